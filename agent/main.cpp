@@ -25,18 +25,18 @@
 #include "sandbox/launcher_client.h"
 #include "store/redis/embedded_redis.h"
 #include "store/redis/redis_store.h"
-#include "text/utf8.h"
 #include "worker/leases/runner_registration.h"
 
 namespace mycojobs {
 namespace {
 
-struct PrivateRedis final : EmbeddedServer {
-  explicit PrivateRedis(std::unique_ptr<EmbeddedRedis> server) : redis(std::move(server)) {}
+// Keeps the embedded Redis running until it is destroyed.
+struct EmbeddedRedisHolder final : EmbeddedServer {
+  explicit EmbeddedRedisHolder(std::unique_ptr<EmbeddedRedis> server) : redis(std::move(server)) {}
   std::unique_ptr<EmbeddedRedis> redis;
 };
 
-SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& warm_contexts, int alive_fd) {
+SandboxConfig make_sandbox_config(const Settings& settings, const std::vector<Id>& warm_contexts, int alive_fd) {
   SandboxConfig config;
   config.libexec_dir = settings.libexec_dir;
   config.allow_missing = settings.sandbox_allow_missing;
@@ -44,18 +44,18 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
     config.uid_base = settings.sandbox_uid_range.base;
     config.uid_count = settings.sandbox_uid_range.count;
   }
-  for (Id context : warm_contexts) config.warm.push_back({"python", context});
-  config.prewarmed = settings.sandbox_prewarmed;
-  config.sandbox_runs = settings.sandbox_reused_runs;
-  config.warm_processes = settings.sandbox_warm;
-  config.zygote_runs = settings.sandbox_zygote_runs;
-  config.zygote_age_ms = settings.sandbox_zygote_age_ms;
+  for (Id context : warm_contexts) config.initial_zygotes.push_back({"python", context});
+  config.max_prewarmed = settings.sandbox_prewarmed;
+  config.max_sandbox_runs = settings.sandbox_reused_runs;
+  config.max_warm_processes = settings.sandbox_warm;
+  config.max_zygote_runs = settings.sandbox_zygote_runs;
+  config.max_zygote_age_ms = settings.sandbox_zygote_age_ms;
   config.alive_fd = alive_fd;
   config.hosts = python_hosts(settings.libexec_dir, settings.context_python);
   return config;
 }
 
-ExecutorSettings executor_settings(const Settings& settings, const Clock& clock) {
+ExecutorSettings make_executor_settings(const Settings& settings, const Clock& clock) {
   return {settings.libexec_dir,
           settings.state_dir,
           settings.executors,
@@ -89,12 +89,13 @@ Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_
   return start_traces(source, std::move(send), metrics);
 }
 
-// Creates the dependencies of the commands. words: the command line, for a remedy that repeats it. The references must
-// outlive the result.
+// Creates the dependencies of the commands. `arguments` is the command line of this process, which the remedy for a
+// missing cgroup repeats. REQUIRES: the referenced objects outlive the result.
 ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<Metrics>& metrics,
-                                      const std::shared_ptr<Traces>& traces, std::vector<std::string> words) {
+                                      const std::shared_ptr<Traces>& traces, std::vector<std::string> arguments) {
   return ProgramDependencies{
-      .stores = [&metrics, &traces](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
+      .make_stores = [&metrics, &traces](const Settings& settings,
+                                         const std::string& url) -> std::unique_ptr<StoreFactory> {
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
@@ -103,25 +104,29 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },
-      .embedded = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
+      .start_embedded_server = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
         MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir, {.restart_on_exit = true}));
-        return std::make_unique<PrivateRedis>(std::move(redis));
+        return std::make_unique<EmbeddedRedisHolder>(std::move(redis));
       },
-      .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
-      .sandbox = [words = std::move(words)](const Settings& settings, const std::vector<Id>& warm_contexts,
-                                            int alive_fd) -> Result<std::unique_ptr<Sandbox>> {
-        auto sandbox = start_sandbox(sandbox_config(settings, warm_contexts, alive_fd));
-        if (!sandbox) sandbox.error().message += make_scope_remedy(sandbox.error().message, words);
+      .get_embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
+      .start_sandbox = [arguments = std::move(arguments)](const Settings& settings,
+                                                          const std::vector<Id>& warm_contexts,
+                                                          int alive_fd) -> Result<std::unique_ptr<Sandbox>> {
+        auto sandbox = start_sandbox(make_sandbox_config(settings, warm_contexts, alive_fd));
+        if (!sandbox) sandbox.error().message += make_scope_remedy(sandbox.error().message, arguments);
         return sandbox;
       },
-      .executors = [&clock](const Settings& settings) { return create_executors(executor_settings(settings, clock)); },
-      .plugins = [&clock](const Settings& settings) { return list_plugins(executor_settings(settings, clock)); },
-      .check_plugin = [&clock](
-                          const Settings& settings,
-                          const std::string& file) { return check_plugin(executor_settings(settings, clock), file); },
+      .make_executors =
+          [&clock](const Settings& settings) { return create_executors(make_executor_settings(settings, clock)); },
+      .list_plugins =
+          [&clock](const Settings& settings) { return list_plugins(make_executor_settings(settings, clock)); },
+      .check_plugin =
+          [&clock](const Settings& settings, const std::string& file) {
+            return check_plugin(make_executor_settings(settings, clock), file);
+          },
       .create_plugin_executor = &create_plugin_executor,
       .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
-        MJ_TRY(reports, probe_layers(sandbox_config(settings, {}, -1)));
+        MJ_TRY(reports, probe_layers(make_sandbox_config(settings, {}, -1)));
         std::vector<LayerCheck> checks;
         checks.reserve(reports.size());
         for (const LayerReport& report : reports)
@@ -131,7 +136,7 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
       .fit_slots =
           [](std::uint32_t slots) {
             sandbox::SlotFit fit = sandbox::fit_slots(slots, sandbox::read_host_limits());
-            return std::pair(fit.slots, std::move(fit.why));
+            return std::pair(fit.slots, std::move(fit.reason));
           },
       .clock = clock,
       .metrics = metrics,
@@ -149,26 +154,27 @@ int run(int argc, char** argv) {
   std::shared_ptr<Traces> traces = no_traces();
   const ProgramDependencies dependencies =
       make_dependencies(clock, metrics, traces, std::vector<std::string>(argv, argv + argc));
-  Invocation call{dependencies, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
-  const std::string_view name = line.command->name;
-  if (!name.starts_with("config") && name != "completion" && name != "man-page") {
+  Invocation invocation{dependencies, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
+  const std::string_view command = line.command->name;
+  if (!command.starts_with("config") && command != "completion" && command != "man-page") {
     auto config = load_config(read_system_sources(line.options));
     if (!config) return print_error(config.error());
-    call.settings = std::move(config->settings);
-    call.values = config->values;
-    enter_delegated_scope(name, call, argv);
+    invocation.settings = std::move(config->settings);
+    invocation.config_values = config->values;
+    enter_delegated_scope(command, invocation, argv);
     for (const std::string& warning : config->warnings) print_warning(warning);
-    if (line.command->is_service && !call.settings.metrics_listen.empty()) metrics = Metrics::make();
-    auto exporter = open_traces(call.settings.trace_endpoint, name, metrics);
-    if (!exporter) return print_error(exporter.error());
-    traces = std::move(*exporter);
+    if (line.command->is_service && !invocation.settings.metrics_listen.empty()) metrics = Metrics::make();
+    auto opened_traces = open_traces(invocation.settings.trace_endpoint, command, metrics);
+    if (!opened_traces) return print_error(opened_traces.error());
+    traces = std::move(*opened_traces);
     const auto level = std::find_if(config->values.begin(), config->values.end(),
                                     [](const ConfigValue& value) { return value.name == "log.level"; });
     const bool is_level_chosen = level != config->values.end() && level->source != "default";
-    init_log(is_level_chosen || line.command->is_service ? call.settings.log_level : LogLevel::warn,
-             call.settings.log_format);
+    init_log(is_level_chosen || line.command->is_service ? invocation.settings.log_level : LogLevel::warn,
+             invocation.settings.log_format);
   }
-  return check_output_written(line.command->run(call));
+  const Result<int> exit_code = line.command->run(invocation);
+  return check_output_written(exit_code ? *exit_code : print_error(exit_code.error()));
 }
 
 }  // namespace
@@ -193,7 +199,8 @@ int main(int argc, char** argv) try {
     (void)::setrlimit(RLIMIT_NOFILE, &file_limit);
   }
   mycojobs::block_stop_signals();
-  // Handles exceptions on other threads. Child processes then detect the end of this process.
+  // An exception that no thread catches ends the process with a report and without a core dump. The child processes
+  // notice the end of this process and exit, too.
   std::set_terminate([] { mycojobs::exit_with_report("mycojobs"); });
   return mycojobs::run(argc, argv);
 } catch (...) {

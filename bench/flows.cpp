@@ -70,7 +70,7 @@ class Bench {
     request.context = 1;
     request.flow = flow;
     request.start = StartRun{"manual", 1};
-    must(progress(*flows_, cache_, request));
+    must(advance_run(*flows_, cache_, request));
   }
   bool ended(Id flow) {
     const auto status =

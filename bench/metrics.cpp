@@ -32,7 +32,7 @@ int run() {
     Metrics& to = *metrics;
     for (const int threads : {1, 4}) {
       fmt::print("{}, threads {}: counter {:.0f} ns, histogram {:.0f} ns, end of a job (4 labels) {:.0f} ns\n", name,
-                 threads, ns_of([&] { to.add(Metric::entries_set_aside, {Id{1}}); }, threads),
+                 threads, ns_of([&] { to.add(Metric::queue_entries_dropped, {Id{1}}); }, threads),
                  ns_of([&] { to.observe(Metric::store_calls, {"claim"}, 0.001); }, threads),
                  ns_of(
                      [&] {

@@ -271,7 +271,7 @@ class Bench {
     begin = Moment::now();
     const auto replayed = must(service::verify_workflow(by_, {*store_, *worlds_}, world, take_));
     const double took = ms_since(begin);
-    if (replayed.differs) std::printf("a replay differs\n");
+    if (replayed.mismatch) std::printf("a replay differs\n");
     const double entries = static_cast<double>(loaded.state().height);
     std::printf(
         "| a journal of %llu facts | folded: %.0f facts/s | folded, with each step executed again: %.0f facts/s |\n",

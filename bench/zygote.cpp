@@ -148,7 +148,8 @@ int main(int argc, char** argv) {
   }
   const sandbox::FreezeResult frozen =
       freeze ? sandbox::freeze_memory(get_job_written_memory(), huge_pages) : sandbox::FreezeResult{};
-  std::printf("frozen: %lu KiB in huge pages, %lu KiB in a file\n\n", frozen.huge / 1024, frozen.file / 1024);
+  std::printf("frozen: %lu KiB in huge pages, %lu KiB in a file\n\n", frozen.huge_page_bytes / 1024,
+              frozen.file_bytes / 1024);
   std::printf(
       "| job | user, us | system, us | its slot, us | together, us | faults | its slot's | ready child, KiB |\n");
   std::printf("|---|---|---|---|---|---|---|---|\n");

@@ -6,7 +6,7 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kHeaderBytes = 5;
+constexpr std::size_t kHeaderBytes = 5;  // u32 length, u8 kind
 }
 
 void append_frame(std::string& out, FrameKind kind, std::string_view payload) {
@@ -16,24 +16,24 @@ void append_frame(std::string& out, FrameKind kind, std::string_view payload) {
   out.append(payload);
 }
 
-void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view bytes) {
-  char octal[12];
-  std::snprintf(octal, sizeof octal, "%o", mode);
-  std::string header(path);
-  header += '\0';
-  header += octal;
-  header += '\0';
-  const std::size_t max_part_bytes = kMaxFileFrameBytes - header.size();
-  do {  // an empty file needs one frame too
-    const std::string_view part = bytes.substr(0, max_part_bytes);
-    append_frame(out, FrameKind::file, header + std::string(part));
-    bytes.remove_prefix(part.size());
-  } while (!bytes.empty());
+void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view content) {
+  char octal_mode[12];
+  std::snprintf(octal_mode, sizeof octal_mode, "%o", mode);
+  std::string file_header(path);
+  file_header += '\0';
+  file_header += octal_mode;
+  file_header += '\0';
+  const std::size_t max_part_bytes = kMaxFileFrameBytes - file_header.size();
+  do {  // an empty file also needs one frame
+    const std::string_view part = content.substr(0, max_part_bytes);
+    append_frame(out, FrameKind::file, file_header + std::string(part));
+    content.remove_prefix(part.size());
+  } while (!content.empty());
 }
 
 void FrameReader::begin_frame(const std::function<void(Frame&&)>& sink) {
   frame_ = Frame{};
-  ++frames_;
+  ++frame_count_;
   for (unsigned i = 0; i < 4; ++i) frame_.size |= std::uint32_t{static_cast<unsigned char>(header_[i])} << (8 * i);
   frame_.kind = static_cast<std::uint8_t>(header_[4]);
   missing_bytes_ = frame_.size;
@@ -45,7 +45,8 @@ void FrameReader::begin_frame(const std::function<void(Frame&&)>& sink) {
   } else if (frame_.size > limit->max_bytes) {
     frame_.status = Frame::FrameStatus::too_large;
   }
-  if (frame_.status != Frame::FrameStatus::complete) sink(Frame{frame_});
+  // A rejected frame is reported after its header; feed() then skips its payload.
+  if (frame_.status != Frame::FrameStatus::accepted) sink(Frame{frame_});
 }
 
 void FrameReader::feed(std::string_view bytes, const std::function<void(Frame&&)>& sink) {
@@ -58,12 +59,12 @@ void FrameReader::feed(std::string_view bytes, const std::function<void(Frame&&)
       begin_frame(sink);
     }
     const std::size_t count = std::min<std::size_t>(missing_bytes_, bytes.size());
-    if (frame_.status == Frame::FrameStatus::complete) frame_.payload.append(bytes.substr(0, count));
+    if (frame_.status == Frame::FrameStatus::accepted) frame_.payload.append(bytes.substr(0, count));
     bytes.remove_prefix(count);
     missing_bytes_ -= static_cast<std::uint32_t>(count);
     if (missing_bytes_ > 0) continue;
     header_.clear();
-    if (frame_.status == Frame::FrameStatus::complete) sink(std::move(frame_));
+    if (frame_.status == Frame::FrameStatus::accepted) sink(std::move(frame_));
   }
 }
 

@@ -31,7 +31,7 @@
 //                  exit code), retry (optional: false forbids another attempt; a number is the delay of the next
 //                  attempt in seconds). At most once.
 //     done         empty: the script has ended and the host has sent everything. A run without this frame never
-//     succeeds.
+//                  succeeds.
 //
 // The frames from the host are written by a process that runs an untrusted script: their lengths and kinds are checked.
 #pragma once
@@ -89,7 +89,7 @@ inline constexpr const char* kFlowFile = "/job/flow.json";
 // REQUIRES: payload.size() fits in 32 bits.
 void append_frame(std::string& out, FrameKind, std::string_view payload);
 // Splits the file into as many frames as necessary. path: below /job, without NUL.
-void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view bytes);
+void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view content);
 
 struct FrameLimit {
   FrameKind kind;
@@ -97,11 +97,11 @@ struct FrameLimit {
 };
 
 struct Frame {
-  enum class FrameStatus { complete, too_large, unknown_kind };
-  FrameStatus status = FrameStatus::complete;
+  enum class FrameStatus { accepted, too_large, unknown_kind };
+  FrameStatus status = FrameStatus::accepted;  // accepted: the kind has a limit and the payload is within it
   std::uint8_t kind = 0;
   std::uint32_t size = 0;  // size in the header
-  std::string payload;     // only if status is `complete`
+  std::string payload;     // only if status is `accepted`
 };
 
 // Extracts frames from a byte stream in pieces of any size. Buffers at most one payload. A frame that exceeds its limit
@@ -109,9 +109,10 @@ struct Frame {
 class FrameReader {
  public:
   explicit FrameReader(std::vector<FrameLimit> limits) : limits_(std::move(limits)) {}
+  // Passes each complete frame and each rejected frame to the sink.
   void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
   bool is_frame_incomplete() const { return !header_.empty(); }  // whether the fed bytes end within a frame
-  std::uint64_t frames() const { return frames_; }               // number of frames with a complete header
+  std::uint64_t frame_count() const { return frame_count_; }     // number of frames with a complete header
 
  private:
   void begin_frame(const std::function<void(Frame&&)>& sink);
@@ -120,7 +121,7 @@ class FrameReader {
   std::string header_;  // bytes of the header so far; empty between frames
   Frame frame_;
   std::uint32_t missing_bytes_ = 0;  // bytes of the payload that were not received yet
-  std::uint64_t frames_ = 0;
+  std::uint64_t frame_count_ = 0;
 };
 
 }  // namespace mycojobs

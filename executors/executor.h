@@ -1,6 +1,6 @@
 // Port: an executor translates a job into sandbox runs, and the outcomes of the runs into the job's end. It depends
-// only on the interface of the sandbox and on the model, not on the store, namespaces or threads. The executors
-// are listed in executors/executor_table.h.
+// only on the interface of the sandbox and on the model, not on the store, namespaces or threads. The executors are
+// listed in executors/executor_table.h.
 //
 //   begin(facts) --> Conversation
 //     consume_output()     bytes that the caller sends on the channel of the run
@@ -41,7 +41,7 @@ struct JobFacts {
   std::uint64_t deadline_unix_ms = 0;
   std::uint64_t max_result_bytes = 1ULL << 20;  // limit of keys and values together
   Policy granted_policy;                        // policy of the last run
-  // The granted policy as text for the receipt (grant_members()); omitted if null.
+  // The granted policy as text for the receipt (format_grant_members()); omitted if null.
   std::shared_ptr<const std::string> grant_json;
   std::map<std::string, JobInput> inputs;  // each dependency once, by its name, or by its id if the name is not unique
   std::vector<Secret> secrets;
@@ -62,9 +62,8 @@ class Conversation {
   virtual int attachment() const { return -1; }
   // Processes bytes from the job, which are untrusted. Memory use is bounded for any input.
   virtual void feed(std::string_view bytes) = 0;
-  virtual std::uint64_t frames() const {
-    return 0;
-  }  // number of received frames, each of which costs the agent CPU time
+  // Returns the number of received frames, each of which costs the agent CPU time.
+  virtual std::uint64_t frame_count() const { return 0; }
   // The job's stdout and stderr as written, with secrets redacted.
   virtual void on_stdout(std::string_view) {}
   virtual void on_stderr(std::string_view) {}

@@ -40,8 +40,8 @@ struct ExecutorSettings {
   const Clock& clock;                     // must outlive the executors
 };
 
-// Folder of the prebuilt programs of a context; each file is named by its hash.
-inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;
+inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;  // limit of one prebuilt program
+// Returns the folder of the prebuilt programs of a context. Each file is named by its hash.
 inline std::string programs_folder(const std::string& state_dir, Id context) {
   return state_dir + "/contexts/" + std::to_string(context) + "/programs";
 }

@@ -18,7 +18,7 @@ using Table = std::vector<std::unique_ptr<Executor>>;
 
 // Adds the executor, or replaces a built-in executor of the same name.
 void add_command(Table& table, const CommandSettings& command) {
-  const auto has_name = [&](const auto& each) { return each->name() == command.name; };
+  const auto has_name = [&](const auto& executor) { return executor->name() == command.name; };
   const auto entry = std::find_if(table.begin(), table.end(), has_name);
   auto executor = std::make_unique<CommandExecutor>(command);
   if (entry == table.end()) {

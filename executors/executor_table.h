@@ -20,7 +20,7 @@ std::vector<std::unique_ptr<Executor>> create_executors(const ExecutorSettings&)
 std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings&);
 // Loads one plugin from any path.
 plugin::PluginCheck check_plugin(const ExecutorSettings&, const std::string& file);
-std::unique_ptr<Executor> create_plugin_executor(
-    const plugin::PluginCheck&);  // Returns null if the plugin could not be loaded.
+// Returns null if the plugin could not be loaded.
+std::unique_ptr<Executor> create_plugin_executor(const plugin::PluginCheck&);
 
 }  // namespace mycojobs

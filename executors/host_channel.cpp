@@ -72,7 +72,7 @@ Result<void> make_parents(const std::string& folder, const std::string& path) {
   return {};
 }
 
-// Writes the files of one request entry_path a folder.
+// Writes the files of one request below a folder.
 class IncomingFiles {
  public:
   explicit IncomingFiles(std::string folder) : folder_(std::move(folder)) {}
@@ -115,7 +115,7 @@ struct HostRequestParser {
     const bool is_in_order = frame.kind > last_kind || (kind == FrameKind::file && frame.kind == last_kind);
     if (!problem.empty()) return;
     const bool is_too_early = kind > FrameKind::environment && request.environment.empty();
-    if (frame.status != Frame::FrameStatus::complete || !is_in_order || is_too_early ||
+    if (frame.status != Frame::FrameStatus::accepted || !is_in_order || is_too_early ||
         (frame.kind == 2 && request.facts.empty())) {
       problem = "frame of kind " + std::to_string(frame.kind) + " with " + std::to_string(frame.size) +
                 " bytes after kind " + std::to_string(last_kind);
@@ -214,9 +214,9 @@ class ArtifactWalk {
   // Sends a `dropped` frame for programs and a note for the job's log.
   bool report_dropped(const std::string& path, DropReason reason, const char* explanation, std::uint64_t limit = 0) {
     constexpr std::size_t kMaxName = 4096;  // PATH_MAX of Linux
-    const DropReasonRow& row = row_of(reason);
+    const DropReasonRow& row = get_drop_reason_row(reason);
     std::size_t& sent = row.loses_data ? dropped_ : dropped_links_;
-    if (++sent > DroppedArtifacts::kMax) return send_note(path, std::string("not kept: ") + explanation);
+    if (++sent > DroppedArtifacts::kMaxPerKind) return send_note(path, std::string("not kept: ") + explanation);
     const std::string payload = path.substr(0, kMaxName) + '\0' + std::string(row.word) + '\0' + std::to_string(limit);
     return send_frame(channel_, FrameKind::dropped, payload) &&
            send_note(path, std::string("not kept: ") + explanation);
@@ -322,7 +322,8 @@ int exit_before_start(int channel, const Error& error) {
 }
 
 Result<std::string> call_agent(const JobChannel& channel, std::string_view call) {
-  if (!send_frame(channel.up, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has exited");
+  if (!send_frame(channel.to_agent, FrameKind::call, call))
+    return fail(Code::unavailable, "channel: the agent has exited");
   // Only one call is pending at a time, so the next frame is its reply.
   std::string reply;
   bool is_complete = false;
@@ -331,8 +332,9 @@ Result<std::string> call_agent(const JobChannel& channel, std::string_view call)
   std::uint32_t missing_bytes = 5;  // bytes of this frame; later bytes belong to the next reply
   std::string header;
   while (!is_complete) {
-    const ssize_t count = ::read(channel.down, buffer.data(), std::min<std::size_t>(buffer.size(), missing_bytes));
-    if (count < 0 && wait_for_retry(channel.down, POLLIN)) continue;
+    const ssize_t count =
+        ::read(channel.from_agent, buffer.data(), std::min<std::size_t>(buffer.size(), missing_bytes));
+    if (count < 0 && wait_for_retry(channel.from_agent, POLLIN)) continue;
     if (count <= 0) return fail(Code::unavailable, "channel: the agent has exited");
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
     missing_bytes -= static_cast<std::uint32_t>(count);
@@ -344,7 +346,7 @@ Result<std::string> call_agent(const JobChannel& channel, std::string_view call)
       }
     }
     reader.feed(bytes, [&](Frame&& frame) {
-      is_complete = frame.status == Frame::FrameStatus::complete;
+      is_complete = frame.status == Frame::FrameStatus::accepted;
       reply = std::move(frame.payload);
     });
     if (missing_bytes == 0 && !is_complete && header.size() == 5) return fail(Code::invalid, "channel: not a reply");

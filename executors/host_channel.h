@@ -1,7 +1,7 @@
 // The script host's end of the channel (channel.h), for all hosts. Calls block; only one thread may use a channel at a
 // time.
 //
-//   read_request(channel.down)  -->  run the script  -->  send_artifacts(...)  -->  send_frame(... done)
+//   read_request(channel.from_agent)  -->  run the script  -->  send_artifacts(...)  -->  send_frame(... done)
 #pragma once
 
 #include <string>

@@ -69,7 +69,7 @@ void replace_environment(const std::map<std::string, std::string>& variables) {
 bool is_job_process() { return ::getpid() == current_job.pid; }
 const JobChannel& channel() { return current_job.channel; }
 bool send(FrameKind kind, std::string_view payload) {
-  return is_job_process() && send_frame(current_job.channel.up, kind, payload);
+  return is_job_process() && send_frame(current_job.channel.to_agent, kind, payload);
 }
 
 bool query_cancelled() {

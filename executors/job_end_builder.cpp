@@ -62,7 +62,8 @@ struct EndTexts {
 
 // The main process has exited by itself, with any code. The answer of the script host determines the end.
 EndTexts build_exit_texts(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
-  if (answer.error && answer.error->exit) return {"exit", format_exit(*answer.error->exit, answer.error->message)};
+  if (answer.error && answer.error->exit_code)
+    return {"exit", format_exit(*answer.error->exit_code, answer.error->message)};
   if (answer.error) return {"exception", format_exception(*answer.error)};
   if (outcome.status == RunStatus::exit) return {"exit", format_exit(outcome.exit_code, "")};
   if (!answer.problem.empty()) return {"exit", "the script's host sent an invalid message: " + answer.problem};
@@ -116,7 +117,7 @@ EndTexts build_end_texts(const EndContext& context, const Outcome& outcome, cons
 void append_violation(std::string& out, const Violation& violation) {
   JsonObject object(out);
   std::string& args = object.append_member("args");
-  for (const std::uint64_t each : violation.args) append_json(args += args.back() == ':' ? '[' : ',', each);
+  for (const std::uint64_t argument : violation.args) append_json(args += args.back() == ':' ? '[' : ',', argument);
   args += ']';
   object.add("comm", violation.comm);
   object.add("pid", violation.pid);

@@ -1,5 +1,5 @@
-// Computes the stored end of a job from the sandbox's outcome and the script's answer: see
-// the table "What the words carry" of the data model. Used by all executors with a script channel.
+// Computes the stored end of a job from the sandbox's outcome and the script's answer (docs/protocol.md lists the
+// fields). Used by all executors with a script channel.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,7 @@ struct EndContext {
   std::string profile;  // the sandbox profile, for messages: python
   std::optional<std::uint32_t> timeout_s;
   std::uint64_t max_result_bytes = 0;
-  std::shared_ptr<const std::string> grant_json =
-      {};                   // members of the receipt (JobFacts::grant_json); null if there are none
+  std::shared_ptr<const std::string> grant_json = {};  // JobFacts::grant_json
   std::string intent = {};  // intent of the workflow that the job performs; empty if there is none
 };
 

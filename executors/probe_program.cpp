@@ -48,7 +48,7 @@ Result<std::string> probe_program(const std::string& program, const std::vector<
   SpawnSpec spec;
   spec.program = program;
   spec.arguments = arguments;
-  spec.descriptors = {
+  spec.inherited_descriptors = {
       {dev_null.get(), STDIN_FILENO}, {write_end.get(), STDOUT_FILENO}, {write_end.get(), STDERR_FILENO}};
   auto child = spawn(spec);
   if (!child) return fail(Code::unsupported, child.error().message);

@@ -13,15 +13,15 @@ PolicyRequest select_limits(const PolicyRequest& requested) {
   for (const auto field :
        {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::exec, PolicyField::syscalls,
         PolicyField::secrets, PolicyField::warm_runs, PolicyField::warm_idle}) {
-    limits.named.reset(static_cast<std::size_t>(field));
-    limits.replace.reset(static_cast<std::size_t>(field));
+    limits.named_fields.reset(static_cast<std::size_t>(field));
+    limits.replaced_fields.reset(static_cast<std::size_t>(field));
   }
   return limits;
 }
 
 Result<void> add_tool_folders(const Stage& stage, const Ceiling* ceiling, RunSpec& spec) {
   for (const std::string& folder : stage.tool_folders) {
-    for (const std::string& agent_folder : ceiling == nullptr ? std::vector<std::string>{} : ceiling->own_folders) {
+    for (const std::string& agent_folder : ceiling == nullptr ? std::vector<std::string>{} : ceiling->agent_folders) {
       if (policies::is_within(agent_folder, folder) || policies::is_within(folder, agent_folder)) {
         return fail(Code::denied, stage.profile + " needs " + folder + ", which leads to the agent's own folder " +
                                       agent_folder + ": the operator must move one of them");
@@ -41,7 +41,8 @@ Result<Policy> compute_policy(const Stage& stage, const PolicyRequest& defaults,
   if (!policy) return fail(Code::denied, policy.error().message);
   const Policy unlimited_policy = apply_request(profile, requested);
   if (*policy == unlimited_policy) return policy;
-  for (const PolicyDifference& each : diff(unlimited_policy, *policy)) lowered.emplace_back(to_string(each.field));
+  for (const PolicyDifference& difference : diff(unlimited_policy, *policy))
+    lowered.emplace_back(to_string(difference.field));
   return policy;
 }
 
@@ -49,9 +50,9 @@ Result<Policy> compute_policy(const Stage& stage, const PolicyRequest& defaults,
 
 Ceiling get_stage_ceiling(const Stage& stage, Ceiling ceiling) {
   constexpr auto kExec = static_cast<std::size_t>(PolicyField::exec);
-  const bool exec_written = ceiling.written[kExec];
-  if (!stage.is_trusted) ceiling.written.set();
-  if (stage.needs_exec) ceiling.written[kExec] = exec_written;
+  const bool exec_written = ceiling.written_fields[kExec];
+  if (!stage.is_trusted) ceiling.written_fields.set();
+  if (stage.needs_exec) ceiling.written_fields[kExec] = exec_written;
   return ceiling;
 }
 

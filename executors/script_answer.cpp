@@ -24,11 +24,6 @@ std::uint32_t max_result_frame_bytes(std::uint64_t max_result_bytes) {
 constexpr std::string_view kReplyTooLarge =
     R"({"id":0,"error":{"code":"too_large","message":"the reply is too large"}})";
 
-std::string get_text(const nlohmann::json& object, const char* name) {
-  const auto member = object.find(name);
-  return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
-}
-
 // A value that is neither false nor a number of seconds is ignored.
 void read_retry(const nlohmann::json& values, ScriptError& error) {
   const auto retry = values.find("retry");
@@ -105,7 +100,7 @@ void AnswerReader::process_note(const std::string& payload) {
   }
   const auto note = parse_json(payload, kMaxNoteBytes);
   if (!note || !note->is_object()) return set_problem("a note that is not a JSON object");
-  std::string line = to_single_line(get_text(*note, "text"));
+  std::string line = to_single_line(text_field(*note, "text"));
   line.resize(whole_characters(line, kMaxNoteText).size());
   const auto fraction = note->find("fraction");
   if (fraction != note->end() && fraction->is_number()) {
@@ -149,9 +144,9 @@ void AnswerReader::process_error(const std::string& payload) {
   if (answer_.error) return set_problem("a second error");
   const auto values = parse_json(payload, kMaxErrorBytes);
   if (!values || !values->is_object()) return set_problem("an error that is not a JSON object");
-  ScriptError error{to_single_line(get_text(*values, "type")),
-                    get_text(*values, "message"),
-                    get_text(*values, "traceback"),
+  ScriptError error{to_single_line(text_field(*values, "type")),
+                    text_field(*values, "message"),
+                    text_field(*values, "traceback"),
                     0,
                     {},
                     false,
@@ -160,9 +155,9 @@ void AnswerReader::process_error(const std::string& payload) {
   if (line != values->end() && line->is_number_unsigned()) {
     error.line = static_cast<std::uint32_t>(std::min<std::uint64_t>(line->get<std::uint64_t>(), UINT32_MAX));
   }
-  const auto exit = values->find("exit");
-  if (exit != values->end() && exit->is_number_unsigned()) {
-    error.exit = static_cast<std::int32_t>(exit->get<std::uint64_t>() & 0xff);
+  const auto exit_code = values->find("exit");
+  if (exit_code != values->end() && exit_code->is_number_unsigned()) {
+    error.exit_code = static_cast<std::int32_t>(exit_code->get<std::uint64_t>() & 0xff);
   }
   read_retry(*values, error);
   if (error.type.empty()) error.type = "Error";
@@ -179,11 +174,11 @@ void AnswerReader::process_artifact(const std::string& payload) {
   const std::size_t mode_end = name_end == std::string::npos ? name_end : payload.find('\0', name_end + 1);
   if (mode_end == std::string::npos || name_end == 0) return set_problem("an artifact without its name and mode");
   if (sink_ == nullptr) return;
-  if (payload.compare(0, name_end, artifact_) != 0 || artifact_.size() != name_end) {
+  if (payload.compare(0, name_end, artifact_path_) != 0 || artifact_path_.size() != name_end) {
     if (is_artifact_accepted_) sink_->close();
-    artifact_ = payload.substr(0, name_end);
+    artifact_path_ = payload.substr(0, name_end);
     is_artifact_accepted_ =
-        sink_->open(artifact_, std::string_view(payload).substr(name_end + 1, mode_end - name_end - 1) == "755");
+        sink_->open(artifact_path_, std::string_view(payload).substr(name_end + 1, mode_end - name_end - 1) == "755");
   }
   if (is_artifact_accepted_) sink_->write(std::string_view(payload).substr(mode_end + 1));
 }
@@ -194,7 +189,7 @@ void AnswerReader::process_dropped(const std::string& payload) {
   if (reason_end == std::string::npos) return set_problem("a dropped artifact without its name and reason");
   const std::string_view reason = std::string_view(payload).substr(name_end + 1, reason_end - name_end - 1);
   const auto* row = std::find_if(kDropReasons.begin(), kDropReasons.end(),
-                                 [&](const DropReasonRow& each) { return each.word == reason; });
+                                 [&](const DropReasonRow& candidate) { return candidate.word == reason; });
   std::uint64_t limit = 0;
   if (row == kDropReasons.end() || !parse_u64(std::string_view(payload).substr(reason_end + 1), limit))
     return set_problem("a dropped artifact with an unknown reason or limit");

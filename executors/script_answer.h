@@ -17,8 +17,8 @@ namespace mycojobs {
 
 struct ScriptError {
   std::string type, message, traceback;
-  std::uint32_t line = 0;            // in the script; 0 if unknown
-  std::optional<std::int32_t> exit;  // set if the script requested an exit code and did not raise an exception
+  std::uint32_t line = 0;                 // line of the script; 0 if unknown
+  std::optional<std::int32_t> exit_code;  // set if the script requested an exit code and did not raise an exception
   // Retry instructions of the script for the job.
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms = {};
@@ -28,18 +28,18 @@ struct ScriptError {
 struct ScriptAnswer {
   bool is_complete = false;  // whether the `done` frame was received
   TextMap result;
-  std::vector<std::string> result_json;  // keys of `result` with JSON text
+  std::vector<std::string> result_json;  // keys of the values in `result` that are JSON text
   std::optional<ScriptError> error;
   std::string result_problem;  // reason why the result was dropped; empty if it is valid
   std::string problem;         // the first violation of the protocol; later frames are ignored
 };
 
-// Memory is bounded for any input: one frame, one result, one error, kMaxPendingNotes lines, kMaxPendingCalls calls and
-// their replies. Not thread-safe.
+// Parses the byte stream of a script host. The memory use is bounded for any input: one frame, one result, one error,
+// kMaxPendingNotes notes, and kMaxPendingCalls calls with their replies. Not thread-safe.
 class AnswerReader {
  public:
   static constexpr std::size_t kMaxPendingNotes = 256;
-  static constexpr std::size_t kMaxNotes = 1000;  // per run; the log tells when further notes are omitted
+  static constexpr std::size_t kMaxNotes = 1000;  // limit of one run; the log reports the number of omitted notes
   static constexpr std::size_t kMaxNoteText = 1000;
   static constexpr std::size_t kMaxResultKeys = 10000;
   static constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // upper limit of the pause before a retry
@@ -51,13 +51,13 @@ class AnswerReader {
   void feed(std::string_view bytes);
   std::vector<std::string> consume_notes();
   std::vector<std::string> consume_calls();
-  // Appends a reply frame to `output`. The call counts as pending until on_replies_sent(). A job that sends calls
-  // without reading the replies therefore reaches kMaxPendingCalls.
+  // Appends a reply frame to `output`. The call counts as pending until on_replies_sent(), so a job that sends calls
+  // without reading the replies reaches kMaxPendingCalls.
   void append_reply(std::string& output, std::string_view reply);
-  // Reports that the caller has sent the replies in `output`.
+  // Must be called when the replies that append_reply() has appended were sent.
   void on_replies_sent() { pending_calls_ -= std::min(pending_calls_, std::exchange(queued_replies_, 0)); }
   const ScriptAnswer& answer() const { return answer_; }
-  std::uint64_t frames() const { return reader_.frames(); }
+  std::uint64_t frame_count() const { return reader_.frame_count(); }
 
  private:
   void process_frame(Frame&& frame);
@@ -78,7 +78,7 @@ class AnswerReader {
   std::size_t note_count_ = 0, omitted_notes_ = 0;
   std::vector<std::string> calls_;
   std::size_t pending_calls_ = 0, queued_replies_ = 0;
-  std::string artifact_;  // path of the artifact being received; empty if there is none
+  std::string artifact_path_;  // path of the artifact being received; empty if there is none
   bool is_artifact_accepted_ = false;
 };
 

@@ -34,7 +34,7 @@ class ScriptConversation final : public Conversation {
   std::vector<std::string> consume_calls() override { return reader_.consume_calls(); }
   void answer(std::string_view reply) override { reader_.append_reply(output_, reply); }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
-  std::uint64_t frames() const override { return reader_.frames(); }
+  std::uint64_t frame_count() const override { return reader_.frame_count(); }
   std::vector<std::string> consume_notes() override { return reader_.consume_notes(); }
   JobEnd finish(const Outcome& outcome) const override { return build_job_end(context_, outcome, reader_.answer()); }
 
@@ -68,7 +68,7 @@ Result<void> check_job(const Job& job) {
   return {};
 }
 
-void append_granted(std::string& out, const Policy& policy) {
+void append_granted_policy(std::string& out, const Policy& policy) {
   JsonObject object(out);
   object.add("exec", policy.exec);
   object.add("fs.read", policy.fs_read);
@@ -83,7 +83,7 @@ void append_granted(std::string& out, const Policy& policy) {
   object.end();
 }
 
-// Maps id to name, for the jobs with results keyed by name.
+// Returns the names of the jobs whose results are keyed by name, by job id.
 TextMap map_ids_to_names(const ScriptInputs& inputs) {
   TextMap names;
   for (const auto& [name, input] : inputs.single) {
@@ -92,8 +92,9 @@ TextMap map_ids_to_names(const ScriptInputs& inputs) {
   return names;
 }
 
-// Members are added in alphabetical order.
-std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const FlowData& flow, const TextMap& names) {
+// Returns the payload of the `facts` frame. JsonObject requires that members are added in alphabetical order.
+std::string encode_facts(const JobFacts& facts, const ScriptExtras& extras, const FlowData& flow,
+                         const TextMap& names) {
   const Job& job = facts.job;
   std::string out;
   out.reserve(512);
@@ -108,7 +109,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const 
   object.add("epoch", job.epoch);
   object.add("executor", extras.executor);
   if (!flow.values->empty()) object.append_member("flow") += dump_json(*flow.values);
-  append_granted(object.append_member("granted"), facts.granted_policy);
+  append_granted_policy(object.append_member("granted"), facts.granted_policy);
   object.add("id", job.id);
   if (!names.empty()) object.add("input_names", names);
   object.add("max_artifact_bytes", facts.max_artifact_bytes);
@@ -121,16 +122,17 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const 
   return out;
 }
 
-std::string inputs_json(const ScriptInputs& inputs, bool by_id) {
+std::string encode_inputs(const ScriptInputs& inputs, bool use_ids_as_keys) {
   std::string out;
   JsonObject object(out);
   for (const auto& [name, input] : inputs.single)
-    object.append_member(by_id ? std::to_string(input->id) : name) += typed_text(input->result, input->result_json);
-  for (const auto& [node, instances] : inputs.joined) {
+    object.append_member(use_ids_as_keys ? std::to_string(input->id) : name) +=
+        to_typed_json_text(input->result, input->result_json);
+  for (const auto& [node, instances] : inputs.lists) {
     object.append_member(node) += '[';
     for (std::size_t i = 0; i < instances.size(); ++i) {
       if (i > 0) out += ',';
-      out += instances[i] == nullptr ? "{}" : typed_text(instances[i]->result, instances[i]->result_json);
+      out += instances[i] == nullptr ? "{}" : to_typed_json_text(instances[i]->result, instances[i]->result_json);
     }
     out += ']';
   }
@@ -144,8 +146,8 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
   for (const Secret& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kOwnerReadable, secret.value);
   if (!extras.command.empty() && has_input_names)
-    append_file(request, kInputsByIdName, kOwnerReadable, inputs_json(inputs, true));
-  for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
+    append_file(request, kInputsByIdName, kOwnerReadable, encode_inputs(inputs, true));
+  for (const ScriptFile& file : extras.files) append_file(request, file.path, file.mode, file.bytes);
   request += extras.encoded_files;
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
@@ -159,14 +161,14 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
   return {};
 }
 
-// A job reaches its own loopback without the proxy. Loopback addresses of the host that the allow-list contains are
-// reached only through the proxy.
+// Returns the value of the variable no_proxy. A job connects to its own loopback addresses without the proxy. Loopback
+// addresses of the host are reached through the proxy, if the allow-list contains them.
 std::string build_no_proxy(const Policy& policy) {
   std::string out;
   for (const auto& [host, entry] :
        {std::pair("localhost", "localhost:"), std::pair("127.0.0.1", "127.0.0.1:"), std::pair("::1", "[::1]:")}) {
-    const auto has_host = [&, start = std::string_view(entry)](const std::string& each) {
-      return each.starts_with(start);
+    const auto has_host = [&, prefix = std::string_view(entry)](const std::string& address) {
+      return address.starts_with(prefix);
     };
     if (std::none_of(policy.net_allow.begin(), policy.net_allow.end(), has_host))
       out += (out.empty() ? "" : ",") + std::string(host);
@@ -180,22 +182,22 @@ ScriptInputs arrange_inputs(const JobFacts& facts, const FlowData& flow) {
   std::map<Id, const JobInput*> by_id;
   for (const auto& [name, input] : facts.inputs) by_id[input.id] = &input;
   ScriptInputs inputs;
-  std::set<Id> joined;
+  std::set<Id> ids_in_lists;
   for (const auto& [node, ids] : flow.joins) {
-    auto& list = inputs.joined[node];
+    auto& list = inputs.lists[node];
     for (const Id id : ids) {
       const auto input = by_id.find(id);
       list.push_back(input == by_id.end() ? nullptr : input->second);
-      joined.insert(id);
+      ids_in_lists.insert(id);
     }
   }
   for (const auto& [name, input] : facts.inputs) {
-    if (!joined.contains(input.id) && !inputs.joined.contains(name)) inputs.single.emplace_back(name, &input);
+    if (!ids_in_lists.contains(input.id) && !inputs.lists.contains(name)) inputs.single.emplace_back(name, &input);
   }
   return inputs;
 }
 
-std::string environment_json(const JobFacts& facts, const FlowData& flow, const TextMap& executor_variables) {
+std::string encode_environment(const JobFacts& facts, const FlowData& flow, const TextMap& executor_variables) {
   const Job& job = facts.job;
   const TextMap flow_variables = flow_environment(flow);
   // If a name occurs more than once, the first value is used.
@@ -220,7 +222,7 @@ std::string environment_json(const JobFacts& facts, const FlowData& flow, const 
        {std::pair("HOME", "/job"), std::pair("LANG", "C.UTF-8"), std::pair("LOGNAME", "job"),
         std::pair("PATH", "/usr/bin:/bin"), std::pair("USER", "job")})
     variables.emplace_back(name, value);
-  // Programs read either case; the job's own values take precedence here too.
+  // Some programs read the names in lower case, others in upper case. The job's own values take precedence.
   const bool uses_proxy = facts.granted_policy.network == Network::allow_list;
   for (const char* name : {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
     if (uses_proxy) variables.emplace_back(name, kProxyUrl);
@@ -244,26 +246,26 @@ Result<std::string> encode_script_request(const JobFacts& facts, const ScriptExt
   const FlowData flow = parse_flow_data(facts.job);
   const ScriptInputs inputs = arrange_inputs(facts, flow);
   const TextMap names = map_ids_to_names(inputs);
-  const std::string fact_text = facts_json(facts, extras, flow, names);
+  const std::string facts_text = encode_facts(facts, extras, flow, names);
   std::string environment;
   if (extras.replaces_environment) {
     append_json(environment, extras.environment);
   } else {
-    environment = environment_json(facts, flow, extras.environment);
+    environment = encode_environment(facts, flow, extras.environment);
   }
-  const std::string inputs_text = inputs_json(inputs, false);
-  MJ_CHECK(check_size("name and flow_data", fact_text.size(), kMaxFactsBytes));
+  const std::string inputs_text = encode_inputs(inputs, false);
+  MJ_CHECK(check_size("name and flow_data", facts_text.size(), kMaxFactsBytes));
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
   MJ_CHECK(check_size("inputs", inputs_text.size(), kMaxInputsBytes));
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));
   std::string request;
-  std::size_t file_bytes =
-      extras.encoded_files.size();  // reserve once: growing the string would temporarily need three times its size
+  // The memory is reserved once: growing the string would temporarily need three times its size.
+  std::size_t file_bytes = extras.encoded_files.size();
   for (const auto& [job, artifact] : facts.files) file_bytes += artifact.bytes + 1024;
-  for (const ScriptFile& file : extras.programs) file_bytes += file.bytes.size() + 1024;
-  request.reserve(fact_text.size() + environment.size() + inputs_text.size() + facts.job.script.size() + file_bytes +
+  for (const ScriptFile& file : extras.files) file_bytes += file.bytes.size() + 1024;
+  request.reserve(facts_text.size() + environment.size() + inputs_text.size() + facts.job.script.size() + file_bytes +
                   32);
-  append_frame(request, FrameKind::facts, fact_text);
+  append_frame(request, FrameKind::facts, facts_text);
   append_frame(request, FrameKind::environment, environment);
   append_frame(request, FrameKind::inputs, inputs_text);
   MJ_CHECK(append_files(request, facts, extras, inputs, !names.empty()));

@@ -53,11 +53,11 @@ Mount find_mount(const std::string& type, const std::string& controller) {
   for (std::string line; std::getline(file, line);) {
     const std::size_t dash = line.find(" - ");
     if (dash == std::string::npos) continue;
-    std::istringstream left(line.substr(0, dash)), right(line.substr(dash + 3));
+    std::istringstream mount_fields(line.substr(0, dash)), source_fields(line.substr(dash + 3));
     std::string skip, kind, source;
     Mount mount;
-    left >> skip >> skip >> skip >> mount.root >> mount.point;
-    right >> kind >> source >> mount.options;
+    mount_fields >> skip >> skip >> skip >> mount.root >> mount.point;
+    source_fields >> kind >> source >> mount.options;
     if (kind == type && (controller.empty() || has_word(mount.options, controller, ','))) return mount;
   }
   return {};
@@ -85,9 +85,9 @@ void move_to_leaf(const std::string& folder, const std::string& group) {
   const std::string leaf = folder + std::string(kLauncherGroup);
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
   std::vector<std::string> pids{std::to_string(::getpid()), std::to_string(::getppid())};
-  const bool all = is_delegated(folder, group);
+  const bool moves_all = is_delegated(folder, group);
   for (int round = 0; round < 10; ++round) {
-    if (all) {
+    if (moves_all) {
       std::ifstream processes(folder + "/cgroup.procs");
       for (std::string pid; processes >> pid;) pids.push_back(pid);
     }
@@ -98,7 +98,8 @@ void move_to_leaf(const std::string& folder, const std::string& group) {
 }
 
 CgroupHierarchy prepare_version_2(std::string folder, const std::string& group) {
-  if (folder.ends_with(kLauncherGroup)) folder.resize(folder.size() - kLauncherGroup.size());  // an earlier launcher's
+  if (folder.ends_with(kLauncherGroup))
+    folder.resize(folder.size() - kLauncherGroup.size());  // moved by an earlier launcher
   const std::string available = read_line(folder + "/cgroup.controllers");
   const std::string control = folder + "/cgroup.subtree_control";
   if (available.empty()) return {2, false, false, folder};
@@ -113,9 +114,9 @@ CgroupHierarchy prepare_version_2(std::string folder, const std::string& group) 
   return {2, has_word(enabled, "memory", ' '), has_word(enabled, "pids", ' '), folder};
 }
 
-std::string start_time(const std::string& pid) {
+std::string read_start_time(const std::string& pid) {
   const std::string line = read_line("/proc/" + pid + "/stat");
-  const std::size_t name_end = line.rfind(')');  // the name may hold anything, blanks and brackets too
+  const std::size_t name_end = line.rfind(')');  // the name may contain blanks and brackets
   if (name_end == std::string::npos) return {};
   std::istringstream fields(line.substr(name_end + 2));
   std::string field;
@@ -123,18 +124,16 @@ std::string start_time(const std::string& pid) {
   return field;
 }
 
-std::string pid_namespace() {
+std::string read_pid_namespace_id() {
   struct stat info {};
   return ::stat("/proc/self/ns/pid", &info) == 0 ? std::to_string(info.st_ino) : "0";
 }
-
-// Files of control groups, by the descriptor of a folder above.
 
 // Subgroups of a run that restart its count of processes; the two names alternate. The names carry no information,
 // because a job can read them.
 constexpr const char* kSubgroups[] = {"/a", "/b"};
 
-// errno, or 0.
+// Returns 0 or an errno.
 int write_file_at(int folder, const std::string& name, const std::string& text) {
   const Fd file(::openat(folder, name.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file) return errno;
@@ -150,10 +149,10 @@ std::string read_file_at(int folder, const std::string& name) {
 
 std::uint64_t parse_number(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
 
-// "oom_kill 3" among other lines.
+// Returns the number after a name at the start of a line: 3 for "oom_kill 3".
 std::uint64_t parse_counter(const std::string& text, const std::string& name) {
-  const std::size_t at = ("\n" + text).find("\n" + name + " ");
-  return at == std::string::npos ? 0 : parse_number(text.substr(at + name.size() + 1));
+  const std::size_t position = ("\n" + text).find("\n" + name + " ");
+  return position == std::string::npos ? 0 : parse_number(text.substr(position + name.size() + 1));
 }
 
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
@@ -170,8 +169,8 @@ std::vector<std::string> list_groups(const std::string& folder) {
   return names;
 }
 
-// Every process of the run: in its group, or in `below` in version 1. cgroup.kill (Linux 5.14) also catches those that
-// are being forked, and those in threaded groups below, which version 2 lists and kills only from above.
+// Kills every process of the run: in its group, and in `subgroup` in version 1. cgroup.kill (Linux 5.14) also kills
+// processes that are being forked, and processes of threaded subgroups, which version 2 lists only in the run's group.
 void kill_run(int parent, const std::string& run, const std::string& subgroup) {
   if (write_file_at(parent, run + "/cgroup.kill", "1") == 0) return;
   std::istringstream pids(read_file_at(parent, run + "/cgroup.procs") +
@@ -192,10 +191,10 @@ bool remove_group(int parent, const std::string& run, const std::string& subgrou
 }
 
 bool remove_all_groups(int parent, const std::string& run, int max_attempts) {
-  bool removed = true;
+  bool is_removed = true;
   for (const char* subgroup : {kSubgroups[0], kSubgroups[1], ""})
-    removed = remove_group(parent, run, subgroup, max_attempts) && removed;
-  return removed;
+    is_removed = remove_group(parent, run, subgroup, max_attempts) && is_removed;
+  return is_removed;
 }
 
 constexpr int kMaxRemovalAttempts = 50;
@@ -216,7 +215,7 @@ void remove_dead_launchers_groups(const std::string& parent, int max_attempts) {
 struct Setting {
   const char* file;
   std::string value;
-  bool required = true;  // else a kernel without it is as good
+  bool required = true;  // false if a kernel without this file is supported
 };
 
 // Version 1 has a limit of memory and a limit of memory and swap together. The second limit may never be smaller than
@@ -225,22 +224,22 @@ std::vector<Setting> limit_settings(const CgroupHierarchy& hierarchy, std::uint6
                                     bool raises_limit) {
   std::vector<Setting> settings;
   const std::string memory = std::to_string(memory_bytes);
-  if (hierarchy.memory && hierarchy.version == 1) {
+  if (hierarchy.has_memory && hierarchy.version == 1) {
     settings = {{"memory.limit_in_bytes", memory}, {"memory.memsw.limit_in_bytes", memory, false}};
     if (raises_limit) std::swap(settings[0], settings[1]);
-    // Version 1 accounts TCP buffers separately, and only if they have a limit.
+    // Version 1 cpu_accounting TCP buffers separately, and only if they have a limit.
     settings.push_back({"memory.kmem.tcp.limit_in_bytes", std::to_string(memory_bytes / 4), false});
-  } else if (hierarchy.memory) {
+  } else if (hierarchy.has_memory) {
     settings = {{"memory.max", memory}};
   }
-  if (hierarchy.pids) settings.push_back({"pids.max", std::to_string(pids + std::uint64_t{1})});  // and init
+  if (hierarchy.has_pids) settings.push_back({"pids.max", std::to_string(pids + std::uint64_t{1})});  // and init
   return settings;
 }
 
 // Settings that are written once for each group: swap is disabled (without the file there is no swap), and an
 // out-of-memory kill ends the whole group.
 std::vector<Setting> fixed_settings(const CgroupHierarchy& hierarchy) {
-  if (!hierarchy.memory || hierarchy.version == 1) return {};
+  if (!hierarchy.has_memory || hierarchy.version == 1) return {};
   return {{"memory.swap.max", "0", false}, {"memory.oom.group", "1", false}};
 }
 
@@ -264,23 +263,23 @@ std::string read_open_file(const Fd& file) {
 }
 std::uint64_t read_number(const Fd& file) { return parse_number(read_open_file(file)); }
 
-// Moves the processes or threads in the file `list` to the group `into`. The file is read again until it is empty,
+// Moves the processes or threads in the file `list` to the group `target`. The file is read again until it is empty,
 // because processes may fork during the move.
 bool move_processes(int parent, const std::string& list, const std::string& target) {
   constexpr int kMaxChecks = 8;
   for (int attempt = 0; attempt < kMaxChecks; ++attempt) {
     std::istringstream pids(read_file_at(parent, list));
-    bool found_any = false;
-    for (pid_t pid = 0; pids >> pid; found_any = true) {
+    bool has_processes = false;
+    for (pid_t pid = 0; pids >> pid; has_processes = true) {
       const int error = write_file_at(parent, target + "/cgroup.procs", std::to_string(pid));
       if (error != 0 && error != ESRCH) return false;
     }
-    if (!found_any) return true;
+    if (!has_processes) return true;
   }
   return false;
 }
 
-// Makes `into` a threaded group of version 2 below the run's group, which counts only processes. Returns false if the
+// Makes `target` a threaded group of version 2 below the run's group, which counts only processes. Returns false if the
 // kernel does not support it or a privilege is missing.
 bool make_threaded(int parent, const std::string& run, const std::string& target) {
   return write_file_at(parent, target + "/cgroup.type", "threaded") == 0 &&
@@ -291,14 +290,14 @@ bool make_threaded(int parent, const std::string& run, const std::string& target
 
 std::vector<CgroupHierarchy> find_cgroups() {
   std::vector<CgroupHierarchy> hierarchies;
-  CgroupHierarchy unified, accounts;
+  CgroupHierarchy unified, cpu_accounting;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // number:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
+    const std::size_t first_colon = line.find(':');
+    const std::size_t second_colon = line.find(':', first_colon + 1);
+    if (first_colon == std::string::npos || second_colon == std::string::npos) continue;
+    const std::string controllers = line.substr(first_colon + 1, second_colon - first_colon - 1);
+    const std::string group = line.substr(second_colon + 1);
     if (controllers.empty()) {
       unified = prepare_version_2(group_folder(find_mount("cgroup2", ""), group), group);
       continue;
@@ -306,34 +305,34 @@ std::vector<CgroupHierarchy> find_cgroups() {
     const bool memory = has_word(controllers, "memory", ',');
     const bool pids = has_word(controllers, "pids", ',');
     if (has_word(controllers, "cpuacct", ',')) {
-      accounts = {1, memory, pids, group_folder(find_mount("cgroup", "cpuacct"), group), true, true};
-      if (memory || pids) hierarchies.push_back(accounts);
+      cpu_accounting = {1, memory, pids, group_folder(find_mount("cgroup", "cpuacct"), group), true, true};
+      if (memory || pids) hierarchies.push_back(cpu_accounting);
       continue;
     }
     if (!memory && !pids) continue;
     const std::string folder = group_folder(find_mount("cgroup", memory ? "memory" : "pids"), group);
     if (!folder.empty()) hierarchies.push_back({1, memory, pids, folder});
   }
-  // Version 2 is listed even without controllers, because it accounts CPU time, including that of children that have
-  // not been waited for.
+  // Version 2 is listed even without controllers, because it cpu_accounting CPU time, including that of children that
+  // have not been waited for.
   if (!unified.path.empty()) {
     hierarchies.push_back(unified);
-  } else if (!accounts.path.empty() && !accounts.memory && !accounts.pids) {
-    hierarchies.push_back(accounts);
+  } else if (!cpu_accounting.path.empty() && !cpu_accounting.has_memory && !cpu_accounting.has_pids) {
+    hierarchies.push_back(cpu_accounting);
   }
   return hierarchies;
 }
 
-std::uint64_t task_limit() {
+std::uint64_t read_task_limit() {
   std::uint64_t min = UINT64_MAX;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // number:controllers:path
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::size_t first_colon = line.find(':'), second_colon = line.find(':', first_colon + 1);
+    if (first_colon == std::string::npos || second_colon == std::string::npos) continue;
+    const std::string controllers = line.substr(first_colon + 1, second_colon - first_colon - 1);
     if (!controllers.empty() && !has_word(controllers, "pids", ',')) continue;
     const Mount mount = controllers.empty() ? find_mount("cgroup2", "") : find_mount("cgroup", "pids");
-    std::string folder = group_folder(mount, line.substr(second + 1));
+    std::string folder = group_folder(mount, line.substr(second_colon + 1));
     for (; folder.size() >= mount.point.size() && !folder.empty(); folder.resize(folder.rfind('/'))) {
       const std::string text = read_line(folder + "/pids.max");
       if (!text.empty() && text != "max") min = std::min(min, parse_number(text));
@@ -344,7 +343,7 @@ std::uint64_t task_limit() {
 
 std::string launcher_group_name() {
   const std::string pid = std::to_string(::getpid());
-  return fmt::format("mycojobs-{}-{}-{}", pid_namespace(), pid, start_time(pid));
+  return fmt::format("mycojobs-{}-{}-{}", read_pid_namespace_id(), pid, read_start_time(pid));
 }
 
 namespace {
@@ -357,10 +356,10 @@ Fd lock_group(const std::string& folder) {
   return lock;
 }
 
-bool is_same_folder(const Fd& opened, const std::string& folder) {
+bool is_same_folder(const Fd& open_folder, const std::string& folder) {
   struct stat by_descriptor {
   }, by_name{};
-  return ::fstat(opened.get(), &by_descriptor) == 0 && ::stat(folder.c_str(), &by_name) == 0 &&
+  return ::fstat(open_folder.get(), &by_descriptor) == 0 && ::stat(folder.c_str(), &by_name) == 0 &&
          by_descriptor.st_ino == by_name.st_ino;
 }
 
@@ -382,11 +381,11 @@ bool make_locked_folder(const std::string& folder, Fd& lock) {
 }  // namespace
 
 bool belongs_to_dead_launcher(const std::string& parent, const std::string& name) {
-  unsigned long long space = 0, pid = 0, start = 0;
-  if (std::sscanf(name.c_str(), "mycojobs-%llu-%llu-%llu", &space, &pid, &start) != 3) return false;
-  // The process ids of another namespace mean nothing here.
-  if (std::to_string(space) != pid_namespace()) return static_cast<bool>(lock_group(parent + "/" + name));
-  return start_time(std::to_string(pid)) != std::to_string(start);
+  unsigned long long pid_ns = 0, pid = 0, start = 0;
+  if (std::sscanf(name.c_str(), "mycojobs-%llu-%llu-%llu", &pid_ns, &pid, &start) != 3) return false;
+  // Process ids of another namespace cannot be compared.
+  if (std::to_string(pid_ns) != read_pid_namespace_id()) return static_cast<bool>(lock_group(parent + "/" + name));
+  return read_start_time(std::to_string(pid)) != std::to_string(start);
 }
 
 Cgroups::~Cgroups() {
@@ -400,13 +399,15 @@ void Cgroups::open(const std::vector<CgroupHierarchy>& hierarchies) {
     if (!make_locked_folder(tree.folder, tree.lock)) continue;
     tree.fd.reset(::open(tree.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (hierarchy.version == 2) {
-      if (hierarchy.memory)
-        tree.hierarchy.memory = write_file_at(tree.fd.get(), "cgroup.subtree_control", "+memory") == 0;
-      if (hierarchy.pids) tree.hierarchy.pids = write_file_at(tree.fd.get(), "cgroup.subtree_control", "+pids") == 0;
+      if (hierarchy.has_memory)
+        tree.hierarchy.has_memory = write_file_at(tree.fd.get(), "cgroup.subtree_control", "+memory") == 0;
+      if (hierarchy.has_pids)
+        tree.hierarchy.has_pids = write_file_at(tree.fd.get(), "cgroup.subtree_control", "+pids") == 0;
     }
-    if (hierarchy.memory && hierarchy.version == 2)
-      tree.hierarchy.peaks = hierarchy.peaks && has_file(tree.fd.get(), "memory.peak");
-    if (hierarchy.pids) tree.hierarchy.peaks = tree.hierarchy.peaks && has_file(tree.fd.get(), "pids.peak");
+    if (hierarchy.has_memory && hierarchy.version == 2)
+      tree.hierarchy.records_peaks = hierarchy.records_peaks && has_file(tree.fd.get(), "memory.peak");
+    if (hierarchy.has_pids)
+      tree.hierarchy.records_peaks = tree.hierarchy.records_peaks && has_file(tree.fd.get(), "pids.peak");
     trees_.push_back(std::move(tree));
   }
 }
@@ -416,37 +417,37 @@ void Cgroups::remove_leftovers() {
 }
 
 bool Cgroups::has_memory() const {
-  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.hierarchy.memory; });
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.hierarchy.has_memory; });
 }
 bool Cgroups::has_pids() const {
-  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.hierarchy.pids; });
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.hierarchy.has_pids; });
 }
 
-Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits, int* error_number) {
+Result<std::vector<Fd>> Cgroups::create_run_group(std::uint64_t run, const Limits& limits, int* error_number) {
   const std::string name = std::to_string(run);
-  remove_stuck();
-  std::vector<Fd> joins;
-  const auto failed = [&](const Tree& tree, const std::string& file, int error) {
+  remove_busy_groups();
+  std::vector<Fd> procs_files;
+  const auto undo_and_fail = [&](const Tree& tree, const std::string& file, int error) {
     if (error_number != nullptr) *error_number = error;
-    remove(run);
+    remove_run_group(run);
     return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, file, errno_text(error)));
   };
   for (const auto& tree : trees_) {
-    if (::mkdirat(tree.fd.get(), name.c_str(), 0755) != 0) return failed(tree, "", errno);
+    if (::mkdirat(tree.fd.get(), name.c_str(), 0755) != 0) return undo_and_fail(tree, "", errno);
     auto settings = limit_settings(tree.hierarchy, limits.memory_bytes, limits.pids, false);
     for (auto& setting : fixed_settings(tree.hierarchy)) settings.push_back(std::move(setting));
     if (const FirstFailure failure = write_all(tree.fd.get(), name, settings); failure.error != 0)
-      return failed(tree, failure.file, failure.error);
-    joins.emplace_back(::openat(tree.fd.get(), (name + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
-    if (!joins.back()) return failed(tree, "cgroup.procs", errno);
+      return undo_and_fail(tree, failure.file, failure.error);
+    procs_files.emplace_back(::openat(tree.fd.get(), (name + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    if (!procs_files.back()) return undo_and_fail(tree, "cgroup.procs", errno);
   }
-  return joins;
+  return procs_files;
 }
 
 Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids) {
   const std::string name = std::to_string(run);
   for (const auto& tree : trees_) {
-    const bool raises_limit = tree.hierarchy.version == 1 && tree.hierarchy.memory &&
+    const bool raises_limit = tree.hierarchy.version == 1 && tree.hierarchy.has_memory &&
                               parse_number(read_file_at(tree.fd.get(), name + "/memory.limit_in_bytes")) < memory_bytes;
     const FirstFailure failure =
         write_all(tree.fd.get(), name, limit_settings(tree.hierarchy, memory_bytes, pids, raises_limit));
@@ -456,15 +457,15 @@ Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, 
   return {};
 }
 
-RunUsage Cgroups::usage(std::uint64_t run) const {
-  RunUsage usage = peaks(run);
-  add_limits_met(run, usage);
+RunUsage Cgroups::read_usage(std::uint64_t run) const {
+  RunUsage usage = read_peaks(run);
+  add_limit_hits(run, usage);
   for (const auto& tree : trees_) {
     if (tree.hierarchy.version == 2) {
       const std::string cpu = read_run_file(tree, run, "cpu.stat");
       usage.user_us = parse_counter(cpu, "user_usec");
       usage.system_us = parse_counter(cpu, "system_usec");
-    } else if (tree.hierarchy.cpu) {  // nanoseconds
+    } else if (tree.hierarchy.accounts_cpu) {  // nanoseconds
       usage.user_us = parse_number(read_run_file(tree, run, "cpuacct.usage_user")) / 1000;
       usage.system_us = parse_number(read_run_file(tree, run, "cpuacct.usage_sys")) / 1000;
     }
@@ -472,23 +473,23 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
   return usage;
 }
 
-void Cgroups::add_limits_met(std::uint64_t run, RunUsage& usage) const {
+void Cgroups::add_limit_hits(std::uint64_t run, RunUsage& usage) const {
   for (const auto& tree : trees_) {
-    if (tree.hierarchy.memory && tree.hierarchy.version == 1) {
+    if (tree.hierarchy.has_memory && tree.hierarchy.version == 1) {
       usage.oom_kills = parse_counter(read_run_file(tree, run, "memory.oom_control"), "oom_kill");
       usage.memory_max_hits =  // whichever of the two limits was met
           parse_number(read_run_file(tree, run, "memory.failcnt")) +
           parse_number(read_run_file(tree, run, "memory.memsw.failcnt"));
-    } else if (tree.hierarchy.memory) {
+    } else if (tree.hierarchy.has_memory) {
       const std::string events = read_run_file(tree, run, "memory.events");
       usage.oom_kills = parse_counter(events, "oom_kill");
       usage.memory_max_hits = parse_counter(events, "max");
     }
-    if (!tree.hierarchy.pids) continue;
+    if (!tree.hierarchy.has_pids) continue;
     // The kernel counts a refused fork in the group of the caller (version 1, and before Linux 6.11) or in the group
     // with the limit.
     usage.pids_max_hits = parse_counter(read_run_file(tree, run, "pids.events"), "max");
-    const std::string group = pids_group(tree, run);
+    const std::string group = get_pids_group(tree, run);
     if (group == std::to_string(run)) continue;
     usage.pids_max_hits += parse_counter(read_file_at(tree.fd.get(), group + "/pids.events"), "max");
     // The peak of a subgroup includes forks that the limit of the run's group then refused.
@@ -509,16 +510,16 @@ std::string Cgroups::read_run_file(const Tree& tree, std::uint64_t run, const st
 }
 
 bool Cgroups::must_sample() const {
-  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return !tree.hierarchy.peaks; });
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return !tree.hierarchy.records_peaks; });
 }
 
 void Cgroups::sample() {
   for (const auto& tree : trees_) {
-    if (tree.hierarchy.peaks) continue;
+    if (tree.hierarchy.records_peaks) continue;
     for (const auto& name : list_groups(tree.folder)) {
       Peaks& peaks = sampled_[std::strtoull(name.c_str(), nullptr, 10)];
       const int fd = tree.fd.get();
-      peaks.memory = std::max(peaks.memory, parse_number(read_file_at(fd, name + "/memory.current")));
+      peaks.memory_bytes = std::max(peaks.memory_bytes, parse_number(read_file_at(fd, name + "/memory.current")));
       peaks.pids =
           std::max(peaks.pids, static_cast<std::uint32_t>(parse_number(read_file_at(fd, name + "/pids.current"))));
     }
@@ -526,28 +527,28 @@ void Cgroups::sample() {
 }
 
 // A group is busy for a moment while the kernel reaps the last process; the removal is then retried with the next run.
-void Cgroups::remove(std::uint64_t run) {
+void Cgroups::remove_run_group(std::uint64_t run) {
   peak_files_.erase(run);
   warm_files_.erase(run);
-  stuck_.push_back(run);
-  remove_stuck();
+  busy_groups_.push_back(run);
+  remove_busy_groups();
 }
 
-void Cgroups::remove_stuck() {
-  std::erase_if(stuck_, [&](std::uint64_t run) {
+void Cgroups::remove_busy_groups() {
+  std::erase_if(busy_groups_, [&](std::uint64_t run) {
     const std::string name = std::to_string(run);
-    bool removed = true;
+    bool is_removed = true;
     for (const auto& tree : trees_) {
-      removed = (tree.can_restart_counting() ? remove_all_groups(tree.fd.get(), name, 0)
-                                             : remove_group(tree.fd.get(), name, "", 0)) &&
-                removed;
+      is_removed = (tree.can_restart_counting() ? remove_all_groups(tree.fd.get(), name, 0)
+                                                : remove_group(tree.fd.get(), name, "", 0)) &&
+                   is_removed;
     }
-    if (removed) sampled_.erase(run), subgroups_.erase(run);
-    return removed;
+    if (is_removed) sampled_.erase(run), subgroups_.erase(run);
+    return is_removed;
   });
 }
 
-std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
+std::string Cgroups::get_pids_group(const Tree& tree, std::uint64_t run) const {
   const auto subgroup = tree.can_restart_counting() ? subgroups_.find(run) : subgroups_.end();
   return std::to_string(run) + (subgroup == subgroups_.end() ? "" : kSubgroups[subgroup->second ? 1 : 0]);
 }
@@ -561,16 +562,16 @@ bool Cgroups::move_to_new_subgroup(std::uint64_t run) {
                                  [](const Tree& candidate) { return candidate.can_restart_counting(); });
   if (tree == trees_.end()) return false;
   const int fd = tree->fd.get();
-  const bool threaded = tree->hierarchy.version == 2;
-  const auto before = subgroups_.find(run);
-  const bool first = before == subgroups_.end(), second_name = !first && !before->second;
+  const bool is_threaded = tree->hierarchy.version == 2;
+  const auto current = subgroups_.find(run);
+  const bool is_first = current == subgroups_.end(), uses_second_name = !is_first && !current->second;
   const std::string name = std::to_string(run);
-  const std::string source = pids_group(*tree, run), target = name + kSubgroups[second_name ? 1 : 0];
+  const std::string source = get_pids_group(*tree, run), target = name + kSubgroups[uses_second_name ? 1 : 0];
   if (::mkdirat(fd, target.c_str(), 0755) != 0) return false;
-  if (threaded && !make_threaded(fd, name, target)) return false;
-  if (!move_processes(fd, source + (threaded ? "/cgroup.threads" : "/cgroup.procs"), target)) return false;
-  if (!first && ::unlinkat(fd, source.c_str(), AT_REMOVEDIR) != 0) return false;
-  subgroups_[run] = second_name;
+  if (is_threaded && !make_threaded(fd, name, target)) return false;
+  if (!move_processes(fd, source + (is_threaded ? "/cgroup.threads" : "/cgroup.procs"), target)) return false;
+  if (!is_first && ::unlinkat(fd, source.c_str(), AT_REMOVEDIR) != 0) return false;
+  subgroups_[run] = uses_second_name;
   open_pids(fd, target, peak_files_.at(run));
   return true;
 }
@@ -585,22 +586,22 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
   for (const auto& tree : trees_) {
     const int fd = tree.fd.get();
     const bool is_version_1 = tree.hierarchy.version == 1;
-    if (tree.hierarchy.memory && (is_version_1 || tree.hierarchy.peaks)) {
+    if (tree.hierarchy.has_memory && (is_version_1 || tree.hierarchy.records_peaks)) {
       const std::string peak = std::to_string(run) + (is_version_1 ? "/memory.max_usage_in_bytes" : "/memory.peak");
       // Before Linux 6.12 the file of version 2 is not writable, although root can open it for writing.
       struct stat info {};
-      files.memory_peak_restarts = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
-      files.memory.reset(::openat(fd, peak.c_str(), (files.memory_peak_restarts ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+      files.can_reset_memory_peak = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
+      files.memory.reset(::openat(fd, peak.c_str(), (files.can_reset_memory_peak ? O_RDWR : O_RDONLY) | O_CLOEXEC));
     }
-    if (tree.hierarchy.pids && tree.hierarchy.peaks) open_pids(fd, pids_group(tree, run), files);
+    if (tree.hierarchy.has_pids && tree.hierarchy.records_peaks) open_pids(fd, get_pids_group(tree, run), files);
   }
   return files;
 }
 
-std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
+std::uint64_t Cgroups::read_cpu_us(std::uint64_t run) const {
   for (const auto& tree : trees_) {
     const std::string name = std::to_string(run);
-    if (tree.hierarchy.cpu) return parse_number(read_file_at(tree.fd.get(), name + "/cpuacct.usage")) / 1000;
+    if (tree.hierarchy.accounts_cpu) return parse_number(read_file_at(tree.fd.get(), name + "/cpuacct.usage")) / 1000;
     if (tree.hierarchy.version != 2) continue;
     const std::string cpu = read_file_at(tree.fd.get(), name + "/cpu.stat");
     if (const std::uint64_t used = parse_counter(cpu, "usage_usec"); used > 0) return used;
@@ -608,24 +609,24 @@ std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
   return 0;
 }
 
-// Uses the files that are kept open, if any: in version 2 a peak is reset only for the open file that was written to.
-RunUsage Cgroups::peaks(std::uint64_t run) const {
+// Uses the open files of the run, if any: in version 2 a peak is reset only for the open file that was written to.
+RunUsage Cgroups::read_peaks(std::uint64_t run) const {
   const auto cached = peak_files_.find(run);
   const PeakFiles temporary = cached == peak_files_.end() ? open_peaks(run) : PeakFiles{};
   const PeakFiles& files = cached == peak_files_.end() ? temporary : cached->second;
   const auto sampled = sampled_.find(run);
   const Peaks sampled_peaks = sampled != sampled_.end() ? sampled->second : Peaks{};
   RunUsage usage;
-  usage.memory_peak = files.memory ? read_number(files.memory) : sampled_peaks.memory;
+  usage.memory_peak_bytes = files.memory ? read_number(files.memory) : sampled_peaks.memory_bytes;
   usage.pids_peak = files.pids ? static_cast<std::uint32_t>(read_number(files.pids)) : sampled_peaks.pids;
   if (usage.pids_peak > 0) --usage.pids_peak;  // init
   return usage;
 }
 
-std::uint64_t Cgroups::initial_memory_charge(std::uint64_t run, const PeakFiles& files) const {
+std::uint64_t Cgroups::read_initial_memory_charge(std::uint64_t run, const PeakFiles& files) const {
   if (files.memory) return read_number(files.memory);
   const auto tree =
-      std::find_if(trees_.begin(), trees_.end(), [](const Tree& candidate) { return candidate.hierarchy.memory; });
+      std::find_if(trees_.begin(), trees_.end(), [](const Tree& candidate) { return candidate.hierarchy.has_memory; });
   return tree == trees_.end() ? 0 : parse_number(read_file_at(tree->fd.get(), std::to_string(run) + "/memory.current"));
 }
 
@@ -634,7 +635,7 @@ std::optional<RunUsage> Cgroups::reset_for_next_run(std::uint64_t run, const Lim
   if (cached == peak_files_.end()) cached = peak_files_.emplace(run, open_peaks(run)).first;
   const PeakFiles& files = cached->second;
   // A sampled peak may be too low, so the kernel's counters of refusals are read as well.
-  const RunUsage used = must_sample() ? usage(run) : peaks(run);
+  const RunUsage used = must_sample() ? read_usage(run) : read_peaks(run);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0) return {};
   // A limit of a parent group has refused a fork, which no peak shows. A later run that fails would seem to have met
   // its own limit.
@@ -643,42 +644,43 @@ std::optional<RunUsage> Cgroups::reset_for_next_run(std::uint64_t run, const Lim
   if (has_pids() && (used.pids_peak == 0 || used.pids_peak >= limits.pids)) return {};
   if (has_memory()) {
     // Near the limit a process may have been killed although the run succeeded.
-    if (used.memory_peak == 0 || used.memory_peak > limits.memory_bytes / 10 * 9) return {};
-    if (files.memory && !files.memory_peak_restarts && used.memory_peak > kMaxLeftoverBytes) return {};
+    if (used.memory_peak_bytes == 0 || used.memory_peak_bytes > limits.memory_bytes / 10 * 9) return {};
+    if (files.memory && !files.can_reset_memory_peak && used.memory_peak_bytes > kMaxLeftoverBytes) return {};
   }
   if (files.pids && used.pids_peak > processes && !move_to_new_subgroup(run)) return {};
-  if (files.memory_peak_restarts && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last: resets the peak
+  if (files.can_reset_memory_peak && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // resets the peak
   sampled_.erase(run);
   // Memory that is still charged (pages of files that this run was the first to read, cached names) counts as used by
   // the next run, so the group is reused only if the amount is small.
-  return initial_memory_charge(run, files) <= kMaxLeftoverBytes ? std::optional(used) : std::nullopt;
+  return read_initial_memory_charge(run, files) <= kMaxLeftoverBytes ? std::optional(used) : std::nullopt;
 }
 
 Result<RunUsage> Cgroups::reset_for_warm_run(std::uint64_t run, const Limits& limits) {
   constexpr std::uint64_t kInitAndJob = 2;
   if (!has_memory() || !has_pids()) return fail(Code::unsupported, "this host has no cgroups for memory and processes");
   warm_files_.try_emplace(run);
-  const auto count = [&](bool CgroupHierarchy::*counts, const char* version_1_file, const char* version_2_file) {
-    const auto tree =
-        std::find_if(trees_.begin(), trees_.end(), [&](const Tree& candidate) { return candidate.hierarchy.*counts; });
+  const auto read_count = [&](bool CgroupHierarchy::*controller, const char* version_1_file,
+                              const char* version_2_file) {
+    const auto tree = std::find_if(trees_.begin(), trees_.end(),
+                                   [&](const Tree& candidate) { return candidate.hierarchy.*controller; });
     return parse_number(read_run_file(*tree, run, tree->hierarchy.version == 1 ? version_1_file : version_2_file));
   };
-  const std::uint64_t tasks = count(&CgroupHierarchy::pids, "pids.current", "pids.current");
+  const std::uint64_t tasks = read_count(&CgroupHierarchy::has_pids, "pids.current", "pids.current");
   if (tasks != kInitAndJob)
     return fail(Code::conflict, fmt::format("{} threads and processes are left, 1 is expected",
                                             tasks - std::min<std::uint64_t>(tasks, 1)));
-  RunUsage used = peaks(run);
-  add_limits_met(run, used);
+  RunUsage used = read_peaks(run);
+  add_limit_hits(run, used);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0)
     return fail(Code::conflict, "it has reached a limit of memory or of processes");
-  const std::uint64_t used_bytes = count(&CgroupHierarchy::memory, "memory.usage_in_bytes", "memory.current");
+  const std::uint64_t used_bytes = read_count(&CgroupHierarchy::has_memory, "memory.usage_in_bytes", "memory.current");
   if (used_bytes > limits.memory_bytes / 2)
     return fail(Code::conflict,
                 fmt::format("it uses {} of its {} MiB of memory", used_bytes >> 20, limits.memory_bytes >> 20));
   auto cached = peak_files_.find(run);
   if (cached == peak_files_.end()) cached = peak_files_.emplace(run, open_peaks(run)).first;
   if (used.pids_peak > 1) static_cast<void>(move_to_new_subgroup(run));
-  if (cached->second.memory_peak_restarts && ::pwrite(cached->second.memory.get(), "0", 1, 0) != 1)
+  if (cached->second.can_reset_memory_peak && ::pwrite(cached->second.memory.get(), "0", 1, 0) != 1)
     return fail(Code::io, "its peak of memory cannot be reset");
   sampled_.erase(run);
   return used;

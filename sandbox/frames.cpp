@@ -65,21 +65,21 @@ ReceiveResult receive_into(std::span<char> buffer, int socket, RawFrame& frame, 
     size = ::recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
     // ECONNRESET is reported once if the peer closed with unread data; frames that it sent are still delivered.
   } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? ReceiveResult::nothing : ReceiveResult::closed;
+  if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? ReceiveResult::would_block : ReceiveResult::closed;
   frame.fds.clear();
   receive_fds(message, frame.fds);
   if (size == 0) return ReceiveResult::closed;
-  const bool too_many_fds = frame.fds.size() >= kMaxFrameFds;
-  const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
-  if (is_cut) frame.fds.clear();
-  if ((message.msg_flags & MSG_TRUNC) != 0 || (is_cut && too_many_fds)) {
+  const bool has_too_many_fds = frame.fds.size() >= kMaxFrameFds;
+  const bool is_control_truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (is_control_truncated) frame.fds.clear();
+  if ((message.msg_flags & MSG_TRUNC) != 0 || (is_control_truncated && has_too_many_fds)) {
     frame.fds.clear();
     return ReceiveResult::malformed;
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
   frame.payload.assign(buffer.data() + 1, static_cast<std::size_t>(size) - 1);
   ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // processes forked later inherit this stack
-  return is_cut ? ReceiveResult::cut : ReceiveResult::frame;
+  return is_control_truncated ? ReceiveResult::descriptors_lost : ReceiveResult::frame;
 }
 
 }  // namespace

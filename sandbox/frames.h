@@ -3,6 +3,8 @@
 //   frame = kind, u8 | fields, little-endian
 //   text  = length, u32 | bytes;   list = count, u32 | items;   struct = its fields, in the order of `fields()`
 //
+// For each struct a function template `fields(archive, message)` passes the fields to a FieldWriter or FieldReader.
+//
 // Readers do not trust writers: after a wrong length a FieldReader stays invalid, and is_complete() returns false.
 #pragma once
 
@@ -80,14 +82,14 @@ class FieldReader {
     }
   }
   void operator()(std::string& text) {
-    const std::uint32_t size = count();
+    const std::uint32_t size = read_count();
     if (!require(size)) return;
     text.assign(remaining_.substr(0, size));
     remaining_.remove_prefix(size);
   }
   template <class T>
   void operator()(std::vector<T>& items) {
-    const std::uint32_t size = count();
+    const std::uint32_t size = read_count();
     if (!require(size)) return;  // an item has at least one byte
     items.resize(size);
     for (T& item : items) (*this)(item);
@@ -100,7 +102,7 @@ class FieldReader {
   bool is_complete() const { return !is_invalid_ && remaining_.empty(); }
 
  private:
-  std::uint32_t count() {
+  std::uint32_t read_count() {
     std::uint32_t size = 0;
     (*this)(size);
     return size;
@@ -120,9 +122,9 @@ struct RawFrame {
   std::vector<Fd> fds;  // close-on-exec
 };
 
-// nothing: the call would block. cut: the frame is complete, but this process had no free descriptor numbers for the
-// attached descriptors, and received none of them.
-enum class ReceiveResult { frame, nothing, closed, malformed, cut };
+// `descriptors_lost` means that the frame is complete, but this process had no free descriptor numbers for the attached
+// descriptors, and received none of them.
+enum class ReceiveResult { frame, would_block, closed, malformed, descriptors_lost };
 
 // Returns 0 or an errno. `flags` as in sendmsg(2), with MSG_NOSIGNAL added. The caller keeps the descriptors.
 int send_raw(int socket, std::string_view bytes, std::initializer_list<int> fds = {}, int flags = 0);

@@ -14,13 +14,13 @@ struct HostLimits {
   std::uint64_t descriptors = UINT64_MAX;  // per process: RLIMIT_NOFILE
   std::uint64_t tasks = UINT64_MAX;        // processes and threads of the agent and its jobs: cgroups, RLIMIT_NPROC
 };
-// Limits of this process. An unreadable limit counts as unlimited.
+// Returns the limits of this process. An unreadable limit counts as unlimited.
 HostLimits read_host_limits();
 
 struct SlotFit {
   std::uint32_t slots = 0;  // at least 1
-  std::string why;          // the limit and the remedy if there are fewer slots than wanted; otherwise empty
+  std::string reason;       // the limit and the remedy if there are fewer slots than requested; otherwise empty
 };
-SlotFit fit_slots(std::uint32_t wanted, const HostLimits&);
+SlotFit fit_slots(std::uint32_t requested, const HostLimits&);
 
 }  // namespace mycojobs::sandbox

@@ -1,5 +1,5 @@
-// Landlock, as an additional layer behind mounts and seccomp; no test relies on it alone. Definitions missing in the
-// headers of Debian 12 are here. Source: the kernel's userspace-api/landlock.
+// Landlock, as an additional layer in addition to mounts and seccomp; no test relies on Landlock only. Defines
+// constants that are missing in the headers of Debian 12. Source: the kernel's userspace-api/landlock.
 #pragma once
 
 #include <linux/landlock.h>
@@ -23,7 +23,7 @@ struct RulesetAttr {
   std::uint64_t handled_access_fs, handled_access_net, scoped;
 };
 
-// 0: not supported by this kernel.
+// Returns the ABI version, or 0 if this kernel does not support Landlock.
 inline int landlock_abi() {
   const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
   return abi > 0 ? static_cast<int>(abi) : 0;

@@ -47,8 +47,8 @@ class LauncherLink {
   int guardian() const { return child_.pidfd.get(); }  // readable when all processes of the launcher have ended
   pid_t guardian_pid() const { return child_.pid; }
   bool has_ended();  // true if all processes of the launcher have ended
-  // A killed guardian proves nothing; all processes are assumed to have ended at this time. 0: the guardian was not
-  // killed.
+  // Returns the time at which all processes are assumed to have ended, since a killed guardian cannot report it.
+  // Returns 0 if the guardian was not killed.
   std::uint64_t assumed_end_boot_ms() const { return assumed_end_boot_ms_; }
 
  private:
@@ -90,12 +90,12 @@ Configure build_configuration(const SandboxConfig& config, bool probe) {
   message.allow_missing = config.allow_missing;
   message.uid_base = config.uid_base;
   message.uid_count = config.uid_count;
-  message.warm = config.warm;
-  message.zygote_runs = config.zygote_runs;
-  message.zygote_age_ms = config.zygote_age_ms;
-  message.prewarmed = config.prewarmed;
-  message.sandbox_runs = config.sandbox_runs;
-  message.warm_processes = config.warm_processes;
+  message.warm = config.initial_zygotes;
+  message.zygote_runs = config.max_zygote_runs;
+  message.zygote_age_ms = config.max_zygote_age_ms;
+  message.prewarmed = config.max_prewarmed;
+  message.sandbox_runs = config.max_sandbox_runs;
+  message.warm_processes = config.max_warm_processes;
   message.disabled_steps = config.disabled_steps;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
@@ -108,19 +108,19 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
     return fail(Code::io, "sandbox: a socket for mycojobs-launcher: " + describe_errno(errno));
   }
   Fd agent_end(pair[0]);
-  const Fd job_end(pair[1]);
+  const Fd launcher_end(pair[1]);
   const timeval send_timeout{kSendTimeoutMs / 1000, 0};
   ::setsockopt(agent_end.get(), SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof send_timeout);
   SpawnSpec spec;
   spec.program = config.libexec_dir + "/" + kLauncherProgram;
   spec.argv0 = kLauncherProgram;
   // Duplicated to high numbers, so that the two descriptors cannot overwrite each other.
-  const Fd socket(::fcntl(job_end.get(), F_DUPFD_CLOEXEC, 16));
+  const Fd socket(::fcntl(launcher_end.get(), F_DUPFD_CLOEXEC, 16));
   const Fd alive_copy(config.alive_fd < 0 ? -1 : ::fcntl(config.alive_fd, F_DUPFD_CLOEXEC, 16));
   if (!socket || (config.alive_fd >= 0 && !alive_copy))
     return fail(Code::io, "sandbox: descriptors for mycojobs-launcher: " + describe_errno(errno));
-  spec.descriptors = {{socket.get(), kAgentSocket}};
-  if (alive_copy) spec.descriptors.emplace_back(alive_copy.get(), kGuardianAlive);
+  spec.inherited_descriptors = {{socket.get(), kAgentSocket}};
+  if (alive_copy) spec.inherited_descriptors.emplace_back(alive_copy.get(), kGuardianAlive);
   auto child = spawn(spec);
   if (!child) return fail(std::move(child).error(), "sandbox");
   LauncherLink link(std::move(*child), std::move(agent_end));
@@ -145,10 +145,10 @@ LauncherLink::~LauncherLink() { end(); }
 bool LauncherLink::has_ended() {
   if (child_.pidfd) {
     if (!wait_for_guardian(0)) return false;
-    const bool killed = wait_child(child_) > 128;
+    const bool is_killed = wait_child(child_) > 128;
     child_.pidfd.reset();
     // A killed guardian has not observed the end of its processes. They are killed too, but their end is not visible.
-    if (killed) assumed_end_boot_ms_ = SystemClock().boot_ms() + kAssumedEndMs;
+    if (is_killed) assumed_end_boot_ms_ = SystemClock().boot_ms() + kAssumedEndMs;
   }
   return SystemClock().boot_ms() >= assumed_end_boot_ms_;
 }
@@ -204,7 +204,7 @@ constexpr int kStartTimeoutMs = 30000;
 Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* layers = nullptr) {
   for (;;) {
     RawFrame frame;
-    LauncherRunStarted started;
+    LauncherStarted started;
     Layer layer;
     if (link.receive(frame, kStartTimeoutMs) != ReceiveResult::frame) {
       return fail(Code::unavailable, "sandbox: mycojobs-launcher ended, or was silent for 30 s, before it was ready");
@@ -311,7 +311,7 @@ class LauncherClient final : public Sandbox {
       RawFrame frame;
       LauncherRunEnded ended;
       const ReceiveResult received = link_->receive(frame, 0);
-      if (received == ReceiveResult::nothing) break;
+      if (received == ReceiveResult::would_block) break;
       if (PrewarmedCount count; received == ReceiveResult::frame && decode(frame, count)) {
         counts_ = count.counts;
         continue;
@@ -320,8 +320,8 @@ class LauncherClient final : public Sandbox {
         on_launcher_died("has ended, or does not speak as it should");
         break;
       }
-      const bool continues = ended.outcome.status == RunStatus::unkillable;
-      const bool is_known = continues ? active_runs_.contains(ended.run) : active_runs_.erase(ended.run) > 0;
+      const bool is_continuing = ended.outcome.status == RunStatus::unkillable;
+      const bool is_known = is_continuing ? active_runs_.contains(ended.run) : active_runs_.erase(ended.run) > 0;
       if (is_known) ended_.push_back({ended.run, std::move(ended.outcome)});
     }
     if (!dead_launchers_.empty()) reap_dead_launchers();
@@ -333,7 +333,7 @@ class LauncherClient final : public Sandbox {
     LauncherLink link;
     std::set<std::uint64_t> runs;
     std::uint64_t overdue_boot_ms = 0;
-    bool reported = false, has_ended = false;
+    bool is_reported = false, has_ended = false;
   };
 
   template <class Message>
@@ -350,8 +350,8 @@ class LauncherClient final : public Sandbox {
   // The runs end with the launcher: zygotes are tied to the launcher, and each namespace to its zygote. The kernel
   // needs time for this, and a lost run may be started elsewhere, so it is reported only after the guardian has seen
   // the last process end.
-  void on_launcher_died(const std::string& how) {
-    log(LogLevel::error, "sandbox", "mycojobs-launcher {}; {} runs are lost", how, active_runs_.size());
+  void on_launcher_died(const std::string& failure) {
+    log(LogLevel::error, "sandbox", "mycojobs-launcher {}; {} runs are lost", failure, active_runs_.size());
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link_->socket(), nullptr);
     link_->kill_without_waiting();
     watch(link_->guardian());
@@ -365,15 +365,15 @@ class LauncherClient final : public Sandbox {
     (void)!::read(timer_.get(), &expirations, sizeof expirations);
     for (DeadLauncher& dead : dead_launchers_) {
       dead.has_ended = dead.link.has_ended();
-      const bool overdue = !dead.reported && SystemClock().boot_ms() >= dead.overdue_boot_ms;
-      dead.reported = dead.reported || overdue;
-      if (!dead.has_ended && !overdue) continue;
+      const bool is_overdue = !dead.is_reported && SystemClock().boot_ms() >= dead.overdue_boot_ms;
+      dead.is_reported = dead.is_reported || is_overdue;
+      if (!dead.has_ended && !is_overdue) continue;
       for (std::uint64_t run : dead.runs) report_dead_launcher(dead, run);
     }
     dead_launchers_.remove_if([](const DeadLauncher& dead) { return dead.has_ended; });
     std::uint64_t next = UINT64_MAX;
     for (const DeadLauncher& dead : dead_launchers_) {
-      if (!dead.reported) next = std::min(next, dead.overdue_boot_ms);
+      if (!dead.is_reported) next = std::min(next, dead.overdue_boot_ms);
       if (dead.link.assumed_end_boot_ms() != 0) next = std::min(next, dead.link.assumed_end_boot_ms());
     }
     set_timer(next);
@@ -420,7 +420,7 @@ Result<std::unique_ptr<Sandbox>> start_sandbox(const SandboxConfig& config) {
 Result<std::vector<LayerReport>> probe_layers(const SandboxConfig& config) {
   SandboxConfig lenient = config;
   lenient.allow_missing.clear();
-  lenient.warm.clear();
+  lenient.initial_zygotes.clear();
   std::vector<LayerReport> layers;
   MJ_TRY(link, LauncherLink::start(lenient, true));
   MJ_CHECK(wait_until_started(link, &layers));

@@ -19,32 +19,32 @@
 namespace mycojobs {
 
 struct SandboxConfig {
-  std::string libexec_dir;  // holds mycojobs-launcher and the script hosts
+  std::string libexec_dir;  // folder of mycojobs-launcher and the script hosts
   // Layers that may be missing: cgroup:memory, cgroup:pids, landlock. Any other missing layer is an error.
   std::vector<std::string> allow_missing;
   // Range of host user ids for jobs, if the agent is root. Moved to higher ids if /etc/subuid assigns part of the
   // range.
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
-  std::vector<std::pair<std::string, ContextId>> warm;        // hosts and contexts whose zygotes start immediately
-  std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // limits after which a zygote is replaced; 0: no limit
-  // Maximum number of prewarmed sandboxes per zygote, which are set up and confined before their run is known; 0: none.
+  std::vector<std::pair<std::string, ContextId>> initial_zygotes;  // hosts and contexts whose zygotes start immediately
+  // Limits after which a zygote is replaced; 0 means no limit.
+  std::uint32_t max_zygote_runs = 5000, max_zygote_age_ms = 3600000;
+  // Maximum number of prewarmed sandboxes per zygote, which are set up and confined before their run is known.
   // The actual number follows the load. The setting sandbox.prewarmed.
-  std::uint32_t prewarmed = 8;
+  std::uint32_t max_prewarmed = 8;
   // Maximum number of runs of one context that a sandbox (namespaces, mounts, groups, ids, filter) serves one after the
-  // other, if each run leaves nothing behind. A job's process is never reused. 1, or prewarmed = 0: each run has a new
-  // sandbox. The setting sandbox.reused_runs.
-  std::uint32_t sandbox_runs = 500;
+  // other, if each run leaves nothing behind. A job's process is never reused. With 1, or if `max_prewarmed` is 0,
+  // each run has a new sandbox. The setting sandbox.reused_runs.
+  std::uint32_t max_sandbox_runs = 500;
   // Maximum number of processes of warm scripts, idle and in use. Beyond it, the context with the most processes loses
-  // its longest idle one. 0: no process outlives its run. The setting sandbox.warm.
-  std::uint32_t warm_processes = 16;
-  // Owned by the caller, which keeps the descriptor open while the Sandbox exists. The launcher, every zygote and every
-  // job's init hold its open file description while they exist; jobs do not. If flock() on the file succeeds, all of
-  // these have ended.
-  int alive_fd = -1;                   // -1: none
+  // the process that has been idle for the longest time. With 0 no process outlives its run. The setting sandbox.warm.
+  std::uint32_t max_warm_processes = 16;
+  // Owned by the caller and open while the Sandbox exists, or -1. The launcher, every zygote and every job's init have
+  // copies of the descriptor; jobs do not. If flock() on the file succeeds, all of these processes have ended.
+  int alive_fd = -1;
   std::uint32_t unkillable_ms = 5000;  // if SIGKILL has no effect for this time, the run is reported as unkillable
-  // besides kHosts in launcher_client.cpp; a later row replaces an earlier one of the same name and context
+  // Additional script hosts. A later entry replaces an earlier entry of the same name and context.
   std::vector<ScriptHost> hosts;
-  // Tests only: a step that fails in every set-up.
+  // A step that fails in every set-up, for tests only.
   std::string fail_step;
   // Steps to omit, to measure the effect of each layer: any name in the lists of job and init, "zygote_userns_limit",
   // "zygote_seal", "seccomp" or "netns". The launcher logs a warning, and Outcome::layers does not contain an omitted
@@ -52,8 +52,8 @@ struct SandboxConfig {
   std::vector<std::string> disabled_steps;
 };
 
-// Starts the sandbox and returns after a canary job has failed to attack it. Errors: unsupported, a layer is missing or
-// does not hold (with the remedy); io; unavailable.
+// Starts the sandbox and returns after a canary job has failed to attack it. Errors: `unsupported`, a layer is missing
+// or has no effect (with the remedy); `io`; `unavailable`.
 Result<std::unique_ptr<Sandbox>> start_sandbox(const SandboxConfig&);
 
 // Result of a layer's test on this host, for `doctor`.

@@ -1,11 +1,12 @@
-// All messages of the sandbox and their fields. "+ {...}" lists attached descriptors; "[...]" is optional.
+// All messages of the sandbox. Each has a function fields() that passes its fields to a FieldWriter or FieldReader
+// (frames.h). Below, "+ {...}" lists attached descriptors, and "[...]" is optional.
 //
 //   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel, requests}, Kill, Fence,
 //                         RetireWarmKey
-//   launcher -> agent     LauncherRunStarted (reply to Configure), LauncherRunEnded, PrewarmedCount, LogText,
+//   launcher -> agent     LauncherStarted (reply to Configure), LauncherRunEnded, PrewarmedCount, LogText,
 //                         Layer (probe only)
-//   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
-//                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
+//   launcher -> zygote    MapsWritten, ZygoteSetup + {memfd, [alive]},
+//                         ForkRequest + {status, start, fence, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  SetupStepFailed (before exec), LoadedFiles, Ready, RequestRefused,
 //                         RunForked + {pidfd}, InitReaped
 //   launcher -> its child that accesses folders of the host  LoadedFiles, OpenFolders
@@ -34,29 +35,32 @@
 
 namespace mycojobs {
 
-template <class A>
-void fields(A& a, Limits& m) {
-  a(m.memory_bytes), a(m.pids), a(m.wall_ms), a(m.cpu_ms), a(m.open_files), a(m.file_bytes), a(m.tmp_bytes), a(m.exec);
+template <class Archive>
+void fields(Archive& archive, Limits& message) {
+  archive(message.memory_bytes), archive(message.pids), archive(message.wall_ms), archive(message.cpu_ms),
+      archive(message.open_files), archive(message.file_bytes), archive(message.tmp_bytes), archive(message.exec);
 }
-template <class A>
-void fields(A& a, Grants& m) {
-  a(m.fs_read), a(m.fs_write), a(m.network), a(m.net_allow), a(m.syscalls);
+template <class Archive>
+void fields(Archive& archive, Grants& message) {
+  archive(message.fs_read), archive(message.fs_write), archive(message.network), archive(message.net_allow),
+      archive(message.syscalls);
 }
-template <class A>
-void fields(A& a, Warm& m) {
-  a(m.runs), a(m.idle_ms), a(m.key), a(m.family);
+template <class Archive>
+void fields(Archive& archive, WarmReuse& message) {
+  archive(message.runs), archive(message.idle_ms), archive(message.key), archive(message.family);
 }
-template <class A>
-void fields(A& a, ScriptHost::Folder& m) {
-  a(m.path), a(m.mount_point);
+template <class Archive>
+void fields(Archive& archive, ScriptHost::Folder& message) {
+  archive(message.path), archive(message.mount_point);
 }
-template <class A>
-void fields(A& a, ScriptHost& m) {
-  a(m.name), a(m.program), a(m.context), a(m.arguments), a(m.folders);
+template <class Archive>
+void fields(Archive& archive, ScriptHost& message) {
+  archive(message.name), archive(message.program), archive(message.context), archive(message.arguments),
+      archive(message.folders);
 }
-template <class A>
-void fields(A& a, StepTime& m) {
-  a(m.step), a(m.us);
+template <class Archive>
+void fields(Archive& archive, StepTime& message) {
+  archive(message.step), archive(message.us);
 }
 
 }  // namespace mycojobs
@@ -73,45 +77,45 @@ inline constexpr int kGuardianIds = 5;    // registry entry of the jobs' ids (id
 inline constexpr int kKillLauncher = SIGUSR2;
 
 // Descriptor numbers of a run after its step `descriptors`. No other descriptor is open.
-inline constexpr int kStartFd = 3;      // init, and a job before it starts: the socket that receives Start
-inline constexpr int kStatusFd = 4;     // this and higher numbers: init only; a job closes them before it waits
+inline constexpr int kStartFd = 3;      // of init, and of a job before it starts: the socket that receives Start
+inline constexpr int kStatusFd = 4;     // this and higher numbers belong to init; a job closes them before it waits
 inline constexpr int kFenceFd = 5;      // clock of the fence, set by the launcher
 inline constexpr int kAliveFd = 6;      // optional
-inline constexpr int kChannelFd = 3;    // a started job: JobChannel::up
-inline constexpr int kRequestsFd = 4;   // a started job: JobChannel::down
-inline constexpr int kWarmStartFd = 5;  // a warm process: receives the next Start
+inline constexpr int kChannelFd = 3;    // of a started job: JobChannel::to_agent
+inline constexpr int kRequestsFd = 4;   // of a started job: JobChannel::from_agent
+inline constexpr int kWarmStartFd = 5;  // of a warm process: the socket that receives the next Start
 
 enum class Kind : std::uint8_t {
   configure = 1,
   launch,
   kill,
   fence,
-  forget,
-  started = 16,
-  ended,
+  retire_warm_key,
+  launcher_started = 16,
+  launcher_run_ended,
   log_text,
   layer,
-  kept,
+  prewarmed_count,
   maps_written = 32,
-  programs,
+  zygote_setup,
   fork,
-  step_failed = 48,
+  setup_step_failed = 48,
   ready,
-  refused,
-  forked,
-  reaped,
+  request_refused,
+  run_forked,
+  init_reaped,
   loaded_files,
   open_folders,
   folder_opened,
   make_listen,
   count_locks,
   helper_reply,
-  confined = 64,
+  run_confined = 64,
   job_ended,
   terminate,
   abort,
   start,
-  listening,
+  proxy_socket_ready,
 };
 
 struct Configure {
@@ -126,23 +130,24 @@ struct Configure {
   std::string fail_step;
   std::vector<std::string> disabled_steps;
 };
-template <class A>
-void fields(A& a, Configure& m) {
-  a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.zygote_age_ms), a(m.prewarmed), a(m.sandbox_runs), a(m.warm_processes), a(m.unkillable_ms), a(m.fail_step),
-      a(m.disabled_steps);
+template <class Archive>
+void fields(Archive& archive, Configure& message) {
+  archive(message.probe), archive(message.hosts), archive(message.allow_missing), archive(message.uid_base),
+      archive(message.uid_count), archive(message.warm), archive(message.zygote_runs), archive(message.zygote_age_ms),
+      archive(message.prewarmed), archive(message.sandbox_runs), archive(message.warm_processes),
+      archive(message.unkillable_ms), archive(message.fail_step), archive(message.disabled_steps);
 }
 
 struct Launch {
   static constexpr Kind kKind = Kind::launch;
   RunSpec spec;
 };
-template <class A>
-void fields(A& a, Launch& m) {
-  bool warm = m.spec.warm.runs > 0;
-  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.learn),
-      a(m.spec.fence_boot_ms), a(warm);
-  if (warm) a(m.spec.warm);
+template <class Archive>
+void fields(Archive& archive, Launch& message) {
+  bool is_warm = message.spec.warm.runs > 0;
+  archive(message.spec.run), archive(message.spec.host), archive(message.spec.context), archive(message.spec.limits),
+      archive(message.spec.grants), archive(message.spec.learn), archive(message.spec.fence_boot_ms), archive(is_warm);
+  if (is_warm) archive(message.spec.warm);
 }
 
 struct Kill {
@@ -151,9 +156,9 @@ struct Kill {
   KillReason reason = KillReason::cancelled;
   std::uint32_t grace_ms = 0;
 };
-template <class A>
-void fields(A& a, Kill& m) {
-  a(m.run), a(m.reason), a(m.grace_ms);
+template <class Archive>
+void fields(Archive& archive, Kill& message) {
+  archive(message.run), archive(message.reason), archive(message.grace_ms);
 }
 
 struct Fence {
@@ -161,69 +166,73 @@ struct Fence {
   std::uint64_t run = 0;
   std::uint64_t boot_ms = 0;
 };
-template <class A>
-void fields(A& a, Fence& m) {
-  a(m.run), a(m.boot_ms);
+template <class Archive>
+void fields(Archive& archive, Fence& message) {
+  archive(message.run), archive(message.boot_ms);
 }
 
 // Discards the processes of this key of warm runs.
 struct RetireWarmKey {
-  static constexpr Kind kKind = Kind::forget;
+  static constexpr Kind kKind = Kind::retire_warm_key;
   std::string key;
 };
-template <class A>
-void fields(A& a, RetireWarmKey& m) {
-  a(m.key);
+template <class Archive>
+void fields(Archive& archive, RetireWarmKey& message) {
+  archive(message.key);
 }
 
-struct LauncherRunStarted {
-  static constexpr Kind kKind = Kind::started;
+struct LauncherStarted {
+  static constexpr Kind kKind = Kind::launcher_started;
   bool ok = false;
   std::string problem;  // the missing layer and the remedy
 };
-template <class A>
-void fields(A& a, LauncherRunStarted& m) {
-  a(m.ok), a(m.problem);
+template <class Archive>
+void fields(Archive& archive, LauncherStarted& message) {
+  archive(message.ok), archive(message.problem);
 }
 
 struct LauncherRunEnded {
-  static constexpr Kind kKind = Kind::ended;
+  static constexpr Kind kKind = Kind::launcher_run_ended;
   std::uint64_t run = 0;
   Outcome outcome;
 };
-template <class A>
-void fields(A& a, LauncherRunEnded& m) {
-  Outcome& o = m.outcome;
-  bool violation = o.violation.has_value();
-  bool setup_error = o.setup_error.has_value();
-  a(m.run), a(o.status), a(o.unstarted), a(o.exit_code), a(o.signal), a(violation), a(setup_error);
-  if (violation) {
-    if (!o.violation) o.violation.emplace();
-    a(o.violation->syscall), a(o.violation->pid), a(o.violation->comm);
-    for (auto& arg : o.violation->args) a(arg);
+template <class Archive>
+void fields(Archive& archive, LauncherRunEnded& message) {
+  Outcome& outcome = message.outcome;
+  bool has_violation = outcome.violation.has_value();
+  bool has_setup_error = outcome.setup_error.has_value();
+  archive(message.run), archive(outcome.status), archive(outcome.unstarted), archive(outcome.exit_code),
+      archive(outcome.signal), archive(has_violation), archive(has_setup_error);
+  if (has_violation) {
+    if (!outcome.violation) outcome.violation.emplace();
+    archive(outcome.violation->syscall), archive(outcome.violation->pid), archive(outcome.violation->comm);
+    for (auto& arg : outcome.violation->args) archive(arg);
   }
-  if (setup_error) {
-    if (!o.setup_error) o.setup_error.emplace();
-    a(o.setup_error->step), a(o.setup_error->error), a(o.setup_error->remedy);
+  if (has_setup_error) {
+    if (!outcome.setup_error) outcome.setup_error.emplace();
+    archive(outcome.setup_error->step), archive(outcome.setup_error->error), archive(outcome.setup_error->remedy);
   }
-  Usage& u = o.usage;
-  a(u.wall_us), a(u.user_us), a(u.system_us), a(u.memory_peak_bytes), a(u.pids_peak);
-  bool reused = o.reused.has_value();
-  a(o.stragglers), a(o.layers), a(o.setup), a(o.reason), a(o.notes), a(reused);
-  if (reused) {
-    if (!o.reused) o.reused.emplace();
-    a(*o.reused);
+  Usage& usage = outcome.usage;
+  archive(usage.wall_us), archive(usage.user_us), archive(usage.system_us), archive(usage.memory_peak_bytes),
+      archive(usage.pids_peak);
+  bool is_reused = outcome.reused.has_value();
+  archive(outcome.stragglers), archive(outcome.layers), archive(outcome.setup), archive(outcome.reason),
+      archive(outcome.notes), archive(is_reused);
+  if (is_reused) {
+    if (!outcome.reused) outcome.reused.emplace();
+    archive(*outcome.reused);
   }
 }
 
 // Number of prewarmed sandboxes; sent after a change.
 struct PrewarmedCount {
-  static constexpr Kind kKind = Kind::kept;
+  static constexpr Kind kKind = Kind::prewarmed_count;
   SandboxCounts counts;
 };
-template <class A>
-void fields(A& a, PrewarmedCount& m) {
-  a(m.counts.ready), a(m.counts.forming), a(m.counts.lent), a(m.counts.zygotes);
+template <class Archive>
+void fields(Archive& archive, PrewarmedCount& message) {
+  archive(message.counts.ready), archive(message.counts.starting), archive(message.counts.in_use),
+      archive(message.counts.zygotes);
 }
 
 struct LogText {
@@ -231,9 +240,9 @@ struct LogText {
   std::uint8_t level = 0;  // LogLevel
   std::string text;
 };
-template <class A>
-void fields(A& a, LogText& m) {
-  a(m.level), a(m.text);
+template <class Archive>
+void fields(Archive& archive, LogText& message) {
+  archive(message.level), archive(message.text);
 }
 
 struct Layer {
@@ -242,58 +251,60 @@ struct Layer {
   bool ok = false;
   std::string detail, remedy;
 };
-template <class A>
-void fields(A& a, Layer& m) {
-  a(m.name), a(m.ok), a(m.detail), a(m.remedy);
+template <class Archive>
+void fields(Archive& archive, Layer& message) {
+  archive(message.name), archive(message.ok), archive(message.detail), archive(message.remedy);
 }
 
 struct MapsWritten {
   static constexpr Kind kKind = Kind::maps_written;
 };
-template <class A>
-void fields(A&, MapsWritten&) {}
+template <class Archive>
+void fields(Archive&, MapsWritten&) {}
 
-struct Programs {
-  static constexpr Kind kKind = Kind::programs;
-  std::string fail_step;                    // tests: this step fails with EIO in every job
-  std::vector<std::string> disabled_steps;  // tests: steps to omit
-  std::int32_t rank = 0;                    // niceness of jobs, that of the agent
+// Sent once to a new zygote. Attached: the file with the seccomp programs, and a copy of SandboxConfig::alive_fd.
+struct ZygoteSetup {
+  static constexpr Kind kKind = Kind::zygote_setup;
+  std::string fail_step;                    // for tests, a step that fails with EIO in every job
+  std::vector<std::string> disabled_steps;  // for tests, steps to omit
+  std::int32_t job_niceness = 0;            // the niceness of the agent
 };
-template <class A>
-void fields(A& a, Programs& m) {
-  a(m.fail_step), a(m.disabled_steps), a(m.rank);
+template <class Archive>
+void fields(Archive& archive, ZygoteSetup& message) {
+  archive(message.fail_step), archive(message.disabled_steps), archive(message.job_niceness);
 }
 
-// Sets up a child; its run is sent with Start, immediately or later.
-struct Fork {
+// Request to set up a child. Its run is sent with Start, immediately or later.
+struct ForkRequest {
   static constexpr Kind kKind = Kind::fork;
-  std::uint64_t run = 0;  // Run::id
+  std::uint64_t run = 0;  // SandboxRun::id
   std::uint32_t uid = 0;  // in the zygote's user namespace; also the group id
   Limits limits;
   Grants grants;
-  bool own_filter = false;     // false: the zygote's filter, with or without exec
-  bool own_uid = false;        // the uid is used by this run only
-  bool memory_rlimit = false;  // set RLIMIT_DATA, since there is no memory cgroup
-  bool canary = false;         // attack the sandbox instead of running a job
-  bool learn = false;          // the filter reports calls that would otherwise be refused
-  std::uint32_t runs = 1;      // maximum number of runs, if each leaves nothing behind
-  bool warm = false;           // the process may serve further runs: it stops itself at the end of a run
+  bool has_own_filter = false;       // a filter is attached; otherwise one of the zygote's filters is used
+  bool has_own_uid = false;          // the uid is used by this run only
+  bool needs_memory_rlimit = false;  // set RLIMIT_DATA, since there is no memory cgroup
+  bool is_canary = false;            // attack the sandbox instead of running a job
+  bool learn = false;                // the filter reports calls that would otherwise be refused
+  std::uint32_t max_runs = 1;        // maximum number of runs, if each leaves nothing behind
+  bool is_warm = false;              // the process may serve further runs: it stops itself at the end of a run
 };
-template <class A>
-void fields(A& a, Fork& m) {
-  a(m.run), a(m.uid), a(m.limits), a(m.grants), a(m.own_filter), a(m.own_uid), a(m.memory_rlimit), a(m.canary),
-      a(m.learn), a(m.runs), a(m.warm);
+template <class Archive>
+void fields(Archive& archive, ForkRequest& message) {
+  archive(message.run), archive(message.uid), archive(message.limits), archive(message.grants),
+      archive(message.has_own_filter), archive(message.has_own_uid), archive(message.needs_memory_rlimit),
+      archive(message.is_canary), archive(message.learn), archive(message.max_runs), archive(message.is_warm);
 }
 
 struct SetupStepFailed {
-  static constexpr Kind kKind = Kind::step_failed;
+  static constexpr Kind kKind = Kind::setup_step_failed;
   std::string step;
   std::int32_t error = 0;
-  bool limited = false;  // the resource limits of the run were in force
+  bool are_limits_set = false;  // the resource limits of the run were in force
 };
-template <class A>
-void fields(A& a, SetupStepFailed& m) {
-  a(m.step), a(m.error), a(m.limited);
+template <class Archive>
+void fields(Archive& archive, SetupStepFailed& message) {
+  archive(message.step), archive(message.error), archive(message.are_limits_set);
 }
 
 // Files that a zygote has loaded (sandbox/launcher/zygotes.h). Sent once, before Ready.
@@ -301,153 +312,156 @@ struct LoadedFiles {
   static constexpr Kind kKind = Kind::loaded_files;
   std::vector<std::string> files;
 };
-template <class A>
-void fields(A& a, LoadedFiles& m) {
-  a(m.files);
+template <class Archive>
+void fields(Archive& archive, LoadedFiles& message) {
+  archive(message.files);
 }
 
-// Opens the granted folders of a run. Reply: FolderOpened for each, read-only folders first, or RequestRefused.
+// Request to open the granted folders of a run. Reply: FolderOpened for each, read-only folders first, or
+// RequestRefused.
 struct OpenFolders {
   static constexpr Kind kKind = Kind::open_folders;
   Grants grants;
   bool exec = false;
 };
-template <class A>
-void fields(A& a, OpenFolders& m) {
-  a(m.grants), a(m.exec);
+template <class Archive>
+void fields(Archive& archive, OpenFolders& message) {
+  archive(message.grants), archive(message.exec);
 }
 
-// Calls listen(2) on a descriptor of a process, whose pidfd is attached.
+// Request to call listen(2) on a descriptor of a process. The pidfd of the process is attached.
 struct MakeListen {
   static constexpr Kind kKind = Kind::make_listen;
   std::int32_t pid = -1, fd = -1, backlog = 0;
 };
-template <class A>
-void fields(A& a, MakeListen& m) {
-  a(m.pid), a(m.fd), a(m.backlog);
+template <class Archive>
+void fields(Archive& archive, MakeListen& message) {
+  archive(message.pid), archive(message.fd), archive(message.backlog);
 }
 
-// Counts the file locks of a process and its descendants.
+// Request to count the file locks of a process and its descendants.
 struct CountLocks {
   static constexpr Kind kKind = Kind::count_locks;
   std::int32_t init = -1;
 };
-template <class A>
-void fields(A& a, CountLocks& m) {
-  a(m.init);
+template <class Archive>
+void fields(Archive& archive, CountLocks& message) {
+  archive(message.init);
 }
 
 // Reply to MakeListen and CountLocks.
 struct HelperReply {
   static constexpr Kind kKind = Kind::helper_reply;
-  std::int32_t error = 0;   // errno of listen(2); 0: success
+  std::int32_t error = 0;   // errno of listen(2), or 0
   std::uint32_t locks = 0;  // number of held locks
 };
-template <class A>
-void fields(A& a, HelperReply& m) {
-  a(m.error), a(m.locks);
+template <class Archive>
+void fields(Archive& archive, HelperReply& message) {
+  archive(message.error), archive(message.locks);
 }
 
-// The next of the requested folders.
+// Reply with the next of the requested folders. The mount is attached.
 struct FolderOpened {
   static constexpr Kind kKind = Kind::folder_opened;
 };
-template <class A>
-void fields(A&, FolderOpened&) {}
+template <class Archive>
+void fields(Archive&, FolderOpened&) {}
 
 struct Ready {
   static constexpr Kind kKind = Kind::ready;
 };
-template <class A>
-void fields(A&, Ready&) {}
+template <class Archive>
+void fields(Archive&, Ready&) {}
 
 struct RequestRefused {
-  static constexpr Kind kKind = Kind::refused;
+  static constexpr Kind kKind = Kind::request_refused;
   std::string reason;
   bool host_lacks_resource = false;  // `reason` names a resource that the host lacks
 };
-template <class A>
-void fields(A& a, RequestRefused& m) {
-  a(m.reason), a(m.host_lacks_resource);
+template <class Archive>
+void fields(Archive& archive, RequestRefused& message) {
+  archive(message.reason), archive(message.host_lacks_resource);
 }
 
 struct RunForked {
-  static constexpr Kind kKind = Kind::forked;
+  static constexpr Kind kKind = Kind::run_forked;
   std::uint64_t run = 0;
-  std::int32_t error = 0;  // 0: the pidfd of init is attached
+  std::int32_t error = 0;  // errno of fork(2); if it is 0, the pidfd of init is attached
 };
-template <class A>
-void fields(A& a, RunForked& m) {
-  a(m.run), a(m.error);
+template <class Archive>
+void fields(Archive& archive, RunForked& message) {
+  archive(message.run), archive(message.error);
 }
 
 struct InitReaped {
-  static constexpr Kind kKind = Kind::reaped;
+  static constexpr Kind kKind = Kind::init_reaped;
   std::uint64_t run = 0;
   std::int32_t wait_status = 0;
   std::uint64_t user_us = 0, system_us = 0;  // CPU time of the whole process tree
 };
-template <class A>
-void fields(A& a, InitReaped& m) {
-  a(m.run), a(m.wait_status), a(m.user_us), a(m.system_us);
+template <class Archive>
+void fields(Archive& archive, InitReaped& message) {
+  archive(message.run), archive(message.wait_status), archive(message.user_us), archive(message.system_us);
 }
 
 struct RunConfined {
-  static constexpr Kind kKind = Kind::confined;
-  std::int32_t landlock_abi = 0;  // 0: not supported
+  static constexpr Kind kKind = Kind::run_confined;
+  std::int32_t landlock_abi = 0;  // 0 if Landlock is not supported
   std::vector<StepTime> setup;
 };
-template <class A>
-void fields(A& a, RunConfined& m) {
-  a(m.landlock_abi), a(m.setup);
+template <class Archive>
+void fields(Archive& archive, RunConfined& message) {
+  archive(message.landlock_abi), archive(message.setup);
 }
 
-// Runs with an allow-list: the socket in the run's network on which the proxy accepts.
+// Sent for runs with an allow-list. Attached: the socket in the run's network on which the proxy accepts.
 struct ProxySocketReady {
-  static constexpr Kind kKind = Kind::listening;
+  static constexpr Kind kKind = Kind::proxy_socket_ready;
 };
-template <class A>
-void fields(A&, ProxySocketReady&) {}
+template <class Archive>
+void fields(Archive&, ProxySocketReady&) {}
 
 struct JobEnded {
   static constexpr Kind kKind = Kind::job_ended;
   std::int32_t wait_status = 0;
   std::uint32_t stragglers = 0;
-  bool fenced = false;         // init's own clock passed the fence
+  bool is_fenced = false;      // init's own clock passed the fence
   bool can_run_again = false;  // the run left nothing behind and init accepts another one; false: init exits
   // A warm process has ended its run and stopped itself. `can_run_again`: its folders are empty. Init waits for the
   // next run, or for the message of the launcher that ends the sandbox.
   bool is_stopped = false;
-  bool all_reaped = false;                                   // every process was reaped: the times include all of them
+  bool are_all_reaped = false;                               // every process was reaped: the times include all of them
   std::uint64_t user_us = 0, system_us = 0;                  // of the reaped processes
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init and all processes of all its runs
   std::uint32_t run_index = 0;  // number of the ended run; for a stopped process, of its last run
 };
-template <class A>
-void fields(A& a, JobEnded& m) {
-  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.can_run_again), a(m.is_stopped), a(m.all_reaped), a(m.user_us),
-      a(m.system_us), a(m.sandbox_user_us), a(m.sandbox_system_us), a(m.run_index);
+template <class Archive>
+void fields(Archive& archive, JobEnded& message) {
+  archive(message.wait_status), archive(message.stragglers), archive(message.is_fenced), archive(message.can_run_again),
+      archive(message.is_stopped), archive(message.are_all_reaped), archive(message.user_us),
+      archive(message.system_us), archive(message.sandbox_user_us), archive(message.sandbox_system_us),
+      archive(message.run_index);
 }
 
 struct Terminate {
   static constexpr Kind kKind = Kind::terminate;
   std::uint32_t run_index = 0;  // number of ended runs when this was sent
 };
-template <class A>
-void fields(A& a, Terminate& m) {
-  a(m.run_index);
+template <class Archive>
+void fields(Archive& archive, Terminate& message) {
+  archive(message.run_index);
 }
 
 struct Abort {
   static constexpr Kind kKind = Kind::abort;
 };
-template <class A>
-void fields(A&, Abort&) {}
+template <class Archive>
+void fields(Archive&, Abort&) {}
 
 struct Start {
   static constexpr Kind kKind = Kind::start;
 };
-template <class A>
-void fields(A&, Start&) {}
+template <class Archive>
+void fields(Archive&, Start&) {}
 
 }  // namespace mycojobs::sandbox

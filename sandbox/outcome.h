@@ -13,7 +13,7 @@ namespace mycojobs {
 enum class RunStatus {
   ok,            // the main process ended with code 0
   exit,          // the main process ended with another code
-  signal,        // a signal ended the main process that the sandbox did not send
+  signal,        // a signal that the sandbox did not send ended the main process
   timeout_wall,  // exceeded the wall-clock limit and was killed
   timeout_cpu,
   oom,  // exceeded the memory limit and was killed by the kernel
@@ -54,13 +54,13 @@ inline constexpr std::string_view kPrewarmedStep = "prewarmed", kWarmStep = "war
 // Resources that a run has used.
 struct Usage {
   std::uint64_t wall_us = 0, user_us = 0, system_us = 0;
-  std::uint64_t memory_peak_bytes = 0;  // 0: not measured
-  std::uint32_t pids_peak = 0;          // 0: not measured
+  std::uint64_t memory_peak_bytes = 0;  // 0 if not measured
+  std::uint32_t pids_peak = 0;          // 0 if not measured
   std::uint64_t stdout_bytes = 0, stderr_bytes = 0;
 };
 
-// Layer names as in Outcome::layers (which adds the ABI to landlock after a colon). The namespaces, in which a zygote
-// is started, come first.
+// Layer names as in Outcome::layers (which adds the ABI to landlock after a colon). The first layers are the namespaces
+// in which a zygote is started.
 inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
 
 inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns",       "netns",      "ipcns",
@@ -69,7 +69,7 @@ inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns"
 
 struct Outcome {
   RunStatus status = RunStatus::lost;
-  // lost: nothing was started, and nothing can be started until the problem in `reason` is fixed.
+  // Set with the status lost if the run was not started, and cannot be started until the problem in `reason` is fixed.
   bool unstarted = false;
   int exit_code = 0;  // valid for ok, exit
   int signal = 0;     // valid for signal

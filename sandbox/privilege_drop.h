@@ -13,7 +13,7 @@
 namespace mycojobs::sandbox {
 
 // Sets both limits of a resource (RLIMIT_...) to `max`, or to the present hard limit if that is lower: a process
-// without capabilities cannot raise it. name: for the error.
+// without capabilities cannot raise it. `name` is used in the error.
 Result<void> limit_resource(int resource, const char* name, rlim_t max);
 // Keeps the kernel from writing a core file and from starting the core_pattern program of the host. For the latter the
 // limit must be 1, since 0 does not prevent it.

@@ -18,9 +18,9 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::size_t kMaxProcesses = 4096;
+constexpr std::size_t kMaxTreeSize = 4096;
 
-std::uint64_t process_cpu_us(pid_t pid) {
+std::uint64_t read_process_cpu_us(pid_t pid) {
   clockid_t clock = 0;
   timespec time{};
   if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
@@ -28,7 +28,7 @@ std::uint64_t process_cpu_us(pid_t pid) {
 }
 
 // Returns fields 16 and 17 of /proc/PID/stat (proc(5)), counted after the name, which may contain any characters.
-std::uint64_t reaped_children_cpu_us(pid_t pid) {
+std::uint64_t read_reaped_children_cpu_us(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), {});
   const std::size_t name_end = text.rfind(')');
@@ -41,12 +41,12 @@ std::uint64_t reaped_children_cpu_us(pid_t pid) {
   return static_cast<std::uint64_t>(user + system) * 1000000 / static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
 }
 
-void add_children(pid_t pid, std::vector<pid_t>& out) {
+void append_children(pid_t pid, std::vector<pid_t>& out) {
   std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", pid));
   for (pid_t child = 0; file >> child;) out.push_back(child);
 }
 
-constexpr std::size_t kMaxDescribed = 3;
+constexpr std::size_t kMaxDescribedProcesses = 3;
 
 struct Process {
   pid_t pid = 0, parent = 0;
@@ -54,7 +54,7 @@ struct Process {
   char state = '?';
 };
 
-// /proc/PID/stat: pid (name) state parent ...; a process can choose its name, including parentheses.
+// Parses "pid (name) state parent ..." in /proc/PID/stat. A process can choose its name, including parentheses.
 std::optional<Process> read_process(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string line;
@@ -101,14 +101,14 @@ std::optional<long> read_pid(int pidfd) {
 
 std::vector<pid_t> list_process_tree(pid_t root) {
   std::vector<pid_t> processes{root};
-  for (std::size_t i = 0; i < processes.size() && processes.size() < kMaxProcesses; ++i)
-    add_children(processes[i], processes);
+  for (std::size_t i = 0; i < processes.size() && processes.size() < kMaxTreeSize; ++i)
+    append_children(processes[i], processes);
   return processes;
 }
 
-std::uint64_t tree_cpu_us(pid_t root) {
+std::uint64_t read_tree_cpu_us(pid_t root) {
   std::uint64_t sum = 0;
-  for (const pid_t pid : list_process_tree(root)) sum += process_cpu_us(pid) + reaped_children_cpu_us(pid);
+  for (const pid_t pid : list_process_tree(root)) sum += read_process_cpu_us(pid) + read_reaped_children_cpu_us(pid);
   return sum;
 }
 
@@ -124,11 +124,11 @@ std::string describe_survivors(pid_t init) {
   std::size_t count = 0;
   for (const Process& process : processes) {
     const bool is_survivor = descendants.contains(process.pid) && (process.pid != init || descendants.size() == 1);
-    if (!is_survivor || count++ >= kMaxDescribed) continue;
+    if (!is_survivor || count++ >= kMaxDescribedProcesses) continue;
     text +=
         fmt::format("{}process {} ({}, state {})", text.empty() ? "" : ", ", process.pid, process.name, process.state);
   }
-  if (count > kMaxDescribed) text += fmt::format(" and {} more", count - kMaxDescribed);
+  if (count > kMaxDescribedProcesses) text += fmt::format(" and {} more", count - kMaxDescribedProcesses);
   return text;
 }
 

@@ -32,7 +32,7 @@ struct Limits {
   std::uint64_t memory_bytes = 256ULL << 20;  // without swap
   std::uint32_t pids = 64;                    // threads included
   std::uint64_t wall_ms = 0;                  // at least 1
-  std::uint64_t cpu_ms = 0;                   // CPU time of all processes; 0: no limit
+  std::uint64_t cpu_ms = 0;                   // CPU time of all processes; 0 means no limit
   std::uint32_t open_files = 256;
   std::uint64_t file_bytes = 64ULL << 20;  // size of one file
   std::uint64_t tmp_bytes = 64ULL << 20;   // /tmp and the job's folder together; /dev/shm has the same limit again
@@ -51,11 +51,12 @@ struct Grants {
 
 // Reuse of a script process for several runs (docs/warm.md). The sandbox is set up for this purpose only; a process
 // belongs to one key and is never used for another.
-struct Warm {
-  std::uint32_t runs = 0;  // runs that one process serves; 0: the run is not warm
+struct WarmReuse {
+  std::uint32_t runs = 0;  // number of runs that one process may serve; 0 if the run is not warm
   std::uint64_t idle_ms = 0;
   std::string key;  // digest of everything that the runs of one process must have in common
-  // The same without the values of secrets. A new key of a family ends the idle processes of its old key.
+  // Digest as in `key`, but without the values of secrets. A new key of a family ends the idle processes of the old
+  // key.
   std::string family;
 };
 
@@ -66,10 +67,10 @@ struct RunSpec {
   ContextId context = 0;        // runs of different contexts never share a zygote
   Limits limits;
   Grants grants;
-  Warm warm;
+  WarmReuse warm;
   // Learning mode: Outcome::notes lists the use beyond the profile. Denied system calls are noted and fail.
   bool learn = false;
-  // Time on CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence.
+  // Time on CLOCK_BOOTTIME at which the run is killed unless fence() changed the time; 0 if the run has no fence.
   std::uint64_t fence_boot_ms = 0;
 };
 
@@ -83,17 +84,18 @@ struct ScriptHost {
   };
   std::string name;       // RunSpec::host
   std::string program;    // path of the program
-  ContextId context = 0;  // the only context that it serves; 0: every context without an entry of its own
+  ContextId context = 0;  // the only context that it serves, or 0 for every context without an entry of its own
   std::vector<std::string> arguments = {};
   std::vector<Folder> folders = {};
 };
 
 // The agent's ends of the run's descriptors. The caller owns and closes them. All are non-blocking and close-on-exec.
 struct RunPipes {
-  int out = -1;      // read: the job's stdout
-  int err = -1;      // read: the job's stderr
-  int channel = -1;  // read: frames of the script host (executors/channel.h); a pipe, which cannot transfer descriptors
-  int requests = -1;  // write: a stream socket to the script host, which cannot send anything back on it
+  int out = -1;  // to read the job's stdout
+  int err = -1;  // to read the job's stderr
+  int channel =
+      -1;  // to read frames of the script host (executors/channel.h); a pipe, which cannot transfer descriptors
+  int requests = -1;  // to write to the script host; a stream socket on which the script host cannot send
 };
 
 enum class KillReason { cancelled, output_limit, fenced };
@@ -106,10 +108,10 @@ struct RunEnded {
 
 // Prepared sandboxes, as last reported by the launcher, which reports changes every few seconds.
 struct SandboxCounts {
-  std::uint32_t ready = 0;    // set up and idle: prewarmed, or returned by a clean run
-  std::uint32_t forming = 0;  // being set up ahead of a run
-  std::uint32_t lent = 0;     // used by a run that returns them at its end
-  std::uint32_t zygotes = 0;  // running zygotes
+  std::uint32_t ready = 0;     // set up and idle: prewarmed, or returned by a clean run
+  std::uint32_t starting = 0;  // being set up ahead of a run
+  std::uint32_t in_use = 0;    // used by runs that return them at their end
+  std::uint32_t zygotes = 0;   // running zygotes
   bool operator==(const SandboxCounts&) const = default;
 };
 
@@ -123,8 +125,8 @@ class Sandbox {
   virtual void kill(std::uint64_t run, KillReason, std::uint32_t grace_ms) = 0;
   // Replaces the fence; 0 removes it.
   virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
-  // Prevents processes of this key (Warm::key) from serving further runs: an idle process ends now, a busy one after
-  // its run.
+  // Prevents processes of this key (WarmReuse::key) from serving further runs: an idle process ends now, a busy one
+  // after its run.
   virtual void retire_warm_key(const std::string& key) = 0;
   // Readable when read_ended() has a result. Changes after restart().
   virtual int event_fd() const = 0;

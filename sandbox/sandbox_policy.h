@@ -32,10 +32,10 @@ struct Policy {
   Network network = Network::none;     // net: "none", "loopback", or the list net_allow
   std::vector<std::string> net_allow;  // "host:port", "*.example.org:443", "192.0.2.7:5432", "[2001:db8::1]:443"
   bool exec = false;                   // fork and exec
-  std::uint64_t cpu_ms = 0;            // CPU time of all processes; 0: limited by the wall time only
+  std::uint64_t cpu_ms = 0;            // CPU time of all processes; 0 if only the wall time is limited
   std::uint64_t memory_bytes = 256ULL << 20;
   std::uint32_t pids = 64;                 // threads included
-  std::uint64_t wall_ms = 0;               // 0: only the job's timeout applies
+  std::uint64_t wall_ms = 0;               // 0 if only the job's timeout applies
   std::uint64_t disk_bytes = 64ULL << 20;  // /tmp and the job's folder together; /dev/shm has the same limit again
   std::uint64_t file_bytes = 64ULL << 20;  // size of one file
   std::uint32_t open_files = 256;

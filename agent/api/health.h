@@ -1,5 +1,5 @@
 // Health checks of the process, for service managers, container images and load balancers. No token is needed, since
-// the answers contain nothing else.
+// the answers contain only the health and the counters of the process.
 //
 //   GET /healthz   200 {"status": "ok"}: all threads make progress; 503 "stuck": restart the process
 //   GET /readyz    200 {"status": "ok"}: send work to the process; 503 with the reason: "draining", "the store is
@@ -26,7 +26,8 @@ struct Health {
 
 // Returns the body of GET /metrics. Called by any thread until the server has stopped. Null: the path does not exist.
 using MetricsText = std::function<std::string()>;
-// Counts a refused request. reason: the reason label of the metric mycojobs_http_refused_total. Called by any thread.
+// Counts a refused request. `reason` is the label of the metric mycojobs_http_requests_rejected_total. Called by any
+// thread.
 using CountRefusal = std::function<void(const char* reason)>;
 
 // An HTTP server with only the paths above, for agents and for coordinators without JSON-RPC.

@@ -1,7 +1,5 @@
 #include "api/page.h"
 
-#include <algorithm>
-
 namespace mycojobs::api {
 namespace {
 

@@ -17,13 +17,14 @@
 
 namespace mycojobs::api {
 
-// gzip: the content, compressed. All texts have static lifetime.
+// A file of the page. `gzip` is the compressed content. All texts have static lifetime.
 struct PageFile {
   std::string_view path, type, etag, gzip;
 };
 // Returns the files of the page; empty: the program was built without them.
 std::span<const PageFile> page_files();
-std::string_view page_unavailable_reason();  // reason why the program has no page; empty: it has one
+// Returns why the program has no page; empty: it has the page.
+std::string_view page_unavailable_reason();
 
 std::vector<HttpRoute> page_routes();
 bool is_page_path(const std::string& path);

@@ -1,7 +1,6 @@
 #include "api/server.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -25,6 +24,7 @@
 #include "messaging/transport/http_transport.h"
 #include "model/enums.h"
 #include "model/trace_context.h"
+#include "store/keys.h"
 #include "text/json.h"
 
 namespace mycojobs {
@@ -71,13 +71,14 @@ class ApiServerImpl final : public ApiServer {
   ApiServerImpl(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
-        peer_limiter_(clock, settings.limits.unknown_peer_requests),
-        inbound_filter_(clock, services_.settings.contexts, services_.settings.own_servers, settings.metrics),
-        rpc_(make_methods(services_, settings.role), {settings.limits.body_bytes},
+        peer_limiter_(clock, settings.limits.max_unknown_peer_requests),
+        inbound_filter_(clock, services_.settings.contexts, services_.settings.contexts_with_own_redis,
+                        settings.metrics),
+        rpc_(make_methods(services_, settings.role), {settings.limits.max_body_bytes},
              [metrics = settings.metrics](std::string_view method, std::string_view result) {
                metrics->add(Metric::rpc_calls, {method, result});
              }),
-        logins_(make_login_methods(services_), {settings.limits.login_body_bytes, 1}),
+        logins_(make_login_methods(services_), {settings.limits.max_login_body_bytes, 1}),
         events_(services_, stores) {}
   ~ApiServerImpl() override { ApiServerImpl::stop(); }
 
@@ -93,7 +94,7 @@ class ApiServerImpl final : public ApiServer {
                                      " can be reached from other hosts, but there is no token: create one with "
                                      "`mycojobs key token`, or listen on 127.0.0.1");
     }
-    if (!tokens_.has_tokens() && !settings.anonymous)
+    if (!tokens_.has_tokens() && !settings.allows_anonymous)
       log(LogLevel::warn, "api",
           "{} has no token, so clients are refused (except supervisors, which sign): create one with `mycojobs key "
           "token`",
@@ -147,7 +148,7 @@ class ApiServerImpl final : public ApiServer {
                      [](char c, char lower) { return (c >= 'A' && c <= 'Z' ? c | 0x20 : c) == lower; });
       return is_bearer ? find_caller(std::string_view(authorization).substr(kBearer.size())) : std::nullopt;
     }
-    if (!services_.settings.anonymous || !request.loopback) return std::nullopt;
+    if (!services_.settings.allows_anonymous || !request.loopback) return std::nullopt;
     return RpcCaller{0, true, false};
   }
 
@@ -223,7 +224,7 @@ class ApiServerImpl final : public ApiServer {
     const auto caller = authenticate(request);
     if (!caller) return unauthorized_reply();
     if (auto refusal = check_session(*caller)) return std::move(*refusal);
-    HttpReply reply = events_.stream(request, *caller);
+    HttpReply reply = events_.make_stream_reply(request, *caller);
     if (!reply.stream || caller->anonymous) return reply;
     reply.stream = [this, client = *caller, token = request.header("authorization"),
                     stream = std::move(reply.stream)](EventSink& sink) {
@@ -266,7 +267,7 @@ class ApiServerImpl final : public ApiServer {
     const bool is_login = services_.settings.role == ApiRole::coordinator && request.path == kLoginPath;
     refresh_tokens();
     const bool has_token = !request.header("authorization").empty();
-    if (!has_token && services_.settings.anonymous && !is_loopback_name(request)) {
+    if (!has_token && services_.settings.allows_anonymous && !is_loopback_name(request)) {
       count_refusal("host");
       return {other_host_refused_reply("call http://127.0.0.1 or http://localhost, or send a token")};
     }
@@ -281,9 +282,9 @@ class ApiServerImpl final : public ApiServer {
   }
   // Limits requests of unknown peers before the connection has a thread and before the body is read.
   Admission admit_peer(const HttpRequest& request) {
-    if (!is_rate_limited(request) || request.has_signed || peer_limiter_.is_below_limit(request.network))
+    if (!is_rate_limited(request) || request.has_signed_before || peer_limiter_.is_below_limit(request.network))
       return {{}, ConnectionClass::peer};
-    count_refusal("strangers");
+    count_refusal("anonymous");
     HttpReply reply =
         error_reply(429, "unavailable", "too many requests from " + request.network + " were from unknown callers",
                     "send again in a minute");
@@ -316,10 +317,10 @@ class ApiServerImpl final : public ApiServer {
     auto lease = services_.peer_backends.acquire();
     if (!lease) return too_many_requests_reply();
     MessageReceiver receiver(lease->store(), (*lease)->public_keys, services_.settings.coordinator_key,
-                             services_.settings.files);
+                             services_.settings.attachments);
     receiver.set_filter(inbound_filter_);
     HttpReply reply;
-    reply.body = receiver.answer(request.body);
+    reply.body = receiver.handle_request(request.body);
     reply.signer_key = receiver.verified_sender();
     if (is_rate_limited(request))
       receiver.is_unknown_sender() ? peer_limiter_.count_refusal(request.network)
@@ -347,12 +348,13 @@ class ApiServerImpl final : public ApiServer {
       if (!status_.empty() && age < kMinCheckInterval) return status_;
       if (is_checking_) {
         if (!status_.empty() && age < kMaxStatusAge) return status_;
-        if (!check_ended_.wait_for(lock, kMinCheckInterval, [this] { return !is_checking_; })) return "store_away";
+        if (!check_ended_.wait_for(lock, kMinCheckInterval, [this] { return !is_checking_; }))
+          return "store_unavailable";
         return status_;
       }
       is_checking_ = true;
     }
-    std::string status = "store_away";
+    std::string status = "store_unavailable";
     try {
       status = check_store();
     } catch (const std::exception& error) {  // is_checking_ must be reset
@@ -370,19 +372,19 @@ class ApiServerImpl final : public ApiServer {
   std::string latest_status() {
     const std::lock_guard lock(status_mutex_);
     const bool is_recent = std::chrono::steady_clock::now() - status_time_ < kMaxStatusAge;
-    return is_recent && !status_.empty() ? status_ : "store_away";
+    return is_recent && !status_.empty() ? status_ : "store_unavailable";
   }
 
   std::string check_store() {
     auto lease = services_.health_backends.acquire();
     auto time = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
-    if (!time) return "store_away";
+    if (!time) return "store_unavailable";
     const std::vector<Id>& contexts = services_.settings.contexts;
     for (Id context : contexts.empty() ? std::vector<Id>{1} : contexts) {  // the default context
-      auto saved = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
+      auto saved = lease->store().save(context, kHealthKey, {{"written_ms", std::to_string(*time)}});
       if (saved) continue;
       log(LogLevel::error, "api", "context {}: a write is refused: {}", context, saved.error().message);
-      return lease->store().keys(context, "mj:health", 1) ? "store_refuses_writes" : "store_away";
+      return lease->store().keys(context, kHealthKey, 1) ? "store_refuses_writes" : "store_unavailable";
     }
     return "ok";
   }
@@ -414,7 +416,7 @@ Result<void> check_listen_address(const std::string& listen) {
 }
 
 Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& clock, ApiSettings settings) {
-  const bool anonymous = settings.anonymous;  // `mycojobs dev` prints the address of the page itself
+  const bool anonymous = settings.allows_anonymous;  // `mycojobs dev` prints the address of the page itself
   auto server = std::make_unique<api::ApiServerImpl>(stores, clock, std::move(settings));
   MJ_CHECK(server->open());
   log(LogLevel::info, "api", "JSON-RPC at {}", server->url());

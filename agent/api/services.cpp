@@ -19,16 +19,16 @@ constexpr Id kDefaultActor = 1;  // for callers without an actor: operators and 
 
 }  // namespace
 
-std::uint32_t BackendPool::count_used(Id actor) const {
-  const auto it = used_counts_.find(actor);
-  return it == used_counts_.end() ? 0 : it->second;
+std::uint32_t BackendPool::count_leased(Id actor) const {
+  const auto it = leased_counts_.find(actor);
+  return it == leased_counts_.end() ? 0 : it->second;
 }
 
 bool BackendPool::can_acquire(Id actor) const {
-  const std::uint32_t used = count_used(actor);
-  if ((idle_backends_.empty() && open_count_ >= max_backends_) || used >= max_per_actor_) return false;
+  const std::uint32_t leased_count = count_leased(actor);
+  if ((idle_backends_.empty() && open_count_ >= max_backends_) || leased_count >= max_per_actor_) return false;
   return std::none_of(waiter_counts_.begin(), waiter_counts_.end(),
-                      [&](const auto& entry) { return count_used(entry.first) < used; });
+                      [&](const auto& entry) { return count_leased(entry.first) < leased_count; });
 }
 
 void BackendPool::remove_waiter(Id actor) {
@@ -37,9 +37,9 @@ void BackendPool::remove_waiter(Id actor) {
   capacity_changed_.notify_all();  // can_acquire() of other calls may have become true
 }
 
-void BackendPool::decrement_used(Id actor) {
-  const auto it = used_counts_.find(actor);
-  if (it != used_counts_.end() && --it->second == 0) used_counts_.erase(it);
+void BackendPool::decrement_leased(Id actor) {
+  const auto it = leased_counts_.find(actor);
+  if (it != leased_counts_.end() && --it->second == 0) leased_counts_.erase(it);
   capacity_changed_.notify_all();
 }
 
@@ -48,10 +48,10 @@ Result<BackendPool::Lease> BackendPool::acquire(Id actor) {
   ++waiter_counts_[actor];
   const bool has_capacity =
       capacity_changed_.wait_for(lock, kBackendTimeout, [this, actor] { return can_acquire(actor); });
-  if (has_capacity && actor != 0) ++used_counts_[actor];
+  if (has_capacity && actor != 0) ++leased_counts_[actor];
   remove_waiter(actor);
   if (!has_capacity) {
-    const bool is_actor_limit = count_used(actor) >= max_per_actor_;
+    const bool is_actor_limit = count_leased(actor) >= max_per_actor_;
     return fail(Code::unavailable, is_actor_limit ? "the server is busy: too many calls of actor " +
                                                         std::to_string(actor) + " are under way"
                                                   : "the server is busy: all its connections to the store are in use");
@@ -66,7 +66,7 @@ Result<BackendPool::Lease> BackendPool::acquire(Id actor) {
   const auto release_capacity = [&] {
     lock.lock();
     --open_count_;
-    decrement_used(actor);
+    decrement_leased(actor);
   };
   try {
     auto backend = std::make_unique<Backend>();
@@ -93,7 +93,7 @@ std::uint32_t BackendPool::waiting_count() {
 void BackendPool::return_backend(std::unique_ptr<Backend> backend, Id actor) {
   const std::lock_guard lock(mutex_);
   idle_backends_.push_back(std::move(backend));
-  decrement_used(actor);
+  decrement_leased(actor);
 }
 
 service::RequestContext make_request_context(const Services& services, const RpcCaller& caller, Id context) {
@@ -168,7 +168,7 @@ Result<std::string> MethodCall::job_key() const {
   return mycojobs::job_key(has_param("caller_id") ? id("caller_id") : actor(), id("id"));
 }
 
-Result<FlowStore*> MethodCall::flow_store() const {
+Result<FlowStore*> MethodCall::open_flow_store() const {
   if (!lease_->flows) {
     MJ_TRY(flows, services_.backends.open_flows());
     lease_->flows = std::move(flows);
@@ -176,7 +176,7 @@ Result<FlowStore*> MethodCall::flow_store() const {
   return lease_->flows.get();
 }
 
-Result<WorkflowStore*> MethodCall::workflow_store() const {
+Result<WorkflowStore*> MethodCall::open_workflow_store() const {
   if (!lease_->workflows) {
     MJ_TRY(workflows, services_.backends.open_workflows());
     lease_->workflows = std::move(workflows);
@@ -184,7 +184,7 @@ Result<WorkflowStore*> MethodCall::workflow_store() const {
   return lease_->workflows.get();
 }
 
-Result<void> MethodCall::sleep_without_backend(std::uint32_t ms) {
+Result<void> MethodCall::release_backend_and_sleep(std::uint32_t ms) {
   lease_.release();
   constexpr std::uint32_t kStepMs = 50;
   const auto report_wait = [this](bool is_waiting) { return !caller_.report_wait || caller_.report_wait(is_waiting); };
@@ -205,7 +205,8 @@ Method make_method(Services& services, std::string_view name, std::string_view h
   return {name, help, std::move(params), result_help,
           [&services, handler, name](const nlohmann::json& values, const RpcCaller& caller) -> Result<nlohmann::json> {
             auto call = MethodCall::create(services, values, caller);
-            auto result = call ? call->record_refusal(handler(*call)) : tl::unexpected<Error>(std::move(call).error());
+            auto result =
+                call ? call->report_if_denied(handler(*call)) : tl::unexpected<Error>(std::move(call).error());
             services.settings.metrics->add(Metric::rpc_calls, {name, result ? "ok" : to_string(result.error().code)});
             return result;
           }};

@@ -70,7 +70,7 @@ class BackendPool {
   // of the waiting actor with the fewest backends is served first. Error `unavailable` after 10 s.
   Result<Lease> acquire(Id actor = 0);
   std::uint32_t waiting_count();  // number of threads that wait in acquire()
-  // The connections of the next four functions do not count as backends. The caller owns them.
+  // The next four functions open a connection that the caller owns and that does not count as a backend.
   Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
   Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
@@ -79,9 +79,9 @@ class BackendPool {
  private:
   void return_backend(std::unique_ptr<Backend>, Id actor);
   // REQUIRES for the next four functions: the lock is held.
-  std::uint32_t count_used(Id actor) const;
+  std::uint32_t count_leased(Id actor) const;
   bool can_acquire(Id actor) const;
-  void decrement_used(Id actor);
+  void decrement_leased(Id actor);
   void remove_waiter(Id actor);
 
   StoreFactory& stores_;
@@ -90,17 +90,17 @@ class BackendPool {
   std::condition_variable capacity_changed_;
   std::vector<std::unique_ptr<Backend>> idle_backends_;
   std::uint32_t open_count_ = 0;
-  std::map<Id, std::uint32_t> used_counts_, waiter_counts_;  // by actor
+  std::map<Id, std::uint32_t> leased_counts_, waiter_counts_;  // numbers of leases and of waiting threads, by actor
 };
 
 // State that all methods of a server share. Its members are thread-safe or constant while the server runs.
 struct Services {
   Services(StoreFactory& stores, const Clock& server_clock, ApiSettings api_settings)
-      : backends(stores, api_settings.limits.calls, api_settings.limits.calls_per_actor),
-        operator_backends(stores, api_settings.limits.calls),
+      : backends(stores, api_settings.limits.max_calls, api_settings.limits.max_calls_per_actor),
+        operator_backends(stores, api_settings.limits.max_calls),
         health_backends(stores, 1),
-        peer_backends(stores, api_settings.limits.peer_calls),
-        login_backends(stores, api_settings.limits.login_calls),
+        peer_backends(stores, api_settings.limits.max_peer_calls),
+        login_backends(stores, api_settings.limits.max_login_calls),
         sessions(server_clock),
         clock(server_clock),
         settings(std::move(api_settings)),
@@ -119,9 +119,9 @@ struct Services {
   std::atomic<std::uint64_t> call_count{0}, refusal_count{0};
 };
 
-// Converts a caller to the form that the functions of agent/service need.
+// Converts an RPC caller to the request context that the functions of agent/service require.
 service::RequestContext make_request_context(const Services&, const RpcCaller&, Id context);
-// Counts and logs a refusal.
+// Counts a request that the table of rights denied, and logs its error.
 void report_refusal(Services&, const Error&);
 
 // A call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
@@ -146,26 +146,26 @@ class MethodCall {
   Id actor() const { return caller_.actor; }                   // the calling actor
   std::optional<Id> optional_id(std::string_view name) const;  // no value: the request does not have the parameter
   service::RequestContext request_context() const { return make_request_context(services_, caller_, context_); }
-  service::FlowStores flow_stores(FlowStore& flows) const { return {store(), flows, lease_->run_cache}; }
+  service::FlowStores make_flow_stores(FlowStore& flows) const { return {store(), flows, lease_->run_cache}; }
   // Returns the key of the job that the parameters `id` and caller_id identify: "job:12:2001". Error `invalid`.
   Result<std::string> job_key() const;
   // Counts and logs the error if it is `denied`. Returns its argument.
   template <class T>
-  Result<T> record_refusal(Result<T> result) const {
+  Result<T> report_if_denied(Result<T> result) const {
     if (!result && result.error().code == Code::denied) report_refusal(services_, result.error());
     return result;
   }
   bool is_operator() const { return caller_.operator_token || caller_.anonymous; }
 
-  // Returns the backend to the pool, sleeps, and leases a backend again. Error `unavailable`: the server stops, the
-  // connection was closed in favour of another client, or no backend is free.
-  Result<void> sleep_without_backend(std::uint32_t ms);
+  // Returns the backend (the store connection of this call) to the pool, sleeps, and leases a backend again. Error
+  // `unavailable`: the server stops, the connection was closed in favour of another client, or no backend is free.
+  Result<void> release_backend_and_sleep(std::uint32_t ms);
 
   Services& services() const { return services_; }
   Store& store() const { return lease_.store(); }
   // The next two functions open the connection of the backend on the first use. Errors: those of the store.
-  Result<FlowStore*> flow_store() const;
-  Result<WorkflowStore*> workflow_store() const;
+  Result<FlowStore*> open_flow_store() const;
+  Result<WorkflowStore*> open_workflow_store() const;
   RunCache& run_cache() const { return lease_->run_cache; }
 
  private:
@@ -181,15 +181,15 @@ class MethodCall {
 
 using MethodHandler = Result<nlohmann::json> (*)(MethodCall&);
 // Returns a row of the table of methods. The method creates a MethodCall, passes it to the handler and counts the
-// result. result: see Method::result.
-Method make_method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
-                   MethodHandler);
+// result. result_help: see Method::result.
+Method make_method(Services&, std::string_view name, std::string_view help, std::vector<Param>,
+                   std::string_view result_help, MethodHandler);
 
 // Each of these functions adds the methods of one part of the API to the table.
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
 void add_job_methods(Services&, std::vector<Method>&);
 void add_flow_methods(Services&, std::vector<Method>&);
-void add_view_methods(Services&, std::vector<Method>&);  // views of a context
+void add_view_methods(Services&, std::vector<Method>&);  // methods that summarize several records of a context
 void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_session_methods(Services&, std::vector<Method>&);

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "model/codec.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -46,7 +47,8 @@ std::vector<std::string> list_names(const std::string& folder) {
   return names;
 }
 
-// The artifacts of a job whose record cannot change any more.
+// The artifacts that may be kept in the folder of a job: those that the record of the ended job lists. The list of an
+// ended job does not change.
 struct RecordedArtifacts {
   bool is_record_missing = false;
   std::set<std::string> hashes;
@@ -63,10 +65,8 @@ Result<std::optional<RecordedArtifacts>> read_recorded_artifacts(RecordStore& st
   if (!fields && fields.error().code == Code::invalid) return std::nullopt;
   if (!fields) return tl::unexpected<Error>(std::move(fields).error());
   const Job job = decode<Job>(*fields).record;
-  const bool has_ended = std::any_of(fields->begin(), fields->end(), [](const auto& field) {
-    return field.first == "status" && (field.second == "finished" || field.second == "error");
-  });
-  if (!has_ended) return std::nullopt;
+  const std::string_view status = field_of(*fields, "status");
+  if (status != "finished" && status != "error") return std::nullopt;
   RecordedArtifacts recorded;
   for (const ListedArtifact& artifact : read_artifact_list(job.artifacts)) recorded.hashes.insert(artifact.sha256);
   return recorded;
@@ -77,10 +77,11 @@ void release_deleted(const ArtifactUsage& usage, Id caller, std::uint64_t bytes,
   const auto change = usage.release_bytes(caller, bytes);
   if (!change) return log(LogLevel::debug, "worker", "{}", change.error().message);  // the next round corrects it
   if (recount == nullptr) return;
-  const auto change_number = recount->included_changes.find(caller);
+  const auto change_number = recount->included_change_numbers.find(caller);
   const bool is_own_change =
-      change_number != recount->included_changes.end() && change_number->second == change->previous;
-  if (is_own_change || change->previous <= recount->start_change) recount->included_changes[caller] = change->current;
+      change_number != recount->included_change_numbers.end() && change_number->second == change->previous_number;
+  if (is_own_change || change->previous_number <= recount->start_change_number)
+    recount->included_change_numbers[caller] = change->current_number;
 }
 
 // Deletes the files of a job folder that the record does not list. Returns the space of the deleted files.
@@ -112,28 +113,28 @@ Result<std::uint64_t> ArtifactCleanup::run_step(RecordStore& store, Id context) 
   constexpr std::uint64_t kDisabledDelayMs = 3'600'000;
   if (state_dir_.empty()) return kDisabledDelayMs;
   Round& round = rounds_[context];
-  const std::uint64_t now = clock_.boot_ms();
-  if (now < round.next_ms) return round.next_ms - now;
-  auto advanced = advance_round(store, context, round, now);
+  const std::uint64_t now_ms = clock_.boot_ms();
+  if (now_ms < round.next_ms) return round.next_ms - now_ms;
+  auto advanced = advance_round(store, context, round, now_ms);
   if (!advanced) {
-    round.next_ms = now + interval_ms_;
+    round.next_ms = now_ms + interval_ms_;
     return tl::unexpected<Error>(std::move(advanced).error());
   }
-  return round.next_ms > now ? round.next_ms - now : 0;
+  return round.next_ms > now_ms ? round.next_ms - now_ms : 0;
 }
 
-Result<void> ArtifactCleanup::advance_round(RecordStore& store, Id context, Round& round, std::uint64_t now) const {
-  round.next_ms = now + kStepIntervalMs;
+Result<void> ArtifactCleanup::advance_round(RecordStore& store, Id context, Round& round, std::uint64_t now_ms) const {
+  round.next_ms = now_ms + kStepIntervalMs;
   const ArtifactFolder folder(state_dir_, context);
   switch (round.phase) {
     case Phase::spools:
-      round.start_ms = now;
-      round.next_ms = now + interval_ms_;
+      round.start_ms = now_ms;
+      round.next_ms = now_ms + interval_ms_;
       if (!modification_time(folder.path())) break;  // no artifact was ever stored
       remove_orphaned_spools(folder.spool_folder());
       MJ_CHECK(list_job_folders(store, context, round));
       start_recounts(folder, round);
-      round.next_ms = now;
+      round.next_ms = now_ms;
       round.phase = Phase::job_folders;
       break;
     case Phase::job_folders:
@@ -145,13 +146,13 @@ Result<void> ArtifactCleanup::advance_round(RecordStore& store, Id context, Roun
       round.objects.reset(::opendir(folder.objects_folder().c_str()), [](DIR* open) {
         if (open != nullptr) ::closedir(open);
       });
-      round.next_ms = now;
+      round.next_ms = now_ms;
       round.phase = Phase::objects;
       break;
     case Phase::objects:
       check_objects(context, round);
       if (round.objects) break;
-      round.next_ms = std::max(round.start_ms + interval_ms_, now + (now - round.start_ms) * kMinPauseFactor);
+      round.next_ms = std::max(round.start_ms + interval_ms_, now_ms + (now_ms - round.start_ms) * kMinPauseFactor);
       round.phase = Phase::spools;
   }
   return {};
@@ -213,7 +214,7 @@ void ArtifactCleanup::start_recounts(const ArtifactFolder& folder, Round& round)
   if (!lock) return;
   for (const std::string& store_name : round.store_names) {
     if (auto recount = ArtifactUsage(folder, store_name).read())
-      round.recounts[store_name].start_change = recount->last_change;
+      round.recounts[store_name].start_change_number = recount->last_change_number;
   }
 }
 

@@ -1,8 +1,8 @@
 // Deletes the artifacts that no job refers to, in rounds of small steps. The record of a job lists its artifacts. A
 // folder is compared with the record only when the record cannot change: while a job waits or runs, its files are kept.
 //
-//   spools of ended agents --> job folders, compared with the records --> objects without a job --> pause --> next
-//   round
+//   spools of ended agents --> job folders, compared with the records --> objects without a job --> pause
+//     ^------------------------------------- next round ---------------------------------------------'
 //
 // Several agents may clean up the same folder at the same time: an agent checks each file again under the lock of the
 // folder before it deletes the file.
@@ -26,7 +26,8 @@ namespace mycojobs {
 // Not thread-safe.
 class ArtifactCleanup {
  public:
-  // An empty state_dir means that nothing is deleted. interval_ms: minimum time between the starts of two rounds.
+  // An empty state_dir means that nothing is deleted. `interval_ms` is the minimum time between the starts of two
+  // rounds.
   ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms);
   // Runs the next step in the context, if it is due. Returns the time in ms until more work is due; an earlier call is
   // cheap. After an error of the store, no file with an unread record was deleted.
@@ -36,11 +37,11 @@ class ArtifactCleanup {
   enum class Phase { spools, job_folders, objects };
   struct Round {
     Phase phase = Phase::spools;
-    std::uint64_t start_ms = 0, next_ms = 0;                       // on CLOCK_BOOTTIME
+    std::uint64_t start_ms = 0, next_ms = 0;                       // times of the start and the next step
     std::vector<std::pair<std::string, std::string>> job_folders;  // store_name and folder name; not processed yet
     std::vector<std::string> store_names;                          // all names that the store has had
-    std::map<std::string, ArtifactUsage::Recount> recounts;        // by store_name: sums of this round
-    std::shared_ptr<DIR> objects;                                  // current position
+    std::map<std::string, ArtifactUsage::Recount> recounts;        // sums of this round by store_name
+    std::shared_ptr<DIR> objects;                                  // position in the folder of the objects
   };
   Result<void> advance_round(RecordStore&, Id context, Round&, std::uint64_t now_ms) const;
   Result<void> list_job_folders(RecordStore&, Id context, Round&) const;

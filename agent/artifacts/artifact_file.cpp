@@ -13,10 +13,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kHoleBytes = 4096;
+constexpr std::size_t kBlockBytes = 4096;  // unit of the holes of a file
 
 bool is_zero_block(std::string_view bytes) {
-  return bytes.size() == kHoleBytes && bytes.front() == '\0' && bytes.find_first_not_of('\0') == std::string_view::npos;
+  return bytes.size() == kBlockBytes && bytes.front() == '\0' &&
+         bytes.find_first_not_of('\0') == std::string_view::npos;
 }
 
 }  // namespace
@@ -41,22 +42,23 @@ Result<void> HashedFile::create(const std::string& path) {
   return {};
 }
 
+// Skips aligned blocks of zeros, so that the file has holes there. Consecutive other blocks are written in one call.
 Result<void> HashedFile::write(std::string_view bytes) {
   hash_.update(bytes);
-  std::uint64_t offset = bytes_;
-  bytes_ += bytes.size();
+  std::uint64_t offset = total_bytes_;
+  total_bytes_ += bytes.size();
   while (!bytes.empty()) {
-    const std::size_t size = std::min<std::size_t>(bytes.size(), kHoleBytes - offset % kHoleBytes);
-    std::size_t run_bytes = size;
-    if (is_zero_block(bytes.substr(0, size))) {
+    const std::size_t block_bytes = std::min<std::size_t>(bytes.size(), kBlockBytes - offset % kBlockBytes);
+    if (is_zero_block(bytes.substr(0, block_bytes))) {
       has_hole_ = true;
-      bytes.remove_prefix(size);
-      offset += size;
+      bytes.remove_prefix(block_bytes);
+      offset += block_bytes;
       continue;
     }
-    while (run_bytes < bytes.size() && !is_zero_block(bytes.substr(run_bytes, kHoleBytes)))
-      run_bytes += std::min<std::size_t>(kHoleBytes, bytes.size() - run_bytes);
-    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), run_bytes, static_cast<off_t>(offset));
+    std::size_t nonzero_bytes = block_bytes;
+    while (nonzero_bytes < bytes.size() && !is_zero_block(bytes.substr(nonzero_bytes, kBlockBytes)))
+      nonzero_bytes += std::min<std::size_t>(kBlockBytes, bytes.size() - nonzero_bytes);
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), nonzero_bytes, static_cast<off_t>(offset));
     if (written < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -67,14 +69,15 @@ Result<void> HashedFile::write(std::string_view bytes) {
 }
 
 Result<void> HashedFile::finish() {
-  if (has_hole_ && ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) return fail(Code::io, errno_text(errno));
+  if (has_hole_ && ::ftruncate(fd_.get(), static_cast<off_t>(total_bytes_)) != 0)
+    return fail(Code::io, errno_text(errno));
   return {};
 }
 
 Result<ArtifactFile> ArtifactFile::create(const std::string& path, const Redactor* redactor) {
   ArtifactFile file;
   MJ_CHECK(file.raw_file_.create(path));
-  if (redactor == nullptr || redactor->finds_nothing()) return file;
+  if (redactor == nullptr || redactor->is_empty()) return file;
   file.redaction_ = std::make_unique<Redaction>(*redactor);
   file.redacted_file_ = std::make_unique<HashedFile>();
   MJ_CHECK(file.redacted_file_->create(path + ".text"));
@@ -83,7 +86,7 @@ Result<ArtifactFile> ArtifactFile::create(const std::string& path, const Redacto
 
 Result<void> ArtifactFile::write(std::string_view bytes) {
   if (!text_detector_.feed(bytes) && redacted_file_) {
-    (void)::unlink(redacted_file_->path().c_str());  // if this fails, the file is deleted with its folder
+    (void)::unlink(redacted_file_->path().c_str());  // After an error the file is deleted with its folder.
     redacted_file_.reset();
     redaction_.reset();
   }

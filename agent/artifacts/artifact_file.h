@@ -28,18 +28,18 @@ class TextDetector {
 // sparse file stays sparse.
 class HashedFile {
  public:
-  Result<void> create(const std::string& path);
+  Result<void> create(const std::string& path);  // Error io if the file exists.
   Result<void> write(std::string_view bytes);
   Result<void> finish();                      // Sets the length of the file. REQUIRES: called after the last write().
   std::string hash() { return hash_.hex(); }  // REQUIRES: called once, after the last write().
-  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t bytes() const { return total_bytes_; }
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
   Fd fd_;
   Sha256 hash_;
-  std::uint64_t bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;  // including holes
   bool has_hole_ = false;
 };
 

@@ -33,8 +33,8 @@ bool has_name(int fd) {
 }
 
 void remove_spool(const std::string& path) {
-  std::error_code deferred_to_next_check;
-  std::filesystem::remove_all(path, deferred_to_next_check);
+  std::error_code ignored_error;  // the next cleanup deletes the remaining files
+  std::filesystem::remove_all(path, ignored_error);
   (void)::unlink((path + std::string(kLockSuffix)).c_str());
 }
 
@@ -87,7 +87,7 @@ std::string parse_job_folder_name(const std::string& name) {
 }
 
 Result<Spool> Spool::make(const std::string& folder) {
-  for (int attempts = 0; attempts < 10; ++attempts) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
     const std::string path = folder + '/' + random_hex(12);
     const std::string lock_path = path + std::string(kLockSuffix);
     Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -106,13 +106,13 @@ Spool::~Spool() {
 }
 
 void remove_orphaned_spools(const std::string& folder) {
-  std::vector<std::string> locks;
+  std::vector<std::string> lock_paths;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string path = entry->path().string();
-    if (path.ends_with(kLockSuffix)) locks.push_back(std::move(path));
+    if (path.ends_with(kLockSuffix)) lock_paths.push_back(std::move(path));
   }
-  for (std::string& path : locks) {
+  for (std::string& path : lock_paths) {
     const Fd lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(lock.get())) continue;
     path.resize(path.size() - kLockSuffix.size());

@@ -19,7 +19,7 @@ class ArtifactFolder {
   std::string spool_folder() const { return path_ + "/spool"; }
   std::string store_folder(const std::string& store) const { return path_ + "/jobs/" + store; }
   std::string job_folder(const std::string& store, const std::string& job_key) const;
-  // Creates all folders with mode 0700. Error `io`.
+  // Creates all folders with mode 0700. Error io: a folder cannot be created.
   Result<void> create(const std::string& store) const;
   // Returns no lock if another process holds a conflicting one for longer than wait_ms, or the folder does not exist.
   std::optional<Fd> lock(bool exclusive, int wait_ms) const;
@@ -31,13 +31,13 @@ class ArtifactFolder {
 // Locks any file, which is created if needed. Returns no lock as ArtifactFolder::lock() does.
 std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms);
 
-// Converts between the key of a job (job:12:2001) and the name of its folder (12.2001). An invalid folder name gives an
-// empty key.
+// Returns the name of a job's folder: "12.2001" for the job key "job:12:2001".
 std::string job_folder_name(const std::string& job_key);
+// Returns the key of the job with this folder, or an empty text if it is not the folder of a job.
 std::string parse_job_folder_name(const std::string& name);
 
-// The folder with the temporary files of a run. They are deleted by the destructor, or by the next agent after a crash
-// (remove_orphaned_spools()).
+// The folder with the temporary files of a run. The destructor deletes the files. After a crash of the agent, the next
+// agent deletes them (remove_orphaned_spools()).
 class Spool {
  public:
   static Result<Spool> make(const std::string& folder);
@@ -51,7 +51,7 @@ class Spool {
   std::string path_;
   Fd lock_;
 };
-// Deletes spools whose lock no process holds.
+// Deletes the spools of runs that have ended: no process holds the locks of these spools.
 void remove_orphaned_spools(const std::string& folder);
 
 }  // namespace mycojobs

@@ -2,13 +2,13 @@
 // with a server that hangs). So the thread that receives the bytes only queues them, and the thread for the disk
 // (worker/runs/strands.h) writes them.
 //
-//   conversation --open, write, close--> ArtifactQueue --pop_write_task(), make_store_task()--> strand of the disk -->
-//   RunArtifacts
-//                                            ^                                                     |
-//                                            '------------------ on_write_done() <-----------------'
+//   conversation --open, write, close--> ArtifactQueue --pop_write_task(), make_store_task()--> strand of the disk
+//                                            ^                                                       |     |
+//                                            '------------------ on_write_done() <-------------------'     v
+//                                                                                                     RunArtifacts
 //
-// Not thread-safe, except for the returned functions: they run on the thread for the disk, one
-// after the other in the order in which they were returned.
+// Not thread-safe, except for the functions that pop_write_task() and make_store_task() return: they run on the thread
+// for the disk, one after the other in the order in which they were returned.
 #pragma once
 
 #include <cstddef>

@@ -44,32 +44,32 @@ std::optional<std::string> read_usage_file(const std::string& path) {
 }
 
 // Returns no value if the text is damaged, or an older version has written it.
-std::optional<ArtifactUsage::Count> parse_count(std::string_view text) {
-  ArtifactUsage::Count count;
-  for (bool first = true; !text.empty(); first = false) {
+std::optional<ArtifactUsage::UsageRecord> parse_usage(std::string_view text) {
+  ArtifactUsage::UsageRecord usage;
+  for (bool is_first_line = true; !text.empty(); is_first_line = false) {
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos) return std::nullopt;
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
-    if (first) {
-      if (!parse_u64(line, count.last_change)) return std::nullopt;
+    if (is_first_line) {
+      if (!parse_u64(line, usage.last_change_number)) return std::nullopt;
       continue;
     }
     const std::size_t first_space = line.find(' '), second_space = line.find(' ', first_space + 1);
     std::uint64_t caller = 0;
-    ArtifactUsage::CallerCount caller_count;
+    ArtifactUsage::CallerUsage caller_usage;
     if (first_space == std::string_view::npos || second_space == std::string_view::npos ||
         !parse_u64(line.substr(0, first_space), caller) ||
-        !parse_u64(line.substr(first_space + 1, second_space - first_space - 1), caller_count.bytes) ||
-        !parse_u64(line.substr(second_space + 1), caller_count.last_change) || caller > UINT32_MAX)
+        !parse_u64(line.substr(first_space + 1, second_space - first_space - 1), caller_usage.bytes) ||
+        !parse_u64(line.substr(second_space + 1), caller_usage.last_change_number) || caller > UINT32_MAX)
       return std::nullopt;
-    count.callers[static_cast<Id>(caller)] = caller_count;
+    usage.callers[static_cast<Id>(caller)] = caller_usage;
   }
-  return count;
+  return usage;
 }
 
-std::uint64_t sum_bytes(const ArtifactUsage::Count& count) {
-  return std::accumulate(count.callers.begin(), count.callers.end(), std::uint64_t{0},
+std::uint64_t sum_caller_bytes(const ArtifactUsage::UsageRecord& usage) {
+  return std::accumulate(usage.callers.begin(), usage.callers.end(), std::uint64_t{0},
                          [](std::uint64_t sum, const auto& entry) { return sum + entry.second.bytes; });
 }
 
@@ -106,38 +106,38 @@ Result<Fd> ArtifactUsage::lock() const {
   return std::move(*lock_fd);
 }
 
-Result<ArtifactUsage::Count> ArtifactUsage::load_count() const {
+Result<ArtifactUsage::UsageRecord> ArtifactUsage::load_usage() const {
   const auto text = read_usage_file(path_);
   if (!text && errno != ENOENT) return fail(Code::io, path_ + ": " + errno_text(errno));
   if (text && !text->empty()) {
-    if (auto count = parse_count(*text)) return std::move(*count);
+    if (auto usage = parse_usage(*text)) return std::move(*usage);
   }
-  Count measured = measure_folders();
-  MJ_CHECK(save_count(measured));
+  UsageRecord measured = measure_folders();
+  MJ_CHECK(save_usage(measured));
   return measured;
 }
 
-ArtifactUsage::Count ArtifactUsage::measure_folders() const {
-  Count count;
-  count.last_change = unix_us();  // greater than all change numbers of a previous file
+ArtifactUsage::UsageRecord ArtifactUsage::measure_folders() const {
+  UsageRecord usage;
+  usage.last_change_number = unix_us();  // greater than all change numbers of a previous file
   std::error_code error;
   for (fs::directory_iterator entry(folder_.store_folder(store_name_), error), end; !error && entry != end;
        entry.increment(error)) {
     const Id caller = parse_folder_caller(entry->path().filename().string());
     if (caller == 0) continue;
     if (const std::uint64_t bytes = measure_folder(entry->path().string()); bytes > 0) {
-      count.callers[caller].bytes += bytes;
-      count.callers[caller].last_change = count.last_change;
+      usage.callers[caller].bytes += bytes;
+      usage.callers[caller].last_change_number = usage.last_change_number;
     }
   }
-  return count;
+  return usage;
 }
 
-Result<void> ArtifactUsage::save_count(const Count& count) const {
-  std::string text = std::to_string(count.last_change) + '\n';
-  for (const auto& [caller, caller_count] : count.callers)
-    text += std::to_string(caller) + ' ' + std::to_string(caller_count.bytes) + ' ' +
-            std::to_string(caller_count.last_change) + '\n';
+Result<void> ArtifactUsage::save_usage(const UsageRecord& usage) const {
+  std::string text = std::to_string(usage.last_change_number) + '\n';
+  for (const auto& [caller, caller_usage] : usage.callers)
+    text += std::to_string(caller) + ' ' + std::to_string(caller_usage.bytes) + ' ' +
+            std::to_string(caller_usage.last_change_number) + '\n';
   const std::string temporary_path = path_ + ".new";
   Fd fd(::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail(Code::io, temporary_path + ": " + errno_text(errno));
@@ -155,17 +155,17 @@ Result<std::vector<ArtifactUsage::QuotaResult>> ArtifactUsage::reserve(Id caller
                                                                        const ArtifactQuota& quota) const {
   const auto lock_fd = lock();
   if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
-  MJ_TRY(count, load_count());
-  std::uint64_t caller_bytes = count.get_bytes(caller);
-  std::uint64_t total_bytes = sum_bytes(count);
-  const std::uint64_t caller_share =
+  MJ_TRY(usage, load_usage());
+  std::uint64_t caller_bytes = usage.get_bytes(caller);
+  std::uint64_t total_bytes = sum_caller_bytes(usage);
+  const std::uint64_t caller_limit_bytes =
       quota.caller_bytes > 0 ? std::min(quota.caller_bytes, quota.context_bytes) : quota.context_bytes;
   std::vector<QuotaResult> results;
-  bool changed = false;
+  bool has_reserved = false;
   for (const std::uint64_t size : sizes) {
     const std::uint64_t bytes = accounted_artifact_bytes(size);
     // In a full context a caller with few artifacts is still accepted, so that other callers cannot lock it out.
-    const bool is_small = caller_bytes + bytes <= caller_share / 16;
+    const bool is_small = caller_bytes + bytes <= caller_limit_bytes / 16;
     if (quota.caller_bytes > 0 && caller_bytes + bytes > quota.caller_bytes) {
       results.push_back(QuotaResult::caller_full);
     } else if (quota.context_bytes > 0 && total_bytes + bytes > quota.context_bytes && !is_small) {
@@ -174,59 +174,61 @@ Result<std::vector<ArtifactUsage::QuotaResult>> ArtifactUsage::reserve(Id caller
       results.push_back(QuotaResult::accepted);
       caller_bytes += bytes;
       total_bytes += bytes;
-      changed = true;
+      has_reserved = true;
     }
   }
-  if (changed) {
-    count.callers[caller] = {caller_bytes, ++count.last_change};
-    MJ_CHECK(save_count(count));
+  if (has_reserved) {
+    usage.callers[caller] = {caller_bytes, ++usage.last_change_number};
+    MJ_CHECK(save_usage(usage));
   }
   return results;
 }
 
-Result<ArtifactUsage::CountChange> ArtifactUsage::release_bytes(Id caller, std::uint64_t bytes) const {
-  if (bytes == 0) return CountChange{};
+Result<ArtifactUsage::UsageChange> ArtifactUsage::release_bytes(Id caller, std::uint64_t bytes) const {
+  if (bytes == 0) return UsageChange{};
   const auto lock_fd = lock();
   if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
-  MJ_TRY(count, load_count());
-  CallerCount& caller_count = count.callers[caller];
-  const CountChange change{caller_count.last_change, ++count.last_change};
-  caller_count = {caller_count.bytes - std::min(caller_count.bytes, bytes), change.current};
-  MJ_CHECK(save_count(count));
+  MJ_TRY(usage, load_usage());
+  CallerUsage& caller_usage = usage.callers[caller];
+  const UsageChange change{caller_usage.last_change_number, ++usage.last_change_number};
+  caller_usage = {caller_usage.bytes - std::min(caller_usage.bytes, bytes), change.current_number};
+  MJ_CHECK(save_usage(usage));
   return change;
 }
 
-Result<ArtifactUsage::Count> ArtifactUsage::read() const {
+Result<ArtifactUsage::UsageRecord> ArtifactUsage::read() const {
   const auto lock_fd = lock();
   if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
-  return load_count();
+  return load_usage();
 }
 
-// The entry of a caller without bytes is kept until all recounts that began before its last change are applied.
+// Sets the count of each unchanged caller to the measured bytes. An entry without bytes is removed only if the caller
+// is unchanged, so that a recount that began before the last change of the caller still finds the number of that
+// change.
 Result<void> ArtifactUsage::apply_recount(const Recount& recount) const {
   const auto lock_fd = lock();
   if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
-  MJ_TRY(count, load_count());
-  const auto previous_callers = count.callers;
+  MJ_TRY(usage, load_usage());
+  const auto previous_callers = usage.callers;
   // The last change of a caller without an entry is unknown, so an entry is added only if nothing has changed at all.
   for (const auto& [caller, bytes] : recount.bytes) {
-    if (count.last_change == recount.start_change) count.callers.try_emplace(caller);
+    if (usage.last_change_number == recount.start_change_number) usage.callers.try_emplace(caller);
   }
-  for (auto entry = count.callers.begin(); entry != count.callers.end();) {
-    auto& [caller, caller_count] = *entry;
-    const auto included_change = recount.included_changes.find(caller);
-    const bool is_unchanged =
-        caller_count.last_change <= recount.start_change ||
-        (included_change != recount.included_changes.end() && included_change->second == caller_count.last_change);
+  for (auto entry = usage.callers.begin(); entry != usage.callers.end();) {
+    auto& [caller, caller_usage] = *entry;
+    const auto included_number = recount.included_change_numbers.find(caller);
+    const bool is_unchanged = caller_usage.last_change_number <= recount.start_change_number ||
+                              (included_number != recount.included_change_numbers.end() &&
+                               included_number->second == caller_usage.last_change_number);
     const auto measured = recount.bytes.find(caller);
     const std::uint64_t bytes = measured == recount.bytes.end() ? 0 : measured->second;
-    if (is_unchanged && caller_count.bytes != bytes) caller_count = {bytes, count.last_change + 1};
-    const bool is_obsolete = is_unchanged && caller_count.bytes == 0;
-    entry = is_obsolete ? count.callers.erase(entry) : std::next(entry);
+    if (is_unchanged && caller_usage.bytes != bytes) caller_usage = {bytes, usage.last_change_number + 1};
+    const bool is_removable = is_unchanged && caller_usage.bytes == 0;
+    entry = is_removable ? usage.callers.erase(entry) : std::next(entry);
   }
-  if (count.callers == previous_callers) return {};
-  ++count.last_change;
-  return save_count(count);
+  if (usage.callers == previous_callers) return {};
+  ++usage.last_change_number;
+  return save_usage(usage);
 }
 
 ArtifactTotals read_artifact_totals(const std::string& state_dir, Id context) {
@@ -237,9 +239,9 @@ ArtifactTotals read_artifact_totals(const std::string& state_dir, Id context) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(kUsagePrefix) || name.find('.') != std::string::npos) continue;
     const auto text = read_usage_file(entry->path().string());
-    const auto count = text ? parse_count(*text) : std::nullopt;
-    if (!count) continue;
-    for (const auto& [caller, caller_count] : count->callers) callers[caller] += caller_count.bytes;
+    const auto usage = text ? parse_usage(*text) : std::nullopt;
+    if (!usage) continue;
+    for (const auto& [caller, caller_usage] : usage->callers) callers[caller] += caller_usage.bytes;
   }
   ArtifactTotals totals;
   for (const auto& [caller, bytes] : callers) {

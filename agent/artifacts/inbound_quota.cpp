@@ -31,13 +31,12 @@ Result<void> for_each_entry(const fs::path& folder, const std::function<Result<v
 }
 
 // Returns the size in a name of the form "<sha256>.<bytes>" with an optional suffix; 0 for other names.
-std::uint64_t parse_file_bytes(const std::string& name) {
-  const std::size_t size_start = name.find('.') + 1;  // 0: there is no dot
+std::uint64_t parse_file_bytes(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  if (dot == std::string_view::npos) return 0;
+  const std::string_view size_and_suffix = name.substr(dot + 1);
   std::uint64_t bytes = 0;
-  const bool has_size =
-      size_start > 0 &&
-      parse_u64(std::string_view(name).substr(size_start, name.find('.', size_start) - size_start), bytes);
-  return has_size ? bytes : 0;
+  return parse_u64(size_and_suffix.substr(0, size_and_suffix.find('.')), bytes) ? bytes : 0;
 }
 
 // Returns whether neither the folder nor a file in it was modified within kRetention. Returns false after an error.

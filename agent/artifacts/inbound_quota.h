@@ -1,7 +1,7 @@
 // Quota of the incoming/ folders of a host, over all contexts (artifacts/local_artifact_store.h). The usage is computed
-// from the names of the files, which contain owner and final size. No state is kept, so the quota holds for all
-// processes of the host and after a restart. The usage is computed when a sender asks for space, not for each piece.
-// Thread-safe.
+// from the names of the folders and files, which contain the sender and the final size of each file. No state is kept,
+// so the quota holds for all processes of the host and after a restart. The usage is computed when a sender reserves
+// space, not for each piece. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ class InboundQuota {
   static std::string file_name(const FileContent&);  // name of a complete file; incomplete files have a suffix
 
   std::uint64_t sender_limit() const { return max_bytes_ / 4; }  // limit of one sender in bytes
-  // Checks that there is space for these files, which do not exist yet. The returned lock blocks other calls until the
-  // caller has created the files and releases it. Errors: unavailable, too_large; both name the setting.
+  // Checks that there is space for these files, and returns a lock that blocks other calls. The caller creates the
+  // files before it releases the lock. REQUIRES: the files do not exist yet. Errors: unavailable (there is no free
+  // space now), too_large (the files exceed sender_limit()); both messages name the setting.
   Result<Fd> reserve_space(Id context, const InboundBundleId&, const std::vector<FileContent>&) const;
   // Deletes bundles that were not modified for an hour, also in contexts that are no longer served.
   void delete_expired() const;
@@ -31,7 +32,8 @@ class InboundQuota {
  private:
   struct Usage {
     std::uint64_t total_bytes = 0, sender_bytes = 0;
-    std::uint64_t bundle_bytes = 0;  // bytes of the files of the bundle, without the minimum for a bundle
+    // Sum of the accounted file sizes of the bundle, without the minimum kMinAccountedBundleBytes.
+    std::uint64_t bundle_bytes = 0;
   };
   Result<Usage> measure_usage(Id context, const InboundBundleId&) const;
 

@@ -78,8 +78,8 @@ class RunArtifactsImpl final : public RunArtifacts {
  private:
   // These functions drop the current artifact. They return false, so that open() can return the result.
   bool drop_file(DropReason, const std::string& explanation, std::uint64_t limit = 0);
-  bool drop_for_disk_error(const std::string& what, const Error& error) {
-    return drop_file(DropReason::disk, "this host cannot " + what + " it: " + error.message);
+  bool drop_for_disk_error(const std::string& verb, const Error& error) {
+    return drop_file(DropReason::disk, "this host cannot " + verb + " it: " + error.message);
   }
   bool drop_over_limit() {
     return drop_file(DropReason::bytes,
@@ -130,7 +130,7 @@ bool RunArtifactsImpl::drop_file(DropReason reason, const std::string& explanati
 }
 
 std::string RunArtifactsImpl::find_name_problem(const std::string& name) const {
-  if (const std::string problem = problem_with_artifact_name(name); !problem.empty()) return problem;
+  if (const std::string problem = find_artifact_name_problem(name); !problem.empty()) return problem;
   if (complete_files_.contains(name)) return "another one has its name";
   if (folder_names_.contains(name)) return "its name is the name of a folder with other artifacts";
   for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
@@ -164,7 +164,7 @@ bool RunArtifactsImpl::open(const std::string& received_name, bool executable) {
   }
   ++opened_count_;
   is_executable_ = executable;
-  if (auto start_result = create_file(); !start_result) return drop_for_disk_error("write", start_result.error());
+  if (auto created = create_file(); !created) return drop_for_disk_error("write", created.error());
   return true;
 }
 
@@ -181,8 +181,8 @@ void RunArtifactsImpl::write(std::string_view bytes) {
     return;
   }
   remaining_bytes_ -= bytes.size();  // Bytes of dropped artifacts count as well, since they were written too.
-  if (auto written = file_->write(bytes); !written) {
-    drop_for_disk_error("write", written.error());
+  if (auto write_result = file_->write(bytes); !write_result) {
+    drop_for_disk_error("write", write_result.error());
   } else if (file_->redaction_growth() > remaining_bytes_) {
     drop_over_limit();  // a redaction mark can be longer than the secret
   }
@@ -243,8 +243,8 @@ void RunArtifactsImpl::release_unlinked(const ArtifactUsage& usage, const std::s
   }
   std::uint64_t total_bytes = 0;
   for (const auto& [sha256, bytes] : unlinked_bytes) total_bytes += bytes;
-  (void)usage.release_bytes(parse_job_caller(job_key_),
-                            total_bytes);  // after an error ArtifactCleanup corrects the count
+  // After an error ArtifactCleanup corrects the count.
+  (void)usage.release_bytes(parse_job_caller(job_key_), total_bytes);
 }
 
 std::string RunArtifactsImpl::finish() {
@@ -324,7 +324,7 @@ std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::v
 }
 
 Result<std::vector<std::string>> artifact_store_names(RecordStore& store, Id context) {
-  for (int attempts = 0; attempts < 2; ++attempts) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
     auto fields = store.load(context, kArtifactsKey);
     if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
     std::vector<std::string> store_names;

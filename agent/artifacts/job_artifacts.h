@@ -8,7 +8,7 @@
 //   lock                                      shared: creation of links; exclusive: deletion of files
 //
 // Artifacts are stored as long as the record of their job exists (artifacts/artifact_cleanup.h). Several stores can
-// share a folder, and the record of a job in one store says nothing about the job with the same key in another store;
+// share a folder, and the record of a job in one store does not describe the job with the same key in another store;
 // therefore <store> is part of the path (artifact_store_name()). Text is stored after redaction. Folders have mode
 // 0700, files 0600. Nothing is synced: after a loss of power a file may be damaged, which a reader detects by its hash.
 #pragma once
@@ -28,9 +28,6 @@
 #include "store/store.h"
 
 namespace mycojobs {
-
-// Hash in the store, with a field for each name of the store.
-inline constexpr const char* kArtifactsKey = "mj:artifacts";
 
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256);
 
@@ -56,9 +53,9 @@ Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 // artifacts; after a crash of the agent, ArtifactCleanup deletes the files.
 class RunArtifacts : public ArtifactSink {
  public:
-  // Sets the redactor; null: there are no secrets. REQUIRES: called before the first byte.
+  // Sets the redactor, or null if there are no secrets. REQUIRES: called before the first byte.
   virtual void set_redactor(std::shared_ptr<const Redactor>) = 0;
-  // Removes and returns new lines for the log of the job: which artifacts were not stored, with the reasons.
+  // Removes and returns new lines for the log of the job: the artifacts that were not stored, with the reasons.
   virtual std::vector<std::string> consume_notes() = 0;
   // Stores the complete artifacts after the run has ended, and drops incomplete ones. Returns a JSON object name ->
   // {sha256, bytes, text, executable (only if true)}, or "" without artifacts. Waits for the lock of the folder. Can
@@ -68,9 +65,9 @@ class RunArtifacts : public ArtifactSink {
   virtual std::vector<DroppedArtifact> dropped() const = 0;
 };
 
-// Creates the sink for one run of a job. Returns null if state_dir is empty: artifacts are then ignored. store_name:
-// artifact_store_name(); empty: the name is unknown, and every artifact is dropped. No file is created before the first
-// artifact arrives; if that fails, a note is added. Files that exceed the quota are dropped by finish().
+// Creates the sink for one run of a job. Returns null if state_dir is empty: artifacts are then ignored. `store_name`
+// is the result of artifact_store_name(); if it is empty, every artifact is dropped. No file is created before the
+// first artifact arrives; if that fails, a note is added. Files that exceed the quota are dropped by finish().
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,
                                                  std::uint64_t max_bytes, ArtifactQuota quota = {});

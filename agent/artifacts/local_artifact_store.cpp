@@ -101,11 +101,11 @@ class RetainedFolders final : public ArtifactStore::RetainedFiles {
 class LocalArtifactStore final : public ArtifactStore {
  public:
   LocalArtifactStore(std::string state_dir, const Clock& clock, std::uint64_t cleanup_interval_ms,
-                     std::uint64_t max_incoming)
+                     std::uint64_t max_incoming_bytes)
       : clock_(clock),
         state_dir_(std::move(state_dir)),
         cleanup_interval_ms_(cleanup_interval_ms),
-        quota_(state_dir_, max_incoming) {}
+        quota_(state_dir_, max_incoming_bytes) {}
 
   Result<std::string> read_file(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
                                 std::uint64_t offset, std::size_t max_bytes) override {
@@ -115,12 +115,12 @@ class LocalArtifactStore final : public ArtifactStore {
       return fail(Code::not_found, "an artifact of " + job_key + " is not on this host with the content of its record");
     std::string piece(
         static_cast<std::size_t>(std::min<std::uint64_t>(max_bytes, file.bytes - std::min(file.bytes, offset))), '\0');
-    for (std::size_t done = 0; done < piece.size();) {
+    for (std::size_t read_size = 0; read_size < piece.size();) {
       const ssize_t size =
-          ::pread(fd.get(), piece.data() + done, piece.size() - done, static_cast<off_t>(offset + done));
+          ::pread(fd.get(), piece.data() + read_size, piece.size() - read_size, static_cast<off_t>(offset + read_size));
       if (size < 0 && errno == EINTR) continue;
       if (size <= 0) return fail(Code::not_found, "an artifact of " + job_key + " cannot be read on this host");
-      done += static_cast<std::size_t>(size);
+      read_size += static_cast<std::size_t>(size);
     }
     return piece;
   }
@@ -326,9 +326,10 @@ class LocalArtifactStore final : public ArtifactStore {
 }  // namespace
 
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock& clock,
-                                                   std::uint64_t cleanup_interval_ms, std::uint64_t max_incoming) {
+                                                   std::uint64_t cleanup_interval_ms,
+                                                   std::uint64_t max_incoming_bytes) {
   if (state_dir.empty()) return nullptr;
-  return std::make_shared<LocalArtifactStore>(state_dir, clock, cleanup_interval_ms, max_incoming);
+  return std::make_shared<LocalArtifactStore>(state_dir, clock, cleanup_interval_ms, max_incoming_bytes);
 }
 
 }  // namespace mycojobs

@@ -13,9 +13,9 @@
 
 namespace mycojobs {
 
-// Returns null if state_dir is empty. cleanup_interval_ms: see ArtifactCleanup. max_incoming: maximum number of bytes
-// in the incoming/ folders of all contexts (artifacts/inbound_quota.h). The clock must outlive the store.
+// Returns null if state_dir is empty. `cleanup_interval_ms` is the interval of ArtifactCleanup. `max_incoming_bytes` is
+// the limit for the incoming/ folders of all contexts (artifacts/inbound_quota.h). The clock must outlive the store.
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock&,
-                                                   std::uint64_t cleanup_interval_ms, std::uint64_t max_incoming);
+                                                   std::uint64_t cleanup_interval_ms, std::uint64_t max_incoming_bytes);
 
 }  // namespace mycojobs

@@ -11,33 +11,35 @@
 namespace mycojobs {
 namespace {
 
-// Returns all signals except those of a fault of this process, which would end the process without a report if they
-// were blocked.
-sigset_t watched_signals() {
-  sigset_t set;
-  sigfillset(&set);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&set, fault);
-  return set;
+// Returns all signals except those that a fault of this process raises: if these were blocked, a fault would end the
+// process without a crash report.
+sigset_t list_forwarded_signals() {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (int fault_signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    sigdelset(&signals, fault_signal);
+  return signals;
 }
 
-// Reaps all ended children. Exits if `program` is one of them.
-void reap(pid_t program) {
+// Reaps all ended children. If `program_pid` is one of them, exits with the program's exit code (128 + signal).
+void reap_children_or_exit(pid_t program_pid) {
   for (;;) {
     int status = 0;
-    const pid_t ended = ::waitpid(-1, &status, WNOHANG);
-    if (ended <= 0) return;
-    if (ended == program) ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    const pid_t ended_pid = ::waitpid(-1, &status, WNOHANG);
+    if (ended_pid <= 0) return;
+    if (ended_pid == program_pid) ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
   }
 }
 
-[[noreturn]] void be_first_process(pid_t program, const sigset_t& watched) {
+[[noreturn]] void run_as_init(pid_t program_pid, const sigset_t& forwarded_signals) {
   for (;;) {
-    siginfo_t signal{};
-    const int number = ::sigwaitinfo(&watched, &signal);
-    // SI_KERNEL: sent by a terminal to its whole process group.
-    if (number > 0 && number != SIGCHLD && signal.si_code != SI_KERNEL) ::kill(program, number);
-    // Also called after other signals, since one SIGCHLD can report several ended children.
-    reap(program);
+    siginfo_t signal_info{};
+    const int signal_number = ::sigwaitinfo(&forwarded_signals, &signal_info);
+    // SI_KERNEL marks a signal that a terminal has sent to its whole process group, so the program has received it.
+    if (signal_number > 0 && signal_number != SIGCHLD && signal_info.si_code != SI_KERNEL)
+      ::kill(program_pid, signal_number);
+    // Children are reaped after any signal, because a pending SIGCHLD is not queued again for further ended children.
+    reap_children_or_exit(program_pid);
   }
 }
 
@@ -46,13 +48,13 @@ void reap(pid_t program) {
 void start_as_container_init() {
   if (::getpid() != 1) return;
   std::signal(SIGCHLD, SIG_DFL);  // NOLINT(cert-err33-c): an ignored SIGCHLD would hide ended children
-  const sigset_t watched = watched_signals();
-  sigset_t before;
-  ::sigprocmask(SIG_BLOCK, &watched, &before);
-  const pid_t program = ::fork();
-  if (program > 0) be_first_process(program, watched);
-  if (program < 0) std::perror("mycojobs: process 1 cannot fork, so it reaps no orphans");
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  const sigset_t forwarded_signals = list_forwarded_signals();
+  sigset_t previous_mask;
+  ::sigprocmask(SIG_BLOCK, &forwarded_signals, &previous_mask);
+  const pid_t program_pid = ::fork();
+  if (program_pid > 0) run_as_init(program_pid, forwarded_signals);
+  if (program_pid < 0) std::perror("mycojobs: process 1 cannot fork, so it reaps no orphans");
+  ::sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
 }
 
 }  // namespace mycojobs

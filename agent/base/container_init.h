@@ -5,8 +5,8 @@
 namespace mycojobs {
 
 // Must be called first in main(), before threads are created. In process 1 it forks and returns only in the child,
-// which continues as a normal program: the reaping of orphans cannot take the exit status of its own children. Process
-// 1 handles:
+// which continues as a normal program: the reaping of orphans does not interfere with the exit status of its children.
+// Process 1 handles:
 //
 //   signals   forwards signals from processes; signals of a terminal reach the child directly
 //   orphans   reaps them

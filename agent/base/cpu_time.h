@@ -6,7 +6,7 @@
 
 namespace mycojobs {
 
-// clock: CLOCK_THREAD_CPUTIME_ID or CLOCK_PROCESS_CPUTIME_ID.
+// `clock` is CLOCK_THREAD_CPUTIME_ID or CLOCK_PROCESS_CPUTIME_ID.
 inline std::uint64_t cpu_time_ns(clockid_t clock) {
   timespec used{};
   ::clock_gettime(clock, &used);

@@ -31,8 +31,9 @@ class SigningKey {
   std::string sign(std::string_view bytes) const;
 
  private:
-  explicit SigningKey(std::string secret);
-  std::string secret_, public_;  // bytes; hex
+  explicit SigningKey(std::string seed);
+  std::string secret_;  // bytes
+  std::string public_;  // hex
 };
 
 }  // namespace mycojobs

@@ -49,8 +49,8 @@ inline bool write_all(int fd, std::string_view bytes) {
 }
 
 // Sends bytes on a stream socket, with a descriptor attached to the first byte. Returns the same as send(2) with
-// MSG_NOSIGNAL, including -1 and errno. descriptor: -1 sends no descriptor; otherwise the receiver gets a copy if any
-// byte was sent. REQUIRES: bytes is not empty.
+// MSG_NOSIGNAL, including -1 and errno. If `descriptor` is not -1, the receiver gets a copy of it if
+// any byte was sent. REQUIRES: bytes is not empty.
 inline ssize_t send_bytes(int socket, std::string_view bytes, int descriptor = -1) {
   if (descriptor < 0) return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};

@@ -40,8 +40,8 @@ std::optional<std::string> find_note(std::string_view notes, std::size_t align, 
     const std::size_t name = sizeof header, text = name + align_up(header.n_namesz, align);
     if (header.n_namesz > notes.size() || header.n_descsz > notes.size() || text + header.n_descsz > notes.size())
       return std::nullopt;
-    const std::string_view its_owner = notes.substr(name, header.n_namesz);
-    if (header.n_type == type && its_owner.substr(0, its_owner.find('\0')) == owner)
+    const std::string_view note_owner = notes.substr(name, header.n_namesz);
+    if (header.n_type == type && note_owner.substr(0, note_owner.find('\0')) == owner)
       return std::string(notes.substr(text, header.n_descsz));
     notes.remove_prefix(std::min(notes.size(), text + align_up(header.n_descsz, align)));
   }
@@ -76,7 +76,7 @@ std::string file_name(const std::string& path) { return path.substr(path.rfind('
 
 }  // namespace
 
-std::string build_id(const std::string& path) {
+std::string read_build_id(const std::string& path) {
   const auto bytes = read_note(path, "GNU", NT_GNU_BUILD_ID);
   std::string hex;
   for (const char byte : bytes.value_or("")) {
@@ -88,28 +88,28 @@ std::string build_id(const std::string& path) {
 }
 
 Build installed_build(const std::string& program) {
-  Build build{.program = program, .linked = false, .why_not = {}, .files = {}};
+  Build build{.program = program, .is_linked = false, .reason = {}, .files = {}};
   const auto note = read_note(program, kOwner, kLinkedNote);
   if (!note) return build;
-  build.linked = true;
+  build.is_linked = true;
   std::string other_program;
   std::istringstream lines(*note);
   for (std::string keyword, value; lines >> keyword && std::getline(lines >> std::ws, value);) {
     if (keyword == "else") {
       other_program = value;
     } else if (keyword == "never") {
-      build.why_not = value;
+      build.reason = value;
     } else {
       build.files.push_back(value);
-      const std::string installed = build_id(value);
-      if (installed == keyword || !build.why_not.empty()) continue;
-      build.why_not = file_name(value) + (installed.empty() ? " is not installed, or has no build-id"
-                                                            : " is another build than the one that was linked in");
+      const std::string installed = read_build_id(value);
+      if (installed == keyword || !build.reason.empty()) continue;
+      build.reason = file_name(value) + (installed.empty() ? " is not installed, or has no build-id"
+                                                           : " is another build than the one that was linked in");
     }
   }
-  if (build.why_not.empty() && build.files.empty()) build.why_not = "its note with the linked libraries cannot be read";
-  if (build.why_not.empty()) return build;
-  build.linked = false;
+  if (build.reason.empty() && build.files.empty()) build.reason = "its note with the linked libraries cannot be read";
+  if (build.reason.empty()) return build;
+  build.is_linked = false;
   if (!other_program.empty()) build.program = program.substr(0, program.rfind('/') + 1) + other_program;
   return build;
 }

@@ -17,8 +17,8 @@ namespace mycojobs {
 
 struct Build {
   std::string program;             // program to run
-  bool linked = false;             // contains system libraries, each of the same build as the installed library
-  std::string why_not;             // reason for another program: the changed library, or why no library matched
+  bool is_linked = false;          // contains system libraries, each of the same build as the installed library
+  std::string reason;              // reason why another program runs, for example a changed library; empty otherwise
   std::vector<std::string> files;  // installed libraries that were compared
 };
 
@@ -26,7 +26,7 @@ struct Build {
 // changed.
 Build installed_build(const std::string& program);
 
-// Returns the build id of an ELF file in hex; empty: the file has no build id or cannot be read.
-std::string build_id(const std::string& path);
+// Returns the build id of an ELF file in hex, or an empty text if the file has no build id or cannot be read.
+std::string read_build_id(const std::string& path);
 
 }  // namespace mycojobs

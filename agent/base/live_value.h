@@ -13,11 +13,11 @@ class LiveValue {
  public:
   LiveValue() = default;
   template <class Value>
-  LiveValue(std::shared_ptr<Value> value) {  // NOLINT(google-explicit-constructor): it is a pointer with a lock
+  LiveValue(std::shared_ptr<Value> value) {  // NOLINT(google-explicit-constructor): converts like a shared pointer
     replace(std::move(value));
   }
 
-  // Returns the current value; null if there is none. Thread-safe.
+  // Returns the current value, or null. Thread-safe.
   std::shared_ptr<const T> now() const {
     const std::lock_guard lock(state_->mutex);
     return state_->value;

@@ -33,27 +33,29 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-bool json_lines = false;
+bool writes_json_lines = false;
 
 // Escapes a message to one line of printable text. Control characters (C0 and C1), line separators and marks that
 // change the writing direction become "\n", "\x1b", "\xc2\x9b"; other characters are unchanged.
-std::string escaped(std::string_view text) {
-  const auto at = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+std::string escape(std::string_view text) {
+  const auto byte_at = [text](std::size_t index) {
+    return index < text.size() ? static_cast<unsigned char>(text[index]) : 0U;
+  };
   std::string out;
-  std::size_t codes = 0;  // number of bytes from here on that are escaped
+  std::size_t bytes_to_escape = 0;  // number of bytes from here on that are escaped
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = at(i), second = at(i + 1), third = at(i + 2);
-    if (byte < ' ' || byte == 0x7f) codes = std::max<std::size_t>(codes, 1);
-    if (byte == 0xc2 && second >= 0x80 && second <= 0x9f) codes = 2;
-    if (byte == 0xd8 && second == 0x9c) codes = 2;
+    const auto byte = byte_at(i), second = byte_at(i + 1), third = byte_at(i + 2);
+    if (byte < ' ' || byte == 0x7f) bytes_to_escape = std::max<std::size_t>(bytes_to_escape, 1);
+    if (byte == 0xc2 && second >= 0x80 && second <= 0x9f) bytes_to_escape = 2;
+    if (byte == 0xd8 && second == 0x9c) bytes_to_escape = 2;
     if (byte == 0xe2 && second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae)))
-      codes = 3;
-    if (byte == 0xe2 && second == 0x81 && third >= 0xa6 && third <= 0xa9) codes = 3;
-    if (codes == 0) {
+      bytes_to_escape = 3;
+    if (byte == 0xe2 && second == 0x81 && third >= 0xa6 && third <= 0xa9) bytes_to_escape = 3;
+    if (bytes_to_escape == 0) {
       out += text[i];
       continue;
     }
-    --codes;
+    --bytes_to_escape;
     out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
   }
   return out;
@@ -61,40 +63,40 @@ std::string escaped(std::string_view text) {
 
 spdlog::logger& logger() {
   static const auto instance = [] {
-    auto made = spdlog::stderr_color_mt("mycojobs");
-    made->set_level(spdlog::level::warn);
-    return made;
+    auto created = spdlog::stderr_color_mt("mycojobs");
+    created->set_level(spdlog::level::warn);
+    return created;
   }();
   return *instance;
 }
 
 void write_line(LogLevel level, std::string_view component, std::string_view message) {
-  if (!json_lines) {
-    logger().log(to_spdlog(level), "{}: {}", component, escaped(message));
+  if (!writes_json_lines) {
+    logger().log(to_spdlog(level), "{}: {}", component, escape(message));
     return;
   }
-  static constexpr const char* kWords[] = {"debug", "info", "warn", "error"};
+  static constexpr const char* kLevelNames[] = {"debug", "info", "warn", "error"};
   const auto now =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
   const nlohmann::json line = {
-      {"ts_ms", now}, {"level", kWords[static_cast<int>(level)]}, {"component", component}, {"message", message}};
+      {"ts_ms", now}, {"level", kLevelNames[static_cast<int>(level)]}, {"component", component}, {"message", message}};
   // ASCII only, so that a terminal that shows the file receives no C1 control characters.
   logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
-// Suppresses repeated lines: a line is written once, then counted, and the count is written every kEvery.
+// Suppresses repeated lines: a line is written once, then counted, and the count is written every kReportInterval.
 class RepeatFilter {
  public:
   void write(LogLevel level, std::string_view component, std::string_view message) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    while (!order_.empty() && order_.front()->second.first_at + kEvery <= now) report_oldest(now, true);
+    while (!order_.empty() && order_.front()->second.first_at + kReportInterval <= now) report_oldest(now, true);
     if (order_.size() >= kMaxLines) report_oldest(now, false);
     std::string key = std::to_string(static_cast<int>(level));
     key.append(component).append(1, '\0').append(message);
-    const auto [line, fresh] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
-    if (!fresh) {
+    const auto [line, is_new] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
+    if (!is_new) {
       ++line->second.repetitions;
       return;
     }
@@ -102,20 +104,20 @@ class RepeatFilter {
     write_line(level, component, message);
   }
 
-  void forget() {
+  void clear() {
     const std::lock_guard lock(mutex_);
     order_.clear();
     lines_.clear();
   }
 
  private:
-  static constexpr std::chrono::seconds kEvery{30};
+  static constexpr std::chrono::seconds kReportInterval{30};
   static constexpr std::size_t kMaxLines = 500;
   struct Line {
     LogLevel level;
-    std::size_t component;  // length of the component in the key
+    std::size_t component_size;  // in the key
     std::chrono::steady_clock::time_point first_at;
-    std::uint64_t repetitions;  // number of repetitions since then
+    std::uint64_t repetitions;  // number of repetitions since first_at
   };
   using Lines = std::map<std::string, Line>;
 
@@ -127,8 +129,8 @@ class RepeatFilter {
       const std::string_view text(key);
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - entry.first_at).count();
       write_line(
-          entry.level, text.substr(1, entry.component),
-          fmt::format("{} ({} times more in {} s)", text.substr(2 + entry.component), entry.repetitions, seconds));
+          entry.level, text.substr(1, entry.component_size),
+          fmt::format("{} ({} times more in {} s)", text.substr(2 + entry.component_size), entry.repetitions, seconds));
     }
     if (entry.repetitions == 0 || !keep_line) {
       lines_.erase(line);
@@ -141,10 +143,10 @@ class RepeatFilter {
 
   std::mutex mutex_;
   Lines lines_;
-  std::deque<Lines::iterator> order_;  // sorted by `since`
+  std::deque<Lines::iterator> order_;  // sorted by first_at
 };
 
-RepeatFilter& repeats() {
+RepeatFilter& repeat_filter() {
   static RepeatFilter instance;
   return instance;
 }
@@ -154,18 +156,18 @@ RepeatFilter& repeats() {
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
 void init_log(LogLevel level, LogFormat format) {
-  repeats().forget();
-  json_lines = format == LogFormat::json || (format == LogFormat::automatic && ::isatty(STDERR_FILENO) == 0);
+  repeat_filter().clear();
+  writes_json_lines = format == LogFormat::json || (format == LogFormat::automatic && ::isatty(STDERR_FILENO) == 0);
   logger().set_level(to_spdlog(level));
   // spdlog has no JSON formatter, so the line is formatted here and the pattern passes it through.
-  logger().set_pattern(json_lines ? "%v" : "%H:%M:%S.%e %^%-5l%$ %v");
-  if (std::getenv("NO_COLOR") != nullptr && !json_lines) logger().set_pattern("%H:%M:%S.%e %-5l %v");
+  logger().set_pattern(writes_json_lines ? "%v" : "%H:%M:%S.%e %^%-5l%$ %v");
+  if (std::getenv("NO_COLOR") != nullptr && !writes_json_lines) logger().set_pattern("%H:%M:%S.%e %-5l %v");
 }
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
-  repeats().write(level, component, message);
+  repeat_filter().write(level, component, message);
 }
 
 }  // namespace mycojobs

@@ -13,7 +13,7 @@ enum class LogLevel { debug, info, warn, error };
 enum class LogFormat { automatic, text, json };
 
 void init_log(LogLevel, LogFormat);
-// component: worker, store, sandbox, ... Thread-safe.
+// `component` is worker, store, sandbox, ... Thread-safe.
 void log_line(LogLevel, std::string_view component, std::string_view message);
 bool log_enabled(LogLevel);
 

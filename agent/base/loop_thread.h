@@ -25,8 +25,8 @@ namespace mycojobs {
 template <class T>
 class LoopThread {
  public:
-  // name: name of the thread, its first 15 bytes; empty: the name of the creating thread. If no thread can be created,
-  // started() returns the error, and run_once() is not called.
+  // The kernel truncates `name` to 15 bytes. Without a name the thread has the name of the creating thread. If
+  // no thread can be created, started() returns the error, and run_once() is not called.
   explicit LoopThread(T& loop, const std::string& name = {}) : loop_(loop) {
     auto thread = start_thread(
         [&loop] {
@@ -59,8 +59,8 @@ class LoopThread {
 // Waits until the descriptor is readable or the time has passed. Returns false after the time has passed. Without `ms`
 // the wait is unlimited.
 inline bool wait_readable(int fd, std::optional<std::uint64_t> ms) {
-  pollfd waiting{fd, POLLIN, 0};
-  return ::poll(&waiting, 1, ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1) > 0;
+  pollfd readable{fd, POLLIN, 0};
+  return ::poll(&readable, 1, ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1) > 0;
 }
 
 // Base class of loops that wait only for their time or for wake().
@@ -73,21 +73,21 @@ class TimedLoop {
     clear_wakeup();
   }
   void stop() {
-    stop_ = true;
+    is_stopped_ = true;
     wake();
   }
-  bool stopped() const { return stop_; }
+  bool stopped() const { return is_stopped_; }
 
  protected:
   TimedLoop() = default;
   ~TimedLoop() = default;
-  void wake() { bell_.wake(); }                 // thread-safe
-  int wakeup_fd() const { return bell_.fd(); }  // readable after wake()
-  void clear_wakeup() { bell_.consume_all(); }
+  void wake() { wakeup_.wake(); }                 // thread-safe
+  int wakeup_fd() const { return wakeup_.fd(); }  // readable after wake()
+  void clear_wakeup() { wakeup_.consume_all(); }
 
  private:
-  Mailbox<int> bell_;
-  std::atomic<bool> stop_{false};
+  Mailbox<int> wakeup_;
+  std::atomic<bool> is_stopped_{false};
 };
 
 }  // namespace mycojobs

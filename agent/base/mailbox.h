@@ -21,13 +21,13 @@ class Mailbox {
     if (!event_) std::abort();  // out of descriptors at start; the program cannot run
   }
   void post(T value) {
-    bool first = false;
+    bool was_empty = false;
     {
       std::lock_guard lock(mutex_);
-      first = values_.empty();
+      was_empty = values_.empty();
       values_.push_back(std::move(value));
     }
-    if (first) wake();
+    if (was_empty) wake();
   }
   // Returns all values posted so far, oldest first. Does not wait.
   std::deque<T> consume_all() {

@@ -17,10 +17,10 @@ int hex_digit(char c) {
 std::string to_hex(std::string_view bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out(bytes.size() * 2, '\0');
-  char* at = out.data();
+  char* position = out.data();
   for (unsigned char c : bytes) {
-    *at++ = kDigits[c >> 4];
-    *at++ = kDigits[c & 15];
+    *position++ = kDigits[c >> 4];
+    *position++ = kDigits[c & 15];
   }
   return out;
 }
@@ -37,7 +37,7 @@ std::string from_hex(std::string_view hex) {
   return hex.size() % 2 == 0 ? out : "";
 }
 
-std::string percent_decoded(std::string_view text) {
+std::string decode_percent(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {

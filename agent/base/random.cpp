@@ -9,14 +9,14 @@
 
 namespace mycojobs {
 std::string random_bytes(std::size_t bytes) {
-  std::string raw(bytes, '\0');
+  std::string out(bytes, '\0');
   // More than 256 bytes may be returned in parts. Without the generator no key or id would be safe.
   for (std::size_t filled = 0; filled < bytes;) {
-    const ssize_t got = ::getrandom(raw.data() + filled, bytes - filled, 0);
-    if (got > 0) filled += static_cast<std::size_t>(got);
-    if (got <= 0 && errno != EINTR) std::abort();
+    const ssize_t read_size = ::getrandom(out.data() + filled, bytes - filled, 0);
+    if (read_size > 0) filled += static_cast<std::size_t>(read_size);
+    if (read_size <= 0 && errno != EINTR) std::abort();
   }
-  return raw;
+  return out;
 }
 
 std::string random_hex(std::size_t bytes) { return to_hex(random_bytes(bytes)); }

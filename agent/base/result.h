@@ -36,8 +36,8 @@ using Result = tl::expected<T, Error>;
   return tl::unexpected<Error>(Error{code, std::move(message)});
 }
 // Returns the error with the failed operation as a prefix: "claim: redis: connection refused".
-[[nodiscard]] inline tl::unexpected<Error> fail(Error error, std::string_view doing) {
-  error.message.insert(0, std::string(doing) + ": ");
+[[nodiscard]] inline tl::unexpected<Error> fail(Error error, std::string_view operation) {
+  error.message.insert(0, std::string(operation) + ": ");
   return tl::unexpected<Error>(std::move(error));
 }
 

@@ -16,7 +16,7 @@
 namespace mycojobs {
 namespace {
 
-std::string variable(const char* name) {
+std::string read_variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
@@ -29,7 +29,7 @@ std::optional<std::uint64_t> parse_number(const std::string& text) {
 }
 
 // Source: sd_watchdog_enabled(3). The interval is valid for one process only, not for its children.
-std::optional<std::uint64_t> interval(const std::string& usec, const std::string& pid) {
+std::optional<std::uint64_t> parse_watchdog_interval_ms(const std::string& usec, const std::string& pid) {
   if (usec.empty()) return {};
   const auto interval_us = parse_number(usec);
   if (!interval_us || *interval_us == 0) {
@@ -46,22 +46,22 @@ std::optional<std::uint64_t> interval(const std::string& usec, const std::string
 ServiceManager::ServiceManager(std::string notify_socket, const std::string& watchdog_usec,
                                const std::string& watchdog_pid)
     : socket_(std::move(notify_socket)) {
-  const bool address = socket_.starts_with('/') || socket_.starts_with('@');
-  if (!socket_.empty() && (!address || socket_.size() < 2 || socket_.size() >= sizeof(sockaddr_un::sun_path))) {
+  const bool is_address = socket_.starts_with('/') || socket_.starts_with('@');
+  if (!socket_.empty() && (!is_address || socket_.size() < 2 || socket_.size() >= sizeof(sockaddr_un::sun_path))) {
     log(LogLevel::warn, "worker", "NOTIFY_SOCKET is \"{}\", neither a path nor an abstract name: not used", socket_);
     socket_.clear();
   }
-  if (is_available()) alive_every_ms_ = interval(watchdog_usec, watchdog_pid);
+  if (is_available()) watchdog_interval_ms_ = parse_watchdog_interval_ms(watchdog_usec, watchdog_pid);
 }
 
 ServiceManager ServiceManager::from_environment() {
-  return {variable("NOTIFY_SOCKET"), variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")};
+  return {read_variable("NOTIFY_SOCKET"), read_variable("WATCHDOG_USEC"), read_variable("WATCHDOG_PID")};
 }
 
-void ServiceManager::ready(std::string_view status) const { send("READY=1\nSTATUS=" + std::string(status)); }
-void ServiceManager::stopping() const { send("STOPPING=1"); }
+void ServiceManager::notify_ready(std::string_view status) const { send("READY=1\nSTATUS=" + std::string(status)); }
+void ServiceManager::notify_stopping() const { send("STOPPING=1"); }
 void ServiceManager::notify_watchdog() const { send("WATCHDOG=1"); }
-void ServiceManager::status(std::string_view text) const { send("STATUS=" + std::string(text)); }
+void ServiceManager::notify_status(std::string_view text) const { send("STATUS=" + std::string(text)); }
 
 void ServiceManager::send(const std::string& state) const {
   if (!is_available()) return;

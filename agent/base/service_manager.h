@@ -13,24 +13,24 @@ namespace mycojobs {
 
 class ServiceManager {
  public:
-  // Takes the values of the environment variables; empty: not set. An invalid value (not an address, an interval that
-  // is not a number) is logged and counts as not set.
+  // The arguments are the values of the environment variables, or empty texts. An invalid value (not an address, an
+  // interval that is not a number) is logged and ignored.
   ServiceManager(std::string notify_socket, const std::string& watchdog_usec, const std::string& watchdog_pid);
   static ServiceManager from_environment();
 
-  void ready(std::string_view status) const;  // "READY=1": the process serves
-  void stopping() const;                      // "STOPPING=1": the process drains
-  void notify_watchdog() const;               // "WATCHDOG=1"
-  void status(std::string_view text) const;   // a line for `systemctl status`
+  void notify_ready(std::string_view status) const;  // "READY=1": the process serves
+  void notify_stopping() const;                      // "STOPPING=1": the process drains
+  void notify_watchdog() const;                      // "WATCHDOG=1"
+  void notify_status(std::string_view text) const;   // a line for `systemctl status`
   bool is_available() const { return !socket_.empty(); }
   // Returns the interval for calls of notify_watchdog(): half of the watchdog's interval, so that one call may be late.
-  // No value: the process has no watchdog.
-  std::optional<std::uint64_t> watchdog_interval_ms() const { return alive_every_ms_; }
+  // Returns no value if the process has no watchdog.
+  std::optional<std::uint64_t> watchdog_interval_ms() const { return watchdog_interval_ms_; }
 
  private:
   void send(const std::string& state) const;
   std::string socket_;
-  std::optional<std::uint64_t> alive_every_ms_;
+  std::optional<std::uint64_t> watchdog_interval_ms_;
 };
 
 }  // namespace mycojobs

@@ -1,8 +1,8 @@
 // Resources of the host that a process can run out of, as errno reports them.
 //
-//   if (const Shortage* shortage = find_shortage(errno)) log(..., describe_shortage(*shortage));
+//   if (const ResourceShortage* shortage = find_shortage(errno)) log(..., describe_shortage(*shortage));
 //
-// A shortage does not depend on the work that met it: the same work can succeed later or on another host.
+// A shortage does not depend on the work that failed: the same work can succeed later or on another host.
 #pragma once
 
 #include <algorithm>

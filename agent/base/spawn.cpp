@@ -13,12 +13,13 @@
 namespace mycojobs {
 namespace {
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  out.reserve(texts.size() + 1);
-  for (auto& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
+// Returns the texts in the format of argv and environ. The texts must outlive the result.
+std::vector<char*> to_null_terminated_array(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace
@@ -30,20 +31,22 @@ Result<Child> spawn(const SpawnSpec& spec) {
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  for (auto [source, target] : spec.descriptors) posix_spawn_file_actions_adddup2(&actions, source, target);
+  for (auto [source, target] : spec.inherited_descriptors) posix_spawn_file_actions_adddup2(&actions, source, target);
+  // The child starts in a session of its own, with default signal actions and without blocked signals.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t all_signals;
-  sigset_t none;
+  sigset_t no_signals;
   sigfillset(&all_signals);
-  sigemptyset(&none);
+  sigemptyset(&no_signals);
   posix_spawnattr_setsigdefault(&attributes, &all_signals);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigmask(&attributes, &no_signals);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
 
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, spec.program.c_str(), &actions, &attributes, pointers(arguments).data(),
-                                  pointers(environment).data());
+  const int error =
+      ::posix_spawn(&pid, spec.program.c_str(), &actions, &attributes, to_null_terminated_array(arguments).data(),
+                    to_null_terminated_array(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
@@ -53,13 +56,14 @@ Result<Child> spawn(const SpawnSpec& spec) {
   }
   Child child;
   child.pid = pid;
-  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the pid is valid
+  child.pidfd =
+      Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // the child is not reaped yet, so the pid is valid
   if (!child.pidfd) {
-    const int error_of_pidfd = errno;
+    const int pidfd_error = errno;
     ::kill(pid, SIGKILL);
     wait_child(child);
-    const ResourceShortage* shortage = find_shortage(error_of_pidfd);
-    return fail(Code::io, "cannot watch " + spec.program + ": " + errno_text(error_of_pidfd) +
+    const ResourceShortage* shortage = find_shortage(pidfd_error);
+    return fail(Code::io, "cannot watch " + spec.program + ": " + errno_text(pidfd_error) +
                               (shortage == nullptr ? "" : ": " + describe_shortage(*shortage)));
   }
   return child;

@@ -14,11 +14,12 @@
 namespace mycojobs {
 
 struct SpawnSpec {
-  std::string program;                           // a path
-  std::vector<std::string> arguments;            // without argv[0]
-  std::vector<std::string> environment;          // NAME=value; no variable is inherited
-  std::vector<std::pair<int, int>> descriptors;  // {number here, number in the child}; all others must be close-on-exec
-  std::string argv0;                             // default: program
+  std::string program;                   // path of the executable file
+  std::vector<std::string> arguments;    // without argv[0]
+  std::vector<std::string> environment;  // NAME=value; no variable is inherited
+  // Pairs of a descriptor of this process and its number in the child. All other descriptors must be close-on-exec.
+  std::vector<std::pair<int, int>> inherited_descriptors;
+  std::string argv0;  // if empty, argv[0] is `program`
 };
 
 struct Child {
@@ -30,7 +31,7 @@ struct Child {
 // of a terminal (Ctrl-C) or timeout(1) reach only the caller's process group; the caller must end the child. Error `io`
 // names the program.
 Result<Child> spawn(const SpawnSpec&);
-// Returns the exit code, or 128 + signal. Blocks.
+// Blocks until the child has ended, and reaps it. Returns the exit code, 128 + signal number, or -1 after an error.
 int wait_child(Child&);
 
 }  // namespace mycojobs

@@ -15,7 +15,7 @@
 
 namespace mycojobs {
 
-// Starts a thread that runs `body`. name: name of the thread, of which the kernel keeps 15 bytes; empty: the name of
+// Starts a thread that runs `body`. The kernel truncates `name` to 15 bytes. Without a name the thread has the name of
 // the calling thread. Error `unavailable` lists the limits that may be the reason.
 Result<std::thread> start_thread(std::function<void()> body, const std::string& name = {});
 

@@ -19,10 +19,10 @@ class TimerFd {
   }
   void arm(std::uint64_t ms) {  // Replaces the previous time. Thread-safe.
     constexpr long kMsPerS = 1000, kNsPerMs = 1'000'000;
-    itimerspec at{};
-    at.it_value.tv_sec = static_cast<time_t>(ms / kMsPerS);
-    at.it_value.tv_nsec = static_cast<long>(ms % kMsPerS) * kNsPerMs + 1;  // 0 would disarm the timer
-    ::timerfd_settime(timer_.get(), 0, &at, nullptr);
+    itimerspec spec{};
+    spec.it_value.tv_sec = static_cast<time_t>(ms / kMsPerS);
+    spec.it_value.tv_nsec = static_cast<long>(ms % kMsPerS) * kNsPerMs + 1;  // 0 would disarm the timer
+    ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
   }
   void acknowledge() {
     std::uint64_t times = 0;

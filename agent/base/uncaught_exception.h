@@ -15,7 +15,7 @@
 
 namespace mycojobs {
 
-inline constexpr int kBugExit = 70, kShortageExit = 71;
+inline constexpr int kBugExitCode = 70, kShortageExitCode = 71;
 
 // Writes "mycojobs: a bug: vector::at ..." with one write and returns the exit code. Must be called while an exception
 // is being handled.
@@ -52,7 +52,7 @@ inline int report_uncaught_exception(std::string_view program) noexcept {
                                   std::string_view(": "), std::string_view(memory->remedy), std::string_view("\n")})
       (void)write_all(STDERR_FILENO, text);
   }
-  return shortage != nullptr ? kShortageExit : kBugExit;
+  return shortage != nullptr ? kShortageExitCode : kBugExitCode;
 }
 
 // For the main functions of helpers. Exits without exit handlers, since some helpers fork and each child would run

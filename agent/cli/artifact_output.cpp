@@ -26,9 +26,9 @@ std::string get_file_name(const std::string& name) { return name.substr(name.rfi
 
 Result<OutputFolder> OutputFolder::open(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
-    return fail(Code::io, printable(path) + ": cannot be made: " + errno_text(errno));
+    return fail(Code::io, to_printable(path) + ": cannot be made: " + errno_text(errno));
   Fd fd(::open(path.c_str(), kFolderFlags));
-  if (!fd) return fail(Code::io, printable(path) + ": is not a folder that can be opened: " + errno_text(errno));
+  if (!fd) return fail(Code::io, to_printable(path) + ": is not a folder that can be opened: " + errno_text(errno));
   return OutputFolder(path, std::move(fd));
 }
 
@@ -40,7 +40,7 @@ Result<Fd> OutputFolder::open_parent(const std::string& name) const {
     (void)::mkdirat(parent.get(), part.c_str(), 0777);  // an error is detected by the next call
     Fd subfolder(::openat(parent.get(), part.c_str(), kFolderFlags | O_NOFOLLOW));
     if (!subfolder) {
-      return fail(Code::io, printable(path_ + '/' + name.substr(0, slash)) +
+      return fail(Code::io, to_printable(path_ + '/' + name.substr(0, slash)) +
                                 ": is not a folder that can be opened (links are not followed): " + errno_text(errno));
     }
     parent = std::move(subfolder);
@@ -55,7 +55,7 @@ Result<Fd> OutputFolder::create(const std::string& name, bool executable) const 
   constexpr int kNewFileFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   Fd fd(::openat(parent.get(), get_file_name(name).c_str(), kNewFileFlags, executable ? 0777 : 0666));
   if (fd) return fd;
-  const std::string path = printable(path_ + '/' + name);
+  const std::string path = to_printable(path_ + '/' + name);
   if (errno == EEXIST) return fail(Code::invalid, path + ": exists already: move it, or use another folder");
   return fail(Code::io, path + ": " + errno_text(errno));
 }
@@ -159,7 +159,7 @@ std::vector<std::string> format_artifacts(const std::string& record_field, std::
       lines.push_back(fmt::format("{} more", artifacts.size() - max));
       break;
     }
-    lines.push_back(fmt::format("{} ({})", one_line(artifact.name), format_size(artifact.bytes)));
+    lines.push_back(fmt::format("{} ({})", to_printable_line(artifact.name), format_size(artifact.bytes)));
   }
   return lines;
 }

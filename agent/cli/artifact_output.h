@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>

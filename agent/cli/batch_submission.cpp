@@ -37,7 +37,7 @@ constexpr std::size_t kMaxBatchKeyBytes = 230;                          // leave
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-std::string line_name(std::uint64_t number) { return "line " + std::to_string(number); }
+std::string format_line_name(std::uint64_t number) { return "line " + std::to_string(number); }
 
 // Copies the remaining input to an unnamed temporary file.
 Result<std::FILE*> copy_to_temporary_file(const std::string& name, std::FILE* source) {
@@ -104,7 +104,7 @@ Result<std::optional<BatchFile::Line>> BatchFile::read_line() {
     while ((byte = ::getc_unlocked(file_.get())) != EOF && byte != '\n') {
       if (line.text.size() == kMaxBatchLineBytes)
         return fail(Code::too_large, fmt::format("{} {}: has more than the {} bytes that are allowed", name_,
-                                                 line_name(line.number), kMaxBatchLineBytes));
+                                                 format_line_name(line.number), kMaxBatchLineBytes));
       line.text.push_back(static_cast<char>(byte));
     }
     position_ += line.text.size() + 1;
@@ -190,7 +190,7 @@ Result<void> BatchSubmission::check_unique(const Job& job, std::uint64_t line) {
   for (const std::string& name : names) {
     const auto [entry, is_new] = first_uses_.emplace(name, use);
     if (!is_new && entry->second.content != use.content)
-      return fail(Code::invalid, name + " is on " + line_name(entry->second.line) + " too, with other content");
+      return fail(Code::invalid, name + " is on " + format_line_name(entry->second.line) + " too, with other content");
   }
   return {};
 }
@@ -217,7 +217,7 @@ Result<void> BatchSubmission::check() {
     auto result = check_line(*line);
     if (result) continue;
     if (invalid_count++ == 0) code = result.error().code;
-    problems += (problems.empty() ? "" : "\n") + line_name(line->number) + ": " + result.error().message;
+    problems += (problems.empty() ? "" : "\n") + format_line_name(line->number) + ": " + result.error().message;
   }
   if (invalid_count == kMaxReportedLines) problems += "\nthe following lines were not checked";
   if (invalid_count > 0) return fail(code, problems + "\nno job was submitted");
@@ -231,7 +231,7 @@ Result<BatchSubmission::Chunk> BatchSubmission::next_chunk() {
     MJ_TRY(line, file_.read_line());
     if (!line) break;
     auto job = parse_batch_line(line->text);
-    if (!job) return fail(job.error(), line_name(line->number));  // the file has changed since the check
+    if (!job) return fail(job.error(), format_line_name(line->number));  // the file has changed since the check
     if (job->id == 0 && job->idempotency_key.empty()) job->idempotency_key = key_ + ':' + std::to_string(line->number);
     chunk.bytes += line->text.size();
     chunk.jobs.push_back(std::move(*job));
@@ -278,7 +278,7 @@ Result<void> BatchSubmission::submit_chunk(StoreSession& session, Chunk& chunk) 
   print_keys(new_jobs, chunk);
   if (new_jobs.rejected)
     return fail(to_command_line_error(call_, new_jobs.rejected->error),
-                line_name(chunk.lines.at(new_jobs.rejected->index)));
+                format_line_name(chunk.lines.at(new_jobs.rejected->index)));
   return {};
 }
 

@@ -47,17 +47,17 @@ void print_result_messages(const std::map<std::string, std::string>& result) {
   for (const auto& [key, value] : result) {
     const std::string note =
         value.size() > kMaxValueBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    print_message(paint(OutputStyle::strong, one_line(key), true) + " = " +
-                  printable(whole_characters(value, kMaxValueBytes)) + note);
+    print_message(paint(OutputStyle::strong, to_printable_line(key), true) + " = " +
+                  to_printable(whole_characters(value, kMaxValueBytes)) + note);
   }
 }
 
 void print_explanation(std::string_view reason, const std::vector<std::string>& evidence,
                        std::string_view next_action) {
-  print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), one_line(reason)));
+  print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), to_printable_line(reason)));
   for (const std::string& line : evidence)
-    print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), one_line(line)));
-  print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), one_line(next_action)));
+    print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), to_printable_line(line)));
+  print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), to_printable_line(next_action)));
 }
 
 std::string time_of_day(std::uint64_t unix_ms) {

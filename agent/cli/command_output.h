@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "cli/invocation.h"
+#include "cli/terminal.h"
 
 namespace mycojobs {
-
-using TableRows = std::vector<std::vector<std::string>>;  // the first row is the heading
 
 // Prints an indented document. Returns EXIT_SUCCESS, so that a command can end with this call.
 int print_json(const nlohmann::json& document);

@@ -94,7 +94,7 @@ bool can_create_scope() {
   const std::vector<std::string> arguments = prepend_scope_command({"/bin/true"}, is_root_user());
   spec.arguments.assign(arguments.begin() + 1, arguments.end());
   for (char** entry = environ; *entry != nullptr; ++entry) spec.environment.emplace_back(*entry);
-  spec.descriptors = {
+  spec.inherited_descriptors = {
       {null_device.get(), STDIN_FILENO}, {null_device.get(), STDOUT_FILENO}, {null_device.get(), STDERR_FILENO}};
   auto child = spawn(spec);
   return child && wait_child(*child) == 0;

@@ -195,7 +195,7 @@ const std::vector<ContractRow>& contract_rows() {  // NOLINT(*-function-size)
        [](ContractTrial& trial) {
          trial.facts.secrets = {{"token", kToken}};
          trial.policy_request.values.secrets = {"token"};
-         trial.policy_request.named.set(static_cast<std::size_t>(PolicyField::secrets));
+         trial.policy_request.named_fields.set(static_cast<std::size_t>(PolicyField::secrets));
        },
        verify_secrets},
       {{"hostile",

@@ -23,7 +23,7 @@ std::string make_unknown_executor_message(std::string_view name, const std::vect
 
 Result<FoundExecutor> find_executor(const Invocation& call, std::string_view name, std::string_view label) {
   std::vector<std::string> known_types;
-  for (auto& executor : call.dependencies.executors(call.settings)) {
+  for (auto& executor : call.dependencies.make_executors(call.settings)) {
     const auto types = executor->script_types();
     const auto stages = executor->stages();
     const bool is_type = std::find(types.begin(), types.end(), name) != types.end();
@@ -38,7 +38,7 @@ Result<FoundExecutor> find_executor(const Invocation& call, std::string_view nam
 
 Result<std::unique_ptr<Executor>> find_executor_of_type(const Invocation& call, std::string_view type) {
   std::vector<std::string> known_types;
-  for (auto& executor : call.dependencies.executors(call.settings)) {
+  for (auto& executor : call.dependencies.make_executors(call.settings)) {
     const auto types = executor->script_types();
     if (std::find(types.begin(), types.end(), type) != types.end()) return std::move(executor);
     known_types.insert(known_types.end(), types.begin(), types.end());

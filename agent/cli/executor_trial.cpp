@@ -68,7 +68,7 @@ std::string ExecutorTrials::find_failure(const Executor& executor) {
 // Errors: the reasons why a trial is not possible.
 Result<std::string> ExecutorTrials::find_failure_in_sandbox(const Executor& executor) {
   if (!sandbox_) {
-    MJ_TRY(sandbox, call_.dependencies.sandbox(call_.settings, {}, -1));
+    MJ_TRY(sandbox, call_.dependencies.start_sandbox(call_.settings, {}, -1));
     sandbox_ = std::move(sandbox);
   }
   MJ_TRY(stages, stage_runs(executor, make_operator_defaults(call_.settings), {}, nullptr, kTrialTimeoutMs));
@@ -91,7 +91,7 @@ Result<std::string> ExecutorTrials::find_failure_in_sandbox(const Executor& exec
   MJ_TRY(run, run_locally(*sandbox_, std::move(stages.specs), *conversation, hooks, run_id));
   if (run.end.status == JobStatus::finished) return std::string();
   return "an empty script ends well on this host and fails in its sandbox: " +
-         shortened(one_line(run.end.error.empty() ? run.end.detail : run.end.error), 200) +
+         shorten_text(to_printable_line(run.end.error.empty() ? run.end.detail : run.end.error), 200) +
          "; grant what it needs in [executors." + std::string(executor.name()) + ".policy] (docs/executors/command.md)";
 }
 

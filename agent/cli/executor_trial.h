@@ -1,7 +1,6 @@
 // Checks whether the program of an executor from [executors.NAME] works in its sandbox. A version probe is not
-// sufficient: `node
-// --version` succeeds on the host, while every script fails in the sandbox without the permissions that node's compiler
-// needs.
+// sufficient: `node --version` succeeds on the host, while every script fails in the sandbox without the permissions
+// that node's compiler needs.
 #pragma once
 
 #include <string>

@@ -38,17 +38,18 @@ struct LayerCheck {
 
 // Dependencies of the commands. main.cpp creates them and is the only file that names the implementations.
 struct ProgramDependencies {
-  std::function<std::unique_ptr<StoreFactory>(const Settings&, const std::string& url)> stores;
+  // Makes the factory of store connections. url: the Redis server of contexts without a server of their own.
+  std::function<std::unique_ptr<StoreFactory>(const Settings&, const std::string& url)> make_stores;
   // Starts the embedded Redis of the state folder. Error conflict: another process runs that server, with the URL
-  // embedded_url().
-  std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> embedded;
-  std::function<std::string(const Settings&)> embedded_url;
+  // get_embedded_url().
+  std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> start_embedded_server;
+  std::function<std::string(const Settings&)> get_embedded_url;
   // Starts the sandbox. warm_contexts: contexts whose script hosts are started at once. alive_fd: a descriptor that
   // the processes of the sandbox keep open, but no job (worker/leases/instance_lock.h); -1: no descriptor.
   std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm_contexts, int alive_fd)>
-      sandbox;
-  std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> executors;
-  std::function<std::vector<plugin::PluginReport>(const Settings&)> plugins;  // all plugins, loaded and probed
+      start_sandbox;
+  std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> make_executors;
+  std::function<std::vector<plugin::PluginReport>(const Settings&)> list_plugins;  // all plugins, loaded and probed
   std::function<plugin::PluginCheck(const Settings&, const std::string& file)> check_plugin;
   // Returns the executor of a checked plugin, or null if the plugin is not loaded.
   std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> create_plugin_executor;
@@ -70,7 +71,7 @@ struct Invocation {
   bool json = false;
   std::vector<std::string> arguments;
   std::map<std::string, std::vector<std::string>, std::less<>> flags;  // flags of the command
-  std::vector<ConfigValue> values = {};                                // effective settings with their sources
+  std::vector<ConfigValue> config_values = {};                         // effective settings with their sources
 
   // Returns the context of commands that use a single job, flow or queue: the first context of the settings.
   Id context() const { return settings.contexts.at(0); }

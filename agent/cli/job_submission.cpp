@@ -50,7 +50,7 @@ std::string read_all(std::size_t max_bytes, const ReadFunction& read) {
 }
 
 // Returns the position of the first byte that is not part of a valid character.
-std::size_t first_not_utf8(std::string_view bytes) {
+std::size_t find_invalid_utf8(std::string_view bytes) {
   constexpr std::size_t kMaxUtf8Bytes = 4;
   std::size_t position = 0;
   while (position < bytes.size()) {
@@ -64,9 +64,9 @@ std::size_t first_not_utf8(std::string_view bytes) {
 
 }  // namespace
 
-Result<std::string> read_script(const std::string& file, std::size_t max_bytes) {
+Result<std::string> read_script(const std::string& path, std::size_t max_bytes) {
   std::string bytes;
-  if (file == "-") {
+  if (path == "-") {
     exit_on_stop_signals();
     // Ctrl-D sets end-of-file only once; a further read from a terminal would block.
     bytes = read_all(max_bytes, [](char* buffer, std::size_t max) {
@@ -75,29 +75,29 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
     block_stop_signals();
   } else {
     std::error_code error;
-    const auto status = std::filesystem::status(file, error);
-    if (status.type() == std::filesystem::file_type::not_found) return fail(Code::not_found, file + ": no such file");
-    if (error) return fail(Code::io, file + ": cannot be seen: " + error.message());
-    if (std::filesystem::is_directory(status)) return fail(Code::invalid, file + ": is a folder; give one script");
-    std::ifstream in(file, std::ios::binary);
+    const auto status = std::filesystem::status(path, error);
+    if (status.type() == std::filesystem::file_type::not_found) return fail(Code::not_found, path + ": no such file");
+    if (error) return fail(Code::io, path + ": cannot be seen: " + error.message());
+    if (std::filesystem::is_directory(status)) return fail(Code::invalid, path + ": is a folder; give one script");
+    std::ifstream in(path, std::ios::binary);
     bytes = read_all(max_bytes, [&in](char* buffer, std::size_t max) {
       in.read(buffer, static_cast<std::streamsize>(max));
       return static_cast<std::size_t>(in.gcount());
     });
-    if (!in.is_open()) return fail(Code::io, file + ": cannot be read: " + errno_text(errno));
-    if (in.bad()) return fail(Code::io, file + ": cannot be read");
+    if (!in.is_open()) return fail(Code::io, path + ": cannot be read: " + errno_text(errno));
+    if (in.bad()) return fail(Code::io, path + ": cannot be read");
   }
   if (bytes.size() > max_bytes) {
-    return fail(Code::too_large, fmt::format("{}: has more than the {} bytes that are allowed", file, max_bytes));
+    return fail(Code::too_large, fmt::format("{}: has more than the {} bytes that are allowed", path, max_bytes));
   }
   return bytes;
 }
 
-Result<void> check_script(const std::string& file, std::string_view script) {
-  const std::string name = file == "-" ? "standard input" : file;
+Result<void> check_script(const std::string& path, std::string_view script) {
+  const std::string name = path == "-" ? "standard input" : path;
   if (script.empty()) return fail(Code::invalid, name + ": is empty: it has no code to run");
   if (is_utf8(script)) return {};
-  const std::size_t position = first_not_utf8(script);
+  const std::size_t position = find_invalid_utf8(script);
   const auto line = 1 + std::count(script.begin(), script.begin() + static_cast<std::ptrdiff_t>(position), '\n');
   return fail(
       Code::invalid,
@@ -106,9 +106,9 @@ Result<void> check_script(const std::string& file, std::string_view script) {
                   name, position, static_cast<unsigned char>(script[position]), line));
 }
 
-std::string guess_script_type(const std::string& file) {
+std::string guess_script_type(const std::string& path) {
   for (const auto& [extension, type] : kFileExtensions) {
-    if (file.ends_with(extension)) return std::string(type);
+    if (path.ends_with(extension)) return std::string(type);
   }
   return "";
 }
@@ -331,7 +331,7 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
   if (!call.has("policy")) return {};
   MJ_TRY(parsed_policy, read_policy_file(call.get("policy")));
   if (!parsed_policy.ok()) return fail(Code::invalid, join(parsed_policy.problems));
-  if (parsed_policy.request.named.any()) job.policy = write_policy(parsed_policy.request);
+  if (parsed_policy.request.named_fields.any()) job.policy = write_policy(parsed_policy.request);
   return {};
 }
 
@@ -349,14 +349,14 @@ Result<void> read_environment_flags(const Invocation& call, std::map<std::string
   return {};
 }
 
-Result<void> add_notify_flags(const Invocation& call, std::string& notify) {
+Result<void> add_notify_flags(const Invocation& call, std::string& receivers) {
   for (const std::string& target : call.get_all("notify")) {
-    if (auto result = add_notify(target, notify); !result) return fail(result.error(), "--notify");
+    if (auto result = add_notify_target(target, receivers); !result) return fail(result.error(), "--notify");
   }
   return {};
 }
 
-std::vector<FlagRow> local_run_flags() {
+std::vector<FlagRow> script_flags() {
   return {{"type", "NAME", "script type (default: by the file's name)"},
           {"name", "TEXT", "a name for the job (default: the file's)"},
           {"env", "NAME=VALUE", "a variable of the job's environment", true},
@@ -365,7 +365,7 @@ std::vector<FlagRow> local_run_flags() {
 }
 
 std::vector<FlagRow> submission_flags() {
-  std::vector<FlagRow> flags = local_run_flags();
+  std::vector<FlagRow> flags = script_flags();
   const std::vector<FlagRow> queue_flags = {
       {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
       {"delay", "DURATION", "run it no sooner than after this time"},

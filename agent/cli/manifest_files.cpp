@@ -11,7 +11,6 @@
 
 #include "cli/job_submission.h"
 #include "model/codec.h"
-#include "text/cbor.h"
 #include "text/json.h"
 #include "text/utf8.h"
 #include "text/utf8_cut.h"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "cli/invocation.h"
@@ -12,7 +11,7 @@ namespace mycojobs {
 
 class Reload {
  public:
-  explicit Reload(const Invocation& call) : options_(call.options), values_(call.values) {}
+  explicit Reload(const Invocation& call) : options_(call.options), values_(call.config_values) {}
   // Registers a callback for valid settings. Must be called on the thread that calls reload().
   void on_reload(std::function<void(const Settings&)> callback) { callbacks_.push_back(std::move(callback)); }
   // Reloads, and logs errors and changes.

@@ -40,14 +40,14 @@ Result<Id> parse_id(std::string_view label, std::string_view text) {
 Result<std::vector<Id>> find_contexts(const Invocation& call, Store& store) {
   std::vector<Id> ids = call.settings.contexts;
   for (const auto& entry : call.settings.context_redis) ids.push_back(entry.first);
-  return service::known_contexts(store, ids);
+  return service::list_known_contexts(store, ids);
 }
 
 bool has_configured_ceiling(const Invocation& call) {
   const Ceilings& ceilings = call.settings.ceilings;
-  const auto default_fields = ceilings.written.find(0);
+  const auto default_fields = ceilings.written_fields.find(0);
   return ceilings.contexts.contains(call.context()) ||
-         (default_fields != ceilings.written.end() && default_fields->second.any());
+         (default_fields != ceilings.written_fields.end() && default_fields->second.any());
 }
 
 service::RequestContext make_request_context(const Invocation& call, Id actor) {
@@ -79,7 +79,7 @@ Result<service::RequestContext> request_context(const Invocation& call) {
   const service::RequestContext operator_request = make_request_context(call, kDefaultCaller);
   if (!call.has("actor")) return operator_request;
   MJ_TRY(actor, parse_id_flag(call, "actor", kDefaultCaller));
-  return service::as_named(operator_request, actor, "actor");
+  return service::impersonate(operator_request, actor, "actor");
 }
 
 Error to_command_line_error(const Invocation& call, Error error) {

@@ -19,33 +19,35 @@
 
 namespace mycojobs {
 namespace {
-sigset_t stop_signals() {
+// Returns the stop signals that this process does not ignore.
+sigset_t get_stop_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    struct sigaction now {};
+    struct sigaction current_action {};
     // A signal that the parent process has set to be ignored (nohup, a shell's background job) stays ignored.
-    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    if (::sigaction(signal, nullptr, &current_action) == 0 && current_action.sa_handler != SIG_IGN)
+      sigaddset(&set, signal);
   }
   return set;
 }
 
 // The first call must be at the start of the process, because after a hang-up there is no controlling terminal.
 bool has_controlling_terminal() {
-  static const bool has = Fd(::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).get() >= 0;
-  return has;
+  static const bool has_terminal = Fd(::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).get() >= 0;
+  return has_terminal;
 }
 
-int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& info) {
+int wait_for_signal(const sigset_t& set, int timeout_ms, siginfo_t& info) {
   const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
   return ::sigtimedwait(&set, &info, &timeout);
 }
 
 // Returns a received signal, or 0 after the time. on_signal: called before the wait for a duplicate.
 int next_signal(int timeout_ms, const std::function<void(int)>& on_signal) {
-  const sigset_t set = stop_signals();
+  const sigset_t set = get_stop_signals();
   siginfo_t info{};
-  const int signal = wait_for(set, timeout_ms, info);
+  const int signal = wait_for_signal(set, timeout_ms, info);
   if (signal <= 0) return 0;
   on_signal(signal);
   // Only signals of processes can be duplicates. Ctrl-C is sent by the kernel, and each counts.
@@ -55,7 +57,7 @@ int next_signal(int timeout_ms, const std::function<void(int)>& on_signal) {
     sigemptyset(&duplicates);
     sigaddset(&duplicates, signal);
     siginfo_t duplicate{};
-    (void)wait_for(duplicates, kDuplicateMs, duplicate);
+    (void)wait_for_signal(duplicates, kDuplicateMs, duplicate);
   }
   return signal;
 }
@@ -85,7 +87,7 @@ class ServiceStatusReporter {
     if (!manager_.is_available()) return;
     std::string reason = service_.unready_reason();
     if (reason == reason_) return;
-    manager_.status(reason.empty() ? status_ : reason);
+    manager_.notify_status(reason.empty() ? status_ : reason);
     reason_ = std::move(reason);
   }
   const ServiceManager& manager_;
@@ -99,7 +101,7 @@ class ServiceStatusReporter {
 }  // namespace
 
 void block_stop_signals() {
-  const sigset_t set = stop_signals();
+  const sigset_t set = get_stop_signals();
   (void)has_controlling_terminal();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(cert-err33-c): SIG_IGN is always accepted
@@ -135,9 +137,9 @@ bool AgentStatus::wait(const Error& error) {
   health_.on_failure(0, "starting", error);
   {
     std::lock_guard lock(mutex_);
-    unready_reason_ = "the store is away";
+    unready_reason_ = "Redis is unavailable";
   }
-  if (!std::exchange(is_waiting_, true)) manager_.ready("waits for its store: " + error.message);
+  if (!std::exchange(is_waiting_, true)) manager_.notify_ready("waits for its store: " + error.message);
   liveness_.mark_progress();
   manager_.notify_watchdog();
   const SignalRequest request = next_request(kStoreRetryIntervalMs, [] {});
@@ -168,13 +170,13 @@ void wait_for_drain(Agent& agent) {
   const SystemClock clock;
   const std::uint64_t start_ms = clock.boot_ms();
   agent.drain();
-  for (bool shown = false; agent.busy_slots() > 0;) {
-    if (!shown && clock.boot_ms() - start_ms > kMessageDelayMs) {
-      shown = true;
+  for (bool is_message_printed = false; agent.count_busy_slots() > 0;) {
+    if (!is_message_printed && clock.boot_ms() - start_ms > kMessageDelayMs) {
+      is_message_printed = true;
       print_message(
           fmt::format("waiting for {} that runs on this host; Ctrl-C exits immediately, and the next `mycojobs dev` or "
                       "`run` on this state folder runs it again",
-                      agent.busy_slots() == 1 ? "a job" : fmt::format("{} jobs", agent.busy_slots())));
+                      agent.count_busy_slots() == 1 ? "a job" : fmt::format("{} jobs", agent.count_busy_slots())));
     }
     if (next_stop_signal(10) != 0) return;
   }
@@ -182,47 +184,47 @@ void wait_for_drain(Agent& agent) {
 
 int serve(Agent& agent, const std::string& status, ProcessLiveness& liveness, Reload& reload) {
   const ServiceManager manager = ServiceManager::from_environment();
-  manager.ready(status);
+  manager.notify_ready(status);
   ServiceStatusReporter reporter(manager, agent, status, liveness);
   int stop_count = 0;
-  while (stop_count == 0 || agent.busy_slots() > 0) {
+  while (stop_count == 0 || agent.count_busy_slots() > 0) {
     // New jobs may arrive directly after the stop signal, and must not be claimed.
     const SignalRequest request = next_request(stop_count > 0 ? 20 : reporter.pause_ms(), [&agent] { agent.drain(); });
     reporter.report();
     if (request == SignalRequest::reload) reload.reload();
-    const bool is_runner_lost = agent.runner_lost() && stop_count == 0;
+    const bool is_runner_lost = agent.has_lost_runner_id() && stop_count == 0;
     if (request != SignalRequest::stop && !is_runner_lost) continue;
     switch (++stop_count) {
       case 1:
-        log(LogLevel::info, "worker", "draining: {} to finish; once more stops them and gives them back",
-            count_with_noun(agent.busy_slots(), "job"));
-        manager.stopping();
+        log(LogLevel::info, "worker", "draining: {} to finish; a second signal stops and releases them",
+            count_with_noun(agent.count_busy_slots(), "job"));
+        manager.notify_stopping();
         agent.drain();
         break;
       case 2:
         log(LogLevel::warn, "worker",
             "stopping {}: returned to their queues without a delivery; another signal exits immediately",
-            count_with_noun(agent.busy_slots(), "job"));
+            count_with_noun(agent.count_busy_slots(), "job"));
         agent.return_jobs();
         break;
       default:
         log(LogLevel::warn, "worker", "exiting immediately: {} will be delivered again",
-            count_with_noun(agent.busy_slots(), "job"));
+            count_with_noun(agent.count_busy_slots(), "job"));
         return EX_TEMPFAIL;
     }
   }
-  return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
+  return agent.has_lost_runner_id() ? EX_TEMPFAIL : EXIT_SUCCESS;
 }
 
 void serve(Coordinator& coordinator, const std::string& status, ProcessLiveness& liveness, Reload& reload) {
   const ServiceManager manager = ServiceManager::from_environment();
-  manager.ready(status);
+  manager.notify_ready(status);
   ServiceStatusReporter reporter(manager, coordinator, status, liveness);
   for (SignalRequest request{}; (request = next_request(reporter.pause_ms(), [] {})) != SignalRequest::stop;
        reporter.report()) {
     if (request == SignalRequest::reload) reload.reload();
   }
-  manager.stopping();
+  manager.notify_stopping();
   coordinator.stop();
 }
 

@@ -30,7 +30,7 @@ Result<std::vector<std::unique_ptr<Executor>>> find_working_executors(const Prog
     return fail(Code::invalid, "job.default_timeout: is not a whole number of seconds: give 1s or more");
   std::vector<std::unique_ptr<Executor>> executors;
   std::string reasons;
-  for (auto& executor : dependencies.executors(settings)) {
+  for (auto& executor : dependencies.make_executors(settings)) {
     auto probe = executor->probe();
     if (probe) {
       log(LogLevel::info, "worker", "executor {}: {}", executor->name(), *probe);
@@ -52,7 +52,7 @@ Result<std::vector<std::unique_ptr<Executor>>> find_working_executors(const Prog
   return executors;
 }
 
-WorkerSettings worker_settings(const Settings& settings, const ProgramDependencies& dependencies) {
+WorkerSettings make_worker_settings(const Settings& settings, const ProgramDependencies& dependencies) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
   worker.runner.local = settings.local;
@@ -60,7 +60,7 @@ WorkerSettings worker_settings(const Settings& settings, const ProgramDependenci
   worker.runner.actor_id = settings.runner_actor;
   worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis belongs to this operator
   worker.contexts = settings.contexts;
-  for (const auto& [context, url] : settings.context_redis) worker.own_servers.push_back(context);
+  for (const auto& [context, url] : settings.context_redis) worker.contexts_with_own_redis.push_back(context);
   for (const auto& [context, python] : settings.context_python) {
     if (!python.venv.empty()) worker.folder_contexts.insert(context);
   }
@@ -92,20 +92,22 @@ WorkerSettings worker_settings(const Settings& settings, const ProgramDependenci
   return worker;
 }
 
-// Logs server settings that can cause the loss of jobs. Each server is checked once, all in parallel, so that several
-// servers that hang delay the start no longer than one.
+// Logs the settings of a server that can cause the loss of jobs.
 void log_server_warnings(const std::string& server, const Result<std::unique_ptr<Store>>& store) {
   if (!store) return;
-  const auto facts = (*store)->facts();
-  if (!facts) return;
-  for (const Check& check : diagnose_server(*facts, 0, 0)) {
-    const bool is_known = check.name == "maxmemory-policy" ? !facts->maxmemory_policy.empty()
-                                                           : check.name == "appendonly" && !facts->appendonly.empty();
+  const auto server_info = (*store)->server_info();
+  if (!server_info) return;
+  for (const Check& check : diagnose_server(*server_info, 0, 0)) {
+    const bool is_known = check.name == "maxmemory-policy"
+                              ? !server_info->maxmemory_policy.empty()
+                              : check.name == "appendonly" && !server_info->appendonly.empty();
     if (is_known && check.status != CheckStatus::ok)
       log(LogLevel::warn, "store", "{}: {} is {}; remedy: {}", server, check.name, check.detail, check.remedy);
   }
 }
 
+// Checks each server once. The checks run in parallel, so that several servers that do not answer delay the start no
+// longer than one.
 void log_warnings_of_all_servers(const ProgramDependencies& dependencies, const Settings& settings,
                                  StoreFactory& stores) {
   const auto& dedicated_servers = settings.context_redis;
@@ -116,15 +118,15 @@ void log_warnings_of_all_servers(const ProgramDependencies& dependencies, const 
   checks.reserve(dedicated_servers.size());
   for (const auto& entry : dedicated_servers) {
     checks.push_back(run_in_parallel([&dependencies, &settings, &entry] {
-      // Configured as the server for keys without a context, so that facts() queries this server.
+      // Configured as the server for keys without a context, so that server_info() queries this server.
       Settings server_settings = settings;
       server_settings.context_redis = {{Id{0}, entry.second}};
       log_server_warnings("Redis of context " + std::to_string(entry.first),
-                          dependencies.stores(server_settings, entry.second)->open());
+                          dependencies.make_stores(server_settings, entry.second)->open());
     }));
   }
   if (uses_default_server) log_server_warnings("Redis", stores.open());
-  for (const auto& entry : checks) entry.wait();
+  for (const auto& check : checks) check.wait();
 }
 
 }  // namespace
@@ -166,7 +168,7 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
   check_setting("runner_key", load_named_key(settings, settings.runner_key));
   check_setting("coordinator.key", load_named_key(settings, settings.coordinator_key));
   check_setting("coordinator.networks", Networks::parse(settings.coordinator_networks));
-  check_setting("coordinator.webhooks", Webhooks::parse(settings.coordinator_webhooks));
+  check_setting("coordinator.webhooks", WebhookAllowList::parse(settings.coordinator_webhooks));
   if (!settings.coordinator_webhook_secrets.empty())
     check_setting("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
   check_setting("prerequisites.allow", check_allow_list(settings.prerequisites_allow));
@@ -175,11 +177,11 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
 }
 
 Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependencies, const Settings& settings,
-                                           StoreFactory& stores, std::function<bool(const Error&)> try_again) {
+                                           StoreFactory& stores, std::function<bool(const Error&)> should_retry) {
   MJ_CHECK(check_allow_list(settings.prerequisites_allow));
   MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
-  WorkerSettings worker = worker_settings(settings, dependencies);
+  WorkerSettings worker = make_worker_settings(settings, dependencies);
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);
   worker.slots = slots;
@@ -203,10 +205,10 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   }
   // The probes and the sandbox start programs and wait for them, so they run in parallel.
   auto executor_probes = run_in_parallel([&] { return find_working_executors(dependencies, settings); });
-  MJ_TRY(sandbox, dependencies.sandbox(settings, settings.contexts, instance_lock->fd()));
+  MJ_TRY(sandbox, dependencies.start_sandbox(settings, settings.contexts, instance_lock->fd()));
   MJ_TRY(executors, executor_probes.get());
   return Agent::start({stores, std::move(sandbox), std::move(executors), dependencies.clock, holder,
-                       std::move(*instance_lock), std::move(try_again)},
+                       std::move(*instance_lock), std::move(should_retry)},
                       std::move(worker));
 }
 
@@ -222,12 +224,12 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   const RunnerHolder holder = current_instance();
   CoordinatorSettings coordinator;
   coordinator.contexts = std::move(contexts);
-  for (const auto& [context, url] : settings.context_redis) coordinator.own_servers.push_back(context);
+  for (const auto& [context, url] : settings.context_redis) coordinator.contexts_with_own_redis.push_back(context);
   coordinator.lease_ms = settings.coordinator_lease_ms;
   coordinator.retention_ms = settings.retention_ms;
   MJ_TRY(networks, parse_coordinator_networks(settings));
   coordinator.networks = std::move(networks);
-  auto webhooks = Webhooks::parse(settings.coordinator_webhooks);
+  auto webhooks = WebhookAllowList::parse(settings.coordinator_webhooks);
   if (!webhooks) return fail(webhooks.error(), "coordinator.webhooks");
   coordinator.webhooks = std::move(*webhooks);
   coordinator.webhook_secrets = settings.coordinator_webhook_secrets;

@@ -31,11 +31,11 @@ Result<void> check_trace_endpoint(const std::string& url);
 // Returns the store and the limits of the files of messages. The clock must outlive the result.
 MessageAttachments make_message_attachments(const Settings&, const Clock&);
 
-// Starts an agent with the sandbox, the working executors and the runner of the settings. try_again: as in
+// Starts an agent with the sandbox, the working executors and the runner of the settings. should_retry: as in
 // Agent::Dependencies.
 Result<std::unique_ptr<Agent>> start_agent(
     const ProgramDependencies&, const Settings&, StoreFactory&,
-    std::function<bool(const Error&)> try_again = [](const Error&) { return false; });
+    std::function<bool(const Error&)> should_retry = [](const Error&) { return false; });
 
 // Creates a coordinator from the settings; the caller must start its threads. Empty contexts: the coordinator serves
 // all contexts that it finds.

@@ -31,13 +31,13 @@ Result<SessionServices> open_services(const ProgramDependencies& dependencies, c
                                       bool with_agent) {
   SessionServices services;
   if (!settings.redis.empty()) {
-    services.stores = dependencies.stores(settings, settings.redis);
+    services.stores = dependencies.make_stores(settings, settings.redis);
     return services;
   }
-  const std::string url = dependencies.embedded_url(settings);
-  auto embedded = dependencies.embedded(settings);
+  const std::string url = dependencies.get_embedded_url(settings);
+  auto embedded = dependencies.start_embedded_server(settings);
   if (!embedded && embedded.error().code != Code::conflict) return fail(embedded.error(), "embedded Redis");
-  services.stores = dependencies.stores(settings, url);
+  services.stores = dependencies.make_stores(settings, url);
   if (!embedded) return services;
   services.embedded = std::move(*embedded);
   if (auto result = create_context_records(settings, *services.stores); !result) {

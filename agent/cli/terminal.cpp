@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +27,7 @@
 namespace mycojobs {
 namespace {
 
-const char* colour_code(OutputStyle style) {
+const char* get_colour_code(OutputStyle style) {
   switch (style) {
     case OutputStyle::plain:
       return "";
@@ -56,15 +55,17 @@ class Stream {
     if ((!is_complete || std::fflush(file_) != 0) && write_errno_ == 0) write_errno_ = errno;
   }
   int write_error() const { return write_errno_; }  // errno of the first failed write; 0: no error
-  void write_result(std::string_view text) { write(is_terminal_ ? printable_with_colours(text) : std::string(text)); }
+  void write_result(std::string_view text) {
+    write(is_terminal_ ? to_printable_with_colours(text) : std::string(text));
+  }
   void write_job_output(std::string_view bytes) {
-    const std::string text = is_terminal_ ? screen_.take(bytes) : std::string(bytes);
+    const std::string text = is_terminal_ ? screen_.add(bytes) : std::string(bytes);
     if (!text.empty()) has_open_line_ = !text.ends_with('\n');
     write(text);
   }
   // Writes the rest of the job's output. Returns true if its last line is not terminated.
   bool end_job_output() {
-    if (const std::string text = screen_.rest(); !text.empty()) has_open_line_ = !text.ends_with('\n'), write(text);
+    if (const std::string text = screen_.finish(); !text.empty()) has_open_line_ = !text.ends_with('\n'), write(text);
     return std::exchange(has_open_line_, false);
   }
   bool is_same_as(const Stream& other) const {
@@ -78,15 +79,15 @@ class Stream {
   std::FILE* file_;
   bool is_terminal_;
   int write_errno_ = 0;
-  ScreenText screen_;
+  PrintableTextStream screen_;
   bool has_open_line_ = false;
 };
 
-Stream& out() {
+Stream& stdout_stream() {
   static Stream stream(stdout);
   return stream;
 }
-Stream& err() {
+Stream& stderr_stream() {
   static Stream stream(stderr);
   return stream;
 }
@@ -94,9 +95,10 @@ Stream& err() {
 // Terminates an unfinished line of the job if the next message would be appended to it. Output that is redirected to a
 // file of its own stays unchanged.
 void end_open_line() {
-  const bool in_out = out().end_job_output();
-  const bool in_err = err().end_job_output();
-  if (in_err || (in_out && out().is_same_as(err()))) err().write("\n");
+  const bool is_open_on_stdout = stdout_stream().end_job_output();
+  const bool is_open_on_stderr = stderr_stream().end_job_output();
+  if (is_open_on_stderr || (is_open_on_stdout && stdout_stream().is_same_as(stderr_stream())))
+    stderr_stream().write("\n");
 }
 
 }  // namespace
@@ -105,28 +107,27 @@ std::string paint(OutputStyle style, std::string_view text, bool to_stderr) {
   static const bool colours[2] = {::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                                   ::isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
   if (style == OutputStyle::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
-  return std::string(colour_code(style)) + std::string(text) + "\033[0m";
+  return std::string(get_colour_code(style)) + std::string(text) + "\033[0m";
 }
 
 void print_message(std::string_view line) {
   end_open_line();
   std::string text;
-  for (char c : printable_with_colours(line)) text += c == '\n' ? "\n  " : std::string(1, c);
-  err().write(text + "\n");
+  for (char c : to_printable_with_colours(line)) text += c == '\n' ? "\n  " : std::string(1, c);
+  stderr_stream().write(text + "\n");
 }
 
-void print(std::string_view text) { out().write_result(text); }
+void print(std::string_view text) { stdout_stream().write_result(text); }
 
 namespace {
 
-using Rows = std::vector<std::vector<std::string>>;
 constexpr std::size_t kGap = 2, kMinCellWidth = 6;
 
-std::vector<std::size_t> get_column_widths(const Rows& rows) {
+std::vector<std::size_t> get_column_widths(const TableRows& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_columns(row[i]));
   }
   return widths;
 }
@@ -135,7 +136,7 @@ std::size_t get_table_width(const std::vector<std::size_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
 }
 
-// Matches the format of local_time().
+// Matches the format of format_local_time().
 bool is_local_time(std::string_view cell) {
   constexpr std::string_view kFormat = "0000-00-00 00:00:00";
   return cell.size() == kFormat.size() &&
@@ -146,12 +147,13 @@ bool is_local_time(std::string_view cell) {
 // Cuts the cell to `max` columns. REQUIRES: a coloured cell has one colour for the whole text.
 std::string cut_cell(const std::string& cell, std::size_t max) {
   constexpr std::string_view kReset = "\033[0m";
-  if (columns(cell) <= max) return cell;
+  if (count_columns(cell) <= max) return cell;
   const std::size_t begin = cell.starts_with('\033') ? cell.find('m') + 1 : 0;
   const bool is_coloured = begin > 0 && cell.ends_with(kReset);
-  if (!is_coloured) return shortened(cell, max);
+  if (!is_coloured) return shorten_text(cell, max);
   const std::size_t text_bytes = cell.size() - begin - kReset.size();
-  return cell.substr(0, begin) + shortened(std::string_view(cell).substr(begin, text_bytes), max) + std::string(kReset);
+  return cell.substr(0, begin) + shorten_text(std::string_view(cell).substr(begin, text_bytes), max) +
+         std::string(kReset);
 }
 
 std::size_t get_screen_width() {
@@ -163,9 +165,9 @@ std::size_t get_screen_width() {
                                                                             : terminal.columns;
 }
 
-void fit_to_screen(Rows& rows, std::size_t screen_width) {
+void fit_to_screen(TableRows& rows, std::size_t screen_width) {
   if (rows.empty() || get_table_width(get_column_widths(rows)) <= screen_width) return;
-  const std::string today = local_time(static_cast<std::uint64_t>(std::time(nullptr)) * 1000).substr(0, 10);
+  const std::string today = format_local_time(static_cast<std::uint64_t>(std::time(nullptr)) * 1000).substr(0, 10);
   std::set<std::size_t> time_columns;
   for (auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -191,18 +193,18 @@ void fit_to_screen(Rows& rows, std::size_t screen_width) {
 // Wraps the last cell of a row below itself, if it is plain text that is too wide for the screen.
 std::string wrap_cell(const std::string& cell, std::size_t indent, std::size_t screen_width) {
   constexpr std::size_t kMinTextBytes = 24;
-  if (screen_width < indent + kMinTextBytes || indent + columns(cell) <= screen_width ||
+  if (screen_width < indent + kMinTextBytes || indent + count_columns(cell) <= screen_width ||
       cell.find('\033') != std::string::npos)
     return cell;
   std::string out;
-  for (char c : wrapped(cell, screen_width - indent))
+  for (char c : wrap_text(cell, screen_width - indent))
     out += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
   return out;
 }
 
 }  // namespace
 
-void print_table(const std::vector<std::vector<std::string>>& rows) {
+void print_table(const TableRows& rows) {
   const std::vector<std::size_t> widths = get_column_widths(rows);
   const std::size_t screen_width = get_screen_width();
   const std::size_t indent = widths.empty() ? 0 : get_table_width(widths) - widths.back();
@@ -212,18 +214,20 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
       std::string cell = row[i];
       for (char& c : cell) c = c == '\n' || c == '\t' ? ' ' : c;
       line += i + 1 == widths.size() ? wrap_cell(cell, indent, screen_width) : cell;
-      if (i + 1 < row.size()) line.append(widths[i] - columns(row[i]) + kGap, ' ');
+      if (i + 1 < row.size()) line.append(widths[i] - count_columns(row[i]) + kGap, ' ');
     }
     print(line + "\n");
   }
 }
 
-void print_list(Rows rows) {
+void print_list(TableRows rows) {
   if (const std::size_t screen_width = get_screen_width(); screen_width > 0) fit_to_screen(rows, screen_width);
   print_table(rows);
 }
 
-void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).write_job_output(bytes); }
+void print_output(bool is_err, std::string_view bytes) {
+  (is_err ? stderr_stream() : stdout_stream()).write_job_output(bytes);
+}
 
 void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
 
@@ -237,10 +241,8 @@ bool is_output_closed() {
   return is_closed(STDOUT_FILENO) || is_closed(STDERR_FILENO);
 }
 
-int finish(const Result<int>& code) { return code ? *code : print_error(code.error()); }
-
 int check_output_written(int code) {
-  const int error = out().write_error();
+  const int error = stdout_stream().write_error();
   if (error == 0 || error == EPIPE) return code;
   return print_error(
       {Code::io, fmt::format("the answer could not be written to standard output: {}", errno_text(error))});
@@ -253,18 +255,18 @@ bool errors_as_json = false;
 }  // namespace
 
 void print_errors_as_json() { errors_as_json = true; }
-bool errors_are_json() { return errors_as_json; }
+bool prints_errors_as_json() { return errors_as_json; }
 
 int print_error(const Error& error) { return print_error(error, exit_code(error)); }
 
-int print_error(const Error& error, int exit) {
+int print_error(const Error& error, int exit_status) {
   if (errors_as_json) {
-    const nlohmann::json object = {{"code", to_string(error.code)}, {"message", error.message}, {"exit", exit}};
+    const nlohmann::json object = {{"code", to_string(error.code)}, {"message", error.message}, {"exit", exit_status}};
     print_message(dump_json({{"error", object}}));
-    return exit;
+    return exit_status;
   }
   print_message(paint(OutputStyle::bad, "mycojobs: ", true) + error.message);
-  return exit;
+  return exit_status;
 }
 
 int exit_code(const Error& error) {

@@ -24,13 +24,15 @@ std::string paint(OutputStyle, std::string_view text, bool to_stderr = false);
 void print_message(std::string_view line);
 // Prints a result on stdout: unchanged to a pipe or file, without control codes other than colours to a terminal.
 void print(std::string_view text);
-// Prints columns that are as wide as their widest cell; the first row is the heading. Line breaks in cells become
-// spaces. On a narrower terminal (or COLUMNS) the last cell is wrapped below itself.
-void print_table(const std::vector<std::vector<std::string>>& rows);
+using TableRows = std::vector<std::vector<std::string>>;  // the first row is the heading
+
+// Prints columns that are as wide as their widest cell. Line breaks in cells become spaces. On a narrower terminal (or
+// COLUMNS) the last cell is wrapped below itself.
+void print_table(const TableRows&);
 // Prints a table for users. On a narrower terminal (COLUMNS, or its width) times of today lose their date and other
 // times their time of day, and the widest cells except those of the first column are cut with "…". Output to a pipe or
 // file is complete.
-void print_list(std::vector<std::vector<std::string>> rows);
+void print_list(TableRows);
 // Forwards output of a job to the same stream: byte for byte to a pipe or file, as displayable text to a terminal.
 // print_message() ends an unfinished line of the job first.
 void print_output(bool is_err, std::string_view bytes);
@@ -39,13 +41,11 @@ void print_log(const Log&);
 // Prints "mycojobs: message" on stderr, or {"error": {code, message, exit}} after print_errors_as_json(). Returns
 // exit_code(error).
 int print_error(const Error&);
-int print_error(const Error&, int exit);  // returns `exit` instead
+int print_error(const Error&, int exit_status);  // returns exit_status instead of exit_code(error)
 void print_errors_as_json();
-bool errors_are_json();
+bool prints_errors_as_json();  // print_errors_as_json() was called
 // Returns true if standard output or standard error is a pipe or socket that its reader has closed. Writes nothing.
 bool is_output_closed();
-// Returns the exit code of a command, and prints its error.
-int finish(const Result<int>& code);
 // Returns `code`, or EX_IOERR if a result could not be written ("no space left"). A closed pipe is not an error.
 int check_output_written(int code);
 

@@ -5,16 +5,16 @@
 #include <span>
 #include <string>
 
-#include "store/kept_usage.h"
 #include "store/redis/store_metrics.h"
+#include "store/stored_usage.h"
 
 namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kRefreshIntervalMs = 5000, kPageIntervalMs = 100;
 constexpr std::array kContextMetrics = {
-    Metric::queue_jobs,   Metric::queue_oldest,  Metric::queue_paused,     Metric::jobs,         Metric::dead_letters,
-    Metric::flows_active, Metric::gates_waiting, Metric::pending_messages, Metric::stored_bytes, Metric::stored_quota};
+    Metric::queue_jobs,   Metric::queue_oldest,  Metric::queue_paused,     Metric::jobs_by_state, Metric::dead_letters,
+    Metric::flows_active, Metric::gates_waiting, Metric::pending_messages, Metric::stored_bytes,  Metric::stored_quota};
 
 double to_double(std::uint64_t count) { return static_cast<double>(count); }
 
@@ -110,10 +110,10 @@ Result<void> ContextGauges::publish_storage_usage(RecordStore& store) {
 }
 
 void ContextGauges::publish_survey(const Survey& survey) {
-  metrics_->set(Metric::jobs, {context_, "live"}, to_double(survey.live));
-  metrics_->set(Metric::jobs, {context_, "delayed"}, to_double(survey.delayed));
-  metrics_->set(Metric::jobs, {context_, "prerequisites"}, to_double(survey.prerequisites));
-  metrics_->set(Metric::jobs, {context_, "ended"}, to_double(survey.ended));
+  metrics_->set(Metric::jobs_by_state, {context_, "live"}, to_double(survey.live));
+  metrics_->set(Metric::jobs_by_state, {context_, "delayed"}, to_double(survey.delayed));
+  metrics_->set(Metric::jobs_by_state, {context_, "prerequisites"}, to_double(survey.prerequisites));
+  metrics_->set(Metric::jobs_by_state, {context_, "ended"}, to_double(survey.ended));
   metrics_->set(Metric::dead_letters, {context_}, to_double(survey.dead_letters));
   metrics_->set(Metric::flows_active, {context_}, to_double(survey.active_flows));
   metrics_->set(Metric::pending_messages, {context_, "out"}, to_double(survey.outbox));

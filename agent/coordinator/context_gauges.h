@@ -23,8 +23,8 @@ class ContextGauges {
   // Sets whether this coordinator leads the context. A coordinator that does not lead withdraws the metrics of the
   // context.
   void set_leader(bool);
-  // Reads the next figures from the store and publishes them when the refresh interval has passed. Error `unavailable`:
-  // the store did not answer.
+  // Reads the next figures from the store and publishes them when the refresh interval has passed. Returns the error
+  // `unavailable` if the store did not answer.
   Result<void> refresh_gauges(Store&, std::uint64_t now_boot_ms);
 
   // Reports that a flow was advanced and that `gates` of its gates are waiting.
@@ -42,7 +42,7 @@ class ContextGauges {
   // Sum over all queues that share a metric label.
   struct Queue {
     std::uint64_t jobs = 0;
-    std::optional<std::uint64_t> oldest_ms = 0;  // empty: there are jobs, but no record has a start time
+    std::optional<std::uint64_t> oldest_ms = 0;  // no value if there are jobs, but their records have no start time
     bool paused = false;
     void add(const Survey::Queue&);
   };

@@ -11,10 +11,13 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kMaxRoundFlows = 64;  // The lease is renewed between two rounds.
+constexpr std::uint32_t kMaxRoundFlows = 64;  // bounds a round, since the lease is renewed only between two rounds
 constexpr std::uint64_t kMaxRoundIntervalMs = 1000;
-constexpr std::uint64_t kTickIntervalMs = 200;     // for the timers of jobs
-constexpr std::uint64_t kRetireIntervalMs = 5000;  // for the retention of flows
+// Longest interval between two ticks of the store. A tick queues delayed jobs and retries, and ends jobs that
+// exceeded their queue time-out.
+constexpr std::uint64_t kTickIntervalMs = 200;
+// Interval at which ended flows are deleted after their retention.
+constexpr std::uint64_t kRetireIntervalMs = 5000;
 // Interval of the recovery of all flows. Recovery finds flows that lost their due time or events because another client
 // deleted keys. The interval is at least kRecoverIntervalFactor times the duration of the previous recovery.
 constexpr std::uint64_t kRecoverIntervalMs = 60000, kRecoverIntervalFactor = 20;
@@ -31,7 +34,7 @@ ContextLoop::ContextLoop(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store
       settings_(std::move(settings)),
       leadership_(clock, settings_.context, settings_.instance, settings_.location, settings_.lease_ms),
       gauges_(settings_.metrics, settings_.context),
-      next_retire_ms_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
+      next_flow_retirement_ms_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
 
 Result<std::uint64_t> ContextLoop::run_round() {
   auto renewed = leadership_.renew(*flows_);
@@ -47,12 +50,12 @@ Result<std::uint64_t> ContextLoop::run_round() {
   if (leadership_.pop_acquired()) {
     // The previous leader has advanced flows, so the cached runs are old.
     cache_.clear_runs();
-    is_newly_leader_ = true;
+    is_first_recovery_pending_ = true;
     next_recovery_ms_ = 0;
     next_schedules_ms_ = 0;
   }
   if (const std::uint64_t now = clock_.boot_ms();
-      is_newly_leader_ ? next_recovery_ms_ == 0 : !is_recovering_ && now >= next_recovery_ms_) {
+      is_first_recovery_pending_ ? next_recovery_ms_ == 0 : !is_recovering_ && now >= next_recovery_ms_) {
     is_recovering_ = true;
     recovery_start_ms_ = now;
     last_recovered_ = 0;
@@ -60,17 +63,17 @@ Result<std::uint64_t> ContextLoop::run_round() {
     next_recovery_ms_ = now + kRecoverIntervalMs;
   }
   // Due flows come before recovery, so that the recovery of many flows does not delay flows that are active.
-  std::uint64_t next_ms = kMaxRoundIntervalMs;
+  std::uint64_t ms_until_next_round = kMaxRoundIntervalMs;
   MJ_CHECK(advance_hinted_flows());
-  MJ_TRY(has_more, advance_due_flows(next_ms));
+  MJ_TRY(has_more, advance_due_flows(ms_until_next_round));
   if (is_recovering_) MJ_CHECK(recover_batch());
   MJ_CHECK(run_maintenance(clock_.boot_ms()));
   if (has_more || is_recovering_) return 0;
   for (const std::uint64_t time_ms :
-       {next_schedules_ms_, next_tick_ms_, next_retire_ms_, leadership_.next_renewal_boot_ms()}) {
-    next_ms = std::min(next_ms, ms_until(time_ms));
+       {next_schedules_ms_, next_store_tick_ms_, next_flow_retirement_ms_, leadership_.next_renewal_boot_ms()}) {
+    ms_until_next_round = std::min(ms_until_next_round, ms_until(time_ms));
   }
-  return next_ms;
+  return ms_until_next_round;
 }
 
 Result<void> ContextLoop::recover_batch() {
@@ -84,9 +87,9 @@ Result<void> ContextLoop::recover_batch() {
     gauges_.on_sweep_end();
     const std::uint64_t now = clock_.boot_ms();
     next_recovery_ms_ = now + std::max(kRecoverIntervalMs, (now - recovery_start_ms_) * kRecoverIntervalFactor);
-    if (is_newly_leader_ && last_recovered_ > 0)
+    if (is_first_recovery_pending_ && last_recovered_ > 0)
       log(LogLevel::info, "coordinator", "context {}: all flows were scanned", settings_.context);
-    is_newly_leader_ = false;
+    is_first_recovery_pending_ = false;
   }
   return {};
 }
@@ -99,31 +102,33 @@ Result<void> ContextLoop::advance_hinted_flows() {
   return {};
 }
 
-// Returns true if more flows may be due.
-Result<bool> ContextLoop::advance_due_flows(std::uint64_t& next_ms) {
-  const auto max = kMaxRoundFlows + static_cast<std::uint32_t>(backoffs_.size());
-  MJ_TRY(due, flows_->due_flows(settings_.context, max));
-  if (due.second > 0) next_ms = std::min(next_ms, due.second);
-  for (const Id flow : due.first) {
+// Advances the due flows. Lowers ms_until_next_round to the time until the next flow is due. Returns true if more flows
+// may be due.
+Result<bool> ContextLoop::advance_due_flows(std::uint64_t& ms_until_next_round) {
+  const auto max_flows = kMaxRoundFlows + static_cast<std::uint32_t>(backoffs_.size());
+  MJ_TRY(due, flows_->due_flows(settings_.context, max_flows));
+  const auto& [due_flow_ids, ms_until_next_due] = due;
+  if (ms_until_next_due > 0) ms_until_next_round = std::min(ms_until_next_round, ms_until_next_due);
+  for (const Id flow : due_flow_ids) {
     if (const auto backoff = backoffs_.find(flow);
         backoff != backoffs_.end() && backoff->second.end_ms > clock_.boot_ms())
       continue;
     MJ_CHECK(advance_flow(flow, false));
     if (!leadership_.is_leader()) return true;
   }
-  return due.first.size() == max;
+  return due_flow_ids.size() == max_flows;
 }
 
-Result<void> ContextLoop::advance_flow(Id flow, bool recover) {
+Result<void> ContextLoop::advance_flow(Id flow, bool must_check_jobs) {
   ProgressRequest request;
   request.context = settings_.context;
   request.flow = flow;
   request.is_due = true;
-  request.recover = recover;
-  auto advanced = progress(*flows_, cache_, request);
+  request.must_check_jobs = must_check_jobs;
+  auto advanced = advance_run(*flows_, cache_, request);
   if (advanced) {
     if (!backoffs_.empty()) backoffs_.erase(flow);
-    gauges_.update_flow(flow, advanced->gates);
+    gauges_.update_flow(flow, advanced->waiting_gate_count);
     return {};
   }
   if (advanced.error().code == Code::unavailable || advanced.error().code == Code::denied) {
@@ -147,7 +152,7 @@ void ContextLoop::defer_flow(Id flow, const Error& error) {
 
 // Checks the current permissions of the caller and the current limits of the context, which may have changed since the
 // schedule was created.
-Result<void> ContextLoop::check_start(Id caller, const FlowPlan& plan) {
+Result<void> ContextLoop::check_scheduled_start(Id caller, const FlowPlan& plan) {
   MJ_TRY(acl_context, read_acl_context(*store_, settings_.context, EntryPoint::command));
   MJ_CHECK(check_permission(caller, Action::create, acl_context, {.name = "flows"}));
   return check_jobs(plan, settings_.limits);
@@ -156,23 +161,23 @@ Result<void> ContextLoop::check_start(Id caller, const FlowPlan& plan) {
 Result<void> ContextLoop::run_maintenance(std::uint64_t now) {
   if (now >= next_schedules_ms_) {
     auto next = run_schedules(*flows_, cache_, settings_.context,
-                              [this](Id caller, const FlowPlan& plan) { return check_start(caller, plan); });
+                              [this](Id caller, const FlowPlan& plan) { return check_scheduled_start(caller, plan); });
     if (!next && next.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(next).error());
     if (!next)
       log(LogLevel::error, "coordinator", "context {}: schedules: {}", settings_.context, next.error().message);
     next_schedules_ms_ = now + std::clamp<std::uint64_t>(next.value_or(kMaxRoundIntervalMs), 1, kMaxRoundIntervalMs);
   }
-  if (now >= next_tick_ms_) {
+  if (now >= next_store_tick_ms_) {
     TickRequest request;
     request.retention_ms = 0;  // The retention of jobs is a setting of the agents.
     MJ_TRY(reply, store_->tick(settings_.context, request));
-    next_tick_ms_ = now + (reply.has_more           ? 5
-                           : reply.next_due_ms == 0 ? kTickIntervalMs
-                                                    : std::min(kTickIntervalMs, reply.next_due_ms));
+    next_store_tick_ms_ = now + (reply.has_more           ? 5
+                                 : reply.next_due_ms == 0 ? kTickIntervalMs
+                                                          : std::min(kTickIntervalMs, reply.next_due_ms));
   }
-  if (now >= next_retire_ms_) {
+  if (now >= next_flow_retirement_ms_) {
     MJ_TRY(retired_count, flows_->retire(settings_.context, settings_.retention_ms, 100));
-    next_retire_ms_ = now + (retired_count >= 100 ? 0 : kRetireIntervalMs);
+    next_flow_retirement_ms_ = now + (retired_count >= 100 ? 0 : kRetireIntervalMs);
   }
   return gauges_.refresh_gauges(*store_, now);
 }

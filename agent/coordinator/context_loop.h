@@ -26,10 +26,11 @@ namespace mycojobs {
 
 struct ContextSettings {
   Id context = 0;
-  std::string instance, location;
-  std::uint32_t lease_ms = 10000;
-  std::uint64_t retention_ms = 0;
-  JobLimits limits;  // limits of this context
+  std::string instance;            // random id of this process
+  std::string location;            // host and pid, shown to operators
+  std::uint32_t lease_ms = 10000;  // duration of the leadership lease
+  std::uint64_t retention_ms = 0;  // retention time of ended flows; 0: unlimited
+  JobLimits limits;                // limits of the jobs of flows that a schedule starts
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
@@ -38,7 +39,7 @@ class ContextLoop {
  public:
   ContextLoop(std::unique_ptr<FlowStore>, std::unique_ptr<Store>, const Clock&, ContextSettings);
   // Runs one round. Returns the time in ms until the next round is due if no event arrives before; 0 means that more
-  // work is waiting. Error `unavailable`: the store did not answer.
+  // work is waiting. Returns the error `unavailable` if the store did not answer.
   Result<std::uint64_t> run_round();
   // Marks a flow for the next round, before the list of due flows is read. Only flows in the cache are read, since any
   // client can publish a hint.
@@ -58,10 +59,13 @@ class ContextLoop {
  private:
   Result<void> recover_batch();
   Result<void> advance_hinted_flows();
-  Result<bool> advance_due_flows(std::uint64_t& next_ms);
-  Result<void> advance_flow(Id flow, bool recover);
+  Result<bool> advance_due_flows(std::uint64_t& ms_until_next_round);
+  // With must_check_jobs, also compares the states of all jobs and child flows with the store.
+  Result<void> advance_flow(Id flow, bool must_check_jobs);
+  // Sets the time of the next attempt for a flow that could not be advanced.
   void defer_flow(Id flow, const Error&);
-  Result<void> check_start(Id caller, const FlowPlan&);
+  // Returns an error if a schedule of the caller may not start a flow with this plan.
+  Result<void> check_scheduled_start(Id caller, const FlowPlan&);
   Result<void> run_maintenance(std::uint64_t now);
 
   std::unique_ptr<FlowStore> flows_;
@@ -72,11 +76,12 @@ class ContextLoop {
   ContextGauges gauges_;
   RunCache cache_;
   bool is_recovering_ = false;
-  bool is_newly_leader_ = false;  // the current recovery is the first one since leadership was acquired
-  // Times are values of Clock::boot_ms().
+  // True from the acquisition of leadership until the first recovery has completed.
+  bool is_first_recovery_pending_ = false;
+  // Times are values of Clock::boot_ms(). 0 means that the work is due at once.
   std::uint64_t recovery_start_ms_ = 0, next_recovery_ms_ = 0;
   Id last_recovered_ = 0;  // flows are recovered in the order of their ids
-  std::uint64_t next_schedules_ms_ = 0, next_tick_ms_ = 0, next_retire_ms_ = 0;
+  std::uint64_t next_schedules_ms_ = 0, next_store_tick_ms_ = 0, next_flow_retirement_ms_ = 0;
   struct Backoff {
     std::string reason;
     std::uint64_t end_ms = 0, pause_ms = 0;

@@ -28,10 +28,10 @@
 #include "messaging/transport/mycelium_transport.h"
 #include "messaging/transport/transports.h"
 #include "net/json_rpc_client.h"
+#include "store/keys.h"
 #include "store/redis/redis_flows.h"
 #include "store/store_health.h"
 #include "store/waiter_loop.h"
-#include "text/utf8.h"
 #include "workflows/deployment/deployment_thread.h"
 #include "workflows/engine/engine_pool.h"
 
@@ -40,7 +40,6 @@ namespace {
 
 // Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so at
 // the same time: each job is assigned to one of them.
-
 class PrerequisiteLoop final : public TimedLoop {
  public:
   PrerequisiteLoop(std::unique_ptr<Store> store, const Clock& clock, Id context, PrerequisiteCheckSettings settings)
@@ -51,7 +50,7 @@ class PrerequisiteLoop final : public TimedLoop {
 
   const Result<void>& started() const { return thread_.started(); }
   std::uint64_t run_once() {
-    const auto next_ms = evaluator_.look(context_);
+    const auto next_ms = evaluator_.check_due_jobs(context_);
     log_once_(next_ms ? nullptr : &next_ms.error());
     return next_ms.value_or(kStoreRetryDelayMs);
   }
@@ -94,7 +93,7 @@ class FileCleanupLoop final : public TimedLoop {
 };
 
 // Returns a function that answers requests of remote supervisors, or of contexts of this host. The function must be
-// used by one thread. filter: checks requests of remote hosts; null for requests of this host.
+// used by one thread. `filter` checks requests of remote hosts; it is null for requests of this host.
 MyceliumListener::NodeRequestHandler make_request_handler(StoreFactory& stores, const std::string& own_key,
                                                           const MessageAttachments& files,
                                                           const std::shared_ptr<InboundMessageFilter>& filter) {
@@ -114,7 +113,7 @@ MyceliumListener::NodeRequestHandler make_request_handler(StoreFactory& stores, 
     }
     MessageReceiver receiver(*connection->store, connection->known_keys, own_key, files);
     if (filter) receiver.set_filter(*filter);
-    return receiver.answer(request, node);
+    return receiver.handle_request(request, node);
   };
 }
 
@@ -144,7 +143,7 @@ class ContextThread final : public ContextLoopBase {
                                                       const CoordinatorSettings& coordinator_settings) {
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
-    MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueTopic));
+    MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowsDueKey));
     RouterSettings router_settings;
     router_settings.context = settings.context;
     router_settings.networks = coordinator_settings.networks;
@@ -178,7 +177,7 @@ class ContextThread final : public ContextLoopBase {
     if (!coordinator_settings.workflow_host.empty()) {
       workflow::EngineOptions options;
       options.program = coordinator_settings.workflow_host;
-      options.processes = StepShares().threads;
+      options.processes = StepShares().max_threads;
       engines = std::make_shared<workflow::EnginePool>(std::move(options), settings.context);
       MJ_TRY(started, DeploymentThread::start(
                           stores, clock, settings.context,
@@ -253,7 +252,7 @@ class ContextThread final : public ContextLoopBase {
   ContextLoop loop_;
   std::unique_ptr<FileCleanupLoop>
       file_cleanup_;  // the destructor may block on the disk, so it runs after those of the members below
-  std::unique_ptr<DeploymentThread> deployments_;  // null: this coordinator runs no workflows
+  std::unique_ptr<DeploymentThread> deployments_;  // null if this coordinator runs no workflows
   std::shared_ptr<workflow::EnginePool> engines_;  // the engines of deployments_
   LivenessCounter liveness_;
   std::atomic<bool> unavailable_{false};
@@ -275,9 +274,9 @@ class CoordinatorImpl final : public Coordinator {
       MJ_TRY(store, stores_.open());
       discovery_store_ = std::move(store);
     }
-    if (auto searched = serve_all_contexts(); !searched) {
-      if (searched.error().code != Code::unavailable) return searched;
-      log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", searched.error().message);
+    if (auto scan_result = serve_all_contexts(); !scan_result) {
+      if (scan_result.error().code != Code::unavailable) return scan_result;
+      log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", scan_result.error().message);
       discovery_failed_ = true;
     }
     has_started_ = true;
@@ -302,19 +301,19 @@ class CoordinatorImpl final : public Coordinator {
   bool is_healthy() override {
     start_discovery();
     std::lock_guard lock(mutex_);
-    std::map<Id, std::uint64_t> now;
-    for (const auto& [context, thread] : threads_) now[context] = thread->liveness().count();
-    const bool has_progressed = std::all_of(now.begin(), now.end(), [&](const auto& entry) {
+    std::map<Id, std::uint64_t> current_counts;
+    for (const auto& [context, thread] : threads_) current_counts[context] = thread->liveness().count();
+    const bool has_progressed = std::all_of(current_counts.begin(), current_counts.end(), [&](const auto& entry) {
       const auto before = checked_counts_.find(entry.first);
       return before == checked_counts_.end() || before->second != entry.second;
     });
-    if (has_progressed) checked_counts_ = std::move(now);
+    if (has_progressed) checked_counts_ = std::move(current_counts);
     return has_progressed;
   }
   std::string unready_reason() const override {
     std::lock_guard lock(mutex_);
     if (!has_started_) return "it is starting";
-    if (discovery_failed_) return "the store is away";
+    if (discovery_failed_) return "Redis is unavailable";
     if (!unserved_contexts_.empty())
       return fmt::format("context {} cannot be served: {}", unserved_contexts_.begin()->first,
                          unserved_contexts_.begin()->second);
@@ -322,7 +321,7 @@ class CoordinatorImpl final : public Coordinator {
     for (const auto& [context, thread] : threads_) {
       if (thread->is_store_unavailable()) unavailable_contexts += ' ' + std::to_string(context);
     }
-    return unavailable_contexts.empty() ? "" : "the store is away, of context" + unavailable_contexts;
+    return unavailable_contexts.empty() ? "" : "Redis is unavailable for context" + unavailable_contexts;
   }
 
   void measure() const override { settings_.metrics->set(Metric::ready, {}, unready_reason().empty() ? 1 : 0); }
@@ -331,10 +330,10 @@ class CoordinatorImpl final : public Coordinator {
   // Records the reason if the context cannot be served. `unavailable` is not returned, so that other contexts are
   // served.
   Result<void> try_to_serve(Id context) {
-    auto served = serve(context);
-    if (!served && served.error().code != Code::unavailable) return served;
+    auto result = serve(context);
+    if (!result && result.error().code != Code::unavailable) return result;
     const std::lock_guard lock(mutex_);
-    std::string reason = served ? "" : std::move(served).error().message;
+    std::string reason = result ? "" : std::move(result).error().message;
     const auto before = unserved_contexts_.find(context);
     if (!reason.empty() && (before == unserved_contexts_.end() || before->second != reason))
       log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, reason);
@@ -366,9 +365,9 @@ class CoordinatorImpl final : public Coordinator {
     start_listener();
     for (const Id context : settings_.contexts) MJ_CHECK(try_to_serve(context));
     if (!settings_.contexts.empty()) return {};
-    for (const Id context : settings_.own_servers) MJ_CHECK(try_to_serve(context));
-    MJ_TRY(facts, discovery_store_->facts());
-    for (const Id context : facts.used_databases) MJ_CHECK(try_to_serve(context));
+    for (const Id context : settings_.contexts_with_own_redis) MJ_CHECK(try_to_serve(context));
+    MJ_TRY(server_info, discovery_store_->server_info());
+    for (const Id context : server_info.used_databases) MJ_CHECK(try_to_serve(context));
     return {};
   }
   void start_listener() {
@@ -376,16 +375,16 @@ class CoordinatorImpl final : public Coordinator {
     listener_ = std::make_unique<MyceliumListener>(
         settings_.mycelium_url,
         make_request_handler(stores_, settings_.key->public_key(), settings_.files,
-                             std::make_shared<InboundMessageFilter>(clock_, settings_.contexts, settings_.own_servers,
-                                                                    settings_.metrics)));
+                             std::make_shared<InboundMessageFilter>(
+                                 clock_, settings_.contexts, settings_.contexts_with_own_redis, settings_.metrics)));
   }
   // Starts the discovery thread, unless all contexts are configured and served.
   void start_discovery() {
     const std::lock_guard lock(mutex_);
     if (!has_started_ || stopping_ || discovery_thread_.joinable())
       return;  // the discovery thread may be changing listener_
-    const bool all_served = unserved_contexts_.empty() && (!listener_ || listener_->started());
-    if (!settings_.contexts.empty() && all_served) return;
+    const bool are_all_served = unserved_contexts_.empty() && (!listener_ || listener_->started());
+    if (!settings_.contexts.empty() && are_all_served) return;
     auto thread = start_thread([this] { run_discovery(); });
     if (thread) {
       discovery_thread_ = std::move(*thread);
@@ -399,10 +398,11 @@ class CoordinatorImpl final : public Coordinator {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
       lock.unlock();
-      const auto searched = serve_all_contexts();
-      if (!searched) log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", searched.error().message);
+      const auto scan_result = serve_all_contexts();
+      if (!scan_result)
+        log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", scan_result.error().message);
       lock.lock();
-      discovery_failed_ = !searched;
+      discovery_failed_ = !scan_result;
     }
   }
 
@@ -422,7 +422,7 @@ class CoordinatorImpl final : public Coordinator {
   // Values of ContextThread::liveness() at the latest check in which all contexts had made progress.
   mutable std::map<Id, std::uint64_t> checked_counts_;
   std::thread discovery_thread_;
-  std::unique_ptr<MyceliumListener> listener_;  // null: no Mycelium node is configured
+  std::unique_ptr<MyceliumListener> listener_;  // null if no Mycelium node is configured
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   discovery thread  main thread -- stop, is_healthy
 //     | starts one for each context that has keys
 //     v
-//   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextLoop::round() --> wait ...
+//   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextLoop::run_round() --> wait ...
 //
 // Each context has a thread of its own, since a context can have its own Redis server and that server can be
 // unreachable. The thread has connections for flows, for jobs and for wake-ups. A second thread runs the
@@ -32,25 +32,26 @@
 namespace mycojobs {
 
 struct CoordinatorSettings {
-  std::vector<Id> contexts;     // empty: every context with keys, found by a scan every discover_ms
-  std::vector<Id> own_servers;  // contexts with a Redis server of their own; served in addition to discovered contexts
+  std::vector<Id> contexts;  // if empty, every context with keys, found by a scan every discover_ms
+  // Contexts with a separate Redis server. They are served in addition to discovered contexts.
+  std::vector<Id> contexts_with_own_redis;
   std::uint32_t lease_ms = 10000;
   std::uint32_t discover_ms = 5000;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention of completed flows; 0: unlimited
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention of completed flows; 0 means unlimited
   std::string location;                              // host and pid, shown to operators
   Networks networks;                                 // networks of the supervisors that may be called
-  Webhooks webhooks;                                 // webhooks that may be called
-  std::string webhook_secrets;                       // file with signing secrets; empty: requests are not signed
+  WebhookAllowList webhooks;                         // webhooks that may be called
+  std::string webhook_secrets;                       // file with signing secrets; if empty, requests are not signed
   std::vector<std::string> allowed_prerequisites;    // same meaning as the setting of an agent
   std::uint64_t prerequisites_timeout_ms = 0;
-  std::shared_ptr<const SigningKey> key;  // identifies this coordinator to remote supervisors; null: no identity
-  std::string mycelium_url;               // API of a Mycelium node; empty: none
+  std::shared_ptr<const SigningKey> key;  // identifies this coordinator to remote supervisors; may be null
+  std::string mycelium_url;               // URL of the API of a Mycelium node; may be empty
   // Maximum number of hosts that receive messages at the same time, and of remote jobs.
   std::uint32_t max_concurrent_deliveries = 16;
-  std::string workflow_host;                    // path of mycojobs-workflowhost; empty: no workflows are run
+  std::string workflow_host;                    // path of mycojobs-workflowhost; if empty, no workflows are run
   MessageAttachments files;                     // artifacts of messages
   Ceilings ceilings;                            // limits of the jobs that the coordinator starts for an actor
-  std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job: the setting job.max_script_bytes
+  std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job (job.max_script_bytes)
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 

@@ -15,7 +15,7 @@ namespace mycojobs {
 // Not thread-safe. The clock must outlive the object.
 class Leadership {
  public:
-  // instance: random id of this process. location: host and pid, shown to operators.
+  // `instance` is a random id of this process. `location` is host and pid, shown to operators.
   Leadership(const Clock& clock, Id context, std::string instance, std::string location, std::uint32_t lease_ms);
 
   // Renews the leadership, or tries to acquire it, when the interval has passed. After an error of the store, a held

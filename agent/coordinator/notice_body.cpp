@@ -41,7 +41,7 @@ void add_record(const Notice& notice, const Record& record, json& data) {
   data["detail"] = to_utf8(record.detail.substr(0, 255));
   data["error"] = to_utf8(record.error.substr(0, 1000));
   data["started_ms"] = record.started_ms;
-  json result = typed_values(record.result, record.result_json);
+  json result = to_typed_json(record.result, record.result_json);
   const bool is_small = dump_json(result).size() <= kMaxResultBytes;
   if (is_small) data["result"] = std::move(result);
   data["result_omitted"] = !is_small;

@@ -21,7 +21,6 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kNoticeChannel = "mj:notices";
 constexpr std::uint32_t kMaxRoundNotices = 32;
 // Maximum number of notifications with webhook calls in progress, in total and of one caller, and the delay before a
 // notification that exceeds these limits is tried again.
@@ -64,8 +63,8 @@ struct NoticeDelivery {
   std::string id, body;
   std::vector<NotifyTarget> webhooks;
   std::vector<std::string> reached, secrets;
-  std::string temporary_error;    // the last one; empty: none
-  std::string permanent_error;    // the last one; empty: none
+  std::string temporary_error;    // the latest temporary error; empty if there was none
+  std::string permanent_error;    // the latest permanent error; empty if there was none
   bool counts_as_attempt = true;  // whether this attempt counts towards kMaxAttempts
   std::atomic<bool> has_ended{false};
   std::thread thread;
@@ -75,7 +74,7 @@ struct NoticeDelivery {
   void add_result(const NotifyTarget& target, Result<void> result) {
     if (result) return reached.push_back(target.digest);
     const bool is_permanent = result.error().code == Code::invalid;
-    std::string reason = remove_url_path(std::move(result).error().message, target.where);
+    std::string reason = remove_url_path(std::move(result).error().message, target.url_or_topic);
     if (is_permanent) return fail_target(target, std::move(reason));
     temporary_error = std::move(reason);
   }
@@ -190,12 +189,12 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
       if (!parsed.problems.empty()) delivery.permanent_error = join(parsed.problems);
       for (NotifyTarget& target : parsed.targets) {
         const auto& reached = delivery.notice.reached_targets;
-        if (target.sound && target.matches_end(delivery.notice.finished) &&
+        if (target.is_valid && target.matches_end(delivery.notice.finished) &&
             std::find(reached.begin(), reached.end(), target.digest) == reached.end())
           requests.push_back({std::move(target), actor, requires_permission});
       }
     };
-    add(read_notify(record_notify, delivery.notice.record_key + ": notify"), delivery.caller, true);
+    add(parse_notify(record_notify, delivery.notice.record_key + ": notify"), delivery.caller, true);
     if ((!flow.empty() && flow != "0") || !notice_of.empty()) return requests;
     static constexpr std::string_view kContextFields[] = {"notify", "admins"};
     Context context;
@@ -204,7 +203,7 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
     if (fields) context = decode<Context>(*fields).record;
     const Id actor = context.admins.empty() ? delivery.caller : context.admins.front();
-    add(read_notify(context.notify, "context:" + std::to_string(settings_.context) + ": notify"), actor, false);
+    add(parse_notify(context.notify, "context:" + std::to_string(settings_.context) + ": notify"), actor, false);
     return requests;
   }
 
@@ -212,7 +211,8 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
   void deliver(NoticeDelivery& delivery, TargetRequest request) {
     const NotifyTarget& target = request.target;
     if (target.kind == NotifyTarget::Kind::webhook) {
-      if (auto allowed = settings_.webhooks.check(target.where); !allowed) return delivery.add_result(target, allowed);
+      if (auto allowed = settings_.webhooks.check_allowed(target.url_or_topic); !allowed)
+        return delivery.add_result(target, allowed);
       delivery.webhooks.push_back(target);
       return;
     }
@@ -255,7 +255,7 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
     message.context_id = settings_.context;
     message.message = delivery.body;
     message.message_type = MessageType::chat;
-    message.topic = request.target.where;
+    message.topic = request.target.url_or_topic;
     message.unknown.emplace_back("notice", delivery.id);
     const std::string digest = sha256_hex(delivery.id + " " + request.target.digest).substr(0, 8);
     const Id id = std::max<Id>(1, static_cast<Id>(std::stoul(digest, nullptr, 16)));
@@ -284,7 +284,7 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
         delivery.temporary_error = "the preceding notifications took too long";
         break;
       }
-      delivery.add_result(target, call_webhook(http, {target.where, delivery.id, delivery.body, delivery.secrets,
+      delivery.add_result(target, call_webhook(http, {target.url_or_topic, delivery.id, delivery.body, delivery.secrets,
                                                       clock_.unix_ms() / 1000, &stopping()}));
     }
     delivery.counts_as_attempt = !stopped();
@@ -322,7 +322,7 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
 
 Result<std::unique_ptr<Notifier>> Notifier::start(StoreFactory& stores, const Clock& clock, NotifierSettings settings) {
   MJ_TRY(store, stores.open());
-  MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kNoticeChannel));
+  MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kNoticesKey));
   auto notifier = std::make_unique<NotifierImpl>(std::move(store), std::move(waiter), clock, std::move(settings));
   MJ_CHECK(notifier->started());
   return notifier;

@@ -24,10 +24,10 @@ namespace mycojobs {
 
 struct NotifierSettings {
   Id context = 0;
-  Webhooks webhooks;    // webhooks that may be called
-  std::string secrets;  // path of the file of secrets (net/webhook.h), read for each notification; empty: requests are
-                        // not signed
-  JobLimits limits = {};  // limits of the jobs that notifications submit
+  WebhookAllowList webhooks;  // webhooks that may be called
+  std::string secrets;        // path of the file of secrets (net/webhook.h), read for each notification; if empty,
+                              // requests are not signed
+  JobLimits limits = {};      // limits of the jobs that notifications submit
 };
 
 class Notifier {

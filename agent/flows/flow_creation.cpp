@@ -35,12 +35,14 @@ Result<void> store_jobs(FlowStore& store, const Flow& flow, const std::vector<Jo
   return {};
 }
 
-std::string compute_fingerprint(const FlowPlan& plan, const TextMap& env_vars, const std::string& parent) {
-  return sha256_hex(plan.hash + dump_json(nlohmann::json(env_vars)) + parent);
+// Returns a hash of the content of a flow: the same request gives the same fingerprint. `extra_content` is the parent
+// of the flow, or the ids of its existing jobs.
+std::string compute_fingerprint(const FlowPlan& plan, const TextMap& env_vars, const std::string& extra_content) {
+  return sha256_hex(plan.hash + dump_json(nlohmann::json(env_vars)) + extra_content);
 }
 
-// Returns the initial record of a flow. jobs: ids of the jobs, by node.
-Flow make_record(const FlowPlan& plan, const NewFlow& request, Id id, std::vector<Id> jobs) {
+// Returns the initial record of a flow. `jobs` has the ids of the jobs, by node.
+Flow make_flow(const FlowPlan& plan, const NewFlow& request, Id id, std::vector<Id> jobs) {
   Flow flow;
   flow.id = id;
   flow.caller_id = request.caller;
@@ -66,9 +68,9 @@ Flow make_record(const FlowPlan& plan, const NewFlow& request, Id id, std::vecto
 
 // Returns the record of the flow, or no value if its creation is not complete.
 Result<std::optional<Flow>> find_complete_flow(FlowStore& store, Id context, Id flow) {
-  MJ_TRY(read, store.read(context, flow, std::nullopt));
-  auto decoded = decode<Flow>(read.record);
-  if (read.record.empty() || decoded.record.detail == "creating") return std::optional<Flow>();
+  MJ_TRY(stored_run, store.read(context, flow, std::nullopt));
+  auto decoded = decode<Flow>(stored_run.record);
+  if (stored_run.record.empty() || decoded.record.detail == "creating") return std::optional<Flow>();
   return std::optional(std::move(decoded.record));
 }
 
@@ -86,17 +88,17 @@ Result<void> check_new_flow(const NewFlow& request) {
 Result<FlowPlan> make_plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
                                    const nlohmann::json& nodes) {
   MJ_TRY(definition, build_definition(name, env_vars, jobs, nodes));
-  ParsedPlan read = read_plan(definition);
-  if (!read.plan) return fail(Code::invalid, join(read.problems));
-  return std::move(*read.plan);
+  ParsedPlan parsed = read_plan(definition);
+  if (!parsed.plan) return fail(Code::invalid, join(parsed.problems));
+  return std::move(*parsed.plan);
 }
 
-// Writes the jobs, the definition and the record of a flow of existing jobs.
+// Writes the jobs, the definition and the record of a flow of existing jobs. Returns the record.
 Result<Flow> store_flow_of_jobs(FlowStore& store, const FlowPlan& plan, const NewFlow& request, Id id,
                                 std::vector<Job> jobs) {
   std::vector<Id> ids;
   for (const Job& job : jobs) ids.push_back(job.id);
-  Flow flow = make_record(plan, request, id, std::move(ids));
+  Flow flow = make_flow(plan, request, id, std::move(ids));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const std::string& url = plan.nodes.at(i).supervisor_url;
     if (!url.empty()) {
@@ -128,7 +130,7 @@ Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& 
   }
   std::vector<Id> ids(plan.nodes.size());
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = created.first_job + static_cast<Id>(i);
-  Flow flow = make_record(plan, request, created.flow, std::move(ids));
+  Flow flow = make_flow(plan, request, created.flow, std::move(ids));
   std::vector<Job> jobs;
   jobs.reserve(plan.nodes.size());
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
@@ -172,33 +174,33 @@ namespace {
 class IrreversibleSearch {
  public:
   explicit IrreversibleSearch(FlowStore& store) : store_(store) {}
-  // Returns a description of the first one ("node c: flow 2: node pay is irreversible and has completed"), or an empty
-  // text. A child flow without a record counts as one that completed its irreversible nodes.
+  // Returns a description of the first such node ("node c: flow 2: node pay is irreversible and has completed"), or an
+  // empty text. A child flow without a record counts as one that completed its irreversible nodes.
   Result<std::string> find(const LoadedRun& run);
-  // The same in the children that this node has started, as "node c: flow 2: ...".
+  // As find(), for the child flows that this node has started. The text begins with the node: "node c: flow 2: ...".
   Result<std::string> find_in_children(const LoadedRun& run, std::uint32_t node);
 
  private:
   Result<bool> has_completed(const LoadedRun& run, std::uint32_t node);
   Result<std::string> find_in_child(Id context, Id child);
   Result<std::vector<Id>> children_of_node(const LoadedRun& run, std::uint32_t node);
-  static bool can_repeat_irreversible(const FlowPlan& plan);
-  static bool child_can_repeat_irreversible(const PlanNode& node);
+  static bool contains_irreversible_node(const FlowPlan& plan);
+  static bool child_contains_irreversible_node(const PlanNode& node);
 
   FlowStore& store_;
   RunCache cache_;
 };
 
-bool IrreversibleSearch::child_can_repeat_irreversible(const PlanNode& node) {
+bool IrreversibleSearch::child_contains_irreversible_node(const PlanNode& node) {
   if (node.kind != NodeKind::flow) return false;
   const auto definition = parse_json(node.child, kMaxDefinitionBytes);
-  const ParsedPlan read = definition ? read_plan(*definition) : ParsedPlan();
-  return read.plan && can_repeat_irreversible(*read.plan);
+  const ParsedPlan parsed = definition ? read_plan(*definition) : ParsedPlan();
+  return parsed.plan && contains_irreversible_node(*parsed.plan);
 }
 
-bool IrreversibleSearch::can_repeat_irreversible(const FlowPlan& plan) {
+bool IrreversibleSearch::contains_irreversible_node(const FlowPlan& plan) {
   return std::any_of(plan.nodes.begin(), plan.nodes.end(),
-                     [](const PlanNode& node) { return node.irreversible || child_can_repeat_irreversible(node); });
+                     [](const PlanNode& node) { return node.irreversible || child_contains_irreversible_node(node); });
 }
 
 // The end of a job may not have been applied to its flow yet.
@@ -215,8 +217,8 @@ Result<std::vector<Id>> IrreversibleSearch::children_of_node(const LoadedRun& ru
   std::set<Id> children;
   if (run.state.nodes[node].child != 0) children.insert(run.state.nodes[node].child);
   for (std::uint64_t revision = 0;;) {
-    MJ_TRY(read, store_.read(run.record.context_id, run.record.id, revision));
-    for (const RunFact& fact : read.facts) {
+    MJ_TRY(page, store_.read(run.record.context_id, run.record.id, revision));
+    for (const RunFact& fact : page.facts) {
       revision = fact.revision;
       if (fact.kind != "child_started" || fact.node != node) continue;
       const auto details = parse_json(fact.data_json);
@@ -224,7 +226,7 @@ Result<std::vector<Id>> IrreversibleSearch::children_of_node(const LoadedRun& ru
       const auto flow = details->find("flow");
       if (flow != details->end() && flow->is_number_unsigned()) children.insert(flow->get<Id>());
     }
-    if (!read.has_more || read.facts.empty()) return std::vector<Id>(children.begin(), children.end());
+    if (!page.has_more || page.facts.empty()) return std::vector<Id>(children.begin(), children.end());
   }
 }
 
@@ -235,8 +237,8 @@ Result<std::string> IrreversibleSearch::find_in_child(Id context, Id child) {
     return name + " was deleted, and its definition has an irreversible node that may have completed";
   if (!run && run.error().code == Code::conflict) return std::string();  // the child was never started
   if (!run) return tl::unexpected<Error>(std::move(run).error());
-  MJ_TRY(found, find(*run));
-  return found.empty() ? found : name + ": " + found;
+  MJ_TRY(match, find(*run));
+  return match.empty() ? match : name + ": " + match;
 }
 
 Result<std::string> IrreversibleSearch::find(const LoadedRun& run) {
@@ -246,25 +248,25 @@ Result<std::string> IrreversibleSearch::find(const LoadedRun& run) {
       MJ_TRY(completed, has_completed(run, i));
       if (completed) return "node " + node.name + " is irreversible and has completed";
     }
-    MJ_TRY(found, find_in_children(run, i));
-    if (!found.empty()) return found;
+    MJ_TRY(match, find_in_children(run, i));
+    if (!match.empty()) return match;
   }
   return std::string();
 }
 
 Result<std::string> IrreversibleSearch::find_in_children(const LoadedRun& run, std::uint32_t node) {
   const PlanNode& plan_node = run.plan->nodes[node];
-  if (!child_can_repeat_irreversible(plan_node)) return std::string();
+  if (!child_contains_irreversible_node(plan_node)) return std::string();
   MJ_TRY(children, children_of_node(run, node));
   for (const Id child : children) {
-    MJ_TRY(found, find_in_child(run.record.context_id, child));
-    if (!found.empty()) return "node " + plan_node.name + ": " + found;
+    MJ_TRY(match, find_in_child(run.record.context_id, child));
+    if (!match.empty()) return "node " + plan_node.name + ": " + match;
   }
   return std::string();
 }
 
-Error irreversible_error(const LoadedRun& run, const std::string& found, const char* new_run) {
-  return {Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
+Error irreversible_error(const LoadedRun& run, const std::string& match, const char* new_run) {
+  return {Code::conflict, "flow " + std::to_string(run.record.id) + ": " + match +
                               ": use --allow-irreversible to run the node again in " + new_run};
 }
 
@@ -274,8 +276,8 @@ Result<void> check_retry(FlowStore& store, const LoadedRun& run) {
   for (std::uint32_t i = 0; i < run.plan->nodes.size(); ++i) {
     const NodeStatus status = run.state.nodes[i].status;
     if (status != NodeStatus::failed && status != NodeStatus::cancelled) continue;  // a retry does not reset this node
-    MJ_TRY(found, IrreversibleSearch(store).find_in_children(run, i));
-    if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new child flow"));
+    MJ_TRY(match, IrreversibleSearch(store).find_in_children(run, i));
+    if (!match.empty()) return tl::unexpected<Error>(irreversible_error(run, match, "a new child flow"));
   }
   return {};
 }
@@ -283,8 +285,8 @@ Result<void> check_retry(FlowStore& store, const LoadedRun& run) {
 Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const ReplayOptions& replay) {
   const Id context = run.record.context_id;
   if (!replay.allow_irreversible) {
-    MJ_TRY(found, IrreversibleSearch(store).find(run));
-    if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new flow"));
+    MJ_TRY(match, IrreversibleSearch(store).find(run));
+    if (!match.empty()) return tl::unexpected<Error>(irreversible_error(run, match, "a new flow"));
   }
   NewFlow request;
   request.context = context;
@@ -299,7 +301,8 @@ Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const ReplayOpt
 
 namespace {
 
-// The message names the record and its field.
+// Returns the error for a problem in a record that a client has written. `record` is its key, and `problem` begins with
+// the name of the field.
 tl::unexpected<Error> record_error(const std::string& record, const std::string& problem) {
   return fail(Code::invalid, record + ": " + problem);
 }
@@ -309,15 +312,15 @@ tl::unexpected<Error> record_error(const std::string& record, const std::string&
 bool is_client_field(std::string_view field) {
   static constexpr auto kFields = std::to_array<std::string_view>(
       {"id", "caller_id", "context_id", "jobs", "env_vars", "result", "status", "created_at", "updated_at", "name"});
-  return std::any_of(kFields.begin(), kFields.end(), [&](std::string_view each) {
-    return field == each || (field.starts_with(each) && (field[each.size()] == '[' || field[each.size()] == '.'));
+  return std::any_of(kFields.begin(), kFields.end(), [&](std::string_view name) {
+    return field == name || (field.starts_with(name) && (field[name.size()] == '[' || field[name.size()] == '.'));
   });
 }
 
-Result<void> check_flow(const DecodeResult<Flow>& read, Id context, Id flow) {
+Result<void> check_flow(const DecodeResult<Flow>& decoded, Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
-  const Flow& record = read.record;
-  for (const FieldProblem& problem : read.problems) {
+  const Flow& record = decoded.record;
+  for (const FieldProblem& problem : decoded.problems) {
     if (is_client_field(problem.field)) return record_error(name, problem.message);
   }
   if (record.id != 0 && record.id != flow)
@@ -337,11 +340,11 @@ Result<void> check_flow(const DecodeResult<Flow>& read, Id context, Id flow) {
   if (record.jobs.size() > kMaxFlowNodes)
     return record_error(name,
                         "jobs: are over " + std::to_string(kMaxFlowNodes) + ": split the flow into several flows");
-  if (const auto problems = read_notify(record.notify, "notify").problems; !problems.empty())
+  if (const auto problems = parse_notify(record.notify, "notify").problems; !problems.empty())
     return record_error(name, problems.front().message);
-  std::set<Id> seen;
+  std::set<Id> job_ids;
   for (const Id job : record.jobs) {
-    if (!seen.insert(job).second) return record_error(name, "jobs: " + std::to_string(job) + " is listed twice");
+    if (!job_ids.insert(job).second) return record_error(name, "jobs: " + std::to_string(job) + " is listed twice");
   }
   return {};
 }
@@ -354,9 +357,9 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
                                              ": write the record before you start the flow");
   }
   if (!fields) return fail(fields.error(), key);
-  auto read = decode<Job>(*fields);
-  if (!read.problems.empty()) return record_error(key, read.problems.front().message);
-  Job& job = read.record;
+  auto decoded = decode<Job>(*fields);
+  if (!decoded.problems.empty()) return record_error(key, decoded.problems.front().message);
+  Job& job = decoded.record;
   if (job.id == 0) job.id = flow.jobs[index];
   if (job.caller_id == 0) job.caller_id = flow.caller_id;
   if (job.context_id == 0) job.context_id = flow.context_id;
@@ -383,9 +386,9 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
 
 Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits, Id id) {
   const Id context = limits.ceiling.context;
-  MJ_TRY(read, flows.read(context, id, kMaxFlowRevision));
-  if (read.record.empty()) return {};  // starting the flow reports the missing record
-  auto decoded = decode<Flow>(read.record);
+  MJ_TRY(stored_run, flows.read(context, id, kMaxFlowRevision));
+  if (stored_run.record.empty()) return {};  // starting the flow reports the missing record
+  auto decoded = decode<Flow>(stored_run.record);
   Flow& flow = decoded.record;
   if (!flow.definition_hash.empty()) return {};
   MJ_TRY(indexes, flows.read_index_entries(context, id));

@@ -23,9 +23,9 @@ struct NewFlow {
   // Idempotency key of the caller. A repeated call returns the same flow; with another definition it fails with
   // conflict.
   std::string idempotency_key;
-  std::string parent;            // "flow:<id> <node>" of the parent; empty: not a child flow
+  std::string parent;            // "flow:<id> <node>" of the parent; empty if this is not a child flow
   std::string notify = {};       // replaces the `notify` of the definition
-  std::string traceparent = {};  // trace context of the caller; empty: no trace
+  std::string traceparent = {};  // trace context of the caller; may be empty
   // "<context> <deployment>" if the flow performs an effect of a workflow. That deployment is notified of the end of
   // the flow.
   std::string effect_of = {};
@@ -34,15 +34,15 @@ struct NewFlow {
 // the same call continues if it has an idempotency key. Otherwise verify reports the incomplete flow, and retention
 // deletes it. Errors: invalid (an input or a field is missing); conflict (the key belongs to another definition).
 Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
-// Creates a flow of jobs that exist (job.create); the jobs then belong to the flow. nodes: as in build_definition().
-// After a crash the same call continues, with or without an idempotency key.
+// Creates a flow of jobs that exist (job.create); the jobs then belong to the flow. `nodes` is that of
+// build_definition(). After a crash the same call continues, with or without an idempotency key.
 Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewFlow&, const std::vector<Job>& jobs,
                                  const nlohmann::json& nodes);
 // Converts a record flow:<id> to a flow that can be started, if another client wrote this record and the records of its
 // jobs. Has no effect on a flow that this program created, or if there is no record. Errors: invalid,
 // too_large (the message names the field of the flow or of its job that is invalid or exceeds the limits of the
 // context); nothing was changed.
-Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
+Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id id);
 struct ReplayOptions {
   bool allow_irreversible = false;
   std::string traceparent = {};  // trace of the new run

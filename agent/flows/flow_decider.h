@@ -30,7 +30,7 @@ struct JobObserved {
 struct ChildStarted {
   std::uint32_t node = 0;
   Id flow = 0;
-  std::string error = {};  // the reason why the child could not be created, if flow is 0
+  std::string error = {};  // if `flow` is 0: the reason why the child could not be created
 };
 // The end of a child, or of a flow that a gate waits for. Also reported if that flow does not exist.
 struct FlowObserved {
@@ -47,7 +47,7 @@ struct FlowControl {
   // Targets: pause, resume [NODE]; approve, reject NODE or approval name; signal NAME; cancel; retry [NODE].
   enum class Verb { pause, resume, approve, reject, signal, cancel, retry };
   Verb verb = Verb::pause;
-  std::string target;  // name of a node, approval or signal; empty: the flow
+  std::string target;  // name of a node, approval or signal; empty for the whole flow
   Id actor = 0;
   bool admin = false;   // the actor is an admin of the context
   std::string comment;  // at most 4096 bytes
@@ -103,6 +103,8 @@ struct DecideLimits {
 // Errors conflict, denied, not_found: only for controls; the state is then unchanged. Error invalid: a malformed
 // control.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
+// Returns the size of all keys and values of a result, which counts towards kMaxFlowResultBytes.
+std::uint64_t result_bytes(const TextMap&);
 // Returns the approximate size of the record of an element node's job, which is part of the commit that dispatches it.
 std::size_t estimate_element_bytes(const FlowPlan&, std::uint32_t node);
 // Returns whether the flow can progress without an event.

@@ -53,7 +53,7 @@ class FlowFold {
  private:
   std::uint32_t node_index() const { return *fact_.node; }
   const PlanNode& plan_node() const { return plan_node(node_index()); }
-  const PlanNode& plan_node(std::uint32_t i) const { return plan_.nodes[i]; }
+  const PlanNode& plan_node(std::uint32_t index) const { return plan_.nodes[index]; }
   NodeState& node() { return run_.nodes[node_index()]; }
   std::string get_text(std::string_view name) const;
   std::uint64_t get_number(std::string_view name) const;
@@ -62,13 +62,18 @@ class FlowFold {
   Rejection reject_fact() const;  // the fact is not possible in the current state of the node or flow
   bool is_called() const { return !run_.uncalled.contains(node_index()); }
   void set_status(NodeStatus, std::string detail);
-  void remove_from_indexes(std::uint32_t i);  // removes node i from every list of nodes that wait or are in flight
-  void settle(std::uint32_t i);               // status and detail are set; updates dependents, callers and lists
-  void resolve_caller(std::uint32_t i);
-  void reopen(std::uint32_t i);  // from settled to pending, as if the node had never started
-  void settle_absent_elements(std::uint32_t each,
-                              std::uint32_t count);  // settles the nodes of `each` without an element
-  void reopen_absent_elements(std::uint32_t each);
+  // Removes the node from every list of nodes that wait or are in flight.
+  void remove_from_indexes(std::uint32_t index);
+  // Updates dependents, callers and lists after the end of a node. REQUIRES: status and detail are set.
+  void settle_node(std::uint32_t index);
+  // Updates the error node after the end of a node that routes errors to it. An error node that was not called becomes
+  // evaluable after the last such end.
+  void resolve_caller(std::uint32_t index);
+  // Resets a settled node to pending, as if it had never started.
+  void reopen_node(std::uint32_t index);
+  // Settles the element nodes of each_node that have no element: all but the first `count`.
+  void settle_absent_elements(std::uint32_t each_node, std::uint32_t count);
+  void reopen_absent_elements(std::uint32_t each_node);
   void call_node(std::uint32_t on_call_node);
   void read_results();
   void collect_retries();

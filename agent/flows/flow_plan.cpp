@@ -60,9 +60,9 @@ class TopologicalOrder {
     steps_ = 0;
     for (std::uint32_t i = 0; i < successors_.size() && steps_ < kMaxSearchSteps; ++i) {
       if (removed_[i]) continue;
-      std::vector<std::uint32_t> found =
+      std::vector<std::uint32_t> match =
           find_shortest_cycle(i, shortest.empty() ? successors_.size() : shortest.size() - 1);
-      if (!found.empty()) shortest = std::move(found);
+      if (!match.empty()) shortest = std::move(match);
       if (shortest.size() == 2) break;  // the shortest possible cycle: a node that needs itself was rejected before
     }
     for (std::uint32_t i : shortest) {
@@ -193,89 +193,93 @@ class PlanLinker {
   PlanNode& node(std::uint32_t i) { return drafts_[i].node; }
 
   std::optional<std::uint32_t> resolve(const NodeReference& reference, std::uint32_t referrer, std::string_view role) {
-    const auto found = index_.find(reference.name);
-    if (found == index_.end()) {
+    const auto match = index_.find(reference.name);
+    if (match == index_.end()) {
       if (!problems_.is_full()) {
         problems_.add(reference.path,
                       "there is no node " + excerpt(reference.name) + did_you_mean(reference.name, names_));
       }
       return std::nullopt;
     }
-    if (found->second == referrer) {
+    if (match->second == referrer) {
       problems_.add(reference.path,
                     excerpt(reference.name) + " is the node itself: it cannot be its own " + std::string(role));
       return std::nullopt;
     }
-    return found->second;
+    return match->second;
   }
 
   // Resolves the source and the number of the elements.
-  void link_elements(std::uint32_t i) {
-    if (!drafts_[i].each) return;
-    DraftEach& each = *drafts_[i].each;
-    PlanNode& each_node = node(i);
-    if (each.path.empty())
-      return problems_.add(each.max_path, "belongs to each: also name the list from which the nodes are created");
-    if (each.source.name == kInputsName && !plan_.inputs.empty()) {
-      read_input_elements(each);
-    } else if (!each.source.name.empty()) {
-      each_node.max_elements = each.max.value_or(kDefaultMaxElements);
-      return link_element_source(i, each);
+  void link_elements(std::uint32_t index) {
+    if (!drafts_[index].each) return;
+    DraftEach& draft_each = *drafts_[index].each;
+    PlanNode& each_node = node(index);
+    if (draft_each.path.empty())
+      return problems_.add(draft_each.max_path, "belongs to each: also name the list from which the nodes are created");
+    if (draft_each.source.name == kInputsName && !plan_.inputs.empty()) {
+      read_input_elements(draft_each);
+    } else if (!draft_each.source.name.empty()) {
+      each_node.max_elements = draft_each.max.value_or(kDefaultMaxElements);
+      return link_element_source(index, draft_each);
     }
-    const std::uint32_t max = each.max.value_or(kMaxElements);
-    if (each.elements.size() > max) {
-      problems_.add(each.path, "has " + std::to_string(each.elements.size()) + " elements, more than " +
-                                   (each.max ? "its max of " : "the ") + std::to_string(max));
+    const std::uint32_t max = draft_each.max.value_or(kMaxElements);
+    if (draft_each.elements.size() > max) {
+      problems_.add(draft_each.path, "has " + std::to_string(draft_each.elements.size()) + " elements, more than " +
+                                         (draft_each.max ? "its max of " : "the ") + std::to_string(max));
     }
-    for (std::size_t k = 0; k < each.elements.size(); ++k) {
-      if (each.elements[k].size() <= kMaxElementBytes) continue;
-      problems_.add(each.path + '[' + std::to_string(k) + ']',
+    for (std::size_t element_index = 0; element_index < draft_each.elements.size(); ++element_index) {
+      if (draft_each.elements[element_index].size() <= kMaxElementBytes) continue;
+      problems_.add(draft_each.path + '[' + std::to_string(element_index) + ']',
                     "is longer than " + std::to_string(kMaxElementBytes) + " bytes");
     }
-    each_node.max_elements = static_cast<std::uint32_t>(std::min<std::size_t>(each.elements.size(), kMaxElements));
-    each_node.elements = std::move(each.elements);
+    each_node.max_elements =
+        static_cast<std::uint32_t>(std::min<std::size_t>(draft_each.elements.size(), kMaxElements));
+    each_node.elements = std::move(draft_each.elements);
   }
 
-  void read_input_elements(DraftEach& each) {
+  void read_input_elements(DraftEach& draft_each) {
     const auto input = std::find_if(plan_.inputs.begin(), plan_.inputs.end(),
-                                    [&](const FlowInput& declared) { return declared.name == each.key; });
+                                    [&](const FlowInput& declared) { return declared.name == draft_each.key; });
     if (input == plan_.inputs.end()) {
-      problems_.add(each.path, "there is no input " + excerpt(each.key) + did_you_mean(each.key, input_names()));
+      problems_.add(draft_each.path,
+                    "there is no input " + excerpt(draft_each.key) + did_you_mean(draft_each.key, input_names()));
     } else if (input->type != "list" && input->type != "object") {
       if (!input->type.empty())
-        problems_.add(each.path, "the input " + each.key + " is of type " + input->type + ", not list or object");
-    } else if (const auto value = plan_.values.find(each.key); value != plan_.values.end()) {
+        problems_.add(draft_each.path,
+                      "the input " + draft_each.key + " is of type " + input->type + ", not list or object");
+    } else if (const auto value = plan_.values.find(draft_each.key); value != plan_.values.end()) {
       const auto parsed = parse_json(value->second);
-      if (parsed) each.elements = split_elements(*parsed).value_or(std::vector<std::string>());
+      if (parsed) draft_each.elements = split_elements(*parsed).value_or(std::vector<std::string>());
     }
   }
 
   // The source of the elements comes before the node, whether or not `needs` names it.
-  void link_element_source(std::uint32_t i, const DraftEach& each) {
-    const auto found = resolve(each.source, i, "list");
-    if (!found) return;
-    if (drafts_[*found].each) {
-      return problems_.add(each.path, excerpt(each.source.name) +
-                                          " is a node for each of a list itself: make the list in a job that needs it");
+  void link_element_source(std::uint32_t index, const DraftEach& draft_each) {
+    const auto match = resolve(draft_each.source, index, "list");
+    if (!match) return;
+    if (drafts_[*match].each) {
+      return problems_.add(draft_each.path,
+                           excerpt(draft_each.source.name) +
+                               " is a node for each of a list itself: make the list in a job that needs it");
     }
-    node(i).element_source = EachSource{*found, each.key};
-    node(*found).watched_keys.push_back(each.key);
-    auto& needs = drafts_[i].needs;
+    node(index).element_source = EachSource{*match, draft_each.key};
+    node(*match).watched_keys.push_back(draft_each.key);
+    auto& needs = drafts_[index].needs;
     const bool is_listed = std::any_of(needs.begin(), needs.end(),
-                                       [&](const NodeReference& need) { return need.name == each.source.name; });
-    if (!is_listed) needs.push_back(each.source);
+                                       [&](const NodeReference& need) { return need.name == draft_each.source.name; });
+    if (!is_listed) needs.push_back(draft_each.source);
   }
 
   std::vector<std::string_view> input_names() const {
     std::vector<std::string_view> names;
-    for (const FlowInput& each : plan_.inputs) names.push_back(each.name);
+    for (const FlowInput& input : plan_.inputs) names.push_back(input.name);
     return names;
   }
 
   // Checks the number of nodes for the largest possible number of elements.
   void check_node_counts() {
     std::size_t total = 0;
-    for (const PlanNode& each : plan_.nodes) total += 1 + each.max_elements;
+    for (const PlanNode& plan_node : plan_.nodes) total += 1 + plan_node.max_elements;
     if (total > kMaxFlowNodes) {
       problems_.add("jobs", std::to_string(total) + " nodes, including the nodes that each can create, are more than " +
                                 std::to_string(kMaxFlowNodes) + ": give smaller max, or divide them into child flows");
@@ -297,19 +301,19 @@ class PlanLinker {
                                                std::to_string(kMaxNeeds) + ": add a joining node in between");
       return;
     }
-    std::unordered_set<std::uint32_t> seen;
+    std::unordered_set<std::uint32_t> added_needs;
     for (const NodeReference& need : draft.needs) {
-      const auto found = resolve(need, i, "need");
-      if (!found) continue;
-      if (seen.insert(*found).second) {
-        draft.node.needs.push_back(*found);
+      const auto match = resolve(need, i, "need");
+      if (!match) continue;
+      if (added_needs.insert(*match).second) {
+        draft.node.needs.push_back(*match);
       } else {
         problems_.add(need.path, excerpt(need.name) + " is named twice");
       }
     }
     for (const NodeReference& input : draft.inputs) {
-      const auto found = index_.find(input.name);
-      if (found != index_.end() && seen.contains(found->second)) continue;
+      const auto match = index_.find(input.name);
+      if (match != index_.end() && added_needs.contains(match->second)) continue;
       problems_.add(input.path,
                     excerpt(input.name) +
                         " is not a node that this node needs: write NODE or NODE/ARTIFACT and name the node in needs");
@@ -338,7 +342,7 @@ class PlanLinker {
   // Error nodes and compensations start when they are called, so they cannot have needs.
   void check_called_node(std::uint32_t i) {
     const DraftNode& draft = drafts_[i];
-    const bool compensation = compensated_nodes_.contains(i);
+    const bool is_compensation = compensated_nodes_.contains(i);
     if (draft.each && draft.compensation) {
       problems_.add(
           draft.compensation->path,
@@ -348,20 +352,20 @@ class PlanLinker {
       problems_.add(draft.each->path, "an error node or compensation runs once: it has no each");
     }
     for (const NodeReference& need : draft.needs) {
-      const auto found = index_.find(need.name);
-      if (found != index_.end() && compensated_nodes_.contains(found->second)) {
+      const auto match = index_.find(need.name);
+      if (match != index_.end() && compensated_nodes_.contains(match->second)) {
         problems_.add(
             need.path,
             excerpt(need.name) + " is a compensation, which runs only after the flow has failed: no node can need it");
       }
     }
     if (!draft.node.on_call) return;
-    const std::string what = compensation ? "a compensation" : "an error node";
+    const std::string role = is_compensation ? "a compensation" : "an error node";
     if (!draft.needs.empty())
-      problems_.add(draft.path + ".needs", what + " runs when it is called: it cannot need nodes");
+      problems_.add(draft.path + ".needs", role + " runs when it is called: it cannot need nodes");
     if (!draft.conditions.empty())
-      problems_.add(draft.path + ".when", what + " runs when it is called: it has no conditions");
-    if (!compensation) return;
+      problems_.add(draft.path + ".when", role + " runs when it is called: it has no conditions");
+    if (!is_compensation) return;
     if (error_nodes_.contains(i)) {
       problems_.add(draft.path, "is an error node and a compensation: make two nodes of it");
     }
@@ -382,8 +386,8 @@ class PlanLinker {
     for (const DraftNode& draft : drafts_) {
       for (const std::string& gate : draft.node.gates) {
         if (!gate.starts_with("approval:")) continue;
-        const auto found = index_.find(gate.substr(sizeof "approval:" - 1));
-        if (found == index_.end() || node(found->second).kind != NodeKind::approval) continue;
+        const auto match = index_.find(gate.substr(sizeof "approval:" - 1));
+        if (match == index_.end() || node(match->second).kind != NodeKind::approval) continue;
         problems_.add(draft.path + ".prerequisites",
                       gate + ": a node has the same name: need that node, or rename one of them");
       }
@@ -395,10 +399,10 @@ class PlanLinker {
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
       for (DraftCondition& each : drafts_[i].conditions) {
         if (reads_input(each)) continue;
-        const auto found = resolve(each.node, i, "condition");
-        if (!found) continue;
-        each.condition.node = *found;
-        uses[*found].push_back({i, &each});
+        const auto match = resolve(each.node, i, "condition");
+        if (!match) continue;
+        each.condition.node = *match;
+        uses[*match].push_back({i, &each});
       }
     }
     find_predecessors(order, uses);
@@ -454,15 +458,15 @@ class PlanLinker {
 
   void add_condition(std::uint32_t i, const DraftCondition& draft) {
     if (reads_input(draft)) return add_input_condition(i, draft);
-    const auto found = index_.find(draft.node.name);
-    if (found == index_.end() || found->second == i) return;  // rejected before
+    const auto match = index_.find(draft.node.name);
+    if (match == index_.end() || match->second == i) return;  // rejected before
     if (!draft.is_ordered_before) {
       problems_.add(draft.node.path, excerpt(draft.node.name) +
                                          " does not run before this node: name it, or a node that needs it, in needs");
       return;
     }
     const std::string& key = draft.condition.key;
-    if (plan_.nodes[found->second].kind == NodeKind::each && key != "count" && key != "$status") {
+    if (plan_.nodes[match->second].kind == NodeKind::each && key != "count" && key != "$status") {
       return problems_.add(
           draft.node.path,
           excerpt(draft.node.name) +
@@ -618,16 +622,16 @@ std::optional<Id> parse_job_id(std::string_view text) {
   return static_cast<Id>(id);
 }
 
-// Finds a job by id or name. Error not_found: names the text.
+// Finds a job by id or name. Error invalid: there is no such job; the message names the text.
 Result<Id> find_job_id(const std::string& text, const std::map<Id, std::string>& names) {
   if (const auto id = parse_job_id(text); id && names.contains(*id)) return *id;
-  std::vector<std::string_view> known;
+  std::vector<std::string_view> known_names;
   for (const auto& [id, name] : names) {
     if (name == text) return id;
-    known.push_back(name);
+    known_names.push_back(name);
   }
   return fail(Code::invalid,
-              excerpt(text) + " is not the id or name of a job of this flow" + did_you_mean(text, known));
+              excerpt(text) + " is not the id or name of a job of this flow" + did_you_mean(text, known_names));
 }
 
 std::string format_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
@@ -653,18 +657,18 @@ Result<json> job_to_node(const Job& job, const std::map<Id, std::string>& names)
     node["policy"] = std::move(*policy);
   }
   for (Id need : job.dependends) {
-    const auto found = names.find(need);
-    if (found == names.end()) {
+    const auto match = names.find(need);
+    if (match == names.end()) {
       return fail(Code::invalid, prefix + "dependends: " + std::to_string(need) +
                                      " is not a job of this flow: add it, or remove it from dependends");
     }
-    node["needs"].push_back(found->second);
+    node["needs"].push_back(match->second);
   }
   for (const std::string& input : job.inputs) {
     const std::size_t slash = std::min(input.find('/'), input.size());
     const auto id = parse_job_id(input.substr(0, slash));
-    const bool known = id && names.contains(*id);
-    node["inputs"].push_back(known ? names.at(*id) + input.substr(slash) : input);
+    const bool is_job_id = id && names.contains(*id);
+    node["inputs"].push_back(is_job_id ? names.at(*id) + input.substr(slash) : input);
   }
   return node;
 }
@@ -861,16 +865,16 @@ std::vector<DraftNode> read_nodes(const JsonPath& jobs, int depth, const json& d
 }
 
 void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
-  const auto found = root.value.find("jobs");
-  if (found == root.value.end()) return root.report_problem("jobs: is missing: give the flow at least one");
-  const JsonPath jobs = root.at(*found, "jobs");
-  if (!found->is_structured()) {
+  const auto match = root.value.find("jobs");
+  if (match == root.value.end()) return root.report_problem("jobs: is missing: give the flow at least one");
+  const JsonPath jobs = root.at(*match, "jobs");
+  if (!match->is_structured()) {
     jobs.report_wrong_type("a map of jobs by name");
     return;
   }
-  if (found->empty()) return jobs.report_problem("is empty: give the flow at least one");
-  if (found->size() > kMaxFlowNodes) {
-    return jobs.report_problem(std::to_string(found->size()) + " nodes are more than " + std::to_string(kMaxFlowNodes) +
+  if (match->empty()) return jobs.report_problem("is empty: give the flow at least one");
+  if (match->size() > kMaxFlowNodes) {
+    return jobs.report_problem(std::to_string(match->size()) + " nodes are more than " + std::to_string(kMaxFlowNodes) +
                                ": divide them into child flows");
   }
   static const json kNoDefaults = json::object();
@@ -925,10 +929,10 @@ Result<FlowPlan> parse_stored_plan(std::string_view canonical, std::string_view 
 }
 
 std::optional<std::uint32_t> FlowPlan::find(std::string_view node_name) const {
-  const auto found =
+  const auto match =
       std::find_if(nodes.begin(), nodes.end(), [&](const PlanNode& node) { return node.name == node_name; });
-  if (found == nodes.end()) return std::nullopt;
-  return static_cast<std::uint32_t>(found - nodes.begin());
+  if (match == nodes.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(match - nodes.begin());
 }
 
 std::string_view to_string(NodeKind kind) {
@@ -944,7 +948,7 @@ std::string join(const std::vector<PlanProblem>& problems) {
       out += "line " + std::to_string(problem.line) + ", column " + std::to_string(problem.column) + ": ";
     }
     // A path may contain names that were chosen to disturb a terminal.
-    const std::string path = ascii(problem.path, 200);
+    const std::string path = to_ascii(problem.path, 200);
     out += path + (path.empty() ? "" : ": ") + problem.message;
   }
   return out;
@@ -1002,7 +1006,7 @@ struct Decimal {
   std::int64_t exponent = 0;
 };
 
-// REQUIRES: finite(text).
+// REQUIRES: parse_finite(text) has a value.
 Decimal parse_decimal(std::string_view text) {
   Decimal out;
   out.is_negative = text.starts_with('-');
@@ -1048,8 +1052,8 @@ std::string describe(const FlowCondition& condition, std::string_view node_name)
 bool is_met(const FlowCondition& condition, std::string_view node_name, const TextMap& values, std::string& reason) {
   if (condition.is_input) node_name = kInputsName;
   const std::string subject = std::string(node_name) + '.' + condition.key;
-  const auto found = values.find(condition.key);
-  const bool exists = found != values.end();
+  const auto match = values.find(condition.key);
+  const bool exists = match != values.end();
   if (condition.test == Test::exists) {
     if (exists == (condition.value == "true")) return true;
     reason = subject + (exists ? " exists" : " is absent");
@@ -1059,7 +1063,7 @@ bool is_met(const FlowCondition& condition, std::string_view node_name, const Te
     reason = subject + " is absent";
     return false;
   }
-  const std::string& value = found->second;
+  const std::string& value = match->second;
   if (condition.test == Test::equals) {
     if (value == condition.value) return true;
     if (is_number(value) && is_number(condition.value) && compare(value, condition.value) == 0) return true;

@@ -47,7 +47,7 @@ struct FlowCondition {
   // Key of the node's result. "$status" is the status with which the node ended.
   std::string key;
   Test test = Test::exists;
-  std::string value;      // exists: true or false; greater_than, less_than: a number
+  std::string value;      // "true" or "false" for exists, a number for greater_than and less_than
   bool is_input = false;  // reads the flow's input `key` instead of a node's result
 };
 std::string describe(const FlowCondition&, std::string_view node_name);  // "build.size greater_than 10"
@@ -58,8 +58,8 @@ enum class OnError { stop, proceed, route };  // in a definition: stop, continue
 
 // The source of the elements of a node with `each`. Such a node has kind each, and its element nodes follow it in the
 // plan: nodes of kind job that need only this node, one for each possible element. The node completes when its elements
-// are known; element nodes without an element are then settled as `absent`. So a run never has more nodes than its
-// plan. A node that needs `parts` needs the node of kind each and its element nodes.
+// are known; element nodes without an element are then settled as `absent`. Therefore a run never has more nodes than
+// its plan. A node that needs `parts` needs the node of kind each and its element nodes.
 struct EachSource {
   std::uint32_t node = 0;
   std::string key;  // key of the node's result
@@ -68,8 +68,8 @@ struct EachSource {
 struct PlanNode {
   std::string name;
   NodeKind kind = NodeKind::job;
-  std::vector<std::uint32_t>
-      needs;  // nodes that must settle before, in the order of the definition, without duplicates
+  // Nodes that must settle before this node, in the order of the definition, without duplicates.
+  std::vector<std::uint32_t> needs;
   std::vector<std::uint32_t> dependents;  // nodes that need this node
   std::vector<FlowCondition> when;        // conditions that must all hold; otherwise the node is skipped
   OnError on_error = OnError::stop;
@@ -79,19 +79,19 @@ struct PlanNode {
   bool irreversible = false;                  // replay beyond this node needs permission
   // Prerequisites that the flow checks: approval:NAME, signal:NAME, flow:ID. All others belong to the job.
   std::vector<std::string> gates;
-  std::uint64_t wait_ms = 0;                 // for kind wait
-  std::uint64_t timeout_ms = 0;              // approval, pause, gates: time after which the node fails; 0: no limit
-  std::vector<Id> approvers;                 // empty: every actor that may steer the flow
-  std::string text;                          // log: the line; approval, pause: the question
-  std::string child;                         // for kind flow: the child's definition, canonical JSON
-  std::string child_key;                     // the child is started once per parent and key; default: the node's name
-  std::string supervisor_url;                // supervisor that runs the job; empty: an agent of the context
+  std::uint64_t wait_ms = 0;     // for kind wait
+  std::uint64_t timeout_ms = 0;  // for approval, pause and gates: time after which the node fails; 0 means no limit
+  std::vector<Id> approvers;     // if empty, every actor that may steer the flow
+  std::string text;              // the line of a log node, or the question of an approval or pause
+  std::string child;             // for kind flow: the child's definition, canonical JSON
+  std::string child_key;         // the child is started once per parent and key; default: the node's name
+  std::string supervisor_url;    // supervisor that runs the job; if empty, an agent of the context
   std::vector<std::string> watched_keys;     // keys of the result that conditions read
   std::uint32_t max_elements = 0;            // for kind each: number of element nodes
   std::vector<std::string> elements;         // for kind each with a literal list: JSON texts
   std::optional<EachSource> element_source;  // for kind each with elements from a result
-  // For an element node: its node of kind each, which has the job (FlowPlan::job_at). Of the job's fields, an element
-  // node has only the name.
+  // Set for an element node: its node of kind each, which has the job (FlowPlan::job_at). An element node has only the
+  // name of the job.
   std::optional<std::uint32_t> each_node;
   // Kinds job and each: script, script_type, timeout, retries, env_vars, policy, inputs, priority, concurrency_key, and
   // prerequisites without gates. Ids, dependends and context are set when the flow is created.
@@ -101,8 +101,8 @@ struct PlanNode {
 struct FlowInput {
   std::string name, type;                   // type: string, integer, number, boolean, list, object
   bool required = true;                     // without a value, the flow cannot be created
-  std::string default_value;                // JSON; empty: no default
-  std::vector<std::string> allowed_values;  // JSON; empty: any value
+  std::string default_value;                // JSON; empty if there is no default
+  std::vector<std::string> allowed_values;  // JSON; if empty, any value is allowed
 };
 
 struct FlowPlan {
@@ -111,12 +111,12 @@ struct FlowPlan {
   std::string hash;       // SHA-256 of `canonical`, 64 hex digits
   std::string canonical;  // JSON with sorted keys and the content of every file
   TextMap env_vars;
-  OnError on_error = OnError::stop;  // stop or go_on
+  OnError on_error = OnError::stop;  // stop or proceed
   std::uint64_t timeout_ms = 0;
   std::uint32_t max_parallel = 0;
   std::vector<PlanNode> nodes;  // in the order of the list of jobs; for a map of jobs: in the order of names
   // Names are unique, are not numbers and have no '.', so `<name or id>.<key>` is unambiguous.
-  std::optional<std::uint32_t> find(std::string_view name) const;
+  std::optional<std::uint32_t> find(std::string_view node_name) const;
   std::vector<FlowInput> inputs;
   std::map<std::string, std::string> values;  // values of inputs as JSON: given or default
   TextMap input_texts;                        // the same values as text for conditions; a string is used as it is

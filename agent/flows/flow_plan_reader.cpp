@@ -134,7 +134,7 @@ bool read_map(const JsonPath& source, TextMap& out) {
 }
 
 void read_notify_field(const JsonPath& source, std::string& out) {
-  const ParsedNotify parsed = read_notify(source.value, "");
+  const ParsedNotify parsed = parse_notify(source.value, "");
   for (const FieldProblem& problem : parsed.problems) {
     // "[1]: on: ..." is appended to the path of the field.
     source.problems.add(source.path + problem.field, problem.message.substr(problem.field.size() + 2));
@@ -148,19 +148,20 @@ void for_each_item(const JsonPath& source, const std::function<void(const JsonPa
 }
 
 bool is_node_name(std::string_view name) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const auto is_allowed_char = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '-'; };
-  return !name.empty() && name.size() <= kMaxNameBytes && letter(name.front()) &&
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto is_allowed_char = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '-'; };
+  return !name.empty() && name.size() <= kMaxNameBytes && is_letter(name.front()) &&
          std::all_of(name.begin(), name.end(), is_allowed_char) && name != "stop" && name != "continue";
 }
 
 void check_node_name(std::string_view name, const std::string& path, Problems& problems) {
   if (is_node_name(name)) return;
-  const bool reserved = name == "stop" || name == "continue";
-  problems.add(path, "the name " + excerpt(name, 70) +
-                         (reserved ? " is a reserved word of on_error: choose another"
-                                   : " is not a valid name of a node: use 1 to 64 letters, digits, '_' and '-', with a "
-                                     "letter or '_' first (no '.', which separates names from results)"));
+  const bool is_reserved = name == "stop" || name == "continue";
+  problems.add(path,
+               "the name " + excerpt(name, 70) +
+                   (is_reserved ? " is a reserved word of on_error: choose another"
+                                : " is not a valid name of a node: use 1 to 64 letters, digits, '_' and '-', with a "
+                                  "letter or '_' first (no '.', which separates names from results)"));
 }
 
 // The table of the fields of a node, and their readers.
@@ -239,7 +240,7 @@ void read_prerequisite(const JsonPath& source, DraftNode& draft) {
     static constexpr std::array<std::string_view, 7> kJobPrerequisites{
         "wait:", "at:", "redis:", "file:", "tcp:", "http://", "https://"};
     const bool is_known = std::any_of(kJobPrerequisites.begin(), kJobPrerequisites.end(),
-                                      [&](auto each) { return text.starts_with(each); });
+                                      [&](auto prefix) { return text.starts_with(prefix); });
     if (!is_known) {
       return source.report_problem(
           excerpt(text) +
@@ -288,15 +289,15 @@ void read_approvers(const JsonPath& source, DraftNode& draft) {
 
 // Reads approval or pause: a text, true, or a map.
 void read_manual(const JsonPath& source, DraftNode& draft, int) {
-  const bool approval = draft.node.kind == NodeKind::approval;
+  const bool is_approval = draft.node.kind == NodeKind::approval;
   if (source.value.is_string()) {
     read_text(source, draft.node.text);
     return;
   }
   if (source.value == true) return;
   if (!source.value.is_object()) {
-    source.report_wrong_type(approval ? "true, a text, or a map of approvers, timeout and comment"
-                                      : "true, a text, or a map of timeout and comment");
+    source.report_wrong_type(is_approval ? "true, a text, or a map of approvers, timeout and comment"
+                                         : "true, a text, or a map of timeout and comment");
     return;
   }
   for (const auto& item : source.value.items()) {
@@ -305,11 +306,11 @@ void read_manual(const JsonPath& source, DraftNode& draft, int) {
       read_text(field, draft.node.text);
     } else if (item.key() == "timeout") {
       read_timeout(field, draft, 0);
-    } else if (item.key() == "approvers" && approval) {
+    } else if (item.key() == "approvers" && is_approval) {
       read_approvers(field, draft);
     } else {
-      field.report_problem(approval ? "unknown field of an approval; the fields are approvers, timeout and comment"
-                                    : "unknown field of a pause; the fields are timeout and comment");
+      field.report_problem(is_approval ? "unknown field of an approval; the fields are approvers, timeout and comment"
+                                       : "unknown field of a pause; the fields are timeout and comment");
     }
   }
 }
@@ -465,9 +466,9 @@ std::string_view resolve_field_alias(std::string_view field) {
       {"sleep", "wait"},
       {"compensation", "compensate"},
   }};
-  const auto* found =
-      std::find_if(kAliases.begin(), kAliases.end(), [&](const auto& each) { return each.first == field; });
-  return found == kAliases.end() ? std::string_view() : found->second;
+  const auto* match =
+      std::find_if(kAliases.begin(), kAliases.end(), [&](const auto& alias) { return alias.first == field; });
+  return match == kAliases.end() ? std::string_view() : match->second;
 }
 
 // The inputs of a flow: declarations and given values.
@@ -492,17 +493,18 @@ constexpr std::array kTypes = std::to_array<InputType>({
 });
 
 const InputType* find_type(std::string_view name) {
-  const auto* found =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const InputType& each) { return each.name == name; });
-  return found == kTypes.end() ? nullptr : found;
+  const auto* match =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const InputType& candidate) { return candidate.name == name; });
+  return match == kTypes.end() ? nullptr : match;
 }
 
 // The name is also the suffix of the variable MYCOJOBS_INPUT_<NAME>, so it has no upper case: names must not differ in
 // case only.
 bool is_input_name(std::string_view name) {
-  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
-  return !name.empty() && name.size() <= kMaxNameBytes && letter(name.front()) &&
-         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; });
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  return !name.empty() && name.size() <= kMaxNameBytes && is_letter(name.front()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_'; });
 }
 
 bool is_allowed(const FlowInput& input, const json& value, const JsonPath& source) {
@@ -522,7 +524,7 @@ bool read_type(const JsonPath& source, FlowInput& input) {
   if (!read_text(source, name)) return false;
   if (find_type(name) == nullptr) {
     std::vector<std::string_view> names;
-    for (const InputType& each : kTypes) names.push_back(each.name);
+    for (const InputType& input_type : kTypes) names.push_back(input_type.name);
     source.report_problem(
         excerpt(name) + " is not a type of an input; the types are string, integer, number, boolean, list and object" +
         did_you_mean(name, names));
@@ -601,11 +603,11 @@ void read_given_values(const JsonPath& source, FlowPlan& plan) {
     return;
   }
   std::vector<std::string_view> names;
-  for (const FlowInput& each : plan.inputs) names.push_back(each.name);
+  for (const FlowInput& input : plan.inputs) names.push_back(input.name);
   for (const auto& item : source.value.items()) {
     const JsonPath value = source.at(item.value(), item.key());
     const auto input = std::find_if(plan.inputs.begin(), plan.inputs.end(),
-                                    [&](const FlowInput& each) { return each.name == item.key(); });
+                                    [&](const FlowInput& candidate) { return candidate.name == item.key(); });
     if (input == plan.inputs.end()) {
       value.report_problem("there is no input " + excerpt(item.key()) +
                            (names.empty() ? ": the flow declares none (inputs)" : did_you_mean(item.key(), names)));
@@ -715,7 +717,7 @@ std::string describe_missing_inputs(const FlowPlan& plan) {
   for (const std::string& name : plan.missing) names += (names.empty() ? "" : ", ") + name;
   if (names.empty()) return names;
   const auto first = std::find_if(plan.inputs.begin(), plan.inputs.end(),
-                                  [&](const FlowInput& each) { return each.name == plan.missing.front(); });
+                                  [&](const FlowInput& input) { return input.name == plan.missing.front(); });
   return "inputs: " + names + (plan.missing.size() == 1 ? " is" : " are") + " required and not given; " +
          plan.missing.front() + " is of type " + first->type + " (--input " + plan.missing.front() + "=VALUE)";
 }
@@ -728,8 +730,8 @@ namespace {
 
 const NodeField* find_node_field(std::string_view name) {
   const auto rows = node_fields();
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const NodeField& each) { return each.name == name; });
-  return found == rows.end() ? nullptr : &*found;
+  const auto match = std::find_if(rows.begin(), rows.end(), [&](const NodeField& field) { return field.name == name; });
+  return match == rows.end() ? nullptr : &*match;
 }
 
 struct KindField {
@@ -742,8 +744,8 @@ constexpr KindField kKinds[] = {{"script", NodeKind::job}, {"file", NodeKind::jo
 
 std::optional<NodeKind> find_kind(const JsonPath& source) {
   std::vector<const KindField*> actions;
-  for (const KindField& each : kKinds) {
-    if (source.value.contains(each.name)) actions.push_back(&each);
+  for (const KindField& kind_field : kKinds) {
+    if (source.value.contains(kind_field.name)) actions.push_back(&kind_field);
   }
   if (actions.size() == 1) return actions.front()->kind;
   if (actions.empty()) {
@@ -776,8 +778,8 @@ void report_unknown_field(const JsonPath& field, std::string_view name, NodeKind
     return field.report_problem("unknown field of a node; did you mean \"" + std::string(suggestion) + "\"?");
   }
   std::vector<std::string_view> names;
-  for (const NodeField& each : node_fields()) {
-    if ((each.kinds & kind_bit(kind)) != 0) names.push_back(each.name);
+  for (const NodeField& node_field : node_fields()) {
+    if ((node_field.kinds & kind_bit(kind)) != 0) names.push_back(node_field.name);
   }
   field.report_problem("unknown field of a node" + did_you_mean(name, names));
 }
@@ -853,7 +855,8 @@ void check_defaults(const JsonPath& source) {
       continue;
     }
     std::string names;
-    for (const std::string_view each : kDefaultableFields) names += (names.empty() ? "" : ", ") + std::string(each);
+    for (const std::string_view field_name : kDefaultableFields)
+      names += (names.empty() ? "" : ", ") + std::string(field_name);
     const std::string suggestion(resolve_field_alias(item.key()));
     field.report_problem(
         "is not a common field of jobs; the fields are " + names +
@@ -908,8 +911,8 @@ void read_condition(const JsonPath& source, DraftNode& draft) {
   if (!is_valid) source.report_problem("key: is missing: give NODE.KEY, as in build.size");
   for (const auto& item : source.value.items()) {
     const JsonPath field = source.at(item.value(), item.key());
-    const auto* test =
-        std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& each) { return each.first == item.key(); });
+    const auto* test = std::find_if(std::begin(kTests), std::end(kTests),
+                                    [&](const auto& candidate) { return candidate.first == item.key(); });
     if (item.key() == "key") {
       std::string text;
       if (!(is_valid = read_text(field, text) && is_valid)) continue;
@@ -933,7 +936,7 @@ void read_condition(const JsonPath& source, DraftNode& draft) {
       const bool is_comparison = test->second == Test::greater_than || test->second == Test::less_than;
       // An integer beyond 64 bits is written as text.
       const std::string& value_text = draft_condition.condition.value;
-      const bool is_large = is_json(value_text) && integer_beyond_64_bits(value_text) == value_text;
+      const bool is_large = is_json(value_text) && find_integer_beyond_64_bits(value_text) == value_text;
       if (is_comparison && !item.value().is_number() && !is_large) is_valid = field.report_wrong_type("a number");
       if (test->second == Test::exists && !item.value().is_boolean())
         is_valid = field.report_wrong_type("true or false");

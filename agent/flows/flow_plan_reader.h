@@ -76,7 +76,7 @@ struct DraftCondition {
 struct DraftEach {
   std::string path;
   std::vector<std::string> elements;  // elements of a literal list or map
-  // Without literal elements: `inputs`, or the node whose result has the elements under `key`.
+  // The source if there are no literal elements: `inputs`, or the node whose result has the elements under `key`.
   NodeReference source;
   std::string key;
   std::optional<std::uint32_t> max;
@@ -107,7 +107,7 @@ std::span<const NodeField> node_fields();
 // text for an unknown name.
 std::string_view resolve_field_alias(std::string_view field);
 
-// defaults: an object with default fields of jobs, already checked by check_defaults().
+// `defaults` is an object with default fields of jobs, already checked by check_defaults().
 DraftNode read_node(const JsonPath&, std::string name, bool in_list, int depth, const json& defaults);
 void check_defaults(const JsonPath&);
 // Reads `inputs` and `given` of a flow.

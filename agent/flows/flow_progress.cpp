@@ -30,8 +30,9 @@ class FlowCommitBuilder {
   // After an error the state of the run is undefined, and the run must be loaded again.
   Result<void> apply(decltype(FlowEvent::body) event);
   bool is_full() const;
-  bool ends_flow() const;    // the decisions of this pass end the flow
-  bool starts_flow() const;  // the decisions of this pass start the flow
+  // Return whether the decisions of this pass end or start the flow.
+  bool ends_flow() const;
+  bool starts_flow() const;
   std::uint64_t now_ms() const { return now_ms_; }
   LoadedRun& run() { return run_; }
   const LoadedRun& run() const { return run_; }
@@ -40,13 +41,13 @@ class FlowCommitBuilder {
   std::vector<RunFact> facts;
   std::vector<Effect> effects;
   std::vector<std::string> planned_job_keys;  // jobs that are dispatched in the journal but planned in the store
-  std::uint32_t events_taken = 0;
+  std::uint32_t applied_event_count = 0;
 
  private:
   LoadedRun& run_;
   std::uint64_t now_ms_;
   FlowStatus initial_status_;
-  std::size_t new_record_bytes_ = 0;  // size of records that the commit will write
+  std::size_t new_record_bytes_ = 0;  // size of the records that the commit will write
 };
 
 // Follow-up actions on other flows, which a commit cannot perform. Each action can be repeated.
@@ -60,8 +61,8 @@ struct PostCommitActions {
 
 // Applies the events that were read.
 Result<void> apply_events(FlowStore&, const FlowReadResult&, FlowCommitBuilder&);
-// Applies the states of all active jobs, independent of events. Returns false if the step was full before all jobs were
-// processed.
+// Applies the states of all active jobs, independent of events. Returns false if the commit was full before all jobs
+// were processed.
 Result<bool> apply_job_states(FlowStore&, FlowCommitBuilder&);
 Result<FlowObserved> observe_flow(FlowStore&, Id context, Id flow);
 
@@ -75,7 +76,7 @@ Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, con
 // Error conflict: the flow has a parent that no longer waits for the flow.
 Result<void> check_parent(FlowStore&, const LoadedRun&);
 
-// Builds the commit without due_ms. Reads the results of the jobs if the step ends the flow.
+// Builds the commit without due_ms. Reads the results of the jobs if the commit ends the flow.
 Result<FlowCommit> build_commit(FlowStore&, FlowCommitBuilder&);
 
 // Collects the results of all completed nodes, up to the size limit.
@@ -119,10 +120,10 @@ Result<void> FlowCommitBuilder::apply(decltype(FlowEvent::body) event) {
   auto decided = decide(*run_.plan, std::move(run_.state), {now_ms_, std::move(event)}, limits);
   if (!decided) return fail(decided.error(), "flow " + std::to_string(run_.record.id));
   run_.state = std::move(decided->state);
-  for (const Effect& each : decided->effects) {
-    const bool writes = each.kind == Effect::Kind::dispatch || each.kind == Effect::Kind::requeue;
-    const bool place = writes && run_.plan->nodes[each.node].each_node;
-    if (place) new_record_bytes_ += estimate_element_bytes(*run_.plan, each.node);
+  for (const Effect& effect : decided->effects) {
+    const bool queues_job = effect.kind == Effect::Kind::dispatch || effect.kind == Effect::Kind::requeue;
+    const bool writes_record = queues_job && run_.plan->nodes[effect.node].each_node;
+    if (writes_record) new_record_bytes_ += estimate_element_bytes(*run_.plan, effect.node);
   }
   std::move(decided->facts.begin(), decided->facts.end(), std::back_inserter(facts));
   std::move(decided->effects.begin(), decided->effects.end(), std::back_inserter(effects));
@@ -160,77 +161,77 @@ Result<FlowObserved> observe_flow(FlowStore& store, Id context, Id flow) {
   return observed;
 }
 
-Result<void> apply_events(FlowStore& store, const FlowReadResult& read, FlowCommitBuilder& step) {
+Result<void> apply_events(FlowStore& store, const FlowReadResult& read, FlowCommitBuilder& builder) {
   const std::size_t count = std::min(read.events.size(), kMaxEventsBatch);
   std::vector<std::string> keys;
   std::set<std::string> added_keys;
   for (std::size_t i = 0; i < count; ++i) {
     const FlowEventText& event = read.events[i];
-    if (event.kind == "job" && find_node_of_job(step.run(), event.key) && added_keys.insert(event.key).second)
+    if (event.kind == "job" && find_node_of_job(builder.run(), event.key) && added_keys.insert(event.key).second)
       keys.push_back(event.key);
   }
   std::map<std::string, FlowJobView> views;
   for (const FlowJobView& view : read.jobs) views[view.job_key] = view;
   std::erase_if(keys, [&](const std::string& key) { return views.contains(key); });
   if (!keys.empty()) {
-    MJ_TRY(missing_views, store.job_views(step.run().record.context_id, keys));
+    MJ_TRY(missing_views, store.job_views(builder.run().record.context_id, keys));
     for (FlowJobView& view : missing_views) views[view.job_key] = std::move(view);
   }
-  std::size_t invalid_events = 0;
-  std::string first_invalid;
-  for (std::size_t i = 0; i < count && !step.is_full(); ++i) {
+  std::size_t invalid_event_count = 0;
+  std::string first_invalid_event;
+  for (std::size_t i = 0; i < count && !builder.is_full(); ++i) {
     const FlowEventText& event = read.events[i];
     std::uint64_t flow = 0;
-    if (const auto node = event.kind == "job" ? find_node_of_job(step.run(), event.key) : std::nullopt) {
+    if (const auto node = event.kind == "job" ? find_node_of_job(builder.run(), event.key) : std::nullopt) {
       if (const auto view = views.find(event.key); view != views.end()) {
-        MJ_CHECK(step.apply(observe_job(step.run(), *node, view->second)));
+        MJ_CHECK(builder.apply(observe_job(builder.run(), *node, view->second)));
       }
     } else if ((event.kind == "flow" || event.kind == "absent") && event.key.starts_with("flow:") &&
                parse_u64(std::string_view(event.key).substr(5), flow) && flow > 0 && flow <= UINT32_MAX) {
       const Id id = static_cast<Id>(flow);
       MJ_TRY(observed_flow,
-             event.kind == "absent" ? make_absent_flow(id) : observe_flow(store, step.run().record.context_id, id));
-      if (is_terminal(observed_flow.status)) MJ_CHECK(step.apply(std::move(observed_flow)));
-    } else if (invalid_events++ == 0) {
-      first_invalid = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);
+             event.kind == "absent" ? make_absent_flow(id) : observe_flow(store, builder.run().record.context_id, id));
+      if (is_terminal(observed_flow.status)) MJ_CHECK(builder.apply(std::move(observed_flow)));
+    } else if (invalid_event_count++ == 0) {
+      first_invalid_event = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);
     }
-    ++step.events_taken;
+    ++builder.applied_event_count;
   }
   // All ignored events share one log line.
-  if (invalid_events > 0) {
+  if (invalid_event_count > 0) {
     log(LogLevel::warn, "coordinator", "flow {}: invalid journal entries were skipped: {}, the first is {}",
-        name_with_trace(std::to_string(step.run().record.id), step.run().record.traceparent),
-        count_with_noun(invalid_events, "event"), first_invalid);
+        append_trace_id(std::to_string(builder.run().record.id), builder.run().record.traceparent),
+        count_with_noun(invalid_event_count, "event"), first_invalid_event);
   }
   return {};
 }
 
-Result<bool> apply_job_states(FlowStore& store, FlowCommitBuilder& step) {
+Result<bool> apply_job_states(FlowStore& store, FlowCommitBuilder& builder) {
   std::vector<std::uint32_t> nodes;
-  for (const std::uint32_t i : step.state().in_flight) {
-    if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
+  for (const std::uint32_t i : builder.state().in_flight) {
+    if (builder.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
   }
   // Ends are applied after all planned jobs were collected, so that this commit queues the planned jobs even if the
-  // step becomes full.
-  std::vector<JobObserved> ended;
+  // commit becomes full.
+  std::vector<JobObserved> ended_jobs;
   for (std::size_t first = 0; first < nodes.size(); first += kMaxEventsBatch) {
     const std::size_t end = std::min(first + kMaxEventsBatch, nodes.size());
     std::vector<std::string> keys;
-    for (std::size_t i = first; i < end; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
-    MJ_TRY(views, store.job_views(step.run().record.context_id, keys));
+    for (std::size_t i = first; i < end; ++i) keys.push_back(node_job_key(builder.run(), nodes[i]));
+    MJ_TRY(views, store.job_views(builder.run().record.context_id, keys));
     for (std::size_t i = first; i < end && i - first < views.size(); ++i) {
       const FlowJobView& view = views[i - first];
-      if (view.state == "planned" && step.planned_job_keys.size() < kMaxPlannedJobsBatch)
-        step.planned_job_keys.push_back(view.job_key);
-      JobObserved job = observe_job(step.run(), nodes[i], view);
-      if (job.ended) ended.push_back(std::move(job));
+      if (view.state == "planned" && builder.planned_job_keys.size() < kMaxPlannedJobsBatch)
+        builder.planned_job_keys.push_back(view.job_key);
+      JobObserved job = observe_job(builder.run(), nodes[i], view);
+      if (job.ended) ended_jobs.push_back(std::move(job));
     }
   }
-  for (JobObserved& each : ended) {
-    if (step.is_full()) return false;
-    MJ_CHECK(step.apply(std::move(each)));
+  for (JobObserved& job : ended_jobs) {
+    if (builder.is_full()) return false;
+    MJ_CHECK(builder.apply(std::move(job)));
   }
-  return step.planned_job_keys.size() < kMaxPlannedJobsBatch;
+  return builder.planned_job_keys.size() < kMaxPlannedJobsBatch;
 }
 
 std::string format_flow_key(Id flow) { return "flow:" + std::to_string(flow); }
@@ -255,16 +256,16 @@ void collect_child_actions(const std::vector<Effect>& effects, const RunState& s
   }
 }
 
-Result<void> check_children(FlowStore& store, FlowCommitBuilder& step, PostCommitActions& actions) {
-  collect_child_actions(pending_child_actions(*step.run().plan, step.state()), step.state(), actions);
+Result<void> check_children(FlowStore& store, FlowCommitBuilder& builder, PostCommitActions& actions) {
+  collect_child_actions(pending_child_actions(*builder.run().plan, builder.state()), builder.state(), actions);
   // A copy, since apply() changes the set.
-  const auto awaited_flows = step.state().awaited_flows;
+  const auto awaited_flows = builder.state().awaited_flows;
   for (const auto& [child, node] : awaited_flows) {
-    const NodeState& child_node = step.state().nodes.at(node);
+    const NodeState& child_node = builder.state().nodes.at(node);
     if (child_node.child != child || is_terminal(child_node.status)) continue;
-    MJ_TRY(observed, observe_flow(store, step.run().record.context_id, child));
+    MJ_TRY(observed, observe_flow(store, builder.run().record.context_id, child));
     if (is_terminal(observed.status)) {
-      MJ_CHECK(step.apply(std::move(observed)));
+      MJ_CHECK(builder.apply(std::move(observed)));
     } else if (observed.status == FlowStatus::dispatched && child_node.detail != "cancelling") {
       actions.start.emplace_back(node, child);
     }
@@ -302,7 +303,7 @@ Result<void> start_child(FlowStore& store, RunCache& cache, Id context, Id paren
   request.context = context;
   request.flow = child;
   request.start = StartRun{format_flow_key(parent), caller};
-  if (auto child_progress = progress(store, cache, request); !child_progress)
+  if (auto child_progress = advance_run(store, cache, request); !child_progress)
     return fail(child_progress.error(), format_flow_key(child));
   return {};
 }
@@ -316,7 +317,7 @@ Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& ru
   request.context = run.record.context_id;
   request.flow = child;
   request.control = FlowControl{FlowControl::Verb::cancel, "", run.record.caller_id, true, reason, "", ""};
-  auto child_progress = progress(store, cache, request);
+  auto child_progress = advance_run(store, cache, request);
   // A conflict means that the child has ended since. After not_found (the child's mark is lost) the parent stays due
   // and tries again.
   if (!child_progress && child_progress.error().code != Code::conflict)
@@ -339,16 +340,16 @@ Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
 
 // Returns the interval of checkpoints. A checkpoint is as large as the run, so the interval grows with the number of
 // nodes.
-std::uint64_t facts_between_checkpoints(const LoadedRun& run) {
+std::uint64_t compute_checkpoint_interval(const LoadedRun& run) {
   constexpr std::uint64_t kMinFacts = 256;
   return std::max<std::uint64_t>(kMinFacts, run.plan->nodes.size() / 2);
 }
 
 FlowEnd make_node_end(const LoadedRun& run, const Effect& effect) {
   FlowEnd end{node_job_key(run, effect.node), {}};
-  const bool finished = effect.kind == Effect::Kind::finish;
-  end.fields.emplace_back("status", to_string(finished ? JobStatus::finished : JobStatus::error));
-  end.fields.emplace_back("detail", effect.detail.empty() && finished ? "ok" : effect.detail);
+  const bool is_finished = effect.kind == Effect::Kind::finish;
+  end.fields.emplace_back("status", to_string(is_finished ? JobStatus::finished : JobStatus::error));
+  end.fields.emplace_back("detail", effect.detail.empty() && is_finished ? "ok" : effect.detail);
   if (!effect.error.empty()) end.fields.emplace_back("error", effect.error);
   if (!effect.values.empty()) end.fields.emplace_back("result", dump_json(nlohmann::json(effect.values)));
   if (!effect.values_json.empty())
@@ -361,10 +362,10 @@ bool has_record(const LoadedRun& run, std::uint32_t node) {
   return !run.plan->nodes[node].each_node || run.state.nodes[node].runs > 0;
 }
 
-void add_effects(const FlowCommitBuilder& step, FlowCommit& commit) {
-  const LoadedRun& run = step.run();
+void add_effects(const FlowCommitBuilder& builder, FlowCommit& commit) {
+  const LoadedRun& run = builder.run();
   DispatchFieldBuilder dispatches(run);
-  for (const Effect& effect : step.effects) {
+  for (const Effect& effect : builder.effects) {
     if (!has_record(run, effect.node)) continue;
     switch (effect.kind) {
       case Effect::Kind::dispatch:
@@ -391,26 +392,27 @@ void add_effects(const FlowCommitBuilder& step, FlowCommit& commit) {
         break;  // performed after the commit
     }
   }
-  for (const std::string& key : step.planned_job_keys) commit.dispatches.push_back({key, {}});
+  for (const std::string& key : builder.planned_job_keys) commit.dispatches.push_back({key, {}});
 }
 
-Fields make_record_fields(const FlowCommitBuilder& step) {
-  const RunState& state = step.state();
+Fields make_record_fields(const FlowCommitBuilder& builder) {
+  const RunState& state = builder.state();
   Fields fields{{"status", std::string(to_string(state.status))},
                 {"detail", state.detail},
                 {"error", state.error},
                 {"started_ms", std::to_string(state.started_ms)},
                 {"ended_ms", std::to_string(state.ended_ms)},
-                {"updated_at", std::to_string(step.now_ms() / 1000)}};
+                {"updated_at", std::to_string(builder.now_ms() / 1000)}};
   const bool is_small = state.nodes.size() <= kMaxNodesInEachCommit;
-  if (is_small || step.starts_flow() || step.ends_flow()) fields.emplace_back("nodes", flow_nodes_json(step.run()));
+  if (is_small || builder.starts_flow() || builder.ends_flow())
+    fields.emplace_back("nodes", flow_nodes_json(builder.run()));
   return fields;
 }
 
-Result<ResultValues> gather_results(FlowStore& store, const FlowCommitBuilder& step) {
-  const LoadedRun& run = step.run();
-  std::map<std::uint32_t, ResultValues> new_results;  // results of this step, which are not stored yet
-  for (const Effect& effect : step.effects) {
+Result<ResultValues> gather_results(FlowStore& store, const FlowCommitBuilder& builder) {
+  const LoadedRun& run = builder.run();
+  std::map<std::uint32_t, ResultValues> new_results;  // results of this commit, which are not stored yet
+  for (const Effect& effect : builder.effects) {
     if (effect.kind == Effect::Kind::finish) new_results[effect.node] = {effect.values, effect.values_json};
   }
   ResultValues results;
@@ -451,46 +453,46 @@ Result<ResultValues> gather_results(FlowStore& store, const FlowCommitBuilder& s
   return results;
 }
 
-Result<FlowCommit> build_commit(FlowStore& store, FlowCommitBuilder& step) {
-  LoadedRun& run = step.run();
+Result<FlowCommit> build_commit(FlowStore& store, FlowCommitBuilder& builder) {
+  LoadedRun& run = builder.run();
   FlowCommit commit;
   commit.context = run.record.context_id;
   commit.flow = run.record.id;
   commit.traceparent = run.record.traceparent;
-  commit.expected_revision = run.state.revision - step.facts.size();
-  commit.applied_events = step.events_taken;
-  commit.facts = step.facts;
-  add_effects(step, commit);
+  commit.expected_revision = run.state.revision - builder.facts.size();
+  commit.applied_events = builder.applied_event_count;
+  commit.facts = builder.facts;
+  add_effects(builder, commit);
   commit.ended = is_terminal(run.state.status);
   commit.parent = commit.ended ? parse_parent(run.record).first : 0;
-  if (step.facts.empty()) return commit;
-  commit.record_fields = make_record_fields(step);
-  if (step.ends_flow()) {
-    MJ_TRY(result, gather_results(store, step));
+  if (builder.facts.empty()) return commit;
+  commit.record_fields = make_record_fields(builder);
+  if (builder.ends_flow()) {
+    MJ_TRY(result, gather_results(store, builder));
     commit.record_fields.emplace_back("result", dump_json(nlohmann::json(result.texts)));
     commit.record_fields.emplace_back("result_json", dump_json(nlohmann::json(result.json)));
   }
-  if (run.state.revision - run.checkpoint_at >= facts_between_checkpoints(run)) {
+  if (run.state.revision - run.checkpoint_revision >= compute_checkpoint_interval(run)) {
     commit.checkpoint = checkpoint(*run.plan, run.state);
   }
   return commit;
 }
 
 // Returns the number of nodes that wait for an approval or a gate. Scans at most kMaxChecks waiting nodes, so that no
-// step scans all nodes of a large flow.
-std::size_t waiting_gates(const LoadedRun& run) {
+// pass scans all nodes of a large flow.
+std::size_t count_waiting_gates(const LoadedRun& run) {
   constexpr std::size_t kMaxChecks = 1000;
-  std::size_t gates = run.state.gated.size(), checks_done = 0;
+  std::size_t gates = run.state.gated.size(), check_count = 0;
   for (const std::uint32_t node : run.state.waiting) {
     const NodeKind kind = run.plan->nodes.at(node).kind;
     if (kind == NodeKind::approval || kind == NodeKind::pause) ++gates;
-    if (++checks_done == kMaxChecks) break;
+    if (++check_count == kMaxChecks) break;
   }
   return gates;
 }
 
-constexpr int kMaxCommits = 20;     // for each call, so that other flows get a turn
-constexpr int kMaxConflicts = 100;  // each conflict means that another process has advanced the flow
+constexpr int kMaxCommits = 20;     // limit for each call, so that one flow does not delay other flows
+constexpr int kMaxConflicts = 100;  // limit for each call; at each conflict another process has advanced the flow
 // Due time of a flow while this call continues the work on it. If the call does not complete, another process finds the
 // flow.
 constexpr std::uint64_t kContinueDelayMs = 1000;
@@ -500,14 +502,14 @@ class FlowDriver {
   FlowDriver(FlowStore& store, RunCache& cache, const ProgressRequest& request)
       : store_(store), cache_(cache), request_(request), start_(request.start), control_(request.control) {
     is_due_ = request.is_due;
-    check_jobs_ = request.recover;
+    must_check_jobs_ = request.must_check_jobs;
   }
   Result<FlowProgress> drive();
 
  private:
   Result<LoadedRun> load_current_run(FlowReadResult& read);
-  Result<void> decide_step(const FlowReadResult& read, FlowCommitBuilder& step);
-  Result<bool> commit(FlowCommitBuilder& step, const FlowReadResult& read, bool is_last);
+  Result<void> decide_step(const FlowReadResult& read, FlowCommitBuilder& builder);
+  Result<bool> commit(FlowCommitBuilder& builder, const FlowReadResult& read, bool is_last);
   Result<void> run_post_commit_actions(const LoadedRun& run);
 
   FlowStore& store_;
@@ -515,9 +517,9 @@ class FlowDriver {
   const ProgressRequest& request_;
   std::optional<StartRun> start_;
   std::optional<FlowControl> control_;
-  bool is_due_ = false, check_jobs_ = false;
+  bool is_due_ = false, must_check_jobs_ = false;
   // The run was loaded or another process has advanced it, so its child flows must be checked.
-  bool check_children_ = false;
+  bool must_check_children_ = false;
   PostCommitActions post_commit_;
   std::vector<ChildStarted> started_children_;  // child flows to be linked in the journal
   FlowProgress result_;
@@ -530,65 +532,66 @@ Result<LoadedRun> FlowDriver::load_current_run(FlowReadResult& read) {
     read = std::move(newer);
     if (!read.record.empty() && read.revision >= cached->state.revision) {
       // Another process has advanced the flow, and may have crashed before its follow-up actions.
-      check_children_ = check_children_ || !read.facts.empty();
+      must_check_children_ = must_check_children_ || !read.facts.empty();
       MJ_CHECK(fold_facts(store_, request_.context, request_.flow, *cached, read));
       return std::move(*cached);
     }
   }
-  check_children_ = true;
+  must_check_children_ = true;
   return load_run(store_, request_.context, request_.flow, cache_, read);
 }
 
-Result<void> FlowDriver::decide_step(const FlowReadResult& read, FlowCommitBuilder& step) {
+Result<void> FlowDriver::decide_step(const FlowReadResult& read, FlowCommitBuilder& builder) {
   // A request has a commit of its own, since its error is returned to the caller.
   if (start_) {
-    if (step.state().status == FlowStatus::dispatched) MJ_CHECK(check_parent(store_, step.run()));
-    return step.apply(*start_);
+    if (builder.state().status == FlowStatus::dispatched) MJ_CHECK(check_parent(store_, builder.run()));
+    return builder.apply(*start_);
   }
-  if (control_) return step.apply(*control_);
-  if (step.state().status == FlowStatus::dispatched) {
-    step.events_taken = static_cast<std::uint32_t>(std::min<std::size_t>(read.events.size(), 100));
-    check_jobs_ = check_children_ = false;
+  if (control_) return builder.apply(*control_);
+  if (builder.state().status == FlowStatus::dispatched) {
+    builder.applied_event_count = static_cast<std::uint32_t>(std::min(read.events.size(), kMaxEventsBatch));
+    must_check_jobs_ = must_check_children_ = false;
     return {};  // a new flow changes only when it is started
   }
-  for (const ChildStarted& started : started_children_) MJ_CHECK(step.apply(started));
-  if (check_jobs_ && !is_terminal(step.state().status)) {
-    if (auto checked = check_parent(store_, step.run()); !checked) {
+  for (const ChildStarted& started : started_children_) MJ_CHECK(builder.apply(started));
+  if (must_check_jobs_ && !is_terminal(builder.state().status)) {
+    if (auto checked = check_parent(store_, builder.run()); !checked) {
       if (checked.error().code != Code::conflict) return checked;
       FlowControl cancel;
       cancel.verb = FlowControl::Verb::cancel;
-      cancel.actor = step.run().record.caller_id;
+      cancel.actor = builder.run().record.caller_id;
       cancel.admin = true;
       cancel.comment = checked.error().message;
-      if (!step.state().cancelling) MJ_CHECK(step.apply(std::move(cancel)));
+      if (!builder.state().cancelling) MJ_CHECK(builder.apply(std::move(cancel)));
     }
-    MJ_TRY(is_complete, apply_job_states(store_, step));
-    check_jobs_ = !is_complete;
+    MJ_TRY(is_complete, apply_job_states(store_, builder));
+    must_check_jobs_ = !is_complete;
   }
-  if (check_children_ && !is_terminal(step.state().status)) MJ_CHECK(check_children(store_, step, post_commit_));
-  check_children_ = false;
-  if (!step.is_full()) MJ_CHECK(apply_events(store_, read, step));
-  const std::uint64_t timer = next_timer_ms(step.state());
-  if ((timer != 0 && timer <= step.now_ms()) || has_immediate_action(*step.run().plan, step.state())) {
-    MJ_CHECK(step.apply(TimePassed{}));
+  if (must_check_children_ && !is_terminal(builder.state().status))
+    MJ_CHECK(check_children(store_, builder, post_commit_));
+  must_check_children_ = false;
+  if (!builder.is_full()) MJ_CHECK(apply_events(store_, read, builder));
+  const std::uint64_t timer = next_timer_ms(builder.state());
+  if ((timer != 0 && timer <= builder.now_ms()) || has_immediate_action(*builder.run().plan, builder.state())) {
+    MJ_CHECK(builder.apply(TimePassed{}));
   }
   return {};
 }
 
 // Returns false if another process has committed first.
-Result<bool> FlowDriver::commit(FlowCommitBuilder& step, const FlowReadResult& read, bool is_last) {
-  MJ_TRY(commit, build_commit(store_, step));
-  collect_child_actions(step.effects, step.state(), post_commit_);
-  LoadedRun& run = step.run();
+Result<bool> FlowDriver::commit(FlowCommitBuilder& builder, const FlowReadResult& read, bool is_last) {
+  MJ_TRY(commit, build_commit(store_, builder));
+  collect_child_actions(builder.effects, builder.state(), post_commit_);
+  LoadedRun& run = builder.run();
   const bool has_ended = is_terminal(run.state.status);
-  const bool events_left = read.events.size() > step.events_taken;
-  has_more_work_ = !has_ended && (check_jobs_ || events_left || has_immediate_action(*run.plan, run.state));
+  const bool has_events_left = read.events.size() > builder.applied_event_count;
+  has_more_work_ = !has_ended && (must_check_jobs_ || has_events_left || has_immediate_action(*run.plan, run.state));
   const bool is_empty = commit.facts.empty() && commit.applied_events == 0 && commit.dispatches.empty();
-  if (is_empty && !check_jobs_) has_more_work_ = false;  // another pass would find nothing either
+  if (is_empty && !must_check_jobs_) has_more_work_ = false;  // another pass would not find any work
   if (start_ || control_) has_more_work_ = true;
   if (const std::uint64_t timer = next_timer_ms(run.state); timer != 0 && !has_ended) commit.due_ms = timer;
   if (has_more_work_ || !post_commit_.empty() || !started_children_.empty()) {
-    const std::uint64_t continue_ms = is_last ? 0 : step.now_ms() + kContinueDelayMs;
+    const std::uint64_t continue_ms = is_last ? 0 : builder.now_ms() + kContinueDelayMs;
     commit.due_ms = std::min(commit.due_ms.value_or(continue_ms), continue_ms);
   }
   if (is_empty && !is_due_) return true;
@@ -596,8 +599,8 @@ Result<bool> FlowDriver::commit(FlowCommitBuilder& step, const FlowReadResult& r
   if (!revision && revision.error().code == Code::conflict) return false;
   if (!revision) return tl::unexpected<Error>(std::move(revision).error());
   run.state.revision = *revision;
-  if (!commit.checkpoint.empty()) run.checkpoint_at = *revision;
-  result_.facts += static_cast<std::uint32_t>(commit.facts.size());
+  if (!commit.checkpoint.empty()) run.checkpoint_revision = *revision;
+  result_.fact_count += static_cast<std::uint32_t>(commit.facts.size());
   is_due_ = false;
   return true;
 }
@@ -637,18 +640,18 @@ Result<void> FlowDriver::run_post_commit_actions(const LoadedRun& run) {
 }
 
 Result<FlowProgress> FlowDriver::drive() {
-  int conflicts = 0;
+  int conflict_count = 0;
   for (int commits = 1;; ++commits) {
     FlowReadResult read;
     MJ_TRY(run, load_current_run(read));
-    FlowCommitBuilder step(run, read.now_ms);
-    MJ_CHECK(decide_step(read, step));
+    FlowCommitBuilder builder(run, read.now_ms);
+    MJ_CHECK(decide_step(read, builder));
     const bool is_last = commits >= kMaxCommits;
-    MJ_TRY(committed, commit(step, read, is_last));
+    MJ_TRY(committed, commit(builder, read, is_last));
     if (!committed) {
       post_commit_ = {};
-      check_children_ = true;
-      if (++conflicts > kMaxConflicts) {
+      must_check_children_ = true;
+      if (++conflict_count > kMaxConflicts) {
         return fail(Code::conflict, "flow " + std::to_string(request_.flow) +
                                         " was changed by other clients during each attempt: try again");
       }
@@ -660,7 +663,7 @@ Result<FlowProgress> FlowDriver::drive() {
     result_.status = run.state.status;
     result_.detail = run.state.detail;
     result_.revision = run.state.revision;
-    result_.gates = is_terminal(run.state.status) ? 0 : waiting_gates(run);
+    result_.waiting_gate_count = is_terminal(run.state.status) ? 0 : count_waiting_gates(run);
     MJ_CHECK(run_post_commit_actions(run));
     const bool continues = has_more_work_ || !started_children_.empty();
     result_.has_more_work = continues;
@@ -671,7 +674,7 @@ Result<FlowProgress> FlowDriver::drive() {
 
 }  // namespace
 
-Result<FlowProgress> progress(FlowStore& store, RunCache& cache, const ProgressRequest& request) {
+Result<FlowProgress> advance_run(FlowStore& store, RunCache& cache, const ProgressRequest& request) {
   return FlowDriver(store, cache, request).drive();
 }
 

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse.h"
-#include "flows/flow_progress.h"
 #include "model/codec.h"
 #include "text/json.h"
 
@@ -12,7 +11,9 @@ namespace mycojobs {
 
 namespace {
 
-// Removes the fields that the scheduler does not read. They can be long, and many runs are kept in memory.
+constexpr std::size_t kMaxRunAnomalies = 100, kMaxCachedPlans = 1000;
+
+// Removes the fields that the scheduler does not read, since they can be long and the cache has many runs.
 void clear_unused_fields(Flow& record) {
   record.nodes = {};
   record.result = {};
@@ -78,8 +79,8 @@ Result<void> fold_facts(FlowStore& store, Id context, Id flow, LoadedRun& run, F
     for (const RunFact& fact : read.facts) {
       if (fact.revision > run.state.revision) fold(*run.plan, run.state, fact);
     }
-    for (std::string& each : read.anomalies) {
-      if (run.anomalies.size() < 100) run.anomalies.push_back(std::move(each));
+    for (std::string& anomaly : read.anomalies) {
+      if (run.anomalies.size() < kMaxRunAnomalies) run.anomalies.push_back(std::move(anomaly));
     }
     if (!read.has_more) break;
     const std::uint64_t last_revision = read.facts.empty() ? run.state.revision : read.facts.back().revision;
@@ -116,7 +117,7 @@ Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cach
   }
   if (auto state = restore_checkpoint(*run.plan, read)) {
     run.state = std::move(*state);
-    run.checkpoint_at = run.state.revision;
+    run.checkpoint_revision = run.state.revision;
   } else {
     run.state = initial_state(*run.plan);
     if (read.facts.empty() ? read.revision > 0 : read.facts.front().revision != 1) {
@@ -142,9 +143,9 @@ std::optional<std::uint32_t> find_node_of_job(const LoadedRun& run, std::string_
   if (!jobs.empty() && id >= jobs.front() && id - jobs.front() < jobs.size() && jobs[id - jobs.front()] == id) {
     return static_cast<std::uint32_t>(id - jobs.front());
   }
-  const auto found = std::find(jobs.begin(), jobs.end(), id);
-  if (found == jobs.end()) return std::nullopt;
-  return static_cast<std::uint32_t>(found - jobs.begin());
+  const auto match = std::find(jobs.begin(), jobs.end(), id);
+  if (match == jobs.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(match - jobs.begin());
 }
 
 ResultValues parse_recorded_result(const std::string& result, const std::string& json_keys) {
@@ -187,18 +188,12 @@ std::string flow_nodes_json(const LoadedRun& run) {
   return dump_json(list);
 }
 
-std::uint64_t result_bytes(const TextMap& values) {
-  std::uint64_t bytes = 0;
-  for (const auto& [key, value] : values) bytes += key.size() + value.size();
-  return bytes;
-}
-
 void read_job_result(const PlanNode& node, const std::string& result, JobObserved& observed) {
   if (result.empty()) return;
   TextMap values = parse_recorded_result(result, "").texts;
   observed.result_bytes = result_bytes(values);
   for (const std::string& key : node.watched_keys) {
-    if (auto found = values.find(key); found != values.end()) observed.values[key] = std::move(found->second);
+    if (auto match = values.find(key); match != values.end()) observed.values[key] = std::move(match->second);
   }
 }
 
@@ -235,12 +230,12 @@ void RunCache::clear_runs() {
 }
 
 std::shared_ptr<const FlowPlan> RunCache::plan(Id context, const std::string& hash) const {
-  const auto found = plans_.find({context, hash});
-  return found == plans_.end() ? nullptr : found->second;
+  const auto match = plans_.find({context, hash});
+  return match == plans_.end() ? nullptr : match->second;
 }
 
 void RunCache::cache_plan(Id context, std::shared_ptr<const FlowPlan> plan) {
-  if (plans_.size() >= 1000) plans_.clear();
+  if (plans_.size() >= kMaxCachedPlans) plans_.clear();
   std::string hash = plan->hash;
   plans_.insert_or_assign({context, std::move(hash)}, std::move(plan));
 }

@@ -27,8 +27,8 @@ struct LoadedRun {
   Flow record;
   std::shared_ptr<const FlowPlan> plan;
   RunState state;
-  std::vector<std::string> anomalies;  // entries of the journal that are not valid facts
-  std::uint64_t checkpoint_at = 0;     // revision of the latest checkpoint
+  std::vector<std::string> anomalies;     // entries of the journal that are not valid facts
+  std::uint64_t checkpoint_revision = 0;  // revision of the latest checkpoint
 };
 
 // Cache of runs. An entry may be older than the journal: a commit with an old revision fails, and the caller loads the
@@ -36,17 +36,18 @@ struct LoadedRun {
 class RunCache {
  public:
   explicit RunCache(std::uint32_t max_nodes = 500000) : max_nodes_(max_nodes) {}
-  std::optional<LoadedRun> pop_cached_run(Id context,
-                                          Id flow);  // Removes and returns the run; no value if it is not cached.
+  // Removes and returns the run. Returns no value if the run is not cached.
+  std::optional<LoadedRun> pop_cached_run(Id context, Id flow);
   bool is_cached(Id context, Id flow) const { return runs_.contains({context, flow}); }
   void cache_run(Id context, Id flow, LoadedRun);
-  void clear_runs();  // must be called after a reconnection, because the server may have lost writes
+  // Must be called after a reconnection, because the server may have lost writes.
+  void clear_runs();
   std::shared_ptr<const FlowPlan> plan(Id context, const std::string& hash) const;
   void cache_plan(Id context, std::shared_ptr<const FlowPlan>);
 
  private:
   std::uint32_t max_nodes_;
-  std::uint32_t nodes_ = 0;
+  std::uint32_t nodes_ = 0;  // number of nodes of all cached runs
   std::map<std::pair<Id, Id>, LoadedRun> runs_;
   std::map<std::pair<Id, std::string>, std::shared_ptr<const FlowPlan>> plans_;
 };
@@ -62,17 +63,16 @@ Result<void> fold_facts(FlowStore&, Id context, Id flow, LoadedRun&, FlowReadRes
 // Returns the key of the job of a node.
 std::string node_job_key(const LoadedRun&, std::uint32_t node);
 // Returns the node of a job of this flow, or no value if the flow has no such job.
-std::optional<std::uint32_t> find_node_of_job(const LoadedRun&, std::string_view job_key);
-std::pair<Id, std::string> parse_parent(const Flow&);  // Returns flow and node of the parent; flow 0 if there is none.
+std::optional<std::uint32_t> find_node_of_job(const LoadedRun&, std::string_view key);
+// Returns flow and node of the parent. The flow is 0 if there is no parent.
+std::pair<Id, std::string> parse_parent(const Flow&);
 
 // Fields of the record for clients that read the record itself. The list of nodes is updated at every commit for flows
 // of at most kMaxNodesInEachCommit nodes.
-inline constexpr std::size_t kMaxNodesInEachCommit = 100;
 std::vector<FlowNode> build_flow_nodes(const LoadedRun&);
 std::string flow_nodes_json(const LoadedRun&);
 // Reads the result of a job from its record. Another client may have written values that are not texts.
 ResultValues parse_recorded_result(const std::string& result, const std::string& json_keys);
-std::uint64_t result_bytes(const TextMap&);
 void read_job_result(const PlanNode&, const std::string& result, JobObserved&);
 
 }  // namespace mycojobs

@@ -52,20 +52,20 @@ constexpr std::array kFoldHandlers = std::to_array<FlowFoldHandler>({
 // Records an anomaly. A journal may hold any bytes, so the text is one printable line of bounded length.
 void add_anomaly(RunState& run, const RunFact& fact, const std::string& problem) {
   if (run.anomalies.size() >= kMaxAnomalies) return;
-  run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + ascii(fact.kind, 60) + ' ' + problem);
+  run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + to_ascii(fact.kind, 60) + ' ' + problem);
 }
 
 void index_node(const FlowPlan& plan, RunState& run, std::uint32_t i) {
   const NodeState& node = run.nodes[i];
   const PlanNode& plan_node = plan.nodes[i];
-  const bool settled = node.settled_revision != 0;
+  const bool is_settled = node.settled_revision != 0;
   const bool is_called = !plan_node.on_call || node.status != NodeStatus::pending || node.detail != "on_call";
-  if (!settled && !is_called) run.uncalled.insert(i);
-  if (!settled && is_called) ++run.unsettled;
+  if (!is_settled && !is_called) run.uncalled.insert(i);
+  if (!is_settled && is_called) ++run.unsettled;
   run.result_bytes += node.result_bytes;
   if (node.status == NodeStatus::ready) {
     run.ready.insert(i);
-    if (is_run_by_flow(plan_node.kind)) run.ready_internal.insert(i);
+    if (is_run_by_flow(plan_node.kind)) run.ready_without_slot.insert(i);
   }
   if (node.status == NodeStatus::dispatched) {
     run.in_flight.insert(i);
@@ -80,22 +80,22 @@ void index_node(const FlowPlan& plan, RunState& run, std::uint32_t i) {
   for (const std::string& gate : node.gates) {
     if (const Id flow = parse_flow_gate(gate)) run.awaited_flows.emplace(flow, i);
   }
-  if (node.status == NodeStatus::failed && settled && !node.is_compensation) run.failures.insert(i);
+  if (node.status == NodeStatus::failed && is_settled && !node.is_compensation) run.failures.insert(i);
   if (node.status == NodeStatus::completed && node.detail == "ok" && plan_node.compensation && !node.is_compensation &&
       !node.compensated) {
     run.compensable.emplace_back(node.settled_revision, i);
   }
   if (node.status == NodeStatus::pending && node.gates.empty()) {
-    const bool no_call = !is_called && node.callers > 0 && node.open_callers == 0;
-    if (plan_node.on_call ? is_called || no_call : node.open_needs == 0) run.evaluable.insert(i);
+    const bool cannot_be_called = !is_called && node.possible_callers > 0 && node.open_callers == 0;
+    if (plan_node.on_call ? is_called || cannot_be_called : node.open_needs == 0) run.evaluable.insert(i);
   }
 }
 
-// Relations between nodes: open needs and callers.
+// Computes the open needs and the callers of all nodes.
 void index_relations(const FlowPlan& plan, RunState& run) {
-  std::vector<bool> compensation(plan.nodes.size(), false);
-  for (const PlanNode& each : plan.nodes) {
-    if (each.compensation) compensation[*each.compensation] = true;
+  std::vector<bool> is_compensation(plan.nodes.size(), false);
+  for (const PlanNode& node : plan.nodes) {
+    if (node.compensation) is_compensation[*node.compensation] = true;
   }
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
     const PlanNode& plan_node = plan.nodes[i];
@@ -104,14 +104,14 @@ void index_relations(const FlowPlan& plan, RunState& run) {
       for (const std::uint32_t dependent : plan_node.dependents) ++run.nodes[dependent].open_needs;
     }
     // A compensation that fails has a fact, and the next compensation runs: its failure is not routed.
-    node.routes_error =
-        plan_node.on_error == OnError::route && plan_node.error_node && *plan_node.error_node != i && !compensation[i];
-    if (!node.routes_error) continue;
+    node.can_call_error_node = plan_node.on_error == OnError::route && plan_node.error_node &&
+                               *plan_node.error_node != i && !is_compensation[i];
+    if (!node.can_call_error_node) continue;
     NodeState& error_node = run.nodes[*plan_node.error_node];
-    const bool routed = node.status == NodeStatus::failed && node.settled_revision == 0;
-    ++error_node.callers;
-    if (node.settled_revision == 0 && !routed) ++error_node.open_callers;
-    if (!routed) continue;
+    const bool is_routed = node.status == NodeStatus::failed && node.settled_revision == 0;
+    ++error_node.possible_callers;
+    if (node.settled_revision == 0 && !is_routed) ++error_node.open_callers;
+    if (!is_routed) continue;
     if (error_node.settled_revision == 0) {
       error_node.called_by.push_back(i);
     } else {
@@ -124,14 +124,14 @@ void index_relations(const FlowPlan& plan, RunState& run) {
 
 const FlowFoldHandler* find_fold_handler(std::string_view kind) {
   const auto* row = std::find_if(kFoldHandlers.begin(), kFoldHandlers.end(),
-                                 [&](const FlowFoldHandler& each) { return each.shape.kind == kind; });
+                                 [&](const FlowFoldHandler& handler) { return handler.shape.kind == kind; });
   return row == kFoldHandlers.end() ? nullptr : row;
 }
 
 Id parse_flow_gate(std::string_view gate) {
   std::uint64_t flow = 0;
-  const bool ok = gate.substr(0, 5) == "flow:" && parse_u64(gate.substr(5), flow) && flow <= UINT32_MAX;
-  return ok ? static_cast<Id>(flow) : 0;
+  const bool is_valid = gate.substr(0, 5) == "flow:" && parse_u64(gate.substr(5), flow) && flow <= UINT32_MAX;
+  return is_valid ? static_cast<Id>(flow) : 0;
 }
 
 void rebuild_indexes(const FlowPlan& plan, RunState& run) {
@@ -149,10 +149,10 @@ std::string compute_detail(const RunState& run) {
 }
 
 bool has_not_started(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
-  const auto each = plan.nodes[node].each_node;
-  if (!each) return false;
+  const auto each_node = plan.nodes[node].each_node;
+  if (!each_node) return false;
   return run.nodes[node].detail == "absent" ||
-         (plan.nodes[*each].element_source && run.nodes[*each].settled_revision == 0);
+         (plan.nodes[*each_node].element_source && run.nodes[*each_node].settled_revision == 0);
 }
 
 Result<std::vector<std::string>> get_elements(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
@@ -214,34 +214,34 @@ void FlowFold::set_status(NodeStatus status, std::string detail) {
   node().since_ms = fact_.at_ms;
 }
 
-void FlowFold::remove_from_indexes(std::uint32_t i) {
-  NodeState& state = run_.nodes[i];
-  for (auto* indexes : {&run_.ready, &run_.ready_internal, &run_.in_flight, &run_.waiting, &run_.gated, &run_.evaluable,
-                        &run_.pending_cancels}) {
-    indexes->erase(i);
+void FlowFold::remove_from_indexes(std::uint32_t index) {
+  NodeState& state = run_.nodes[index];
+  for (auto* indexes : {&run_.ready, &run_.ready_without_slot, &run_.in_flight, &run_.waiting, &run_.gated,
+                        &run_.evaluable, &run_.pending_cancels}) {
+    indexes->erase(index);
   }
-  if (state.until_ms != 0) run_.timers.erase({state.until_ms, i});
-  if (state.child != 0) run_.awaited_flows.erase({state.child, i});
-  for (const std::string& gate : state.gates) run_.awaited_flows.erase({parse_flow_gate(gate), i});
+  if (state.until_ms != 0) run_.timers.erase({state.until_ms, index});
+  if (state.child != 0) run_.awaited_flows.erase({state.child, index});
+  for (const std::string& gate : state.gates) run_.awaited_flows.erase({parse_flow_gate(gate), index});
   state.until_ms = 0;
   state.gates.clear();
 }
 
-void FlowFold::resolve_caller(std::uint32_t i) {
-  if (!run_.nodes[i].routes_error) return;
-  const std::uint32_t error_node = *plan_node(i).error_node;
+void FlowFold::resolve_caller(std::uint32_t index) {
+  if (!run_.nodes[index].can_call_error_node) return;
+  const std::uint32_t error_node = *plan_node(index).error_node;
   if (--run_.nodes[error_node].open_callers == 0 && run_.uncalled.contains(error_node))
     run_.evaluable.insert(error_node);
 }
 
-void FlowFold::settle(std::uint32_t i) {
-  NodeState& state = run_.nodes[i];
-  remove_from_indexes(i);
+void FlowFold::settle_node(std::uint32_t index) {
+  NodeState& state = run_.nodes[index];
+  remove_from_indexes(index);
   state.settled_revision = fact_.revision;
-  if (run_.uncalled.erase(i) == 0) --run_.unsettled;
-  run_.pending_resolutions.erase(i);
-  if (plan_node(i).kind == NodeKind::each && state.detail != "ok") settle_absent_elements(i, 0);
-  for (const std::uint32_t dependent : plan_node(i).dependents) {
+  if (run_.uncalled.erase(index) == 0) --run_.unsettled;
+  run_.pending_resolutions.erase(index);
+  if (plan_node(index).kind == NodeKind::each && state.detail != "ok") settle_absent_elements(index, 0);
+  for (const std::uint32_t dependent : plan_node(index).dependents) {
     NodeState& dependent_state = run_.nodes[dependent];
     const bool is_last = --dependent_state.open_needs == 0;
     if (is_last && !plan_.nodes[dependent].on_call && dependent_state.status == NodeStatus::pending)
@@ -251,33 +251,32 @@ void FlowFold::settle(std::uint32_t i) {
   state.called_by.clear();
 }
 
-// Places without an element settle together with their node of kind each.
-void FlowFold::settle_absent_elements(std::uint32_t each, std::uint32_t count) {
-  for (std::uint32_t i = each + 1 + count; i <= each + plan_node(each).max_elements; ++i) {
-    NodeState& element = run_.nodes[i];
+void FlowFold::settle_absent_elements(std::uint32_t each_node, std::uint32_t count) {
+  for (std::uint32_t index = each_node + 1 + count; index <= each_node + plan_node(each_node).max_elements; ++index) {
+    NodeState& element = run_.nodes[index];
     if (element.settled_revision != 0 || element.status != NodeStatus::pending) continue;
     element.status = NodeStatus::cancelled;
     element.detail = "absent";
     element.since_ms = fact_.at_ms;
     element.values = {{"$status", element.detail}};
-    settle(i);
-    resolve_caller(i);
+    settle_node(index);
+    resolve_caller(index);
   }
 }
 
-void FlowFold::reopen_absent_elements(std::uint32_t each) {
-  for (std::uint32_t i = each + 1; i <= each + plan_node(each).max_elements; ++i) {
-    if (run_.nodes[i].settled_revision != 0 && run_.nodes[i].detail == "absent") reopen(i);
+void FlowFold::reopen_absent_elements(std::uint32_t each_node) {
+  for (std::uint32_t index = each_node + 1; index <= each_node + plan_node(each_node).max_elements; ++index) {
+    if (run_.nodes[index].settled_revision != 0 && run_.nodes[index].detail == "absent") reopen_node(index);
   }
 }
 
-void FlowFold::reopen(std::uint32_t i) {
-  const PlanNode& plan = plan_node(i);
-  NodeState& state = run_.nodes[i];
+void FlowFold::reopen_node(std::uint32_t index) {
+  const PlanNode& plan = plan_node(index);
+  NodeState& state = run_.nodes[index];
   for (const std::uint32_t dependent : plan.dependents) {
     if (run_.nodes[dependent].open_needs++ == 0 && !plan_node(dependent).on_call) run_.evaluable.erase(dependent);
   }
-  if (state.routes_error) {
+  if (state.can_call_error_node) {
     ++run_.nodes[*plan.error_node].open_callers;
     if (run_.uncalled.contains(*plan.error_node)) run_.evaluable.erase(*plan.error_node);
   }
@@ -292,11 +291,11 @@ void FlowFold::reopen(std::uint32_t i) {
   run_.result_bytes -= state.result_bytes;
   state.result_bytes = 0;
   if (plan.on_call) {
-    run_.uncalled.insert(i);
-    if (state.callers > 0 && state.open_callers == 0) run_.evaluable.insert(i);
+    run_.uncalled.insert(index);
+    if (state.possible_callers > 0 && state.open_callers == 0) run_.evaluable.insert(index);
   } else {
     ++run_.unsettled;
-    if (state.open_needs == 0) run_.evaluable.insert(i);
+    if (state.open_needs == 0) run_.evaluable.insert(index);
   }
 }
 
@@ -309,9 +308,9 @@ void FlowFold::call_node(std::uint32_t on_call_node) {
 }
 
 void FlowFold::read_results() {
-  const auto found = details_.find("values");
-  if (found == details_.end() || !found->is_object()) return;
-  for (const auto& item : found->items()) {
+  const auto match = details_.find("values");
+  if (match == details_.end() || !match->is_object()) return;
+  for (const auto& item : match->items()) {
     if (item.value().is_string()) node().values[item.key()] = item.value().get<std::string>();
   }
 }
@@ -322,22 +321,22 @@ namespace {
 
 constexpr std::size_t kMaxErrorBytes = 4096;
 
-std::vector<std::string> get_texts(const nlohmann::json& more, std::string_view name) {
+std::vector<std::string> get_texts(const nlohmann::json& details, std::string_view name) {
   std::vector<std::string> out;
-  const auto found = more.find(name);
-  if (found == more.end() || !found->is_array()) return out;
-  for (const auto& each : *found) {
-    if (each.is_string() && !each.get_ref<const std::string&>().empty()) out.push_back(each.get<std::string>());
+  const auto match = details.find(name);
+  if (match == details.end() || !match->is_array()) return out;
+  for (const auto& item : *match) {
+    if (item.is_string() && !item.get_ref<const std::string&>().empty()) out.push_back(item.get<std::string>());
   }
   return out;
 }
 
-std::vector<Id> get_ids(const nlohmann::json& more, std::string_view name) {
+std::vector<Id> get_ids(const nlohmann::json& details, std::string_view name) {
   std::vector<Id> out;
-  const auto found = more.find(name);
-  if (found == more.end() || !found->is_array()) return out;
-  for (const auto& each : *found) {
-    if (each.is_number_unsigned() && each.get<std::uint64_t>() <= UINT32_MAX) out.push_back(each.get<Id>());
+  const auto match = details.find(name);
+  if (match == details.end() || !match->is_array()) return out;
+  for (const auto& item : *match) {
+    if (item.is_number_unsigned() && item.get<std::uint64_t>() <= UINT32_MAX) out.push_back(item.get<Id>());
   }
   return out;
 }
@@ -371,8 +370,8 @@ FlowFold::Rejection FlowFold::on_node_gated() {
 FlowFold::Rejection FlowFold::on_gate_opened() {
   NodeState& state = node();
   const std::string gate = get_text("gate");
-  const auto found = std::find(state.gates.begin(), state.gates.end(), gate);
-  if (found == state.gates.end()) return reject_fact();
+  const auto match = std::find(state.gates.begin(), state.gates.end(), gate);
+  if (match == state.gates.end()) return reject_fact();
   state.gates.erase(std::remove(state.gates.begin(), state.gates.end(), gate), state.gates.end());
   if (const Id flow = parse_flow_gate(gate)) run_.awaited_flows.erase({flow, node_index()});
   if (!state.gates.empty()) return std::nullopt;
@@ -389,7 +388,7 @@ FlowFold::Rejection FlowFold::on_node_ready() {
   run_.evaluable.erase(node_index());
   set_status(*new_status, "");
   run_.ready.insert(node_index());
-  if (is_run_by_flow(plan_node().kind)) run_.ready_internal.insert(node_index());
+  if (is_run_by_flow(plan_node().kind)) run_.ready_without_slot.insert(node_index());
   return std::nullopt;
 }
 
@@ -437,7 +436,7 @@ FlowFold::Rejection FlowFold::on_node_expanded() {
   state.result_bytes = get_number("bytes");
   run_.result_bytes += state.result_bytes;
   settle_absent_elements(node_index(), static_cast<std::uint32_t>(count));
-  settle(node_index());
+  settle_node(node_index());
   resolve_caller(node_index());
   return std::nullopt;
 }
@@ -467,23 +466,23 @@ FlowFold::Rejection FlowFold::on_node_completed() {
   if (detail == "handled") {
     if (!run_.pending_resolutions.contains(node_index())) return reject_fact();
     set_status(*advance(state.status, NodeEvent::handle), detail);
-    settle(node_index());
+    settle_node(node_index());
     return std::nullopt;
   }
-  const bool continued = detail == "continued";
-  if (!continued && detail != "ok") return "names no detail of a completed node";
-  const auto new_status = find_end_status(state.status, continued ? NodeEvent::fail : NodeEvent::complete);
+  const bool is_continued = detail == "continued";
+  if (!is_continued && detail != "ok") return "names no detail of a completed node";
+  const auto new_status = find_end_status(state.status, is_continued ? NodeEvent::fail : NodeEvent::complete);
   if (!new_status || !is_called()) return reject_fact();
-  set_status(continued ? *advance(*new_status, NodeEvent::handle) : *new_status, detail);
+  set_status(is_continued ? *advance(*new_status, NodeEvent::handle) : *new_status, detail);
   state.error = get_text("error");
   state.values.clear();
   read_results();
-  state.values["$status"] = continued ? "error" : "finished";
+  state.values["$status"] = is_continued ? "error" : "finished";
   state.result_bytes = get_number("bytes");
   run_.result_bytes += state.result_bytes;
-  settle(node_index());
+  settle_node(node_index());
   resolve_caller(node_index());
-  if (!continued && plan_node().compensation && !state.is_compensation)
+  if (!is_continued && plan_node().compensation && !state.is_compensation)
     run_.compensable.emplace_back(state.settled_revision, node_index());
   return std::nullopt;
 }
@@ -494,12 +493,12 @@ FlowFold::Rejection FlowFold::on_node_failed() {
   if (!new_status || !is_called()) return reject_fact();
   const std::string detail = get_text("detail");
   const bool is_routed = get_flag("routed");
-  if (is_routed && !state.routes_error) return "is routed nowhere";
+  if (is_routed && !state.can_call_error_node) return "is routed nowhere";
   set_status(*new_status, detail.empty() ? "error" : detail);
   state.error = get_text("error");
   state.values["$status"] = "error";
   if (!is_routed) {
-    settle(node_index());
+    settle_node(node_index());
     resolve_caller(node_index());
     if (!state.is_compensation) run_.failures.insert(node_index());
     if (state.is_compensation && run_.error.size() < kMaxErrorBytes) {
@@ -521,7 +520,7 @@ FlowFold::Rejection FlowFold::on_node_failed() {
 
 FlowFold::Rejection FlowFold::on_node_unhandled() {
   if (!run_.pending_resolutions.contains(node_index())) return reject_fact();
-  settle(node_index());
+  settle_node(node_index());
   run_.failures.insert(node_index());
   return std::nullopt;
 }
@@ -534,7 +533,7 @@ FlowFold::Rejection FlowFold::on_node_cancelled() {
   set_status(*new_status, detail);
   node().error = get_text("error");
   node().values = {{"$status", detail}};
-  settle(node_index());
+  settle_node(node_index());
   resolve_caller(node_index());
   return std::nullopt;
 }
@@ -545,7 +544,7 @@ FlowFold::Rejection FlowFold::on_node_retried() {
   if (!new_status || !run_.pending_retries.contains(i) || node().settled_revision == 0) return reject_fact();
   run_.pending_retries.erase(i);
   run_.failures.erase(i);
-  reopen(i);
+  reopen_node(i);
   if (plan_node().kind == NodeKind::each) reopen_absent_elements(i);
   return std::nullopt;
 }
@@ -579,16 +578,16 @@ bool is_outcome(std::string_view word) {
 }  // namespace
 
 std::string FlowFold::get_text(std::string_view name) const {
-  const auto found = details_.find(name);
-  return found != details_.end() && found->is_string() ? found->get<std::string>() : std::string();
+  const auto match = details_.find(name);
+  return match != details_.end() && match->is_string() ? match->get<std::string>() : std::string();
 }
 std::uint64_t FlowFold::get_number(std::string_view name) const {
-  const auto found = details_.find(name);
-  return found != details_.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  const auto match = details_.find(name);
+  return match != details_.end() && match->is_number_unsigned() ? match->get<std::uint64_t>() : 0;
 }
 bool FlowFold::get_flag(std::string_view name) const {
-  const auto found = details_.find(name);
-  return found != details_.end() && found->is_boolean() && found->get<bool>();
+  const auto match = details_.find(name);
+  return match != details_.end() && match->is_boolean() && match->get<bool>();
 }
 
 FlowFold::Rejection FlowFold::apply() {
@@ -606,8 +605,8 @@ FlowFold::Rejection FlowFold::apply() {
     if (!parsed || !parsed->is_object()) return "carries no JSON object";
     details_ = std::move(*parsed);
   }
-  const bool after_end = fact_.kind == "control" || fact_.kind == "retried";
-  if (is_terminal(run_.status) && !after_end) return reject_fact();
+  const bool is_allowed_after_end = fact_.kind == "control" || fact_.kind == "retried";
+  if (is_terminal(run_.status) && !is_allowed_after_end) return reject_fact();
   return (this->*row->handler)();
 }
 
@@ -653,12 +652,12 @@ FlowFold::Rejection FlowFold::on_resumed() {
 FlowFold::Rejection FlowFold::on_stopping() {
   const std::string outcome = get_text("outcome");
   if (!is_outcome(outcome)) return "names no outcome";
-  const bool on_request = outcome == "cancelled" || outcome == "timeout";
-  if (on_request ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return reject_fact();
+  const bool is_requested = outcome == "cancelled" || outcome == "timeout";
+  if (is_requested ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return reject_fact();
   run_.stopping = true;
   run_.outcome = outcome;
   if (run_.error.empty()) run_.error = get_text("error");
-  if (on_request) {
+  if (is_requested) {
     // A pause delays nodes that would start. Here only compensations start, and they were requested just now.
     run_.cancelling = true;
     run_.paused = false;
@@ -673,9 +672,9 @@ FlowFold::Rejection FlowFold::on_stopping() {
 }
 
 FlowFold::Rejection FlowFold::on_retried() {
-  const bool stopped = run_.stopping && (run_.outcome == "failed" || run_.outcome == "timeout");
+  const bool can_retry = run_.stopping && (run_.outcome == "failed" || run_.outcome == "timeout");
   const bool has_ended = run_.status == FlowStatus::error;
-  if (!stopped || run_.compensating || (run_.cancelling && !has_ended)) return reject_fact();
+  if (!can_retry || run_.compensating || (run_.cancelling && !has_ended)) return reject_fact();
   if (has_ended) run_.status = *advance(run_.status, RunEvent::retry);
   collect_retries();
   run_.stopping = run_.cancelling = run_.paused = false;
@@ -695,17 +694,17 @@ void FlowFold::collect_retries() {
   };
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
     const NodeState& node = run_.nodes[i];
-    const bool failed = node.status == NodeStatus::failed && node.settled_revision != 0;
+    const bool has_failed = node.status == NodeStatus::failed && node.settled_revision != 0;
     const bool is_cancelled =
         node.status == NodeStatus::cancelled && node.detail != "skipped" && node.detail != "absent";
     // An error node that can no longer be called follows its callers; see below.
-    if (failed || (is_cancelled && !(plan_.nodes[i].on_call && node.callers > 0))) add(i);
+    if (has_failed || (is_cancelled && !(plan_.nodes[i].on_call && node.possible_callers > 0))) add(i);
   }
   while (!added.empty()) {
     const std::uint32_t caller_index = added.back();
     const PlanNode& caller = plan_.nodes[caller_index];
     added.pop_back();
-    if (!run_.nodes[caller_index].routes_error) continue;
+    if (!run_.nodes[caller_index].can_call_error_node) continue;
     const NodeState& error_node = run_.nodes[*caller.error_node];
     if (error_node.status == NodeStatus::failed || error_node.status == NodeStatus::cancelled) add(*caller.error_node);
   }
@@ -757,76 +756,76 @@ json node_to_json(const NodeState& node) {
   return out;
 }
 
-// Reads a value of the right type. Otherwise `to` is unchanged and `ok` is false.
+// Reads a value of the right type into `out`. For any other type `out` is unchanged and is_valid becomes false.
 template <class T>
-void read_field(const json& object, const char* name, T& out, bool& ok) {
-  const auto found = object.find(name);
-  if (found == object.end()) return;
+void read_field(const json& object, const char* name, T& out, bool& is_valid) {
+  const auto match = object.find(name);
+  if (match == object.end()) return;
   try {
-    const bool fits = !std::is_unsigned_v<T> || std::is_same_v<T, bool> || found->is_number_unsigned();
-    if (!fits) ok = false;
-    if (fits) found->get_to(out);
+    const bool has_right_type = !std::is_unsigned_v<T> || std::is_same_v<T, bool> || match->is_number_unsigned();
+    if (!has_right_type) is_valid = false;
+    if (has_right_type) match->get_to(out);
   } catch (const json::exception&) {
-    ok = false;
+    is_valid = false;
   }
 }
 
 bool is_valid_state(const PlanNode& plan_node, const NodeState& node, std::uint64_t revision) {
-  const bool routed = node.status == NodeStatus::failed && node.settled_revision == 0;
+  const bool is_routed = node.status == NodeStatus::failed && node.settled_revision == 0;
   const bool has_ended = is_terminal(node.status);
   const bool was_handled = node.status == NodeStatus::completed && node.detail == "handled";
-  if ((routed || was_handled) && (plan_node.on_error != OnError::route || !plan_node.error_node)) return false;
-  if (node.status == NodeStatus::running || (!routed && has_ended != (node.settled_revision != 0))) return false;
+  if ((is_routed || was_handled) && (plan_node.on_error != OnError::route || !plan_node.error_node)) return false;
+  if (node.status == NodeStatus::running || (!is_routed && has_ended != (node.settled_revision != 0))) return false;
   if (node.settled_revision > revision || (has_ended && (node.until_ms != 0 || !node.gates.empty()))) return false;
   return node.gates.empty() || node.status == NodeStatus::pending;
 }
 
 bool parse_node_state(const json& object, const PlanNode& plan_node, std::uint64_t revision, NodeState& node) {
-  bool ok = object.is_object();
-  if (!ok) return false;
+  bool is_valid = object.is_object();
+  if (!is_valid) return false;
   std::string status;
-  read_field(object, "s", status, ok);
-  read_field(object, "d", node.detail, ok);
-  read_field(object, "t", node.since_ms, ok);
-  read_field(object, "e", node.error, ok);
-  read_field(object, "r", node.runs, ok);
-  read_field(object, "u", node.until_ms, ok);
-  read_field(object, "z", node.settled_revision, ok);
-  read_field(object, "g", node.gates, ok);
-  read_field(object, "v", node.values, ok);
-  read_field(object, "c", node.child, ok);
-  read_field(object, "a", node.approvers, ok);
-  read_field(object, "b", node.result_bytes, ok);
-  read_field(object, "x", node.is_compensation, ok);
-  read_field(object, "y", node.compensated, ok);
+  read_field(object, "s", status, is_valid);
+  read_field(object, "d", node.detail, is_valid);
+  read_field(object, "t", node.since_ms, is_valid);
+  read_field(object, "e", node.error, is_valid);
+  read_field(object, "r", node.runs, is_valid);
+  read_field(object, "u", node.until_ms, is_valid);
+  read_field(object, "z", node.settled_revision, is_valid);
+  read_field(object, "g", node.gates, is_valid);
+  read_field(object, "v", node.values, is_valid);
+  read_field(object, "c", node.child, is_valid);
+  read_field(object, "a", node.approvers, is_valid);
+  read_field(object, "b", node.result_bytes, is_valid);
+  read_field(object, "x", node.is_compensation, is_valid);
+  read_field(object, "y", node.compensated, is_valid);
   const auto parsed_status = parse<NodeStatus>(status);
-  if (!ok || !parsed_status) return false;
+  if (!is_valid || !parsed_status) return false;
   node.status = *parsed_status;
   return is_valid_state(plan_node, node, revision);
 }
 
 bool parse_run_fields(const json& object, RunState& run) {
-  bool ok = true;
+  bool is_valid = true;
   std::string status;
-  read_field(object, "revision", run.revision, ok);
-  read_field(object, "status", status, ok);
-  read_field(object, "detail", run.detail, ok);
-  read_field(object, "error", run.error, ok);
-  read_field(object, "paused", run.paused, ok);
-  read_field(object, "stopping", run.stopping, ok);
-  read_field(object, "cancelling", run.cancelling, ok);
-  read_field(object, "compensating", run.compensating, ok);
-  read_field(object, "outcome", run.outcome, ok);
-  read_field(object, "started", run.started_ms, ok);
-  read_field(object, "ended", run.ended_ms, ok);
-  read_field(object, "deadline", run.deadline_ms, ok);
-  read_field(object, "to_retry", run.pending_retries, ok);
-  read_field(object, "keys", run.control_digests, ok);
-  read_field(object, "signals", run.signals, ok);
-  read_field(object, "anomalies", run.anomalies, ok);
+  read_field(object, "revision", run.revision, is_valid);
+  read_field(object, "status", status, is_valid);
+  read_field(object, "detail", run.detail, is_valid);
+  read_field(object, "error", run.error, is_valid);
+  read_field(object, "paused", run.paused, is_valid);
+  read_field(object, "stopping", run.stopping, is_valid);
+  read_field(object, "cancelling", run.cancelling, is_valid);
+  read_field(object, "compensating", run.compensating, is_valid);
+  read_field(object, "outcome", run.outcome, is_valid);
+  read_field(object, "started", run.started_ms, is_valid);
+  read_field(object, "ended", run.ended_ms, is_valid);
+  read_field(object, "deadline", run.deadline_ms, is_valid);
+  read_field(object, "to_retry", run.pending_retries, is_valid);
+  read_field(object, "keys", run.control_digests, is_valid);
+  read_field(object, "signals", run.signals, is_valid);
+  read_field(object, "anomalies", run.anomalies, is_valid);
   const auto parsed_status = parse<FlowStatus>(status);
   if (parsed_status) run.status = *parsed_status;
-  return ok && parsed_status;
+  return is_valid && parsed_status;
 }
 
 }  // namespace
@@ -877,8 +876,8 @@ std::optional<RunState> restore(const FlowPlan& plan, std::string_view text) {
   run.nodes.resize(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     run.nodes[i].detail = plan.nodes[i].on_call ? "on_call" : "dependencies";
-    const json& each = (*nodes)[i];
-    if (each != 0 && !parse_node_state(each, plan.nodes[i], run.revision, run.nodes[i])) return std::nullopt;
+    const json& node = (*nodes)[i];
+    if (node != 0 && !parse_node_state(node, plan.nodes[i], run.revision, run.nodes[i])) return std::nullopt;
   }
   rebuild_indexes(plan, run);
   return run;
@@ -889,11 +888,11 @@ namespace {
 template <class Numbers>
 void print_numbers(std::ostream& out, const char* name, const Numbers& numbers) {
   out << name << ':';
-  for (const auto& each : numbers) {
-    if constexpr (requires { each.first; }) {
-      out << ' ' << each.first << '/' << each.second;
+  for (const auto& number : numbers) {
+    if constexpr (requires { number.first; }) {
+      out << ' ' << number.first << '/' << number.second;
     } else {
-      out << ' ' << each;
+      out << ' ' << number;
     }
   }
   out << '\n';
@@ -904,7 +903,7 @@ void print_node_state(std::ostream& out, const PlanNode& plan_node, const NodeSt
       << " open_needs=" << node.open_needs << " runs=" << node.runs << " until=" << node.until_ms
       << " settled=" << node.settled_revision << " child=" << node.child << " bytes=" << node.result_bytes
       << " compensates=" << node.is_compensation << " compensated=" << node.compensated
-      << " routes=" << node.routes_error << " callers=" << node.open_callers << '/' << node.callers;
+      << " routes=" << node.can_call_error_node << " callers=" << node.open_callers << '/' << node.possible_callers;
   for (const auto& [key, value] : node.values) out << ' ' << key << '=' << value;
   for (const std::string& gate : node.gates) out << " gate=" << gate;
   for (const Id approver : node.approvers) out << " approver=" << approver;
@@ -924,7 +923,7 @@ std::string describe(const FlowPlan& plan, const RunState& run) {
       << " unsettled=" << run.unsettled << " bytes=" << run.result_bytes << "\nerror: " << run.error << '\n';
   for (std::size_t i = 0; i < run.nodes.size(); ++i) print_node_state(out, plan.nodes[i], run.nodes[i]);
   print_numbers(out, "ready", run.ready);
-  print_numbers(out, "ready_own", run.ready_internal);
+  print_numbers(out, "ready_own", run.ready_without_slot);
   print_numbers(out, "in_flight", run.in_flight);
   print_numbers(out, "waiting", run.waiting);
   print_numbers(out, "timers", run.timers);

@@ -38,21 +38,21 @@ struct NodeState {
   std::uint32_t open_needs = 0;  // number of needs that have not settled
   std::uint32_t runs = 0;        // number of dispatches
   std::uint64_t since_ms = 0;    // time at which the node got this status and detail
-  std::uint64_t until_ms = 0;    // wait: end; approval, pause, gate: time limit; 0: no limit
-  // Revision of the fact that settled the node, which gives the order of completion; 0: not settled.
+  std::uint64_t until_ms = 0;    // end of a wait, or time limit of an approval, pause or gate; 0 if there is none
+  // Revision of the fact that settled the node, which gives the order of completion. 0 if the node has not settled.
   std::uint64_t settled_revision = 0;
   std::vector<std::string> gates;  // gates that are not met yet
   TextMap values;                  // values of the keys that conditions watch, and $status
   Id child = 0;                    // for kind flow, once the child was started
   // The approvers as they were when the approval or gate was reached.
   std::vector<Id> approvers;
-  std::uint64_t result_bytes = 0;  // size of its job's result
-  bool is_compensation = false;    // called as a compensation
-  bool compensated = false;        // its compensation was called
-  bool routes_error = false;       // its failure calls its error node
-  // For an error node: the number of nodes that can route a failure to it, how many of these nodes have not ended yet,
-  // and the nodes that have routed a failure to it and wait for its end.
-  std::uint32_t callers = 0, open_callers = 0;
+  std::uint64_t result_bytes = 0;    // size of its job's result
+  bool is_compensation = false;      // called as a compensation
+  bool compensated = false;          // its compensation was called
+  bool can_call_error_node = false;  // its failure calls its error node
+  // These members are set for an error node: the number of nodes that can route a failure to it, how many of these
+  // nodes have not ended yet, and the nodes that have routed a failure to it and wait for its end.
+  std::uint32_t possible_callers = 0, open_callers = 0;
   std::vector<std::uint32_t> called_by;
 };
 
@@ -70,7 +70,7 @@ struct RunState {
   bool compensating = false;  // the first compensation was called; a retry is not possible any more
   std::string outcome;        // while stopping: failed, cancelled, timeout, result_too_large
   std::uint64_t started_ms = 0, ended_ms = 0;
-  std::uint64_t deadline_ms = 0;  // deadline of the flow; 0: no deadline
+  std::uint64_t deadline_ms = 0;  // deadline of the flow; 0 if there is none
   std::vector<NodeState> nodes;
   std::set<std::uint32_t> ready;                             // in the order of the definition
   std::set<std::uint32_t> in_flight;                         // dispatched
@@ -85,7 +85,7 @@ struct RunState {
   std::uint64_t result_bytes = 0;  // size of the results of all nodes
   // Indexes of pending work, so that an event does not need a scan of the whole flow.
   std::set<std::uint32_t> evaluable;                     // pending, and all needs have settled
-  std::set<std::uint32_t> ready_internal;                // ready, and need no slot: log, wait, pause, approval
+  std::set<std::uint32_t> ready_without_slot;            // ready, and need no slot: log, wait, pause, approval
   std::set<std::uint32_t> waiting;                       // in flight without a job or child: wait, pause, approval
   std::set<std::uint32_t> uncalled;                      // on call, not called, not settled
   std::set<std::uint32_t> pending_cancels;               // in flight; their end is to be requested
@@ -99,7 +99,7 @@ struct RunState {
 // Returns whether the run does not have this node, or does not have it yet.
 bool has_not_started(const FlowPlan&, const RunState&, std::uint32_t node);
 // Returns the elements of a node of kind each as JSON texts, from its literal list or from its source's result. Error
-// invalid: names the reason why there are none.
+// invalid: the elements are missing or too large; the message has the reason.
 Result<std::vector<std::string>> get_elements(const FlowPlan&, const RunState&, std::uint32_t node);
 
 // Returns the state before the first fact.
@@ -117,7 +117,7 @@ std::optional<RunState> restore(const FlowPlan&, std::string_view);
 // Omits since_ms, started_ms and ended_ms, which come from the store's clock and do not affect decisions.
 std::string describe(const FlowPlan&, const RunState&);
 
-// The kinds of facts, and the fields of each in `more`. The manual repeats this table.
+// The kinds of facts, and the fields that each kind has in RunFact::data_json. The manual repeats this table.
 struct RunFactShape {
   std::string_view kind, fields, meaning;
   bool has_node = false;

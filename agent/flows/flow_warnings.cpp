@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 
 #include "text/json.h"
 
@@ -14,7 +13,7 @@ bool needs_node(const PlanNode& node, std::uint32_t other) {
   return std::find(node.needs.begin(), node.needs.end(), other) != node.needs.end();
 }
 
-// path: the path of the node in its definition.
+// `path` is the path of the node in the definition.
 void warn_of_node(const FlowPlan& plan, const PlanNode& node, const std::string& path, std::vector<PlanProblem>& out) {
   std::set<std::uint32_t> reported;  // elements of an `each` share their error node and get one warning
   for (const std::uint32_t need : node.needs) {

@@ -57,8 +57,8 @@ class SpellingRestorer {
   }
 
   void restore(json& value, const std::string& path) const {
-    const auto found = value.is_primitive() ? spellings_.find(path) : spellings_.end();
-    if (found != spellings_.end()) value = found->second;
+    const auto match = value.is_primitive() ? spellings_.find(path) : spellings_.end();
+    if (match != spellings_.end()) value = match->second;
   }
 
   const std::map<std::string, std::string>& spellings_;
@@ -74,8 +74,8 @@ Result<json> flow_yaml_to_json(std::string_view text, YamlText& yaml) {
 
 void set_position(const YamlText& text, PlanProblem& problem) {
   for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
-    if (const auto found = text.positions.find(path); found != text.positions.end())
-      std::tie(problem.line, problem.column) = found->second;
+    if (const auto match = text.positions.find(path); match != text.positions.end())
+      std::tie(problem.line, problem.column) = match->second;
     const auto end = path.find_last_of(".[");
     path.resize(end == std::string::npos ? 0 : end);
   }

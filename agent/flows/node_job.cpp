@@ -42,11 +42,11 @@ std::vector<std::uint32_t> find_result_nodes(const FlowPlan& plan, std::uint32_t
   return nodes;
 }
 
-// Returns the jobs of `nodes` whose results are read. A node of kind `each` is replaced by the jobs of its elements, in
-// order.
+// The jobs whose results a node reads.
 struct ResultSources {
   std::vector<Id> jobs;
-  std::map<std::string, std::vector<Id>> joins;
+  std::map<std::string, std::vector<Id>>
+      joins;  // jobs of the elements in order, by the name of the node of kind `each`
 };
 ResultSources find_result_sources(const LoadedRun& run, std::uint32_t node) {
   ResultSources out;
@@ -95,33 +95,33 @@ json collect_signals(const LoadedRun& run, std::uint32_t node) {
 
 }  // namespace
 
-Job make_node_job(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
-  const PlanNode& node = plan.nodes.at(index);
+Job make_node_job(const Flow& flow, const FlowPlan& plan, std::uint32_t node) {
+  const PlanNode& plan_node = plan.nodes.at(node);
   Job job;
-  if (node.kind == NodeKind::job) {
-    job = plan.job_at(index);
+  if (plan_node.kind == NodeKind::job) {
+    job = plan.job_at(node);
     job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // Variables of the job take precedence.
   } else {
-    job.script_type = to_string(node.kind);
-    job.script = make_script(node);
+    job.script_type = to_string(plan_node.kind);
+    job.script = make_script(plan_node);
   }
-  job.id = flow.jobs.at(index);
+  job.id = flow.jobs.at(node);
   job.caller_id = flow.caller_id;
   job.context_id = flow.context_id;
   job.flow_id = flow.id;
-  job.name = node.name;
+  job.name = plan_node.name;
   job.dependends.clear();
-  for (const std::uint32_t i : find_result_nodes(plan, index)) {
+  for (const std::uint32_t i : find_result_nodes(plan, node)) {
     if (!plan.nodes[i].each_node) job.dependends.push_back(flow.jobs.at(i));
   }
-  if (!node.supervisor_url.empty()) job.unknown.emplace_back("supervisor_url", node.supervisor_url);
+  if (!plan_node.supervisor_url.empty()) job.unknown.emplace_back("supervisor_url", plan_node.supervisor_url);
   return job;
 }
 
-const std::vector<std::string>& DispatchFieldBuilder::get_cached_elements(std::uint32_t each) {
-  const auto cached = elements_.find(each);
+const std::vector<std::string>& DispatchFieldBuilder::get_cached_elements(std::uint32_t each_node) {
+  const auto cached = elements_.find(each_node);
   if (cached != elements_.end()) return cached->second;
-  return elements_[each] = get_elements(*run_.plan, run_.state, each).value_or(std::vector<std::string>());
+  return elements_[each_node] = get_elements(*run_.plan, run_.state, each_node).value_or(std::vector<std::string>());
 }
 
 FlowDispatch DispatchFieldBuilder::build(std::uint32_t node) {

@@ -20,7 +20,7 @@ struct DueTimes {
   bool has_older = false;           // older times were left out
 };
 
-// Collects the scheduled times between `from` and `to`.
+// Collects the scheduled times after `after_ms`, up to and including `until_ms`.
 Result<void> collect_due_times(const Cron& cron, const std::string& zone, std::uint64_t after_ms,
                                std::uint64_t until_ms, DueTimes& due) {
   due = {};
@@ -68,7 +68,7 @@ Result<void> check_schedule(const Schedule& schedule) {
     Result<void> result;
     if (std::find(words.begin(), words.end(), word) != words.end()) return result;
     std::string allowed;
-    for (auto each : words) allowed += (allowed.empty() ? "" : ", ") + std::string(each);
+    for (auto allowed_word : words) allowed += (allowed.empty() ? "" : ", ") + std::string(allowed_word);
     result = fail(Code::invalid,
                   std::string(field) + ": " + excerpt(word) + " is not one of " + allowed + did_you_mean(word, words));
     return result;
@@ -182,13 +182,13 @@ Result<Id> start_run(FlowStore& store, RunCache& cache, Id context, const Schedu
   request.flow = flow.id;
   request.start = StartRun{"schedule:" + schedule.name, schedule.caller};
   // A conflict means that a coordinator started the flow and crashed before it stored the schedule.
-  if (auto advanced = progress(store, cache, request); !advanced && advanced.error().code != Code::conflict) {
+  if (auto advanced = advance_run(store, cache, request); !advanced && advanced.error().code != Code::conflict) {
     return tl::unexpected(std::move(advanced).error());
   }
   return flow.id;
 }
 
-// Starts the flows of a turn. A flow that cannot start is skipped, and the reason is noted, since a retry in a loop
+// Starts the flows of a decision. A flow that cannot start is skipped, and the reason is noted, since a retry in a loop
 // would not succeed.
 Result<void> start_due_runs(FlowStore& store, RunCache& cache, Id context, Schedule& schedule,
                             ScheduleDecision decision, const StartCheck& check_start) {
@@ -200,7 +200,7 @@ Result<void> start_due_runs(FlowStore& store, RunCache& cache, Id context, Sched
       continue;
     }
     if (is_temporary(flow.error().code)) return tl::unexpected(std::move(flow).error());
-    decision.note = time_to_string(time_ms, schedule.zone) + " was not started: " + flow.error().message;
+    decision.note = format_zoned_time(time_ms, schedule.zone) + " was not started: " + flow.error().message;
   }
   schedule.next_start_ms = decision.next_ms;
   schedule.skip_reason = std::move(decision.note);

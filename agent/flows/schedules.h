@@ -35,15 +35,15 @@ Result<void> check_schedule(const Schedule&);
 
 struct PreviousRun {
   bool running = false;
-  std::uint64_t ended_ms = 0;  // 0: no previous run, or its record was deleted
+  std::uint64_t ended_ms = 0;  // 0 if there is no previous run, or its record was deleted
 };
 struct ScheduleDecision {
   std::vector<std::uint64_t> starts;  // scheduled times in ascending order; one flow starts for each
-  std::uint64_t next_ms = 0;          // new Schedule::next_ms; 0: no further run
+  std::uint64_t next_ms = 0;          // new Schedule::next_start_ms; 0 if there is no further run
   std::string note;                   // new Schedule::skip_reason
   bool is_waiting = false;            // for the end of the previous run
 };
-// Returns the changes of a schedule at this time; none for a schedule that is paused or not due.
+// Returns the changes of a schedule at this time. There are none if the schedule is paused or not due.
 Result<ScheduleDecision> decide_schedule(const Schedule&, const PreviousRun&, std::uint64_t now_ms);
 
 // Starts all due flows of the context. Returns the time in ms until the next call, at most one hour. If the flow of a

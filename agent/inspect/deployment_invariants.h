@@ -4,8 +4,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -8,7 +8,8 @@
 #include "base/version.h"
 #include "inspect/runner_view.h"
 #include "model/codec.h"
-#include "store/kept_usage.h"
+#include "store/keys.h"
+#include "store/stored_usage.h"
 #include "text/plural.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"
@@ -45,16 +46,16 @@ Check check_appendonly(const std::string& appendonly) {
 }
 
 // Describes the risk and cost of each choice, the current choice first.
-Check check_appendfsync(const ServerFacts& facts) {
+Check check_appendfsync(const StoreServerInfo& server_info) {
   Check check{"redis", "appendfsync", CheckStatus::ok, "", ""};
-  if (facts.appendonly == "no") {
-    check.detail = facts.appendfsync + ": without effect while appendonly is no";
-  } else if (facts.appendfsync == "always") {
+  if (server_info.appendonly == "no") {
+    check.detail = server_info.appendfsync + ": without effect while appendonly is no";
+  } else if (server_info.appendfsync == "always") {
     check.detail = "always: a power failure loses no acknowledged write; each step waits for the disk";
-  } else if (facts.appendfsync == "everysec") {
+  } else if (server_info.appendfsync == "everysec") {
     check.detail =
         "everysec: a power failure may lose about the last second (always: no loss, but a disk write for each step)";
-  } else if (facts.appendfsync == "no") {
+  } else if (server_info.appendfsync == "no") {
     check.status = CheckStatus::warning;
     check.detail = "no: a power failure may lose half a minute (everysec: about a second; always: no loss)";
     check.remedy = "redis-cli CONFIG SET appendfsync everysec, and the same in redis.conf";
@@ -66,17 +67,17 @@ Check check_appendfsync(const ServerFacts& facts) {
   return check;
 }
 
-Check check_databases(const ServerFacts& facts, Id max_context) {
-  if (facts.databases == 0) {
+Check check_databases(const StoreServerInfo& server_info, Id max_context) {
+  if (server_info.databases == 0) {
     return {"redis", "databases", CheckStatus::warning,
             fmt::format("{}; context {} needs more than {}", kUnreadable, max_context, max_context),
             std::string(kAllowConfigRemedy)};
   }
-  if (facts.databases > max_context)
-    return {"redis", "databases", CheckStatus::ok, std::to_string(facts.databases), ""};
+  if (server_info.databases > max_context)
+    return {"redis", "databases", CheckStatus::ok, std::to_string(server_info.databases), ""};
   return {
       "redis", "databases", CheckStatus::error,
-      fmt::format("{}: context {} needs a database of that number", facts.databases, max_context),
+      fmt::format("{}: context {} needs a database of that number", server_info.databases, max_context),
       fmt::format("set `databases {}` or more in redis.conf and restart Redis, or use a separate Redis for the context",
                   max_context + 1)};
 }
@@ -90,8 +91,8 @@ Check check_sharing(const std::vector<Id>& contexts) {
       ""};
 }
 
-Check check_replication(const ServerFacts& facts, std::uint32_t wait_replicas) {
-  if (facts.replica) {
+Check check_replication(const StoreServerInfo& server_info, std::uint32_t wait_replicas) {
+  if (server_info.replica) {
     return {"redis", "replication", CheckStatus::error, "this server is a replica, which rejects writes",
             "give the address of its primary"};
   }
@@ -109,26 +110,26 @@ Check check_replication(const ServerFacts& facts, std::uint32_t wait_replicas) {
 
 }  // namespace
 
-std::vector<Check> diagnose_server(const ServerFacts& facts, Id max_context, std::uint32_t wait_replicas) {
-  std::vector<Check> checks{{"redis", "server", CheckStatus::ok, facts.product + " " + facts.version, ""}};
-  checks.push_back(check_memory_policy(facts.maxmemory_policy));
-  checks.push_back(check_appendonly(facts.appendonly));
-  checks.push_back(check_appendfsync(facts));
-  if (max_context > 0) checks.push_back(check_databases(facts, max_context));
-  const bool failing = facts.persistence_error;
-  checks.push_back({"redis", "persistence", failing ? CheckStatus::error : CheckStatus::ok,
-                    failing ? "failing: Redis cannot write its files, and may refuse every write" : "working",
-                    failing ? "check the disk and the log of Redis" : ""});
-  checks.push_back({"redis", "cluster", facts.cluster ? CheckStatus::error : CheckStatus::ok,
-                    facts.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
-                    facts.cluster ? "use a Redis without cluster mode" : ""});
-  checks.push_back(check_replication(facts, wait_replicas));
-  if (facts.used_databases.size() > 1) checks.push_back(check_sharing(facts.used_databases));
+std::vector<Check> diagnose_server(const StoreServerInfo& server_info, Id max_context, std::uint32_t wait_replicas) {
+  std::vector<Check> checks{{"redis", "server", CheckStatus::ok, server_info.product + " " + server_info.version, ""}};
+  checks.push_back(check_memory_policy(server_info.maxmemory_policy));
+  checks.push_back(check_appendonly(server_info.appendonly));
+  checks.push_back(check_appendfsync(server_info));
+  if (max_context > 0) checks.push_back(check_databases(server_info, max_context));
+  const bool has_failed = server_info.persistence_error;
+  checks.push_back({"redis", "persistence", has_failed ? CheckStatus::error : CheckStatus::ok,
+                    has_failed ? "failing: Redis cannot write its files, and may refuse every write" : "working",
+                    has_failed ? "check the disk and the log of Redis" : ""});
+  checks.push_back({"redis", "cluster", server_info.cluster ? CheckStatus::error : CheckStatus::ok,
+                    server_info.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
+                    server_info.cluster ? "use a Redis without cluster mode" : ""});
+  checks.push_back(check_replication(server_info, wait_replicas));
+  if (server_info.used_databases.size() > 1) checks.push_back(check_sharing(server_info.used_databases));
   return checks;
 }
 
-Check diagnose_default_user(bool open) {
-  if (!open) return {"redis", "default user", CheckStatus::ok, "closed: clients need a user and a password", ""};
+Check diagnose_default_user(bool is_open) {
+  if (!is_open) return {"redis", "default user", CheckStatus::ok, "closed: clients need a user and a password", ""};
   return {"redis", "default user", CheckStatus::warning,
           "open: clients without a password may do everything, in addition to the users mycojobs-*",
           "first ACL SETUSER admin on >PASSWORD ~* &* +@all; then as admin: ACL SETUSER default off, and ACL SAVE or "
@@ -149,12 +150,12 @@ nlohmann::json to_json(const Check& check) {
 }
 
 std::vector<Check> diagnose_format(Store& store, Id context) {
-  const auto format = store.load(context, "mj:format");
+  const auto format = store.load(context, kFormatKey);
   const std::string name = "format of context " + std::to_string(context);
   if (format) {
     const auto field = [&](std::string_view field_name) {
-      const std::string_view found = field_of(*format, field_name);
-      return found.empty() ? std::string("?") : printable(found);
+      const std::string_view value = field_of(*format, field_name);
+      return value.empty() ? std::string("?") : to_printable(value);
     };
     return {{"redis", name, CheckStatus::ok, field("version") + ", of mycojobs " + field("program"), ""}};
   }
@@ -163,10 +164,10 @@ std::vector<Check> diagnose_format(Store& store, Id context) {
 }
 
 std::vector<Check> diagnose_writes(Store& store, Id context) {
-  if (!store.load(context, "mj:format")) return {};
+  if (!store.load(context, kFormatKey)) return {};
   const auto now = store.now_ms();
   if (!now) return {};
-  const auto saved = store.save(context, "mj:health", {{"written_ms", std::to_string(*now)}});
+  const auto saved = store.save(context, kHealthKey, {{"written_ms", std::to_string(*now)}});
   if (!saved && saved.error().code == Code::denied) return {};
   const std::string name = "writes to context " + std::to_string(context);
   if (saved) return {{"redis", name, CheckStatus::ok, "taken", ""}};
@@ -226,14 +227,14 @@ Result<Check> check_record(Store& store, Id context) {
   if (record.error().code == Code::unavailable) return tl::unexpected<Error>(record.error());
   return Check{"context", "record", CheckStatus::warning,
                record.error().code == Code::not_found ? "missing: only operators can use the context"
-                                                      : printable(record.error().message),
+                                                      : to_printable(record.error().message),
                "mycojobs context grant " + number + " --admin ACTOR"};
 }
 
 Result<Check> check_leader(FlowStore& flows, Id context) {
   MJ_TRY(leader, flows.leader(context));
   if (!leader.first.empty())
-    return Check{"coordinator", "leader", CheckStatus::ok, printable(leader.second) + " leads the context", ""};
+    return Check{"coordinator", "leader", CheckStatus::ok, to_printable(leader.second) + " leads the context", ""};
   return Check{"coordinator", "leader", CheckStatus::error,
                "no coordinator is the leader of the context: flows, delayed jobs, schedules and messages wait",
                fmt::format("mycojobs coordinator --redis URL --context {}; after a crash, another coordinator takes "
@@ -243,15 +244,16 @@ Result<Check> check_leader(FlowStore& flows, Id context) {
 
 Check check_agent(const RunnerInfo& info, std::uint64_t now_ms) {
   const std::string id = std::to_string(info.runner.id);
-  Check check{"agent", id, CheckStatus::ok, printable(describe(info, now_ms)), ""};
+  Check check{"agent", id, CheckStatus::ok, to_printable(describe(info, now_ms)), ""};
   const RunnerPresence presence = get_presence(info);
   if (presence == RunnerPresence::silent) {
     check.status = CheckStatus::warning;
-    check.detail += info.live_claims == 0 ? "" : fmt::format(", had {}", count_with_noun(info.live_claims, "job"));
+    check.detail +=
+        info.live_claim_count == 0 ? "" : fmt::format(", had {}", count_with_noun(info.live_claim_count, "job"));
     check.remedy = "check its host (`mycojobs doctor` there); if it is gone permanently: mycojobs runner delete " + id;
   } else if (presence == RunnerPresence::live && info.runner.version != kVersion) {
     check.status = CheckStatus::warning;
-    check.detail += fmt::format("; it is of version {}, this is {}", printable(info.runner.version), kVersion);
+    check.detail += fmt::format("; it is of version {}, this is {}", to_printable(info.runner.version), kVersion);
     check.remedy = "update one of them: docs/install.md, \"Upgrade\"";
   }
   return check;
@@ -267,15 +269,15 @@ Result<std::vector<Check>> diagnose_context(Store& store, FlowStore& flows, Id c
   checks.push_back(std::move(leader));
   MJ_TRY(agents, store.runners(context));
   MJ_TRY(now_ms, store.now_ms());
-  const auto is_live = [](const RunnerInfo& each) { return get_presence(each) == RunnerPresence::live; };
+  const auto is_live = [](const RunnerInfo& info) { return get_presence(info) == RunnerPresence::live; };
   if (const std::string queues = list_served_queues(agents); std::any_of(agents.begin(), agents.end(), is_live)) {
-    checks.push_back({"agent", "queues", CheckStatus::ok, "live agents claim from " + printable(queues), ""});
+    checks.push_back({"agent", "queues", CheckStatus::ok, "live agents claim from " + to_printable(queues), ""});
   } else {
     checks.push_back({"agent", "queues", CheckStatus::error, "no agent is alive: no job runs",
                       fmt::format("mycojobs agent --redis URL --context {}", context)});
   }
-  for (const RunnerInfo& each : agents) {
-    if (get_presence(each) != RunnerPresence::signed_off) checks.push_back(check_agent(each, now_ms));
+  for (const RunnerInfo& info : agents) {
+    if (get_presence(info) != RunnerPresence::signed_off) checks.push_back(check_agent(info, now_ms));
   }
   return checks;
 }

@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-// error: jobs may be lost or do not run. Its text for users is "missing".
+// `error` means that jobs may be lost or do not run; users read it as "missing".
 enum class CheckStatus { ok, warning, error };
 std::string_view to_string(CheckStatus);
 
@@ -24,13 +24,14 @@ struct Check {
 };
 nlohmann::json to_json(const Check&);
 
-// Checks the durability settings of the server (docs/protocol.md, Durability). max_context: the largest context
-// whose database has the number of the context; 0: there is no such context. wait_replicas: value of the option
+// Checks the durability settings of the server (docs/protocol.md, Durability) and its number of databases. The jobs of
+// a context are in the database with the number of the context, so the server needs more databases than max_context,
+// the largest context on it; if max_context is 0, the number is not checked. wait_replicas: the setting
 // redis_wait_replicas. No side effects.
-std::vector<Check> diagnose_server(const ServerFacts&, Id max_context, std::uint32_t wait_replicas);
+std::vector<Check> diagnose_server(const StoreServerInfo&, Id max_context, std::uint32_t wait_replicas);
 
 // Checks whether the default user of the server is open although `context acl` has created users. No side effects.
-Check diagnose_default_user(bool open);
+Check diagnose_default_user(bool is_open);
 
 // Checks the format of a context's keys. The result is empty if no key was written yet or the format cannot be read.
 std::vector<Check> diagnose_format(Store&, Id context);

@@ -15,8 +15,8 @@
 #include "inspect/runner_view.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
-#include "store/kept_usage.h"
 #include "store/keys.h"
+#include "store/stored_usage.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/shell_word.h"
@@ -64,18 +64,18 @@ constexpr std::uint64_t kMaxSearchPosition = 1000000;  // maximum position that 
 constexpr std::uint64_t kMaxSearchedEntries = 20000;
 constexpr std::size_t kMaxStatesPerRead = 100;   // jobs read in one step
 constexpr std::size_t kMaxFollowedJobs = 10000;  // jobs that are followed to find a cycle
-constexpr std::size_t kMaxDeadLetters = 10000;   // the newest ones; a longer reply would block Redis
+constexpr std::size_t kMaxDeadLetters = 10000;   // reads the newest entries only; a longer reply would block Redis
 constexpr std::size_t kMaxAnomalies = 1000;
 constexpr std::size_t kMaxShownAnomalies = 3;
 
 Result<std::vector<JobStoreState>> read_job_states(Store& store, Id context, std::span<const std::string> keys) {
-  std::vector<JobStoreState> all;
+  std::vector<JobStoreState> states;
   for (std::size_t offset = 0; offset < keys.size(); offset += kMaxStatesPerRead) {
     MJ_TRY(batch,
            store.job_states(context, keys.subspan(offset, std::min(kMaxStatesPerRead, keys.size() - offset)), false));
-    std::move(batch.begin(), batch.end(), std::back_inserter(all));
+    std::move(batch.begin(), batch.end(), std::back_inserter(states));
   }
-  return all;
+  return states;
 }
 
 // Reads the queue of the job and the position of the job in it. is_searched: the read of the job has counted its
@@ -85,7 +85,7 @@ Result<void> read_queue(Store& store, bool is_searched, JobSituation& situation)
   MJ_TRY(queues, store.queues(situation.context));
   for (const QueueInfo& info : queues) {
     if (info.queue != situation.queue) continue;
-    situation.queue_paused = info.paused;
+    situation.is_queue_paused = info.paused;
     situation.queue_length = info.length;
     situation.priority_count = info.prioritised;
   }
@@ -109,7 +109,7 @@ Result<void> read_queue(Store& store, bool is_searched, JobSituation& situation)
 
 // Reads the jobs that this job waits for, and follows their dependencies to find a cycle.
 Result<void> read_dependencies(Store& store, JobSituation& situation) {
-  Waits waits{{situation.job.job_key, situation.job.awaited_jobs}};
+  WaitGraph wait_graph{{situation.job.job_key, situation.job.awaited_jobs}};
   std::set<std::string> visited{situation.job.job_key};
   std::vector<std::string> next = situation.job.awaited_jobs;
   MJ_TRY(dependencies, read_job_states(store, situation.context, next));
@@ -118,14 +118,14 @@ Result<void> read_dependencies(Store& store, JobSituation& situation) {
     next.clear();
     for (const JobStoreState& job : dependencies) {
       if (!visited.insert(job.job_key).second) continue;
-      waits.emplace_back(job.job_key, job.awaited_jobs);
+      wait_graph.emplace_back(job.job_key, job.awaited_jobs);
       next.insert(next.end(), job.awaited_jobs.begin(), job.awaited_jobs.end());
     }
     std::erase_if(next, [&](const std::string& key) { return visited.contains(key); });
     MJ_TRY(next_states, read_job_states(store, situation.context, next));
     dependencies = std::move(next_states);
   }
-  situation.cycle = find_cycle(waits, situation.job.job_key);
+  situation.cycle = find_cycle(wait_graph, situation.job.job_key);
   return {};
 }
 
@@ -143,8 +143,8 @@ Result<void> read_slot_owners(Store& store, JobSituation& situation) {
 }
 
 bool mentions_job(const std::string& line, const std::string& job_key) {
-  for (auto at = line.find(job_key); at != std::string::npos; at = line.find(job_key, at + 1)) {
-    const auto end = at + job_key.size();
+  for (auto begin = line.find(job_key); begin != std::string::npos; begin = line.find(job_key, begin + 1)) {
+    const auto end = begin + job_key.size();
     if (end >= line.size() || line[end] < '0' || line[end] > '9') return true;
   }
   return false;
@@ -178,7 +178,7 @@ void check_database_0(Store& store, JobSituation& situation) {
   static constexpr std::string_view kFields[] = {"script_type"};
   const auto fields = store.load_fields(0, situation.job.job_key, kFields);
   if (!fields) return;
-  situation.in_database_0 = true;
+  situation.is_in_database_0 = true;
   for (const auto& [name, value] : *fields) {
     if (name == "script_type") situation.queue = queue_key(value);
   }
@@ -187,21 +187,21 @@ void check_database_0(Store& store, JobSituation& situation) {
 // Reads whether the coordinator checks prerequisites instead of the agents.
 Result<void> read_prerequisite_checker(Store& store, JobSituation& situation) {
   static constexpr std::string_view kFields[] = {"at"};
-  auto fields = store.load_fields(situation.context, "mj:looking", kFields);
+  auto fields = store.load_fields(situation.context, kPrerequisiteCheckerKey, kFields);
   if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-  std::uint64_t at = 0;
-  const bool has_check_time = fields && !fields->empty() && parse_u64(fields->front().second, at);
-  situation.coordinator_checks = has_check_time && situation.job.now_ms < at + kMaxCheckAgeMs;
+  std::uint64_t check_ms = 0;
+  const bool has_check_time = fields && !fields->empty() && parse_u64(fields->front().second, check_ms);
+  situation.coordinator_checks_prerequisites = has_check_time && situation.job.now_ms < check_ms + kMaxCheckAgeMs;
   return {};
 }
 
-Result<void> read_states(Store& store, const std::string& job_key, bool positions, JobSituation& situation) {
-  MJ_TRY(states, store.job_states(situation.context, std::span(&job_key, 1), positions));
+Result<void> read_states(Store& store, const std::string& job_key, bool with_positions, JobSituation& situation) {
+  MJ_TRY(states, store.job_states(situation.context, std::span(&job_key, 1), with_positions));
   if (states.size() != 1) return fail(Code::internal, "places: one job was asked about");
   situation.job = std::move(states.front());
-  const bool claimed = !situation.job.claim.state.empty();
+  const bool is_claimed = !situation.job.claim.state.empty();
   const std::string type = get_field(situation, "script_type");
-  situation.queue = claimed ? situation.job.claim.queue : type.empty() ? "" : queue_key(type);
+  situation.queue = is_claimed ? situation.job.claim.queue : type.empty() ? "" : queue_key(type);
   return {};
 }
 
@@ -232,7 +232,7 @@ std::string format_push_command(const JobSituation& situation) {
 
 // Returns the maximum number of jobs that are claimed before this job. Priorities above 0 are served before the list,
 // priorities below 0 after the list; the number of jobs of each kind is not known here.
-std::optional<std::uint64_t> max_jobs_ahead(const JobSituation& situation) {
+std::optional<std::uint64_t> get_max_jobs_ahead(const JobSituation& situation) {
   if (situation.entries_ahead) return *situation.entries_ahead + situation.priority_count;
   if (!situation.job.in_priority_index) return std::nullopt;
   const std::uint64_t other_priority_count =
@@ -275,7 +275,7 @@ void explain_no_runner(const JobSituation& situation, Explanation& out) {
   out.cause = "no_runner";
   out.reason = "no runner serves " + situation.queue;
   const std::string live_queues = list_served_queues(situation.runners);
-  if (situation.queue.starts_with(kRouterQueue)) {
+  if (situation.queue.starts_with(kRouterQueueKey)) {
     out.reason = "it is for a supervisor on another host, and no coordinator has sent it yet";
     out.next_action =
         "start `mycojobs coordinator`; if one runs, wait for other jobs at that supervisor or raise "
@@ -297,8 +297,9 @@ void explain_no_runner(const JobSituation& situation, Explanation& out) {
 // Returns whether claims of the runner were denied recently, because its actor may not run jobs in this context.
 bool was_refused_recently(const JobSituation& situation, const RunnerInfo& info) {
   constexpr std::uint64_t kMaxRefusalAgeMs = 60000;  // longer than the retry interval of such a runner
-  std::uint64_t at = 0;
-  return parse_u64(field_of(info.runner.unknown, "refused_ms"), at) && situation.job.now_ms < at + kMaxRefusalAgeMs;
+  std::uint64_t refusal_ms = 0;
+  return parse_u64(field_of(info.runner.unknown, "refused_ms"), refusal_ms) &&
+         situation.job.now_ms < refusal_ms + kMaxRefusalAgeMs;
 }
 
 void explain_refused_runner(const JobSituation& situation, const RunnerInfo& info, Explanation& out) {
@@ -318,9 +319,9 @@ void explain_refused_runner(const JobSituation& situation, const RunnerInfo& inf
 void explain_paused_runner(const JobSituation& situation, const RunnerInfo& info, Explanation& out) {
   out.cause = "runner_paused";
   out.reason = fmt::format("runner {} serves {} but claims no jobs now: {}", info.runner.id, situation.queue,
-                           pause_reason(info));
+                           get_pause_reason(info));
   out.next_action = fmt::format("check the host {}: the agent resumes when it can start jobs; or start another agent",
-                                quote_for_shell(printable(info.holder.host)));
+                                quote_for_shell(to_printable(info.holder.host)));
 }
 
 // Explains why a job waits in its queue.
@@ -335,14 +336,14 @@ void explain_queue_wait(const JobSituation& situation, Explanation& out) {
       refused = &info;
       continue;
     }
-    if (!pause_reason(info).empty()) {
+    if (!get_pause_reason(info).empty()) {
       paused = &info;
       continue;
     }
     ++serving_count;
-    free_slots += info.runner.slots - std::min(info.live_claims, info.runner.slots);
+    free_slots += info.runner.slots - std::min(info.live_claim_count, info.runner.slots);
   }
-  if (situation.queue_paused) {
+  if (situation.is_queue_paused) {
     out.cause = "queue_paused";
     out.reason = situation.queue + " is paused";
     out.next_action =
@@ -359,17 +360,18 @@ void explain_queue_wait(const JobSituation& situation, Explanation& out) {
                              serving_count == 1 ? "runner" : fmt::format("{} runners", serving_count),
                              serving_count == 1 ? "s" : "", situation.queue);
     out.next_action = "wait, or start another agent, or give the runners more --slots";
-  } else if (max_jobs_ahead(situation) == 0U) {
+  } else if (get_max_jobs_ahead(situation) == 0U) {
     out.cause = "next";
     out.reason = "it is the next one in " + situation.queue;
     out.next_action = "repeat the command in a second: a runner with a free slot claims it immediately";
   } else {
     out.cause = "behind_others";
-    const auto max = max_jobs_ahead(situation);
+    const auto max_jobs_ahead = get_max_jobs_ahead(situation);
     const bool is_exact = situation.entries_ahead && situation.priority_count == 0;
-    out.reason = max ? fmt::format("{}{} in {}", is_exact ? "" : "at most ",
-                                   count_with_noun(*max, "job precedes it", "jobs precede it"), situation.queue)
-                     : fmt::format("very many jobs precede it in {}", situation.queue);
+    out.reason = max_jobs_ahead ? fmt::format("{}{} in {}", is_exact ? "" : "at most ",
+                                              count_with_noun(*max_jobs_ahead, "job precedes it", "jobs precede it"),
+                                              situation.queue)
+                                : fmt::format("very many jobs precede it in {}", situation.queue);
     out.next_action = "wait, or start another agent, or submit it with a --priority";
   }
 }
@@ -397,7 +399,7 @@ Explanation explain_unknown(const JobSituation& situation) {
     return out;
   }
   Explanation out = make_explanation(situation, "unknown");
-  if (situation.in_database_0) {
+  if (situation.is_in_database_0) {
     out.cause = "in_database_0";
     out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}",
                              situation.job.job_key, situation.context, situation.context);
@@ -492,8 +494,8 @@ std::string describe_state(const JobStoreState& job) {
 const JobStoreState* add_dependency_evidence(const JobSituation& situation, Explanation& out) {
   std::vector<const JobStoreState*> jobs;
   for (const JobStoreState& job : situation.dependencies) jobs.push_back(&job);
-  const auto absent = [](const JobStoreState* job) { return describe_state(*job) == "does not exist"; };
-  std::stable_partition(jobs.begin(), jobs.end(), absent);
+  const auto is_absent = [](const JobStoreState* job) { return describe_state(*job) == "does not exist"; };
+  std::stable_partition(jobs.begin(), jobs.end(), is_absent);
   for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListedJobs); ++i) {
     out.evidence.push_back(fmt::format("{} {}", jobs[i]->job_key, describe_state(*jobs[i])));
   }
@@ -618,7 +620,7 @@ Explanation explain_prerequisites(const JobSituation& situation) {
   const auto conditions = parse_list(get_field(situation, "prerequisites"));
   for (const std::string& condition : conditions) out.evidence.push_back("prerequisite: " + condition);
   const std::uint64_t now_ms = situation.job.now_ms;
-  const bool is_checked = has_live_runner(situation) || situation.coordinator_checks;
+  const bool is_checked = has_live_runner(situation) || situation.coordinator_checks_prerequisites;
   out.evidence.push_back(
       *situation.job.check_ms > now_ms
           ? fmt::format("checked again in {}", format_duration(*situation.job.check_ms - now_ms))
@@ -676,7 +678,7 @@ const RunnerInfo* find_runner(const JobSituation& situation) {
 
 // Returns whether the process that claimed the job still holds the id of its runner.
 bool is_owner_alive(const JobSituation& situation, const RunnerInfo* info) {
-  return !situation.owner_ended && info != nullptr && get_presence(*info) == RunnerPresence::live &&
+  return !situation.has_owner_ended && info != nullptr && get_presence(*info) == RunnerPresence::live &&
          info->holder.instance == situation.job.claim.instance;
 }
 
@@ -684,7 +686,7 @@ void add_owner_evidence(const JobSituation& situation, const RunnerInfo* info, E
   const ClaimView& claim = situation.job.claim;
   if (info == nullptr) {
     out.evidence.push_back(fmt::format("runner {}, which has no registration", claim.runner));
-  } else if (situation.owner_ended) {
+  } else if (situation.has_owner_ended) {
     out.evidence.push_back(fmt::format(
         "runner {}: the agent that claimed it has ended on this host with all its processes", claim.runner));
   } else if (!is_owner_alive(situation, info) && get_presence(*info) == RunnerPresence::live) {
@@ -719,7 +721,7 @@ void explain_live_state(const JobSituation& situation, const RunnerInfo* info, E
     out.next_action = fmt::format(
         "check the host of {} for a call that hangs in the kernel (a dead disk or network mount), or restart that host",
         runner_name);
-  } else if (situation.owner_ended) {
+  } else if (situation.has_owner_ended) {
     out.cause = "runner_silent";
     out.reason = "it is not running: the agent of " + runner_name + " that claimed it has ended";
     out.next_action =
@@ -795,7 +797,7 @@ bool is_script_failure(const std::string& detail) {
 
 std::string find_remedy(const std::string& detail) {
   const auto* found =
-      std::find_if(kRemedies.begin(), kRemedies.end(), [&](const Remedy& each) { return each.detail == detail; });
+      std::find_if(kRemedies.begin(), kRemedies.end(), [&](const Remedy& remedy) { return remedy.detail == detail; });
   return std::string(found == kRemedies.end() ? "apply the remedy in its error" : found->text);
 }
 
@@ -937,7 +939,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"ended", "finished", "it has finished"},
     {"ended", "failed", "its last attempt failed"},
     {"ended", "cancelled", "it was cancelled"},
-    {"ended", "dead_letter", "it can never run, or not once more"},
+    {"ended", "dead_letter", "it can never run, or not again"},
     {"ended", "dependency_failed", "a job that it depends on failed"},
     {"ended", "prerequisite", "its prerequisites will never be met"},
     {"ended", "policy_refused", "it requests more than the ceiling of its context allows"},
@@ -972,7 +974,7 @@ Explanation explain_state(const JobSituation& situation) {
   if (job.record_type != "hash" && job.record_type != "none")
     return explain_wrong_type(situation, job.job_key, job.record_type);
   if (job.claim_type != "hash" && job.claim_type != "none") {
-    return explain_wrong_type(situation, "mj:claim:" + job.job_key, job.claim_type);
+    return explain_wrong_type(situation, kClaimKey + job.job_key, job.claim_type);
   }
   const auto explainer = kExplainers.find(job.claim.state);
   if (explainer != kExplainers.end()) return explainer->second(situation);
@@ -997,15 +999,11 @@ Explanation make_explanation(const JobSituation& situation, std::string_view sta
 }
 
 std::string get_field(const JobSituation& situation, std::string_view name) {
-  for (const auto& [key, value] : situation.job.record) {
-    if (key == name) return value;
-  }
-  return "";
+  return std::string(field_of(situation.job.record, name));
 }
 
 std::uint64_t get_number(const JobSituation& situation, std::string_view name) {
-  std::uint64_t value = 0;
-  return parse_u64(get_field(situation, name), value) ? value : 0;
+  return number_of(situation.job.record, name);
 }
 
 std::string format_command(const JobSituation& situation, std::string_view verb, std::string_view rest) {
@@ -1070,7 +1068,7 @@ namespace {
 Result<void> report_quota(Store& store, const JobSituation& situation, Explanation& out) {
   if (situation.job.record_type == "none") return {};
   static constexpr std::array<std::string_view, 2> kClaimFields{"log_full", "quota"};
-  auto claim = store.load_fields(situation.context, "mj:claim:" + situation.job.job_key, kClaimFields);
+  auto claim = store.load_fields(situation.context, kClaimKey + situation.job.job_key, kClaimFields);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
   const bool is_log_full = claim && !field_of(*claim, "log_full").empty();
   const std::string setting = claim ? std::string(field_of(*claim, "quota")) : "";
@@ -1113,8 +1111,8 @@ Explanation explain(const JobSituation& situation) {
   return out;
 }
 
-std::vector<std::string> find_cycle(const Waits& waits, const std::string& start) {
-  const std::map<std::string, std::vector<std::string>> edges(waits.begin(), waits.end());
+std::vector<std::string> find_cycle(const WaitGraph& wait_graph, const std::string& start) {
+  const std::map<std::string, std::vector<std::string>> edges(wait_graph.begin(), wait_graph.end());
   std::set<std::string> finished, on_path{start};
   std::vector<std::string> path{start};
   std::vector<std::size_t> next_edges{0};  // for each job on the path: index of the next edge

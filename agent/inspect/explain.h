@@ -33,22 +33,24 @@ std::span<const CauseRow> causes();
 struct JobSituation {
   Id context = 1;
   JobStoreState job;  // includes the positions in queues
-  std::string queue;  // key of its queue; empty: the record has no script type
-  bool queue_paused = false;
-  std::uint64_t queue_length = 0;              // entries of the list
-  std::uint64_t priority_count = 0;            // jobs with a priority, which are not in the list but in an index
-  std::optional<std::uint64_t> entries_ahead;  // entries of the list before the job; no value: not found in the list
-  std::vector<RunnerInfo> runners;             // runners of the context, including dead runners
-  bool owner_ended = false;         // the caller has seen that the claiming instance and all its processes have ended
-  bool coordinator_checks = false;  // the coordinator checks prerequisites instead of the agents
-  std::vector<JobStoreState> dependencies;  // the jobs that this job waits for
+  std::string queue;  // key of the job's queue; empty if the record has no script type
+  bool is_queue_paused = false;
+  std::uint64_t queue_length = 0;    // number of entries in the list of the queue
+  std::uint64_t priority_count = 0;  // number of jobs with a priority, which are in an index instead of the list
+  // Number of entries of the list before the job. No value if the list does not contain the job.
+  std::optional<std::uint64_t> entries_ahead;
+  std::vector<RunnerInfo> runners;  // runners of the context, including dead runners
+  // Set by the caller: the instance of the runner that claimed the job has ended, with all of its processes.
+  bool has_owner_ended = false;
+  bool coordinator_checks_prerequisites = false;  // otherwise the agents check them
+  std::vector<JobStoreState> dependencies;        // the jobs that this job waits for
   // Jobs that wait for each other, starting from this job; the last job is listed twice.
   std::vector<std::string> cycle;
   std::vector<std::string> slot_owners;  // running jobs with the concurrency key of the job
   std::optional<DeadLetter> dead_letter;
   std::vector<std::string> anomalies;  // recorded anomalies that mention the job
-  // Set if the context has no such job but database 0 has, where clients write that do not select a database.
-  bool in_database_0 = false;
+  // Whether the job is missing in the context and exists in database 0. Clients that select no database write there.
+  bool is_in_database_0 = false;
 };
 
 // Reads the data for explain(). Repeats the read, a few times at most, until the job is unchanged at the end of the
@@ -57,10 +59,11 @@ Result<JobSituation> inspect_job(Store&, Id context, const std::string& job_key)
 Explanation explain(const JobSituation&);
 Result<Explanation> explain(Store&, Id context, const std::string& job_key);
 
-// Pairs of a job and the jobs that it waits for. find_cycle() returns the path from `start` into the first cycle: a, b,
-// c, b. The result is empty without a cycle.
-using Waits = std::vector<std::pair<std::string, std::vector<std::string>>>;
-std::vector<std::string> find_cycle(const Waits&, const std::string& start);
+// Pairs of a job and the jobs that it waits for.
+using WaitGraph = std::vector<std::pair<std::string, std::vector<std::string>>>;
+// Returns the path from `start` to the first job that it reaches twice, for example a, b, c, b. Returns an empty path
+// if there is no cycle.
+std::vector<std::string> find_cycle(const WaitGraph&, const std::string& start);
 
 // Returns the time of the server of this context.
 Result<std::uint64_t> store_now_ms(Store&, Id context);

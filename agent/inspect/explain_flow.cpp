@@ -11,6 +11,7 @@
 #include "inspect/explain.h"
 #include "inspect/flow_view.h"
 #include "inspect/runner_view.h"
+#include "store/keys.h"
 #include "text/plural.h"
 #include "text/shell_word.h"
 
@@ -22,7 +23,7 @@ struct FlowEvidence {
   Id context = 1;
   FlowView view;
   std::uint32_t max_parallel = 0;  // limit in the definition
-  bool compensating = false;       // a compensation was called, so that the flow cannot be retried
+  bool is_compensating = false;    // a compensation was called, so that the flow cannot be retried
   bool has_mark = true;            // the state key exists, or is not needed because another client wrote the flow
   bool is_listed = true;           // the catalog of flows has a valid entry for it
   std::pair<std::string, std::string> leader;  // see FlowStore::leader(); empty: no coordinator is the leader
@@ -37,8 +38,6 @@ FlowReason make_job_reason(const FlowEvidence&, const NodeView&, const Explanati
 // Selects the nodes whose jobs are explained, the most informative first, with only a few nodes per state.
 std::vector<std::uint32_t> select_jobs(const FlowView&, std::size_t max);
 
-bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
-
 // Formats the option " --context 3", or an empty text for the default context.
 std::string format_context_flag(const FlowEvidence& evidence) {
   return evidence.context == 1 ? "" : fmt::format(" --context {}", evidence.context);
@@ -47,7 +46,7 @@ std::string format_context_flag(const FlowEvidence& evidence) {
 std::string format_command(const FlowEvidence&, std::string_view verb, std::string_view rest = "");
 // Formats " since 14:02 UTC (3 min)"; empty if the time is not known.
 std::string format_since(std::uint64_t at_ms, std::uint64_t now_ms);
-std::string node_label(const NodeView&);  // "node deploy"
+std::string format_node(const NodeView&);  // "node deploy"
 
 constexpr std::size_t kMaxListedPerState = 5;  // further nodes of the same state are only counted
 
@@ -72,7 +71,7 @@ void add_evidence(FlowReason& reason, std::string line) {
 FlowReason make_gate_reason(const FlowEvidence& evidence, const NodeView& node, const std::string& gate) {
   const std::uint64_t now_ms = evidence.view.now_ms;
   FlowReason reason{
-      node.name, "", node_label(node) + " waits for " + gate + format_since(node.since_ms, now_ms), {}, ""};
+      node.name, "", format_node(node) + " waits for " + gate + format_since(node.since_ms, now_ms), {}, ""};
   const std::string name = quote_for_shell(gate.substr(std::min(gate.size(), gate.find(':') + 1)));
   if (gate.starts_with("approval:")) {
     reason.cause = "approval";
@@ -97,7 +96,7 @@ FlowReason make_decision_reason(const FlowEvidence& evidence, const NodeView& no
   FlowReason reason{
       node.name,
       is_approval ? "approval" : "pause",
-      node_label(node) + (is_approval ? " waits for approval" : " is a pause") + format_since(node.since_ms, now_ms),
+      format_node(node) + (is_approval ? " waits for approval" : " is a pause") + format_since(node.since_ms, now_ms),
       {},
       ""};
   if (!node.prompt.empty()) add_evidence(reason, "asks: " + node.prompt);
@@ -114,14 +113,14 @@ FlowReason make_child_reason(const FlowEvidence& evidence, const NodeView& node)
   if (node.child == 0) {
     return {node.name,
             "child_flow",
-            node_label(node) + " starts a flow, and has no id of it yet" +
+            format_node(node) + " starts a flow, and has no id of it yet" +
                 format_since(node.since_ms, evidence.view.now_ms),
             {},
             "wait: the coordinator creates it next"};
   }
   return {node.name,
           "child_flow",
-          fmt::format("{} waits for its child, flow {}{}", node_label(node), node.child,
+          fmt::format("{} waits for its child, flow {}{}", format_node(node), node.child,
                       format_since(node.since_ms, evidence.view.now_ms)),
           {},
           fmt::format("`mycojobs flow explain {}{}` explains the state of that flow", node.child, context)};
@@ -138,29 +137,31 @@ std::optional<FlowReason> find_node_reason(const FlowEvidence& evidence, const N
   return FlowReason{node.name,
                     "timer",
                     node.until_ms > now_ms
-                        ? fmt::format("{} waits {} more", node_label(node), format_duration(node.until_ms - now_ms))
-                        : node_label(node) + " has waited long enough",
+                        ? fmt::format("{} waits {} more", format_node(node), format_duration(node.until_ms - now_ms))
+                        : format_node(node) + " has waited long enough",
                     {},
                     "wait"};
 }
 
 // Adds one reason for all ready nodes.
 void add_ready_reason(const FlowEvidence& evidence, std::vector<FlowReason>& out) {
-  std::vector<const NodeView*> ready;
-  std::size_t in_flight = 0;
+  std::vector<const NodeView*> ready_nodes;
+  std::size_t in_flight_count = 0;
   for (const NodeView& node : evidence.view.nodes) {
-    if (node.status == NodeStatus::ready && node.until_ms == 0) ready.push_back(&node);
+    if (node.status == NodeStatus::ready && node.until_ms == 0) ready_nodes.push_back(&node);
     const bool is_delayed = node.status == NodeStatus::ready && node.until_ms != 0;
-    in_flight += node.status == NodeStatus::dispatched || node.status == NodeStatus::running || is_delayed ? 1 : 0;
+    in_flight_count +=
+        node.status == NodeStatus::dispatched || node.status == NodeStatus::running || is_delayed ? 1 : 0;
   }
-  if (ready.empty()) return;
-  const std::string subject = ready.size() == 1
-                                  ? node_label(*ready.front()) + " is"
-                                  : fmt::format("{} and {} more are", node_label(*ready.front()), ready.size() - 1);
-  const bool at_limit = evidence.max_parallel > 0 && in_flight >= evidence.max_parallel;
-  FlowReason reason{ready.front()->name, at_limit ? "max_parallel" : "ready", subject + " ready", {}, ""};
-  if (at_limit) {
-    reason.reason += fmt::format(", and {} of {} places are taken", in_flight, evidence.max_parallel);
+  if (ready_nodes.empty()) return;
+  const std::string subject =
+      ready_nodes.size() == 1
+          ? format_node(*ready_nodes.front()) + " is"
+          : fmt::format("{} and {} more are", format_node(*ready_nodes.front()), ready_nodes.size() - 1);
+  const bool is_at_limit = evidence.max_parallel > 0 && in_flight_count >= evidence.max_parallel;
+  FlowReason reason{ready_nodes.front()->name, is_at_limit ? "max_parallel" : "ready", subject + " ready", {}, ""};
+  if (is_at_limit) {
+    reason.reason += fmt::format(", and {} of {} places are taken", in_flight_count, evidence.max_parallel);
     reason.evidence.push_back(fmt::format("max_parallel of the definition: {}", evidence.max_parallel));
     reason.next_action = "wait for one in flight to end; a definition with a larger max_parallel lets more run";
   } else {
@@ -249,12 +250,13 @@ FlowReason make_job_reason(const FlowEvidence& evidence, const NodeView& node, c
   const std::uint64_t now_ms = evidence.view.now_ms;
   if (node.detail == "ended") {
     out.cause = "unapplied";
-    out.reason = fmt::format("the job of {} has ended ({}), and that was not applied yet", node_label(node), job.cause);
+    out.reason =
+        fmt::format("the job of {} has ended ({}), and that was not applied yet", format_node(node), job.cause);
     out.next_action = evidence.leader.first.empty() ? "start a coordinator" : "wait: the coordinator applies it next";
     return out;
   }
   if (out.cause.empty()) out.cause = "job_lost";
-  out.reason = fmt::format("{} ({}): {}", node_label(node), node.job_key, job.reason);
+  out.reason = fmt::format("{} ({}): {}", format_node(node), node.job_key, job.reason);
   if (node.status == NodeStatus::running) {
     const std::string lease =
         node.until_ms >= now_ms
@@ -276,7 +278,7 @@ std::string format_request(const FlowEvidence& evidence) {
                      request.comment.empty() ? "" : ": ", request.comment);
 }
 
-std::string count_states(const FlowView& view) {
+std::string format_state_counts(const FlowView& view) {
   std::string text = fmt::format("{} of {} nodes settled", view.applied.size(), view.nodes.size());
   const std::pair<const char*, std::size_t> kinds[] = {
       {"running", view.claimed.size()},   {"with an expired lease", view.expired.size()},
@@ -290,7 +292,7 @@ std::string count_states(const FlowView& view) {
 
 FlowReason make_flow_reason(const FlowEvidence& evidence, std::string cause, std::string reason,
                             std::string next_action) {
-  return {"", std::move(cause), std::move(reason), {count_states(evidence.view)}, std::move(next_action)};
+  return {"", std::move(cause), std::move(reason), {format_state_counts(evidence.view)}, std::move(next_action)};
 }
 
 // Returns whether a node failed for a reason other than a failed dependency.
@@ -304,7 +306,7 @@ void add_failure_reasons(const FlowEvidence& evidence, std::vector<FlowReason>& 
     if (!has_failed(node) || ++failure_count > kMaxShownFailures) continue;
     FlowReason reason{node.name, "node_failed", "", {}, ""};
     reason.reason =
-        fmt::format("{} failed: {}{}{}", node_label(node), node.detail, node.error.empty() ? "" : ": ", node.error);
+        fmt::format("{} failed: {}{}{}", format_node(node), node.detail, node.error.empty() ? "" : ": ", node.error);
     if (!node.job_key.empty()) {
       const std::string job = node.job_key.substr(4);
       const std::string context = format_context_flag(evidence);
@@ -312,7 +314,7 @@ void add_failure_reasons(const FlowEvidence& evidence, std::vector<FlowReason>& 
                                             node.runner == 0 ? "" : fmt::format(", runner {}", node.runner)));
       reason.next_action = fmt::format("`mycojobs job logs {}{}` shows its output", job, context);
     }
-    if (!evidence.compensating)
+    if (!evidence.is_compensating)
       reason.next_action +=
           (reason.next_action.empty() ? "" : "; ") + format_command(evidence, "retry", node.name) + " runs it again";
     out.push_back(std::move(reason));
@@ -340,7 +342,7 @@ FlowReason make_end_reason(const FlowEvidence& evidence) {
   if (view.detail == "cancelled") {
     return make_flow_reason(evidence, "cancelled", "it was cancelled" + format_request(evidence), replay);
   }
-  const std::string retry = evidence.compensating
+  const std::string retry = evidence.is_compensating
                                 ? replay + "; its completed nodes were undone, so it cannot be retried"
                                 : format_command(evidence, "retry") + " resumes from the failed nodes; " + replay;
   if (view.detail == "timeout") return make_flow_reason(evidence, "timeout", "it ran out of time" + error, retry);
@@ -364,7 +366,7 @@ std::optional<FlowReason> find_hold_reason(const FlowEvidence& evidence) {
     return make_flow_reason(
         evidence, "stopping",
         "stopped by the failure of " + (failed_nodes.empty() ? "a node" : failed_nodes) + "; running nodes end first",
-        evidence.compensating
+        evidence.is_compensating
             ? "wait for its end"
             : "wait for its end; " + format_command(evidence, "retry", "NODE") + " runs the failed node again");
   }
@@ -412,12 +414,13 @@ std::vector<FlowReason> find_flow_reasons(const FlowEvidence& evidence) {
   }
   constexpr const char* kRebuild = "`mycojobs doctor --rebuild` restores it";
   if (!evidence.has_mark) {
-    const std::string key = "mj:flow:" + std::to_string(view.record.id);
+    const std::string key = kFlowKey + std::to_string(view.record.id);
     out.push_back(make_flow_reason(evidence, "mark_missing", key + " is lost: the flow makes no progress", kRebuild));
   }
   if (!evidence.is_listed)
     out.push_back(make_flow_reason(evidence, "not_listed",
-                                   "mj:catalog has no valid entry for it: `flow list` misses it", kRebuild));
+                                   std::string(kFlowCatalogKey) + " has no valid entry for it: `flow list` misses it",
+                                   kRebuild));
   if (!view.anomalies.empty()) {
     FlowReason reason = make_flow_reason(
         evidence, "anomaly",
@@ -477,19 +480,19 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
 
 constexpr std::size_t kMaxReasons = 20;
 
-std::size_t cause_rank(const FlowReason& reason) {
+std::size_t get_cause_rank(const FlowReason& reason) {
   const auto row = std::find_if(kFlowCauses.begin(), kFlowCauses.end(),
-                                [&](const FlowCauseRow& each) { return each.cause == reason.cause; });
+                                [&](const FlowCauseRow& candidate) { return candidate.cause == reason.cause; });
   return static_cast<std::size_t>(row - kFlowCauses.begin());
 }
 
 Result<FlowEvidence> read_evidence(FlowStore& flows, Store& store, Id context, Id flow) {
-  MJ_TRY(reading, load_flow(flows, context, flow));
+  MJ_TRY(loaded_flow, load_flow(flows, context, flow));
   FlowEvidence evidence;
   evidence.context = context;
-  if (reading.plan) evidence.max_parallel = reading.plan->max_parallel;
-  evidence.compensating = reading.state.compensating;
-  MJ_TRY(view, make_flow_view(std::move(reading), flows, store, context, 5000));
+  if (loaded_flow.plan) evidence.max_parallel = loaded_flow.plan->max_parallel;
+  evidence.is_compensating = loaded_flow.state.compensating;
+  MJ_TRY(view, make_flow_view(std::move(loaded_flow), flows, store, context, 5000));
   evidence.view = std::move(view);
   MJ_TRY(leader, flows.leader(context));
   evidence.leader = std::move(leader);
@@ -516,7 +519,7 @@ std::string format_since(std::uint64_t at_ms, std::uint64_t now_ms) {
          fmt::format(" ({})", format_duration(now_ms - at_ms));
 }
 
-std::string node_label(const NodeView& node) { return "node " + node.name; }
+std::string format_node(const NodeView& node) { return "node " + node.name; }
 
 }  // namespace
 
@@ -533,7 +536,7 @@ Result<std::vector<FlowReason>> explain_flow(FlowStore& flows, Store& store, Id 
     }
   }
   std::stable_sort(reasons.begin(), reasons.end(),
-                   [](const FlowReason& a, const FlowReason& b) { return cause_rank(a) < cause_rank(b); });
+                   [](const FlowReason& a, const FlowReason& b) { return get_cause_rank(a) < get_cause_rank(b); });
   if (reasons.size() > kMaxReasons) reasons.resize(kMaxReasons);
   return reasons;
 }

@@ -32,12 +32,12 @@ std::vector<std::vector<std::uint32_t>> find_dependents(const FlowView& view) {
 std::vector<std::vector<std::uint32_t>> find_layers(const FlowView& view) {
   const auto count = static_cast<std::uint32_t>(view.nodes.size());
   const auto dependents = find_dependents(view);
-  std::vector<std::uint32_t> unplaced_needs(count, 0), layer(count, 0), ready_nodes;
+  std::vector<std::uint32_t> unplaced_need_counts(count, 0), layer(count, 0), ready_nodes;
   for (const auto& list : dependents) {
-    for (std::uint32_t node : list) ++unplaced_needs[node];
+    for (std::uint32_t node : list) ++unplaced_need_counts[node];
   }
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (unplaced_needs[i] == 0) ready_nodes.push_back(i);
+    if (unplaced_need_counts[i] == 0) ready_nodes.push_back(i);
   }
   std::uint32_t max_layer = 0;
   while (!ready_nodes.empty()) {
@@ -46,13 +46,13 @@ std::vector<std::vector<std::uint32_t>> find_layers(const FlowView& view) {
     max_layer = std::max(max_layer, layer[node]);
     for (std::uint32_t dependent : dependents[node]) {
       layer[dependent] = std::max(layer[dependent], layer[node] + 1);
-      if (--unplaced_needs[dependent] == 0) ready_nodes.push_back(dependent);
+      if (--unplaced_need_counts[dependent] == 0) ready_nodes.push_back(dependent);
     }
   }
   std::vector<std::vector<std::uint32_t>> layers(max_layer + 3);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const bool in_cycle = unplaced_needs[i] > 0;
-    layers[view.nodes[i].on_call ? max_layer + 2 : in_cycle ? max_layer + 1 : layer[i]].push_back(i);
+    const bool is_in_cycle = unplaced_need_counts[i] > 0;
+    layers[view.nodes[i].on_call ? max_layer + 2 : is_in_cycle ? max_layer + 1 : layer[i]].push_back(i);
   }
   std::erase_if(layers, [](const auto& nodes) { return nodes.empty(); });
   return layers;
@@ -71,7 +71,7 @@ struct GraphSymbols {
 constexpr GraphSymbols kUnicode = {{"○", "◌", "◐", "●", "✔", "✘", "⊘"}, "╭", "╮", "╰", "╯", "─", "│", "→", "…", "?"};
 constexpr GraphSymbols kAscii = {{".", ":", ">", "*", "+", "x", "-"}, "+", "+", "+", "+", "-", "|", "->", "~", "?"};
 
-const char* colour_of(const NodeView& node) {
+const char* get_colour(const NodeView& node) {
   switch (node.status) {
     case NodeStatus::completed:
       return node.detail == "continued" || node.detail == "handled" ? "\033[33m" : "\033[32m";
@@ -121,7 +121,7 @@ class TextDrawing {
 
  private:
   std::string sanitize(std::string_view text) const {
-    std::string out = one_line(to_utf8(text));
+    std::string out = to_printable_line(to_utf8(text));
     if (style_.ascii) {
       std::string ascii;
       for (char c : out) {
@@ -133,37 +133,39 @@ class TextDrawing {
     }
     return out;
   }
-  std::string truncate(std::string_view text, std::size_t max) const { return shortened(text, max, symbols_.ellipsis); }
+  std::string truncate(std::string_view text, std::size_t max) const {
+    return shorten_text(text, max, symbols_.ellipsis);
+  }
   std::string colourize(const NodeView& node, std::string_view text) const {
-    return style_.colour ? colour_of(node) + std::string(text) + "\033[0m" : std::string(text);
+    return style_.colour ? get_colour(node) + std::string(text) + "\033[0m" : std::string(text);
   }
   std::string draw_headline() const {
     const std::string text = truncate(sanitize(format_headline(view_)), width_);
     return style_.colour ? "\033[1m" + text + "\033[0m" : text;
   }
-  std::string status_symbol(const NodeView& node) const {
+  std::string get_status_symbol(const NodeView& node) const {
     return std::string(waits_for_user(node) ? symbols_.awaiting_user
                                             : symbols_.status[static_cast<std::size_t>(node.status)]);
   }
-  std::string node_title(const NodeView& node) const {
+  std::string format_node_title(const NodeView& node) const {
     return sanitize(node.name) + (node.kind.empty() || node.kind == "job" ? "" : " (" + sanitize(node.kind) + ")");
   }
-  std::string node_name(std::uint32_t index) const {
+  std::string format_node_name(std::uint32_t index) const {
     return index < view_.nodes.size() ? sanitize(view_.nodes[index].name) : "?";
   }
-  std::string node_state(const NodeView& node) const {
+  std::string format_state(const NodeView& node) const {
     if (view_.record.id == 0) return node.conditions.empty() ? "" : "if " + sanitize(node.conditions.front());
     return sanitize(format_node_state(node, view_.now_ms));
   }
-  std::string targets(std::uint32_t index) const {
+  std::string format_targets(std::uint32_t index) const {
     std::string out;
     for (std::uint32_t node : dependents_[index]) {
-      out += (out.empty() ? std::string(symbols_.arrow) + " " : ", ") + node_name(node);
+      out += (out.empty() ? std::string(symbols_.arrow) + " " : ", ") + format_node_name(node);
       if (out.size() > 8 * kMaxBoxWidth) break;
     }
     const NodeView& node = view_.nodes[index];
-    if (node.error_node) out += (out.empty() ? "" : " ") + ("on error: " + node_name(*node.error_node));
-    if (node.compensation) out += (out.empty() ? "" : " ") + ("undone by: " + node_name(*node.compensation));
+    if (node.error_node) out += (out.empty() ? "" : " ") + ("on error: " + format_node_name(*node.error_node));
+    if (node.compensation) out += (out.empty() ? "" : " ") + ("undone by: " + format_node_name(*node.compensation));
     return out;
   }
 
@@ -175,15 +177,15 @@ class TextDrawing {
   Box make_box(std::uint32_t index) const {
     const std::size_t max = std::min(kMaxBoxWidth, width_) - 4;
     const NodeView& node = view_.nodes[index];
-    Box box{&node, truncate(status_symbol(node) + " " + node_title(node), max), truncate(node_state(node), max),
-            truncate(targets(index), max)};
-    box.inner_width = std::max({columns(box.title), columns(box.state), columns(box.targets)}) + 2;
+    Box box{&node, truncate(get_status_symbol(node) + " " + format_node_title(node), max),
+            truncate(format_state(node), max), truncate(format_targets(index), max)};
+    box.inner_width = std::max({count_columns(box.title), count_columns(box.state), count_columns(box.targets)}) + 2;
     return box;
   }
-  // For example "╭ ✔ build ────╮".
+  // Draws the upper or lower edge of a box, such as "╭ ✔ build ────╮".
   std::string draw_edge(const Box& box, std::string_view left, std::string_view text, std::string_view right) const {
     std::string line(left);
-    const std::size_t used_width = text.empty() ? 0 : columns(text) + 2;
+    const std::size_t used_width = text.empty() ? 0 : count_columns(text) + 2;
     if (!text.empty()) line += " " + std::string(text) + " ";
     for (std::size_t i = used_width; i < box.inner_width; ++i) line += symbols_.horizontal;
     return line + std::string(right);
@@ -195,8 +197,9 @@ class TextDrawing {
       const std::string gap = lines[0].empty() ? "" : " ";
       const std::string vertical(symbols_.vertical);
       lines[0] += gap + colourize(*box.node, draw_edge(box, symbols_.top_left, box.title, symbols_.top_right));
-      lines[1] += gap + colourize(*box.node, vertical + " " + box.state +
-                                                 std::string(box.inner_width - 1 - columns(box.state), ' ') + vertical);
+      lines[1] +=
+          gap + colourize(*box.node, vertical + " " + box.state +
+                                         std::string(box.inner_width - 1 - count_columns(box.state), ' ') + vertical);
       lines[2] += gap + colourize(*box.node, draw_edge(box, symbols_.bottom_left, box.targets, symbols_.bottom_right));
     }
     return lines[0] + "\n" + (has_no_state ? "" : lines[1] + "\n") + lines[2] + "\n";
@@ -222,17 +225,18 @@ class TextDrawing {
     return out;
   }
   std::string draw_list() const {
-    std::size_t widest = 0;
+    std::size_t title_width = 0;
     const std::size_t max = std::max(kMinDrawingWidth, width_ / 3);
-    for (const NodeView& node : view_.nodes) widest = std::max(widest, columns(truncate(node_title(node), max)));
+    for (const NodeView& node : view_.nodes)
+      title_width = std::max(title_width, count_columns(truncate(format_node_title(node), max)));
     std::string out;
     for (std::size_t depth = 0; depth < layers_.size(); ++depth) {
       for (std::uint32_t index : layers_[depth]) {
         const NodeView& node = view_.nodes[index];
-        const std::string title = truncate(node_title(node), max);
-        const std::string line =
-            fmt::format("{} {}{}  {}  {}", status_symbol(node), title, std::string(widest - columns(title), ' '),
-                        node_state(node), targets(index));
+        const std::string title = truncate(format_node_title(node), max);
+        const std::string line = fmt::format("{} {}{}  {}  {}", get_status_symbol(node), title,
+                                             std::string(title_width - count_columns(title), ' '), format_state(node),
+                                             format_targets(index));
         out += colourize(node, truncate(line, width_)) + "\n";
       }
     }
@@ -242,12 +246,12 @@ class TextDrawing {
     std::string out;
     for (std::size_t depth = 0; depth < layers_.size(); ++depth) {
       const bool on_call = view_.nodes[layers_[depth].front()].on_call;
-      std::map<NodeStatus, std::vector<std::uint32_t>> by_status;
-      for (std::uint32_t index : layers_[depth]) by_status[view_.nodes[index].status].push_back(index);
+      std::map<NodeStatus, std::vector<std::uint32_t>> nodes_by_status;
+      for (std::uint32_t index : layers_[depth]) nodes_by_status[view_.nodes[index].status].push_back(index);
       std::string line = on_call ? "on call" : fmt::format("layer {}", depth + 1);
       line += "  " + count_with_noun(layers_[depth].size(), "node");
       std::string names;
-      for (const auto& [status, nodes] : by_status) {
+      for (const auto& [status, nodes] : nodes_by_status) {
         if (view_.record.id != 0)
           line += fmt::format("  {} {} {}", symbols_.status[static_cast<std::size_t>(status)], nodes.size(),
                               to_string(status));
@@ -256,7 +260,7 @@ class TextDrawing {
           const bool is_listed = status == NodeStatus::failed || status == NodeStatus::running ||
                                  waits_for_user(view_.nodes[index]) || layers_[depth].size() == 1;
           if (!is_listed || ++listed_count > kMaxListedNodes) continue;
-          names += (names.empty() ? "" : ", ") + node_name(index);
+          names += (names.empty() ? "" : ", ") + format_node_name(index);
         }
       }
       out += truncate(line + (names.empty() ? "" : ": " + names), width_) + "\n";
@@ -304,12 +308,12 @@ std::vector<Edge> list_edges(const FlowView& view) {
 std::string format_label(const FlowView& view, const NodeView& node, std::string_view line_end) {
   const std::string kind = node.kind.empty() || node.kind == "job" ? "" : node.kind + " ";
   const std::string state = view.record.id == 0 ? "" : format_node_state(node, view.now_ms);
-  return kind + one_line(to_utf8(node.name)) + (state.empty() ? "" : std::string(line_end) + state);
+  return kind + to_printable_line(to_utf8(node.name)) + (state.empty() ? "" : std::string(line_end) + state);
 }
 
 // Writes special characters as #NN;, which Mermaid reads as the character with that number. Otherwise a name could
 // contain Mermaid syntax.
-std::string mermaid_text(std::string_view text) {
+std::string escape_for_mermaid(std::string_view text) {
   std::string out;
   for (char c : text) {
     const bool is_default = static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
@@ -319,7 +323,7 @@ std::string mermaid_text(std::string_view text) {
   return out;
 }
 
-std::string dot_text(std::string_view text) {
+std::string escape_for_dot(std::string_view text) {
   std::string out;
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -331,7 +335,7 @@ std::string dot_text(std::string_view text) {
 struct StatusColour {
   std::string_view fill, stroke;
 };
-StatusColour colour_of(NodeStatus status) {
+StatusColour get_colour(NodeStatus status) {
   switch (status) {
     case NodeStatus::completed:
       return {"#d7f0d7", "#2e7d32"};
@@ -351,7 +355,7 @@ StatusColour colour_of(NodeStatus status) {
 }
 
 // Returns "waits for approval", or an empty string if the node does not wait for a user.
-std::string user_wait_text(const NodeView& node) {
+std::string format_user_wait(const NodeView& node) {
   if (node.status != NodeStatus::dispatched) return "";
   return node.detail == "approval" ? "waits for approval" : node.detail == "pause" ? "waits to be resumed" : "";
 }
@@ -371,25 +375,25 @@ std::string format_node_state(const NodeView& node, std::uint64_t now_ms) {
   const bool is_default = node.detail.empty() || node.detail == "ok" || node.detail == to_string(node.status) ||
                           (node.status == NodeStatus::pending && node.detail == "dependencies") ||
                           (node.status == NodeStatus::running && node.detail == "claimed");
-  std::string text = is_default ? std::string(to_string(node.status)) : one_line(to_utf8(node.detail));
+  std::string text = is_default ? std::string(to_string(node.status)) : to_printable_line(to_utf8(node.detail));
   if (text == "on_call") text = "on call";
   if (node.kind == "flow" && node.status == NodeStatus::dispatched && node.detail == "flow")
     text = node.child == 0 ? "starts a flow" : fmt::format("waits for flow {},", node.child);
   if (node.status == NodeStatus::failed && !is_default) text = "failed: " + text;
   if (!node.gates.empty() && node.status == NodeStatus::pending && node.detail == "gate")
-    text = "waits for " + one_line(to_utf8(node.gates.front()));
-  if (const std::string wait = user_wait_text(node); !wait.empty()) text = wait;
+    text = "waits for " + to_printable_line(to_utf8(node.gates.front()));
+  if (const std::string wait = format_user_wait(node); !wait.empty()) text = wait;
   if (node.attempt > 1) text += fmt::format(" (attempt {})", node.attempt);
   if (node.started_ms > 0 && node.ended_ms >= node.started_ms)
     return text + " " + format_short_duration(node.ended_ms - node.started_ms);
-  const bool settled = node.status >= NodeStatus::completed;
+  const bool is_settled = node.status >= NodeStatus::completed;
   if (node.status == NodeStatus::running && node.started_ms > 0 && now_ms >= node.started_ms)
     return text + " " + format_short_duration(now_ms - node.started_ms);
   const bool has_due_time =
       node.detail == "retry_wait" || node.detail == "delayed" || node.detail == "quota" || node.detail == "wait";
   if (has_due_time && node.until_ms > now_ms) return text + ", due in " + format_short_duration(node.until_ms - now_ms);
   const bool is_waiting = node.status == NodeStatus::dispatched || node.status == NodeStatus::ready;
-  if (!settled && is_waiting && node.since_ms > 0 && now_ms >= node.since_ms)
+  if (!is_settled && is_waiting && node.since_ms > 0 && now_ms >= node.since_ms)
     return text + " " + format_short_duration(now_ms - node.since_ms);
   return text;
 }
@@ -401,25 +405,25 @@ std::size_t count_skipped(const FlowView& view) {
 }
 
 std::string format_headline(const FlowView& view) {
-  const std::string name = one_line(to_utf8(view.record.name));
+  const std::string name = to_printable_line(to_utf8(view.record.name));
   if (view.record.id == 0) return fmt::format("definition {}  {}", name, count_with_noun(view.nodes.size(), "node"));
-  std::size_t settled = 0, running = 0, failed = 0, nodes = 0;
+  std::size_t settled_count = 0, running_count = 0, failed_count = 0, node_count = 0;
   for (const NodeView& node : view.nodes) {
-    running += node.status == NodeStatus::running ? 1 : 0;
-    failed += node.status == NodeStatus::failed ? 1 : 0;
+    running_count += node.status == NodeStatus::running ? 1 : 0;
+    failed_count += node.status == NodeStatus::failed ? 1 : 0;
     // Error nodes and compensations are counted only after they were called.
     if (node.on_call && (node.status == NodeStatus::pending || node.status == NodeStatus::cancelled)) continue;
-    ++nodes;
-    settled += node.status >= NodeStatus::completed ? 1 : 0;
+    ++node_count;
+    settled_count += node.status >= NodeStatus::completed ? 1 : 0;
   }
-  std::string text =
-      fmt::format("flow {} {}  {}  {} of {} settled", view.record.id, name, one_line(view.detail), settled, nodes);
-  if (running > 0) text += fmt::format(", {} running", running);
-  if (failed > 0) text += fmt::format(", {} failed", failed);
+  std::string text = fmt::format("flow {} {}  {}  {} of {} settled", view.record.id, name,
+                                 to_printable_line(view.detail), settled_count, node_count);
+  if (running_count > 0) text += fmt::format(", {} running", running_count);
+  if (failed_count > 0) text += fmt::format(", {} failed", failed_count);
   if (const std::size_t skipped = count_skipped(view); skipped > 0) text += fmt::format(", {} skipped", skipped);
-  const std::uint64_t end = view.record.ended_ms > 0 ? view.record.ended_ms : view.now_ms;
-  if (view.record.started_ms > 0 && end >= view.record.started_ms)
-    text += "  " + format_short_duration(end - view.record.started_ms);
+  const std::uint64_t end_ms = view.record.ended_ms > 0 ? view.record.ended_ms : view.now_ms;
+  if (view.record.started_ms > 0 && end_ms >= view.record.started_ms)
+    text += "  " + format_short_duration(end_ms - view.record.started_ms);
   return text;
 }
 
@@ -432,40 +436,44 @@ std::string draw_mermaid(const FlowView& view) {
       {"wait", {"([", "])"}},
       {"flow", {"[[", "]]"}},
       {"log", {">", "]"}}};
-  std::string out = fmt::format("---\ntitle: \"{}\"\n---\nflowchart TD\n",
-                                mermaid_text(view.record.id == 0 ? one_line(view.record.name) : format_headline(view)));
+  std::string out = fmt::format(
+      "---\ntitle: \"{}\"\n---\nflowchart TD\n",
+      escape_for_mermaid(view.record.id == 0 ? to_printable_line(view.record.name) : format_headline(view)));
   for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
     const NodeView& node = view.nodes[i];
     std::pair<std::string_view, std::string_view> shape{"[", "]"};
     for (const auto& [kind, marks] : kShapes) shape = node.kind == kind ? marks : shape;
-    std::string label = mermaid_text(format_label(view, node, "\n"));
-    for (auto at = label.find("#10;"); at != std::string::npos; at = label.find("#10;")) label.replace(at, 4, "<br/>");
+    std::string label = escape_for_mermaid(format_label(view, node, "\n"));
+    for (auto line_end = label.find("#10;"); line_end != std::string::npos; line_end = label.find("#10;"))
+      label.replace(line_end, 4, "<br/>");
     out += fmt::format("  n{}{}\"{}\"{}:::{}\n", i, shape.first, label, shape.second, to_string(node.status));
   }
   for (const Edge& edge : list_edges(view)) {
-    const std::string when =
+    const std::string edge_label =
         edge.kind == EdgeKind::needs ? "" : fmt::format("|{}|", kEdgeKindNames[static_cast<std::size_t>(edge.kind)]);
-    out += fmt::format("  n{} {}{} n{}\n", edge.from, edge.kind == EdgeKind::needs ? "-->" : "-.->", when, edge.to);
+    out +=
+        fmt::format("  n{} {}{} n{}\n", edge.from, edge.kind == EdgeKind::needs ? "-->" : "-.->", edge_label, edge.to);
   }
   for (auto status = NodeStatus::pending; status <= NodeStatus::cancelled;
        status = static_cast<NodeStatus>(static_cast<int>(status) + 1)) {
-    const StatusColour colour = colour_of(status);
+    const StatusColour colour = get_colour(status);
     out += fmt::format("  classDef {} fill:{},stroke:{},color:#000\n", to_string(status), colour.fill, colour.stroke);
   }
   return out;
 }
 
 std::string draw_dot(const FlowView& view) {
-  const std::string title = view.record.id == 0 ? one_line(to_utf8(view.record.name)) : format_headline(view);
+  const std::string title = view.record.id == 0 ? to_printable_line(to_utf8(view.record.name)) : format_headline(view);
   std::string out = fmt::format(
       "digraph \"{}\" {{\n  label=\"{}\"; labelloc=t; fontname=\"sans-serif\";\n"
       "  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n",
-      dot_text(one_line(to_utf8(view.record.name))), dot_text(title));
+      escape_for_dot(to_printable_line(to_utf8(view.record.name))), escape_for_dot(title));
   for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
     const NodeView& node = view.nodes[i];
-    std::string label = dot_text(format_label(view, node, "\n"));
-    for (auto at = label.find('\n'); at != std::string::npos; at = label.find('\n')) label.replace(at, 1, "\\n");
-    const StatusColour colour = colour_of(node.status);
+    std::string label = escape_for_dot(format_label(view, node, "\n"));
+    for (auto line_end = label.find('\n'); line_end != std::string::npos; line_end = label.find('\n'))
+      label.replace(line_end, 1, "\\n");
+    const StatusColour colour = get_colour(node.status);
     out += fmt::format("  n{} [label=\"{}\", fillcolor=\"{}\", color=\"{}\"];\n", i, label, colour.fill, colour.stroke);
   }
   for (const Edge& edge : list_edges(view)) {

@@ -47,10 +47,10 @@ constexpr std::pair<std::string_view, std::string_view> kPastTenses[] = {
 std::vector<FlowDisplayState> flow_display_states() { return {kDisplayStates.begin(), kDisplayStates.end()}; }
 
 std::string to_display_state(FlowStatus status, std::string_view detail) {
-  const auto* found = std::find_if(kDisplayStates.begin(), kDisplayStates.end(), [&](const FlowDisplayState& row) {
-    return row.status == status && row.state == detail;
+  const auto* row = std::find_if(kDisplayStates.begin(), kDisplayStates.end(), [&](const FlowDisplayState& candidate) {
+    return candidate.status == status && candidate.state == detail;
   });
-  if (found != kDisplayStates.end()) return std::string(found->state);
+  if (row != kDisplayStates.end()) return std::string(row->state);
   switch (status) {
     case FlowStatus::dispatched:
       return "new";
@@ -67,6 +67,8 @@ std::string to_display_state(FlowStatus status, std::string_view detail) {
 bool is_running_display_state(std::string_view state) {
   return state == "started" || state == "idle" || state == "running" || state == "waiting";
 }
+
+bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
 std::string past_tense(std::string_view verb) {
   for (const auto& [present, past] : kPastTenses) {
@@ -143,7 +145,7 @@ Result<LoadedFlow> load_flow(FlowStore& flows, Id context, Id flow) {
     out.record.id = flow;
   }
   out.revision = first.revision;
-  out.checkpoint_at = first.checkpoint_revision;
+  out.checkpoint_revision = first.checkpoint_revision;
   out.now_ms = first.now_ms;
   out.events = first.events;
   MJ_CHECK(load_plan(flows, context, out));
@@ -191,11 +193,8 @@ std::optional<Control> parse_control(const RunFact& fact) {
   if (fact.kind != "control" || fact.node) return std::nullopt;
   const auto fields = parse_json(fact.data_json.empty() ? "{}" : fact.data_json);
   if (!fields || !fields->is_object()) return std::nullopt;
-  const auto text = [&](const char* name) {
-    const auto found = fields->find(name);
-    return found != fields->end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  Control control{{"", 0, text("comment"), fact.at_ms}, text("verb"), text("target")};
+  Control control{
+      {"", 0, text_field(*fields, "comment"), fact.at_ms}, text_field(*fields, "verb"), text_field(*fields, "target")};
   control.answer.action = past_tense(control.verb);
   const auto actor = fields->find("actor");
   if (actor != fields->end() && actor->is_number_unsigned() && actor->get<std::uint64_t>() <= UINT32_MAX)
@@ -212,9 +211,9 @@ bool can_have_answers(const FlowPlan& plan) {
 // The index is by name, because a view omits nodes that the run does not have yet.
 using PlanNodesByName = std::map<std::string_view, const PlanNode*>;
 PlanNodesByName index_by_name(const FlowPlan& plan) {
-  PlanNodesByName all;
-  for (const PlanNode& node : plan.nodes) all.emplace(node.name, &node);
-  return all;
+  PlanNodesByName nodes_by_name;
+  for (const PlanNode& node : plan.nodes) nodes_by_name.emplace(node.name, &node);
+  return nodes_by_name;
 }
 
 void add_answer(const PlanNodesByName& plan, const Control& control, FlowView& view) {
@@ -261,18 +260,6 @@ namespace {
 constexpr std::size_t kMaxJobsPerRead = 200;  // jobs whose state is read by one call
 constexpr std::size_t kMaxSettledJobs = 500;  // settled nodes whose job is read, for its times
 
-std::string find_field(const JobStoreState& job, std::string_view name) {
-  for (const auto& [key, value] : job.record) {
-    if (key == name) return value;
-  }
-  return "";
-}
-
-std::uint64_t find_number(const JobStoreState& job, std::string_view name) {
-  std::uint64_t value = 0;
-  return parse_u64(find_field(job, name), value) ? value : 0;
-}
-
 NodeView make_node(const PlanNode& planned, std::uint32_t index) {
   NodeView node;
   node.index = index;
@@ -292,8 +279,8 @@ std::vector<NodeView> make_nodes(const FlowPlan& plan) {
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
     NodeView node = make_node(plan.nodes[i], i);
     for (const FlowCondition& condition : plan.nodes[i].when) {
-      const bool in_plan = condition.node < plan.nodes.size();
-      node.conditions.push_back(describe(condition, in_plan ? plan.nodes[condition.node].name : "?"));
+      const bool is_in_plan = condition.node < plan.nodes.size();
+      node.conditions.push_back(describe(condition, is_in_plan ? plan.nodes[condition.node].name : "?"));
     }
     nodes.push_back(std::move(node));
   }
@@ -314,8 +301,8 @@ void set_state(const NodeState& state, NodeView& node) {
 
 // Makes the nodes from the record, for a flow without a definition.
 std::vector<NodeView> make_nodes_from_record(const Flow& record) {
-  std::map<Id, std::uint32_t> index_of;
-  for (std::uint32_t i = 0; i < record.nodes.size(); ++i) index_of.emplace(record.nodes[i].id, i);
+  std::map<Id, std::uint32_t> node_indexes;
+  for (std::uint32_t i = 0; i < record.nodes.size(); ++i) node_indexes.emplace(record.nodes[i].id, i);
   std::vector<NodeView> nodes;
   for (std::uint32_t i = 0; i < record.nodes.size(); ++i) {
     const FlowNode& source = record.nodes[i];
@@ -325,7 +312,7 @@ std::vector<NodeView> make_nodes_from_record(const Flow& record) {
     node.name = source.name;
     node.status = source.node_status;
     for (Id need : source.depends) {
-      if (const auto found = index_of.find(need); found != index_of.end()) node.needs.push_back(found->second);
+      if (const auto found = node_indexes.find(need); found != node_indexes.end()) node.needs.push_back(found->second);
     }
     nodes.push_back(std::move(node));
   }
@@ -369,13 +356,13 @@ class FlowViewBuilder {
     }
     settled.resize(std::min(settled.size(), max_jobs - selected.size()));
     selected.insert(selected.end(), settled.begin(), settled.end());
-    for (std::size_t at = 0; at < selected.size(); at += kMaxJobsPerRead) {
-      const std::size_t count = std::min(kMaxJobsPerRead, selected.size() - at);
+    for (std::size_t begin = 0; begin < selected.size(); begin += kMaxJobsPerRead) {
+      const std::size_t count = std::min(kMaxJobsPerRead, selected.size() - begin);
       std::vector<std::string> keys;
-      for (std::size_t i = 0; i < count; ++i) keys.push_back(view_.nodes[selected[at + i]].job_key);
+      for (std::size_t i = 0; i < count; ++i) keys.push_back(view_.nodes[selected[begin + i]].job_key);
       MJ_TRY(states, store_.job_states(context_, keys, false));
       for (std::size_t i = 0; i < std::min(count, states.size()); ++i)
-        merge_job(view_.nodes[selected[at + i]], states[i]);
+        merge_job(view_.nodes[selected[begin + i]], states[i]);
     }
     return {};
   }
@@ -385,12 +372,12 @@ class FlowViewBuilder {
     if (view_.anomalies.size() < kMaxAnomalies) view_.anomalies.push_back(std::move(line));
   }
   void merge_job(NodeView& node, const JobStoreState& job) {
-    if (const std::uint64_t started = find_number(job, "started_ms"); started > 0) node.started_ms = started;
+    if (const std::uint64_t started = number_of(job.record, "started_ms"); started > 0) node.started_ms = started;
     node.attempt = std::max(node.attempt, job.claim.attempt);
     if (node.status >= NodeStatus::completed) {
-      node.ended_ms = find_number(job, "ended_ms");
+      node.ended_ms = number_of(job.record, "ended_ms");
       std::uint64_t runner = 0;
-      if (parse_u64(find_field(job, "runner_id"), runner)) node.runner = static_cast<Id>(runner);
+      if (parse_u64(field_of(job.record, "runner_id"), runner)) node.runner = static_cast<Id>(runner);
       return;
     }
     if (job.record_type == "none" && !job.claim.exists) {
@@ -417,7 +404,7 @@ class FlowViewBuilder {
   }
   void merge_running_job(NodeView& node, const JobStoreState& job) {
     node.status = NodeStatus::running;
-    node.detail = job.claim.cancel_requested ? "cancelling" : find_field(job, "detail");
+    node.detail = job.claim.cancel_requested ? "cancelling" : std::string(field_of(job.record, "detail"));
     node.runner = job.claim.runner;
     node.until_ms = job.claim.lease_until_ms;
     (job.claim.lease_until_ms < view_.now_ms ? view_.expired : view_.claimed).push_back(node.index);
@@ -429,7 +416,7 @@ class FlowViewBuilder {
     node.detail = state;
     if (state == "delayed") {
       node.status = NodeStatus::ready;
-      const std::string detail = find_field(job, "detail");
+      const std::string detail(field_of(job.record, "detail"));
       node.detail = detail == "retry_wait" || detail == "quota" ? detail : "delayed";
       node.until_ms = job.due_ms.value_or(0);
     }
@@ -490,8 +477,8 @@ FlowView make_plan_view(const FlowPlan& plan) {
 }
 
 Result<FlowView> inspect_flow(FlowStore& flows, Store& store, Id context, Id flow, std::size_t max_jobs) {
-  MJ_TRY(reading, load_flow(flows, context, flow));
-  return make_flow_view(std::move(reading), flows, store, context, max_jobs);
+  MJ_TRY(loaded_flow, load_flow(flows, context, flow));
+  return make_flow_view(std::move(loaded_flow), flows, store, context, max_jobs);
 }
 
 Result<std::string> read_display_state(FlowStore& flows, Store& store, Id context, const Flow& flow) {
@@ -503,30 +490,31 @@ Result<std::string> read_display_state(FlowStore& flows, Store& store, Id contex
   return tl::unexpected<Error>(std::move(view).error());
 }
 
-Result<FlowView> make_flow_view(LoadedFlow reading, FlowStore& flows, Store& store, Id context, std::size_t max_jobs) {
+Result<FlowView> make_flow_view(LoadedFlow loaded_flow, FlowStore& flows, Store& store, Id context,
+                                std::size_t max_jobs) {
   FlowView view;
-  view.record = std::move(reading.record);
-  view.revision = reading.revision;
-  view.checkpoint_at = reading.checkpoint_at;
-  view.events_waiting = reading.events.size();
-  view.now_ms = reading.now_ms;
-  view.anomalies = std::move(reading.anomalies);
-  view.has_plan = reading.plan.has_value();
+  view.record = std::move(loaded_flow.record);
+  view.revision = loaded_flow.revision;
+  view.checkpoint_revision = loaded_flow.checkpoint_revision;
+  view.events_waiting = loaded_flow.events.size();
+  view.now_ms = loaded_flow.now_ms;
+  view.anomalies = std::move(loaded_flow.anomalies);
+  view.has_plan = loaded_flow.plan.has_value();
   if (view.has_plan) {
-    view.nodes = make_nodes(*reading.plan);
+    view.nodes = make_nodes(*loaded_flow.plan);
     for (NodeView& node : view.nodes) {
-      if (node.index < reading.state.nodes.size()) set_state(reading.state.nodes[node.index], node);
+      if (node.index < loaded_flow.state.nodes.size()) set_state(loaded_flow.state.nodes[node.index], node);
       if (node.index < view.record.jobs.size()) node.job = view.record.jobs[node.index];
     }
     std::vector<bool> present(view.nodes.size());
     for (std::uint32_t i = 0; i < present.size(); ++i) {
-      present[i] = i >= reading.state.nodes.size() || !has_not_started(*reading.plan, reading.state, i);
+      present[i] = i >= loaded_flow.state.nodes.size() || !has_not_started(*loaded_flow.plan, loaded_flow.state, i);
     }
     retain_nodes(view, present);
   } else {
     view.nodes = make_nodes_from_record(view.record);
-    reading.state.status = view.record.status;
-    reading.state.detail = view.record.detail;
+    loaded_flow.state.status = view.record.status;
+    loaded_flow.state.detail = view.record.detail;
   }
   for (NodeView& node : view.nodes) {
     if (node.job != 0 && view.record.caller_id != 0) node.job_key = job_key(view.record.caller_id, node.job);
@@ -534,13 +522,13 @@ Result<FlowView> make_flow_view(LoadedFlow reading, FlowStore& flows, Store& sto
   MJ_CHECK(FlowViewBuilder(store, context, view).merge_jobs(max_jobs));
   group_nodes(view);
   if (view.has_plan) {
-    if (reading.state.started_ms > 0) view.record.started_ms = reading.state.started_ms;
-    if (reading.state.ended_ms > 0) view.record.ended_ms = reading.state.ended_ms;
-    if (!reading.state.error.empty()) view.record.error = reading.state.error;
+    if (loaded_flow.state.started_ms > 0) view.record.started_ms = loaded_flow.state.started_ms;
+    if (loaded_flow.state.ended_ms > 0) view.record.ended_ms = loaded_flow.state.ended_ms;
+    if (!loaded_flow.state.error.empty()) view.record.error = loaded_flow.state.error;
   }
-  view.status = to_string(reading.state.status);
-  view.detail = find_display_state(view, reading.state, view.record);
-  if (view.has_plan) MJ_CHECK(read_control_answers(flows, context, *reading.plan, view));
+  view.status = to_string(loaded_flow.state.status);
+  view.detail = find_display_state(view, loaded_flow.state, view.record);
+  if (view.has_plan) MJ_CHECK(read_control_answers(flows, context, *loaded_flow.plan, view));
   return view;
 }
 
@@ -608,7 +596,7 @@ json to_json(const FlowView& view) {
            {"definition_hash", to_utf8(view.record.definition_hash)},
            {"has_definition", view.has_plan},
            {"revision", view.revision},
-           {"checkpoint_at", view.checkpoint_at},
+           {"checkpoint_at", view.checkpoint_revision},
            {"events_waiting", view.events_waiting},
            {"now_ms", view.now_ms},
            {"nodes", json::array()},
@@ -631,7 +619,7 @@ json to_json(const FlowView& view) {
   out["manual"] = list_names(view, view.manual);
   out["unapplied"] = list_names(view, view.unapplied);
   out["applied"] = list_names(view, view.applied);
-  out["terminal"] = view.status == "finished" || view.status == "error";
+  out["terminal"] = has_ended(view);
   return out;
 }
 
@@ -705,11 +693,8 @@ std::string format_fact(const RunFact& fact) {
   return text;
 }
 
-std::string find_field(const Fact& fact, std::string_view name) {
-  for (const auto& [key, value] : fact.fields) {
-    if (key == name) return value.substr(0, kMaxShownBytes);
-  }
-  return "";
+std::string get_short_field(const Fact& fact, std::string_view name) {
+  return std::string(field_of(fact.fields, name).substr(0, kMaxShownBytes));
 }
 
 // Adds a row for each attempt of a job that did not end the job. The journal of the flow reports the end.
@@ -719,20 +704,20 @@ class AttemptRows {
 
   void add_fact(const Fact& fact, std::vector<TimelineRow>& rows) {
     if (fact.kind == "claimed") {
-      attempt_ = find_field(fact, "a");
-      runner_ = find_field(fact, "r");
+      attempt_ = get_short_field(fact, "a");
+      runner_ = get_short_field(fact, "r");
       return;
     }
     std::string text;
     if (fact.kind == "retry") {
       std::uint64_t due = 0;
-      const bool is_later = parse_u64(find_field(fact, "due"), due) && due > fact.at_ms;
-      text = fmt::format("attempt {} failed: {}{}; the next one is due {}", attempt_, find_field(fact, "detail"),
+      const bool is_later = parse_u64(get_short_field(fact, "due"), due) && due > fact.at_ms;
+      text = fmt::format("attempt {} failed: {}{}; the next one is due {}", attempt_, get_short_field(fact, "detail"),
                          runner_suffix(), is_later ? "in " + format_duration(due - fact.at_ms) : "at once");
     } else if (fact.kind == "expired") {
       text = fmt::format("attempt {} was lost{}: its lease ran out", attempt_, runner_suffix());
     } else if (fact.kind == "released") {
-      const std::string reason = find_field(fact, "why");
+      const std::string reason = get_short_field(fact, "why");
       text =
           fmt::format("attempt {} was released{}{}{}", attempt_, runner_suffix(), reason.empty() ? "" : ": ", reason);
     } else {
@@ -755,30 +740,30 @@ Result<void> add_attempt_rows(Store& store, Id context, const std::string& node,
   return {};
 }
 
-// The rows are sorted by time.
-Result<std::vector<TimelineRow>> read_attempt_rows(Store& store, Id context, const LoadedFlow& reading) {
+// Reads the attempts of the jobs of a flow. The rows are sorted by time.
+Result<std::vector<TimelineRow>> read_attempt_rows(Store& store, Id context, const LoadedFlow& loaded_flow) {
   std::vector<TimelineRow> rows;
   std::vector<std::string> keys, names;
-  const Flow& record = reading.record;
-  std::size_t jobs = 0;
+  const Flow& record = loaded_flow.record;
+  std::size_t job_count = 0;
   const auto read_batch = [&]() -> Result<void> {
     MJ_TRY(states, store.job_states(context, keys, false));
     for (std::size_t i = 0; i < std::min(states.size(), names.size()); ++i) {
       const ClaimView& claim = states[i].claim;
-      // Only a job that was claimed more than once, or that failed and waits, has an attempt that did not end it.
+      // Only a job that was claimed again, or that is no longer claimed and has not ended, has an attempt to be shown.
       const bool has_failed_attempt =
           claim.epoch > 1 || (claim.epoch == 1 && claim.state != "live" && claim.state != "ended");
-      if (!has_failed_attempt || claim.queue.empty() || jobs++ >= kMaxJobsWithAttempts) continue;
+      if (!has_failed_attempt || claim.queue.empty() || job_count++ >= kMaxJobsWithAttempts) continue;
       MJ_CHECK(add_attempt_rows(store, context, names[i], claim, rows));
     }
     keys.clear();
     names.clear();
     return {};
   };
-  for (std::uint32_t i = 0; reading.plan && i < reading.plan->nodes.size() && i < record.jobs.size(); ++i) {
-    if (reading.plan->nodes[i].kind != NodeKind::job || reading.state.nodes.at(i).runs == 0) continue;
+  for (std::uint32_t i = 0; loaded_flow.plan && i < loaded_flow.plan->nodes.size() && i < record.jobs.size(); ++i) {
+    if (loaded_flow.plan->nodes[i].kind != NodeKind::job || loaded_flow.state.nodes.at(i).runs == 0) continue;
     keys.push_back(job_key(record.caller_id, record.jobs[i]));
-    names.push_back(reading.plan->nodes[i].name);
+    names.push_back(loaded_flow.plan->nodes[i].name);
     if (keys.size() == kMaxJobsPerTimelineRead) MJ_CHECK(read_batch());
   }
   if (!keys.empty()) MJ_CHECK(read_batch());
@@ -789,18 +774,18 @@ Result<std::vector<TimelineRow>> read_attempt_rows(Store& store, Id context, con
 }  // namespace
 
 Result<std::vector<TimelineRow>> flow_timeline(FlowStore& flows, Store& store, Id context, Id flow, std::size_t max) {
-  MJ_TRY(reading, load_flow(flows, context, flow));
+  MJ_TRY(loaded_flow, load_flow(flows, context, flow));
   std::vector<std::string> anomalies;
   MJ_TRY(facts, read_facts(flows, context, flow, max, anomalies));
-  MJ_TRY(attempts, read_attempt_rows(store, context, reading));
+  MJ_TRY(attempts, read_attempt_rows(store, context, loaded_flow));
   std::vector<TimelineRow> rows;
   auto attempt = attempts.begin();
   for (const RunFact& fact : facts) {
     for (; attempt != attempts.end() && attempt->at_ms < fact.at_ms; ++attempt) rows.push_back(std::move(*attempt));
     TimelineRow row{fact.at_ms, fact.revision, "", format_fact(fact)};
     if (fact.node) {
-      const bool in_plan = reading.plan && *fact.node < reading.plan->nodes.size();
-      row.node = in_plan ? reading.plan->nodes[*fact.node].name : fmt::format("node {}", *fact.node);
+      const bool is_in_plan = loaded_flow.plan && *fact.node < loaded_flow.plan->nodes.size();
+      row.node = is_in_plan ? loaded_flow.plan->nodes[*fact.node].name : fmt::format("node {}", *fact.node);
     }
     rows.push_back(std::move(row));
   }
@@ -815,8 +800,8 @@ namespace {
 constexpr std::size_t kMaxLogPartsPerRead = 256;  // parts read in one call
 
 bool may_have_log(const NodeView& node) {
-  const bool skipped = node.status == NodeStatus::cancelled && node.started_ms == 0 && node.attempt == 0;
-  return node.status >= NodeStatus::ready && !skipped;
+  const bool is_skipped = node.status == NodeStatus::cancelled && node.started_ms == 0 && node.attempt == 0;
+  return node.status >= NodeStatus::ready && !is_skipped;
 }
 
 }  // namespace
@@ -824,9 +809,9 @@ bool may_have_log(const NodeView& node) {
 // Adds the lines of one page. Returns true if there may be more lines now.
 Result<bool> FlowLogReader::read(const FlowView& view, const NodeView& node, LogPosition& position,
                                  std::vector<FlowLogLine>& out) {
-  const bool settled = node.status >= NodeStatus::completed;
+  const bool is_settled = node.status >= NodeStatus::completed;
   if (node.kind == "log") {
-    position.fully_read = settled;
+    position.is_fully_read = is_settled;
     if (node.status != NodeStatus::completed) return false;
     const std::uint64_t at_ms = node.ended_ms != 0 ? node.ended_ms : node.since_ms;
     out.push_back({node.name, node.job_key, {at_ms, 1, LogStream::system, node.text}});
@@ -840,9 +825,8 @@ Result<bool> FlowLogReader::read(const FlowView& view, const NodeView& node, Log
   }
   if (!page.lines.empty() && !page.ended) return true;
   // A failed job can run again and continue its log while its flow is active.
-  const bool flow_ended = view.status == "finished" || view.status == "error";
-  if (page.ended || settled) position.splitter.flush(add_line);
-  position.fully_read = settled && flow_ended;
+  if (page.ended || is_settled) position.splitter.flush(add_line);
+  position.is_fully_read = is_settled && has_ended(view);
   return false;
 }
 
@@ -851,9 +835,9 @@ Result<std::vector<FlowLogLine>> FlowLogReader::read_next(const FlowView& view, 
   for (const auto& layer : find_layers(view)) {
     for (const std::uint32_t index : layer) {
       const NodeView& node = view.nodes[index];
-      const bool writes = node.kind.empty() || node.kind == "job" || node.kind == "log";
+      const bool writes_log = node.kind.empty() || node.kind == "job" || node.kind == "log";
       LogPosition& position = positions_[node.name];
-      if (!writes || node.job_key.empty() || position.fully_read || !may_have_log(node)) continue;
+      if (!writes_log || node.job_key.empty() || position.is_fully_read || !may_have_log(node)) continue;
       for (bool has_lines = true; has_lines;) {
         auto has_more = read(view, node, position, out);
         if (!has_more && has_more.error().code == Code::not_found) break;  // another client has deleted the record

@@ -1,4 +1,4 @@
-// Views of flows for people, from the projection of the journal and the state of the jobs, in a store that changes
+// Views of flows for users, from the projection of the journal and the state of the jobs, in a store that changes
 // during the read. Read-only. Accepts any content: inconsistent data is listed as an anomaly. Never shows secrets:
 // scripts, results and payloads are read only on explicit request.
 #pragma once
@@ -21,9 +21,8 @@
 
 namespace mycojobs {
 
-// The displayed states of a flow, from one table (docs/flows.md repeats it). Records and JSON have the FlowStatus in a
-// separate field.
-
+// A displayed state of a flow. Records and JSON have the FlowStatus in a separate field. docs/flows.md repeats the
+// table.
 struct FlowDisplayState {
   std::string_view state;
   FlowStatus status;  // status of the record in this state
@@ -79,13 +78,14 @@ struct FlowView {
   std::string status, detail;              // status of the record; displayed state, one of flow_display_states()
   std::optional<FlowAnswer> hold_request;  // the request that paused or cancelled the flow
   std::vector<NodeView> nodes;
-  // Node indexes by state: planned, visible (queued), claimed, expired (leases over), applied, waiting, manual
-  // (approvals, pauses), unapplied.
-  std::uint64_t revision = 0, checkpoint_at = 0, events_waiting = 0, now_ms = 0;
+  std::uint64_t revision = 0, checkpoint_revision = 0, events_waiting = 0, now_ms = 0;
+  // Node indexes by state: planned, visible (queued), claimed, expired (the lease has expired), applied, waiting,
+  // manual (approvals, pauses), unapplied.
   std::vector<std::uint32_t> planned, visible, claimed, expired, applied, waiting, manual, unapplied;
   std::vector<std::string> anomalies;
   bool has_plan = true;  // false: the definition is missing; nodes come from the record
 };
+bool has_ended(const FlowView&);  // by the status of the record
 
 // Reads a flow once: the run from its journal, and the jobs of at most max_jobs active nodes.
 Result<FlowView> inspect_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
@@ -127,7 +127,7 @@ struct LoadedFlow {
   std::optional<FlowPlan> plan;
   std::string plan_problem;  // reason for a missing plan
   RunState state;            // folded up to `revision`; without a plan: initial state
-  std::uint64_t revision = 0, checkpoint_at = 0, now_ms = 0;
+  std::uint64_t revision = 0, checkpoint_revision = 0, now_ms = 0;
   std::vector<FlowEventText> events;
   std::vector<std::string> anomalies;  // anomalies of record, journal and folding; at most kMaxAnomalies
 };
@@ -161,9 +161,9 @@ class FlowLogReader {
 
  private:
   struct LogPosition {
-    std::uint64_t last_seq = 0;  // of the last part that was read
+    std::uint64_t last_seq = 0;  // number of the last part that was read
     LogLineSplitter splitter;
-    bool fully_read = false;  // the node is settled, and its log was read to the end
+    bool is_fully_read = false;  // the node is settled, and its log was read to the end
   };
   Result<bool> read(const FlowView&, const NodeView&, LogPosition&, std::vector<FlowLogLine>&);
 

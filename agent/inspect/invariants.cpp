@@ -101,9 +101,10 @@ nlohmann::json to_json(const Finding& finding) {
 
 Finding make_finding(std::string_view rule, std::string subject, const std::string& text) {
   const auto rules = verify_rules();
-  const auto row = std::find_if(rules.begin(), rules.end(), [&](const VerifyRule& each) { return each.name == rule; });
+  const auto row =
+      std::find_if(rules.begin(), rules.end(), [&](const VerifyRule& entry) { return entry.name == rule; });
   // The store may contain text by any client, so the text is reduced to one printable line.
-  return {row == rules.end() || row->violation, std::string(rule), std::move(subject), ascii(text, text.size())};
+  return {row == rules.end() || row->violation, std::string(rule), std::move(subject), to_ascii(text, text.size())};
 }
 
 namespace {
@@ -129,7 +130,7 @@ JobFix make_queue_fix(std::string reason) {
 }
 
 // Returns the priority as the scripts read it: a whole number from -100 to 100, otherwise 0.
-std::string valid_priority(std::string_view text) {
+std::string normalize_priority(std::string_view text) {
   int value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_valid =
@@ -143,42 +144,39 @@ class JobChecker {
       : inspection_(inspection),
         job_(inspection.store_state),
         claim_(inspection.store_state.claim),
-        facts_trusted_(has_trusted_facts(inspection)),
-        expected_claim_(facts_trusted_ ? claim_of(inspection.history.folded, inspection.queue) : claim_) {}
+        has_trusted_facts_(has_trusted_facts(inspection)),
+        expected_claim_(has_trusted_facts_ ? to_claim_view(inspection.history.folded, inspection.queue) : claim_) {}
   JobVerdict run();
 
  private:
   static bool has_trusted_facts(const JobInspection&);
-  static std::string number(std::uint64_t value) { return std::to_string(value); }
+  static std::string format_number(std::uint64_t value) { return std::to_string(value); }
   static std::string format_value(std::string_view text) {
     return text.empty() ? "nothing" : std::string(text.substr(0, 80));
   }
   static std::string format_revisions(const std::vector<std::uint64_t>& revisions) {
-    return "revision " + number(revisions.front()) +
-           (revisions.size() > 1 ? " and " + number(revisions.size() - 1) + " more" : "");
+    return "revision " + format_number(revisions.front()) +
+           (revisions.size() > 1 ? " and " + format_number(revisions.size() - 1) + " more" : "");
   }
   std::string_view record_field(std::string_view name) const { return field_of(job_.record, name); }
-  std::uint64_t record_number(std::string_view name) const {
-    std::uint64_t value = 0;
-    return parse_u64(record_field(name), value) ? value : 0;
-  }
+  std::uint64_t record_number(std::string_view name) const { return number_of(job_.record, name); }
   std::string_view claim_field(std::string_view name) const { return field_of(job_.claim_fields, name); }
   bool has_record() const { return job_.record_type == "hash"; }
-  // The claim lacks the priority if another client has written the record or deleted the field.
+  // Returns whether the priority of the job is not 0. If the claim has no priority, the priority of the record is used.
   bool has_priority() const {
     const std::string_view claim_priority = claim_field("priority");
-    return (claim_priority.empty() ? valid_priority(record_field("priority")) : std::string(claim_priority)) != "0";
+    return (claim_priority.empty() ? normalize_priority(record_field("priority")) : std::string(claim_priority)) != "0";
   }
-  std::uint64_t last_change_us() const;
+  std::uint64_t get_last_change_us() const;
 
-  void add(std::string_view rule, const std::string& text, std::vector<JobFix> fixes = {}) {
-    out_.findings.push_back({make_finding(rule, job_.job_key, job_.job_key + ' ' + text), std::move(fixes)});
+  void add_finding(std::string_view rule, const std::string& text, std::vector<JobFix> fixes = {}) {
+    verdict_.findings.push_back({make_finding(rule, job_.job_key, job_.job_key + ' ' + text), std::move(fixes)});
   }
-  void add_silent_fix(JobFix fix) { out_.silent_fixes.push_back(std::move(fix)); }
+  void add_silent_fix(JobFix fix) { verdict_.silent_fixes.push_back(std::move(fix)); }
 
   bool check_claim();  // returns false if there is no usable claim
-  Fields expected_fields() const;
-  std::vector<JobFix> claim_from_facts() const;
+  Fields make_expected_fields() const;
+  std::vector<JobFix> make_claim_fixes() const;
   std::vector<JobFix> make_restore_fix() const;
   bool can_drop_field(std::string_view name) const;
   void check_journal();
@@ -202,9 +200,9 @@ class JobChecker {
   const JobInspection& inspection_;
   const JobStoreState& job_;
   const ClaimView& claim_;
-  const bool facts_trusted_;        // true: the facts are authoritative
-  const ClaimView expected_claim_;  // the state by the facts if they are trusted, otherwise the claim
-  JobVerdict out_;
+  const bool has_trusted_facts_;    // the facts are authoritative
+  const ClaimView expected_claim_;  // derived from the facts if they are authoritative, otherwise a copy of the claim
+  JobVerdict verdict_;
 };
 
 // Returns whether the facts are authoritative. Complete facts can still be outdated: if a revision was assigned twice,
@@ -224,15 +222,15 @@ bool JobChecker::has_trusted_facts(const JobInspection& inspection) {
 }
 
 JobVerdict JobChecker::run() {
-  if (!check_claim()) return std::move(out_);
+  if (!check_claim()) return std::move(verdict_);
   check_journal();
   const auto state = parse_job_state(expected_claim_.state);
   if (!state) {
-    add("claim-facts", "has a claim in state " + format_value(claim_.state) + ", which is not a known kind");
-    return std::move(out_);
+    add_finding("claim-facts", "has a claim in state " + format_value(claim_.state) + ", which is not a known kind");
+    return std::move(verdict_);
   }
   if (*state != JobState::none && claim_field("priority").empty()) {
-    add_silent_fix(make_field_fix(JobFixKind::set_claim, {{"priority", valid_priority(record_field("priority"))}}));
+    add_silent_fix(make_field_fix(JobFixKind::set_claim, {{"priority", normalize_priority(record_field("priority"))}}));
   }
   check_states(*state);
   check_dependencies();
@@ -241,11 +239,11 @@ JobVerdict JobChecker::run() {
   check_wait(*state);
   if (has_record() && !job_.in_job_index) {
     // A job that another client pushed and that was not read yet need not be in the index.
-    const JobFix fix = add_to_index(JobIndexEntry::jobs, last_change_us());
+    const JobFix fix = add_to_index(JobIndexEntry::jobs, get_last_change_us());
     if (*state == JobState::none) {
       add_silent_fix(fix);
     } else {
-      add("job-not-listed", "is missing in the index of changes", {fix});
+      add_finding("job-not-listed", "is missing in the index of changes", {fix});
     }
   }
   check_entries(*state);
@@ -254,11 +252,11 @@ JobVerdict JobChecker::run() {
   } else {
     check_record(*state);
   }
-  return std::move(out_);
+  return std::move(verdict_);
 }
 
 // Returns the time of the latest change in microseconds, according to the record.
-std::uint64_t JobChecker::last_change_us() const {
+std::uint64_t JobChecker::get_last_change_us() const {
   return 1000 * std::max({record_number("ended_ms"), record_number("started_ms"), record_number("queued_ms"),
                           1000 * job_.updated_s, 1000 * record_number("created_at"), std::uint64_t{1}});
 }
@@ -266,34 +264,34 @@ std::uint64_t JobChecker::last_change_us() const {
 bool JobChecker::check_claim() {
   if (job_.claim_type != "hash" && job_.claim_type != "none") {
     std::vector<JobFix> fixes{{JobFixKind::delete_claim}};
-    if (facts_trusted_) {
-      const auto further_problems = claim_from_facts();
-      fixes.insert(fixes.end(), further_problems.begin(), further_problems.end());
+    if (has_trusted_facts_) {
+      const auto claim_fixes = make_claim_fixes();
+      fixes.insert(fixes.end(), claim_fixes.begin(), claim_fixes.end());
     }
-    add("claim-type", "has a claim that is a " + format_value(job_.claim_type) + ": another client wrote it",
-        std::move(fixes));
+    add_finding("claim-type", "has a claim that is a " + format_value(job_.claim_type) + ": another client wrote it",
+                std::move(fixes));
     return false;
   }
   if (claim_.state.empty() && inspection_.history.has_facts()) {
-    add("claim-missing",
-        "has no claim, and " +
-            count_with_noun(inspection_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it",
-        claim_from_facts());
+    add_finding("claim-missing",
+                "has no claim, and " +
+                    count_with_noun(inspection_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it",
+                make_claim_fixes());
     return false;
   }
   return true;
 }
 
-// Returns the fields that the claim should have according to the facts. All fields of a job without a claim are empty.
-// An empty value: the facts do not determine the field.
-Fields JobChecker::expected_fields() const {
+// Returns the fields that the claim should have according to the facts. The value is empty for a field that the facts
+// do not determine, and for all fields of a job without a claim.
+Fields JobChecker::make_expected_fields() const {
   const ClaimView& expected = expected_claim_;
   std::string revisions;
   for (const std::uint64_t revision : expected.revisions)
-    revisions += (revisions.empty() ? "" : " ") + number(revision);
-  const auto text = [](std::uint64_t value) { return value > 0 ? number(value) : std::string(); };
+    revisions += (revisions.empty() ? "" : " ") + format_number(revision);
+  const auto text = [](std::uint64_t value) { return value > 0 ? format_number(value) : std::string(); };
   const bool is_live = expected.state == to_string(JobState::live);
-  const bool has_ended_now = expected.state == to_string(JobState::ended);
+  const bool is_ended = expected.state == to_string(JobState::ended);
   return {
       {"state", expected.state},
       {"queue", expected.queue},
@@ -301,7 +299,7 @@ Fields JobChecker::expected_fields() const {
       {"token", expected.token_hash},
       {"epoch", text(expected.epoch)},
       {"attempt", text(expected.attempt)},
-      {"deliveries", expected.attempt > 0 ? number(expected.deliveries) : ""},
+      {"deliveries", expected.attempt > 0 ? format_number(expected.deliveries) : ""},
       {"runner", text(expected.runner)},
       // The claim may have lost the instance that ended the job.
       {"instance", is_live ? expected.instance : ""},
@@ -309,7 +307,7 @@ Fields JobChecker::expected_fields() const {
       {"detail", expected.detail},
       {"end", expected.end_digest},
       {"ended_ms", text(expected.ended_ms)},
-      {"message", has_ended_now ? "" : expected.message},  // the message has counted this end
+      {"message", is_ended ? "" : expected.message},  // the message has counted this end
       {"flow", expected.flow},
       {"reason", expected.reason},
       {"lease_ms", is_live && claim_.lease_ms == 0 ? text(expected.lease_ms) : ""},  // the owner may have changed it
@@ -321,22 +319,22 @@ bool JobChecker::can_drop_field(std::string_view name) const {
   static constexpr std::array<std::string_view, 5> kRunFields{"epoch", "attempt", "deliveries", "runner", "instance"};
   if (name == "claim_id" || name == "token") return true;
   if (name == "detail") return expected_claim_.state == to_string(JobState::ended);
-  const bool was_never_claimed = !facts_trusted_ || expected_claim_.epoch == 0;
+  const bool was_never_claimed = !has_trusted_facts_ || expected_claim_.epoch == 0;
   return was_never_claimed && std::find(kRunFields.begin(), kRunFields.end(), name) != kRunFields.end();
 }
 
-// Returns the fixes that restore a missing claim.
-std::vector<JobFix> JobChecker::claim_from_facts() const {
+// Returns the fixes that write the claim as the facts determine it.
+std::vector<JobFix> JobChecker::make_claim_fixes() const {
   Fields set;
   Fields drop;
-  for (auto& [name, value] : expected_fields()) {
+  for (auto& [name, value] : make_expected_fields()) {
     if (!value.empty()) {
       set.emplace_back(name, std::move(value));
     } else if (can_drop_field(name) && !claim_field(name).empty()) {
       drop.emplace_back(name, "");
     }
   }
-  if (claim_field("priority").empty()) set.emplace_back("priority", valid_priority(record_field("priority")));
+  if (claim_field("priority").empty()) set.emplace_back("priority", normalize_priority(record_field("priority")));
   std::vector<JobFix> fixes;
   if (!drop.empty()) fixes.push_back(make_field_fix(JobFixKind::drop_claim, std::move(drop)));
   fixes.push_back(make_field_fix(JobFixKind::set_claim, std::move(set)));
@@ -349,7 +347,7 @@ std::vector<JobFix> JobChecker::make_restore_fix() const {
   if (claim_.state.empty() || !parse_job_state(claim_.state)) return {};
   JobFix fix{JobFixKind::append_fact};
   for (const std::uint64_t revision : inspection_.history.folded.revisions) {
-    fix.argument += (fix.argument.empty() ? "" : " ") + number(revision);
+    fix.argument += (fix.argument.empty() ? "" : " ") + format_number(revision);
   }
   return {std::move(fix)};
 }
@@ -358,42 +356,43 @@ void JobChecker::check_journal() {
   const JobHistory& history = inspection_.history;
   const std::vector<JobFix> restore_fixes = make_restore_fix();
   if (!inspection_.fact_list_difference.missing.empty()) {
-    add("fact-missing",
-        "has a claim that lists " + format_revisions(inspection_.fact_list_difference.missing) +
-            ", which the journal of " + format_value(inspection_.queue) + " does not hold" +
-            std::string(kClaimUnchanged),
-        restore_fixes);
+    add_finding("fact-missing",
+                "has a claim that lists " + format_revisions(inspection_.fact_list_difference.missing) +
+                    ", which the journal of " + format_value(inspection_.queue) + " does not hold" +
+                    std::string(kClaimUnchanged),
+                restore_fixes);
   } else if (history.problem) {
-    const std::string further_problems =
-        history.problem_count > 1 ? "; " + number(history.problem_count - 1) + " more do not fit" : "";
-    add(history.problem->rule,
-        "in the journal of " + format_value(inspection_.queue) + ", " + history.problem->text + further_problems +
-            std::string(kClaimUnchanged),
-        restore_fixes);
+    const std::string further_count =
+        history.problem_count > 1 ? "; " + format_number(history.problem_count - 1) + " more do not fit" : "";
+    add_finding(history.problem->rule,
+                "in the journal of " + format_value(inspection_.queue) + ", " + history.problem->text + further_count +
+                    std::string(kClaimUnchanged),
+                restore_fixes);
   } else {
     check_claim_facts();
   }
   check_fact_list();
   if (history.second_queue != JobHistory::kNoQueue) {
-    add("fact-in-other-journal", "has facts in the journal of another queue than " + format_value(inspection_.queue));
+    add_finding("fact-in-other-journal",
+                "has facts in the journal of another queue than " + format_value(inspection_.queue));
   }
 }
 
-// A finding never contains the token, only that it differs.
+// Compares the claim with the facts. A finding does not contain the token, because the token is secret.
 void JobChecker::check_claim_facts() {
   const bool is_unclaimed = expected_claim_.state.empty();
-  if (!facts_trusted_ && !is_unclaimed) {
-    if (!parse_job_state(claim_.state)) return;  // has a finding of its own
+  if (!has_trusted_facts_ && !is_unclaimed) {
+    if (!parse_job_state(claim_.state)) return;  // run() reports the unknown state
     const std::string reason =
         inspection_.history.has_facts() ? ", and its facts say less than it" : ", and the journal has no fact of it";
-    return add("claim-facts",
-               "has a claim in state " + format_value(claim_.state) + reason + std::string(kClaimUnchanged),
-               make_restore_fix());
+    return add_finding("claim-facts",
+                       "has a claim in state " + format_value(claim_.state) + reason + std::string(kClaimUnchanged),
+                       make_restore_fix());
   }
   std::string differences;
   Fields set;
   Fields drop;
-  for (const auto& [name, fact_value] : expected_fields()) {
+  for (const auto& [name, fact_value] : make_expected_fields()) {
     const std::string expected = is_unclaimed ? "" : fact_value;
     const std::string_view actual = claim_field(name);
     std::uint64_t value = 0;
@@ -409,34 +408,35 @@ void JobChecker::check_claim_facts() {
   if (!drop.empty()) fixes.push_back(make_field_fix(JobFixKind::drop_claim, std::move(drop)));
   if (!set.empty()) fixes.push_back(make_field_fix(JobFixKind::set_claim, std::move(set)));
   if (expected_claim_.state == to_string(JobState::live)) fixes.push_back({JobFixKind::set_lease});
-  add("claim-facts", "has a claim with " + differences, std::move(fixes));
+  add_finding("claim-facts", "has a claim with " + differences, std::move(fixes));
 }
 
 // Checks the list of facts in the claim. If the facts are not trusted, the fix that restores the claim also replaces
 // the list.
 void JobChecker::check_fact_list() {
   std::vector<JobFix> fixes;
-  const Fields expected = facts_trusted_ ? expected_fields() : Fields{};
+  const Fields expected = has_trusted_facts_ ? make_expected_fields() : Fields{};
   const std::string_view revisions = field_of(expected, "revs");
-  if (facts_trusted_ && claim_field("revs") != revisions) {
+  if (has_trusted_facts_ && claim_field("revs") != revisions) {
     fixes.push_back(make_field_fix(JobFixKind::set_claim, {{"revs", std::string(revisions)}}));
   } else if (claim_.state.empty() && !inspection_.fact_list_difference.foreign.empty()) {
     fixes.push_back(make_field_fix(JobFixKind::drop_claim, {{"revs", ""}}));
   }
   if (!inspection_.fact_list_difference.foreign.empty()) {
-    add("claim-facts",
+    add_finding(
+        "claim-facts",
         "has a claim that lists " + format_revisions(inspection_.fact_list_difference.foreign) + ", no fact of it",
         fixes);
   }
   if (!inspection_.fact_list_difference.unlisted.empty()) {
-    add("fact-unlisted",
-        "has a claim that does not list " + format_revisions(inspection_.fact_list_difference.unlisted) +
-            " of the journal of " + format_value(inspection_.queue),
-        fixes);
+    add_finding("fact-unlisted",
+                "has a claim that does not list " + format_revisions(inspection_.fact_list_difference.unlisted) +
+                    " of the journal of " + format_value(inspection_.queue),
+                fixes);
   }
   if (!fixes.empty() && inspection_.fact_list_difference.foreign.empty() &&
       inspection_.fact_list_difference.unlisted.empty()) {
-    add("claim-facts", "has a claim that lists its facts as " + format_value(claim_field("revs")), fixes);
+    add_finding("claim-facts", "has a claim that lists its facts as " + format_value(claim_field("revs")), fixes);
   }
 }
 
@@ -458,22 +458,23 @@ void JobChecker::check_states(JobState state) {
   for (const StateIndex& index : indexes) {
     const bool expected = index.state == state;
     if (expected && !index.is_present) {
-      add("job-not-indexed", "is " + std::string(to_string(state)) + " and not in " + std::string(index.name),
-          make_add_fixes(state));
+      add_finding("job-not-indexed", "is " + std::string(to_string(state)) + " and not in " + std::string(index.name),
+                  make_add_fixes(state));
     }
     if (!expected && index.is_present) {
-      add("job-indexed-twice", "is " + format_value(to_string(state)) + " and also in " + std::string(index.name),
-          make_remove_fixes(index.state));
+      add_finding("job-indexed-twice",
+                  "is " + format_value(to_string(state)) + " and also in " + std::string(index.name),
+                  make_remove_fixes(index.state));
     }
   }
   if (job_.in_priority_index && state != JobState::queued) {
-    add("job-indexed-twice",
-        "is " + format_value(to_string(state)) + " and also prioritised in " + format_value(inspection_.queue),
-        {remove_from_index(JobIndexEntry::priority, inspection_.queue)});
+    add_finding("job-indexed-twice",
+                "is " + format_value(to_string(state)) + " and also prioritised in " + format_value(inspection_.queue),
+                {remove_from_index(JobIndexEntry::priority, inspection_.queue)});
   }
   if (state == JobState::queued) check_queued();
   if (state == JobState::held && job_.has_free_slot && has_record()) {
-    add("held-with-free-slots", "is held, but its concurrency key has a free slot", {make_queue_fix("held")});
+    add_finding("held-with-free-slots", "is held, but its concurrency key has a free slot", {make_queue_fix("held")});
   }
 }
 
@@ -503,7 +504,8 @@ std::vector<JobFix> JobChecker::make_remove_fixes(JobState state) const {
   if (state == JobState::prerequisites) fixes.push_back(remove_from_index(JobIndexEntry::prerequisites));
   if (state == JobState::ended) fixes.push_back(remove_from_index(JobIndexEntry::ended));
   if (state == JobState::waiting) {
-    for (const std::string& dep : job_.awaited_jobs) fixes.push_back(remove_from_index(JobIndexEntry::waits, dep));
+    for (const std::string& dependency : job_.awaited_jobs)
+      fixes.push_back(remove_from_index(JobIndexEntry::waits, dependency));
   }
   if (state == JobState::held) {
     for (const std::string& key : job_.held_by_keys) fixes.push_back(remove_from_index(JobIndexEntry::held, key));
@@ -513,25 +515,25 @@ std::vector<JobFix> JobChecker::make_remove_fixes(JobState state) const {
 
 void JobChecker::check_queued() {
   const std::uint32_t entries = inspection_.entry_count.value_or(1);
-  const bool has_priority_now = has_priority();
+  const bool is_prioritised = has_priority();
   if (!job_.in_priority_index && !job_.awaits_record && entries == 0) {
-    add("job-not-indexed", "is queued and not in " + format_value(inspection_.queue),
-        {add_to_index(has_priority_now ? JobIndexEntry::priority : JobIndexEntry::queue, inspection_.queue)});
+    add_finding("job-not-indexed", "is queued and not in " + format_value(inspection_.queue),
+                {add_to_index(is_prioritised ? JobIndexEntry::priority : JobIndexEntry::queue, inspection_.queue)});
   }
-  if (job_.in_priority_index && !has_priority_now) {
+  if (job_.in_priority_index && !is_prioritised) {
     std::vector<JobFix> fixes{remove_from_index(JobIndexEntry::priority, inspection_.queue)};
     if (entries == 0) fixes.insert(fixes.begin(), add_to_index(JobIndexEntry::queue, inspection_.queue));
-    add("queue-entry-duplicate", "has no priority and is prioritised in " + format_value(inspection_.queue),
-        std::move(fixes));
+    add_finding("queue-entry-duplicate", "has no priority and is prioritised in " + format_value(inspection_.queue),
+                std::move(fixes));
   }
-  if (has_priority_now && !job_.in_priority_index &&
+  if (is_prioritised && !job_.in_priority_index &&
       inspection_.entry_count.value_or(0) > 0) {  // the job runs, but not by its priority
     add_silent_fix(add_to_index(JobIndexEntry::priority, inspection_.queue));
     add_silent_fix(remove_from_index(JobIndexEntry::queue, inspection_.queue));
   }
 }
 
-// Checks dependencies. Needs a complete inspection of the job (JobStoreState::digest).
+// Checks the dependencies of a waiting job. Does nothing if the job was not read completely (JobStoreState::digest).
 void JobChecker::check_dependencies() {
   const bool is_waiting =
       claim_.state == to_string(JobState::waiting) && expected_claim_.state == claim_.state && !job_.digest.empty();
@@ -539,45 +541,47 @@ void JobChecker::check_dependencies() {
   const JobStoreState::Dependency* ended_dependency = nullptr;
   std::vector<JobFix> fixes;
   bool has_open_dependency = false;
-  for (const JobStoreState::Dependency& dep : job_.dependencies) {
-    if (dep.ended && dep.is_parked) {
-      if (ended_dependency == nullptr) ended_dependency = &dep;
-      fixes.push_back(remove_from_index(JobIndexEntry::waits, dep.job));
+  for (const JobStoreState::Dependency& dependency : job_.dependencies) {
+    if (dependency.ended && dependency.is_parked) {
+      if (ended_dependency == nullptr) ended_dependency = &dependency;
+      fixes.push_back(remove_from_index(JobIndexEntry::waits, dependency.job));
     }
-    has_open_dependency = has_open_dependency || (dep.in_record && !dep.ended);
+    has_open_dependency = has_open_dependency || (dependency.in_record && !dependency.ended);
   }
   if (!has_open_dependency) fixes = {make_queue_fix("dependencies")};
   if (ended_dependency != nullptr) {
-    add("waiting-ended", "waits for " + ended_dependency->job + ", which has ended, so it is never released", fixes);
+    add_finding("waiting-ended", "waits for " + ended_dependency->job + ", which has ended, so it is never released",
+                fixes);
   } else if (!has_open_dependency) {
-    add("waiting-ended", "waits, but all its dependencies have ended, so it is never released", fixes);
+    add_finding("waiting-ended", "waits, but all its dependencies have ended, so it is never released", fixes);
   }
-  for (const JobStoreState::Dependency& dep : job_.dependencies) {
-    if (!dep.in_record || dep.ended || (dep.is_parked && dep.wakes_job)) continue;
-    add("job-not-indexed", "is waiting, but no index entry says that it waits for " + dep.job,
-        {add_to_index(JobIndexEntry::waits, dep.job)});
+  for (const JobStoreState::Dependency& dependency : job_.dependencies) {
+    if (!dependency.in_record || dependency.ended || (dependency.is_parked && dependency.wakes_job)) continue;
+    add_finding("job-not-indexed", "is waiting, but no index entry says that it waits for " + dependency.job,
+                {add_to_index(JobIndexEntry::waits, dependency.job)});
   }
 }
 
 void JobChecker::check_lease(JobState state) {
   if (state != JobState::live) {
     if (job_.lease_until_ms) {
-      add("lease-index", "is " + format_value(to_string(state)) + " and is in the index of leases",
-          {remove_from_index(JobIndexEntry::leases)});
+      add_finding("lease-index", "is " + format_value(to_string(state)) + " and is in the index of leases",
+                  {remove_from_index(JobIndexEntry::leases)});
     }
     return;
   }
   const std::vector<JobFix> lease_fixes{{JobFixKind::set_lease}};
-  if (!job_.lease_until_ms) return add("lease-index", "is live and its lease is not among the leases", lease_fixes);
+  if (!job_.lease_until_ms)
+    return add_finding("lease-index", "is live and its lease is not among the leases", lease_fixes);
   if (*job_.lease_until_ms != claim_.lease_until_ms) {  // either value may be the right one
-    return add(
-        "lease-index",
-        "has a lease until " + number(claim_.lease_until_ms) + " that is indexed as " + number(*job_.lease_until_ms),
-        lease_fixes);
+    return add_finding("lease-index",
+                       "has a lease until " + format_number(claim_.lease_until_ms) + " that is indexed as " +
+                           format_number(*job_.lease_until_ms),
+                       lease_fixes);
   }
   if (job_.now_ms > claim_.lease_until_ms + claim_.lease_ms + kRecoveryMs) {
-    add("lease-overdue", "has a lease that ran out " + number(job_.now_ms - claim_.lease_until_ms) +
-                             " ms ago: no agent of this context recovers it");
+    add_finding("lease-overdue", "has a lease that ran out " + format_number(job_.now_ms - claim_.lease_until_ms) +
+                                     " ms ago: no agent of this context recovers it");
   }
 }
 
@@ -586,10 +590,11 @@ void JobChecker::check_slot(JobState state) {
   const JobFix drop_key_fix = make_field_fix(JobFixKind::drop_claim, {{"ckey", ""}});
   std::vector<JobFix> fixes;
   for (const std::string& key : job_.slot_keys) fixes.push_back(remove_from_index(JobIndexEntry::slots, key));
-  const bool claim_key = has_record() && !claim_field("ckey").empty();
-  if (claim_key) fixes.push_back(drop_key_fix);
+  const bool has_claim_key = has_record() && !claim_field("ckey").empty();
+  if (has_claim_key) fixes.push_back(drop_key_fix);
   if (fixes.empty()) return;
-  add("slot-stray",
+  add_finding(
+      "slot-stray",
       "is " + format_value(to_string(state)) + " and occupies a slot of " +
           (job_.slot_keys.empty() ? format_value(claim_field("ckey")) + " by its claim" : "its concurrency key"),
       std::move(fixes));
@@ -601,41 +606,43 @@ void JobChecker::check_live_slot() {
   const std::string key = !has_record()    ? claim_key
                           : job_.has_limit ? std::string(record_field("concurrency_key"))
                                            : "";
-  const auto has_slot = [&](const std::string& each) {
-    return !each.empty() && std::find(job_.slot_keys.begin(), job_.slot_keys.end(), each) != job_.slot_keys.end();
+  const auto has_slot = [&](const std::string& slot_key) {
+    return !slot_key.empty() &&
+           std::find(job_.slot_keys.begin(), job_.slot_keys.end(), slot_key) != job_.slot_keys.end();
   };
   const JobFix key_fix = key.empty() ? make_field_fix(JobFixKind::drop_claim, {{"ckey", ""}})
                                      : make_field_fix(JobFixKind::set_claim, {{"ckey", key}});
   if (!claim_key.empty() && claim_key != key) {
     std::vector<JobFix> fixes{key_fix};
     if (has_slot(claim_key)) fixes.push_back(remove_from_index(JobIndexEntry::slots, claim_key));
-    add("slot-stray", "runs, and its claim occupies a slot of " + format_value(claim_key), std::move(fixes));
+    add_finding("slot-stray", "runs, and its claim occupies a slot of " + format_value(claim_key), std::move(fixes));
   }
   if (key.empty()) return;
   if (!has_slot(key)) {
-    return add("slot-missing", "runs without a slot of its concurrency key " + format_value(key),
-               {add_to_index(JobIndexEntry::slots, key), key_fix});
+    return add_finding("slot-missing", "runs without a slot of its concurrency key " + format_value(key),
+                       {add_to_index(JobIndexEntry::slots, key), key_fix});
   }
   if (claim_key.empty()) add_silent_fix(key_fix);
 }
 
 // Checks the index of jobs whose first run must start within queue_timeout_ms.
 void JobChecker::check_wait(JobState state) {
-  const std::uint64_t wait_ms = record_number("queue_timeout_ms");
+  const std::uint64_t max_wait_ms = record_number("queue_timeout_ms");
   const bool has_never_run = expected_claim_.attempt <= 1 && expected_claim_.deliveries == 0;
-  const bool is_before_run =
+  const bool is_before_start =
       state != JobState::none && state != JobState::planned && state != JobState::live && state != JobState::ended;
-  const bool is_limited = wait_ms > 0 && has_never_run && is_before_run;
+  const bool has_time_limit = max_wait_ms > 0 && has_never_run && is_before_start;
   const JobFix key_fix = make_field_fix(JobFixKind::set_claim, {{"overdue", "1"}});
-  if (is_limited && !job_.wait_until_ms) {
+  if (has_time_limit && !job_.wait_until_ms) {
     const std::uint64_t start_ms = std::max(record_number("queued_ms"), record_number("run_at_ms"));
-    add("wait-not-indexed", "is " + format_value(to_string(state)) + " and its time limit of waiting is not enforced",
-        {add_to_index(JobIndexEntry::overdue, start_ms + wait_ms), key_fix});
-  } else if (is_limited && claim_field("overdue").empty()) {
+    add_finding("wait-not-indexed",
+                "is " + format_value(to_string(state)) + " and its time limit of waiting is not enforced",
+                {add_to_index(JobIndexEntry::overdue, start_ms + max_wait_ms), key_fix});
+  } else if (has_time_limit && claim_field("overdue").empty()) {
     add_silent_fix(key_fix);
-  } else if (!is_limited && job_.wait_until_ms && (state != JobState::none || wait_ms == 0)) {
-    add("wait-not-indexed", "is " + format_value(to_string(state)) + " and is in the index of limited waits",
-        {remove_from_index(JobIndexEntry::overdue)});
+  } else if (!has_time_limit && job_.wait_until_ms && (state != JobState::none || max_wait_ms == 0)) {
+    add_finding("wait-not-indexed", "is " + format_value(to_string(state)) + " and is in the index of limited waits",
+                {remove_from_index(JobIndexEntry::overdue)});
   }
 }
 
@@ -646,17 +653,17 @@ void JobChecker::check_entries(JobState state) {
   if (is_dropped && entries > 0 && !claim_.has_stale_entry) {
     std::vector<JobFix> fixes;
     if (!has_unclaimed_end) fixes.push_back(remove_from_index(JobIndexEntry::queue, inspection_.queue));
-    add("queue-entry-duplicate",
-        "is " + (has_unclaimed_end ? std::string("over") : format_value(to_string(state))) + " and is in " +
-            format_value(inspection_.queue) + ": a client pushed it once more; the entry will be dropped",
-        std::move(fixes));
+    add_finding("queue-entry-duplicate",
+                "is " + (has_unclaimed_end ? std::string("over") : format_value(to_string(state))) + " and is in " +
+                    format_value(inspection_.queue) + ": a client pushed it again; the entry will be dropped",
+                std::move(fixes));
   }
   if (!is_dropped && (entries > 1 || (entries == 1 && job_.in_priority_index))) {
-    add("queue-entry-duplicate", "is in " + format_value(inspection_.queue) + " more than once: it runs once");
+    add_finding("queue-entry-duplicate", "is in " + format_value(inspection_.queue) + " more than once: it runs once");
   }
   if (state != JobState::none && inspection_.in_other_list) {
-    add("queue-entry-duplicate",
-        "belongs to " + format_value(inspection_.queue) + " and is in another queue too: that entry will be dropped");
+    add_finding("queue-entry-duplicate", "belongs to " + format_value(inspection_.queue) +
+                                             " and is in another queue too: that entry will be dropped");
   }
 }
 
@@ -667,12 +674,13 @@ void JobChecker::check_unclaimed_job() {
                          job_.in_priority_index;
   if (job_.record_type == "none") {
     if (inspection_.entry_count.value_or(0) > 0 || inspection_.in_other_list) {
-      add("queue-entry-stray", "is queued and has no record: a dead letter, unless it is written before it is taken");
+      add_finding("queue-entry-stray",
+                  "is queued and has no record: a dead letter, unless it is written before it is taken");
     }
     return;
   }
   if (!has_record() || has_ended(job_) || record_field("detail") == "created") {
-    if (status == "started") add("started-unclaimed", "has a record with the status started and no claim");
+    if (status == "started") add_finding("started-unclaimed", "has a record with the status started and no claim");
     return;
   }
   // The job may be in another queue than that of its script type: an agent that serves that queue will claim it.
@@ -683,35 +691,37 @@ void JobChecker::check_unclaimed_job() {
   }
   if (!is_queued) fixes.push_back(add_to_index(JobIndexEntry::queue, inspection_.queue));
   if (status == "started") {
-    add("started-unclaimed", "has a record with the status started and no claim", std::move(fixes));
+    add_finding("started-unclaimed", "has a record with the status started and no claim", std::move(fixes));
   } else if (!is_queued) {
-    add("record-not-queued",
-        "has a record with the status " + format_value(status) +
-            " and is in no queue, so it never runs; push it, or run doctor --rebuild",
-        std::move(fixes));
+    add_finding("record-not-queued",
+                "has a record with the status " + format_value(status) +
+                    " and is in no queue, so it never runs; push it, or run doctor --rebuild",
+                std::move(fixes));
   } else if (!fixes.empty()) {
-    add("record-overwritten", "has a record with the status " + format_value(status) + ", and no runner has claimed it",
-        std::move(fixes));
+    add_finding("record-overwritten",
+                "has a record with the status " + format_value(status) + ", and no runner has claimed it",
+                std::move(fixes));
   }
 }
 
 void JobChecker::check_record(JobState state) {
   if (job_.record_type == "none") return check_no_record(state);
   if (job_.record_type != "hash") {
-    return add("record-type", "is a " + format_value(job_.record_type) + ": another client wrote it",
-               job_.in_job_index ? std::vector<JobFix>{remove_from_index(JobIndexEntry::jobs)} : std::vector<JobFix>{});
+    return add_finding(
+        "record-type", "is a " + format_value(job_.record_type) + ": another client wrote it",
+        job_.in_job_index ? std::vector<JobFix>{remove_from_index(JobIndexEntry::jobs)} : std::vector<JobFix>{});
   }
   std::uint64_t epoch = 0;
   if (parse_u64(record_field("epoch"), epoch) && epoch > expected_claim_.epoch) {
-    add("record-epoch", "was run with epoch " + number(epoch) + ", and its claim has " + number(expected_claim_.epoch) +
-                            ": the epoch has decreased");
+    add_finding("record-epoch", "was run with epoch " + format_number(epoch) + ", and its claim has " +
+                                    format_number(expected_claim_.epoch) + ": the epoch has decreased");
   } else if (epoch != expected_claim_.epoch) {
-    add("record-overwritten",
-        "has a record with epoch " + number(epoch) + "; its claim decides: " + number(expected_claim_.epoch));
+    add_finding("record-overwritten", "has a record with epoch " + format_number(epoch) +
+                                          "; its claim decides: " + format_number(expected_claim_.epoch));
   }
   check_record_status(state);
   if (state == JobState::ended && !job_.log_ended) {
-    add("log-incomplete", "has ended and its log has no last line: another client wrote or deleted it");
+    add_finding("log-incomplete", "has ended and its log has no last line: another client wrote or deleted it");
   }
 }
 
@@ -723,28 +733,30 @@ void JobChecker::check_no_record(JobState state) {
   if (state != JobState::ended && state != JobState::live) {
     fixes = {{JobFixKind::end_as_dead_letter, JobIndexEntry::none, "its record was deleted", 0, {}}};
   }
-  add("record-deleted", "is " + std::string(to_string(state)) + " and its record was deleted", std::move(fixes));
+  add_finding("record-deleted", "is " + std::string(to_string(state)) + " and its record was deleted",
+              std::move(fixes));
 }
 
 // Checks status and detail, which other clients read.
 void JobChecker::check_record_status(JobState state) {
   const std::string_view status = record_field("status");
   const std::string_view detail = record_field("detail");
-  const bool has_ended_now = state == JobState::ended;
+  const bool is_ended = state == JobState::ended;
   const std::string expected(
-      to_string(status_of(state, parse<JobStatus>(expected_claim_.status).value_or(JobStatus::error))));
-  if (status == expected && (!has_ended_now || detail == expected_claim_.detail)) return;
+      to_string(to_job_status(state, parse<JobStatus>(expected_claim_.status).value_or(JobStatus::error))));
+  if (status == expected && (!is_ended || detail == expected_claim_.detail)) return;
   Fields fields{{"status", expected}};
-  if (has_ended_now) fields.emplace_back("detail", expected_claim_.detail);
+  if (is_ended) fields.emplace_back("detail", expected_claim_.detail);
   const std::vector<JobFix> fixes{make_field_fix(JobFixKind::set_record, std::move(fields))};
   if (status == "started" && state != JobState::live) {
-    return add("started-unclaimed", "has a record with the status started, but is " + std::string(to_string(state)),
-               fixes);
+    return add_finding("started-unclaimed",
+                       "has a record with the status started, but is " + std::string(to_string(state)), fixes);
   }
-  add("record-overwritten",
-      "has a record with the status " + format_value(status) + ' ' + format_value(detail) + "; its claim decides: " +
-          expected + ' ' + format_value(has_ended_now ? expected_claim_.detail : expected_claim_.state),
-      fixes);
+  add_finding("record-overwritten",
+              "has a record with the status " + format_value(status) + ' ' + format_value(detail) +
+                  "; its claim decides: " + expected + ' ' +
+                  format_value(is_ended ? expected_claim_.detail : expected_claim_.state),
+              fixes);
 }
 
 bool moves_job(const JobFix& fix) {
@@ -752,43 +764,43 @@ bool moves_job(const JobFix& fix) {
 }
 // Returns the position of a fix in the order of execution: fixes of the claim first, because other fixes depend on
 // them, and last the fact that records the state of the claim.
-int fix_rank(const JobFix& fix) {
+int get_fix_rank(const JobFix& fix) {
   if (fix.kind == JobFixKind::delete_claim) return 0;
   if (fix.kind == JobFixKind::set_claim || fix.kind == JobFixKind::drop_claim) return 1;
   return fix.kind == JobFixKind::append_fact ? 4 : moves_job(fix) ? 3 : 2;
 }
-bool changes_claim(const JobFix& fix) { return fix_rank(fix) <= 1 || fix.kind == JobFixKind::set_lease; }
+bool changes_claim(const JobFix& fix) { return get_fix_rank(fix) <= 1 || fix.kind == JobFixKind::set_lease; }
 
 }  // namespace
 
 JobVerdict check_invariants(const JobInspection& inspection) { return JobChecker(inspection).run(); }
 
 JobRepairPlan make_repair_plan(const JobVerdict& verdict) {
-  const auto has_fix = [](const JobFinding& each, auto predicate) {
-    return std::any_of(each.fixes.begin(), each.fixes.end(), predicate);
+  const auto has_fix = [](const JobFinding& finding, auto predicate) {
+    return std::any_of(finding.fixes.begin(), finding.fixes.end(), predicate);
   };
   const auto moving_finding = std::find_if(verdict.findings.begin(), verdict.findings.end(),
-                                           [&](const JobFinding& each) { return has_fix(each, moves_job); });
-  JobRepairPlan out;
+                                           [&](const JobFinding& finding) { return has_fix(finding, moves_job); });
+  JobRepairPlan plan;
   const auto add_fixes = [&](const std::vector<JobFix>& fixes) {
     for (const JobFix& fix : fixes) {
-      if (std::find(out.fixes.begin(), out.fixes.end(), fix) == out.fixes.end()) out.fixes.push_back(fix);
+      if (std::find(plan.fixes.begin(), plan.fixes.end(), fix) == plan.fixes.end()) plan.fixes.push_back(fix);
     }
   };
-  for (const JobFinding& each : verdict.findings) {
-    if (each.fixes.empty()) continue;
-    const bool is_combinable = moving_finding == verdict.findings.end() || &each == &*moving_finding ||
-                               std::all_of(each.fixes.begin(), each.fixes.end(), changes_claim);
+  for (const JobFinding& finding : verdict.findings) {
+    if (finding.fixes.empty()) continue;
+    const bool is_combinable = moving_finding == verdict.findings.end() || &finding == &*moving_finding ||
+                               std::all_of(finding.fixes.begin(), finding.fixes.end(), changes_claim);
     if (!is_combinable) continue;
-    out.findings.push_back(&each);
-    add_fixes(each.fixes);
+    plan.findings.push_back(&finding);
+    add_fixes(finding.fixes);
   }
   for (const JobFix& fix : verdict.silent_fixes) {
     if (moving_finding == verdict.findings.end() || changes_claim(fix)) add_fixes({fix});
   }
-  std::stable_sort(out.fixes.begin(), out.fixes.end(),
-                   [](const JobFix& a, const JobFix& b) { return fix_rank(a) < fix_rank(b); });
-  return out;
+  std::stable_sort(plan.fixes.begin(), plan.fixes.end(),
+                   [](const JobFix& a, const JobFix& b) { return get_fix_rank(a) < get_fix_rank(b); });
+  return plan;
 }
 
 std::vector<MessageFinding> check_invariants(const MessageStoreState& message) {
@@ -816,16 +828,18 @@ std::vector<MessageFinding> check_invariants(const MessageStoreState& message) {
   const auto has_outbox_entry = [&](std::string_view index) {
     return std::find(message.outbox.begin(), message.outbox.end(), index) != message.outbox.end();
   };
-  const auto add = [&](const char* kind, const char* text) {
+  const auto add_finding = [&](const char* kind, const char* text) {
     findings.push_back({make_finding("message-index", message.message_key, message.message_key + ' ' + text), kind});
   };
-  const bool flow_runs = has_field("flow") && !has_field("flow_ended");
+  const bool has_running_flow = has_field("flow") && !has_field("flow_ended");
   const bool has_ended = has_value("state", "refused") || has_value("state", "over") ||
-                         (has_value("state", "taken") && has_value("left", "0") && !flow_runs);
+                         (has_value("state", "taken") && has_value("left", "0") && !has_running_flow);
   if (has_ended && !has_outbox_entry("messages"))
-    add("messages", "has ended, and is not in mj:messages: retention forgets it");
+    add_finding("messages", "has ended, and is not in mj:messages: retention forgets it");
   if (has_field("origin") && has_field("content") && !has_outbox_entry("came"))
-    add("came", "was received from another context, but its content is missing in mj:came: it would be accepted twice");
+    add_finding(
+        "came",
+        "was received from another context, but its content is missing in mj:received: it would be accepted twice");
   return findings;
 }
 
@@ -901,7 +915,7 @@ class FlowChecker {
   std::vector<FlowFinding> run();
 
  private:
-  void add(std::string_view rule, const std::string& text, std::vector<FlowFix> fixes = {}) {
+  void add_finding(std::string_view rule, const std::string& text, std::vector<FlowFix> fixes = {}) {
     findings_.push_back(make_flow_finding(rule, inspection_.flow, text, std::move(fixes)));
   }
   void check_journal();
@@ -920,7 +934,7 @@ class FlowChecker {
   const bool is_creating_;
   FoldedFlow folded_;
   RunState& state_ = folded_.state;
-  std::string expected_state_;    // the state that its mark should have
+  std::string expected_state_;    // the state that the mark of the flow should have
   bool must_redispatch_ = false;  // a job must be dispatched again
   std::vector<FlowFinding> findings_;
 };
@@ -931,7 +945,7 @@ std::vector<FlowFinding> FlowChecker::run() {
   if (!is_creating_) {
     check_checkpoint();
     if (!state_.anomalies.empty()) {
-      add("flow-fact", state_.anomalies.front() + format_more_count(state_.anomalies.size()));
+      add_finding("flow-fact", state_.anomalies.front() + format_more_count(state_.anomalies.size()));
     }
   }
   const bool has_ended = inspection_.revision == 0 ? has_recorded_end(inspection_) : is_terminal(state_.status);
@@ -954,20 +968,21 @@ void FlowChecker::check_journal() {
                                   ? ""
                                   : inspection_.anomalies.front() + format_more_count(inspection_.anomalies.size());
   if (folded_.lacks_history) {
-    add("flow-history", "resumes from its checkpoint, since older facts are missing: " + problem);
+    add_finding("flow-history", "resumes from its checkpoint, since older facts are missing: " + problem);
   } else if (folded_.is_lost && has_recorded_end(inspection_)) {
-    add("flow-history", "has ended, and its journal is missing: only its record has its end");
+    add_finding("flow-history", "has ended, and its journal is missing: only its record has its end");
   } else if (folded_.is_lost && inspection_.revision == 0) {
     const std::string start = "`mycojobs flow start " + std::to_string(inspection_.flow) + "`";
-    add("flow-journal", "has lost its journal and has no checkpoint: its run restarts from the beginning; " + start +
-                            " starts it again with the ends of its jobs, and requests approvals and signals again");
+    add_finding("flow-journal",
+                "has lost its journal and has no checkpoint: its run restarts from the beginning; " + start +
+                    " starts it again with the ends of its jobs, and requests approvals and signals again");
   } else if (!problem.empty()) {
-    add("flow-journal", ": " + problem, fixes);
+    add_finding("flow-journal", ": " + problem, fixes);
     return;
   }
   if (inspection_.index_entries.has_invalid_event_key)
-    add("flow-journal", "cannot receive events of its jobs: another client wrote to the key of its events",
-        std::move(fixes));
+    add_finding("flow-journal", "cannot receive events of its jobs: another client wrote to the key of its events",
+                std::move(fixes));
 }
 
 // Checks that the checkpoint and the facts after it give the same state as all facts.
@@ -984,18 +999,19 @@ void FlowChecker::check_checkpoint() {
     is_same = describe(plan, *restored) == describe(plan, state_);
   }
   if (is_same || inspection_.checkpoint_changed) return;
-  add("flow-checkpoint",
-      "has a checkpoint of revision " + std::to_string(inspection_.checkpoint_revision) +
-          (is_readable ? " that differs from the facts" : " that cannot be read"),
-      {remove_from_flow_index(FlowIndexKind::checkpoint)});
+  add_finding("flow-checkpoint",
+              "has a checkpoint of revision " + std::to_string(inspection_.checkpoint_revision) +
+                  (is_readable ? " that differs from the facts" : " that cannot be read"),
+              {remove_from_flow_index(FlowIndexKind::checkpoint)});
 }
 
 void FlowChecker::check_mark() {
   if (!inspection_.index_entries.state.empty()) return;
-  Fields words = inspection_.derived_mark;
-  words.emplace_back("state", expected_state_);
-  add("flow-mark", "has lost its state key; it can be derived from its record and its journal",
-      {{FixKind::set_mark, FlowIndexKind::none, {}, std::move(words)}, add_to_flow_index(FlowIndexKind::users)});
+  Fields fields = inspection_.derived_mark;
+  fields.emplace_back("state", expected_state_);
+  add_finding(
+      "flow-mark", "has lost its state key; it can be derived from its record and its journal",
+      {{FixKind::set_mark, FlowIndexKind::none, {}, std::move(fields)}, add_to_flow_index(FlowIndexKind::users)});
 }
 
 // Checks the child flows and the flows that the gates wait for.
@@ -1007,10 +1023,10 @@ void FlowChecker::check_awaited_flows() {
     if (!has_ended && (wait.is_registered || inspection_.children.contains(wait.awaited_flow))) continue;
     FlowFix fix{FixKind::await_flow};
     fix.awaited_flow = wait.awaited_flow;
-    add("flow-event-missing",
-        "waits for " + awaited_flow + ", which " + (has_ended ? "is over" : "does not list it") +
-            ": it has no event of that end",
-        {std::move(fix)});
+    add_finding("flow-event-missing",
+                "waits for " + awaited_flow + ", which " + (has_ended ? "is over" : "does not list it") +
+                    ": it has no event of that end",
+                {std::move(fix)});
   }
 }
 
@@ -1028,16 +1044,16 @@ void FlowChecker::check_index() {
   const auto make_index_fix = [](bool is_expected, FlowIndexKind index) {
     return is_expected ? add_to_flow_index(index) : remove_from_flow_index(index);
   };
-  const bool active = expected_state_ == "active";
-  const bool ended = expected_state_ == "ended" || is_creating_;
+  const bool is_active = expected_state_ == "active";
+  const bool is_ended = expected_state_ == "ended" || is_creating_;
   check(index_entries.state.empty() || index_entries.state == expected_state_,
         "its state key says " + index_entries.state,
         {FixKind::set_mark, FlowIndexKind::none, {}, {{"state", expected_state_}}});
-  check(index_entries.in_active_index == active, "its entry in the index of active flows is wrong",
-        make_index_fix(active, FlowIndexKind::active));
-  check(index_entries.in_ended_index == ended, "its entry in the index of ended flows is wrong",
-        make_index_fix(ended, FlowIndexKind::ended));
-  check(!index_entries.due_ms || active, "it is due", remove_from_flow_index(FlowIndexKind::due));
+  check(index_entries.in_active_index == is_active, "its entry in the index of active flows is wrong",
+        make_index_fix(is_active, FlowIndexKind::active));
+  check(index_entries.in_ended_index == is_ended, "its entry in the index of ended flows is wrong",
+        make_index_fix(is_ended, FlowIndexKind::ended));
+  check(!index_entries.due_ms || is_active, "it is due", remove_from_flow_index(FlowIndexKind::due));
   check(index_entries.in_catalog || is_creating_, "the catalog lacks it", add_to_flow_index(FlowIndexKind::catalog));
   check(index_entries.in_name_catalog || is_creating_, "the catalog of its name lacks it",
         add_to_flow_index(FlowIndexKind::index));
@@ -1045,7 +1061,8 @@ void FlowChecker::check_index() {
         add_to_flow_index(FlowIndexKind::users));
   check(index_entries.has_idempotency_entry, "its idempotency key leads nowhere",
         add_to_flow_index(FlowIndexKind::keys));
-  if (!differences.empty()) add("flow-index", "is " + expected_state_ + ", and " + differences, std::move(fixes));
+  if (!differences.empty())
+    add_finding("flow-index", "is " + expected_state_ + ", and " + differences, std::move(fixes));
 }
 
 void FlowChecker::check_jobs() {
@@ -1073,14 +1090,14 @@ void FlowChecker::check_job(std::uint32_t i) {
   if (has_ended) {
     if (!inspection_.has_all_events || inspection_.ended_in_inbox.contains(job.job_key)) return;
     must_redispatch_ = true;
-    return add("flow-event-missing", "missed an end: " + description + ", and it has no event of it", dispatch);
+    return add_finding("flow-event-missing", "missed an end: " + description + ", and it has no event of it", dispatch);
   }
   const bool runs_on_runner = planned_node.kind == NodeKind::job && planned_node.supervisor_url.empty();
   if (is_dispatched && runs_on_runner && is_planned) {
     must_redispatch_ = true;
-    return add("flow-job", "has a job astray: " + description, dispatch);
+    return add_finding("flow-job", "has a job astray: " + description, dispatch);
   }
-  if (!is_dispatched && !is_planned) add("flow-job", "has a job astray: " + description);
+  if (!is_dispatched && !is_planned) add_finding("flow-job", "has a job astray: " + description);
 }
 
 void FlowChecker::check_settled_node(const std::string& description, const NodeState& node, const FlowJobView& job,
@@ -1088,12 +1105,12 @@ void FlowChecker::check_settled_node(const std::string& description, const NodeS
   const bool is_absent = job.state == "absent";
   const bool has_succeeded = node.status == NodeStatus::completed && node.detail == "ok";
   if (job.state == "planned" || (is_absent && expected_state_ != "ended")) {
-    return add("flow-job", "has a job astray: " + description);
+    return add_finding("flow-job", "has a job astray: " + description);
   }
   if (is_absent) return;
-  if (!has_ended) return add("flow-job-rerun", "has another state: " + description);
+  if (!has_ended) return add_finding("flow-job-rerun", "has another state: " + description);
   if (has_succeeded != (job.status == "finished"))
-    add("flow-job-rerun", "has another state: " + description + " as " + job.status);
+    add_finding("flow-job-rerun", "has another state: " + description + " as " + job.status);
 }
 
 void FlowChecker::check_due() {
@@ -1102,10 +1119,10 @@ void FlowChecker::check_due() {
                           has_immediate_action(*inspection_.plan, state_) || must_redispatch_;
   const std::uint64_t max_due_ms = is_due_now ? index_entries.now_ms : next_timer_ms(state_);
   if (max_due_ms == 0 || (index_entries.due_ms && *index_entries.due_ms <= max_due_ms)) return;
-  add("flow-due",
-      is_due_now ? "has pending work, but is missing in the index of due flows"
-                 : "waits for a time that is missing in the index of due flows",
-      {add_to_flow_index(FlowIndexKind::due)});
+  add_finding("flow-due",
+              is_due_now ? "has pending work, but is missing in the index of due flows"
+                         : "waits for a time that is missing in the index of due flows",
+              {add_to_flow_index(FlowIndexKind::due)});
 }
 
 // Checks the identity of the flow against its mark, and its status against its journal.
@@ -1129,9 +1146,9 @@ void FlowChecker::check_record() {
     fix.fields.emplace_back(name, std::move(value));
   }
   if (!inspection_.record) {
-    add("flow-record", "has no record: another client deleted it", {std::move(fix)});
+    add_finding("flow-record", "has no record: another client deleted it", {std::move(fix)});
   } else if (!differences.empty()) {
-    add("flow-record", "has a record with other values: " + differences, {std::move(fix)});
+    add_finding("flow-record", "has a record with other values: " + differences, {std::move(fix)});
   }
 }
 

@@ -1,5 +1,5 @@
 // The invariants of a store: the named rules, the findings (violated rules), and the checks of one job, one message and
-// one flow. Rules across jobs are in inspect/verify/job_verify.h. Pure.
+// one flow. Rules across jobs are in inspect/verify/job_verify.h. No side effects.
 #pragma once
 
 #include <cstdint>
@@ -63,9 +63,8 @@ struct JobHistory {
 
 // Differences between the facts of a job and the list of fact revisions in its claim.
 struct FactListDifference {
-  std::vector<std::uint64_t> missing;  // listed, but not in the journal
-  std::vector<std::uint64_t>
-      foreign;  // listed, but a fact of another job, so that the list is wrong and not the journal
+  std::vector<std::uint64_t> missing;   // listed, but not in the journal
+  std::vector<std::uint64_t> foreign;   // listed, but facts of other jobs: the list is wrong, and not the journal
   std::vector<std::uint64_t> unlisted;  // in the journal, but not listed
 };
 
@@ -87,8 +86,8 @@ struct JobVerdict {
   std::vector<JobFix> silent_fixes;  // repairs without a finding, because the present state causes no harm
 };
 // Checks a job against its facts if they can be trusted, otherwise against its claim. For a held job, reports
-// `held-with-free-slots` whenever its concurrency key has a free slot; this is not an error while another job is about to use the
-// slot (JobGroups in inspect/verify/job_verify.h).
+// `held-with-free-slots` whenever its concurrency key has a free slot; this is not an error while another job is about
+// to use the slot (JobGroups in inspect/verify/job_verify.h).
 JobVerdict check_invariants(const JobInspection&);
 
 // The fixes of a verdict that one step can apply. A fix that moves the job to its queue or to its end rebuilds its
@@ -135,7 +134,7 @@ struct FlowInspection {
   // Jobs and flows whose end is in the unprocessed events, read after `jobs` and `awaited_flows`.
   std::set<std::string> ended_in_inbox;
   bool has_all_events = true;  // all unprocessed events were read
-  // For a flow without a mark: the mark that follows from its record, its journal and other keys that name the flow.
+  // The mark that a flow without a mark should have, according to its record, its journal and other keys that name it.
   Fields derived_mark;
 };
 

@@ -36,8 +36,8 @@ JobView make_view(const ListedJob& job) {
 }
 
 double get_double(const json& object, const char* name) {
-  const auto jobs = object.find(name);
-  return jobs != object.end() && jobs->is_number() ? jobs->get<double>() : 0;
+  const auto value = object.find(name);
+  return value != object.end() && value->is_number() ? value->get<double>() : 0;
 }
 
 std::string format_us(double us) {
@@ -60,13 +60,13 @@ std::string format_layers(const Job& job) {
 }  // namespace
 
 Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
-  std::string_view rest = text.starts_with("job:") ? text.substr(4) : text;
+  std::string_view id_text = text.starts_with("job:") ? text.substr(4) : text;
   std::uint64_t caller = default_caller;
   std::uint64_t id = 0;
-  const std::size_t colon = rest.find(':');
-  const bool caller_ok = colon == std::string_view::npos || parse_u64(rest.substr(0, colon), caller);
-  if (colon != std::string_view::npos) rest.remove_prefix(colon + 1);
-  if (!caller_ok || !parse_u64(rest, id) || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX) {
+  const std::size_t colon = id_text.find(':');
+  const bool is_valid_caller = colon == std::string_view::npos || parse_u64(id_text.substr(0, colon), caller);
+  if (colon != std::string_view::npos) id_text.remove_prefix(colon + 1);
+  if (!is_valid_caller || !parse_u64(id_text, id) || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX) {
     return fail(Code::invalid, "\"" + std::string(text) + "\" is not a job: give CALLER:ID, for example 12:2001");
   }
   return job_key(static_cast<Id>(caller), static_cast<Id>(id));
@@ -91,7 +91,7 @@ Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
   JobFilter filter = query.filter;
   if (!has_criteria(filter))
     filter.max_scanned = static_cast<std::uint32_t>(std::min<std::size_t>(filter.max_scanned, query.limit + 1));
-  std::vector<ListedJob> jobs, unseen;
+  std::vector<ListedJob> jobs, unprocessed_jobs;
   std::set<std::string> seen_keys;  // a job may move to the front between two pages
   for (std::size_t rows_read = 0;;) {
     MJ_TRY(page, store.jobs(context, filter));
@@ -99,14 +99,14 @@ Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
     for (ListedJob& job : page.jobs) {
       if (seen_keys.insert(job.key).second) jobs.push_back(std::move(job));
     }
-    if (!page.unprocessed_jobs.empty()) unseen = std::move(page.unprocessed_jobs);
+    if (!page.unprocessed_jobs.empty()) unprocessed_jobs = std::move(page.unprocessed_jobs);
     filter.cursor = std::move(page.next_cursor);
     if (filter.cursor.empty() || jobs.size() > query.limit) break;
     list.truncated = rows_read >= query.max_scanned;
     if (list.truncated) break;
     progress(rows_read, query.max_scanned);
   }
-  for (ListedJob& job : unseen) {
+  for (ListedJob& job : unprocessed_jobs) {
     if (seen_keys.insert(job.key).second) jobs.push_back(std::move(job));
   }
   std::stable_sort(jobs.begin(), jobs.end(),
@@ -207,7 +207,7 @@ nlohmann::json to_json(const JobView& view) {
   object["key"] = view.key;
   if (view.changed_ms > 0) object["changed_ms"] = view.changed_ms;
   object.erase("result_json");
-  if (!view.job.result.empty()) object["result"] = typed_values(view.job.result, view.job.result_json);
+  if (!view.job.result.empty()) object["result"] = to_typed_json(view.job.result, view.job.result_json);
   if (!view.problems.empty()) object["problems"] = view.problems;
   return object;
 }

@@ -47,8 +47,8 @@ Result<JobList> list_jobs(RecordStore&, Id context, const JobQuery&,
 // A page of the matching jobs, for a client that reads all pages. The job that changed last is first. A job that
 // changes between two pages may be returned twice.
 struct JobsSlice {
-  std::vector<JobView> jobs;  // see JobList; at most `limit`, and on the first page JobsPage::unseen
-  std::string after;          // JobFilter::after of the next page; empty: this is the last page
+  std::vector<JobView> jobs;  // see JobList; at most `limit`, and on the first page JobsPage::unprocessed_jobs
+  std::string after;          // JobFilter::cursor of the next page; empty on the last page
   std::uint64_t rows_read = 0;
 };
 // Maximum number of records read for a page, exceeded by at most one step of the store. If none of them matches, the

@@ -71,19 +71,19 @@ Result<Overview> read_overview(Store& store, Id context) {
 json to_json(const Overview& view) {
   const Tally& tally = view.tally;
   json queues = json::array(), runners = json::array();
-  for (const QueueTally& each : tally.queues) {
-    queues.push_back({{"queue", to_utf8(each.queue)},
-                      {"length", each.length},
-                      {"prioritised", each.prioritised},
-                      {"paused", each.paused},
-                      {"next", to_utf8(each.next_job)},
-                      {"next_since_ms", each.next_waiting_since_ms}});
+  for (const QueueTally& queue : tally.queues) {
+    queues.push_back({{"queue", to_utf8(queue.queue)},
+                      {"length", queue.length},
+                      {"prioritised", queue.prioritised},
+                      {"paused", queue.paused},
+                      {"next", to_utf8(queue.next_job)},
+                      {"next_since_ms", queue.next_waiting_since_ms}});
   }
   for (const RunnerInfo& info : view.runners) {
     runners.push_back({{"id", info.runner.id},
                        {"state", to_string(get_presence(info))},
                        {"host", to_utf8(info.holder.host)},
-                       {"claims", info.live_claims},
+                       {"claims", info.live_claim_count},
                        {"slots", info.runner.slots},
                        {"seen_ms", info.runner.seen_ms},
                        {"artifact_bytes", number_of(info.runner.unknown, "artifact_bytes")},
@@ -100,7 +100,7 @@ json to_json(const Overview& view) {
           {"held", tally.held},
           {"missing", tally.missing},
           {"ended", tally.ended},
-          {"kept_bytes", view.stored_bytes.bytes},
+          {"stored_bytes", view.stored_bytes.bytes},
           {"quota_bytes", view.stored_bytes.context_quota},
           {"dead", tally.dead_letters},
           {"anomalies", tally.anomalies},

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "store/kept_usage.h"
 #include "store/store.h"
+#include "store/stored_usage.h"
 
 namespace mycojobs {
 

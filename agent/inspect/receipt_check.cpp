@@ -14,10 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string get_text(const json& receipt, const char* name) {
-  const auto found = receipt.find(name);
-  return found != receipt.end() && found->is_string() ? found->get<std::string>() : "";
-}
 std::uint64_t get_number(const json& receipt, const char* name) {
   const auto found = receipt.find(name);
   return found != receipt.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
@@ -75,7 +71,7 @@ Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key,
   }
   LogHash hash;
   for (const Log& line : lines) hash.add(line);
-  return compare("log", get_text(receipt, "log_sha256"), hash.hex());
+  return compare("log", text_field(receipt, "log_sha256"), hash.hex());
 }
 
 }  // namespace
@@ -96,17 +92,18 @@ Result<std::vector<ReceiptCheck>> check_receipt(Store& store, Id context, const 
   const std::string ran_as(field_of(job.unknown, "ran_as"));  // "9 job:5:1" if it ran in another context
   if (pubkey.empty()) {
     auto key = ran_as.empty() ? load_runner_key(store, context, static_cast<Id>(get_number(receipt, "runner")))
-                              : find_signer_key(store, context, get_text(receipt, "signer"));
+                              : find_signer_key(store, context, text_field(receipt, "signer"));
     if (!key) return tl::unexpected<Error>(std::move(key).error());
     pubkey = std::move(*key);
   }
   const auto verified = check_signature(receipt, "receipt", pubkey);
   checks.push_back({"signature", verified.has_value(), verified ? pubkey : verified.error().message});
-  const std::string job_id = std::to_string(get_number(receipt, "context")) + ' ' + get_text(receipt, "job");
+  const std::string job_id = std::to_string(get_number(receipt, "context")) + ' ' + text_field(receipt, "job");
   checks.push_back(compare("job", job_id, ran_as.empty() ? std::to_string(context) + ' ' + job_key : ran_as));
-  checks.push_back(compare("end", get_text(receipt, "status") + ' ' + get_text(receipt, "detail"),
+  checks.push_back(compare("end", text_field(receipt, "status") + ' ' + text_field(receipt, "detail"),
                            std::string(to_string(job.status)) + ' ' + job.detail));
-  checks.push_back(compare("result", get_text(receipt, "result_sha256"), result_hash(job.result, job.result_json)));
+  checks.push_back(
+      compare("result", text_field(receipt, "result_sha256"), compute_result_hash(job.result, job.result_json)));
   MJ_TRY(log, check_log(store, context, job_key, receipt, !ran_as.empty()));
   checks.push_back(std::move(log));
   return checks;

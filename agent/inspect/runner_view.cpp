@@ -19,13 +19,13 @@ std::string_view to_string(RunnerPresence value) {
 
 RunnerPresence get_presence(const RunnerInfo& info) {
   if (info.holder.instance.empty()) return RunnerPresence::signed_off;
-  return info.held_ms > 0 ? RunnerPresence::live : RunnerPresence::silent;
+  return info.hold_remaining_ms > 0 ? RunnerPresence::live : RunnerPresence::silent;
 }
 
-std::string pause_reason(const RunnerInfo& info) {
+std::string get_pause_reason(const RunnerInfo& info) {
   const std::string& detail = info.runner.detail;
   if (get_presence(info) != RunnerPresence::live || !detail.starts_with(kRunnerPaused)) return {};
-  return one_line(to_utf8(detail.substr(kRunnerPaused.size())));
+  return to_printable_line(to_utf8(detail.substr(kRunnerPaused.size())));
 }
 
 bool serves_queue(const RunnerInfo& info, std::string_view queue) {
@@ -41,12 +41,13 @@ std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
   if (!info.holder.host.empty()) text += " on " + info.holder.host;
   switch (get_presence(info)) {
     case RunnerPresence::live: {
-      const std::uint32_t busy = std::min(info.live_claims, runner.slots);
-      const std::string ahead =
-          info.live_claims > busy ? fmt::format(", {} claimed ahead", info.live_claims - busy) : "";
-      const std::string pause = pause_reason(info);
-      return text + fmt::format(" ({} of {} slots busy{}{})", busy, runner.slots, ahead,
-                                pause.empty() ? "" : "; it claims no jobs: " + pause);
+      const std::uint32_t busy_slots = std::min(info.live_claim_count, runner.slots);
+      const std::string claimed_ahead_text = info.live_claim_count > busy_slots
+                                                 ? fmt::format(", {} claimed ahead", info.live_claim_count - busy_slots)
+                                                 : "";
+      const std::string reason = get_pause_reason(info);
+      return text + fmt::format(" ({} of {} slots busy{}{})", busy_slots, runner.slots, claimed_ahead_text,
+                                reason.empty() ? "" : "; it claims no jobs: " + reason);
     }
     case RunnerPresence::silent:
       return text + fmt::format(" (silent for {})", format_duration(now_ms - std::min(runner.seen_ms, now_ms)));
@@ -75,8 +76,8 @@ std::string format_duration(std::uint64_t ms) {
 }
 
 std::string format_time(std::uint64_t unix_ms) {
-  static constexpr std::uint64_t kYear9999 = 253402300799;
-  const auto seconds = static_cast<std::time_t>(std::min(unix_ms / 1000, kYear9999));
+  static constexpr std::uint64_t kMaxUnixSeconds = 253402300799;  // 9999-12-31T23:59:59Z
+  const auto seconds = static_cast<std::time_t>(std::min(unix_ms / 1000, kMaxUnixSeconds));
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
 }
 

@@ -10,16 +10,18 @@
 
 namespace mycojobs {
 
-// live: the runner holds the lease of its id. silent: the lease has expired without a sign-off, because the runner is
-// dead, stopped or disconnected. signed_off: the runner has released its id.
-enum class RunnerPresence { live, silent, signed_off };
+enum class RunnerPresence {
+  live,        // The runner holds the lease of its id.
+  silent,      // The lease has expired without a sign-off: the runner is dead, stopped or disconnected.
+  signed_off,  // The runner has released its id. Shown to users as "left".
+};
 std::string_view to_string(RunnerPresence);
 RunnerPresence get_presence(const RunnerInfo&);
 // Returns the reason why a live runner claims no jobs, such as "out of descriptors: ...", or an empty text.
-std::string pause_reason(const RunnerInfo&);
+std::string get_pause_reason(const RunnerInfo&);
 
-// Returns whether this runner would claim jobs of the queue while it is live. Each runner also has a queue of its own,
-// whose name ends in runner<id>.
+// Returns whether this runner would claim jobs of the queue while it is live. A queue "...:runner<id>" is served only
+// by the runner with this id. Every other queue is served by the local runners with an executor for its script type.
 bool serves_queue(const RunnerInfo&, std::string_view queue);
 
 // Formats a runner: "20 on host-a (2 of 4 slots busy)", "21 on host-b (silent for 12 s)".

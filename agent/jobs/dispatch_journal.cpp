@@ -19,78 +19,106 @@ constexpr auto kFactNames = std::to_array<std::string_view>(
 constexpr auto kStateNames = std::to_array<std::string_view>(
     {"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended", "planned"});
 
-constexpr FactField kClaim{"c", Shape::text};
-constexpr FactField kEpoch{"e", Shape::number};
-constexpr FactField kReason{"why", Shape::text};
-constexpr FactField kDetail{"detail", Shape::optional_text};
+// Names of the fields of facts in the journal. kFactShapes lists the fields of each kind of fact.
+constexpr std::string_view kAttemptField = "a";
+constexpr std::string_view kClaimIdField = "c";
+constexpr std::string_view kDeliveriesField = "d";
+constexpr std::string_view kDetailField = "detail";
+constexpr std::string_view kDueField = "due";  // time in ms
+constexpr std::string_view kEpochField = "e";
+constexpr std::string_view kEndTimeField = "en";  // time in ms at which a restored job ended
+constexpr std::string_view kFlowField = "fl";
+constexpr std::string_view kDigestField = "g";  // digest of the end
+constexpr std::string_view kInstanceField = "i";
+constexpr std::string_view kLeaseField = "l";  // length in ms
+constexpr std::string_view kMessageField = "m";
+constexpr std::string_view kRunnerField = "r";
+constexpr std::string_view kStateField = "s";    // JobState of a restored job
+constexpr std::string_view kStatusField = "st";  // JobStatus of a restored job that has ended
+constexpr std::string_view kTokenHashField = "t";
+constexpr std::string_view kReasonField = "why";
+
+constexpr FactField kClaimShape{kClaimIdField, Shape::text};
+constexpr FactField kEpochShape{kEpochField, Shape::number};
+constexpr FactField kReasonShape{kReasonField, Shape::text};
+constexpr FactField kDetailShape{kDetailField, Shape::optional_text};
 
 constexpr auto kFactShapes = std::to_array<FactShape>({
     {FactKind::scheduled,
      "submitted through mycojobs; with due it is delayed until then; m: the message that contained it",
-     {{{"due", Shape::optional_number}, {"m", Shape::optional_text}}}},
+     {{{kDueField, Shape::optional_number}, {kMessageField, Shape::optional_text}}}},
     {FactKind::parked,
      "cannot run yet: dependencies, prerequisite, held (by its concurrency key), delayed (until due) or quota (of its "
      "caller)",
-     {{kReason, {"due", Shape::optional_number}}}},
+     {{kReasonShape, {kDueField, Shape::optional_number}}}},
     {FactKind::queued,
-     "back on its queue: the why of its parking is over (due: of a delay or a retry; flow: of a planned job)",
-     {{kReason}}},
+     "back on its queue, because the reason (why) for which it was parked no longer holds (due: a delay or a retry; "
+     "flow: a planned job)",
+     {{kReasonShape}}},
     {FactKind::claimed,
      "a runner claimed it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
-     {{kClaim,
-       {"t", Shape::text},
-       kEpoch,
-       {"a", Shape::number},
-       {"d", Shape::number},
-       {"r", Shape::number},
-       {"i", Shape::optional_text},
-       {"l", Shape::number}}}},
-    {FactKind::heartbeat, "its lease was renewed; only some of the many renewals have a fact", {{kClaim}}},
+     {{kClaimShape,
+       {kTokenHashField, Shape::text},
+       kEpochShape,
+       {kAttemptField, Shape::number},
+       {kDeliveriesField, Shape::number},
+       {kRunnerField, Shape::number},
+       {kInstanceField, Shape::optional_text},
+       {kLeaseField, Shape::number}}}},
+    {FactKind::heartbeat, "its lease was renewed; only some of the many renewals have a fact", {{kClaimShape}}},
     {FactKind::released,
      "its owner released it without an end; d: number of counted deliveries",
-     {{kClaim, {"why", Shape::optional_text}, {"d", Shape::number}}}},
-    {FactKind::expired, "its lease ran out or its owner was found dead", {{kClaim, kEpoch}}},
+     {{kClaimShape, {kReasonField, Shape::optional_text}, {kDeliveriesField, Shape::number}}}},
+    {FactKind::expired, "its lease ran out or its owner was found dead", {{kClaimShape, kEpochShape}}},
     {FactKind::retry,
-     "the attempt failed in this way; the next one is due then",
-     {{kClaim, kEpoch, kDetail, {"due", Shape::number}}}},
+     "the attempt failed (detail); the next attempt is due at this time (due)",
+     {{kClaimShape, kEpochShape, kDetailShape, {kDueField, Shape::number}}}},
     {FactKind::completed,
      "it finished: by its owner with c, e and g (digest of the end); else by its flow",
-     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
+     {{{kClaimIdField, Shape::optional_text},
+       {kEpochField, Shape::optional_number},
+       kDetailShape,
+       {kDigestField, Shape::optional_text}}}},
     {FactKind::failed,
      "it failed for good: by its owner with c, e and g; else by the system",
-     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
+     {{{kClaimIdField, Shape::optional_text},
+       {kEpochField, Shape::optional_number},
+       kDetailShape,
+       {kDigestField, Shape::optional_text}}}},
     {FactKind::cancelled,
      "cancelled on request: by its owner with c and e, otherwise by the system",
-     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, {"g", Shape::optional_text}}}},
+     {{{kClaimIdField, Shape::optional_text},
+       {kEpochField, Shape::optional_number},
+       {kDigestField, Shape::optional_text}}}},
     {FactKind::dead_lettered,
-     "it can never run, or not once more",
-     {{{"why", Shape::optional_text},
-       {"c", Shape::optional_text},
-       {"e", Shape::optional_number},
-       {"g", Shape::optional_text}}}},
-    {FactKind::requeued, "an operator reopened it: its next attempt", {{{"a", Shape::number}}}},
+     "it can never run, or not again",
+     {{{kReasonField, Shape::optional_text},
+       {kClaimIdField, Shape::optional_text},
+       {kEpochField, Shape::optional_number},
+       {kDigestField, Shape::optional_text}}}},
+    {FactKind::requeued, "an operator reopened it: its next attempt", {{{kAttemptField, Shape::number}}}},
     {FactKind::planned,
      "in no queue: a job of a flow (fl: its context and id) until the flow queues it, or of a sent message (m)",
-     {{{"fl", Shape::optional_text}, {"m", Shape::optional_text}}}},
-    {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
+     {{{kFlowField, Shape::optional_text}, {kMessageField, Shape::optional_text}}}},
+    {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{kAttemptField, Shape::number}}}},
     {FactKind::restored,
      "a rebuild found facts lost or out of order: the claim had this state (s: state, st: status once it has ended)",
-     {{{"s", Shape::text},
-       {"st", Shape::optional_text},
-       kDetail,
-       {"c", Shape::optional_text},
-       {"t", Shape::optional_text},
-       {"e", Shape::number},
-       {"a", Shape::number},
-       {"d", Shape::number},
-       {"r", Shape::optional_number},
-       {"i", Shape::optional_text},
-       {"l", Shape::optional_number},
-       {"g", Shape::optional_text},
-       {"due", Shape::optional_number},
-       {"m", Shape::optional_text},
-       {"fl", Shape::optional_text},
-       {"en", Shape::optional_number}}}},
+     {{{kStateField, Shape::text},
+       {kStatusField, Shape::optional_text},
+       kDetailShape,
+       {kClaimIdField, Shape::optional_text},
+       {kTokenHashField, Shape::optional_text},
+       {kEpochField, Shape::number},
+       {kAttemptField, Shape::number},
+       {kDeliveriesField, Shape::number},
+       {kRunnerField, Shape::optional_number},
+       {kInstanceField, Shape::optional_text},
+       {kLeaseField, Shape::optional_number},
+       {kDigestField, Shape::optional_text},
+       {kDueField, Shape::optional_number},
+       {kMessageField, Shape::optional_text},
+       {kFlowField, Shape::optional_text},
+       {kEndTimeField, Shape::optional_number}}}},
 });
 
 template <class Enum, std::size_t N>
@@ -119,7 +147,7 @@ bool is_terminal(FactKind kind) {
 
 std::span<const FactShape> fact_shapes() { return kFactShapes; }
 
-std::optional<JobEvent> event_of(FactKind kind, JobState old_state, JobState new_state) {
+std::optional<JobEvent> to_job_event(FactKind kind, JobState old_state, JobState new_state) {
   const auto is_waiting = [](JobState state) {
     return state == JobState::waiting || state == JobState::prerequisites || state == JobState::planned;
   };
@@ -153,7 +181,7 @@ std::optional<JobEvent> event_of(FactKind kind, JobState old_state, JobState new
   return std::nullopt;
 }
 
-JobStatus status_of(JobState state, JobStatus ended) {
+JobStatus to_job_status(JobState state, JobStatus ended) {
   switch (state) {
     case JobState::live:
       return JobStatus::started;
@@ -172,7 +200,7 @@ JobStatus status_of(JobState state, JobStatus ended) {
   return JobStatus::dispatched;
 }
 
-ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
+ClaimView to_claim_view(const FoldedJob& job, const std::string& queue) {
   ClaimView claim;
   claim.exists = job.state != JobState::none;
   claim.state = to_string(job.state);
@@ -200,7 +228,7 @@ ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
 
 namespace {
 
-// A reason to park a job, with the resulting state and the detail of the record.
+// A reason to park a job (field `why` of the fact), with the resulting state and the detail of the record.
 struct ParkReason {
   std::string_view reason;
   JobState state;
@@ -221,28 +249,29 @@ std::uint32_t get_count(const Fact& fact, std::string_view name) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(get_number(fact, name), UINT32_MAX));
 }
 
-class JobFold {
+// Applies one fact to the state of a job: checks the fact, then changes the state.
+class FactApplier {
  public:
-  JobFold(FoldedJob& job, const Fact& fact) : job_(job), fact_(fact) {}
-  std::optional<FactProblem> run();
+  FactApplier(FoldedJob& job, const Fact& fact) : job_(job), fact_(fact) {}
+  std::optional<FactProblem> apply();
 
  private:
   std::optional<FactProblem> make_problem(std::string_view rule, const std::string& description) const {
-    return FactProblem{rule,
-                       "revision " + std::to_string(fact_.revision) + ": " + ascii(fact_.kind, 60) + ' ' + description};
+    return FactProblem{
+        rule, "revision " + std::to_string(fact_.revision) + ": " + to_ascii(fact_.kind, 60) + ' ' + description};
   }
   std::optional<FactProblem> make_order_problem() const {
     const std::string prefix = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
     return make_problem(kFactOrder, "of " + prefix + std::string(to_string(job_.state)));
   }
-  bool is_by_owner() const { return !get_text(fact_, "c").empty(); }
+  bool is_by_owner() const { return !get_text(fact_, kClaimIdField).empty(); }
 
   std::optional<FactProblem> check_fields() const;
   std::optional<FactProblem> check_order() const;
   std::optional<FactProblem> check_claim() const;
   std::optional<FactProblem> check_counts() const;
   std::optional<JobState> next_state() const;
-  void apply(JobState new_state);
+  void apply_transition(JobState new_state);
   void apply_claim();
   void apply_end();
   std::optional<FactProblem> restore();
@@ -252,7 +281,7 @@ class JobFold {
   FactKind kind_ = FactKind::scheduled;
 };
 
-std::optional<FactProblem> JobFold::run() {
+std::optional<FactProblem> FactApplier::apply() {
   if (fact_.revision == 0 || (!job_.revisions.empty() && fact_.revision <= job_.revisions.back())) {
     return make_problem(kFactRevision,
                         "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
@@ -262,95 +291,98 @@ std::optional<FactProblem> JobFold::run() {
   if (!kind) return make_problem(kFactKind, "is not a known kind of fact");
   kind_ = *kind;
   if (kind_ == FactKind::restored) return restore();
-  if (is_terminal(kind_)) ++job_.terminals;
+  if (is_terminal(kind_)) ++job_.terminal_fact_count;
   for (const auto check :
-       {&JobFold::check_fields, &JobFold::check_order, &JobFold::check_claim, &JobFold::check_counts}) {
+       {&FactApplier::check_fields, &FactApplier::check_order, &FactApplier::check_claim, &FactApplier::check_counts}) {
     if (auto violation = (this->*check)()) return violation;
   }
   const auto target = next_state();
   if (!target) return make_order_problem();
-  const auto event = event_of(kind_, job_.state, *target);
+  const auto event = to_job_event(kind_, job_.state, *target);
   if (event && !advance(job_.status, *event)) return make_order_problem();
   if (event) job_.status = *advance(job_.status, *event);
-  apply(*target);
+  apply_transition(*target);
   return std::nullopt;
 }
 
-std::optional<FactProblem> JobFold::check_fields() const {
+std::optional<FactProblem> FactApplier::check_fields() const {
   if (fact_.at_ms == 0) return make_problem(kFactField, "has no time (at)");
   for (const FactField& field : fact_shapes()[static_cast<std::size_t>(kind_)].fields) {
     if (field.name.empty()) break;
     const std::string_view value = get_text(fact_, field.name);
-    const bool optional = field.shape == Shape::optional_text || field.shape == Shape::optional_number;
-    if (value.empty() && !optional) return make_problem(kFactField, "lacks " + std::string(field.name));
-    const bool numeric = field.shape == Shape::number || field.shape == Shape::optional_number;
-    std::uint64_t ignored = 0;
-    if (numeric && !value.empty() && !parse_u64(value, ignored)) {
-      return make_problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is not a whole number");
+    const bool is_optional = field.shape == Shape::optional_text || field.shape == Shape::optional_number;
+    if (value.empty() && !is_optional) return make_problem(kFactField, "lacks " + std::string(field.name));
+    const bool is_numeric = field.shape == Shape::number || field.shape == Shape::optional_number;
+    std::uint64_t number = 0;
+    if (is_numeric && !value.empty() && !parse_u64(value, number)) {
+      return make_problem(kFactField, std::string(field.name) + "=" + to_ascii(value, 60) + " is not a whole number");
     }
   }
-  if (kind_ == FactKind::planned && get_text(fact_, "fl").empty() && get_text(fact_, "m").empty())
+  if (kind_ == FactKind::planned && get_text(fact_, kFlowField).empty() && get_text(fact_, kMessageField).empty())
     return make_problem(kFactField, "names neither a flow (fl) nor a message (m)");
-  if (is_terminal(kind_) && is_by_owner() && (get_text(fact_, "e").empty() || get_text(fact_, "g").empty())) {
+  if (is_terminal(kind_) && is_by_owner() &&
+      (get_text(fact_, kEpochField).empty() || get_text(fact_, kDigestField).empty())) {
     return make_problem(kFactField, "names a claim and lacks its epoch or the end's digest");
   }
   return std::nullopt;
 }
 
-std::optional<FactProblem> JobFold::check_order() const {
+std::optional<FactProblem> FactApplier::check_order() const {
   if (job_.state != JobState::ended || kind_ == FactKind::requeued || kind_ == FactKind::replanned) return std::nullopt;
   if (is_terminal(kind_)) return make_problem(kSecondEnd, "of a job that had ended");
   return make_problem(kAfterEnd, "of a job that had ended");
 }
 
 // A fact by an owner is valid only if it names the latest claim, and only while that claim is live.
-std::optional<FactProblem> JobFold::check_claim() const {
+std::optional<FactProblem> FactApplier::check_claim() const {
   if (kind_ == FactKind::claimed) {
     if (job_.state == JobState::live)
-      return make_problem(kFactOrder, "while claim " + ascii(job_.claim_id, 60) + " is live");
-    if (get_number(fact_, "e") <= job_.epoch) {
-      return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, "e")) + " after epoch " +
+      return make_problem(kFactOrder, "while claim " + to_ascii(job_.claim_id, 60) + " is live");
+    if (get_number(fact_, kEpochField) <= job_.epoch) {
+      return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, kEpochField)) + " after epoch " +
                                           std::to_string(job_.epoch));
     }
     return std::nullopt;
   }
   if (!is_by_owner()) return std::nullopt;
   if (job_.state != JobState::live)
-    return make_problem(kFactClaim, "by claim " + ascii(get_text(fact_, "c"), 60) + ", but no claim is live");
-  if (get_text(fact_, "c") != job_.claim_id) {
     return make_problem(kFactClaim,
-                        "by claim " + ascii(get_text(fact_, "c"), 60) + ", the latest is " + ascii(job_.claim_id, 60));
+                        "by claim " + to_ascii(get_text(fact_, kClaimIdField), 60) + ", but no claim is live");
+  if (get_text(fact_, kClaimIdField) != job_.claim_id) {
+    return make_problem(kFactClaim, "by claim " + to_ascii(get_text(fact_, kClaimIdField), 60) + ", the latest is " +
+                                        to_ascii(job_.claim_id, 60));
   }
-  if (!get_text(fact_, "e").empty() && get_number(fact_, "e") != job_.epoch) {
-    return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, "e")) + ", that of the claim is " +
-                                        std::to_string(job_.epoch));
+  if (!get_text(fact_, kEpochField).empty() && get_number(fact_, kEpochField) != job_.epoch) {
+    return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, kEpochField)) +
+                                        ", that of the claim is " + std::to_string(job_.epoch));
   }
   return std::nullopt;
 }
 
-std::optional<FactProblem> JobFold::check_counts() const {
-  const auto expect = [&](const char* label, const char* name, std::uint32_t min,
-                          std::uint32_t max) -> std::optional<FactProblem> {
-    const std::uint32_t value = get_count(fact_, name);
+std::optional<FactProblem> FactApplier::check_counts() const {
+  const auto expect_in_range = [&](const char* label, std::string_view field_name, std::uint32_t min,
+                                   std::uint32_t max) -> std::optional<FactProblem> {
+    const std::uint32_t value = get_count(fact_, field_name);
     if (value >= min && value <= max) return std::nullopt;
     return make_problem(kFactCount, std::string("with ") + label + ' ' + std::to_string(value) + ", " +
                                         std::to_string(max) + " is next");
   };
   if (kind_ == FactKind::claimed) {
     const std::uint32_t attempt = std::max(1U, job_.attempt);
-    if (auto violation = expect("attempt", "a", attempt, attempt)) return violation;
-    return expect("delivery", "d", job_.deliveries + 1, job_.deliveries + 1);
+    if (auto violation = expect_in_range("attempt", kAttemptField, attempt, attempt)) return violation;
+    return expect_in_range("delivery", kDeliveriesField, job_.deliveries + 1, job_.deliveries + 1);
   }
-  if (kind_ == FactKind::released) return expect("deliveries", "d", job_.deliveries - 1, job_.deliveries);
+  if (kind_ == FactKind::released)
+    return expect_in_range("deliveries", kDeliveriesField, job_.deliveries - 1, job_.deliveries);
   const std::uint32_t next_attempt = std::max(1U, job_.attempt) + 1;
   if (kind_ == FactKind::requeued && job_.state == JobState::ended)
-    return expect("attempt", "a", next_attempt, next_attempt);
+    return expect_in_range("attempt", kAttemptField, next_attempt, next_attempt);
   if (kind_ == FactKind::replanned && job_.state == JobState::ended)
-    return expect("attempt", "a", next_attempt - 1, next_attempt);
+    return expect_in_range("attempt", kAttemptField, next_attempt - 1, next_attempt);
   return std::nullopt;
 }
 
-std::optional<JobState> JobFold::next_state() const {
+std::optional<JobState> FactApplier::next_state() const {
   const JobState state = job_.state;
   const bool is_claimable = state == JobState::none || state == JobState::queued;
   const auto target_if = [](bool is_possible, JobState target) {
@@ -358,14 +390,15 @@ std::optional<JobState> JobFold::next_state() const {
   };
   switch (kind_) {
     case FactKind::scheduled:
-      return target_if(state == JobState::none, get_text(fact_, "due").empty() ? JobState::queued : JobState::delayed);
+      return target_if(state == JobState::none,
+                       get_text(fact_, kDueField).empty() ? JobState::queued : JobState::delayed);
     case FactKind::parked:
       for (const ParkReason& park_reason : kParkReasons) {
-        if (park_reason.reason == get_text(fact_, "why")) return target_if(is_claimable, park_reason.state);
+        if (park_reason.reason == get_text(fact_, kReasonField)) return target_if(is_claimable, park_reason.state);
       }
       return std::nullopt;
     case FactKind::queued: {
-      const std::string_view reason = get_text(fact_, "why");
+      const std::string_view reason = get_text(fact_, kReasonField);
       if (state == JobState::planned) return target_if(reason == "flow", JobState::queued);
       for (const ParkReason& park_reason : kParkReasons) {
         if (park_reason.state == state)
@@ -390,7 +423,7 @@ std::optional<JobState> JobFold::next_state() const {
     case FactKind::dead_lettered:
       return JobState::ended;
     case FactKind::requeued:
-      return target_if(state == JobState::ended && !job_.for_good, JobState::queued);
+      return target_if(state == JobState::ended && !job_.is_final, JobState::queued);
     case FactKind::planned:
       return target_if(state == JobState::none, JobState::planned);
     case FactKind::replanned:
@@ -401,36 +434,37 @@ std::optional<JobState> JobFold::next_state() const {
   return std::nullopt;
 }
 
-void JobFold::apply(JobState new_state) {
+void FactApplier::apply_transition(JobState new_state) {
   const JobState old_state = job_.state;
   job_.state = new_state;
   if (kind_ == FactKind::heartbeat) return;
   job_.since_ms = fact_.at_ms;
-  job_.due_ms = new_state == JobState::delayed ? get_number(fact_, "due") : 0;
+  job_.due_ms = new_state == JobState::delayed ? get_number(fact_, kDueField) : 0;
   if (kind_ == FactKind::claimed) return apply_claim();
   if (new_state == JobState::ended) return apply_end();
-  if (kind_ == FactKind::scheduled) job_.message = get_text(fact_, "m");
+  if (kind_ == FactKind::scheduled) job_.message = get_text(fact_, kMessageField);
   if (kind_ == FactKind::planned) {
-    job_.flow = get_text(fact_, "fl");
-    job_.message = get_text(fact_, "m");
+    job_.flow = get_text(fact_, kFlowField);
+    job_.message = get_text(fact_, kMessageField);
   }
   job_.detail = new_state == JobState::queued ? "queued" : "delayed";
   if (new_state == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
   for (const ParkReason& park_reason : kParkReasons) {
-    if (kind_ == FactKind::parked && park_reason.reason == get_text(fact_, "why")) job_.detail = park_reason.detail;
+    if (kind_ == FactKind::parked && park_reason.reason == get_text(fact_, kReasonField))
+      job_.detail = park_reason.detail;
   }
   if (old_state == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;
-  if (kind_ == FactKind::released) job_.deliveries = get_count(fact_, "d");
+  if (kind_ == FactKind::released) job_.deliveries = get_count(fact_, kDeliveriesField);
   if (kind_ == FactKind::retry) {
     ++job_.attempt;
     job_.deliveries = 0;
     job_.detail = "retry_wait";
   }
   if (kind_ == FactKind::requeued || kind_ == FactKind::replanned) {
-    ++job_.lives;
+    ++job_.life_count;
     // An operator or a flow reopened the job. These transitions are not part of the state machine in state_machines.h.
-    job_.status = status_of(new_state, job_.status);
-    job_.attempt = get_count(fact_, "a");
+    job_.status = to_job_status(new_state, job_.status);
+    job_.attempt = get_count(fact_, kAttemptField);
     job_.deliveries = 0;
     job_.claim_id.clear();
     job_.token_hash.clear();
@@ -438,64 +472,65 @@ void JobFold::apply(JobState new_state) {
   }
 }
 
-void JobFold::apply_claim() {
-  job_.claim_id = get_text(fact_, "c");
-  job_.token_hash = get_text(fact_, "t");
-  job_.instance = get_text(fact_, "i");
-  job_.epoch = get_number(fact_, "e");
-  job_.attempt = get_count(fact_, "a");
-  job_.deliveries = get_count(fact_, "d");
-  job_.runner = get_count(fact_, "r");
-  job_.lease_ms = get_number(fact_, "l");
+void FactApplier::apply_claim() {
+  job_.claim_id = get_text(fact_, kClaimIdField);
+  job_.token_hash = get_text(fact_, kTokenHashField);
+  job_.instance = get_text(fact_, kInstanceField);
+  job_.epoch = get_number(fact_, kEpochField);
+  job_.attempt = get_count(fact_, kAttemptField);
+  job_.deliveries = get_count(fact_, kDeliveriesField);
+  job_.runner = get_count(fact_, kRunnerField);
+  job_.lease_ms = get_number(fact_, kLeaseField);
   job_.detail = "claimed";
   job_.reason.clear();
 }
 
 // A restored fact replaces the state from the earlier facts, because these facts have gaps. Only the revisions and the
 // number of lives are retained.
-std::optional<FactProblem> JobFold::restore() {
+std::optional<FactProblem> FactApplier::restore() {
   if (auto violation = check_fields()) return violation;
-  const auto state = parse_job_state(get_text(fact_, "s"));
-  const auto ended = parse<JobStatus>(get_text(fact_, "st"));
+  const auto state = parse_job_state(get_text(fact_, kStateField));
+  const auto ended = parse<JobStatus>(get_text(fact_, kStatusField));
   if (!state || *state == JobState::none)
-    return make_problem(kFactField, "s=" + ascii(get_text(fact_, "s"), 60) + " is not a known state");
+    return make_problem(kFactField, "s=" + to_ascii(get_text(fact_, kStateField), 60) + " is not a known state");
   if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
-    return make_problem(kFactField, "st=" + ascii(get_text(fact_, "st"), 60) + " is not a known end");
+    return make_problem(kFactField, "st=" + to_ascii(get_text(fact_, kStatusField), 60) + " is not a known end");
   FoldedJob job;
   job.revisions = std::move(job_.revisions);
-  job.lives = job_.lives + 1;
-  job.terminals = *state == JobState::ended ? 1 : 0;
+  job.life_count = job_.life_count + 1;
+  job.terminal_fact_count = *state == JobState::ended ? 1 : 0;
   job_ = std::move(job);
   apply_claim();
   job_.state = *state;
-  job_.status = status_of(*state, ended.value_or(JobStatus::error));
-  job_.since_ms = *state == JobState::ended && get_number(fact_, "en") > 0 ? get_number(fact_, "en") : fact_.at_ms;
-  job_.due_ms = *state == JobState::delayed ? get_number(fact_, "due") : 0;
-  job_.digest = get_text(fact_, "g");
-  job_.message = get_text(fact_, "m");
-  job_.flow = get_text(fact_, "fl");
-  job_.detail = get_text(fact_, "detail");
-  job_.for_good = *state == JobState::ended && (job_.status == JobStatus::finished || job_.detail == "cancelled");
+  job_.status = to_job_status(*state, ended.value_or(JobStatus::error));
+  job_.since_ms = *state == JobState::ended && get_number(fact_, kEndTimeField) > 0 ? get_number(fact_, kEndTimeField)
+                                                                                    : fact_.at_ms;
+  job_.due_ms = *state == JobState::delayed ? get_number(fact_, kDueField) : 0;
+  job_.digest = get_text(fact_, kDigestField);
+  job_.message = get_text(fact_, kMessageField);
+  job_.flow = get_text(fact_, kFlowField);
+  job_.detail = get_text(fact_, kDetailField);
+  job_.is_final = *state == JobState::ended && (job_.status == JobStatus::finished || job_.detail == "cancelled");
   return std::nullopt;
 }
 
-void JobFold::apply_end() {
+void FactApplier::apply_end() {
   job_.reason.clear();
-  job_.message.clear();  // the message has counted this end; a later life does not belong to it
-  job_.for_good = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
-  job_.digest = get_text(fact_, "g");
+  job_.message.clear();  // a later life of the job does not belong to the message
+  job_.is_final = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
+  job_.digest = get_text(fact_, kDigestField);
   if (kind_ == FactKind::completed) job_.status = JobStatus::finished;
   if (!is_by_owner()) {
     job_.claim_id.clear();
     job_.token_hash.clear();
   }
-  job_.detail = get_text(fact_, "detail");
+  job_.detail = get_text(fact_, kDetailField);
   if (kind_ == FactKind::cancelled) job_.detail = "cancelled";
   if (kind_ == FactKind::dead_lettered) job_.detail = "dead_letter";
 }
 
 }  // namespace
 
-std::optional<FactProblem> fold(FoldedJob& job, const Fact& fact) { return JobFold(job, fact).run(); }
+std::optional<FactProblem> fold(FoldedJob& job, const Fact& fact) { return FactApplier(job, fact).apply(); }
 
 }  // namespace mycojobs

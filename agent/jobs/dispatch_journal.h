@@ -54,7 +54,17 @@ enum class FactKind {
   replanned,
   restored,
 };
-enum class JobState { none, queued, live, delayed, waiting, prerequisites, held, ended, planned };
+enum class JobState {
+  none,  // no fact was read
+  queued,
+  live,           // claimed by a runner
+  delayed,        // waits for a time, a retry or a quota
+  waiting,        // waits for the jobs that it depends on
+  prerequisites,  // waits for a prerequisite
+  held,           // waits for a slot of its concurrency key
+  ended,
+  planned,  // in no queue; owned by a flow or a sent message
+};
 
 std::string_view to_string(FactKind);
 std::string_view to_string(JobState);  // empty for JobState::none
@@ -64,7 +74,7 @@ bool is_terminal(FactKind);
 
 struct FactField {
   enum Shape { text, number, optional_text, optional_number };
-  std::string_view name;  // empty: the entry is unused
+  std::string_view name;  // empty if the entry of FactShape::fields is unused
   Shape shape = text;
 };
 struct FactShape {
@@ -84,18 +94,18 @@ struct FoldedJob {
   std::string message;                         // the message that submitted it
   std::string flow;                            // the flow that it belongs to: "<context> <id>"
   std::uint64_t epoch = 0, lease_ms = 0;       // values of the latest claim
-  std::uint64_t due_ms = 0;                    // while delayed
-  std::uint64_t since_ms = 0;                  // when it entered its state
-  // attempt: the current one, or the next one after a retry.
-  std::uint32_t attempt = 0, deliveries = 0;
+  std::uint64_t due_ms = 0;                    // end of the delay, or 0 if the job is not delayed
+  std::uint64_t since_ms = 0;                  // time at which the job entered its state
+  std::uint32_t attempt = 0;                   // the current attempt; after a retry, the next attempt
+  std::uint32_t deliveries = 0;
   Id runner = 0;
-  bool for_good = false;                 // completed or cancelled: cannot be reopened
-  std::uint32_t terminals = 0;           // number of terminal facts, including invalid ones
-  std::uint32_t lives = 1;               // 1, plus 1 for each requeued, replanned and restored
-  std::vector<std::uint64_t> revisions;  // revisions of all facts that were read, ascending
+  bool is_final = false;                  // completed or cancelled, so that the job cannot be reopened in its queue
+  std::uint32_t terminal_fact_count = 0;  // number of terminal facts, including invalid ones
+  std::uint32_t life_count = 1;           // 1, plus 1 for each fact requeued, replanned or restored
+  std::vector<std::uint64_t> revisions;   // revisions of all facts that were read, ascending
 };
 
-// An invalid fact. rule: one of the names below.
+// An invalid fact. `rule` is one of the names below.
 struct FactProblem {
   std::string_view rule;
   std::string text;  // names the revision
@@ -110,15 +120,17 @@ inline constexpr std::string_view kFactCount = "fact-count";  // attempt or deli
 inline constexpr std::string_view kAfterEnd = "fact-after-end";  // not a terminal fact, after the end of the job
 inline constexpr std::string_view kSecondEnd = "second-end";     // a second end in one life
 
-// Applies the next fact of a job. The facts of a job must be from one journal, in the order of their revisions.
+// Applies the next fact of a job to its state. The facts of a job must be from one journal, in the order of their
+// revisions. Returns the problem of an invalid fact, which does not change the state.
 std::optional<FactProblem> fold(FoldedJob&, const Fact&);
 
 // Returns the event of the job state machine (state_machines.h) that a fact represents, given the states before and
 // after. Returns no value if the status does not change. For each valid fact, advance() allows the event.
-std::optional<JobEvent> event_of(FactKind, JobState from, JobState to);
-JobStatus status_of(JobState, JobStatus ended);  // ended: the status if the state is `ended`
+std::optional<JobEvent> to_job_event(FactKind, JobState old_state, JobState new_state);
+// Returns the status of a job in this state. `ended` is returned for JobState::ended.
+JobStatus to_job_status(JobState, JobStatus ended);
 
 // Returns the claim that these facts imply, for a comparison or a Repair.
-ClaimView claim_of(const FoldedJob&, const std::string& queue);
+ClaimView to_claim_view(const FoldedJob&, const std::string& queue);
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// Results of checks outside of the store, kept while they are valid.
+// A cache for the results of prerequisite checks (network, files), and checks of files by background threads.
 #pragma once
 
 #include <cstdint>
@@ -11,52 +11,56 @@
 
 namespace mycojobs {
 
-constexpr std::uint64_t kCheckMs = 3000;  // time limit of a check; after it, the result is negative
+inline constexpr std::uint64_t kCheckTimeoutMs = 3000;  // a check that takes longer counts as unmet
 
+// Caches the result of each check for a few seconds. Not thread-safe.
 class CheckResultCache {
  public:
   explicit CheckResultCache(const Clock& clock) : clock_(clock) {}
-  std::optional<bool> find(const std::string& what) const {
-    const auto found = seen_.find(what);
-    if (found == seen_.end() || clock_.boot_ms() >= found->second.until_boot_ms) return std::nullopt;
-    return found->second.yes;
+  std::optional<bool> find(const std::string& check_key) const {
+    const auto entry = results_.find(check_key);
+    if (entry == results_.end() || clock_.boot_ms() >= entry->second.until_boot_ms) return std::nullopt;
+    return entry->second.is_met;
   }
-  void put(const std::string& what, bool yes) { seen_[what] = {yes, clock_.boot_ms() + (yes ? kYesMs : kNoMs)}; }
-  void drop_old() {
-    std::erase_if(seen_, [now = clock_.boot_ms()](const auto& each) { return now >= each.second.until_boot_ms; });
+  void put(const std::string& check_key, bool is_met) {
+    results_[check_key] = {is_met, clock_.boot_ms() + (is_met ? kMetValidMs : kUnmetValidMs)};
+  }
+  void drop_expired() {
+    std::erase_if(results_, [now = clock_.boot_ms()](const auto& entry) { return now >= entry.second.until_boot_ms; });
   }
 
  private:
   // A positive result is valid for longer than a check takes, so that the first of several conditions is still valid
   // when the check of the last completes.
-  static constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
-  struct CheckResult {
-    bool yes = false;
+  static constexpr std::uint64_t kMetValidMs = 5000, kUnmetValidMs = 1000;
+  struct CachedResult {
+    bool is_met = false;
     std::uint64_t until_boot_ms = 0;
   };
   const Clock& clock_;
-  std::map<std::string, CheckResult> seen_;
+  std::map<std::string, CachedResult> results_;
 };
 
-// Checks whether files of the host exist. Each file is checked by a thread of its own, since its disk may hang; only
-// callers that need that file wait for it. Not thread-safe.
+// Checks whether files of the host exist. Each check runs in a thread of its own, so that a disk that does not respond
+// delays only the jobs that need its files. Not thread-safe.
 class FileChecks {
  public:
   explicit FileChecks(const Clock&);
-  // Returns a result of the last few seconds. No value: the check is under way, or will start with a later call. After
-  // three seconds without a result the file counts as missing.
-  std::optional<bool> ask(const std::string& path);
-  int event_fd() const;  // readable after a check has completed
-  bool take_results();   // true: a check has completed, call ask() again
+  // Returns whether the file existed at a check in the last few seconds, or no value if the check is still running or
+  // has to wait for other checks. Starts a check if necessary. After kCheckTimeoutMs without a result the file counts
+  // as missing.
+  std::optional<bool> file_exists(const std::string& path);
+  int event_fd() const;    // readable after a check has completed
+  bool collect_results();  // returns true if a check has completed, so that file_exists() has new results
 
  private:
-  struct Answers;  // results of the threads, which outlive this object if a disk hangs
-  bool hangs(std::uint64_t since_boot_ms) const;
+  struct ThreadResults;  // results of the threads, which outlive this object if a disk does not respond
+  bool has_timed_out(std::uint64_t since_boot_ms) const;
 
   const Clock& clock_;
-  std::shared_ptr<Answers> answers_;
-  std::map<std::string, std::uint64_t> under_way_;  // with start times
-  CheckResultCache seen_;
+  std::shared_ptr<ThreadResults> thread_results_;
+  std::map<std::string, std::uint64_t> pending_since_boot_ms_;  // start of each running check, by path
+  CheckResultCache results_;
 };
 
 }  // namespace mycojobs

@@ -18,7 +18,7 @@ Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
   if (job.policy.empty()) return {};  // the job requests nothing
   const ParsedPolicy parsed = read_policy(job.policy, "policy");
   if (!parsed.ok()) return fail(Code::invalid, join(parsed.problems));
-  const std::string_view name = profile_of(job.script_type);
+  const std::string_view name = get_profile_name(job.script_type);
   MJ_TRY(policy, apply_ceiling_or_fail(profile(name), parsed.request, ceiling));
   return check_warm(name, policy);
 }

@@ -18,7 +18,7 @@
 namespace mycojobs {
 
 struct JobLimits {
-  Ceiling ceiling = Ceilings().get(0);          // default: the built-in ceiling
+  Ceiling ceiling = Ceilings().get(0);          // the built-in ceiling by default
   std::uint64_t max_script_bytes = UINT64_MAX;  // the setting job.max_script_bytes
   // If set, the ceilings of these live agents of the context replace both `ceiling` and `read_ceiling`
   // (security/agent_ceilings.h).

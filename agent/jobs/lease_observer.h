@@ -14,8 +14,8 @@ namespace mycojobs {
 class LeaseObserver {
  public:
   // Returns the leases that this host has observed without a renewal for their whole length and for at least `min_ms`.
-  // leases: all leases of the store. request_ms, reply_ms: start and end of the query on CLOCK_BOOTTIME in ms; they are
-  // far apart if the process was suspended.
+  // `leases` are all leases of the store. request_ms and reply_ms are start and end of the query on CLOCK_BOOTTIME;
+  // they are far apart if the process was suspended.
   std::vector<Lease> find_unrenewed(const std::vector<Lease>& leases, std::uint64_t request_ms, std::uint64_t reply_ms,
                                     std::uint64_t min_ms);
   // Clears all observations. Must be called when the store was unreachable, because no owner could renew a lease.
@@ -23,8 +23,8 @@ class LeaseObserver {
 
  private:
   struct Observation {
-    std::uint64_t until_ms = 0;  // as stored
-    std::uint64_t since_boot_ms = 0;
+    std::uint64_t until_ms = 0;       // end of the lease as stored
+    std::uint64_t since_boot_ms = 0;  // time of the first query that returned this end
   };
   std::map<std::string, Observation> observations_;  // by job key
 };

@@ -39,7 +39,7 @@ struct NetworkProbes::Probe {
 };
 
 NetworkProbes::NetworkProbes(const Clock& clock, const Curl& curl, void* multi)
-    : curl_(curl), multi_(multi), seen_(clock) {}
+    : curl_(curl), multi_(multi), results_(clock) {}
 
 Result<std::unique_ptr<NetworkProbes>> NetworkProbes::open(const Clock& clock) {
   MJ_TRY(curl, load_curl());
@@ -49,14 +49,14 @@ Result<std::unique_ptr<NetworkProbes>> NetworkProbes::open(const Clock& clock) {
 }
 
 NetworkProbes::~NetworkProbes() {
-  for (auto& [text, probe] : under_way_) curl_.multi_remove_handle(multi_, probe->easy);
-  under_way_.clear();
+  for (auto& [text, probe] : pending_) curl_.multi_remove_handle(multi_, probe->easy);
+  pending_.clear();
   curl_.multi_cleanup(multi_);
 }
 
-std::optional<bool> NetworkProbes::ask(const Condition& condition) {
-  if (const auto cached = seen_.find(condition.text)) return cached;
-  if (under_way_.contains(condition.text) || under_way_.size() >= kMaxProbesBatch) return std::nullopt;
+std::optional<bool> NetworkProbes::query(const Condition& condition) {
+  if (const auto cached = results_.find(condition.text)) return cached;
+  if (pending_.contains(condition.text) || pending_.size() >= kMaxProbesBatch) return std::nullopt;
   auto probe = std::make_unique<Probe>(curl_, condition);
   CURL* easy = probe->easy;
   if (easy == nullptr) return std::nullopt;
@@ -71,45 +71,46 @@ std::optional<bool> NetworkProbes::ask(const Condition& condition) {
   is_set = is_set && curl_.easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
   is_set = is_set && curl_.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
   is_set = is_set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // no wait for a resolver that hangs
-  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kCheckMs)) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kCheckTimeoutMs)) == CURLE_OK;
   is_set = is_set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
   is_set = is_set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   if (!is_set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
-    seen_.put(condition.text, false);  // a URL that libcurl does not accept
+    results_.put(condition.text, false);  // a URL that libcurl does not accept
     return false;
   }
-  under_way_.emplace(condition.text, std::move(probe));
+  pending_.emplace(condition.text, std::move(probe));
   return std::nullopt;
 }
 
 bool NetworkProbes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms) {
   int running = 0;
   curl_.multi_perform(multi_, &running);
-  if (take_finished()) return true;
+  if (process_completed()) return true;
   std::vector<curl_waitfd> wake;
   for (const int fd : wake_fds) wake.push_back({fd, CURL_WAIT_POLLIN, 0});
   curl_.multi_poll(multi_, wake.data(), static_cast<unsigned>(wake.size()), static_cast<int>(timeout_ms), nullptr);
   curl_.multi_perform(multi_, &running);
-  return take_finished();
+  return process_completed();
 }
 
-bool NetworkProbes::take_finished() {
-  seen_.drop_old();
+bool NetworkProbes::process_completed() {
+  results_.drop_expired();
   bool has_completed = false;
   int messages_left = 0;
   while (const CURLMsg* message = curl_.multi_info_read(multi_, &messages_left)) {
     if (message->msg != CURLMSG_DONE) continue;
-    for (auto entry = under_way_.begin(); entry != under_way_.end(); ++entry) {
+    for (auto entry = pending_.begin(); entry != pending_.end(); ++entry) {
       if (entry->second->easy != message->easy_handle) continue;
       long status = 0;
       curl_.easy_getinfo(message->easy_handle, CURLINFO_RESPONSE_CODE, &status);
       const bool is_http = entry->second->condition.kind == Condition::Kind::http;
       // refuse_body() aborts the transfer of a body, but the status has been received.
-      const bool answered = message->data.result == CURLE_OK || (is_http && message->data.result == CURLE_WRITE_ERROR);
-      const bool is_met = answered && (!is_http || (status >= 100 && status < 400));
-      seen_.put(entry->first, is_met);
+      const bool has_answered =
+          message->data.result == CURLE_OK || (is_http && message->data.result == CURLE_WRITE_ERROR);
+      const bool is_met = has_answered && (!is_http || (status >= 100 && status < 400));
+      results_.put(entry->first, is_met);
       curl_.multi_remove_handle(multi_, entry->second->easy);
-      under_way_.erase(entry);
+      pending_.erase(entry);
       has_completed = true;
       break;
     }
@@ -134,8 +135,8 @@ PrerequisiteEvaluator::PrerequisiteEvaluator(PrerequisiteStores store, const Clo
 void PrerequisiteEvaluator::wait(int wake_fd, std::uint32_t timeout_ms,
                                  const std::function<void(Id, const Error&)>& failed) {
   if (!wait_for_checks(wake_fd, timeout_ms)) return;
-  for (auto& [key, job] : std::exchange(open_, {})) {
-    if (auto done = evaluate(key.first, std::move(job)); !done) failed(key.first, done.error());
+  for (auto& [key, job] : std::exchange(pending_jobs_, {})) {
+    if (auto result = evaluate(key.first, std::move(job)); !result) failed(key.first, result.error());
   }
 }
 
@@ -148,13 +149,13 @@ bool PrerequisiteEvaluator::wait_for_checks(int wake_fd, std::uint32_t timeout_m
     pollfd poll_entries[] = {{events[0], POLLIN, 0}, {events[1], POLLIN, 0}};
     ::poll(poll_entries, 2, static_cast<int>(timeout_ms));
   }
-  return files_.take_results() || has_result;
+  return files_.collect_results() || has_result;
 }
 
-Result<std::uint32_t> PrerequisiteEvaluator::look(Id context) {
-  std::uint32_t& interval_ms = again_ms_[context];
+Result<std::uint32_t> PrerequisiteEvaluator::check_due_jobs(Id context) {
+  std::uint32_t& interval_ms = recheck_interval_ms_[context];
   interval_ms = std::clamp(interval_ms, kMinRecheckIntervalMs, kMaxRecheckIntervalMs);
-  MJ_TRY(jobs, store_.as<PrerequisiteStore>().due_prerequisites(context, kMaxDueBatch, interval_ms, settings_.looker));
+  MJ_TRY(jobs, store_.as<PrerequisiteStore>().due_prerequisites(context, kMaxDueBatch, interval_ms, settings_.role));
   const bool is_full = jobs.size() >= kMaxDueBatch;
   interval_ms = is_full ? interval_ms * 2 : interval_ms / 2;
   Result<void> result;
@@ -168,7 +169,7 @@ Result<std::uint32_t> PrerequisiteEvaluator::look(Id context) {
   return is_full ? 0 : kDuePollIntervalMs;
 }
 
-Result<std::vector<Condition>> PrerequisiteEvaluator::read_conditions(const std::vector<std::string>& texts) const {
+Result<std::vector<Condition>> PrerequisiteEvaluator::parse_conditions(const std::vector<std::string>& texts) const {
   if (texts.size() > kMaxConditions) {
     return fail(Code::invalid, "prerequisites: " + std::to_string(texts.size()) + " are more than the " +
                                    std::to_string(kMaxConditions) + " that are read");
@@ -182,7 +183,7 @@ Result<std::vector<Condition>> PrerequisiteEvaluator::read_conditions(const std:
 }
 
 Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites job) {
-  auto conditions = read_conditions(job.conditions);
+  auto conditions = parse_conditions(job.conditions);
   if (!conditions && conditions.error().code == Code::denied && job.coordinator_checks)
     return {};  // a coordinator may check it
   if (!conditions) {
@@ -190,7 +191,7 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
     return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, conditions.error().message);
   }
   bool has_pending = false;
-  const Condition* unmet = nullptr;  // first unmet condition that may never be met
+  const Condition* unmet_condition = nullptr;  // first unmet condition that may never be met
   bool all_met = true;
   for (const Condition& condition : *conditions) {
     std::string failure_reason;
@@ -198,36 +199,36 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
     if (!failure_reason.empty())
       return store_.as<PrerequisiteStore>().complete_prerequisites(
           context, job.job_key, "prerequisite \"" + condition.text + "\": " + failure_reason);
-    has_pending = has_pending || state == CheckState::later;
-    all_met = all_met && state == CheckState::yes;
+    has_pending = has_pending || state == CheckState::pending;
+    all_met = all_met && state == CheckState::met;
     // The time of wait: and at: is certain to pass.
     const bool is_certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
-    if (state == CheckState::no && !is_certain && unmet == nullptr) unmet = &condition;
+    if (state == CheckState::unmet && !is_certain && unmet_condition == nullptr) unmet_condition = &condition;
   }
   if (all_met) return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, "");
   const std::uint64_t limit = settings_.timeout_ms;
-  if (unmet != nullptr && limit > 0 && job.waited_ms > limit) {
+  if (unmet_condition != nullptr && limit > 0 && job.waited_ms > limit) {
     return store_.as<PrerequisiteStore>().complete_prerequisites(
         context, job.job_key,
-        "prerequisite \"" + unmet->text + "\" was not met within " + std::to_string(limit / 1000) +
+        "prerequisite \"" + unmet_condition->text + "\" was not met within " + std::to_string(limit / 1000) +
             " s (prerequisites.timeout)");
   }
   if (has_pending) {
     const std::pair key(context, job.job_key);
-    open_[key] = std::move(job);
+    pending_jobs_[key] = std::move(job);
   }
   return {};
 }
 
 PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::cached_or_pending(std::optional<bool> answer) {
-  return !answer ? CheckState::later : *answer ? CheckState::yes : CheckState::no;
+  return !answer ? CheckState::pending : *answer ? CheckState::met : CheckState::unmet;
 }
 
 Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_condition(Id context,
                                                                                  const AwaitedPrerequisites& job,
                                                                                  const Condition& condition,
                                                                                  std::string& failure_reason) {
-  const auto to_state = [](bool is_met) { return is_met ? CheckState::yes : CheckState::no; };
+  const auto to_state = [](bool is_met) { return is_met ? CheckState::met : CheckState::unmet; };
   switch (condition.kind) {
     case Condition::Kind::wait:
       return to_state(job.waited_ms >= condition.time_ms);
@@ -238,16 +239,16 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_condition
     case Condition::Kind::redis:
       return check_key(context, parse_job_caller(job.job_key), condition.target);
     case Condition::Kind::file:
-      return cached_or_pending(files_.ask(condition.target));
+      return cached_or_pending(files_.file_exists(condition.target));
     case Condition::Kind::tcp:
     case Condition::Kind::http:
       return check_network(condition);
     case Condition::Kind::approval:
-      return CheckState::no;  // the store removes a granted approval from the conditions
+      return CheckState::unmet;  // the store removes a granted approval from the conditions
     case Condition::Kind::flow:
       return check_flow(context, parse_job_caller(job.job_key), condition, failure_reason);
   }
-  return CheckState::no;
+  return CheckState::unmet;
 }
 
 namespace {
@@ -260,9 +261,11 @@ Id parse_caller_id(std::string_view id_text) {
 }
 
 enum class OwnerSource { key, field, context };
+// Whether the key or the field caller_id of a record names the caller that owns it. No caller owns a record of the
+// context.
 struct KeyKind {
   std::string_view prefix;
-  OwnerSource owner;  // key: the key names the caller; field: caller_id names it; context: no caller owns the record
+  OwnerSource owner;
 };
 constexpr KeyKind kRecordKeys[] = {
     {"job:", OwnerSource::key},         {"message:", OwnerSource::key},    {"flow:", OwnerSource::field},
@@ -274,13 +277,13 @@ const KeyKind* find_key_kind(std::string_view key) {
   return match == std::end(kRecordKeys) ? nullptr : match;
 }
 
-bool may_read_record(const AclContext& acl, Id caller, Id creator) {
+bool can_read_record(const AclContext& acl, Id caller, Id creator) {
   return creator == caller || !find_refusal(caller, Action::read, acl, {.creator = creator});
 }
 
 }  // namespace
 
-Result<AclContext> PrerequisiteEvaluator::place_of(Id context) {
+Result<AclContext> PrerequisiteEvaluator::read_acl(Id context) {
   return read_acl_context(store_.as<RecordStore>(), context, EntryPoint::message);
 }
 
@@ -292,18 +295,18 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_key(Id co
   const KeyKind* kind = find_key_kind(key);
   std::optional<AclContext> acl;
   if (kind != nullptr) {
-    MJ_TRY(read, place_of(context));
+    MJ_TRY(read, read_acl(context));
     acl = std::move(read);
   }
   auto loaded = store_.as<RecordStore>().load_fields(context, key, kFields);
-  if (!loaded && loaded.error().code == Code::not_found) return CheckState::no;
-  const bool exists = loaded || loaded.error().code == Code::invalid;  // invalid: not a hash
+  if (!loaded && loaded.error().code == Code::not_found) return CheckState::unmet;
+  const bool exists = loaded || loaded.error().code == Code::invalid;  // the key exists, but is not a hash
   if (!exists) return tl::unexpected<Error>(std::move(loaded).error());
-  if (kind == nullptr) return CheckState::yes;
+  if (kind == nullptr) return CheckState::met;
   Id creator = 0;
   if (kind->owner == OwnerSource::key) creator = parse_caller_id(std::string_view(key).substr(kind->prefix.size()));
   if (kind->owner == OwnerSource::field && loaded) creator = parse_caller_id(field_of(*loaded, "caller_id"));
-  return may_read_record(*acl, caller, creator) ? CheckState::yes : CheckState::no;
+  return can_read_record(*acl, caller, creator) ? CheckState::met : CheckState::unmet;
 }
 
 // The access rules are those of check_key(). A key that is not a hash belongs to no caller.
@@ -311,28 +314,28 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_flow(Id c
                                                                             const Condition& condition,
                                                                             std::string& failure_reason) {
   static constexpr std::string_view kFields[] = {"status", "detail", "error", "caller_id"};
-  MJ_TRY(acl, place_of(context));
+  MJ_TRY(acl, read_acl(context));
   auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kFields);
   const std::string name = "flow " + condition.target;
   const bool is_hash = loaded.has_value();
   if (is_hash || loaded.error().code == Code::invalid) {
     const Id creator = is_hash ? parse_caller_id(field_of(*loaded, "caller_id")) : 0;
-    if (!may_read_record(acl, caller, creator)) loaded = fail(Code::not_found, "");
+    if (!can_read_record(acl, caller, creator)) loaded = fail(Code::not_found, "");
   }
   if (!loaded && loaded.error().code == Code::not_found) {
     failure_reason = name + " does not exist";
-    return CheckState::no;
+    return CheckState::unmet;
   }
   if (!loaded && loaded.error().code == Code::invalid) {
     failure_reason = "flow:" + condition.target + " is not a flow";
-    return CheckState::no;
+    return CheckState::unmet;
   }
   MJ_CHECK(loaded);
   const Flow flow = decode<Flow>(*loaded).record;
   if (flow.status == FlowStatus::error) {
     failure_reason = name + " has ended as error (" + flow.detail + ")" + (flow.error.empty() ? "" : ": " + flow.error);
   }
-  return flow.status == FlowStatus::finished ? CheckState::yes : CheckState::no;
+  return flow.status == FlowStatus::finished ? CheckState::met : CheckState::unmet;
 }
 
 // Returns the time of the store of the context.
@@ -347,11 +350,11 @@ PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::check_network(const Con
     auto probes = NetworkProbes::open(clock_);
     if (!probes) {
       log(LogLevel::error, "prerequisites", "{}", probes.error().message);
-      return CheckState::no;
+      return CheckState::unmet;
     }
     probes_ = std::move(*probes);
   }
-  return cached_or_pending(probes_->ask(condition));
+  return cached_or_pending(probes_->query(condition));
 }
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// Checks the prerequisites of waiting jobs. A job is settled if all its conditions are met at the same time, if they
+// Checks the prerequisites of waiting jobs. A job is completed if all its conditions are met at the same time, if they
 // can never be met, or if it has waited too long. A check may be slow, so the owner runs this class in a thread of its
 // own (worker/upkeep/prerequisite_loop.h, PrerequisiteLoop in coordinator/coordinator.cpp). Not thread-safe.
 #pragma once
@@ -23,9 +23,9 @@ namespace mycojobs {
 
 struct Curl;
 
-// Checks of the network, many at the same time and each with a short limit: whether host:port accepts a connection, and
-// whether a URL answers below 400. Not thread-safe; the owner waits in wait(). Uses no proxy, redirects or credentials,
-// and reads only the status of an answer.
+// Checks the network, many targets at the same time and each with a short limit: whether host:port accepts a
+// connection, and whether a URL answers with a status below 400. Uses no proxy, redirects or credentials, and reads
+// only the status of an answer. Checks make progress only in wait(). Not thread-safe.
 class NetworkProbes {
  public:
   static Result<std::unique_ptr<NetworkProbes>> open(const Clock&);
@@ -33,26 +33,28 @@ class NetworkProbes {
   NetworkProbes(const NetworkProbes&) = delete;
   NetworkProbes& operator=(const NetworkProbes&) = delete;
 
-  // Returns a result of the last few seconds. No value: the check is under way, or will start with a later call.
-  std::optional<bool> ask(const Condition&);
-  // Returns when a check has completed, one of wake_fds is readable, or the time has passed. True: call ask() again.
+  // Returns a result of the last few seconds, or no value if the check is still running or has to wait for other
+  // checks. Starts a check if necessary.
+  std::optional<bool> query(const Condition&);
+  // Returns when a check has completed, one of wake_fds is readable, or the time has passed. Returns true
+  // if a check has completed, so that query() has new results.
   bool wait(std::span<const int> wake_fds, std::uint32_t timeout_ms);
 
  private:
   struct Probe;
   NetworkProbes(const Clock&, const Curl&, void* multi);
-  bool take_finished();
+  bool process_completed();
 
   const Curl& curl_;
   void* multi_;  // handle of libcurl
-  std::map<std::string, std::unique_ptr<Probe>> under_way_;
-  CheckResultCache seen_;
+  std::map<std::string, std::unique_ptr<Probe>> pending_;
+  CheckResultCache results_;
 };
 
 struct PrerequisiteCheckSettings {
-  CheckerRole looker = CheckerRole::agent;
+  CheckerRole role = CheckerRole::agent;
   std::vector<std::string> allowed;  // setting prerequisites.allow
-  std::uint64_t timeout_ms = 0;      // 0: no limit
+  std::uint64_t timeout_ms = 0;      // 0 means no limit
 };
 
 // The store interfaces that PrerequisiteEvaluator uses.
@@ -63,33 +65,34 @@ class PrerequisiteEvaluator {
   PrerequisiteEvaluator(PrerequisiteStores, const Clock&, PrerequisiteCheckSettings);
 
   // Checks the due jobs of the context. Returns the time in ms until the next call is useful.
-  Result<std::uint32_t> look(Id context);
+  Result<std::uint32_t> check_due_jobs(Id context);
   // Waits until a check has completed, wake_fd is readable, or the time has passed; then evaluates the jobs that waited
-  // for the results. failed: called if the store returned an error; the store returns the jobs again later.
+  // for the results. If the store returns an error, calls failed(); the store returns these jobs again later.
   void wait(int wake_fd, std::uint32_t timeout_ms, const std::function<void(Id, const Error&)>& failed);
 
  private:
-  enum class CheckState { yes, no, later };  // later: the check is under way
+  enum class CheckState { met, unmet, pending };
 
   Result<void> evaluate(Id context, AwaitedPrerequisites job);
-  Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
-  // never: set to the reason if the condition cannot become true.
-  Result<CheckState> check_condition(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
-  Result<AclContext> place_of(Id context);
+  Result<std::vector<Condition>> parse_conditions(const std::vector<std::string>& texts) const;
+  // If the condition can never be met, sets failure_reason.
+  Result<CheckState> check_condition(Id context, const AwaitedPrerequisites&, const Condition&,
+                                     std::string& failure_reason);
+  Result<AclContext> read_acl(Id context);
   Result<CheckState> check_key(Id context, Id caller, const std::string& key);
-  Result<CheckState> check_flow(Id context, Id caller, const Condition&, std::string& never);
+  Result<CheckState> check_flow(Id context, Id caller, const Condition&, std::string& failure_reason);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   CheckState check_network(const Condition&);
   static CheckState cached_or_pending(std::optional<bool>);
-  bool wait_for_checks(int wake_fd, std::uint32_t timeout_ms);  // true: a check has completed
+  bool wait_for_checks(int wake_fd, std::uint32_t timeout_ms);  // returns true if a check has completed
 
   PrerequisiteStores store_;
   const Clock& clock_;
   PrerequisiteCheckSettings settings_;
   FileChecks files_;
-  std::unique_ptr<NetworkProbes> probes_;                            // created for the first job that needs it
-  std::map<Id, std::uint32_t> again_ms_;                             // interval between two checks of a job
-  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs with pending checks
+  std::unique_ptr<NetworkProbes> probes_;                                    // created for the first job that needs it
+  std::map<Id, std::uint32_t> recheck_interval_ms_;                          // interval between two checks of a job
+  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> pending_jobs_;  // jobs with pending checks
 };
 
 }  // namespace mycojobs

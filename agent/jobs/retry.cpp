@@ -22,8 +22,8 @@ std::uint64_t compute_backoff_ms(const RetryPolicy& policy, std::uint32_t attemp
 
 }  // namespace
 
-std::optional<std::uint64_t> retry_after(const RetryPolicy& policy, const JobEnd& end, std::uint32_t attempt,
-                                         std::uint32_t retries, double chance) {
+std::optional<std::uint64_t> compute_retry_delay_ms(const RetryPolicy& policy, const JobEnd& end, std::uint32_t attempt,
+                                                    std::uint32_t retries, double chance) {
   if (end.status == JobStatus::finished || end.retry_forbidden || attempt > retries) return std::nullopt;
   if (std::find(kFinalDetails.begin(), kFinalDetails.end(), end.detail) != kFinalDetails.end()) return std::nullopt;
   if (end.retry_after_ms) return std::min(*end.retry_after_ms, kMaxDurationMs);

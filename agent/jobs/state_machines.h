@@ -16,7 +16,8 @@ namespace mycojobs {
 //    | '--unpark-- waiting_for_prerequisites --fail, cancel--> error
 //    |----park---------------^
 //    '---cancel, fail (dead letter)--> error
-// release: the lease has expired, the agent drains, or a retry is scheduled. finished and error are terminal.
+// A job is released if its lease has expired, the agent drains, or a retry is scheduled. finished and error are
+// terminal.
 enum class JobEvent { park, unpark, claim, release, succeed, fail, cancel };
 std::optional<JobStatus> advance(JobStatus, JobEvent);
 bool is_terminal(JobStatus);

@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "base/log.h"  // before `using nlohmann::json`, which LogFormat::json would shadow in a unity build
+#include "base/log.h"  // unity builds: LogFormat::json must not follow `using nlohmann::json` (-Wshadow)
 #include "base/parse.h"
 #include "text/utf8.h"
 

@@ -1,11 +1,11 @@
 // Envelopes: data that one supervisor sends to another, signed by the sending coordinator. Pure and thread-safe.
 //
 //   kind     body                                                    permitted sender
-//   message  {message: a signed message}                             any supervisor, since the message has the
-//   signature of an actor answer   {of, status, error?, jobs, flow?}                       the supervisor that the
-//   message was sent to logs     {of, job, lines}                                        as answer cancel   {of} the
-//   supervisor that has sent the message file     {of, by?, sha256, bytes, offset, data}                  with `by`,
-//   the actor's key: the supervisor that
+//   message  {message: a signed message}                             any supervisor, since an actor signs the message
+//   answer   {of, status, error?, jobs, flow?}                       the supervisor that the message was sent to
+//   logs     {of, job, lines}                                        as answer
+//   cancel   {of}                                                    the supervisor that has sent the message
+//   file     {of, by?, sha256, bytes, offset, data}                  with `by`, the actor's key: the supervisor that
 //                                                                    sends the message; otherwise as answer
 //
 // `of` identifies a message by the ids of its sender: {caller, id, content}, where content is content_hash()

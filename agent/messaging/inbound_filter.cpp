@@ -22,10 +22,10 @@ Result<void> InboundMessageFilter::check(Store& store, Id context) {
     last_scan_ms_ = now;
   }
   if (serves_all_contexts_) {
-    auto facts = store.facts();
-    if (!facts) return fail(Code::unavailable, "context: " + facts.error().message);
+    auto server_info = store.server_info();
+    if (!server_info) return fail(Code::unavailable, "context: " + server_info.error().message);
     const std::lock_guard lock(mutex_);
-    contexts_.insert(facts->used_databases.begin(), facts->used_databases.end());
+    contexts_.insert(server_info->used_databases.begin(), server_info->used_databases.end());
     if (contexts_.contains(context)) return {};
   }
   return fail(Code::denied, "context: " + std::to_string(context) + " does not accept messages on this host");

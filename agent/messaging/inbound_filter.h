@@ -21,22 +21,23 @@ namespace mycojobs {
 
 class InboundMessageFilter {
  public:
-  // contexts: the contexts that are served; empty: all contexts with keys, and own_servers.
-  InboundMessageFilter(const Clock& clock, const std::vector<Id>& contexts, const std::vector<Id>& own_servers,
-                       std::shared_ptr<Metrics> metrics = no_metrics())
+  // `contexts` are the contexts that are served. If it is empty, all contexts with keys and contexts_with_own_redis are
+  // served.
+  InboundMessageFilter(const Clock& clock, const std::vector<Id>& contexts,
+                       const std::vector<Id>& contexts_with_own_redis, std::shared_ptr<Metrics> metrics = no_metrics())
       : clock_(clock),
         contexts_(contexts.begin(), contexts.end()),
         serves_all_contexts_(contexts.empty()),
         metrics_(std::move(metrics)) {
-    if (serves_all_contexts_) contexts_.insert(own_servers.begin(), own_servers.end());
+    if (serves_all_contexts_) contexts_.insert(contexts_with_own_redis.begin(), contexts_with_own_redis.end());
   }
 
   // Checks that the context accepts messages. Errors: denied (it does not); unavailable (the context is unknown, and
   // the search for new contexts is rate-limited).
   Result<void> check(Store&, Id context);
   // Counts a refused request. Returns the number of refusals that the next note in the journal covers, including
-  // earlier refusals without a note, or 0 if no note is due. is_known_peer: the request has a valid signature of a
-  // known peer. Requests of unknown peers get one note a minute, so that they do not push other notes out of the
+  // earlier refusals without a note, or 0 if no note is due. is_known_peer means that the request has a valid signature
+  // of a known peer. Requests of unknown peers get one note a minute, so that they do not push other notes out of the
   // journal.
   std::uint64_t record_refusal(Id context, bool is_known_peer);
   // Counts an answered request in the metrics. Context 0 represents all contexts that are not served.

@@ -35,7 +35,7 @@ std::vector<FileContent> parse_file_contents(const std::string& artifacts) {
 Result<std::vector<FileContent>> parse_input_files(const Job& job) {
   std::vector<FileContent> result;
   std::set<std::string> hashes;
-  MJ_TRY(inputs, parse_remote_inputs(job.given));
+  MJ_TRY(inputs, parse_remote_inputs(job.remote_inputs));
   for (const RemoteInput& entry : inputs) {
     for (FileContent& file : parse_file_contents(entry.artifacts)) {
       if (hashes.insert(file.sha256).second) result.push_back(std::move(file));
@@ -47,7 +47,7 @@ Result<std::vector<FileContent>> parse_input_files(const Job& job) {
 Result<std::vector<JobFiles>> find_dependency_files(const Message& message) {
   std::vector<JobFiles> result;
   for (std::size_t i = 0; i < message.job.size(); ++i) {
-    auto inputs = parse_remote_inputs(message.job[i].given);
+    auto inputs = parse_remote_inputs(message.job[i].remote_inputs);
     if (!inputs) return fail(inputs.error(), "job[" + std::to_string(i) + "]");
     for (const RemoteInput& entry : *inputs)
       result.push_back({job_key(message.caller_id, entry.id), parse_file_contents(entry.artifacts)});
@@ -148,9 +148,8 @@ std::optional<RequestedFile> parse_requested_file(const json& answer) {
              received_bytes = want.value("have", json());
   if (!job.is_string() || !sha256.is_string() || !received_bytes.is_number_unsigned()) return std::nullopt;
   RequestedFile result{job.get<std::string>(), sha256.get<std::string>(), received_bytes.get<std::uint64_t>()};
-  const bool is_valid_key =
-      // The key is a word in the text of format_requested_file().
-      !result.job_key.empty() && result.job_key.find(' ') == std::string::npos;
+  // The key is a word in the text of format_requested_file().
+  const bool is_valid_key = !result.job_key.empty() && result.job_key.find(' ') == std::string::npos;
   if (!is_valid_key || result.job_key.size() > 64 || !is_hex(result.sha256, 64)) return std::nullopt;
   return result;
 }

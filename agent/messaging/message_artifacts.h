@@ -23,7 +23,7 @@
 namespace mycojobs {
 
 struct MessageAttachments {
-  std::shared_ptr<ArtifactStore> store;   // null: no files are transferred
+  std::shared_ptr<ArtifactStore> store;   // if null, no files are transferred
   std::uint64_t max_bytes = 64ULL << 20;  // limit for one message and for one job of its answer
 };
 inline constexpr const char* kMessageFilesSetting = "message.max_artifact_bytes";

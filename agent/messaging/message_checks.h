@@ -33,7 +33,7 @@ Result<void> check_target(const Message&, const std::string& envelope_signer, co
 
 // Checks that the node of a Mycelium address delivered the request. Addresses without a node pass. The key of a node
 // identifies the host, and the key of a coordinator identifies the sender; if an address contains both, both are
-// checked. node: the node that delivered the request; empty: another transport. Error denied.
+// checked. `node` is the node that delivered the request, or empty if another transport delivered it. Error denied.
 Result<void> check_node(const std::string& address, const std::string& node, bool allows_other_transport);
 
 // Returns a refusal if the actor must not send messages to the context.

@@ -33,14 +33,14 @@ std::vector<JobFiles> find_answer_files(const nlohmann::json& jobs);
 // Returns the detail of a job that ended at a remote host, restricted to the details that a remote host may report. Any
 // other detail becomes `lost`.
 std::string filter_peer_detail(JobStatus, const std::string& detail);
-// Parses one job of an answer. index: its position in `jobs`, for error messages.
+// Parses one job of an answer. `index` is the position of the job in `jobs`, for error messages.
 Result<RemoteJobEnd> parse_answer_job(const nlohmann::json&, std::size_t index);
 
 struct AnswerBody {
   std::vector<RemoteJobEnd> jobs;
-  std::string reason;   // the reason why the message was not processed; empty: it was processed
+  std::string reason;   // the reason why the message was not processed; empty if it was processed
   std::string flow;     // record of the flow as JSON; empty if there is none
-  bool is_last = true;  // false: another answer with further jobs follows
+  bool is_last = true;  // if false, another answer with further jobs follows
 };
 // `jobs` is the result of parse_answer_jobs().
 Result<AnswerBody> parse_answer(const nlohmann::json& body, const nlohmann::json& jobs);

@@ -11,6 +11,7 @@
 #include "flows/flow_plan.h"
 #include "flows/flow_progress.h"
 #include "flows/plan_limits.h"
+#include "messaging/message_checks.h"
 #include "messaging/transport/transport.h"
 #include "model/codec.h"
 #include "model/job_validation.h"
@@ -30,21 +31,19 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char *kMessagesIn = "msg_in", *kStatePrefix = "mj:message:";
+constexpr const char* kMessagesIn = "msg_in";
 constexpr std::uint64_t kMaxMailIdleMs = 1000, kRetireIntervalMs = 5000;
-constexpr std::uint64_t kMaxDeliveryMs =
-    std::uint64_t{kSignatureWindowS} * 1000;                     // the signature is valid for this time
+constexpr std::uint64_t kMaxDeliveryMs = std::uint64_t{kSignatureWindowS} * 1000;  // validity of the signature
 constexpr std::uint64_t kMaxAnswerMs = 7ULL * 24 * 3600 * 1000;  // time for which an answer is retried
 constexpr std::uint64_t kMinMailRetryDelayMs = 200, kMaxMailRetryDelayMs = 30000, kLogIntervalMs = 500,
                         kCancelRetryDelayMs = 500;
-constexpr std::size_t kMaxAnswerBytes =
-    700U << 10;  // limit for the jobs of one answer; further jobs follow in the next answer
+constexpr std::size_t kMaxAnswerBytes = 700U << 10;  // limit for the jobs of one answer; another answer may follow
 constexpr std::size_t kMaxFlowBytes = 200U << 10;
 constexpr std::size_t kMaxAnswerLogLines = 500, kMaxAnswerLogBytes = 256U << 10;
 constexpr std::size_t kMaxTopics = 1000;
 constexpr std::uint32_t kMaxRetiredBatch = 100;
-constexpr std::uint64_t kMaxExtraFileRequests =
-    8;  // requests for files without a delay, in addition to two for each file
+// Number of requests for files without a delay, in addition to two for each file.
+constexpr std::uint64_t kMaxExtraFileRequests = 8;
 constexpr const char* kLostDetail = "lost";
 constexpr std::uint64_t kNoCapacityDelayMs = 10;  // delay if none of the due entries can be sent
 
@@ -133,7 +132,7 @@ Result<void> check_message_jobs(const Message& message) {
 
 Result<void> check_no_inputs(const Message& message) {
   const bool has_inputs =
-      std::any_of(message.job.begin(), message.job.end(), [](const Job& job) { return !job.given.empty(); });
+      std::any_of(message.job.begin(), message.job.end(), [](const Job& job) { return !job.remote_inputs.empty(); });
   if (has_inputs)
     return fail(Code::invalid, "given: is only for jobs on another host; in this context list the jobs in dependends");
   return {};
@@ -206,11 +205,11 @@ Result<Actor> MessageLoop::find_actor(Id id) {
   return actor;
 }
 
-// Logs an error that concerns a single message, so that the other messages are processed. Returns only errors of the
-// store.
-Result<void> MessageLoop::log_and_continue(const std::string& what, Result<void> result) const {
+// Logs an error that concerns a single message, so that the other messages are processed. Returns only the error
+// unavailable.
+Result<void> MessageLoop::log_and_continue(const std::string& subject, Result<void> result) const {
   if (result || result.error().code == Code::unavailable) return result;
-  log(LogLevel::error, "supervisor", "context {}: {}: {}", settings_.context, what, result.error().message);
+  log(LogLevel::error, "supervisor", "context {}: {}: {}", settings_.context, subject, result.error().message);
   return {};
 }
 
@@ -233,18 +232,18 @@ Result<bool> MessageLoop::can_send(const OutboxEntry& entry, const SendDelay& se
 Result<MessageLoop::Batch> MessageLoop::run_round(std::uint32_t max_requests, const SendDelay& send_delay) {
   record_cache_ = RecordCache();
   record_cache_.read_boot_ms = clock_.boot_ms();
-  MJ_TRY(outgoing, store_.outgoing(settings_.context));
-  for (const std::string& key : outgoing) MJ_CHECK(log_and_continue(key, route_message(key)));
+  MJ_TRY(outbox_keys, store_.outbox_keys(settings_.context));
+  for (const std::string& key : outbox_keys) MJ_CHECK(log_and_continue(key, route_message(key)));
   Batch batch;
   MJ_TRY(due, store_.due_messages(settings_.context, std::max(1U, max_requests), kClaimTimeoutMs, clock_went_back_));
   clock_went_back_ = due.now_ms < last_round_ms_;
   last_round_ms_ = due.now_ms;
   for (const std::string& key : due.inbox) MJ_CHECK(log_and_continue(key, process_inbound(key)));
-  bool any_had_capacity = false;
+  bool has_sendable_entry = false;
   for (const OutboxEntry& entry : due.outbox) {
     MJ_TRY(is_sendable, can_send(entry, send_delay));
     if (!is_sendable) continue;
-    any_had_capacity = true;
+    has_sendable_entry = true;
     auto request = make_request(entry);
     if (!request) {
       MJ_CHECK(log_and_continue(entry.entry, fail_entry(entry, request.error())));
@@ -260,7 +259,8 @@ Result<MessageLoop::Batch> MessageLoop::run_round(std::uint32_t max_requests, co
     }
   }
   const bool is_full = due.outbox.size() == max_requests;
-  const bool has_more = clock_went_back_ || !outgoing.empty() || !due.inbox.empty() || (is_full && any_had_capacity);
+  const bool has_more =
+      clock_went_back_ || !outbox_keys.empty() || !due.inbox.empty() || (is_full && has_sendable_entry);
   batch.next_ms = has_more ? 0 : due.next_ms == 0 ? kMaxMailIdleMs : std::min(kMaxMailIdleMs, due.next_ms);
   if (!has_more && is_full) batch.next_ms = std::min(batch.next_ms, kNoCapacityDelayMs);
   return batch;
@@ -277,15 +277,16 @@ Result<void> MessageLoop::fail_entry(const OutboxEntry& entry, const Error& erro
 // ---- outgoing messages ----
 
 Result<void> MessageLoop::route_message(const std::string& message_key) {
-  auto hash = store_.load(settings_.context, message_key);
-  if (!hash && hash.error().code == Code::not_found) return {};  // The message was deleted; its entry is dropped.
+  auto message_record = store_.load(settings_.context, message_key);
+  if (!message_record && message_record.error().code == Code::not_found)
+    return {};  // The message was deleted; its entry is dropped.
   Result<AcceptedMessage> result = tl::unexpected<Error>(Error{});
   std::string log_name = message_key;
-  if (!hash) {
-    result = tl::unexpected<Error>(hash.error());
+  if (!message_record) {
+    result = tl::unexpected<Error>(message_record.error());
   } else {
-    auto decoded = decode<Message>(*hash);
-    log_name = name_with_trace(message_key, decoded.record.traceparent);
+    auto decoded = decode<Message>(*message_record);
+    log_name = append_trace_id(message_key, decoded.record.traceparent);
     if (!decoded.ok()) {
       result = fail(Code::invalid, join(decoded.problems));
     } else {
@@ -302,7 +303,7 @@ Result<void> MessageLoop::route_message(const std::string& message_key) {
   if (result || result.error().code == Code::unavailable)
     return result ? Result<void>() : tl::unexpected<Error>(std::move(result).error());
   log(LogLevel::warn, "supervisor", "context {}: {} is not sent: {}", settings_.context, log_name,
-      cut(result.error().message, kMaxReasonBytes));
+      truncate_utf8(result.error().message, kMaxReasonBytes));
   if (result.error().code == Code::denied)
     MJ_CHECK(
         store_.record_refusal(settings_.context, {0, 0, 0, "send", message_key + ": " + result.error().message, ""}));
@@ -319,7 +320,7 @@ Result<RouteMessage> MessageLoop::route_request(const std::string& message_key, 
   MJ_TRY(content, content_hash(message));
   const std::string signer = message.signer;
   const bool names_context = message.context_id > 0;
-  MJ_CHECK(mycojobs::apply_sender(message, {message.caller_id, settings_.context}));
+  MJ_CHECK(fill_and_check_sender(message, {message.caller_id, settings_.context}));
   MJ_TRY(acl_context, read_acl(EntryPoint::message));
   MJ_CHECK(check_permission(message.caller_id, Action::create, acl_context, {.name = "messages"}));
   MJ_CHECK(check_message_jobs(message));
@@ -365,15 +366,15 @@ Result<RouteMessage> MessageLoop::route_request(const std::string& message_key, 
 // ---- received messages ----
 
 Result<void> MessageLoop::process_inbound(const std::string& message_key) {
-  auto hash = store_.load(settings_.context, message_key);
-  auto state = store_.load(settings_.context, kStatePrefix + message_key);
-  for (const auto* loaded : {&hash, &state}) {
+  auto message_record = store_.load(settings_.context, message_key);
+  auto state = store_.load(settings_.context, message_state_key(message_key));
+  for (const auto* loaded : {&message_record, &state}) {
     if (!*loaded && loaded->error().code == Code::unavailable) return tl::unexpected<Error>(loaded->error());
   }
   Result<void> result;
-  if (!hash) {
-    result = tl::unexpected<Error>(hash.error());
-  } else if (auto decoded = decode<Message>(*hash); !decoded.ok()) {
+  if (!message_record) {
+    result = tl::unexpected<Error>(message_record.error());
+  } else if (auto decoded = decode<Message>(*message_record); !decoded.ok()) {
     result = fail(Code::invalid, join(decoded.problems));
   } else if (!state) {
     auto local_state = accept_local_message(message_key, decoded.record);
@@ -388,8 +389,8 @@ Result<void> MessageLoop::process_inbound(const std::string& message_key) {
     if (must_wait) return {};
   }
   log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context,
-      name_with_trace(message_key, hash ? decode<Message>(*hash).record.traceparent : ""),
-      cut(result.error().message, kMaxReasonBytes));
+      append_trace_id(message_key, message_record ? decode<Message>(*message_record).record.traceparent : ""),
+      truncate_utf8(result.error().message, kMaxReasonBytes));
   if (result.error().code == Code::denied)
     MJ_CHECK(store_.record_refusal(settings_.context,
                                    {0, 0, 0, "deliver", message_key + ": " + result.error().message, ""}));
@@ -439,7 +440,7 @@ Result<void> MessageLoop::process_inbound(const std::string& message_key, Messag
   MJ_TRY(acl_context, read_acl(is_own ? EntryPoint::message : EntryPoint::rpc));
   MJ_CHECK(check_permission(message.caller_id, Action::create, acl_context, {.name = "messages"}));
   // A message from a remote host was normalized on entry. A local record stays as it was signed and is normalized here.
-  if (is_own) MJ_CHECK(mycojobs::apply_sender(message, {message.caller_id, settings_.context}));
+  if (is_own) MJ_CHECK(fill_and_check_sender(message, {message.caller_id, settings_.context}));
   MJ_CHECK(check_message_jobs(message));
   if (is_own || message.flow) MJ_CHECK(check_no_inputs(message));
   if (message.message_type != MessageType::job)
@@ -465,7 +466,7 @@ Result<void> MessageLoop::process_inbound(const std::string& message_key, Messag
   if (retained) settings_.files.store->remove_bundle(settings_.context, find_bundle_id(state).value());
   if (!accepted.repeated)
     log(LogLevel::info, "supervisor", "context {}: {}: {} taken", settings_.context,
-        name_with_trace(message_key, message.traceparent),
+        append_trace_id(message_key, message.traceparent),
         request.flow > 0 ? "flow " + std::to_string(request.flow) : count_with_noun(accepted.job_keys.size(), "job"));
   return {};
 }
@@ -564,7 +565,7 @@ Result<Id> MessageLoop::start_flow(const std::string& message_key, const Message
   }
   ParsedPlan read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "flow: " + join(read.problems));
-  if (auto within_limits = mycojobs::check_jobs(*read.plan, settings_.limits); !within_limits)
+  if (auto within_limits = check_jobs(*read.plan, settings_.limits); !within_limits)
     return fail(within_limits.error(), "flow");
   const NewFlow request{settings_.context, message.caller_id, message.flow->env_vars, "message " + message_key, ""};
   MJ_TRY(flow, create_flow(flows_, *read.plan, request));
@@ -572,7 +573,7 @@ Result<Id> MessageLoop::start_flow(const std::string& message_key, const Message
   start.context = settings_.context;
   start.flow = flow.id;
   start.start = StartRun{message_key, message.caller_id};
-  MJ_CHECK(progress(flows_, runs_, start));
+  MJ_CHECK(advance_run(flows_, runs_, start));
   return flow.id;
 }
 
@@ -583,7 +584,7 @@ Result<OutboundRequest> MessageLoop::seal_request(const OutboxEntry& entry, Enve
   MJ_TRY(now, read_time_s());
   MJ_TRY(envelope, seal({kind, context, now, {}}, body, *settings_.key));
   OutboundRequest request{
-      entry, std::move(address), rpc_request("message.deliver", {{"envelope", std::move(envelope)}}), {}};
+      entry, std::move(address), encode_rpc_request("message.deliver", {{"envelope", std::move(envelope)}}), {}};
   MJ_CHECK(check_request_size(request.request.size()));
   return request;
 }
@@ -604,7 +605,7 @@ MailResult make_timeout_result(const Fields& state) {
 }  // namespace
 
 Result<std::optional<OutboundRequest>> MessageLoop::make_request(const OutboxEntry& entry) {
-  const auto wrap = [](Result<OutboundRequest> request) -> Result<std::optional<OutboundRequest>> {
+  const auto to_optional = [](Result<OutboundRequest> request) -> Result<std::optional<OutboundRequest>> {
     if (!request) return tl::unexpected<Error>(std::move(request).error());
     return std::optional(std::move(*request));
   };
@@ -614,7 +615,7 @@ Result<std::optional<OutboundRequest>> MessageLoop::make_request(const OutboxEnt
   if (entry.kind == "send" && is_pending) {
     MJ_TRY(now, read_time_ms());
     const std::uint64_t deadline_ms = number_of(entry.mark, "deliver_until");
-    if (deadline_ms == 0 || now < deadline_ms) return wrap(make_send_request(entry));
+    if (deadline_ms == 0 || now < deadline_ms) return to_optional(make_send_request(entry));
     MJ_CHECK(store_.complete_delivery(settings_.context, entry, make_timeout_result(entry.mark)));
   } else if (entry.kind == "expire" && is_pending) {
     const MailResult expired{MailResult::Kind::failed, 0, "timeout", "timeout_result: no answer was received in time"};
@@ -624,7 +625,7 @@ Result<std::optional<OutboundRequest>> MessageLoop::make_request(const OutboxEnt
   } else if (entry.kind == "cancel" &&
              (!field_of(entry.mark, "jobs").empty() || !field_of(entry.mark, "whole").empty())) {
     const bool is_delivered = !is_pending || number_of(entry.mark, "delivered_ms") > 0;
-    if (is_delivered) return wrap(make_cancel_request(entry));
+    if (is_delivered) return to_optional(make_cancel_request(entry));
     MJ_CHECK(
         store_.complete_delivery(settings_.context, entry, {MailResult::Kind::retry, kCancelRetryDelayMs, "", ""}));
   } else if (entry.kind == "logs" && !is_answered) {
@@ -635,7 +636,7 @@ Result<std::optional<OutboundRequest>> MessageLoop::make_request(const OutboxEnt
       if (!lines) return skip_log_lines(entry, lines.error());
       if (*lines) return lines;
     }
-    return wrap(make_answer_request(entry));
+    return to_optional(make_answer_request(entry));
   } else {
     MJ_CHECK(store_.complete_delivery(settings_.context, entry, closed));
   }
@@ -646,15 +647,15 @@ Result<std::optional<OutboundRequest>> MessageLoop::make_request(const OutboxEnt
 Result<std::optional<OutboundRequest>> MessageLoop::skip_log_lines(const OutboxEntry& entry, const Error& reason) {
   if (reason.code == Code::unavailable) return tl::unexpected<Error>(reason);
   log(LogLevel::warn, "supervisor", "context {}: {}: the log lines of its jobs are dropped: {}", settings_.context,
-      entry.entry, cut(reason.message, kMaxReasonBytes));
+      entry.entry, truncate_utf8(reason.message, kMaxReasonBytes));
   const MailResult without_logs{MailResult::Kind::retry, 0, "", "", {{"stream", ""}}};
   MJ_CHECK(store_.complete_delivery(settings_.context, entry, without_logs));
   return std::optional<OutboundRequest>();
 }
 
 Result<OutboundRequest> MessageLoop::make_send_request(const OutboxEntry& entry) {
-  MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
-  Message message = decode<Message>(hash).record;
+  MJ_TRY(message_record, store_.load(settings_.context, entry.message_key));
+  Message message = decode<Message>(message_record).record;
   message.unknown.clear();  // Unknown fields are not signed, and the receiver does not use them.
   for (Job& job : message.job) job.unknown.clear();
   if (message.flow) message.flow->unknown.clear();
@@ -662,11 +663,12 @@ Result<OutboundRequest> MessageLoop::make_send_request(const OutboxEntry& entry)
   if (content != field_of(entry.mark, "content"))
     return fail(Code::conflict, "another client has changed its record since it was signed");
   MJ_TRY(files, find_dependency_files(message));
-  if (const auto want = parse_requested_file_text(field_of(entry.mark, "want"))) {
+  if (const auto requested_file = parse_requested_file_text(field_of(entry.mark, "want"))) {
     for (const JobFiles& job : files) {
       for (const FileContent& file : job.files) {
-        if (job.job_key == want->job_key && file.sha256 == want->sha256)
-          return make_file_request(entry, make_message_ref(entry), job.job_key, file, *want, message.target_context);
+        if (job.job_key == requested_file->job_key && file.sha256 == requested_file->sha256)
+          return make_file_request(entry, make_message_ref(entry), job.job_key, file, *requested_file,
+                                   message.target_context);
       }
     }  // A request for a file of another message is ignored.
   }
@@ -681,15 +683,15 @@ Result<OutboundRequest> MessageLoop::make_send_request(const OutboxEntry& entry)
 // Returns the next piece of a requested file, from the requested offset on.
 Result<OutboundRequest> MessageLoop::make_file_request(const OutboxEntry& entry, const MessageRef& ref,
                                                        const std::string& job_key, const FileContent& file,
-                                                       const RequestedFile& want, Id context) {
+                                                       const RequestedFile& requested_file, Id context) {
   if (!settings_.files.store) return fail(Code::not_found, "this coordinator has no state_dir for files");
-  MJ_TRY(bytes, settings_.files.store->read_file(store_, settings_.context, job_key, file, want.received_bytes,
-                                                 kMaxPieceBytes));
-  json body = make_piece_body(ref, file, want.received_bytes, bytes);
+  MJ_TRY(bytes, settings_.files.store->read_file(store_, settings_.context, job_key, file,
+                                                 requested_file.received_bytes, kMaxPieceBytes));
+  json body = make_piece_body(ref, file, requested_file.received_bytes, bytes);
   const bool is_answer = entry.kind == "answer";
   if (!is_answer) body["by"] = field_of(entry.mark, "signer");
   MJ_TRY(request, seal_request(entry, EnvelopeKind::file, body, std::string(field_of(entry.mark, "address")), context));
-  request.file_request = want;
+  request.file_request = requested_file;
   request.file_bytes = file.bytes;
   // After a rejection the receiver no longer waits for the file, so the message or answer is sent again.
   request.on_rejected = MailResult{MailResult::Kind::retry, 0, "", "", {{"want", ""}}};
@@ -699,18 +701,19 @@ Result<OutboundRequest> MessageLoop::make_file_request(const OutboxEntry& entry,
 // Returns no value if no file was requested, or the requested file is not available.
 Result<std::optional<OutboundRequest>> MessageLoop::make_answer_file_request(const OutboxEntry& entry,
                                                                              const MessageRef& ref) {
-  const auto want = parse_requested_file_text(field_of(entry.mark, "want"));
+  const auto requested_file = parse_requested_file_text(field_of(entry.mark, "want"));
   const auto keys = split_words(field_of(entry.mark, "jobs")), origins = split_words(field_of(entry.mark, "origins"));
-  const auto position = want ? std::find(origins.begin(), origins.end(), want->job_key) : origins.end();
+  const auto position =
+      requested_file ? std::find(origins.begin(), origins.end(), requested_file->job_key) : origins.end();
   const auto index = static_cast<std::size_t>(position - origins.begin());
   if (index >= std::min(keys.size(), origins.size())) return std::optional<OutboundRequest>();
   constexpr std::string_view kFields[] = {"artifacts"};
   auto record = store_.load_fields(settings_.context, keys[index], kFields);
   if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
   for (const FileContent& file : parse_file_contents(record ? std::string(field_of(*record, "artifacts")) : "")) {
-    if (file.sha256 != want->sha256) continue;
-    auto sealed =
-        make_file_request(entry, ref, keys[index], file, *want, static_cast<Id>(number_of(entry.mark, "from")));
+    if (file.sha256 != requested_file->sha256) continue;
+    auto sealed = make_file_request(entry, ref, keys[index], file, *requested_file,
+                                    static_cast<Id>(number_of(entry.mark, "from")));
     if (!sealed && sealed.error().code == Code::not_found) break;
     if (!sealed) return tl::unexpected<Error>(std::move(sealed).error());
     return std::optional(std::move(*sealed));
@@ -726,7 +729,7 @@ Result<void> MessageLoop::cancel_flow(const OutboxEntry& entry) {
   request.control = FlowControl{};
   request.control->verb = FlowControl::Verb::cancel;
   request.control->comment = "the sender of " + entry.message_key + " no longer waits";
-  auto result = progress(flows_, runs_, request);
+  auto result = advance_run(flows_, runs_, request);
   if (!result && result.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(result).error());
   // An error means that the flow has ended already.
   return store_.complete_delivery(settings_.context, entry, {MailResult::Kind::closed, 0, "", ""});
@@ -761,7 +764,7 @@ json encode_flow(Flow flow) {
   return to_json(flow);
 }
 
-// Encodes a completed job for an answer. ran_as: context and key of the job on this host.
+// Encodes a completed job for an answer. ran_as is "<context> <key>" of the job on this host.
 json encode_job(const std::string& origin, const std::string& ran_as, const Job& job) {
   Job sent;
   sent.status = job.status;
@@ -803,8 +806,8 @@ Result<std::string> MessageLoop::add_artifacts(const OutboxEntry& entry, const s
   return std::string();
 }
 
-// Returns the jobs from index `from` on that fit into one answer. The total size of their
-// files is limited as for one job, so that the receiver has space for them.
+// Returns the jobs from index `first` on that fit into one answer, and sets `next` to the index after them. The total
+// size of their files is limited as for one job, so that the receiver has space for them.
 Result<json> MessageLoop::collect_answer_jobs(const OutboxEntry& entry, std::size_t first, std::size_t& next) {
   const auto keys = split_words(field_of(entry.mark, "jobs")), origins = split_words(field_of(entry.mark, "origins"));
   json jobs = json::array();
@@ -849,10 +852,11 @@ Result<json> MessageLoop::collect_answer_jobs(const OutboxEntry& entry, std::siz
 
 Result<OutboundRequest> MessageLoop::make_answer_request(const OutboxEntry& entry) {
   MJ_TRY(ref, parse_origin(entry.mark));
-  auto hash = store_.load(settings_.context, entry.message_key);
-  if (!hash && hash.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(hash).error());
-  Message message = hash ? decode<Message>(*hash).record : Message();
-  if (!hash) {
+  auto message_record = store_.load(settings_.context, entry.message_key);
+  if (!message_record && message_record.error().code == Code::unavailable)
+    return tl::unexpected<Error>(std::move(message_record).error());
+  Message message = message_record ? decode<Message>(*message_record).record : Message();
+  if (!message_record) {
     message.status = MessageStatus::error;
     message.error = "its record there was deleted";
   }
@@ -863,7 +867,7 @@ Result<OutboundRequest> MessageLoop::make_answer_request(const OutboxEntry& entr
   const bool is_last = next >= split_words(field_of(entry.mark, "jobs")).size();
   json body{{"of", to_json(ref)},
             {"status", to_string(message.status)},
-            {"error", cut(to_utf8(message.error), kMaxReasonBytes)},
+            {"error", truncate_utf8(to_utf8(message.error), kMaxReasonBytes)},
             {"jobs", std::move(jobs)},
             {"last", is_last}};
   if (const std::uint64_t flow = number_of(entry.mark, "flow"); flow > 0) {
@@ -879,7 +883,7 @@ Result<OutboundRequest> MessageLoop::make_answer_request(const OutboxEntry& entr
         "the job ended as " + std::string(to_string(message.status)) + " there, but its answer cannot be sent: ";
     const json brief{{"of", to_json(ref)},
                      {"status", to_string(MessageStatus::error)},
-                     {"error", reason + cut(sealed.error().message, kMaxReasonBytes)},
+                     {"error", reason + truncate_utf8(sealed.error().message, kMaxReasonBytes)},
                      {"jobs", json::array()},
                      {"last", true}};
     return seal_request(entry, EnvelopeKind::answer, brief, address, recipient);
@@ -934,11 +938,12 @@ namespace {
 // Schedules the next piece. Files are sent without a delay while the transfer makes progress: each file is requested
 // once, or twice if it was damaged. If the receiver requests the same file repeatedly, the delay grows as for a host
 // that does not answer, until the time of the message is over.
-MailResult schedule_file_request(const OutboundRequest& outbound, const std::string& want, bool has_progress) {
-  MailResult retry{MailResult::Kind::retry, 0, "", "", {{"want", want}}};
-  if (has_progress) return retry;
+MailResult schedule_file_request(const OutboundRequest& outbound, const std::string& requested_file,
+                                 bool makes_progress) {
+  MailResult retry{MailResult::Kind::retry, 0, "", "", {{"want", requested_file}}};
+  if (makes_progress) return retry;
   retry.retry_delay_ms = mail_retry_delay_ms(outbound.entry.mark);
-  retry.reason = "the supervisor there repeatedly requests the same files: " + want;
+  retry.reason = "the supervisor there repeatedly requests the same files: " + requested_file;
   return retry;
 }
 
@@ -954,19 +959,20 @@ MailResult add_remote_id(MailResult result, const json& reply) {
 // Returns the change of an outbox entry after a response. The receiver may request a file first.
 MailResult plan_next_step(const OutboundRequest& outbound, const json& reply) {
   if (outbound.file_request) {
-    RequestedFile want = *outbound.file_request;
-    const std::uint64_t previous_bytes = want.received_bytes;
-    const json have = reply.is_object() ? reply.value("have", json()) : json();
-    want.received_bytes = have.is_number_unsigned() ? have.get<std::uint64_t>() : outbound.file_bytes;
-    const bool is_complete = want.received_bytes >= outbound.file_bytes;
-    const bool has_progress = want.received_bytes >= std::min(previous_bytes + kMaxPieceBytes, outbound.file_bytes);
-    return schedule_file_request(outbound, is_complete ? "" : format_requested_file(want), has_progress);
+    RequestedFile requested_file = *outbound.file_request;
+    const std::uint64_t previous_bytes = requested_file.received_bytes;
+    const json received = reply.is_object() ? reply.value("have", json()) : json();
+    requested_file.received_bytes = received.is_number_unsigned() ? received.get<std::uint64_t>() : outbound.file_bytes;
+    const bool is_complete = requested_file.received_bytes >= outbound.file_bytes;
+    const bool makes_progress =
+        requested_file.received_bytes >= std::min(previous_bytes + kMaxPieceBytes, outbound.file_bytes);
+    return schedule_file_request(outbound, is_complete ? "" : format_requested_file(requested_file), makes_progress);
   }
-  const auto want = parse_requested_file(reply);
-  if (!want || (outbound.entry.kind != "send" && outbound.entry.kind != "answer"))
+  const auto requested_file = parse_requested_file(reply);
+  if (!requested_file || (outbound.entry.kind != "send" && outbound.entry.kind != "answer"))
     return add_remote_id(outbound.on_success, reply);
   const std::uint64_t request_count = number_of(outbound.entry.mark, "asked") + 1;
-  MailResult retry = schedule_file_request(outbound, format_requested_file(*want),
+  MailResult retry = schedule_file_request(outbound, format_requested_file(*requested_file),
                                            request_count <= 2 * outbound.files + kMaxExtraFileRequests);
   retry.extra_fields.emplace_back("asked", std::to_string(request_count));
   return retry;
@@ -975,7 +981,7 @@ MailResult plan_next_step(const OutboundRequest& outbound, const json& reply) {
 }  // namespace
 
 Result<void> MessageLoop::complete(const OutboundRequest& outbound, const Result<std::string>& answer) {
-  Result<json> reply = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
+  Result<json> reply = answer ? parse_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
   if (reply)
     return log_and_continue(outbound.entry.entry, store_.complete_delivery(settings_.context, outbound.entry,
                                                                            plan_next_step(outbound, *reply)));
@@ -996,7 +1002,7 @@ Result<void> MessageLoop::complete(const OutboundRequest& outbound, const Result
   }
   if (is_rejected || is_expired) {
     log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, outbound.entry.entry,
-        cut(error.message, kMaxReasonBytes));
+        truncate_utf8(error.message, kMaxReasonBytes));
     const MailResult failed{MailResult::Kind::failed, 0, outbound.entry.kind == "send" ? "refused" : kLostDetail,
                             error.message};
     const bool is_skipped =

@@ -33,7 +33,7 @@ struct MessageSettings {
   Id context = 0;
   std::shared_ptr<const SigningKey> key;  // key of this coordinator
   bool has_public_key = false;            // whether remote hosts know the public key, so that messages can be exchanged
-  std::uint64_t retention_ms = 0;         // retention of completed messages; 0: unlimited
+  std::uint64_t retention_ms = 0;         // retention of completed messages; 0 means unlimited
   MessageAttachments files = {};
   JobLimits limits = {};  // limits of the flows that messages start
 };
@@ -41,10 +41,10 @@ struct MessageSettings {
 // An outgoing request, with the changes of its outbox entry for each result.
 struct OutboundRequest {
   OutboxEntry entry;
-  std::string address;    // empty: a context of this host
+  std::string address;    // empty for a context of this host
   std::string request;    // JSON-RPC
   MailResult on_success;  // change of the entry after a response
-  // Change of the entry after a permanent error. No value: the entry ends with that error.
+  // Change of the entry after a permanent error. Without a value, the entry ends with that error.
   std::optional<MailResult> on_rejected = std::nullopt;
   // Set for a piece of a file: the requested file and the offset of this piece.
   std::optional<RequestedFile> file_request = std::nullopt;
@@ -65,9 +65,9 @@ class MessageLoop {
   // Returns 0 if the entry can be sent now, otherwise the time in ms until the entry is checked again.
   using SendDelay = std::function<std::uint64_t(const OutboxEntry&)>;
   // Runs one round and returns at most max_requests requests. A request without complete() is returned again after
-  // kClaimTimeoutMs. Error `unavailable`: the store did not answer.
+  // kClaimTimeoutMs. Returns the error `unavailable` if the store did not answer.
   Result<Batch> run_round(std::uint32_t max_requests, const SendDelay& send_delay = nullptr);
-  // Stores the result of a request. answer: the response, or the error of the transport.
+  // Stores the result of a request. `answer` is the response, or the error of the transport.
   Result<void> complete(const OutboundRequest&, const Result<std::string>& answer);
   // Returns a request unsent. It is due again after `pause_ms`.
   Result<void> requeue_unsent(const OutboundRequest&, std::uint64_t pause_ms);
@@ -103,7 +103,7 @@ class MessageLoop {
   Result<nlohmann::json> collect_answer_jobs(const OutboxEntry&, std::size_t first, std::size_t& next);
   Result<OutboundRequest> seal_request(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body,
                                        std::string address, Id context);
-  Result<void> log_and_continue(const std::string& what, Result<void> result) const;
+  Result<void> log_and_continue(const std::string& subject, Result<void> result) const;
   // Records that many messages of a round need. They are read once and again after kRecordCacheMs.
   struct RecordCache {
     std::uint64_t read_boot_ms = 0;

@@ -14,6 +14,7 @@
 #include "security/rights.h"
 #include "security/sender_check.h"
 #include "store/acl_context.h"
+#include "store/keys.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/split.h"
@@ -25,8 +26,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kUnlimitedBytes = std::numeric_limits<std::uint64_t>::max();
-
-std::string message_state_key(const std::string& message_key) { return "mj:message:" + message_key; }
 
 // Returns whether the key signed the message, regardless of the message's age.
 bool is_signed_by(const Message& message, const std::string& pubkey) {
@@ -42,14 +41,14 @@ bool lists_job(const Fields& state, const std::string& job_key) {
 
 }  // namespace
 
-std::string MessageReceiver::answer(std::string_view request, const std::string& node) {
+std::string MessageReceiver::handle_request(std::string_view request, const std::string& node) {
   node_ = node;
   verified_sender_.clear();
   is_known_peer_ = false;
   is_unknown_sender_ = true;
   is_repeated_message_ = false;
   actor_ = 0;
-  refusing_list_.clear();
+  required_access_list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
       return fail(Code::invalid, "method: only message.deliver is served, not " + excerpt(method));
@@ -69,26 +68,26 @@ std::string_view result_label(const Error& error) { return error.code == Code::u
 
 }  // namespace
 
-Result<json> MessageReceiver::accept_envelope(const Envelope& envelope, const json& sealed) {
+Result<json> MessageReceiver::accept_envelope(const Envelope& envelope, const json& sealed_envelope) {
   switch (envelope.kind) {
     case EnvelopeKind::message:
-      return accept_inbound_message(envelope, sealed);
+      return accept_inbound_message(envelope, sealed_envelope);
     case EnvelopeKind::answer:
-      return accept_answer(envelope, sealed);
+      return accept_answer(envelope, sealed_envelope);
     case EnvelopeKind::logs:
-      return accept_logs(envelope, sealed);
+      return accept_logs(envelope, sealed_envelope);
     case EnvelopeKind::cancel:
-      return accept_cancel(envelope, sealed);
+      return accept_cancel(envelope, sealed_envelope);
     case EnvelopeKind::file:
-      return accept_file(envelope, sealed);
+      return accept_file(envelope, sealed_envelope);
   }
   return fail(Code::internal, "the envelope has no kind");
 }
 
 Result<json> MessageReceiver::deliver(const json& params) {
   if (!params.is_object() || !params.contains("envelope")) return fail(Code::invalid, "envelope: is missing");
-  const json& sealed = params["envelope"];
-  MJ_TRY(envelope, parse_envelope(sealed));
+  const json& sealed_envelope = params["envelope"];
+  MJ_TRY(envelope, parse_envelope(sealed_envelope));
   if (filter_ != nullptr) {
     auto accepted = filter_->check(store_, envelope.context);
     if (!accepted) {
@@ -96,13 +95,13 @@ Result<json> MessageReceiver::deliver(const json& params) {
       return tl::unexpected<Error>(std::move(accepted).error());
     }
   }
-  auto result = accept_envelope(envelope, sealed);
+  auto result = accept_envelope(envelope, sealed_envelope);
   is_unknown_sender_ = is_repeated_message_ || (!result && !is_known_peer_);
   if (filter_ != nullptr)
     filter_->count_request(envelope.context, to_string(envelope.kind), result ? "ok" : result_label(result.error()));
   if (result) return result;
   verified_sender_.clear();
-  const std::string reason = cut(result.error().message, kMaxReasonBytes);
+  const std::string reason = truncate_utf8(result.error().message, kMaxReasonBytes);
   if (result.error().code != Code::unavailable) record_refusal(envelope, reason);
   return fail(result.error().code, reason);
 }
@@ -110,9 +109,9 @@ Result<json> MessageReceiver::deliver(const json& params) {
 namespace {
 
 // Returns the state of a received message. address: the supervisor that receives the answer.
-MessageState make_message_state(const Message& message, const std::string& content, const std::string& address) {
+MessageState make_message_state(const Message& message, const std::string& message_hash, const std::string& address) {
   const std::uint64_t expiry_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
-  MessageState state{content,
+  MessageState state{message_hash,
                      {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
                       {"from", std::to_string(message.context_id)},
                       {"address", address},
@@ -142,17 +141,17 @@ Result<Arrival> MessageReceiver::store_message(Id context, Message& message, con
   return arrival;
 }
 
-// Returns the received message with this content_hash(), if there is one.
-Result<std::optional<MessageReceiver::ReceivedMessage>> MessageReceiver::find_received(Id context,
-                                                                                       const std::string& content) {
-  const std::string_view fields[] = {content};
-  auto index = make_retriable(store_.load_fields(context, "mj:came", fields));
+// Returns the received message whose content_hash() is message_hash, if there is one.
+Result<std::optional<MessageReceiver::ReceivedMessage>> MessageReceiver::find_received(
+    Id context, const std::string& message_hash) {
+  const std::string_view fields[] = {message_hash};
+  auto index = make_retriable(store_.load_fields(context, kReceivedKey, fields));
   if (!index && index.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(index).error());
-  const std::string key(index ? field_of(*index, content) : "");
+  const std::string key(index ? field_of(*index, message_hash) : "");
   if (key.empty()) return std::optional<ReceivedMessage>();
   auto state = make_retriable(store_.load(context, message_state_key(key)));
   if (!state && state.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(state).error());
-  if (!state || field_of(*state, "content") != content) return std::optional<ReceivedMessage>();
+  if (!state || field_of(*state, "content") != message_hash) return std::optional<ReceivedMessage>();
   return std::optional(ReceivedMessage{key, std::move(*state)});
 }
 
@@ -168,7 +167,7 @@ void MessageReceiver::record_refusal(const Envelope& envelope, const std::string
   auto acl_context =
       is_known_peer_ ? Result<AclContext>() : read_acl_context(store_, envelope.context, EntryPoint::rpc);
   if (!is_known_peer_ && (!acl_context || !acl_context->record)) return;
-  if (auto recorded = store_.record_refusal(envelope.context, {0, 0, actor_, "deliver", note, refusing_list_});
+  if (auto recorded = store_.record_refusal(envelope.context, {0, 0, actor_, "deliver", note, required_access_list_});
       !recorded)
     log(LogLevel::warn, "supervisor", "context {}: a refusal was not recorded: {}", envelope.context,
         recorded.error().message);
@@ -178,8 +177,8 @@ Result<void> MessageReceiver::check_send_permission(Id context) {
   MJ_TRY(acl_context, make_retriable(read_acl_context(store_, context, EntryPoint::rpc)));
   const auto refusal = find_send_refusal(actor_, acl_context);
   if (!refusal) return {};
-  refusing_list_ = refusal->list;
-  return tl::unexpected<Error>(refusal_error(*refusal));
+  required_access_list_ = refusal->list;
+  return tl::unexpected<Error>(make_refusal_error(*refusal));
 }
 
 namespace {
@@ -191,10 +190,10 @@ json make_stored_answer(const char* status, Id context, const std::string& key) 
 
 }  // namespace
 
-Result<json> MessageReceiver::accept_inbound_message(const Envelope& envelope, const json& sealed) {
-  MJ_TRY(message, parse_signed_message(sealed["body"], envelope.context));
-  MJ_TRY(content, content_hash(message));
-  MJ_TRY(received, find_received(envelope.context, content));
+Result<json> MessageReceiver::accept_inbound_message(const Envelope& envelope, const json& sealed_envelope) {
+  MJ_TRY(message, parse_signed_message(sealed_envelope["body"], envelope.context));
+  MJ_TRY(message_hash, content_hash(message));
+  MJ_TRY(received, find_received(envelope.context, message_hash));
   // Age and permissions of a stored message are not checked again. Otherwise the sender would get a refusal for a
   // message that was accepted.
   if (received && field_of(received->state, "signer") == message.signer && is_signed_by(message, message.signer)) {
@@ -208,7 +207,7 @@ Result<json> MessageReceiver::accept_inbound_message(const Envelope& envelope, c
   actor_ = actor.id;
   MJ_CHECK(check_send_permission(envelope.context));
   // Only this coordinator may use its own key as signer of an envelope.
-  if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed, {own_key_, now}));
+  if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed_envelope, {own_key_, now}));
   MJ_CHECK(check_target(message, envelope.signer, own_key_));
   const bool is_local = message.target_address.empty();
   if (!is_local && actor.address.empty())
@@ -218,11 +217,11 @@ Result<json> MessageReceiver::accept_inbound_message(const Envelope& envelope, c
   // The signature proves the origin of the message, regardless of the host that delivers it. However, a Mycelium node
   // other than that of the sender is refused.
   if (!is_local) MJ_CHECK(check_node(actor.address.front(), node_, true));
-  MJ_TRY(missing, find_missing_file(envelope, message, {message.caller_id, message.id, content}));
+  MJ_TRY(missing, find_missing_file(envelope, message, {message.caller_id, message.id, message_hash}));
   if (missing) return to_json(*missing);
 
-  const MessageState state = make_message_state(message, content, is_local ? "" : actor.address.front());
-  MJ_CHECK(apply_sender(message, {message.caller_id, message.context_id}));
+  const MessageState state = make_message_state(message, message_hash, is_local ? "" : actor.address.front());
+  MJ_CHECK(fill_and_check_sender(message, {message.caller_id, message.context_id}));
   message.unknown = {{"origin_caller", std::to_string(message.caller_id)},
                      {"origin_context", std::to_string(message.context_id)}};
   message.caller_id = actor.id;
@@ -240,7 +239,8 @@ Result<json> MessageReceiver::accept_inbound_message(const Envelope& envelope, c
                                        " arrive faster than they are processed, and a sender can use at most a tenth "
                                        "of the queue: try again later");
   // A repeated message proves nothing about the peer, since any host that has seen it can repeat it.
-  if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) verified_sender_ = message.signer;
+  if (arrival == Arrival::stored && check_seal(sealed_envelope, {envelope.signer, now}))
+    verified_sender_ = message.signer;
   return make_stored_answer(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
 
@@ -277,8 +277,8 @@ Result<std::unique_ptr<ArtifactStore::RetainedFiles>> MessageReceiver::retain_fi
 }
 
 // Stores a piece of a file that was requested before. The space was reserved with the request.
-Result<json> MessageReceiver::accept_file(const Envelope& envelope, const json& sealed) {
-  const json& body = sealed["body"];
+Result<json> MessageReceiver::accept_file(const Envelope& envelope, const json& sealed_envelope) {
+  const json& body = sealed_envelope["body"];
   MJ_TRY(ref, parse_message_ref(body.value("of", json())));
   MJ_TRY(piece, parse_piece(body));
   const bool is_message_file = body.contains("by");
@@ -289,9 +289,10 @@ Result<json> MessageReceiver::accept_file(const Envelope& envelope, const json& 
     if (envelope.signer != own_key_ && actor.address.empty())
       return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address on this host");
     const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
-    MJ_CHECK(verify_peer(envelope, sealed, address, "is not the supervisor that receives the answer", actor.id));
+    MJ_CHECK(
+        verify_peer(envelope, sealed_envelope, address, "is not the supervisor that receives the answer", actor.id));
   } else {
-    MJ_CHECK(find_sent_message(envelope, sealed));
+    MJ_CHECK(find_sent_message(envelope, sealed_envelope));
   }
   if (!files_.store) return fail(Code::not_found, "sha256: this coordinator has no state_dir and accepts no files");
   // A larger file was never requested, so no space was reserved for it.
@@ -307,12 +308,12 @@ Result<json> MessageReceiver::accept_file(const Envelope& envelope, const json& 
 
 // Checks the seal against the current record of the supervisor with this address, and the node that delivered the
 // request.
-Result<void> MessageReceiver::verify_peer(const Envelope& envelope, const json& sealed, const std::string& address,
-                                          const std::string& mismatch_error, Id actor) {
+Result<void> MessageReceiver::verify_peer(const Envelope& envelope, const json& sealed_envelope,
+                                          const std::string& address, const std::string& mismatch_error, Id actor) {
   MJ_TRY(peer, address.empty() ? own_key_ : key_cache_.supervisors.find(store_, envelope.context, address));
   if (envelope.signer != peer) return fail(Code::denied, "signer: " + mismatch_error);
   MJ_TRY(now, read_time_s());
-  MJ_CHECK(check_seal(sealed, {peer, now}));
+  MJ_CHECK(check_seal(sealed_envelope, {peer, now}));
   is_known_peer_ = true;
   actor_ = actor;
   MJ_CHECK(check_node(address, node_, false));
@@ -320,9 +321,10 @@ Result<void> MessageReceiver::verify_peer(const Envelope& envelope, const json& 
   return {};
 }
 
-Result<MessageReceiver::SentMessage> MessageReceiver::find_sent_message(const Envelope& envelope, const json& sealed) {
+Result<MessageReceiver::SentMessage> MessageReceiver::find_sent_message(const Envelope& envelope,
+                                                                        const json& sealed_envelope) {
   SentMessage sent_message;
-  MJ_TRY(ref, parse_message_ref(sealed["body"].value("of", json())));
+  MJ_TRY(ref, parse_message_ref(sealed_envelope["body"].value("of", json())));
   sent_message.ref = std::move(ref);
   Message message;
   message.caller_id = sent_message.ref.caller;
@@ -335,16 +337,16 @@ Result<MessageReceiver::SentMessage> MessageReceiver::find_sent_message(const En
     return fail(Code::not_found, "of: no such message was sent from this host");
   sent_message.state = std::move(*state);
   // The current record of the peer is used, so that a changed key is accepted and a removed key is refused.
-  MJ_CHECK(verify_peer(envelope, sealed, std::string(field_of(sent_message.state, "address")),
+  MJ_CHECK(verify_peer(envelope, sealed_envelope, std::string(field_of(sent_message.state, "address")),
                        envelope.signer + " is not the coordinator to which " + sent_message.key + " was sent"));
   return sent_message;
 }
 
-Result<json> MessageReceiver::accept_answer(const Envelope& envelope, const json& sealed) {
-  MJ_TRY(sent_message, find_sent_message(envelope, sealed));
-  MJ_TRY(jobs, parse_answer_jobs(sealed["body"], files_.max_bytes,
+Result<json> MessageReceiver::accept_answer(const Envelope& envelope, const json& sealed_envelope) {
+  MJ_TRY(sent_message, find_sent_message(envelope, sealed_envelope));
+  MJ_TRY(jobs, parse_answer_jobs(sealed_envelope["body"], files_.max_bytes,
                                  files_.store ? files_.store->sender_limit() : kUnlimitedBytes));
-  MJ_TRY(body, parse_answer(sealed["body"], jobs));
+  MJ_TRY(body, parse_answer(sealed_envelope["body"], jobs));
   for (std::size_t i = 0; i < body.jobs.size(); ++i) {
     if (!lists_job(sent_message.state, body.jobs[i].job_key))
       return fail(Code::denied, "jobs[" + std::to_string(i) + "].key: " + excerpt(body.jobs[i].job_key) +
@@ -370,9 +372,9 @@ Result<json> MessageReceiver::accept_answer(const Envelope& envelope, const json
   return json{{"status", "stored"}};
 }
 
-Result<json> MessageReceiver::accept_logs(const Envelope& envelope, const json& sealed) {
-  MJ_TRY(sent_message, find_sent_message(envelope, sealed));
-  MJ_TRY(body, parse_logs(sealed["body"]));
+Result<json> MessageReceiver::accept_logs(const Envelope& envelope, const json& sealed_envelope) {
+  MJ_TRY(sent_message, find_sent_message(envelope, sealed_envelope));
+  MJ_TRY(body, parse_logs(sealed_envelope["body"]));
   if (!lists_job(sent_message.state, body.job_key))
     return fail(Code::denied, "job: is not a job of " + sent_message.key);
   auto stored =
@@ -384,8 +386,8 @@ Result<json> MessageReceiver::accept_logs(const Envelope& envelope, const json& 
 }
 
 // Only the supervisor that receives the answer may cancel.
-Result<json> MessageReceiver::accept_cancel(const Envelope& envelope, const json& sealed) {
-  MJ_TRY(body, parse_cancel(sealed["body"]));
+Result<json> MessageReceiver::accept_cancel(const Envelope& envelope, const json& sealed_envelope) {
+  MJ_TRY(body, parse_cancel(sealed_envelope["body"]));
   // The message is found by its signer at the time of the signature, since the actor may have another key by now.
   MJ_TRY(received, find_received(envelope.context, body.message.content));
   const std::string origin = std::to_string(body.message.caller) + ':' + std::to_string(body.message.id);
@@ -394,7 +396,7 @@ Result<json> MessageReceiver::accept_cancel(const Envelope& envelope, const json
     return fail(Code::not_found, "of: no such message was received on this host");
   const Fields& state = received->state;
   MJ_CHECK(verify_peer(
-      envelope, sealed, std::string(field_of(state, "address")),
+      envelope, sealed_envelope, std::string(field_of(state, "address")),
       "is not the supervisor that receives the answer, by the record of a runner with that address on this host"));
   if (field_of(state, "state") == "arrived")
     return fail(Code::unavailable, "of: the message has not been processed yet: try again in a second");

@@ -44,8 +44,8 @@ Result<std::string> read_runner_key(RecordStore& store, Id context, const std::s
                                     const std::string& address) {
   constexpr std::string_view kRunnerFields[] = {"address", "pubkey"};
   auto fields = store.load_fields(context, runner, kRunnerFields);
-  const bool is_missing =  // absent, or a value of another client that is not a record
-      !fields && (fields.error().code == Code::not_found || fields.error().code == Code::invalid);
+  // A value of another client that is not a record counts as missing.
+  const bool is_missing = !fields && (fields.error().code == Code::not_found || fields.error().code == Code::invalid);
   if (!fields && !is_missing) return make_retriable<std::string>(tl::unexpected<Error>(std::move(fields).error()));
   const bool is_match = fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey"));
   return std::string(is_match ? field_of(*fields, "pubkey") : "");

@@ -25,7 +25,7 @@ constexpr std::uint64_t kLogTimeoutMs = 15000;
 constexpr std::size_t kMaxLogBytes = 8U << 20, kMaxEndBytes = 16U << 20;
 
 // Returns the field as text, or an empty text if it is missing or null.
-std::string get_text(const json& object, const char* name) {
+std::string text_or_json_field(const json& object, const char* name) {
   const auto position = object.find(name);
   if (position == object.end() || position->is_null()) return {};
   return position->is_string() ? position->get<std::string>() : dump_json(*position);
@@ -75,7 +75,7 @@ Job make_sent_job(const Job& job) {
 }
 
 Result<json> RemoteJob::call(const char* method, const json& params) {
-  return call_rpc(http_, {request_.url, request_.secret, method, kCallTimeoutMs, &request_.networks}, params);
+  return call_rpc(http_, {request_.url, request_.secret, method, kCallTimeoutMs, &request_.allowed_networks}, params);
 }
 
 void RemoteJob::cancel() {
@@ -102,8 +102,8 @@ std::vector<Log> RemoteJob::pop_log() {
 
 void RemoteJob::run() {
   deadline_ms_ = clock_.boot_ms() + request_.timeout_ms;
-  if (const auto key = start(); key && poll_until_end(*key)) fetch_result(*key);
-  has_ended_ = true;
+  if (const auto remote_key = start(); remote_key && poll_until_end(*remote_key)) fetch_result(*remote_key);
+  is_done_ = true;
 }
 
 bool RemoteJob::wait_before_retry(RetryReason reason) {
@@ -130,7 +130,7 @@ std::optional<std::string> RemoteJob::start() {
     auto started = call("job.start", params);
     if (started && started->is_object() && started->contains("key")) {
       pause_ms_ = 0;
-      return get_text(*started, "key");
+      return text_or_json_field(*started, "key");
     }
     const Error error = started ? Error{Code::internal, "the answer of the supervisor names no job"} : started.error();
     bool cancelled = false;
@@ -152,8 +152,8 @@ std::optional<std::string> RemoteJob::start() {
   }
 }
 
-bool RemoteJob::poll_until_end(const std::string& key) {
-  const json id{{"id", key.substr(key.starts_with("job:") ? 4 : 0)}};
+bool RemoteJob::poll_until_end(const std::string& remote_key) {
+  const json params{{"id", remote_key.substr(remote_key.starts_with("job:") ? 4 : 0)}};
   bool cancel_sent = false;
   std::uint64_t deadline_ms = deadline_ms_ + kCancelTimeoutMs;
   while (true) {
@@ -164,10 +164,10 @@ bool RemoteJob::poll_until_end(const std::string& key) {
       should_cancel = should_cancel || cancelled_;
     }
     if (should_cancel && !cancel_sent) {
-      cancel_sent = call("job.cancel", id).has_value();
+      cancel_sent = call("job.cancel", params).has_value();
       deadline_ms = std::min(deadline_ms, clock_.boot_ms() + kCancelTimeoutMs);
     }
-    auto status = call("job.status", id);
+    auto status = call("job.status", params);
     if (status && status->is_object() && status->value("ended", json(false)) == true) return true;
     if (!status && is_permanent(status.error())) {
       set_error_end("lost", "supervisor " + request_.url + ": " + status.error().message);
@@ -184,13 +184,13 @@ bool RemoteJob::poll_until_end(const std::string& key) {
   }
 }
 
-std::vector<Log> RemoteJob::fetch_log(const std::string& id) {
+std::vector<Log> RemoteJob::fetch_log(const std::string& remote_id) {
   std::vector<Log> lines;
   std::uint64_t last_seq = 0;
   std::size_t bytes = 0;
   const std::uint64_t deadline_ms = clock_.boot_ms() + kLogTimeoutMs;
   for (bool has_more = true; has_more && !is_abandoned() && clock_.boot_ms() < deadline_ms;) {
-    auto page = call("job.logs", {{"id", id}, {"after_seq", last_seq}, {"limit", kLogPageLines}});
+    auto page = call("job.logs", {{"id", remote_id}, {"after_seq", last_seq}, {"limit", kLogPageLines}});
     has_more = page && page->is_object() && page->contains("lines") && (*page)["lines"].is_array() &&
                !(*page)["lines"].empty();
     for (std::size_t i = 0; has_more && i < (*page)["lines"].size(); ++i) {
@@ -204,12 +204,12 @@ std::vector<Log> RemoteJob::fetch_log(const std::string& id) {
   return lines;
 }
 
-void RemoteJob::fetch_result(const std::string& key) {
-  const std::string id = key.substr(key.starts_with("job:") ? 4 : 0);
-  std::vector<Log> lines = fetch_log(id);
+void RemoteJob::fetch_result(const std::string& remote_key) {
+  const std::string remote_id = remote_key.substr(remote_key.starts_with("job:") ? 4 : 0);
+  std::vector<Log> lines = fetch_log(remote_id);
   while (!is_abandoned()) {
-    auto result = call("job.result", {{"id", id}});
-    if (result && result->is_object()) return store_result(*result, std::move(lines));
+    auto result = call("job.result", {{"id", remote_id}});
+    if (result && result->is_object()) return set_result_end(*result, std::move(lines));
     const bool is_final = result || is_permanent(result.error());
     if (is_final || clock_.boot_ms() >= deadline_ms_ + kCancelTimeoutMs)
       return set_error_end("lost", "supervisor " + request_.url + " does not report the result" +
@@ -218,8 +218,8 @@ void RemoteJob::fetch_result(const std::string& key) {
   }
 }
 
-void RemoteJob::store_result(const json& result, std::vector<Log> lines) {
-  const bool finished = get_text(result, "status") == "finished";
+void RemoteJob::set_result_end(const json& result, std::vector<Log> lines) {
+  const bool finished = text_or_json_field(result, "status") == "finished";
   if (const std::size_t size = dump_json(result).size(); size > kMaxEndBytes) {
     return set_error_end("too_large", "supervisor " + request_.url + ": the job ended as " +
                                           (finished ? "finished" : "error") + ", and its result and error have " +
@@ -228,12 +228,12 @@ void RemoteJob::store_result(const json& result, std::vector<Log> lines) {
   }
   JobEnd job_end;
   job_end.status = finished ? JobStatus::finished : JobStatus::error;
-  job_end.detail = filter_peer_detail(job_end.status, get_text(result, "detail"));
-  job_end.error = get_text(result, "error");
-  job_end.error_info = get_text(result, "error_info");
-  job_end.usage = get_text(result, "usage");
-  job_end.layers = get_text(result, "layers");
-  if (result.value("receipt", json()).is_object()) job_end.receipt = get_text(result, "receipt");
+  job_end.detail = filter_peer_detail(job_end.status, text_or_json_field(result, "detail"));
+  job_end.error = text_or_json_field(result, "error");
+  job_end.error_info = text_or_json_field(result, "error_info");
+  job_end.usage = text_or_json_field(result, "usage");
+  job_end.layers = text_or_json_field(result, "layers");
+  if (result.value("receipt", json()).is_object()) job_end.receipt = text_or_json_field(result, "receipt");
   job_end.ran_as = format_remote_job(result);
   if (const auto field = result.find("result"); field != result.end()) {
     ResultValues values = parse_result_values(*field);

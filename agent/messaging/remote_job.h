@@ -32,7 +32,7 @@ struct RemoteRequest {
   std::string job_key;
   std::uint32_t attempt = 1;
   std::string url, secret;
-  Networks networks;  // networks that may be called
+  Networks allowed_networks;  // networks that may contain the address of the supervisor
   Job job;
   std::uint64_t timeout_ms = 600'000;  // time limit for the job, including failed calls
   bool possibly_started = false;       // a previous router may have started the job
@@ -49,9 +49,9 @@ class RemoteJob {
   void cancel();
   // Stops polling without a cancellation, so that another router can continue to poll the job.
   void abandon();
-  // Returns whether run() is done.
-  bool has_ended() const { return has_ended_; }
-  // Removes and returns the end of the job once has_ended() is true, or no value if the job was abandoned.
+  // Returns whether run() has finished its work: the job has ended or was abandoned.
+  bool is_done() const { return is_done_; }
+  // Removes and returns the end of the job once is_done() is true, or no value if the job was abandoned.
   std::optional<JobEnd> pop_end();
   // Removes and returns the log lines of the job.
   std::vector<Log> pop_log();
@@ -65,15 +65,18 @@ class RemoteJob {
   bool is_past_deadline() const { return clock_.boot_ms() >= deadline_ms_; }
   // Starts the job. Returns its remote key, or no value if the job could not be started (end_) or was abandoned.
   std::optional<std::string> start();
-  // Returns whether the job has ended, so that its result can be fetched.
-  bool poll_until_end(const std::string& key);
-  std::vector<Log> fetch_log(const std::string& id);
-  void fetch_result(const std::string& key);
-  void store_result(const nlohmann::json& result, std::vector<Log> lines);
+  // Returns true when the remote job has ended, so that its result can be fetched. Returns false if the job was
+  // abandoned or end_ was set.
+  bool poll_until_end(const std::string& remote_key);
+  std::vector<Log> fetch_log(const std::string& remote_id);
+  void fetch_result(const std::string& remote_key);
+  // Sets the end and the log from the result of job.result.
+  void set_result_end(const nlohmann::json& result, std::vector<Log> lines);
   bool is_abandoned() {
     const std::lock_guard lock(mutex_);
     return abandoned_;
   }
+  // Ends the job with an error of this host, such as a time-out.
   void set_error_end(std::string detail, std::string error);
 
   RemoteRequest request_;
@@ -86,7 +89,7 @@ class RemoteJob {
   bool cancelled_ = false, abandoned_ = false;
   std::optional<JobEnd> end_;
   std::vector<Log> log_;
-  std::atomic<bool> has_ended_{false};
+  std::atomic<bool> is_done_{false};
 };
 
 // Returns the job as it is sent to another host: without the fields that are meaningful only in this context.

@@ -30,6 +30,7 @@
 #include "net/host.h"
 #include "security/signatures.h"
 #include "store/job_fields.h"
+#include "store/keys.h"
 #include "store/store_health.h"
 #include "store/waiter_loop.h"
 #include "text/json.h"
@@ -106,14 +107,14 @@ class RouterImpl final : public Router, public ContextLoopBase {
   struct RoutedJob {
     ClaimedJob claim;
     std::string host;                       // host that the slot belongs to
-    std::unique_ptr<RemoteJob> remote_job;  // null: the job is sent by message
+    std::unique_ptr<RemoteJob> remote_job;  // null if the job is sent by message
     std::thread thread;
     std::optional<JobEnd> end = std::nullopt;  // end that is not stored yet
     std::string message = {};                  // key of the message
     std::uint64_t deadline_ms = 0;             // deadline of the job, local clock
     bool is_cancelled = false, is_abandoned = false;
 
-    bool has_ended() const { return remote_job ? remote_job->has_ended() : end.has_value() || is_abandoned; }
+    bool has_ended() const { return remote_job ? remote_job->is_done() : end.has_value() || is_abandoned; }
     void abandon() {
       is_abandoned = true;
       if (remote_job) remote_job->abandon();
@@ -157,16 +158,16 @@ class RouterImpl final : public Router, public ContextLoopBase {
           auto logged = report(entry->claim, LogAppend{entry->claim.ref, std::move(lines)});
           if (!logged && logged.error().code == Code::unavailable)
             log(LogLevel::warn, "router", "{}: its log is lost",
-                name_with_trace(entry->claim.ref.job_key, entry->claim.ref.traceparent));
+                append_trace_id(entry->claim.ref.job_key, entry->claim.ref.traceparent));
         }
         const Job job = decode<Job>(entry->claim.record).record;
         const double random = std::uniform_real_distribution<double>()(random_);
-        const auto retry_delay = retry_after({}, *entry->end, entry->claim.attempt, job.retries, random);
+        const auto retry_delay = compute_retry_delay_ms({}, *entry->end, entry->claim.attempt, job.retries, random);
         auto stored = report(entry->claim, EndReport{entry->claim.ref, *entry->end, retry_delay});
         if (!stored && stored.error().code == Code::unavailable) return stored;
         if (!stored)
           log(LogLevel::info, "router", "{}: {}",
-              name_with_trace(entry->claim.ref.job_key, entry->claim.ref.traceparent), stored.error().message);
+              append_trace_id(entry->claim.ref.job_key, entry->claim.ref.traceparent), stored.error().message);
       }
       entry->join();
       slots_.release_slot(entry->host);
@@ -255,8 +256,8 @@ class RouterImpl final : public Router, public ContextLoopBase {
     next_queue_scan_ms_ = last_queue_scan_ms_ + kQueueScanIntervalMs;
     std::map<std::string, std::string> hosts_by_queue;
     for (const RunnerInfo& info : runners) {
-      const std::string host = host_of_address(info.runner.address), queue = router_queue(info.runner.address);
-      if (queue != kRouterQueue) hosts_by_queue[queue] = host;
+      const std::string host = extract_host(info.runner.address), queue = router_queue(info.runner.address);
+      if (queue != kRouterQueueKey) hosts_by_queue[queue] = host;
       if (is_remote_supervisor(info)) hosts_by_queue[runner_queue(info.runner.id)] = host;
     }
     queues_.update_queues(std::move(hosts_by_queue), known_queues.journals);
@@ -282,7 +283,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
     request.url = field_of(claim.record, "supervisor_url");
     request.timeout_ms =
         request.job.timeout ? *request.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
-    request.networks = settings_.networks;
+    request.allowed_networks = settings_.networks;
     request.possibly_started = claim.epoch > 1;
     return request;
   }
@@ -300,13 +301,13 @@ class RouterImpl final : public Router, public ContextLoopBase {
           "is not the address of a runner of this context: an admin must register it with its secret or public key "
           "(runner.create)");
     // A released job would be claimed again at once, in an endless loop.
-    if (claim.queue != kRouterQueue && claim.queue != supervisor_queue(request.url))
+    if (claim.queue != kRouterQueueKey && claim.queue != supervisor_queue(request.url))
       return refuse("is not the supervisor for which the job was queued: another client has changed the record since");
     request.url = supervisor->address;
-    std::string host = host_of_address(supervisor->address);
+    std::string host = extract_host(supervisor->address);
     if (slots_.available_slots(host) == 0) {
       releases.emplace_back(Release{claim.ref, "its supervisor already has the maximum number of jobs", false});
-      if (claim.queue == kRouterQueue) queues_.skip_host(std::move(host));
+      if (claim.queue == kRouterQueueKey) queues_.skip_host(std::move(host));
       return {};
     }
     if (supervisor->secret.empty() && !supervisor->pubkey.empty())
@@ -321,7 +322,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
     log_threads_(thread ? nullptr : &thread.error());
     if (!thread) {  // This host is out of threads: the job is sent later, or by another coordinator.
       releases.emplace_back(Release{claim.ref, std::move(thread).error().message, false});
-      if (claim.queue == kRouterQueue) queues_.skip_host(std::move(host));
+      if (claim.queue == kRouterQueueKey) queues_.skip_host(std::move(host));
       return {};
     }
     RoutedJob& routed_job = add_routed_job(std::move(claim), std::move(host));
@@ -391,7 +392,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
       message.signer = stored_message.signer;
       // The artifacts of the dependencies may have been deleted since, so the stored list is used.
       if (stored_message.job.size() == message.job.size() && !stored_message.job.empty())
-        message.job.front().given = stored_message.job.front().given;
+        message.job.front().remote_inputs = stored_message.job.front().remote_inputs;
       MJ_TRY(content, content_hash(message));
       const auto stored_hash = content_hash(stored_message);
       const bool is_same_message =
@@ -428,7 +429,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
     job.timeout = request.job.timeout;
     job.inputs = request.job.inputs;
     MJ_TRY(given, collect_inputs(request.job));
-    job.given = std::move(given);
+    job.remote_inputs = std::move(given);
     message.job.push_back(std::move(job));
     return message;
   }
@@ -462,7 +463,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
     MJ_TRY(result, store_->route_message(settings_.context, request));
     if (!result.repeated) return true;
     constexpr std::string_view kFields[] = {"content"};
-    MJ_TRY(state, store_->load_fields(settings_.context, "mj:message:" + key, kFields));
+    MJ_TRY(state, store_->load_fields(settings_.context, message_state_key(key), kFields));
     return field_of(state, "content") == content;
   }
 
@@ -484,7 +485,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
   Result<void> poll_message(RoutedJob& job) {
     if (job.has_ended()) return {};
     constexpr std::string_view kFields[] = {"state", "why", kRoutedAnswerField};
-    auto fields = store_->load_fields(settings_.context, "mj:message:" + job.message, kFields);
+    auto fields = store_->load_fields(settings_.context, message_state_key(job.message), kFields);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
     const std::string_view state = fields ? field_of(*fields, "state") : "";
     JobEnd end;
@@ -528,7 +529,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
 
 Result<std::unique_ptr<Router>> Router::start(StoreFactory& stores, const Clock& clock, RouterSettings settings) {
   MJ_TRY(store, stores.open());
-  MJ_TRY(waiter, stores.open_waiter({{settings.context, kRouterQueue}}, "mj:router"));
+  MJ_TRY(waiter, stores.open_waiter({{settings.context, kRouterQueueKey}}, kRouterChannel));
   auto router = std::make_unique<RouterImpl>(std::move(store), std::move(waiter), clock, settings);
   MJ_CHECK(router->started());
   return router;

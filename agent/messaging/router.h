@@ -28,7 +28,7 @@ struct RouterSettings {
   std::uint32_t lease_ms = 15000;
   std::uint64_t default_timeout_ms = 600'000;
   Networks networks;                      // networks that may be called
-  std::shared_ptr<const SigningKey> key;  // key of this coordinator for signed messages; null: no messages are sent
+  std::shared_ptr<const SigningKey> key;  // key of this coordinator for signed messages; if null, no messages are sent
   MessageAttachments files = {};
 };
 

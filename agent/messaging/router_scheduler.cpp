@@ -35,7 +35,8 @@ void RouterQueues::update_queues(std::map<std::string, std::string> hosts_by_que
   hosts_by_queue_ = std::move(hosts_by_queue);
   unknown_host_queues_.clear();
   for (const std::string& queue : queue_names) {
-    if (queue.starts_with(kRouterQueues) && !hosts_by_queue_.contains(queue)) unknown_host_queues_.push_back(queue);
+    if (queue.starts_with(kRouterHostQueueKey) && !hosts_by_queue_.contains(queue))
+      unknown_host_queues_.push_back(queue);
   }
 }
 
@@ -55,11 +56,11 @@ RouterQueues::ClaimPlan RouterQueues::next_claims(const RouterSlots& slots) {
     plan.queues.push_back(entry->first);
     plan.max_jobs = std::min(plan.max_jobs, available);
   }
-  // kRouterQueue is last, so that jobs that will be refused do not delay others. A job is released if its host has no
-  // free slot.
+  // kRouterQueueKey is last, so that jobs that will be refused do not delay others. A job is released if its host has
+  // no free slot.
   if (can_claim_shared_queue(slots)) {
     skipped_host_.clear();
-    plan.queues.emplace_back(kRouterQueue);
+    plan.queues.emplace_back(kRouterQueueKey);
   }
   for (std::size_t i = 0; i < std::min(unknown_host_queues_.size(), kMaxUnknownHostQueues); ++i)
     plan.queues.push_back(unknown_host_queues_[next_unknown_host_++ % unknown_host_queues_.size()]);

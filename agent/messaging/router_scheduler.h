@@ -15,7 +15,7 @@
 
 namespace mycojobs {
 
-// The slots in use, by host. Host names are those of host_of_address() (net/host.h).
+// The slots in use, by host. Host names are those of extract_host() (net/host.h).
 class RouterSlots {
  public:
   explicit RouterSlots(std::uint32_t queues) : free_(queues) {}
@@ -30,7 +30,7 @@ class RouterSlots {
   std::map<std::string, std::uint32_t> used_slots_;
 };
 
-// The queues of a router. Each host has one queue; kRouterQueue is shared by all hosts.
+// The queues of a router. Each host has one queue; kRouterQueueKey is shared by all hosts.
 class RouterQueues {
  public:
   struct ClaimPlan {
@@ -39,7 +39,7 @@ class RouterQueues {
     bool operator==(const ClaimPlan&) const = default;
   };
 
-  // hosts_by_queue: host by queue, for the supervisors that have a record. queue_names: all router queues. The queues
+  // hosts_by_queue has the hosts of the supervisors that have a record. queue_names are all router queues. The queues
   // of hosts without a record are polled as well, since their jobs must be refused, but only a few at a time: any
   // author of a flow can name hosts.
   void update_queues(std::map<std::string, std::string> hosts_by_queue, const std::vector<std::string>& queue_names);
@@ -47,13 +47,13 @@ class RouterQueues {
   bool is_host_queue(const std::string& queue) const { return hosts_by_queue_.contains(queue); }
   // Returns the next queues to claim from; hosts are served round-robin. The list is empty if no host has a free slot.
   ClaimPlan next_claims(const RouterSlots&);
-  // Reports the result of a claim, so that the next plan starts with another host. claimed_queues: the queues of the
+  // Reports the result of a claim, so that the next plan starts with another host. claimed_queues are the queues of the
   // claimed jobs, in the order of the jobs.
   void record_claims(const ClaimPlan&, const std::vector<std::string>& claimed_queues);
-  // Reports that the first job of kRouterQueue is for a host without a free slot. kRouterQueue is skipped until the
-  // host has a free slot.
+  // Reports that the first job of kRouterQueueKey is for a host without a free slot. kRouterQueueKey is skipped until
+  // the host has a free slot.
   void skip_host(std::string host) { skipped_host_ = std::move(host); }
-  // Returns whether new entries of kRouterQueue can be claimed.
+  // Returns whether new entries of kRouterQueueKey can be claimed.
   bool can_claim_shared_queue(const RouterSlots&) const;
 
  private:

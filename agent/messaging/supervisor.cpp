@@ -14,13 +14,14 @@
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "net/host.h"
+#include "store/keys.h"
 #include "store/store_health.h"
 #include "store/waiter_loop.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr const char *kMailChannel = "mj:mail", *kOutgoingList = "msg_out";
+constexpr const char* kOutgoingList = "msg_out";
 constexpr std::uint32_t kExchangeTimeoutMs = 10000, kStoreRetryDelayMs = 500;
 constexpr std::uint32_t kSenderIdleMs = 30000;
 constexpr std::size_t kMaxSenderQueue = 64;
@@ -48,7 +49,7 @@ class AddressSender {
   ~AddressSender() {
     {
       const std::lock_guard lock(mutex_);
-      stop_ = true;
+      should_stop_ = true;
     }
     wake_.notify_all();
     if (thread_.joinable()) thread_.join();
@@ -74,16 +75,16 @@ class AddressSender {
     return queue_.empty() && !is_sending_;
   }
   // Both functions return false before the first request.
-  bool is_host_unavailable() const { return unavailable_; }
-  bool is_host_answering() const { return answered_; }
+  bool is_host_unavailable() const { return is_host_unavailable_; }
+  bool is_host_answering() const { return is_host_answering_; }
 
  private:
   // Waits for a request. Returns no value if the thread must end.
   std::optional<OutboundRequest> pop_request() {
     std::unique_lock lock(mutex_);
     is_sending_ = false;
-    wake_.wait_for(lock, std::chrono::milliseconds(kSenderIdleMs), [this] { return stop_ || !queue_.empty(); });
-    if (stop_ || queue_.empty()) {
+    wake_.wait_for(lock, std::chrono::milliseconds(kSenderIdleMs), [this] { return should_stop_ || !queue_.empty(); });
+    if (should_stop_ || queue_.empty()) {
       has_ended_ = true;
       return std::nullopt;
     }
@@ -97,8 +98,8 @@ class AddressSender {
       bool is_peer_reachable = false;
       auto answer = exchange(*request, is_peer_reachable);
       const bool is_unavailable = !answer && answer.error().code == Code::unavailable && !is_peer_reachable;
-      unavailable_ = is_unavailable;
-      answered_ = !is_unavailable;
+      is_host_unavailable_ = is_unavailable;
+      is_host_answering_ = !is_unavailable;
       on_result_({std::move(*request), answer});
       if (!is_unavailable) continue;
       // The host does not answer, so the queued requests are returned without an attempt.
@@ -122,8 +123,8 @@ class AddressSender {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<OutboundRequest> queue_;
-  bool stop_ = false, has_ended_ = false, is_sending_ = false;
-  std::atomic<bool> unavailable_{false}, answered_{false};
+  bool should_stop_ = false, has_ended_ = false, is_sending_ = false;
+  std::atomic<bool> is_host_unavailable_{false}, is_host_answering_{false};
   std::thread thread_;  // Last member: the thread uses all members above.
 };
 
@@ -166,16 +167,16 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
     std::erase_if(senders_, [](const auto& entry) { return entry.second.sender->has_ended(); });
     MJ_TRY(batch, loop_.run_round(settings_.concurrency * 4,
                                   [this](const OutboxEntry& entry) { return send_delay_ms(entry); }));
-    bool any_sent = batch.requests.empty();
+    bool has_sent_any = batch.requests.empty();
     for (OutboundRequest& request : batch.requests) {
       MJ_TRY(is_sent, send(request));
-      any_sent = any_sent || is_sent;
+      has_sent_any = has_sent_any || is_sent;
     }
-    return any_sent ? batch.next_ms : std::max(batch.next_ms, kNothingSentDelayMs);
+    return has_sent_any ? batch.next_ms : std::max(batch.next_ms, kNothingSentDelayMs);
   }
   // Returns false if the request was returned unsent.
   Result<bool> send(OutboundRequest& request) {
-    const auto sender = senders_.find(host_of_address(request.address));
+    const auto sender = senders_.find(extract_host(request.address));
     const bool is_sent = sender != senders_.end() && sender->second.sender->enqueue(request);
     if (!is_sent) MJ_CHECK(loop_.requeue_unsent(request, kNoSenderDelayMs));
     return is_sent;
@@ -189,20 +190,20 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
   };
 
   void update_unavailable_hosts() {
-    if (unavailable_.size() > kMaxUnavailableHosts) unavailable_.clear();
+    if (unavailable_hosts_.size() > kMaxUnavailableHosts) unavailable_hosts_.clear();
     for (const auto& [name, entry] : senders_) {
       if (!entry.sender->is_idle()) continue;
       if (entry.sender->is_host_unavailable()) {
-        unavailable_.insert(name);
+        unavailable_hosts_.insert(name);
       } else if (entry.sender->is_host_answering()) {
-        unavailable_.erase(name);
+        unavailable_hosts_.erase(name);
       }
     }
   }
   // Implements MessageLoop::SendDelay. Hosts that did not answer last time share a quarter of the sender threads. The
   // answers to one signer also get at most a quarter. One thread is reserved for this host.
   std::uint64_t send_delay_ms(const OutboxEntry& entry) {
-    const std::string name = host_of_address(field_of(entry.mark, "address"));
+    const std::string name = extract_host(field_of(entry.mark, "address"));
     auto position = senders_.find(name);
     if (position == senders_.end() || position->second.is_idle()) {
       const bool is_answer = entry.kind == "answer" || entry.kind == "logs";
@@ -228,10 +229,10 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
     std::size_t unavailable_count = 0, signer_count = 0;
     for (const auto& [other, entry] : senders_) {
       if (entry.is_idle()) continue;
-      unavailable_count += unavailable_.contains(other) ? 1 : 0;
+      unavailable_count += unavailable_hosts_.contains(other) ? 1 : 0;
       signer_count += !signer.empty() && entry.signer == signer ? 1 : 0;
     }
-    if (unavailable_.contains(name) && unavailable_count >= quarter) return kUnavailableHostDelayMs;
+    if (unavailable_hosts_.contains(name) && unavailable_count >= quarter) return kUnavailableHostDelayMs;
     return signer_count >= quarter ? kSignerLimitDelayMs : 0;
   }
   // Ends an idle sender thread if the limit of threads is reached. Returns whether another thread may be started. Hosts
@@ -243,7 +244,7 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
       return !entry.first.empty() && entry.second.is_idle();
     });
     if (idle_sender == senders_.end()) return false;
-    if (idle_sender->second.sender->is_host_unavailable()) unavailable_.insert(idle_sender->first);
+    if (idle_sender->second.sender->is_host_unavailable()) unavailable_hosts_.insert(idle_sender->first);
     senders_.erase(idle_sender);
     return true;
   }
@@ -262,8 +263,8 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
   std::unique_ptr<FlowStore> flows_;
   MessageLoop loop_;
   Mailbox<SendResult> results_;
-  std::map<std::string, SenderEntry> senders_;  // by host_of_address(); one per host for all paths
-  std::set<std::string> unavailable_;           // hosts that did not answer the last request
+  std::map<std::string, SenderEntry> senders_;  // by extract_host(); one per host for all paths
+  std::set<std::string> unavailable_hosts_;     // hosts that did not answer the last request
   LogOnce log_once_, log_threads_;
   LoopThread<SupervisorImpl> thread_{*this};  // Last member: the thread uses all members above.
 };
@@ -274,7 +275,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, cons
                                                       SupervisorSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(flows, stores.open_flows());
-  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kMailChannel));
+  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kOutgoingChannel));
   auto supervisor = std::make_unique<SupervisorImpl>(std::move(store), std::move(flows), std::move(waiter), clock,
                                                      std::move(settings));
   MJ_CHECK(supervisor->started());

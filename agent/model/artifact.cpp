@@ -27,9 +27,9 @@ bool has_control_characters(std::string_view name) {
 
 }  // namespace
 
-bool is_artifact_name(std::string_view name) { return problem_with_artifact_name(name).empty(); }
+bool is_artifact_name(std::string_view name) { return find_artifact_name_problem(name).empty(); }
 
-std::string problem_with_artifact_name(std::string_view name) {
+std::string find_artifact_name_problem(std::string_view name) {
   constexpr std::size_t kMaxNameBytes = 512;
   constexpr std::size_t kMaxPartBytes = 255;  // limit of common file systems
   if (name.size() > kMaxNameBytes)
@@ -69,18 +69,18 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
 }
 
 void DroppedArtifacts::add(DroppedArtifact dropped) {
-  const bool loses_data = row_of(dropped.reason).loses_data;
-  const std::size_t kind_count = loses_data ? losing_data_ : all_.size() - losing_data_;
-  if (kind_count >= kMax) return;
-  losing_data_ += loses_data ? 1 : 0;
+  const bool loses_data = get_drop_reason_row(dropped.reason).loses_data;
+  const std::size_t kind_count = loses_data ? data_loss_count_ : all_.size() - data_loss_count_;
+  if (kind_count >= kMaxPerKind) return;
+  data_loss_count_ += loses_data ? 1 : 0;
   all_.push_back(std::move(dropped));
 }
 
-std::string dropped_json(const std::vector<DroppedArtifact>& dropped, bool optional) {
+std::string dropped_artifacts_to_json(const std::vector<DroppedArtifact>& dropped, bool optional) {
   if (dropped.empty()) return {};
   json list = json::array();
   for (const DroppedArtifact& artifact : dropped) {
-    const DropReasonRow& row = row_of(artifact.reason);
+    const DropReasonRow& row = get_drop_reason_row(artifact.reason);
     json entry = {{"name", to_utf8(artifact.name)}, {"reason", row.word}};
     if (artifact.limit != 0) entry["limit"] = artifact.limit;
     if (!row.setting.empty()) entry["setting"] = row.setting;
@@ -93,11 +93,8 @@ std::string dropped_json(const std::vector<DroppedArtifact>& dropped, bool optio
 namespace {
 
 std::string format_dropped_artifact(const json& entry) {
-  const auto get_text = [&entry](const char* name) {
-    const auto field = entry.find(name);
-    return field != entry.end() && field->is_string() ? field->get<std::string>() : std::string();
-  };
-  const std::string reason = get_text("reason"), setting = get_text("setting"), name = get_text("name");
+  const std::string reason = text_field(entry, "reason"), setting = text_field(entry, "setting"),
+                    name = text_field(entry, "name");
   const auto row = std::find_if(kDropReasons.begin(), kDropReasons.end(),
                                 [&](const auto& candidate) { return candidate.word == reason; });
   std::string explanation(row != kDropReasons.end() ? row->meaning : reason);
@@ -119,7 +116,7 @@ std::vector<json> parse_dropped_entries(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> dropped_lines(const std::string& text) {
+std::vector<std::string> format_dropped_artifacts(const std::string& text) {
   std::vector<std::string> lines;
   for (const json& entry : parse_dropped_entries(text)) lines.push_back(format_dropped_artifact(entry));
   return lines;

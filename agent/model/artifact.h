@@ -21,7 +21,7 @@ inline constexpr int kMaxArtifactFolders = 32;      // per path
 // folders, without control characters, without "..", and without parts that are empty or longer than 255 bytes.
 bool is_artifact_name(std::string_view name);
 // Returns the rule that the name violates, or an empty text if the name is valid. The text does not contain the name.
-std::string problem_with_artifact_name(std::string_view name);
+std::string find_artifact_name_problem(std::string_view name);
 
 struct ListedArtifact {
   std::string name, sha256;
@@ -29,7 +29,7 @@ struct ListedArtifact {
   bool executable = false;
 };
 // Parses the field `artifacts`. Returns an empty list for unreadable or empty text, and skips invalid entries.
-std::vector<ListedArtifact> read_artifact_list(const std::string& json);
+std::vector<ListedArtifact> read_artifact_list(const std::string& text);
 
 // An artifact file on this host.
 struct StoredArtifact {
@@ -44,7 +44,7 @@ struct StoredArtifact {
 struct DropReasonRow {
   std::string_view word;     // value of the member `reason`
   std::string_view setting;  // value of the member `setting`: the setting to change to keep the file; may be empty
-  bool loses_data;           // false: a link or a FIFO has no content of its own
+  bool loses_data;           // false for links and FIFOs, which have no content of their own
   std::string_view meaning;  // message for people, printed after the file name
 };
 inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
@@ -62,20 +62,20 @@ inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
     {"context_quota", "quota.context_artifact_bytes", true,
      "the context has {} bytes of artifacts on the host, or almost"},
 });
-inline constexpr const DropReasonRow& row_of(DropReason reason) {
+inline constexpr const DropReasonRow& get_drop_reason_row(DropReason reason) {
   return kDropReasons[static_cast<std::size_t>(reason)];
 }
 
 // A bounded list of dropped files: at most 100 that lose data, and at most 100 others.
 class DroppedArtifacts {
  public:
-  static constexpr std::size_t kMax = 100;
+  static constexpr std::size_t kMaxPerKind = 100;
   void add(DroppedArtifact);
   const std::vector<DroppedArtifact>& all() const { return all_; }
 
  private:
   std::vector<DroppedArtifact> all_;
-  std::size_t losing_data_ = 0;
+  std::size_t data_loss_count_ = 0;
 };
 
 // Receives the artifacts of a job during the run. The component that started the run owns the sink.
@@ -95,11 +95,11 @@ class ArtifactSink {
 // "job.max_artifact_bytes", "optional": true}]. `limit` and `setting` are present only if they apply. `optional` is
 // present only if it is true: the file loses no data, or the job's policy sets artifacts.optional. Returns an empty
 // text without dropped files.
-std::string dropped_json(const std::vector<DroppedArtifact>&, bool optional);
+std::string dropped_artifacts_to_json(const std::vector<DroppedArtifact>&, bool optional);
 // Returns one line per file, for people. Returns no lines for unreadable text.
-std::vector<std::string> dropped_lines(const std::string& json);
+std::vector<std::string> format_dropped_artifacts(const std::string& text);
 // Returns whether a file that is not optional was dropped.
-bool has_lost_artifacts(const std::string& json);
+bool has_lost_artifacts(const std::string& text);
 
 // The results of a dependency that ran on another supervisor. The record holds them by the job's id on that supervisor:
 //   {"7": {"name": "build", "result": {...}, "result_json": [...], "artifacts": {...}}}
@@ -110,8 +110,8 @@ struct RemoteInput {
   std::vector<std::string> result_json = {};
   std::string artifacts = {};  // same format as the field `artifacts` of a job
 };
-// Error invalid: the text does not have this form.
-Result<std::vector<RemoteInput>> parse_remote_inputs(const std::string& json);
+// Error invalid: the text does not have this form. An empty text has no inputs.
+Result<std::vector<RemoteInput>> parse_remote_inputs(const std::string& text);
 std::string remote_inputs_to_json(const std::vector<RemoteInput>&);  // "" for an empty list
 
 }  // namespace mycojobs

@@ -20,8 +20,8 @@
 namespace mycojobs {
 namespace {
 
-// Value<T> defines how the type of a field is written. Plain types have a text form (the form in a hash); lists, maps
-// and records have a JSON form. read_text() and read_json() below accept either form for both.
+// FieldCodec<T> defines how a field of type T is written. Plain types have a text form, which is also the form in a
+// hash. Lists, maps and records have a JSON form. read_text() and read_json() below accept both forms for every type.
 
 using nlohmann::json;
 
@@ -46,8 +46,8 @@ struct FieldPath {
     return false;
   }
   // For ids, 0 means "none", so the message does not offer 0 as a value.
-  bool holds_ids() const {
-    if (shape == ValueShape::item && parent != nullptr) return parent->holds_ids();
+  bool is_id_field() const {
+    if (shape == ValueShape::item && parent != nullptr) return parent->is_id_field();
     return name == "id" || name.ends_with("_id") || name == "dependends";
   }
   FieldPath item_path(std::size_t item) const { return {problems, {}, ValueShape::item, item, this}; }
@@ -64,11 +64,11 @@ struct FieldPath {
 };
 
 template <class T>
-struct Value;
+struct FieldCodec;
 
 template <class T>
 concept Plain = requires {
-  Value<T>::from_text({}, std::declval<T&>(), std::declval<const FieldPath&>());
+  FieldCodec<T>::from_text({}, std::declval<T&>(), std::declval<const FieldPath&>());
 };
 
 // Returns false if the value was rejected; the reason is then recorded and `out` is unchanged.
@@ -79,12 +79,12 @@ template <class T>
 bool read_json(const json& value, T& out, const FieldPath& path);
 
 template <std::unsigned_integral T>
-struct Value<T> {
+struct FieldCodec<T> {
   static bool from_text(std::string_view text, T& out, const FieldPath& path, int min = 0) {
     static constexpr std::uint64_t kMaxValue = std::numeric_limits<T>::max();
     std::uint64_t number = 0;
     if (!parse_u64(text, number) || number > kMaxValue) {
-      const int lowest = path.holds_ids() ? 1 : min;
+      const int lowest = path.is_id_field() ? 1 : min;
       return path.add_problem(text,
                               "a whole number from " + std::to_string(lowest) + " to " + std::to_string(kMaxValue));
     }
@@ -93,29 +93,30 @@ struct Value<T> {
   }
   static std::string to_text(T value) { return std::to_string(value); }
   static json to_json(T value) { return value; }
-  static bool empty(T value) { return value == 0; }
+  static bool is_empty(T value) { return value == 0; }
 };
 
 // A priority is the only field with a sign. validate() rejects a value out of range.
 template <>
-struct Value<std::int32_t> {
+struct FieldCodec<std::int32_t> {
   static bool from_text(std::string_view text, std::int32_t& out, const FieldPath& path) {
-    const bool negative = text.starts_with('-');
+    const bool is_negative = text.starts_with('-');
     std::uint64_t number = 0;
-    if (!parse_u64(text.substr(negative ? 1 : 0), number) || number > 2147483647U) {
+    if (!parse_u64(text.substr(is_negative ? 1 : 0), number) || number > 2147483647U) {
       return path.add_problem(
           text, "a whole number from " + std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority));
     }
-    out = static_cast<std::int32_t>(negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number));
+    out =
+        static_cast<std::int32_t>(is_negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number));
     return true;
   }
   static std::string to_text(std::int32_t value) { return std::to_string(value); }
   static json to_json(std::int32_t value) { return value; }
-  static bool empty(std::int32_t value) { return value == 0; }
+  static bool is_empty(std::int32_t value) { return value == 0; }
 };
 
 template <>
-struct Value<bool> {
+struct FieldCodec<bool> {
   static bool from_text(std::string_view text, bool& out, const FieldPath& path) {
     if (text != "true" && text != "false") return path.add_problem(text, "true or false");
     out = text == "true";
@@ -123,70 +124,70 @@ struct Value<bool> {
   }
   static std::string to_text(bool value) { return value ? "true" : "false"; }
   static json to_json(bool value) { return value; }
-  static bool empty(bool) { return false; }
+  static bool is_empty(bool) { return false; }
 };
 
 template <>
-struct Value<std::string> {
+struct FieldCodec<std::string> {
   static bool from_text(std::string_view text, std::string& out, const FieldPath&) {
     out = text;
     return true;
   }
   static const std::string& to_text(const std::string& value) { return value; }
   static json to_json(const std::string& value) { return is_utf8(value) ? value : to_utf8(value); }
-  static bool empty(const std::string& value) { return value.empty(); }
+  static bool is_empty(const std::string& value) { return value.empty(); }
 };
 
 template <class T>
 requires std::is_enum_v<T>
-struct Value<T> {
+struct FieldCodec<T> {
   static bool from_text(std::string_view text, T& out, const FieldPath& path) {
     if (auto value = parse<T>(text)) {
       out = *value;
       return true;
     }
     std::string names;
-    for (auto name : words<T>()) names += (names.empty() ? "one of " : ", ") + std::string(name);
+    for (auto name : enum_names<T>()) names += (names.empty() ? "one of " : ", ") + std::string(name);
     return path.add_problem(text, names);
   }
   static std::string to_text(T value) { return std::string(to_string(value)); }
   static json to_json(T value) { return to_string(value); }
-  static bool empty(T) { return false; }
+  static bool is_empty(T) { return false; }
 };
 
 // An optional number may be absent but must not be 0 (Job::timeout; see validate()).
 template <Plain T>
-struct Value<std::optional<T>> {
+struct FieldCodec<std::optional<T>> {
   static bool from_text(std::string_view text, std::optional<T>& out, const FieldPath& path) {
     T value{};
-    bool read = false;
+    bool is_read = false;
     if constexpr (std::unsigned_integral<T>) {
-      read = Value<T>::from_text(text, value, path, 1);
+      is_read = FieldCodec<T>::from_text(text, value, path, 1);
     } else {
-      read = Value<T>::from_text(text, value, path);
+      is_read = FieldCodec<T>::from_text(text, value, path);
     }
-    if (read) out = value;
-    return read;
+    if (is_read) out = value;
+    return is_read;
   }
-  static std::string to_text(const std::optional<T>& value) { return Value<T>::to_text(*value); }
-  static json to_json(const std::optional<T>& value) { return Value<T>::to_json(*value); }
-  static bool empty(const std::optional<T>& value) { return !value.has_value(); }
+  static std::string to_text(const std::optional<T>& value) { return FieldCodec<T>::to_text(*value); }
+  static json to_json(const std::optional<T>& value) { return FieldCodec<T>::to_json(*value); }
+  static bool is_empty(const std::optional<T>& value) { return !value.has_value(); }
 };
 
 template <class T>
-struct Value<std::optional<T>> {
+struct FieldCodec<std::optional<T>> {
   static bool from_json(const json& value, std::optional<T>& out, const FieldPath& path) {
-    T inner;
-    if (!read_json(value, inner, path)) return false;
-    out = std::move(inner);
+    T element;
+    if (!read_json(value, element, path)) return false;
+    out = std::move(element);
     return true;
   }
   static json to_json(const std::optional<T>& value) { return mycojobs::to_json(*value); }
-  static bool empty(const std::optional<T>& value) { return !value.has_value(); }
+  static bool is_empty(const std::optional<T>& value) { return !value.has_value(); }
 };
 
 template <class T>
-struct Value<std::vector<T>> {
+struct FieldCodec<std::vector<T>> {
   // Some clients write an empty list as {}, because Lua and PHP cannot tell them apart.
   static bool from_json(const json& value, std::vector<T>& out, const FieldPath& path) {
     if (value.is_object() && value.empty()) {
@@ -198,9 +199,9 @@ struct Value<std::vector<T>> {
     items.reserve(value.size());
     for (const auto& item : value) {
       if (item.is_null()) return path.item_path(items.size()).add_problem("is null");
-      T inner{};
-      if (!read_json(item, inner, path.item_path(items.size()))) return false;
-      items.push_back(std::move(inner));
+      T element{};
+      if (!read_json(item, element, path.item_path(items.size()))) return false;
+      items.push_back(std::move(element));
     }
     out = std::move(items);
     return true;
@@ -209,18 +210,18 @@ struct Value<std::vector<T>> {
     json out = json::array();
     for (const auto& item : value) {
       if constexpr (Plain<T>) {
-        out.push_back(Value<T>::to_json(item));
+        out.push_back(FieldCodec<T>::to_json(item));
       } else {
         out.push_back(mycojobs::to_json(item));
       }
     }
     return out;
   }
-  static bool empty(const std::vector<T>& value) { return value.empty(); }
+  static bool is_empty(const std::vector<T>& value) { return value.empty(); }
 };
 
 template <>
-struct Value<TextMap> {
+struct FieldCodec<TextMap> {
   static bool from_json(const json& value, TextMap& out, const FieldPath& path) {
     if (value.is_array() && value.empty()) {
       out.clear();
@@ -238,22 +239,22 @@ struct Value<TextMap> {
   }
   static json to_json(const TextMap& value) {
     json out = json::object();
-    for (const auto& [key, text] : value) out[to_utf8(key)] = Value<std::string>::to_json(text);
+    for (const auto& [key, text] : value) out[to_utf8(key)] = FieldCodec<std::string>::to_json(text);
     return out;
   }
-  static bool empty(const TextMap& value) { return value.empty(); }
+  static bool is_empty(const TextMap& value) { return value.empty(); }
 };
 
 template <class T>
 bool read_text(std::string_view text, T& out, const FieldPath& path) {
   if (text.empty()) return true;  // absent and empty are equivalent
   if constexpr (Plain<T>) {
-    return Value<T>::from_text(text, out, path);
+    return FieldCodec<T>::from_text(text, out, path);
   } else {
     auto parsed = parse_json(text);
     if (!parsed) return path.add_problem(parsed.error().message);
     if (parsed->is_string()) return path.add_problem(text, "a list or a map");
-    return Value<T>::from_json(*parsed, out, path);
+    return FieldCodec<T>::from_json(*parsed, out, path);
   }
 }
 
@@ -264,17 +265,14 @@ bool read_json(const json& value, T& out, const FieldPath& path) {
   if constexpr (Plain<T>) {
     if (value.is_structured()) return path.add_problem(dump_json(value), "a single value");
     if constexpr (std::is_same_v<T, std::string>) {
-      return Value<T>::from_text(text ? *text : dump_json(value), out, path);
+      return FieldCodec<T>::from_text(text ? *text : dump_json(value), out, path);
     } else {
       return read_text(text ? *text : dump_json(value), out, path);  // 5 and "5" are equivalent
     }
   } else {
-    return text ? read_text(*text, out, path) : Value<T>::from_json(value, out, path);
+    return text ? read_text(*text, out, path) : FieldCodec<T>::from_json(value, out, path);
   }
 }
-
-}  // namespace
-namespace {
 
 template <class R>
 std::string_view resolve_alias(std::string_view name) {
@@ -284,7 +282,9 @@ std::string_view resolve_alias(std::string_view name) {
   return name;
 }
 
-// Returns another name before `key` under which the object has the same field, or an empty text.
+// If the object gives the field `name` not only as `key` but also under a name with precedence over it, returns that
+// name. Otherwise returns an empty text. The canonical name has the highest precedence, then the aliases in the order
+// of the table.
 template <class R>
 std::string_view find_duplicate_name(const json& object, std::string_view name, std::string_view key) {
   if (name != key && object.contains(name)) return name;
@@ -298,13 +298,13 @@ std::string_view find_duplicate_name(const json& object, std::string_view name, 
 // Calls visitor(member, style) for the field of that name. Returns false if there is no such field.
 template <class R, class Visitor>
 bool visit_field(R& record, std::string_view name, Visitor visitor) {
-  bool has_found = false;
-  visit(record, [&](std::string_view field_name, auto& member, Style style = Style::plain) {
-    if (has_found || field_name != name) return;
-    has_found = true;
+  bool is_found = false;
+  visit(record, [&](std::string_view field_name, auto& member, JsonTextStyle style = JsonTextStyle::plain) {
+    if (is_found || field_name != name) return;
+    is_found = true;
     visitor(member, style);
   });
-  return has_found;
+  return is_found;
 }
 
 template <class R>
@@ -329,9 +329,9 @@ bool read_record(const json& object, R& record, const FieldPath& path) {
       field.add_problem("is given twice, as " + std::string(duplicate) + " and as " + key);
       continue;
     }
-    const bool is_known = visit_field(record, name, [&](auto& member, Style style) {
+    const bool is_known = visit_field(record, name, [&](auto& member, JsonTextStyle style) {
       if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::string>) {
-        if (style != Style::plain && value.is_structured()) {
+        if (style != JsonTextStyle::plain && value.is_structured()) {
           member = dump_json(value);
           return;
         }
@@ -346,19 +346,19 @@ bool read_record(const json& object, R& record, const FieldPath& path) {
 // Returns text that is an object (or a list, where the style allows it) as a structure. Any other text stays text, so
 // that no content is lost. Text that nests deeply stays text too: as part of another record it would exceed the depth
 // limit of readers.
-json text_to_json(const std::string& text, Style style) {
+json text_to_json(const std::string& text, JsonTextStyle style) {
   constexpr std::size_t kMaxLevels = 32;
-  if (nests_deeper_than(text, kMaxLevels)) return Value<std::string>::to_json(text);
+  if (nests_deeper_than(text, kMaxLevels)) return FieldCodec<std::string>::to_json(text);
   if (auto parsed = parse_json(text);
-      parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
+      parsed && (parsed->is_object() || (style == JsonTextStyle::json_any && parsed->is_array())))
     return std::move(*parsed);
-  return Value<std::string>::to_json(text);
+  return FieldCodec<std::string>::to_json(text);
 }
 
 }  // namespace
 
 template <AnyRecord R>
-struct Value<R> {
+struct FieldCodec<R> {
   static bool from_json(const json& value, R& out, const FieldPath& path) { return read_record(value, out, path); }
 };
 
@@ -367,8 +367,9 @@ namespace {
 template <class R>
 void read_entry(const std::pair<std::string, std::string>& entry, DecodeResult<R>& out) {
   const FieldPath path{out.problems, entry.first};
-  const bool is_known = visit_field(
-      out.record, entry.first, [&](auto& member, Style) { read_text(std::string_view(entry.second), member, path); });
+  const bool is_known = visit_field(out.record, entry.first, [&](auto& member, JsonTextStyle) {
+    read_text(std::string_view(entry.second), member, path);
+  });
   if (!is_known) add_unknown_field(out.record, entry.first, entry.second);
 }
 
@@ -399,7 +400,7 @@ std::string encode_json_value(const T& value) {
     std::string out;
     if (has_only_utf8(value)) return append_json(out, value), out;
   }
-  return dump_json(Value<T>::to_json(value));
+  return dump_json(FieldCodec<T>::to_json(value));
 }
 
 }  // namespace
@@ -407,10 +408,10 @@ std::string encode_json_value(const T& value) {
 template <class R>
 Fields encode(const R& record) {
   Fields out;
-  visit(record, [&]<class T>(std::string_view name, const T& member, Style = Style::plain) {
-    if (Value<T>::empty(member)) return;
+  visit(record, [&]<class T>(std::string_view name, const T& member, JsonTextStyle = JsonTextStyle::plain) {
+    if (FieldCodec<T>::is_empty(member)) return;
     if constexpr (Plain<T>) {
-      out.emplace_back(name, Value<T>::to_text(member));
+      out.emplace_back(name, FieldCodec<T>::to_text(member));
     } else {
       out.emplace_back(name, encode_json_value(member));
     }
@@ -429,18 +430,18 @@ DecodeResult<R> decode_json(const json& value) {
 template <class R>
 json to_json(const R& record) {
   json out = json::object();
-  visit(record, [&]<class T>(std::string_view name, const T& member, Style style = Style::plain) {
-    if (!kAllFields<R> && Value<T>::empty(member)) return;
+  visit(record, [&]<class T>(std::string_view name, const T& member, JsonTextStyle style = JsonTextStyle::plain) {
+    if (!kWritesEmptyFields<R> && FieldCodec<T>::is_empty(member)) return;
     if constexpr (std::is_same_v<T, std::string>) {
-      out[name] = style != Style::plain ? text_to_json(member, style) : Value<T>::to_json(member);
+      out[name] = style != JsonTextStyle::plain ? text_to_json(member, style) : FieldCodec<T>::to_json(member);
     } else {
-      out[name] = Value<T>::to_json(member);
+      out[name] = FieldCodec<T>::to_json(member);
     }
   });
   if constexpr (requires { record.unknown; }) {
     for (const auto& [name, text] : record.unknown) {
       std::string key = to_utf8(name);
-      if (!out.contains(key)) out[std::move(key)] = Value<std::string>::to_json(text);
+      if (!out.contains(key)) out[std::move(key)] = FieldCodec<std::string>::to_json(text);
     }
   }
   return out;

@@ -21,9 +21,9 @@ enum class DropReason : std::uint8_t {
 };
 
 struct DroppedArtifact {
-  std::string name;  // empty: the artifacts folder itself
+  std::string name;  // empty for the artifacts folder itself
   DropReason reason = DropReason::bytes;
-  std::uint64_t limit = 0;  // the limit that was exceeded; 0: no limit
+  std::uint64_t limit = 0;  // the limit that was exceeded, or 0 if the reason is not a limit
   bool operator==(const DroppedArtifact&) const = default;
 };
 

@@ -59,7 +59,7 @@ std::string format_key(std::string_view prefix, Id id) { return std::string(pref
 }  // namespace
 
 template <class Enum>
-std::span<const std::string_view> words() {
+std::span<const std::string_view> enum_names() {
   return EnumNames<Enum>::kTable;
 }
 
@@ -73,7 +73,7 @@ std::optional<Enum> parse(std::string_view name) {
 
 #define MJ_ENUM(Enum)                                                 \
   std::string_view to_string(Enum value) { return enum_name(value); } \
-  template std::span<const std::string_view> words<Enum>();           \
+  template std::span<const std::string_view> enum_names<Enum>();      \
   template std::optional<Enum> parse<Enum>(std::string_view)
 MJ_ENUM(FlowStatus);
 MJ_ENUM(JobStatus);

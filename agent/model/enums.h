@@ -1,5 +1,4 @@
-// The words of enums. words() returns them in the order of the enum's values; messages about an unknown
-// word list them.
+// The names of the values of enums, as records and messages contain them.
 #pragma once
 
 #include <span>
@@ -7,7 +6,8 @@
 
 namespace mycojobs {
 
+// Returns the names in the order of the values.
 template <class Enum>
-std::span<const std::string_view> words();
+std::span<const std::string_view> enum_names();
 
 }  // namespace mycojobs

@@ -23,7 +23,7 @@ struct JobEnd {
   std::string artifacts = {};                 // JSON object, as in Job
   std::string artifacts_dropped = {};         // JSON list, as in Job
   std::vector<std::string> result_json = {};  // as in Job
-  std::string ran_as = {};                    // for a job that ran in another context: its context and key there
+  std::string ran_as = {};                    // context and key of the job in another context, if it ran there
   // Whether and when the failure permits another attempt. Not stored.
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms = std::nullopt;

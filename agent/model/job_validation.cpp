@@ -98,7 +98,7 @@ std::vector<FieldProblem> validate(const Job& job) {
   }
   if (auto context = check_traceparent(job.traceparent); !context) problems.add("traceparent", context.error().message);
   auto out = problems.release();
-  for (FieldProblem& problem : read_notify(job.notify, "notify").problems) out.push_back(std::move(problem));
+  for (FieldProblem& problem : parse_notify(job.notify, "notify").problems) out.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) out.push_back(std::move(problem));
   if (out.size() > kMaxFieldProblems) out.resize(kMaxFieldProblems);
   return out;

@@ -28,27 +28,27 @@ struct NotifyParser {
   void add_problem(const std::string& message) const { out.problems.push_back({field, field + ": " + message}); }
 };
 
-void read_webhook(const NotifyParser& parser, const json& value, NotifyTarget& target) {
+void parse_webhook(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::webhook;
   if (!value.is_string()) return parser.add_problem("a webhook is the text of its address");
-  target.where = value.get<std::string>();
-  if (auto address = parse_web_address(target.where); !address) parser.add_problem(address.error().message);
+  target.url_or_topic = value.get<std::string>();
+  if (auto address = parse_web_address(target.url_or_topic); !address) parser.add_problem(address.error().message);
 }
 
-void read_topic(const NotifyParser& parser, const json& value, NotifyTarget& target) {
+void parse_topic(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::topic;
   const auto is_allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
            c == '-';
   };
-  if (value.is_string()) target.where = value.get<std::string>();
-  if (target.where.empty() || target.where.size() > kMaxTopicBytes ||
-      !std::all_of(target.where.begin(), target.where.end(), is_allowed)) {
+  if (value.is_string()) target.url_or_topic = value.get<std::string>();
+  if (target.url_or_topic.empty() || target.url_or_topic.size() > kMaxTopicBytes ||
+      !std::all_of(target.url_or_topic.begin(), target.url_or_topic.end(), is_allowed)) {
     parser.add_problem("a topic is 1 to 64 of letters, digits, '.', '_' and '-'");
   }
 }
 
-void read_job(const NotifyParser& parser, const json& value, NotifyTarget& target) {
+void parse_job(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::job;
   if (!value.is_object()) return parser.add_problem("job: is not an object with script and script_type");
   for (const auto& item : value.items()) {
@@ -63,22 +63,22 @@ void read_job(const NotifyParser& parser, const json& value, NotifyTarget& targe
   for (const FieldProblem& problem : validate(checked)) parser.add_problem("job." + problem.message);
 }
 
-void read_condition(const NotifyParser& parser, const json& value, NotifyTarget& target) {
+void parse_end_condition(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   const std::string condition = value.is_string() ? value.get<std::string>() : "";
   if (condition == "finished") {
-    target.on = NotifyTarget::Condition::finished;
+    target.condition = NotifyTarget::Condition::finished;
   } else if (condition == "error") {
-    target.on = NotifyTarget::Condition::error;
+    target.condition = NotifyTarget::Condition::error;
   } else if (condition != "ended") {
     parser.add_problem("on: give ended, finished or error");
   }
 }
 
-NotifyTarget read_target_parts(const NotifyParser& parser, const json& value) {
+NotifyTarget parse_target_parts(const NotifyParser& parser, const json& value) {
   NotifyTarget target;
   target.digest = sha256_hex(dump_json(value)).substr(0, 16);
   if (value.is_string()) {
-    read_webhook(parser, value, target);
+    parse_webhook(parser, value, target);
     return target;
   }
   if (!value.is_object()) {
@@ -90,13 +90,13 @@ NotifyTarget read_target_parts(const NotifyParser& parser, const json& value) {
     const std::string& key = item.key();
     kind_count += key == "webhook" || key == "job" || key == "topic" ? 1 : 0;
     if (key == "webhook") {
-      read_webhook(parser, item.value(), target);
+      parse_webhook(parser, item.value(), target);
     } else if (key == "job") {
-      read_job(parser, item.value(), target);
+      parse_job(parser, item.value(), target);
     } else if (key == "topic") {
-      read_topic(parser, item.value(), target);
+      parse_topic(parser, item.value(), target);
     } else if (key == "on") {
-      read_condition(parser, item.value(), target);
+      parse_end_condition(parser, item.value(), target);
     } else {
       parser.add_problem(excerpt(key) + ": is not one of webhook, job, topic, on");
     }
@@ -105,16 +105,16 @@ NotifyTarget read_target_parts(const NotifyParser& parser, const json& value) {
   return target;
 }
 
-NotifyTarget read_target(const NotifyParser& parser, const json& value) {
+NotifyTarget parse_notify_target(const NotifyParser& parser, const json& value) {
   const std::size_t problem_count = parser.out.problems.size();
-  NotifyTarget target = read_target_parts(parser, value);
-  target.sound = parser.out.problems.size() == problem_count;
+  NotifyTarget target = parse_target_parts(parser, value);
+  target.is_valid = parser.out.problems.size() == problem_count;
   return target;
 }
 
 }  // namespace
 
-ParsedNotify read_notify(const json& value, std::string_view field) {
+ParsedNotify parse_notify(const json& value, std::string_view field) {
   ParsedNotify out;
   const std::string name(field);
   if (value.is_null()) return out;
@@ -122,29 +122,29 @@ ParsedNotify read_notify(const json& value, std::string_view field) {
     NotifyParser{out, name}.add_problem(std::to_string(bytes) + " bytes are more than " +
                                         std::to_string(kMaxNotifyBytes) + ": fetch the values in the job's script");
   } else if (!value.is_array()) {
-    out.targets.push_back(read_target({out, name}, value));
+    out.targets.push_back(parse_notify_target({out, name}, value));
   } else if (value.size() > kMaxTargets) {
     NotifyParser{out, name}.add_problem(std::to_string(value.size()) + " are more than the " +
                                         std::to_string(kMaxTargets) + " receivers of a notification");
   } else {
     for (std::size_t i = 0; i < value.size(); ++i)
-      out.targets.push_back(read_target({out, name + "[" + std::to_string(i) + "]"}, value[i]));
+      out.targets.push_back(parse_notify_target({out, name + "[" + std::to_string(i) + "]"}, value[i]));
   }
   return out;
 }
 
-ParsedNotify read_notify(const std::string& text, std::string_view field) {
+ParsedNotify parse_notify(const std::string& text, std::string_view field) {
   if (text.empty()) return {};
   if (std::string_view("[{\"").find(text[0]) == std::string_view::npos)
-    return read_notify(json(to_utf8(text)), field);  // a client wrote a URL without JSON
+    return parse_notify(json(to_utf8(text)), field);  // a client wrote a URL without JSON
   auto parsed = parse_json(text, kMaxNotifyBytes);
-  if (parsed) return read_notify(*parsed, field);
+  if (parsed) return parse_notify(*parsed, field);
   ParsedNotify out;
   NotifyParser{out, std::string(field)}.add_problem(parsed.error().message);
   return out;
 }
 
-Result<void> add_notify(std::string_view target_text, std::string& notify) {
+Result<void> add_notify_target(std::string_view target_text, std::string& notify) {
   json list = json::array(), target = std::string(target_text);
   if (!notify.empty()) {
     MJ_TRY(old_list, parse_json(notify));
@@ -155,7 +155,7 @@ Result<void> add_notify(std::string_view target_text, std::string& notify) {
     target = std::move(parsed);
   }
   list.push_back(std::move(target));
-  const ParsedNotify parsed_list = read_notify(list, "notify");
+  const ParsedNotify parsed_list = parse_notify(list, "notify");
   if (!parsed_list.problems.empty()) return fail(Code::invalid, join(parsed_list.problems));
   notify = dump_json(list);
   return {};

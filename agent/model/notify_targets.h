@@ -25,22 +25,26 @@ struct NotifyTarget {
   enum class Kind { webhook, job, topic };
   enum class Condition { ended, finished, error };
   Kind kind = Kind::webhook;
-  Condition on = Condition::ended;
-  std::string where;   // the URL or the topic
-  Job job;             // for kind job: script, script_type and other fields
-  std::string digest;  // 16 hex digits; identifies the target in a notice that was delivered to it
-  bool sound = true;   // false: the target has a problem
+  Condition condition = Condition::ended;  // the member `on`
+  std::string url_or_topic;                // empty for a job
+  Job job;                                 // script, script_type and other fields; empty for the other kinds
+  std::string digest;                      // 16 hex digits; identifies the target in a notice that was delivered to it
+  bool is_valid = true;
 
-  bool matches_end(bool finished) const { return on == Condition::ended || (on == Condition::finished) == finished; }
+  // Returns whether the condition includes this end. `finished` is false for an end as error.
+  bool matches_end(bool finished) const {
+    return condition == Condition::ended || (condition == Condition::finished) == finished;
+  }
 };
 struct ParsedNotify {
   std::vector<NotifyTarget> targets;
   std::vector<FieldProblem> problems;
 };
-ParsedNotify read_notify(const nlohmann::json&, std::string_view field);
-ParsedNotify read_notify(const std::string& text,
-                         std::string_view field);  // from a record; an empty text has no targets
-// Adds a target as typed on a command line (a URL or JSON) to the list `notify`. Error invalid.
-Result<void> add_notify(std::string_view typed, std::string& notify);
+// Parses a list of targets. `field` is the name of the field in the texts of the problems.
+ParsedNotify parse_notify(const nlohmann::json&, std::string_view field);
+// Parses the field of a record. An empty text has no targets.
+ParsedNotify parse_notify(const std::string& text, std::string_view field);
+// Adds a target (a URL or JSON, as typed on a command line) to the list `notify`. Error invalid.
+Result<void> add_notify_target(std::string_view target_text, std::string& notify);
 
 }  // namespace mycojobs

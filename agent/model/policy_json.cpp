@@ -169,9 +169,9 @@ Result<std::string> check_allow_entry(std::string_view entry) {
 }
 
 bool covers_entry(std::string_view granted, std::string_view requested) {
-  const auto wide = parse_allow_entry(granted);
-  const auto narrow = parse_allow_entry(requested);
-  return wide && narrow && covers(*wide, *narrow);
+  const auto granted_entry = parse_allow_entry(granted);
+  const auto requested_entry = parse_allow_entry(requested);
+  return granted_entry && requested_entry && covers(*granted_entry, *requested_entry);
 }
 
 Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
@@ -250,7 +250,7 @@ std::span<const NumberRow> number_rows() { return kNumberRows; }
 std::span<const ListRow> list_rows() { return kListRows; }
 std::span<const SwitchRow> switch_rows() { return kSwitchRows; }
 
-std::string number_text(Unit unit, std::uint64_t value) {
+std::string format_number(Unit unit, std::uint64_t value) {
   const std::string digits = std::to_string(value);
   if (unit == Unit::count) return digits;
   const std::span<const UnitFactor> scales = unit == Unit::bytes ? std::span<const UnitFactor>(kSizes) : kTimes;
@@ -283,7 +283,7 @@ nlohmann::json to_json(const Policy& policy) {
   for (const auto& row : policies::switch_rows()) out[to_string(row.field)] = policy.*row.member;
   for (const auto& row : policies::number_rows()) {
     const std::uint64_t value = row.get(policy);
-    out[to_string(row.field)] = row.may_be_unlimited && value == 0 ? nlohmann::json() : nlohmann::json(value);
+    out[to_string(row.field)] = row.can_be_unlimited && value == 0 ? nlohmann::json() : nlohmann::json(value);
   }
   auto& net = out[to_string(PolicyField::net)];
   if (policy.network == Network::allow_list) {
@@ -294,7 +294,7 @@ nlohmann::json to_json(const Policy& policy) {
   return out;
 }
 
-std::string grant_members(const Policy& policy, const std::vector<std::string>& lowered) {
+std::string format_grant_members(const Policy& policy, const std::vector<std::string>& lowered) {
   auto granted = to_json(policy);
   if (policy.warm_runs == 0) granted.erase(std::string(to_string(PolicyField::warm_idle)));
   for (auto it = granted.begin(); it != granted.end();) {
@@ -308,12 +308,12 @@ std::string grant_members(const Policy& policy, const std::vector<std::string>& 
   return text;
 }
 
-std::string value_text(PolicyField field, const Policy& policy) {
+std::string format_policy_value(PolicyField field, const Policy& policy) {
   for (const auto& row : policies::number_rows()) {
     if (row.field != field) continue;
     const std::uint64_t value = row.get(policy);
-    if (row.may_be_unlimited && value == 0) return "\"unlimited\"";
-    const std::string text = policies::number_text(row.unit, value);
+    if (row.can_be_unlimited && value == 0) return "\"unlimited\"";
+    const std::string text = policies::format_number(row.unit, value);
     return row.unit == policies::Unit::count || text.ends_with("bytes") ? std::to_string(value) : '"' + text + '"';
   }
   return dump_json(to_json(policy).at(to_string(field)));
@@ -417,25 +417,25 @@ class PolicyParser {
     if (is_replacement && list == nullptr && field != PolicyField::net) {
       return add_problem(name, "only lists are added to: write " + std::string(to_string(field)));
     }
-    if (out_.request.named[index]) return add_problem(name, "is given twice: give it once, or below replace");
+    if (out_.request.named_fields[index]) return add_problem(name, "is given twice: give it once, or below replace");
     if (!has_ceiling(field) && kind_ == PolicyKind::ceiling) {
       return add_problem(name, "cannot be forbidden by a ceiling: omit it");
     }
-    out_.request.named[index] = true;
-    out_.request.replace[index] =
+    out_.request.named_fields[index] = true;
+    out_.request.replaced_fields[index] =
         is_replacement || (kind_ == PolicyKind::ceiling && (list != nullptr || field == PolicyField::net));
     Policy& values = out_.request.values;
     if (value.is_null()) {
-      out_.request.named[index] = false;
+      out_.request.named_fields[index] = false;
       return add_problem(name, "is null: omit it to request nothing");
     }
     if (const NumberRow* row = find_field_row(policies::number_rows(), field)) {
-      out_.request.named[index] = read_number(*row, name, value);
+      out_.request.named_fields[index] = read_number(*row, name, value);
       return;
     }
     if (list != nullptr) return read_list(*list, name, value);
     if (field == PolicyField::net) return read_net(name, value);
-    out_.request.named[index] = value.is_boolean();
+    out_.request.named_fields[index] = value.is_boolean();
     if (!value.is_boolean()) return add_problem(name, format_value(value) + " is not true or false");
     values.*find_field_row(policies::switch_rows(), field)->member = value.get<bool>();
   }
@@ -451,7 +451,7 @@ class PolicyParser {
       number = value.get<std::uint64_t>();
     } else if (value.is_string() && row.unit != Unit::count) {
       std::string text = value.get<std::string>();
-      if (text == "unlimited" && row.may_be_unlimited && kind_ == PolicyKind::ceiling) {
+      if (text == "unlimited" && row.can_be_unlimited && kind_ == PolicyKind::ceiling) {
         row.set(out_.request.values, 0);
         return true;
       }
@@ -464,9 +464,9 @@ class PolicyParser {
       return add_problem(name, format_value(value) + " is not " + std::string(describe_unit(row.unit))), false;
     }
     if (number < row.min || number > row.max) {
-      add_problem(name, policies::number_text(row.unit, number) + " is out of range: give " +
-                            policies::number_text(row.unit, row.min) + " to " +
-                            policies::number_text(row.unit, row.max) + ", or leave it out");
+      add_problem(name, policies::format_number(row.unit, number) + " is out of range: give " +
+                            policies::format_number(row.unit, row.min) + " to " +
+                            policies::format_number(row.unit, row.max) + ", or leave it out");
       return false;
     }
     row.set(out_.request.values, number);
@@ -510,7 +510,7 @@ class PolicyParser {
       return;
     }
     if (!value.is_array() || value.empty()) {
-      out_.request.named[policies::index(PolicyField::net)] = false;
+      out_.request.named_fields[policies::index(PolicyField::net)] = false;
       return add_problem(
           name, format_value(value) + " is not \"none\", \"loopback\" or a list such as " + R"(["example.org:443"])");
     }
@@ -550,9 +550,9 @@ std::string write_policy(const PolicyRequest& request) {
   const json values = to_json(request.values);
   json out = json::object();
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
-    if (!request.named[i]) continue;
+    if (!request.named_fields[i]) continue;
     const std::string_view name = to_string(static_cast<PolicyField>(i));
-    std::string pointer = (request.replace[i] ? "/replace/" : "/") + std::string(name);
+    std::string pointer = (request.replaced_fields[i] ? "/replace/" : "/") + std::string(name);
     std::replace(pointer.begin(), pointer.end(), '.', '/');
     out[json::json_pointer(pointer)] = values.at(name);
   }

@@ -12,7 +12,7 @@
 //   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
 //   cpu, wall                                   milliseconds, or text such as "30 s"
 //   pids, open_files                            whole numbers
-//   warm.runs                                   a whole number; 0: no warm process
+//   warm.runs                                   a whole number; 0 for no warm process
 //   warm.idle                                   as cpu and wall
 //   replace.<a list or net>                     replaces the items of the profile
 #pragma once
@@ -64,14 +64,14 @@ inline constexpr std::size_t kMaxFolders = 16;             // fs.read and fs.wri
 std::string_view to_string(PolicyField);
 // Returns the value as it is written in a policy, as JSON that is also valid TOML: "64 MiB", 16, true, ["/srv/a"],
 // "unlimited".
-std::string value_text(PolicyField, const Policy&);
+std::string format_policy_value(PolicyField, const Policy&);
 
 struct PolicyRequest {
   Policy values;  // values of the named fields
-  std::bitset<kPolicyFields> named;
-  std::bitset<kPolicyFields> replace;  // fields that replace the value of the profile instead of adding to it
-  bool names(PolicyField field) const { return named[static_cast<std::size_t>(field)]; }
-  bool replaces(PolicyField field) const { return replace[static_cast<std::size_t>(field)]; }
+  std::bitset<kPolicyFields> named_fields;
+  std::bitset<kPolicyFields> replaced_fields;  // fields that replace the value of the profile instead of adding to it
+  bool names(PolicyField field) const { return named_fields[static_cast<std::size_t>(field)]; }
+  bool replaces(PolicyField field) const { return replaced_fields[static_cast<std::size_t>(field)]; }
   bool operator==(const PolicyRequest&) const = default;
 };
 
@@ -84,10 +84,11 @@ enum class PolicyKind {
 
 struct ParsedPolicy {
   PolicyRequest request;
-  std::vector<FieldProblem> problems;  // "policy.memory: -1 is not ..."; field: "policy.memory"
+  std::vector<FieldProblem> problems;  // for example field "policy.memory", message "policy.memory: -1 is not ..."
   bool ok() const { return problems.empty(); }
 };
-// prefix: precedes the names of fields in problems, for example "policy"; may be empty. An empty text requests nothing.
+// `prefix` precedes the names of fields in problems, for example "policy"; it may be empty. An empty text requests
+// nothing.
 ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, PolicyKind = PolicyKind::request);
 // Returns one line of JSON that read_policy() parses to the same request.
 std::string write_policy(const PolicyRequest&);
@@ -97,7 +98,7 @@ nlohmann::json to_json(const Policy&);
 // Returns the part of a receipt that shows a job's policy, as members of a JSON object. "granted" has the fields that
 // grant something: empty lists, flags that are false, and numbers without a limit are omitted. "lowered", if not empty,
 // has the fields that a ceiling has lowered.
-std::string grant_members(const Policy&, const std::vector<std::string>& lowered);
+std::string format_grant_members(const Policy&, const std::vector<std::string>& lowered);
 
 // Returns whether the call is one that no legitimate script needs. A ceiling allows such a call only by name, never by
 // "*".
@@ -119,7 +120,7 @@ struct NumberRow {
   PolicyField field;
   Unit unit;
   std::uint64_t min, max;
-  bool may_be_unlimited;  // 0 in a Policy means no limit
+  bool can_be_unlimited;  // 0 in a Policy means no limit
   std::uint64_t (*get)(const Policy&);
   void (*set)(Policy&, std::uint64_t);
 };
@@ -142,7 +143,7 @@ std::span<const SwitchRow> switch_rows();
 inline constexpr std::size_t kMaxNetEntries = 64;
 
 // Returns "64 MiB", "30 s" or "16": in the largest unit that gives a whole number.
-std::string number_text(Unit, std::uint64_t value);
+std::string format_number(Unit, std::uint64_t value);
 inline std::size_t index(PolicyField field) { return static_cast<std::size_t>(field); }
 // Appends the items that the list does not have.
 void add_missing(std::vector<std::string>& list, const std::vector<std::string>& items);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/parse.h"
+#include "model/records.h"
 #include "text/units.h"
 #include "text/utf8.h"
 
@@ -39,7 +40,7 @@ const Scheme* find_scheme(std::string_view text) {
 }
 
 std::string quote_prerequisite(std::string_view text) { return "prerequisite " + excerpt(text, 200); }
-tl::unexpected<Error> invalid_error(std::string_view text, const std::string& problem) {
+tl::unexpected<Error> make_invalid_error(std::string_view text, const std::string& problem) {
   return fail(Code::invalid, quote_prerequisite(text) + ": " + problem);
 }
 
@@ -114,10 +115,10 @@ bool is_host_and_port(std::string_view text) {
   if (colon == std::string_view::npos || colon == 0 || !parse_u64(text.substr(colon + 1), port)) return false;
   if (port == 0 || port > 65535) return false;
   std::string_view host = text.substr(0, colon);
-  const bool v6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (v6) host = host.substr(1, host.size() - 2);
+  const bool is_ipv6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (is_ipv6) host = host.substr(1, host.size() - 2);
   static constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-  return host.find_first_not_of(v6 ? "0123456789abcdefABCDEF:." : kName) == std::string_view::npos;
+  return host.find_first_not_of(is_ipv6 ? "0123456789abcdefABCDEF:." : kName) == std::string_view::npos;
 }
 
 // Returns the problem of a URL, or "". A URL is rejected if the HTTP client could interpret it differently from the
@@ -143,7 +144,7 @@ std::string find_url_problem(std::string_view url) {
   return {};
 }
 
-bool allows(std::string_view entry, std::string_view text) {
+bool entry_permits(std::string_view entry, std::string_view text) {
   if (entry.empty() || !text.starts_with(entry)) return false;
   if (text.size() == entry.size() || entry.back() == '/' || entry.back() == ':') return true;
   const char next_character = text[entry.size()];
@@ -156,44 +157,45 @@ Result<Condition> parse_target(Condition condition, std::string_view value) {
   switch (condition.kind) {
     case Kind::wait: {
       auto duration = parse_duration_ms(value);
-      if (!duration) return invalid_error(text, duration.error().message);
+      if (!duration) return make_invalid_error(text, duration.error().message);
       condition.time_ms = *duration;
       break;
     }
     case Kind::at: {
       const auto time_ms = parse_rfc3339(condition.target);
-      if (!time_ms) return invalid_error(text, "use a time such as at:2026-11-21T10:00:00Z");
+      if (!time_ms) return make_invalid_error(text, "use a time such as at:2026-11-21T10:00:00Z");
       condition.time_ms = *time_ms;
       break;
     }
     case Kind::redis:
-      if (value.empty()) return invalid_error(text, "names no key");
-      if (value.starts_with("mj:"))
-        return invalid_error(text, "keys that begin with mj: are not for jobs: name another");
+      if (value.empty()) return make_invalid_error(text, "names no key");
+      if (value.starts_with(kInternalKeyPrefix))
+        return make_invalid_error(text, "keys that begin with mj: are not for jobs: name another");
       break;
     case Kind::file:
       if (!value.starts_with('/') || value.find('\0') != std::string_view::npos) {
-        return invalid_error(text, "write the whole path, from /");
+        return make_invalid_error(text, "write the whole path, from /");
       }
       condition.target = std::filesystem::path(condition.target).lexically_normal().string();
       break;
     case Kind::tcp:
-      if (!is_host_and_port(value)) return invalid_error(text, "write host and port, as in tcp:db.internal:5432");
+      if (!is_host_and_port(value)) return make_invalid_error(text, "write host and port, as in tcp:db.internal:5432");
       break;
     case Kind::http:
       condition.target = text;
-      if (const std::string problem = find_url_problem(text); !problem.empty()) return invalid_error(text, problem);
+      if (const std::string problem = find_url_problem(text); !problem.empty())
+        return make_invalid_error(text, problem);
       break;
     case Kind::approval:
-      if (value.empty()) return invalid_error(text, "names nothing");
+      if (value.empty()) return make_invalid_error(text, "names nothing");
       if (!is_approval_name(value))
-        return invalid_error(text, "write a name of 1 to 64 letters, digits, '.', '_' and '-'");
+        return make_invalid_error(text, "write a name of 1 to 64 letters, digits, '.', '_' and '-'");
       break;
     case Kind::flow: {
       std::uint64_t id = 0;
-      if (value.empty()) return invalid_error(text, "names nothing");
+      if (value.empty()) return make_invalid_error(text, "names nothing");
       if (!parse_u64(value, id) || id == 0 || id > UINT32_MAX)
-        return invalid_error(text, "write the id of a flow, as in flow:12");
+        return make_invalid_error(text, "write the id of a flow, as in flow:12");
       condition.target = std::to_string(id);
       break;
     }
@@ -206,7 +208,7 @@ Result<Condition> parse_target(Condition condition, std::string_view value) {
 Result<Condition> parse_condition(std::string_view text, const std::vector<std::string>& allowed) {
   const Scheme* scheme = find_scheme(text);
   if (scheme == nullptr) {
-    return invalid_error(
+    return make_invalid_error(
         text, "has an unknown kind: use wait:, at:, redis:, file:, tcp:, http://, https://, approval: or flow:");
   }
   Condition condition;
@@ -214,8 +216,9 @@ Result<Condition> parse_condition(std::string_view text, const std::vector<std::
   condition.text = text;
   MJ_TRY(parsed, parse_target(std::move(condition), text.substr(scheme->prefix.size())));
   const std::string matched = parsed.kind == Kind::file ? "file:" + parsed.target : parsed.text;
-  if (scheme->requires_permission &&
-      std::none_of(allowed.begin(), allowed.end(), [&](const std::string& entry) { return allows(entry, matched); })) {
+  if (scheme->requires_permission && std::none_of(allowed.begin(), allowed.end(), [&](const std::string& entry) {
+        return entry_permits(entry, matched);
+      })) {
     return fail(Code::denied,
                 quote_prerequisite(text) +
                     ": is not allowed on this host: the operator's setting prerequisites.allow has no matching prefix");

@@ -29,7 +29,7 @@ struct Condition {
   Kind kind = Kind::approval;
   std::string text;           // as in the record
   std::string target;         // the key, the normalized path, host:port or the URL
-  std::uint64_t time_ms = 0;  // wait: duration; at: Unix time
+  std::uint64_t time_ms = 0;  // duration for `wait`, Unix time for `at`
 };
 
 // Error invalid: the condition can never be met. Error denied: the list does not permit the check. The message names

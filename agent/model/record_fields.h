@@ -1,6 +1,6 @@
-// One table of fields per record, with the name in the stored form and the member. visit(record, see) calls see(name,
-// member) or see(name, member, Style) for each field, in the order in which fields are written. Only codec.cpp includes
-// this file.
+// One table of fields per record, with the name in the stored form and the member. visit(record, visitor) calls
+// visitor(name, member) or visitor(name, member, JsonTextStyle) for each field, in the order in which fields are
+// written. Only codec.cpp includes this file.
 #pragma once
 
 #include <array>
@@ -12,10 +12,11 @@
 
 namespace mycojobs {
 
-enum class Style {
-  plain,
+// The JSON form of a field whose value is text.
+enum class JsonTextStyle {
+  plain,        // text, or the form of the type if the field is not text
   json_object,  // text in the record and in the hash, an object in JSON
-  json_any,     // as json_object, but an object or a list
+  json_any,     // text in the record and in the hash, an object or a list in JSON
 };
 
 template <class R, class Record>
@@ -24,91 +25,176 @@ template <class R>
 concept AnyRecord = IsRecord<R, Actor> || IsRecord<R, Context> || IsRecord<R, Job> || IsRecord<R, FlowNode> ||
     IsRecord<R, Flow> || IsRecord<R, Log> || IsRecord<R, Message> || IsRecord<R, Runner>;
 
-template <IsRecord<Actor> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("pubkey", r.pubkey), see("address", r.address);
-  see("created_at", r.created_at), see("updated_at", r.updated_at);
+template <IsRecord<Actor> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("pubkey", record.pubkey);
+  visitor("address", record.address);
+  visitor("created_at", record.created_at);
+  visitor("updated_at", record.updated_at);
 }
 
-template <IsRecord<Context> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("admins", r.admins), see("readers", r.readers), see("executors", r.executors);
-  see("submitters", r.submitters), see("notify", r.notify, Style::json_any), see("created_at", r.created_at),
-      see("updated_at", r.updated_at);
+template <IsRecord<Context> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("admins", record.admins);
+  visitor("readers", record.readers);
+  visitor("executors", record.executors);
+  visitor("submitters", record.submitters);
+  visitor("notify", record.notify, JsonTextStyle::json_any);
+  visitor("created_at", record.created_at);
+  visitor("updated_at", record.updated_at);
 }
 
-template <IsRecord<Job> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("caller_id", r.caller_id), see("context_id", r.context_id);
-  see("script", r.script), see("script_type", r.script_type), see("timeout", r.timeout), see("retries", r.retries);
-  see("env_vars", r.env_vars), see("result", r.result);
-  see("prerequisites", r.prerequisites), see("dependends", r.dependends), see("status", r.status);
-  see("created_at", r.created_at), see("updated_at", r.updated_at);
-  see("name", r.name), see("flow_id", r.flow_id), see("detail", r.detail), see("error", r.error);
-  see("error_info", r.error_info, Style::json_object), see("attempt", r.attempt), see("deliveries", r.deliveries);
-  see("epoch", r.epoch), see("runner_id", r.runner_id), see("claim_id", r.claim_id);
-  see("lease_until_ms", r.lease_until_ms), see("queued_ms", r.queued_ms);
-  see("started_ms", r.started_ms), see("ended_ms", r.ended_ms);
-  see("usage", r.usage, Style::json_object), see("layers", r.layers), see("receipt", r.receipt, Style::json_object);
-  see("run_at_ms", r.run_at_ms), see("priority", r.priority), see("queue_timeout_ms", r.queue_timeout_ms);
-  see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
-  see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
-  see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object);
-  see("artifacts_dropped", r.artifacts_dropped, Style::json_any), see("result_json", r.result_json);
-  see("given", r.given, Style::json_object), see("notify", r.notify, Style::json_any);
-  see("traceparent", r.traceparent);
+template <IsRecord<Job> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("caller_id", record.caller_id);
+  visitor("context_id", record.context_id);
+  visitor("script", record.script);
+  visitor("script_type", record.script_type);
+  visitor("timeout", record.timeout);
+  visitor("retries", record.retries);
+  visitor("env_vars", record.env_vars);
+  visitor("result", record.result);
+  visitor("prerequisites", record.prerequisites);
+  visitor("dependends", record.dependends);
+  visitor("status", record.status);
+  visitor("created_at", record.created_at);
+  visitor("updated_at", record.updated_at);
+  visitor("name", record.name);
+  visitor("flow_id", record.flow_id);
+  visitor("detail", record.detail);
+  visitor("error", record.error);
+  visitor("error_info", record.error_info, JsonTextStyle::json_object);
+  visitor("attempt", record.attempt);
+  visitor("deliveries", record.deliveries);
+  visitor("epoch", record.epoch);
+  visitor("runner_id", record.runner_id);
+  visitor("claim_id", record.claim_id);
+  visitor("lease_until_ms", record.lease_until_ms);
+  visitor("queued_ms", record.queued_ms);
+  visitor("started_ms", record.started_ms);
+  visitor("ended_ms", record.ended_ms);
+  visitor("usage", record.usage, JsonTextStyle::json_object);
+  visitor("layers", record.layers);
+  visitor("receipt", record.receipt, JsonTextStyle::json_object);
+  visitor("run_at_ms", record.run_at_ms);
+  visitor("priority", record.priority);
+  visitor("queue_timeout_ms", record.queue_timeout_ms);
+  visitor("idempotency_key", record.idempotency_key);
+  visitor("concurrency_key", record.concurrency_key);
+  visitor("concurrency_limit", record.concurrency_limit);
+  visitor("policy", record.policy, JsonTextStyle::json_object);
+  visitor("inputs", record.inputs);
+  visitor("artifacts", record.artifacts, JsonTextStyle::json_object);
+  visitor("artifacts_dropped", record.artifacts_dropped, JsonTextStyle::json_any);
+  visitor("result_json", record.result_json);
+  visitor("given", record.remote_inputs, JsonTextStyle::json_object);
+  visitor("notify", record.notify, JsonTextStyle::json_any);
+  visitor("traceparent", record.traceparent);
 }
 
-template <IsRecord<FlowNode> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("name", r.name), see("depends", r.depends), see("prerequisites", r.prerequisites);
-  see("supervisor_url", r.supervisor_url), see("node_status", r.node_status);
+template <IsRecord<FlowNode> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("name", record.name);
+  visitor("depends", record.depends);
+  visitor("prerequisites", record.prerequisites);
+  visitor("supervisor_url", record.supervisor_url);
+  visitor("node_status", record.node_status);
 }
 
-template <IsRecord<Flow> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("caller_id", r.caller_id), see("context_id", r.context_id), see("jobs", r.jobs);
-  see("env_vars", r.env_vars), see("result", r.result), see("status", r.status);
-  see("created_at", r.created_at), see("updated_at", r.updated_at);
-  see("name", r.name), see("detail", r.detail), see("definition", r.definition);
-  see("definition_hash", r.definition_hash), see("error", r.error), see("nodes", r.nodes);
-  see("started_ms", r.started_ms), see("ended_ms", r.ended_ms), see("parent", r.parent);
-  see("result_json", r.result_json), see("notify", r.notify, Style::json_any);
-  see("traceparent", r.traceparent);
+template <IsRecord<Flow> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("caller_id", record.caller_id);
+  visitor("context_id", record.context_id);
+  visitor("jobs", record.jobs);
+  visitor("env_vars", record.env_vars);
+  visitor("result", record.result);
+  visitor("status", record.status);
+  visitor("created_at", record.created_at);
+  visitor("updated_at", record.updated_at);
+  visitor("name", record.name);
+  visitor("detail", record.detail);
+  visitor("definition", record.definition);
+  visitor("definition_hash", record.definition_hash);
+  visitor("error", record.error);
+  visitor("nodes", record.nodes);
+  visitor("started_ms", record.started_ms);
+  visitor("ended_ms", record.ended_ms);
+  visitor("parent", record.parent);
+  visitor("result_json", record.result_json);
+  visitor("notify", record.notify, JsonTextStyle::json_any);
+  visitor("traceparent", record.traceparent);
 }
 
-template <IsRecord<Log> R, class See>
-void visit(R& r, See see) {
-  see("ts_ms", r.ts_ms), see("seq", r.seq), see("stream", r.stream), see("text", r.text);
+template <IsRecord<Log> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("ts_ms", record.ts_ms);
+  visitor("seq", record.seq);
+  visitor("stream", record.stream);
+  visitor("text", record.text);
 }
 
-template <IsRecord<Message> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("caller_id", r.caller_id), see("context_id", r.context_id), see("message", r.message);
-  see("message_type", r.message_type), see("message_format_type", r.message_format_type);
-  see("timeout", r.timeout), see("timeout_ack", r.timeout_ack), see("timeout_result", r.timeout_result);
-  see("job", r.job), see("flow", r.flow), see("logs", r.logs), see("status", r.status);
-  see("created_at", r.created_at), see("updated_at", r.updated_at), see("nodes", r.nodes), see("flow_id", r.flow_id);
-  see("transport_id", r.transport_id), see("transport_status", r.transport_status);
-  see("signature", r.signature), see("algorithm", r.algorithm), see("signer", r.signer);
-  see("target_context", r.target_context), see("target_address", r.target_address);
-  see("target_key", r.target_key), see("topic", r.topic), see("error", r.error), see("stream_logs", r.stream_logs);
-  see("traceparent", r.traceparent);
+template <IsRecord<Message> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("caller_id", record.caller_id);
+  visitor("context_id", record.context_id);
+  visitor("message", record.message);
+  visitor("message_type", record.message_type);
+  visitor("message_format_type", record.message_format_type);
+  visitor("timeout", record.timeout);
+  visitor("timeout_ack", record.timeout_ack);
+  visitor("timeout_result", record.timeout_result);
+  visitor("job", record.job);
+  visitor("flow", record.flow);
+  visitor("logs", record.logs);
+  visitor("status", record.status);
+  visitor("created_at", record.created_at);
+  visitor("updated_at", record.updated_at);
+  visitor("nodes", record.nodes);
+  visitor("flow_id", record.flow_id);
+  visitor("transport_id", record.transport_id);
+  visitor("transport_status", record.transport_status);
+  visitor("signature", record.signature);
+  visitor("algorithm", record.algorithm);
+  visitor("signer", record.signer);
+  visitor("target_context", record.target_context);
+  visitor("target_address", record.target_address);
+  visitor("target_key", record.target_key);
+  visitor("topic", record.topic);
+  visitor("error", record.error);
+  visitor("stream_logs", record.stream_logs);
+  visitor("traceparent", record.traceparent);
 }
 
-template <IsRecord<Runner> R, class See>
-void visit(R& r, See see) {
-  see("id", r.id), see("pubkey", r.pubkey), see("address", r.address), see("topic", r.topic), see("local", r.local);
-  see("type", r.type), see("secret", r.secret), see("created_at", r.created_at), see("updated_at", r.updated_at);
-  see("target_context", r.target_context);
-  see("detail", r.detail), see("version", r.version), see("executors", r.executors), see("slots", r.slots);
-  see("seen_ms", r.seen_ms), see("actor_id", r.actor_id);
+template <IsRecord<Runner> R, class Visitor>
+void visit(R& record, Visitor visitor) {
+  visitor("id", record.id);
+  visitor("pubkey", record.pubkey);
+  visitor("address", record.address);
+  visitor("topic", record.topic);
+  visitor("local", record.local);
+  visitor("type", record.type);
+  visitor("secret", record.secret);
+  visitor("created_at", record.created_at);
+  visitor("updated_at", record.updated_at);
+  visitor("target_context", record.target_context);
+  visitor("detail", record.detail);
+  visitor("version", record.version);
+  visitor("executors", record.executors);
+  visitor("slots", record.slots);
+  visitor("seen_ms", record.seen_ms);
+  visitor("actor_id", record.actor_id);
 }
 
 // A log line is written with all fields, including empty ones, because readers of a stream expect every field in each
 // line.
 template <class R>
-inline constexpr bool kAllFields = std::is_same_v<R, Log>;
+inline constexpr bool kWritesEmptyFields = std::is_same_v<R, Log>;
 
 // Alternative field names that requests may use, with the real names.
 template <class R>

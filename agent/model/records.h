@@ -14,11 +14,16 @@
 #include <utility>
 #include <vector>
 
+#include "model/limits.h"
+
 namespace mycojobs {
 
 using Id = std::uint32_t;                                         // above 0
 using Fields = std::vector<std::pair<std::string, std::string>>;  // a hash as returned by Redis; binary-safe
 using TextMap = std::map<std::string, std::string>;
+
+// Keys and channels of mycojobs itself begin with this prefix (store/keys.toml). Jobs may not name them.
+inline constexpr std::string_view kInternalKeyPrefix = "mj:";
 
 enum class FlowStatus { dispatched, started, error, finished };
 enum class JobStatus { dispatched, waiting_for_prerequisites, started, error, finished };
@@ -27,7 +32,7 @@ enum class MessageType { job, chat, mail };
 enum class MessageFormatType { html, text, md };
 enum class RunnerType { v, python, osis, rust };
 enum class NodeStatus { pending, ready, dispatched, running, completed, failed, cancelled };
-enum class LogStream { out, err, system };  // texts: stdout, stderr, system
+enum class LogStream { out, err, system };  // written as stdout, stderr and system
 
 // Conversions: to_string(JobStatus::started) == "started"; parse<JobStatus>("started") == JobStatus::started.
 // model/enums.cpp has one table per enum.
@@ -57,19 +62,17 @@ struct Actor {
 struct Context {
   Id id = 0;  // also the number of the Redis database
   std::vector<Id> admins, readers, executors;
-  std::vector<Id> submitters;  // extension: may submit work, but not delete it (agent/security/rights.h)
+  std::vector<Id> submitters;  // an extension: they may submit work, but not delete it (agent/security/rights.h)
   std::string notify;          // JSON list: targets of notifications for this context (agent/model/notify_targets.h)
   std::uint32_t created_at = 0, updated_at = 0;
   Fields unknown;
 };
 
-inline constexpr std::int32_t kMaxPriority = 100;  // of a job; the minimum is its negative
-
 struct Job {
   Id id = 0, caller_id = 0, context_id = 0;
   std::string script;
   std::string script_type;
-  std::optional<std::uint32_t> timeout;  // seconds of wall clock, 1 or more; nullopt: the operator's default
+  std::optional<std::uint32_t> timeout;  // seconds of wall clock, 1 or more; nullopt means the operator's default
   std::uint8_t retries = 0;
   TextMap env_vars, result;
   std::vector<std::string> prerequisites;
@@ -92,21 +95,21 @@ struct Job {
   std::string receipt;  // JSON
   // Dispatch options of the submitter.
   std::uint64_t run_at_ms = 0;  // earliest start, by the store's clock
-  // -100 to 100; higher is claimed first; the order within a priority is first in, first out.
+  // -kMaxPriority to kMaxPriority; higher is claimed first; the order within a priority is first in, first out.
   std::int32_t priority = 0;
-  std::uint64_t queue_timeout_ms = 0;  // maximum wait in the queue; 0: unlimited
+  std::uint64_t queue_timeout_ms = 0;  // maximum wait in the queue; 0 means no limit
   std::string idempotency_key;         // unique per caller: a second submission with the key returns the first job
   std::string concurrency_key;         // at most concurrency_limit jobs with this key run at the same time in a context
-  std::uint32_t concurrency_limit = 0;  // 0: 1
+  std::uint32_t concurrency_limit = 0;  // 0 means 1
   // Requested artifacts of its dependends: "JOB NAME" (all) or "JOB NAME/ARTIFACT".
   std::vector<std::string> inputs;
   std::string artifacts;               // JSON object: name -> {sha256, bytes, text}; written at the end of the job
   std::string artifacts_dropped = {};  // JSON list: files that were not stored (model/artifact.h)
-  // JSON object: artifacts of dependencies that ran in another context (agent/model/artifact.h).
-  std::string given;
-  std::string policy;       // JSON object: the requested policy (agent/model/policy_json.h); empty: no request
+  // JSON object: results of dependencies that ran on another supervisor (agent/model/artifact.h). The field is `given`.
+  std::string remote_inputs;
+  std::string policy;       // JSON object: the requested policy (agent/model/policy_json.h), or empty
   std::string notify;       // JSON list: targets of notifications of its end (agent/model/notify_targets.h)
-  std::string traceparent;  // position in a trace (agent/model/trace_context.h); empty: not traced
+  std::string traceparent;  // position in a trace (agent/model/trace_context.h), or empty if the job is not traced
   std::vector<std::string> result_json = {};  // keys of `result` whose value is JSON; other values are plain text
   Fields unknown;
 };
@@ -170,13 +173,13 @@ struct Runner {
   Id id = 0;
   std::string pubkey, address;
   std::string topic;   // default runner<id>
-  bool local = false;  // true: claims from queues and its topic; false: from its topic only
+  bool local = false;  // true if it claims from queues and its topic, false if from its topic only
   std::optional<RunnerType> type;
   std::string secret;
   std::uint32_t created_at = 0, updated_at = 0;
   // Extensions of the specification.
   std::string detail, version;
-  Id target_context = 0;  // for a remote runner: the context there that runs our jobs; 0: the same number
+  Id target_context = 0;  // context of a remote runner in which the jobs run; 0 means the same number
   std::vector<std::string> executors;
   std::uint32_t slots = 0;
   std::uint64_t seen_ms = 0;

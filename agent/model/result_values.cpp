@@ -10,23 +10,23 @@
 
 namespace mycojobs {
 
-nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>& json_keys) {
-  const std::set<std::string_view> typed(json_keys.begin(), json_keys.end());
+nlohmann::json to_typed_json(const TextMap& texts, const std::vector<std::string>& json_keys) {
+  const std::set<std::string_view> json_key_set(json_keys.begin(), json_keys.end());
   auto out = nlohmann::json::object();
   for (const auto& [key, text] : texts) {
-    auto value = typed.contains(key) ? parse_exact_json(text) : Result<nlohmann::json>(to_utf8(text));
+    auto value = json_key_set.contains(key) ? parse_exact_json(text) : Result<nlohmann::json>(to_utf8(text));
     out[to_utf8(key)] = value ? std::move(*value) : nlohmann::json(to_utf8(text));
   }
   return out;
 }
 
-std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys) {
-  const std::set<std::string_view> typed(json_keys.begin(), json_keys.end());
+std::string to_typed_json_text(const TextMap& texts, const std::vector<std::string>& json_keys) {
+  const std::set<std::string_view> json_key_set(json_keys.begin(), json_keys.end());
   std::string out;
   JsonObject object(out);
   for (const auto& [key, text] : texts) {
     std::string& value = object.append_member(key);
-    if (typed.contains(key) && is_json(text)) {
+    if (json_key_set.contains(key) && is_json(text)) {
       value += text;
     } else {
       append_json(value, text);

@@ -19,10 +19,10 @@ struct ResultValues {
 
 // Returns an object in which each value has its original type. A text that is not JSON stays a text, even if
 // `json_keys` names it. So does a value with an integer beyond 64 bits, which the tree could only round.
-nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>& json_keys);
+nlohmann::json to_typed_json(const TextMap& texts, const std::vector<std::string>& json_keys);
 // Returns the same object as text. Numbers keep all their digits, because they are not converted to doubles.
-std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys);
-// The inverse of typed_values(). Returns no values if `object` is not an object.
+std::string to_typed_json_text(const TextMap& texts, const std::vector<std::string>& json_keys);
+// The inverse of to_typed_json(). Returns no values if `object` is not an object.
 ResultValues parse_result_values(const nlohmann::json& object);
 
 }  // namespace mycojobs

@@ -21,13 +21,13 @@ struct TraceContext {
 // Returns no value if the text is invalid. For a newer version, the known parts are used, as the specification
 // requires.
 std::optional<TraceContext> parse_traceparent(std::string_view text);
-std::string traceparent(const TraceContext&);  // in version 00
+std::string to_traceparent(const TraceContext&);  // in version 00
 // Checks a typed or stored value; an empty text is valid. Error invalid, without the name of a field.
 Result<void> check_traceparent(std::string_view text);
 
 // Returns the name of a job, for example, in a log line: `job:12:1`, or `job:12:1 (trace 4bf9...)` for a job in a
 // trace.
-std::string name_with_trace(std::string_view name, std::string_view traceparent);
+std::string append_trace_id(std::string_view name, std::string_view traceparent);
 
 // Returns a span id of 16 digits that is a function of the arguments, so that all components compute the same id, for
 // example for one claim of a job.

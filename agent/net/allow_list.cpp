@@ -5,18 +5,18 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxEntry = 300;
+constexpr std::size_t kMaxEntryLength = 300;
 
 tl::unexpected<Error> invalid_entry(std::string_view entry, const std::string& reason) {
   return fail(Code::invalid, excerpt(entry) + ": " + reason);
 }
 
-// Splits "host:port" at the last colon and removes the brackets.
 struct HostPortText {
   std::string_view host, port;
-  bool bracketed = false;
+  bool is_bracketed = false;
 };
-Result<HostPortText> split(std::string_view text) {
+// Splits "host:port" at the last colon and removes the brackets.
+Result<HostPortText> split_host_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   const std::size_t bracket = text.rfind(']');
   if (colon == text.npos || (bracket != text.npos && bracket > colon)) {
@@ -25,7 +25,7 @@ Result<HostPortText> split(std::string_view text) {
   HostPortText parts{text.substr(0, colon), text.substr(colon + 1), false};
   if (parts.host.size() >= 2 && parts.host.front() == '[' && parts.host.back() == ']') {
     parts.host = parts.host.substr(1, parts.host.size() - 2);
-    parts.bracketed = true;
+    parts.is_bracketed = true;
   } else if (parts.host.find(':') != text.npos) {
     return invalid_entry(text,
                          "an IPv6 address must be in brackets, for example [2001:db8::1]:443 or [2001:db8::/32]:443");
@@ -33,7 +33,7 @@ Result<HostPortText> split(std::string_view text) {
   return parts;
 }
 
-bool has_bits_after(const IpAddress& base, unsigned prefix) {
+bool has_host_bits(const IpAddress& base, unsigned prefix) {
   for (unsigned bit = prefix; bit < base.bits(); ++bit) {
     if (((base.bytes[bit / 8] >> (7 - bit % 8)) & 1U) != 0) return true;
   }
@@ -58,7 +58,7 @@ Result<AllowEntry> parse_range(std::string_view text, std::string_view host, std
     return invalid_entry(text,
                          "the prefix length of a range must be a number from 0 to " + std::to_string(base->bits()));
   }
-  if (has_bits_after(*base, *prefix)) {
+  if (has_host_bits(*base, *prefix)) {
     return invalid_entry(
         text, "the range begins at " + to_text(first_address(*base, *prefix)) + ": write that, or the address alone");
   }
@@ -101,15 +101,15 @@ bool AllowEntry::allows_name(std::string_view requested) const {
 }
 
 bool AllowEntry::allows_address(const IpAddress& address) const {
-  return form == Form::range && in_range(address, base, prefix);
+  return form == Form::range && is_in_range(address, base, prefix);
 }
 
 Result<AllowEntry> parse_allow_entry(std::string_view text) {
-  if (text.size() > kMaxEntry) return invalid_entry(text, "an entry has at most 300 characters");
-  MJ_TRY(parts, split(text));
+  if (text.size() > kMaxEntryLength) return invalid_entry(text, "an entry has at most 300 characters");
+  MJ_TRY(parts, split_host_port(text));
   MJ_TRY(entry, parse_host_part(text, parts));
-  const bool v6 = entry.form == AllowEntry::Form::range && entry.base.v6;
-  if (parts.bracketed != v6) return invalid_entry(text, "only an IPv6 address or range can be in brackets");
+  const bool is_v6_range = entry.form == AllowEntry::Form::range && entry.base.is_v6;
+  if (parts.is_bracketed != is_v6_range) return invalid_entry(text, "only an IPv6 address or range can be in brackets");
   if (parts.port != "*") {
     const auto port = parse_port(parts.port);
     if (!port) return invalid_entry(text, "the port is a number from 1 to 65535, or * for every port");

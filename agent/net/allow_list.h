@@ -24,12 +24,12 @@ struct AllowEntry {
   std::string name;        // for `name` and `subdomains`: lower case, without "*."
   IpAddress base;          // for `range`
   unsigned prefix = 0;     // number of bits; equal to base.bits() for a single address
-  std::uint16_t port = 0;  // 0: every port
+  std::uint16_t port = 0;  // 0 means every port
   bool operator==(const AllowEntry&) const = default;
 
-  bool single() const { return form == Form::range && prefix == base.bits(); }
+  bool is_single_address() const { return form == Form::range && prefix == base.bits(); }
   bool allows_port(std::uint16_t requested) const { return port == 0 || port == requested; }
-  bool allows_name(std::string_view lower_case) const;
+  bool allows_name(std::string_view requested) const;  // REQUIRES: the name is in lower case
   bool allows_address(const IpAddress&) const;
 };
 

@@ -1,5 +1,5 @@
 // Loads libcurl on first use. libcurl depends on thirty libraries (LDAP, Kerberos, two of TLS). If they were linked to
-// the program, they would take half of the start time of each command, and memory of agents that make no calls.
+// the program, half of the start time of each command would be spent on loading them.
 #pragma once
 
 #include <curl/curl.h>

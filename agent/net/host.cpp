@@ -11,14 +11,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxName = 253;
-constexpr std::size_t kMaxLabel = 63;
+constexpr std::size_t kMaxNameLength = 253;
+constexpr std::size_t kMaxLabelLength = 63;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-std::string lower(std::string_view text) {
+char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+std::string to_lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower(c); });
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return to_lower(c); });
   return out;
 }
 
@@ -26,7 +26,7 @@ tl::unexpected<Error> refuse_host(std::string_view text, const std::string& reas
   return fail(Code::invalid, excerpt(text) + ": " + reason);
 }
 
-const char* wrong_character(char c) {
+const char* find_character_problem(char c) {
   if (static_cast<unsigned char>(c) >= 0x80) return "a host name is ASCII: write its xn-- form";
   if (c < ' ' || c == 0x7f) return "a control character is in no host name";
   switch (c) {
@@ -42,13 +42,13 @@ const char* wrong_character(char c) {
     default:
       break;
   }
-  const bool plain = (lower(c) >= 'a' && lower(c) <= 'z') || is_digit(c) || c == '-' || c == '.';
-  return plain ? nullptr : "a host name has letters, digits, hyphens and dots";
+  const bool is_allowed = (to_lower(c) >= 'a' && to_lower(c) <= 'z') || is_digit(c) || c == '-' || c == '.';
+  return is_allowed ? nullptr : "a host name has letters, digits, hyphens and dots";
 }
 
-const char* wrong_label(std::string_view label) {
+const char* find_label_problem(std::string_view label) {
   if (label.empty()) return "a host name has no empty label and no trailing dot";
-  if (label.size() > kMaxLabel) return "a label of a host name has at most 63 characters";
+  if (label.size() > kMaxLabelLength) return "a label of a host name has at most 63 characters";
   if (label.front() == '-' || label.back() == '-') return "a label neither begins nor ends with a hyphen";
   return nullptr;
 }
@@ -64,23 +64,23 @@ bool ends_in_number(std::string_view name) {
 
 std::optional<IpAddress> parse_ip(std::string_view text) {
   if (text.empty() || text.size() >= INET6_ADDRSTRLEN || text.find('\0') != std::string_view::npos) return {};
-  const std::string spelt = lower(text);
+  const std::string lower_case_text = to_lower(text);
   IpAddress address;
-  address.v6 = spelt.find(':') != std::string::npos;
-  if (::inet_pton(address.v6 ? AF_INET6 : AF_INET, spelt.c_str(), address.bytes.data()) != 1) return {};
+  address.is_v6 = lower_case_text.find(':') != std::string::npos;
+  if (::inet_pton(address.is_v6 ? AF_INET6 : AF_INET, lower_case_text.c_str(), address.bytes.data()) != 1) return {};
   // Accept only the canonical spelling, so that every reader sees the same address.
-  if (to_text(address) != spelt) return {};
+  if (to_text(address) != lower_case_text) return {};
   return address;
 }
 
 std::string to_text(const IpAddress& address) {
   char text[INET6_ADDRSTRLEN] = "";
-  ::inet_ntop(address.v6 ? AF_INET6 : AF_INET, address.bytes.data(), text, sizeof text);
+  ::inet_ntop(address.is_v6 ? AF_INET6 : AF_INET, address.bytes.data(), text, sizeof text);
   return text;
 }
 
-bool in_range(const IpAddress& address, const IpAddress& base, unsigned prefix) {
-  if (address.v6 != base.v6) return false;
+bool is_in_range(const IpAddress& address, const IpAddress& base, unsigned prefix) {
+  if (address.is_v6 != base.is_v6) return false;
   for (unsigned bit = 0; bit < std::min(prefix, address.bits()); ++bit) {
     const unsigned difference = address.bytes[bit / 8] ^ base.bytes[bit / 8];
     if (((difference >> (7 - bit % 8)) & 1U) != 0) return false;
@@ -91,22 +91,22 @@ bool in_range(const IpAddress& address, const IpAddress& base, unsigned prefix) 
 Result<Host> parse_host(std::string_view text) {
   if (text.empty()) return fail(Code::invalid, "the host is missing");
   if (auto address = parse_ip(text)) return Host{"", address};
-  if (text.size() > kMaxName) return refuse_host(text, "a host name has at most 253 characters");
+  if (text.size() > kMaxNameLength) return refuse_host(text, "a host name has at most 253 characters");
   if (text.find(':') != std::string_view::npos && text.find_first_not_of("0123456789abcdefABCDEF:.") == text.npos) {
-    in6_addr loose{};
-    if (::inet_pton(AF_INET6, std::string(text).c_str(), &loose) != 1) return refuse_host(text, "no IPv6 address");
-    IpAddress meant{true, {}};
-    std::memcpy(meant.bytes.data(), &loose, sizeof loose);
-    return refuse_host(text, "not a canonical address: write " + to_text(meant));
+    in6_addr parsed{};
+    if (::inet_pton(AF_INET6, std::string(text).c_str(), &parsed) != 1) return refuse_host(text, "no IPv6 address");
+    IpAddress address{true, {}};
+    std::memcpy(address.bytes.data(), &parsed, sizeof parsed);
+    return refuse_host(text, "not a canonical address: write " + to_text(address));
   }
-  if (text.find('%') != text.npos) return refuse_host(text, wrong_character('%'));
+  if (text.find('%') != text.npos) return refuse_host(text, find_character_problem('%'));
   for (char c : text) {
-    if (const char* reason = wrong_character(c)) return refuse_host(text, reason);
+    if (const char* reason = find_character_problem(c)) return refuse_host(text, reason);
   }
-  const std::string name = lower(text);
+  const std::string name = to_lower(text);
   for (std::string_view remaining = name;;) {
     const std::size_t dot = remaining.find('.');
-    if (const char* reason = wrong_label(remaining.substr(0, dot))) return refuse_host(text, reason);
+    if (const char* reason = find_label_problem(remaining.substr(0, dot))) return refuse_host(text, reason);
     if (dot == std::string_view::npos) break;
     remaining.remove_prefix(dot + 1);
   }
@@ -130,12 +130,12 @@ std::optional<std::uint16_t> parse_port(std::string_view text) {
 Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_port) {
   std::string_view host = text;
   std::string_view port;
-  const bool bracketed = text.starts_with('[');
-  const std::size_t end = bracketed ? text.find(']') : text.find(':');
-  if (bracketed && end == std::string_view::npos) return refuse_host(text, "the bracket is not closed");
+  const bool is_bracketed = text.starts_with('[');
+  const std::size_t end = is_bracketed ? text.find(']') : text.find(':');
+  if (is_bracketed && end == std::string_view::npos) return refuse_host(text, "the bracket is not closed");
   if (end != std::string_view::npos) {
-    host = bracketed ? text.substr(1, end - 1) : text.substr(0, end);
-    port = text.substr(end + (bracketed ? 1 : 0));
+    host = is_bracketed ? text.substr(1, end - 1) : text.substr(0, end);
+    port = text.substr(end + (is_bracketed ? 1 : 0));
     if (!port.empty() && port.front() != ':')
       return refuse_host(text, "the bracket must be followed by a colon and the port");
     if (port.find(':', 1) != std::string_view::npos) {
@@ -151,13 +151,13 @@ Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_po
     return refuse_host(text, "the port is missing or not a number from 1 to 65535");
   }
   MJ_TRY(parsed, parse_host(host));
-  if (bracketed != (parsed.address && parsed.address->v6))
+  if (is_bracketed != (parsed.address && parsed.address->is_v6))
     return refuse_host(text, "brackets are only for an IPv6 address");
   out.host = std::move(parsed);
   return out;
 }
 
-std::string host_of_address(std::string_view address) {
+std::string extract_host(std::string_view address) {
   const std::size_t scheme = address.find("://");
   const std::size_t host_start = scheme == std::string_view::npos ? 0 : scheme + 3;
   std::string name(address.substr(host_start, address.find_first_of("/?#", host_start) - host_start));
@@ -168,9 +168,9 @@ std::string host_of_address(std::string_view address) {
 
 std::string to_text(const HostPort& target) {
   const auto& address = target.host.address;
-  const std::string host = !address      ? target.host.name
-                           : address->v6 ? '[' + to_text(*address) + ']'
-                                         : to_text(*address);
+  const std::string host = !address         ? target.host.name
+                           : address->is_v6 ? '[' + to_text(*address) + ']'
+                                            : to_text(*address);
   return host + ':' + std::to_string(target.port);
 }
 

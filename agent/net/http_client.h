@@ -23,14 +23,14 @@ Result<void> check_supervisor_address(const std::string& url, const Networks&);
 
 struct HttpPost {
   std::string url, body;
-  std::string bearer;  // token; empty: no token
+  std::string bearer;  // token, or empty
   std::uint32_t timeout_ms = 30000;
-  std::size_t max_bytes = 64U << 20;  // maximum size of the answer; 0: the answer is dropped
-  // Networks of addresses that may be connected to, checked after the name is resolved; null: any address. Must outlive
-  // the call.
+  std::size_t max_bytes = 64U << 20;  // maximum size of the answer; 0 drops the answer
+  // Networks of addresses that may be connected to, checked after the name is resolved. Null permits any address. Must
+  // outlive the call.
   const Networks* networks = nullptr;
   std::vector<std::string> headers = {};    // "name: value"
-  const std::atomic<bool>* stop = nullptr;  // true ends the call within a second; null: the call cannot be stopped
+  const std::atomic<bool>* stop = nullptr;  // true ends the call within a second; null if the call cannot be stopped
 };
 struct HttpAnswer {
   int status = 0;
@@ -51,7 +51,7 @@ class HttpClient {
 
  private:
   Result<void> open();  // on the first call, so that a process without calls does not load libcurl
-  Result<HttpAnswer> perform(const HttpPost&, bool get);
+  Result<HttpAnswer> perform(const HttpPost&, bool is_get);
   struct Handle;
   std::unique_ptr<Handle> handle_;  // null before the first call
 };

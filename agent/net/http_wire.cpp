@@ -18,17 +18,17 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using beast::error_code;
 
-constexpr std::size_t kMaxFields = 200, kMaxLengthDigits = 15, kMaxOverhead = 16U << 10;
-constexpr std::uint64_t kMaxChunk = 1ULL << 60;
+constexpr std::size_t kMaxFields = 200, kMaxLengthDigits = 15, kMaxOverheadBytes = 16U << 10;
+constexpr std::uint64_t kMaxChunkBytes = 1ULL << 60;
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
-std::string_view std_view(beast::string_view text) { return {text.data(), text.size()}; }
+std::string_view to_std_view(beast::string_view text) { return {text.data(), text.size()}; }
 
 bool is_length(std::string_view text) {
   return !text.empty() && text.size() <= kMaxLengthDigits && text.find_first_not_of("0123456789") == text.npos;
 }
 
-bool occurs_once(http::field field) {
+bool must_occur_once(http::field field) {
   return field == http::field::host || field == http::field::origin || field == http::field::authorization ||
          field == http::field::content_length || field == http::field::transfer_encoding;
 }
@@ -43,7 +43,7 @@ void append(std::string& text, const Buffers& buffers) {
 
 class HttpRequestParser::Parser final : public http::basic_parser<true> {
  public:
-  explicit Parser(bool trailers) : trailers_(trailers) {
+  explicit Parser(bool trailers) : accepts_trailers_(trailers) {
     // The library's limits are off; this file enforces its own. The library would count only the head bytes of one
     // call, its limits would apply before a caller is admitted, and in version 1.74 "none" rejects every
     // Content-Length.
@@ -51,28 +51,28 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
     body_limit(UINT64_MAX);
     eager(true);
   }
-  // Returns the number of bytes that were used.
+  // Returns the number of bytes that were parsed.
   Result<std::size_t> read(std::string_view bytes, Body* body) {
     // The library asserts that a second call never has fewer bytes than this.
     if (in_last_chunk_ && bytes.size() < kLastChunk.size()) return 0;
     body_ = body;
     error_code code;
-    const std::size_t used = put(boost::asio::const_buffer(bytes.data(), bytes.size()), code);
+    const std::size_t used_bytes = put(boost::asio::const_buffer(bytes.data(), bytes.size()), code);
     if (error_) return tl::unexpected<Error>(*error_);
     if (code && code != http::error::need_more)
       return fail(Code::invalid, (is_header_done() ? "the chunks of the request's body are malformed: "
                                                    : "this is not an HTTP/1.1 request: ") +
                                      code.message());
-    if (is_header_done() && !is_done() && bytes.size() - used > kMaxOverhead)
+    if (is_header_done() && !is_done() && bytes.size() - used_bytes > kMaxOverheadBytes)
       return fail(Code::too_large, "the chunk extensions or trailers are too long");
     // A complete line that remains is the line of the last chunk, because the library consumes the line of a chunk with
     // data. After a chunk with data, the rest begins with the line end of that data, so its length suffices.
-    in_last_chunk_ = !has_chunks_ && bytes.substr(used).find("\r\n") != bytes.npos;
-    return used;
+    in_last_chunk_ = !has_chunks_ && bytes.substr(used_bytes).find("\r\n") != bytes.npos;
+    return used_bytes;
   }
   std::string method, target;
   HttpFields fields;
-  bool http_1_1 = false;
+  bool is_http_1_1 = false;
 
  private:
   void refuse(error_code& code, Error error) {
@@ -83,43 +83,43 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
 
   void on_request_impl(http::verb, beast::string_view verb, beast::string_view request_target, int version,
                        error_code&) override {
-    method = std_view(verb);
-    target = std_view(request_target);
-    http_1_1 = version == 11;
+    method = to_std_view(verb);
+    target = to_std_view(request_target);
+    is_http_1_1 = version == 11;
   }
   void on_response_impl(int, beast::string_view, int, error_code&) override {}
 
   void on_field_impl(http::field field, beast::string_view name, beast::string_view value, error_code& code) override {
     if (is_header_done()) {
-      if (!trailers_) refuse(code, "a trailer follows the chunks");
+      if (!accepts_trailers_) refuse(code, "a trailer follows the chunks");
       return;
     }
     if (fields.size() == kMaxFields) return refuse(code, "there are over " + std::to_string(kMaxFields) + " headers");
-    if (field == http::field::content_length && !is_length(std_view(value)))
-      return refuse(code, "Content-Length is not a number of bytes: " + excerpt(std_view(value)));
+    if (field == http::field::content_length && !is_length(to_std_view(value)))
+      return refuse(code, "Content-Length is not a number of bytes: " + excerpt(to_std_view(value)));
     if (field == http::field::transfer_encoding && !beast::iequals(value, "chunked"))
       return refuse(code, "Transfer-Encoding may be chunked alone");
-    if (occurs_once(field) && std::any_of(fields.begin(), fields.end(), [&](const auto& other) {
+    if (must_occur_once(field) && std::any_of(fields.begin(), fields.end(), [&](const auto& other) {
           return beast::iequals(beast::string_view(other.first), name);
         }))
-      return refuse(code, "the header " + std::string(std_view(name)) + " occurs twice");
-    fields.emplace_back(std_view(name), std_view(value));
+      return refuse(code, "the header " + std::string(to_std_view(name)) + " occurs twice");
+    fields.emplace_back(to_std_view(name), to_std_view(value));
   }
   void on_header_impl(error_code& code) override {
-    if (chunked() && !http_1_1) refuse(code, "HTTP/1.0 has no chunks");
+    if (chunked() && !is_http_1_1) refuse(code, "HTTP/1.0 has no chunks");
   }
 
   void on_body_init_impl(const boost::optional<std::uint64_t>& length, error_code& code) override {
     if (const auto accepted = body_->begin(length.value_or(0)); !accepted) refuse(code, accepted.error());
   }
   std::size_t on_body_impl(beast::string_view bytes, error_code& code) override {
-    if (const auto accepted = body_->add(std_view(bytes)); !accepted) refuse(code, accepted.error());
+    if (const auto accepted = body_->add(to_std_view(bytes)); !accepted) refuse(code, accepted.error());
     return bytes.size();
   }
   void on_chunk_header_impl(std::uint64_t size, beast::string_view extensions, error_code& code) override {
     has_chunks_ = true;
-    if (size > kMaxChunk) return refuse(code, "the size of a chunk is not a number of bytes");
-    if ((overhead_ += extensions.size()) > kMaxOverhead)
+    if (size > kMaxChunkBytes) return refuse(code, "the size of a chunk is not a number of bytes");
+    if ((overhead_bytes_ += extensions.size()) > kMaxOverheadBytes)
       refuse(code, Error{Code::too_large, "the chunk extensions or trailers are too long"});
   }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& code) override {
@@ -127,10 +127,10 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   }
   void on_finish_impl(error_code&) override {}
 
-  const bool trailers_;
+  const bool accepts_trailers_;
   bool has_chunks_ = false, in_last_chunk_ = false;
   Body* body_ = nullptr;
-  std::size_t overhead_ = 0;
+  std::size_t overhead_bytes_ = 0;
   std::optional<Error> error_;
 };
 
@@ -145,7 +145,7 @@ bool HttpRequestParser::is_complete() const { return parser_->is_done(); }
 const std::string& HttpRequestParser::method() const { return parser_->method; }
 const std::string& HttpRequestParser::target() const { return parser_->target; }
 const HttpFields& HttpRequestParser::fields() const { return parser_->fields; }
-bool HttpRequestParser::is_http_1_1() const { return parser_->http_1_1; }
+bool HttpRequestParser::is_http_1_1() const { return parser_->is_http_1_1; }
 bool HttpRequestParser::is_keep_alive() const { return parser_->keep_alive(); }
 
 // The library receives only complete heads, so the result does not depend on how the bytes arrive.
@@ -160,8 +160,8 @@ Result<std::size_t> HttpRequestParser::parse_head(std::string_view bytes) {
   if (searched_bytes_ > max_head_bytes_)
     return fail(Code::too_large, "the head is over " + std::to_string(max_head_bytes_) + " bytes");
   if (length == 0) return 0;
-  MJ_TRY(used, parser_->read(bytes.substr(0, length), nullptr));
-  if (used != length || !has_head()) return fail(Code::invalid, "the head is not valid HTTP/1.1");
+  MJ_TRY(used_bytes, parser_->read(bytes.substr(0, length), nullptr));
+  if (used_bytes != length || !has_head()) return fail(Code::invalid, "the head is not valid HTTP/1.1");
   return length;
 }
 
@@ -192,7 +192,7 @@ std::string to_text(const HttpAnswerHead& answer) {
   return text;
 }
 
-std::string chunk_text(std::string_view bytes) {
+std::string encode_chunk(std::string_view bytes) {
   std::string text;
   if (bytes.empty()) {
     append(text, http::make_chunk_last());

@@ -29,7 +29,7 @@ using HttpFields = std::vector<std::pair<std::string, std::string>>;  // in thei
 // Parser of one request.
 class HttpRequestParser {
  public:
-  // `trailers` says whether fields after a chunked body are accepted.
+  // With `trailers`, fields after a chunked body are accepted.
   explicit HttpRequestParser(std::size_t max_head_bytes, bool trailers = false);
   HttpRequestParser(HttpRequestParser&&) noexcept;
   HttpRequestParser& operator=(HttpRequestParser&&) noexcept;
@@ -60,7 +60,8 @@ class HttpRequestParser {
 
  private:
   class Parser;
-  std::size_t max_head_bytes_, searched_bytes_ = 0;  // searched_bytes_: number of head bytes already searched
+  std::size_t max_head_bytes_;
+  std::size_t searched_bytes_ = 0;  // number of bytes in which the end of the head was not found
   std::unique_ptr<Parser> parser_;
 };
 
@@ -73,6 +74,6 @@ struct HttpAnswerHead {
   bool http_1_1 = true, keep_alive = false;
 };
 std::string to_text(const HttpAnswerHead&);
-std::string chunk_text(std::string_view bytes);  // an empty text produces the last chunk
+std::string encode_chunk(std::string_view bytes);  // an empty text produces the last chunk
 
 }  // namespace mycojobs

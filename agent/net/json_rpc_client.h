@@ -12,9 +12,9 @@
 
 namespace mycojobs {
 
-std::string rpc_request(std::string_view method, const nlohmann::json& params);
+std::string encode_rpc_request(std::string_view method, const nlohmann::json& params);
 // Returns the `result` of an answer, or its error by the code word in its data. Error `internal`: not JSON-RPC.
-Result<nlohmann::json> read_rpc_answer(std::string_view text);
+Result<nlohmann::json> parse_rpc_answer(std::string_view text);
 
 // The server side: calls `run` for a request and returns the answer. Never throws; an invalid request is answered with
 // an error.

@@ -8,13 +8,16 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // prefix of ::ffff:0:0/96
+// A dual-stack IPv6 socket reports IPv4 addresses with this prefix: ::ffff:a.b.c.d.
+constexpr std::array<std::uint8_t, 12> kMappedIpv4Prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-IpAddress unmapped(const IpAddress& address) {
-  if (!address.v6 || !std::equal(kMapped.begin(), kMapped.end(), address.bytes.begin())) return address;
-  IpAddress four;
-  std::copy(address.bytes.begin() + 12, address.bytes.end(), four.bytes.begin());
-  return four;
+// Returns the IPv4 address in a mapped address; other addresses are returned unchanged.
+IpAddress unmap_ipv4(const IpAddress& address) {
+  if (!address.is_v6 || !std::equal(kMappedIpv4Prefix.begin(), kMappedIpv4Prefix.end(), address.bytes.begin()))
+    return address;
+  IpAddress ipv4_address;
+  std::copy(address.bytes.begin() + 12, address.bytes.end(), ipv4_address.bytes.begin());
+  return ipv4_address;
 }
 
 }  // namespace
@@ -35,23 +38,23 @@ Result<Networks> Networks::parse(const std::vector<std::string>& entries) {
   for (const std::string& text : texts) {
     const auto slash = std::min(text.find('/'), text.size());
     const auto base = parse_ip(text.substr(0, slash));
-    std::uint64_t bits = base ? base->bits() : 0;
-    const bool sized = slash == text.size() || parse_u64(text.substr(slash + 1), bits);
-    if (!base || !sized || bits > base->bits()) {
+    std::uint64_t prefix_bits = base ? base->bits() : 0;
+    const bool has_valid_prefix = slash == text.size() || parse_u64(text.substr(slash + 1), prefix_bits);
+    if (!base || !has_valid_prefix || prefix_bits > base->bits()) {
       return fail(
           Code::invalid,
           excerpt(text) +
               " is not a network: use loopback, any, an address such as 192.0.2.7 or a range such as 10.1.0.0/16");
     }
-    out.ranges_.emplace_back(*base, static_cast<unsigned>(bits));
+    out.ranges_.emplace_back(*base, static_cast<unsigned>(prefix_bits));
   }
   return out;
 }
 
 bool Networks::contains(const IpAddress& address) const {
-  const IpAddress plain = unmapped(address);
+  const IpAddress unmapped = unmap_ipv4(address);
   return std::any_of(ranges_.begin(), ranges_.end(),
-                     [&](const auto& range) { return in_range(plain, range.first, range.second); });
+                     [&](const auto& range) { return is_in_range(unmapped, range.first, range.second); });
 }
 
 }  // namespace mycojobs

@@ -11,32 +11,33 @@
 
 namespace mycojobs {
 
-// Addresses that `notify` may call. The operator lists their beginnings, and submitters of jobs choose among these.
-//
-//   https://hooks.example.com           every path of that host, at the default port
-//   https://hooks.example.com/jobs/     every path that begins with /jobs/
-//   http://127.0.0.1:*                  every port
-//
-// net/host.h parses the host of an address, so that all readers agree on the host.
+// An http or https address, or an entry of WebhookAllowList. net/host.h parses the host, so that all readers of an
+// address agree on its host.
 struct WebAddress {
-  bool encrypted = false;  // true: https
-  HostPort host_port;          // port 0: any port, only in an entry
-  std::string path;        // from its '/', with the query; may be empty
+  bool uses_https = false;
+  HostPort host_port;  // port 0 means any port; only in entries of WebhookAllowList
+  std::string path;    // begins with '/' and contains the query; may be empty
 };
 // Error invalid: no http:// or https://, a user before the host, a non-canonical host, a path with a part '.' or '..'
 // or with an escaped '/', '\\' or NUL, blanks, control characters, backslashes, a fragment, or more than 2048 bytes.
 Result<WebAddress> parse_web_address(std::string_view url);
 
-class Webhooks {
+// Webhooks that `notify` may call. The operator lists the beginnings of their addresses; submitters of jobs choose
+// addresses that begin like an entry:
+//
+//   https://hooks.example.com           every path of that host, at the default port
+//   https://hooks.example.com/jobs/     every path that begins with /jobs/
+//   http://127.0.0.1:*                  every port
+class WebhookAllowList {
  public:
   // Error invalid: names the entry.
-  static Result<Webhooks> parse(const std::vector<std::string>& entries);
-  // Error denied: no entry allows the URL. Error invalid: as parse_web_address().
-  Result<void> check(std::string_view url) const;
+  static Result<WebhookAllowList> parse(const std::vector<std::string>& entries);
+  // Returns success if an entry allows the URL. Error denied: no entry does. Error invalid: as parse_web_address().
+  Result<void> check_allowed(std::string_view url) const;
 
  private:
-  std::vector<WebAddress> allowed_;
-  std::string text_ = "none";
+  std::vector<WebAddress> entries_;
+  std::string entries_text_ = "none";  // the entries, separated by commas, for messages
 };
 
 }  // namespace mycojobs

@@ -18,12 +18,12 @@ namespace mycojobs {
 Result<std::vector<std::string>> read_webhook_secrets(const std::string& path);
 
 // Returns "v1,<base64>" for each secret, separated by blanks.
-std::string webhook_signature(const std::vector<std::string>& secrets, std::string_view id, std::uint64_t unix_s,
-                              std::string_view body);
+std::string sign_webhook(const std::vector<std::string>& secrets, std::string_view id, std::uint64_t unix_s,
+                         std::string_view body);
 
 struct WebhookCall {
   std::string url, id, body;
-  std::vector<std::string> secrets;  // empty: not signed
+  std::vector<std::string> secrets;  // empty if the request is not signed
   std::uint64_t unix_s = 0;
   const std::atomic<bool>* stop = nullptr;
 };

@@ -21,22 +21,22 @@ bool is_withheld(PolicyField field) {
 
 Result<void> check_request(const Job& job, PolicyRequest request, const PublishedCeiling& published) {
   for (const PolicyField field : kWithheldFields) {
-    if (published.withheld[policies::index(field)]) request.named.reset(policies::index(field));
+    if (published.withheld[policies::index(field)]) request.named_fields.reset(policies::index(field));
   }
-  return apply_ceiling_or_fail(profile(profile_of(job.script_type)), request, published.ceiling).map([](const Policy&) {
-  });
+  return apply_ceiling_or_fail(profile(get_profile_name(job.script_type)), request, published.ceiling)
+      .map([](const Policy&) {});
 }
 
 }  // namespace
 
 std::string publish_ceiling(const Ceiling& ceiling) {
   json out = json::object();
-  const json lists = to_json(ceiling.max);
+  const json max = to_json(ceiling.max);
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
     const std::string name(to_string(field));
     if (!has_ceiling(field)) continue;
-    out[name] = is_withheld(field) ? json(!lists.at(name).empty()) : json::parse(value_text(field, ceiling.max));
+    out[name] = is_withheld(field) ? json(!max.at(name).empty()) : json::parse(format_policy_value(field, ceiling.max));
   }
   return dump_json(out);
 }
@@ -62,7 +62,7 @@ Result<void> check_policy(const Job& job, const std::vector<AgentCeiling>& agent
   if (job.policy.empty()) return {};  // the job requests nothing
   const ParsedPolicy parsed = read_policy(job.policy, "policy");
   if (!parsed.ok()) return fail(Code::invalid, join(parsed.problems));
-  const std::string_view name = profile_of(job.script_type);
+  const std::string_view name = get_profile_name(job.script_type);
   MJ_CHECK(check_warm(name, apply_request(profile(name), parsed.request)));
   std::optional<Error> refusal;
   std::size_t refusal_count = 0;

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxShownItemBytes = 200;  // size of a list item in a mes
 
 // Returns a number for comparisons, in which "no limit" is higher than every limit.
 std::uint64_t to_comparable(const NumberRow& row, std::uint64_t value) {
-  return row.may_be_unlimited && value == 0 ? UINT64_MAX : value;
+  return row.can_be_unlimited && value == 0 ? UINT64_MAX : value;
 }
 
 bool is_within_any(const std::string& path, const std::vector<std::string>& folders) {
@@ -67,9 +67,9 @@ class CeilingApplier {
   }
 
  private:
-  bool is_written(PolicyField field) const { return ceiling_.written[policies::index(field)]; }
+  bool has_written_ceiling(PolicyField field) const { return ceiling_.written_fields[policies::index(field)]; }
   // Returns whether the field is not requested and has no written ceiling, so that the profile's value stays.
-  bool is_unrestricted(PolicyField field) const { return !request_.names(field) && !is_written(field); }
+  bool is_unrestricted(PolicyField field) const { return !request_.names(field) && !has_written_ceiling(field); }
 
   // Adds a problem such as: "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 3: ask for less, or
   // let the operator raise [contexts.3.ceiling] memory".
@@ -90,8 +90,8 @@ class CeilingApplier {
       if (request_.names(row.field)) reject(row.field, "warm scripts are not allowed", "leave it out", "set");
     } else if (request_.names(row.field)) {
       reject(row.field,
-             policies::number_text(row.unit, value) + " is more than the ceiling of " +
-                 policies::number_text(row.unit, max),
+             policies::format_number(row.unit, value) + " is more than the ceiling of " +
+                 policies::format_number(row.unit, max),
              "ask for less", "raise");
     }
     row.set(out_.policy, max);
@@ -109,39 +109,39 @@ class CeilingApplier {
   void apply_list(PolicyField field, std::vector<std::string> Policy::*member, IsAllowed is_allowed) {
     std::vector<std::string> granted;
     for (const std::string& item : out_.policy.*member) {
-      const bool requested = is_requested(field, member, item);
-      if (is_allowed(item) || (!requested && !is_written(field))) {
+      const bool is_requested = requests_item(field, member, item);
+      if (is_allowed(item) || (!is_requested && !has_written_ceiling(field))) {
         granted.push_back(item);
-      } else if (requested) {
+      } else if (is_requested) {
         reject(field, excerpt(item, kMaxShownItemBytes) + " is not allowed", "leave it out", "name it in");
       }
     }
     out_.policy.*member = std::move(granted);
   }
-  bool is_requested(PolicyField field, std::vector<std::string> Policy::*member, const std::string& item) const {
+  bool requests_item(PolicyField field, std::vector<std::string> Policy::*member, const std::string& item) const {
     return request_.names(field) && contains_item(request_.values.*member, item);
   }
 
   void apply_folders(PolicyField field, std::vector<std::string> Policy::*member) {
-    const bool read_only = field == PolicyField::fs_read;
+    const bool is_read_access = field == PolicyField::fs_read;
     std::vector<std::string> granted;
     for (const std::string& path : out_.policy.*member) {
-      const bool requested = is_requested(field, member, path);
-      const auto& agent_folders = ceiling_.own_folders;
+      const bool is_requested = requests_item(field, member, path);
+      const auto& agent_folders = ceiling_.agent_folders;
       const auto conflict = std::find_if(agent_folders.begin(), agent_folders.end(),
                                          [&](const std::string& folder) { return overlaps(path, folder); });
       if (conflict != agent_folders.end()) {
         const std::string name = "policy." + std::string(to_string(field));
-        if (requested) {
+        if (is_requested) {
           out_.problems.push_back({name, name + ": " + excerpt(path, kMaxShownItemBytes) +
                                              " leads to the agent's own folder " + *conflict +
                                              ", which no job may have: name another one"});
         }
-      } else if (!requested && !is_written(field)) {
+      } else if (!is_requested && !has_written_ceiling(field)) {
         granted.push_back(path);
-      } else if (read_only ? allows_read(max_, path) : is_within_any(path, max_.fs_write)) {
+      } else if (is_read_access ? allows_read(max_, path) : is_within_any(path, max_.fs_write)) {
         granted.push_back(path);
-      } else if (requested) {
+      } else if (is_requested) {
         reject(field, excerpt(path, kMaxShownItemBytes) + " is not allowed", "leave it out", "name it in");
       } else {
         add_allowed_subfolders(path, max_.*member, granted);
@@ -153,7 +153,7 @@ class CeilingApplier {
   void add_allowed_subfolders(const std::string& path, const std::vector<std::string>& allowed,
                               std::vector<std::string>& granted) const {
     for (const std::string& subfolder : allowed) {
-      const bool is_agent_folder = std::any_of(ceiling_.own_folders.begin(), ceiling_.own_folders.end(),
+      const bool is_agent_folder = std::any_of(ceiling_.agent_folders.begin(), ceiling_.agent_folders.end(),
                                                [&](const std::string& folder) { return overlaps(subfolder, folder); });
       if (policies::is_within(subfolder, path) && !is_agent_folder) policies::add_missing(granted, {subfolder});
     }
@@ -220,9 +220,9 @@ Ceiling Ceilings::get(Id context) const {
   const auto specific = contexts.find(context);
   std::bitset<kPolicyFields> fields;
   for (const Id id : {Id{0}, context}) {
-    if (const auto it = written.find(id); it != written.end()) fields |= it->second;
+    if (const auto it = written_fields.find(id); it != written_fields.end()) fields |= it->second;
   }
-  return {specific == contexts.end() ? standard : specific->second, context, own_folders, fields};
+  return {specific == contexts.end() ? standard : specific->second, context, agent_folders, fields};
 }
 
 Policy apply_request(const Policy& profile, const PolicyRequest& request) {
@@ -239,9 +239,9 @@ Policy apply_request(const Policy& profile, const PolicyRequest& request) {
     if (request.names(row.field)) policies::add_missing(out.*row.member, values.*row.member);
   }
   if (request.names(PolicyField::net)) {
-    const bool adds = values.network == Network::allow_list && !request.replaces(PolicyField::net);
+    const bool extends_profile = values.network == Network::allow_list && !request.replaces(PolicyField::net);
     out.network = values.network;
-    if (!adds) out.net_allow.clear();
+    if (!extends_profile) out.net_allow.clear();
     policies::add_missing(out.net_allow, values.net_allow);
   }
   return out;
@@ -257,17 +257,18 @@ Result<Policy> apply_ceiling_or_fail(const Policy& profile, const PolicyRequest&
   GrantedPolicy granted = apply_ceiling(profile, request, ceiling);
   auto& problems = granted.problems;
   if (problems.empty()) return std::move(granted.policy);
-  const std::size_t hidden = problems.size() - std::min(problems.size(), kMaxShownProblems);
-  problems.resize(problems.size() - hidden);
-  return fail(Code::invalid, join(problems) + (hidden > 0 ? "; and " + std::to_string(hidden) + " more" : ""));
+  const std::size_t omitted_count = problems.size() - std::min(problems.size(), kMaxShownProblems);
+  problems.resize(problems.size() - omitted_count);
+  return fail(Code::invalid,
+              join(problems) + (omitted_count > 0 ? "; and " + std::to_string(omitted_count) + " more" : ""));
 }
 
 std::vector<PolicyDifference> diff(const Policy& before, const Policy& after) {
   std::vector<PolicyDifference> out;
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    std::string old_text = value_text(field, before);
-    std::string new_text = value_text(field, after);
+    std::string old_text = format_policy_value(field, before);
+    std::string new_text = format_policy_value(field, after);
     if (old_text != new_text) out.push_back({field, std::move(old_text), std::move(new_text)});
   }
   return out;

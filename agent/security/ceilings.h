@@ -21,11 +21,11 @@ namespace mycojobs {
 // The maximum policy for jobs of a context.
 struct Ceiling {
   Policy max;
-  Id context = 0;                        // used in messages
-  std::vector<std::string> own_folders;  // folders of the agent: nothing above or below them is ever granted
+  Id context = 0;                          // used in messages
+  std::vector<std::string> agent_folders;  // folders of the agent: nothing above or below them is ever granted
   // Fields for which an operator has written a ceiling. In any other field a profile keeps its value, even above
   // `max`; there, `max` restricts only requests.
-  std::bitset<kPolicyFields> written = std::bitset<kPolicyFields>().set();
+  std::bitset<kPolicyFields> written_fields = std::bitset<kPolicyFields>().set();
 };
 
 // Returns a ceiling with the limits that the profiles need. Jobs may not request networks, programs, folders, secrets
@@ -36,9 +36,9 @@ Policy default_ceiling();
 struct Ceilings {
   Policy standard = default_ceiling();
   std::map<Id, Policy> contexts;
-  // As in Ceiling; key 0: the standard ceiling, which all contexts inherit.
-  std::map<Id, std::bitset<kPolicyFields>> written;
-  std::vector<std::string> own_folders;  // as in Ceiling
+  // As in Ceiling. Key 0 has the standard ceiling, which all contexts inherit.
+  std::map<Id, std::bitset<kPolicyFields>> written_fields;
+  std::vector<std::string> agent_folders;  // as in Ceiling
   Ceiling get(Id context) const;
   bool operator==(const Ceilings&) const = default;
 };
@@ -58,7 +58,7 @@ Result<Policy> apply_ceiling_or_fail(const Policy& profile, const PolicyRequest&
 
 struct PolicyDifference {
   PolicyField field;
-  std::string before, after;  // as in value_text()
+  std::string before, after;  // as in format_policy_value()
   bool operator==(const PolicyDifference&) const = default;
 };
 std::vector<PolicyDifference> diff(const Policy& before, const Policy& after);

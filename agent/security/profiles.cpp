@@ -41,7 +41,7 @@ const Policy& profile(std::string_view name) {
   return match->policy;
 }
 
-std::string_view profile_of(std::string_view script_type) {
+std::string_view get_profile_name(std::string_view script_type) {
   if (script_type == "v") return "v.run";
   if (script_type == "rust") return "native";
   for (const Profile& row : profiles()) {
@@ -54,8 +54,8 @@ Result<void> check_warm(std::string_view name, const Policy& policy) {
   if (policy.warm_runs == 0) return {};
   std::string names;
   for (const Profile& row : profiles()) {
-    if (row.warm && row.name == name) return {};
-    if (row.warm) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    if (row.supports_warm && row.name == name) return {};
+    if (row.supports_warm) names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
   return fail(Code::invalid,
               "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " have): omit it");

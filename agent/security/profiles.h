@@ -1,12 +1,9 @@
-// Default policies of each kind of run, the operator's ceilings, and the conversion of a policy to the limits and
-// grants of a run. Pure and thread-safe.
+// Default policies of each kind of run, and the conversion of a policy to the limits and grants of a run. Pure and
+// thread-safe.
 #pragma once
 
-#include <map>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "model/policy_json.h"
 #include "sandbox/sandbox.h"
@@ -16,19 +13,19 @@ namespace mycojobs {
 struct Profile {
   std::string_view name;  // python, v.compile, v.run, sal, osis, command, native
   Policy policy;
-  bool warm = false;  // the script host can serve many jobs with the same script in one process
+  bool supports_warm = false;  // the script host can serve many jobs with the same script in one process
 };
 std::span<const Profile> profiles();
 // REQUIRES: profiles() has this name.
 const Policy& profile(std::string_view name);
 // Returns the profile for a script type: v.run for v; command for a type that an operator has defined.
-std::string_view profile_of(std::string_view script_type);
+std::string_view get_profile_name(std::string_view script_type);
 
-// Error invalid: the policy requests a warm process, and the profile does not support one.
-Result<void> check_warm(std::string_view profile, const Policy&);
+// Error invalid: the policy requests a warm process, and the profile with this name does not support it.
+Result<void> check_warm(std::string_view name, const Policy&);
 
-// Sets the limits and grants of a run. Every run gets its policy here. timeout_ms: the job's timeout; the smaller of it
-// and the policy's wall limit applies.
+// Sets the limits and grants of a run. Every run gets its policy here. The wall limit is the smaller of
+// timeout_ms and the policy's limit.
 void apply_policy(RunSpec&, const Policy&, std::uint64_t timeout_ms);
 
 }  // namespace mycojobs

@@ -12,16 +12,16 @@
 
 namespace mycojobs {
 namespace {
-std::uint64_t branch(Matcher::Node node, unsigned char byte) { return std::uint64_t{node} << 8 | byte; }
+std::uint64_t branch_key(Matcher::Node node, unsigned char byte) { return std::uint64_t{node} << 8 | byte; }
 }  // namespace
 
 Matcher::Matcher() : nodes_(1), matches_(1), parents_(1) {}
 
-Matcher::Node Matcher::child(Node node, unsigned char byte) const {
+Matcher::Node Matcher::find_child(Node node, unsigned char byte) const {
   if (node == 0) return root_[byte];
-  if (nodes_[node].chained && nodes_[node + 1].byte == byte) return node + 1;
-  if (!nodes_[node].parts) return 0;
-  const auto branch_entry = branches_.find(branch(node, byte));
+  if (nodes_[node].next_is_child && nodes_[node + 1].byte == byte) return node + 1;
+  if (!nodes_[node].has_branches) return 0;
+  const auto branch_entry = branches_.find(branch_key(node, byte));
   return branch_entry == branches_.end() ? 0 : branch_entry->second;
 }
 
@@ -30,15 +30,15 @@ Matcher::Node Matcher::make_child(Node node, unsigned char byte) {
   if (node == 0) {
     root_[byte] = new_node;
   } else if (new_node == node + 1) {
-    nodes_[node].chained = true;
+    nodes_[node].next_is_child = true;
   } else {
-    nodes_[node].parts = true;
-    branches_[branch(node, byte)] = new_node;
+    nodes_[node].has_branches = true;
+    branches_[branch_key(node, byte)] = new_node;
   }
-  State state;
-  state.depth = nodes_[node].depth + 1;
-  state.byte = byte;
-  nodes_.push_back(state);
+  NodeData data;
+  data.depth = nodes_[node].depth + 1;
+  data.byte = byte;
+  nodes_.push_back(data);
   parents_.push_back(node);
   return new_node;
 }
@@ -47,40 +47,40 @@ void Matcher::add(std::string_view text, std::uint32_t owner) {
   Node node = 0;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const Node next_node = child(node, byte);
+    const Node next_node = find_child(node, byte);
     node = next_node != 0 ? next_node : make_child(node, byte);
   }
   if (node == 0 || nodes_[node].match != 0) return;
   nodes_[node].match = static_cast<std::uint32_t>(matches_.size());
   matches_.push_back({nodes_[node].depth, owner});
-  longest_ = std::max(longest_, nodes_[node].depth);
+  max_length_ = std::max(max_length_, nodes_[node].depth);
 }
 
-std::vector<Matcher::Node> Matcher::nodes_by_depth() const {
-  std::vector<std::size_t> offsets(longest_ + 2);
-  for (const State& state : nodes_) ++offsets[state.depth + 1];
+std::vector<Matcher::Node> Matcher::sort_nodes_by_depth() const {
+  std::vector<std::size_t> offsets(max_length_ + 2);
+  for (const NodeData& data : nodes_) ++offsets[data.depth + 1];
   std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
   std::vector<Node> order(nodes_.size());
   for (Node node = 0; node < nodes_.size(); ++node) order[offsets[nodes_[node].depth]++] = node;
   return order;
 }
 
-void Matcher::number_classes() {
+void Matcher::assign_byte_classes() {
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     std::uint16_t& number = class_of_[nodes_[i].byte];
-    if (number == 0) number = static_cast<std::uint16_t>(classes_++);
+    if (number == 0) number = static_cast<std::uint16_t>(class_count_++);
   }
 }
 
 // REQUIRES: the fallback of the node has a row.
 void Matcher::add_row(Node node) {
   const auto row = static_cast<std::uint32_t>(rows_.size());
-  rows_.resize(row + classes_);
-  if (node != 0) std::copy_n(rows_.begin() + nodes_[nodes_[node].fail].row, classes_, rows_.begin() + row);
-  const State& state = nodes_[node];
-  if (state.chained) rows_[row + class_of_[nodes_[node + 1].byte]] = node + 1;
-  for (unsigned byte = 0; byte < class_of_.size() && (node == 0 || state.parts); ++byte) {
-    const Node next_node = child(node, static_cast<unsigned char>(byte));
+  rows_.resize(row + class_count_);
+  if (node != 0) std::copy_n(rows_.begin() + nodes_[nodes_[node].fallback].row, class_count_, rows_.begin() + row);
+  const NodeData& data = nodes_[node];
+  if (data.next_is_child) rows_[row + class_of_[nodes_[node + 1].byte]] = node + 1;
+  for (unsigned byte = 0; byte < class_of_.size() && (node == 0 || data.has_branches); ++byte) {
+    const Node next_node = find_child(node, static_cast<unsigned char>(byte));
     if (next_node != 0) rows_[row + class_of_[byte]] = next_node;
   }
   nodes_[node].row = row;
@@ -88,24 +88,24 @@ void Matcher::add_row(Node node) {
 
 // Processes the nodes by depth, because the fallback of a node has a smaller depth than the node.
 void Matcher::finish() {
-  number_classes();
-  for (Node node : nodes_by_depth()) {
-    State& state = nodes_[node];
-    if (state.depth > 1) state.fail = next(nodes_[parents_[node]].fail, state.byte);
-    if (state.match == 0) state.match = nodes_[state.fail].match;
-    if (node == 0 || rows_.size() + classes_ <= kMaxRowEntries) add_row(node);
+  assign_byte_classes();
+  for (Node node : sort_nodes_by_depth()) {
+    NodeData& data = nodes_[node];
+    if (data.depth > 1) data.fallback = next(nodes_[parents_[node]].fallback, data.byte);
+    if (data.match == 0) data.match = nodes_[data.fallback].match;
+    if (node == 0 || rows_.size() + class_count_ <= kMaxRowEntries) add_row(node);
   }
   std::vector<Node>().swap(parents_);
 }
 
-Matcher::Node Matcher::unfinished(Node node) const {
-  while (node != 0 && !nodes_[node].chained && !nodes_[node].parts) node = nodes_[node].fail;
+Matcher::Node Matcher::find_unfinished_prefix(Node node) const {
+  while (node != 0 && !nodes_[node].next_is_child && !nodes_[node].has_branches) node = nodes_[node].fallback;
   return node;
 }
 
-// A node has a chained child unless its text ends there, because texts are added as a whole.
-const Matcher::Match& Matcher::first_of(Node node) const {
-  while (nodes_[node].chained) ++node;
+// A text ends at each node without next_is_child, because texts are added as a whole.
+const Matcher::Match& Matcher::find_text_with_prefix(Node node) const {
+  while (nodes_[node].next_is_child) ++node;
   return match(node);
 }
 
@@ -152,7 +152,7 @@ unsigned hex_value(std::string_view digits) {
 }
 
 EscapeMeaning encode_utf8(unsigned code) {
-  EscapeMeaning out{EscapeMeaning::State::whole};
+  EscapeMeaning out{EscapeMeaning::State::complete};
   const auto add = [&out](unsigned byte) { out.bytes[out.size++] = static_cast<char>(byte); };
   if (code < 0x80) return add(code), out;
   if (code < 0x800) {
@@ -171,10 +171,10 @@ using State = EscapeMeaning::State;
 EscapeMeaning decode_letter(char letter) {
   constexpr std::string_view kLetters = "\"'\\/bfnrt";
   constexpr std::string_view kMeanings = "\"'\\/\b\f\n\r\t";
-  if (letter == 'x' || letter == 'u') return {State::more};
+  if (letter == 'x' || letter == 'u') return {State::incomplete};
   const std::size_t index = kLetters.find(letter);
   if (index == std::string_view::npos) return {};
-  return {State::whole, {kMeanings[index]}, 1};
+  return {State::complete, {kMeanings[index]}, 1};
 }
 
 bool is_high_surrogate(unsigned code) { return code >= 0xD800 && code <= 0xDBFF; }
@@ -185,26 +185,26 @@ EscapeMeaning decode_character(std::string_view escape) {
   constexpr std::size_t kSingleBytes = 6, kPairBytes = 12;
   const unsigned first = hex_value(escape.substr(2, 4));
   if (escape.size() == kSingleBytes) {
-    if (is_high_surrogate(first)) return {State::more};
+    if (is_high_surrogate(first)) return {State::incomplete};
     return is_low_surrogate(first) ? EscapeMeaning() : encode_utf8(first);
   }
-  if (escape.size() < kPairBytes) return {State::more};
+  if (escape.size() < kPairBytes) return {State::incomplete};
   const unsigned second = hex_value(escape.substr(8, 4));
   if (!is_low_surrogate(second)) return {};
   return encode_utf8(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00));
 }
 
-std::string read_plain(std::string_view text) {
+std::string decode_plain(std::string_view text) {
   std::string form;
   Decoder reader(Encoding::plain);
   const auto sink = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
     form.push_back(static_cast<char>(byte));
   };
-  for (char c : text) reader.take_byte(static_cast<unsigned char>(c), 0, sink, [] { return 0U; });
+  for (char c : text) reader.decode_byte(static_cast<unsigned char>(c), 0, sink, [] { return 0U; });
   return form;
 }
 
-bool is_packed(unsigned char byte) {
+bool is_packed_character(unsigned char byte) {
   return byte == '=' || kBase64.find(static_cast<char>(byte)) != std::string_view::npos;
 }
 
@@ -217,10 +217,10 @@ Decoder::Steps Decoder::make_steps(Encoding encoding) {
     const auto byte = static_cast<unsigned char>(i);
     Step& step = steps[i] = {Kind::character, byte};
     if (encoding == Encoding::packed) {
-      if (byte == '-') step.read = '+';
-      if (byte == '_') step.read = '/';
+      if (byte == '-') step.output = '+';
+      if (byte == '_') step.output = '/';
       if (byte == '\n' || byte == '\r') step.kind = Kind::line_end;
-      if (step.kind == Kind::character && !is_packed(step.read)) step.kind = Kind::separator;
+      if (step.kind == Kind::character && !is_packed_character(step.output)) step.kind = Kind::separator;
     } else if (is_blank(byte) || (encoding == Encoding::url && byte == '+')) {
       step = {Kind::blank, ' '};
     } else if (byte == (encoding == Encoding::url ? '%' : '\\') && encoding != Encoding::plain) {
@@ -243,11 +243,12 @@ void Decoder::skip_bytes(std::string_view bytes) {
   while (run < bytes.size() && run < kMinWrapped &&
          (*steps_)[static_cast<unsigned char>(bytes[bytes.size() - 1 - run])].kind == Step::Kind::character)
     ++run;
-  run_ = static_cast<unsigned>(std::min<std::size_t>(kMinWrapped, run == bytes.size() ? run_ + run : run));
+  run_length_ =
+      static_cast<unsigned>(std::min<std::size_t>(kMinWrapped, run == bytes.size() ? run_length_ + run : run));
 }
 
-bool Decoder::reads_as_plain(std::string_view bytes) const {
-  if (reading_ == Encoding::escapes) return bytes.find('\\') == std::string_view::npos;
+bool Decoder::decodes_as_plain(std::string_view bytes) const {
+  if (encoding_ == Encoding::escapes) return bytes.find('\\') == std::string_view::npos;
   return bytes.find('%') == std::string_view::npos && bytes.find('+') == std::string_view::npos;
 }
 
@@ -255,27 +256,27 @@ EscapeMeaning unescape(Encoding encoding, std::string_view escape) {
   constexpr std::size_t kSecondBackslash = 7, kSecondLetter = 8;
   const std::size_t size = escape.size();
   const char last_character = escape.back();
-  if (size == 1) return {State::more};
-  const bool url = encoding == Encoding::url;
-  if (!url && size == 2) return decode_letter(last_character);
-  if (size == kSecondBackslash) return {last_character == '\\' ? State::more : State::none};
-  if (size == kSecondLetter) return {last_character == 'u' ? State::more : State::none};
+  if (size == 1) return {State::incomplete};
+  const bool is_url = encoding == Encoding::url;
+  if (!is_url && size == 2) return decode_letter(last_character);
+  if (size == kSecondBackslash) return {last_character == '\\' ? State::incomplete : State::invalid};
+  if (size == kSecondLetter) return {last_character == 'u' ? State::incomplete : State::invalid};
   if (!is_hex_digit(last_character)) return {};
-  const bool one_byte = url || escape[1] == 'x';
-  if (one_byte && size < (url ? 3U : 4U)) return {State::more};
-  if (one_byte) return {State::whole, {static_cast<char>(hex_value(escape.substr(size - 2)))}, 1};
-  return size < 6 ? EscapeMeaning{State::more} : decode_character(escape);
+  const bool is_one_byte = is_url || escape[1] == 'x';
+  if (is_one_byte && size < (is_url ? 3U : 4U)) return {State::incomplete};
+  if (is_one_byte) return {State::complete, {static_cast<char>(hex_value(escape.substr(size - 2)))}, 1};
+  return size < 6 ? EscapeMeaning{State::incomplete} : decode_character(escape);
 }
 
-std::string plain_form(std::string_view value) { return read_plain(trim(value)); }
+std::string make_plain_form(std::string_view value) { return decode_plain(trim(value)); }
 
-std::string url_form(std::string_view value) {
+std::string make_url_form(std::string_view value) {
   std::string text(trim(value));
   std::replace(text.begin(), text.end(), '+', ' ');
-  return read_plain(text);
+  return decode_plain(text);
 }
 
-std::vector<std::string> packed_forms(std::string_view value) {
+std::vector<std::string> make_packed_forms(std::string_view value) {
   std::vector<std::string> forms;
   for (std::size_t offset = 0; offset < 3; ++offset) {
     std::string end;
@@ -296,98 +297,98 @@ std::vector<std::string> packed_forms(std::string_view value) {
   return forms;
 }
 
-std::string Redactor::problem_with(std::string_view value) {
-  if (plain_form(value).size() >= kMinBytes) return {};
+std::string Redactor::find_value_problem(std::string_view value) {
+  if (make_plain_form(value).size() >= kMinBytes) return {};
   return "the value has fewer than " + std::to_string(kMinBytes) +
          " bytes (blanks and control characters in a row count as one)";
 }
 
 Redactor::Redactor(const std::vector<Secret>& secrets) {
   for (const Secret& secret : secrets) {
-    if (!problem_with(secret.value).empty()) continue;
-    const auto owner = static_cast<std::uint32_t>(marks_.size());
-    marks_.push_back("[secret " + secret.name + "]");
+    if (!find_value_problem(secret.value).empty()) continue;
+    const auto owner = static_cast<std::uint32_t>(replacements_.size());
+    replacements_.push_back("[secret " + secret.name + "]");
     add(secret.value, owner);
     if (secret.value.find('\n') == std::string::npos) continue;
     for (std::string_view remaining = secret.value; !remaining.empty();) {
       const std::string_view line = remaining.substr(0, remaining.find('\n'));
       remaining.remove_prefix(std::min(remaining.size(), line.size() + 1));
-      if (plain_form(line).size() >= kMinLineBytes) add(line, owner);
+      if (make_plain_form(line).size() >= kMinLineBytes) add(line, owner);
     }
   }
   plain_.finish();
   packed_.finish();
   for (const Encoding encoding : {Encoding::plain, Encoding::url, Encoding::escapes, Encoding::packed}) {
-    const Bytes& bytes = begins_[static_cast<std::size_t>(encoding)] = possible_starts(encoding);
-    std::transform(bytes.begin(), bytes.end(), begins_any_.begin(), begins_any_.begin(), std::logical_or<>());
+    const Bytes& bytes = start_bytes_[static_cast<std::size_t>(encoding)] = find_start_bytes(encoding);
+    std::transform(bytes.begin(), bytes.end(), any_start_bytes_.begin(), any_start_bytes_.begin(), std::logical_or<>());
   }
 }
 
-Redactor::Bytes Redactor::possible_starts(Encoding encoding) const {
+Redactor::Bytes Redactor::find_start_bytes(Encoding encoding) const {
   Bytes starts{};
   for (unsigned byte = 0; byte < starts.size(); ++byte) {
     Decoder reader(encoding);
     const auto mark_start = [&](unsigned char character, std::uint64_t, std::uint64_t) {
       starts[byte] = matcher(encoding).starts_with(character);
     };
-    reader.take_byte(static_cast<unsigned char>(byte), 0, mark_start, [] { return 0U; });
-    starts[byte] = starts[byte] || reader.is_open();
+    reader.decode_byte(static_cast<unsigned char>(byte), 0, mark_start, [] { return 0U; });
+    starts[byte] = starts[byte] || reader.has_open_escape();
   }
   return starts;
 }
 
 void Redactor::add(std::string_view value, std::uint32_t owner) {
-  plain_.add(plain_form(value), owner);
-  if (const std::string form = url_form(value); form.size() >= kMinBytes) plain_.add(form, owner);
-  for (const std::string& form : packed_forms(value)) packed_.add(form, owner);
+  plain_.add(make_plain_form(value), owner);
+  if (const std::string form = make_url_form(value); form.size() >= kMinBytes) plain_.add(form, owner);
+  for (const std::string& form : make_packed_forms(value)) packed_.add(form, owner);
 }
 
-std::string Redactor::redact(std::string_view text, bool cut) const {
+std::string Redactor::redact(std::string_view text, bool is_truncated) const {
   Redaction redaction(*this);
   std::string out(redaction.feed(text));
-  out += redaction.finish(cut);
+  out += redaction.finish(is_truncated);
   return out;
 }
 
 Redaction::View::View(Encoding encoding, const Redactor& redactor)
-    : reader(encoding),
+    : decoder(encoding),
       matcher(redactor.matcher(encoding)),
-      begins(redactor.begins_[static_cast<std::size_t>(encoding)]),
-      where(std::bit_ceil(matcher.longest() + 1U)),
-      may_follow(encoding == Encoding::url || encoding == Encoding::escapes),
-      follows_plain(may_follow) {}
+      start_bytes(redactor.start_bytes_[static_cast<std::size_t>(encoding)]),
+      positions(std::bit_ceil(matcher.max_length() + 1U)),
+      can_follow_plain(encoding == Encoding::url || encoding == Encoding::escapes),
+      follows_plain(can_follow_plain) {}
 
 // The ring buffer holds the lower 32 bits of each position. The upper 32 bits are those of the current position, or one
 // less.
-std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t now) const {
-  const std::uint32_t low = where[(read - count) & (where.size() - 1)];
-  return now - (static_cast<std::uint32_t>(now) - low);
+std::uint64_t Redaction::View::find_begin(std::uint32_t count, std::uint64_t end) const {
+  const std::uint32_t low = positions[(decoded_count - count) & (positions.size() - 1)];
+  return end - (static_cast<std::uint32_t>(end) - low);
 }
 
-// Called at an escape. After the escape this view decodes the stream itself.
-void Redaction::View::leave_match(const View& plain) {
+// Copies the state of the plain view. From here on this view decodes the stream itself.
+void Redaction::View::stop_following(const View& plain) {
   follows_plain = false;
-  reader.continue_from(plain.reader);
+  decoder.continue_from(plain.decoder);
   node = plain.node;
-  read = plain.read;
+  decoded_count = plain.decoded_count;
   for (std::uint32_t count = matcher.depth(node); count > 0; --count) {
-    const std::uint64_t slot = (read - count) & (where.size() - 1);
-    where[slot] = plain.where[slot];
+    const std::uint64_t slot = (decoded_count - count) & (positions.size() - 1);
+    positions[slot] = plain.positions[slot];
   }
 }
 
 // Returns whether both views have the same prefix of a value at the same position, so that both find the same matches
 // until the next escape.
-bool Redaction::View::is_in_step_with(const View& plain, std::uint64_t now) const {
-  if (node != plain.node || !reader.continues_like(plain.reader)) return false;
+bool Redaction::View::is_in_step_with(const View& plain, std::uint64_t end) const {
+  if (node != plain.node || !decoder.is_in_same_state_as(plain.decoder)) return false;
   const std::uint32_t depth = matcher.depth(node);
-  return depth == 0 || begin_of_last(depth, now) == plain.begin_of_last(depth, now);
+  return depth == 0 || find_begin(depth, end) == plain.find_begin(depth, end);
 }
 
 void Redaction::View::reset() {
   node = 0;
-  reader.reset();
-  follows_plain = may_follow;
+  decoder.reset();
+  follows_plain = can_follow_plain;
 }
 
 Redaction::Redaction(const Redactor& redactor)
@@ -395,169 +396,172 @@ Redaction::Redaction(const Redactor& redactor)
       views_{View(Encoding::plain, redactor), View(Encoding::url, redactor), View(Encoding::escapes, redactor),
              View(Encoding::packed, redactor)} {}
 
-bool Redaction::idle() const {
-  return held_.empty() && matches_.empty() &&
-         std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.follows_plain || view.idle(); });
+bool Redaction::is_idle() const {
+  return pending_input_.empty() && pending_matches_.empty() &&
+         std::all_of(views_.begin(), views_.end(),
+                     [](const View& view) { return view.follows_plain || view.is_idle(); });
 }
 
-// Adds a place and keeps the places disjoint: `place` ends after all others and is merged with every place that it
-// overlaps.
-void Redaction::add(std::vector<Place>& places, Place place) {
-  while (!places.empty() && places.back().end > place.begin) {
-    const Place& previous = places.back();
-    if (previous.length > place.length || (previous.length == place.length && previous.owner < place.owner)) {
-      place.length = previous.length;
-      place.owner = previous.owner;
+// Adds a range and merges it with every range that it overlaps. REQUIRES: the ranges are added in the order of their
+// start_bytes or of their ends.
+void Redaction::add(std::vector<MatchRange>& ranges, MatchRange range) {
+  while (!ranges.empty() && ranges.back().end > range.begin) {
+    const MatchRange& previous = ranges.back();
+    if (previous.length > range.length || (previous.length == range.length && previous.owner < range.owner)) {
+      range.length = previous.length;
+      range.owner = previous.owner;
     }
-    place.begin = std::min(place.begin, previous.begin);
-    place.end = std::max(place.end, previous.end);
-    places.pop_back();
+    range.begin = std::min(range.begin, previous.begin);
+    range.end = std::max(range.end, previous.end);
+    ranges.pop_back();
   }
-  places.push_back(place);
+  ranges.push_back(range);
 }
 
-void Redaction::note(View& view, unsigned char byte, std::uint64_t begin, std::uint64_t end) {
-  view.where[view.read++ & (view.where.size() - 1)] = static_cast<std::uint32_t>(begin);
+void Redaction::process_decoded(View& view, unsigned char byte, std::uint64_t begin, std::uint64_t end) {
+  view.positions[view.decoded_count++ & (view.positions.size() - 1)] = static_cast<std::uint32_t>(begin);
   view.node = view.matcher.next(view.node, byte);
-  note_match(view, begin, end);
+  add_match(view, begin, end);
 }
 
 // `begin` and `end` are the position of the last byte of the match.
-void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
+void Redaction::add_match(View& view, std::uint64_t begin, std::uint64_t end) {
   if (!view.matcher.has_match(view.node)) return;
   const Matcher::Match& match = view.matcher.match(view.node);
-  begin = view.begin_of_last(match.length, begin);
-  add(found_, {begin, end, end - begin, match.owner});
+  begin = view.find_begin(match.length, begin);
+  add(view_matches_, {begin, end, end - begin, match.owner});
 }
 
 // Returns the number of leading bytes with which no match can begin. REQUIRES: the decoder is idle.
-std::size_t Redaction::plain_prefix(std::string_view bytes, const Redactor::Bytes& begins) {
+std::size_t Redaction::count_unmatchable(std::string_view bytes, const Redactor::Bytes& start_bytes) {
   const auto first =
-      std::find_if(bytes.begin(), bytes.end(), [&](char c) { return begins[static_cast<unsigned char>(c)]; });
+      std::find_if(bytes.begin(), bytes.end(), [&](char c) { return start_bytes[static_cast<unsigned char>(c)]; });
   return static_cast<std::size_t>(first - bytes.begin());
 }
 
-// Reads bytes that stand for themselves, until another kind of byte, the end of a match, or a position without a prefix
-// of a value. Most of the time of a redaction is spent here. Returns the number of bytes read.
+// Reads bytes that are decoded as themselves, until another kind of byte, the end of a match, or a position without a
+// prefix of a value. Most of the time of a redaction is spent here. Returns the number of bytes read.
 std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t position) {
   const Matcher& matcher = view.matcher;
-  const std::uint64_t mask = view.where.size() - 1;
-  std::uint32_t* const where = view.where.data();
+  const std::uint64_t mask = view.positions.size() - 1;
+  std::uint32_t* const positions = view.positions.data();
   Matcher::Node node = view.node;
   std::size_t i = 0;
   for (bool stop = false; i < bytes.size() && !stop; ++i) {
-    const Decoder::Step step = view.reader.step(bytes[i]);
+    const Decoder::Step step = view.decoder.step(bytes[i]);
     if (step.kind != Decoder::Step::Kind::character) break;
-    where[(view.read + i) & mask] = static_cast<std::uint32_t>(position + i);
-    node = matcher.next(node, step.read);
+    positions[(view.decoded_count + i) & mask] = static_cast<std::uint32_t>(position + i);
+    node = matcher.next(node, step.output);
     stop = node == 0 || matcher.has_match(node);
   }
   view.node = node;
-  view.read += i;
-  view.reader.count_characters(i);
-  if (i > 0) note_match(view, position + i - 1, position + i);
+  view.decoded_count += i;
+  view.decoder.count_characters(i);
+  if (i > 0) add_match(view, position + i - 1, position + i);
   return i;
 }
 
 void Redaction::scan_bytes(View& view, std::string_view bytes, std::uint64_t position) {
-  const auto sink = [&](auto... read) { note(view, read...); };
+  const auto sink = [&](auto... decoded) { process_decoded(view, decoded...); };
   const auto matched = [&view] { return view.matcher.depth(view.node); };
   for (std::size_t i = 0; i < bytes.size();) {
-    if (view.idle()) {
-      const std::size_t passed = plain_prefix(bytes.substr(i), view.begins);
-      view.reader.skip_bytes(bytes.substr(i, passed));
-      i += passed;
+    if (view.is_idle()) {
+      const std::size_t skipped_size = count_unmatchable(bytes.substr(i), view.start_bytes);
+      view.decoder.skip_bytes(bytes.substr(i, skipped_size));
+      i += skipped_size;
     }
-    const std::size_t scanned = view.reader.is_open() ? 0 : scan(view, bytes.substr(i), position + i);
-    i += scanned;
-    if (i == bytes.size() || scanned > 0) continue;
-    view.reader.take_byte(static_cast<unsigned char>(bytes[i]), position + i, sink, matched);
+    const std::size_t scanned_size = view.decoder.has_open_escape() ? 0 : scan(view, bytes.substr(i), position + i);
+    i += scanned_size;
+    if (i == bytes.size() || scanned_size > 0) continue;
+    view.decoder.decode_byte(static_cast<unsigned char>(bytes[i]), position + i, sink, matched);
     ++i;
   }
 }
 
 std::string_view Redaction::feed(std::string_view bytes) {
-  out_.clear();
-  if (redactor_.finds_nothing()) return bytes;
-  if (idle()) {
-    const std::size_t passed = plain_prefix(bytes, redactor_.begins_any_);
-    base_ += passed;
-    for (View& view : views_) view.reader.skip_bytes(bytes.substr(0, passed));
-    if (passed == bytes.size()) return bytes;
-    out_.append(bytes.substr(0, passed));
-    bytes.remove_prefix(passed);
+  output_.clear();
+  if (redactor_.is_empty()) return bytes;
+  if (is_idle()) {
+    const std::size_t skipped_size = count_unmatchable(bytes, redactor_.any_start_bytes_);
+    pending_begin_ += skipped_size;
+    for (View& view : views_) view.decoder.skip_bytes(bytes.substr(0, skipped_size));
+    if (skipped_size == bytes.size()) return bytes;
+    output_.append(bytes.substr(0, skipped_size));
+    bytes.remove_prefix(skipped_size);
   }
-  const std::uint64_t start = base_ + held_.size();
+  const std::uint64_t start = pending_begin_ + pending_input_.size();
   const std::uint64_t end = start + bytes.size();
-  held_.append(bytes);
+  pending_input_.append(bytes);
   for (View& view : views_) {
-    if (view.follows_plain && !view.reader.reads_as_plain(bytes)) view.leave_match(plain());
+    if (view.follows_plain && !view.decoder.decodes_as_plain(bytes)) view.stop_following(plain());
   }
-  std::uint64_t certain = end;
+  std::uint64_t decided_end = end;
   for (View& view : views_) {
     if (view.follows_plain) continue;
     scan_bytes(view, bytes, start);
-    matches_.insert(matches_.end(), found_.begin(), found_.end());
-    found_.clear();
-    certain = std::min(certain, view.reader.open_since());
-    const std::uint32_t depth = view.matcher.depth(view.matcher.unfinished(view.node));
-    if (depth > 0) certain = std::min(certain, view.begin_of_last(depth, end));
-    view.follows_plain = view.may_follow && view.is_in_step_with(plain(), end);
+    pending_matches_.insert(pending_matches_.end(), view_matches_.begin(), view_matches_.end());
+    view_matches_.clear();
+    decided_end = std::min(decided_end, view.decoder.open_escape_position());
+    const std::uint32_t depth = view.matcher.depth(view.matcher.find_unfinished_prefix(view.node));
+    if (depth > 0) decided_end = std::min(decided_end, view.find_begin(depth, end));
+    view.follows_plain = view.can_follow_plain && view.is_in_step_with(plain(), end);
   }
-  emit_decided(certain);
-  return out_;
+  write_output(decided_end);
+  return output_;
 }
 
-void Redaction::mark_match_start(View& view) {
-  const Matcher::Node node = view.matcher.unfinished(view.node);
+void Redaction::add_prefix_match(View& view) {
+  const Matcher::Node node = view.matcher.find_unfinished_prefix(view.node);
   const std::uint32_t depth = view.matcher.depth(node);
   if (depth < Redactor::kMinBytes) return;
-  const std::uint64_t end = base_ + held_.size();
-  const std::uint64_t begin = view.begin_of_last(depth, end);
-  add(found_, {begin, end, end - begin, view.matcher.first_of(node).owner});
+  const std::uint64_t end = pending_begin_ + pending_input_.size();
+  const std::uint64_t begin = view.find_begin(depth, end);
+  add(view_matches_, {begin, end, end - begin, view.matcher.find_text_with_prefix(node).owner});
 }
 
-std::string_view Redaction::finish(bool cut) {
-  out_.clear();
+std::string_view Redaction::finish(bool is_truncated) {
+  output_.clear();
   for (View& view : views_) {
     if (!view.follows_plain) {
-      const auto sink = [&](auto... read) { note(view, read...); };
-      view.reader.finish(sink, [&view] { return view.matcher.depth(view.node); });
-      if (cut) mark_match_start(view);
-      matches_.insert(matches_.end(), found_.begin(), found_.end());
-      found_.clear();
+      const auto sink = [&](auto... decoded) { process_decoded(view, decoded...); };
+      view.decoder.finish(sink, [&view] { return view.matcher.depth(view.node); });
+      if (is_truncated) add_prefix_match(view);
+      pending_matches_.insert(pending_matches_.end(), view_matches_.begin(), view_matches_.end());
+      view_matches_.clear();
     }
   }
   for (View& view : views_) view.reset();
-  emit_decided(base_ + held_.size());
-  return out_;
+  write_output(pending_begin_ + pending_input_.size());
+  return output_;
 }
 
-// Writes output that later bytes cannot change. REQUIRES: no match that begins before `certain` can still be found.
-void Redaction::emit_decided(std::uint64_t certain) {
-  std::vector<Place> places;
-  std::sort(matches_.begin(), matches_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
-  for (const Place& place : matches_) add(places, place);
-  matches_.clear();
-  std::uint64_t written = base_;
+// Writes output that later bytes cannot change. REQUIRES: no match that start_bytes before `decided_end` can still be
+// found.
+void Redaction::write_output(std::uint64_t decided_end) {
+  std::vector<MatchRange> ranges;
+  std::sort(pending_matches_.begin(), pending_matches_.end(),
+            [](const MatchRange& a, const MatchRange& b) { return a.begin < b.begin; });
+  for (const MatchRange& range : pending_matches_) add(ranges, range);
+  pending_matches_.clear();
+  std::uint64_t written = pending_begin_;
   const auto write_until = [&](std::uint64_t end) {
     if (end <= written) return;
-    out_.append(held_, written - base_, end - written);
+    output_.append(pending_input_, written - pending_begin_, end - written);
     written = end;
   };
-  for (const Place& place : places) {
-    if (place.end > certain) {
-      if (matches_.empty()) write_until(std::min(place.begin, certain));
-      matches_.push_back(place);
+  for (const MatchRange& range : ranges) {
+    if (range.end > decided_end) {
+      if (pending_matches_.empty()) write_until(std::min(range.begin, decided_end));
+      pending_matches_.push_back(range);
       continue;
     }
-    write_until(place.begin);
-    out_ += redactor_.marks_[place.owner];
-    written = place.end;
+    write_until(range.begin);
+    output_ += redactor_.replacements_[range.owner];
+    written = range.end;
   }
-  if (matches_.empty()) write_until(certain);
-  held_.erase(0, certain - base_);  // bytes that a pending place covers are not needed any more
-  base_ = certain;
+  if (pending_matches_.empty()) write_until(decided_end);
+  pending_input_.erase(0, decided_end - pending_begin_);  // bytes that a pending match covers are not needed any more
+  pending_begin_ = decided_end;
 }
 
 // Removes secrets from the results and errors of a job.
@@ -570,32 +574,32 @@ class TextRedactor {
  public:
   explicit TextRedactor(const Redactor& redactor) : redaction_(redactor) {}
 
-  std::string clean(std::string_view text, bool cut = false) {
+  std::string redact_text(std::string_view text, bool is_truncated = false) {
     std::string out(redaction_.feed(text));
-    out += redaction_.finish(cut);
+    out += redaction_.finish(is_truncated);
     return out;
   }
-  void clean_texts(nlohmann::json& value) {
-    if (value.is_string()) value = clean(value.get_ref<const std::string&>());
+  void redact_json(nlohmann::json& value) {
+    if (value.is_string()) value = redact_text(value.get_ref<const std::string&>());
     if (!value.is_structured()) return;
-    for (nlohmann::json& item : value) clean_texts(item);
+    for (nlohmann::json& item : value) redact_json(item);
   }
   // Keys that become equal are made different, so that no part of a result is lost. A value that is not valid JSON any
   // more becomes a text.
-  void clean_result(JobEnd& end) {
+  void redact_result(JobEnd& end) {
     const TextMap& map = end.result;
-    const std::set<std::string_view> typed(end.result_json.begin(), end.result_json.end());
+    const std::set<std::string_view> old_json_keys(end.result_json.begin(), end.result_json.end());
     TextMap out;
     std::vector<std::string> json_keys;
     for (const auto& [key, value] : map) {
-      const std::string name = clean(key);
+      const std::string name = redact_text(key);
       std::string unique_name = name;
       for (unsigned number = 2; out.contains(unique_name) || (unique_name != key && map.contains(unique_name));
            ++number) {
         unique_name = name + " " + std::to_string(number);
       }
-      std::string text = clean(value);
-      if (typed.contains(key) && is_json(text)) json_keys.push_back(unique_name);
+      std::string text = redact_text(value);
+      if (old_json_keys.contains(key) && is_json(text)) json_keys.push_back(unique_name);
       out.emplace(std::move(unique_name), std::move(text));
     }
     end.result = std::move(out);
@@ -609,16 +613,16 @@ class TextRedactor {
 }  // namespace
 
 void redact(const Redactor& redactor, JobEnd& end) {
-  if (redactor.finds_nothing()) return;
-  TextRedactor cleaner(redactor);
-  cleaner.clean_result(end);
-  const bool cut = end.error.ends_with(kCutMark);
-  if (cut) end.error.resize(end.error.size() - kCutMark.size());
-  end.error = cleaner.clean(end.error, cut);
-  if (cut) end.error += kCutMark;
+  if (redactor.is_empty()) return;
+  TextRedactor text_redactor(redactor);
+  text_redactor.redact_result(end);
+  const bool is_truncated = end.error.ends_with(kCutMark);
+  if (is_truncated) end.error.resize(end.error.size() - kCutMark.size());
+  end.error = text_redactor.redact_text(end.error, is_truncated);
+  if (is_truncated) end.error += kCutMark;
   if (end.error_info.empty()) return;
   auto info = parse_json(end.error_info);
-  if (info) cleaner.clean_texts(*info);
+  if (info) text_redactor.redact_json(*info);
   end.error_info = info ? dump_json(*info) : "{}";  // an unreadable value was not written by the agent
 }
 

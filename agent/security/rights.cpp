@@ -111,12 +111,12 @@ std::optional<Refusal> find_refusal(Id actor, Action action, const AclContext& a
   return allowed ? std::nullopt : std::optional(refusal);
 }
 
-Error refusal_error(const Refusal& refusal) {
+Error make_refusal_error(const Refusal& refusal) {
   const std::string number = std::to_string(refusal.context), actor = std::to_string(refusal.actor);
   std::string text = "actor " + actor + " may not " + std::string(to_string(refusal.action)) +
                      (refusal.resource.empty() ? "" : ' ' + refusal.resource) + " in context " + number + ", ";
-  text += refusal.recorded ? "which allows it to " + format_allowed_lists(refusal)
-                           : std::string("which has no record and is closed therefore");
+  text += refusal.has_context_record ? "which allows it to " + format_allowed_lists(refusal)
+                                     : std::string("which has no record and is closed therefore");
   const std::string flag(refusal.list.substr(0, refusal.list.size() - 1));
   return {Code::denied, text + "; an operator may say: mycojobs context grant " + number + " --" + flag + ' ' + actor};
 }
@@ -124,7 +124,7 @@ Error refusal_error(const Refusal& refusal) {
 Result<void> check_permission(Id actor, Action action, const AclContext& acl, const Resource& resource) {
   const auto refusal = find_refusal(actor, action, acl, resource);
   if (!refusal) return {};
-  return tl::unexpected<Error>(refusal_error(*refusal));
+  return tl::unexpected<Error>(make_refusal_error(*refusal));
 }
 
 }  // namespace mycojobs

@@ -42,17 +42,17 @@ enum class EntryPoint {
 
 struct AclContext {
   Id context = 0;
-  std::optional<Context> record;  // no value: the context has no record
+  std::optional<Context> record;  // no value if the context has no record
   EntryPoint entry_point = EntryPoint::rpc;
 };
 
 // The resource of a request. A refusal contains the name, but must not reveal whether the resource exists: a resource
 // that does not exist is checked like one of another actor.
 struct Resource {
-  std::string name = {};   // "flow 7"; empty: the whole context
-  Id creator = 0;          // the actor that created it; 0: no particular actor
-  bool runs_here = false;  // a job that runs on a runner of this actor
-  // For a gate: whether it names actors at all, and whether it names the actor of the request.
+  std::string name = {};   // "flow 7", or empty for the whole context
+  Id creator = 0;          // the actor that created it, or 0 if there is no particular actor
+  bool runs_here = false;  // whether it is a job that runs on a runner of the requesting actor
+  // For a gate: whether it has a list of actors, and whether the list has the requesting actor.
   bool names_actors = false, names_caller = false;
 };
 
@@ -62,10 +62,10 @@ struct Refusal {
   Id context = 0;
   std::string resource;
   std::string_view list;  // the lowest list that would allow the action: "readers"
-  bool recorded = true;   // whether the context has a record
+  bool has_context_record = true;
 };
 // Error denied: names actor, action, context and list, and the command with which an operator can allow the action.
-Error refusal_error(const Refusal&);
+Error make_refusal_error(const Refusal&);
 
 // Returns no value if the action is allowed.
 std::optional<Refusal> find_refusal(Id actor, Action, const AclContext&, const Resource& = {});

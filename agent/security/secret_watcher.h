@@ -2,10 +2,10 @@
 // processes. Each context has a thread that reads its secrets, so that a disk that hangs does not affect other
 // contexts.
 //
-//   thread of a context --Secrets::rescan()--> current secrets --get(context)--> any thread
+//   thread of a context --SecretReader::rescan()--> current secrets --get(context)--> any thread
 //
-// A thread reads after a change of the folder and every kCheckMs. While the disk hangs or cannot be read, the previous
-// secrets stay in force.
+// A thread reads after a change of the folder and every kCheckIntervalMs. While the disk hangs or cannot be read, the
+// previous secrets stay in force.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,20 @@ namespace mycojobs {
 
 class SecretWatcher {
  public:
-  static constexpr std::uint64_t kCheckMs = 2000;  // interval for folders without change notifications of the kernel
+  // Interval of the reads if the kernel sends no change notifications for the folder.
+  static constexpr std::uint64_t kCheckIntervalMs = 2000;
 
   SecretWatcher(const SecretSources&, const std::vector<Id>& contexts, const Clock&);
-  ~SecretWatcher();              // Waits for the current read.
-  Result<void> started() const;  // error: a thread could not be created
+  ~SecretWatcher();                    // Waits for the current read.
+  Result<void> check_started() const;  // returns an error if a thread could not be created
   SecretWatcher(const SecretWatcher&) = delete;
   SecretWatcher& operator=(const SecretWatcher&) = delete;
 
-  // Returns the secrets of a context of the constructor. Null until the first read has completed. Thread-safe.
+  // Returns the secrets of a context of the constructor, or null until the first read has completed. Thread-safe.
   std::shared_ptr<const SecretSet> get(Id context) const;
   void request_rescan();  // starts a read without waiting for the interval; thread-safe
-  // Returns whether all of these secrets still have these values. Thread-safe.
-  bool contains(Id context, const std::vector<Secret>&) const;
+  // Returns whether all of these secrets still have these values, or no read has completed yet. Thread-safe.
+  bool are_current(Id context, const std::vector<Secret>&) const;
 
  private:
   class ContextWatcher;

@@ -81,7 +81,8 @@ std::string find_name_problem(const std::string& name) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-' ||
            c == '.';
   };
-  if (name.size() <= kMaxSecretNameBytes && name[0] != '.' && std::all_of(name.begin(), name.end(), is_allowed_char))
+  if (!name.empty() && name.size() <= kMaxSecretNameBytes && name[0] != '.' &&
+      std::all_of(name.begin(), name.end(), is_allowed_char))
     return {};
   return fmt::format("a name is 1 to {} of A-Z a-z 0-9 _ - and dots, no dot in front: rename it", kMaxSecretNameBytes);
 }
@@ -92,8 +93,8 @@ std::string find_file_problem(const struct stat& file, bool is_managed) {
     return fmt::format("user {} owns it: chown it to root or to user {}", file.st_uid, ::geteuid());
   if (!is_managed && (file.st_mode & 077) != 0)
     return fmt::format("mode {:04o} gives other users access: chmod 600", file.st_mode & 07777);
-  if (static_cast<std::uint64_t>(file.st_size) > Secrets::kMaxBytes + 2)
-    return fmt::format("it has {} bytes, the most is {}", file.st_size, Secrets::kMaxBytes);
+  if (static_cast<std::uint64_t>(file.st_size) > SecretReader::kMaxBytes + 2)
+    return fmt::format("it has {} bytes, the most is {}", file.st_size, SecretReader::kMaxBytes);
   return {};
 }
 
@@ -117,7 +118,7 @@ Result<std::string> read_value(const SecretFolderListing& listing, const std::st
   if (!file || ::fstat(file.get(), &status) != 0) return fail(Code::io, errno_text(errno));
   if (std::string problem = find_file_problem(status, listing.is_managed); !problem.empty())
     return fail(Code::invalid, std::move(problem));
-  std::string value(Secrets::kMaxBytes + 3, '\0');
+  std::string value(SecretReader::kMaxBytes + 3, '\0');
   std::size_t size = 0;
   for (ssize_t count = 1; count != 0 && size < value.size();) {
     count = ::read(file.get(), value.data() + size, value.size() - size);
@@ -126,9 +127,9 @@ Result<std::string> read_value(const SecretFolderListing& listing, const std::st
   }
   value.resize(size);
   if (value.ends_with('\n') && is_line(value)) value.resize(value.size() - (value.ends_with("\r\n") ? 2 : 1));
-  if (value.size() > Secrets::kMaxBytes)
-    return fail(Code::invalid, fmt::format("the most is {} bytes", Secrets::kMaxBytes));
-  if (std::string problem = Redactor::problem_with(value); !problem.empty())
+  if (value.size() > SecretReader::kMaxBytes)
+    return fail(Code::invalid, fmt::format("the most is {} bytes", SecretReader::kMaxBytes));
+  if (std::string problem = Redactor::find_value_problem(value); !problem.empty())
     return fail(Code::invalid, std::move(problem));
   return value;
 }
@@ -174,9 +175,9 @@ std::vector<SecretFile> read_files(const SecretScan& scan) {
       auto value = is_duplicate
                        ? Result<std::string>(fail(Code::invalid, "a file has the same name: remove one of them"))
                        : read_value(listing, name);
-      if (value && bytes + value->size() > Secrets::kMaxTotalBytes) {
+      if (value && bytes + value->size() > SecretReader::kMaxTotalBytes) {
         value = fail(Code::invalid, fmt::format("the secrets of a context may have {} bytes together at most",
-                                                Secrets::kMaxTotalBytes));
+                                                SecretReader::kMaxTotalBytes));
       }
       if (value) {
         bytes += value->size();
@@ -221,7 +222,7 @@ bool is_always_redacted(const SecretSources& sources, Id context, const std::str
 SecretSet::SecretSet(SecretSources sources, Id context, std::vector<Secret> all)
     : sources_(std::move(sources)), context_(context), all_(std::move(all)) {}
 
-std::shared_ptr<const Redactor> SecretSet::redactor(const std::vector<Secret>& granted) const {
+std::shared_ptr<const Redactor> SecretSet::get_redactor(const std::vector<Secret>& granted) const {
   std::vector<std::string> names;
   std::vector<Secret> redacted;
   for (const Secret& secret : all_) {
@@ -245,7 +246,7 @@ std::shared_ptr<const Redactor> SecretSet::redactor(const std::vector<Secret>& g
   return redactors_.front().second;
 }
 
-Result<std::vector<Secret>> SecretSet::values(const std::vector<std::string>& names) const {
+Result<std::vector<Secret>> SecretSet::get_secrets(const std::vector<std::string>& names) const {
   std::vector<Secret> out;
   if (!names.empty() && sources_.empty()) {
     return fail(Code::denied, "policy.secrets: this agent has no folder of secrets: let the operator set secrets_dir");
@@ -273,9 +274,9 @@ bool SecretSet::contains(const std::vector<Secret>& secrets) const {
   });
 }
 
-Secrets::Secrets(SecretSources sources, Id context) : sources_(std::move(sources)), context_(context) {}
+SecretReader::SecretReader(SecretSources sources, Id context) : sources_(std::move(sources)), context_(context) {}
 
-std::shared_ptr<const SecretSet> Secrets::rescan() {
+std::shared_ptr<const SecretSet> SecretReader::rescan() {
   const auto scan = scan_folders(sources_, context_);
   if (scan && scan->state == folder_state_) return current_;
   folder_state_.reset();
@@ -304,7 +305,7 @@ std::shared_ptr<const SecretSet> Secrets::rescan() {
   return update_current(std::move(secrets));
 }
 
-std::shared_ptr<const SecretSet> Secrets::update_current(std::vector<Secret> secrets) {
+std::shared_ptr<const SecretSet> SecretReader::update_current(std::vector<Secret> secrets) {
   if (current_ && current_->all() == secrets) return current_;
   if (current_ || !secrets.empty())
     log(LogLevel::info, "worker", "context {}: {} for its jobs", context_, count_with_noun(secrets.size(), "secret"));

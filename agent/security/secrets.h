@@ -25,8 +25,8 @@
 namespace mycojobs {
 
 struct SecretSources {
-  std::string folder;       // empty: no files
-  std::string credentials;  // empty: no credentials
+  std::string folder;       // empty if no files are read
+  std::string credentials;  // empty if there are no credentials
   // CONTEXT/NAME: redacted in every job of the context, also without a grant (setting secrets_redacted).
   std::vector<std::string> always_redacted = {};
   bool empty() const { return folder.empty() && credentials.empty(); }
@@ -35,7 +35,7 @@ struct SecretSources {
 // A file that may contain a secret.
 struct SecretFile {
   std::string name, path;
-  std::string problem;     // reason and remedy if the file is refused; empty: it is a secret
+  std::string problem;     // reason and remedy if the file is refused, empty if it is a secret
   bool is_unread = false;  // the file could not be read, which may be temporary
   std::string value;       // set if there is no problem
 };
@@ -53,9 +53,9 @@ class SecretSet {
   const std::vector<Secret>& all() const { return all_; }
   // Returns the redactor of a job that was granted these secrets. It redacts the granted and the always redacted
   // secrets of the context. Returns null if there is nothing to redact. Jobs with the same secrets share a redactor.
-  std::shared_ptr<const Redactor> redactor(const std::vector<Secret>& granted) const;
+  std::shared_ptr<const Redactor> get_redactor(const std::vector<Secret>& granted) const;
   // Returns the secrets with these names. Error denied: names the first missing secret, and where to put it.
-  Result<std::vector<Secret>> values(const std::vector<std::string>& names) const;
+  Result<std::vector<Secret>> get_secrets(const std::vector<std::string>& names) const;
   // Returns whether all of these secrets are present with these values.
   bool contains(const std::vector<Secret>& secrets) const;
 
@@ -72,13 +72,13 @@ class SecretSet {
 
 // Reads the secrets of one context. Not thread-safe. Can block on a disk; callers that must not block use
 // security/secret_watcher.h.
-class Secrets {
+class SecretReader {
  public:
   static constexpr std::size_t kMaxBytes = 16U << 10;  // maximum size of a value
   // Maximum size of all values of a context. A redactor needs about 500 times as much memory.
   static constexpr std::size_t kMaxTotalBytes = 128U << 10;
 
-  Secrets(SecretSources, Id context);
+  SecretReader(SecretSources, Id context);
   // Reads the secrets. Returns the same object as before if nothing has changed, or if the folder cannot be read.
   // Returns null while the secrets are unknown, because the folder has never been readable.
   std::shared_ptr<const SecretSet> rescan();

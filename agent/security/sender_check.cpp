@@ -3,8 +3,8 @@
 namespace mycojobs {
 namespace {
 
-// Replaces 0 by the sender's id. Returns error denied for any other id.
-Result<void> apply_sender_id(const char* field, Id& id, Id sender_id) {
+// Sets an absent id (0) to the id of the sender. Returns error denied for the id of another actor or context.
+Result<void> fill_and_check_id(const char* field, Id& id, Id sender_id) {
   if (id == 0) id = sender_id;
   if (id == sender_id) return {};
   return fail(Code::denied, std::string(field) + ": " + std::to_string(id) + " differs from the sender, " +
@@ -16,17 +16,17 @@ Result<void> require_absent(const char* field, bool is_absent, const char* write
   return fail(Code::invalid, std::string(field) + ": is written by " + writer + " alone: leave it out");
 }
 
-Result<void> apply_sender_to_flow(Flow& flow, const Sender& sender) {
-  MJ_CHECK(apply_sender_id("caller_id", flow.caller_id, sender.caller));
-  MJ_CHECK(apply_sender_id("context_id", flow.context_id, sender.context));
+Result<void> fill_and_check_flow(Flow& flow, const Sender& sender) {
+  MJ_CHECK(fill_and_check_id("caller_id", flow.caller_id, sender.caller));
+  MJ_CHECK(fill_and_check_id("context_id", flow.context_id, sender.context));
   return require_absent("parent", flow.parent.empty(), "the flow that starts a child");
 }
 
 }  // namespace
 
-Result<void> apply_sender(Job& job, const Sender& sender) {
-  MJ_CHECK(apply_sender_id("caller_id", job.caller_id, sender.caller));
-  MJ_CHECK(apply_sender_id("context_id", job.context_id, sender.context));
+Result<void> fill_and_check_sender(Job& job, const Sender& sender) {
+  MJ_CHECK(fill_and_check_id("caller_id", job.caller_id, sender.caller));
+  MJ_CHECK(fill_and_check_id("context_id", job.context_id, sender.context));
   MJ_CHECK(require_absent("flow_id", job.flow_id == 0, "the flow that takes the job"));
   MJ_CHECK(require_absent("runner_id", job.runner_id == 0, "the agent that runs the job"));
   const bool is_unstarted = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
@@ -38,15 +38,15 @@ Result<void> apply_sender(Job& job, const Sender& sender) {
       "who runs the job");
 }
 
-Result<void> apply_sender(Message& message, const Sender& sender) {
-  MJ_CHECK(apply_sender_id("caller_id", message.caller_id, sender.caller));
-  MJ_CHECK(apply_sender_id("context_id", message.context_id, sender.context));
+Result<void> fill_and_check_sender(Message& message, const Sender& sender) {
+  MJ_CHECK(fill_and_check_id("caller_id", message.caller_id, sender.caller));
+  MJ_CHECK(fill_and_check_id("context_id", message.context_id, sender.context));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
-    if (auto result = apply_sender(message.job[i], sender); !result)
+    if (auto result = fill_and_check_sender(message.job[i], sender); !result)
       return fail(result.error(), "job[" + std::to_string(i) + "]");
   }
   if (!message.flow) return {};
-  if (auto result = apply_sender_to_flow(*message.flow, sender); !result) return fail(result.error(), "flow");
+  if (auto result = fill_and_check_flow(*message.flow, sender); !result) return fail(result.error(), "flow");
   return {};
 }
 

@@ -18,10 +18,10 @@ struct Sender {
   Id caller = 0, context = 0;
 };
 
-// Error denied: an id of another actor. Error invalid: a field that clients must not write. validate() checks types and
-// sizes.
-Result<void> apply_sender(Job&, const Sender&);
-// Checks the message, its jobs and the flow in it.
-Result<void> apply_sender(Message&, const Sender&);
+// Sets absent ids to those of the sender and checks all other fields that depend on the sender. Error denied: an id of
+// another actor or context. Error invalid: a field that clients must not write. validate() checks types and sizes.
+Result<void> fill_and_check_sender(Job&, const Sender&);
+// Does the same for a message, its jobs and the flow in it.
+Result<void> fill_and_check_sender(Message&, const Sender&);
 
 }  // namespace mycojobs

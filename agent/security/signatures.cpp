@@ -7,6 +7,7 @@
 
 #include "model/codec.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -67,11 +68,6 @@ Result<void> check_signed_fields(const SignedFields& fields, const std::string& 
   return {};
 }
 
-std::string get_text_member(const json& object, const char* name) {
-  const auto member = object.is_object() ? object.find(name) : object.end();
-  return member != object.end() && member->is_string() ? member->get<std::string>() : "";
-}
-
 }  // namespace
 
 Result<void> sign(Message& message, const SigningKey& key) {
@@ -113,7 +109,7 @@ void LogHash::add(const Log& line) {
   ++lines_;
 }
 
-std::string result_hash(const TextMap& result, const std::vector<std::string>& result_json) {
+std::string compute_result_hash(const TextMap& result, const std::vector<std::string>& result_json) {
   Sha256 hash;
   const auto add = [&hash](std::string_view kind, std::string_view text) {
     hash.update(std::string(kind) + ' ' + std::to_string(text.size()) + '\n');
@@ -138,8 +134,8 @@ Result<void> sign(json& object, std::string_view kind, const SigningKey& key) {
 
 Result<void> check_signature(const json& object, std::string_view kind, const std::string& pubkey) {
   return check_signed_fields(
-      {get_text_member(object, "algorithm"), get_text_member(object, "signer"), get_text_member(object, "signature")},
-      pubkey, encode_signed_content(object, kind));
+      {text_field(object, "algorithm"), text_field(object, "signer"), text_field(object, "signature")}, pubkey,
+      encode_signed_content(object, kind));
 }
 
 }  // namespace mycojobs

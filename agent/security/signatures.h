@@ -50,11 +50,11 @@ class LogHash {
   Sha256 hash_;
   std::uint64_t lines_ = 0;
 };
-std::string result_hash(const TextMap& result, const std::vector<std::string>& result_json);
+std::string compute_result_hash(const TextMap& result, const std::vector<std::string>& result_json);
 
 // Signs a JSON object of the given kind ("receipt", "envelope"). Adds signer, algorithm and signature.
 Result<void> sign(nlohmann::json&, std::string_view kind, const SigningKey&);
-// Error denied: as check_signature() of a message. pubkey: key of the expected signer.
+// Checks the signature. `pubkey` is the key of the expected signer. Error denied: as check_signature() of a message.
 Result<void> check_signature(const nlohmann::json&, std::string_view kind, const std::string& pubkey);
 // Checks the time of a signed field. Error denied: it differs from now_s by more than window_s.
 Result<void> check_time_window(const char* field, std::uint64_t time_s, const SignatureCheck&);

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxActors = 100000, kMaxAddresses = 16, kMaxAddressBytes 
 
 std::string actor_key(Id id) { return "actor:" + std::to_string(id); }
 
-Result<void> check(const Actor& actor) {
+Result<void> check_actor(const Actor& actor) {
   MJ_CHECK(check_pubkey(actor.pubkey));
   if (actor.address.size() > kMaxAddresses)
     return fail(Code::too_large, "address: an actor has at most " + std::to_string(kMaxAddresses));
@@ -30,7 +30,7 @@ Result<std::vector<Actor>> load_actors(Store& store) {
   std::vector<Actor> actors;
   for (const std::string& key : keys) {
     std::uint64_t id = 0;
-    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // key of another client
+    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // a key that another client has written
     auto fields = store.load(0, key);
     if (!fields && is_absent(fields.error())) continue;
     if (!fields) return tl::unexpected<Error>(std::move(fields).error());
@@ -55,8 +55,8 @@ Result<void> check_pubkey(const std::string& key) {
 Result<void> check_address(const std::string& text) {
   if (text.size() > kMaxAddressBytes)
     return fail(Code::too_large, "address: is over " + std::to_string(kMaxAddressBytes) + " bytes: shorten it");
-  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-  if (is_plain) {
+  const bool is_printable_ascii = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (is_printable_ascii) {
     if (parse_mycelium(text)) return {};
     for (const std::string_view scheme : {"http://", "https://", "redis://", "unix:"})
       if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
@@ -70,7 +70,7 @@ Result<void> check_address(const std::string& text) {
 Result<Actor> create_actor(const RequestContext& caller, Store& store, const Actor& actor) {
   if (!caller.is_operator && actor.id != caller.actor)
     return tl::unexpected<Error>(operator_required_error(caller, "create an actor other than itself"));
-  MJ_CHECK(check(actor));
+  MJ_CHECK(check_actor(actor));
   MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
   return decode<Actor>(stored).record;
 }
@@ -87,25 +87,27 @@ Result<std::vector<Actor>> list_actors(const RequestContext& caller, Store& stor
   return load_actors(store);
 }
 
-Result<Actor> update_actor(const RequestContext& caller, Store& store, const Actor& values,
-                           std::span<const std::string> fields) {
-  if (!caller.is_operator && values.id != caller.actor)
+Result<Actor> update_actor(const RequestContext& caller, Store& store, const Actor& new_values,
+                           std::span<const std::string> field_names) {
+  if (!caller.is_operator && new_values.id != caller.actor)
     return tl::unexpected<Error>(operator_required_error(caller, "change an actor other than itself"));
-  MJ_CHECK(check(values));
-  MJ_TRY(changes, chosen_roles(encode(values), fields));
-  MJ_TRY(record, store.change_record(0, actor_key(values.id), changes));
+  MJ_CHECK(check_actor(new_values));
+  MJ_TRY(changes, select_fields(encode(new_values), field_names));
+  MJ_TRY(record, store.change_record(0, actor_key(new_values.id), changes));
   return decode<Actor>(record).record;
 }
 
 namespace {
 
 struct ActorRoles {
-  std::string text;                       // "admins of context 1, readers of context 2"
-  std::vector<ExpectedContext> expected;  // the lists as they were read
+  std::string text;  // "admins of context 1, readers of context 2"; empty if the actor has no role
+  // The role lists at the time of this check. delete_actor_if() deletes nothing if they have changed since.
+  std::vector<ExpectedContext> expected_contexts;
 };
 
+// Returns the roles that the actor has in these contexts.
 Result<ActorRoles> find_roles(Store& store, Id id, std::span<const Id> contexts) {
-  ActorRoles result;
+  ActorRoles actor_roles;
   for (const Id context : contexts) {
     auto fields = store.load(context, "context:" + std::to_string(context));
     if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
@@ -119,29 +121,29 @@ Result<ActorRoles> find_roles(Store& store, Id id, std::span<const Id> contexts)
       expected.fields.emplace_back(role.field, fields ? field_of(*fields, role.field) : "");
       const auto& ids = context_record.*role.ids;
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
-      result.text += (result.text.empty() ? "" : ", ") + std::string(role.field);
-      result.text += " of context " + std::to_string(context);
+      actor_roles.text += (actor_roles.text.empty() ? "" : ", ") + std::string(role.field);
+      actor_roles.text += " of context " + std::to_string(context);
     }
-    result.expected.push_back(std::move(expected));
+    actor_roles.expected_contexts.push_back(std::move(expected));
   }
-  return result;
+  return actor_roles;
 }
 
 }  // namespace
 
-Result<void> delete_actor(const RequestContext& caller, Store& store, Id id, std::span<const Id> contexts) {
+Result<void> delete_actor(const RequestContext& caller, Store& store, Id id, std::span<const Id> contexts_to_check) {
   if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "delete an actor"));
-  constexpr int kMaxChecks = 100;
-  for (int i = 0; i < kMaxChecks; ++i) {
-    MJ_TRY(roles, find_roles(store, id, contexts));
-    if (!roles.text.empty())
-      return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + roles.text +
+  constexpr int kMaxAttempts = 100;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    MJ_TRY(actor_roles, find_roles(store, id, contexts_to_check));
+    if (!actor_roles.text.empty())
+      return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + actor_roles.text +
                                       "; revoke its roles first: mycojobs context revoke");
-    MJ_TRY(deleted, delete_actor_if(store, id, roles.expected));
+    MJ_TRY(deleted, delete_actor_if(store, id, actor_roles.expected_contexts));
     if (deleted) return {};
   }
   return fail(Code::conflict, actor_key(id) + " is not deleted: roles have changed during each of " +
-                                  std::to_string(kMaxChecks) + " checks: repeat the request");
+                                  std::to_string(kMaxAttempts) + " checks: repeat the request");
 }
 
 }  // namespace mycojobs::service

@@ -37,8 +37,8 @@ struct CallerRights {
 };
 
 void add_question(const CallerRights& viewer, Id owner, OpenQuestion question, Questions& out) {
-  question.answers = viewer.can_answer(owner, question.approvers);
-  if (question.answers || viewer.can_read(owner)) out.all.push_back(std::move(question));
+  question.can_answer = viewer.can_answer(owner, question.approvers);
+  if (question.can_answer || viewer.can_read(owner)) out.questions.push_back(std::move(question));
 }
 
 void add_node_questions(const CallerRights& viewer, const LoadedRun& run, std::uint32_t index, Questions& out) {
@@ -50,13 +50,13 @@ void add_node_questions(const CallerRights& viewer, const LoadedRun& run, std::u
   question.flow_name = run.record.name;
   question.node = node.name;
   question.job_key = node_job_key(run, index);
-  question.asks = node.text;
+  question.text = node.text;
   question.approvers = state.approvers;
   question.since_ms = state.since_ms;
   question.until_ms = state.until_ms;
   if (state.detail == "approval" || state.detail == "pause") {
     question.name = node.name;
-    question.pause = state.detail == "pause";
+    question.is_pause = state.detail == "pause";
     add_question(viewer, run.record.caller_id, std::move(question), out);
     return;
   }
@@ -122,7 +122,7 @@ void add_instance_approval(const CallerRights& viewer, const WaitingApproval& ap
   question.workflow = approval.workflow;
   question.key = approval.key;
   question.name = approval.intent;
-  question.asks = approval.title;
+  question.text = approval.title;
   question.approvers = approval.approvers;
   question.since_ms = approval.since_ms;
   question.until_ms = approval.until_ms;
@@ -131,7 +131,7 @@ void add_instance_approval(const CallerRights& viewer, const WaitingApproval& ap
 
 Result<void> add_workflow_questions(const CallerRights& viewer, WorkflowStore& deployments, ApprovalCache* cache,
                                     Questions& out) {
-  MJ_TRY(approvals, waiting_approvals(deployments, viewer.caller.context, kMaxApprovals + 1, cache));
+  MJ_TRY(approvals, list_waiting_approvals(deployments, viewer.caller.context, kMaxApprovals + 1, cache));
   if (approvals.size() > kMaxApprovals) {
     out.truncated = true;
     approvals.pop_back();
@@ -142,9 +142,9 @@ Result<void> add_workflow_questions(const CallerRights& viewer, WorkflowStore& d
 
 }  // namespace
 
-Result<Rights> rights(const RequestContext& caller, Store& store) {
+Result<Rights> get_rights(const RequestContext& caller, Store& store) {
   if (caller.is_operator) return Rights{true, true, true, true, true, true};
-  MJ_TRY(acl, acl_context_of(caller, store));
+  MJ_TRY(acl, load_acl_context(caller, store));
   const auto is_permitted = [&](Action action, Id owner) {
     return !find_refusal(caller.actor, action, acl, {.creator = owner});
   };
@@ -166,12 +166,12 @@ Result<VerifyReport> verify(const RequestContext& caller, const VerifiedStores& 
   return report;
 }
 
-Result<std::vector<Check>> doctor(const RequestContext& caller, Store& store, FlowStore& flows, bool own_server,
-                                  std::uint32_t wait_replicas) {
+Result<std::vector<Check>> run_doctor(const RequestContext& caller, Store& store, FlowStore& flows, bool own_server,
+                                      std::uint32_t wait_replicas) {
   MJ_CHECK(check_permission(caller, store, Action::administer));
-  MJ_TRY(facts, store.facts(own_server ? caller.context : 0));
-  if (!caller.is_operator) facts.used_databases.clear();
-  std::vector<Check> checks = diagnose_server(facts, own_server ? 0 : caller.context, wait_replicas);
+  MJ_TRY(server_info, store.server_info(own_server ? caller.context : 0));
+  if (!caller.is_operator) server_info.used_databases.clear();
+  std::vector<Check> checks = diagnose_server(server_info, own_server ? 0 : caller.context, wait_replicas);
   for (Check& check : diagnose_format(store, caller.context)) checks.push_back(std::move(check));
   for (Check& check : diagnose_quota(store, caller.context)) checks.push_back(std::move(check));
   MJ_TRY(context_checks, diagnose_context(store, flows, caller.context));
@@ -181,7 +181,7 @@ Result<std::vector<Check>> doctor(const RequestContext& caller, Store& store, Fl
 
 Result<Questions> list_questions(const RequestContext& caller, const FlowStores& stores, WorkflowStore& deployments,
                                  Id after, ApprovalCache* cache) {
-  MJ_TRY(acl, acl_context_of(caller, stores.records));
+  MJ_TRY(acl, load_acl_context(caller, stores.records));
   const CallerRights viewer{caller, std::move(acl)};
   Questions out;
   MJ_CHECK(add_flow_questions(viewer, stores, after, out));

@@ -24,9 +24,8 @@ namespace mycojobs {
 namespace {
 
 // The rights of an actor to control a flow. Commands and RPC check them before they return anything about the flow.
-
 struct FlowAccess {
-  bool admin = false;      // admin of the context, according to its record
+  bool is_admin = false;   // admin of the context, according to its record
   bool can_steer = false;  // false: allowed only because a step names the actor as approver
 };
 
@@ -37,9 +36,9 @@ Result<FlowAccess> find_flow_access(const service::FlowStores& stores, const Acl
                                     Id owner, bool is_answer) {
   Resource resource{.name = "flow " + std::to_string(flow), .creator = owner};
   // A context that is open without a record has no admins, so the approvers of a step are checked.
-  const bool admin = acl.record && check_permission(actor, Action::administer, acl, resource);
+  const bool is_admin = acl.record && check_permission(actor, Action::administer, acl, resource);
   const auto steer_refusal = find_refusal(actor, Action::steer, acl, resource);
-  if (!steer_refusal) return FlowAccess{admin, true};
+  if (!steer_refusal) return FlowAccess{is_admin, true};
   if (!is_answer) return tl::unexpected<Error>(service::refuse(stores.records, *steer_refusal));
   resource.names_actors = true;
   if (owner != 0) {
@@ -50,7 +49,7 @@ Result<FlowAccess> find_flow_access(const service::FlowStores& stores, const Acl
   }
   const auto answer_refusal = find_refusal(actor, Action::answer, acl, resource);
   if (answer_refusal) return tl::unexpected<Error>(service::refuse(stores.records, *answer_refusal));
-  return FlowAccess{admin, false};
+  return FlowAccess{is_admin, false};
 }
 
 }  // namespace
@@ -60,8 +59,8 @@ namespace mycojobs::service {
 namespace {
 
 constexpr std::size_t kMaxFlowsListed = 1000;
-constexpr int kMaxPages = 20;            // maximum number of pages read to find the flows of one actor
-constexpr std::size_t kMaxChecks = 200;  // maximum number of flows of a page whose jobs are read
+constexpr int kMaxPages = 20;                    // maximum number of pages read to find the flows of one actor
+constexpr std::size_t kMaxInspectedFlows = 200;  // maximum number of flows of a page whose jobs are read
 constexpr std::string_view kOwnerFields[] = {"id", "caller_id"};
 
 Resource flow_resource(Id flow, Id owner) { return {.name = "flow " + std::to_string(flow), .creator = owner}; }
@@ -89,7 +88,7 @@ Result<FlowAccess> check_flow_access(const RequestContext& caller, const FlowSto
   MJ_TRY(owner, load_flow_owner(caller, stores.records, flow));
   FlowAccess access{false, true};
   if (!caller.is_operator) {
-    MJ_TRY(acl, acl_context_of(caller, stores.records));
+    MJ_TRY(acl, load_acl_context(caller, stores.records));
     MJ_TRY(flow_access, find_flow_access(stores, acl, caller.actor, flow, owner.value_or(0), is_answer));
     access = flow_access;
   }
@@ -101,7 +100,7 @@ Result<FlowAccess> check_flow_access(const RequestContext& caller, const FlowSto
 Result<Id> check_flow_creation(const RequestContext& caller, Store& store, const CreateFlow& request) {
   MJ_CHECK(check(request));
   MJ_CHECK(check_permission(caller, store, Action::create, {.name = "flows"}));
-  return resource_owner(caller, request.owner);
+  return resolve_owner(caller, request.owner);
 }
 
 NewFlow make_new_flow(const RequestContext& caller, const CreateFlow& request, Id owner) {
@@ -117,7 +116,7 @@ NewFlow make_new_flow(const RequestContext& caller, const CreateFlow& request, I
 
 Result<Flow> create_flow_of_plan(const RequestContext& caller, const FlowStores& stores, const FlowPlan& plan,
                                  const CreateFlow& request, Id owner) {
-  MJ_TRY(limits, limits_of(caller, stores.records));
+  MJ_TRY(limits, get_job_limits(caller, stores.records));
   if (auto fits = check_jobs(plan, limits); !fits) return fail(fits.error(), "definition");
   return mycojobs::create_flow(stores.flows, plan, make_new_flow(caller, request, owner));
 }
@@ -130,7 +129,7 @@ Result<std::vector<Job>> load_listed_jobs(const RequestContext& caller, Store& s
     return fail(Code::too_large, "jobs: a flow has at most " + std::to_string(kMaxFlowNodes) + " jobs");
   std::vector<Job> jobs;
   std::vector<Id> ids;
-  MJ_TRY(limits, limits_of(caller, store));
+  MJ_TRY(limits, get_job_limits(caller, store));
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string field = "jobs[" + std::to_string(i) + "]";
     const auto& entry = list[i];
@@ -178,7 +177,7 @@ Result<Flow> create_flow(const RequestContext& caller, const FlowStores& stores,
 }
 
 Result<void> check_node_policy(const RequestContext& caller, const PlanNode& node) {
-  return mycojobs::check_policy(node, limits_of(caller));
+  return mycojobs::check_policy(node, get_job_limits(caller));
 }
 
 FlowCheck check_flow(const nlohmann::json& definition) {
@@ -207,13 +206,13 @@ Result<Flow> create_flow_of_jobs(const RequestContext& caller, const FlowStores&
 
 Result<FlowProgress> start_flow(const RequestContext& caller, const FlowStores& stores, const StartFlow& request) {
   MJ_CHECK(check_flow_access(caller, stores, request.flow));
-  MJ_TRY(limits, limits_of(caller, stores.records));
+  MJ_TRY(limits, get_job_limits(caller, stores.records));
   MJ_CHECK(adopt_flow(stores.flows, stores.records, limits, request.flow));
   ProgressRequest progress_request;
   progress_request.context = caller.context;
   progress_request.flow = request.flow;
   progress_request.start = StartRun{request.trigger, caller.actor};
-  return progress(stores.flows, stores.runs, progress_request);
+  return advance_run(stores.flows, stores.runs, progress_request);
 }
 
 Result<void> check(const ControlFlow& request) {
@@ -228,16 +227,16 @@ Result<void> check(const ControlFlow& request) {
 namespace {
 
 // Runs check_retry() unless the same retry was made before: a repeated request with its key changes nothing. If the run
-// of a flow cannot be loaded, progress() reports the reason.
+// of a flow cannot be loaded, advance_run() reports the reason.
 Result<void> check_children_of_retry(const RequestContext& caller, const FlowStores& stores,
                                      const ControlFlow& request) {
   auto run = load_run(stores.flows, caller.context, request.flow, stores.runs);
   if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
   if (!run) return {};
-  const bool repeated = request.key && run->state.control_digests.contains(*request.key);
-  auto checked = repeated ? Result<void>() : check_retry(stores.flows, *run);
+  const bool is_repeated = request.key && run->state.control_digests.contains(*request.key);
+  auto result = is_repeated ? Result<void>() : check_retry(stores.flows, *run);
   stores.runs.cache_run(caller.context, request.flow, std::move(*run));
-  return checked;
+  return result;
 }
 
 }  // namespace
@@ -252,7 +251,7 @@ Result<FlowProgress> control_flow(const RequestContext& caller, const FlowStores
   control.verb = request.verb;
   control.target = request.target;
   control.actor = caller.actor;
-  control.admin = access.admin;
+  control.admin = access.is_admin;
   control.can_steer = access.can_steer;
   control.comment = request.comment;
   control.key = request.key.value_or("");
@@ -261,7 +260,7 @@ Result<FlowProgress> control_flow(const RequestContext& caller, const FlowStores
   progress_request.context = caller.context;
   progress_request.flow = request.flow;
   progress_request.control = std::move(control);
-  return progress(stores.flows, stores.runs, progress_request);
+  return advance_run(stores.flows, stores.runs, progress_request);
 }
 
 Result<Flow> replay_flow(const RequestContext& caller, const FlowStores& stores, const ReplayFlow& request) {
@@ -270,7 +269,7 @@ Result<Flow> replay_flow(const RequestContext& caller, const FlowStores& stores,
   MJ_CHECK(check_permission(caller, stores.records, Action::create, {.name = "flows"}));
   MJ_TRY(run, load_run(stores.flows, caller.context, request.flow, stores.runs));
   // The limits may have been lowered since the flow was created, and the replay may run on another server.
-  MJ_TRY(limits, limits_of(caller, stores.records));
+  MJ_TRY(limits, get_job_limits(caller, stores.records));
   if (auto fits = check_jobs(*run.plan, limits); !fits)
     return fail(fits.error(), "flow " + std::to_string(request.flow));
   return mycojobs::replay_flow(
@@ -301,8 +300,8 @@ namespace {
 bool may_match(const ListFlows& request, const FlowSummary& row, const Flow& flow) {
   const std::string state = to_display_state(flow.status, flow.detail);
   return (!request.status || (flow.status == *request.status && !row.record.empty())) &&
-         (request.word.empty() || state == request.word ||
-          (state == "running" && is_running_display_state(request.word))) &&
+         (request.display_state.empty() || state == request.display_state ||
+          (state == "running" && is_running_display_state(request.display_state))) &&
          (request.caller == 0 || flow.caller_id == request.caller) &&
          (request.until_ms == 0 || row.at_ms <= request.until_ms);
 }
@@ -335,33 +334,33 @@ class FlowPageBuilder {
   Result<void> add_row(FlowSummary row) {
     Flow flow = decode<Flow>(row.record).record;
     flow.id = page.after = row.flow;
-    ++page.looked_at;
+    ++page.rows_read;
     if ((visible_owner_ && flow.caller_id != *visible_owner_) || !may_match(request_, row, flow)) return {};
     const bool needs_jobs = to_display_state(flow.status, flow.detail) == "running";
-    checks_ += needs_jobs ? 1 : 0;
+    inspected_count_ += needs_jobs ? 1 : 0;
     MJ_TRY(state, read_flow_state(caller_, stores_, flow));
-    if (!request_.word.empty() && state != request_.word) return {};
+    if (!request_.display_state.empty() && state != request_.display_state) return {};
     page.flows.push_back({std::move(row), std::move(flow), std::move(state)});
     return {};
   }
-  bool is_full(std::size_t limit) const { return page.flows.size() >= limit || checks_ >= kMaxChecks; }
+  bool is_full(std::size_t limit) const { return page.flows.size() >= limit || inspected_count_ >= kMaxInspectedFlows; }
 
  private:
   const RequestContext& caller_;
   const FlowStores& stores_;
   const ListFlows& request_;
   std::optional<Id> visible_owner_;
-  std::size_t checks_ = 0;
+  std::size_t inspected_count_ = 0;  // number of flows whose jobs were read
 };
 
 }  // namespace
 
 Result<FlowPage> page_flows(const RequestContext& caller, const FlowStores& stores, const ListFlows& request) {
-  MJ_CHECK(check_display_state(request.word));
-  MJ_TRY(visible_owner, listable_actor(caller, stores.records));
+  MJ_CHECK(check_display_state(request.display_state));
+  MJ_TRY(visible_owner, find_listable_actor(caller, stores.records));
   const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed));
   const bool has_filter =
-      visible_owner || request.status || request.caller != 0 || request.until_ms != 0 || !request.word.empty();
+      visible_owner || request.status || request.caller != 0 || request.until_ms != 0 || !request.display_state.empty();
   const std::uint32_t batch_rows = has_filter ? kMaxFlowsListed : limit;
   FlowPageBuilder builder(caller, stores, request, visible_owner);
   FlowPage& page = builder.page;
@@ -387,16 +386,16 @@ Result<std::vector<FlowRow>> list_flows(const RequestContext& caller, const Flow
                                         const ListFlows& request) {
   ListFlows page_request = request;
   page_request.limit = std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed);
-  std::vector<FlowRow> all;
+  std::vector<FlowRow> flows;
   for (std::size_t rows_read = 0; rows_read < kMaxPages * kMaxFlowsListed;) {
     MJ_TRY(page, page_flows(caller, stores, page_request));
     page_request.limit -= page.flows.size();
-    std::move(page.flows.begin(), page.flows.end(), std::back_inserter(all));
-    rows_read += page.looked_at;
+    std::move(page.flows.begin(), page.flows.end(), std::back_inserter(flows));
+    rows_read += page.rows_read;
     page_request.before = page.after;
     if (page.after == 0 || page_request.limit == 0) break;
   }
-  return all;
+  return flows;
 }
 
 }  // namespace mycojobs::service

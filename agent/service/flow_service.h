@@ -89,24 +89,24 @@ struct ListFlows {
   Id before = 0;
   std::uint64_t limit = 50;  // 1 to 1000
   std::optional<FlowStatus> status = std::nullopt;
-  std::string word = {};       // displayed state: one of flow_display_states() (inspect/flow_view.h); empty: any
-  Id caller = 0;               // 0: any
-  std::uint64_t until_ms = 0;  // created at this time or before; 0: any
+  std::string display_state = {};  // displayed state: one of flow_display_states() (inspect/flow_view.h); empty: any
+  Id caller = 0;                   // 0: any
+  std::uint64_t until_ms = 0;      // created at this time or before; 0: any
 };
 struct FlowRow {
   FlowSummary summary;
   Flow flow;
-  std::string word;  // one of flow_display_states(); for active flows the jobs were read
+  std::string display_state;  // one of flow_display_states(); for active flows the jobs were read
 };
 struct FlowPage {
   std::vector<FlowRow> flows;
   Id after = 0;               // last flow that was read; the next page continues before it; 0: there are no more flows
-  std::size_t looked_at = 0;  // number of rows of the catalog that were read
+  std::size_t rows_read = 0;  // number of rows of the catalog that were read
   std::vector<std::string> malformed;  // entries of the catalog that are not ids of flows
 };
 // Returns a page of the flows that the caller can see, newest first. A page can have fewer flows than requested, or be
 // empty, although more flows follow: a page reads a limited number of rows, and the jobs of at most 200 flows. Error
-// `invalid`: `word` is not in flow_display_states().
+// `invalid`: `display_state` is not in flow_display_states().
 Result<FlowPage> page_flows(const RequestContext&, const FlowStores&, const ListFlows&);
 // Returns the flows of as many pages as needed. Reads at most as many rows of the catalog as one call of page_flows()
 // that reads no jobs.

@@ -33,7 +33,7 @@ Result<bool> is_runner_of(const RequestContext& caller, Store& store, Id runner)
 // Checks the right to create jobs and returns the owner of the new jobs.
 Result<Id> check_job_creation(const RequestContext& caller, Store& store, std::optional<Id> owner_id) {
   MJ_CHECK(check_permission(caller, store, Action::create, {.name = "jobs"}));
-  return resource_owner(caller, owner_id);
+  return resolve_owner(caller, owner_id);
 }
 
 Result<Job> load_job_progress(const RequestContext& caller, Store& store, const std::string& key) {
@@ -73,12 +73,12 @@ Result<void> check_prerequisites(const Job& job) {
 }  // namespace
 
 Result<void> check_new_job(const RequestContext& caller, Job& job, Id owner) {
-  MJ_CHECK(apply_sender(job, {owner, caller.context}));
+  MJ_CHECK(fill_and_check_sender(job, {owner, caller.context}));
   if (job.traceparent.empty()) job.traceparent = caller.traceparent;
-  const bool allocates = job.id == 0;
-  if (allocates) job.id = UINT32_MAX;  // validate() requires an id
+  const bool needs_id = job.id == 0;
+  if (needs_id) job.id = UINT32_MAX;  // validate() requires an id
   const auto problems = validate(job);
-  if (allocates) job.id = 0;
+  if (needs_id) job.id = 0;
   if (!problems.empty()) return fail(Code::invalid, join(problems));
   if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
   MJ_CHECK(check_prerequisites(job));
@@ -92,13 +92,13 @@ namespace {
 Result<void> add_jobs_for_owner(const RequestContext& caller, Store& store, Id owner, std::span<Job> jobs,
                                 bool is_queued, NewJobs& created, const Fields& extra_fields = {}) {
   const bool has_policy = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.policy.empty(); });
-  auto limits = has_policy ? limits_of(caller, store) : limits_of(caller);
+  auto limits = has_policy ? get_job_limits(caller, store) : get_job_limits(caller);
   if (!limits) return tl::unexpected<Error>(std::move(limits).error());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    auto checked = check_new_job(caller, jobs[i], owner);
-    if (checked) checked = mycojobs::check_policy(jobs[i], *limits);
-    if (!checked) {
-      created.rejected = NewJobs::RejectedJob{i, std::move(checked).error()};
+    auto result = check_new_job(caller, jobs[i], owner);
+    if (result) result = mycojobs::check_policy(jobs[i], *limits);
+    if (!result) {
+      created.rejected = NewJobs::RejectedJob{i, std::move(result).error()};
       return {};
     }
     jobs[i].unknown = extra_fields;
@@ -215,8 +215,8 @@ Result<Job> start_job(const RequestContext& caller, Store& store, const std::str
   return store.start_job(caller.context, key);
 }
 
-Result<void> may_with_job(const RequestContext& caller, Store& store, Action action, const std::string& key,
-                          Id runner) {
+Result<void> check_job_permission(const RequestContext& caller, Store& store, Action action, const std::string& key,
+                                  Id runner) {
   // The owner is read from the key, since a client can write any value into the field of the record.
   Resource resource{.name = "job " + key.substr(4), .creator = parse_job_caller(key)};
   if (runner != 0 && action == Action::read && !caller.is_operator) {
@@ -229,14 +229,14 @@ Result<void> may_with_job(const RequestContext& caller, Store& store, Action act
 Result<JobView> find_job(const RequestContext& caller, Store& store, Action action, const std::string& key) {
   auto view = load_job(store, caller.context, key);
   if (!view && !is_absent(view.error())) return view;
-  MJ_CHECK(may_with_job(caller, store, action, key, view ? view->job.runner_id : 0));
+  MJ_CHECK(check_job_permission(caller, store, action, key, view ? view->job.runner_id : 0));
   return view;
 }
 
 Result<Job> inspect_job(const RequestContext& caller, Store& store, Action action, const std::string& key) {
   auto job = load_job_progress(caller, store, key);
   if (!job && !is_absent(job.error())) return job;
-  MJ_CHECK(may_with_job(caller, store, action, key, job ? job->runner_id : 0));
+  MJ_CHECK(check_job_permission(caller, store, action, key, job ? job->runner_id : 0));
   return job;
 }
 
@@ -276,7 +276,7 @@ Result<Job> restart_job(const RequestContext& caller, Store& store, const std::s
 }
 
 Result<void> delete_job(const RequestContext& caller, Store& store, const std::string& key) {
-  MJ_CHECK(may_with_job(caller, store, Action::administer, key, 0));
+  MJ_CHECK(check_job_permission(caller, store, Action::administer, key, 0));
   return store.delete_record(caller.context, key);
 }
 
@@ -294,14 +294,14 @@ Result<AnsweredJob> answer_job(const RequestContext& caller, Store& store, const
   return AnsweredJob{is_changed, std::move(job)};
 }
 
-Result<JobStatus> read_job_status(const std::string& name) {
+Result<JobStatus> parse_job_status(const std::string& name) {
   if (const auto status = parse<JobStatus>(name)) return *status;
   return fail(Code::invalid, "status: " + excerpt(name) +
                                  " is not one of dispatched, waiting_for_prerequisites, started, error, finished");
 }
 
 Result<JobsSlice> page_jobs(const RequestContext& caller, Store& store, JobFilter filter, std::size_t limit) {
-  MJ_TRY(visible_owner, listable_actor(caller, store));
+  MJ_TRY(visible_owner, find_listable_actor(caller, store));
   if (visible_owner) {
     if (filter.caller && *filter.caller != *visible_owner) return JobsSlice{};
     filter.caller = visible_owner;
@@ -321,7 +321,7 @@ Result<JobList> list_jobs(const RequestContext& caller, Store& store, const List
   query.filter = request.filter;
   query.limit = request.limit;
   query.max_scanned = kMaxJobChecks;
-  MJ_TRY(visible_owner, listable_actor(caller, store));
+  MJ_TRY(visible_owner, find_listable_actor(caller, store));
   if (visible_owner) query.filter.caller = visible_owner;
   return mycojobs::list_jobs(store, caller.context, query, progress);
 }

@@ -19,28 +19,28 @@ Result<void> check_new_job(const RequestContext&, Job&, Id owner);
 
 // Adds new jobs of one owner, outside of queues or (`queued`) each to its queue. All new jobs pass through this
 // function. All jobs and their policies against the ceiling are checked before the first job is written. The jobs are
-// then written in steps of the store; each step is atomic. If a job is refused, `refused` identifies it, and `jobs` are
-// the jobs of the earlier steps. A job that exists with the same content is returned as stored. A job with an id may
-// have been created outside of queues and is then queued. After an error, such as an unavailable store, `made` contains
-// the jobs written before. REQUIRES: `made` is empty.
-Result<void> add_jobs(const RequestContext&, Store&, std::optional<Id> owner, std::span<Job>, bool queued,
-                      NewJobs& made);
+// then written in steps of the store; each step is atomic. If a job is refused, `created.rejected` identifies the job,
+// and `created.jobs` are the jobs of the earlier steps. A job that exists with the same content is returned as stored.
+// A job with an id may have been created outside of queues and is then queued. After an error, such as an unavailable
+// store, `created` contains the jobs written before. REQUIRES: `created` is empty.
+Result<void> add_jobs(const RequestContext&, Store&, std::optional<Id> owner_id, std::span<Job>, bool queued,
+                      NewJobs& created);
 
-// Stores the record without adding it to a queue. owner: the owner; empty means the caller.
-Result<Job> create_job(const RequestContext&, Store&, std::optional<Id> owner, Job);
+// Stores the record without adding it to a queue. owner_id: the owner; no value means the caller.
+Result<Job> create_job(const RequestContext&, Store&, std::optional<Id> owner_id, Job);
 // Creates at most 1,000 jobs. If a job is invalid in itself, no job is created. An error names the job, "jobs[3]: ...",
 // and the number of jobs that were written before it: another job has the same id or key, or the store became
 // unavailable.
-Result<std::vector<Job>> create_jobs(const RequestContext&, Store&, std::optional<Id> owner, std::vector<Job>,
+Result<std::vector<Job>> create_jobs(const RequestContext&, Store&, std::optional<Id> owner_id, std::vector<Job>,
                                      bool queued);
 // Stores a job and adds it to its queue.
-Result<Job> submit_job(const RequestContext&, Store&, std::optional<Id> owner, Job);
+Result<Job> submit_job(const RequestContext&, Store&, std::optional<Id> owner_id, Job);
 // Adds a job that was created before to its queue.
 Result<Job> start_job(const RequestContext&, Store&, const std::string& key);
 
 // Checks the caller's right to this action on the job of that key, which contains the owner. runner: the runner that
 // runs the job or ran it last; 0: no runner.
-Result<void> may_with_job(const RequestContext&, Store&, Action, const std::string& key, Id runner);
+Result<void> check_job_permission(const RequestContext&, Store&, Action, const std::string& key, Id runner);
 // Returns everything about a job, after the check of the caller's right to this action.
 Result<JobView> find_job(const RequestContext&, Store&, Action, const std::string& key);
 // Returns only the fields about the progress of the job: identity, status, detail, error, attempt, runner, times.
@@ -77,7 +77,7 @@ struct AnsweredJob {
 Result<AnsweredJob> answer_job(const RequestContext&, Store&, const AnswerJob&);
 
 // Parses a status of a list filter. Error `invalid` lists the valid values.
-Result<JobStatus> read_job_status(const std::string& word);
+Result<JobStatus> parse_job_status(const std::string& name);
 
 struct ListJobs {
   JobFilter filter = {};  // the caller is overridden if the requester can see only its own jobs
@@ -89,6 +89,6 @@ Result<JobsSlice> page_jobs(const RequestContext&, Store&, JobFilter, std::size_
 // Returns the history of a job. Needs the right to read the job.
 Result<std::vector<JobTimelineEntry>> read_job_history(const RequestContext&, Store&, const std::string& key);
 Result<JobList> list_jobs(const RequestContext&, Store&, const ListJobs&,
-                          const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
+                          const std::function<void(std::uint64_t done, std::uint64_t total)>& progress);
 
 }  // namespace mycojobs::service

@@ -49,7 +49,7 @@ bool is_remote_message(const Message& message, Id context) {
 }
 }  // namespace
 
-Result<void> name_target(RecordStore& store, Id context, Message& message) {
+Result<void> set_target_key(RecordStore& store, Id context, Message& message) {
   message.target_key.clear();
   if (message.target_address.empty()) return {};
   MJ_TRY(key, find_supervisor_key(store, context, message.target_address, ""));
@@ -59,7 +59,7 @@ Result<void> name_target(RecordStore& store, Id context, Message& message) {
 
 Result<Message> send_message(const RequestContext& caller, Store& store, std::optional<Id> owner_id, Message message) {
   MJ_CHECK(check_permission(caller, store, Action::create, {.name = "messages"}));
-  MJ_TRY(owner, resource_owner(caller, owner_id));
+  MJ_TRY(owner, resolve_owner(caller, owner_id));
   const bool is_remote = is_remote_message(message, caller.context);
   message.status = MessageStatus::dispatched;
   if (is_remote && message.timeout > kMaxMessageTimeoutS)
@@ -68,19 +68,19 @@ Result<Message> send_message(const RequestContext& caller, Store& store, std::op
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs));
   if (is_remote || message.target_context != 0) MJ_CHECK(assign_job_ids(store, caller.context, owner, message.job));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
-    auto checked = check_new_job(caller, message.job[i], owner);
+    auto result = check_new_job(caller, message.job[i], owner);
     // A remote host applies its own ceiling.
-    if (checked && !is_remote) checked = check_policy(caller, store, message.job[i]);
-    if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
+    if (result && !is_remote) result = check_policy(caller, store, message.job[i]);
+    if (!result) return fail(result.error(), "job[" + std::to_string(i) + "]");
   }
   // This also limits each script in the definition.
   if (message.flow && message.flow->definition.size() > caller.max_script_bytes)
     return fail(Code::too_large, "flow.definition: is " + std::to_string(message.flow->definition.size()) +
                                      " bytes, and job.max_script_bytes allows " +
                                      std::to_string(caller.max_script_bytes));
-  MJ_CHECK(apply_sender(message, {owner, caller.context}));
+  MJ_CHECK(fill_and_check_sender(message, {owner, caller.context}));
   // If no runner has that address, the supervisor reports the error.
-  auto target = name_target(store, caller.context, message);
+  auto target = set_target_key(store, caller.context, message);
   if (!target && target.error().code != Code::denied) return tl::unexpected<Error>(std::move(target).error());
   if (!is_remote) MJ_CHECK(check_topic_owner(caller, store, message.topic));
   const std::string owner_text = std::to_string(owner);
@@ -91,7 +91,7 @@ Result<Message> send_message(const RequestContext& caller, Store& store, std::op
   if (!is_sent_now) record.fields.emplace_back("detail", kCreatedDetail);
   MJ_TRY(stored, create_record(store, caller.context, std::move(record)));
   Message created = decode<Message>(stored).record;
-  if (is_sent_now) MJ_CHECK(store.topic_send(caller.context, message.topic, redis_key(created), {}));
+  if (is_sent_now) MJ_CHECK(store.send_to_topic(caller.context, message.topic, redis_key(created), {}));
   return created;
 }
 
@@ -122,7 +122,7 @@ Result<Message> read_message(const RequestContext& caller, Store& store, Id owne
 }
 
 Result<std::vector<Message>> list_messages(const RequestContext& caller, Store& store, std::uint64_t limit) {
-  MJ_TRY(visible_owner, listable_actor(caller, store));
+  MJ_TRY(visible_owner, find_listable_actor(caller, store));
   const std::string prefix = visible_owner ? "message:" + std::to_string(*visible_owner) + ':' : "message:";
   MJ_TRY(keys, store.keys(caller.context, prefix, kMaxMessageKeys));
   constexpr std::string_view kListedFields[] = {"id",    "caller_id",  "context_id", "message_type", "status",
@@ -141,21 +141,21 @@ Result<std::vector<Message>> list_messages(const RequestContext& caller, Store& 
 }
 
 // MessageLoop and scripts/messages.lua write errors with this prefix.
-std::string_view message_word(const Message& message) {
+std::string_view to_display_status(const Message& message) {
   constexpr std::string_view kCancelled = "cancelled";
   return message.status == MessageStatus::error && message.error.starts_with(kCancelled) ? kCancelled
                                                                                          : to_string(message.status);
 }
 
-std::optional<Flow> flow_result(const Message& message) {
+std::optional<Flow> get_flow_result(const Message& message) {
   const auto parsed = parse_json(field_of(message.unknown, kFlowResultField));
   if (!parsed || !parsed->is_object()) return std::nullopt;
   return decode_json<Flow>(*parsed).record;
 }
 
-nlohmann::json message_json(const Message& message) {
+nlohmann::json message_to_json(const Message& message) {
   nlohmann::json out = to_json(message);
-  if (const auto flow = flow_result(message)) out[std::string(kFlowResultField)] = to_json(*flow);
+  if (const auto flow = get_flow_result(message)) out[std::string(kFlowResultField)] = to_json(*flow);
   return out;
 }
 

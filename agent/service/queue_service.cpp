@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
-#include "store/record_changes.h"
 #include "text/utf8.h"
 
 namespace mycojobs::service {
 
-Result<std::string> queue_named(std::string_view text, const std::vector<QueueInfo>& queues) {
+Result<std::string> resolve_queue_key(std::string_view text, const std::vector<QueueInfo>& queues) {
   if (is_script_type(text)) return queue_key(text);
   if (text.starts_with("queue:") && is_script_type(text.substr(6))) return std::string(text);
   const bool exists =
@@ -25,8 +24,8 @@ Result<std::vector<QueueInfo>> list_queues(const RequestContext& caller, Store& 
 Result<PausedQueue> pause_queue(const RequestContext& caller, Store& store, std::string_view queue, bool paused) {
   MJ_CHECK(check_permission(caller, store, Action::administer, {.name = "queues"}));
   MJ_TRY(queues, store.queues(caller.context));
-  MJ_TRY(key, queue_named(queue, queues));
-  MJ_TRY(is_changed, set_queue_paused(store, caller.context, key, paused));
+  MJ_TRY(key, resolve_queue_key(queue, queues));
+  MJ_TRY(is_changed, store.set_queue_paused(caller.context, key, paused));
   return PausedQueue{std::move(key), is_changed};
 }
 
@@ -35,9 +34,9 @@ Result<std::vector<DeadLetter>> dead_letters(const RequestContext& caller, Store
   return store.dead_letters(caller.context, max);
 }
 
-Result<void> settle_dead_letter(const RequestContext& caller, Store& store, const std::string& entry, bool requeue) {
+Result<void> settle_dead_letter(const RequestContext& caller, Store& store, const std::string& letter, bool requeue) {
   MJ_CHECK(check_permission(caller, store, Action::administer, {.name = "dead letters"}));
-  return store.resolve_dead_letter(caller.context, entry, requeue);
+  return store.resolve_dead_letter(caller.context, letter, requeue);
 }
 
 }  // namespace mycojobs::service

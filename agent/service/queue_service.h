@@ -9,9 +9,10 @@
 
 namespace mycojobs::service {
 
-// Returns the key of the queue that a text names. "python" and "queue:python" both name queue:python; a full key of
-// another kind (the queue of a runner) is accepted if `known` contains it. Error `invalid`: the text names no queue.
-Result<std::string> queue_named(std::string_view text, const std::vector<QueueInfo>& known);
+// Returns the key of the queue that a text identifies. "python" and "queue:python" both name queue:python; a full key
+// of another kind (the queue of a runner) is accepted if `queues` contains it. Error `invalid`: the text does not
+// identify a queue.
+Result<std::string> resolve_queue_key(std::string_view text, const std::vector<QueueInfo>& queues);
 
 // Returns the queues that have entries, facts or a pause.
 Result<std::vector<QueueInfo>> list_queues(const RequestContext&, Store&);
@@ -24,8 +25,8 @@ Result<PausedQueue> pause_queue(const RequestContext&, Store&, std::string_view 
 
 // Returns the latest `max` dead letters, oldest first.
 Result<std::vector<DeadLetter>> dead_letters(const RequestContext&, Store&, std::size_t max);
-// Removes a dead letter from the list. With `requeue`, its job or entry runs again. Errors: see
-// Store::settle_dead_letter().
+// Removes a dead letter from the list. With `requeue`, its job or entry runs again. Errors: those of
+// Store::resolve_dead_letter().
 Result<void> settle_dead_letter(const RequestContext&, Store&, const std::string& letter, bool requeue);
 
 }  // namespace mycojobs::service

@@ -26,7 +26,9 @@ std::string context_key(Id id) {
   return redis_key(context);
 }
 
-bool is_bookkeeping(const std::string& name) { return name == "id" || name == "created_at" || name == "updated_at"; }
+bool is_maintained_by_store(const std::string& name) {
+  return name == "id" || name == "created_at" || name == "updated_at";
+}
 
 Result<bool> has_context_record(Store& store, Id id) {
   auto found = store.load(id, context_key(id));
@@ -46,12 +48,12 @@ Result<Id> find_free_context(Store& store, std::vector<Id> served) {
   if (!served.empty())
     return fail(Code::conflict,
                 "id: each context that this server serves has a record: add one to its setting `context`, and name it");
-  MJ_TRY(facts, store.facts());
-  for (Id id = 1; facts.databases == 0 || id < facts.databases; ++id) {
+  MJ_TRY(server_info, store.server_info());
+  for (Id id = 1; server_info.databases == 0 || id < server_info.databases; ++id) {
     MJ_TRY(exists, has_context_record(store, id));
     if (!exists) return id;
   }
-  return fail(Code::conflict, "id: all " + std::to_string(facts.databases) +
+  return fail(Code::conflict, "id: all " + std::to_string(server_info.databases) +
                                   " databases have a context: raise the server's setting `databases`");
 }
 
@@ -111,7 +113,7 @@ auto retry_on_conflict(const std::string& key, const Operation& operation) -> de
 }
 
 Result<CreatedRecord> write_record(Store& store, Id context, NewRecord& record) {
-  std::erase_if(record.fields, [](const auto& field) { return is_bookkeeping(field.first); });
+  std::erase_if(record.fields, [](const auto& field) { return is_maintained_by_store(field.first); });
   return store.create_record(context, record);
 }
 
@@ -131,10 +133,10 @@ Result<Context> create_next_context(Store& store, Context context, std::span<con
 // A topic is a channel of the Redis server, which carries other kinds of hints too.
 Result<void> check_topic(const std::string& topic) {
   constexpr std::size_t kMaxLength = 64;
-  const bool fits =
+  const bool is_valid =
       topic.size() <= kMaxLength &&
       topic.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
-  if (fits) return {};
+  if (is_valid) return {};
   return fail(Code::invalid, "topic: use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or omit it for runner<id>");
 }
 
@@ -152,15 +154,15 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   return std::move(created.record);
 }
 
-Result<Fields> chosen_roles(const Fields& record, std::span<const std::string> fields) {
+Result<Fields> select_fields(const Fields& record, std::span<const std::string> fields) {
   if (fields.empty()) return fail(Code::invalid, "no change is given: name a field and its value");
   Fields out;
   for (const std::string& name : fields) out.emplace_back(name, field_of(record, name));
   return out;
 }
 
-Error operator_required_error(const RequestContext& caller, const std::string& what) {
-  return {Code::denied, "actor " + std::to_string(caller.actor) + " may not " + what +
+Error operator_required_error(const RequestContext& caller, const std::string& action) {
+  return {Code::denied, "actor " + std::to_string(caller.actor) + " may not " + action +
                             ": an operator's token is required (mycojobs key token --operator)"};
 }
 
@@ -191,7 +193,7 @@ Result<Context> create_context(const RequestContext& caller, Store& store, Conte
                                std::span<const Id> served) {
   if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "create a context"));
   if (context.id != 0) MJ_CHECK(check_served(served, context.id));
-  if (const auto problems = read_notify(context.notify, "notify").problems; !problems.empty())
+  if (const auto problems = parse_notify(context.notify, "notify").problems; !problems.empty())
     return fail(Code::invalid, join(problems));
   if (context.admins.empty()) context.admins = {caller.actor};
   if (context.id == 0) return create_next_context(store, std::move(context), served);
@@ -209,9 +211,9 @@ Result<Context> read_context(const RequestContext& caller, Store& store) {
 
 std::span<const Role> roles() { return kRoles; }
 
-Result<std::vector<Id>> known_contexts(Store& store, std::span<const Id> additional) {
-  MJ_TRY(facts, store.facts());
-  std::vector<Id> all = std::move(facts.used_databases);
+Result<std::vector<Id>> list_known_contexts(Store& store, std::span<const Id> additional) {
+  MJ_TRY(server_info, store.server_info());
+  std::vector<Id> all = std::move(server_info.used_databases);
   all.insert(all.end(), additional.begin(), additional.end());
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
@@ -227,7 +229,7 @@ Result<ContextList> list_contexts(const RequestContext& caller, Store& store, st
       return std::find(ids.begin(), ids.end(), caller.actor) != ids.end();
     };
     if (!found) {
-      if (caller.is_operator) list.without.push_back(id);
+      if (caller.is_operator) list.ids_without_record.push_back(id);
     } else if (caller.is_operator || std::any_of(kRoles.begin(), kRoles.end(), has_caller)) {
       list.contexts.push_back(std::move(*found));
     }
@@ -238,9 +240,9 @@ Result<ContextList> list_contexts(const RequestContext& caller, Store& store, st
 Result<Context> update_context(const RequestContext& caller, Store& store, const Context& values,
                                std::span<const std::string> fields) {
   MJ_CHECK(check_permission(caller, store, Action::administer));
-  if (const auto problems = read_notify(values.notify, "notify").problems; !problems.empty())
+  if (const auto problems = parse_notify(values.notify, "notify").problems; !problems.empty())
     return fail(Code::invalid, join(problems));
-  MJ_TRY(changes, chosen_roles(encode(values), fields));
+  MJ_TRY(changes, select_fields(encode(values), fields));
   MJ_CHECK(require_context_record(caller, store, ""));
   MJ_TRY(record, store.change_record(caller.context, context_key(caller.context), changes));
   return decode<Context>(record).record;
@@ -278,28 +280,25 @@ Result<std::string> find_pending_message(Store& store, Id context) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (records[i].empty()) continue;
     const Message message = decode<Message>(records[i]).record;
-    const bool is_open = message.status == MessageStatus::dispatched || message.status == MessageStatus::acknowledged;
-    if (is_open && message.message_type == MessageType::job) return keys[i];
+    const bool is_pending =
+        message.status == MessageStatus::dispatched || message.status == MessageStatus::acknowledged;
+    if (is_pending && message.message_type == MessageType::job) return keys[i];
   }
   return std::string();
 }
 
-}  // namespace
-
-namespace {
-
 // Returns the resources that prevent the deletion of a context; empty if there are none.
 Result<std::string> find_active_resources(const FlowStores& stores, Id context) {
   std::string resources;
-  const auto add = [&resources](const std::string& what) {
-    resources += (resources.empty() || what.empty() ? "" : ", ") + what;
+  const auto add_resource = [&resources](const std::string& resource) {
+    resources += (resources.empty() || resource.empty() ? "" : ", ") + resource;
   };
   MJ_TRY(flows, stores.flows.active_flows(context, 0, 1));
-  if (!flows.empty()) add("flow:" + std::to_string(flows.front()));
+  if (!flows.empty()) add_resource("flow:" + std::to_string(flows.front()));
   MJ_TRY(job, find_active_job(stores.records, context));
-  add(job);
+  add_resource(job);
   MJ_TRY(message, find_pending_message(stores.records, context));
-  add(message);
+  add_resource(message);
   return resources;
 }
 
@@ -307,8 +306,8 @@ Result<std::string> find_active_resources(const FlowStores& stores, Id context) 
 
 Result<void> delete_context(const RequestContext& caller, const FlowStores& stores) {
   if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "delete a context"));
-  constexpr int kTries = 10;  // each attempt reads all jobs and messages
-  for (int i = 0; i < kTries; ++i) {
+  constexpr int kMaxDeletionTries = 10;  // each attempt reads all jobs and messages
+  for (int i = 0; i < kMaxDeletionTries; ++i) {
     MJ_TRY(revision, context_revision(stores.records, caller.context));
     MJ_TRY(found, load_context(stores.records, caller.context));
     if (!found)
@@ -322,7 +321,7 @@ Result<void> delete_context(const RequestContext& caller, const FlowStores& stor
     if (deleted) return {};
   }
   return fail(Code::conflict, context_key(caller.context) + " is not deleted: it has changed during each of " +
-                                  std::to_string(kTries) + " checks: repeat the request");
+                                  std::to_string(kMaxDeletionTries) + " checks: repeat the request");
 }
 
 Result<std::vector<RefusalNote>> list_refusals(const RequestContext& caller, Store& store, std::uint64_t limit) {
@@ -418,7 +417,7 @@ Result<Runner> update_runner(const RequestContext& caller, Store& store, const R
   MJ_CHECK(check_runner(values, networks));
   const std::string key = "runner:" + std::to_string(values.id);
   return retry_on_conflict(key, [&]() -> Result<Runner> {
-    MJ_TRY(changes, chosen_roles(encode(values), fields));
+    MJ_TRY(changes, select_fields(encode(values), fields));
     MJ_TRY(old_record, store.load(caller.context, key));
     // A target belongs to an address, so both are checked with their values after the change.
     Runner new_runner = decode<Runner>(old_record).record;

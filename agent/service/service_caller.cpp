@@ -17,7 +17,7 @@ Error impersonation_error(const RequestContext& caller, Id actor_id, const char*
 
 }  // namespace
 
-Result<RequestContext> as_named(const RequestContext& caller, std::optional<Id> actor_id, const char* field) {
+Result<RequestContext> impersonate(const RequestContext& caller, std::optional<Id> actor_id, const char* field) {
   if (!actor_id) return caller;
   if (caller.is_operator)
     return RequestContext{caller.context,          *actor_id, EntryPoint::command, false,
@@ -26,19 +26,19 @@ Result<RequestContext> as_named(const RequestContext& caller, std::optional<Id> 
   return tl::unexpected<Error>(impersonation_error(caller, *actor_id, field));
 }
 
-Result<Id> resource_owner(const RequestContext& caller, std::optional<Id> actor_id) {
+Result<Id> resolve_owner(const RequestContext& caller, std::optional<Id> actor_id) {
   if (!actor_id || *actor_id == caller.actor || caller.is_operator) return actor_id.value_or(caller.actor);
   return tl::unexpected<Error>(impersonation_error(caller, *actor_id, "caller_id"));
 }
 
-Result<AclContext> acl_context_of(const RequestContext& caller, Store& store) {
-  return read_acl_context(store, caller.context, caller.way);
+Result<AclContext> load_acl_context(const RequestContext& caller, Store& store) {
+  return read_acl_context(store, caller.context, caller.entry_point);
 }
 
 // Store::record_refusal() writes nothing into a context without a record; otherwise any unknown client could fill an
 // unused database. A failure to record the refusal does not change the result.
 Error refuse(Store& store, const Refusal& refusal) {
-  if (refusal.recorded) {
+  if (refusal.has_context_record) {
     RefusalNote note;
     note.actor = refusal.actor;
     note.action = to_string(refusal.action);
@@ -49,20 +49,20 @@ Error refuse(Store& store, const Refusal& refusal) {
           result.error().message);
     }
   }
-  return refusal_error(refusal);
+  return make_refusal_error(refusal);
 }
 
 Result<void> check_permission(const RequestContext& caller, Store& store, Action action, const Resource& resource) {
   if (caller.is_operator) return {};
-  MJ_TRY(acl, acl_context_of(caller, store));
+  MJ_TRY(acl, load_acl_context(caller, store));
   const auto denial = find_refusal(caller.actor, action, acl, resource);
   if (!denial) return {};
   return tl::unexpected<Error>(refuse(store, *denial));
 }
 
-Result<std::optional<Id>> listable_actor(const RequestContext& caller, Store& store) {
+Result<std::optional<Id>> find_listable_actor(const RequestContext& caller, Store& store) {
   if (caller.is_operator) return std::nullopt;
-  MJ_TRY(acl, acl_context_of(caller, store));
+  MJ_TRY(acl, load_acl_context(caller, store));
   const auto denial = find_refusal(caller.actor, Action::read, acl);
   if (!denial) return std::nullopt;
   if (!find_refusal(caller.actor, Action::create, acl)) return caller.actor;
@@ -77,15 +77,15 @@ Result<Fields> open_record(const RequestContext& caller, Store& store, Action ac
   return fields;
 }
 
-JobLimits limits_of(const RequestContext& caller) {
+JobLimits get_job_limits(const RequestContext& caller) {
   static const Ceilings kBuiltIn;
   JobLimits limits{(caller.ceilings ? *caller.ceilings : kBuiltIn).get(caller.context), caller.max_script_bytes};
   if (caller.agents_decide) limits.agents.emplace();
   return limits;
 }
 
-Result<JobLimits> limits_of(const RequestContext& caller, Store& store) {
-  JobLimits limits = limits_of(caller);
+Result<JobLimits> get_job_limits(const RequestContext& caller, Store& store) {
+  JobLimits limits = get_job_limits(caller);
   if (!caller.agents_decide) return limits;
   MJ_TRY(runners, store.runners(caller.context));
   for (const RunnerInfo& info : runners) {
@@ -103,12 +103,12 @@ Result<void> check_script(const RequestContext& caller, const std::string& scrip
 
 Result<void> check_policy(const RequestContext& caller, const Job& job) {
   if (job.policy.empty()) return {};  // no policy requested
-  return mycojobs::check_policy(job, limits_of(caller));
+  return mycojobs::check_policy(job, get_job_limits(caller));
 }
 
 Result<void> check_policy(const RequestContext& caller, Store& store, const Job& job) {
   if (job.policy.empty()) return {};  // no policy requested
-  MJ_TRY(limits, limits_of(caller, store));
+  MJ_TRY(limits, get_job_limits(caller, store));
   return mycojobs::check_policy(job, limits);
 }
 

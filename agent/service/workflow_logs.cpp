@@ -22,7 +22,7 @@ constexpr std::size_t kLinesPerScan = 256;
 // A requested effect with a log that may still grow.
 struct PendingEffect {
   std::uint64_t step = 0, index = 0;  // height of the requesting step; index of the effect in the step
-  std::uint64_t published = 0;        // height of the fact that names the carrier; 0: the effect has no carrier yet
+  std::uint64_t published = 0;        // height of the fact that names the job or flow; 0: not published yet
   std::uint64_t seq = 0;              // number of the last line that was read
   std::string effect, intent, effect_ref;
   std::uint64_t at_ms = 0;  // time of publication
@@ -48,12 +48,12 @@ std::string format_cursor(const LogCursor& cursor) {
 Result<LogCursor> parse_cursor(std::string_view text) {
   constexpr std::size_t kHeaderNumbers = 3, kNumbersPerEffect = 4;
   std::vector<std::uint64_t> numbers;
-  for (bool more = !text.empty(); more;) {
+  for (bool has_more = !text.empty(); has_more;) {
     const std::size_t dot = text.find('.');
-    more = dot != std::string_view::npos;
+    has_more = dot != std::string_view::npos;
     if (!parse_u64(text.substr(0, dot), numbers.emplace_back()))
       return fail(Code::invalid, "after: is not a value that a page returned");
-    text.remove_prefix(more ? dot + 1 : text.size());
+    text.remove_prefix(has_more ? dot + 1 : text.size());
   }
   LogCursor cursor;
   if (numbers.empty()) return cursor;
@@ -87,14 +87,16 @@ class LogCursorUpdater {
       cursor_.effects.push_back({fact_.height, i, 0, 0, fact.intents[i].effect, fact.intents[i].hash, "", 0});
   }
   void operator()(const EffectPublished& fact) const {
-    const auto it = std::find_if(cursor_.effects.begin(), cursor_.effects.end(),
-                                 [&](const PendingEffect& effect) { return effect.intent == fact.intent; });
-    if (it == cursor_.effects.end()) return;
+    const auto effect_entry = std::find_if(cursor_.effects.begin(), cursor_.effects.end(),
+                                           [&](const PendingEffect& effect) { return effect.intent == fact.intent; });
+    if (effect_entry == cursor_.effects.end()) return;
     const bool is_record = fact.effect_ref.starts_with("job:") || fact.effect_ref.starts_with("flow:");
     if (!is_record) {  // timers and approvals have no log
-      cursor_.effects.erase(it);
+      cursor_.effects.erase(effect_entry);
     } else {
-      it->published = fact_.height, it->effect_ref = fact.effect_ref, it->at_ms = fact_.at_ms;
+      effect_entry->published = fact_.height;
+      effect_entry->effect_ref = fact.effect_ref;
+      effect_entry->at_ms = fact_.at_ms;
     }
   }
   void operator()(const ReceiptAdmitted& fact) const { remove_unpublished(&fact.intent); }
@@ -106,7 +108,7 @@ class LogCursorUpdater {
   void operator()(const Other&) const {}
 
  private:
-  // Removes the effects of this intent that will not have a carrier any more; null means all intents.
+  // Removes the effects of this intent that were not published and never will be; null means all intents.
   void remove_unpublished(const std::string* intent) const {
     std::erase_if(cursor_.effects, [&](const PendingEffect& effect) {
       return effect.published == 0 && (intent == nullptr || effect.intent == *intent);
@@ -128,7 +130,7 @@ class InstanceLogReader {
                     LogCursor cursor)
       : caller_(caller), stores_(stores), instance_(std::move(instance)), cursor_(std::move(cursor)) {}
 
-  Result<InstanceLog> page(std::size_t limit) {
+  Result<InstanceLog> read_page(std::size_t limit) {
     for (PendingEffect& effect : cursor_.effects) MJ_CHECK(load_effect(effect));
     MJ_CHECK(read_new_facts());
     if (!cursor_.has_facts && cursor_.height >= height_)
@@ -137,16 +139,16 @@ class InstanceLogReader {
     std::vector<PendingEffect> remaining_effects;
     for (PendingEffect& effect : cursor_.effects) {
       const bool is_unfinished = effect.published == 0 || out.frames.size() >= limit;
-      MJ_TRY(more, is_unfinished ? Result<bool>(true) : read_lines(effect, limit, out.frames));
-      if (more)
+      MJ_TRY(has_more, is_unfinished ? Result<bool>(true) : read_lines(effect, limit, out.frames));
+      if (has_more)
         remaining_effects.push_back(std::move(effect));
       else
-        out.over.push_back(effect.effect_ref);
+        out.finished_effects.push_back(effect.effect_ref);
     }
     const bool has_capacity = remaining_effects.size() < kMaxPendingEffects;
     cursor_.effects = std::move(remaining_effects);
     out.after = format_cursor(cursor_);
-    out.more = out.frames.size() >= limit || (cursor_.height < height_ && has_capacity);
+    out.has_more = out.frames.size() >= limit || (cursor_.height < height_ && has_capacity);
     out.ended = cursor_.has_ended && cursor_.effects.empty() && cursor_.height >= height_;
     return out;
   }
@@ -181,7 +183,7 @@ class InstanceLogReader {
   }
 
   // The encoded bytes of a fact of the instance contain its workflow and its key. Facts without them are skipped
-  // without decoding, since most facts of a large world are of other instances.
+  // without decoding, since most facts of a large deployment are of other instances.
   bool may_concern_instance(const std::string& fact) const {
     return fact.find(instance_.cell.workflow) != std::string::npos &&
            fact.find(instance_.cell.key) != std::string::npos;
@@ -224,8 +226,8 @@ class InstanceLogReader {
     frame.line = {effect.at_ms, effect.seq + 1, LogStream::system, std::move(text)};
     return frame;
   }
-  // Returns a frame for the lines that the log has lost before `line`. Numbers without a line (`passed`) are not
-  // counted as lost.
+  // Returns a frame for the lines that the log has lost before `line`. The numbers in `skipped_seqs` never had a
+  // line, so they are not counted as lost.
   static std::optional<LogFrame> make_gap_frame(const PendingEffect& effect, const Log& line,
                                                 const std::vector<std::uint64_t>& skipped_seqs) {
     const auto is_lost = [&](std::uint64_t number) { return number > effect.seq && number < line.seq; };
@@ -245,7 +247,8 @@ class InstanceLogReader {
           effect, effect.effect_ref + " carries it out: `mycojobs flow logs " + id + "` has its lines\n"));
       return false;
     }
-    if (auto permission = may_with_job(caller_, stores_.records, Action::read, effect.effect_ref, 0); !permission) {
+    if (auto permission = check_job_permission(caller_, stores_.records, Action::read, effect.effect_ref, 0);
+        !permission) {
       if (permission.error().code != Code::denied) return tl::unexpected<Error>(std::move(permission).error());
       out.push_back(make_system_frame(effect, "the log is another's: " + permission.error().message + "\n"));
       return false;
@@ -279,17 +282,17 @@ class InstanceLogReader {
   const WorkflowStores& stores_;
   NamedInstance instance_;
   LogCursor cursor_;
-  std::uint64_t height_ = 0;  // height of the world
+  std::uint64_t height_ = 0;  // height of the deployment
 };
 
 }  // namespace
 
-Result<InstanceLog> instance_log(const RequestContext& caller, const WorkflowStores& stores,
-                                 const InstanceReference& instance, const LogRequest& request) {
+Result<InstanceLog> read_instance_log(const RequestContext& caller, const WorkflowStores& stores,
+                                      const InstanceReference& instance, const LogRequest& request) {
   if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
-  MJ_TRY(found, find_instance(caller, stores, instance));
+  MJ_TRY(named_instance, find_instance(caller, stores, instance));
   MJ_TRY(cursor, parse_cursor(request.after));
-  return InstanceLogReader(caller, stores, std::move(found), std::move(cursor)).page(request.limit);
+  return InstanceLogReader(caller, stores, std::move(named_instance), std::move(cursor)).read_page(request.limit);
 }
 
 json to_json(const LogFrame& frame) {
@@ -307,7 +310,7 @@ json to_json(const LogFrame& frame) {
 json to_json(const InstanceLog& log) {
   json frames = json::array();
   for (const LogFrame& frame : log.frames) frames.push_back(to_json(frame));
-  return {{"frames", std::move(frames)}, {"after", log.after}, {"more", log.more}, {"ended", log.ended}};
+  return {{"frames", std::move(frames)}, {"after", log.after}, {"more", log.has_more}, {"ended", log.ended}};
 }
 
 }  // namespace mycojobs::service

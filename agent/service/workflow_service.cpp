@@ -12,6 +12,7 @@
 #include "model/codec.h"
 #include "model/trace_context.h"
 #include "store/acl_context.h"
+#include "store/keys.h"
 #include "text/cbor.h"
 #include "text/json.h"
 #include "text/plural.h"
@@ -38,7 +39,7 @@ tl::unexpected<Error> workflow_not_found_error(const RequestContext& caller, con
                                    std::to_string(caller.context) + "; `mycojobs workflow list` shows all workflows");
 }
 
-// A world and its manifest in force, without the loaded state.
+// A deployment and its manifest in force, without the loaded state.
 struct DeploymentHead {
   std::string deployment;
   AppliedManifest applied;
@@ -81,29 +82,32 @@ Result<std::vector<ManifestInForce>> read_in_force(const RequestContext& caller,
 // Returns the number of manifests that were applied in the context.
 Result<std::string> read_apply_count(const RequestContext& caller, const WorkflowStores& stores) {
   constexpr std::string_view kCountField[] = {"count"};
-  auto fields = stores.records.load_fields(caller.context, "mj:world-applies", kCountField);
+  auto fields = stores.records.load_fields(caller.context, kDeploymentAppliesKey, kCountField);
   if (!fields && fields.error().code == Code::not_found) return std::string();
   MJ_CHECK(fields);
   return std::string(field_of(*fields, "count"));
 }
 
-// With a cache this is one call to the store, however many manifests are in force, unless one was applied. The number
-// is read before the manifests: an application in between makes the next caller read again.
-Result<ManifestCache::InForce> load_manifests_in_force(const RequestContext& caller, const WorkflowStores& stores) {
+// With a cache, this is one call to the store unless a manifest was applied since the last read. The count is read
+// before the manifests. If a manifest is applied between the two reads, the cached count is outdated and the next call
+// reads the manifests again.
+Result<ManifestCache::ManifestsInForce> load_manifests_in_force(const RequestContext& caller,
+                                                                const WorkflowStores& stores) {
   std::optional<std::string> apply_count;
   if (stores.manifests != nullptr) {
     auto read = read_apply_count(caller, stores);
     if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(read).error());
     if (read) apply_count = std::move(*read);  // another client can have overwritten the key
-    if (auto cached = apply_count ? stores.manifests->in_force(caller.context, *apply_count) : nullptr) return cached;
+    if (auto cached = apply_count ? stores.manifests->find_manifests_in_force(caller.context, *apply_count) : nullptr)
+      return cached;
   }
   MJ_TRY(manifests, read_in_force(caller, stores));
   auto shared = std::make_shared<const std::vector<ManifestInForce>>(std::move(manifests));
-  if (apply_count) stores.manifests->put_in_force(caller.context, *apply_count, shared);
+  if (apply_count) stores.manifests->cache_manifests_in_force(caller.context, *apply_count, shared);
   return shared;
 }
 
-// A world that was found by its own name or by the name of a workflow in it.
+// A deployment that was found by its own name or by the name of one of its workflows.
 struct FoundDeployment {
   DeploymentHead head;
   std::string workflow;
@@ -137,7 +141,8 @@ Result<FoundDeployment> find_deployment(const RequestContext& caller, const Work
   return tl::unexpected<Error>(std::move(name).error());
 }
 
-// Finds a world and checks the caller's right to the action. The refusal is the same for a missing world.
+// Finds a deployment and checks the caller's right to the action. The error `denied` is the same for a missing
+// deployment.
 Result<FoundDeployment> open_deployment(const RequestContext& caller, const WorkflowStores& stores,
                                         const std::string& requested_name, Action action) {
   auto match = find_deployment(caller, stores, requested_name);
@@ -187,8 +192,8 @@ Result<std::pair<OpenedDeployment, std::optional<StateRef>>> open_with_state(con
                                                                              const InstanceReference& instance) {
   for (int attempts_left = kMaxCommitAttempts;; --attempts_left) {
     MJ_TRY(target, open_instance(caller, stores, instance, Action::read));
-    MJ_TRY(cell, require_instance(target.deployment, target.cell));
-    std::optional<StateRef> state = cell->state;
+    MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
+    std::optional<StateRef> state = instance_state->state;
     if (!state || !state->is_spilled()) return std::pair(std::move(target), std::move(state));
     auto blob = stores.deployments.blob(caller.context, target.deployment.name(), state->hash);
     if (!blob && blob.error().code == Code::not_found && attempts_left > 0) continue;
@@ -228,12 +233,17 @@ json intent_to_json(const PendingIntent& pending) {
           {"sequence", pending.sequence}};
 }
 
-json instance_to_json(const InstanceState& cell) {
-  return {
-      {"workflow", cell.id.workflow}, {"key", key_to_json(cell.id)}, {"status", to_string(cell.status())},
-      {"steps", cell.steps},          {"mail", cell.inbox.size()},   {"pending", cell.pending_intents.size()},
-      {"born", cell.created_height},  {"last", cell.last_height},    {"state_bytes", cell.state ? cell.state->size : 0},
-      {"manifest", cell.manifest}};
+json instance_to_json(const InstanceState& instance) {
+  return {{"workflow", instance.id.workflow},
+          {"key", key_to_json(instance.id)},
+          {"status", to_string(instance.status())},
+          {"steps", instance.steps},
+          {"mail", instance.inbox.size()},
+          {"pending", instance.pending_intents.size()},
+          {"born", instance.created_height},
+          {"last", instance.last_height},
+          {"state_bytes", instance.state ? instance.state->size : 0},
+          {"manifest", instance.manifest}};
 }
 
 json targets_to_json(const EventAccepted& event) {
@@ -348,7 +358,7 @@ Result<void> check_owners_rights(const RequestContext& caller, const WorkflowSto
   return fail(allowed.error().code, "owner: " + allowed.error().message + "; or name another owner");
 }
 
-// Returns the owner of the same manifest if it is stored, else `otherwise`.
+// Returns the owner of the same manifest if it is stored, else `default_owner`.
 Result<Id> find_stored_owner(const WorkflowStores& stores, Id context, const WorkflowManifest& manifest,
                              Id default_owner) {
   auto stored_manifest = load_manifest(stores.deployments, context, manifest.name, manifest.hash);
@@ -460,36 +470,38 @@ Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, con
   const std::tuple key(context, deployment, hash);
   {
     const std::lock_guard lock(mutex_);
-    const auto match = stored_.find(key);
-    if (match != stored_.end()) {
-      match->second.asked = ++turn_;
+    const auto match = manifests_.find(key);
+    if (match != manifests_.end()) {
+      match->second.last_used = ++use_count_;
       return match->second.applied;
     }
   }
   MJ_TRY(applied, load_manifest(store, context, deployment, hash));
   const std::lock_guard lock(mutex_);
-  stored_[key] = {applied, ++turn_};
-  if (stored_.size() > most_)
-    stored_.erase(std::min_element(stored_.begin(), stored_.end(),
-                                   [](const auto& a, const auto& b) { return a.second.asked < b.second.asked; }));
+  manifests_[key] = {applied, ++use_count_};
+  if (manifests_.size() > max_manifests_)
+    manifests_.erase(std::min_element(manifests_.begin(), manifests_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_used < b.second.last_used;
+    }));
   return applied;
 }
 
-ManifestCache::InForce ManifestCache::in_force(Id context, const std::string& apply_count) const {
+ManifestCache::ManifestsInForce ManifestCache::find_manifests_in_force(Id context,
+                                                                       const std::string& apply_count) const {
   const std::lock_guard lock(mutex_);
   const auto match = in_force_.find(context);
-  const bool is_known = match != in_force_.end() && match->second.applies == apply_count &&
+  const bool is_known = match != in_force_.end() && match->second.apply_count == apply_count &&
                         std::chrono::steady_clock::now() - match->second.read_at < max_age_;
   return is_known ? match->second.manifests : nullptr;
 }
 
-void ManifestCache::put_in_force(Id context, const std::string& apply_count, InForce manifests) {
+void ManifestCache::cache_manifests_in_force(Id context, const std::string& apply_count, ManifestsInForce manifests) {
   const std::lock_guard lock(mutex_);
   if (in_force_.size() >= kMaxContexts) in_force_.clear();
   in_force_[context] = {apply_count, std::move(manifests), std::chrono::steady_clock::now()};
 }
 
-void ManifestCache::forget_in_force(Id context) {
+void ManifestCache::drop_manifests_in_force(Id context) {
   const std::lock_guard lock(mutex_);
   in_force_.erase(context);
 }
@@ -497,7 +509,7 @@ void ManifestCache::forget_in_force(Id context) {
 Result<AppliedWorkflow> apply_workflow(const RequestContext& caller, const WorkflowStores& stores, const json& manifest,
                                        const ApplyWorkflow& request) {
   MJ_CHECK(check_permission(caller, stores.records, Action::create, {.name = "workflows"}));
-  MJ_TRY(owner, resource_owner(caller, request.owner));
+  MJ_TRY(owner, resolve_owner(caller, request.owner));
   const ManifestText text = serialize_manifest(manifest, request.code, owner);
   if (!text.manifest) return fail(Code::invalid, "manifest: " + join(text.problems));
   MJ_CHECK(check_effects(caller, *text.manifest));
@@ -508,11 +520,11 @@ Result<AppliedWorkflow> apply_workflow(const RequestContext& caller, const Workf
   if (!head.manifest.empty()) {
     auto replaced = load_manifest(stores.deployments, caller.context, text.manifest->name, head.manifest);
     // The manifest in force was lost and is applied again.
-    const bool lost = !replaced && replaced.error().code == Code::not_found && head.manifest == text.manifest->hash;
-    if (!replaced && !lost) return tl::unexpected<Error>(std::move(replaced).error());
+    const bool is_lost = !replaced && replaced.error().code == Code::not_found && head.manifest == text.manifest->hash;
+    if (!replaced && !is_lost) return tl::unexpected<Error>(std::move(replaced).error());
     MJ_CHECK(check_permission(caller, stores.records, Action::steer,
-                              workflow_resource(text.manifest->name, lost ? 0 : replaced->owner)));
-    if (lost) {
+                              workflow_resource(text.manifest->name, is_lost ? 0 : replaced->owner)));
+    if (is_lost) {
       MJ_CHECK(check_owners_rights(caller, stores, owner));
       MJ_CHECK(store_manifest(stores, caller.context, text, owner));
     }
@@ -524,10 +536,10 @@ Result<AppliedWorkflow> apply_workflow(const RequestContext& caller, const Workf
 
 namespace {
 
-// The result of the kernel for an event as if no instance existed: its targets, and the hash of its content.
+// The decision for an event in a deployment without instances.
 struct CheckedEvent {
   std::vector<PostTarget> targets;
-  std::string content;
+  std::string content_hash;
 };
 Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::string& event, const std::string& value) {
   DeploymentState empty_state;
@@ -541,7 +553,7 @@ Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::st
     if (accepted == nullptr) continue;
     for (const EventTarget& target : accepted->targets)
       out.targets.push_back({store_name(target.instance), display_name(target.instance)});
-    out.content = sha256_hex(accepted->schema + '\n' + accepted->value);
+    out.content_hash = sha256_hex(accepted->schema + '\n' + accepted->value);
   }
   return out;
 }
@@ -550,29 +562,31 @@ struct EventReceiver {
   DeploymentHead head;
   std::string event;
 };
-// The manifests that are searched: first by a full name, then by short names of the caller's own manifests, then by
-// short names of all manifests.
+// The names that a search compares: full names, short names in the caller's own manifests, or short names in all
+// manifests. The searches are done in this order.
 enum class NameSearchScope { full_name, own_manifests, all_manifests };
-using EventMatch = std::pair<const ManifestInForce*, std::string>;  // and the full name of the event
-// A manifest in which the short name is ambiguous is passed over if another manifest accepts the event. Otherwise every
-// submitter could make the short names of the others ambiguous.
+using EventMatch = std::pair<const ManifestInForce*, std::string>;  // a manifest, and the full name of the event
+// A manifest in which the short name is ambiguous is ignored if another manifest accepts the event. Otherwise any
+// submitter could make the short names in manifests of other owners ambiguous.
 Result<std::vector<EventMatch>> find_event_matches(const RequestContext& caller,
                                                    const std::vector<const ManifestInForce*>& candidates,
                                                    const SendEvent& request, NameSearchScope scope) {
   std::vector<EventMatch> matches;
-  std::optional<Error> ambiguous;
+  std::optional<Error> ambiguity_error;
   for (const ManifestInForce* row : candidates) {
     if (scope == NameSearchScope::own_manifests && row->owner != caller.actor) continue;
     auto event = find_name(request.event, row->events, "event");
     if (scope == NameSearchScope::full_name && event && *event != request.event) continue;
     if (event) matches.emplace_back(row, std::move(*event));
-    if (!event && event.error().code == Code::invalid) ambiguous = std::move(event).error();
+    if (!event && event.error().code == Code::invalid) ambiguity_error = std::move(event).error();
   }
-  if (matches.empty() && ambiguous && scope != NameSearchScope::full_name) return fail(std::move(*ambiguous), "event");
+  if (matches.empty() && ambiguity_error && scope != NameSearchScope::full_name)
+    return fail(std::move(*ambiguity_error), "event");
   return matches;
 }
 
-// Returns the manifests that the sender names, all if it names none. A full name means this manifest alone.
+// Returns the manifests whose name matches `workflow`, or all manifests if `workflow` is empty. A full name matches
+// only its manifest.
 std::vector<const ManifestInForce*> select_manifests(const std::vector<ManifestInForce>& manifests,
                                                      const std::string& workflow) {
   std::vector<const ManifestInForce*> candidates;
@@ -624,14 +638,14 @@ Result<SentEvent> send_event(const RequestContext& caller, const WorkflowStores&
     Fields fields{{"schema", receiver.event}, {"value", request.value}, {"source", "actor:" + actor}};
     if (!traceparent.empty()) fields.emplace_back("traceparent", traceparent);
     const std::string key = request.idempotency_key ? actor + ' ' + *request.idempotency_key : "";
-    const PostRules rules{manifest.hash, checked->targets, key, checked->content};
+    const PostRules rules{manifest.hash, checked->targets, key, checked->content_hash};
     auto sent = stores.deployments.post(caller.context, receiver.head.deployment, "event", fields, rules);
     if (sent) {
       SentEvent out{receiver.head.deployment, receiver.event, sent->id, sent->repeated, {}};
       for (PostTarget& target : checked->targets) out.targets.push_back(std::move(target.display_name));
       return out;
     }
-    if (stores.manifests != nullptr) stores.manifests->forget_in_force(caller.context);
+    if (stores.manifests != nullptr) stores.manifests->drop_manifests_in_force(caller.context);
     const bool is_key_conflict = sent.error().message.starts_with("idempotency_key");
     if (is_key_conflict || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
@@ -641,14 +655,14 @@ Result<SentEvent> send_event(const RequestContext& caller, const WorkflowStores&
 Result<std::string> answer_approval(const RequestContext& caller, const WorkflowStores& stores,
                                     const AnswerApproval& request) {
   MJ_CHECK(check_length("comment", request.comment, 4096));
-  auto match = find_deployment(caller, stores, request.of.workflow);
+  auto match = find_deployment(caller, stores, request.instance.workflow);
   if (!match && match.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(match).error());
-  Resource resource = workflow_resource(excerpt(request.of.workflow, 200), match ? match->head.applied.owner : 0);
+  Resource resource = workflow_resource(excerpt(request.instance.workflow, 200), match ? match->head.applied.owner : 0);
   resource.names_actors = true;
   std::vector<const PendingIntent*> approvals;
   std::optional<LoadedDeployment> deployment;
   if (match) {
-    MJ_TRY(cell, resolve_instance_id(*match, request.of));
+    MJ_TRY(cell, resolve_instance_id(*match, request.instance));
     MJ_TRY(loaded, LoadedDeployment::load(stores.deployments, caller.context, match->head.deployment));
     deployment = std::move(loaded);
     if (const InstanceState* state = deployment->state().find_instance(cell)) {
@@ -665,7 +679,8 @@ Result<std::string> answer_approval(const RequestContext& caller, const Workflow
   MJ_CHECK(check_permission(caller, stores.records, Action::answer, resource));
   if (!match) return tl::unexpected<Error>(std::move(match).error());
   if (approvals.empty())
-    return fail(Code::not_found, request.of.workflow + (request.of.key.empty() ? "" : ' ' + request.of.key) +
+    return fail(Code::not_found, request.instance.workflow +
+                                     (request.instance.key.empty() ? "" : ' ' + request.instance.key) +
                                      ": it does not wait for an approval");
   if (approvals.size() > 1) {
     std::string titles;
@@ -685,9 +700,15 @@ Result<std::string> answer_approval(const RequestContext& caller, const Workflow
 namespace {
 
 // The parameters are not trusted, since another client can write any value into a store.
-WaitingApproval parse_approval(const InstanceState& cell, const PendingIntent& pending, Id owner) {
-  WaitingApproval out{
-      cell.id.workflow, dump_json(key_to_json(cell.id)), pending.intent.hash, "", {}, owner, pending.requested_ms, 0};
+WaitingApproval parse_approval(const InstanceState& instance, const PendingIntent& pending, Id owner) {
+  WaitingApproval out{instance.id.workflow,
+                      dump_json(key_to_json(instance.id)),
+                      pending.intent.hash,
+                      "",
+                      {},
+                      owner,
+                      pending.requested_ms,
+                      0};
   const json params = cbor_to_readable_json(pending.intent.params);
   if (!params.is_object()) return out;
   if (params.contains("title") && params["title"].is_string()) out.title = params["title"].get<std::string>();
@@ -701,22 +722,22 @@ WaitingApproval parse_approval(const InstanceState& cell, const PendingIntent& p
 }
 
 using Approvals = std::vector<WaitingApproval>;
-constexpr std::uint64_t kMaxScannedFacts = 5000;  // maximum number of facts read instead of loading the world
+constexpr std::uint64_t kMaxScannedFacts = 5000;  // maximum number of facts read instead of loading the deployment
 
 // Returns whether a fact may have changed the waiting approvals.
-class ApprovalChangeTest {
+class ApprovalChangeDetector {
  public:
-  explicit ApprovalChangeTest(const Approvals& approvals) : approvals_(approvals) {}
+  explicit ApprovalChangeDetector(const Approvals& approvals) : approvals_(approvals) {}
   bool operator()(const ManifestApplied&) const { return true; }  // the owner may be another actor
   bool operator()(const StepTaken& fact) const {
     return std::any_of(fact.intents.begin(), fact.intents.end(),
-                       [](const Intent& item) { return item.effect == kApprovalEffect; });
+                       [](const Intent& intent) { return intent.effect == kApprovalEffect; });
   }
   bool operator()(const ReceiptAdmitted& fact) const { return is_waiting(fact.intent); }
   bool operator()(const ReceiptMismatched& fact) const { return is_waiting(fact.intent); }
   bool operator()(const InstanceFailed& fact) const {
     return std::any_of(fact.dropped_intents.begin(), fact.dropped_intents.end(),
-                       [this](const std::string& item) { return is_waiting(item); });
+                       [this](const std::string& intent) { return is_waiting(intent); });
   }
   template <class Other>
   bool operator()(const Other&) const {
@@ -725,21 +746,22 @@ class ApprovalChangeTest {
 
  private:
   bool is_waiting(const std::string& intent) const {
-    return std::any_of(approvals_.begin(), approvals_.end(), [&](const auto& item) { return item.intent == intent; });
+    return std::any_of(approvals_.begin(), approvals_.end(),
+                       [&](const auto& approval) { return approval.intent == intent; });
   }
   const Approvals& approvals_;
 };
 
-// Returns whether the cached approvals are still valid at this height of the world.
+// Returns whether the cached approvals are still valid at this height of the deployment.
 Result<bool> are_approvals_valid(WorkflowStore& deployments, Id context, const std::string& deployment,
                                  std::uint64_t height, const ApprovalCache::CachedApprovals& cached, std::size_t max) {
   if (height == cached.height) return true;
   if (height < cached.height || height - cached.height > kMaxScannedFacts || cached.waiting.size() >= max) return false;
   bool is_valid = true;
-  const ApprovalChangeTest changes(cached.waiting);
+  const ApprovalChangeDetector may_change_approvals(cached.waiting);
   MJ_CHECK(
       for_each_fact(deployments, context, deployment, cached.height, [&](const WorkflowFact& fact) -> Result<bool> {
-        is_valid = !std::visit(changes, fact.content);
+        is_valid = !std::visit(may_change_approvals, fact.content);
         return is_valid && fact.height < height;
       }));
   return is_valid;
@@ -751,10 +773,10 @@ Result<Approvals> load_approvals(WorkflowStore& deployments, Id context, const s
   height = deployment.state().height;
   const Id owner = deployment.owner_of(deployment.state().manifest);
   Approvals out;
-  for (const auto& [id, cell] : deployment.state().instances) {
-    for (const auto& [hash, pending] : cell.pending_intents) {
+  for (const auto& [id, instance] : deployment.state().instances) {
+    for (const auto& [hash, pending] : instance.pending_intents) {
       if (out.size() == max) return out;
-      if (pending.intent.effect == kApprovalEffect) out.push_back(parse_approval(cell, pending, owner));
+      if (pending.intent.effect == kApprovalEffect) out.push_back(parse_approval(instance, pending, owner));
     }
   }
   return out;
@@ -779,24 +801,25 @@ Result<Approvals> get_approvals(WorkflowStore& deployments, Id context, const st
 std::shared_ptr<const ApprovalCache::CachedApprovals> ApprovalCache::get(Id context,
                                                                          const std::string& deployment) const {
   const std::lock_guard lock(mutex_);
-  const auto match = known_.find({context, deployment});
-  return match == known_.end() ? nullptr : match->second;
+  const auto match = approvals_.find({context, deployment});
+  return match == approvals_.end() ? nullptr : match->second;
 }
 
 void ApprovalCache::put(Id context, const std::string& deployment, CachedApprovals cached) {
   const std::lock_guard lock(mutex_);
-  if (known_.size() >= kMaxDeployments) known_.clear();
-  known_[{context, deployment}] = std::make_shared<const CachedApprovals>(std::move(cached));
+  if (approvals_.size() >= kMaxDeployments) approvals_.clear();
+  approvals_[{context, deployment}] = std::make_shared<const CachedApprovals>(std::move(cached));
 }
 
-Result<Approvals> waiting_approvals(WorkflowStore& deployments, Id context, std::size_t max, ApprovalCache* cache) {
+Result<Approvals> list_waiting_approvals(WorkflowStore& deployments, Id context, std::size_t max,
+                                         ApprovalCache* cache) {
   Approvals out;
   MJ_TRY(names, deployments.list_deployments(context));
   for (const std::string& name : names) {
     auto approvals = get_approvals(deployments, context, name, max, cache);
     if (!approvals && approvals.error().code == Code::unavailable)
       return tl::unexpected<Error>(std::move(approvals).error());
-    if (!approvals) continue;  // the view of the world reports the error
+    if (!approvals) continue;  // the view of the deployment reports the error
     for (WaitingApproval& approval : *approvals) {
       if (out.size() == max) return out;
       out.push_back(std::move(approval));
@@ -822,8 +845,8 @@ Result<void> post_instance_request(const RequestContext& caller, const WorkflowS
 Result<void> remove_instance(const RequestContext& caller, const WorkflowStores& stores,
                              const InstanceReference& instance) {
   MJ_TRY(target, open_instance(caller, stores, instance, Action::steer));
-  MJ_TRY(cell, require_instance(target.deployment, target.cell));
-  if (!cell->failed)
+  MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
+  if (!instance_state->failed)
     return fail(Code::conflict,
                 display_name(target.cell) + " has not failed; " + format_command("cancel", target.cell) + " ends it");
   return post_instance_request(caller, stores, target, "remove", "");
@@ -833,31 +856,31 @@ Result<void> cancel_instance(const RequestContext& caller, const WorkflowStores&
                              const InstanceReference& instance, const std::string& reason) {
   MJ_CHECK(check_length("reason", reason, 4096));
   MJ_TRY(target, open_instance(caller, stores, instance, Action::steer));
-  MJ_TRY(cell, require_instance(target.deployment, target.cell));
-  if (cell->failed || cell->status() == InstanceStatus::completed)
+  MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
+  if (instance_state->failed || instance_state->status() == InstanceStatus::completed)
     return fail(Code::conflict,
-                display_name(target.cell) + " has ended: it is " + std::string(to_string(cell->status())));
+                display_name(target.cell) + " has ended: it is " + std::string(to_string(instance_state->status())));
   return post_instance_request(caller, stores, target, "cancel", reason);
 }
 
 // ---- reading ----
 
 Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& stores) {
-  MJ_TRY(visible_owner, listable_actor(caller, stores.records));
+  MJ_TRY(visible_owner, find_listable_actor(caller, stores.records));
   MJ_TRY(manifests, load_manifests_in_force(caller, stores));
   json rows = json::array();
   for (const ManifestInForce& row : *manifests) {
     if (visible_owner && row.owner != *visible_owner) continue;
     MJ_TRY(head, load_head(caller, stores, row));
     MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, head.deployment));
-    MJ_TRY(glance, stores.deployments.poll(caller.context, {{head.deployment, {}}}));
+    MJ_TRY(poll_results, stores.deployments.poll(caller.context, {{head.deployment, {}}}));
     for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
       std::map<std::string, std::uint64_t> counts{{"running", 0}, {"waiting", 0}, {"completed", 0}, {"failed", 0}};
       std::uint64_t old_code_count = 0;
-      for (const auto& [id, cell] : deployment.state().instances) {
+      for (const auto& [id, instance] : deployment.state().instances) {
         if (id.workflow != spec.name) continue;
-        ++counts[std::string(to_string(cell.status()))];
-        if (cell.manifest != head.applied.manifest->hash) ++old_code_count;
+        ++counts[std::string(to_string(instance.status()))];
+        if (instance.manifest != head.applied.manifest->hash) ++old_code_count;
       }
       json events = json::array();
       for (const Subscription& subscription : head.applied.manifest->subscriptions)
@@ -870,7 +893,7 @@ Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& 
                       {"takes", std::move(events)},
                       {"instances", counts},
                       {"older_code", old_code_count},
-                      {"inbox", glance.at(0).inbox_entries},
+                      {"inbox", poll_results.at(0).inbox_entries},
                       {"height", deployment.state().height},
                       {"refused_receipts", deployment.state().refused_receipts}});
     }
@@ -878,19 +901,19 @@ Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& 
   return rows;
 }
 
-Result<json> list_cells(const RequestContext& caller, const WorkflowStores& stores, const ListInstances& request) {
+Result<json> list_instances(const RequestContext& caller, const WorkflowStores& stores, const ListInstances& request) {
   if (request.limit == 0 || request.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
-  const std::string words = "running waiting completed failed";
-  if (!request.status.empty() && (" " + words + " ").find(' ' + request.status + ' ') == std::string::npos)
-    return fail(Code::invalid, "status: " + excerpt(request.status) + " is not one of " + words);
+  const std::string statuses = "running waiting completed failed";
+  if (!request.status.empty() && (" " + statuses + " ").find(' ' + request.status + ' ') == std::string::npos)
+    return fail(Code::invalid, "status: " + excerpt(request.status) + " is not one of " + statuses);
   MJ_TRY(match, open_deployment(caller, stores, request.workflow, Action::read));
   MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
   json rows = json::array();
-  for (const auto& [id, cell] : deployment.state().instances) {
+  for (const auto& [id, instance] : deployment.state().instances) {
     if (!match.workflow.empty() && id.workflow != match.workflow) continue;
-    if (!request.status.empty() && to_string(cell.status()) != request.status) continue;
+    if (!request.status.empty() && to_string(instance.status()) != request.status) continue;
     if (rows.size() >= request.limit) break;
-    rows.push_back(instance_to_json(cell));
+    rows.push_back(instance_to_json(instance));
   }
   return rows;
 }
@@ -899,8 +922,8 @@ Result<json> show_instance(const RequestContext& caller, const WorkflowStores& s
                            const InstanceReference& instance) {
   MJ_TRY(match, open_with_state(caller, stores, instance));
   const auto& [target, state] = match;
-  MJ_TRY(cell, require_instance(target.deployment, target.cell));
-  json out = instance_to_json(*cell);
+  MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
+  json out = instance_to_json(*instance_state);
   out["world"] = target.deployment.name();
   out["state"] = nullptr;
   if (state) {
@@ -908,17 +931,17 @@ Result<json> show_instance(const RequestContext& caller, const WorkflowStores& s
     out["state_hash"] = state->hash;
   }
   out["intents"] = json::array();
-  for (const auto& [hash, pending] : cell->pending_intents) out["intents"].push_back(intent_to_json(pending));
+  for (const auto& [hash, pending] : instance_state->pending_intents) out["intents"].push_back(intent_to_json(pending));
   out["waiting_mail"] = json::array();
-  for (const InboxEvent& mail : cell->inbox)
+  for (const InboxEvent& mail : instance_state->inbox)
     out["waiting_mail"].push_back({{"height", mail.id.height}, {"schema", mail.schema}, {"intent", mail.intent}});
-  if (cell->failed) out["failure"] = cell->failure, out["message"] = cell->message;
-  out["refused"] = cell->refused_receipts;
+  if (instance_state->failed) out["failure"] = instance_state->failure, out["message"] = instance_state->message;
+  out["refused"] = instance_state->refused_receipts;
   return out;
 }
 
-Result<json> instance_timeline(const RequestContext& caller, const WorkflowStores& stores,
-                               const InstanceReference& instance, const TimelineRequest& request) {
+Result<json> read_instance_timeline(const RequestContext& caller, const WorkflowStores& stores,
+                                    const InstanceReference& instance, const TimelineRequest& request) {
   constexpr std::uint64_t kMaxFactsBatch = 1000;
   if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(match, find_instance(caller, stores, instance));
@@ -934,8 +957,9 @@ Result<json> instance_timeline(const RequestContext& caller, const WorkflowStore
       if (std::find(cells.begin(), cells.end(), match.cell) != cells.end()) batch.push_back(fact_to_json(fact));
       return fact.height < last_height;
     }));
-    const std::size_t room = std::min<std::size_t>(batch.size(), request.limit - rows_descending.size());
-    std::move(batch.rbegin(), batch.rbegin() + static_cast<std::ptrdiff_t>(room), std::back_inserter(rows_descending));
+    const std::size_t row_count = std::min<std::size_t>(batch.size(), request.limit - rows_descending.size());
+    std::move(batch.rbegin(), batch.rbegin() + static_cast<std::ptrdiff_t>(row_count),
+              std::back_inserter(rows_descending));
     last_height = after;
   }
   if (rows_descending.empty() && request.before == 0)
@@ -958,8 +982,10 @@ json make_wait_reason(const InstanceId& cell, const PendingIntent& pending) {
   json evidence = json::array(
       {"intent " + pending.intent.hash, "parameters " + dump_json(cbor_to_readable_json(pending.intent.params))});
   if (!pending.published)
-    return make_reason("effect_queued", text + ", which is not implemented",
-                       "is a coordinator there? `mycojobs doctor`", std::move(evidence));
+    return make_reason(
+        "effect_queued", text + ", which is not started yet",
+        "nothing: the leading coordinator starts it; `mycojobs doctor` shows whether a coordinator leads",
+        std::move(evidence));
   if (pending.effect_ref == kTimerEffectRef)
     return make_reason("timer", text, "nothing: it waits for a time", std::move(evidence));
   if (pending.effect_ref == kApprovalEffectRef) {
@@ -976,10 +1002,10 @@ json make_wait_reason(const InstanceId& cell, const PendingIntent& pending) {
                      std::move(evidence));
 }
 
-// The events for one instance among the first entries of the inbox; other_count: entries for other instances.
+// The first entries of an inbox, divided into the events for one instance and all other entries.
 struct Inbox {
-  std::size_t other_count = 0;
-  std::vector<std::string> events;
+  std::size_t other_count = 0;      // number of entries for other instances
+  std::vector<std::string> events;  // "SCHEMA ID" of each event for the instance
 };
 bool is_event_for(const InboxEntry& entry, const WorkflowManifest& manifest, const InstanceId& cell) {
   const auto get_field = [&](const char* name) { return std::string(field_of(entry.fields, name)); };
@@ -1010,20 +1036,21 @@ json make_wait_reason(const Inbox& inbox) {
 }
 
 // Adds the reasons for an existing instance.
-void add_reasons(json& reasons, const InstanceState& cell) {
-  if (cell.failed)
+void add_reasons(json& reasons, const InstanceState& instance) {
+  if (instance.failed)
     reasons.push_back(make_reason(
-        "failed", cell.failure + ": " + cell.message,
-        (cell.failure == kCancelledFailure ? "" : "fix the code and apply it with `mycojobs workflow apply`; ") +
-            format_command("remove", cell.id) + " removes the instance"));
-  if (!cell.inbox.empty())
-    reasons.push_back(make_reason("step", count_with_noun(cell.inbox.size(), "event") + " wait for its next step",
+        "failed", instance.failure + ": " + instance.message,
+        (instance.failure == kCancelledFailure ? "" : "fix the code and apply it with `mycojobs workflow apply`; ") +
+            format_command("remove", instance.id) + " removes the instance"));
+  if (!instance.inbox.empty())
+    reasons.push_back(make_reason("step", count_with_noun(instance.inbox.size(), "event") + " wait for its next step",
                                   "nothing: a coordinator takes the step; its log reports a failure"));
-  if (cell.refused_receipts > 0 && !cell.pending_intents.empty())
+  if (instance.refused_receipts > 0 && !instance.pending_intents.empty())
     reasons.push_back(make_reason(
-        "receipt_refused", count_with_noun(cell.refused_receipts, "receipt") + " of its effects were invalid",
-        format_command("timeline", cell.id) + " lists them; `mycojobs receipt verify JOB` has details"));
-  for (const auto& [hash, pending] : cell.pending_intents) reasons.push_back(make_wait_reason(cell.id, pending));
+        "receipt_refused", count_with_noun(instance.refused_receipts, "receipt") + " of its effects were invalid",
+        format_command("timeline", instance.id) + " lists them; `mycojobs receipt verify JOB` has details"));
+  for (const auto& [hash, pending] : instance.pending_intents)
+    reasons.push_back(make_wait_reason(instance.id, pending));
 }
 
 }  // namespace
@@ -1035,22 +1062,23 @@ Result<json> explain_instance(const RequestContext& caller, const WorkflowStores
   MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
   MJ_TRY(entries, stores.deployments.read_inbox(caller.context, match.head.deployment, kMaxShownEvents));
   const Inbox inbox = filter_inbox(entries, *match.head.applied.manifest, id);
-  const InstanceState* cell = deployment.state().find_instance(id);
+  const InstanceState* instance_state = deployment.state().find_instance(id);
   json reasons = json::array();
-  if (cell != nullptr) add_reasons(reasons, *cell);
+  if (instance_state != nullptr) add_reasons(reasons, *instance_state);
   if (!inbox.events.empty()) reasons.push_back(make_wait_reason(inbox));
   const bool has_pending_work =
-      !inbox.events.empty() || (cell != nullptr && (!cell->inbox.empty() || !cell->pending_intents.empty()));
+      !inbox.events.empty() ||
+      (instance_state != nullptr && (!instance_state->inbox.empty() || !instance_state->pending_intents.empty()));
   if (leader.empty() && has_pending_work) {
     const std::string text = "no coordinator leads context " + std::to_string(caller.context);
-    const bool failed = cell != nullptr && cell->failed;
-    reasons.insert(reasons.begin() + (failed ? 1 : 0),
+    const bool has_failed = instance_state != nullptr && instance_state->failed;
+    reasons.insert(reasons.begin() + (has_failed ? 1 : 0),
                    make_reason("no_coordinator", text, "start one: `mycojobs coordinator`, or `mycojobs dev`"));
   }
-  if (cell == nullptr && reasons.empty())
+  if (instance_state == nullptr && reasons.empty())
     reasons.push_back(make_reason("none", "the instance does not exist: it received no event, or its code has ended it",
                                   format_command("timeline", id) + " shows its history"));
-  if (reasons.empty() && cell->status() == InstanceStatus::completed)
+  if (reasons.empty() && instance_state->status() == InstanceStatus::completed)
     reasons.push_back(make_reason("completed", "its code has ended it", "nothing"));
   if (reasons.empty())
     reasons.push_back(make_reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));
@@ -1075,8 +1103,8 @@ Result<json> read_facts(const RequestContext& caller, const WorkflowStores& stor
 
 // ---- replay ----
 
-Result<WorkflowHistory> workflow_history(const RequestContext& caller, const WorkflowStores& stores,
-                                         const std::string& workflow) {
+Result<WorkflowHistory> read_workflow_history(const RequestContext& caller, const WorkflowStores& stores,
+                                              const std::string& workflow) {
   MJ_TRY(match, open_deployment(caller, stores, workflow, Action::read));
   const std::string& deployment = match.head.deployment;
   WorkflowHistory out;
@@ -1108,34 +1136,35 @@ Result<WorkflowHistory> workflow_history(const RequestContext& caller, const Wor
 
 namespace {
 
-// Folds a world from the beginning and runs each step again.
+// Folds a deployment from its first fact and runs each step again.
 class DeploymentReplay {
  public:
   DeploymentReplay(const RequestContext& caller, const WorkflowStores& stores, std::string deployment,
                    const StepRunner& step)
-      : by_(caller), in_(stores), name_(std::move(deployment)), step_(step) {
-    out.deployment = name_;
+      : caller_(caller), stores_(stores), name_(std::move(deployment)), step_(step) {
+    result_.deployment = name_;
     state_.id = std::to_string(caller.context) + '/' + name_;
   }
 
-  // Returns false if the output differs.
+  // Folds the next fact. Returns false if the output of the step differs from the journal.
   Result<bool> fold_one(const WorkflowFact& fact) {
     if (const auto* applied = std::get_if<ManifestApplied>(&fact.content)) {
-      MJ_TRY(stored, load_manifest(in_.deployments, by_.context, name_, applied->manifest));
+      MJ_TRY(stored, load_manifest(stores_.deployments, caller_.context, name_, applied->manifest));
       catalog_.add(stored.manifest);
     }
-    check_.fold_one(fact);
+    verifier_.fold_one(fact);
     if (error_) return tl::unexpected<Error>(*error_);
-    const StepReplayResult& verdict = check_.result();
-    ++out.entries;
-    out.steps = verdict.steps;
-    out.differs = verdict.mismatch;
-    if (verdict.problem)
-      return fail(Code::invalid, name_ + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
-    return !verdict.mismatch;
+    const StepReplayResult& replay_result = verifier_.result();
+    ++result_.entries;
+    result_.steps = replay_result.steps;
+    result_.mismatch = replay_result.mismatch;
+    if (replay_result.problem)
+      return fail(Code::invalid,
+                  name_ + ": " + std::string(replay_result.problem->rule) + ": " + replay_result.problem->text);
+    return !replay_result.mismatch;
   }
 
-  ReplayResult out;
+  const ReplayResult& result() const { return result_; }
 
  private:
   StepAnswer rerun_step(const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
@@ -1145,17 +1174,18 @@ class DeploymentReplay {
     return StepError{"engine", answer.error().message, 0};
   }
 
-  const RequestContext& by_;
-  const WorkflowStores& in_;
+  const RequestContext& caller_;
+  const WorkflowStores& stores_;
   std::string name_;
   const StepRunner& step_;
   DeploymentState state_;
   ManifestCatalog catalog_;
-  ReplayVerifier check_{state_, catalog_,
-                        [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
-                          return rerun_step(spec, manifest, request);
-                        }};
+  ReplayVerifier verifier_{
+      state_, catalog_, [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+        return rerun_step(spec, manifest, request);
+      }};
   std::optional<Error> error_;
+  ReplayResult result_;
 };
 
 // Records the mismatch, which makes only this instance fail.
@@ -1180,8 +1210,9 @@ Result<ReplayResult> verify_workflow(const RequestContext& caller, const Workflo
   DeploymentReplay replay(caller, stores, match.head.deployment, step);
   MJ_CHECK(for_each_fact(stores.deployments, caller.context, match.head.deployment, 0,
                          [&](const WorkflowFact& fact) { return replay.fold_one(fact); }));
-  if (replay.out.differs) MJ_CHECK(record_mismatch(caller, stores, match.head.deployment, *replay.out.differs));
-  return replay.out;
+  const ReplayResult& result = replay.result();
+  if (result.mismatch) MJ_CHECK(record_mismatch(caller, stores, match.head.deployment, *result.mismatch));
+  return result;
 }
 
 }  // namespace mycojobs::service

@@ -26,45 +26,46 @@ namespace mycojobs::service {
 // Maximum number of manifests of one owner in a context. Operators may apply more.
 inline constexpr std::size_t kMaxManifestsOfOwner = 100;
 
-// A manifest in force, as far as it is needed to find the receiver of an event or a name.
+// The parts of a manifest in force that are needed to find the receiver of an event or the owner of a name.
 struct ManifestInForce {
   std::string deployment, hash;
   Id owner = 0;
-  std::vector<std::string> workflows, events;  // names; events: those that subscriptions route
+  std::vector<std::string> workflows;  // names of its workflows
+  std::vector<std::string> events;     // names of the events in its subscriptions
 };
 
 // Cache of applied manifests, which never change under their hash, and of the manifests in force of each context.
 // Evicts the least recently used manifest. Thread-safe.
 class ManifestCache {
  public:
-  using InForce = std::shared_ptr<const std::vector<ManifestInForce>>;
+  using ManifestsInForce = std::shared_ptr<const std::vector<ManifestInForce>>;
   // max_age: after this time the manifests in force are read again, in case another client has changed the store.
   explicit ManifestCache(std::size_t max = 64, std::chrono::milliseconds max_age = std::chrono::seconds(5))
-      : most_(max), max_age_(max_age) {}
+      : max_manifests_(max), max_age_(max_age) {}
   // Same as load_manifest().
   Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& deployment, const std::string& hash);
-  // applies: number of manifests that were applied in the context, as the store has it. Returns null if nothing is
-  // cached for this number.
-  InForce in_force(Id context, const std::string& applies) const;
-  void put_in_force(Id context, const std::string& applies, InForce);
-  void forget_in_force(Id context);
+  // apply_count: number of manifests that were applied in the context, as a text. Returns null if nothing is cached for
+  // this number.
+  ManifestsInForce find_manifests_in_force(Id context, const std::string& apply_count) const;
+  void cache_manifests_in_force(Id context, const std::string& apply_count, ManifestsInForce);
+  void drop_manifests_in_force(Id context);
 
  private:
   static constexpr std::size_t kMaxContexts = 64;
   struct CachedManifest {
     AppliedManifest applied;
-    std::uint64_t asked = 0;
+    std::uint64_t last_used = 0;  // value of use_count_ at the last use
   };
   struct CachedManifestsInForce {
-    std::string applies;
-    InForce manifests;
+    std::string apply_count;
+    ManifestsInForce manifests;
     std::chrono::steady_clock::time_point read_at;
   };
   mutable std::mutex mutex_;
-  std::size_t most_;
+  std::size_t max_manifests_;
   std::chrono::milliseconds max_age_;
-  std::uint64_t turn_ = 0;
-  std::map<std::tuple<Id, std::string, std::string>, CachedManifest> stored_;
+  std::uint64_t use_count_ = 0;  // number of uses of cached manifests so far
+  std::map<std::tuple<Id, std::string, std::string>, CachedManifest> manifests_;
   std::map<Id, CachedManifestsInForce> in_force_;
 };
 
@@ -88,15 +89,16 @@ struct AppliedWorkflow {
   bool repeated = false;                   // the manifest was in force already
   Id owner = 0;
 };
-// Applies a manifest. The world has the name of the manifest. Errors: `invalid` (all problems of the manifest, with
-// paths), `conflict` (14: lists running instances, intents in flight or waiting events; nothing was changed; or a name
-// belongs to another owner), `too_large` (the owner has kMaxManifestsOfOwner manifests).
+// Applies a manifest. The deployment has the name of the manifest. Errors: `invalid` (all problems of the manifest,
+// with paths), `conflict` (lists the running instances, intents in flight or waiting events that prevent the change,
+// see rule 14 of docs/workflows/README.md; or a name belongs to another owner), `too_large` (the owner has
+// kMaxManifestsOfOwner manifests).
 Result<AppliedWorkflow> apply_workflow(const RequestContext&, const WorkflowStores&, const nlohmann::json& manifest,
                                        const ApplyWorkflow&);
 
 struct SendEvent {
-  // Full name, or a short name. A short name means, in this order: an event of the caller's own manifests; the event of
-  // the only manifest for which the name is not ambiguous. Only full names are independent of manifests of others.
+  // Full name or short name of an event. A short name is searched in the manifests of the caller, then in all
+  // manifests. The event that a short name means can change when other actors apply manifests.
   std::string event;
   std::string value = {};                           // JSON
   std::string workflow = {};                        // name of a manifest; empty: the manifest that accepts the event
@@ -105,7 +107,7 @@ struct SendEvent {
 };
 struct SentEvent {
   std::string deployment, event;
-  std::string id;                    // unique in its world
+  std::string id;                    // unique in its deployment
   bool repeated = false;             // the event was sent before with the same key
   std::vector<std::string> targets;  // display names: acme/order@1[7]
 };
@@ -118,16 +120,16 @@ Result<SentEvent> send_event(const RequestContext&, const WorkflowStores&, const
 struct InstanceReference {
   std::string workflow, key;
 };
-// Resolves a reference to an instance, which need not exist now. Needs the right to read the workflow. Errors:
-// `denied`, `not_found`, `invalid` (key).
 struct NamedInstance {
   std::string deployment;
   InstanceId cell;
 };
+// Resolves a reference to an instance, which need not exist now. Needs the right to read the workflow. Errors:
+// `denied`, `not_found`, `invalid` (key).
 Result<NamedInstance> find_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&);
 
 struct AnswerApproval {
-  InstanceReference of;
+  InstanceReference instance;
   std::string intent = {};  // prefix of the intent; empty: the only waiting approval
   bool approved = true;
   std::string comment = {};
@@ -143,7 +145,7 @@ struct WaitingApproval {
   Id owner = 0;  // owner of the manifest in force
   std::uint64_t since_ms = 0, until_ms = 0;
 };
-// Cache of the waiting approvals of each world at a height of its journal, so that only later facts are read.
+// Cache of the waiting approvals of each deployment at a height of its journal, so that only later facts are read.
 // Thread-safe.
 class ApprovalCache {
  public:
@@ -151,19 +153,19 @@ class ApprovalCache {
     std::uint64_t height = 0;
     std::vector<WaitingApproval> waiting;
   };
-  std::shared_ptr<const CachedApprovals> get(Id context,
-                                             const std::string& deployment) const;  // Null if nothing is cached.
+  // Returns null if nothing is cached.
+  std::shared_ptr<const CachedApprovals> get(Id context, const std::string& deployment) const;
   void put(Id context, const std::string& deployment, CachedApprovals);
 
  private:
   static constexpr std::size_t kMaxDeployments = 1000;
   mutable std::mutex mutex_;
-  std::map<std::pair<Id, std::string>, std::shared_ptr<const CachedApprovals>> known_;
+  std::map<std::pair<Id, std::string>, std::shared_ptr<const CachedApprovals>> approvals_;
 };
-// Returns at most `max` waiting approvals of all owners; the caller must check who may see them. A deployment is
+// Returns at most `max` waiting approvals of all owners; the caller must check the rights to read them. A deployment is
 // loaded only if its approvals have changed since the cached height; without a cache, every deployment is loaded.
-Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id context, std::size_t max,
-                                                       ApprovalCache* = nullptr);
+Result<std::vector<WaitingApproval>> list_waiting_approvals(WorkflowStore&, Id context, std::size_t max,
+                                                            ApprovalCache* = nullptr);
 // Deletes a failed instance. Error `conflict`: the instance has not failed.
 Result<void> remove_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&);
 // Requests the cancellation of an instance. A coordinator ends the instance and its running effects; the instance fails
@@ -171,14 +173,14 @@ Result<void> remove_instance(const RequestContext&, const WorkflowStores&, const
 Result<void> cancel_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&,
                              const std::string& reason);
 
-Result<nlohmann::json> list_workflows(const RequestContext&,
-                                      const WorkflowStores&);  // Returns one row for each workflow.
+// Returns one row for each workflow.
+Result<nlohmann::json> list_workflows(const RequestContext&, const WorkflowStores&);
 struct ListInstances {
   std::string workflow;
   std::string status = {};    // running, waiting, completed, failed; empty: any
   std::uint64_t limit = 100;  // 1 to 10000
 };
-Result<nlohmann::json> list_cells(const RequestContext&, const WorkflowStores&, const ListInstances&);
+Result<nlohmann::json> list_instances(const RequestContext&, const WorkflowStores&, const ListInstances&);
 Result<nlohmann::json> show_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&);
 inline constexpr std::uint64_t kTimelineFacts = 300;
 struct TimelineRequest {
@@ -187,22 +189,23 @@ struct TimelineRequest {
 };
 // Returns the latest facts of an instance within the request, oldest first. For earlier facts, pass the height of the
 // first one as `before`. Error `not_found`: the instance has no facts.
-Result<nlohmann::json> instance_timeline(const RequestContext&, const WorkflowStores&, const InstanceReference&,
-                                         const TimelineRequest& = {});
-// Explains the state of an instance: [{cause, reason, evidence, next}]. leader: where a coordinator leads; empty: no
-// coordinator leads.
+Result<nlohmann::json> read_instance_timeline(const RequestContext&, const WorkflowStores&, const InstanceReference&,
+                                              const TimelineRequest& = {});
+// Explains the state of an instance: [{cause, reason, evidence, next}]. leader: the location of the coordinator that
+// leads the context; empty if no coordinator leads it.
 Result<nlohmann::json> explain_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&,
                                         const std::string& leader);
-// Returns at most `limit` (1 to 1000) facts of the world after a height: {world, height, facts: [...]}.
+// Returns at most `limit` (1 to 1000) facts of the deployment after a height: {world, height, facts: [...]}.
 Result<nlohmann::json> read_facts(const RequestContext&, const WorkflowStores&, const std::string& workflow,
                                   std::uint64_t after, std::uint64_t limit);
 // Returns the whole journal with manifests and blobs.
-Result<WorkflowHistory> workflow_history(const RequestContext&, const WorkflowStores&, const std::string& workflow);
+Result<WorkflowHistory> read_workflow_history(const RequestContext&, const WorkflowStores&,
+                                              const std::string& workflow);
 
 struct ReplayResult {
   std::string deployment;
   std::uint64_t entries = 0, steps = 0;
-  std::optional<OutputMismatchFound> differs;  // first difference; its instance has failed now
+  std::optional<OutputMismatchFound> mismatch;  // the first difference; its instance was set to failed
 };
 // Replays the journal from the first fact and runs every step in the engine again. Errors: the errors of the engine;
 // `invalid`: a fact does not fit the state.

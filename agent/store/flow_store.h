@@ -24,14 +24,13 @@
 
 namespace mycojobs {
 
-// One fact in the journal of a run. kind: see run_fact_shapes() in flows/flow_state.h. node: index in the definition;
-// nullopt if the fact concerns the whole flow. data_json: a JSON object with the data of the kind, or empty.
+// One fact in the journal of a run. run_fact_shapes() in flows/flow_state.h describes the kinds.
 struct RunFact {
   std::uint64_t revision = 0;  // from 1, without gaps
   std::uint64_t at_ms = 0;
   std::string kind;
-  std::optional<std::uint32_t> node;
-  std::string data_json;
+  std::optional<std::uint32_t> node;  // index in the definition, or nullopt if the fact concerns the whole flow
+  std::string data_json;              // a JSON object with the data of the kind, or empty
 };
 
 // An event that no commit has applied yet. Events are kept in the order of their arrival.
@@ -43,8 +42,8 @@ struct FlowEventText {
 // Request to create a flow.
 struct FlowDraft {
   Id context = 0, caller = 0;
-  std::uint32_t job_count = 0;  // number of job ids to allocate; 0: the jobs exist already
-  std::string idempotency_key;  // unique per caller; empty: no key
+  std::uint32_t job_count = 0;  // number of job ids to allocate; 0 if the jobs exist already
+  std::string idempotency_key;  // unique per caller, or empty
   std::string fingerprint;      // digest of the request; the same key with another fingerprint is a `conflict`
 };
 // Ids of a new or existing flow.
@@ -109,8 +108,8 @@ struct FlowCommit {
   std::vector<std::string> cancelled_jobs;  // requested as by Store::cancel(): an unclaimed job ends, with an event
   std::vector<std::string> requeued_jobs;   // from ended (error) to queued, as the next attempt
   std::vector<std::string> replanned_jobs;  // from ended (error, by a FlowEnd) to planned
-  std::optional<std::uint64_t> due_ms;      // time of the next evaluation; 0: at once; nullopt: at the next event
-  std::string checkpoint;                   // checkpoint of the state after these facts; empty: keep the old checkpoint
+  std::optional<std::uint64_t> due_ms;      // time of the next evaluation; 0 means at once, nullopt at the next event
+  std::string checkpoint;                   // checkpoint of the state after these facts; empty keeps the old checkpoint
   bool ended = false;                       // the flow is no longer active; flows that wait for it get an event
   Id parent = 0;                            // with `ended`: this flow gets an event {flow, flow:<this>}
   std::string traceparent = {};             // trace of the flow, which queued jobs join
@@ -120,12 +119,12 @@ struct FlowSummary {  // A row of the catalog.
   Id flow = 0;
   std::uint64_t at_ms = 0;  // time of creation
   std::string name;         // name of the definition
-  Fields record;            // without definition, nodes and result; empty: retired, or creation was not completed
+  Fields record;  // without definition, nodes and result; empty if the flow was retired or not completely created
 };
 
 // All index entries of a flow, read in one step; used to verify its consistency.
 struct FlowIndexEntries {
-  std::string state;             // state of the flow's mark: creating, new, active, ended; empty: there is no mark
+  std::string state;             // state of the flow's mark: creating, new, active, ended; empty if there is no mark
   bool in_active_index = false;  // in the index of active flows
   bool in_ended_index = false;   // in the index of ended flows
   bool in_catalog = false;       // in the catalog
@@ -160,13 +159,13 @@ struct FlowFix {
 // Repair steps of a flow, and the state that they are based on.
 struct FlowRepair {
   std::uint64_t revision = 0;  // revision that the fixes are based on
-  std::string state;           // state of the mark at that revision; empty: no mark, which the first fix creates
+  std::string state;  // state of the mark at that revision; empty if there is no mark: the first fix creates it
   std::vector<FlowFix> fixes;  // in order of execution; without the fixes that a commit makes
 };
 // State of a flow that another flow waits for.
 struct FlowWait {
   Id awaited_flow = 0;
-  std::string state;           // state of its mark; empty: there is no mark
+  std::string state;           // state of its mark, or empty if there is no mark
   bool is_registered = false;  // the waiting flow is registered for its end event
 };
 // An entry of a catalog. flow is 0 if the entry is malformed.
@@ -191,7 +190,7 @@ struct Schedule {
   std::string overlap;     // allow, skip, queue
   std::string missed;      // skip, once, all: handling of times at which no coordinator was running
   std::string definition_hash;
-  std::uint64_t next_start_ms = 0;  // next scheduled time; 0: never
+  std::uint64_t next_start_ms = 0;  // next scheduled time, or 0 if there is none
   std::uint64_t last_start_ms = 0;  // time of the latest start
   Id last_flow = 0;
   std::uint64_t revision = 0;  // a change requires the current value
@@ -228,22 +227,22 @@ class FlowStore {
   // once if that flow has ended or does not exist.
   virtual Result<void> await_flow(Id context, Id flow, Id awaited_flow) = 0;
 
-  // Returns at most max flows that are due, the longest waiting first, and the time until the next is due in ms (0:
-  // none).
+  // Returns at most max flows that are due, the longest waiting first, and the time until the next is due in ms (0 if
+  // there is none).
   virtual Result<std::pair<std::vector<Id>, std::uint64_t>> due_flows(Id context, std::uint32_t max) = 0;
   // Returns at most max flows after this id that have started and not ended, sorted by id.
   virtual Result<std::vector<Id>> active_flows(Id context, Id after, std::uint32_t max) = 0;
   virtual Result<void> mark_due(Id context, Id flow) = 0;  // makes the flow due now
-  // Acquires or renews the leadership of a context for ttl_ms; true: this instance leads. Other coordinators wait until
-  // the time expires. release_leadership() releases the leadership.
+  // Acquires or renews the leadership of a context for ttl_ms. Returns whether this instance leads. Other coordinators
+  // wait until the time expires or release_leadership() is called.
   virtual Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& location,
                                           std::uint32_t ttl_ms) = 0;
   virtual Result<void> release_leadership(Id context, const std::string& instance) = 0;
   // Returns instance and location of the leader; both are empty if there is no leader.
   virtual Result<std::pair<std::string, std::string>> leader(Id context) = 0;
 
-  // Returns at most max flows before this flow (0: from the newest), newest first, with this definition name (empty:
-  // all names). malformed receives the id of each visited catalog entry that names no flow.
+  // Returns at most max flows before this flow (0 starts with the newest), newest first, with this definition name
+  // (empty for all names). malformed receives the id of each visited catalog entry that names no flow.
   virtual Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
                                                 std::vector<std::string>* malformed = nullptr) = 0;
   // Deletes the record, journal, checkpoint and catalog rows of ended flows past retention. Returns the number of
@@ -263,7 +262,7 @@ class FlowStore {
   virtual Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry&) = 0;
 
   virtual Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
-                                    std::uint64_t expected_revision) = 0;  // 0: a new schedule
+                                    std::uint64_t expected_revision) = 0;  // 0 for a new schedule
   virtual Result<std::vector<Schedule>> schedules(Id context) = 0;
   virtual Result<void> remove_schedule(Id context, const std::string& name) = 0;
   // Returns the states of the named and of all listed schedules.

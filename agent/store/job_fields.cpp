@@ -10,6 +10,7 @@
 #include "model/codec.h"
 #include "model/job_validation.h"
 #include "net/host.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -52,7 +53,7 @@ Result<Fields> new_job_fields(const Job& job) {
   return fields;
 }
 
-std::string runner_queue(std::string_view id) { return "mj:queue:runner" + std::string(id); }
+std::string runner_queue(std::string_view id) { return kRunnerQueueKey + std::string(id); }
 
 std::string submission_queue(const Job& job) {
   for (const auto& [name, value] : job.unknown) {
@@ -63,13 +64,13 @@ std::string submission_queue(const Job& job) {
 
 std::string router_queue(std::string_view address) {
   constexpr std::size_t kMaxHostBytes = 255;
-  const std::string host = host_of_address(address);
+  const std::string host = extract_host(address);
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::string_view("-._:[]").find(c) != std::string_view::npos;
   };
   if (host.empty() || host.size() > kMaxHostBytes || !std::all_of(host.begin(), host.end(), is_plain))
-    return kRouterQueue;
-  return kRouterQueues + host;
+    return kRouterQueueKey;
+  return kRouterHostQueueKey + host;
 }
 
 std::string supervisor_queue(const std::string& url) {
@@ -139,7 +140,7 @@ std::string compute_end_digest(const Fields& fields) {
 bool same_content(const Job& a, const Job& b) {
   return a.script == b.script && a.script_type == b.script_type && a.env_vars == b.env_vars && a.timeout == b.timeout &&
          a.dependends == b.dependends && a.prerequisites == b.prerequisites && a.retries == b.retries &&
-         a.inputs == b.inputs && a.given == b.given && a.policy == b.policy;
+         a.inputs == b.inputs && a.remote_inputs == b.remote_inputs && a.policy == b.policy;
 }
 
 Fields runner_fields(const Runner& runner) {

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "model/job_end.h"
 #include "model/records.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 
@@ -27,9 +28,9 @@ std::string supervisor_queue(const std::string& url);
 std::string runner_queue(std::string_view id);  // "mj:queue:runner20": jobs that must run on this runner
 inline std::string runner_queue(Id runner) { return runner_queue(std::to_string(runner)); }
 // Returns the queue of jobs for a supervisor at this address. Each host has a queue of its own, so that a slow host
-// does not delay jobs for other hosts. kRouterQueue: the address contains no host, and the router will reject its jobs.
+// does not delay jobs for other hosts. The result is kRouterQueueKey if the address contains no host; the router then
+// rejects the job.
 std::string router_queue(std::string_view address);
-inline constexpr const char *kRouterQueue = "mj:queue:router", *kRouterQueues = "mj:queue:router:";
 // Returns the record fields of an end, with the status first.
 Fields end_fields(const JobEnd&);
 // Returns the fields of a record that its end has written, in the order of end_fields(), for compute_end_digest().
@@ -40,8 +41,8 @@ std::string compute_end_digest(const Fields&);
 // Returns true if a second submission of an id (or of an idempotency key) is the same job: script, type, environment,
 // timeout, dependencies, prerequisites, retries, inputs and policy are equal.
 bool same_content(const Job&, const Job&);
-// Evaluates the reply of a script that creates a record. outcome: new, exists or used. Returns the stored job. Error
-// conflict: the id was used before, or the record exists with other content than `submitted`.
+// Evaluates the reply of a script that creates a record; `outcome` is new, exists or used. Returns the stored job.
+// Error conflict: the id was used before, or the record exists with other content than `submitted`.
 Result<Job> check_created_record(std::string_view outcome, const std::string& key, const Fields& record,
                                  const Job& submitted);
 // Parses the text of a field that any client may have written. Returns 0 if the text is not a whole number.

@@ -1,6 +1,7 @@
-// The internal keys of mycojobs. Their names start with "mj:". Keys are in the database of their context, unless their
-// description names database 0. The scripts (scripts/*.lua) contain the names as literals; a contract test checks that
-// this table has each name. Thread-safe.
+// The internal keys of mycojobs, and the parts of other keys. keys.toml is the source: key_names.h is generated from it
+// and has a constant for each internal key, such as kClaimKey. The constant of a key with placeholders is the part in
+// front of the first placeholder ("mj:claim:"). Keys are in the database of their context, unless their description
+// names database 0. Thread-safe.
 #pragma once
 
 #include <span>
@@ -9,19 +10,25 @@
 
 #include "base/result.h"
 #include "model/records.h"
+#include "store/key_names.h"
 
 namespace mycojobs {
 
+enum class AgentAccess { none, read, write };
+
+// A section of keys.toml, which explains the fields.
 struct InternalKey {
-  std::string_view pattern;         // <...> is a placeholder
-  std::string_view type;            // type of Redis: string, list, hash, set, zset, stream
-  std::string_view description;     // description of the content
-  std::string_view rebuild_source;  // source from which the key can be restored; "journal": the key is authoritative
+  std::string_view pattern;
+  std::string_view type;
+  std::string_view content;
+  std::string_view rebuilt_from;  // empty: the key is authoritative
+  std::string_view loss;          // empty: `verify` detects the loss, and `doctor --rebuild` restores the key
+  AgentAccess agent_access;
 };
 std::span<const InternalKey> internal_keys();
 
-inline std::string log_key(std::string_view job_key) { return "mj:log:" + std::string(job_key); }
-inline std::string topic_key(std::string_view topic) { return "mj:topic:" + std::string(topic); }
+inline std::string log_key(std::string_view job_key) { return kLogKey + std::string(job_key); }
+inline std::string topic_key(std::string_view topic) { return kTopicKey + std::string(topic); }
 
 // Returns true for "job:<caller>:<id>" with numbers from 1 to 4294967295 without leading zeros.
 bool is_job_key(std::string_view key);

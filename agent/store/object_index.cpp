@@ -79,8 +79,8 @@ std::string index_value(const ObjectValue& value) {
   return "l" + escape(text.substr(0, kTextPrefix)) + "%" + std::to_string(text.size());
 }
 
-Result<std::string> index_entries(std::string_view text, const DeclaredFields& declared) {
-  MJ_TRY(object, parse_object(text));
+Result<std::string> index_entries(std::string_view json_text, const DeclaredFields& declared) {
+  MJ_TRY(object, parse_object(json_text));
   std::string entries;
   for (const std::string& field : declared.index) {
     const auto value = to_object_value(find_at_path(object, field));
@@ -89,19 +89,19 @@ Result<std::string> index_entries(std::string_view text, const DeclaredFields& d
   std::set<std::string> words;
   for (const std::string& field : declared.text) {
     const json* value = find_at_path(object, field);
-    if (value != nullptr && value->is_string()) add_words(value->get_ref<const std::string&>(), words);
+    if (value != nullptr && value->is_string()) add_search_words(value->get_ref<const std::string&>(), words);
   }
   for (const std::string& word : words) entries += '\2' + word + '\3';
   return entries;
 }
 
-bool has_value(std::string_view text, std::string_view field, const ObjectValue& expected) {
-  const auto object = parse_object(text);
+bool has_value(std::string_view json_text, std::string_view field, const ObjectValue& expected) {
+  const auto object = parse_object(json_text);
   return object && to_object_value(find_at_path(*object, field)) == expected;
 }
 
-Result<std::string> object_with_id(std::string_view text, const std::string& id) {
-  MJ_TRY(object, parse_object(text));
+Result<std::string> object_with_id(std::string_view json_text, const std::string& id) {
+  MJ_TRY(object, parse_object(json_text));
   object["id"] = id;
   std::string out = dump_json(object);
   if (out.size() > kMaxObjectBytes) {
@@ -111,7 +111,7 @@ Result<std::string> object_with_id(std::string_view text, const std::string& id)
   return out;
 }
 
-bool is_object_json(std::string_view text) { return parse_object(text).has_value(); }
+bool is_object_json(std::string_view json_text) { return parse_object(json_text).has_value(); }
 
 Result<void> check_object_name(std::string_view subject, std::string_view name) {
   const auto is_allowed = [](char c) {

@@ -21,14 +21,14 @@ struct DeclaredFields {
 };
 
 // Returns the index entries of an object. Error invalid: `json` is not a JSON object.
-Result<std::string> index_entries(std::string_view json, const DeclaredFields&);
+Result<std::string> index_entries(std::string_view json_text, const DeclaredFields&);
 std::string index_value(const ObjectValue&);  // encoded value of an index entry
 // Returns whether the object's field (a path such as "address.city") has exactly this value.
-bool has_value(std::string_view json, std::string_view field, const ObjectValue&);
+bool has_value(std::string_view json_text, std::string_view field, const ObjectValue&);
 
 // Returns the object with its "id" set to id. Errors: invalid (not an object), too_large.
-Result<std::string> object_with_id(std::string_view json, const std::string& id);
-bool is_object_json(std::string_view json);
+Result<std::string> object_with_id(std::string_view json_text, const std::string& id);
+bool is_object_json(std::string_view json_text);
 
 // Error invalid; the message begins with `subject`, for example "kind" or "operations[2].id".
 Result<void> check_object_name(std::string_view subject, std::string_view name);

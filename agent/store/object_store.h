@@ -48,9 +48,10 @@ struct StoredObject {
 
 struct ObjectPage {
   std::vector<StoredObject> objects;  // at most 4 MiB together
-  // Argument for the next page; empty: this is the last page. A page may be empty without being the last.
+  // Argument for the next page, or empty if this is the last page. A page without objects is not always the last.
   std::string next_cursor;
-  bool indexing = false;  // true: there is no result, because objects must be indexed first; call index_more()
+  // If true, there is no result, because objects must be indexed first; call index_more().
+  bool indexing = false;
 };
 
 // One operation of a write.
@@ -59,7 +60,7 @@ struct ObjectOp {
   Verb verb = Verb::put;
   ObjectKind kind;
   std::string id;                        // 1 to 128 bytes of UTF-8 without control characters
-  std::optional<std::uint64_t> version;  // required current version; 0: the object must not exist
+  std::optional<std::uint64_t> version;  // required current version; 0 requires that the object does not exist
   std::string json;                      // for put: the object
 };
 

@@ -10,8 +10,8 @@
 
 namespace mycojobs {
 
-// As SubmitStore::change_record(), if each field in `expected` still has this value (an empty text: the field is
-// absent). Error conflict: a field has another value, and nothing was changed.
+// As SubmitStore::change_record(), if each field in `expected` still has this value (an empty text means that the
+// field is absent). Error conflict: a field has another value, and nothing was changed.
 Result<Fields> change_record_if(RecordStore&, Id context, const std::string& key, const Fields&,
                                 const Fields& expected);
 
@@ -21,7 +21,7 @@ Result<std::string> context_revision(RecordStore&, Id context);
 // Deletes the context's record if its revision is still this revision. Returns false and changes nothing otherwise.
 Result<bool> delete_context_if(RecordStore&, Id context, const std::string& revision);
 
-// Fields of a context's record as read by the caller; an empty text: the field is absent.
+// Fields of a context's record as read by the caller. An empty text means that the field is absent.
 struct ExpectedContext {
   Id context = 0;
   Fields fields;
@@ -31,11 +31,8 @@ struct ExpectedContext {
 // Returns false and changes nothing if a field has another value. Error not_found.
 Result<bool> delete_actor_if(RecordStore&, Id actor, std::span<const ExpectedContext>);
 
-// Writes the fields of the signature (empty: the message is signed already) and pushes the message onto msg_out, once.
+// Writes the fields of the signature (none if the message is signed already) and pushes the message onto msg_out, once.
 // Errors: not_found; conflict: the message was sent before.
 Result<void> post_message_record(RecordStore&, Id context, const std::string& message_key, const Fields& signature);
-
-// Pauses or resumes a queue. Returns true if this call changed the state; of several concurrent calls only one does.
-Result<bool> set_queue_paused(RecordStore&, Id context, const std::string& queue, bool paused);
 
 }  // namespace mycojobs

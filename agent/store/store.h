@@ -48,8 +48,8 @@ struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
   // Actor that claims. If the context's record names executors, only these actors and the admins may claim; for others
-  // the error is `denied`. 0: an agent without an actor. nullopt: a component of the operator (router, `dev`), whose
-  // permission is not checked.
+  // the error is `denied`. The value is 0 for an agent without an actor. It is nullopt for a component of the operator
+  // (router, `dev`), whose permission is not checked.
   std::optional<Id> actor = std::nullopt;
   std::string instance;             // instance of the runner (RunnerHolder::instance)
   std::vector<std::string> queues;  // list keys, in the order in which jobs are claimed from them
@@ -91,8 +91,7 @@ struct LogAppend {
 struct EndReport {
   ClaimRef claim;
   JobEnd end;
-  // For a failed attempt that is to be retried: the pause before the next attempt. Ignored if cancellation was
-  // requested.
+  // Pause before the next attempt, if a failed attempt is to be retried. Ignored if cancellation was requested.
   std::optional<std::uint64_t> retry_after_ms = std::nullopt;
 };
 // Detail of a run that continues: running, unkillable.
@@ -104,7 +103,7 @@ struct DetailUpdate {
 struct Release {
   ClaimRef claim;
   std::string reason;
-  bool was_started = true;  // false: nothing of the job was started, so the claim does not count as a delivery
+  bool was_started = true;  // if nothing of the job was started, the claim does not count as a delivery
 };
 using Report = std::variant<LogAppend, EndReport, Release, DetailUpdate>;
 
@@ -118,8 +117,8 @@ struct Lease {
 // Time-driven work, done by any client: see LeaseStore::tick().
 struct TickRequest {
   std::uint32_t missing_wait_ms = 2000;              // maximum wait of an entry for its record
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention time of ended jobs; 0: unlimited
-  std::uint64_t retention_count = 0;                 // maximum number of ended jobs; 0: unlimited
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention time of ended jobs; 0 means no limit
+  std::uint64_t retention_count = 0;                 // maximum number of ended jobs; 0 means no limit
   std::uint32_t max_entries = 100;  // limit for each kind of work, since a running script blocks other clients
 };
 // Numbers of processed entries, by kind.
@@ -129,17 +128,17 @@ struct TickReply {
   std::uint32_t missing_records = 0;   // entries whose record has appeared (queued) or not (dead letters)
   std::uint32_t timed_out = 0;         // jobs that exceeded their queue_timeout_ms and were ended
   std::uint32_t retired = 0;           // ended jobs past retention, deleted with their record, log and facts
-  bool has_more = false;               // `max` was reached: call again soon
-  std::uint64_t next_due_ms = 0;       // time until the next delayed job is due; 0: no job is delayed
+  bool has_more = false;               // max_entries was reached: call again soon
+  std::uint64_t next_due_ms = 0;       // time until the next delayed job is due, or 0 if no job is delayed
 };
 
-// A job with external prerequisites. conditions: the job's `prerequisites`.
+// A job with external prerequisites.
 struct AwaitedPrerequisites {
   std::string job_key;
-  std::vector<std::string> conditions;
-  std::uint64_t waited_ms = 0;  // since the job began to wait, by the store's clock
-  // For an agent: a coordinator has checked prerequisites in this context before. The coordinator may have permissions
-  // that the agent lacks.
+  std::vector<std::string> conditions;  // the job's `prerequisites`
+  std::uint64_t waited_ms = 0;          // since the job began to wait, by the store's clock
+  // Set for agents only: a coordinator has checked prerequisites in this context before. The coordinator may have
+  // permissions that the agent lacks.
   bool coordinator_checks = false;
 };
 
@@ -151,14 +150,14 @@ struct Notice {
   std::string entry;       // entry in the store
   std::string record_key;  // job:12:2001, flow:33
   bool finished = false;
-  std::uint64_t ended_us = 0;  // by the store's clock; identifies the notice together with `of`
+  std::uint64_t ended_us = 0;  // by the store's clock; identifies the notice together with record_key
   std::uint32_t attempts = 0;
   std::vector<std::string> reached_targets;  // digests of the targets that have received the notice
 };
 // Result of NoticeStore::due_notices().
 struct DueNotices {
   std::vector<Notice> notices;
-  std::uint64_t next_ms = 0;  // time until the next notice is due; 0: there is none
+  std::uint64_t next_ms = 0;  // time until the next notice is due, or 0 if there is no notice
 };
 // Result of a delivery attempt. Without `retry`, all targets were reached, or the delivery has failed permanently
 // (`permanent_error`).
@@ -166,10 +165,10 @@ struct NoticeResult {
   struct Retry {
     std::vector<std::string> reached_targets;
     std::uint64_t delay_ms = 0;
-    bool counts_as_attempt = true;  // counts as an attempt
+    bool counts_as_attempt = true;  // added to Notice::attempts
   };
   std::optional<Retry> retry;
-  std::string permanent_error;  // text for the list of anomalies; empty: the delivery has not failed permanently
+  std::string permanent_error;  // text for the list of anomalies, set if the delivery has failed permanently
 };
 
 // Consecutive lines of the log of a job.
@@ -207,14 +206,19 @@ struct MessageState {
 struct RouteMessage {
   std::string message_key;
   MessageState mark;
-  // Time limits for the delivery, from now, and for the answer, from the delivery. 0: unlimited.
+  // Time limits for the delivery, from now, and for the answer, from the delivery. 0 means no limit.
   std::uint64_t delivery_timeout_ms = 0, result_timeout_ms = 0;
   std::vector<MessageJob> jobs;
 };
-// Result of MessageStore::receive_message(). duplicate: the message was received before. content_conflict: the sender
-// has used this id for other content. key_in_use: another message has this key. inbox_full: too many messages wait.
-// sender_limit_reached: too many messages of this sender wait, or they are too large.
-enum class Arrival { stored, duplicate, content_conflict, key_in_use, inbox_full, sender_limit_reached };
+// Result of MessageStore::receive_message().
+enum class Arrival {
+  stored,
+  duplicate,            // the message was received before
+  content_conflict,     // the sender has used this id for other content
+  key_in_use,           // another message has this key
+  inbox_full,           // too many messages wait
+  sender_limit_reached  // too many messages of this sender wait, or they are too large
+};
 // An action for a sent message, with the message's mark.
 struct OutboxEntry {
   std::string entry;  // "send message:12:101"
@@ -225,7 +229,7 @@ struct OutboxEntry {
 struct DueMessages {
   std::vector<OutboxEntry> outbox;
   std::vector<std::string> inbox;  // message keys
-  std::uint64_t next_ms = 0;       // time until the next entry is due; 0: no entry waits
+  std::uint64_t next_ms = 0;       // time until the next entry is due, or 0 if no entry waits
   std::uint64_t now_ms = 0;        // clock of Redis
 };
 // Result of an action of the outbox.
@@ -233,8 +237,8 @@ struct MailResult {
   enum class Kind { delivered, retry, failed, closed };
   Kind kind = Kind::closed;
   std::uint64_t retry_delay_ms = 0;  // for `retry`: time until the next attempt
-  // For `failed`, both texts are written to the ends of the jobs. For `retry`, an empty reason means that the attempt
-  // is not counted.
+  // If the kind is `failed`, both texts are written to the ends of the jobs. If the kind is `retry`, an empty reason
+  // means that the attempt is not counted.
   std::string detail, reason;
   Fields extra_fields = {};  // additional fields for the mark
 };
@@ -247,10 +251,10 @@ struct RemoteJobEnd {
 // Answer to a sent message.
 struct AnswerMessage {
   std::string message_key, content_hash;
-  std::string reason;  // empty: the message was processed
+  std::string reason;  // reason of the rejection, or empty if the message was processed
   Fields fields;       // record fields of the message
   std::vector<RemoteJobEnd> jobs;
-  bool is_last = true;        // false: the ends of more jobs follow
+  bool is_last = true;        // false if the ends of more jobs follow in another answer
   std::string router_answer;  // for a message that carries a router's job: data of the answer, stored in the mark
 };
 
@@ -269,7 +273,7 @@ struct NewJobs {
 struct NewRecord {
   std::string prefix;   // "actor:", "message:12:"
   std::string counter;  // name of the id counter: "actor", "message:12"
-  Id id = 0;            // 0: the next free id
+  Id id = 0;            // 0 allocates the next free id
   Fields fields;        // without id, created_at, updated_at
 };
 // Result of SubmitStore::create_record().
@@ -280,11 +284,11 @@ struct CreatedRecord {
 };
 
 // Properties and settings of a Redis server.
-struct ServerFacts {
+struct StoreServerInfo {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
   std::vector<Id> used_databases;                         // databases other than 0 that hold keys, which are contexts
-  std::string appendonly, appendfsync, maxmemory_policy;  // empty: the server does not permit reading the value
+  std::string appendonly, appendfsync, maxmemory_policy;  // empty if the server does not permit reading the value
   bool persistence_error = false, cluster = false, replica = false;
 };
 
@@ -303,8 +307,9 @@ class ClaimStore {
   // claim that is not live is `stale_claim`.
   virtual Result<std::vector<Result<void>>> report(Id context, std::span<const Report>) = 0;
   // report() in two halves, for callers that must not block. begin_report() sends the reports and returns the
-  // descriptor that becomes readable with the replies; nullopt: sending would block or has failed, so call report().
-  // finish_report() waits for the replies. It must be called with the same context and reports, before any other call.
+  // descriptor that becomes readable with the replies, or nullopt if sending would block or has failed; then call
+  // report(). finish_report() waits for the replies. It must be called with the same context and reports, before any
+  // other call.
   virtual std::optional<int> begin_report(Id, std::span<const Report>) { return std::nullopt; }
   virtual Result<std::vector<Result<void>>> finish_report(Id context, std::span<const Report> reports) {
     return report(context, reports);
@@ -393,7 +398,8 @@ class QueueStore {
   virtual ~QueueStore() = default;
 
   virtual Result<std::vector<QueueInfo>> queues(Id context) = 0;  // queues with entries, facts or a pause; by name
-  virtual Result<void> pause_queue(Id context, const std::string& queue, bool paused) = 0;
+  // Pauses or resumes a queue. Returns true if this call changed the state; of several concurrent calls only one does.
+  virtual Result<bool> set_queue_paused(Id context, const std::string& queue, bool paused) = 0;
   // Cancels at most max jobs of the queue, in queue order. Returns the number of removed entries.
   virtual Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) = 0;
   virtual Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
@@ -402,7 +408,7 @@ class QueueStore {
   // Reports at most 10,000 queues (an arbitrary subset) and the types of 1,000 runners. The cost grows with their
   // number.
   virtual Result<KnownQueues> known_queues(Id context) = 0;
-  // Counts the entries of these queues, at most kMaxSurveyed, and of all other indexes.
+  // Counts the entries of these queues, at most kMaxSurveyedQueues, and of all other indexes.
   static constexpr std::size_t kMaxSurveyedQueues = 250;
   virtual Result<Survey> survey(Id context, std::span<const std::string> queues) = 0;
   virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
@@ -497,12 +503,12 @@ class MessageStore {
   virtual Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) = 0;
   // Returns messages that clients have put on msg_out, oldest first. Each stays on msg_out_coordinator until it is
   // routed or rejected.
-  virtual Result<std::vector<std::string>> outgoing(Id context) = 0;
+  virtual Result<std::vector<std::string>> outbox_keys(Id context) = 0;
   // Pushes the message key onto msg_out, as clients do.
   virtual Result<void> enqueue_outbox(Id context, const std::string& message_key) = 0;
   // Stores the message if fields are given, pushes its key onto the topic's list and publishes the hint.
-  virtual Result<void> topic_send(Id context, const std::string& topic, const std::string& message_key,
-                                  const Fields& message) = 0;
+  virtual Result<void> send_to_topic(Id context, const std::string& topic, const std::string& message_key,
+                                     const Fields& message) = 0;
   // Converts a message's jobs into records and queue entries, marks the message acknowledged and removes it from its
   // list. This is one atomic step, once per message. The message becomes processed (or error) at the end of its last
   // job.
@@ -515,7 +521,8 @@ class MessageStore {
   // Starts sending a message, in one atomic step, once per message. Its jobs stay `planned` here until the answer
   // arrives.
   virtual Result<AcceptedMessage> route_message(Id context, const RouteMessage&) = 0;
-  // Stores a valid message that was received from another context. fields: its record; empty: the record exists.
+  // Stores a valid message that was received from another context. `fields` is its record, or empty if the record
+  // exists.
   virtual Result<Arrival> receive_message(Id context, const std::string& message_key, const MessageState&,
                                           const Fields& fields) = 0;
   // Returns messages that are to be sent or accepted now, at most max of each kind. Each message is returned to one
@@ -551,10 +558,10 @@ class Store : public ClaimStore,
               public RecordStore,
               public MessageStore {
  public:
-  // Returns the properties of the server of this context. Context 0: the server for contexts without a server of their
-  // own.
-  virtual Result<ServerFacts> facts(Id context) = 0;
-  Result<ServerFacts> facts() { return facts(0); }
+  // Returns the properties of the server of this context. Context 0 stands for the server of all contexts without a
+  // server of their own.
+  virtual Result<StoreServerInfo> server_info(Id context) = 0;
+  Result<StoreServerInfo> server_info() { return server_info(0); }
   virtual Result<std::uint64_t> now_ms() = 0;  // the store's clock
 };
 
@@ -582,7 +589,7 @@ class StoreFactory {
  public:
   virtual ~StoreFactory() = default;
   virtual Result<std::unique_ptr<Store>> open() = 0;
-  // For read-only clients of interactive users: calls to a silent server fail sooner.
+  // Opens a store for interactive read-only clients: calls to a server that does not answer fail sooner.
   virtual Result<std::unique_ptr<Store>> open_reader() { return open(); }
   // An empty queue name means that only the topic on the server of that context is waited for.
   virtual Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,

@@ -43,9 +43,9 @@ std::vector<Id> StoreHealth::unavailable_contexts() {
 }
 
 std::uint64_t ContextPauses::remaining_ms(Id context) const {
-  const auto found = pauses_.find(context);
+  const auto match = pauses_.find(context);
   const std::uint64_t now = clock_.boot_ms();
-  return found == pauses_.end() || found->second.until_boot_ms <= now ? 0 : found->second.until_boot_ms - now;
+  return match == pauses_.end() || match->second.until_boot_ms <= now ? 0 : match->second.until_boot_ms - now;
 }
 
 std::uint64_t ContextPauses::min_remaining_ms(std::uint64_t max) const {

@@ -16,9 +16,9 @@
 
 namespace mycojobs {
 
-// Returns the pause before attempt number `tries` (1, 2, ...): 50 ms doubling to 400 ms, so that work continues within
-// a second after the store is available again.
-inline int retry_pause_ms(unsigned tries) { return tries > 3 ? 400 : 50 << (tries - 1); }
+// Returns the pause after this number of failed attempts (1, 2, ...): 50 ms doubling to 400 ms, so that work continues
+// within a second after the store is available again.
+inline int retry_pause_ms(unsigned failures) { return failures > 3 ? 400 : 50 << (failures - 1); }
 
 // Logs once per context that its store is unavailable and once that it is available again. Thread-safe.
 class StoreHealth {

@@ -24,7 +24,7 @@ struct QueueInfo {
   std::uint64_t length = 0;       // entries of the list
   std::uint64_t prioritised = 0;  // entries outside the list: jobs with a priority
   bool paused = false;
-  std::uint64_t journal_head = 0;  // revision of the latest fact; 0: there is no fact
+  std::uint64_t journal_head = 0;  // revision of the latest fact, or 0 if there is no fact
   std::uint64_t facts = 0;         // number of facts in the journal
   std::uint64_t horizon_ms = 0;    // facts of jobs that ended before this time may have been removed
   std::string wrong_type = {};     // type of another client's value at the key, if it is not a list: "string"
@@ -41,7 +41,7 @@ struct Survey {
   struct Queue {
     std::string queue;         // key of the queue
     std::uint64_t length = 0;  // including jobs with a priority
-    // Waiting time of the next job; 0: the queue is empty; nullopt: the job's record has no time.
+    // Waiting time of the next job. It is 0 if the queue is empty, and nullopt if the job's record has no time.
     std::optional<std::uint64_t> waiting_ms;
     bool paused = false;
   };
@@ -62,7 +62,7 @@ struct Fact {
 
 // Claim data of a job (mj:claim:<job key>).
 struct ClaimView {
-  // empty (another client pushed the job, which was never claimed), queued, live, delayed, waiting (for dependends),
+  // empty (another client pushed the job, which was never claimed), queued, live, delayed, waiting (for dependencies),
   // prerequisites, held (by its concurrency key), ended, planned (owned by a flow and in no queue yet)
   std::string state;
   std::string claim_id, token_hash, queue, instance;
@@ -91,7 +91,7 @@ struct EndedJob {
   RecordState record_state = RecordState::unknown;
   bool ended = false;          // from the separately stored claim; without it, from the record
   std::string status, detail;  // from the same source as `ended`
-  std::string claim_id;        // claim that has ended the job; empty: ended by the system
+  std::string claim_id;        // claim that has ended the job, or empty if the system has ended it
   std::string idempotency_key;
   Id runner = 0;
 };
@@ -172,7 +172,7 @@ struct JobFix {
 struct Repair {
   std::string inspection_digest;   // JobStoreState::digest of the inspection that the fixes are based on
   std::string queue;               // queue whose journal contains the job's facts
-  std::uint64_t journal_head = 0;  // last journal revision that was read; 0: there is no journal
+  std::uint64_t journal_head = 0;  // last journal revision that was read, or 0 if there is no journal
   std::vector<JobFix> fixes;       // in order of execution
 };
 
@@ -211,7 +211,7 @@ struct JobsPage {
   // On the first page: jobs of other clients that no agent has processed yet. Their times are those of the record.
   std::vector<ListedJob> unprocessed_jobs;
   std::uint64_t rows_read = 0;
-  std::string next_cursor;  // argument for the next page; empty: this is the last page
+  std::string next_cursor;  // argument for the next page, or empty if this is the last page
 };
 
 // Counts of a queue for status displays.
@@ -219,8 +219,8 @@ struct QueueTally {
   std::string queue;  // key of the queue
   std::uint64_t length = 0, prioritised = 0;
   bool paused = false;
-  std::string next_job;                     // longest waiting job among the next jobs; empty: no job waits
-  std::uint64_t next_waiting_since_ms = 0;  // start of its wait; 0: unknown
+  std::string next_job;                     // longest waiting job among the next jobs, or empty if no job waits
+  std::uint64_t next_waiting_since_ms = 0;  // start of the wait of next_job, or 0 if it is unknown
 };
 // Counts of a context for status displays.
 struct Tally {
@@ -244,7 +244,7 @@ struct KeyOwner {
   std::uint32_t actor_count = 0;  // number of actors with the key; 2 means two or more
   Id id = 0;                      // id of the only actor, whose record follows
   Fields record = {};
-  std::uint64_t checked_ms = 0;  // start time of the last complete scan of all records; 0: no scan has completed
+  std::uint64_t checked_ms = 0;  // start time of the last complete scan of all records, or 0 if there was no such scan
   bool checked_now = false;      // a scan was made for this call
 };
 
@@ -253,15 +253,15 @@ struct RefusalNote {
   std::uint64_t number = 0;  // sequence number of the denial in the context, from 1
   std::uint64_t at_ms = 0;   // by the store's clock
   Id actor = 0;
-  std::string action, resource, access_list;  // for example "steer", "flow 7" (empty: the whole context), "admins"
+  std::string action, resource, access_list;  // for example "steer", "flow 7" (empty for the whole context), "admins"
 };
 
 // A runner's record and the state of its registration.
 struct RunnerInfo {
   Runner runner;
-  RunnerHolder holder;            // empty: the id is not held
-  std::uint64_t held_ms = 0;      // remaining time of the hold, by the store's clock; 0: expired
-  std::uint32_t live_claims = 0;  // number of live claims
+  RunnerHolder holder;                  // empty if the id is not held
+  std::uint64_t hold_remaining_ms = 0;  // remaining time of the hold, by the store's clock; 0 if it has expired
+  std::uint32_t live_claim_count = 0;
 };
 
 }  // namespace mycojobs

@@ -44,9 +44,8 @@ class ContextLoopBase {
   bool stopped() const { return stop_; }
 
  protected:
-  // hint_prefix: prefix of the hints for this loop; empty accepts every hint. The subscription starts here, before the
-  // first read of the store, so that no hint is missed in between. An error of the subscription is reported by the
-  // first call of the store.
+  // Hints without hint_prefix are ignored. The subscription starts here, before the first read of the store, so that no
+  // hint is missed in between. An error of the subscription is reported by the first call of the store.
   ContextLoopBase(std::unique_ptr<Waiter> waiter, const Clock& clock, std::string hint_prefix)
       : clock_(clock), waiter_(std::move(waiter)), hint_prefix_(std::move(hint_prefix)) {
     (void)waiter_->wait(0, false);
@@ -58,9 +57,8 @@ class ContextLoopBase {
     woken_ = true;
     waiter_->wake();
   }
-  void set_work_queues(bool is_enabled) {
-    waits_for_queues_ = is_enabled;
-  }  // Sets whether a new entry of a queue ends a wait.
+  // Sets whether a new entry of a queue ends a wait.
+  void set_work_queues(bool is_enabled) { waits_for_queues_ = is_enabled; }
   Waiter& waiter() { return *waiter_; }
   const std::atomic<bool>& stopping() const { return stop_; }
 

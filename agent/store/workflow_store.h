@@ -1,10 +1,10 @@
-// Port: storage of deployments ("worlds") of workflows, implemented by agent/store/redis/redis_workflows.h. A world is
+// Port: storage of deployments of workflows, implemented by agent/store/redis/redis_workflows.h. A deployment is
 // identified by a context and a manifest name. It consists of an ordered journal of facts (workflows/workflow_facts.h),
 // which is authoritative, and of blobs, manifests and an inbox. A store does not interpret these bytes
 // (workflows/workflow_decider.h does).
 //
-// A world changes only in commits that name the height that the caller has read. An incoming event or the end of an
-// effect stays in the inbox until a commit removes it in the same step that appends the resulting facts.
+// A deployment changes only in commits that name the height that the caller has read. An incoming event or the end of
+// an effect stays in the inbox until a commit removes it in the same step that appends the resulting facts.
 //
 // Thread-safety: a WorkflowStore is used by one thread. Errors: as in store/store.h; every call may be repeated, but
 // a repeated post() without a key may add a second entry to the inbox. Times are of the store's own clock.
@@ -18,22 +18,23 @@
 
 #include "base/result.h"
 #include "model/records.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 
-inline constexpr std::uint64_t kMaxInboxEntries = 100000;       // entries in the inbox of one world
+inline constexpr std::uint64_t kMaxInboxEntries = 100000;       // entries in the inbox of one deployment
 inline constexpr std::uint64_t kMaxInboxReadBytes = 16U << 20;  // bytes of one read, unless a single entry is larger
 inline constexpr std::uint64_t kMaxCellInboxEntries = 10000;  // entries for one instance; further senders are rejected
 
-// State of a world, as returned by WorkflowStore::read().
+// State of a deployment, as returned by WorkflowStore::read().
 struct DeploymentReadResult {
-  std::uint64_t height = 0;           // height of the latest fact; 0: there is no fact
+  std::uint64_t height = 0;           // height of the latest fact, or 0 if there is no fact
   std::vector<std::string> facts;     // facts after the requested height, up to the requested number and 8 MiB
-  std::uint64_t snapshot_height = 0;  // height of the latest snapshot; 0: there is no snapshot
+  std::uint64_t snapshot_height = 0;  // height of the latest snapshot, or 0 if there is no snapshot
   std::string snapshot;               // hash of the snapshot's blob
-  std::string manifest;               // hash of the manifest in force; empty: no manifest was applied
+  std::string manifest;               // hash of the manifest in force, or empty if no manifest was applied
 };
-// An entry in the inbox of a world.
+// An entry in the inbox of a deployment.
 struct InboxEntry {
   std::string id;    // id of the entry
   std::string kind;  // event, job, flow, answer, remove, cancel
@@ -52,8 +53,8 @@ struct DeploymentCommit {
   std::string snapshot;                                    // hash of the blob of a snapshot, taken at the last fact
   std::string manifest;                                    // hash of the manifest that is in force from now on
   bool requires_empty_inbox = false;                       // commit only if the inbox is empty
-  std::optional<std::vector<std::string>> full_instances;  // instances that accept no more events; nullopt: unchanged
-  std::uint64_t due_ms = 0;                                // time of the next evaluation; 0: at the next event
+  std::optional<std::vector<std::string>> full_instances;  // instances that accept no more events; nullopt keeps them
+  std::uint64_t due_ms = 0;                                // time of the next evaluation; 0 means at the next event
 };
 
 // A receiver of a posted event.
@@ -63,49 +64,50 @@ struct PostTarget {
 };
 // Conditions of a post.
 struct PostRules {
-  std::string manifest = {};             // hash of the manifest that validated the event; empty: any
+  std::string manifest = {};             // hash of the manifest that validated the event; empty permits any
   std::vector<PostTarget> targets = {};  // receivers; the post is rejected if one of them is full
   // Idempotency key and hash of the content. The same key and content are posted once. A key is remembered for
-  // kDeploymentKeyRetentionMs, at most kMaxDeploymentKeys per world.
+  // kDeploymentKeyRetentionMs, at most kMaxDeploymentKeys per deployment.
   std::string key = {}, content_hash = {};
 };
 inline constexpr std::uint64_t kDeploymentKeyRetentionMs = std::uint64_t{7} * 24 * 3600 * 1000;
 inline constexpr std::uint64_t kMaxDeploymentKeys = 100000;
 // Result of WorkflowStore::post().
 struct PostResult {
-  std::string id;         // id of the inbox entry, never reused within a world
+  std::string id;         // id of the inbox entry, never reused within a deployment
   bool repeated = false;  // posted before with the same key
 };
 
-// State of a world outside its journal, read in one step.
+// State of a deployment outside its journal, read in one step.
 struct DeploymentStoreState {
   std::uint64_t height = 0, snapshot_height = 0, inbox_entries = 0, now_ms = 0;
   std::string snapshot, manifest;           // as in DeploymentReadResult
-  bool is_listed = false;                   // in the list of worlds of the context
-  std::uint64_t due_ms = 0;                 // time of the next evaluation; 0: no evaluation is scheduled
+  bool is_listed = false;                   // in the list of deployments of the context
+  std::uint64_t due_ms = 0;                 // time of the next evaluation, or 0 if no evaluation is scheduled
   std::vector<std::string> full_instances;  // as in DeploymentCommit
 };
 // Periodic query of a coordinator, which detects lost notifications.
 struct DeploymentPoll {
   std::string deployment;
-  std::vector<std::string> effect_refs;  // keys of jobs and flows that the world waits for
+  std::vector<std::string> effect_refs;  // keys of jobs and flows that the deployment waits for
 };
-// Result of WorkflowStore::poll() for one world.
+// Result of WorkflowStore::poll() for one deployment.
 struct DeploymentPollResult {
   std::uint64_t inbox_entries = 0, now_ms = 0;
-  std::uint64_t due_ms = 0;                // time of the next evaluation; 0: no evaluation is scheduled
+  std::uint64_t due_ms = 0;                // time of the next evaluation, or 0 if no evaluation is scheduled
   std::vector<std::string> ended_effects;  // effect_refs that have ended or no longer exist
 };
-// One repair step of a world. The steps are done atomically if the world has not changed since the inspection.
+// One repair step of a deployment. The steps are done atomically if the deployment has not changed since the
+// inspection.
 struct DeploymentFix {
   enum class Kind {
-    add_to_list,     // adds the world to the list of worlds
-    make_due,        // makes the world due now
+    add_to_list,     // adds the deployment to the list of deployments
+    make_due,        // makes the deployment due now
     set_manifest,    // value: hash of the manifest in force
     clear_snapshot,  // records that there is no snapshot
     clear_full,      // value: an instance that is not full
     add_end_notice,  // value: job or flow; effect_ref: key of a job or flow that has ended or no longer exists
-    watch_effect     // effect_ref: key of a job or flow whose end the world must be notified of
+    watch_effect     // effect_ref: key of a job or flow whose end the deployment must be notified of
   };
   Kind kind = Kind::make_due;
   std::string value = {}, effect_ref = {};
@@ -117,7 +119,7 @@ class WorkflowStore {
   virtual ~WorkflowStore() = default;
 
   virtual Result<std::vector<std::string>> list_deployments(Id context) = 0;  // by name
-  // Adds the world to the list of worlds. Error conflict: the hash exists with other content.
+  // Adds the deployment to the list of deployments. Error conflict: the hash exists with other content.
   virtual Result<void> put_manifest(Id context, const std::string& deployment, const std::string& hash,
                                     const std::string& text) = 0;
   virtual Result<std::string> manifest(Id context, const std::string& deployment,
@@ -127,15 +129,15 @@ class WorkflowStore {
   virtual Result<std::string> blob(Id context, const std::string& deployment,
                                    const std::string& hash) = 0;                                  // not_found
   virtual Result<std::vector<std::string>> blobs(Id context, const std::string& deployment) = 0;  // hashes of all blobs
-  // Error conflict: the world has another height than base_height; nothing was removed.
+  // Error conflict: the deployment has another height than base_height; nothing was removed.
   virtual Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
                                   const std::vector<std::string>& hashes) = 0;
-  // Writes the blobs before the facts. Error conflict: the world has another height, or requires_empty_inbox is set and
-  // the inbox is not empty; read again.
+  // Writes the blobs before the facts. Error conflict: the deployment has another height, or requires_empty_inbox is
+  // set and the inbox is not empty; read again.
   virtual Result<void> commit(const DeploymentCommit&) = 0;
-  // Adds an entry to the inbox of a world and makes the world due. Errors: not_found (no such world); conflict (another
-  // manifest is in force, or the key was used for other content); too_large (kMaxInboxEntries entries wait for the
-  // world, or an instance is full; the message names it).
+  // Adds an entry to the inbox of a deployment and makes the deployment due. Errors: not_found (no such deployment);
+  // conflict (another manifest is in force, or the key was used for other content); too_large (kMaxInboxEntries entries
+  // wait for the deployment, or an instance is full; the message names it).
   virtual Result<PostResult> post(Id context, const std::string& deployment, const std::string& kind, const Fields&,
                                   const PostRules& = {}) = 0;
   // Returns the oldest entries of the inbox, after the entry `after` if it is not empty: at most `max`, and no more
@@ -143,19 +145,16 @@ class WorkflowStore {
   virtual Result<std::vector<InboxEntry>> read_inbox(Id context, const std::string& deployment, std::uint32_t max,
                                                      std::uint64_t max_bytes = kMaxInboxReadBytes,
                                                      const std::string& after = "") = 0;
-  // Returns worlds that are due, and the time until the next world is due in ms (0: none).
+  // Returns deployments that are due, and the time until the next deployment is due in ms (0 if there is none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due_deployments(Id context, std::uint32_t max) = 0;
   // Processes all queries in one round trip. Results have the order of the queries.
   virtual Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>&) = 0;
   virtual Result<std::uint64_t> now_ms() = 0;
-  // Error invalid: a key of the world has another type; the message names it.
+  // Error invalid: a key of the deployment has another type; the message names it.
   virtual Result<DeploymentStoreState> read_state(Id context, const std::string& deployment) = 0;
-  // Returns false and changes nothing if the world has another height.
+  // Returns false and changes nothing if the deployment has another height.
   virtual Result<bool> repair(Id context, const std::string& deployment, std::uint64_t height,
                               const std::vector<DeploymentFix>&) = 0;
 };
-
-// Pub/sub channel with messages "<context> <world>", sent when a world has a new inbox entry or has changed.
-inline constexpr const char* kDeploymentChannel = "mj:worlds";
 
 }  // namespace mycojobs

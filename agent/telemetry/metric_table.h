@@ -1,5 +1,5 @@
 // The table of all metrics that /metrics of an agent and of a coordinator prints. docs/metrics/README.md has the same
-// list; a test compares them.
+// list; a test compares them. The help text of a metric (MetricRow::help) defines the metric.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,22 @@
 namespace mycojobs {
 
 enum class Metric : std::size_t {
+  // The process.
   build_info,
   ready,
   start_time,
   cpu,
   memory,
   open_files,
-  folded_values,
+  metric_values_folded,
   spans,
-  // Store.
+  // Calls of the store.
   store_calls,
   store_errors,
-  // Jobs.
+  // Changes of jobs, and requests that the table of rights denied (refusals).
   jobs_submitted,
   claims,
-  entries_set_aside,
+  queue_entries_dropped,
   pickup_time,
   attempts,
   job_ends,
@@ -32,11 +33,11 @@ enum class Metric : std::size_t {
   stale_writes,
   renewals,
   leases_expired,
-  jobs_moved,
+  job_transitions,
   refusals,
-  // Agent.
+  // Slots, runs and sandboxes of an agent.
   slots,
-  jobs_held,
+  jobs_active,
   leases_held,
   run_time,
   run_cpu,
@@ -46,12 +47,12 @@ enum class Metric : std::size_t {
   launcher_restarts,
   artifact_bytes,
   artifact_quota,
-  // Coordinator.
+  // Contexts, flows, workflows and messages of a coordinator, and its API.
   leadership,
   queue_jobs,
   queue_oldest,
   queue_paused,
-  jobs,
+  jobs_by_state,
   dead_letters,
   stored_bytes,
   stored_quota,
@@ -62,7 +63,7 @@ enum class Metric : std::size_t {
   flow_ends,
   workflow_commits,
   workflow_steps,
-  workflow_intents,
+  workflow_effects,
   messages,
   deliveries,
   pending_messages,

@@ -23,7 +23,7 @@ namespace mycojobs {
 namespace {
 
 constexpr char kSeparator = '\x1f';
-constexpr std::size_t kMaxLabelBytes = 64;  // of the value of a label
+constexpr std::size_t kMaxLabelBytes = 64;  // maximum size of the value of a label
 constexpr const char* kOverflowLabel = "other";
 
 std::string to_printable(std::string_view text) {
@@ -118,11 +118,11 @@ class PrometheusMetrics final : public Metrics {
                                          [value](prometheus::Histogram& series) { series.Observe(value); });
   }
   void remove_series(Metric metric, Labels first_labels) override {
-    MetricSeries& row = find_metric(metric);
+    MetricSeries& metric_series = find_metric(metric);
     const SeriesKey key(first_labels);
     const std::string_view prefix = key.text();
-    const std::unique_lock lock(row.mutex);
-    auto& table = std::get<SeriesTable<prometheus::Gauge>>(row.table);
+    const std::unique_lock lock(metric_series.mutex);
+    auto& table = std::get<SeriesTable<prometheus::Gauge>>(metric_series.table);
     for (auto entry = table.series.begin(); entry != table.series.end();) {
       if (!entry->first.starts_with(prefix)) {
         ++entry;
@@ -152,30 +152,30 @@ class PrometheusMetrics final : public Metrics {
 
   template <class Series, class Update>
   void update_series(Metric metric, Labels labels, const Update& update) {
-    MetricSeries& row = find_metric(metric);
-    assert(labels.size() == row.labels.size());
+    MetricSeries& metric_series = find_metric(metric);
+    assert(labels.size() == metric_series.labels.size());
     const SeriesKey key(labels);
-    auto& table = std::get<SeriesTable<Series>>(row.table);
+    auto& table = std::get<SeriesTable<Series>>(metric_series.table);
     {
-      const std::shared_lock lock(row.mutex);
+      const std::shared_lock lock(metric_series.mutex);
       if (const auto position = table.series.find(key.text()); position != table.series.end())
         return update(*position->second);
     }
-    const bool has_capacity = update_new_series(row, table, metric, key.text(), labels, update);
-    if (!has_capacity) add(Metric::folded_values, {}, 1);
+    const bool has_capacity = update_new_series(metric_series, table, metric, key.text(), labels, update);
+    if (!has_capacity) add(Metric::metric_values_folded, {}, 1);
   }
 
   // Adds a series and updates it. Returns false if the metric already has kMaxSeries series: the update then applies to
   // the series with the label `other`.
   template <class Series, class Update>
-  static bool update_new_series(MetricSeries& row, SeriesTable<Series>& table, Metric metric, std::string_view key,
-                                Labels labels, const Update& update) {
-    const std::unique_lock lock(row.mutex);
+  static bool update_new_series(MetricSeries& metric_series, SeriesTable<Series>& table, Metric metric,
+                                std::string_view key, Labels labels, const Update& update) {
+    const std::unique_lock lock(metric_series.mutex);
     const bool has_capacity = table.series.size() < kMaxSeries;
     prometheus::Labels named_labels;
     std::size_t i = 0;
     for (const Label& label : labels)
-      named_labels.emplace(row.labels[i++], has_capacity ? to_printable(label.text()) : kOverflowLabel);
+      named_labels.emplace(metric_series.labels[i++], has_capacity ? to_printable(label.text()) : kOverflowLabel);
     Series& series = add_series(*table.family, metric, named_labels);
     if (has_capacity) table.series.emplace(key, &series);
     update(series);

@@ -18,7 +18,7 @@ double to_seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// Returns a numeric field of /proc/self/stat. field: the number in proc(5); greater than kNameField.
+// Returns a numeric field of /proc/self/stat. `field` is its number in proc(5). REQUIRES: field > kNameField.
 double parse_stat_field(const std::string& stat, int field) {
   constexpr int kNameField = 2;
   std::size_t position = stat.rfind(')');  // the name may contain any character
@@ -26,7 +26,7 @@ double parse_stat_field(const std::string& stat, int field) {
   return position == std::string::npos ? 0 : std::strtod(stat.c_str() + position, nullptr);
 }
 
-double boot_time_s() {
+double compute_boot_time_s() {
   timespec now{}, since_boot{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   ::clock_gettime(CLOCK_BOOTTIME, &since_boot);
@@ -55,7 +55,7 @@ ProcessStats read_process_stats() {
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
   if (stat.empty()) return stats;
   stats.started_s =
-      boot_time_s() + parse_stat_field(stat, kStartTimeField) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+      compute_boot_time_s() + parse_stat_field(stat, kStartTimeField) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   stats.memory_bytes = parse_stat_field(stat, kResidentPagesField) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   stats.open_files = count_open_files();
   return stats;

@@ -39,7 +39,7 @@ class OtlpTraces final : public Traces {
       std::unique_lock lock(mutex_);
       is_shutting_down_ = true;
       state_changed_.notify_all();
-      if (thread_.joinable()) state_changed_.wait_for(lock, kFlushTimeout, [this] { return loop_ended_; });
+      if (thread_.joinable()) state_changed_.wait_for(lock, kFlushTimeout, [this] { return has_sender_ended_; });
     }
     cancel_send_ = true;
     if (thread_.joinable()) thread_.join();
@@ -87,7 +87,7 @@ class OtlpTraces final : public Traces {
     }
     const std::lock_guard lock(mutex_);
     if (!queue_.empty()) count_spans("dropped", queue_.size());
-    loop_ended_ = true;
+    has_sender_ended_ = true;
     state_changed_.notify_all();
   }
 
@@ -97,7 +97,7 @@ class OtlpTraces final : public Traces {
   std::mutex mutex_;
   std::condition_variable state_changed_;
   std::deque<Span> queue_;
-  bool is_shutting_down_ = false, loop_ended_ = false;
+  bool is_shutting_down_ = false, has_sender_ended_ = false;
   std::atomic<bool> cancel_send_{false};
   std::thread thread_;  // last member, since the thread uses all others
 };

@@ -28,7 +28,7 @@ struct Span {
   std::string name;
   std::uint64_t start_us = 0, end_us = 0;  // since the Unix epoch
   std::vector<std::pair<std::string, std::string>> attributes = {};
-  std::string error = {};  // empty: success
+  std::string error = {};  // empty after a success
   SpanKind kind = SpanKind::internal;
 };
 
@@ -62,7 +62,7 @@ std::shared_ptr<Traces> start_traces(TraceSource, SendSpans, std::shared_ptr<Met
 // Returns the time since the Unix epoch in microseconds.
 std::uint64_t unix_us();
 // Adds a span as a child of the context in `traceparent`, if that text is a valid context of a sampled trace and the
-// traces are enabled. span_seed: see the function for span ids in model/trace_context.h.
+// traces are enabled. `span_seed` is the owner in compute_span_id() (model/trace_context.h).
 void add_span(Traces&, const std::string& traceparent, std::string_view span_seed, Span);
 
 }  // namespace mycojobs

@@ -86,14 +86,14 @@ class CborParser {
 
   Result<json> read_document() {
     MJ_TRY(value, next(0));
-    MJ_CHECK(items_.end());
+    MJ_CHECK(items_.check_end());
     return std::move(value);
   }
 
  private:
   Result<json> next(std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
     if (depth > kMaxCborDepth)
-      return items_.set_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
+      return items_.make_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     if (values_left_-- == 0) return fail(Code::too_large, "CBOR: it has too many values");
     MJ_TRY(item, items_.next());
     switch (item.kind) {
@@ -131,7 +131,7 @@ class CborParser {
     json values = json::object();
     std::string_view previous_key;
     for (std::uint64_t i = 0; i < size; ++i) {
-      MJ_TRY(name, items_.key(previous_key));
+      MJ_TRY(name, items_.read_key(previous_key));
       MJ_TRY(value, next(depth + 1));
       values.emplace(std::string(name), std::move(value));
     }

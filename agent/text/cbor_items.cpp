@@ -12,7 +12,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint8_t kFalse = 0xf4, kTrue = 0xf5, kNull = 0xf6;
-constexpr std::uint8_t kHalf = 25, kSingle = 26, kDouble = 27;  // additional information of a float, by width
+constexpr std::uint8_t kHalf = 25, kSingle = 26, kDouble = 27;  // values of Head::info of a float, by width
 constexpr unsigned kSimpleBits = static_cast<unsigned>(CborMajor::simple) << 5;
 
 void append_big_endian(std::string& out, std::uint64_t value, unsigned bytes) {
@@ -94,72 +94,72 @@ void append_cbor_text(std::string& out, std::string_view text) {
 void append_cbor_bool(std::string& out, bool value) { out += static_cast<char>(value ? kTrue : kFalse); }
 void append_cbor_null(std::string& out) { out += static_cast<char>(kNull); }
 
-tl::unexpected<Error> CborItems::set_error(const std::string& reason) const {
-  return fail(Code::invalid, "CBOR, byte " + std::to_string(at_) + ": " + reason);
+tl::unexpected<Error> CborItems::make_error(const std::string& reason) const {
+  return fail(Code::invalid, "CBOR, byte " + std::to_string(position_) + ": " + reason);
 }
 
-Result<std::uint64_t> CborItems::big_endian(unsigned width) {
-  if (remaining() < width) return set_error("it ends early");
+Result<std::uint64_t> CborItems::read_big_endian(unsigned width) {
+  if (remaining() < width) return make_error("it ends early");
   std::uint64_t value = 0;
-  for (unsigned i = 0; i < width; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes_[at_++]);
+  for (unsigned i = 0; i < width; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes_[position_++]);
   return value;
 }
 
-Result<CborItems::Head> CborItems::head() {
-  MJ_TRY(first, big_endian(1));
+Result<CborItems::Head> CborItems::read_head() {
+  MJ_TRY(first, read_big_endian(1));
   Head head{static_cast<CborMajor>(first >> 5), static_cast<std::uint8_t>(first & 0x1f), first & 0x1f};
   if (head.info < 24) return head;
-  if (head.info > 27) return set_error("a length that is not given in front");
-  MJ_TRY(argument, big_endian(1U << (head.info - 24)));
+  if (head.info > 27) return make_error("a length that is not given in front");
+  MJ_TRY(argument, read_big_endian(1U << (head.info - 24)));
   head.argument = argument;
   if (head.major == CborMajor::simple) return head;
   constexpr std::uint64_t kMinValues[] = {24, 0x100, 0x10000, 0x100000000};
-  if (argument < kMinValues[head.info - 24]) return set_error("a number in more bytes than it needs");
+  if (argument < kMinValues[head.info - 24]) return make_error("a number in more bytes than it needs");
   return head;
 }
 
-Result<std::string_view> CborItems::stretch(std::uint64_t size) {
-  if (size > remaining()) return set_error("it ends early");
-  const std::string_view found = bytes_.substr(at_, size);
-  at_ += size;
-  return found;
+Result<std::string_view> CborItems::read_bytes(std::uint64_t size) {
+  if (size > remaining()) return make_error("it ends early");
+  const std::string_view bytes = bytes_.substr(position_, size);
+  position_ += size;
+  return bytes;
 }
 
 Result<CborItem> CborItems::next() {
-  MJ_TRY(head, this->head());
+  MJ_TRY(head, read_head());
   CborItem item{CborItem::Kind::natural, head.argument, 0, {}};
   switch (head.major) {
     case CborMajor::natural:
       return item;
     case CborMajor::negative:
       if (head.argument > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-        return set_error("an integer below -2^63");
+        return make_error("an integer below -2^63");
       item.kind = CborItem::Kind::negative;
       return item;
     case CborMajor::bytes:
     case CborMajor::text: {
-      MJ_TRY(text, stretch(head.argument));
+      MJ_TRY(text, read_bytes(head.argument));
       item.kind = head.major == CborMajor::text ? CborItem::Kind::text : CborItem::Kind::bytes;
       item.text = text;
-      if (head.major == CborMajor::text && !is_utf8(text)) return set_error("a text that is not UTF-8");
+      if (head.major == CborMajor::text && !is_utf8(text)) return make_error("a text that is not UTF-8");
       return item;
     }
     case CborMajor::array:
     case CborMajor::map:
       item.kind = head.major == CborMajor::array ? CborItem::Kind::array : CborItem::Kind::map;
       // Each value has at least one byte.
-      if (head.argument > remaining() / (head.major == CborMajor::map ? 2 : 1)) return set_error("it ends early");
+      if (head.argument > remaining() / (head.major == CborMajor::map ? 2 : 1)) return make_error("it ends early");
       return item;
     case CborMajor::tag:
-      return set_error("a tag");
+      return make_error("a tag");
     case CborMajor::simple:
       break;
   }
-  return simple(head);
+  return decode_simple(head);
 }
 
-Result<CborItem> CborItems::simple(const Head& head) {
-  const std::size_t end = at_;
+Result<CborItem> CborItems::decode_simple(const Head& head) {
+  const std::size_t end = position_;
   switch (head.info) {
     case kFalse & 0x1f:
     case kTrue & 0x1f:
@@ -171,47 +171,47 @@ Result<CborItem> CborItems::simple(const Head& head) {
     case kDouble:
       break;
     default:
-      return set_error("a simple value that JSON has not");
+      return make_error("a simple value that JSON has not");
   }
   const double value = head.info == kHalf     ? from_half(static_cast<std::uint16_t>(head.argument))
                        : head.info == kSingle ? std::bit_cast<float>(static_cast<std::uint32_t>(head.argument))
                                               : std::bit_cast<double>(head.argument);
   std::string shortest;
   append_cbor_float(shortest, value);
-  const std::size_t own = 1 + (std::size_t{1} << (head.info - 24));
-  if (bytes_.substr(end - own, own) != shortest) return set_error("a float in more bytes than it needs");
+  const std::size_t size = 1 + (std::size_t{1} << (head.info - 24));
+  if (bytes_.substr(end - size, size) != shortest) return make_error("a float in more bytes than it needs");
   return CborItem{CborItem::Kind::number, 0, value, {}};
 }
 
-Result<std::string_view> CborItems::key(std::string_view& previous_key) {
-  const std::size_t begin = at_;
-  MJ_TRY(head, this->head());
-  if (head.major != CborMajor::text) return set_error("a key that is no text");
-  MJ_TRY(name, stretch(head.argument));
-  if (!is_utf8(name)) return set_error("a text that is not UTF-8");
-  const std::string_view encoded = bytes_.substr(begin, at_ - begin);
+Result<std::string_view> CborItems::read_key(std::string_view& previous_key) {
+  const std::size_t begin = position_;
+  MJ_TRY(head, read_head());
+  if (head.major != CborMajor::text) return make_error("a key that is no text");
+  MJ_TRY(name, read_bytes(head.argument));
+  if (!is_utf8(name)) return make_error("a text that is not UTF-8");
+  const std::string_view encoded = bytes_.substr(begin, position_ - begin);
   if (encoded <= previous_key)
-    return set_error(encoded == previous_key ? "a key stands twice" : "keys are not in their order");
+    return make_error(encoded == previous_key ? "a key stands twice" : "keys are not in their order");
   previous_key = encoded;
   return name;
 }
 
-Result<void> CborItems::end() const {
-  if (remaining() != 0) return set_error("something follows the value");
+Result<void> CborItems::check_end() const {
+  if (remaining() != 0) return make_error("something follows the value");
   return {};
 }
 
 namespace {
 
 Result<void> check_value(CborItems& items, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
-  if (depth > kMaxCborDepth) return items.set_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
+  if (depth > kMaxCborDepth) return items.make_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
   MJ_TRY(item, items.next());
   std::string_view previous_key;
-  const bool map = item.kind == CborItem::Kind::map;
-  if (!map && item.kind != CborItem::Kind::array) return {};
+  const bool is_map = item.kind == CborItem::Kind::map;
+  if (!is_map && item.kind != CborItem::Kind::array) return {};
   for (std::uint64_t i = 0; i < item.argument; ++i) {
-    if (map) {
-      if (auto key = items.key(previous_key); !key) return tl::unexpected(std::move(key).error());
+    if (is_map) {
+      if (auto key = items.read_key(previous_key); !key) return tl::unexpected(std::move(key).error());
     }
     MJ_CHECK(check_value(items, depth + 1));
   }
@@ -223,7 +223,7 @@ Result<void> check_value(CborItems& items, std::size_t depth) {  // NOLINT(misc-
 Result<void> check_cbor(std::string_view bytes) {
   CborItems items(bytes);
   MJ_CHECK(check_value(items, 0));
-  return items.end();
+  return items.check_end();
 }
 
 }  // namespace mycojobs

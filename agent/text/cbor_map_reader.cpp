@@ -7,12 +7,12 @@ namespace mycojobs::workflows {
 
 using nlohmann::json;
 
-json binary(std::string_view bytes) { return json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end())); }
+json to_binary(std::string_view bytes) { return json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end())); }
 std::string to_bytes(const json& binary) {
   const auto& bytes = binary.get_binary();
   return {bytes.begin(), bytes.end()};
 }
-json binary_or_null(const std::optional<std::string>& bytes) { return bytes ? binary(*bytes) : json(nullptr); }
+json to_binary_or_null(const std::optional<std::string>& bytes) { return bytes ? to_binary(*bytes) : json(nullptr); }
 
 MapReader::MapReader(const json& map, std::string path) : map_(map), path_(std::move(path)) {
   if (!map_.is_object()) problem_ = (path_.empty() ? "it" : path_) + " is not a map";
@@ -37,24 +37,24 @@ const json* MapReader::find(const char* name, bool required) {
 const json* MapReader::any(const char* name) { return find(name, false); }
 
 std::string MapReader::text(const char* name) {
-  const json* found = find(name, true);
-  if (found == nullptr) return {};
-  if (!found->is_string()) return add_problem(name, "is not a text"), std::string();
-  return found->get<std::string>();
+  const json* field = find(name, true);
+  if (field == nullptr) return {};
+  if (!field->is_string()) return add_problem(name, "is not a text"), std::string();
+  return field->get<std::string>();
 }
-std::string MapReader::text_or(const char* name, std::string otherwise) {
+std::string MapReader::text_or(const char* name, std::string default_value) {
   read_names_.insert(name);
-  return has(name) ? text(name) : std::move(otherwise);
+  return has(name) ? text(name) : std::move(default_value);
 }
 std::string MapReader::bytes(const char* name) {
-  const json* found = find(name, true);
-  if (found == nullptr) return {};
-  if (!found->is_binary()) return add_problem(name, "is not a byte string"), std::string();
-  return to_bytes(*found);
+  const json* field = find(name, true);
+  if (field == nullptr) return {};
+  if (!field->is_binary()) return add_problem(name, "is not a byte string"), std::string();
+  return to_bytes(*field);
 }
 std::optional<std::string> MapReader::bytes_or_null(const char* name) {
-  const json* found = find(name, true);
-  if (found == nullptr || found->is_null()) return std::nullopt;
+  const json* field = find(name, true);
+  if (field == nullptr || field->is_null()) return std::nullopt;
   return bytes(name);
 }
 std::optional<std::string> MapReader::optional_bytes(const char* name) {
@@ -63,35 +63,35 @@ std::optional<std::string> MapReader::optional_bytes(const char* name) {
   return bytes(name);
 }
 std::uint64_t MapReader::number(const char* name) {
-  const json* found = find(name, true);
-  if (found == nullptr) return 0;
-  if (!found->is_number_integer() || (!found->is_number_unsigned() && found->get<std::int64_t>() < 0))
+  const json* field = find(name, true);
+  if (field == nullptr) return 0;
+  if (!field->is_number_integer() || (!field->is_number_unsigned() && field->get<std::int64_t>() < 0))
     return add_problem(name, "is not a whole number from 0"), 0;
-  return found->get<std::uint64_t>();
+  return field->get<std::uint64_t>();
 }
-std::uint64_t MapReader::number_or(const char* name, std::uint64_t otherwise) {
+std::uint64_t MapReader::number_or(const char* name, std::uint64_t default_value) {
   read_names_.insert(name);
-  return has(name) ? number(name) : otherwise;
+  return has(name) ? number(name) : default_value;
 }
 bool MapReader::flag(const char* name) {
-  const json* found = find(name, true);
-  if (found == nullptr) return false;
-  if (!found->is_boolean()) return add_problem(name, "is neither true nor false"), false;
-  return found->get<bool>();
+  const json* field = find(name, true);
+  if (field == nullptr) return false;
+  if (!field->is_boolean()) return add_problem(name, "is neither true nor false"), false;
+  return field->get<bool>();
 }
 const json& MapReader::list(const char* name) {
   static const json kEmpty = json::array();
-  const json* found = find(name, true);
-  if (found == nullptr) return kEmpty;
-  if (!found->is_array()) return add_problem(name, "is not a list"), kEmpty;
-  return *found;
+  const json* field = find(name, true);
+  if (field == nullptr) return kEmpty;
+  if (!field->is_array()) return add_problem(name, "is not a list"), kEmpty;
+  return *field;
 }
 const json& MapReader::map(const char* name) {
   static const json kEmpty = json::object();
-  const json* found = find(name, true);
-  if (found == nullptr) return kEmpty;
-  if (!found->is_object()) return add_problem(name, "is not a map"), kEmpty;
-  return *found;
+  const json* field = find(name, true);
+  if (field == nullptr) return kEmpty;
+  if (!field->is_object()) return add_problem(name, "is not a map"), kEmpty;
+  return *field;
 }
 Result<void> MapReader::end() {
   if (problem_.empty() && map_.is_object()) {

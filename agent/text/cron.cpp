@@ -37,7 +37,7 @@ const std::array<FieldShape, 5> kShapes{{
     {"day of week", "0 to 7 (0 and 7: Sunday) or sun to sat", 0, 7, kWeekdays, 0},
 }};
 
-constexpr std::string_view kBlanks = " \t";
+constexpr std::string_view kWhitespace = " \t";
 
 struct Macro {
   std::string_view name, fields;
@@ -50,11 +50,11 @@ constexpr std::array<Macro, 7> kMacros{{{"@hourly", "0 * * * *"},
                                         {"@yearly", "0 0 1 1 *"},
                                         {"@annually", "0 0 1 1 *"}}};
 
-std::vector<std::string> split(std::string_view text, char at) {
+std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> items;
   std::size_t from = 0;
   for (;;) {
-    const std::size_t end = std::min(text.find(at, from), text.size());
+    const std::size_t end = std::min(text.find(separator, from), text.size());
     items.emplace_back(text.substr(from, end - from));
     if (end == text.size()) return items;
     from = end + 1;
@@ -66,23 +66,23 @@ tl::unexpected<Error> refuse(const FieldShape& shape, std::string_view item, con
                                  std::string(shape.allowed) + ", lists (1,3), ranges (1-5), steps (*/2, 1-9/2) and *");
 }
 
-Result<unsigned> read_value(const FieldShape& shape, const std::string& text, std::string_view item) {
+Result<unsigned> parse_value(const FieldShape& shape, const std::string& text, std::string_view item) {
   std::uint64_t number = 0;
   if (parse_u64(text, number)) {
     if (number < shape.min || number > shape.max) return refuse(shape, item, "is out of range");
     return static_cast<unsigned>(number);
   }
-  std::string low = text;
-  std::transform(low.begin(), low.end(), low.begin(),
+  std::string lower_case = text;
+  std::transform(lower_case.begin(), lower_case.end(), lower_case.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
-  const auto found = std::find(shape.names.begin(), shape.names.end(), low);
-  if (found == shape.names.end()) {
+  const auto name = std::find(shape.names.begin(), shape.names.end(), lower_case);
+  if (name == shape.names.end()) {
     return refuse(shape, item, "is not a number" + std::string(shape.names.empty() ? "" : " and no name"));
   }
-  return shape.first_name + static_cast<unsigned>(found - shape.names.begin());
+  return shape.first_name + static_cast<unsigned>(name - shape.names.begin());
 }
 
-Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& item) {
+Result<std::uint64_t> parse_item(const FieldShape& shape, const std::string& item) {
   const auto halves = split(item, '/');
   std::uint64_t step = 1;
   if (halves.size() > 2) return refuse(shape, item, "has two steps");
@@ -94,10 +94,10 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& item
   if (halves[0] != "*") {
     const auto ends = split(halves[0], '-');
     if (ends.size() > 2) return refuse(shape, item, "is not a range");
-    MJ_TRY(from, read_value(shape, ends[0], item));
+    MJ_TRY(from, parse_value(shape, ends[0], item));
     first = range_end = from;
     if (ends.size() == 2) {
-      MJ_TRY(to, read_value(shape, ends[1], item));
+      MJ_TRY(to, parse_value(shape, ends[1], item));
       range_end = to;
       // "fri-sun": Sunday is both the first and the last day of the week.
       if (shape.names.size() == 7 && range_end == 0 && first > 0) range_end = 7;
@@ -112,21 +112,21 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& item
   return bits;
 }
 
-Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& text) {
+Result<std::uint64_t> parse_field(const FieldShape& shape, const std::string& text) {
   std::uint64_t bits = 0;
   for (const std::string& item : split(text, ',')) {
     if (item == "?" || item == "L" || item == "W" || item.find('#') != std::string::npos) {
       return refuse(shape, item, "is not a known name");
     }
     if (item.empty()) return refuse(shape, text, "has an empty part");
-    MJ_TRY(item_bits, read_part(shape, item));
+    MJ_TRY(item_bits, parse_item(shape, item));
     bits |= item_bits;
   }
   return bits;
 }
 
 // Returns whether some month of the expression has one of its days. February counts as in a leap year.
-bool will_occur(const Cron& cron) {
+bool can_occur(const Cron& cron) {
   if (cron.any_day || !cron.any_weekday) return true;
   static constexpr std::array<unsigned, 13> kDays{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   for (unsigned month = 1; month <= 12; ++month) {
@@ -140,7 +140,7 @@ bool will_occur(const Cron& cron) {
 
 Result<Cron> parse_cron(std::string_view text) {
   if (text.size() > kMaxBytes) return fail(Code::invalid, "is longer than " + std::to_string(kMaxBytes) + " bytes");
-  std::vector<std::string> words = split_words(text, kBlanks);
+  std::vector<std::string> words = split_words(text, kWhitespace);
   if (words.size() == 1 && words[0].starts_with('@')) {
     const auto* macro =
         std::find_if(kMacros.begin(), kMacros.end(), [&](const Macro& entry) { return entry.name == words[0]; });
@@ -163,7 +163,7 @@ Result<Cron> parse_cron(std::string_view text) {
   cron.text = text;
   const std::array<std::uint64_t*, 5> sets{&cron.minutes, &cron.hours, &cron.days, &cron.months, &cron.weekdays};
   for (std::size_t i = 0; i < sets.size(); ++i) {
-    MJ_TRY(bits, read_field(kShapes[i], words[i]));
+    MJ_TRY(bits, parse_field(kShapes[i], words[i]));
     *sets[i] = bits;
   }
   cron.weekdays = (cron.weekdays | cron.weekdays >> 7) & 0x7f;
@@ -171,7 +171,7 @@ Result<Cron> parse_cron(std::string_view text) {
   cron.any_hour = words[1].starts_with('*');
   cron.any_day = words[2].starts_with('*');
   cron.any_weekday = words[4].starts_with('*');
-  if (!will_occur(cron)) {
+  if (!can_occur(cron)) {
     return fail(Code::invalid, excerpt(text, 80) + " never occurs: none of its months has this day of the month");
   }
   return cron;
@@ -218,55 +218,55 @@ Result<const date::time_zone*> find_zone(const std::string& zone) {
   }
 }
 
-bool has(std::uint64_t bits, unsigned value) { return (bits >> value & 1) != 0; }
+bool has_bit(std::uint64_t bits, unsigned value) { return (bits >> value & 1) != 0; }
 
-bool is_day(const Cron& cron, local_days day) {
+bool is_matching_day(const Cron& cron, local_days day) {
   const date::year_month_day when(day);
-  if (!has(cron.months, static_cast<unsigned>(when.month()))) return false;
-  const bool in_days = has(cron.days, static_cast<unsigned>(when.day()));
-  const bool in_weekdays = has(cron.weekdays, date::weekday(day).c_encoding());
+  if (!has_bit(cron.months, static_cast<unsigned>(when.month()))) return false;
+  const bool in_days = has_bit(cron.days, static_cast<unsigned>(when.day()));
+  const bool in_weekdays = has_bit(cron.weekdays, date::weekday(day).c_encoding());
   return cron.any_day || cron.any_weekday ? in_days && in_weekdays : in_days || in_weekdays;
 }
 
-// Adds the times at which the clock of the zone shows `shows`.
-void add_moments(const Cron& cron, const date::time_zone& zone, local_seconds shows, std::vector<sys_seconds>& out) {
+// Adds the times at which the clock of the zone shows local_time.
+void add_times(const Cron& cron, const date::time_zone& zone, local_seconds local_time, std::vector<sys_seconds>& out) {
   const bool follows_clock = cron.any_hour || cron.any_minute;
-  const date::local_info info = zone.get_info(shows);
+  const date::local_info info = zone.get_info(local_time);
   switch (info.result) {
     case date::local_info::nonexistent:
       if (!follows_clock) out.push_back(info.second.begin);
       break;
     case date::local_info::ambiguous:
-      out.push_back(sys_seconds(shows.time_since_epoch() - info.first.offset));
-      if (follows_clock) out.push_back(sys_seconds(shows.time_since_epoch() - info.second.offset));
+      out.push_back(sys_seconds(local_time.time_since_epoch() - info.first.offset));
+      if (follows_clock) out.push_back(sys_seconds(local_time.time_since_epoch() - info.second.offset));
       break;
     default:
-      out.push_back(sys_seconds(shows.time_since_epoch() - info.first.offset));
+      out.push_back(sys_seconds(local_time.time_since_epoch() - info.first.offset));
   }
 }
 
-// Returns the first time of this local day after `after`, or `after` if there is none.
-sys_seconds first_time_of_day(const Cron& cron, const date::time_zone& zone, local_days day, sys_seconds start) {
+// Returns the first time of this local day after `start`, or `start` if there is none.
+sys_seconds find_first_time_of_day(const Cron& cron, const date::time_zone& zone, local_days day, sys_seconds start) {
   // If the clock does not change around this day, one offset applies to the whole day.
   const date::local_info info = zone.get_info(local_seconds(day));
   const sys_seconds begin(local_seconds(day).time_since_epoch() - info.first.offset);
-  const bool plain = info.result == date::local_info::unique && begin - hours(24) > info.first.begin &&
-                     begin + hours(48) < info.first.end;
-  std::vector<sys_seconds> moments;
+  const bool has_constant_offset = info.result == date::local_info::unique && begin - hours(24) > info.first.begin &&
+                                   begin + hours(48) < info.first.end;
+  std::vector<sys_seconds> times_of_day;
   for (unsigned hour = 0; hour < 24; ++hour) {
-    if (!has(cron.hours, hour) || (plain && begin + hours(hour + 1) <= start)) continue;
+    if (!has_bit(cron.hours, hour) || (has_constant_offset && begin + hours(hour + 1) <= start)) continue;
     for (unsigned minute = 0; minute < 60; ++minute) {
-      if (!has(cron.minutes, minute)) continue;
-      if (!plain) {
-        add_moments(cron, zone, local_seconds(day) + hours(hour) + minutes(minute), moments);
-      } else if (const sys_seconds moment = begin + hours(hour) + minutes(minute); moment > start) {
-        return moment;
+      if (!has_bit(cron.minutes, minute)) continue;
+      if (!has_constant_offset) {
+        add_times(cron, zone, local_seconds(day) + hours(hour) + minutes(minute), times_of_day);
+      } else if (const sys_seconds time = begin + hours(hour) + minutes(minute); time > start) {
+        return time;
       }
     }
   }
-  std::sort(moments.begin(), moments.end());
-  const auto found = std::upper_bound(moments.begin(), moments.end(), start);
-  return found == moments.end() ? start : *found;
+  std::sort(times_of_day.begin(), times_of_day.end());
+  const auto next = std::upper_bound(times_of_day.begin(), times_of_day.end(), start);
+  return next == times_of_day.end() ? start : *next;
 }
 
 }  // namespace
@@ -277,16 +277,16 @@ Result<void> check_zone(const std::string& zone) {
 }
 
 Result<std::uint64_t> next_time(const Cron& cron, const std::string& zone, std::uint64_t after_ms) {
-  MJ_TRY(found, find_zone(zone));
+  MJ_TRY(time_zone, find_zone(zone));
   if (after_ms > kLastMs) return std::uint64_t{0};
   try {
     const auto start = std::chrono::floor<std::chrono::seconds>(sys_seconds() + milliseconds(after_ms));
     // Start one day earlier: if a clock goes back over midnight, the previous local day has not ended yet.
-    local_days day = date::floor<date::days>(found->to_local(start)) - date::days(1);
+    local_days day = date::floor<date::days>(time_zone->to_local(start)) - date::days(1);
     for (int i = 0; i < kMaxDays; ++i, day += date::days(1)) {
-      if (!is_day(cron, day)) continue;
-      const sys_seconds moment = first_time_of_day(cron, *found, day, start);
-      if (moment > start) return static_cast<std::uint64_t>(milliseconds(moment.time_since_epoch()).count());
+      if (!is_matching_day(cron, day)) continue;
+      const sys_seconds time = find_first_time_of_day(cron, *time_zone, day, start);
+      if (time > start) return static_cast<std::uint64_t>(milliseconds(time.time_since_epoch()).count());
     }
     return std::uint64_t{0};
   } catch (const std::exception& error) {
@@ -294,13 +294,13 @@ Result<std::uint64_t> next_time(const Cron& cron, const std::string& zone, std::
   }
 }
 
-std::string time_to_string(std::uint64_t ms, const std::string& zone) {
-  const sys_seconds moment(std::chrono::seconds(std::min(ms, kLastMs) / 1000));
-  const auto in_utc = [moment] { return date::format("%F %T UTC", moment); };
-  const auto found = find_zone(zone);
-  if (!found) return in_utc();
+std::string format_zoned_time(std::uint64_t ms, const std::string& zone) {
+  const sys_seconds time(std::chrono::seconds(std::min(ms, kLastMs) / 1000));
+  const auto in_utc = [time] { return date::format("%F %T UTC", time); };
+  const auto time_zone = find_zone(zone);
+  if (!time_zone) return in_utc();
   try {
-    return date::format("%F %T %Z", date::make_zoned(*found, moment));
+    return date::format("%F %T %Z", date::make_zoned(*time_zone, time));
   } catch (const std::exception&) {  // the zone's file cannot be read
     return in_utc();
   }
@@ -316,7 +316,7 @@ constexpr std::array<std::string_view, 13> kMonthNames{"",        "January",  "F
 
 constexpr std::size_t kMaxTimes = 6;  // number of times that are listed individually
 
-std::string two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
+std::string format_two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
 
 std::vector<unsigned> list_values(std::uint64_t bits) {
   std::vector<unsigned> values;
@@ -326,7 +326,7 @@ std::vector<unsigned> list_values(std::uint64_t bits) {
 
 // Formats values as "1, 3 to 5". Three or more consecutive values form a range.
 template <class Name>
-std::string ranges(std::uint64_t bits, Name name) {
+std::string format_ranges(std::uint64_t bits, Name name) {
   const auto values = list_values(bits);
   std::string out;
   for (std::size_t i = 0; i < values.size();) {
@@ -338,8 +338,8 @@ std::string ranges(std::uint64_t bits, Name name) {
   }
   return out;
 }
-std::string numbers(std::uint64_t bits) {
-  return ranges(bits, [](unsigned value) { return std::to_string(value); });
+std::string format_numbers(std::uint64_t bits) {
+  return format_ranges(bits, [](unsigned value) { return std::to_string(value); });
 }
 
 // Returns n if the bits are 0, n, 2n, ... below `end` and n divides `end`; otherwise 0.
@@ -354,25 +354,26 @@ unsigned find_step(std::uint64_t bits, unsigned end) {
   return step;
 }
 
-std::string times(const Cron& cron) {
+std::string format_times(const Cron& cron) {
   const auto at_hours = list_values(cron.hours);
   const auto at_minutes = list_values(cron.minutes);
   const unsigned step = find_step(cron.minutes, 60);
   const bool all_hours = at_hours.size() == 24;
   if (step != 0 && (all_hours || at_hours.size() * at_minutes.size() > kMaxTimes)) {
-    const std::string often = step == 1 ? "every minute" : "every " + std::to_string(step) + " minutes";
-    return all_hours ? often : often + " of hour " + numbers(cron.hours);
+    const std::string interval_text = step == 1 ? "every minute" : "every " + std::to_string(step) + " minutes";
+    return all_hours ? interval_text : interval_text + " of hour " + format_numbers(cron.hours);
   }
-  if (all_hours) return "at minute " + numbers(cron.minutes) + " of every hour";
+  if (all_hours) return "at minute " + format_numbers(cron.minutes) + " of every hour";
   if (at_hours.size() * at_minutes.size() > kMaxTimes) {
-    const unsigned every = find_step(cron.hours, 24);
-    return "at minute " + numbers(cron.minutes) +
-           (every == 0 ? " of hour " + numbers(cron.hours) : " of every " + std::to_string(every) + " hours");
+    const unsigned hour_step = find_step(cron.hours, 24);
+    return "at minute " + format_numbers(cron.minutes) +
+           (hour_step == 0 ? " of hour " + format_numbers(cron.hours)
+                           : " of every " + std::to_string(hour_step) + " hours");
   }
   std::string out;
   for (unsigned hour : at_hours) {
     for (unsigned minute : at_minutes)
-      out += (out.empty() ? "at " : ", ") + two_digits(hour) + ':' + two_digits(minute);
+      out += (out.empty() ? "at " : ", ") + format_two_digits(hour) + ':' + format_two_digits(minute);
   }
   return out;
 }
@@ -382,20 +383,20 @@ std::string times(const Cron& cron) {
 std::string describe(const Cron& cron) {
   const bool all_days = cron.days == 0xfffffffe;
   const bool all_weekdays = cron.weekdays == 0x7f;
-  const std::string days = "on day " + numbers(cron.days) + " of the month";
+  const std::string days = "on day " + format_numbers(cron.days) + " of the month";
   const std::string weekdays =
-      "on " + ranges(cron.weekdays, [](unsigned value) { return std::string(kWeekdayNames[value]); });
-  std::string out = times(cron);
-  const bool either = !cron.any_day && !cron.any_weekday;
-  if (either && !all_days && !all_weekdays) {
+      "on " + format_ranges(cron.weekdays, [](unsigned value) { return std::string(kWeekdayNames[value]); });
+  std::string out = format_times(cron);
+  const bool matches_either_day_field = !cron.any_day && !cron.any_weekday;
+  if (matches_either_day_field && !all_days && !all_weekdays) {
     out += ' ' + days + " or " + weekdays;
-  } else if (!either || (!all_days && !all_weekdays)) {
+  } else if (!matches_either_day_field || (!all_days && !all_weekdays)) {
     if (!all_days) out += ' ' + days;
     if (!all_days && !all_weekdays) out += ", if it is";
     if (!all_weekdays) out += ' ' + weekdays;
   }
   if (cron.months != 0x1ffe) {
-    out += " in " + ranges(cron.months, [](unsigned value) { return std::string(kMonthNames[value]); });
+    out += " in " + format_ranges(cron.months, [](unsigned value) { return std::string(kMonthNames[value]); });
   }
   return out;
 }

@@ -30,6 +30,6 @@ Result<void> check_zone(const std::string& zone);
 Result<std::uint64_t> next_time(const Cron&, const std::string& zone, std::uint64_t after_ms);
 std::string describe(const Cron&);  // "at 03:00 on Monday"
 // Returns "2026-11-23 03:00:00 CET". Uses UTC if the zone does not exist.
-std::string time_to_string(std::uint64_t ms, const std::string& zone);
+std::string format_zoned_time(std::uint64_t ms, const std::string& zone);
 
 }  // namespace mycojobs

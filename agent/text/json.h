@@ -17,7 +17,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes =
                                   std::size_t max_values = SIZE_MAX);
 // Returns the first integer of a JSON text that fits neither int64 nor uint64, or an empty text. parse_json() can only
 // round such an integer to a double.
-std::string_view integer_beyond_64_bits(std::string_view json_text);
+std::string_view find_integer_beyond_64_bits(std::string_view json_text);
 // As parse_json(), except that such an integer is an error, which names its digits.
 Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes = 16U << 20,
                                         std::size_t max_values = SIZE_MAX);
@@ -25,7 +25,9 @@ Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_b
 bool is_json(std::string_view text);
 // Returns whether the brackets of a text nest deeper than `levels`.
 bool nests_deeper_than(std::string_view text, std::size_t levels);
-// Never throws: replaces bytes that are not UTF-8.
+// Replaces bytes that are not UTF-8.
 std::string dump_json(const nlohmann::json&, int indent = -1);
+// Returns the text of a member, or an empty text if the object does not have the member or the member is not a text.
+std::string text_field(const nlohmann::json& object, const char* name);
 
 }  // namespace mycojobs

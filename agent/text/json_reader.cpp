@@ -14,46 +14,47 @@ using nlohmann::json;
 class JsonReader {
  public:
   JsonReader(std::string_view text, std::size_t max_depth)
-      : at_(text.data()), end_(at_ + text.size()), remaining_levels_(max_depth) {}
+      : position_(text.data()), end_(position_ + text.size()), remaining_levels_(max_depth) {}
 
   bool read_document(json& out) {
     skip_blanks();
-    if (!value(out)) return false;
+    if (!read_value(out)) return false;
     skip_blanks();
-    return at_ == end_;
+    return position_ == end_;
   }
 
  private:
   void skip_blanks() {
-    while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+    while (position_ != end_ && (*position_ == ' ' || *position_ == '\n' || *position_ == '\r' || *position_ == '\t'))
+      ++position_;
   }
   bool skip(char c) {
-    if (at_ == end_ || *at_ != c) return false;
-    ++at_;
+    if (position_ == end_ || *position_ != c) return false;
+    ++position_;
     return true;
   }
   bool skip(std::string_view literal) {
-    if (!std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(literal)) return false;
-    at_ += literal.size();
+    if (!std::string_view(position_, static_cast<std::size_t>(end_ - position_)).starts_with(literal)) return false;
+    position_ += literal.size();
     return true;
   }
-  bool is_digit() const { return at_ != end_ && *at_ >= '0' && *at_ <= '9'; }
+  bool is_digit() const { return position_ != end_ && *position_ >= '0' && *position_ <= '9'; }
   bool skip_digits() {
-    const char* const start = at_;
-    while (is_digit()) ++at_;
-    return at_ != start;
+    const char* const start = position_;
+    while (is_digit()) ++position_;
+    return position_ != start;
   }
 
-  bool value(json& out) {
-    if (at_ == end_) return false;
-    switch (*at_) {
+  bool read_value(json& out) {
+    if (position_ == end_) return false;
+    switch (*position_) {
       case '{':
-        return object(out);
+        return read_object(out);
       case '[':
-        return array(out);
+        return read_array(out);
       case '"':
         out = json::value_t::string;
-        return string(out.get_ref<std::string&>());
+        return read_string(out.get_ref<std::string&>());
       case 't':
         out = true;
         return skip("true");
@@ -64,38 +65,38 @@ class JsonReader {
         out = nullptr;
         return skip("null");
       default:
-        return number(out);
+        return read_number(out);
     }
   }
 
-  bool object(json& out) {
+  bool read_object(json& out) {
     out = json::value_t::object;
     auto& members = out.get_ref<json::object_t&>();
-    return list('}', [&] {
+    return read_list('}', [&] {
       std::string key;
-      if (!string(key)) return false;
+      if (!read_string(key)) return false;
       skip_blanks();
       if (!skip(':')) return false;
       skip_blanks();
       const auto [member, is_new] = members.try_emplace(std::move(key));
-      return is_new && value(member->second);
+      return is_new && read_value(member->second);
     });
   }
 
-  bool array(json& out) {
+  bool read_array(json& out) {
     out = json::value_t::array;
     auto& items = out.get_ref<json::array_t&>();
-    return list(']', [&] { return value(items.emplace_back()); });
+    return read_list(']', [&] { return read_value(items.emplace_back()); });
   }
 
-  template <class Item>
-  bool list(char closing, Item item) {
+  template <class ReadItem>
+  bool read_list(char closing, ReadItem read_item) {
     if (remaining_levels_-- == 0) return false;
-    ++at_;
+    ++position_;
     skip_blanks();
     bool has_next = !skip(closing);
     while (has_next) {
-      if (!item()) return false;
+      if (!read_item()) return false;
       skip_blanks();
       has_next = skip(',');
       skip_blanks();
@@ -106,21 +107,23 @@ class JsonReader {
   }
 
   // REQUIRES: the whole text is UTF-8, which read_json_text() has checked.
-  bool string(std::string& out) {
+  bool read_string(std::string& out) {
     if (!skip('"')) return false;
     for (;;) {
-      const char* const start = at_;
-      while (at_ != end_ && static_cast<unsigned char>(*at_) >= ' ' && *at_ != '"' && *at_ != '\\') ++at_;
-      out.append(start, at_);
+      const char* const start = position_;
+      while (position_ != end_ && static_cast<unsigned char>(*position_) >= ' ' && *position_ != '"' &&
+             *position_ != '\\')
+        ++position_;
+      out.append(start, position_);
       if (skip('"')) return true;
-      if (!skip('\\') || at_ == end_ || !escape(*at_++, out)) return false;
+      if (!skip('\\') || position_ == end_ || !read_escape(*position_++, out)) return false;
     }
   }
 
-  bool escape(char c, std::string& out) {
+  bool read_escape(char c, std::string& out) {
     // Pairs of an escape letter and its meaning.
     static constexpr std::string_view kLetters = "\"\"\\\\//b\bf\fn\nr\rt\t";
-    if (c == 'u') return character(out);
+    if (c == 'u') return read_escaped_character(out);
     for (std::size_t i = 0; i < kLetters.size(); i += 2) {
       if (kLetters[i] != c) continue;
       out += kLetters[i + 1];
@@ -129,18 +132,18 @@ class JsonReader {
     return false;
   }
 
-  bool four_digits(unsigned& out) {
-    if (end_ - at_ < 4) return false;
-    const auto [end, error] = std::from_chars(at_, at_ + 4, out, 16);
-    at_ += 4;
-    return error == std::errc() && end == at_;
+  bool read_four_hex_digits(unsigned& out) {
+    if (end_ - position_ < 4) return false;
+    const auto [end, error] = std::from_chars(position_, position_ + 4, out, 16);
+    position_ += 4;
+    return error == std::errc() && end == position_;
   }
 
-  bool character(std::string& out) {
+  bool read_escaped_character(std::string& out) {
     unsigned code = 0, low = 0;
-    if (!four_digits(code) || (code >= 0xDC00 && code <= 0xDFFF)) return false;
+    if (!read_four_hex_digits(code) || (code >= 0xDC00 && code <= 0xDFFF)) return false;
     if (code >= 0xD800 && code <= 0xDBFF) {
-      if (!skip("\\u") || !four_digits(low) || low < 0xDC00 || low > 0xDFFF) return false;
+      if (!skip("\\u") || !read_four_hex_digits(low) || low < 0xDC00 || low > 0xDFFF) return false;
       code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     }
     const auto tail = [&](unsigned shift) { return static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
@@ -157,16 +160,16 @@ class JsonReader {
   }
 
   template <class Number>
-  bool read_number(const char* start, json& out) {
+  bool convert_number(const char* start, json& out) {
     Number number{};
-    const auto [end, error] = std::from_chars(start, at_, number);
+    const auto [end, error] = std::from_chars(start, position_, number);
     out = number;
-    return error == std::errc() && end == at_;
+    return error == std::errc() && end == position_;
   }
 
-  bool number(json& out) {
-    const char* const start = at_;
-    const bool negative = skip('-');
+  bool read_number(json& out) {
+    const char* const start = position_;
+    const bool is_negative = skip('-');
     if (!skip('0') && !skip_digits()) return false;
     bool is_integer = true;
     if (skip('.')) {
@@ -178,11 +181,11 @@ class JsonReader {
       if (!skip('+')) skip('-');
       if (!skip_digits()) return false;
     }
-    if (!is_integer) return read_number<double>(start, out);
-    return negative ? read_number<std::int64_t>(start, out) : read_number<std::uint64_t>(start, out);
+    if (!is_integer) return convert_number<double>(start, out);
+    return is_negative ? convert_number<std::int64_t>(start, out) : convert_number<std::uint64_t>(start, out);
   }
 
-  const char* at_;
+  const char* position_;
   const char* const end_;
   std::size_t remaining_levels_;  // number of levels that may still be opened
 };

@@ -27,12 +27,12 @@ void append_json(std::string& out, std::string_view text) {
     return;
   }
   out += '"';
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t end = begin;
     while (end < text.size() && is_plain(static_cast<unsigned char>(text[end]))) ++end;
-    out.append(text, at, end - at);
+    out.append(text, begin, end - begin);
     if (end < text.size()) append_escaped(out, static_cast<unsigned char>(text[end++]));
-    at = end;
+    begin = end;
   }
   out += '"';
 }

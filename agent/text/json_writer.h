@@ -39,8 +39,8 @@ class JsonObject {
   explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
   // Begins a member. The caller appends the value to the returned text.
   std::string& append_member(std::string_view name) {
-    if (any_) out_ += ',';
-    any_ = true;
+    if (has_members_) out_ += ',';
+    has_members_ = true;
     append_json(out_, name);
     return out_ += ':';
   }
@@ -52,7 +52,7 @@ class JsonObject {
 
  private:
   std::string& out_;
-  bool any_ = false;
+  bool has_members_ = false;
 };
 
 }  // namespace mycojobs

@@ -21,8 +21,9 @@ std::vector<std::string_view> split_lines(std::string_view text) {
 
 using Lines = std::vector<std::string_view>;
 
-// Appends the differences. longest[i, j]: length of the longest common subsequence of a from i on and b from j on.
-void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
+// Appends the differences. longest[i, j] is the length of the longest common subsequence of a from i on and b from j
+// on.
+void append_differences(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
   std::vector<std::uint32_t> longest;
   const std::size_t width = b.size() + 1;
   if (a.size() * b.size() <= kMaxPairs) {
@@ -48,35 +49,39 @@ void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
 
 }  // namespace
 
-std::vector<DiffLine> line_diff(std::string_view before, std::string_view after) {
+std::vector<DiffLine> diff_lines(std::string_view before, std::string_view after) {
   Lines a = split_lines(before), b = split_lines(after);
-  std::size_t begin = 0, end = 0;
-  while (begin < std::min(a.size(), b.size()) && a[begin] == b[begin]) ++begin;
-  while (end < std::min(a.size(), b.size()) - begin && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
+  std::size_t common_begin = 0, common_end = 0;
+  while (common_begin < std::min(a.size(), b.size()) && a[common_begin] == b[common_begin]) ++common_begin;
+  while (common_end < std::min(a.size(), b.size()) - common_begin &&
+         a[a.size() - 1 - common_end] == b[b.size() - 1 - common_end])
+    ++common_end;
   std::vector<DiffLine> out;
-  for (std::size_t i = 0; i < begin; ++i) out.push_back({' ', a[i]});
-  const auto middle = [&](const Lines& all) {
-    return Lines(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end() - static_cast<std::ptrdiff_t>(end));
+  for (std::size_t i = 0; i < common_begin; ++i) out.push_back({' ', a[i]});
+  const auto differing_part = [&](const Lines& all) {
+    return Lines(all.begin() + static_cast<std::ptrdiff_t>(common_begin),
+                 all.end() - static_cast<std::ptrdiff_t>(common_end));
   };
-  differ(middle(a), middle(b), out);
-  for (std::size_t i = a.size() - end; i < a.size(); ++i) out.push_back({' ', a[i]});
+  append_differences(differing_part(a), differing_part(b), out);
+  for (std::size_t i = a.size() - common_end; i < a.size(); ++i) out.push_back({' ', a[i]});
   return out;
 }
 
-std::string show_diff(const std::vector<DiffLine>& lines, std::size_t around) {
+std::string format_diff(const std::vector<DiffLine>& lines, std::size_t context_lines) {
   std::vector<bool> is_shown(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].sign == ' ') continue;
-    for (std::size_t j = i - std::min(i, around); j <= std::min(i + around, lines.size() - 1); ++j) is_shown[j] = true;
+    for (std::size_t j = i - std::min(i, context_lines); j <= std::min(i + context_lines, lines.size() - 1); ++j)
+      is_shown[j] = true;
   }
   std::string out;
-  bool skipped = false;
+  bool is_omitted = false;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (is_shown[i] && skipped) out += "...\n";
-    skipped = !is_shown[i];
+    if (is_shown[i] && is_omitted) out += "...\n";
+    is_omitted = !is_shown[i];
     if (is_shown[i]) out += std::string(1, lines[i].sign) + ' ' + std::string(lines[i].text) + '\n';
   }
-  if (!out.empty() && skipped) out += "...\n";
+  if (!out.empty() && is_omitted) out += "...\n";
   return out;
 }
 

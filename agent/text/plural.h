@@ -7,11 +7,11 @@
 
 namespace mycojobs {
 
-// many: the plural, if it is not formed with an s.
-inline std::string count_with_noun(std::uint64_t count, std::string_view one, std::string_view many = {}) {
+// `plural` is needed only if the plural is not formed with an s.
+inline std::string count_with_noun(std::uint64_t count, std::string_view singular, std::string_view plural = {}) {
   std::string text = std::to_string(count) + ' ';
-  if (count == 1) return text.append(one);
-  return many.empty() ? text.append(one) + 's' : text.append(many);
+  if (count == 1) return text.append(singular);
+  return plural.empty() ? text.append(singular) + 's' : text.append(plural);
 }
 
 }  // namespace mycojobs

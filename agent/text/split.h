@@ -11,10 +11,10 @@ namespace mycojobs {
 // Returns the words without the blanks between them. A text without words gives an empty list.
 inline std::vector<std::string> split_words(std::string_view text, std::string_view blanks = " ") {
   std::vector<std::string> words;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find_first_of(blanks, at), text.size());
-    if (end > at) words.emplace_back(text.substr(at, end - at));
-    at = end + 1;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(blanks, begin), text.size());
+    if (end > begin) words.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
   return words;
 }

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMaxLength = 64;
 constexpr std::size_t kMaxSpellingErrors = 3;
 
-char low(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // Returns the edit distance between a and b (optimal string alignment), or a value above `max` if it exceeds `max`.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t max) {
@@ -23,10 +23,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t ma
     row[0] = i;
     std::size_t min = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool is_equal = low(a[i - 1]) == low(b[j - 1]);
+      const bool is_equal = to_lower(a[i - 1]) == to_lower(b[j - 1]);
       row[j] = std::min({previous_row[j] + 1, row[j - 1] + 1, previous_row[j - 1] + (is_equal ? 0 : 1)});
-      const bool swapped = i > 1 && j > 1 && low(a[i - 1]) == low(b[j - 2]) && low(a[i - 2]) == low(b[j - 1]);
-      if (swapped) row[j] = std::min(row[j], row_before_previous[j - 2] + 1);
+      const bool is_swapped =
+          i > 1 && j > 1 && to_lower(a[i - 1]) == to_lower(b[j - 2]) && to_lower(a[i - 2]) == to_lower(b[j - 1]);
+      if (is_swapped) row[j] = std::min(row[j], row_before_previous[j - 2] + 1);
       min = std::min(min, row[j]);
     }
     if (min > max) return min;
@@ -38,7 +39,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t ma
 
 }  // namespace
 
-std::string_view nearest(std::string_view name, std::span<const std::string_view> candidates) {
+std::string_view find_nearest(std::string_view name, std::span<const std::string_view> candidates) {
   if (name.empty() || name.size() > kMaxLength) return {};
   std::size_t max = std::min(name.size() / 3, kMaxSpellingErrors);
   std::string_view best;
@@ -56,7 +57,7 @@ std::string_view nearest(std::string_view name, std::span<const std::string_view
 }
 
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates) {
-  const std::string_view best = nearest(name, candidates);
+  const std::string_view best = find_nearest(name, candidates);
   return best.empty() ? "" : "; did you mean \"" + std::string(best) + "\"?";
 }
 

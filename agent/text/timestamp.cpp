@@ -38,7 +38,7 @@ Result<std::uint64_t> parse_time_ms(std::string_view text) {
       excerpt(text) + " is not a valid time: use 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's time zone");
 }
 
-std::string local_time(std::uint64_t unix_ms) {
+std::string format_local_time(std::uint64_t unix_ms) {
   const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
   return unix_ms == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(seconds));
 }

@@ -18,11 +18,13 @@ struct Unit {
 constexpr Unit kTimes[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
 constexpr Unit kSizes[] = {{"", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}};
 
-Result<std::uint64_t> parse_units(std::string_view text, std::span<const Unit> units, std::string_view what) {
+Result<std::uint64_t> parse_units(std::string_view text, std::span<const Unit> units, std::string_view expected_form) {
   const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view suffix = text.substr(digits);
-  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& each) { return each.name == suffix; });
-  if (digits == 0 || unit == units.end()) return fail(Code::invalid, excerpt(text) + " is not " + std::string(what));
+  const auto unit =
+      std::find_if(units.begin(), units.end(), [&](const Unit& candidate) { return candidate.name == suffix; });
+  if (digits == 0 || unit == units.end())
+    return fail(Code::invalid, excerpt(text) + " is not " + std::string(expected_form));
   std::uint64_t number = 0;
   if (!parse_u64(text.substr(0, digits), number) || number > std::numeric_limits<std::uint64_t>::max() / unit->factor) {
     return fail(Code::invalid, excerpt(text) + " is too large");

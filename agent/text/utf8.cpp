@@ -11,8 +11,8 @@ namespace {
 // Returns the length of the character at the front, or 0 if it is invalid. Table 3-7 of the Unicode standard: only the
 // second byte has narrower ranges.
 std::size_t character_length(std::string_view bytes) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const unsigned char first = at(0);
+  const auto byte_at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const unsigned char first = byte_at(0);
   if (first < 0x80) return 1;
   const std::size_t length = first >= 0xC2 && first <= 0xDF   ? 2
                              : first >= 0xE0 && first <= 0xEF ? 3
@@ -21,9 +21,9 @@ std::size_t character_length(std::string_view bytes) {
   if (length == 0 || bytes.size() < length) return 0;
   const unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  if (at(1) < low || at(1) > high) return 0;
+  if (byte_at(1) < low || byte_at(1) > high) return 0;
   for (std::size_t i = 2; i < length; ++i) {
-    if (at(i) < 0x80 || at(i) > 0xBF) return 0;
+    if (byte_at(i) < 0x80 || byte_at(i) > 0xBF) return 0;
   }
   return length;
 }
@@ -42,11 +42,11 @@ std::size_t ascii_length(std::string_view bytes) {
 }  // namespace
 
 bool is_utf8(std::string_view bytes) {
-  for (std::size_t at = ascii_length(bytes); at < bytes.size();) {
-    const bool ascii = static_cast<unsigned char>(bytes[at]) < 0x80;
-    const std::size_t length = ascii ? 1 : character_length(bytes.substr(at));
+  for (std::size_t offset = ascii_length(bytes); offset < bytes.size();) {
+    const bool is_ascii = static_cast<unsigned char>(bytes[offset]) < 0x80;
+    const std::size_t length = is_ascii ? 1 : character_length(bytes.substr(offset));
     if (length == 0) return false;
-    at += length;
+    offset += length;
   }
   return true;
 }
@@ -66,26 +66,28 @@ std::string to_utf8(std::string_view bytes) {
   return out;
 }
 
-std::string cut(std::string_view text, std::size_t max) {
+std::string truncate_utf8(std::string_view text, std::size_t max) {
   constexpr std::string_view kMore = "...";
   if (text.size() <= max) return std::string(text);
   if (max < kMore.size()) return {};
-  std::size_t kept = 0;
+  std::size_t kept_size = 0;
   for (std::size_t next = 0; next <= max - kMore.size();) {
-    kept = next;
+    kept_size = next;
     next += std::max<std::size_t>(character_length(text.substr(next)), 1);
   }
-  return std::string(text.substr(0, kept)) + std::string(kMore);
+  return std::string(text.substr(0, kept_size)) + std::string(kMore);
 }
 
 std::string_view whole_characters(std::string_view text, std::size_t max) {
   std::size_t end = std::min(text.size(), max);
-  const auto is_parted = [&] { return end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; };
-  for (int back = 0; back < 3 && end > 0 && is_parted(); ++back) --end;
+  const auto splits_character = [&] {
+    return end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80;
+  };
+  for (int back = 0; back < 3 && end > 0 && splits_character(); ++back) --end;
   return text.substr(0, end);
 }
 
-std::string ascii(std::string_view bytes, std::size_t max) {
+std::string to_ascii(std::string_view bytes, std::size_t max) {
   std::string out(bytes.substr(0, max));
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
@@ -93,10 +95,10 @@ std::string ascii(std::string_view bytes, std::size_t max) {
 }
 
 std::string excerpt(std::string_view bytes, std::size_t max) {
-  std::string out = ascii(bytes, max);
+  std::string out = to_ascii(bytes, max);
   if (bytes.size() > max) out += "...";
-  const bool number = !out.empty() && out.find_first_not_of("0123456789.+-eE") == std::string::npos;
-  return number ? out : '"' + out + '"';
+  const bool is_number = !out.empty() && out.find_first_not_of("0123456789.+-eE") == std::string::npos;
+  return is_number ? out : '"' + out + '"';
 }
 
 }  // namespace mycojobs

@@ -21,10 +21,10 @@ inline std::string_view complete_characters(std::string_view bytes) {
   return bytes;
 }
 
-// Returns the first offset from `at` on where no character is split: at most three bytes later.
-inline std::size_t character_boundary(std::string_view text, std::size_t at) {
-  for (int more = 0; more < 3 && at < text.size() && is_continuation_byte(text[at]); ++more) ++at;
-  return std::min(at, text.size());
+// Returns the first position from `offset` on where no character is split, at most three bytes later.
+inline std::size_t character_boundary(std::string_view text, std::size_t offset) {
+  for (int step = 0; step < 3 && offset < text.size() && is_continuation_byte(text[offset]); ++step) ++offset;
+  return std::min(offset, text.size());
 }
 
 // Returns `text` without a byte order mark (U+FEFF) at its beginning.

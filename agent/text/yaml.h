@@ -16,12 +16,12 @@
 namespace mycojobs {
 
 struct YamlText {
-  // Path "jobs.build.needs[0]" -> line, column; from 1.
+  // Line and column (from 1) by path, for example "jobs.build.needs[0]".
   std::map<std::string, std::pair<std::size_t, std::size_t>> positions;
-  // Numbers and booleans that JSON writes differently (3.10, 1e3, True): path -> the text in the file.
+  // Text in the file by path, for numbers and booleans that JSON writes differently (3.10, 1e3, True).
   std::map<std::string, std::string> spellings = {};
 };
-// Errors: invalid ("line 3, column 5: ..."), too_large.
-Result<nlohmann::json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText& positions);
+// Returns the value, and sets `yaml_text`. Errors: invalid ("line 3, column 5: ..."), too_large.
+Result<nlohmann::json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText& yaml_text);
 
 }  // namespace mycojobs

@@ -15,19 +15,19 @@ class YamlScanner {
   static constexpr char kEnd = '\x04';  // represents the end of the text, also in yaml-cpp
 
   YamlScanner(std::string_view text, const YamlBounds& bounds) : text_(text), bounds_(bounds) {
-    if (text_.starts_with(kByteOrderMark)) at_ = line_start_ = kByteOrderMark.size();
+    if (text_.starts_with(kByteOrderMark)) position_ = line_start_ = kByteOrderMark.size();
   }
 
   Result<std::size_t> scan() {
-    while (!stopped_ && !error_) {
+    while (!is_stopped_ && !error_) {
       skip_to_token();
       end_blocks();
-      if (keys_.empty()) unconfirmed_ = 0;
-      if (at_ >= text_.size()) break;
+      if (keys_.empty()) unconfirmed_count_ = 0;
+      if (position_ >= text_.size()) break;
       scan_token();
     }
     if (error_) return tl::unexpected<Error>(*error_);
-    return stopped_ ? std::min(text_.size(), at_ + kReadAhead) : text_.size();
+    return is_stopped_ ? std::min(text_.size(), position_ + kReadAhead) : text_.size();
   }
 
  private:
@@ -41,48 +41,49 @@ class YamlScanner {
     long column = 0;
     BlockKind kind = BlockKind::root;
     std::size_t id = 0;
-    bool confirmed = true;  // a map is confirmed by the colon after its first key
-    bool refuted = false;
+    bool is_confirmed = true;  // a map is confirmed by the colon after its first key
+    bool is_refuted = false;
   };
   struct SimpleKey {
-    std::size_t line = 0, at = 0, flow_level = 0;
-    std::size_t block = 0;  // id of the map that the key may begin; 0: none
+    std::size_t line = 0, position = 0, flow_level = 0;
+    std::size_t block = 0;  // id of the map that the key may begin, or 0
   };
 
   // Characters.
-  char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : kEnd; }
+  char peek(std::size_t ahead = 0) const { return position_ + ahead < text_.size() ? text_[position_ + ahead] : kEnd; }
   static bool is_blank(char c) { return c == ' ' || c == '\t'; }
   bool is_break(std::size_t ahead = 0) const {
     return peek(ahead) == '\n' || (peek(ahead) == '\r' && peek(ahead + 1) == '\n');
   }
   bool is_blank_or_break(std::size_t ahead) const { return is_blank(peek(ahead)) || is_break(ahead); }
   bool is_separator(std::size_t ahead) const { return is_blank_or_break(ahead) || peek(ahead) == kEnd; }
-  long column() const { return static_cast<long>(at_ - line_start_); }
+  long column() const { return static_cast<long>(position_ - line_start_); }
   void advance() {
-    if (text_[at_++] != '\n') return;
-    line_start_ = at_;
+    if (text_[position_++] != '\n') return;
+    line_start_ = position_;
     ++line_;
   }
   void skip_break() {
     if (peek() == '\r') advance();
     advance();
   }
-  bool at_end() const { return at_ >= text_.size(); }
-  bool in_flow() const { return !flows_.empty(); }
+  bool at_end() const { return position_ >= text_.size(); }
+  bool in_flow() const { return !open_flows_.empty(); }
   bool is_document_mark() const {
-    const std::string_view three = text_.substr(at_, 3);
-    return column() == 0 && (three == "---" || three == "...") && is_separator(3);
+    const std::string_view mark = text_.substr(position_, 3);
+    return column() == 0 && (mark == "---" || mark == "...") && is_separator(3);
   }
 
-  void stop() { stopped_ = true; }
+  void stop() { is_stopped_ = true; }
   void refuse(const std::string& reason) {
     error_ = Error{Code::invalid,
                    "line " + std::to_string(line_ + 1) + ", column " + std::to_string(column() + 1) + ": " + reason};
   }
 
   void count_node() {
-    if (++nodes_ > bounds_.max_nodes) refuse("more than " + std::to_string(bounds_.max_nodes) + " keys and values");
-    if (++unconfirmed_ > bounds_.max_unconfirmed) {
+    if (++node_count_ > bounds_.max_nodes)
+      refuse("more than " + std::to_string(bounds_.max_nodes) + " keys and values");
+    if (++unconfirmed_count_ > bounds_.max_unconfirmed) {
       refuse("more than " + std::to_string(bounds_.max_unconfirmed) +
              " keys and values in one line, or in one list or map in brackets: write one key or value per line");
     }
@@ -90,14 +91,14 @@ class YamlScanner {
   }
 
   // Simple keys and blocks.
-  bool has_active_key() const { return !keys_.empty() && keys_.back().flow_level == flows_.size(); }
+  bool has_active_key() const { return !keys_.empty() && keys_.back().flow_level == open_flows_.size(); }
   Block* find_block(const SimpleKey& key) {
-    const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(),
-                                    [&](const Block& each) { return key.block != 0 && each.id == key.block; });
-    return found == blocks_.rend() ? nullptr : &*found;
+    const auto match = std::find_if(blocks_.rbegin(), blocks_.rend(),
+                                    [&](const Block& block) { return key.block != 0 && block.id == key.block; });
+    return match == blocks_.rend() ? nullptr : &*match;
   }
-  void resolve_key(const SimpleKey& key, bool valid) {
-    if (Block* block = find_block(key)) (valid ? block->confirmed : block->refuted) = true;
+  void resolve_key(const SimpleKey& key, bool is_valid) {
+    if (Block* block = find_block(key)) (is_valid ? block->is_confirmed : block->is_refuted) = true;
   }
   void refute_key() {
     if (!has_active_key()) return;
@@ -109,15 +110,15 @@ class YamlScanner {
     if (!has_active_key()) return false;
     const SimpleKey key = keys_.back();
     keys_.pop_back();
-    const bool valid = line_ == key.line && at_ - key.at <= kMaxSimpleKeyBytes;
-    resolve_key(key, valid);
-    return valid;
+    const bool is_valid = line_ == key.line && position_ - key.position <= kMaxSimpleKeyBytes;
+    resolve_key(key, is_valid);
+    return is_valid;
   }
   void begin_key() {
-    if (!key_allowed_ || has_active_key()) return;
-    SimpleKey key{line_, at_, flows_.size(), 0};
+    if (!is_key_allowed_ || has_active_key()) return;
+    SimpleKey key{line_, position_, open_flows_.size(), 0};
     if (!in_flow() && begin_block(BlockKind::map)) {
-      blocks_.back().confirmed = false;
+      blocks_.back().is_confirmed = false;
       key.block = blocks_.back().id;
     }
     keys_.push_back(key);
@@ -126,17 +127,17 @@ class YamlScanner {
   bool begin_block(BlockKind kind) {
     if (in_flow()) return false;
     const Block& innermost = blocks_.back();
-    const bool deeper = column() > innermost.column;
-    const bool list_in_map =
+    const bool is_deeper = column() > innermost.column;
+    const bool is_list_in_map =
         column() == innermost.column && kind == BlockKind::sequence && innermost.kind == BlockKind::map;
-    if (!deeper && !list_in_map) return false;
-    blocks_.push_back({column(), kind, ++block_ids_});
+    if (!is_deeper && !is_list_in_map) return false;
+    blocks_.push_back({column(), kind, ++last_block_id_});
     return true;
   }
   void end_block() {
-    const bool confirmed = blocks_.back().confirmed && !blocks_.back().refuted;
+    const bool is_confirmed = blocks_.back().is_confirmed && !blocks_.back().is_refuted;
     blocks_.pop_back();
-    if (!confirmed) refute_key();
+    if (!is_confirmed) refute_key();
   }
   void end_blocks() {
     if (in_flow()) return;
@@ -147,7 +148,7 @@ class YamlScanner {
       if (block.column == column() && !ends_list) break;
       end_block();
     }
-    while (blocks_.size() > 1 && blocks_.back().refuted) end_block();
+    while (blocks_.size() > 1 && blocks_.back().is_refuted) end_block();
   }
   void end_all_blocks() {
     while (!in_flow() && blocks_.size() > 1) end_block();
@@ -157,18 +158,18 @@ class YamlScanner {
   void skip_to_token() {
     for (;;) {
       while (!at_end() && is_blank(peek())) {
-        if (!in_flow() && peek() == '\t') key_allowed_ = false;
-        ++at_;
+        if (!in_flow() && peek() == '\t') is_key_allowed_ = false;
+        ++position_;
       }
       if (peek() == '#') skip_line();
       if (!is_break()) return;
       skip_break();
       refute_key();
-      if (!in_flow()) key_allowed_ = true;
+      if (!in_flow()) is_key_allowed_ = true;
     }
   }
   void skip_line() {
-    while (!at_end() && !is_break()) ++at_;
+    while (!at_end() && !is_break()) ++position_;
   }
 
   void scan_token() {
@@ -193,7 +194,7 @@ class YamlScanner {
   bool is_value_mark() const {
     if (peek() != ':') return false;
     if (!in_flow()) return is_separator(1);
-    return after_json_value_ || is_blank_or_break(1) || (peek(1) == ',' || peek(1) == ']' || peek(1) == '}');
+    return is_after_json_value_ || is_blank_or_break(1) || (peek(1) == ',' || peek(1) == ']' || peek(1) == '}');
   }
   bool begins_plain_scalar() const {
     const char c = peek();
@@ -204,32 +205,32 @@ class YamlScanner {
 
   void scan_directive() {
     end_all_blocks();
-    key_allowed_ = after_json_value_ = false;
-    const std::size_t start = at_;
+    is_key_allowed_ = is_after_json_value_ = false;
+    const std::size_t start = position_;
     skip_line();
-    if (at_ - start <= bounds_.max_directive) return;
-    at_ = start;
-    refuse("a directive is longer than " + std::to_string(bounds_.max_directive) + " bytes");
+    if (position_ - start <= bounds_.max_directive_bytes) return;
+    position_ = start;
+    refuse("a directive is longer than " + std::to_string(bounds_.max_directive_bytes) + " bytes");
   }
   void scan_document_mark() {
     end_all_blocks();
-    key_allowed_ = after_json_value_ = false;
-    at_ += 3;
+    is_key_allowed_ = is_after_json_value_ = false;
+    position_ += 3;
   }
   void scan_flow_start() {
     begin_key();
-    if (flows_.size() >= bounds_.max_nesting)
+    if (open_flows_.size() >= bounds_.max_nesting)
       return refuse("nests deeper than " + std::to_string(bounds_.max_nesting) + " levels");
-    key_allowed_ = true;
-    after_json_value_ = false;
-    flows_.push_back(peek());
+    is_key_allowed_ = true;
+    is_after_json_value_ = false;
+    open_flows_.push_back(peek());
     count_node();
     item_is_empty_ = true;
-    ++at_;
+    ++position_;
   }
   void end_flow_item() {
     if (!in_flow()) return;
-    if (flows_.back() == '{') {
+    if (open_flows_.back() == '{') {
       (void)confirm_key();
     } else {
       refute_key();
@@ -238,57 +239,57 @@ class YamlScanner {
   void scan_flow_end() {
     if (!in_flow()) return stop();
     end_flow_item();
-    key_allowed_ = false;
-    after_json_value_ = true;
-    if ((flows_.back() == '[') != (peek() == ']')) return stop();
-    flows_.pop_back();
+    is_key_allowed_ = false;
+    is_after_json_value_ = true;
+    if ((open_flows_.back() == '[') != (peek() == ']')) return stop();
+    open_flows_.pop_back();
     item_is_empty_ = false;
-    ++at_;
+    ++position_;
   }
   void scan_flow_entry() {
     end_flow_item();
-    key_allowed_ = true;
-    after_json_value_ = false;
+    is_key_allowed_ = true;
+    is_after_json_value_ = false;
     if (item_is_empty_) count_node();  // "[,,,,": yaml-cpp rejects it only after it has read the whole list
     item_is_empty_ = true;
-    ++at_;
+    ++position_;
   }
   void scan_block_entry() {
-    if (in_flow() || !key_allowed_) return stop();
+    if (in_flow() || !is_key_allowed_) return stop();
     if (begin_block(BlockKind::sequence)) count_node();
-    key_allowed_ = true;
-    after_json_value_ = false;
-    ++at_;
+    is_key_allowed_ = true;
+    is_after_json_value_ = false;
+    ++position_;
   }
   // Begins a block map if needed and counts the entry. Returns false where no key is allowed.
   bool begin_map_entry() {
     if (!in_flow()) {
-      if (!key_allowed_) return stop(), false;
+      if (!is_key_allowed_) return stop(), false;
       (void)begin_block(BlockKind::map);
     }
-    key_allowed_ = !in_flow();
+    is_key_allowed_ = !in_flow();
     count_node();
     return true;
   }
   void scan_explicit_key() {
-    if (begin_map_entry()) ++at_;
+    if (begin_map_entry()) ++position_;
   }
   void scan_value_mark() {
-    const bool simple = confirm_key();
-    after_json_value_ = false;
-    if (simple) key_allowed_ = false;
-    if (simple || begin_map_entry()) ++at_;
+    const bool is_simple_key = confirm_key();
+    is_after_json_value_ = false;
+    if (is_simple_key) is_key_allowed_ = false;
+    if (is_simple_key || begin_map_entry()) ++position_;
   }
   void scan_tag() {
     std::size_t length = 1;
     while (length < 100 && !is_separator(length)) ++length;
     if (length > 1)
-      return refuse("tags (" + excerpt(text_.substr(at_, length)) +
+      return refuse("tags (" + excerpt(text_.substr(position_, length)) +
                     ") are not supported: quote text, and write other values plainly");
     begin_key();
-    key_allowed_ = after_json_value_ = false;
+    is_key_allowed_ = is_after_json_value_ = false;
     count_node();
-    ++at_;
+    ++position_;
   }
 
   void scan_quoted_scalar() {
@@ -303,14 +304,14 @@ class YamlScanner {
         break;
       } else if (column() == 0 && is_document_mark()) {
         return stop();
-      } else if (peek() == '\\' && quote == '"' && at_ + 1 < text_.size()) {
+      } else if (peek() == '\\' && quote == '"' && position_ + 1 < text_.size()) {
         advance();
         if (peek() == '\r' && peek(1) == '\n') advance();
       }
     }
-    if (!at_end()) ++at_;
-    key_allowed_ = false;
-    after_json_value_ = true;
+    if (!at_end()) ++position_;
+    is_key_allowed_ = false;
+    is_after_json_value_ = true;
   }
 
   bool ends_plain_scalar() const {
@@ -326,19 +327,19 @@ class YamlScanner {
     const long indent = in_flow() ? 0 : top_indent() + 1;
     begin_key();
     count_node();
-    key_allowed_ = false;
-    after_json_value_ = false;
+    is_key_allowed_ = false;
+    is_after_json_value_ = false;
     while (!at_end()) {
-      while (!at_end() && !ends_plain_scalar() && !is_break() && !is_document_mark()) ++at_;
+      while (!at_end() && !ends_plain_scalar() && !is_break() && !is_document_mark()) ++position_;
       if (at_end() || is_document_mark() || ends_plain_scalar()) return;
       skip_break();
-      while (peek() == ' ' && column() < indent && !ends_plain_scalar()) ++at_;
-      for (; is_blank(peek()); ++at_) {
+      while (peek() == ' ' && column() < indent && !ends_plain_scalar()) ++position_;
+      for (; is_blank(peek()); ++position_) {
         if (peek() == '\t' && column() < indent) return stop();
         if (ends_plain_scalar()) break;
       }
       if (!is_break() && column() < indent) {
-        key_allowed_ = true;
+        is_key_allowed_ = true;
         return;
       }
     }
@@ -346,30 +347,30 @@ class YamlScanner {
 
   // Reads the indicators of a block scalar's first line: at most a digit and a sign. Returns false for any other
   // content.
-  bool scan_block_header(long& indent, bool& detects) {
-    ++at_;
+  bool scan_block_header(long& indent, bool& detects_indent) {
+    ++position_;
     bool has_sign = false;
     for (int i = 0; i < 2; ++i) {
       const char c = peek();
       if ((c == '+' || c == '-') && !has_sign) {
         has_sign = true;
-      } else if (c >= '0' && c <= '9' && detects) {
+      } else if (c >= '0' && c <= '9' && detects_indent) {
         if (c == '0') return false;
         indent = c - '0';
-        detects = false;
+        detects_indent = false;
       } else {
         break;
       }
-      ++at_;
+      ++position_;
     }
-    while (is_blank(peek())) ++at_;
+    while (is_blank(peek())) ++position_;
     if (peek() == '#') skip_line();
     return at_end() || is_break();
   }
   void scan_block_scalar() {
     long indent = 1;
-    bool detects = true;
-    if (!scan_block_header(indent, detects)) return stop();
+    bool detects_indent = true;
+    if (!scan_block_header(indent, detects_indent)) return stop();
     count_node();
     indent += std::max(top_indent(), 0L);
     bool has_text = false;
@@ -378,29 +379,29 @@ class YamlScanner {
       skip_line();
       if (at_end()) break;
       skip_break();
-      while (peek() == ' ' && (column() < indent || (detects && !has_text))) ++at_;
-      if (detects && !has_text) indent = std::max(indent, column());
+      while (peek() == ' ' && (column() < indent || (detects_indent && !has_text))) ++position_;
+      if (detects_indent && !has_text) indent = std::max(indent, column());
       if (peek() == '\t' && column() < indent) return stop();
       if (!is_break() && column() < indent) break;
     }
-    key_allowed_ = true;
-    after_json_value_ = false;
+    is_key_allowed_ = true;
+    is_after_json_value_ = false;
   }
 
   long top_indent() const { return blocks_.back().column; }
 
   const std::string_view text_;
   const YamlBounds bounds_;
-  std::size_t at_ = 0, line_start_ = 0, line_ = 0;
-  std::size_t nodes_ = 0, unconfirmed_ = 0, block_ids_ = 0;
-  bool key_allowed_ = true;        // a simple key may begin here
-  bool after_json_value_ = false;  // after a quoted scalar or a flow collection, a colon needs no blank
-  bool item_is_empty_ = true;      // no token since the beginning of this item of a flow collection
-  bool stopped_ = false;
+  std::size_t position_ = 0, line_start_ = 0, line_ = 0;
+  std::size_t node_count_ = 0, unconfirmed_count_ = 0, last_block_id_ = 0;
+  bool is_key_allowed_ = true;        // a simple key may begin here
+  bool is_after_json_value_ = false;  // after a quoted scalar or a flow collection, a colon needs no blank
+  bool item_is_empty_ = true;         // no token since the beginning of this item of a flow collection
+  bool is_stopped_ = false;
   std::optional<Error> error_;
   std::vector<Block> blocks_{{-1, BlockKind::root, 0}};
   std::vector<SimpleKey> keys_;
-  std::vector<char> flows_;
+  std::vector<char> open_flows_;  // opening brackets of the open flow collections
 };
 
 }  // namespace

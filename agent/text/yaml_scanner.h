@@ -14,9 +14,9 @@ namespace mycojobs {
 struct YamlBounds {
   std::size_t max_nesting = 64;     // nesting of flow collections
   std::size_t max_nodes = 500'000;  // keys, scalars and collections
-  // Of these, in one line or one flow collection, because yaml-cpp may keep all of them.
+  // Nodes in one line or one flow collection, because yaml-cpp may keep all of them.
   std::size_t max_unconfirmed = 100'000;
-  std::size_t max_directive = 1024;  // bytes of a line that begins with %
+  std::size_t max_directive_bytes = 1024;  // size of a line that begins with %
 };
 
 // Returns how many bytes of the text may be passed to yaml-cpp: up to the position at which yaml-cpp reports an error,

@@ -21,10 +21,11 @@ Result<void> start_loop_thread(std::optional<LoopThread<T>>& thread, T& loop) {
 Agent::Agent(Dependencies& dependencies, WorkerSettings settings)
     : settings_(std::move(settings)),
       clock_(dependencies.clock),
-      self_(std::move(dependencies.self)),
+      own_holder_(std::move(dependencies.own_holder)),
       instance_lock_(std::move(dependencies.instance_lock)),
       executors_(std::move(dependencies.executors)),
-      previous_instances_(std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_) {
+      previous_instances_(std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_,
+                          own_holder_) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
@@ -54,7 +55,7 @@ Result<void> Agent::initialize(Dependencies& dependencies) {
   MJ_CHECK(create_shards(dependencies.stores));
   MJ_CHECK(register_runner_everywhere(dependencies));
   secrets_ = std::make_unique<SecretWatcher>(settings_.secrets, settings_.contexts, clock_);
-  MJ_CHECK(secrets_->started());
+  MJ_CHECK(secrets_->check_started());
   run_on_all_shards([](ServerShard& shard) -> Result<void> {
     if (!shard.registrar->is_registered()) return {};
     while (const std::uint64_t ms = shard.registrar->release_previous_jobs()) shard.registrar->wait_until_due(ms);
@@ -64,9 +65,9 @@ Result<void> Agent::initialize(Dependencies& dependencies) {
   create_run_loop(dependencies);
   MJ_CHECK(run_loop_->started());
   for (const auto& shard : shards_) MJ_CHECK(open_shard(*shard, dependencies.stores));
-  MJ_TRY(sweep_store, open_connection(dependencies.stores));
-  sweeper_ = std::make_unique<ArtifactSweepLoop>(*sweep_store, clock_, health_, settings_);
-  return start_threads();  // last, since the threads use all other members
+  MJ_TRY(cleanup_store, open_connection(dependencies.stores));
+  artifact_cleanup_ = std::make_unique<ArtifactCleanupLoop>(*cleanup_store, clock_, health_, settings_);
+  return start_threads();  // must be the last step, since the threads use all other members
 }
 
 // Calls the function for all servers in parallel, for the first server on this thread.
@@ -91,11 +92,12 @@ Result<void> Agent::register_runner_everywhere(Dependencies& dependencies) {
 }
 
 Result<void> Agent::create_shards(StoreFactory& stores) {
-  const auto& dedicated = settings_.own_servers;
-  ServerShard* shared = nullptr;
+  const auto& contexts_with_own_server = settings_.contexts_with_own_redis;
+  ServerShard* shared_shard = nullptr;
   for (const Id context : settings_.contexts) {
-    const bool has_own_server = std::find(dedicated.begin(), dedicated.end(), context) != dedicated.end();
-    ServerShard* shard = has_own_server ? nullptr : shared;
+    const bool has_own_server = std::find(contexts_with_own_server.begin(), contexts_with_own_server.end(), context) !=
+                                contexts_with_own_server.end();
+    ServerShard* shard = has_own_server ? nullptr : shared_shard;
     if (shard == nullptr) {
       shard = shards_.emplace_back(std::make_unique<ServerShard>()).get();
       shard->settings = settings_;
@@ -103,7 +105,7 @@ Result<void> Agent::create_shards(StoreFactory& stores) {
       if (has_own_server) {
         shard->server_context = context;
       } else {
-        shared = shard;
+        shared_shard = shard;
       }
     }
     shard->settings.contexts.push_back(context);
@@ -112,7 +114,7 @@ Result<void> Agent::create_shards(StoreFactory& stores) {
   for (const auto& shard : shards_) {
     MJ_TRY(store, open_connection(stores));
     shard->registrar = std::make_unique<Registrar>(
-        *store, clock_, health_, shard->settings, self_, previous_instances_, shard->server_context,
+        *store, clock_, health_, shard->settings, own_holder_, previous_instances_, shard->server_context,
         Registrar::Callbacks{.on_registered = [this, shard = shard.get()] { return start_serving(*shard); },
                              .on_runner_lost = [this](const std::string& reason) { on_runner_lost(reason); }});
   }
@@ -141,23 +143,26 @@ void Agent::create_run_loop(Dependencies& dependencies) {
                 }
               },
           .has_current_secrets =
-              [this](Id context, const std::vector<Secret>& secrets) { return secrets_->contains(context, secrets); }});
+              [this](Id context, const std::vector<Secret>& secrets) {
+                return secrets_->are_current(context, secrets);
+              }});
 }
 
 Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
   MJ_TRY(reporter_store, open_connection(stores));
   MJ_TRY(lease_store, open_connection(stores));
-  MJ_TRY(housekeeping_store, open_connection(stores));
+  MJ_TRY(maintenance_store, open_connection(stores));
   MJ_TRY(prerequisite_store, open_connection(stores));
   shard.reporter = std::make_unique<Reporter>(
       *reporter_store, clock_, health_, ReceiptSigner(settings_.runner.id, settings_.key),
       Reporter::Callbacks{
           .on_settled = [this, &shard](std::span<const RunNumber> runs) { on_jobs_settled(shard, runs); },
           // A single job does not benefit from gathering, however fast its caller sends the next one.
-          .batch_delay_us = [this] { return busy_slots() > 1 ? run_rate_.report_batch_delay_us(steady_now_us()) : 0U; },
+          .batch_delay_us =
+              [this] { return count_busy_slots() > 1 ? run_rate_.report_batch_delay_us(steady_now_us()) : 0U; },
           .on_stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
   shard.leases = std::make_unique<LeaseKeeper>(
-      *lease_store, clock_, health_, shard.settings, self_,
+      *lease_store, clock_, health_, shard.settings, own_holder_,
       LeaseKeeper::Callbacks{.on_renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
@@ -166,7 +171,7 @@ Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
                              .on_cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
                              .on_runner_lost = [this](const std::string& reason) { on_runner_lost(reason); },
                              .unready_reason = [this] { return run_loop_->unready_reason(); }});
-  shard.housekeeper = std::make_unique<MaintenanceLoop>(*housekeeping_store, clock_, health_, shard.settings);
+  shard.maintenance = std::make_unique<MaintenanceLoop>(*maintenance_store, clock_, health_, shard.settings);
   shard.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, shard.settings);
   return open_intake(shard, stores);
 }
@@ -192,17 +197,17 @@ Result<void> Agent::open_intake(ServerShard& shard, StoreFactory& stores) {
   dependencies.registered_runners = &registered_runners;
   dependencies.waiter = std::move(waiter);
   dependencies.server_context = shard.server_context;
-  dependencies.run_step = shards_.size();
-  while (shards_[dependencies.first_run - 1].get() != &shard) ++dependencies.first_run;
+  dependencies.run_number_stride = shards_.size();
+  while (shards_[dependencies.first_run_number - 1].get() != &shard) ++dependencies.first_run_number;
   shard.intake = std::make_unique<Intake>(
-      std::move(dependencies), clock_, health_, shard.settings, self_.instance,
+      std::move(dependencies), clock_, health_, shard.settings, own_holder_.instance,
       Intake::Callbacks{
-          .can_start_runs = [this] { return run_loop_->can_start_runs() && !runner_lost_; },
+          .can_start_runs = [this] { return run_loop_->can_start_runs() && !has_lost_runner_id_; },
           .start_job = [this](JobStart start) { run_loop_->start(std::move(start)); },
           .report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
           .on_claimed = [&shard](RunNumber run, const ClaimRef& claim) { shard.leases->add(run, claim); },
           .request_heartbeat = [&shard] { shard.leases->renew_now(); },
-          .on_wakeup_without_jobs = [&shard] { shard.housekeeper->run_soon(); },
+          .on_wakeup_without_jobs = [&shard] { shard.maintenance->run_soon(); },
           .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(steady_now_us()) + count_ending_jobs(); },
           .count_other_jobs = [this, &shard] { return count_jobs_of_other_shards(shard); }});
   return {};
@@ -223,24 +228,24 @@ void Agent::on_slots_freed() {
 }
 
 std::uint32_t Agent::count_jobs_of_other_shards(const ServerShard& shard) const {
-  std::uint32_t jobs = 0;
-  for (const auto& other : shards_) jobs += other.get() == &shard ? 0 : other->intake->held_jobs();
-  return jobs;
+  std::uint32_t job_count = 0;
+  for (const auto& other : shards_) job_count += other.get() == &shard ? 0 : other->intake->held_jobs();
+  return job_count;
 }
 
-std::uint32_t Agent::busy_slots() const {
+std::uint32_t Agent::count_busy_slots() const {
   std::uint32_t jobs = 0;
-  for (const auto& shard : shards_) jobs += shard->intake->occupied_slots();
+  for (const auto& shard : shards_) jobs += shard->intake->held_or_requested_jobs();
   return jobs;
 }
 
 void Agent::on_runner_lost(const std::string& reason) {
-  if (!runner_lost_.exchange(true)) log(LogLevel::error, "worker", "{}: draining", reason);
+  if (!has_lost_runner_id_.exchange(true)) log(LogLevel::error, "worker", "{}: draining", reason);
 }
 
 Result<void> Agent::start_threads() {
   for (const auto& shard : shards_) MJ_CHECK(start_loop_thread(shard->reporter_thread, *shard->reporter));
-  MJ_CHECK(start_loop_thread(sweeper_thread_, *sweeper_));
+  MJ_CHECK(start_loop_thread(artifact_cleanup_thread_, *artifact_cleanup_));
   for (const auto& shard : shards_) {
     if (shard->registrar->is_registered()) {
       MJ_CHECK(start_serving(*shard));
@@ -256,7 +261,7 @@ Result<void> Agent::start_threads() {
 Result<void> Agent::start_serving(ServerShard& shard) {
   // The lease keeper begins with a heartbeat, since releasing jobs can take a while.
   MJ_CHECK(start_loop_thread(shard.leases_thread, *shard.leases));
-  MJ_CHECK(start_loop_thread(shard.housekeeper_thread, *shard.housekeeper));
+  MJ_CHECK(start_loop_thread(shard.maintenance_thread, *shard.maintenance));
   MJ_CHECK(start_loop_thread(shard.prerequisites_thread, *shard.prerequisites));
   shard.is_serving = true;  // from now on the intake is notified of free slots
   return start_loop_thread(shard.intake_thread, *shard.intake);
@@ -270,7 +275,7 @@ Agent::~Agent() {
   }
   for (const auto& shard : shards_) shard->registrar_thread.reset();  // before the threads that it may start
   for (const auto& shard : shards_) shard->intake_thread.reset();
-  for (const auto& shard : shards_) shard->housekeeper_thread.reset();
+  for (const auto& shard : shards_) shard->maintenance_thread.reset();
   for (const auto& shard : shards_) shard->prerequisites_thread.reset();
   for (const auto& shard : shards_) shard->leases_thread.reset();
   if (run_loop_) run_loop_->stop();
@@ -278,10 +283,10 @@ Agent::~Agent() {
   for (const auto& shard : shards_) shard->reporter_thread.reset();
   run_loop_.reset();  // before the runner id is released, so that a new holder finds no process of this agent
   for (const auto& shard : shards_) {
-    if (shard->registrar) shard->registrar->release_runner_ids(runner_lost_);
+    if (shard->registrar) shard->registrar->release_runner_ids(has_lost_runner_id_);
   }
-  secrets_.reset();         // can wait for a disk
-  sweeper_thread_.reset();  // can wait for a disk
+  secrets_.reset();                  // can wait for a disk
+  artifact_cleanup_thread_.reset();  // can wait for a disk
 }
 
 // Returns the number of jobs that have no process left and still wait for the report of their end, at most the number
@@ -297,16 +302,16 @@ void Agent::drain() {
 void Agent::return_jobs() { run_loop_->return_jobs(); }
 
 void Agent::reload(const Ceilings& ceilings) {
-  const auto shared = std::make_shared<const Ceilings>(ceilings);
+  const auto shared_ceilings = std::make_shared<const Ceilings>(ceilings);
   for (const auto& shard : shards_) {
-    shard->intake->replace_ceilings(shared);
-    shard->leases->replace_ceilings(shared);
+    shard->intake->replace_ceilings(shared_ceilings);
+    shard->leases->replace_ceilings(shared_ceilings);
   }
   secrets_->request_rescan();
 }
 
 std::string Agent::unready_reason() {
-  if (runner_lost_) return "another agent has taken the id of this runner, or its record has another key";
+  if (has_lost_runner_id_) return "another agent has taken the id of this runner, or its record has another key";
   if (std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->intake->draining(); }))
     return "draining";
   std::string unregistered;
@@ -316,9 +321,9 @@ std::string Agent::unready_reason() {
   }
   if (!unregistered.empty()) return "this runner is not registered yet in the store of context" + unregistered;
   if (const std::vector<Id> unavailable = health_.unavailable_contexts(); !unavailable.empty()) {
-    std::string text = "the store is away, of context";
+    std::string text = "Redis is unavailable for context";
     for (const Id context : unavailable) {
-      if (context == 0) return "the store is away";
+      if (context == 0) return "Redis is unavailable";
       text += ' ' + std::to_string(context);
     }
     return text;
@@ -334,7 +339,7 @@ void Agent::refresh_metrics() {
   Metrics& metrics = *settings_.metrics;
   metrics.set(Metric::ready, {}, unready_reason().empty() ? 1 : 0);
   metrics.set(Metric::slots, {}, settings_.slots);
-  metrics.set(Metric::jobs_held, {}, busy_slots());
+  metrics.set(Metric::jobs_active, {}, count_busy_slots());
   for (const auto& shard : shards_) {
     for (const auto& [context, leases] : shard->leases->count_leases())
       metrics.set(Metric::leases_held, {context}, static_cast<double>(leases));
@@ -342,17 +347,22 @@ void Agent::refresh_metrics() {
 }
 
 bool Agent::is_healthy() {
-  const std::uint64_t loop_iterations = run_loop_->liveness().count();
-  if (loop_iterations == run_loop_iterations_)
-    return run_loop_->wake(), false;  // the run loop can wait without a limit
+  const std::uint64_t run_loop_iterations = run_loop_->liveness().count();
+  bool has_progress = run_loop_iterations != last_run_loop_iterations_;
   for (const auto& shard : shards_) {
-    if (shard->is_serving && (shard->intake->liveness().count() == shard->loop_iterations[0] ||
-                              shard->housekeeper->liveness().count() == shard->loop_iterations[1]))
-      return run_loop_->wake(), false;
+    if (!shard->is_serving) continue;
+    has_progress = has_progress && shard->intake->liveness().count() != shard->last_intake_iterations &&
+                   shard->maintenance->liveness().count() != shard->last_maintenance_iterations;
   }
-  run_loop_iterations_ = loop_iterations;
-  for (const auto& shard : shards_)
-    shard->loop_iterations = {shard->intake->liveness().count(), shard->housekeeper->liveness().count()};
+  if (!has_progress) {
+    run_loop_->wake();  // an idle run loop waits without a limit; it must make progress before the next check
+    return false;
+  }
+  last_run_loop_iterations_ = run_loop_iterations;
+  for (const auto& shard : shards_) {
+    shard->last_intake_iterations = shard->intake->liveness().count();
+    shard->last_maintenance_iterations = shard->maintenance->liveness().count();
+  }
   return true;
 }
 

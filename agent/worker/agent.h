@@ -4,14 +4,14 @@
 //   intake --JobStart--> run loop --RunReport--> reporter ----> store
 //     ^  \--claims--> lease keeper --fences, kills--> run loop   |
 //     '--------------- slot free <------------ settled runs ------'
-//   housekeeper: timers of jobs, expired leases             prerequisite checker: prerequisites of waiting jobs
-//   sweeper: artifacts without a job                        secrets: current secrets of each context
+//   maintenance: timers of jobs, expired leases             prerequisite checker: prerequisites of waiting jobs
+//   artifact cleanup: deletes artifacts without a job       secrets: current secrets of each context
 //   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before that
 //
 // An agent with one Redis server has seven threads and one more for each context. All of them except the run loop and
 // the secrets threads have a store connection of their own. Contexts can have Redis servers of their own. All parts
-// except run loop, sweeper and secrets exist once for each server, so that a server that hangs does not delay other
-// contexts.
+// except run loop, artifact cleanup and secrets exist once for each server, so that a server that hangs does not delay
+// other contexts.
 //
 // Life cycle: start() contacts all servers at the same time and continues once one of them answers. drain() stops
 // claiming and keeps the heartbeats. return_jobs() sends TERM, then KILL after the grace period, and returns the jobs
@@ -19,7 +19,6 @@
 // of this runner on this host, or when their leases expire.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -40,7 +39,7 @@
 #include "worker/runs/object_broker.h"
 #include "worker/runs/run_loop.h"
 #include "worker/runs/run_rate.h"
-#include "worker/upkeep/artifact_sweep_loop.h"
+#include "worker/upkeep/artifact_cleanup_loop.h"
 #include "worker/upkeep/maintenance_loop.h"
 #include "worker/upkeep/prerequisite_loop.h"
 
@@ -53,8 +52,8 @@ class Agent {
     std::unique_ptr<Sandbox> sandbox;
     std::vector<std::unique_ptr<Executor>> executors;  // executors that passed their probe on this host
     const Clock& clock;
-    RunnerHolder self = current_instance();
-    InstanceLock instance_lock = {};  // lock of self.instance, inherited by the processes of the sandbox
+    RunnerHolder own_holder = current_instance();  // this process as the holder of the runner id
+    InstanceLock instance_lock = {};  // lock of own_holder.instance, inherited by the processes of the sandbox
     // Called when no server answers the registration. Returns, after a pause, whether to try again.
     std::function<bool(const Error&)> should_retry = [](const Error&) { return false; };
   };
@@ -68,10 +67,11 @@ class Agent {
   void return_jobs();  // See the life cycle above. Thread-safe.
   // Replaces the ceilings for jobs that are claimed from now on, and reads the secrets again. Thread-safe.
   void reload(const Ceilings&);
-  std::uint32_t busy_slots() const;  // slots of held jobs and of jobs that are being claimed; thread-safe
+  std::uint32_t count_busy_slots() const;  // slots of held jobs and of jobs that are being claimed; thread-safe
   // Returns whether another agent took over the runner id or replaced its key. The caller then drains and exits.
-  bool runner_lost() const { return runner_lost_; }
-  // Returns whether the run loop, the intakes and the housekeepers have all made progress since this function last
+  // Thread-safe.
+  bool has_lost_runner_id() const { return has_lost_runner_id_; }
+  // Returns whether the run loop, the intakes and the maintenance loops have all made progress since this function last
   // returned true. A store that hangs does not stop them, since each call of the store has a time-out. Call it from one
   // thread only.
   bool is_healthy();
@@ -89,19 +89,19 @@ class Agent {
     std::unique_ptr<Registrar> registrar;
     std::unique_ptr<Reporter> reporter;
     std::unique_ptr<LeaseKeeper> leases;
-    std::unique_ptr<MaintenanceLoop> housekeeper;
+    std::unique_ptr<MaintenanceLoop> maintenance;
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
     // Registers the runner on a server that was unavailable at the start, and then starts the following threads.
     std::optional<LoopThread<Registrar>> registrar_thread;
     std::optional<LoopThread<LeaseKeeper>> leases_thread;
-    std::optional<LoopThread<MaintenanceLoop>> housekeeper_thread;
+    std::optional<LoopThread<MaintenanceLoop>> maintenance_thread;
     std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
     std::optional<LoopThread<Intake>> intake_thread;
     std::atomic<bool> is_serving{false};  // whether the threads are starting or running
-    // Iterations of intake and housekeeper at the last call of is_healthy().
-    std::array<std::uint64_t, 2> loop_iterations{};
+    // Iterations of the loops when is_healthy() last returned true.
+    std::uint64_t last_intake_iterations = 0, last_maintenance_iterations = 0;
   };
   Result<void> initialize(Dependencies&);
   Result<void> create_shards(StoreFactory&);
@@ -122,7 +122,7 @@ class Agent {
 
   WorkerSettings settings_;
   const Clock& clock_;
-  RunnerHolder self_;
+  RunnerHolder own_holder_;
   InstanceLock instance_lock_;
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
@@ -134,10 +134,10 @@ class Agent {
   std::unique_ptr<ObjectBroker> broker_;
   std::unique_ptr<SecretWatcher> secrets_;  // declared before the parts that use it
   std::unique_ptr<RunLoop> run_loop_;
-  std::unique_ptr<ArtifactSweepLoop> sweeper_;
-  std::optional<LoopThread<ArtifactSweepLoop>> sweeper_thread_;
-  std::atomic<bool> runner_lost_{false};
-  std::uint64_t run_loop_iterations_ = 0;  // iterations of the run loop at the last call of is_healthy()
+  std::unique_ptr<ArtifactCleanupLoop> artifact_cleanup_;
+  std::optional<LoopThread<ArtifactCleanupLoop>> artifact_cleanup_thread_;
+  std::atomic<bool> has_lost_runner_id_{false};
+  std::uint64_t last_run_loop_iterations_ = 0;  // iterations of the run loop when is_healthy() last returned true
 };
 
 }  // namespace mycojobs

@@ -46,10 +46,10 @@ struct JobStart {
   const Executor* executor = nullptr;      // executor that runs the job
   bool uses_object_store = false;          // whether its scripts may call the object store
   std::vector<RunSpec> specs;              // by stage of the executor; the run loop sets the run numbers
-  std::uint64_t deadline_boot_ms = 0;      // of all runs together; if 0, only the limits of the runs apply
-  std::uint32_t attempt = 1, retries = 0;  // of the job; they decide whether a failure is retried
-  std::shared_ptr<ArtifactQueue>
-      artifacts;  // sink of the conversation; declared first, so that the sink outlives the conversation
+  std::uint64_t deadline_boot_ms = 0;      // deadline of the last run; if 0, only the limits of the runs apply
+  std::uint32_t attempt = 1, retries = 0;  // values of the job that decide whether a failure is retried
+  // Sink of the conversation. Declared before the conversation, so that the sink outlives it.
+  std::shared_ptr<ArtifactQueue> artifacts;
   std::shared_ptr<Conversation> conversation;
   // Name of the strand (worker/runs/strands.h) on which create_conversation() and Conversation::next_stage() are
   // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
@@ -61,7 +61,7 @@ struct JobStart {
   std::uint64_t output_bytes = 1ULL << 20;  // limit of the stored output, half for its beginning and half for its end
   bool output_kill = false;                 // whether a job that exceeds output_bytes is killed
   bool artifacts_optional = false;          // policy artifacts.optional
-  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets of the job; null if the job has no secrets
+  std::shared_ptr<const Redactor> redactor = nullptr;  // redacts the secrets of the job; null if the job has no secrets
   std::vector<Secret> warm_secrets = {};               // secrets of the job if its process may be reused
 
   // Moves the deadline by the time that the job has waited before its first run.
@@ -89,7 +89,7 @@ struct WorkerSettings {
   // (`dev`).
   bool claims_as_actor = false;
   std::vector<Id> contexts;
-  std::vector<Id> own_servers;   // contexts with a server of their own; the others share one server
+  std::vector<Id> contexts_with_own_redis;  // contexts with a server of their own; the others share one server
   std::set<Id> folder_contexts;  // contexts with folders of the host in their script hosts (virtual environments)
   std::vector<std::string> script_types;  // served script types; all types of the executors if empty
   std::uint32_t slots = 1;
@@ -123,7 +123,7 @@ struct WorkerSettings {
 // Returns the time on CLOCK_BOOTTIME at which a run is killed unless its lease is renewed. It counts from before the
 // claim or the renewal was sent, and lies before the end of the lease, so that the run is dead before the store gives
 // the job to another runner.
-inline std::uint64_t fence_deadline(std::uint64_t sent_boot_ms, std::uint32_t lease_ms) {
+inline std::uint64_t compute_fence_boot_ms(std::uint64_t sent_boot_ms, std::uint32_t lease_ms) {
   const std::uint32_t margin = lease_ms / 5 < 2000 ? lease_ms / 5 : 2000;
   return sent_boot_ms + lease_ms - margin;
 }

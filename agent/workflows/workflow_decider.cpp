@@ -19,7 +19,7 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-using Outcome = Result<WorkflowDecision>;
+using DecisionResult = Result<WorkflowDecision>;
 
 constexpr std::size_t kMaxKeyBytes = 512;
 
@@ -75,7 +75,7 @@ class DeploymentDraft {
       add(InstanceDeleted{id, ""});
   }
 
-  Outcome finish() {
+  DecisionResult finish() {
     if (!error_.empty()) return fail(Code::internal, "a decision does not fit: " + error_);
     for (const auto& fact : decision_.facts) {
       const auto* step = std::get_if<StepTaken>(&fact.content);
@@ -106,7 +106,7 @@ class WorkflowDecider {
                   const WorkflowRules& rules)
       : deployment_(deployment), catalog_(catalog), input_(input), rules_(rules) {}
 
-  Outcome decide() {
+  DecisionResult decide() {
     return std::visit([this](const auto& content) { return handle(content); }, input_.content);
   }
 
@@ -116,7 +116,7 @@ class WorkflowDecider {
     const WorkflowSpec* workflow = nullptr;
   };
   DeploymentDraft start_draft() const { return DeploymentDraft(deployment_, input_.sample.now_ms); }
-  Outcome empty_decision() const { return start_draft().finish(); }
+  DecisionResult empty_decision() const { return start_draft().finish(); }
 
   Result<InstanceCode> find_code(const InstanceState& instance) const {
     const auto* manifest = catalog_.find(instance.manifest);
@@ -187,7 +187,7 @@ class WorkflowDecider {
     return {};
   }
 
-  Outcome handle(const EventArrived& event) {
+  DecisionResult handle(const EventArrived& event) {
     const auto* active = catalog_.find(deployment_.manifest);
     if (active == nullptr) return fail(Code::not_found, "no manifest is in force here");
     MJ_TRY(value, active->schemas.check_text(event.schema, event.value, event.form));
@@ -206,7 +206,7 @@ class WorkflowDecider {
   }
 
   // --- steps
-  Outcome handle(const StepCompleted& step) {
+  DecisionResult handle(const StepCompleted& step) {
     const InstanceState* instance = deployment_.find_instance(step.instance);
     if (instance == nullptr || instance->failed || instance->inbox.empty() ||
         instance->inbox.front().id != step.event_id)
@@ -222,7 +222,7 @@ class WorkflowDecider {
   }
   // Discards the results of the step and fails the instance (invariants 1 and 2). A retry is useless, because the same
   // request gives the same answer.
-  Outcome reject_step(const StepCompleted& step, const std::string& kind, const StepError& error) {
+  DecisionResult reject_step(const StepCompleted& step, const std::string& kind, const StepError& error) {
     std::string message = to_utf8(error.message);
     if (error.line != 0) message += " (line " + std::to_string(error.line) + ')';
     DeploymentDraft draft = start_draft();
@@ -373,7 +373,7 @@ class WorkflowDecider {
   }
 
   // --- effects and receipts
-  Outcome handle(const EffectDispatched& dispatch) {
+  DecisionResult handle(const EffectDispatched& dispatch) {
     const auto entry = deployment_.intents.find(dispatch.intent);
     if (entry == deployment_.intents.end())
       return deployment_.completed_intents.contains(dispatch.intent) ? empty_decision()
@@ -386,7 +386,7 @@ class WorkflowDecider {
   static tl::unexpected<Error> unknown_intent_error(const std::string& intent) {
     return fail(Code::not_found, "unknown intent " + excerpt(intent, 64));
   }
-  Outcome handle(const ReceiptArrived& receipt) {
+  DecisionResult handle(const ReceiptArrived& receipt) {
     const auto pending = deployment_.intents.find(receipt.intent);
     const auto completed = deployment_.completed_intents.find(receipt.intent);
     const bool is_pending = pending != deployment_.intents.end();
@@ -431,7 +431,7 @@ class WorkflowDecider {
   }
 
   // --- the deployment
-  Outcome handle(const ApplyManifest& apply) {
+  DecisionResult handle(const ApplyManifest& apply) {
     const auto* manifest = catalog_.find(apply.hash);
     if (manifest == nullptr) return fail(Code::not_found, "unknown manifest " + excerpt(apply.hash, 64));
     if (apply.hash == deployment_.manifest) return empty_decision();
@@ -441,7 +441,7 @@ class WorkflowDecider {
     draft.add(ManifestApplied{manifest->hash, manifest->name, deployment_.manifest});
     return draft.finish();
   }
-  Outcome handle(const TakeSnapshot&) {
+  DecisionResult handle(const TakeSnapshot&) {
     if (!deployment_.ready_instances.empty())
       return fail(
           Code::conflict,
@@ -458,7 +458,7 @@ class WorkflowDecider {
     draft.add_blob(std::move(snapshot.root));
     return draft.finish();
   }
-  Outcome handle(const OutputMismatchFound& mismatch) {
+  DecisionResult handle(const OutputMismatchFound& mismatch) {
     const InstanceState* instance = deployment_.find_instance(mismatch.instance);
     if (instance == nullptr) return fail(Code::not_found, "unknown instance " + display_name(mismatch.instance));
     if (instance->failed) return empty_decision();
@@ -467,7 +467,7 @@ class WorkflowDecider {
                         "its code gave another output for the step at height " + std::to_string(mismatch.height));
     return draft.finish();
   }
-  Outcome handle(const RemoveInstance& remove) {
+  DecisionResult handle(const RemoveInstance& remove) {
     const InstanceState* instance = deployment_.find_instance(remove.instance);
     if (instance == nullptr) return fail(Code::not_found, "unknown instance " + display_name(remove.instance));
     if (!instance->failed || remove.actor.empty())
@@ -477,7 +477,7 @@ class WorkflowDecider {
     return draft.finish();
   }
 
-  Outcome handle(const CancelInstance& cancel) {
+  DecisionResult handle(const CancelInstance& cancel) {
     const InstanceState* instance = deployment_.find_instance(cancel.instance);
     if (instance == nullptr) return fail(Code::not_found, "unknown instance " + display_name(cancel.instance));
     if (instance->failed || instance->status() == InstanceStatus::completed)
@@ -498,7 +498,7 @@ class WorkflowDecider {
 Result<std::string> encode_context(const InstanceState& instance, const WorkflowManifest& manifest,
                                    const WorkflowSpec& workflow) {
   const InboxEvent& event = instance.inbox.front();
-  json ctx{{"now_ms", event.sample.now_ms},   {"entropy", workflows::binary(event.sample.entropy)},
+  json ctx{{"now_ms", event.sample.now_ms},   {"entropy", workflows::to_binary(event.sample.entropy)},
            {"height", event.id.height},       {"manifest_hash", manifest.hash},
            {"workflow", workflow.name},       {"workflow_hash", workflow.hash},
            {"cell_mode", workflow.is_keyed()}};
@@ -511,8 +511,8 @@ Result<std::string> encode_context(const InstanceState& instance, const Workflow
 
 }  // namespace
 
-Outcome decide(const DeploymentState& deployment, const ManifestCatalog& catalog, const WorkflowInput& input,
-               const WorkflowRules& rules) {
+DecisionResult decide(const DeploymentState& deployment, const ManifestCatalog& catalog, const WorkflowInput& input,
+                      const WorkflowRules& rules) {
   return WorkflowDecider(deployment, catalog, input, rules).decide();
 }
 

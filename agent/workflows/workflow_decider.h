@@ -52,8 +52,8 @@ struct ReceiptArrived {
   // JSON or CBOR. The schema is the receipt schema of the effect, or sys/EffectFailure@1 if the status is not ok.
   std::string payload;
   ValueForm form = ValueForm::from_json;
-  std::string module, entrypoint;  // code of the executor; empty: unknown
-  std::string refusal_reason;      // reason why the signature is invalid; empty: the signature is valid
+  std::string module, entrypoint;  // code of the executor; empty if unknown
+  std::string refusal_reason;      // reason why the signature is invalid; empty if it is valid
 };
 struct ApplyManifest {
   std::string hash;  // hash of a manifest in the catalog

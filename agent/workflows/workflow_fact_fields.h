@@ -26,9 +26,9 @@ class FactEncoder {
   void optional_text_field(const char* name, const std::string& value) {
     if (!value.empty()) map[name] = value;
   }
-  void bytes_field(const char* name, const std::string& value) { map[name] = binary(value); }
+  void bytes_field(const char* name, const std::string& value) { map[name] = to_binary(value); }
   void optional_bytes_field(const char* name, const std::string& value) {
-    if (!value.empty()) map[name] = binary(value);
+    if (!value.empty()) map[name] = to_binary(value);
   }
   void number_field(const char* name, std::uint64_t value) { map[name] = value; }
   void optional_number_field(const char* name, std::uint64_t value) {
@@ -40,7 +40,7 @@ class FactEncoder {
     map[name] = to_string(value);
   }
   void optional_bytes_field(const char* name, const std::optional<std::string>& value) {
-    if (value) map[name] = binary(*value);
+    if (value) map[name] = to_binary(*value);
   }
   void optional_text_field(const char* name, const std::optional<std::string>& value) {
     if (value) map[name] = *value;

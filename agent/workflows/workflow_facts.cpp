@@ -155,25 +155,20 @@ std::string derive_entropy(const Sample& sample, std::uint64_t index) {
   hash.update("mycojobs workflow entropy\n");
   hash.update(sample.entropy);
   hash.update(std::to_string(index));
-  const std::string hex = hash.hex();
-  std::string bytes;
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
-  return bytes;
+  return from_hex(hash.hex());
 }
 
 std::string intent_hash(const IntentOrigin& origin, const Intent& intent) {
   // Texts are encoded as byte strings, because encode_cbor() rejects texts that are not UTF-8.
-  using workflows::binary;
+  using workflows::to_binary;
   const json input{{"what", "mycojobs workflow intent 1"},
-                   {"world", binary(origin.deployment)},
-                   {"workflow", binary(origin.instance.workflow)},
-                   {"workflow_hash", binary(origin.workflow_hash)},
-                   {"key", binary(origin.instance.key)},
+                   {"world", to_binary(origin.deployment)},
+                   {"workflow", to_binary(origin.instance.workflow)},
+                   {"workflow_hash", to_binary(origin.workflow_hash)},
+                   {"key", to_binary(origin.instance.key)},
                    {"sequence", origin.sequence},
-                   {"effect", binary(intent.effect)},
-                   {"params", binary(intent.params)},
+                   {"effect", to_binary(intent.effect)},
+                   {"params", to_binary(intent.params)},
                    {"index", intent.index}};
   return sha256_hex(*encode_cbor(input));
 }

@@ -26,9 +26,9 @@ struct InstanceId {
     return std::tie(workflow, key) < std::tie(other.workflow, other.key);
   }
 };
-std::string display_name(const InstanceId&);  // name in messages: acme/order@1[k7]
-std::string store_name(const InstanceId&);    // name in the store: acme/order@1 and the key in hex
-InstanceId parse_instance_id(std::string_view store_name);
+std::string display_name(const InstanceId&);          // name in messages: acme/order@1[k7]
+std::string store_name(const InstanceId&);            // name in the store: acme/order@1 and the key in hex
+InstanceId parse_instance_id(std::string_view name);  // the inverse of store_name()
 
 // Identifies an event in the inbox of an instance: the height of the fact that delivered the event, and the index of
 // the instance among the targets of that fact.
@@ -89,7 +89,7 @@ struct ManifestApplied {
 struct EventTarget {
   InstanceId instance;
   std::string manifest;  // hash; the instance runs code of this manifest
-  std::string arm;       // arm of the variant that wraps the event; empty: the event is not wrapped
+  std::string arm;       // arm of the variant that wraps the event; empty if the event is not wrapped
   // Reason why the event was not delivered: "failed" (the instance has failed) or "unfit" (the older code of the
   // instance does not accept the event). Empty if the event was delivered.
   std::string skip_reason;
@@ -112,7 +112,7 @@ struct StepTaken {
   InstanceId instance;
   InboxEventId event_id;
   std::string output;             // hash of the encoded answer of the engine
-  std::optional<StateRef> state;  // no value: the state is null
+  std::optional<StateRef> state;  // no value if the state is null
   std::vector<Intent> intents;
   std::uint64_t events = 0;  // number of emitted events
   std::optional<std::string> annotations;
@@ -141,7 +141,7 @@ struct ReceiptAdmitted {
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
   std::string payload;             // CBOR
-  std::string module, entrypoint;  // code of the executor; empty: unknown
+  std::string module, entrypoint;  // code of the executor; empty if unknown
   std::string arm;                 // as EventTarget::arm
   Sample sample;
   bool operator==(const ReceiptAdmitted&) const = default;
@@ -180,7 +180,7 @@ struct InstanceCompleted {
 // An instance of a keyed workflow has completed, or a failed instance was removed by an operator.
 struct InstanceDeleted {
   InstanceId instance;
-  std::string actor;  // actor that removed a failed instance; empty: the instance has completed
+  std::string actor;  // actor that removed a failed instance; empty if the instance has completed
   bool operator==(const InstanceDeleted&) const = default;
 };
 struct SnapshotTaken {

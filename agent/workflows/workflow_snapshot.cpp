@@ -101,7 +101,8 @@ Result<DeploymentSnapshot> build_snapshot(const DeploymentState& deployment, std
   head.id = deployment.id, head.manifest = deployment.manifest, head.height = deployment.height;
   head.next_ticket = deployment.next_ticket, head.refused_receipts = deployment.refused_receipts;
   MJ_TRY(bytes, encode(head));
-  MJ_TRY(root, encode_cbor(json{{"version", kSnapshotVersion}, {"head", workflows::binary(bytes)}, {"pages", pages}}));
+  MJ_TRY(root,
+         encode_cbor(json{{"version", kSnapshotVersion}, {"head", workflows::to_binary(bytes)}, {"pages", pages}}));
   out.root = make_blob(std::move(root));
   return out;
 }

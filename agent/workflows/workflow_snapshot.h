@@ -1,10 +1,10 @@
-// A snapshot of an idle world: pages with its instances, and a root that names the pages. Root and pages are
+// A snapshot of an idle deployment: pages with the instances, and a root that names the pages. Root and pages are
 // deterministic CBOR blobs that are named by their SHA-256, so a store can write them one after another. The snapshot
 // is valid once a fact names the root and all pages exist. Pure and thread-safe.
 //
-//   root   {version: 2, head: <world without instances>, pages: [hash, ...]}
-//   page   <world with only its id and consecutive instances, in their order>
-//   <...>  encode(DeploymentState), as a byte string where it is part of the root
+//   root   {version: 2, head: byte string, pages: [hash, ...]}; `head` is the encoded state without its instances
+//   page   the encoded state with only its id and a range of its instances, in their order
+//   States are encoded by encode(const DeploymentState&).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct DeploymentSnapshot {
   std::vector<WorkflowBlob> pages;
   std::size_t bytes() const;  // size of root and pages
 };
-// REQUIRES: no instance of the world has mail.
+// Error conflict: an instance has events in its inbox.
 Result<DeploymentSnapshot> build_snapshot(const DeploymentState&, std::size_t page_bytes = kSnapshotPageBytes);
 
 struct ParsedSnapshot {
@@ -33,7 +33,8 @@ struct ParsedSnapshot {
   std::set<std::string> pages;
 };
 using BlobReader = std::function<Result<std::string>(const std::string& hash)>;
-// Errors: those of the reader; invalid: a blob does not match its hash, or the blobs are not a snapshot of one world.
+// Errors: those of the reader; invalid: a blob does not match its hash, or the blobs are not a snapshot of one
+// deployment.
 Result<ParsedSnapshot> read_snapshot(const std::string& root_hash, const BlobReader&);
 
 }  // namespace mycojobs

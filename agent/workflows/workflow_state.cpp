@@ -493,8 +493,8 @@ std::string compute_cell_index_root(const DeploymentState& deployment, std::stri
   for (const auto& [id, instance] : deployment.instances) {
     if (id.workflow != workflow || !instance.state) continue;
     const std::string key = sha256_hex(id.key);
-    rows[key] =
-        json::array({key, workflows::binary(id.key), instance.state->hash, instance.state->size, instance.last_height});
+    rows[key] = json::array(
+        {key, workflows::to_binary(id.key), instance.state->hash, instance.state->size, instance.last_height});
   }
   Sha256 hash;
   for (const auto& [key, row] : rows) hash.update(*encode_cbor(row));

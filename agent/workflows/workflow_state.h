@@ -38,7 +38,7 @@ struct InboxEvent {
   std::string schema;  // schema of the event itself, not of the variant that wraps the event
   std::string value;   // CBOR, wrapped, as passed to the code
   Sample sample;
-  std::string intent;       // intent of a receipt; empty: a domain event
+  std::string intent;       // intent of a receipt; empty for a domain event
   std::uint64_t depth = 0;  // EventAccepted::depth
   bool operator==(const InboxEvent&) const = default;
 };
@@ -79,7 +79,7 @@ struct InstanceState {
 
 struct DeploymentState {
   std::string id;        // "<context>/<manifest's name>"; part of every intent hash
-  std::string manifest;  // hash of the manifest in force; empty: none was applied
+  std::string manifest;  // hash of the manifest in force; empty if no manifest was applied
   std::uint64_t height = 0;
   std::map<InstanceId, InstanceState> instances;
   // Queue of the instances with events in their inboxes, by ticket number. The instance with the lowest number executes
@@ -92,7 +92,7 @@ struct DeploymentState {
   std::uint64_t refused_receipts = 0;                   // number of receipts with an invalid signature
   bool operator==(const DeploymentState&) const = default;
 
-  const InstanceState* find_instance(const InstanceId&) const;  // nullptr: unknown instance
+  const InstanceState* find_instance(const InstanceId&) const;  // nullptr if there is no such instance
 };
 
 // Describes a fact that does not fit the state. `rule` is a name from the list below; `text` names the height.
@@ -103,7 +103,7 @@ struct WorkflowProblem {
 inline constexpr std::string_view kHeightRule = "workflow-height";  // not the next height
 inline constexpr std::string_view kInstanceRule =
     "workflow-cell";                                             // no such instance, or an instance that must not exist
-inline constexpr std::string_view kInboxRule = "workflow-mail";  // not the next mail
+inline constexpr std::string_view kInboxRule = "workflow-mail";  // not the next event of the inbox
 inline constexpr std::string_view kIntentRule = "workflow-intent";  // not pending, or already pending
 inline constexpr std::string_view kFailedRule = "workflow-failed";  // the instance has failed
 // The instance is not at its end, or the hash of a state is wrong.

@@ -8,11 +8,11 @@ export type Detail = Record<string, unknown>;
 export type Duration = number | string;
 
 export interface ClientOptions {
-  /** http://HOST:PORT; default: COORDINATOR_URL, otherwise http://127.0.0.1:9652 */
+  /** http://HOST:PORT. Default: COORDINATOR_URL, otherwise http://127.0.0.1:9652. */
   url?: string;
-  /** default: MYCOJOBS_TOKEN */
+  /** Default: MYCOJOBS_TOKEN. */
   token?: string;
-  /** default: the server's first context */
+  /** Default: the server's first context. */
   context?: number;
   /** Time for which calls are repeated while the server is unavailable (30 s). */
   retryFor?: Duration;
@@ -165,10 +165,10 @@ export class Flow {
 /** `text`: the original text; `message`: safe for a terminal, with the remedy. */
 export class MycojobsError extends Error {
   readonly text: string;
-  /** of JSON-RPC; 0: the error is not from a server */
+  /** The error code of JSON-RPC, or 0 if the error is not from a server. */
   readonly code: number;
   readonly word: string;
-  /** the parameter in question, or "" */
+  /** The parameter in question, or "". */
   readonly field: string;
   readonly remedy: string;
 }
@@ -177,7 +177,7 @@ export class NotFound extends MycojobsError {}
 export class Conflict extends MycojobsError {}
 export class Denied extends MycojobsError {}
 export class Unavailable extends MycojobsError {
-  /** false: the server cannot have executed the call */
+  /** Is false if the server cannot have executed the call. */
   sent: boolean;
 }
 export class TooLarge extends MycojobsError {}

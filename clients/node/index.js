@@ -1,5 +1,5 @@
-// Client of mycojobs: submits jobs and flows, waits for them, and reads their results and logs. The protocol is
-// described by the server's contract: GET /openrpc.json, docs/rpc.md. Types: index.d.ts.
+// Client of mycojobs: submits jobs and flows, waits for them, and reads their results and logs. GET /openrpc.json of the
+// server and docs/rpc.md describe the protocol; index.d.ts has the types.
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseJson, stringifyJson } from "./exact_json.js";
@@ -8,20 +8,21 @@ const READ_VERBS = new Set(
   ("get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals " +
     "cells show facts dead").split(" "),
 );
-const ANSWER_TIMEOUT_MS = 60_000;  // time-out of a response
+const RESPONSE_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRY_MS = 30_000;
 const SILENCE_TIMEOUT_MS = 45_000;  // an event stream receives a heartbeat at least every 15 s
 const MAX_CALLS = 8;  // simultaneous calls; event streams and followed logs are not included
-const MAX_REQUEST_BYTES = 16 << 20;  // maximum size of a request
-const MAX_ANSWER_BYTES = 64 << 20;
+const MAX_REQUEST_BYTES = 16 << 20;
+const MAX_RESPONSE_BYTES = 64 << 20;
 const MAX_EVENT_CHARACTERS = 4 << 20;
-const LOG_WAIT_MS = 20_000;
+const LOG_WAIT_MS = 20_000;  // parameter wait_ms of job.logs
+// Parameter wait_ms of jobs.wait and flows.wait, and limits of a WaitGroup: concurrent calls, and entries of each call.
 const [WAIT_MS, SHORT_WAIT_MS, MAX_WAIT_CALLS, MAX_WAIT_ENTRIES] = [20_000, 250, 4, 1000];
 const MAX_TIMER_MS = 2 ** 31 - 1;  // Node treats longer times as 1 ms
 const MIN_POLL_INTERVAL_MS = 500;  // minimum interval between requests with empty responses
 
-// Returns true if a call may be sent again after an unknown outcome. `key` is an idempotency key only in flow.*;
-// elsewhere it names an instance.
+// Returns true if a call may be sent again after an unknown outcome. The parameter `key` is an idempotency key only in
+// flow.*; in other methods it names an instance.
 function isRepeatable(method, params) {
   const [group, verb] = method.split(".");
   return READ_VERBS.has(verb) || method === "job.cancel" || Boolean(params.idempotency_key || (group === "flow" && params.key));
@@ -31,7 +32,7 @@ function isRepeatable(method, params) {
 const escapeText = (text) =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu, (c) => (c === "\n" ? c : `\\u{${c.codePointAt(0).toString(16)}}`));
 
-/** `text`: the original text; `message`: safe for a terminal, with the remedy. */
+/** `text` is the original text. `message` includes the remedy and is safe for a terminal. */
 export class MycojobsError extends Error {
   constructor(text, { code = 0, word = "", field = "", remedy = "", cause } = {}) {
     super(escapeText(remedy ? `${text} (${remedy})` : text), { cause });
@@ -43,7 +44,7 @@ export class NotFound extends MycojobsError {}
 export class Conflict extends MycojobsError {}
 export class Denied extends MycojobsError {}
 export class Unavailable extends MycojobsError {
-  sent = true;  // false: the server cannot have executed the call
+  sent = true;  // if false, the server has not executed the call
 }
 export class TooLarge extends MycojobsError {}
 export class Unsupported extends MycojobsError {}
@@ -69,14 +70,14 @@ export const CODES = {
 const hasType = (value, kind) => (kind === "array" ? Array.isArray(value) : value !== null && typeof value === kind && !Array.isArray(value));
 const toText = (value) => (typeof value === "string" ? value : "");
 
-// The response is not from a mycojobs server, or from one with another version.
-const invalidAnswerError = (what, answer) =>
-  new MycojobsError(`${what}: the response is not in the contract: ${String(answer).slice(0, 100)}`, { word: "http", remedy: "check which program runs there" });
+// Returns the error of a response that is not from a mycojobs server, or from a server of another version.
+const invalidResponseError = (subject, response) =>
+  new MycojobsError(`${subject}: the response is not in the contract: ${String(response).slice(0, 100)}`, { word: "http", remedy: "check which program runs there" });
 
-// Returns a member of a response after a type check.
-function getMember(method, answer, name, kind) {
-  if (!hasType(answer, "object") || !hasType(answer[name], kind)) throw invalidAnswerError(method, hasType(answer, "object") ? `no ${name}` : answer);
-  return answer[name];
+// Returns a member of a response. Throws an error if the member is missing or has another type.
+function getMember(method, response, name, kind) {
+  if (!hasType(response, "object") || !hasType(response[name], kind)) throw invalidResponseError(method, hasType(response, "object") ? `no ${name}` : response);
+  return response[name];
 }
 
 function toError(error) {
@@ -85,9 +86,9 @@ function toError(error) {
   return new (CODES[code] ?? MycojobsError)(getMember("error", error, "message", "string"), details);
 }
 
-// Returns the error of a response with a status other than 200. 503: refused before processing; other codes may be from
-// a proxy.
-function readHttpError(status, body) {
+// Returns the error of a response with a status other than 200. Status 503 means that the server refused the call before
+// processing it. Other codes may be from a proxy.
+function parseHttpError(status, body) {
   let error;
   try {
     error = toError(parseJson(body).error);
@@ -98,24 +99,24 @@ function readHttpError(status, body) {
   return error;
 }
 
-function readAnswer(body, id, url) {
-  let [answer, error] = [undefined, undefined];
+function parseResponse(body, id, url) {
+  let [response, error] = [undefined, undefined];
   try {
-    answer = parseJson(body);
-    if (answer.error !== undefined && (answer.id === id || answer.id === null)) error = toError(answer.error);
-    else if (answer.id === id && answer.result !== undefined) return answer.result;
+    response = parseJson(body);
+    if (response.error !== undefined && (response.id === id || response.id === null)) error = toError(response.error);
+    else if (response.id === id && response.result !== undefined) return response.result;
   } catch {
     // reported below
   }
-  throw error ?? invalidAnswerError(url, body);
+  throw error ?? invalidResponseError(url, body);
 }
 
-async function readText(answer) {
+async function readText(response) {
   const pieces = [];
   let size = 0;
-  for await (const piece of answer.body ?? []) {
-    if ((size += piece.length) > MAX_ANSWER_BYTES) {
-      throw new TooLarge(`the response is over the limit of ${MAX_ANSWER_BYTES} bytes`, { code: -32005, word: "too_large", remedy: "request less at a time" });
+  for await (const piece of response.body ?? []) {
+    if ((size += piece.length) > MAX_RESPONSE_BYTES) {
+      throw new TooLarge(`the response is over the limit of ${MAX_RESPONSE_BYTES} bytes`, { code: -32005, word: "too_large", remedy: "request less at a time" });
     }
     pieces.push(piece);
   }
@@ -124,11 +125,11 @@ async function readText(answer) {
 
 const invalidError = (text, remedy) => new Invalid(text, { code: -32602, word: "invalid", remedy });
 
-// Checked before a call is sent: a misspelled option would be ignored otherwise.
-function checkOptions(what, options, names) {
-  if (!hasType(options, "object")) throw invalidError(`${what}: the options are not an object`, `give {${names.join(", ")}}`);
+// Checks options before a call is sent: a misspelled option would be ignored otherwise.
+function checkOptions(subject, options, names) {
+  if (!hasType(options, "object")) throw invalidError(`${subject}: the options are not an object`, `give {${names.join(", ")}}`);
   for (const name of Object.keys(options)) {
-    if (!names.includes(name)) throw invalidError(`${what}: unknown option ${JSON.stringify(name)}`, `the options are ${names.join(", ")}`);
+    if (!names.includes(name)) throw invalidError(`${subject}: unknown option ${JSON.stringify(name)}`, `the options are ${names.join(", ")}`);
   }
   return options;
 }
@@ -140,7 +141,7 @@ const SUBMIT_OPTIONS = (
 ).split(" ");
 
 const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-// Converts a time span to milliseconds: a number of seconds, or a text with a unit. Absent stays absent.
+// Converts a time span, a number of seconds or a text with a unit, to milliseconds. Returns undefined for an absent value.
 function parseMilliseconds(name, span) {
   if (span == null) return undefined;
   if (typeof span === "number" && span >= 0) return span * 1000;
@@ -164,7 +165,7 @@ function formatRequest(id, method, params) {
   } catch (error) {
     throw invalidError(`${method}: a parameter is not JSON: ${error.message}`);
   }
-  // the server would close the connection at once, and its response could be lost
+  // the server would close the connection at once, and the error response could be lost
   const size = Buffer.byteLength(body);
   if (size <= MAX_REQUEST_BYTES) return body;
   throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MAX_REQUEST_BYTES}`, { code: -32005, word: "too_large", remedy: "send less at a time" });
@@ -205,9 +206,9 @@ function toConnectionError(cause) {
 }
 
 export class Client {
-  #url; #headers; #retryMs; #freeSlots = MAX_CALLS; #queue = []; #number = 0;
+  #url; #headers; #maxRetryMs; #freeSlots = MAX_CALLS; #slotWaiters = []; #lastRequestId = 0;
 
-  /** options: a server's address, or {url, token, context, retryFor}. */
+  /** `options` is the address of a server, or {url, token, context, retryFor}. */
   constructor(options = {}) {
     const clientOptions = typeof options === "string" || options instanceof URL ? { url: options } : options;
     let { url, token, context, retryFor } = checkOptions("Client", clientOptions, ["url", "token", "context", "retryFor"]);
@@ -218,37 +219,40 @@ export class Client {
     if (/[^\x20-\x7e]/.test(token ?? "")) throw invalidError("the token has invalid characters");
     this.#headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
     this.context = context;
-    this.#retryMs = retryFor;
+    this.#maxRetryMs = retryFor;
     this.waits = { jobs: new WaitGroup(this, "jobs.wait", "jobs", "key"), flows: new WaitGroup(this, "flows.wait", "flows", "id") };
     Object.defineProperty(this, "waits", { enumerable: false });
   }
 
-  /** Calls any method of the contract. repeat: whether to send the call again without a response; undefined: if harmless. */
+  /**
+   * Calls any method of the server. `repeat` determines whether the call may be sent again if no response arrived; by
+   * default this depends on the method (isRepeatable). `answerWithin` limits the wait for each response.
+   */
   async call(method, params = {}, options = {}) {
     const { repeat, signal, answerWithin } = checkOptions("call", options, ["repeat", "signal", "answerWithin"]);
-    const answerMs = parseMilliseconds("answerWithin", answerWithin) ?? ANSWER_TIMEOUT_MS;
-    const deadline = Date.now() + this.#retryMs;
-    for (let ms = 50; ; ms = Math.min(ms * 2, 2000)) {
+    const responseTimeoutMs = parseMilliseconds("answerWithin", answerWithin) ?? RESPONSE_TIMEOUT_MS;
+    const deadline = Date.now() + this.#maxRetryMs;
+    for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 2000)) {
       try {
-        return await this.#callOnce(method, params, signal, answerMs);
+        return await this.#callOnce(method, params, signal, responseTimeoutMs);
       } catch (error) {
-        const isRetry = error instanceof Unavailable && (!error.sent || (repeat ?? isRepeatable(method, params)));
-        if (!isRetry || Date.now() + ms > deadline) throw error;
+        const canRetry = error instanceof Unavailable && (!error.sent || (repeat ?? isRepeatable(method, params)));
+        if (!canRetry || Date.now() + pauseMs > deadline) throw error;
       }
       // random, so that clients do not retry simultaneously
-      await pause(ms * (0.5 + Math.random() / 2), undefined, { signal });
+      await pause(pauseMs * (0.5 + Math.random() / 2), undefined, { signal });
     }
   }
 
-  async #callOnce(method, params, signal, answerMs) {
+  async #callOnce(method, params, signal, responseTimeoutMs) {
     const isShared = !method.endsWith(".logs");  // a followed log would block other calls
     if (isShared) await this.#acquireSlot();
     try {
-      const id = ++this.#number;
+      const id = ++this.#lastRequestId;
       const body = formatRequest(id, method, params);
-      const { status, text } = await this.#post(body, createTimeout(answerMs, signal));
-      if (status !== 200) throw readHttpError(status, text);
-      return readAnswer(text, id, this.#url);
+      const { status, text } = await this.#post(body, createTimeout(responseTimeoutMs, signal));
+      if (status !== 200) throw parseHttpError(status, text);
+      return parseResponse(text, id, this.#url);
     } catch (error) {
       signal?.throwIfAborted();
       throw toConnectionError(error);
@@ -259,8 +263,8 @@ export class Client {
 
   async #post(body, limit) {
     try {
-      const answer = await fetch(`${this.#url}/rpc`, { method: "POST", headers: this.#headers, body, redirect: "error", signal: limit.signal });
-      return { status: answer.status, text: await readText(answer) };
+      const response = await fetch(`${this.#url}/rpc`, { method: "POST", headers: this.#headers, body, redirect: "error", signal: limit.signal });
+      return { status: response.status, text: await readText(response) };
     } finally {
       limit.end();
     }
@@ -268,11 +272,11 @@ export class Client {
 
   async #acquireSlot() {
     if (this.#freeSlots > 0) this.#freeSlots--;
-    else await new Promise((resolve) => this.#queue.push(resolve));
+    else await new Promise((resolve) => this.#slotWaiters.push(resolve));
   }
 
   #releaseSlot() {
-    const resolve = this.#queue.shift();
+    const resolve = this.#slotWaiters.shift();
     if (resolve) resolve();
     else this.#freeSlots++;
   }
@@ -307,17 +311,20 @@ export class Client {
     return new Flow(this, Number(id), this.context);
   }
 
-  /** Yields events as they occur: of a flow or a job until its end, otherwise of all flows of the context. */
+  /**
+   * Yields the events of a flow or a job until its end, or the events of all flows of the context without an end.
+   * Reconnects after a lost connection. `after` is the id of the last event that the caller has processed.
+   */
   async *events(options = {}) {
     const { flow, job, after: first = "", signal } = checkOptions("events", options, ["flow", "job", "after", "signal"]);
     let after = first;
     const context = this.context ?? getMember("system.info", await this.call("system.info"), "contexts", "array")[0] ?? 1;
     const query = { context, ...(flow && { flow }), ...(job && { job }) };
-    let deadline = Date.now() + this.#retryMs;
+    let deadline = Date.now() + this.#maxRetryMs;
     while (true) {
       try {
         for await (const event of this.#readEvents({ ...query, ...(after && { after }) }, signal)) {
-          [after, deadline] = [event.id || after, Date.now() + this.#retryMs];
+          [after, deadline] = [event.id || after, Date.now() + this.#maxRetryMs];
           if (event.kind === "gone") throw new Denied(String(event.data.message), { code: -32003, word: "denied" });
           if (event.kind) yield event;
           const hasEnded = flow && event.kind === "flow" && ["finished", "error"].includes(event.data.status);
@@ -330,15 +337,15 @@ export class Client {
     }
   }
 
-  // Events of one connection; an event without a kind is a heartbeat.
+  // Yields the events of one connection. An event without a kind is a heartbeat.
   async *#readEvents(query, signal) {
     const limit = createTimeout(SILENCE_TIMEOUT_MS, signal);
     try {
       const url = `${this.#url}/events?${new URLSearchParams(query)}`;
-      const answer = await fetch(url, { headers: this.#headers, redirect: "error", signal: limit.signal });
-      if (answer.status !== 200) throw readHttpError(answer.status, await readText(answer));
+      const response = await fetch(url, { headers: this.#headers, redirect: "error", signal: limit.signal });
+      if (response.status !== 200) throw parseHttpError(response.status, await readText(response));
       let [buffer, fields] = ["", {}];
-      for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
+      for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
         limit.refresh();
         const lines = (buffer + piece).split("\n");
         buffer = lines.pop();
@@ -379,21 +386,21 @@ export class Job {
   status() {
     return this.#call("job.status");
   }
-  /** Waits for the end and returns the JobState, also of a failed job. */
+  /** Waits for the end of the job and returns its JobState, even if the job has failed. */
   async wait(limits = {}) {
     const { timeout, signal } = checkOptions("wait", limits, WAIT_OPTIONS);
     const timeoutMs = parseMilliseconds("timeout", timeout);
     if (!this.key.includes(":")) this.key = getMember("job.status", await this.status(), "key", "string").replace(/^job:/, "");
     return this.#client.waits.jobs.wait(`job:${this.key}`, this.#context, `job ${this.key}`, timeoutMs, signal);
   }
-  /** Waits for the end and returns the result. JobFailed, JobCancelled: the job has not finished. */
+  /** Waits for the end of the job and returns its result. Throws JobFailed or JobCancelled if it has not finished successfully. */
   async result(limits = {}) {
     await this.wait(limits);
     const state = await this.#call("job.result");
     if (getMember("job.result", state, "status", "string") !== "finished") throw new (state.detail === "cancelled" ? JobCancelled : JobFailed)(state);
     return getMember("job.result", state, "result", "object");
   }
-  /** Yields the log lines: the existing ones, or with `follow` all until the end of the job. */
+  /** Yields the log lines. With `follow`, waits for further lines until the end of the job. */
   async *logs(options = {}) {
     const { follow = false, after: first = 0, signal } = checkOptions("logs", options, ["follow", "after", "signal"]);
     let after = first;
@@ -401,7 +408,7 @@ export class Job {
       const startedAt = Date.now();
       const page = await this.#call("job.logs", { after_seq: after, wait_ms: follow ? LOG_WAIT_MS : 0 }, { signal });
       const [lines, lastSeq] = [getMember("job.logs", page, "lines", "array"), getMember("job.logs", page, "after_seq", "number")];
-      if (lines.length && lastSeq <= after) throw invalidAnswerError("job.logs", `line ${lastSeq} again`);
+      if (lines.length && lastSeq <= after) throw invalidResponseError("job.logs", `line ${lastSeq} again`);
       yield* lines;
       after = lastSeq;
       if (page.ended || !(follow || lines.length)) return;
@@ -444,12 +451,15 @@ export class Flow {
   explain() {
     return this.#call("flow.explain");
   }
-  /** Waits for the end and returns the FlowResult, also of a failed flow. */
+  /** Waits for the end of the flow and returns its FlowResult, even if the flow has failed. */
   async wait(limits = {}) {
     const { timeout, signal } = checkOptions("wait", limits, WAIT_OPTIONS);
     return this.#client.waits.flows.wait(this.id, this.#context, `flow ${this.id}`, parseMilliseconds("timeout", timeout), signal);
   }
-  /** Waits for the end and returns the results of the jobs, by <node>.<key>. FlowFailed: the flow has not finished. */
+  /**
+   * Waits for the end of the flow and returns the results of its jobs, with keys of the form <node>.<key>. Throws
+   * FlowFailed if the flow has not finished successfully.
+   */
   async result(limits = {}) {
     const state = await this.wait(limits);
     if (getMember("flows.wait", state, "status", "string") !== "finished") throw new FlowFailed(state);
@@ -473,23 +483,27 @@ export class Flow {
   resume(node) {
     return this.#control("flow.resume", { node });
   }
-  /** allowIrreversible: also if a new child flow repeats a finished node that is marked irreversible. */
+  /**
+   * Runs failed nodes again. `allowIrreversible` permits this even if a new child flow would repeat a finished node that
+   * is marked irreversible.
+   */
   retry(node, options = {}) {
     const { allowIrreversible } = checkOptions("retry", options, ["allowIrreversible"]);
     return this.#control("flow.retry", { node, ...(allowIrreversible && { allow_irreversible: true }) });
   }
 }
 
-// Combines any number of waits in at most MAX_WAIT_CALLS calls: each call waits for all entries that no other call
-// contains. The last call is short, so that new waits are not delayed for long.
+// Combines any number of waits in at most MAX_WAIT_CALLS concurrent calls. Each call waits for up to MAX_WAIT_ENTRIES
+// entries that no other call contains. The call that reaches the limit has a short wait, so that new waits are not delayed
+// for long.
 class WaitGroup {
-  #client; #method; #param; #name;
+  #client; #method; #param; #idMember;
   #waiters = new Map();  // entry ("context key") -> {context, key, waiters}
   #unrequested = new Set();
   #calls = new Set();  // AbortControllers
 
-  constructor(client, method, param, name) {
-    [this.#client, this.#method, this.#param, this.#name] = [client, method, param, name];
+  constructor(client, method, param, idMember) {
+    [this.#client, this.#method, this.#param, this.#idMember] = [client, method, param, idMember];
   }
 
   async wait(key, context, subject, timeoutMs, signal) {
@@ -548,13 +562,13 @@ class WaitGroup {
     };
     try {
       const states = await this.#client.call(this.#method, { [this.#param]: keys, context_id: context, wait_ms }, { signal: controller.signal });
-      if (!hasType(states, "array")) throw invalidAnswerError(this.#method, states);
-      const requested = new Set(keys);  // ignore entries that were not requested
-      const ended = states.map((state) => [getMember(this.#method, state, this.#name, typeof keys[0]), state]).filter(([key]) => requested.has(key));
+      if (!hasType(states, "array")) throw invalidResponseError(this.#method, states);
+      const requested = new Set(keys);  // entries that were not requested are ignored
+      const ended = states.map((state) => [getMember(this.#method, state, this.#idMember, typeof keys[0]), state]).filter(([key]) => requested.has(key));
       for (const [key, state] of ended) complete(key, (waiter) => waiter.resolve(state));
       if (!ended.length) await pause(Math.max(0, startedAt + Math.min(MIN_POLL_INTERVAL_MS, wait_ms) - Date.now()), undefined, { signal: controller.signal });
     } catch (error) {
-      // "jobs[3]": this entry cannot be waited for; the others can
+      // an error with the field "jobs[3]" concerns only this entry, so the other waits continue
       const indexMatch = [NotFound, Denied, Invalid].some((kind) => error instanceof kind) && /^\w+\[(\d{1,4})\]$/.exec(error.field);
       if (!controller.signal.aborted) for (const key of indexMatch && indexMatch[1] < keys.length ? [keys[indexMatch[1]]] : keys) complete(key, (waiter) => waiter.reject(error));
     }

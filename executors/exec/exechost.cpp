@@ -1,4 +1,11 @@
 // mycojobs-exechost is the zygote of jobs that are programs: bash, node, a compiler, a binary. It preloads nothing.
+// Each job's process runs one program:
+//
+//   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
+//
+// The job ends as the program ends, with its exit code or signal. On cancellation the sandbox sends SIGTERM to every
+// process of the job (sandbox/zygote/init.cpp). The program receives the signal directly, so this process does not
+// forward it but waits for the end.
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
@@ -33,13 +40,6 @@
 namespace mycojobs {
 namespace {
 
-// Runs one program in the job's process:
-//
-//   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
-//
-// The job ends as the program ends, with its exit code or signal. On cancellation the sandbox sends SIGTERM to every
-// process of the job (sandbox/zygote/init.cpp). The program receives it directly, so this process does not forward it
-// but waits for the end.
 using nlohmann::json;
 
 constexpr int kNotRunnable = 126, kNotFound = 127;
@@ -263,15 +263,15 @@ int send_answer(int channel, int status, int start_error, const ProgramPlan& pla
 
 // Returns the exit code. Does not return if a signal ended the program.
 int run_program(JobChannel channel) {
-  const auto request = read_request(channel.down);
-  if (!request) return exit_before_start(channel.up, request.error());
+  const auto request = read_request(channel.from_agent);
+  if (!request) return exit_before_start(channel.to_agent, request.error());
   ProgramPlan plan = build_plan(*request);
   if (!write_file(plan.script_path, 0500, request->script) ||
       (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
       !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
-    return exit_before_start(channel.up, {Code::io, "/job: " + errno_text(errno) + ": increase policy.disk"});
-  ProgressReader progress(channel.up);
+    return exit_before_start(channel.to_agent, {Code::io, "/job: " + errno_text(errno) + ": increase policy.disk"});
+  ProgressReader progress(channel.to_agent);
   const sigset_t handled_signals = make_signal_set({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &handled_signals, nullptr);
   set_signal_handler(SIGCHLD, interrupt_wait);
@@ -282,7 +282,7 @@ int run_program(JobChannel channel) {
   const int start_failure_status = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
   const int status = start_error == 0 ? wait_for_end(program, progress) : start_failure_status;
   progress.finish();
-  const int code = send_answer(channel.up, status, start_error, plan);
+  const int code = send_answer(channel.to_agent, status, start_error, plan);
   if (WIFSIGNALED(status)) exit_by_signal(WTERMSIG(status));
   return code;
 }

@@ -10,8 +10,7 @@
 namespace mycojobs {
 
 void OutputTail::feed(std::string_view bytes) {
-  constexpr std::size_t kMaxReadBytes =
-      kMaxBytes + 1;  // one more byte, so that the cut below applies to these bytes too
+  constexpr std::size_t kMaxReadBytes = kMaxBytes + 1;  // one more byte, so that the cut below applies too
   if (bytes.size() > kMaxReadBytes) bytes.remove_prefix(bytes.size() - kMaxReadBytes);
   text_.append(bytes);
   if (text_.size() > kMaxBytes) text_.erase(0, character_boundary(text_, text_.size() - kMaxBytes));
@@ -36,8 +35,8 @@ ScriptAnswer ProgramConversation::complete_answer() const {
   ScriptAnswer answer = reader_.answer();
   if (!answer.error) return answer;
   ScriptError& error = *answer.error;
-  error.stderr_tail = to_utf8(stderr_.text());
-  if (error.exit && error.message.empty()) error.message = stderr_.last_line();
+  error.stderr_tail = to_utf8(stderr_tail_.text());
+  if (error.exit_code && error.message.empty()) error.message = stderr_tail_.last_line();
   return answer;
 }
 
@@ -52,7 +51,7 @@ Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const
                       .command = spec.command,
                       .script_file = spec.script_file,
                       .environment = spec.environment,
-                      .programs = spec.files,
+                      .files = spec.files,
                       .attached_path = spec.attached_path};
   for (std::string& argument : extras.command) {
     constexpr std::string_view kPlaceholder = "{script}";

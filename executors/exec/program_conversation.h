@@ -1,5 +1,5 @@
-// A conversation about a job that is a program (an interpreter with a script, a compiler, a binary), run by
-// mycojobs-exechost.
+// The conversation with mycojobs-exechost about a job that is a program: an interpreter with a script, a compiler, or a
+// binary. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,37 +15,40 @@
 
 namespace mycojobs {
 
-inline constexpr const char* kProgramHost = "exec";  // Stage::host
+inline constexpr const char* kProgramHost = "exec";  // value of Stage::host for these jobs
 
 struct ProgramSpec {
   std::string_view executor;
-  std::string_view profile;
-  std::vector<std::string> command;    // [0]: absolute or in /usr/bin or /bin; "{script}" is the script's path
-  bool is_verbatim = false;            // whether the command comes from the job, so that {script} is not replaced
-  std::string script_file = "script";  // file name of the script below /job
-  TextMap environment = {};            // the job's own values take precedence
-  std::vector<ScriptFile> files = {};
-  std::string attached_path = {};  // path of `attached` below /job; the file is executable
-  std::shared_ptr<const Fd> attached = {};
+  std::string_view profile;  // name of the sandbox profile, for messages
+  // Command line. The first word is an absolute path, or the name of a program in /usr/bin or /bin. "{script}" is
+  // replaced by the path of the script, unless is_verbatim is true.
+  std::vector<std::string> command;
+  bool is_verbatim = false;                 // true if the job itself names the command
+  std::string script_file = "script";       // file name of the script below /job
+  TextMap environment = {};                 // the job's own values take precedence
+  std::vector<ScriptFile> files = {};       // files that are sent with the job
+  std::string attached_path = {};           // path below /job at which `attached` appears as an executable file
+  std::shared_ptr<const Fd> attached = {};  // sealed file that is sent as a descriptor; null if there is none
 };
 
-// Errors invalid and too_large name the field; the job can never run.
+// Starts the conversation with the request of the job. Errors: invalid, too_large (the message names the field, and the
+// job can never run), unavailable (an input artifact cannot be read).
 Result<std::unique_ptr<Conversation>> begin_program(const JobFacts&, const ProgramSpec&, ArtifactSink*);
 
-// Stores the last lines of a stream in bounded memory.
+// Stores the last kMaxBytes of a stream.
 class OutputTail {
  public:
   static constexpr std::size_t kMaxBytes = 4096;
   void feed(std::string_view bytes);
   const std::string& text() const { return text_; }
-  std::string last_line() const;  // Returns the last line that is not blank.
+  std::string last_line() const;  // returns the last line that is not blank, as UTF-8
 
  private:
   std::string text_;
 };
 
-// Conversation about one program, which begin_program() creates. Base class for executors that evaluate more than the
-// answer of the program.
+// The conversation that begin_program() returns. Also the base class for executors that compute the end of the job from
+// more than the answer of the host.
 class ProgramConversation : public Conversation {
  public:
   ProgramConversation(std::string request, EndContext, ArtifactSink*, std::shared_ptr<const Fd> attached = {});
@@ -55,25 +58,25 @@ class ProgramConversation : public Conversation {
   }
   int attachment() const override { return attached_ ? attached_->get() : -1; }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
-  std::uint64_t frames() const override { return reader_.frames(); }
-  void on_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
+  std::uint64_t frame_count() const override { return reader_.frame_count(); }
+  void on_stderr(std::string_view bytes) override { stderr_tail_.feed(bytes); }
   std::vector<std::string> consume_notes() override { return reader_.consume_notes(); }
   std::vector<std::string> consume_calls() override { return reader_.consume_calls(); }
   void answer(std::string_view reply) override { reader_.append_reply(output_, reply); }
   JobEnd finish(const Outcome&) const override;
 
  protected:
-  // Returns the answer, with the last lines of stderr if the program failed.
+  // Returns the answer of the host so far. If the answer is an error, the last lines of stderr are added to the error.
   ScriptAnswer complete_answer() const;
   const EndContext& context() const { return context_; }
-  const OutputTail& stderr_tail() const { return stderr_; }
+  const OutputTail& stderr_tail() const { return stderr_tail_; }
 
  private:
-  std::string output_;
+  std::string output_;  // bytes that were not sent yet
   std::shared_ptr<const Fd> attached_;
   EndContext context_;
   AnswerReader reader_;
-  OutputTail stderr_;
+  OutputTail stderr_tail_;
 };
 
 }  // namespace mycojobs

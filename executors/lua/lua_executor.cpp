@@ -11,10 +11,11 @@ const Result<std::string>& LuaHost::probe() {
 }
 
 Result<std::string> LuaExecutor::probe() const {
-  constexpr const char* kRemedy = "; remedy: apt install liblua5.4-0 libcurl4, and install mycojobs with its helpers";
+  constexpr const char* kInstallRemedy =
+      "; remedy: apt install liblua5.4-0 libcurl4, and install mycojobs with its helpers";
   const Result<std::string>& version = host_->probe();
   if (version) return version;
-  return fail(Code::unsupported, name_ + ": " + version.error().message + kRemedy);
+  return fail(Code::unsupported, name_ + ": " + version.error().message + kInstallRemedy);
 }
 
 Result<std::unique_ptr<Conversation>> LuaExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {

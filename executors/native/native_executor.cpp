@@ -86,7 +86,7 @@ Result<std::shared_ptr<const Fd>> ProgramCache::load(const std::string& path, co
 std::shared_ptr<const Fd> ProgramCache::find(const std::string& path, const Identity& identity) {
   const std::scoped_lock lock(mutex_);
   const auto entry =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& each) { return each.path == path; });
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) { return candidate.path == path; });
   if (entry == entries_.end()) return nullptr;
   if (entry->identity == identity) {
     entries_.splice(entries_.begin(), entries_, entry);

@@ -74,13 +74,13 @@ CheckRow check_repeated_calls(PluginClient& client, const JobFacts& facts) {
 
 CheckRow check_interpret_call(PluginClient& client, const std::string& label, const JobFacts& facts,
                               const Outcome& outcome, std::string stderr_tail) {
-  PluginRunEnd run_end = make_run_end(facts.job);
-  run_end.stderr_tail = std::move(stderr_tail);
-  const auto reply = client.interpret(kUser, encode_interpret_request(run_end, outcome));
+  InterpretRequestJob request_job = make_interpret_request_job(facts.job);
+  request_job.stderr_tail = std::move(stderr_tail);
+  const auto reply = client.interpret(kUser, encode_interpret_request(request_job, outcome));
   CheckRow row{"interpret: " + label, true, "the default"};
   if (!reply) return {std::move(row.name), false, reply.error().message};
   if (reply->result) row.detail = "a result of " + count_with_noun(reply->result->size(), "key");
-  if (reply->message) row.detail = "an error: " + reply->type + ": " + excerpt(*reply->message, 200);
+  if (reply->error_message) row.detail = "an error: " + reply->error_type + ": " + excerpt(*reply->error_message, 200);
   if (reply->result && outcome.status == RunStatus::signal)
     return {std::move(row.name), false, "a result after a signal"};
   return row;
@@ -99,7 +99,7 @@ void check_interpret(PluginClient& client, const JobFacts& facts, std::vector<Ch
   rows.push_back(
       check_interpret_call(client, "exit code 1 with an error on line 3", facts, outcome, "tool: line 3: an error\n"));
   rows.push_back(check_interpret_call(client, "64 KiB of stderr without a line end", facts, outcome,
-                                      std::string(kMaxStderrTail, 'x')));
+                                      std::string(kMaxStderrTailBytes, 'x')));
   rows.push_back(check_interpret_call(client, "bytes on stderr that are not text", facts, outcome, "\xff\xfe\x01\n"));
   outcome.status = RunStatus::signal;
   outcome.exit_code = 0;

@@ -68,11 +68,11 @@ Result<std::unique_ptr<HostProcess>> HostProcess::start(const std::string& progr
   SpawnSpec spec;
   spec.program = program;
   spec.argv0 = kHostProgram;
-  spec.descriptors = {{dev_null.get(), STDIN_FILENO},
-                      {dev_null.get(), STDOUT_FILENO},
-                      {host_stderr.get(), STDERR_FILENO},
-                      {host_socket.get(), kSocketFd},
-                      {file.get(), kPluginFd}};
+  spec.inherited_descriptors = {{dev_null.get(), STDIN_FILENO},
+                                {dev_null.get(), STDOUT_FILENO},
+                                {host_stderr.get(), STDERR_FILENO},
+                                {host_socket.get(), kSocketFd},
+                                {file.get(), kPluginFd}};
   MJ_TRY(child, spawn(spec));
   host.child_ = std::move(child);
   host_socket.reset();
@@ -419,9 +419,7 @@ Result<std::string> PluginClient::call_host(UserState& user_state, PluginFrameKi
   auto reply = user_state.host->call(kind, text, limit_ms);
   if (!reply && reply.error().code == Code::too_large) return tl::unexpected(std::move(reply).error());
   if (!reply) return record_fault(user_state, reply.error().message, start_ms);
-  const char* function = kind == PluginFrameKind::probe     ? "probe"
-                         : kind == PluginFrameKind::prepare ? "prepare"
-                                                            : "interpret";
+  const std::string function = get_function_name(kind);
   switch (reply->kind) {
     case PluginFrameKind::answer:
       return std::move(reply->text);
@@ -455,7 +453,7 @@ Result<std::string> PluginClient::probe() {
   const std::lock_guard lock(user_state->mutex);
   MJ_TRY(reply, call_host(*user_state, PluginFrameKind::probe, {}, options_.probe_timeout_ms));
   MJ_TRY(probed, parse_reply(*user_state, parse_probe_reply(reply), "probe"));
-  if (probed.refusal) return fail(Code::invalid, probed.refusal->error);
+  if (probed.refusal) return fail(Code::invalid, probed.refusal->reason);
   return std::move(probed.program);
 }
 
@@ -465,7 +463,7 @@ Result<PrepareReply> PluginClient::prepare(PluginUser user, std::string_view job
   MJ_TRY(reply, call_host(*user_state, PluginFrameKind::prepare, job_json, options_.prepare_timeout_ms));
   MJ_TRY(prepared, parse_reply(*user_state, parse_prepare_reply(reply), "prepare"));
   if (const auto& refusal = prepared.refusal; refusal) {
-    return fail(Code::invalid, refusal->field.empty() ? refusal->error : refusal->field + ": " + refusal->error);
+    return fail(Code::invalid, refusal->field.empty() ? refusal->reason : refusal->field + ": " + refusal->reason);
   }
   return std::move(prepared);
 }

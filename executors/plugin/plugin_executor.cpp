@@ -40,15 +40,15 @@ void apply_reply(const InterpretReply& reply, const Outcome& outcome, JobEnd& en
     end.retry_after_ms = std::nullopt;
     return;
   }
-  if (!reply.message) return;
+  if (!reply.error_message) return;
   set_status(end, JobStatus::error, "exception");
   end.result.clear();
   end.result_json.clear();
-  end.error = printable_line(reply.type + ": " + *reply.message);
-  json info = {{"type", reply.type}, {"message", *reply.message}};
-  if (reply.line > 0) {
-    end.error += fmt::format(" (line {})", reply.line);
-    info["line"] = reply.line;
+  end.error = printable_line(reply.error_type + ": " + *reply.error_message);
+  json info = {{"type", reply.error_type}, {"message", *reply.error_message}};
+  if (reply.error_line > 0) {
+    end.error += fmt::format(" (line {})", reply.error_line);
+    info["line"] = reply.error_line;
   }
   if (outcome.status == RunStatus::signal) info["signal"] = outcome.signal;
   if (outcome.status == RunStatus::exit) info["exit"] = outcome.exit_code;
@@ -65,24 +65,24 @@ bool has_exited(const Outcome& outcome) {
 class PluginConversation final : public Conversation {
  public:
   PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, PluginUser user,
-                     PluginRunEnd run_end, std::vector<std::string> notes, std::uint64_t max_result_bytes)
+                     InterpretRequestJob request_job, std::vector<std::string> notes, std::uint64_t max_result_bytes)
       : program_(std::move(program)),
         user_(user),
         client_(std::move(client)),
-        run_end_(std::move(run_end)),
+        request_job_(std::move(request_job)),
         notes_(std::move(notes)),
         max_result_bytes_(max_result_bytes) {}
 
   std::string consume_output() override { return program_->consume_output(); }
   void feed(std::string_view bytes) override { program_->feed(bytes); }
-  std::uint64_t frames() const override { return program_->frames(); }
+  std::uint64_t frame_count() const override { return program_->frame_count(); }
   std::vector<std::string> consume_calls() override { return program_->consume_calls(); }
   void answer(std::string_view reply) override { program_->answer(reply); }
   void on_stderr(std::string_view bytes) override {
     program_->on_stderr(bytes);
-    run_end_.stderr_tail.append(bytes);
-    if (run_end_.stderr_tail.size() > 2 * kMaxStderrTail)
-      run_end_.stderr_tail.erase(0, run_end_.stderr_tail.size() - kMaxStderrTail);
+    request_job_.stderr_tail.append(bytes);
+    if (request_job_.stderr_tail.size() > 2 * kMaxStderrTailBytes)
+      request_job_.stderr_tail.erase(0, request_job_.stderr_tail.size() - kMaxStderrTailBytes);
   }
   std::vector<std::string> consume_notes() override {
     std::vector<std::string> notes = std::exchange(notes_, {});
@@ -96,7 +96,7 @@ class PluginConversation final : public Conversation {
   std::unique_ptr<Conversation> program_;
   PluginUser user_;
   std::shared_ptr<PluginClient> client_;
-  PluginRunEnd run_end_;
+  InterpretRequestJob request_job_;
   std::vector<std::string> notes_;
   std::uint64_t max_result_bytes_;
 };
@@ -104,14 +104,14 @@ class PluginConversation final : public Conversation {
 JobEnd PluginConversation::finish(const Outcome& outcome) const {
   JobEnd end = program_->finish(outcome);
   if (!client_->description().interprets || !has_exited(outcome)) return end;
-  PluginRunEnd run_end = run_end_;
-  if (run_end.stderr_tail.size() > kMaxStderrTail)
-    run_end.stderr_tail.erase(0, run_end.stderr_tail.size() - kMaxStderrTail);
-  run_end.result = end.result;
-  const auto reply = client_->interpret(user_, encode_interpret_request(run_end, outcome));
+  InterpretRequestJob request_job = request_job_;
+  if (request_job.stderr_tail.size() > kMaxStderrTailBytes)
+    request_job.stderr_tail.erase(0, request_job.stderr_tail.size() - kMaxStderrTailBytes);
+  request_job.result = end.result;
+  const auto reply = client_->interpret(user_, encode_interpret_request(request_job, outcome));
   const auto keep_default = [&](const std::string& reason) {
-    log(LogLevel::warn, "plugin", "{}: the default result of a job is used: {}", job_key(run_end.caller_id, run_end.id),
-        reason);
+    log(LogLevel::warn, "plugin", "{}: the default result of a job is used: {}",
+        job_key(request_job.caller_id, request_job.id), reason);
     return end;
   };
   if (!reply) return keep_default(reply.error().message);
@@ -173,7 +173,7 @@ Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& fact
   for (PluginFile& file : prepared->files)
     spec.files.push_back({std::move(file.path), std::move(file.bytes), file.mode});
   MJ_TRY(program, begin_program(facts, spec, sink));
-  return std::make_unique<PluginConversation>(std::move(program), client_, user, make_run_end(facts.job),
+  return std::make_unique<PluginConversation>(std::move(program), client_, user, make_interpret_request_job(facts.job),
                                               std::move(prepared->notes), facts.max_result_bytes);
 }
 

@@ -9,6 +9,7 @@
 #include "executors/channel.h"
 #include "executors/job_end_builder.h"
 #include "executors/plugin/plugin_protocol.h"
+#include "executors/script_answer.h"
 #include "executors/script_conversation.h"
 #include "model/flow_data.h"
 #include "text/base64.h"
@@ -25,7 +26,7 @@ json encode_inputs(const JobFacts& facts) {
   json out = json::object();
   const ScriptInputs script_inputs = arrange_inputs(facts, parse_flow_data(facts.job));
   for (const auto& [name, input] : script_inputs.single) out[name] = input->result;
-  for (const auto& [node, inputs] : script_inputs.joined) {
+  for (const auto& [node, inputs] : script_inputs.lists) {
     out[node] = json::array();
     for (const JobInput* input : inputs) out[node].push_back(input == nullptr ? json::object() : json(input->result));
   }
@@ -37,8 +38,7 @@ constexpr std::size_t kMaxFiles = 100;
 constexpr std::size_t kMaxPath = 255;
 constexpr std::size_t kMaxVariables = 1000;
 constexpr std::size_t kMaxNotes = 20;
-const std::string kScriptFile = "script";              // default name of the script's file
-constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // upper limit of the pause before a retry
+const std::string kScriptFile = "script";  // default name of the script's file
 
 tl::unexpected<Error> reply_error(const std::string& problem) { return fail(Code::invalid, problem); }
 
@@ -80,8 +80,8 @@ Result<std::vector<std::string>> read_texts(const json& object, const std::strin
   if (!entry->is_array()) return reply_error(name + ": it is not a list");
   if (entry->size() > max_items)
     return reply_error(fmt::format("{}: {} items; at most {}", name, entry->size(), max_items));
-  for (const json& each : *entry) {
-    MJ_TRY(text, parse_text(each, fmt::format("{}[{}]", name, out.size())));
+  for (const json& item : *entry) {
+    MJ_TRY(text, parse_text(item, fmt::format("{}[{}]", name, out.size())));
     out.push_back(std::move(text));
   }
   return out;
@@ -92,20 +92,20 @@ Result<TextMap> parse_text_map(const json& value, const std::string& name, std::
   if (value.size() > max_items)
     return reply_error(fmt::format("{}: {} names; at most {}", name, value.size(), max_items));
   TextMap out;
-  for (const auto& [key, each] : value.items()) {
-    if (!each.is_string()) return reply_error(fmt::format("{}: the value of {} is not text", name, excerpt(key)));
-    out.emplace(key, each.get<std::string>());
+  for (const auto& [key, member] : value.items()) {
+    if (!member.is_string()) return reply_error(fmt::format("{}: the value of {} is not text", name, excerpt(key)));
+    out.emplace(key, member.get<std::string>());
   }
   return out;
 }
 
-Result<std::optional<PluginError>> read_refusal(const json& object) {
-  if (!object.contains("error")) return std::optional<PluginError>();
+Result<std::optional<PluginRefusal>> read_refusal(const json& object) {
+  if (!object.contains("error")) return std::optional<PluginRefusal>();
   MJ_CHECK(check_names(object, "", {"error", "field"}));
   MJ_TRY(error, read_text_member(object, "error"));
   MJ_TRY(field, read_text_member(object, "field"));
   if (error.empty()) return reply_error("error: it is empty: give the reason");
-  return std::optional<PluginError>(PluginError{printable_line(error), printable_line(field, 64)});
+  return std::optional<PluginRefusal>(PluginRefusal{printable_line(error), printable_line(field, 64)});
 }
 
 Result<std::vector<std::string>> read_command(const json& object) {
@@ -208,25 +208,24 @@ Result<void> parse_error(const json& error, InterpretReply& out) {
   if (const auto line = error.find("line"); line != error.end()) {
     if (!line->is_number_unsigned() || *line > UINT32_MAX)
       return reply_error("error.line: it is not a whole number from 0");
-    out.line = line->get<std::uint32_t>();
+    out.error_line = line->get<std::uint32_t>();
   }
   if (const auto retry = error.find("retry"); retry != error.end()) {
     if (retry->is_number() && retry->get<double>() >= 0) {
-      out.retry_after_ms = static_cast<std::uint64_t>(std::min(retry->get<double>(), kMaxRetrySeconds) * 1000);
+      out.retry_after_ms =
+          static_cast<std::uint64_t>(std::min(retry->get<double>(), AnswerReader::kMaxRetrySeconds) * 1000);
     } else if (*retry == false) {
       out.retry_forbidden = true;
     } else {
       return reply_error("error.retry: it is neither false nor a number of seconds");
     }
   }
-  out.type = type.empty() ? "Error" : printable_line(type, 100);
-  out.message = std::move(message);
+  out.error_type = type.empty() ? "Error" : printable_line(type, 100);
+  out.error_message = std::move(message);
   return {};
 }
 
 }  // namespace
-
-using nlohmann::json;
 
 std::string printable_line(std::string_view text, std::size_t max_bytes) {
   std::string out = to_utf8(whole_characters(text, max_bytes));
@@ -252,23 +251,23 @@ std::string encode_prepare_request(const JobFacts& facts) {
                     {"flow", *parse_flow_data(job).values}});
 }
 
-PluginRunEnd make_run_end(const Job& job) {
+InterpretRequestJob make_interpret_request_job(const Job& job) {
   return {job.id, job.caller_id, job.context_id, job.name, job.script_type, job.attempt, {}, {}};
 }
 
-std::string encode_interpret_request(const PluginRunEnd& run_end, const Outcome& outcome) {
+std::string encode_interpret_request(const InterpretRequestJob& request_job, const Outcome& outcome) {
   return dump_json({{"job",
-                     {{"id", run_end.id},
-                      {"caller_id", run_end.caller_id},
-                      {"context_id", run_end.context_id},
-                      {"name", run_end.name},
-                      {"attempt", run_end.attempt},
-                      {"script_type", run_end.script_type}}},
+                     {{"id", request_job.id},
+                      {"caller_id", request_job.caller_id},
+                      {"context_id", request_job.context_id},
+                      {"name", request_job.name},
+                      {"attempt", request_job.attempt},
+                      {"script_type", request_job.script_type}}},
                     {"status", to_string(outcome.status)},
                     {"exit_code", outcome.exit_code},
                     {"signal", outcome.signal},
-                    {"stderr", run_end.stderr_tail},
-                    {"result", json(run_end.result)},
+                    {"stderr", request_job.stderr_tail},
+                    {"result", json(request_job.result)},
                     {"usage", json::parse(usage_json(outcome.usage))}});
 }
 

@@ -26,9 +26,9 @@ std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::
 Result<std::string> PythonExecutor::probe() const {
   const Build build = installed_build(pyhost_);
   auto version = probe_program(build.program, {"--version"});
-  if (version && build.linked) return *version + ", linked in, the same build as the installed one";
-  if (version && !build.why_not.empty())
-    return *version + ", the installed shared library, which uses more CPU: " + build.why_not +
+  if (version && build.is_linked) return *version + ", linked in, the same build as the installed one";
+  if (version && !build.reason.empty())
+    return *version + ", the installed shared library, which uses more CPU: " + build.reason +
            "; to have it linked in, build or install mycojobs again";
   if (version) return *version + ", the installed shared library";
   return fail(Code::unsupported, "python: " + version.error().message +

@@ -12,11 +12,11 @@
 
 namespace mycojobs {
 
-// Python settings of a context ([contexts.N.python]) and the resulting script hosts.
 inline constexpr const char* kVenvFolder = "/venv";  // path of the virtual environment inside jobs
 inline constexpr const char* kVenvPython = "/venv/bin/python3";
 
-// Returns one host for each context with settings of its own; other contexts use the default host.
+// Returns one host for each context with Python settings of its own ([contexts.N.python]). Other contexts use the
+// default host.
 std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::map<Id, PythonSettings>&);
 
 class PythonExecutor final : public Executor {

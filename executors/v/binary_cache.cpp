@@ -76,8 +76,8 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
       read_exactly(file.get(), hash_line)) {
     program.resize(static_cast<std::size_t>(status.st_size) - kHashLineBytes);
     if (read_exactly(file.get(), program) && sha256_hex(program) + '\n' == hash_line) {
-      ::futimens(file.get(),
-                 nullptr);  // marks the file as used; fails on a read-only disk, where remove_old_files() fails too
+      // Marks the file as used. Fails on a read-only disk, where remove_old_files() fails too.
+      ::futimens(file.get(), nullptr);
       return program;
     }
   }

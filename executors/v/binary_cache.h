@@ -3,7 +3,7 @@
 //
 //   file = SHA-256 of the program, 64 digits | newline | the program
 //
-// The cache is never shared between contexts, since a compiled program is only trusted by the context that compiled it.
+// The cache is never shared between contexts, because only the context that compiled a program trusts it.
 // Agents and threads may use a folder concurrently: files are renamed into place and never modified.
 #pragma once
 
@@ -24,11 +24,11 @@ inline constexpr std::uint64_t kMaxBinaryBytes = 64ULL << 20;
 
 class BinaryCache {
  public:
-  static constexpr std::uint64_t kMaxBytes = 1ULL
-                                             << 30;  // limit of all files; the least recently used files are removed
+  // Default limit of the total size of the files. If it is exceeded, the least recently used files are removed.
+  static constexpr std::uint64_t kDefaultMaxBytes = 1ULL << 30;
 
-  BinaryCache(const std::string& state_dir, Id context, std::uint64_t max_bytes = kMaxBytes);
-  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), max_bytes_(kMaxBytes) {}
+  BinaryCache(const std::string& state_dir, Id context, std::uint64_t max_bytes = kDefaultMaxBytes);
+  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), max_bytes_(kDefaultMaxBytes) {}
 
   // Returns the program, or no value if there is no file or its hash is wrong. A damaged file is removed.
   std::optional<std::string> find(const std::string& key) const;
@@ -43,7 +43,7 @@ class BinaryCache {
   std::uint64_t max_bytes_;
 };
 
-// Returns the SHA-256 of all parts and their lengths, so that different lists have different keys.
+// Returns the SHA-256 of all parts with their lengths, so that different lists of parts have different keys.
 std::string hash_parts(const std::vector<std::string>& parts);
 
 }  // namespace mycojobs

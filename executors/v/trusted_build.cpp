@@ -82,7 +82,7 @@ Result<HostRun> run_on_host(SpawnSpec spec, const RunLimits& limits) {
   const Fd read_end(pipe_ends[0]);
   Fd write_end(pipe_ends[1]);
   const Fd dev_null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  spec.descriptors = {
+  spec.inherited_descriptors = {
       {dev_null.get(), STDIN_FILENO}, {write_end.get(), STDOUT_FILENO}, {write_end.get(), STDERR_FILENO}};
   MJ_TRY(child, spawn(spec));
   write_end.reset();

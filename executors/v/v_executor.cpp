@@ -74,7 +74,7 @@ class CompileRun final : public ProgramConversation {
   JobEnd build_failure_end(const Outcome& outcome, const std::string& name) const {
     ScriptAnswer answer = complete_answer();
     const bool has_exited = outcome.status == RunStatus::ok || outcome.status == RunStatus::exit;
-    const bool could_not_start = answer.error && !answer.error->exit;
+    const bool could_not_start = answer.error && !answer.error->exit_code;
     if (has_exited && answer.problem.empty() && !could_not_start) {
       const bool has_succeeded = outcome.status == RunStatus::ok && !answer.error;
       answer.error =
@@ -104,7 +104,7 @@ class ProgramRun final : public ProgramConversation {
     // V prints a stack trace after the panic message.
     const std::string& text = stderr_tail().text();
     const std::size_t panic = text.rfind("V panic: ");
-    if (answer.error && answer.error->exit && panic != std::string::npos)
+    if (answer.error && answer.error->exit_code && panic != std::string::npos)
       answer.error->message = text.substr(panic, text.find('\n', panic) - panic);
     return build_job_end(context(), outcome, answer);
   }
@@ -135,7 +135,7 @@ class VConversation final : public Conversation {
   std::size_t stage() const override { return run_ ? 1 : 0; }
   std::string consume_output() override { return current().consume_output(); }
   void feed(std::string_view bytes) override { current().feed(bytes); }
-  std::uint64_t frames() const override { return run_ ? run_->frames() : compile_->frames(); }
+  std::uint64_t frame_count() const override { return run_ ? run_->frame_count() : compile_->frame_count(); }
   void on_stdout(std::string_view bytes) override { current().on_stdout(bytes); }
   void on_stderr(std::string_view bytes) override { current().on_stderr(bytes); }
   std::vector<std::string> consume_notes() override { return current().consume_notes(); }
@@ -196,7 +196,7 @@ class VConversation final : public Conversation {
                         .command = {"/job/program"},
                         .script_file = std::string(kSourceFile),
                         .environment = {{"GC_NPROCS", "1"}}};
-    extras.programs.push_back({"program", std::move(program)});
+    extras.files.push_back({"program", std::move(program)});
     MJ_TRY(request, encode_script_request(job_.facts, extras));
     run_ = std::make_unique<ProgramRun>(std::move(request), make_end_context(job_.facts, "v.run"), sink_);
     return {};

@@ -58,7 +58,7 @@ struct Wrapper {
   const char* base;
   unsigned prefix;
   unsigned offset;  // offset of the IPv4 address in the bytes
-  bool inverted;
+  bool is_inverted;
   const char* kind;
 };
 // IPv6 addresses that contain an IPv4 address.
@@ -72,8 +72,8 @@ constexpr Wrapper kWrappers[] = {
     {"2001::", 32, 12, true, "Teredo"},
 };
 
-IpAddress parse_literal(const char* text, bool v6) {
-  IpAddress out{v6, {}};
+IpAddress parse_literal(const char* text, bool is_v6) {
+  IpAddress out{is_v6, {}};
   if (const auto parsed = parse_ip(text)) out = *parsed;
   return out;
 }
@@ -84,7 +84,7 @@ struct Range {
 };
 struct SpecialAddress {
   std::string kind;
-  std::optional<Range> block;  // empty: only a single address allows it
+  std::optional<Range> block;  // empty if only an entry for a single address allows the address
 };
 
 struct ParsedTables {
@@ -100,43 +100,43 @@ const ParsedTables& tables() {
   return kTables;
 }
 
-IpAddress extract_ipv4(const IpAddress& address, unsigned offset, bool inverted) {
+IpAddress extract_ipv4(const IpAddress& address, unsigned offset, bool is_inverted) {
   IpAddress out;
   for (unsigned i = 0; i < 4; ++i) {
-    out.bytes[i] = static_cast<std::uint8_t>(address.bytes[offset + i] ^ (inverted ? 0xff : 0));
+    out.bytes[i] = static_cast<std::uint8_t>(address.bytes[offset + i] ^ (is_inverted ? 0xff : 0));
   }
   return out;
 }
 
-// Returns every IPv4 address that the IPv6 address may lead to, and the kind of the mapping.
-std::vector<std::pair<IpAddress, const char*>> embedded_addresses(const IpAddress& address) {
-  std::vector<std::pair<IpAddress, const char*>> found;
-  if (!address.v6) return found;
+// Returns every IPv4 address to which packets for the IPv6 address may be sent, and the kind of the mapping.
+std::vector<std::pair<IpAddress, const char*>> extract_embedded_addresses(const IpAddress& address) {
+  std::vector<std::pair<IpAddress, const char*>> addresses;
+  if (!address.is_v6) return addresses;
   for (const auto& [range, row] : tables().wrappers) {
-    if (in_range(address, range.base, range.prefix))
-      found.emplace_back(extract_ipv4(address, row->offset, row->inverted), row->kind);
+    if (is_in_range(address, range.base, range.prefix))
+      addresses.emplace_back(extract_ipv4(address, row->offset, row->is_inverted), row->kind);
   }
   // ISATAP (RFC 5214): the interface identifier is 0:5efe or 200:5efe, followed by the IPv4 address.
   if ((address.bytes[8] & 0xfd) == 0 && address.bytes[9] == 0 && address.bytes[10] == 0x5e && address.bytes[11] == 0xfe)
-    found.emplace_back(extract_ipv4(address, 12, false), "ISATAP");
-  return found;
+    addresses.emplace_back(extract_ipv4(address, 12, false), "ISATAP");
+  return addresses;
 }
 
 std::optional<SpecialAddress> find_special(const IpAddress& address) {
   for (const auto& [range, row] : tables().blocks) {
-    if (!in_range(address, range.base, range.prefix)) continue;
+    if (!is_in_range(address, range.base, range.prefix)) continue;
     if (row->allowed_by == AllowingEntryKind::single) return SpecialAddress{row->kind, {}};
     return SpecialAddress{row->kind, range};
   }
-  if (!address.v6) return {};
-  bool nat64 = false;
-  for (const auto& [v4, kind] : embedded_addresses(address)) {
+  if (!address.is_v6) return {};
+  bool is_nat64 = false;
+  for (const auto& [v4, kind] : extract_embedded_addresses(address)) {
     if (const auto embedded = find_special(v4))
       return SpecialAddress{embedded->kind + " (" + kind + " " + to_text(v4) + ")", {}};
-    nat64 = nat64 || std::string_view(kind) == "NAT64";
+    is_nat64 = is_nat64 || std::string_view(kind) == "NAT64";
   }
   // In the rest of IPv6, only 2000::/3 is allocated.
-  if (!nat64 && (address.bytes[0] & 0xe0) != 0x20) return SpecialAddress{"reserved", {}};
+  if (!is_nat64 && (address.bytes[0] & 0xe0) != 0x20) return SpecialAddress{"reserved", {}};
   return {};
 }
 
@@ -145,7 +145,7 @@ bool is_host_address(const IpAddress& address, const std::vector<IpAddress>& hos
     return std::find(host_addresses.begin(), host_addresses.end(), candidate) != host_addresses.end();
   };
   if (is_listed(address)) return true;
-  const auto embedded = embedded_addresses(address);
+  const auto embedded = extract_embedded_addresses(address);
   return std::any_of(embedded.begin(), embedded.end(),
                      [&](const auto& candidate) { return is_listed(candidate.first); });
 }
@@ -174,7 +174,7 @@ Result<void> AllowListChecker::check_address(const HostPort& target, const IpAdd
   if (!special_address) return {};
   for (const auto& entry : entries_) {
     if (!entry.allows_port(target.port) || !entry.allows_address(address)) continue;
-    if (entry.single()) return {};
+    if (entry.is_single_address()) return {};
     if (special_address->block && entry.prefix >= special_address->block->prefix) return {};
   }
   const std::string entry = format_entry(address, target.port);
@@ -183,7 +183,7 @@ Result<void> AllowListChecker::check_address(const HostPort& target, const IpAdd
                                 "\"]" + (special_address->block ? " or its range" : ""));
 }
 
-std::string special_kind(const IpAddress& address) {
+std::string find_special_kind(const IpAddress& address) {
   const auto special_address = find_special(address);
   return special_address ? special_address->kind : "";
 }

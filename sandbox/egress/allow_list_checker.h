@@ -30,7 +30,7 @@ class AllowListChecker {
   std::vector<AllowEntry> entries_;
 };
 
-// Returns the kind of a special address, for tests and messages; empty: public.
-std::string special_kind(const IpAddress&);
+// Returns the kind of a special address, for tests and messages, or an empty text if the address is public.
+std::string find_special_kind(const IpAddress&);
 
 }  // namespace mycojobs::egress

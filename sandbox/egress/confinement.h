@@ -10,7 +10,7 @@
 //                      (getifaddrs); files read-only; no executable memory; no listen, fork, exec, ptrace or mount.
 //                      Other calls fail with EPERM; calls of another architecture kill the process.
 //
-// The proxy keeps the host's network, which it needs, and may read public files (/etc/resolv.conf, /etc/hosts).
+// The proxy stays in the host's network, which it needs, and may read public files (/etc/resolv.conf, /etc/hosts).
 #pragma once
 
 #include <cstddef>

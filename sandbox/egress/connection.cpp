@@ -17,12 +17,12 @@ namespace {
 constexpr std::size_t kMaxAttempts = 4;
 // The kernel would otherwise let each socket buffer grow to megabytes, which are charged to the host and not to the
 // job.
-constexpr int kSocketBuffer = 208 << 10;
+constexpr int kSocketBufferBytes = 208 << 10;
 
-void tune(int fd) {
+void set_socket_options(int fd) {
   const int enabled = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof enabled);
 }
 
@@ -32,7 +32,7 @@ int start_connect(int fd, const IpAddress& address, std::uint16_t port) {
   return ::connect(fd, socket_address.get(), socket_address.size()) == 0 || errno == EINPROGRESS ? 0 : errno;
 }
 
-constexpr std::size_t kBufferSize = 32U << 10;  // size of a read, and limit of buffered data per direction
+constexpr std::size_t kBufferBytes = 32U << 10;  // size of a read, and limit of buffered data per direction
 
 constexpr std::uint32_t kBrokenEvents = EPOLLERR | EPOLLHUP;
 
@@ -40,18 +40,18 @@ bool is_retriable(int error) { return error == EAGAIN || error == EWOULDBLOCK ||
 
 }  // namespace
 
-Connection::Connection(ProxyRunState& run, std::uint32_t id, Fd client, std::uint64_t now)
-    : run_(run), id_(id), now_(now), deadline_(now + run.times.header_ms) {
+Connection::Connection(ProxyRunState& run, std::uint32_t id, Fd client, std::uint64_t now_ms)
+    : run_(run), id_(id), now_ms_(now_ms), deadline_ms_(now_ms + run.timeouts.header_ms) {
   client_.fd = std::move(client);
-  tune(client_.fd.get());
+  set_socket_options(client_.fd.get());
   watch(client_, EPOLLIN);
 }
 
 // Defined explicitly, since ending a lookup calls back into members that must still exist.
 Connection::~Connection() { close(); }
 
-void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
-  now_ = now;
+void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now_ms) {
+  now_ms_ = now_ms;
   switch (state_) {
     case State::reading:
       return read_request();
@@ -81,16 +81,16 @@ void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
   }
 }
 
-void Connection::on_time(std::uint64_t now) {
-  now_ = now;
+void Connection::on_time(std::uint64_t now_ms) {
+  now_ms_ = now_ms;
   if (state_ == State::resolving) {
     lookup_->on_time();
     use_addresses();
   }
-  if (now < deadline_) return;
+  if (now_ms < deadline_ms_) return;
   switch (state_) {
     case State::reading:
-      return language_ == Language::unknown ? close()
+      return protocol_ == Protocol::unknown ? close()
                                             : refuse(408, socks_failure, "the request was not received in time");
     case State::resolving:
       return refuse(504, socks_unreachable, request_.target.host.name + ": its name servers do not answer");
@@ -112,17 +112,17 @@ void Connection::read_request() {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return close();
   input_.append(buffer, static_cast<std::size_t>(size));
-  if (language_ == Language::unknown) {
+  if (protocol_ == Protocol::unknown) {
     const char first = input_.front();
     if (first == 5) {
-      language_ = Language::socks;
+      protocol_ = Protocol::socks;
     } else if (first >= 'A' && first <= 'Z') {
-      language_ = Language::http;
+      protocol_ = Protocol::http;
     } else {
       return deny(400, socks_failure, "a connection to the proxy that speaks neither HTTP nor SOCKS5");
     }
   }
-  const bool is_complete = language_ == Language::http ? read_http() : read_socks();
+  const bool is_complete = protocol_ == Protocol::http ? read_http() : read_socks();
   if (state_ != State::reading) return;
   if (is_complete) return resolve_target(request_.target);
   if (input_.size() >= kMaxHeadBytes) deny(431, socks_failure, "the head of a request is over 16 KiB");
@@ -164,7 +164,7 @@ bool Connection::read_socks() {
   }
   if (parsed->size == 0) return false;
   request_.target = std::move(parsed->target);
-  request_.tunnel = true;
+  request_.is_tunnel = true;
   input_.erase(0, parsed->size);
   return true;
 }
@@ -174,14 +174,14 @@ void Connection::resolve_target(HostPort target) {
   if (state_ == State::closed) return;
   if (const auto allowed = run_.checker.check_request(target); !allowed)
     return deny(403, socks_not_allowed, allowed.error().message);
-  deadline_ = now_ + run_.times.connect_ms;
+  deadline_ms_ = now_ms_ + run_.timeouts.connect_ms;
   state_ = State::resolving;
   if (!target.host.address) {
     lookup_ = run_.resolver.start_lookup(target.host.name, [this](int fd, std::uint32_t events) {
-      std::uint32_t& now = lookup_waits_[fd];
+      std::uint32_t& current_events = lookup_waits_[fd];
       // A lookup whose descriptor cannot be watched ends by its own time-out.
-      (void)run_.poller.set_events(fd, id_, now, events);
-      if (now == 0) lookup_waits_.erase(fd);
+      (void)run_.poller.set_events(fd, id_, current_events, events);
+      if (current_events == 0) lookup_waits_.erase(fd);
     });
   }
   use_addresses();
@@ -207,9 +207,9 @@ void Connection::use_addresses() {
   }
   // IPv4 first (at the back), since unreachable IPv6 destinations often cause time-outs instead of errors.
   std::stable_sort(addresses.begin(), addresses.end(),
-                   [](const IpAddress& a, const IpAddress& b) { return a.v6 && !b.v6; });
+                   [](const IpAddress& a, const IpAddress& b) { return a.is_v6 && !b.is_v6; });
   if (addresses.size() > kMaxAttempts) addresses.erase(addresses.begin(), addresses.end() - kMaxAttempts);
-  attempt_timeout_ms_ = run_.times.connect_ms / addresses.size();
+  attempt_timeout_ms_ = run_.timeouts.connect_ms / addresses.size();
   candidates_ = std::move(addresses);
   connect_next();
 }
@@ -220,14 +220,14 @@ void Connection::connect_next() {
     const IpAddress address = candidates_.back();
     candidates_.pop_back();
     watch(server_, 0);
-    server_.fd.reset(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    server_.fd.reset(::socket(address.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     int error = server_.fd ? 0 : errno;
     if (error == 0) {
-      tune(server_.fd.get());
+      set_socket_options(server_.fd.get());
       error = start_connect(server_.fd.get(), address, request_.target.port);
     }
     if (error == 0) {
-      deadline_ = now_ + attempt_timeout_ms_;
+      deadline_ms_ = now_ms_ + attempt_timeout_ms_;
       return watch(server_, EPOLLOUT);
     }
     last_failure_ = errno_text(error);
@@ -238,15 +238,15 @@ void Connection::connect_next() {
 void Connection::on_connected() {
   ++run_.connections;
   state_ = State::relaying;
-  deadline_ = now_ + run_.times.idle_ms;
+  deadline_ms_ = now_ms_ + run_.timeouts.idle_ms;
   candidates_.clear();
-  if (language_ == Language::socks) {
-    downstream_.pending = socks_answer(socks_granted);
-  } else if (request_.tunnel) {
+  if (protocol_ == Protocol::socks) {
+    downstream_.pending = encode_socks_reply(socks_granted);
+  } else if (request_.is_tunnel) {
     downstream_.pending = "HTTP/1.1 200 Connection established\r\n\r\n";
   } else {
-    run_.bytes_up += request_.forward.size();
-    upstream_.pending = std::exchange(request_.forward, {});
+    run_.bytes_up += request_.forwarded_head.size();
+    upstream_.pending = std::exchange(request_.forwarded_head, {});
   }
   const std::string early_data = std::exchange(input_, {});
   if (!early_data.empty() && !read_upstream(early_data)) return;
@@ -263,15 +263,15 @@ void Connection::deny(int status, std::uint8_t socks_reply, const std::string& r
 
 // The status line contains the reason too, since clients that open a tunnel show the status line, not the body.
 void Connection::refuse(int status, std::uint8_t socks_reply, const std::string& reason) {
-  if (state_ == State::relaying && (request_.tunnel || response_.complete()))
-    return abort();  // a response is partly sent
+  // A response that is partly sent cannot be replaced by an error.
+  if (state_ == State::relaying && (request_.is_tunnel || response_.is_complete())) return abort();
   watch(server_, 0);
   server_.fd.reset();
   lookup_.reset();
   downstream_.pending.clear();
-  if (language_ == Language::unknown) return close();
-  if (language_ == Language::socks) {
-    downstream_.pending = socks_answer(socks_reply);
+  if (protocol_ == Protocol::unknown) return close();
+  if (protocol_ == Protocol::socks) {
+    downstream_.pending = encode_socks_reply(socks_reply);
   } else {
     const std::string text = "mycojobs: " + reason;
     downstream_.pending = "HTTP/1.1 " + std::to_string(status) + ' ' + text +
@@ -282,14 +282,14 @@ void Connection::refuse(int status, std::uint8_t socks_reply, const std::string&
 }
 
 bool Connection::should_read(const RelayDirection& direction) const {
-  if (direction.ended || !direction.pending.empty()) return false;
-  return &direction != &upstream_ || request_.tunnel || !parser_.is_complete();
+  if (direction.has_ended || !direction.pending.empty()) return false;
+  return &direction != &upstream_ || request_.is_tunnel || !parser_.is_complete();
 }
 
 void Connection::relay(int fd, std::uint32_t events) {
-  const bool of_client = fd == client_.fd.get();
-  RelayDirection& source = of_client ? upstream_ : downstream_;
-  RelayDirection& destination = of_client ? downstream_ : upstream_;
+  const bool is_client = fd == client_.fd.get();
+  RelayDirection& source = is_client ? upstream_ : downstream_;
+  RelayDirection& destination = is_client ? downstream_ : upstream_;
   if ((events & (EPOLLOUT | kBrokenEvents)) != 0 && !destination.pending.empty()) flush(destination);
   if (state_ == State::relaying && (events & (EPOLLIN | kBrokenEvents)) != 0 && should_read(source)) fill(source);
   if (state_ == State::relaying) update_events();
@@ -297,16 +297,16 @@ void Connection::relay(int fd, std::uint32_t events) {
 
 void Connection::fill(RelayDirection& direction) {
   const bool is_upstream = &direction == &upstream_;
-  char buffer[kBufferSize];
+  char buffer[kBufferBytes];
   const ssize_t size = ::recv((is_upstream ? client_ : server_).fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
   if (size < 0) {
     if (is_retriable(errno)) return;
-    if (is_upstream || request_.tunnel || response_.complete()) return abort();
+    if (is_upstream || request_.is_tunnel || response_.is_complete()) return abort();
     return refuse(502, socks_failure, "the server broke the connection without an answer: " + errno_text(errno));
   }
   if (size == 0) {
-    if (is_upstream && !request_.tunnel) return abort();  // incomplete body
-    direction.ended = true;
+    if (is_upstream && !request_.is_tunnel) return abort();  // incomplete body
+    direction.has_ended = true;
     return forward_shutdown(direction);
   }
   const std::string_view bytes(buffer, static_cast<std::size_t>(size));
@@ -315,7 +315,7 @@ void Connection::fill(RelayDirection& direction) {
 
 // Returns false if the connection has ended or will end.
 bool Connection::read_upstream(std::string_view bytes) {
-  if (!request_.tunnel) {
+  if (!request_.is_tunnel) {
     input_ += bytes;
     HttpRequestParser::Body forwarded_body;  // unchanged, including chunks
     const auto body_size = parser_.parse_body(input_, forwarded_body);
@@ -325,8 +325,8 @@ bool Connection::read_upstream(std::string_view bytes) {
     }
     run_.bytes_up += *body_size;
     upstream_.pending.append(input_, 0, *body_size);
-    input_.erase(
-        0, parser_.is_complete() ? input_.npos : *body_size);  // later bytes are not part of the request that was checked
+    // Bytes after a complete body are discarded: they are not part of the request that was checked.
+    input_.erase(0, parser_.is_complete() ? input_.npos : *body_size);
     if (input_.empty()) std::string().swap(input_);
     return true;
   }
@@ -337,7 +337,7 @@ bool Connection::read_upstream(std::string_view bytes) {
 
 bool Connection::read_downstream(std::string_view bytes) {
   run_.bytes_down += bytes.size();
-  if (request_.tunnel) {
+  if (request_.is_tunnel) {
     downstream_.pending += bytes;
     return true;
   }
@@ -360,11 +360,11 @@ void Connection::flush(RelayDirection& direction) {
       if (!is_upstream) return abort();
       // The server accepts no more data, but may have sent the reason before it closed: its response is still
       // forwarded.
-      direction.ended = direction.is_end_forwarded = direction.broken = true;
+      direction.has_ended = direction.is_end_forwarded = direction.is_broken = true;
       direction.pending = {};
       return downstream_.is_end_forwarded ? abort() : void();
     }
-    deadline_ = now_ + run_.times.idle_ms;
+    deadline_ms_ = now_ms_ + run_.timeouts.idle_ms;
     direction.pending.erase(0, static_cast<std::size_t>(size));
     if (!direction.pending.empty()) return;
     std::string().swap(direction.pending);  // idle connections hold no buffer
@@ -373,25 +373,25 @@ void Connection::flush(RelayDirection& direction) {
 }
 
 void Connection::forward_shutdown(RelayDirection& direction) {
-  if (!direction.ended || direction.is_end_forwarded || !direction.pending.empty()) return;
-  if (!request_.tunnel) {  // the server has ended
-    if (!response_.complete()) return refuse(502, socks_failure, "the server closed without an answer");
+  if (!direction.has_ended || direction.is_end_forwarded || !direction.pending.empty()) return;
+  if (!request_.is_tunnel) {  // the server has ended
+    if (!response_.is_complete()) return refuse(502, socks_failure, "the server closed without an answer");
     return start_draining();
   }
   direction.is_end_forwarded = true;
   ::shutdown((&direction == &upstream_ ? server_ : client_).fd.get(), SHUT_WR);
   // Data of the job for a closed server is read and discarded; otherwise a reset would discard the server's last data.
-  if (upstream_.is_end_forwarded && downstream_.is_end_forwarded) upstream_.broken ? start_draining() : close();
+  if (upstream_.is_end_forwarded && downstream_.is_end_forwarded) upstream_.is_broken ? start_draining() : close();
 }
 
 void Connection::start_draining() {
   watch(server_, 0);
   server_.fd.reset();
   upstream_ = {};
-  downstream_.ended = true;
+  downstream_.has_ended = true;
   downstream_.is_end_forwarded = false;
   state_ = State::draining;
-  deadline_ = now_ + run_.times.drain_ms;
+  deadline_ms_ = now_ms_ + run_.timeouts.drain_ms;
   drain(EPOLLOUT);
 }
 
@@ -406,14 +406,14 @@ void Connection::drain(std::uint32_t events) {
     ::shutdown(client_.fd.get(), SHUT_WR);
     downstream_.is_end_forwarded = true;
   }
-  if ((events & (EPOLLIN | kBrokenEvents)) != 0 && !upstream_.ended) {
-    char buffer[kBufferSize];
+  if ((events & (EPOLLIN | kBrokenEvents)) != 0 && !upstream_.has_ended) {
+    char buffer[kBufferBytes];
     const ssize_t size = ::recv(client_.fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (size < 0 && !is_retriable(errno)) return close();
-    if (size == 0) upstream_.ended = true;
+    if (size == 0) upstream_.has_ended = true;
   }
-  if (upstream_.ended && downstream_.is_end_forwarded) return close();
-  watch(client_, (upstream_.ended ? 0U : static_cast<std::uint32_t>(EPOLLIN)) |
+  if (upstream_.has_ended && downstream_.is_end_forwarded) return close();
+  watch(client_, (upstream_.has_ended ? 0U : static_cast<std::uint32_t>(EPOLLIN)) |
                      (downstream_.pending.empty() ? 0U : static_cast<std::uint32_t>(EPOLLOUT)));
 }
 
@@ -432,9 +432,9 @@ void Connection::watch(Endpoint& endpoint, std::uint32_t events) {
 }
 
 void Connection::abort() {
-  const linger none{1, 0};
+  const linger reset_on_close{1, 0};
   for (Endpoint* endpoint : {&client_, &server_}) {
-    if (endpoint->fd) ::setsockopt(endpoint->fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    if (endpoint->fd) ::setsockopt(endpoint->fd.get(), SOL_SOCKET, SO_LINGER, &reset_on_close, sizeof reset_on_close);
   }
   close();
 }

@@ -6,12 +6,12 @@
 //                   v                                                                                            v
 //               draining -------------------------------------------------------------------------------------> closed
 //
-// draining: the response is sent. Further data of the job is read and discarded; otherwise a reset would discard the
-// response.
+// In the state `draining` the response is sent. Further data of the job is read and discarded; otherwise a reset would
+// discard the response.
 //
 // A tunnel (CONNECT, SOCKS5) ends when both sides have ended; the end of each side is forwarded separately. A plain
 // HTTP request has one response, after which the connection is closed. After an error both sides are reset, so that
-// neither takes partial data for complete data. Single-threaded, as all classes of the proxy.
+// neither side accepts partial data as complete. Single-threaded, as all classes of the proxy.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@
 
 namespace mycojobs::egress {
 
-// Time-outs in milliseconds. header_ms: from the first byte to the whole request, regardless of its speed.
-struct Times {
+// `header_ms` limits the time from the first byte to the whole request, regardless of its speed.
+struct Timeouts {
   std::uint64_t header_ms = 10000, connect_ms = 10000, idle_ms = 300000, drain_ms = 2000;
 };
 
@@ -38,36 +38,36 @@ struct Times {
 struct ProxyRunState {
   AllowListChecker checker;
   Resolver& resolver;
-  Times times;
+  Timeouts timeouts;
   Poller poller;
   std::uint64_t connections = 0, bytes_up = 0, bytes_down = 0, denied = 0;
-  std::uint32_t reported = 0;  // number of reported denials: report_denied reports at most kMaxDenied
+  std::uint32_t reported_denials = 0;  // at most kMaxDenied
   std::function<void(const std::string&)> report_denied;
 };
 
 class Connection {
  public:
-  // `id` is unique in the run and never 0. Times are CLOCK_MONOTONIC milliseconds.
-  Connection(ProxyRunState&, std::uint32_t id, Fd client, std::uint64_t now);
+  // `id` is unique in the run and never 0. `now_ms` is a time of CLOCK_MONOTONIC.
+  Connection(ProxyRunState&, std::uint32_t id, Fd client, std::uint64_t now_ms);
   ~Connection();
   Connection(const Connection&) = delete;
-  void on_event(int fd, std::uint32_t events, std::uint64_t now);  // reads at most kBufferSize bytes
-  void on_time(std::uint64_t now);                                 // must be called a few times per second
-  void abort();                                                    // resets both sides
-  bool closed() const { return state_ == State::closed; }
+  void on_event(int fd, std::uint32_t events, std::uint64_t now_ms);  // reads at most kBufferBytes bytes
+  void on_time(std::uint64_t now_ms);                                 // must be called a few times per second
+  void abort();                                                       // resets both sides
+  bool is_closed() const { return state_ == State::closed; }
 
  private:
   enum class State { reading, resolving, connecting, relaying, draining, closed };
-  enum class Language { unknown, http, socks };
+  enum class Protocol { unknown, http, socks };
   struct Endpoint {
     Fd fd;
     std::uint32_t watched_events = 0;
   };
-  struct RelayDirection {           // state of one direction
+  struct RelayDirection {
     std::string pending;            // read but not yet written; no further reads while it is not empty
-    bool ended = false;             // end of the source was read
+    bool has_ended = false;         // end of the source was read
     bool is_end_forwarded = false;  // the end was forwarded to the destination
-    bool broken = false;            // the destination accepts no more data
+    bool is_broken = false;         // the destination accepts no more data
   };
 
   void read_request();
@@ -96,10 +96,10 @@ class Connection {
   ProxyRunState& run_;
   const std::uint32_t id_;
   State state_ = State::reading;
-  Language language_ = Language::unknown;
-  std::uint64_t now_, deadline_;
+  Protocol protocol_ = Protocol::unknown;
+  std::uint64_t now_ms_, deadline_ms_;
   Endpoint client_, server_;
-  std::string input_;  // data of the job until its request is whole; then the incomplete rest of its body
+  std::string input_;  // the incomplete request, and later the incomplete part of its body
   HttpRequestParser parser_{kMaxHeadBytes, true};
   bool is_greeted_ = false;
   RequestHead request_;

@@ -58,7 +58,7 @@ std::optional<Field> parse_field(std::string_view line) {
 
 constexpr const char* kProxyRemedy = "set HTTP_PROXY and HTTPS_PROXY as the job's environment has them";
 
-tl::unexpected<Error> make_error(std::string why) { return fail(Code::invalid, std::move(why)); }
+tl::unexpected<Error> make_error(std::string reason) { return fail(Code::invalid, std::move(reason)); }
 
 struct Url {
   HostPort target;
@@ -89,7 +89,7 @@ std::string build_forwarded_request(const HttpRequestParser& request, const Url&
   if (url.target.port == 80) host.resize(host.rfind(':'));
   std::string out;
   out.append(request.method()).append(" ").append(url.path).append(" HTTP/").append(version).append("\r\n");
-  // Taken from the URL, as the RFC requires: the server sees the checked host.
+  // The host is that of the URL, as the RFC requires, so that the server receives the checked host.
   out.append("Host: ").append(host).append("\r\n");
   for (const auto& [name, value] : fields) {
     if (is_same_name(name, "host") || hop_fields.contains(name)) continue;
@@ -101,10 +101,10 @@ std::string build_forwarded_request(const HttpRequestParser& request, const Url&
 
 // Responses are parsed leniently: bare LF is accepted. With one response per connection, smuggling is impossible.
 std::size_t find_head_end(std::string_view bytes) {
-  for (std::size_t at = bytes.find('\n'); at != bytes.npos; at = bytes.find('\n', at + 1)) {
-    const std::string_view remaining = bytes.substr(at + 1);
-    if (remaining.starts_with("\n")) return at + 2;
-    if (remaining.starts_with("\r\n")) return at + 3;
+  for (std::size_t line_end = bytes.find('\n'); line_end != bytes.npos; line_end = bytes.find('\n', line_end + 1)) {
+    const std::string_view remaining = bytes.substr(line_end + 1);
+    if (remaining.starts_with("\n")) return line_end + 2;
+    if (remaining.starts_with("\r\n")) return line_end + 3;
   }
   return 0;
 }
@@ -126,7 +126,7 @@ bool is_status_line(std::string_view line) {
   return line.substr(9, 3).find_first_not_of("0123456789") == line.npos && line.find('\0') == line.npos;
 }
 
-std::string rewrite_head(const std::vector<std::string_view>& lines, bool last) {
+std::string rewrite_head(const std::vector<std::string_view>& lines, bool is_last) {
   std::vector<Field> fields;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     if (const auto field = parse_field(lines[i])) fields.push_back(*field);
@@ -137,21 +137,21 @@ std::string rewrite_head(const std::vector<std::string_view>& lines, bool last) 
   for (const auto& [name, value] : fields) {
     if (!hop_fields.contains(name)) out.append(name).append(": ").append(value).append("\r\n");
   }
-  if (last) out += "Connection: close\r\n";
+  if (is_last) out += "Connection: close\r\n";
   return out + "\r\n";
 }
 
 }  // namespace
 
 // Parsed once per message: parsing the lists for each field would take quadratic time.
-HopFields::HopFields(const std::vector<Field>& all) {
-  for (const auto& [name, value] : all) {
+HopFields::HopFields(const std::vector<Field>& fields) {
+  for (const auto& [name, value] : fields) {
     if (!is_same_name(name, "connection")) continue;
-    for (std::string_view left = value;;) {
-      const std::size_t comma = left.find(',');
-      listed_.insert(lower_case(trim(left.substr(0, comma))));
-      if (comma == left.npos) break;
-      left.remove_prefix(comma + 1);
+    for (std::string_view remaining = value;;) {
+      const std::size_t comma = remaining.find(',');
+      listed_.insert(lower_case(trim(remaining.substr(0, comma))));
+      if (comma == remaining.npos) break;
+      remaining.remove_prefix(comma + 1);
     }
   }
 }
@@ -163,37 +163,37 @@ bool HopFields::contains(std::string_view name) const {
 
 Result<RequestHead> read_request_head(const HttpRequestParser& request) {
   const std::string& target = request.target();
-  const auto visible = [](char c) { return c > ' ' && c < 0x7f; };
-  if (!std::all_of(target.begin(), target.end(), visible))
+  const auto is_visible = [](char c) { return c > ' ' && c < 0x7f; };
+  if (!std::all_of(target.begin(), target.end(), is_visible))
     return make_error("the target of the request has characters that belong in no URL: " + excerpt(target));
   RequestHead out;
   if (request.method() == "CONNECT") {
-    out.tunnel = true;
-    MJ_TRY(place, parse_host_port(target));
-    out.target = std::move(place);
+    out.is_tunnel = true;
+    MJ_TRY(host_port, parse_host_port(target));
+    out.target = std::move(host_port);
     return out;
   }
   MJ_TRY(url, parse_url(target, request.method()));
-  out.forward = build_forwarded_request(request, url);
+  out.forwarded_head = build_forwarded_request(request, url);
   out.target = std::move(url.target);
   return out;
 }
 
 Result<std::string> ResponseHead::feed(std::string_view bytes) {
-  if (complete_) return std::string(bytes);
+  if (is_complete_) return std::string(bytes);
   buffered_ += bytes;
   std::string out;
-  for (std::size_t size = 0; !complete_ && (size = find_head_end(buffered_)) != 0;) {
+  for (std::size_t size = 0; !is_complete_ && (size = find_head_end(buffered_)) != 0;) {
     const auto lines = split_lines(std::string_view(buffered_).substr(0, size));
     if (lines.empty() || !is_status_line(lines.front())) return fail(Code::invalid, "the server's reply is not HTTP/1");
     const std::string_view status = lines.front().substr(9, 3);
     // The job cannot request another protocol, since Upgrade is removed.
     if (status == "101") return fail(Code::invalid, "the server changed the protocol without a request");
-    complete_ = status.front() != '1';
-    out += rewrite_head(lines, complete_);
+    is_complete_ = status.front() != '1';
+    out += rewrite_head(lines, is_complete_);
     buffered_.erase(0, size);
   }
-  if (complete_) {
+  if (is_complete_) {
     out += buffered_;
     buffered_ = {};
   } else if (buffered_.size() > kMaxHeadBytes) {

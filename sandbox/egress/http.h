@@ -22,7 +22,7 @@ using Field = std::pair<std::string_view, std::string_view>;  // as written, wit
 // Fields that frame the message (Host, Content-Length, Transfer-Encoding) are never included.
 class HopFields {
  public:
-  explicit HopFields(const std::vector<Field>& all);
+  explicit HopFields(const std::vector<Field>& fields);
   bool contains(std::string_view name) const;
 
  private:
@@ -33,8 +33,9 @@ inline constexpr std::size_t kMaxHeadBytes = 16U << 10;
 
 struct RequestHead {
   HostPort target;
-  bool tunnel = false;  // CONNECT
-  std::string forward;  // otherwise: the head for the server, without hop-by-hop fields, with "Connection: close"
+  bool is_tunnel = false;  // true for CONNECT
+  // The head for the server, without hop-by-hop fields and with "Connection: close". Empty for a tunnel.
+  std::string forwarded_head;
 };
 // REQUIRES: the parser has the whole head. Accepts CONNECT host:port, or an absolute http:// target. Error: invalid,
 // one line for the author of the job.
@@ -47,11 +48,11 @@ class ResponseHead {
   // Returns the bytes to forward to the job: none until the head is whole, then all. Errors: invalid, not an HTTP/1
   // response; too_large, a head over 16 KiB.
   Result<std::string> feed(std::string_view bytes);
-  bool complete() const { return complete_; }  // the final head, not that of a 1xx response
+  bool is_complete() const { return is_complete_; }  // the final head, not that of a 1xx response
 
  private:
   std::string buffered_;
-  bool complete_ = false;
+  bool is_complete_ = false;
 };
 
 }  // namespace mycojobs::egress

@@ -19,7 +19,7 @@ namespace {
 
 using namespace mycojobs;
 
-Result<std::uint64_t> milliseconds(const std::string& name, const std::string& text) {
+Result<std::uint64_t> parse_milliseconds(const std::string& name, const std::string& text) {
   std::uint64_t value = 0;
   for (char c : text) {
     if (c < '0' || c > '9' || value > 86400000) return fail(Code::invalid, name + ": milliseconds, up to a day");
@@ -47,18 +47,18 @@ Result<egress::Proxy::Options> parse_options(int argc, char** argv) {
       options.name_servers = value;
       continue;
     }
-    std::uint64_t* time = name == "--header-ms"    ? &options.times.header_ms
-                          : name == "--connect-ms" ? &options.times.connect_ms
-                          : name == "--idle-ms"    ? &options.times.idle_ms
-                                                   : nullptr;
-    if (time == nullptr) return fail(Code::invalid, "unknown option " + name);
-    MJ_TRY(number, milliseconds(name, value));
-    *time = number;
+    std::uint64_t* timeout_ms = name == "--header-ms"    ? &options.timeouts.header_ms
+                                : name == "--connect-ms" ? &options.timeouts.connect_ms
+                                : name == "--idle-ms"    ? &options.timeouts.idle_ms
+                                                         : nullptr;
+    if (timeout_ms == nullptr) return fail(Code::invalid, "unknown option " + name);
+    MJ_TRY(number, parse_milliseconds(name, value));
+    *timeout_ms = number;
   }
   return options;
 }
 
-int complain(const Error& error, int code) {
+int report_error(const Error& error, int code) {
   std::fprintf(stderr, "%s: %s\n", egress::kEgressProgram, error.message.c_str());
   return code;
 }
@@ -74,10 +74,10 @@ int main(int argc, char** argv) try {
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(egress::kLauncherSocket + 1, ~0U, 0);
   auto options = parse_options(argc, argv);
-  if (!options) return complain(options.error(), 64);
-  if (auto ready = egress::Resolver::start_library(); !ready) return complain(ready.error(), 71);
+  if (!options) return report_error(options.error(), 64);
+  if (auto ready = egress::Resolver::start_library(); !ready) return report_error(ready.error(), 71);
   auto descriptors = egress::drop_privileges();
-  if (!descriptors) return complain(descriptors.error(), 71);
+  if (!descriptors) return report_error(descriptors.error(), 71);
   options->descriptors = *descriptors;
   // Skips exit handlers of libraries: for example, a leak checker's tracer would be refused by the seccomp filter.
   ::_exit(egress::Proxy(Fd(egress::kLauncherSocket), std::move(*options)).run());

@@ -19,16 +19,17 @@ class Poller {
   explicit operator bool() const { return static_cast<bool>(epoll_); }
   int fd() const { return epoll_.get(); }
 
-  // Waits for `watched` on the descriptor. `now` contains the current events and is updated. 0 removes the descriptor
-  // from the set, since EPOLLHUP cannot be masked and would wake the loop continuously. Returns 0 or an errno.
-  int set_events(int descriptor, std::uint32_t id, std::uint32_t& now, std::uint32_t watched) const {
-    if (watched == now) return 0;
+  // Changes the watched events of a descriptor from `current` to `events` and updates `current`. 0 removes the
+  // descriptor from the set, since EPOLLHUP cannot be masked and would wake the loop continuously. Returns 0 or an
+  // errno.
+  int set_events(int descriptor, std::uint32_t id, std::uint32_t& current, std::uint32_t events) const {
+    if (events == current) return 0;
     epoll_event event{};
-    event.events = watched;
+    event.events = events;
     event.data.u64 = static_cast<std::uint64_t>(id) << 32 | static_cast<std::uint32_t>(descriptor);
-    const int operation = watched == 0 ? EPOLL_CTL_DEL : now == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    const int operation = events == 0 ? EPOLL_CTL_DEL : current == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     if (::epoll_ctl(epoll_.get(), operation, descriptor, &event) != 0) return errno;
-    now = watched;
+    current = events;
     return 0;
   }
   static std::uint32_t connection_id(const epoll_event& event) {

@@ -9,11 +9,11 @@
 namespace mycojobs::egress {
 namespace {
 
-constexpr int kSweepIntervalMs = 250;
+constexpr int kTimerIntervalMs = 250;
 constexpr int kMaxFramesPerIteration = 16;
 constexpr std::uint64_t kLauncher = ~0ULL;  // run numbers start at 1
 constexpr std::size_t kReservedDescriptors = 64;
-constexpr std::size_t kDescriptorsPerConnection = 4;  // both sides, and that of a lookup
+constexpr std::size_t kDescriptorsPerConnection = 4;  // of both sides and of a lookup
 
 std::uint64_t monotonic_ms() {
   timespec now{};
@@ -32,24 +32,24 @@ Proxy::Proxy(Fd launcher, Options options)
 int Proxy::run() {
   if (!epoll_ || !flush()) return 71;
   epoll_event events[64];
-  std::uint64_t swept_ms = monotonic_ms();
+  std::uint64_t last_sweep_ms = monotonic_ms();
   for (;;) {
     const bool has_timers =
-        std::any_of(runs_.begin(), runs_.end(), [](const auto& each) { return each.second->needs_timer(); });
-    const int count = ::epoll_wait(epoll_.get(), events, 64, has_timers ? kSweepIntervalMs : -1);
+        std::any_of(runs_.begin(), runs_.end(), [](const auto& entry) { return entry.second->needs_timer(); });
+    const int count = ::epoll_wait(epoll_.get(), events, 64, has_timers ? kTimerIntervalMs : -1);
     if (count < 0 && errno != EINTR) return 71;
-    const std::uint64_t now = monotonic_ms();
+    const std::uint64_t now_ms = monotonic_ms();
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kLauncher) {
         if (!read_launcher()) return 0;
         continue;
       }
       if (const auto found = runs_.find(events[i].data.u64); found != runs_.end())
-        found->second->process_events(now, max_connections());
+        found->second->process_events(now_ms, max_connections());
     }
-    if (has_timers && now >= swept_ms + kSweepIntervalMs) {
-      for (auto& [id, run] : runs_) run->on_time(now, max_connections());
-      swept_ms = now;
+    if (has_timers && now_ms >= last_sweep_ms + kTimerIntervalMs) {
+      for (auto& [id, run] : runs_) run->on_time(now_ms, max_connections());
+      last_sweep_ms = now_ms;
     }
     if (!flush()) return 0;
   }
@@ -59,14 +59,14 @@ bool Proxy::read_launcher() {
   for (int i = 0; i < kMaxFramesPerIteration; ++i) {
     sandbox::RawFrame frame;
     switch (sandbox::receive_raw(launcher_.get(), frame, MSG_DONTWAIT)) {
-      case sandbox::ReceiveResult::nothing:
+      case sandbox::ReceiveResult::would_block:
         return true;
       case sandbox::ReceiveResult::closed:
         return false;
       case sandbox::ReceiveResult::malformed:
         send(ProxyProblem{"egress: a frame from the launcher is malformed"});
         break;
-      case sandbox::ReceiveResult::cut:
+      case sandbox::ReceiveResult::descriptors_lost:
         send(ProxyProblem{"egress: out of descriptors: a frame from the launcher had no sockets"});
         break;
       case sandbox::ReceiveResult::frame:
@@ -80,11 +80,11 @@ bool Proxy::read_launcher() {
 void Proxy::handle_frame(sandbox::RawFrame& frame) {
   Serve serving;
   Close closing;
-  NextJob next;
+  NextJob next_job;
   if (decode(frame, serving) && frame.fds.size() == 1) return serve(serving, std::move(frame.fds.front()));
   if (decode(frame, closing) && frame.fds.empty()) return close(closing);
-  if (decode(frame, next) && frame.fds.empty()) {
-    if (const auto found = runs_.find(next.run); found != runs_.end()) found->second->state().reported = 0;
+  if (decode(frame, next_job) && frame.fds.empty()) {
+    if (const auto found = runs_.find(next_job.run); found != runs_.end()) found->second->state().reported_denials = 0;
     return;
   }
   send(ProxyProblem{"egress: invalid frame from the launcher: kind " + std::to_string(frame.kind) + ", " +
@@ -98,14 +98,14 @@ void Proxy::serve(const Serve& message, Fd listener) {
   if (runs_.contains(message.run) || message.run == kLauncher) return report_problem("is served already");
   auto allow = parse_allow(message.allow);
   if (!allow) return report_problem(allow.error().message);
-  ProxyRunState state{AllowListChecker(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, 0, {}};
+  ProxyRunState state{AllowListChecker(std::move(*allow)), resolver_, options_.timeouts, Poller(), 0, 0, 0, 0, 0, {}};
   if (!state.poller) return report_problem("epoll_create1: " + errno_text(errno));
   // Sent before the job receives the refusal, since its run may then end. A closed launcher socket is detected in the
   // next iteration.
   state.report_denied = [this, id = message.run](const std::string& text) {
     const auto found = runs_.find(id);
-    if (found == runs_.end() || found->second->state().reported >= kMaxDenied) return;
-    ++found->second->state().reported;
+    if (found == runs_.end() || found->second->state().reported_denials >= kMaxDenied) return;
+    ++found->second->state().reported_denials;
     send(ConnectionDenied{id, text});
     static_cast<void>(flush());
   };
@@ -134,11 +134,11 @@ void Proxy::close(const Close& message) {
   send(ended);
 }
 
-// An equal share of the descriptors, so that many connections of one run do not affect others.
+// Returns an equal share of the descriptors, so that many connections of one run do not affect others.
 std::size_t Proxy::max_connections() const {
-  const std::size_t free =
+  const std::size_t usable_descriptors =
       options_.descriptors > kReservedDescriptors ? options_.descriptors - kReservedDescriptors : 0;
-  const std::size_t share = free / kDescriptorsPerConnection / std::max<std::size_t>(runs_.size(), 1);
+  const std::size_t share = usable_descriptors / kDescriptorsPerConnection / std::max<std::size_t>(runs_.size(), 1);
   return std::clamp<std::size_t>(share, 1, kMaxConnections);
 }
 
@@ -147,8 +147,8 @@ void Proxy::send(const Message& message) {
   unsent_.push_back(sandbox::encode(message));
 }
 
-// Messages that the launcher does not accept wait; there are at most kMaxDenied per job, and one Ended per run. Returns
-// false if the launcher has closed the socket.
+// Messages that the launcher does not accept wait; there are at most kMaxDenied per job, and one ProxyRunEnded per run.
+// Returns false if the launcher has closed the socket.
 bool Proxy::flush() {
   while (!unsent_.empty()) {
     const int error = sandbox::send_raw(launcher_.get(), unsent_.front(), {}, MSG_DONTWAIT);

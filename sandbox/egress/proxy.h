@@ -1,4 +1,5 @@
-// The proxy: one thread with one loop for the launcher's socket and the runs. It ends when that socket is closed.
+// The proxy: one thread with one loop for the launcher's socket and the runs. The proxy ends when the launcher's socket
+// is closed.
 #pragma once
 
 #include <deque>
@@ -15,7 +16,7 @@ namespace mycojobs::egress {
 class Proxy {
  public:
   struct Options {
-    Times times;
+    Timeouts timeouts;
     Resolver::Hosts hosts;           // tests only
     std::string name_servers;        // tests only
     std::size_t descriptors = 1024;  // limit of this process
@@ -24,7 +25,7 @@ class Proxy {
   int run();  // returns the exit code
 
  private:
-  bool read_launcher();  // false: the launcher has closed the socket
+  bool read_launcher();  // returns false if the launcher has closed the socket
   void handle_frame(sandbox::RawFrame&);
   void serve(const Serve&, Fd listener);
   void close(const Close&);

@@ -20,18 +20,18 @@
 namespace mycojobs::egress {
 namespace {
 
-constexpr int kAttemptTimeoutMs = 2500;  // doubled for each further try
+constexpr int kAttemptTimeoutMs = 2500;  // doubled for each further attempt
 constexpr int kMaxLookupAttempts = 2;
 
-std::optional<IpAddress> to_ip_address(const sockaddr* from) {
+std::optional<IpAddress> to_ip_address(const sockaddr* socket_address) {
   IpAddress out;
-  if (from != nullptr && from->sa_family == AF_INET) {
-    std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+  if (socket_address != nullptr && socket_address->sa_family == AF_INET) {
+    std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in*>(socket_address)->sin_addr, 4);
     return out;
   }
-  if (from != nullptr && from->sa_family == AF_INET6) {
-    out.v6 = true;
-    std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
+  if (socket_address != nullptr && socket_address->sa_family == AF_INET6) {
+    out.is_v6 = true;
+    std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(socket_address)->sin6_addr, 16);
     return out;
   }
   return {};
@@ -39,7 +39,7 @@ std::optional<IpAddress> to_ip_address(const sockaddr* from) {
 
 // The kernel selects a local destination address as its own source address.
 bool is_routed_to_this_host(const IpAddress& address) {
-  const Fd probe(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const Fd probe(::socket(address.is_v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const SocketAddress destination(address, 9);
   sockaddr_storage source{};
   socklen_t size = sizeof source;
@@ -88,17 +88,17 @@ class AresLookup final : public Lookup {
   }
   void on_event(int fd, std::uint32_t events) override {
     if (channel_ == nullptr) return;
-    const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    ares_process_fd(channel_, broken || (events & EPOLLIN) != 0 ? fd : ARES_SOCKET_BAD,
-                    broken || (events & EPOLLOUT) != 0 ? fd : ARES_SOCKET_BAD);
+    const bool is_broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    ares_process_fd(channel_, is_broken || (events & EPOLLIN) != 0 ? fd : ARES_SOCKET_BAD,
+                    is_broken || (events & EPOLLOUT) != 0 ? fd : ARES_SOCKET_BAD);
   }
   void on_time() override {
     if (channel_ != nullptr) ares_process_fd(channel_, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
   }
 
  private:
-  tl::unexpected<Error> make_error(Code code, int why) const {
-    return fail(code, name_ + ": its address cannot be resolved: " + ares_strerror(why));
+  tl::unexpected<Error> make_error(Code code, int ares_code) const {
+    return fail(code, name_ + ": its address cannot be resolved: " + ares_strerror(ares_code));
   }
 
   static void on_answer(void* data, int status, int, ares_addrinfo* result) {
@@ -169,12 +169,12 @@ Result<std::vector<IpAddress>> list_host_addresses(const std::vector<IpAddress>&
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return fail(Code::io, "getifaddrs: " + errno_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
-  std::vector<IpAddress> own;
+  std::vector<IpAddress> addresses;
   for (const ifaddrs* interface = first; interface != nullptr; interface = interface->ifa_next) {
-    if (const auto address = to_ip_address(interface->ifa_addr)) own.push_back(*address);
+    if (const auto address = to_ip_address(interface->ifa_addr)) addresses.push_back(*address);
   }
-  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(own), is_routed_to_this_host);
-  return own;
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(addresses), is_routed_to_this_host);
+  return addresses;
 }
 
 }  // namespace mycojobs::egress

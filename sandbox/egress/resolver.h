@@ -1,6 +1,6 @@
 // Non-blocking name resolution with c-ares, driven by the proxy's loop.
 //
-// Threads with getaddrinfo() are not used: a job that asks for names with unresponsive servers would occupy all threads
+// Threads with getaddrinfo() are not used: a job that looks up names with unresponsive servers would occupy all threads
 // and block other jobs; a lookup could not be cancelled when its connection ends; and NSS loads libraries that the
 // seccomp filter would have to permit. Each lookup has its own c-ares channel, and therefore its own socket and port:
 // ending the channel ends the lookup, and /etc/resolv.conf is read for each lookup. Only /etc/hosts and DNS are used
@@ -19,7 +19,7 @@
 
 namespace mycojobs::egress {
 
-// Called with the epoll events that the lookup waits for; 0: the descriptor will be closed.
+// Called with the epoll events that the lookup waits for, or with 0 before the descriptor is closed.
 using WatchFd = std::function<void(int fd, std::uint32_t events)>;
 
 class Lookup {
@@ -36,12 +36,12 @@ class Lookup {
 
 class Resolver {
  public:
-  // For tests: name -> its answers, returned in rotation. These names are not looked up elsewhere.
+  // Fixed answers for tests, by name. The answers of a name are returned in rotation.
   using Hosts = std::map<std::string, std::vector<std::vector<IpAddress>>>;
   // Parses lines "name address,address"; a name on two lines has two answers in rotation.
   static Result<Hosts> parse_hosts(const std::string& text);
 
-  // servers: replaces those of /etc/resolv.conf, for tests: "127.0.0.1:5353".
+  // `servers` replaces those of /etc/resolv.conf in tests, for example "127.0.0.1:5353".
   explicit Resolver(Hosts hosts = {}, std::string servers = {})
       : hosts_(std::move(hosts)), servers_(std::move(servers)) {}
   static Result<void> start_library();  // once per process, before the first lookup
@@ -53,8 +53,8 @@ class Resolver {
   std::map<std::string, std::size_t> answer_counts_;
 };
 
-// Returns the addresses of all interfaces of this host, and those in `asked` that the routes of this host lead back to
-// it (`ip route add local`). Sends nothing.
+// Returns the addresses of all interfaces of this host, and those `candidates` that the routes of this host lead back
+// to it (`ip route add local`). Sends nothing.
 Result<std::vector<IpAddress>> list_host_addresses(const std::vector<IpAddress>& candidates);
 
 }  // namespace mycojobs::egress

@@ -22,21 +22,21 @@ class ProxiedRun {
 
   int poll_fd() const { return state_.poller.fd(); }
   ProxyRunState& state() { return state_; }
-  // Processes a bounded number of events. limit: maximum number of connections at this time.
-  void process_events(std::uint64_t now, std::size_t max_connections);
-  void on_time(std::uint64_t now, std::size_t max_connections);
-  bool needs_timer() const { return paused_ || !connections_.empty(); }
+  // Processes a bounded number of events. At most `max_connections` connections are open at a time.
+  void process_events(std::uint64_t now_ms, std::size_t max_connections);
+  void on_time(std::uint64_t now_ms, std::size_t max_connections);
+  bool needs_timer() const { return is_paused_ || !connections_.empty(); }
 
  private:
   ProxiedRun(ProxyRunState state, Fd listener) : state_(std::move(state)), listener_(std::move(listener)) {}
-  void accept(std::uint64_t now, std::size_t max_connections);
+  void accept(std::uint64_t now_ms, std::size_t max_connections);
   void update_listener(std::size_t max_connections);
 
   ProxyRunState state_;
   Fd listener_;
   std::uint32_t listener_events_ = 0;
-  bool paused_ = false;      // accept limit, or no descriptor or memory; resumed by on_time()
-  std::size_t accepts_ = 0;  // since the last on_time()
+  bool is_paused_ = false;        // no connections are accepted until on_time(): too many accepts, or a shortage
+  std::size_t accept_count_ = 0;  // since the last on_time()
   std::uint32_t next_id_ = 1;
   std::unordered_map<std::uint32_t, std::unique_ptr<Connection>> connections_;
 };

@@ -12,7 +12,7 @@ namespace mycojobs::egress {
 
 class SocketAddress {
  public:
-  SocketAddress(const IpAddress& address, std::uint16_t port) : v6_(address.v6) {
+  SocketAddress(const IpAddress& address, std::uint16_t port) : is_v6_(address.is_v6) {
     in6_.sin6_family = AF_INET6;
     in_.sin_family = AF_INET;
     in6_.sin6_port = in_.sin_port = htons(port);
@@ -20,12 +20,12 @@ class SocketAddress {
     std::memcpy(&in_.sin_addr, address.bytes.data(), 4);
   }
   const sockaddr* get() const {
-    return v6_ ? reinterpret_cast<const sockaddr*>(&in6_) : reinterpret_cast<const sockaddr*>(&in_);
+    return is_v6_ ? reinterpret_cast<const sockaddr*>(&in6_) : reinterpret_cast<const sockaddr*>(&in_);
   }
-  socklen_t size() const { return v6_ ? sizeof in6_ : sizeof in_; }
+  socklen_t size() const { return is_v6_ ? sizeof in6_ : sizeof in_; }
 
  private:
-  bool v6_;
+  bool is_v6_;
   sockaddr_in6 in6_{};
   sockaddr_in in_{};
 };

@@ -30,13 +30,13 @@ enum SocksReply : std::uint8_t {
   socks_no_address_type = 8,
 };
 
-// Returns the size of the greeting; 0: incomplete.
+// Returns the size of the greeting, or 0 if it is incomplete.
 SocksResult<std::size_t> parse_socks_greeting(std::string_view bytes);
 struct SocksRequest {
   HostPort target;
-  std::size_t size = 0;  // 0: incomplete
+  std::size_t size = 0;  // 0 if the request is incomplete
 };
 SocksResult<SocksRequest> parse_socks_request(std::string_view bytes);
-std::string socks_answer(std::uint8_t reply);
+std::string encode_socks_reply(std::uint8_t reply);
 
 }  // namespace mycojobs::egress

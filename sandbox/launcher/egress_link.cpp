@@ -39,7 +39,7 @@ Result<void> EgressLink::start() {
   SpawnSpec spec;
   spec.program = program_;
   spec.argv0 = egress::kEgressProgram;
-  spec.descriptors = {{proxy_end.get(), egress::kLauncherSocket}};
+  spec.inherited_descriptors = {{proxy_end.get(), egress::kLauncherSocket}};
   MJ_TRY(child, spawn(spec));
   child_ = std::move(child);
   socket_ = std::move(launcher_end);
@@ -112,7 +112,7 @@ void EgressLink::read_all() {
   while (socket_) {
     RawFrame frame;
     const ReceiveResult received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
-    if (received == ReceiveResult::nothing) return;
+    if (received == ReceiveResult::would_block) return;
     if (received == ReceiveResult::frame && handle_frame(frame)) continue;
     warn_("mycojobs-egress has ended, or sends invalid messages; the next run with an allow-list starts it again");
     return stop();

@@ -23,7 +23,7 @@ class EgressLink {
   using Warn = std::function<void(const std::string&)>;
   EgressLink(EventLoop&, Warn);
   ~EgressLink();
-  // program: path of mycojobs-egress.
+  // Sets the path of mycojobs-egress.
   void configure(std::string program) { program_ = std::move(program); }
 
   // Error: the proxy cannot be started, or accepts no more runs.

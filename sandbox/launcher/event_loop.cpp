@@ -25,7 +25,7 @@ EventLoop::EventLoop()
   });
 }
 
-EventLoop::Watch EventLoop::add(int fd, std::uint32_t events, OnEvents fn) {
+EventLoop::Watch EventLoop::add(int fd, std::uint32_t events, OnEvents handler) {
   const Watch id = next_id_++;
   epoll_event event{};
   event.events = events;
@@ -35,12 +35,12 @@ EventLoop::Watch EventLoop::add(int fd, std::uint32_t events, OnEvents fn) {
     if (errno == EPERM || errno == ELOOP || errno == EINVAL) return 0;
     std::abort();
   }
-  watches_.emplace(id, std::move(fn));
+  watches_.emplace(id, std::move(handler));
   return id;
 }
 
-EventLoop::Watch EventLoop::watch(int fd, OnEvents fn) { return add(fd, EPOLLIN, std::move(fn)); }
-EventLoop::Watch EventLoop::watch_writable(int fd, OnEvents fn) { return add(fd, EPOLLOUT, std::move(fn)); }
+EventLoop::Watch EventLoop::watch(int fd, OnEvents handler) { return add(fd, EPOLLIN, std::move(handler)); }
+EventLoop::Watch EventLoop::watch_writable(int fd, OnEvents handler) { return add(fd, EPOLLOUT, std::move(handler)); }
 
 void EventLoop::unwatch(Watch& watch, int fd) {
   if (watch == 0) return;
@@ -49,9 +49,9 @@ void EventLoop::unwatch(Watch& watch, int fd) {
   watch = 0;
 }
 
-EventLoop::Timer EventLoop::add_timer(std::uint64_t when, std::function<void()> fn) {
+EventLoop::Timer EventLoop::add_timer(std::uint64_t when, std::function<void()> handler) {
   const Timer timer{when, next_id_++};
-  timers_.emplace(timer, std::move(fn));
+  timers_.emplace(timer, std::move(handler));
   return timer;
 }
 
@@ -63,22 +63,22 @@ void EventLoop::cancel(Timer& timer) {
 void EventLoop::run_due_timers() {
   const std::uint64_t now = boot_ms();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
-    auto fn = std::move(timers_.begin()->second);
+    auto handler = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
-    fn();
+    handler();
   }
 }
 
 // Most timers are cancelled before they expire, so the alarm is changed only if it would expire too late.
 void EventLoop::set_timer_fd() {
   if (timers_.empty()) return;
-  const std::uint64_t first = timers_.begin()->first.first;
-  if (timer_fd_due_ > boot_ms() && timer_fd_due_ <= first) return;
+  const std::uint64_t first_due_boot_ms = timers_.begin()->first.first;
+  if (timer_fd_due_boot_ms_ > boot_ms() && timer_fd_due_boot_ms_ <= first_due_boot_ms) return;
   itimerspec spec{};
-  spec.it_value.tv_sec = static_cast<time_t>(first / 1000);
-  spec.it_value.tv_nsec = static_cast<long>(first % 1000) * 1000000 + 1;
+  spec.it_value.tv_sec = static_cast<time_t>(first_due_boot_ms / 1000);
+  spec.it_value.tv_nsec = static_cast<long>(first_due_boot_ms % 1000) * 1000000 + 1;
   ::timerfd_settime(timer_fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
-  timer_fd_due_ = first;
+  timer_fd_due_boot_ms_ = first_due_boot_ms;
 }
 
 void EventLoop::run() {
@@ -90,8 +90,8 @@ void EventLoop::run() {
     for (int i = 0; i < count && !is_stopped_; ++i) {
       const auto found = watches_.find(events[i].data.u64);
       if (found == watches_.end()) continue;
-      const auto fn = found->second;  // a copy, since the handler may call unwatch()
-      fn(events[i].events);
+      const auto handler = found->second;  // a copy, since the handler may call unwatch()
+      handler(events[i].events);
     }
     run_due_timers();
   }

@@ -17,13 +17,13 @@ std::uint64_t boot_us();
 
 class EventLoop {
  public:
-  using Watch = std::uint64_t;  // 0: none. Never reused, so that a late event cannot reach a new owner
-  using Timer = std::pair<std::uint64_t, std::uint64_t>;
+  using Watch = std::uint64_t;  // never reused, so that a late event cannot reach a new owner; 0 is not a watch
+  using Timer = std::pair<std::uint64_t, std::uint64_t>;  // boot time in ms, and a number that makes it unique
 
   using OnEvents = std::function<void(std::uint32_t epoll_events)>;
 
   EventLoop();
-  // returns 0 for files and other descriptors that epoll(7) does not support
+  // Returns 0 for files and other descriptors that epoll(7) does not support.
   Watch watch(int fd, OnEvents readable_or_closed);
   void unwatch(Watch&, int fd);
   // REQUIRES: `fd` is not watched already (use a dup).
@@ -40,7 +40,7 @@ class EventLoop {
 
   Fd epoll_, timer_fd_;
   bool is_stopped_ = false;
-  std::uint64_t next_id_ = 1, timer_fd_due_ = 0;
+  std::uint64_t next_id_ = 1, timer_fd_due_boot_ms_ = 0;
   std::unordered_map<Watch, OnEvents> watches_;
   std::map<Timer, std::function<void()>> timers_;
 };

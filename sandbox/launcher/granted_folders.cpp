@@ -52,7 +52,7 @@ void GrantedFolders::open(const RunSpec& spec, OnOpened on_opened) {
 void GrantedFolders::start_request(Number number) {
   Request& request = requests_.at(number);
   for (const auto& path : request.paths) {
-    if (hanging_.contains(path)) return static_cast<void>(request.hanging_path = path);
+    if (hanging_paths_.contains(path)) return static_cast<void>(request.hanging_path = path);
   }
   request.child = get_child(request.folders);
   if (request.child != 0) return;
@@ -61,10 +61,10 @@ void GrantedFolders::start_request(Number number) {
 }
 
 HostChildren::Child GrantedFolders::get_child(const OpenFolders& folders) {
-  Child child = std::exchange(idle_, 0);
+  Child child = std::exchange(idle_child_, 0);
   if (child != 0 && children_.send_message(child, folders) == 0) return child;
   children_.kill_silently(child);  // another process has killed it
-  child = children_.start(kFolderChildName, serve, [this](Child its, RawFrame* frame) { on_frame(its, frame); });
+  child = children_.start(kFolderChildName, serve, [this](Child sender, RawFrame* frame) { on_frame(sender, frame); });
   if (child != 0 && children_.send_message(child, folders) != 0) children_.kill(child);
   return child;
 }
@@ -73,7 +73,7 @@ void GrantedFolders::on_frame(Child child, RawFrame* frame) {
   const auto found = std::find_if(requests_.begin(), requests_.end(),
                                   [child](const auto& entry) { return entry.second.child == child; });
   if (found == requests_.end()) {
-    if (frame == nullptr && idle_ == child) idle_ = 0;
+    if (frame == nullptr && idle_child_ == child) idle_child_ = 0;
     return;
   }
   auto& [number, request] = *found;
@@ -106,8 +106,8 @@ void GrantedFolders::fail_by_errno(Number number, int error, const std::string& 
 void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
   Request request = std::move(requests_.extract(number).mapped());
   if (request.child != 0) {
-    if (idle_ != 0) children_.kill_silently(idle_);
-    idle_ = request.child;
+    if (idle_child_ != 0) children_.kill_silently(idle_child_);
+    idle_child_ = request.child;
   }
   report_result(request, std::move(result));
 }
@@ -115,10 +115,10 @@ void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
 void GrantedFolders::on_child_ended(Number number) {
   Request request = std::move(requests_.extract(number).mapped());
   report_result(request, fail(Code::unavailable, "the process that opens the granted folders has ended"));
-  if (hanging_.erase(request.hanging_path) == 0) return;
+  if (hanging_paths_.erase(request.hanging_path) == 0) return;
   std::vector<Number> waiting;
-  for (const auto& [other_number, its] : requests_) {
-    if (its.child == 0 && its.hanging_path == request.hanging_path) waiting.push_back(other_number);
+  for (const auto& [other_number, other] : requests_) {
+    if (other.child == 0 && other.hanging_path == request.hanging_path) waiting.push_back(other_number);
   }
   for (const Number other_number : waiting) start_request(other_number);
 }
@@ -127,7 +127,7 @@ void GrantedFolders::on_timeout(Number number) {
   Request& request = requests_.at(number);
   if (request.child != 0) {
     request.hanging_path = request.paths.at(request.mounts.size());
-    hanging_.insert(request.hanging_path);
+    hanging_paths_.insert(request.hanging_path);
     children_.kill(request.child);
   }
   report_result(request,

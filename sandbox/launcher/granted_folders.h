@@ -22,8 +22,8 @@ inline constexpr const char* kFolderChildName = "mycojobs-folder";
 
 class GrantedFolders {
  public:
-  // Called once with detached mounts (host_folders.h), read-only folders first. Errors, naming the path: invalid;
-  // unavailable: no answer within ten seconds, or (host_lacks_resource) the host lacks a resource.
+  // Called once with detached mounts (host_folders.h), read-only folders first. The error names the path: `invalid`, or
+  // `unavailable` if there is no answer within ten seconds or the host lacks a resource (host_lacks_resource).
   using OnOpened = std::function<void(Result<std::vector<Fd>>, bool host_lacks_resource)>;
 
   GrantedFolders(EventLoop& loop, HostChildren& children) : loop_(loop), children_(children) {}
@@ -35,15 +35,15 @@ class GrantedFolders {
   struct Request {
     OpenFolders folders;
     std::vector<std::string> paths;  // in the order of their mounts
-    std::vector<Fd> mounts;          // of the first paths
-    Child child = 0;                 // the child that opens them; 0: the request waits for a path that hangs
+    std::vector<Fd> mounts;          // mounts of the first paths
+    Child child = 0;  // the child that opens the folders, or 0 while the request waits for a path that hangs
     std::string hanging_path;
     bool host_lacks_resource = false;
     EventLoop::Timer timer;
-    OnOpened on_opened;  // empty: already called
+    OnOpened on_opened;  // empty after the call
   };
   void start_request(Number);
-  Child get_child(const OpenFolders&);  // 0: failed with errno
+  Child get_child(const OpenFolders&);  // returns 0 and sets errno after a failure
   void on_frame(Child, RawFrame*);
   void finish(Number, Result<std::vector<Fd>>);
   void fail_by_errno(Number, int error, const std::string& subject);
@@ -54,8 +54,8 @@ class GrantedFolders {
   EventLoop& loop_;
   HostChildren& children_;
   std::map<Number, Request> requests_;
-  Child idle_ = 0;                 // reused for the next request; 0: none
-  std::set<std::string> hanging_;  // a child is blocked on this path, so no second one is started
+  Child idle_child_ = 0;                 // reused for the next request, or 0
+  std::set<std::string> hanging_paths_;  // paths on which a child is blocked, so no second child is started
   Number next_number_ = 1;
 };
 

@@ -21,8 +21,8 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kStartFailureExitCode = 71;  // EX_OSERR
-constexpr int kLauncherKilledExitCode =
-    70;  // below 128: the guardian itself was not killed, and has seen all processes end
+// Below 128, since the guardian itself was not killed and has observed the end of all processes.
+constexpr int kLauncherKilledExitCode = 70;
 
 // Jobs are in PID namespaces below this one, starting with their zygotes. Other remaining processes are the launcher's
 // children that access folders (host_children.h); they end when their disk responds. Returns false if unknown.

@@ -60,20 +60,20 @@ HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFr
 }
 
 int HostChildren::send(Child child, const std::string& frame, std::initializer_list<int> fds) {
-  const auto entry_it = entries_.find(child);
-  return entry_it == entries_.end() ? ESRCH : send_raw(entry_it->second.socket.get(), frame, fds, MSG_DONTWAIT);
+  const auto found = entries_.find(child);
+  return found == entries_.end() ? ESRCH : send_raw(found->second.socket.get(), frame, fds, MSG_DONTWAIT);
 }
 
-// The handler may call forget().
+// The handler may call kill_silently().
 void HostChildren::read(Child child) {
   for (;;) {
-    const auto entry_it = entries_.find(child);
-    if (entry_it == entries_.end() || !entry_it->second.on_frame) return;
-    Entry& entry = entry_it->second;
+    const auto found = entries_.find(child);
+    if (found == entries_.end() || !found->second.on_frame) return;
+    Entry& entry = found->second;
     RawFrame frame;
     const ReceiveResult received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
-    if (received == ReceiveResult::nothing) return;
-    if (received != ReceiveResult::frame && received != ReceiveResult::cut)
+    if (received == ReceiveResult::would_block) return;
+    if (received != ReceiveResult::frame && received != ReceiveResult::descriptors_lost)
       return loop_.unwatch(entry.socket_watch, entry.socket.get());
     const OnFrame on_frame = entry.on_frame;
     on_frame(child, &frame);
@@ -82,8 +82,8 @@ void HostChildren::read(Child child) {
 
 void HostChildren::reap(Child child) {
   read(child);  // frames that it sent before it ended
-  auto entry_it = entries_.extract(child);
-  Entry& entry = entry_it.mapped();
+  auto node = entries_.extract(child);
+  Entry& entry = node.mapped();
   loop_.unwatch(entry.socket_watch, entry.socket.get());
   loop_.unwatch(entry.end_watch, entry.pidfd.get());
   ::waitpid(entry.pid, nullptr, 0);
@@ -91,13 +91,13 @@ void HostChildren::reap(Child child) {
 }
 
 void HostChildren::kill(Child child) {
-  if (const auto entry_it = entries_.find(child); entry_it != entries_.end()) ::kill(entry_it->second.pid, SIGKILL);
+  if (const auto found = entries_.find(child); found != entries_.end()) ::kill(found->second.pid, SIGKILL);
 }
 
 void HostChildren::kill_silently(Child child) {
-  const auto entry_it = entries_.find(child);
-  if (entry_it == entries_.end()) return;
-  Entry& entry = entry_it->second;
+  const auto found = entries_.find(child);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
   entry.on_frame = nullptr;
   loop_.unwatch(entry.socket_watch, entry.socket.get());
   ::kill(entry.pid, SIGKILL);

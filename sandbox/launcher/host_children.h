@@ -18,7 +18,7 @@ namespace mycojobs::sandbox {
 
 class HostChildren {
  public:
-  using Child = std::uint64_t;                   // never reused. 0: none
+  using Child = std::uint64_t;                   // never reused; 0 is not a child
   using Work = std::function<void(int socket)>;  // runs in the child, which then exits; uses the host's user ids
   // Called for each frame of a child, and once with null after the child has ended. A frame lacks its descriptors if
   // the launcher has no free descriptor numbers.
@@ -29,7 +29,7 @@ class HostChildren {
   HostChildren(const HostChildren&) = delete;
   HostChildren& operator=(const HostChildren&) = delete;
 
-  // name: process name in ps. Returns 0 and sets errno if fork fails.
+  // `name` is the process name in ps. Returns 0 and sets errno if fork fails.
   Child start(const char* name, const Work&, OnFrame);
   template <class Message>
   int send_message(Child child, const Message& message) {  // returns 0 or an errno

@@ -163,10 +163,11 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   RawFrame frame;
   SetupStepFailed answer;
   const ReceiveResult received = receive_raw(parent_socket.get(), frame);
-  const bool has_answer = (received == ReceiveResult::frame || received == ReceiveResult::cut) && decode(frame, answer);
+  const bool has_answer =
+      (received == ReceiveResult::frame || received == ReceiveResult::descriptors_lost) && decode(frame, answer);
   ::waitpid(pid, nullptr, 0);
   if (!has_answer) return -ESRCH;
-  if (received == ReceiveResult::cut) return -EMFILE;
+  if (received == ReceiveResult::descriptors_lost) return -EMFILE;
   return frame.fds.size() == 1 ? frame.fds[0].release() : -answer.error;
 }
 

@@ -14,8 +14,8 @@ namespace mycojobs::sandbox {
 // A script host may run code with more rights than a job only if the code and all folders of its path belong to root or
 // the agent's user, and no other user can change them.
 //
-// Returns the problem of one file or folder with the remedy; empty: none. allow_sticky: a parent folder may be
-// writable for others if its sticky bit protects the entries of other users.
+// Returns the problem of one file or folder with the remedy, or an empty text. With `allow_sticky` a parent folder may
+// be writable for others if its sticky bit protects the entries of other users.
 std::string find_ownership_problem(const struct stat&, bool allow_sticky);
 // Checks a path with every folder and symbolic link on the way. Names the failing part. A missing file is trusted,
 // since it cannot run.

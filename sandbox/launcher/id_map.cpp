@@ -102,7 +102,7 @@ IdRegistry IdRegistry::adopt(Fd entry, const std::string& folder) {
 
 IdRegistry::Session IdRegistry::open_session() const { return {*this, entry_ ? lock_folder(folder_) : Fd()}; }
 
-std::vector<IdSpan> IdRegistry::Session::ranges_in_use() const {
+std::vector<IdSpan> IdRegistry::Session::list_ranges_in_use() const {
   std::vector<IdSpan> spans;
   DIR* const names = lock_ ? ::opendir(registry_.folder_.c_str()) : nullptr;
   if (names == nullptr) return spans;
@@ -191,7 +191,7 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
     return fail(Code::invalid, fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", min));
   IdSpan candidate{base, count};
   const auto session = registry.open_session();
-  const auto used = session.ranges_in_use();
+  const auto used = session.list_ranges_in_use();
   for (std::uint64_t end = 1; end != 0 && candidate.base + candidate.count <= kLastId;
        candidate.base = std::max(end, candidate.base)) {
     end = find_overlap_end("/etc/subuid", candidate);
@@ -214,7 +214,7 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
 }
 
 int write_id_maps(pid_t pid, const IdRange& range) {
-  if (range.is_wide()) {
+  if (range.has_id_per_job()) {
     const std::string map = fmt::format("0 {} {}\n", range.base, range.count);
     if (int error = write_file(pid, "uid_map", map); error != 0) return error;
     return write_file(pid, "gid_map", map);

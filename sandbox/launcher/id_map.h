@@ -30,7 +30,7 @@ class IdRegistry {
   IdRegistry() = default;  // without an entry: every range is free, and none is registered
   // Creates an entry without a range. If the folder cannot be used, there is no entry, and problem() has the reason.
   static IdRegistry open(const std::string& folder = kFolder);
-  // Removes the entry of a descriptor. Called when the last process that holds it exits.
+  // Removes the entry of a descriptor. Called when the last process with this descriptor exits.
   static void remove_entry(int fd);
   // Adopts an entry by its inherited descriptor.
   static IdRegistry adopt(Fd entry, const std::string& folder = kFolder);
@@ -38,10 +38,10 @@ class IdRegistry {
   int fd() const { return entry_.get(); }
   const std::string& problem() const { return problem_; }
 
-  // Holds the registry's lock: other processes can neither look up nor register ranges.
+  // The registry is locked while a Session exists: other processes can neither look up nor register ranges.
   class Session {
    public:
-    std::vector<IdSpan> ranges_in_use() const;  // ranges of other launchers
+    std::vector<IdSpan> list_ranges_in_use() const;  // ranges of other launchers
     bool register_range(const IdSpan&) const;
 
    private:
@@ -57,10 +57,11 @@ class IdRegistry {
   Fd entry_;
 };
 
-// As root: a wide range for this agent only, with one id per job. Otherwise: the agent's id, which all jobs share.
+// The user ids of an agent's jobs. An agent that is root has a range of ids, so that each job has an id of its own. For
+// any other agent, count is 1 and all jobs have the id of the agent.
 struct IdRange {
   std::uint32_t base = 0, count = 0;
-  bool is_wide() const { return count > 1; }
+  bool has_id_per_job() const { return count > 1; }
 };
 
 // Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.

@@ -26,7 +26,8 @@ std::string executable_path() {
 
 constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
 
-// Returns the problem of limits with which no run can start, or that would overflow; empty: the limits are valid.
+// Returns the problem of limits with which no run can start, or that would overflow. Returns an empty text if the
+// limits are valid.
 std::string find_problem(const Limits& limits) {
   struct Row {
     const char* name;
@@ -76,7 +77,7 @@ std::string find_problem(const Grants& grants) {
 }
 
 // A warm process without a key could be used by any caller.
-std::string find_problem(const Warm& warm) {
+std::string find_problem(const WarmReuse& warm) {
   constexpr std::size_t kMinKey = 32, kMaxKey = 256;
   if (warm.runs == 0) return {};
   for (const std::string* key : {&warm.key, &warm.family}) {
@@ -87,7 +88,7 @@ std::string find_problem(const Warm& warm) {
 
 }  // namespace
 
-Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
+Launcher::Launcher(Fd agent, IdRegistry ids, int job_niceness)
     : agent_(std::move(agent)),
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
       children_(loop_),
@@ -101,20 +102,20 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
             on_canary_finished(host, context, problem);
           }),
       registry_(std::move(ids)),
-      rank_(rank) {
-  runs_.on_zygote_silent([this](const SandboxRun& run) { zygotes_.fail_silent(run); });
+      job_niceness_(job_niceness) {
+  runs_.on_zygote_unresponsive([this](const SandboxRun& run) { zygotes_.fail_unresponsive(run); });
   runs_.on_listening([this](const SandboxRun& run, const Fd& listener) -> std::string {
     const auto result = egress_.serve(run.id, run.spec.grants.net_allow, listener);
     return result ? "" : result.error().message;
   });
   runs_.on_confined([this](SandboxRun& run) { zygotes_.on_confined(run); });
-  runs_.on_ended([this](SandboxRun& run) { zygotes_.on_run_ended(run); });
+  runs_.on_sandbox_ended([this](SandboxRun& run) { zygotes_.on_sandbox_ended(run); });
   zygotes_.on_prewarmed_count([this](const SandboxCounts& counts) {
-    if (is_start_reported_ && !probe_) send(PrewarmedCount{counts});
+    if (is_start_reported_ && !is_probe_) send(PrewarmedCount{counts});
   });
   runs_.on_idle([this](SandboxRun& run) { return zygotes_.on_idle(run); });
   runs_.on_keep_process([this](const SandboxRun& run) { return zygotes_.can_keep_process(run); });
-  zygotes_.on_network([this](const SandboxRun& run) {
+  zygotes_.set_network_check([this](const SandboxRun& run) {
     return run.spec.grants.network != Network::allow_list || egress_.serves(run.id);
   });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
@@ -129,9 +130,9 @@ void Launcher::read_agent() {
   for (int i = 0; i < 64; ++i) {  // bounded, so that other events are served too
     RawFrame frame;
     const ReceiveResult received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
-    if (received == ReceiveResult::nothing) return;
+    if (received == ReceiveResult::would_block) return;
     if (received == ReceiveResult::frame && handle_message(frame)) continue;
-    if (received == ReceiveResult::cut && refuse_truncated(frame)) continue;
+    if (received == ReceiveResult::descriptors_lost && refuse_without_descriptors(frame)) continue;
     return loop_.stop();  // the agent has ended or sent invalid data
   }
 }
@@ -142,9 +143,9 @@ bool Launcher::handle_message(RawFrame& frame) {
   Kill kill;
   Fence fence;
   RetireWarmKey retirement;
-  if (!configured_) {
+  if (!is_configured_) {
     if (!decode(frame, configuration) || frame.fds.size() > 1) return false;
-    configured_ = true;
+    is_configured_ = true;
     if (!frame.fds.empty()) alive_ = std::move(frame.fds[0]);
     configure(configuration);
   } else if (decode(frame, launch_message) && frame.fds.size() == 4) {
@@ -162,16 +163,16 @@ bool Launcher::handle_message(RawFrame& frame) {
 }
 
 // Handles a message whose descriptors exceeded this process's limit. Returns false for other messages.
-bool Launcher::refuse_truncated(const RawFrame& frame) {
+bool Launcher::refuse_without_descriptors(const RawFrame& frame) {
   Configure configuration;
   Launch message;
   const std::string shortage = describe_shortage(*find_shortage(EMFILE));
-  if (!configured_ && decode(frame, configuration)) {
-    configured_ = true;
-    send(LauncherRunStarted{false, shortage});
+  if (!is_configured_ && decode(frame, configuration)) {
+    is_configured_ = true;
+    send(LauncherStarted{false, shortage});
     return true;
   }
-  if (!configured_ || !decode(frame, message)) return false;
+  if (!is_configured_ || !decode(frame, message)) return false;
   if (runs_.find_by_run(message.spec.run) != nullptr) return false;
   Outcome outcome;
   outcome.status = RunStatus::lost;
@@ -183,9 +184,9 @@ bool Launcher::refuse_truncated(const RawFrame& frame) {
 }
 
 void Launcher::configure(const Configure& configuration) {
-  probe_ = configuration.probe;
+  is_probe_ = configuration.probe;
   const auto problem = prepare(configuration);
-  if (problem) return send(LauncherRunStarted{false, *problem});
+  if (problem) return send(LauncherStarted{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
   for (const auto& [host, context] : configuration.warm) {
     if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
@@ -195,7 +196,7 @@ void Launcher::configure(const Configure& configuration) {
 std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   allow_missing_ = configuration.allow_missing;
   const auto may_be_missing = [&](const char* layer) {
-    return probe_ || std::find(allow_missing_.begin(), allow_missing_.end(), layer) != allow_missing_.end();
+    return is_probe_ || std::find(allow_missing_.begin(), allow_missing_.end(), layer) != allow_missing_.end();
   };
   for (const auto& layer : allow_missing_) {
     if (!can_layer_be_missing(layer))
@@ -207,13 +208,13 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (int error = write_filters(filters_.get(), *filters); error != 0) return "seccomp: " + errno_text(error);
   auto ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_);
   // The canary job does not need ids of its own.
-  if (!ids && probe_) ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_ = {});
+  if (!ids && is_probe_) ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_ = {});
   if (!ids) return ids.error().message;
-  if (ids->is_wide() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
+  if (ids->has_id_per_job() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
   ids_ = *ids;
   cgroups_.open();
   if (cgroups_.must_sample()) sample_periodically();
-  if (!probe_) schedule_leftover_removal(1000);
+  if (!is_probe_) schedule_leftover_removal(1000);
   if (!cgroups_.has_memory() && !may_be_missing("cgroup:memory"))
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_be_missing("cgroup:pids"))
@@ -233,11 +234,11 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.max_age_ms = configuration.zygote_age_ms;
   settings.prewarmed = configuration.prewarmed;
   settings.warm_processes = configuration.warm_processes;
-  settings.landlock_may_miss = may_be_missing("landlock");
-  settings.memory_cgroup = cgroups_.has_memory();
+  settings.can_landlock_be_missing = may_be_missing("landlock");
+  settings.has_memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
   settings.disabled_steps = configuration.disabled_steps;
-  settings.rank = rank_;
+  settings.job_niceness = job_niceness_;
   for (const auto& step : settings.disabled_steps) warn("disabled, to measure the other layers: " + step);
   zygotes_.configure(std::move(settings));
   return {};
@@ -271,12 +272,11 @@ void Launcher::on_canary_finished(const std::string& host, ContextId context,
   }
   is_start_reported_ = true;
   zygotes_.retire(kCanaryHost);
-  if (probe_) {
+  if (is_probe_) {
     for (const auto& layer : probe_layers_separately(ids_, cgroups_, problem)) send(layer);
   }
-  if (!problem) return send(LauncherRunStarted{true, {}});
-  send(
-      LauncherRunStarted{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
+  if (!problem) return send(LauncherStarted{true, {}});
+  send(LauncherStarted{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
 }
 
 void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
@@ -287,10 +287,10 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   SandboxRun& run = runs_.add(spec, {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])});
   if (const std::string problem = find_problem(spec.limits); !problem.empty()) {
     set_setup_error(run, "limits", EINVAL, problem);
-  } else if (const std::string grants = find_problem(spec.grants); !grants.empty()) {
-    set_setup_error(run, "grants", EINVAL, grants);
-  } else if (const std::string warm = find_problem(spec.warm); !warm.empty()) {
-    set_setup_error(run, "warm", EINVAL, warm);
+  } else if (const std::string grants_problem = find_problem(spec.grants); !grants_problem.empty()) {
+    set_setup_error(run, "grants", EINVAL, grants_problem);
+  } else if (const std::string warm_problem = find_problem(spec.warm); !warm_problem.empty()) {
+    set_setup_error(run, "warm", EINVAL, warm_problem);
   } else if (!zygotes_.has_host(spec.host, spec.context) || spec.host == kCanaryHost) {
     set_setup_error(run, "host", ENOENT, "unknown script host " + spec.host);
   }
@@ -301,23 +301,24 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 void Launcher::on_run_ended(SandboxRun& run) {
   for (auto& line : run.keeps_process ? egress_.consume_refused(run.id) : egress_.close(run.id))
     run.outcome.notes.push_back(std::move(line));
-  if (!run.canary && !run.idle) send(LauncherRunEnded{run.spec.run, run.outcome});
+  if (!run.is_canary && !run.is_idle) send(LauncherRunEnded{run.spec.run, run.outcome});
 }
 
 // The run is still stored: its end follows later.
 void Launcher::on_unkillable(const SandboxRun& run, Outcome outcome) {
-  if (run.canary || run.idle) {
-    return warn(fmt::format("a {} of host {}: {}", run.canary ? "test job" : "prewarmed sandbox", run.spec.host,
+  if (run.is_canary || run.is_idle) {
+    return warn(fmt::format("a {} of host {}: {}", run.is_canary ? "test job" : "prewarmed sandbox", run.spec.host,
                             outcome.reason));
   }
   send(LauncherRunEnded{run.spec.run, std::move(outcome)});
 }
 
 void Launcher::warn(const std::string& text) {
-  std::string plain = text.substr(0, 4096);
+  std::string printable = text.substr(0, 4096);
   std::replace_if(
-      plain.begin(), plain.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
-  send(LogText{kWarnLevel, std::move(plain)});
+      printable.begin(), printable.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; },
+      '?');
+  send(LogText{kWarnLevel, std::move(printable)});
 }
 
 template <class Message>

@@ -21,14 +21,14 @@ namespace mycojobs::sandbox {
 
 class Launcher {
  public:
-  // ids: this launcher's entry in the host's registry. rank: niceness of jobs.
-  Launcher(Fd agent, IdRegistry ids, int rank);
+  // `ids` is this launcher's entry in the host's registry, and `job_niceness` the niceness that jobs get.
+  Launcher(Fd agent, IdRegistry ids, int job_niceness);
   int run();  // returns the exit code
 
  private:
   void read_agent();
   bool handle_message(RawFrame&);
-  bool refuse_truncated(const RawFrame&);
+  bool refuse_without_descriptors(const RawFrame&);
   void configure(const Configure&);
   std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
@@ -45,7 +45,8 @@ class Launcher {
   Fd alive_;  // closed last, after the zygotes have ended
   EventLoop loop_;
   Cgroups cgroups_;
-  Fd agent_, agent_writable_;  // agent_writable_: a dup, watched only while `unsent_` is not empty
+  Fd agent_;           // socket of the agent
+  Fd agent_writable_;  // duplicate of agent_, watched only while `unsent_` is not empty
   EventLoop::Watch agent_watch_ = 0, writable_watch_ = 0;
   std::deque<std::string> unsent_;
   HostChildren children_;
@@ -55,8 +56,8 @@ class Launcher {
   Fd filters_;
   IdRegistry registry_;
   IdRange ids_;
-  int rank_;
-  bool configured_ = false, probe_ = false, is_start_reported_ = false;
+  int job_niceness_;
+  bool is_configured_ = false, is_probe_ = false, is_start_reported_ = false;
   std::vector<std::string> allow_missing_;
   std::map<std::pair<std::string, ContextId>, std::string> reported_problems_;  // last reported problem of each zygote
 };

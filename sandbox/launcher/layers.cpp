@@ -18,8 +18,8 @@ namespace mycojobs::sandbox {
 namespace {
 
 struct StepRemedy {
-  std::string_view step;
-  int error;  // 0: any
+  std::string_view step;  // SetupError::step
+  int error;              // 0 matches every errno
   const char* text;
 };
 // The first matching row is used.
@@ -32,8 +32,8 @@ constexpr StepRemedy kStepRemedies[] = {
     {"zygote_namespaces", 0, "the kernel must have user, pid, mount, network, ipc and uts namespaces"},
     {"zygote_write_maps", EPERM,
      "root needs CAP_SETUID and CAP_SETGID, in a container too (docker/README.md); AppArmor may forbid user "
-     "namespaces: "
-     "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with the userns rule for mycojobs-launcher"},
+     "namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with the userns rule for "
+     "mycojobs-launcher"},
     {"zygote_write_maps", 0,
      "AppArmor may forbid user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with "
      "the "
@@ -65,7 +65,7 @@ constexpr StepRemedy kStepRemedies[] = {
 
 struct LayerRemedy {
   std::string_view layer;
-  bool may_miss;
+  bool can_be_missing;  // sandbox.allow_missing may list the layer
   const char* text;
 };
 constexpr LayerRemedy kLayerRemedies[] = {
@@ -105,7 +105,7 @@ std::string remedy_for_layer(std::string_view layer) {
 
 bool can_layer_be_missing(std::string_view layer) {
   for (const auto& row : kLayerRemedies) {
-    if (row.layer == layer) return row.may_miss;
+    if (row.layer == layer) return row.can_be_missing;
   }
   return false;
 }
@@ -114,58 +114,60 @@ namespace {
 
 struct NamespaceRow {
   const char* layer;
-  int flag;
+  int flag;  // flag of unshare(); 0 for the user namespace
 };
 constexpr NamespaceRow kNamespaceRows[] = {
     {"userns", 0},           {"pidns", CLONE_NEWPID}, {"mountns", CLONE_NEWNS},      {"netns", CLONE_NEWNET},
     {"ipcns", CLONE_NEWIPC}, {"utsns", CLONE_NEWUTS}, {"cgroupns", CLONE_NEWCGROUP},
 };
 
-// Tries a namespace in a child, inside a new user namespace, like a zygote. Returns 0 or an errno.
+// Tries to create a namespace in a child process, inside a new user namespace, like a zygote. `flag` is a CLONE_NEW*
+// flag of unshare(); 0 tries only the user namespace. Returns 0 or an errno.
 int try_namespace(int flag) {
   const pid_t pid = ::fork();
   if (pid < 0) return errno;
   if (pid == 0) {
-    const bool ok = ::unshare(CLONE_NEWUSER) == 0 && (flag == 0 || ::unshare(flag) == 0);
-    ::_exit(ok ? 0 : errno);
+    const bool is_created = ::unshare(CLONE_NEWUSER) == 0 && (flag == 0 || ::unshare(flag) == 0);
+    ::_exit(is_created ? 0 : errno);
   }
   int status = 0;
   ::waitpid(pid, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 
-Layer cgroup_layer(const char* name, bool ok) {
-  return {name, ok, ok ? "limits apply" : "the agent has no own cgroup for limits", ok ? "" : remedy_for_layer(name)};
+Layer make_cgroup_layer(const char* name, bool is_available) {
+  return {name, is_available, is_available ? "limits apply" : "the agent has no own cgroup for limits",
+          is_available ? "" : remedy_for_layer(name)};
 }
 
 }  // namespace
 
 std::vector<Layer> probe_layers_separately(const IdRange& ids, const Cgroups& cgroups,
-                                           const std::optional<SetupError>& canary) {
+                                           const std::optional<SetupError>& canary_failure) {
   std::vector<Layer> layers;
   for (const auto& row : kNamespaceRows) {
     const int error = try_namespace(row.flag);
     layers.push_back({row.layer, error == 0, error == 0 ? "can be created" : errno_text(error),
                       error == 0 ? "" : remedy_for_step("zygote_namespaces", error)});
   }
-  layers.push_back({"uid", ids.is_wide(),
-                    ids.is_wide()
+  layers.push_back({"uid", ids.has_id_per_job(),
+                    ids.has_id_per_job()
                         ? fmt::format("each job has its own user, {} to {}", ids.base, ids.base + ids.count - 1)
                         : "all jobs run as the agent's user",
-                    ids.is_wide() ? "" : remedy_for_layer("uid")});
-  const bool seccomp = !canary || canary->step != "seccomp";
-  layers.push_back({"seccomp", seccomp,
-                    seccomp ? "filter loads, forbidden calls are reported" : errno_text(canary->error),
-                    seccomp ? "" : canary->remedy});
+                    ids.has_id_per_job() ? "" : remedy_for_layer("uid")});
+  const bool has_seccomp = !canary_failure || canary_failure->step != "seccomp";
+  layers.push_back({"seccomp", has_seccomp,
+                    has_seccomp ? "filter loads, forbidden calls are reported" : errno_text(canary_failure->error),
+                    has_seccomp ? "" : canary_failure->remedy});
   const int abi = landlock_abi();
   layers.push_back({"landlock", abi > 0, abi > 0 ? fmt::format("ABI {}", abi) : "not in this kernel",
                     abi > 0 ? "" : remedy_for_layer("landlock")});
-  layers.push_back(cgroup_layer("cgroup:memory", cgroups.has_memory()));
-  layers.push_back(cgroup_layer("cgroup:pids", cgroups.has_pids()));
-  layers.push_back({"canary", !canary.has_value(),
-                    canary ? fmt::format("{}: {}", canary->step, errno_text(canary->error))
-                           : "a test job attacked the sandbox without success",
-                    canary ? canary->remedy : ""});
+  layers.push_back(make_cgroup_layer("cgroup:memory", cgroups.has_memory()));
+  layers.push_back(make_cgroup_layer("cgroup:pids", cgroups.has_pids()));
+  layers.push_back({"canary", !canary_failure.has_value(),
+                    canary_failure ? fmt::format("{}: {}", canary_failure->step, errno_text(canary_failure->error))
+                                   : "a test job attacked the sandbox without success",
+                    canary_failure ? canary_failure->remedy : ""});
   return layers;
 }
 

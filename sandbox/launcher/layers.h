@@ -16,10 +16,12 @@ struct Layer;
 
 // Returns the operator's remedy for a failed step of the set-up, or for a missing layer.
 std::string remedy_for_step(std::string_view step, int error);
-std::string remedy_for_layer(std::string_view layer);  // empty: unknown layer
+std::string remedy_for_layer(std::string_view layer);  // empty for an unknown layer
 bool can_layer_be_missing(std::string_view layer);     // allowed in sandbox.allow_missing
 
-// Tests each layer by itself, for `doctor`. `canary`: the problem that the canary job found, if any.
-std::vector<Layer> probe_layers_separately(const IdRange&, const Cgroups&, const std::optional<SetupError>& canary);
+// Tests each layer separately, for the command `doctor`. canary_failure is the result of the canary job, a test job
+// that attacks the sandbox: the step that failed, or no value if the sandbox withstood the attack.
+std::vector<Layer> probe_layers_separately(const IdRange&, const Cgroups&,
+                                           const std::optional<SetupError>& canary_failure);
 
 }  // namespace mycojobs::sandbox

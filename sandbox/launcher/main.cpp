@@ -27,9 +27,9 @@ mycojobs::sandbox::IdRegistry open_registry() {
   if (::geteuid() != 0) return {};
   IdRegistry registry = IdRegistry::open();
   if (registry.fd() < 0) return registry;
-  const mycojobs::Fd high(::fcntl(registry.fd(), F_DUPFD_CLOEXEC, 16));
+  const mycojobs::Fd high_copy(::fcntl(registry.fd(), F_DUPFD_CLOEXEC, 16));
   registry = {};
-  return IdRegistry::adopt(mycojobs::Fd(::dup3(high.get(), kGuardianIds, O_CLOEXEC)));
+  return IdRegistry::adopt(mycojobs::Fd(::dup3(high_copy.get(), kGuardianIds, O_CLOEXEC)));
 }
 
 // Each run needs several descriptors, so the limit is raised to the maximum.
@@ -40,10 +40,10 @@ void raise_descriptor_limit() {
   (void)::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-int own_rank() {
+int read_niceness() {
   errno = 0;
-  const int rank = ::getpriority(PRIO_PROCESS, 0);
-  return errno == 0 ? rank : 0;
+  const int niceness = ::getpriority(PRIO_PROCESS, 0);
+  return errno == 0 ? niceness : 0;
 }
 
 }  // namespace
@@ -62,14 +62,14 @@ int main(int argc, char** argv) try {
   IdRegistry ids = open_registry();
   fork_launcher();
   raise_descriptor_limit();
-  const int rank = own_rank();
-  // Higher priority than its jobs (sandbox/zygote/confine.cpp), which keep the agent's. Fails without root, which is
-  // harmless.
-  (void)::setpriority(PRIO_PROCESS, 0, rank - 10);
+  const int niceness = read_niceness();
+  // Gives the launcher a higher priority than jobs, which have that of the agent (sandbox/zygote/confine.cpp). Fails
+  // without root, which is harmless.
+  (void)::setpriority(PRIO_PROCESS, 0, niceness - 10);
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
   ::close_range(kAgentSocket + 1, kGuardianIds - 1, 0);
   ::close_range(kGuardianIds + 1, ~0U, 0);
-  return Launcher(mycojobs::Fd(kAgentSocket), std::move(ids), rank).run();
+  return Launcher(mycojobs::Fd(kAgentSocket), std::move(ids), niceness).run();
 } catch (...) {
   mycojobs::exit_with_report("mycojobs-launcher");
 }

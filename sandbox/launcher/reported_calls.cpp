@@ -106,7 +106,7 @@ std::uint32_t count_listeners(pid_t pid) {
   std::uint32_t count = 0;
   for (const std::string name : {"tcp", "tcp6"}) {
     std::ifstream file(fmt::format("/proc/{}/net/{}", pid, name));
-    if (!file && name == "tcp") return CountedCalls::kMaxListeners;  // the other is not on every host
+    if (!file && name == "tcp") return CountedCalls::kMaxListeners;  // tcp6 does not exist on every host
     std::string line;
     std::getline(file, line);  // the heading
     while (count < CountedCalls::kMaxListeners && std::getline(file, line)) {
@@ -131,7 +131,7 @@ class CallHelper {
  public:
   CallHelper(int launcher, CountPace& pace) : launcher_(launcher), pace_(pace) {}
   void serve() {
-    (void)!::nice(10);  // the launcher ranks above the jobs, and this works for one of them
+    (void)!::nice(10);  // the launcher has a higher priority than jobs, and this child works for one job
     for (RawFrame frame; receive_raw(launcher_, frame) == ReceiveResult::frame;) {
       MakeListen listen;
       CountLocks locks;
@@ -165,7 +165,7 @@ class CallHelper {
   std::uint32_t count(Counter counter) {
     const std::uint64_t now = boot_us(), start_us = pace_.reserve(now);
     if (now < start_us) ::usleep(static_cast<useconds_t>(start_us - now));
-    // Not the elapsed time: a busy or suspended host must not delay other runs.
+    // CPU time is used instead of elapsed time, since a busy or suspended host must not delay other runs.
     const std::uint64_t begin_ns = cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID);
     const std::uint32_t result = counter();
     pace_.charge((cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID) - begin_ns) / 1000);
@@ -192,7 +192,7 @@ void CountedCalls::accept(const seccomp_notif& call, pid_t init) {
   constexpr std::size_t kMaxWaiting = 1024;
   calls_in_interval_ += call.data.nr == SYS_listen ? kMaxCallsPer100Ms / kMaxListensPer100Ms : 1;
   init_ = init;
-  // On kernels before 5.19 a signal takes a call back, and its thread makes another one.
+  // On kernels before 5.19 a signal cancels a call, and its thread repeats the call.
   if (waiting_.size() == kMaxWaiting) return answer(call, ENOBUFS);
   waiting_.push_back(call);
   answer_waiting();
@@ -262,7 +262,7 @@ void CountedCalls::begin_listen(const seccomp_notif& call) {
 }
 
 int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<int> fds) {
-  CountPace* const pace = CountPace::shared();  // before the fork
+  CountPace* const pace = CountPace::shared();  // must be created before the fork
   if (pace == nullptr) return ENOMEM;
   if (child_ == 0)
     child_ = children_.start(
@@ -271,7 +271,8 @@ int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<
   return child_ == 0 ? errno : children_.send(child_, frame, fds);
 }
 
-// Null: the child has ended. The first waiting call is refused, and the next call starts another child.
+// A null frame means that the child has ended. The first waiting call is refused, and the next call starts another
+// child.
 void CountedCalls::on_frame(const RawFrame* frame) {
   HelperReply reply{ENOBUFS, kMaxLocks};
   if (frame == nullptr) child_ = 0;
@@ -289,7 +290,7 @@ void CountedCalls::on_frame(const RawFrame* frame) {
 namespace {
 
 constexpr std::size_t kMaxBytes = 8192;       // limit for all lines, which are sent in one frame
-constexpr std::size_t kMaxFilesBytes = 6144;  // the rest is left for calls, programs and sockets
+constexpr std::size_t kMaxFilesBytes = 6144;  // of which files may use this part
 constexpr const char* kTruncated = "there was more than can be shown";
 // Folders that every root has, and folders of the job. They need no policy, and a single `import` opens hundreds of
 // files.
@@ -305,15 +306,15 @@ std::optional<std::string> read_caller_text(int listener, const seccomp_notif& c
   // same pid.
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
   char text[4096];
-  std::size_t got = 0;
-  while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
-    const std::size_t page_rest = 4096 - (address + got) % 4096;
-    const ssize_t read_size =
-        ::pread(memory.get(), text + got, std::min(page_rest, sizeof text - got), static_cast<off_t>(address + got));
+  std::size_t total = 0;
+  while (memory && total < sizeof text) {  // page by page, since the next page may not be mapped
+    const std::size_t page_rest = 4096 - (address + total) % 4096;
+    const ssize_t read_size = ::pread(memory.get(), text + total, std::min(page_rest, sizeof text - total),
+                                      static_cast<off_t>(address + total));
     if (read_size <= 0) break;
-    const void* end = std::memchr(text + got, '\0', static_cast<std::size_t>(read_size));
+    const void* end = std::memchr(text + total, '\0', static_cast<std::size_t>(read_size));
     if (end != nullptr) return std::string(text);
-    got += static_cast<std::size_t>(read_size);
+    total += static_cast<std::size_t>(read_size);
   }
   return {};
 }
@@ -322,14 +323,17 @@ std::optional<std::string> read_caller_text(int listener, const seccomp_notif& c
 // and zero-width marks.
 bool is_plain(const std::string& text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto at = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U; };
-    if (at(i) < ' ' || at(i) == 0x7f) return false;
-    if (at(i) == 0xc2 && at(i + 1) >= 0x80 && at(i + 1) < 0xa0) return false;  // U+0080 to U+009F
-    const bool e280 = at(i) == 0xe2 && at(i + 1) == 0x80;
-    if (e280 && at(i + 2) >= 0x8b && at(i + 2) <= 0x8f) return false;                               // U+200B to U+200F
-    if (e280 && at(i + 2) >= 0xa8 && at(i + 2) <= 0xae) return false;                               // U+2028 to U+202E
-    if (at(i) == 0xe2 && at(i + 1) == 0x81 && at(i + 2) >= 0xa0 && at(i + 2) < 0xb0) return false;  // U+2060 to U+206F
-    if (at(i) == 0xef && at(i + 1) == 0xbb && at(i + 2) == 0xbf) return false;                      // U+FEFF
+    const auto byte_at = [&](std::size_t index) {
+      return index < text.size() ? static_cast<unsigned char>(text[index]) : 0U;
+    };
+    if (byte_at(i) < ' ' || byte_at(i) == 0x7f) return false;
+    if (byte_at(i) == 0xc2 && byte_at(i + 1) >= 0x80 && byte_at(i + 1) < 0xa0) return false;  // U+0080 to U+009F
+    const bool has_prefix_e280 = byte_at(i) == 0xe2 && byte_at(i + 1) == 0x80;
+    if (has_prefix_e280 && byte_at(i + 2) >= 0x8b && byte_at(i + 2) <= 0x8f) return false;  // U+200B to U+200F
+    if (has_prefix_e280 && byte_at(i + 2) >= 0xa8 && byte_at(i + 2) <= 0xae) return false;  // U+2028 to U+202E
+    if (byte_at(i) == 0xe2 && byte_at(i + 1) == 0x81 && byte_at(i + 2) >= 0xa0 && byte_at(i + 2) < 0xb0)
+      return false;                                                                            // U+2060 to U+206F
+    if (byte_at(i) == 0xef && byte_at(i + 1) == 0xbb && byte_at(i + 2) == 0xbf) return false;  // U+FEFF
   }
   return true;
 }
@@ -340,7 +344,7 @@ bool is_common_path(const std::string& path) {
                      [&](const char* folder) { return path.starts_with(folder); });
 }
 
-int refusal_errno(const std::string& name) {
+int find_refusal_errno(const std::string& name) {
   for (const auto& call : refused_calls()) {
     if (name == call.syscall) return call.error;
   }
@@ -362,7 +366,7 @@ int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
     const auto text = read_caller_text(listener, call, call.data.args[argument]);
     return text && is_plain(*text) ? *text : "?";
   };
-  if (const FileOpenCall* open_call = file_open_call(name); open_call != nullptr) {
+  if (const FileOpenCall* open_call = find_file_open_call(name); open_call != nullptr) {
     const std::uint64_t flags = open_call->flags < 6 ? call.data.args[open_call->flags] : O_WRONLY | O_CREAT;
     const bool is_write = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
     const std::string path = read_path(open_call->path);
@@ -371,7 +375,7 @@ int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
   }
   // The first fork is that of init: no job exists yet that could have made the call, and the flags are in a register.
   if (name == "clone" && (call.data.args[0] & ~std::uint64_t{0xff}) == (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID) &&
-      !std::exchange(forked_, true)) {
+      !std::exchange(has_forked_job_, true)) {
     return 0;
   }
   if (std::find(std::begin(kProcessCalls), std::end(kProcessCalls), name) != std::end(kProcessCalls)) {
@@ -383,7 +387,7 @@ int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
     record(family == AF_INET || family == AF_INET6 ? "socket inet" : fmt::format("socket family {}", family));
     return EAFNOSUPPORT;
   }
-  const int error = refusal_errno(name);
+  const int error = find_refusal_errno(name);
   if (error != 0 && error != ENOSYS) record("syscall " + name);
   return error;
 }
@@ -396,7 +400,7 @@ bool PolicyRecorder::answer(int listener) {
   const int error = decide_errno(listener, call);
   // The job may change the path before the call continues. The only effect is a wrong line in the list.
   const std::string name = syscall_name(call.data.arch, call.data.nr);
-  if (error == 0 && (file_open_call(name) != nullptr || name == "clone")) {
+  if (error == 0 && (find_file_open_call(name) != nullptr || name == "clone")) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
   } else {
     response.error = -error;

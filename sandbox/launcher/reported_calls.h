@@ -40,39 +40,41 @@ inline constexpr int kMaxPendingConnections = 32;  // connections that wait to b
 //
 // When the limit is reached, the locks or listeners that the run still holds are counted.
 //
-// The launcher itself never holds a socket of a job: its last close may block (SO_LINGER), and so may any call that
-// takes the socket's lock. A child of the launcher makes the calls to listen and does the counting. Each run that needs
-// one has a child of its own, so that a run can block only itself.
+// The launcher itself never has a descriptor of a job's socket: its last close may block (SO_LINGER), and so may any
+// call that locks the socket. A child of the launcher calls listen and counts. Each run that needs such a child has its
+// own, so that a run can block only itself.
 class CountedCalls {
  public:
   static constexpr std::uint32_t kMaxLocks = 8192, kMaxListeners = 16;  // at a time
   static constexpr std::uint32_t kMaxCallsPer100Ms = 2000;              // calls that are accepted in 100 ms
   static constexpr std::uint32_t kMaxListensPer100Ms = 20;
 
-  static bool can_report(const RunSpec&);  // else its filter reports none of them
+  static bool can_report(const RunSpec&);  // false if the filter of the run reports none of these calls
   static bool is_counted(const seccomp_notif&);
 
-  // listener: of the run's filter; it outlives this object.
+  // `listener` belongs to the run's filter and outlives this object.
   CountedCalls(HostChildren& children, int listener) : children_(children), listener_(listener) {}
   CountedCalls(const CountedCalls&) = delete;
   CountedCalls& operator=(const CountedCalls&) = delete;
   ~CountedCalls() { children_.kill_silently(child_); }
 
-  // Answers the call now or later; the calling thread waits. init: pid of the init of the run, in the own namespace.
+  // Answers the call now or later; the calling thread waits. `init` is the pid of the run's init in this process's
+  // namespace.
   void accept(const seccomp_notif&, pid_t init);
-  // When the next call may be accepted; 0: at once.
+  // Returns when the next call may be accepted, or 0 if it may be accepted now.
   std::uint64_t next_boot_ms(std::uint64_t now_boot_ms);
 
  private:
   struct Budget {
-    std::uint32_t remaining, refused = 0;  // refused: since it was counted last
+    std::uint32_t remaining;    // further locks that are allowed before a count
+    std::uint32_t refused = 0;  // number of refusals since the last count
   };
   void answer_waiting();
-  bool answer_lock(const seccomp_notif&);  // false: locks are counted first
+  bool answer_lock(const seccomp_notif&);  // returns false if the locks must be counted first
   void begin_listen(const seccomp_notif&);
   void answer(const seccomp_notif&, int error);
   void on_frame(const RawFrame*);
-  int send_to_child(const std::string& frame, std::initializer_list<int> fds);  // 0 or errno
+  int send_to_child(const std::string& frame, std::initializer_list<int> fds);  // returns 0 or an errno
 
   HostChildren& children_;
   int listener_;
@@ -81,7 +83,7 @@ class CountedCalls {
   HostChildren::Child child_ = 0;
   bool is_child_busy_ = false;  // the child works on the first waiting call
   Budget locks_{kMaxLocks};
-  std::uint64_t interval_ = 0;
+  std::uint64_t interval_ = 0;  // number of the current interval of 100 ms
   std::uint32_t calls_in_interval_ = 0;
 };
 
@@ -96,12 +98,12 @@ class PolicyRecorder {
   std::vector<std::string> records() const;
 
  private:
-  int decide_errno(int listener, const seccomp_notif&);  // errno of the answer; 0: the call continues
+  int decide_errno(int listener, const seccomp_notif&);  // errno of the answer, or 0 if the call continues
   void record(std::string line);
 
   std::set<std::string> records_;
   std::size_t bytes_ = 0;
-  bool forked_ = false;  // init has forked the job: every later fork is the job's
+  bool has_forked_job_ = false;  // init has forked the job: every later fork is the job's
 };
 
 }  // namespace mycojobs::sandbox

@@ -87,12 +87,12 @@ void set_killed(SandboxRun& run, KillReason reason) {
 }
 
 void apply_usage(SandboxRun& run, const RunUsage& usage) {
-  Usage& total = run.outcome.usage;
-  total.memory_peak_bytes = usage.memory_peak;
-  total.pids_peak = usage.pids_peak;
-  if (!run.usage_complete) {  // a SIGKILL loses the sums of init
-    total.user_us = std::max(total.user_us, usage.user_us);
-    total.system_us = std::max(total.system_us, usage.system_us);
+  Usage& run_total = run.outcome.usage;
+  run_total.memory_peak_bytes = usage.memory_peak_bytes;
+  run_total.pids_peak = usage.pids_peak;
+  if (!run.is_usage_complete) {  // a SIGKILL loses the sums of init
+    run_total.user_us = std::max(run_total.user_us, usage.user_us);
+    run_total.system_us = std::max(run_total.system_us, usage.system_us);
   }
   const RunStatus status = run.outcome.status;
   const bool ended_by_itself = status == RunStatus::signal || status == RunStatus::exit || status == RunStatus::ok;
@@ -116,8 +116,8 @@ void apply_usage(SandboxRun& run, const RunUsage& usage) {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
-constexpr std::uint64_t kSetUpMs = 30000;  // for a prewarmed sandbox; runs have their own limits
-
+constexpr std::uint64_t kSetUpTimeoutMs = 30000;  // for a prewarmed sandbox; runs have their own limits
+// Times after which init is killed, and after which a zygote that does not report a child is considered silent.
 constexpr std::uint64_t kInitTimeoutMs = 300, kZygoteTimeoutMs = 5000;
 
 // True if the pidfd refers to a child of this zygote, or to a reaped process (its pid reads as -1, or disappears during
@@ -132,7 +132,7 @@ bool is_child_of(pid_t zygote, int pidfd) {
 
 // Limits the untrusted list of step times of a child, which is forwarded in one frame with other data.
 constexpr std::size_t kMaxSteps = 64;
-std::vector<StepTime> believable(std::vector<StepTime> setup) {
+std::vector<StepTime> limit_steps(std::vector<StepTime> setup) {
   if (setup.size() > kMaxSteps) setup.resize(kMaxSteps);
   for (auto& step : setup) step.step = step.step.substr(0, kMaxStepName);
   return setup;
@@ -140,19 +140,20 @@ std::vector<StepTime> believable(std::vector<StepTime> setup) {
 
 }  // namespace
 
-RunTable::RunTable(EventLoop& loop, Cgroups& cgroups, HostChildren& children, OnEnded ended, OnUnkillable unkillable)
+RunTable::RunTable(EventLoop& loop, Cgroups& cgroups, HostChildren& children, RunHandler on_run_ended,
+                   OnUnkillable on_unkillable)
     : loop_(loop),
       cgroups_(cgroups),
       children_(children),
-      on_run_ended_(std::move(ended)),
-      on_unkillable_(std::move(unkillable)) {}
+      on_run_ended_(std::move(on_run_ended)),
+      on_unkillable_(std::move(on_unkillable)) {}
 
 SandboxRun& RunTable::create(const RunSpec& spec, JobPipeEnds ends) {
   auto run = std::make_unique<SandboxRun>();
-  run->id = next_++;
+  run->id = next_id_++;
   run->created_us = boot_us();
   run->spec = spec;
-  run->ends = std::move(ends);
+  run->pipe_ends = std::move(ends);
   return *(runs_[run->id] = std::move(run));
 }
 
@@ -162,16 +163,16 @@ SandboxRun& RunTable::add(const RunSpec& spec, JobPipeEnds ends) {
   return run;
 }
 
-SandboxRun& RunTable::add_prewarmed(const RunSpec& like) {
+SandboxRun& RunTable::add_prewarmed(const RunSpec& shape) {
   RunSpec spec;
-  spec.host = like.host;
-  spec.context = like.context;
-  spec.limits = like.limits;
+  spec.host = shape.host;
+  spec.context = shape.context;
+  spec.limits = shape.limits;
   // The run is not known yet. Its memory limit is set later, and set-up must not fail with the small limit of another
   // run.
-  if (settings_.memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
+  if (settings_.has_memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
   SandboxRun& run = create(spec, {});
-  run.idle = true;
+  run.is_idle = true;
   return run;
 }
 
@@ -180,13 +181,14 @@ SandboxRun& RunTable::add_canary(const std::string& host, ContextId context) {
   spec.host = host;
   spec.context = context;
   spec.limits.wall_ms = 10000;
-  int pair[2] = {-1, -1};
-  (void)!::pipe2(pair, O_CLOEXEC | O_NONBLOCK);
-  const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  int answer_pipe[2] = {-1, -1};
+  (void)!::pipe2(answer_pipe, O_CLOEXEC | O_NONBLOCK);
+  const int null_fd = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   Fd requests(::open("/dev/null", O_RDONLY | O_CLOEXEC));  // the canary receives no requests
-  SandboxRun& run = create(spec, {Fd(null), Fd(::fcntl(null, F_DUPFD_CLOEXEC, 0)), Fd(pair[1]), std::move(requests)});
-  run.canary = true;
-  run.canary_answer.reset(pair[0]);
+  SandboxRun& run =
+      create(spec, {Fd(null_fd), Fd(::fcntl(null_fd, F_DUPFD_CLOEXEC, 0)), Fd(answer_pipe[1]), std::move(requests)});
+  run.is_canary = true;
+  run.canary_answer.reset(answer_pipe[0]);
   return run;
 }
 
@@ -195,14 +197,14 @@ SandboxRun* RunTable::find(std::uint64_t id) {
   return found == runs_.end() ? nullptr : found->second.get();
 }
 
-SandboxRun* RunTable::find_by_run(std::uint64_t name) {
-  const auto found = ids_by_run_.find(name);
+SandboxRun* RunTable::find_by_run(std::uint64_t run) {
+  const auto found = ids_by_run_.find(run);
   return found == ids_by_run_.end() ? nullptr : find(found->second);
 }
 
 // Assigns ids in turn, so that an id is not reused soon.
 std::optional<std::uint32_t> RunTable::allocate_uid() {
-  if (!settings_.ids.is_wide()) return 0;
+  if (!settings_.ids.has_id_per_job()) return 0;
   const std::uint32_t id_count = settings_.ids.count - kFirstJobUid;
   for (std::uint32_t attempt = 0; attempt < id_count; ++attempt) {
     const std::uint32_t uid = kFirstJobUid + next_uid_++ % id_count;
@@ -211,11 +213,11 @@ std::optional<std::uint32_t> RunTable::allocate_uid() {
   return {};
 }
 
-// Returns the descriptors that follow the sockets in Fork, in the order of sandbox/messages.h.
-Result<std::vector<Fd>> RunTable::prepare_grants(SandboxRun& run, Fork& request) {
+// Returns the descriptors that follow the sockets in ForkRequest, in the order of sandbox/messages.h.
+Result<std::vector<Fd>> RunTable::prepare_grants(SandboxRun& run, ForkRequest& request) {
   std::vector<Fd> fds;
   MJ_TRY(filter, filters_.get_filter(run.spec));
-  request.own_filter = filter >= 0;
+  request.has_own_filter = filter >= 0;
   if (filter >= 0) {
     fds.emplace_back(::fcntl(filter, F_DUPFD_CLOEXEC, 0));
     if (!fds.back()) return fail(Code::unavailable, "no descriptor for its filter: " + errno_text(errno));
@@ -229,8 +231,8 @@ bool RunTable::is_host_shortage(const SandboxRun& run, int error, bool limited) 
   if (find_shortage(error) == nullptr) return false;
   if (limited && error == EMFILE) return false;
   if (error != ENOMEM) return true;
-  if (limited && !settings_.memory_cgroup) return false;
-  return !run.has_group || cgroups_.usage(run.id).memory_max_hits == 0;
+  if (limited && !settings_.has_memory_cgroup) return false;
+  return !run.has_group || cgroups_.read_usage(run.id).memory_max_hits == 0;
 }
 
 void RunTable::fail_setup(SandboxRun& run, const std::string& step, int error, std::string remedy, bool limited) const {
@@ -243,87 +245,88 @@ void RunTable::fail_setup(SandboxRun& run, const std::string& step, int error, s
 
 namespace {
 
-std::uint64_t descriptor_count(std::size_t runs) { return kLauncherDescriptors + runs * kRunDescriptors; }
+std::uint64_t count_descriptors(std::size_t runs) { return kLauncherDescriptors + runs * kRunDescriptors; }
 
 }  // namespace
 
 bool RunTable::has_descriptors() const {
   rlimit files{};
-  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || descriptor_count(runs_.size()) <= files.rlim_cur;
+  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || count_descriptors(runs_.size()) <= files.rlim_cur;
 }
 
 bool RunTable::can_prewarm() const {
   rlimit files{};
-  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || descriptor_count(runs_.size() + 1) <= files.rlim_cur / 2;
+  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || count_descriptors(runs_.size() + 1) <= files.rlim_cur / 2;
 }
 
 // Returns the request without the parts that depend on the grants.
-Fork RunTable::build_fork_request(SandboxRun& run) const {
-  Fork request{run.id, *run.uid, run.spec.limits, run.spec.grants};
-  request.own_uid = settings_.ids.is_wide();
-  request.memory_rlimit = !settings_.memory_cgroup;
-  request.canary = run.canary;
+ForkRequest RunTable::build_fork_request(SandboxRun& run) const {
+  ForkRequest request{run.id, *run.uid, run.spec.limits, run.spec.grants};
+  request.has_own_uid = settings_.ids.has_id_per_job();
+  request.needs_memory_rlimit = !settings_.has_memory_cgroup;
+  request.is_canary = run.is_canary;
   request.learn = run.spec.learn;
-  request.warm = run.warm = run.spec.warm.runs > 0 && !run.canary && !run.spec.learn && !run.idle;
-  if (run.warm) {
-    request.runs = run.runs = run.spec.warm.runs;
+  request.is_warm = run.is_warm = run.spec.warm.runs > 0 && !run.is_canary && !run.spec.learn && !run.is_idle;
+  if (run.is_warm) {
+    request.max_runs = run.max_runs = run.spec.warm.runs;
     return request;
   }
   // A sandbox with grants must not serve other runs.
-  const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
-  request.runs = run.runs = alone ? 1 : settings_.sandbox_runs;
+  const bool is_single_use = run.is_canary || run.spec.learn || run.spec.grants != Grants{};
+  request.max_runs = run.max_runs = is_single_use ? 1 : settings_.sandbox_runs;
   return request;
 }
 
 bool RunTable::fork(SandboxRun& run, int zygote_control) {
-  const auto failed = [&](const char* step, int error, std::string detail = {}) {
+  const auto fail_fork = [&](const char* step, int error, std::string detail = {}) {
     fail_setup(run, step, error, std::move(detail));
     finish_run(run);
     return false;
   };
-  if (!has_descriptors()) return failed("descriptors", EMFILE);
+  if (!has_descriptors()) return fail_fork("descriptors", EMFILE);
   run.uid = allocate_uid();
-  if (!run.uid) return failed("uid", EAGAIN, "all ids of sandbox.uid_range are in use: use fewer slots or more ids");
+  if (!run.uid) return fail_fork("uid", EAGAIN, "all ids of sandbox.uid_range are in use: use fewer slots or more ids");
   int group_error = EIO;
-  auto joins = cgroups_.make(run.id, run.spec.limits, &group_error);
-  if (!joins)
-    return failed("cgroup_make", find_shortage(group_error) != nullptr ? group_error : EIO, joins.error().message);
+  auto group_fds = cgroups_.create_run_group(run.id, run.spec.limits, &group_error);
+  if (!group_fds)
+    return fail_fork("cgroup_make", find_shortage(group_error) != nullptr ? group_error : EIO,
+                     group_fds.error().message);
   run.has_group = true;
   int status[2], start_pair[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, status) != 0) return failed("status_socket", errno);
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, status) != 0) return fail_fork("status_socket", errno);
   run.status.reset(status[0]);
-  const Fd their_status(status[1]);
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, start_pair) != 0) return failed("start_socket", errno);
+  const Fd child_status(status[1]);
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, start_pair) != 0) return fail_fork("start_socket", errno);
   run.start.reset(start_pair[0]);
-  const Fd their_start(start_pair[1]);
+  const Fd child_start(start_pair[1]);
   run.fence_clock.reset(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!run.fence_clock || set_fence_clock(run, run.spec.fence_boot_ms) != 0) return failed("fence_clock", errno);
+  if (!run.fence_clock || set_fence_clock(run, run.spec.fence_boot_ms) != 0) return fail_fork("fence_clock", errno);
 
-  Fork request = build_fork_request(run);
-  // A warm process keeps its end while a script runs, and the script must not send on it.
-  if (run.warm && ::shutdown(their_start.get(), SHUT_WR) != 0) return failed("start_socket", errno);
-  if (run.warm) run.outcome.reused = 0;
+  ForkRequest request = build_fork_request(run);
+  // The child's end of the socket stays open while a script of a warm process runs, and the script must not send on it.
+  if (run.is_warm && ::shutdown(child_start.get(), SHUT_WR) != 0) return fail_fork("start_socket", errno);
+  if (run.is_warm) run.outcome.reused = 0;
   const auto grants = prepare_grants(run, request);
   if (!grants)
-    return failed("grants", grants.error().code == Code::unavailable ? EMFILE : EINVAL, grants.error().message);
-  std::vector<int> fds{their_status.get(), their_start.get(), run.fence_clock.get()};
+    return fail_fork("grants", grants.error().code == Code::unavailable ? EMFILE : EINVAL, grants.error().message);
+  std::vector<int> fds{child_status.get(), child_start.get(), run.fence_clock.get()};
   for (const auto& fd : *grants) fds.push_back(fd.get());
-  for (const auto& fd : *joins) fds.push_back(fd.get());
-  run.forked = true;
-  if (!run.idle) run.started_us = boot_us();
+  for (const auto& fd : *group_fds) fds.push_back(fd.get());
+  run.is_forked = true;
+  if (!run.is_idle) run.started_us = boot_us();
   if (int error = send_raw(zygote_control, encode(request), fds, MSG_DONTWAIT); error != 0) {
     if (error == EPIPE) return finish_run(run), false;  // the zygote has just died: the run is lost
-    return failed("fork", error);
+    return fail_fork("fork", error);
   }
   run.status_watch = loop_.watch(run.status.get(), [this, &run](std::uint32_t) { read_status(run); });
-  if (run.idle) {
-    run.wall_timer = loop_.add_timer(boot_ms() + kSetUpMs, [this, &run] {
+  if (run.is_idle) {
+    run.wall_timer = loop_.add_timer(boot_ms() + kSetUpTimeoutMs, [this, &run] {
       if (!run.is_confined) discard(run);
     });
     return true;
   }
   start_clocks(run);
-  if (int error = send_start(run, run.ends); error != 0) {
+  if (int error = send_start(run, run.pipe_ends); error != 0) {
     fail_setup(run, "start", error);
     send_kill(run);  // the zygote has the request: the run ends with its child
   }
@@ -341,25 +344,25 @@ int RunTable::send_start(SandboxRun& run, JobPipeEnds& ends) {
 bool RunTable::adopt(SandboxRun& idle, SandboxRun& waiting) {
   pollfd ended{idle.pidfd.get(), POLLIN, 0};
   // The sandbox is ending: it was discarded, or its zygote has not reported the end yet.
-  if (idle.kill_requested || idle.has_outcome || ::poll(&ended, 1, 0) != 0) return false;
-  const Limits& wanted = waiting.spec.limits;
-  if (wanted.memory_bytes != idle.spec.limits.memory_bytes &&
-      !cgroups_.set_limits(idle.id, wanted.memory_bytes, wanted.pids)) {
+  if (idle.is_kill_requested || idle.has_outcome || ::poll(&ended, 1, 0) != 0) return false;
+  const Limits& limits = waiting.spec.limits;
+  if (limits.memory_bytes != idle.spec.limits.memory_bytes &&
+      !cgroups_.set_limits(idle.id, limits.memory_bytes, limits.pids)) {
     return discard(idle), false;
   }
-  // Taken before the start is sent, since the run may be over before this function continues.
+  // The time is read before Start is sent, since the run may end before this function continues.
   const std::uint64_t started_us = boot_us();
-  if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 || send_start(idle, waiting.ends) != 0)
+  if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 || send_start(idle, waiting.pipe_ends) != 0)
     return discard(idle), false;
-  const std::uint64_t asked_us = waiting.created_us;
+  const std::uint64_t requested_us = waiting.created_us;
   idle.spec = std::move(waiting.spec);
-  idle.idle = false;
+  idle.is_idle = false;
   ids_by_run_[idle.spec.run] = idle.id;
   runs_.erase(waiting.id);
   idle.started_us = started_us;
-  idle.outcome.setup.push_back(
-      {std::string(idle.warm ? kWarmStep : kPrewarmedStep), static_cast<std::uint32_t>(idle.started_us - asked_us)});
-  if (idle.warm) idle.outcome.reused = idle.run_index;
+  idle.outcome.setup.push_back({std::string(idle.is_warm ? kWarmStep : kPrewarmedStep),
+                                static_cast<std::uint32_t>(idle.started_us - requested_us)});
+  if (idle.is_warm) idle.outcome.reused = idle.run_index;
   start_clocks(idle);
   return true;
 }
@@ -382,9 +385,9 @@ std::vector<std::string> RunTable::list_layers(const SandboxRun& run) const {
     std::erase(layers, step == "rights" ? "caps" : step == "no_new_privs" ? "nnp" : step);
   }
   if (run.landlock_abi > 0) layers.push_back(fmt::format("landlock:{}", run.landlock_abi));
-  if (settings_.ids.is_wide()) layers.emplace_back("uid");
-  if (settings_.memory_cgroup) layers.emplace_back("cgroup:memory");
-  if (settings_.pids_cgroup) layers.emplace_back("cgroup:pids");
+  if (settings_.ids.has_id_per_job()) layers.emplace_back("uid");
+  if (settings_.has_memory_cgroup) layers.emplace_back("cgroup:memory");
+  if (settings_.has_pids_cgroup) layers.emplace_back("cgroup:pids");
   return layers;
 }
 
@@ -392,18 +395,18 @@ std::vector<std::string> RunTable::list_layers(const SandboxRun& run) const {
 void RunTable::close(SandboxRun& run) {
   if (run.started_us != 0) run.outcome.usage.wall_us = boot_us() - run.started_us;
   if (run.is_confined) run.outcome.layers = list_layers(run);
-  if (run.spec.learn) run.outcome.notes = run.learning.records();
+  if (run.spec.learn) run.outcome.notes = run.policy_recorder.records();
   for (auto* timer : {&run.wall_timer, &run.cpu_timer, &run.fence_timer, &run.grace_timer, &run.kill_timer})
     loop_.cancel(*timer);
   on_run_ended_(run);
-  if (const auto name = ids_by_run_.find(run.spec.run); name != ids_by_run_.end() && name->second == run.id)
-    ids_by_run_.erase(name);
+  if (const auto found = ids_by_run_.find(run.spec.run); found != ids_by_run_.end() && found->second == run.id)
+    ids_by_run_.erase(found);
 }
 
 void RunTable::finish_run(SandboxRun& run) {
   if (run.has_group) {
-    apply_usage(run, usage_since_turn_start(run, cgroups_.usage(run.id)));
-    cgroups_.remove(run.id);
+    apply_usage(run, subtract_earlier_usage(run, cgroups_.read_usage(run.id)));
+    cgroups_.remove_run_group(run.id);
   }
   set_outcome(run, RunStatus::lost, "the sandbox's helper ended before the job");
   loop_.unwatch(run.status_watch, run.status.get());
@@ -411,7 +414,7 @@ void RunTable::finish_run(SandboxRun& run) {
   loop_.cancel(run.listener_timer);
   if (run.uid) uids_.erase(*run.uid);
   close(run);
-  if (on_ended_) on_ended_(run);
+  if (on_sandbox_ended_) on_sandbox_ended_(run);
   runs_.erase(run.id);
 }
 
@@ -434,31 +437,31 @@ bool RunTable::reuse_sandbox(SandboxRun& run) {
 // True if the run ended by itself and its sandbox can be reused.
 bool RunTable::is_clean_after_run(SandboxRun& run) {
   const bool is_normal_end = run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
-  if (run.idle || !is_normal_end || run.kill_requested || run.grace_timer.first != 0) return false;
+  if (run.is_idle || !is_normal_end || run.is_kill_requested || run.grace_timer.first != 0) return false;
   // Events of limits are visible only in the group's counters, and could not be assigned after the next run.
-  if (run.outcome.status == RunStatus::exit) apply_usage(run, usage_since_turn_start(run, cgroups_.usage(run.id)));
+  if (run.outcome.status == RunStatus::exit) apply_usage(run, subtract_earlier_usage(run, cgroups_.read_usage(run.id)));
   return run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
 }
 
 // Reports the run; its sandbox is idle until it is given another run.
 void RunTable::make_idle(SandboxRun& run, const RunUsage& peaks) {
-  run.outcome.usage.memory_peak_bytes = peaks.memory_peak;
+  run.outcome.usage.memory_peak_bytes = peaks.memory_peak_bytes;
   run.outcome.usage.pids_peak = peaks.pids_peak;
   close(run);
   run.outcome = {};
-  run.has_outcome = run.job_ended = run.usage_complete = false;
+  run.has_outcome = run.has_job_ended = run.is_usage_complete = false;
   run.started_us = 0;
   run.spec.run = 0;
-  if (std::exchange(run.fence_moved, false)) set_fence_clock(run, 0);
-  run.idle = true;
+  if (std::exchange(run.was_fence_moved, false)) set_fence_clock(run, 0);
+  run.is_idle = true;
   ++run.run_index;
 }
 
 // Init reports that the warm process has stopped itself. If the process is alone in its group, the run is over, since a
 // stopped process cannot fork; it may then serve another run of its key. Its memory for file locks stays counted.
 bool RunTable::keep_process(SandboxRun& run) {
-  if (!run.warm || !is_clean_after_run(run)) return false;
-  if (run.run_index + 1 >= run.runs || !can_keep_process_ || !can_keep_process_(run)) return false;
+  if (!run.is_warm || !is_clean_after_run(run)) return false;
+  if (run.run_index + 1 >= run.max_runs || !can_keep_process_ || !can_keep_process_(run)) return false;
   const auto peaks = cgroups_.reset_for_warm_run(run.id, run.spec.limits);
   if (!peaks) {
     run.outcome.notes.push_back("warm: its process is not retained: " + peaks.error().message);
@@ -472,7 +475,7 @@ bool RunTable::keep_process(SandboxRun& run) {
 }
 
 bool RunTable::on_forked(SandboxRun& run, const RunForked& message, Fd pidfd, pid_t zygote) {
-  if (!run.forked || run.pidfd) return false;  // not requested, or already answered
+  if (!run.is_forked || run.pidfd) return false;  // not requested, or already answered
   if (message.error != 0) {
     fail_setup(run, "fork", message.error);
     finish_run(run);
@@ -481,7 +484,7 @@ bool RunTable::on_forked(SandboxRun& run, const RunForked& message, Fd pidfd, pi
   if (!pidfd || !is_child_of(zygote, pidfd.get())) return false;
   run.pidfd = std::move(pidfd);
   loop_.cancel(run.kill_timer);
-  if (run.kill_requested) send_kill(run);
+  if (run.is_kill_requested) send_kill(run);
   return true;
 }
 
@@ -489,17 +492,18 @@ void RunTable::read_status(SandboxRun& run) {
   for (;;) {
     RawFrame frame;
     const ReceiveResult received = receive_raw(run.status.get(), frame, MSG_DONTWAIT);
-    if (received == ReceiveResult::nothing) return;
+    if (received == ReceiveResult::would_block) return;
     SetupStepFailed step;
-    sandbox::RunConfined report;
+    RunConfined confined;
     ProxySocketReady listening;
     JobEnded ended;
     if (received == ReceiveResult::frame && decode(frame, step)) {
-      fail_setup(run, step.step.substr(0, kMaxStepName), step.error, {}, step.limited);
-    } else if (received == ReceiveResult::frame && decode(frame, report) && frame.fds.size() == 1 && !run.is_confined) {
+      fail_setup(run, step.step.substr(0, kMaxStepName), step.error, {}, step.are_limits_set);
+    } else if (received == ReceiveResult::frame && decode(frame, confined) && frame.fds.size() == 1 &&
+               !run.is_confined) {
       run.is_confined = true;
-      run.landlock_abi = report.landlock_abi;
-      run.outcome.setup = believable(std::move(report.setup));
+      run.landlock_abi = confined.landlock_abi;
+      run.outcome.setup = limit_steps(std::move(confined.setup));
       run.listener = std::move(frame.fds[0]);
       watch_listener(run);
       if (run.listener_watch == 0) {
@@ -509,7 +513,7 @@ void RunTable::read_status(SandboxRun& run) {
       if (on_confined_) on_confined_(run);
     } else if (received == ReceiveResult::frame && decode(frame, listening) && frame.fds.size() == 1 &&
                run.spec.grants.network == Network::allow_list) {
-      const std::string problem = listening_ ? listening_(run, frame.fds[0]) : "no proxy is running";
+      const std::string problem = on_listening_ ? on_listening_(run, frame.fds[0]) : "no proxy is running";
       if (problem.empty()) continue;
       set_setup_error(run, "egress", EIO, problem);
       send_kill(run);
@@ -517,7 +521,7 @@ void RunTable::read_status(SandboxRun& run) {
       on_job_ended(run, ended);
     } else {
       // Init has ended or sent an invalid message.
-      if (received == ReceiveResult::cut)
+      if (received == ReceiveResult::descriptors_lost)
         set_outcome(run, RunStatus::lost, describe_shortage(*find_shortage(EMFILE)));  // the filter's listener was lost
       loop_.unwatch(run.status_watch, run.status.get());
       if (received != ReceiveResult::closed) return send_kill(run);
@@ -537,16 +541,16 @@ void RunTable::end_idle_process(SandboxRun& run) {
 void RunTable::on_job_ended(SandboxRun& run, const JobEnded& ended) {
   cgroups_.sample();  // while init is still in the group
   if (ended.run_index != run.run_index) return end_idle_process(run);
-  if (!std::exchange(run.job_ended, true)) {
+  if (!std::exchange(run.has_job_ended, true)) {
     run.outcome.stragglers = ended.stragglers;
     run.outcome.usage.user_us = ended.user_us;
     run.outcome.usage.system_us = ended.system_us;
-    run.usage_complete = ended.all_reaped;
-    if (ended.fenced) set_killed(run, KillReason::fenced);
+    run.is_usage_complete = ended.are_all_reaped;
+    if (ended.is_fenced) set_killed(run, KillReason::fenced);
     set_outcome_by_wait_status(run, ended.wait_status);
     // Only the group counts children that were never waited for. Its value includes CPU time of the waiting job.
     const std::uint64_t reported_us = ended.sandbox_user_us + ended.sandbox_system_us;
-    const std::uint64_t counted_us = ended.can_run_again && run.spec.limits.exec ? cgroups_.cpu_us(run.id) : 0;
+    const std::uint64_t counted_us = ended.can_run_again && run.spec.limits.exec ? cgroups_.read_cpu_us(run.id) : 0;
     if (ended.can_run_again && (ended.is_stopped ? keep_process(run) : reuse_sandbox(run))) {
       run.sandbox_user_us = ended.sandbox_user_us;
       run.sandbox_system_us = ended.sandbox_system_us + std::max(counted_us, reported_us) - reported_us;
@@ -562,26 +566,26 @@ void RunTable::on_job_ended(SandboxRun& run, const JobEnded& ended) {
 }
 
 // Subtracts the earlier use of init and its runs. The group and the processes agree only on the sum of user and system
-// time: for a process shorter than a tick, the split is an estimate, which both make differently.
-RunUsage RunTable::usage_since_turn_start(const SandboxRun& run, RunUsage usage) {
-  const std::uint64_t total_us = usage.user_us + usage.system_us, before = run.sandbox_user_us + run.sandbox_system_us;
-  const std::uint64_t turn_usage = total_us - std::min(total_us, before);
-  usage.user_us = std::min(usage.user_us, turn_usage);
-  usage.system_us = turn_usage - usage.user_us;
+// time: for a process shorter than a tick, the split is an estimate that differs between the two sources.
+RunUsage RunTable::subtract_earlier_usage(const SandboxRun& run, RunUsage usage) {
+  const std::uint64_t total_us = usage.user_us + usage.system_us,
+                      used_before_us = run.sandbox_user_us + run.sandbox_system_us;
+  const std::uint64_t run_us = total_us - std::min(total_us, used_before_us);
+  usage.user_us = std::min(usage.user_us, run_us);
+  usage.system_us = run_us - usage.user_us;
   return usage;
 }
 
 void RunTable::read_listener(SandboxRun& run, std::uint32_t events) {
-  // no process is left under the filter
+  // No process is left under the filter.
   if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());
   if (run.spec.learn) {
-    run.learning.answer(run.listener.get());
+    run.policy_recorder.answer(run.listener.get());
     return;
   }
   const auto call = receive_call(run.listener.get());
   if (CountedCalls::can_report(run.spec)) {
-    // No call: it was cancelled before it was read, and has no effect.
-    if (!call) return;
+    if (!call) return;  // it was cancelled before it was read, and has no effect
     if (CountedCalls::is_counted(*call)) return answer_counted(run, *call);
   }
   const Violation violation = describe_call(run.listener.get(), call);
@@ -608,16 +612,16 @@ void RunTable::watch_listener(SandboxRun& run) {
       loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
 }
 
-// Kills the whole process tree. Init is asked first, since only init can add up the usage of its tree; shortly after,
-// init is killed, and the kernel ends the namespace.
+// Kills the whole process tree. First Abort is sent to init, since only init can add up the usage of its tree; shortly
+// after, init is killed, and the kernel ends the namespace.
 void RunTable::send_kill(SandboxRun& run) {
-  run.kill_requested = true;
+  run.is_kill_requested = true;
   if (run.kill_timer.first != 0) return;
   if (!run.pidfd) {
     // A zygote that does not report its children cannot serve any run; all its runs end with it.
     run.kill_timer = loop_.add_timer(boot_ms() + kZygoteTimeoutMs, [this, &run] {
       run.kill_timer = {};
-      if (!run.pidfd && on_zygote_silent_) on_zygote_silent_(run);
+      if (!run.pidfd && on_zygote_unresponsive_) on_zygote_unresponsive_(run);
     });
     return;
   }
@@ -640,7 +644,7 @@ void RunTable::check_unkillable(SandboxRun& run) {
   pollfd init_exit{run.pidfd.get(), POLLIN, 0};
   if (run.pidfd && ::poll(&init_exit, 1, 0) == 1) return finish_run(run);
   run.kill_timer = loop_.add_timer(boot_ms() + settings_.unkillable_ms, [this, &run] { check_unkillable(run); });
-  if (std::exchange(run.reported_unkillable, true)) return;
+  if (std::exchange(run.was_reported_unkillable, true)) return;
   Outcome outcome = run.outcome;
   outcome.status = RunStatus::unkillable;
   const pid_t init = run.pidfd ? static_cast<pid_t>(read_pid(run.pidfd.get()).value_or(-1)) : -1;
@@ -652,7 +656,7 @@ void RunTable::check_unkillable(SandboxRun& run) {
 
 void RunTable::kill(SandboxRun& run, KillReason reason, std::uint32_t grace_ms) {
   set_killed(run, reason);
-  if (!run.forked) return finish_run(run);  // the run still waits for its zygote
+  if (!run.is_forked) return finish_run(run);  // the run still waits for its zygote
   if (grace_ms == 0) return send_kill(run);
   send_message(run.status.get(), Terminate{run.run_index}, {}, MSG_DONTWAIT);
   if (run.grace_timer.first == 0) {
@@ -660,19 +664,19 @@ void RunTable::kill(SandboxRun& run, KillReason reason, std::uint32_t grace_ms) 
   }
 }
 
-void RunTable::fence(SandboxRun& run, std::uint64_t boot_ms) {
-  run.spec.fence_boot_ms = boot_ms;
-  if (!run.forked) return;
-  run.fence_moved = true;
-  if (set_fence_clock(run, boot_ms) != 0) return send_kill(run);
-  set_fence(run, boot_ms);
+void RunTable::fence(SandboxRun& run, std::uint64_t fence_boot_ms) {
+  run.spec.fence_boot_ms = fence_boot_ms;
+  if (!run.is_forked) return;
+  run.was_fence_moved = true;
+  if (set_fence_clock(run, fence_boot_ms) != 0) return send_kill(run);
+  set_fence(run, fence_boot_ms);
 }
 
 int RunTable::set_fence_clock(SandboxRun& run, std::uint64_t boot_ms) {
-  itimerspec at{};  // all zero: disabled
-  at.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
-  at.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000;
-  return ::timerfd_settime(run.fence_clock.get(), TFD_TIMER_ABSTIME, &at, nullptr) == 0 ? 0 : errno;
+  itimerspec spec{};  // all zero: disabled
+  spec.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
+  spec.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000;
+  return ::timerfd_settime(run.fence_clock.get(), TFD_TIMER_ABSTIME, &spec, nullptr) == 0 ? 0 : errno;
 }
 
 void RunTable::set_fence(SandboxRun& run, std::uint64_t boot_ms) {
@@ -688,10 +692,10 @@ void RunTable::set_fence(SandboxRun& run, std::uint64_t boot_ms) {
 // hundredth of the limit.
 void RunTable::check_cpu_limit(SandboxRun& run) {
   const std::uint64_t limit_us = run.spec.limits.cpu_ms * 1000;
-  const RunUsage counted_calls = usage_since_turn_start(run, cgroups_.usage(run.id));
-  std::uint64_t used_us = counted_calls.user_us + counted_calls.system_us;
+  const RunUsage usage = subtract_earlier_usage(run, cgroups_.read_usage(run.id));
+  std::uint64_t used_us = usage.user_us + usage.system_us;
   if (used_us == 0 && run.pidfd) {
-    const std::uint64_t total_us = tree_cpu_us(static_cast<pid_t>(read_pid(run.pidfd.get()).value_or(-1)));
+    const std::uint64_t total_us = read_tree_cpu_us(static_cast<pid_t>(read_pid(run.pidfd.get()).value_or(-1)));
     used_us = total_us - std::min(total_us, run.sandbox_user_us + run.sandbox_system_us);
   }
   if (used_us >= limit_us) {
@@ -715,13 +719,13 @@ bool RunTable::on_reaped(SandboxRun& run, const InitReaped& reaped) {
   if (!run.pidfd || ::poll(&init_exit, 1, 0) != 1)
     return false;                               // otherwise its id and group would be reused too early
   if (run.status_watch != 0) read_status(run);  // messages that init sent before it exited
-  if (!run.usage_complete) {
-    RunUsage total;
-    total.user_us = reaped.user_us;
-    total.system_us = reaped.system_us;
-    const RunUsage turn_usage = usage_since_turn_start(run, total);
-    run.outcome.usage.user_us = std::max(run.outcome.usage.user_us, turn_usage.user_us);
-    run.outcome.usage.system_us = std::max(run.outcome.usage.system_us, turn_usage.system_us);
+  if (!run.is_usage_complete) {
+    RunUsage tree_usage;
+    tree_usage.user_us = reaped.user_us;
+    tree_usage.system_us = reaped.system_us;
+    const RunUsage run_usage = subtract_earlier_usage(run, tree_usage);
+    run.outcome.usage.user_us = std::max(run.outcome.usage.user_us, run_usage.user_us);
+    run.outcome.usage.system_us = std::max(run.outcome.usage.system_us, run_usage.system_us);
   }
   if (!run.has_outcome && WIFSIGNALED(reaped.wait_status)) set_outcome_by_wait_status(run, reaped.wait_status);
   finish_run(run);

@@ -40,9 +40,9 @@ void SandboxPool::update_shape(const RunSpec& spec) {
 }
 
 void SandboxPool::retire_all() {
-  retired_.insert(forming_.begin(), forming_.end());
+  retired_.insert(starting_.begin(), starting_.end());
   retired_.insert(ready_.begin(), ready_.end());
-  forming_.clear();
+  starting_.clear();
   ready_.clear();
   in_use_.clear();
 }
@@ -63,13 +63,13 @@ std::optional<std::uint64_t> SandboxPool::acquire(const RunSpec& spec) {
 }
 
 std::size_t SandboxPool::missing_count() const {
-  const std::size_t existing = ready_.size() + forming_.size() + in_use_.size();
+  const std::size_t existing = ready_.size() + starting_.size() + in_use_.size();
   const std::size_t target = shape_ ? std::min(max_ready_, target_size_) : 0;
   return target > existing ? target - existing : 0;
 }
 
 void SandboxPool::mark_ready(std::uint64_t id) {
-  if (forming_.erase(id) > 0) ready_.push_back(id);
+  if (starting_.erase(id) > 0) ready_.push_back(id);
 }
 
 void SandboxPool::mark_in_use(std::uint64_t id, const RunSpec& spec) {
@@ -89,7 +89,7 @@ void SandboxPool::on_in_use_ended(std::uint64_t id) { in_use_.erase(id); }
 
 void SandboxPool::on_ended(std::uint64_t id) {
   retired_.erase(id);
-  if (forming_.erase(id) + std::erase(ready_, id) > 0) ++failures_;
+  if (starting_.erase(id) + std::erase(ready_, id) > 0) ++failures_;
 }
 
 std::vector<std::uint64_t> SandboxPool::shrink_to_need() {

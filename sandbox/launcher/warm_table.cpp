@@ -5,7 +5,7 @@
 
 namespace mycojobs::sandbox {
 
-std::optional<std::uint64_t> WarmTable::acquire(const Warm& warm) {
+std::optional<std::uint64_t> WarmTable::acquire(const WarmReuse& warm) {
   const auto found = std::find_if(resting_.rbegin(), resting_.rend(),
                                   [&](std::uint64_t id) { return processes_.at(id).warm.key == warm.key; });
   if (found == resting_.rend()) return {};
@@ -22,17 +22,17 @@ std::uint64_t WarmTable::remove_at(std::list<std::uint64_t>::iterator position) 
   return id;
 }
 
-std::size_t WarmTable::processes_over_share(ContextId context) const {
-  const std::size_t share = max_processes_ / counts_.size(), count = counts_.at(context);
+std::size_t WarmTable::count_processes_over_share(ContextId context) const {
+  const std::size_t share = max_processes_ / counts_by_context_.size(), count = counts_by_context_.at(context);
   return count - std::min(count, share);
 }
 
-// Returns the resting process to discard; the end of the list: none may be discarded.
-std::list<std::uint64_t>::iterator WarmTable::eviction_candidate() {
+// Returns the resting process to discard, or the end of the list if no process may be discarded.
+std::list<std::uint64_t>::iterator WarmTable::find_eviction_candidate() {
   auto found = resting_.end();
   std::size_t max_excess = 0;
   for (auto position = resting_.begin(); position != resting_.end(); ++position) {
-    const std::size_t excess = processes_over_share(processes_.at(*position).context);
+    const std::size_t excess = count_processes_over_share(processes_.at(*position).context);
     if (excess <= max_excess) continue;
     max_excess = excess;
     found = position;
@@ -40,27 +40,27 @@ std::list<std::uint64_t>::iterator WarmTable::eviction_candidate() {
   return found;
 }
 
-WarmTable::Ids WarmTable::add(std::uint64_t id, const Warm& warm, ContextId context) {
+WarmTable::Ids WarmTable::add(std::uint64_t id, const WarmReuse& warm, ContextId context) {
   processes_[id] = {warm, context};
-  ++counts_[context];
-  newest_[warm.family] = warm.key;
+  ++counts_by_context_[context];
+  newest_keys_[warm.family] = warm.key;
   Ids discarded;
   while (processes_.size() > max_processes_) {
-    const auto position = eviction_candidate();
+    const auto position = find_eviction_candidate();
     if (position == resting_.end()) break;
     discarded.push_back(remove_at(position));
   }
   return discarded;
 }
 
-WarmTable::Ids WarmTable::discard_outdated(const Warm& warm) {
-  const auto newest = newest_.find(warm.family);
-  if (newest == newest_.end() || newest->second == warm.key) return {};
+WarmTable::Ids WarmTable::discard_outdated(const WarmReuse& warm) {
+  const auto newest = newest_keys_.find(warm.family);
+  if (newest == newest_keys_.end() || newest->second == warm.key) return {};
   newest->second = warm.key;
   Ids discarded;
   for (auto position = resting_.begin(); position != resting_.end();) {
     const auto current = position++;
-    const Warm& other = processes_.at(*current).warm;
+    const WarmReuse& other = processes_.at(*current).warm;
     if (other.family == warm.family && other.key != warm.key) discarded.push_back(remove_at(current));
   }
   return discarded;
@@ -79,10 +79,10 @@ WarmTable::Ids WarmTable::retire_key(const std::string& key) {
 bool WarmTable::can_rest(std::uint64_t id) const {
   const auto found = processes_.find(id);
   if (found == processes_.end() || found->second.is_resting || found->second.is_retired) return false;
-  if (processes_.size() > max_processes_ && processes_over_share(found->second.context) > 0) return false;
-  const Warm& warm = found->second.warm;
-  const auto newest = newest_.find(warm.family);
-  return newest == newest_.end() || newest->second == warm.key;
+  if (processes_.size() > max_processes_ && count_processes_over_share(found->second.context) > 0) return false;
+  const WarmReuse& warm = found->second.warm;
+  const auto newest = newest_keys_.find(warm.family);
+  return newest == newest_keys_.end() || newest->second == warm.key;
 }
 
 bool WarmTable::return_process(std::uint64_t id, std::uint64_t now_boot_ms) {
@@ -99,14 +99,15 @@ void WarmTable::remove_process(std::uint64_t id) {
   if (found == processes_.end()) return;
   const std::string family = found->second.warm.family;
   if (found->second.is_resting) resting_.erase(found->second.position);
-  if (const auto count = counts_.find(found->second.context); --count->second == 0) counts_.erase(count);
+  if (const auto count = counts_by_context_.find(found->second.context); --count->second == 0)
+    counts_by_context_.erase(count);
   processes_.erase(found);
   if (std::none_of(processes_.begin(), processes_.end(),
                    [&](const auto& entry) { return entry.second.warm.family == family; }))
-    newest_.erase(family);
+    newest_keys_.erase(family);
 }
 
-WarmTable::Ids WarmTable::expired(std::uint64_t now_boot_ms) {
+WarmTable::Ids WarmTable::discard_expired(std::uint64_t now_boot_ms) {
   Ids discarded;
   for (auto position = resting_.begin(); position != resting_.end();) {
     const auto current = position++;

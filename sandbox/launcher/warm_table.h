@@ -30,12 +30,12 @@ class WarmTable {
 
   // Returns the process of this key that has rested for the shortest time and marks it as in use. Returns nullopt if no
   // process of the key rests.
-  std::optional<std::uint64_t> acquire(const Warm&);
+  std::optional<std::uint64_t> acquire(const WarmReuse&);
   // Adds a new process in use. If the table is over its limit, discards the longest resting processes of the context
   // that exceeds its share most.
-  Ids add(std::uint64_t id, const Warm&, ContextId context);
+  Ids add(std::uint64_t id, const WarmReuse&, ContextId context);
   // A run of this family has arrived: discards resting processes with another key, since their secrets are outdated.
-  Ids discard_outdated(const Warm&);
+  Ids discard_outdated(const WarmReuse&);
   // Processes of this key serve no further run: processes in use end after their run, and resting processes are
   // discarded.
   Ids retire_key(const std::string& key);
@@ -43,29 +43,30 @@ class WarmTable {
   // The process has finished its run and rests. Returns false if it must end.
   bool return_process(std::uint64_t id, std::uint64_t now_boot_ms);
   void remove_process(std::uint64_t id);
-  // Returns the processes whose time is over; next_expiry() is the next time to call this.
-  Ids expired(std::uint64_t now_boot_ms);
+  // Discards the processes that have rested for WarmReuse::idle_ms. next_expiry() is the next time to call this
+  // function.
+  Ids discard_expired(std::uint64_t now_boot_ms);
   std::optional<std::uint64_t> next_expiry() const;
   std::size_t size() const { return processes_.size(); }
-  std::size_t resting() const { return resting_.size(); }
+  std::size_t resting_count() const { return resting_.size(); }
 
  private:
   struct Process {
-    Warm warm;
+    WarmReuse warm;
     ContextId context = 0;
     bool is_resting = false, is_retired = false;  // a retired process ends after its run
     std::uint64_t expires_boot_ms = 0;
     std::list<std::uint64_t>::iterator position = {};  // only while resting
   };
   std::uint64_t remove_at(std::list<std::uint64_t>::iterator);
-  std::size_t processes_over_share(ContextId context) const;  // number of processes beyond the context's share
-  std::list<std::uint64_t>::iterator eviction_candidate();
+  std::size_t count_processes_over_share(ContextId context) const;  // number of processes beyond the context's share
+  std::list<std::uint64_t>::iterator find_eviction_candidate();
 
   std::size_t max_processes_;
   std::unordered_map<std::uint64_t, Process> processes_;
-  std::map<ContextId, std::size_t> counts_;              // resting and in use, by context
-  std::list<std::uint64_t> resting_;                     // longest resting first
-  std::unordered_map<std::string, std::string> newest_;  // by family: the key of its newest process
+  std::map<ContextId, std::size_t> counts_by_context_;        // number of processes, resting and in use
+  std::list<std::uint64_t> resting_;                          // longest resting first
+  std::unordered_map<std::string, std::string> newest_keys_;  // key of the newest process, by family
 };
 
 }  // namespace mycojobs::sandbox

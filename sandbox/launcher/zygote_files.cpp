@@ -14,7 +14,7 @@ namespace {
 auto to_tuple(const timespec& time) { return std::tuple(time.tv_sec, time.tv_nsec); }
 
 // The coarse clock, which is also used for file times.
-timespec coarse_now() {
+timespec read_coarse_clock() {
   timespec time{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &time);
   return time;
@@ -24,7 +24,8 @@ auto file_identity(const struct stat& info) {
   return std::tuple(info.st_dev, info.st_ino, info.st_size, to_tuple(info.st_mtim), to_tuple(info.st_ctim));
 }
 
-// Returns the host path of a path in the zygote's root; empty: not on the host, or not normalized.
+// Returns the host path of a path in the zygote's root, or an empty text if the path is not on the host or not
+// normalized.
 std::string to_host_path(const std::string& path, const ScriptHost& host) {
   if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos ||
       (path + "/").find("/../") != std::string::npos)
@@ -38,7 +39,7 @@ std::string to_host_path(const std::string& path, const ScriptHost& host) {
 
 }  // namespace
 
-LoadedFileSet::LoadedFileSet() : created_at_(coarse_now()) {}
+LoadedFileSet::LoadedFileSet() : created_at_(read_coarse_clock()) {}
 
 void LoadedFileSet::add(const std::vector<std::string>& files, const ScriptHost& host) {
   for (const auto& file : files) {
@@ -46,13 +47,14 @@ void LoadedFileSet::add(const std::vector<std::string>& files, const ScriptHost&
     if (loaded.path.empty()) continue;
     const bool exists = ::stat(loaded.path.c_str(), &loaded.initial_state) == 0;
     // A time in the future is from a wrong clock and must not stay in doubt.
-    const auto changed_file = to_tuple(loaded.initial_state.st_ctim);
-    loaded.is_uncertain = !exists || (changed_file >= to_tuple(created_at_) && changed_file <= to_tuple(coarse_now()));
+    const auto change_time = to_tuple(loaded.initial_state.st_ctim);
+    loaded.is_uncertain =
+        !exists || (change_time >= to_tuple(created_at_) && change_time <= to_tuple(read_coarse_clock()));
     files_.push_back(std::move(loaded));
   }
 }
 
-std::string LoadedFileSet::changed_file() const {
+std::string LoadedFileSet::find_changed_file() const {
   for (const File& file : files_) {
     struct stat current {};
     const bool exists = ::stat(file.path.c_str(), &current) == 0;
@@ -61,7 +63,7 @@ std::string LoadedFileSet::changed_file() const {
   return {};
 }
 
-std::string LoadedFileSet::trust_problem() const {
+std::string LoadedFileSet::find_trust_problem() const {
   for (const File& file : files_) {
     if (std::string problem = check_path_ownership(file.path); !problem.empty()) return problem;
   }
@@ -95,11 +97,11 @@ void watch_folders(const ScriptHost& host, int socket) {
   for (LoadedFiles files; receive_raw(socket, frame) == ReceiveResult::frame && decode(frame, files);)
     loaded.add(files.files, host);
   if (Ready ready; !decode(frame, ready)) return;
-  if (const std::string problem = host.context == 0 ? std::string() : loaded.trust_problem(); !problem.empty())
+  if (const std::string problem = host.context == 0 ? std::string() : loaded.find_trust_problem(); !problem.empty())
     return send_refusal("loaded files: " + problem);
   send_message(socket, Ready{});
   std::string changed_file;
-  while ((changed_file = loaded.changed_file()).empty()) ::sleep(kCheckSeconds);
+  while ((changed_file = loaded.find_changed_file()).empty()) ::sleep(kCheckSeconds);
   send_message(socket, LoadedFiles{{changed_file}});
 }
 

@@ -52,7 +52,7 @@ namespace {
 constexpr const char* kProgramPath = "/host";  // path of the script host's program in the new root
 struct Program {
   std::string path;
-  // A detached mount of the program. -1: the process may not create one; `path` is mounted instead.
+  // A detached mount of the program, or -1 if the process may not create it; `path` is mounted instead.
   int fd = -1;
 };
 struct HostFolder {
@@ -67,8 +67,8 @@ constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc
                                      "/etc/services",    "/etc/protocols", "/etc/os-release", "/etc/ssl/openssl.cnf"};
 // Configuration of Debian packages that R, Java, ImageMagick and fontconfig require, as glob(3) patterns. Each pattern
 // matches files of a package only: a key store that an operator adds beside them does not match. Files into which an
-// operator may put a secret are not listed: Renviron.site, repositories, net.properties, /etc/php. Of kRenviron only
-// the variables of the package are copied.
+// operator may put a secret are not listed: Renviron.site, repositories, net.properties, /etc/php. From the file
+// kRenviron only the variables of the package are copied.
 constexpr const char* kRenviron = "/etc/R/Renviron";
 constexpr std::string_view kRenvironPrefix = "R_";
 constexpr std::string_view kRenvironVariables[] = {"EDITOR", "LN_S", "MAKE", "PAGER", "SED", "TAR"};
@@ -117,7 +117,7 @@ constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/pr
 // Folders below which granted folders may appear; empty otherwise.
 constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data"};
 
-// An existing folder without programs, which is covered while the root is built, in this mount namespace only.
+// A folder of the host on which the new root is mounted while it is built, in this mount namespace only.
 constexpr const char* kNewRoot = "/sys";
 std::string in_new_root(const char* path) { return std::string(kNewRoot) + path; }
 
@@ -153,8 +153,8 @@ constexpr std::size_t kMaxCopiedBytes = 1U << 20;
 std::string read_content(const Fd& file) {
   std::string text;
   char buffer[16384];
-  for (ssize_t got = 0; (got = ::read(file.get(), buffer, sizeof buffer)) > 0 && text.size() < kMaxCopiedBytes;) {
-    text.append(buffer, static_cast<std::size_t>(got));
+  for (ssize_t size = 0; (size = ::read(file.get(), buffer, sizeof buffer)) > 0 && text.size() < kMaxCopiedBytes;) {
+    text.append(buffer, static_cast<std::size_t>(size));
   }
   return text;
 }
@@ -338,13 +338,13 @@ struct ZygoteChild {
 // The child is a copy of the launcher and has its descriptors: the launcher's end of the child's control socket, and
 // the agent's socket. If they stayed open, neither side could detect that the other end has closed.
 int close_launcher_files(ZygoteChild& child) {
-  std::vector<int> result{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, child.control, child.err};
-  if (child.program >= 0) result.push_back(child.program);
-  for (const HostFolder& folder : child.folders) result.push_back(folder.fd);
-  std::sort(result.begin(), result.end());
-  result.push_back(INT_MAX);
-  for (std::size_t i = 1; i < result.size(); ++i) {
-    const int first = result[i - 1] + 1, last = result[i] - 1;
+  std::vector<int> kept_fds{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, child.control, child.err};
+  if (child.program >= 0) kept_fds.push_back(child.program);
+  for (const HostFolder& folder : child.folders) kept_fds.push_back(folder.fd);
+  std::sort(kept_fds.begin(), kept_fds.end());
+  kept_fds.push_back(INT_MAX);
+  for (std::size_t i = 1; i < kept_fds.size(); ++i) {
+    const int first = kept_fds[i - 1] + 1, last = kept_fds[i] - 1;
     if (first <= last && ::close_range(first, last, 0) != 0) return errno;
   }
   return 0;
@@ -369,7 +369,7 @@ int die_with_launcher_again(ZygoteChild& child) {
 }
 
 int become_namespace_root(ZygoteChild& child) {
-  if (child.start.ids.is_wide() && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
+  if (child.start.ids.has_id_per_job() && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
   if (::syscall(SYS_setresgid, 0, 0, 0) != 0) return errno;
   return error_if(::syscall(SYS_setresuid, 0, 0, 0) != 0);
 }
@@ -466,7 +466,8 @@ int send_first_messages(const StartedZygote& zygote, const ZygoteStart& start) {
   if (error != 0) return error;
   std::vector<int> fds{start.filters};
   if (start.alive >= 0) fds.push_back(start.alive);
-  return send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.disabled_steps, start.rank}), fds);
+  return send_raw(zygote.control.get(), encode(ZygoteSetup{start.fail_step, start.disabled_steps, start.job_niceness}),
+                  fds);
 }
 
 // Kills the child. If the child has already failed, its failure is the reason.
@@ -474,29 +475,29 @@ StartFailure kill_failed(const StartedZygote& zygote, int error) {
   ::kill(zygote.pid, SIGKILL);
   ::waitpid(zygote.pid, nullptr, 0);
   RawFrame frame;
-  SetupStepFailed own;
-  if (receive_raw(zygote.control.get(), frame) == ReceiveResult::frame && decode(frame, own))
-    return {own.step, own.error};
+  SetupStepFailed child_failure;
+  if (receive_raw(zygote.control.get(), frame) == ReceiveResult::frame && decode(frame, child_failure))
+    return {child_failure.step, child_failure.error};
   return {"zygote_write_maps", error};
 }
 
 }  // namespace
 
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start) {
-  const auto failed = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };
+  const auto fail_with_errno = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };
   const std::string& path = start.host.program;
-  if (::access(path.c_str(), X_OK) != 0) return failed("zygote_program");
+  if (::access(path.c_str(), X_OK) != 0) return fail_with_errno("zygote_program");
   const Fd program(::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
   std::vector<HostFolder> folders;
   for (std::size_t i = 0; i < start.host.folders.size(); ++i)
     folders.push_back({start.host.folders[i].mount_point, start.folders.at(i).get()});
   int control[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return failed("zygote_socket");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return fail_with_errno("zygote_socket");
   StartedZygote zygote;
   zygote.control.reset(control[0]);
   const Fd child_socket(control[1]);
   int err[2];
-  if (::pipe2(err, O_CLOEXEC) != 0) return failed("zygote_socket");
+  if (::pipe2(err, O_CLOEXEC) != 0) return fail_with_errno("zygote_socket");
   zygote.err.reset(err[0]);
   const Fd child_err(err[1]);
   ::fcntl(zygote.control.get(), F_SETFL, O_NONBLOCK);
@@ -504,7 +505,7 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
 
   const int flags = kNamespaceFlags & ~(is_disabled(start.disabled_steps, "netns") ? CLONE_NEWNET : 0);
   const long pid = ::syscall(SYS_clone, flags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
-  if (pid < 0) return failed("zygote_namespaces");
+  if (pid < 0) return fail_with_errno("zygote_namespaces");
   if (pid == 0) run_child({start, program.get(), child_socket.get(), child_err.get(), folders});
   zygote.pid = static_cast<pid_t>(pid);
   zygote.pidfd.reset(::pidfd_open(zygote.pid, 0));

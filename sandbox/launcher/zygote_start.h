@@ -1,5 +1,5 @@
 // Starts a zygote: namespaces, id maps, read-only root, then the host program. start_zygote() returns immediately; the
-// child continues and sends Ready, Refused or StepFailed on its control socket.
+// child continues and sends Ready, RequestRefused or SetupStepFailed on its control socket.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ struct ZygoteStart {
   int alive = -1;    // SandboxConfig::alive_fd
   std::string fail_step;
   std::vector<std::string> disabled_steps;
-  int rank = 0;  // niceness of its jobs
+  int job_niceness = 0;
 };
 
 struct StartedZygote {

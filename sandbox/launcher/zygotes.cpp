@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;
 // Further runs wait here, so that the zygote's socket never fills up and a waiting run can still be cancelled.
-constexpr std::uint32_t kMaxUnanswered = 16;
+constexpr std::uint32_t kMaxUnansweredForks = 16;
 
-// Returns the problem; none: every attack failed, and the last one was detected and ended the job.
+// Returns the problem, or nothing if every attack failed, and the last one was detected and ended the job.
 std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSettings& settings) {
   char answer[1024];
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
@@ -32,29 +32,29 @@ std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSe
     return SetupError{"canary", ESRCH, "the test job was killed: " + canary.outcome.reason};
   if (canary.outcome.status != RunStatus::violation)
     return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
-  if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
+  if (canary.landlock_abi == 0 && !settings.can_landlock_be_missing) {
     return SetupError{"landlock", ENOSYS, remedy_for_layer("landlock")};
   }
-  if (settings.memory_cgroup && canary.outcome.usage.memory_peak_bytes == 0) {
+  if (settings.has_memory_cgroup && canary.outcome.usage.memory_peak_bytes == 0) {
     return SetupError{"canary", EPERM, "cgroup:memory: the job's memory is not counted"};
   }
   return {};
 }
 
-// A host that fails slowly would delay each of its runs. Between two attempts, runs fail immediately with the last
-// reason.
-constexpr std::uint64_t kPausePerAttempt = 4;
+// After a failed start, runs fail immediately with the same reason for this multiple of the duration of the start.
+// Otherwise a host that fails slowly would delay each of its runs.
+constexpr std::uint64_t kPauseFactor = 4;
 
 constexpr std::uint32_t kMaxUnansweredPrewarmed = 2;
 constexpr std::uint64_t kMaintenanceIntervalMs = 5000;
 
 }  // namespace
 
-Zygotes::Zygotes(EventLoop& loop, RunTable& runs, HostChildren& children, RunTable::Warn warn, CanaryFinished tried)
+Zygotes::Zygotes(EventLoop& loop, RunTable& runs, HostChildren& children, RunTable::Warn warn, CanaryFinished on_canary)
     : loop_(loop),
       runs_(runs),
       warn_(std::move(warn)),
-      on_canary_finished_(std::move(tried)),
+      on_canary_finished_(std::move(on_canary)),
       children_(children),
       granted_(loop, children_) {}
 
@@ -65,13 +65,13 @@ void Zygotes::configure(ZygotesSettings settings) {
 }
 
 Zygotes::~Zygotes() {
-  const auto each = [this](auto&& act) {
+  const auto for_each_process = [this](auto&& action) {
     for (const auto& [id, zygote] : zygotes_) {
-      if (zygote->process.pid > 0) act(zygote->process.pid);
+      if (zygote->process.pid > 0) action(zygote->process.pid);
     }
   };
-  each([](pid_t pid) { ::kill(pid, SIGKILL); });
-  each([](pid_t pid) { ::waitpid(pid, nullptr, 0); });
+  for_each_process([](pid_t pid) { ::kill(pid, SIGKILL); });
+  for_each_process([](pid_t pid) { ::waitpid(pid, nullptr, 0); });
 }
 
 Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
@@ -97,19 +97,18 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   else if (zygote.state == State::starting)
     problem = start_process(zygote);
   if (problem) return nullptr;
-  if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.prewarmed, settings_.memory_cgroup);
-  zygote.warm_up = loop_.add_timer(boot_ms() + kWarmUpMs, [this, &zygote] {
+  if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.prewarmed, settings_.has_memory_cgroup);
+  zygote.warm_up_timer = loop_.add_timer(boot_ms() + kWarmUpMs, [this, &zygote] {
     fail(zygote, {"zygote_warm_up", ETIMEDOUT, failure_reason(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
 }
 
-// Starts the process.
 std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
   const ScriptHost host = choose_build(*find_host(zygote.key), zygote);
   auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive,
-                               settings_.fail_step, settings_.disabled_steps, settings_.rank});
+                               settings_.fail_step, settings_.disabled_steps, settings_.job_niceness});
   zygote.folders.clear();
   if (!started)
     return SetupError{started.error().step, started.error().error,
@@ -117,7 +116,7 @@ std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
   zygote.process = std::move(*started);
   zygote.control_watch =
       loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
-  zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
+  zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_stderr(zygote); });
   zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { reap(zygote); });
   return {};
 }
@@ -129,9 +128,9 @@ bool Zygotes::start_folder_child(Zygote& zygote) {
   return zygote.child != 0;
 }
 
-// Handles a frame of the zygote's child, in the order of its steps; null: the child has ended.
+// Handles a frame of the zygote's child, in the order of its steps. A null frame means that the child has ended.
 void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
-  const std::size_t all = find_host(zygote.key)->folders.size();
+  const std::size_t folder_count = find_host(zygote.key)->folders.size();
   FolderOpened folder;
   Ready ready;
   RequestRefused refused;
@@ -145,7 +144,7 @@ void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
     return;
   } else if (decode(*frame, folder) && frame->fds.size() == 1 && zygote.state == State::checking) {
     zygote.folders.push_back(std::move(frame->fds[0]));
-    if (zygote.folders.size() < all) return;
+    if (zygote.folders.size() < folder_count) return;
     zygote.state = State::starting;
     if (auto problem = start_process(zygote)) fail(zygote, *problem);
   } else if (decode(*frame, folder) && frame->fds.empty() && zygote.state == State::checking) {
@@ -153,8 +152,8 @@ void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
   } else if (decode(*frame, ready) && zygote.state == State::starting) {
     start_canary(zygote);
   } else if (decode(*frame, refused)) {
-    const bool before = zygote.state == State::checking;
-    fail(zygote, {before ? "zygote_folder" : "zygote_warm_up", before ? EINVAL : EPERM, refused.reason});
+    const bool is_checking = zygote.state == State::checking;
+    fail(zygote, {is_checking ? "zygote_folder" : "zygote_warm_up", is_checking ? EINVAL : EPERM, refused.reason});
   } else if (decode(*frame, change) && change.files.size() == 1) {
     zygote.changed_in_folders = change.files[0];
   }
@@ -177,7 +176,7 @@ void Zygotes::send_to_child(Zygote& zygote, const Message& message) {
 void Zygotes::on_warmed_up(Zygote& zygote) {
   const ScriptHost& script_host = *find_host(zygote.key);
   if (!script_host.folders.empty()) return send_to_child(zygote, Ready{});
-  const std::string problem = script_host.context == 0 ? std::string() : zygote.loaded_files.trust_problem();
+  const std::string problem = script_host.context == 0 ? std::string() : zygote.loaded_files.find_trust_problem();
   if (problem.empty()) return start_canary(zygote);
   fail(zygote, {"zygote_warm_up", EPERM, "loaded files: " + problem});
 }
@@ -190,21 +189,22 @@ ScriptHost Zygotes::choose_build(const ScriptHost& script_host, Zygote& zygote) 
   zygote.loaded_files = LoadedFileSet();
   record_loaded_files(zygote, build.files);
   std::string& reported = other_builds_[script_host.program];
-  if (build.why_not != reported && !build.why_not.empty())
+  if (build.reason != reported && !build.reason.empty())
     warn_(fmt::format("{}: {}: {} runs instead, which uses more CPU; remedy: build or install mycojobs again",
-                      script_host.program, build.why_not, build.program));
-  reported = std::move(build.why_not);
+                      script_host.program, build.reason, build.program));
+  reported = std::move(build.reason);
   return host;
 }
 
 bool Zygotes::is_starting(const Zygote& zygote) const {
-  return zygote.state == State::checking || zygote.state == State::starting || zygote.state == State::trying;
+  return zygote.state == State::checking || zygote.state == State::starting || zygote.state == State::testing;
 }
 
-Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupError>& problem) {
+Zygotes::Zygote* Zygotes::get_or_start(const Key& key, std::optional<SetupError>& problem) {
   if (const auto found = current_.find(key); found != current_.end()) return find(found->second);
-  if (const auto failed = failed_.find(key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms) {
-    problem = failed->second.problem;
+  if (const auto found = failed_starts_.find(key);
+      found != failed_starts_.end() && boot_ms() < found->second.until_boot_ms) {
+    problem = found->second.problem;
     return nullptr;
   }
   Zygote* zygote = start(key, problem);
@@ -214,35 +214,35 @@ Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupErro
 
 void Zygotes::warm(const std::string& host, ContextId context) {
   std::optional<SetupError> problem;
-  if (current_or_new({host, context}, problem) == nullptr) on_canary_finished_(host, context, problem);
+  if (get_or_start({host, context}, problem) == nullptr) on_canary_finished_(host, context, problem);
 }
 
 void Zygotes::submit(SandboxRun& run) {
   std::optional<SetupError> problem;
-  Zygote* zygote = current_or_new({run.spec.host, run.spec.context}, problem);
+  Zygote* zygote = get_or_start({run.spec.host, run.spec.context}, problem);
   if (zygote == nullptr) {
     runs_.fail_setup(run, problem->step, problem->error, problem->remedy);
     return runs_.finish_run(run);
   }
-  run.zygote = zygote->id;
+  run.zygote_id = zygote->id;
   zygote->waiting.push_back(run.id);
-  feed(*zygote);
+  start_waiting_runs(*zygote);
 }
 
-void Zygotes::feed(Zygote& zygote) {
-  const bool serves = !zygote.problem && (zygote.state == State::serving || zygote.state == State::retired);
-  while (serves && !zygote.waiting.empty() && zygote.unanswered < kMaxUnanswered) {
+void Zygotes::start_waiting_runs(Zygote& zygote) {
+  const bool is_serving = !zygote.problem && (zygote.state == State::serving || zygote.state == State::retired);
+  while (is_serving && !zygote.waiting.empty() && zygote.unanswered_forks < kMaxUnansweredForks) {
     SandboxRun* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
     if (run == nullptr || adopt(zygote, *run) || open_folders(*run)) continue;
     if (!fork(zygote, *run)) continue;
-    if (run->warm) {
+    if (run->is_warm) {
       discard(warm_.add(run->id, run->spec.warm, run->spec.context));
-    } else if (run->runs > 1) {
+    } else if (run->max_runs > 1) {
       zygote.pool.mark_in_use(run->id, run->spec);
     }
   }
-  if (serves) refill(zygote);
+  if (is_serving) refill(zygote);
 }
 
 // Returns false if the run needs no folders or has them. Otherwise opens them and submits the run again.
@@ -251,45 +251,46 @@ bool Zygotes::open_folders(SandboxRun& run) {
   const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
   if (run.folders.size() == folders) return false;
   granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_lacks_resource) {
-    SandboxRun* of = runs_.find(id);
-    if (of == nullptr) return;
+    SandboxRun* waiting = runs_.find(id);
+    if (waiting == nullptr) return;
     if (opened) {
-      of->folders = std::move(*opened);
-      return submit(*of);
+      waiting->folders = std::move(*opened);
+      return submit(*waiting);
     }
     if (opened.error().code == Code::unavailable) {
       if (host_lacks_resource) {
-        set_not_started(*of, opened.error().message, {"grants", EMFILE, opened.error().message});
+        set_not_started(*waiting, opened.error().message, {"grants", EMFILE, opened.error().message});
       } else {
-        set_not_started(*of, opened.error().message);
+        set_not_started(*waiting, opened.error().message);
       }
     } else {
-      set_setup_error(*of, "grants", EINVAL, opened.error().message);
+      set_setup_error(*waiting, "grants", EINVAL, opened.error().message);
     }
-    runs_.finish_run(*of);
+    runs_.finish_run(*waiting);
   });
   return true;
 }
 
 bool Zygotes::fork(Zygote& zygote, SandboxRun& run) {
   const std::uint64_t id = run.id;
-  run.zygote = zygote.id;
+  run.zygote_id = zygote.id;
   if (!runs_.fork(run, zygote.process.control.get())) return false;
   zygote.running.insert(id);
-  ++zygote.unanswered;
-  if (!run.idle) count_run(zygote);
+  ++zygote.unanswered_forks;
+  if (!run.is_idle) count_run(zygote);
   return true;
 }
 
 void Zygotes::count_run(Zygote& zygote) {
-  if (++zygote.run_count == settings_.max_runs && zygote.state == State::serving) replace(zygote);
+  if (++zygote.run_count == settings_.max_runs && zygote.state == State::serving) start_successor(zygote);
 }
 
 // Limits the life of a zygote: its children share its hash seed and memory layout, which a job could learn.
-void Zygotes::replace(Zygote& zygote) {
+void Zygotes::start_successor(Zygote& zygote) {
   if (successors_.contains(zygote.key)) return;
-  zygote.run_count = 0;  // if the zygote continues, the next attempt is equally far away
-  if (const auto failed = failed_.find(zygote.key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms)
+  zygote.run_count = 0;  // after a failure, the next attempt follows after max_runs runs
+  if (const auto found = failed_starts_.find(zygote.key);
+      found != failed_starts_.end() && boot_ms() < found->second.until_boot_ms)
     return;
   std::optional<SetupError> problem;
   if (Zygote* successor = start(zygote.key, problem); successor != nullptr) {
@@ -303,15 +304,15 @@ void Zygotes::read_control(Zygote& zygote) {
   for (;;) {
     RawFrame frame;
     const ReceiveResult received = receive_raw(zygote.process.control.get(), frame, MSG_DONTWAIT);
-    if (received == ReceiveResult::nothing) break;
+    if (received == ReceiveResult::would_block) break;
     if (received != ReceiveResult::frame || !handle_message(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
-      if (!zygote.problem) read_err(zygote);
+      if (!zygote.problem) read_stderr(zygote);
       return fail(zygote,
                   {"zygote_warm_up", received == ReceiveResult::closed ? ESRCH : EPROTO, failure_reason(zygote)});
     }
   }
-  feed(zygote);
+  start_waiting_runs(zygote);
 }
 
 // Returns false for an invalid message.
@@ -323,15 +324,15 @@ bool Zygotes::handle_message(Zygote& zygote, RawFrame& frame) {
   RunForked forked;
   InitReaped reaped;
   if (decode(frame, forked)) {
-    if (zygote.unanswered > 0) --zygote.unanswered;
+    if (zygote.unanswered_forks > 0) --zygote.unanswered_forks;
     SandboxRun* run = runs_.find(forked.run);
-    if (run == nullptr || run->zygote != zygote.id) return false;
+    if (run == nullptr || run->zygote_id != zygote.id) return false;
     if (forked.error != 0) zygote.running.erase(forked.run);
     return runs_.on_forked(*run, forked, frame.fds.empty() ? Fd() : std::move(frame.fds[0]), zygote.process.pid);
   }
   if (decode(frame, reaped)) {
     SandboxRun* run = runs_.find(reaped.run);
-    return run == nullptr || run->zygote != zygote.id || runs_.on_reaped(*run, reaped);
+    return run == nullptr || run->zygote_id != zygote.id || runs_.on_reaped(*run, reaped);
   }
   if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
     record_loaded_files(zygote, loaded.files);
@@ -351,14 +352,14 @@ bool Zygotes::handle_message(Zygote& zygote, RawFrame& frame) {
 }
 
 void Zygotes::start_canary(Zygote& zygote) {
-  zygote.state = State::trying;
+  zygote.state = State::testing;
   fork(zygote, runs_.add_canary(zygote.key.first, zygote.key.second));
 }
 
 void Zygotes::finish_canary(Zygote& zygote, SandboxRun& canary) {
   auto problem = check_canary(canary, settings_);
-  if (!settings_.disabled_steps.empty()) problem.reset();  // the sandbox need not hold
-  zygote.reported = true;
+  if (!settings_.disabled_steps.empty()) problem.reset();  // attacks may succeed without these steps
+  zygote.is_canary_reported = true;
   if (problem) {
     fail(zygote, *problem);
   } else {
@@ -371,10 +372,11 @@ void Zygotes::begin_serving(Zygote& zygote) {
   zygote.state = State::serving;
   zygote.run_count = 0;
   zygote.serving_since_boot_ms = boot_ms();
-  loop_.cancel(zygote.warm_up);
+  loop_.cancel(zygote.warm_up_timer);
   if (!zygote.stderr_text.empty()) report_stderr(zygote, std::exchange(zygote.stderr_text, {}));
   const auto successor = successors_.find(zygote.key);
-  if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller calls feed()
+  if (successor == successors_.end() || successor->second != zygote.id)
+    return;  // the caller calls start_waiting_runs()
   Zygote* previous = find(current_[zygote.key]);
   current_[zygote.key] = zygote.id;
   successors_.erase(successor);
@@ -385,18 +387,18 @@ void Zygotes::begin_serving(Zygote& zygote) {
   if (previous->running.empty() && previous->waiting.empty()) fail(*previous, {});
 }
 
-void Zygotes::on_run_ended(SandboxRun& run) {
+void Zygotes::on_sandbox_ended(SandboxRun& run) {
   warm_.remove_process(run.id);
-  Zygote* zygote = find(run.zygote);
+  Zygote* zygote = find(run.zygote_id);
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
-  if (run.idle) {
+  if (run.is_idle) {
     on_idle_ended(*zygote, run);
   } else {
     zygote->pool.on_in_use_ended(run.id);
   }
-  if (run.canary && zygote->state == State::trying) finish_canary(*zygote, run);
+  if (run.is_canary && zygote->state == State::testing) finish_canary(*zygote, run);
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
 }
 
@@ -413,7 +415,7 @@ std::string Zygotes::failure_reason(const Zygote& zygote) const {
 }
 
 // stderr output of a host is for the operator: the reason of a failed start, or a log line once it serves.
-void Zygotes::read_err(Zygote& zygote) {
+void Zygotes::read_stderr(Zygote& zygote) {
   char text[2048];
   const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -440,9 +442,9 @@ void Zygotes::retire(const std::string& host) {
 }
 
 // Kills the zygote. Its runs end when it is reaped, since the kernel has then emptied all namespaces below.
-void Zygotes::fail(Zygote& zygote, SetupError why) {
-  if (!zygote.problem) zygote.problem = std::move(why);
-  loop_.cancel(zygote.warm_up);
+void Zygotes::fail(Zygote& zygote, SetupError problem) {
+  if (!zygote.problem) zygote.problem = std::move(problem);
+  loop_.cancel(zygote.warm_up_timer);
   if (zygote.process.pid > 0) {
     ::kill(zygote.process.pid, SIGKILL);
   } else {
@@ -461,8 +463,8 @@ void Zygotes::fail(Zygote& zygote, SetupError why) {
   }
 }
 
-void Zygotes::fail_silent(const SandboxRun& run) {
-  Zygote* zygote = find(run.zygote);
+void Zygotes::fail_unresponsive(const SandboxRun& run) {
+  Zygote* zygote = find(run.zygote_id);
   if (zygote == nullptr) return;
   warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
   fail(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
@@ -486,9 +488,10 @@ void Zygotes::reap_zygote(Zygote& zygote, bool killed) {
   const bool never_served = is_starting(*owned);
   if (never_served && !killed) {
     const std::uint64_t now = boot_ms();
-    failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};
+    failed_starts_[owned->key] = {*owned->problem, now + kPauseFactor * (now - owned->started_boot_ms)};
   }
-  if (never_served && !owned->reported) on_canary_finished_(owned->key.first, owned->key.second, owned->problem);
+  if (never_served && !owned->is_canary_reported)
+    on_canary_finished_(owned->key.first, owned->key.second, owned->problem);
   if (const auto previous = current_.find(owned->key); never_served && previous != current_.end())
     find(previous->second)->run_count = 0;
   for (std::uint64_t id : owned->running) {
@@ -517,11 +520,11 @@ bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
     SandboxRun* idle = runs_.find(*id);
     if (idle == nullptr) continue;
     if (runs_.adopt(*idle, run)) {
-      if (idle->runs > 1) zygote.pool.mark_in_use(*id, idle->spec);
+      if (idle->max_runs > 1) zygote.pool.mark_in_use(*id, idle->spec);
       count_run(zygote);
       return true;
     }
-    if (idle->kill_requested) return false;
+    if (idle->is_kill_requested) return false;
   }
   return false;
 }
@@ -545,13 +548,13 @@ bool Zygotes::adopt_warm(SandboxRun& run) {
 }
 
 bool Zygotes::can_keep_process(const SandboxRun& run) {
-  const Zygote* zygote = find(run.zygote);
+  const Zygote* zygote = find(run.zygote_id);
   return zygote != nullptr && !zygote->problem && zygote->state == State::serving && has_network_(run) &&
          warm_.can_rest(run.id);
 }
 
 void Zygotes::end_expired() {
-  discard(warm_.expired(boot_ms()));
+  discard(warm_.discard_expired(boot_ms()));
   loop_.cancel(expiry_timer_);
   if (const auto next = warm_.next_expiry()) expiry_timer_ = loop_.add_timer(*next, [this] { end_expired(); });
 }
@@ -559,7 +562,7 @@ void Zygotes::end_expired() {
 // Discards idle warm processes of a zygote that must not serve any more. Active processes end with their run.
 void Zygotes::discard_warm(const Zygote& zygote) {
   for (const std::uint64_t id : zygote.running) {
-    if (SandboxRun* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
+    if (SandboxRun* run = runs_.find(id); run != nullptr && run->is_warm && run->is_idle) {
       warm_.remove_process(id);
       runs_.discard(*run);
     }
@@ -569,28 +572,28 @@ void Zygotes::discard_warm(const Zygote& zygote) {
 // Waiting runs are served first, and only few sandboxes are prewarmed at a time, so that new runs are not delayed.
 void Zygotes::refill(Zygote& zygote) {
   while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
-         zygote.unanswered < kMaxUnansweredPrewarmed && zygote.pool.missing_count() > 0 && runs_.can_prewarm()) {
+         zygote.unanswered_forks < kMaxUnansweredPrewarmed && zygote.pool.missing_count() > 0 && runs_.can_prewarm()) {
     SandboxRun& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
-    zygote.pool.add_forming(prewarmed.id);
+    zygote.pool.add_starting(prewarmed.id);
     if (!fork(zygote, prewarmed)) return;
   }
 }
 
 void Zygotes::on_confined(SandboxRun& run) {
-  Zygote* zygote = find(run.zygote);
-  if (zygote == nullptr || !run.idle) return;
+  Zygote* zygote = find(run.zygote_id);
+  if (zygote == nullptr || !run.is_idle) return;
   zygote->pool.mark_ready(run.id);
   refill(*zygote);
 }
 
 // Waiting runs are started by the caller, which handles a message of the zygote or the sandbox.
 bool Zygotes::on_idle(SandboxRun& run) {
-  Zygote* zygote = find(run.zygote);
+  Zygote* zygote = find(run.zygote_id);
   if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
-  if (run.warm ? !warm_.return_process(run.id, boot_ms()) : !zygote->pool.return_sandbox(run.id, run.spec))
+  if (run.is_warm ? !warm_.return_process(run.id, boot_ms()) : !zygote->pool.return_sandbox(run.id, run.spec))
     return false;
-  if (run.warm) end_expired();
-  feed(*zygote);
+  if (run.is_warm) end_expired();
+  start_waiting_runs(*zygote);
   return true;
 }
 
@@ -601,29 +604,29 @@ void Zygotes::maintain() {
     const bool is_old = zygote->serving_since_boot_ms != 0 && settings_.max_age_ms != 0 &&
                         boot_ms() - zygote->serving_since_boot_ms > settings_.max_age_ms;
     if (zygote->state == State::serving && is_outdated(*zygote)) {
-      replace(*zygote);
+      start_successor(*zygote);
     } else if (is_old && zygote->run_count > 0 && zygote->state == State::serving) {
       zygote->serving_since_boot_ms = boot_ms();
-      replace(*zygote);
+      start_successor(*zygote);
     }
   }
   report_prewarmed_count();
 }
 
 void Zygotes::report_prewarmed_count() {
-  SandboxCounts now;
+  SandboxCounts counts;
   for (const auto& [id, zygote] : zygotes_) {
-    if (zygote->state == State::serving) ++now.zygotes;
-    zygote->pool.add_counts(now);
+    if (zygote->state == State::serving) ++counts.zygotes;
+    zygote->pool.add_counts(counts);
   }
-  if (on_prewarmed_count_ && now != reported_) on_prewarmed_count_(now);
-  reported_ = now;
+  if (on_prewarmed_count_ && counts != reported_counts_) on_prewarmed_count_(counts);
+  reported_counts_ = counts;
 }
 
 // True if a loaded file has changed: jobs would run code that is no longer installed.
 bool Zygotes::is_outdated(Zygote& zygote) {
   std::string changed_file =
-      find_host(zygote.key)->folders.empty() ? zygote.loaded_files.changed_file() : zygote.changed_in_folders;
+      find_host(zygote.key)->folders.empty() ? zygote.loaded_files.find_changed_file() : zygote.changed_in_folders;
   if (changed_file.empty()) return false;
   if (changed_file != zygote.reported_change)
     warn_(fmt::format("zygote {} of context {}: {} has changed since it was loaded: it is replaced", zygote.key.first,

@@ -1,13 +1,13 @@
 // The zygotes of a launcher: one for each host and context, started at the first use and tested before it serves.
 //
-//   [checking -->] starting --Ready--> trying --success--> serving --successor serves--> retired --idle--> gone
+//   [checking -->] starting --Ready--> testing --success--> serving --successor serves--> retired --idle--> gone
 //
 // A failure or the end of the process in any state fails the waiting runs with setup_error; active runs are lost.
 //
-// trying: the canary job attacks the sandbox. checking: hosts with folders only. The folders are checked before any
-// file in them may run. There is no zygote process yet, but a child of the launcher that accesses the folders
-// (zygote_files.h); it exists as long as the zygote. A successor is started after a number of runs, after some time, or
-// after a loaded file has changed.
+// In the state `testing` the canary job attacks the sandbox. Only hosts with folders have the state `checking`: the
+// folders are checked before any file in them may run. There is no zygote process yet, but a child of the launcher that
+// accesses the folders (zygote_files.h); it exists as long as the zygote. A successor is started after a number of
+// runs, after some time, or after a loaded file has changed.
 #pragma once
 
 #include <deque>
@@ -36,18 +36,19 @@ inline constexpr const char* kCanaryArgument = "--canary-host";
 struct ZygotesSettings {
   std::map<std::pair<std::string, ContextId>, ScriptHost> hosts;  // by name and context
   IdRange ids;
-  int filters = -1, alive = -1;
+  int filters = -1;  // memfd from write_filters()
+  int alive = -1;    // SandboxConfig::alive_fd, or -1
   std::uint32_t max_runs = 0, max_age_ms = 0, prewarmed = 0, warm_processes = 0;
-  bool landlock_may_miss = false, memory_cgroup = false;
+  bool can_landlock_be_missing = false, has_memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> disabled_steps;
-  int rank = 0;  // niceness of jobs
+  int job_niceness = 0;
 };
 
 class Zygotes {
  public:
-  enum class State { checking, starting, trying, serving, retired };
-  // Reports the result of each zygote's canary job; an empty problem: success.
+  enum class State { checking, starting, testing, serving, retired };
+  // Reports the result of each zygote's canary job. Without a problem, the job found none.
   using CanaryFinished =
       std::function<void(const std::string& host, ContextId context, const std::optional<SetupError>& problem)>;
 
@@ -57,18 +58,18 @@ class Zygotes {
     on_prewarmed_count_ = std::move(handler);
   }
   // Returns true if the network of a run still works. A warm process without its network is not reused.
-  void on_network(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
+  void set_network_check(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
   ~Zygotes();  // kills all zygotes and waits for their end
   void configure(ZygotesSettings);
   bool has_host(const std::string& host, ContextId context) const { return find_host({host, context}) != nullptr; }
 
   void warm(const std::string& host, ContextId context);
-  void submit(SandboxRun&);        // forks the run now, or when its zygote is ready
-  void on_run_ended(SandboxRun&);  // for RunTable::on_ended()
+  void submit(SandboxRun&);            // forks the run now, or when its zygote is ready
+  void on_sandbox_ended(SandboxRun&);  // for RunTable::on_sandbox_ended()
   void on_confined(SandboxRun&);
-  bool on_idle(SandboxRun&);                 // for RunTable::on_idle()
-  bool can_keep_process(const SandboxRun&);  // for RunTable::on_keep_process()
-  void fail_silent(const SandboxRun&);       // the run's zygote does not answer
+  bool on_idle(SandboxRun&);                  // for RunTable::on_idle()
+  bool can_keep_process(const SandboxRun&);   // for RunTable::on_keep_process()
+  void fail_unresponsive(const SandboxRun&);  // the run's zygote does not answer
   void retire(const std::string& host);
   void retire_warm_key(const std::string& key) { discard(warm_.retire_key(key)); }
 
@@ -80,11 +81,11 @@ class Zygotes {
     State state = State::starting;
     StartedZygote process;
     EventLoop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
-    EventLoop::Timer warm_up;
+    EventLoop::Timer warm_up_timer;
     std::uint64_t started_boot_ms = 0;
-    bool reported = false;                        // the result of its canary job was reported
-    std::uint32_t run_count = 0, unanswered = 0;  // total runs; forks without a reply
-    std::uint64_t serving_since_boot_ms = 0;      // start of serving
+    bool is_canary_reported = false;                    // the result of its canary job was reported
+    std::uint32_t run_count = 0, unanswered_forks = 0;  // total runs; forks without a reply
+    std::uint64_t serving_since_boot_ms = 0;            // start of serving
     SandboxPool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
@@ -98,8 +99,8 @@ class Zygotes {
     std::string reported_change;     // the changed file that was reported last
   };
 
-  const ScriptHost* find_host(const Key&) const;  // the context's row, or the general row; null: none
-  Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
+  const ScriptHost* find_host(const Key&) const;  // for the context, or for every context; null if unknown
+  Zygote* get_or_start(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   std::optional<SetupError> start_process(Zygote&);
   bool start_folder_child(Zygote&);
@@ -111,7 +112,7 @@ class Zygotes {
   ScriptHost choose_build(const ScriptHost&, Zygote&);
   bool is_starting(const Zygote&) const;
   Zygote* find(std::uint64_t id);
-  void feed(Zygote&);
+  void start_waiting_runs(Zygote&);
   bool open_folders(SandboxRun&);
   bool adopt(Zygote&, SandboxRun&);
   bool adopt_warm(SandboxRun&);
@@ -124,17 +125,17 @@ class Zygotes {
   void discard(const std::vector<std::uint64_t>& idle);
   void maintain();
   void report_prewarmed_count();
-  void replace(Zygote&);
+  void start_successor(Zygote&);
   bool is_outdated(Zygote&);
   void read_control(Zygote&);
   bool handle_message(Zygote&, RawFrame&);
-  void read_err(Zygote&);
+  void read_stderr(Zygote&);
   void report_stderr(Zygote&, std::string text);
   std::string failure_reason(const Zygote&) const;
   void start_canary(Zygote&);
   void finish_canary(Zygote&, SandboxRun& canary);
   void begin_serving(Zygote&);
-  void fail(Zygote&, SetupError why);
+  void fail(Zygote&, SetupError problem);
   void reap(Zygote&);
   void reap_zygote(Zygote&, bool killed);
 
@@ -144,7 +145,7 @@ class Zygotes {
   CanaryFinished on_canary_finished_;
   std::function<void(const SandboxCounts&)> on_prewarmed_count_;
   std::function<bool(const SandboxRun&)> has_network_ = [](const SandboxRun&) { return true; };
-  SandboxCounts reported_;
+  SandboxCounts reported_counts_;
   ZygotesSettings settings_;
   static constexpr std::size_t kMaxReasonBytes = 2048;  // limit of the reason, which each waiting run's end contains
   struct FailedStart {
@@ -155,9 +156,9 @@ class Zygotes {
   HostChildren& children_;
   GrantedFolders granted_;
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
-  std::map<Key, FailedStart> failed_;                // last failed starts
-  std::map<std::string, std::string> other_builds_;  // by program: why another build of it runs, as reported
-  std::map<Key, std::uint64_t> current_;             // zygotes that take new runs
+  std::map<Key, FailedStart> failed_starts_;         // the last failed start of each key
+  std::map<std::string, std::string> other_builds_;  // by program: the reported reason why another build runs
+  std::map<Key, std::uint64_t> current_;             // zygotes that receive new runs
   std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
   std::uint64_t next_id_ = 1;
   WarmTable warm_;

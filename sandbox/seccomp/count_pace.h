@@ -16,7 +16,7 @@ class CountPace {
  public:
   static constexpr std::uint64_t kMinIntervalUs = 50'000;
 
-  // The pace of this process and of all processes that it forks afterwards. Null: no memory.
+  // Returns the pace of this process and of all processes that it forks afterwards, or null if there is no memory.
   static CountPace* shared() {
     static CountPace* const pace = [] {
       void* const page = ::mmap(nullptr, sizeof(CountPace), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -25,18 +25,18 @@ class CountPace {
     return pace;
   }
 
-  // Reserves the next turn and returns its time. Turns are given in the order of the calls.
+  // Reserves the next count and returns its time. Counts are scheduled in the order of the calls.
   std::uint64_t reserve(std::uint64_t now_us) {
     std::uint64_t next = next_us_;
-    std::uint64_t turn = 0;
+    std::uint64_t reserved_us = 0;
     do {
-      turn = std::max(now_us, next);
-    } while (!next_us_.compare_exchange_weak(next, turn + kMinIntervalUs));
-    return turn;
+      reserved_us = std::max(now_us, next);
+    } while (!next_us_.compare_exchange_weak(next, reserved_us + kMinIntervalUs));
+    return reserved_us;
   }
-  // To be called after the count. Delays the following turns if it took longer than a tenth of the interval.
-  void charge(std::uint64_t took_us) {
-    if (10 * took_us > kMinIntervalUs) next_us_ += 10 * took_us - kMinIntervalUs;
+  // To be called after the count. Delays the following counts if this count took longer than a tenth of the interval.
+  void charge(std::uint64_t cpu_us) {
+    if (10 * cpu_us > kMinIntervalUs) next_us_ += 10 * cpu_us - kMinIntervalUs;
   }
 
  private:

@@ -27,22 +27,22 @@ namespace {
 
 using Filter = std::unique_ptr<void, decltype(&seccomp_release)>;
 
-Error rule_error(const char* name, int code) {
+Error make_rule_error(const char* name, int code) {
   return {Code::unsupported,
           std::string("seccomp: libseccomp refuses the rule for ") + name + ": " + errno_text(-code)};
 }
 
-Result<void> add(const Filter& filter, std::uint32_t action, const char* name,
-                 std::initializer_list<ArgumentTest> tests) {
+Result<void> add_rule(const Filter& filter, std::uint32_t action, const char* name,
+                      std::initializer_list<ArgumentTest> tests) {
   const int number = seccomp_syscall_resolve_name(name);
   if (number < 0) return {};  // not on this architecture, or newer than the library
-  scmp_arg_cmp compare[3];
+  scmp_arg_cmp comparisons[3];
   unsigned count = 0;
   for (const auto& test : tests) {
-    if (test.mask != 0) compare[count++] = scmp_arg_cmp{test.index, SCMP_CMP_MASKED_EQ, test.mask, test.value};
+    if (test.mask != 0) comparisons[count++] = scmp_arg_cmp{test.index, SCMP_CMP_MASKED_EQ, test.mask, test.value};
   }
-  if (int code = seccomp_rule_add_array(filter.get(), action, number, count, compare); code != 0) {
-    return tl::unexpected(rule_error(name, code));
+  if (int code = seccomp_rule_add_array(filter.get(), action, number, count, comparisons); code != 0) {
+    return tl::unexpected(make_rule_error(name, code));
   }
   return {};
 }
@@ -64,10 +64,10 @@ Result<Filter> create_filter(std::uint32_t default_action = SCMP_ACT_ERRNO(EPERM
   if (!filter) return fail(Code::unsupported, "seccomp: libseccomp cannot start a filter");
   // A foreign architecture has other numbers, so the rules would be meaningless.
   if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS); code != 0) {
-    return tl::unexpected(rule_error("other architectures", code));
+    return tl::unexpected(make_rule_error("other architectures", code));
   }
   if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2); code != 0) {
-    return tl::unexpected(rule_error("the binary tree", code));
+    return tl::unexpected(make_rule_error("the binary tree", code));
   }
   return filter;
 }
@@ -104,7 +104,7 @@ Result<std::vector<sock_filter>> export_program(const Filter& filter) {
   const Fd file(::memfd_create("filter", MFD_CLOEXEC));
   if (!file) return fail(Code::io, "seccomp: memfd_create: " + errno_text(errno));
   if (int code = seccomp_export_bpf(filter.get(), file.get()); code != 0) {
-    return tl::unexpected(rule_error("the whole program", code));
+    return tl::unexpected(make_rule_error("the whole program", code));
   }
   struct stat info {};
   ::fstat(file.get(), &info);
@@ -138,36 +138,36 @@ bool is_extra_call(const FilterRequest& request, const char* name) {
   return std::find(request.extra_calls.begin(), request.extra_calls.end(), name) != request.extra_calls.end();
 }
 
-Result<void> add_socket(const Filter& filter, bool learn) {
+Result<void> add_socket_rules(const Filter& filter, bool learn) {
   for (int family = 0; family < 64; ++family) {
-    const bool confined =
+    const bool is_confined =
         std::find(std::begin(kConfinedFamilies), std::end(kConfinedFamilies), family) != std::end(kConfinedFamilies);
-    if (!confined && learn) continue;
-    const std::uint32_t action = confined ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EAFNOSUPPORT);
-    MJ_CHECK(add(filter, action, "socket", {{0, 0xffffffff, static_cast<std::uint64_t>(family)}}));
+    if (!is_confined && learn) continue;
+    const std::uint32_t action = is_confined ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EAFNOSUPPORT);
+    MJ_CHECK(add_rule(filter, action, "socket", {{0, 0xffffffff, static_cast<std::uint64_t>(family)}}));
   }
   return {};
 }
 
-// Calls that the launcher counts (reported_calls.h), and record locks that need no counting. Runs with `learn` may use
-// all of them.
-Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
+// Adds rules for calls that the launcher counts (reported_calls.h), and for record locks that need no counting. Runs
+// with `learn` may use all of them.
+Result<void> add_counted_calls(const Filter& filter, const FilterRequest& request) {
   const auto allow_if_learning = [&](std::uint32_t action) { return request.learn ? SCMP_ACT_ALLOW : action; };
   if (request.sockets && !is_extra_call(request, "listen"))
-    MJ_CHECK(add(filter, allow_if_learning(SCMP_ACT_NOTIFY), "listen", {}));
+    MJ_CHECK(add_rule(filter, allow_if_learning(SCMP_ACT_NOTIFY), "listen", {}));
   if (is_extra_call(request, "fcntl")) return {};
   // A process never conflicts with its own record locks. If no other process can reach its files, a lock has no effect
   // except for kernel memory, so the call pretends success.
   const bool can_conflict = request.exec || request.shared_files;
   const std::uint32_t lock_action = can_conflict ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(0);
   for (const int command : {F_SETLK, F_SETLKW})
-    MJ_CHECK(
-        add(filter, allow_if_learning(lock_action), "fcntl", {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
+    MJ_CHECK(add_rule(filter, allow_if_learning(lock_action), "fcntl",
+                      {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
   // Locks of open file descriptions do conflict within a process, and their owner is unknown: fail as on kernels before
   // 3.15.
   for (const int command : {F_OFD_SETLK, F_OFD_SETLKW})
-    MJ_CHECK(add(filter, allow_if_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
-                 {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
+    MJ_CHECK(add_rule(filter, allow_if_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
+                      {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
   return {};
 }
 
@@ -178,9 +178,9 @@ struct IdCall {
 constexpr IdCall kIdCalls[] = {{"setuid", 1},   {"setgid", 1},    {"setreuid", 2},
                                {"setregid", 2}, {"setresuid", 3}, {"setresgid", 3}};
 
-// Calls that set ids pretend success if they change nothing: each argument is the job's own id or, if a call has
-// several arguments, -1. All ids of a job are its own id, and no job can change them, so the result is exact. The
-// kernel does not see these calls. A rule has no "or", so each combination is a rule.
+// Adds rules with which calls that set ids pretend success if they change nothing: each argument is the job's own id
+// or, if a call has several arguments, -1. All ids of a job are its own id, and no job can change them, so the result
+// is exact. The kernel does not see these calls. A rule has no "or", so each combination is a rule.
 Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& request) {
   for (const IdCall& call : kIdCalls) {
     if (is_extra_call(request, call.name)) continue;
@@ -189,18 +189,18 @@ Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& reques
       ArgumentTest tests[3];
       for (unsigned i = 0; i < call.arguments; ++i)
         tests[i] = {i, 0xffffffff, (unchanged_mask >> i & 1) != 0 ? 0xffffffff : std::uint64_t{kOwnIdPlaceholder}};
-      MJ_CHECK(add(filter, SCMP_ACT_ERRNO(0), call.name, {tests[0], tests[1], tests[2]}));
+      MJ_CHECK(add_rule(filter, SCMP_ACT_ERRNO(0), call.name, {tests[0], tests[1], tests[2]}));
     }
   }
   return {};
 }
 
-// Rules of added calls are skipped, since libseccomp does not accept two actions for one call.
+// Rules of `extra_calls` are skipped, since libseccomp does not accept two actions for one call.
 Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
-  const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
+  const auto add_calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
     for (const char* name : names) {
-      const bool notified = request.learn && (action != SCMP_ACT_ALLOW || file_open_call(name) != nullptr);
-      if (!is_extra_call(request, name) && !notified) MJ_CHECK(add(filter, action, name, {}));
+      const bool is_call_notified = request.learn && (action != SCMP_ACT_ALLOW || find_file_open_call(name) != nullptr);
+      if (!is_extra_call(request, name) && !is_call_notified) MJ_CHECK(add_rule(filter, action, name, {}));
     }
     return {};
   };
@@ -209,53 +209,54 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
     return request.learn &&
            (rule.answer == SyscallAction::notify || (rule.answer == SyscallAction::refuse && rule.first.mask == 0));
   };
-  const auto rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
+  const auto add_rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
     for (const auto& rule : list) {
       if (is_extra_call(request, rule.syscall) || is_notified(rule)) continue;
-      MJ_CHECK(add(filter, to_seccomp_action(rule), rule.syscall, {rule.first, rule.second, rule.third}));
+      MJ_CHECK(add_rule(filter, to_seccomp_action(rule), rule.syscall, {rule.first, rule.second, rule.third}));
     }
     return {};
   };
   for (const auto& name : request.extra_calls) {
     MJ_CHECK(check_extra_call(name));
-    MJ_CHECK(name == "socket" ? add_socket(filter, request.learn) : add(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
+    MJ_CHECK(name == "socket" ? add_socket_rules(filter, request.learn)
+                              : add_rule(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
   }
-  MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls()));
-  MJ_CHECK(calls(SCMP_ACT_NOTIFY, forbidden_calls()));
+  MJ_CHECK(add_calls(SCMP_ACT_ALLOW, allowed_calls()));
+  MJ_CHECK(add_calls(SCMP_ACT_NOTIFY, forbidden_calls()));
   for (const auto& call : refused_calls()) {
     if (is_extra_call(request, call.syscall) || request.learn) continue;
-    MJ_CHECK(add(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
+    MJ_CHECK(add_rule(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
   }
-  MJ_CHECK(rules(argument_rules()));
+  MJ_CHECK(add_rules(argument_rules()));
   for (const auto& rule : argument_rules_of_init()) {
     // With `learn`, forks are notified; a run that may fork already has this rule.
     if (std::strcmp(rule.syscall, "clone") == 0 && (request.learn || request.exec)) continue;
     if (is_extra_call(request, rule.syscall) || (request.sockets && std::strcmp(rule.syscall, "sendmsg") == 0))
       continue;
-    MJ_CHECK(add(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first, rule.second, rule.third}));
+    MJ_CHECK(add_rule(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first, rule.second, rule.third}));
   }
-  MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
-  MJ_CHECK(rules(request.sockets ? argument_rules_with_sockets() : argument_rules_without_sockets()));
-  MJ_CHECK(add_counted(filter, request));
+  MJ_CHECK(add_rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
+  MJ_CHECK(add_rules(request.sockets ? argument_rules_with_sockets() : argument_rules_without_sockets()));
+  MJ_CHECK(add_counted_calls(filter, request));
   MJ_CHECK(add_unchanged_ids(filter, request));
-  if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
+  if (request.exec) MJ_CHECK(add_calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
   if (!request.sockets) return {};
   // Other families fail as on a kernel without them.
   for (std::uint64_t family = 0; family < 64 && !is_extra_call(request, "socket") && !request.learn; ++family) {
     if (family == AF_INET || family == AF_INET6) continue;
-    MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), "socket", {{0, 0xffffffff, family}}));
+    MJ_CHECK(add_rule(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), "socket", {{0, 0xffffffff, family}}));
   }
-  return calls(SCMP_ACT_ALLOW, allowed_calls_with_sockets());
+  return add_calls(SCMP_ACT_ALLOW, allowed_calls_with_sockets());
 }
 
 // The last filter is loaded on top of the first, which decides all other calls. It therefore allows unknown calls, and
 // is short, since each job loads it.
-Result<std::vector<sock_filter>> compile_last(bool exec, bool sockets) {
+Result<std::vector<sock_filter>> compile_last_filter(bool exec, bool sockets) {
   MJ_TRY(filter, create_filter(SCMP_ACT_ALLOW));
   for (const auto& rule : argument_rules_of_init()) {
     if (exec && std::strcmp(rule.syscall, "clone") == 0) continue;
     if (sockets && std::strcmp(rule.syscall, "sendmsg") == 0) continue;
-    MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EPERM), rule.syscall, {rule.first, rule.second, rule.third}));
+    MJ_CHECK(add_rule(filter, SCMP_ACT_ERRNO(EPERM), rule.syscall, {rule.first, rule.second, rule.third}));
   }
   return export_program(filter);
 }
@@ -277,8 +278,8 @@ Result<FilterSet> compile_filters() {
   FilterSet set{{std::move(job), std::move(job_exec)}};
   for (const bool sockets : {false, true}) {
     for (const bool exec : {false, true}) {
-      MJ_TRY(last, compile_last(exec, sockets));
-      set.programs[static_cast<std::size_t>(last_kind(exec, sockets))] = std::move(last);
+      MJ_TRY(last, compile_last_filter(exec, sockets));
+      set.programs[static_cast<std::size_t>(last_filter_kind(exec, sockets))] = std::move(last);
     }
   }
   return set;

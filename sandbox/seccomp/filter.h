@@ -33,7 +33,7 @@ struct ArgumentTest {
 struct ArgumentRule {
   const char* syscall;
   ArgumentTest first;
-  ArgumentTest second = {0, 0, 0};  // mask 0: none
+  ArgumentTest second = {0, 0, 0};  // not tested if the mask is 0
   ArgumentTest third = {0, 0, 0};
   SyscallAction answer = SyscallAction::allow;
   int error = 0;  // for refuse
@@ -56,20 +56,20 @@ std::span<const ArgumentRule> argument_rules_without_sockets();
 std::span<const ArgumentRule> argument_rules_with_sockets();
 std::span<const ArgumentRule> argument_rules_of_init();  // allowed by the first filter, refused by the last one
 
-// A call that opens a file, with the indexes of its arguments `path` and `flags` (6: it has no flags). openat2 is
-// missing: it has its flags in a structure, and libc does not use it.
+// A call that opens a file, with the indexes of its arguments `path` and `flags`, where 6 means no flags. openat2 is
+// not included: its flags are in a structure, and libc does not use it.
 struct FileOpenCall {
   const char* syscall;
   unsigned path, flags;
 };
-const FileOpenCall* file_open_call(std::string_view syscall);  // null: the call opens no file
+const FileOpenCall* find_file_open_call(std::string_view syscall);  // returns null if the call opens no file
 
 struct FilterRequest {
   bool exec = false;     // fork and exec
   bool sockets = false;  // internet sockets in a network of its own
   std::vector<std::string>
       extra_calls;            // allowed with any arguments; socket only for families that a namespace confines
-  bool learn = false;         // all other calls and file_open_call() are notified
+  bool learn = false;         // all other calls and find_file_open_call() are notified
   bool shared_files = false;  // files are shared with other processes; always the case with exec
 };
 
@@ -79,7 +79,6 @@ Result<std::vector<sock_filter>> compile_filter(const FilterRequest&);
 std::string syscall_name(std::uint32_t arch, int number);  // "keyctl", or "syscall 999"
 
 // Cache of the seccomp programs of runs with additional grants; each is compiled at its first use.
-
 class FilterCache {
  public:
   // Returns -1 if the zygote's filter is sufficient; otherwise a file for read_filter(), valid until the next call.

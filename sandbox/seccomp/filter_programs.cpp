@@ -9,17 +9,17 @@
 namespace mycojobs::sandbox {
 namespace {
 
-bool read_exactly(int fd, void* out, std::size_t size, off_t& at) {
-  const ssize_t got = ::pread(fd, out, size, at);
-  at += static_cast<off_t>(size);
-  return got == static_cast<ssize_t>(size);
+bool read_exactly(int fd, void* out, std::size_t size, off_t& offset) {
+  const ssize_t read_size = ::pread(fd, out, size, offset);
+  offset += static_cast<off_t>(size);
+  return read_size == static_cast<ssize_t>(size);
 }
 
-int read_one(int fd, std::vector<sock_filter>& program, off_t& at) {
+int read_program(int fd, std::vector<sock_filter>& program, off_t& offset) {
   std::uint32_t count = 0;
-  if (!read_exactly(fd, &count, sizeof count, at) || count == 0 || count > BPF_MAXINSNS) return EINVAL;
+  if (!read_exactly(fd, &count, sizeof count, offset) || count == 0 || count > BPF_MAXINSNS) return EINVAL;
   program.resize(count);
-  return read_exactly(fd, program.data(), count * sizeof(sock_filter), at) ? 0 : EINVAL;
+  return read_exactly(fd, program.data(), count * sizeof(sock_filter), offset) ? 0 : EINVAL;
 }
 
 }  // namespace
@@ -31,16 +31,16 @@ void set_own_id(std::vector<sock_filter>& program, std::uint32_t id) {
 }
 
 int read_filters(int fd, FilterSet& set) {
-  off_t at = 0;
+  off_t offset = 0;
   for (auto& program : set.programs) {
-    if (int error = read_one(fd, program, at); error != 0) return error;
+    if (int error = read_program(fd, program, offset); error != 0) return error;
   }
   return 0;
 }
 
 int read_filter(int fd, std::vector<sock_filter>& program) {
-  off_t at = 0;
-  return read_one(fd, program, at);
+  off_t offset = 0;
+  return read_program(fd, program, offset);
 }
 
 int write_filters(int fd, const FilterSet& set) {

@@ -11,11 +11,12 @@
 
 namespace mycojobs::sandbox {
 
-// job: the filter of an init and all its jobs. last: the filter that each job loads on top of it. exec: for jobs that
-// may fork and exec. sockets: for jobs with sockets, or with additional system calls in their policy.
+// `job` is the filter of an init and all its jobs, and `last` the filter that each job loads on top of it. Variants
+// with `exec` are for jobs that may fork and exec. Variants with `sockets` are for jobs with sockets, or with
+// additional system calls in their policy.
 enum class FilterKind { job, job_exec, last, last_exec, last_sockets, last_exec_sockets };
 inline constexpr std::size_t kFilterKinds = 6;
-constexpr FilterKind last_kind(bool exec, bool sockets) {
+constexpr FilterKind last_filter_kind(bool exec, bool sockets) {
   if (sockets) return exec ? FilterKind::last_exec_sockets : FilterKind::last_sockets;
   return exec ? FilterKind::last_exec : FilterKind::last;
 }

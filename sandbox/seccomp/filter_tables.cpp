@@ -18,7 +18,7 @@
 #include <cerrno>
 #include <iterator>
 #if __has_include(<asm/prctl.h>)
-#include <asm/prctl.h>  // x86 alone
+#include <asm/prctl.h>  // exists on x86 only
 #endif
 
 #include "sandbox/messages.h"
@@ -36,7 +36,8 @@ constexpr const char* kAllowed[] = {
     "close", "dup", "dup2", "dup3", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6",
     "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2",
     "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd", "signalfd4",
-    "copy_file_range", "flock", "fadvise64", "readahead",     // files
+    "copy_file_range", "flock", "fadvise64", "readahead",
+    // files
     "open", "openat", "openat2", "creat", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
     "access", "faccessat", "faccessat2", "getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat",
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
@@ -59,8 +60,9 @@ constexpr const char* kAllowed[] = {
     "exit", "exit_group", "wait4", "waitid", "getpid", "getppid", "getpgid", "getpgrp", "setpgid", "getsid", "setsid",
     "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget", "getrlimit",
     "getrusage", "sysinfo", "uname", "getrandom", "ioprio_get",
-    // on a stream pair, the only socket there is; the address of a message on it has no effect
-    "shutdown", "getsockname", "getpeername", "recvfrom", "recvmsg", "recvmmsg",     // a job may narrow itself further
+    // sockets: a job has only stream pairs, on which the address of a message has no effect
+    "shutdown", "getsockname", "getpeername", "recvfrom", "recvmsg", "recvmmsg",
+    // further restrictions of the job by itself
     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 };
 // clang-format on
@@ -84,7 +86,7 @@ constexpr const char* kForbiddenCalls[] = {
 // Calls that are harmless, or have a fallback in libc or the language. Calls that are in no table fail with EPERM.
 constexpr RefusedCall kRefused[] = {
     {"clone3", ENOSYS},          // the flags are behind a pointer; libc falls back to clone
-    {"io_uring_setup", ENOSYS},  // would open sockets behind the filter's back
+    {"io_uring_setup", ENOSYS},  // would open sockets that the filter does not check
     {"io_uring_enter", ENOSYS},
     {"io_uring_register", ENOSYS},
     {"memfd_secret", ENOSYS},
@@ -95,12 +97,12 @@ constexpr RefusedCall kRefused[] = {
     {"semget", ENOSYS},
     {"msgget", ENOSYS},
     {"mq_open", ENOSYS},
-    // moves pages between files and pipes without copying: the family behind Dirty Pipe
+    // These calls move pages between files and pipes without copying, which the Dirty Pipe vulnerability used.
     // EINVAL as for files that cannot be spliced: programs such as grep copy then, and they do not expect ENOSYS.
     {"splice", EINVAL},
     {"tee", EINVAL},
     {"vmsplice", EINVAL},
-    {"sendfile", EINVAL},  // into a pipe it is splice; the answer for files that cannot, so that programs copy
+    {"sendfile", EINVAL},  // the same as splice if the target is a pipe
     {"setxattr", EOPNOTSUPP},
     {"lsetxattr", EOPNOTSUPP},
     {"fsetxattr", EOPNOTSUPP},
@@ -108,7 +110,7 @@ constexpr RefusedCall kRefused[] = {
     {"lremovexattr", EOPNOTSUPP},
     {"fremovexattr", EOPNOTSUPP},
     {"name_to_handle_at", EOPNOTSUPP},
-    // The answer of kernels without NUMA or asynchronous I/O, for which databases and Java have a fallback.
+    // Fail as on kernels without NUMA or asynchronous I/O, for which databases and Java have a fallback.
     {"io_setup", ENOSYS},
     {"move_pages", ENOSYS},
     {"migrate_pages", ENOSYS},
@@ -176,7 +178,7 @@ constexpr ArgumentRule kRules[] = {
     {"pkey_mprotect", {2, kWriteExec, 0}},
     {"pkey_mprotect", {2, kWriteExec, PROT_WRITE}},
     {"pkey_mprotect", {2, kWriteExec, PROT_EXEC}},
-    {"personality", {0, kLow32, 0xffffffff}},  // asks, changes nothing
+    {"personality", {0, kLow32, 0xffffffff}},  // queries without a change
 
     // a stream pair for asyncio
     {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
@@ -191,7 +193,7 @@ constexpr ArgumentRule kRules[] = {
 
     // A process may set only its own limits, CPU affinity and priority. Init has the same uid: slowed down or moved to
     // a busy CPU, init could not end the job.
-    {"prlimit64", {0, kLow32, 0}, {2, kAll, 0}},  // asks
+    {"prlimit64", {0, kLow32, 0}, {2, kAll, 0}},  // queries without a change
     // RLIMIT_CORE stays 1, because 0 would start the host's core_pattern program when a program that the job has
     // executed crashes. Setting it pretends success: gpg and programs with -fsanitize=address end at an error. The
     // filter cannot write the old limit, so prlimit64 with a place for it stays EPERM.
@@ -218,7 +220,9 @@ constexpr ArgumentRule kRules[] = {
     {"sched_setaffinity", {0, kLow32, 0}},
     {"setpriority", {0, kLow32, PRIO_PROCESS}, {1, kLow32, 0}},
 
-    {"close_range", {2, kLow32 & ~std::uint64_t{CLOSE_RANGE_CLOEXEC}, 0}},  // not with a table of its own
+    {"close_range",
+     {2, kLow32 & ~std::uint64_t{CLOSE_RANGE_CLOEXEC},
+      0}},  // CLOSE_RANGE_UNSHARE would create another table of descriptors
 
     // A page fault in a range that is being punched out of a file in memory waits until all of it is freed. The kernel
     // holds the lock of a pipe during a fault of a read or write, so the agent would wait with it. The errno is that of
@@ -291,7 +295,8 @@ constexpr ArgumentRule kRules[] = {
 #endif
 };
 
-// An attempt to run a program is EPERM (PermissionError in Python). execveat is how a file without a name is run.
+// An attempt to run a program fails with EPERM (PermissionError in Python). execveat with AT_EMPTY_PATH runs a file
+// without a name and is a violation.
 constexpr ArgumentRule kWithoutExec[] = {
     {"execveat", {4, 0x1000, 0x1000}, {}, {}, SyscallAction::notify},  // AT_EMPTY_PATH
 };
@@ -305,13 +310,13 @@ constexpr ArgumentRule kWithExec[] = {
 constexpr ArgumentRule kOfInit[] = {
     {"clone", {0, kCloneChecked, 0}},
     {"seccomp", {0, kLow32, SECCOMP_SET_MODE_FILTER}, {1, kAll, 0}},
-    {"sendmsg", {0, kLow32, kStatusFd}},  // to the launcher; a job may have another socket by that number
+    {"sendmsg", {0, kLow32, kStatusFd}},  // to the launcher; a job may have another socket with this number
 };
 
 // Stream pairs are the only sockets.
 constexpr ArgumentRule kWithoutSockets[] = {
     {"socket", {}, {}, {}, SyscallAction::refuse, EAFNOSUPPORT},
-    {"sendto", {4, kAll, 0}, {3, MSG_OOB | MSG_MORE, 0}},  // no address, nothing urgent; MSG_MORE: below
+    {"sendto", {4, kAll, 0}, {3, MSG_OOB | MSG_MORE, 0}},  // no address and no urgent data; MSG_MORE is explained below
     allow_option(SO_TYPE),
     allow_option(SO_DOMAIN),
     allow_option(SO_PROTOCOL),
@@ -399,7 +404,7 @@ std::span<const ArgumentRule> argument_rules() { return kRules; }
 std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
 
-const FileOpenCall* file_open_call(std::string_view syscall) {
+const FileOpenCall* find_file_open_call(std::string_view syscall) {
   static constexpr FileOpenCall kCalls[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
   const auto* found = std::find_if(std::begin(kCalls), std::end(kCalls),
                                    [&](const FileOpenCall& row) { return row.syscall == syscall; });

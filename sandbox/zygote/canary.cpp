@@ -16,7 +16,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-bool opens(const char* path, int flags) {
+bool can_open(const char* path, int flags) {
   const int fd = ::open(path, flags | O_CLOEXEC, 0600);
   if (fd >= 0) ::close(fd);
   return fd >= 0;
@@ -32,15 +32,15 @@ bool has_capabilities() {
 
 struct Attack {
   const char* layer;
-  const char* what;
-  bool (*succeeds)();
+  const char* description;
+  bool (*try_attack)();
 };
 
 constexpr Attack kAttacks[] = {
-    {"mountns", "reads the host's /etc/shadow", [] { return opens("/etc/shadow", O_RDONLY); }},
-    {"mountns", "writes to /usr", [] { return opens("/usr/mycojobs-canary", O_WRONLY | O_CREAT); }},
-    {"mountns", "writes to /", [] { return opens("/mycojobs-canary", O_WRONLY | O_CREAT); }},
-    {"mountns", "reads /proc/sys", [] { return opens("/proc/sys/kernel/core_pattern", O_RDONLY); }},
+    {"mountns", "reads the host's /etc/shadow", [] { return can_open("/etc/shadow", O_RDONLY); }},
+    {"mountns", "writes to /usr", [] { return can_open("/usr/mycojobs-canary", O_WRONLY | O_CREAT); }},
+    {"mountns", "writes to /", [] { return can_open("/mycojobs-canary", O_WRONLY | O_CREAT); }},
+    {"mountns", "reads /proc/sys", [] { return can_open("/proc/sys/kernel/core_pattern", O_RDONLY); }},
     {"pidns", "sees other processes", [] { return ::getppid() != 1 || ::kill(-1, 0) == 0; }},
     {"netns", "opens an internet socket", [] { return ::socket(AF_INET, SOCK_STREAM, 0) >= 0; }},
     {"uid", "becomes another user", [] { return ::syscall(SYS_setresuid, 1, 1, 1) == 0; }},
@@ -54,8 +54,9 @@ constexpr Attack kAttacks[] = {
 
 int run_canary(int out) {
   for (const Attack& attack : kAttacks) {
-    if (!attack.succeeds()) continue;
-    for (const char* part : {attack.layer, ": a job ", attack.what, "\n"}) (void)!::write(out, part, std::strlen(part));
+    if (!attack.try_attack()) continue;
+    for (const char* part : {attack.layer, ": a job ", attack.description, "\n"})
+      (void)!::write(out, part, std::strlen(part));
   }
   ::syscall(SYS_ptrace, PTRACE_TRACEME, 0, nullptr, nullptr);
   constexpr const char* kAlive = "seccomp: ptrace was not answered by the launcher\n";

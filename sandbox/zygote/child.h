@@ -21,29 +21,34 @@ namespace mycojobs::sandbox {
 // A warm process reports to its init in a shared page how many runs have ended, and the exit code of the last one.
 // Valid only after the process has stopped itself.
 struct WarmStatusPage {
-  std::atomic<std::uint64_t> ended{0};
-  void set(std::uint32_t runs, int code) { ended = std::uint64_t{runs} << 8 | (static_cast<unsigned>(code) & 0xffU); }
-  std::uint32_t runs() const { return static_cast<std::uint32_t>(ended.load() >> 8); }
-  int code() const { return static_cast<int>(ended.load() & 0xffU); }
+  std::atomic<std::uint64_t> packed{0};  // number of ended runs and exit code in one value
+  void store(std::uint32_t ended_run_count, int code) {
+    packed = std::uint64_t{ended_run_count} << 8 | (static_cast<unsigned>(code) & 0xffU);
+  }
+  std::uint32_t ended_runs() const { return static_cast<std::uint32_t>(packed.load() >> 8); }
+  int exit_code() const { return static_cast<int>(packed.load() & 0xffU); }
 };
 
 struct ChildRun {
-  Fork request;
-  int start = -1, status = -1, fence = -1, alive = -1;
-  int filter = -1;           // filter of this run; -1: none
-  std::vector<int> mounts;   // detached mounts, in the order of Grants::fs_read, then fs_write
-  std::vector<int> cgroups;  // descriptors of cgroup.procs files
+  ForkRequest request;
+  int start_fd = -1;              // socket that receives Start
+  int status_fd = -1;             // socket to the launcher
+  int fence_timer_fd = -1;        // timerfd of the fence (RunSpec::fence_boot_ms)
+  int alive_fd = -1;              // copy of SandboxConfig::alive_fd, or -1
+  int filter_file = -1;           // file with the filter of this run, or -1
+  std::vector<int> mounts;        // detached mounts, in the order of Grants::fs_read, then fs_write
+  std::vector<int> cgroup_files;  // descriptors of cgroup.procs files
   const FilterSet* filters = nullptr;
-  std::vector<sock_filter> own_filter;  // empty: the zygote's filter is used
-  const ZygoteHost* host = nullptr;
-  int rank = 0;  // niceness of the job
+  std::vector<sock_filter> run_filter;  // read from filter_file; empty if the zygote's filter is used
+  const ZygoteHost* script_host = nullptr;
+  int job_niceness = 0;
   std::string fail_step;
   std::vector<std::string> disabled_steps;
   int landlock_abi = 0;
-  Fd job_domain;                   // from make_job_domain(); empty: no Landlock
-  WarmStatusPage* warm = nullptr;  // null: the process serves one run
-  bool limited = false;            // limit_resources() has set the limits of the run
-  std::vector<StepTime> times;
+  Fd job_domain;                          // from make_job_domain(); empty without Landlock
+  WarmStatusPage* warm_status = nullptr;  // null if the process serves one run
+  bool are_limits_set = false;            // limit_resources() has set the limits of the run
+  std::vector<StepTime> step_times;
 };
 
 // A step of the set-up. Its name appears in Outcome::setup and SetupError.
@@ -61,7 +66,7 @@ std::uint64_t monotonic_us();
 // Steps in confine.cpp: those that need rights, and those that drop them.
 std::span<const SetupStep> init_steps();
 std::span<const SetupStep> confine_steps();
-int load_first_filter(ChildRun&);  // for init and its descendants; sends Confined; returns 0 or errno
+int load_first_filter(ChildRun&);  // for init and its descendants; sends RunConfined; returns 0 or errno
 
 // Process 1 of a sandbox's PID namespace: runs its steps, drops every right, forks a job, enforces its clock and ends
 // it; then serves the next job or exits.

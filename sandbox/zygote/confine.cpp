@@ -1,6 +1,6 @@
 // The layers of isolation, in order: the setup by init while it has privileges, the privileges that init drops for
 // itself and all its jobs, and the further restrictions of a job. Each is a list of steps that is executed from top to
-// bottom. The order matters; each step documents the reason for its position.
+// bottom. The order of the steps matters; where the reason is not obvious, the comment of a step states it.
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -36,8 +36,6 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// Grants beyond the profile, set up by init before any data of the job is accessible.
-
 int raise_loopback() {
   const Fd socket_fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket_fd) return errno;
@@ -50,7 +48,7 @@ int raise_loopback() {
 // The kernel charges no group for the socket and the received data of a connection that is not accepted yet, nor for a
 // closed connection that waits for its last packets. Therefore the number and the size of such connections are limited.
 // The limits of pending connections and of listeners are in sandbox/launcher/reported_calls.h.
-int bound_connections() {
+int limit_connections() {
   constexpr std::pair<const char*, std::string_view> kSettings[] = {
       {"/proc/sys/net/ipv4/tcp_rmem", "4096 32768 65536"},
       {"/proc/sys/net/ipv4/tcp_wmem", "4096 16384 262144"},
@@ -74,9 +72,9 @@ int send_proxy_listener(const ChildRun& run) {
   address.sin_port = htons(kProxyPort);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return errno;
-  constexpr int kBacklog = 128;  // beside those that the proxy serves at a time
+  constexpr int kBacklog = 128;  // in addition to the connections that the proxy serves
   if (::listen(listener.get(), kBacklog) != 0) return errno;
-  return send_message(run.status, ProxySocketReady{}, {listener.get()});
+  return send_message(run.status_fd, ProxySocketReady{}, {listener.get()});
 }
 
 // "/srv/a/b" -> "/srv"
@@ -131,7 +129,7 @@ int create_network(ChildRun& run) {
   if (grants.network == Network::none && grants.syscalls.empty()) return 0;
   if (::unshare(CLONE_NEWNET) != 0) return errno;
   if (grants.network == Network::none) return 0;
-  if (int error = bound_connections(); error != 0) return error;
+  if (int error = limit_connections(); error != 0) return error;
   if (int error = raise_loopback(); error != 0) return error;
   return grants.network == Network::allow_list ? send_proxy_listener(run) : 0;
 }
@@ -167,24 +165,25 @@ int mount_grants(ChildRun& run) {
 
 // Sets the soft and the hard limit, at most to the current hard limit. Returns 0 or errno.
 int limit_resource(int resource, std::uint64_t value) {
-  const auto timer = static_cast<__rlimit_resource>(resource);
-  rlimit now{};
-  if (::getrlimit(timer, &now) != 0) return errno;
-  const rlim_t wanted = std::min<rlim_t>(value, now.rlim_max);  // lowering needs no privilege
-  const rlimit both{wanted, wanted};
-  return error_if(::setrlimit(timer, &both) != 0);
+  const auto resource_id = static_cast<__rlimit_resource>(resource);
+  rlimit current{};
+  if (::getrlimit(resource_id, &current) != 0) return errno;
+  const rlim_t limit = std::min<rlim_t>(value, current.rlim_max);  // lowering needs no privilege
+  const rlimit soft_and_hard{limit, limit};
+  return error_if(::setrlimit(resource_id, &soft_and_hard) != 0);
 }
 
-// The zygote is pid 1 of the enclosing namespace, so the kernel kills init when the zygote ends. The signal is a second
-// safeguard.
-int die_with_parent(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
+// Kills init when the zygote ends. The zygote is pid 1 of the enclosing namespace, so the kernel does this anyway; the
+// signal is a second safeguard. The step is repeated after drop_privileges(), because a change of credentials clears
+// the signal. A job needs no such signal, since its init is pid 1.
+int set_parent_death_signal(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
 // A script host may have set handlers, an alarm and blocked signals, which must not apply to init.
 int reset_signals(ChildRun&) {
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   for (int number = 1; number < NSIG; ++number)
-    ::sigaction(number, &default_action, nullptr);  // KILL, STOP refuse: fine
+    ::sigaction(number, &default_action, nullptr);  // fails for SIGKILL and SIGSTOP, which have no handlers
   const itimerval disarmed{};
   for (int timer : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF})
     ::setitimer(static_cast<__itimer_which>(timer), &disarmed, nullptr);
@@ -206,19 +205,20 @@ int start_session(ChildRun&) { return error_if(::setsid() < 0); }
 // Precedes all steps that allocate memory, so that the memory is charged to the run. The kernel checks the privileges
 // of the launcher, which opened the files, and not those of the writing process.
 int join_cgroups(ChildRun& run) {
-  for (int fd : run.cgroups) {
+  for (int fd : run.cgroup_files) {
     if (::write(fd, "0", 1) != 1) return errno;
   }
   return 0;
 }
 
-int read_own_filter(ChildRun& run) { return run.filter < 0 ? 0 : read_filter(run.filter, run.own_filter); }
+int read_run_filter(ChildRun& run) { return run.filter_file < 0 ? 0 : read_filter(run.filter_file, run.run_filter); }
 
-// A real close_range, not close-on-exec: a script host never execs.
+// Gives the descriptors of init their fixed numbers (sandbox/messages.h) and closes all others. Close-on-exec would not
+// close them, since a script host never calls exec.
 int arrange_descriptors(ChildRun& run) {
   const int null_in = ::open("/dev/null", O_RDONLY), null_out = ::open("/dev/null", O_WRONLY);
-  const int sources[] = {null_in, null_out, null_out, run.start, run.status, run.fence, run.alive};
-  const int count = run.alive < 0 ? kAliveFd : kAliveFd + 1;
+  const int sources[] = {null_in, null_out, null_out, run.start_fd, run.status_fd, run.fence_timer_fd, run.alive_fd};
+  const int count = run.alive_fd < 0 ? kAliveFd : kAliveFd + 1;
   int duplicates[kAliveFd + 1];
   for (int i = 0; i < count; ++i) {
     duplicates[i] = ::fcntl(sources[i], F_DUPFD, 64);  // away from the targets
@@ -227,10 +227,10 @@ int arrange_descriptors(ChildRun& run) {
   for (int i = 0; i < count; ++i) {
     if (::dup3(duplicates[i], i, i >= kStartFd ? O_CLOEXEC : 0) < 0) return errno;
   }
-  run.status = kStatusFd;
-  run.start = kStartFd;
-  run.fence = kFenceFd;
-  if (run.alive >= 0) run.alive = kAliveFd;
+  run.status_fd = kStatusFd;
+  run.start_fd = kStartFd;
+  run.fence_timer_fd = kFenceFd;
+  if (run.alive_fd >= 0) run.alive_fd = kAliveFd;
   return error_if(::close_range(static_cast<unsigned>(count), ~0U, 0) != 0);
 }
 
@@ -249,14 +249,15 @@ int join_new_keyring(ChildRun&) {
 constexpr std::uint64_t kUserDatabasePages = 2;  // passwd and group, each below one page, not charged to the job
 
 int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
-  const Fork& r = run.request;
+  const ForkRequest& request = run.request;
   // Inodes use kernel memory that the size does not count, so their number is limited to about one per page.
-  const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536) + kUserDatabasePages;
+  const std::uint64_t inodes =
+      std::clamp<std::uint64_t>(request.limits.tmp_bytes / 4096, 1024, 65536) + kUserDatabasePages;
   char options[160];
   std::snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=%s,uid=%u,gid=%u",
-                static_cast<unsigned long long>(r.limits.tmp_bytes + kUserDatabasePages * 4096),
-                static_cast<unsigned long long>(inodes), mode, r.uid, r.uid);
-  const unsigned long flags = MS_NOSUID | MS_NODEV | (r.limits.exec ? 0 : MS_NOEXEC);
+                static_cast<unsigned long long>(request.limits.tmp_bytes + kUserDatabasePages * 4096),
+                static_cast<unsigned long long>(inodes), mode, request.uid, request.uid);
+  const unsigned long flags = MS_NOSUID | MS_NODEV | (request.limits.exec ? 0 : MS_NOEXEC);
   return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
 }
 
@@ -284,8 +285,9 @@ int write_user_database(std::uint32_t uid) {
   return mount_over("/job/group", "/etc/group", groups);
 }
 
-// /tmp and /job share one file system, hence one limit. Its root is covered by one of its own folders, so that nothing
-// has to be unmounted. No path here was ever within a job's reach: the root is the zygote's and read-only.
+// /tmp and /job share one file system, and therefore one limit. The root of the file system is covered by one of its
+// own folders, so that nothing has to be unmounted. A job could never modify these paths before, since the root of the
+// zygote is read-only.
 int create_folders(ChildRun& run) {
   if (int error = mount_tmpfs(run, "/job", "700"); error != 0) return error;
   if (int error = write_user_database(run.request.uid); error != 0) return error;
@@ -293,7 +295,7 @@ int create_folders(ChildRun& run) {
     if (::mkdir(folder, 0700) != 0 || ::chown(folder, run.request.uid, run.request.uid) != 0) return errno;
   }
   if (::chmod("/job/tmp", 01777) != 0) return errno;
-  if (const char* name = run.host->folder; name != nullptr) {
+  if (const char* name = run.script_host->folder; name != nullptr) {
     const std::string folder = std::string("/job/job/") + name;
     if (::mkdir(folder.c_str(), 0755) != 0 || ::chown(folder.c_str(), run.request.uid, run.request.uid) != 0)
       return errno;
@@ -313,19 +315,19 @@ int mount_proc(ChildRun&) {
 
 int change_to_job_folder(ChildRun&) {
   if (::chdir("/job") != 0) return errno;
-  char here[16];
+  char cwd[16];
   // getcwd() returns "(unreachable)..." for a path that does not start at the root; then this is not the mounted
   // folder.
-  return ::getcwd(here, sizeof here) != nullptr && std::strcmp(here, "/job") == 0 ? 0 : ENOTDIR;
+  return ::getcwd(cwd, sizeof cwd) != nullptr && std::strcmp(cwd, "/job") == 0 ? 0 : ENOTDIR;
 }
 
-// RLIMIT_AS stays unset: it counts address space, and interpreters reserve much that they never touch. CORE is 1, not
-// 0: with a pipe as core_pattern 0 still starts the helper, 1 does not.
+// RLIMIT_AS stays unset: it counts address space, and interpreters reserve much that they never touch. RLIMIT_CORE is
+// 1, since with a pipe as core_pattern the limit 0 still starts the helper.
 int limit_resources(ChildRun& run) {
-  const Limits& l = run.request.limits;
+  const Limits& request_limits = run.request.limits;
   const std::pair<__rlimit_resource, std::uint64_t> limits[] = {
-      {RLIMIT_NOFILE, l.open_files},
-      {RLIMIT_FSIZE, l.file_bytes},
+      {RLIMIT_NOFILE, request_limits.open_files},
+      {RLIMIT_FSIZE, request_limits.file_bytes},
       {RLIMIT_CORE, 1},
       {RLIMIT_MEMLOCK, 0},
       {RLIMIT_MSGQUEUE, 0},
@@ -337,32 +339,32 @@ int limit_resources(ChildRun& run) {
   for (auto [resource, value] : limits) {
     if (int error = limit_resource(resource, value); error != 0) return error;
   }
-  run.limited = true;
-  return run.request.memory_rlimit ? limit_resource(RLIMIT_DATA, l.memory_bytes) : 0;
+  run.are_limits_set = true;
+  return run.request.needs_memory_rlimit ? limit_resource(RLIMIT_DATA, request_limits.memory_bytes) : 0;
 }
 
 constexpr SetupStep kInitSteps[] = {
-    {"parent", die_with_parent},   {"signals", reset_signals},   {"session", start_session},
-    {"cgroups", join_cgroups},     {"filter", read_own_filter},  {"namespaces", create_namespaces},
-    {"network", create_network},   {"grants", mount_grants},     {"descriptors", arrange_descriptors},
-    {"keyring", join_new_keyring}, {"folders", create_folders},  {"proc", mount_proc},
-    {"cwd", change_to_job_folder}, {"rlimits", limit_resources},
+    {"parent", set_parent_death_signal}, {"signals", reset_signals},   {"session", start_session},
+    {"cgroups", join_cgroups},           {"filter", read_run_filter},  {"namespaces", create_namespaces},
+    {"network", create_network},         {"grants", mount_grants},     {"descriptors", arrange_descriptors},
+    {"keyring", join_new_keyring},       {"folders", create_folders},  {"proc", mount_proc},
+    {"cwd", change_to_job_folder},       {"rlimits", limit_resources},
 };
 
 // The launcher, its zygotes and inits have a higher priority, so that a job that uses every CPU cannot prevent them
 // from ending it. A job has the priority that the agent was started with; lowering a priority needs no privilege.
-int restore_niceness(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
+int restore_niceness(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.job_niceness) != 0); }
 
 // The host may have to repair its state after the fork (Python: its locks and its ids).
 int run_after_fork_hook(ChildRun& run) {
-  if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
+  if (run.script_host->after_fork_job != nullptr) run.script_host->after_fork_job();
   return 0;
 }
 
 int unblock_signals(ChildRun&) {
-  sigset_t none;
-  ::sigemptyset(&none);
-  return error_if(::sigprocmask(SIG_SETMASK, &none, nullptr) != 0);
+  sigset_t no_signals;
+  ::sigemptyset(&no_signals);
+  return error_if(::sigprocmask(SIG_SETMASK, &no_signals, nullptr) != 0);
 }
 
 // Securebits, bounding set, groups, gid, uid, ambient set, capabilities: each step needs a privilege that a later step
@@ -379,24 +381,21 @@ int drop_privileges(ChildRun& run) {
   }
   const gid_t id = run.request.uid;
   // With a single mapped id the kernel forbids setgroups; the layer "uid" is then reported as missing.
-  if (run.request.own_uid && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
+  if (run.request.has_own_uid && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
   if (::syscall(SYS_setresgid, id, id, id) != 0) return errno;
   if (::syscall(SYS_setresuid, id, id, id) != 0) return errno;
   if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return errno;
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct none[2] = {};
-  return error_if(::syscall(SYS_capset, &header, none) != 0);
+  __user_cap_data_struct no_capabilities[2] = {};
+  return error_if(::syscall(SYS_capset, &header, no_capabilities) != 0);
 }
 
-// Follows the change of ids, because RLIMIT_NPROC counts by uid, including init. Jobs that share a uid are limited
-// together. The value is one above the limit of the group, because the group counts its refusals.
+// Follows the change of ids, because RLIMIT_NPROC counts the processes of a uid, including init. The cgroup also counts
+// init, so it permits pids + 1. This limit is one higher: the cgroup, which counts its refusals, must refuse first.
+// Jobs that share a uid are limited together.
 int limit_processes(ChildRun& run) {
-  return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 2 : 4096);
+  return limit_resource(RLIMIT_NPROC, run.request.has_own_uid ? run.request.limits.pids + 2 : 4096);
 }
-
-// A credential change clears the signal, so it is set again. The zygote is pid 1 of the enclosing namespace; a job
-// needs no such signal, since init is pid 1.
-int die_with_zygote(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
 // Forbids ptrace and core dumps; root owns /proc/self. The setting is lost at exec, where the filter and the namespace
 // remain.
@@ -425,16 +424,16 @@ int apply_landlock(ChildRun& run) {
   return restrict_with_landlock(run.landlock_abi, run.request.limits.exec, run.request.grants);
 }
 
-// A listener and the filter that reports to it, for init and for every job below: there is only one in a tree of
-// filters.
+// Loads the filter of init and of every job below, and returns the listener to which the filter reports, or -errno. A
+// tree of filters can have only one listener.
 int load_filter_with_listener(const std::vector<sock_filter>& program) {
-  const sock_fprog raw{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
-  // WAIT_KILLABLE_RECV: once it is reported, a signal that the caller has sent itself does not take the call back.
+  const sock_fprog raw_program{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  // With WAIT_KILLABLE_RECV a signal that the caller has sent to itself does not cancel a reported call.
   unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-  long fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw);
+  long fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw_program);
   if (fd < 0 && errno == EINVAL) {  // older than 5.19
     flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw);
+    fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw_program);
   }
   return fd < 0 ? -errno : static_cast<int>(fd);
 }
@@ -449,7 +448,7 @@ const std::vector<sock_filter>& allow_all_filter() {
 std::vector<sock_filter> build_filter(const ChildRun& run) {
   if (is_disabled(run.disabled_steps, "seccomp")) return allow_all_filter();
   const FilterKind kind = run.request.limits.exec ? FilterKind::job_exec : FilterKind::job;
-  std::vector<sock_filter> program = run.own_filter.empty() ? (*run.filters)[kind] : run.own_filter;
+  std::vector<sock_filter> program = run.run_filter.empty() ? (*run.filters)[kind] : run.run_filter;
   set_own_id(program, run.request.uid);
   return program;
 }
@@ -462,15 +461,15 @@ int enter_job_domain(ChildRun& run) {
 // processes. In learning mode the first filter reports forks.
 int load_last_filter(ChildRun& run) {
   if (is_disabled(run.disabled_steps, "seccomp")) return 0;
-  const Fork& request = run.request;
+  const ForkRequest& request = run.request;
   const bool sockets = request.grants.network != Network::none || !request.grants.syscalls.empty();
-  const auto& program = (*run.filters)[last_kind(request.limits.exec || request.learn, sockets)];
-  const sock_fprog raw{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
-  return error_if(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw) != 0);
+  const auto& program = (*run.filters)[last_filter_kind(request.limits.exec || request.learn, sockets)];
+  const sock_fprog raw_program{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  return error_if(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw_program) != 0);
 }
 
 constexpr SetupStep kConfineSteps[] = {
-    {"rights", drop_privileges},  {"parent_again", die_with_zygote},
+    {"rights", drop_privileges},  {"parent_again", set_parent_death_signal},
     {"dumpable", hide_memory},    {"no_new_privs", set_no_new_privileges},
     {"landlock", apply_landlock}, {"speculation", mitigate_speculation},
 };
@@ -485,21 +484,21 @@ constexpr SetupStep kJobSteps[] = {
 void wait_for_start(ChildRun& run) {
   RawFrame frame;
   Start start;
-  if (receive_short(run.start, frame) != ReceiveResult::frame || !decode(frame, start) ||
+  if (receive_short(run.start_fd, frame) != ReceiveResult::frame || !decode(frame, start) ||
       frame.fds.size() != kRequestsFd)
     ::_exit(1);
   // The descriptors have the lowest free numbers, in order; the first usually has kRequestsFd. A warm script may have
   // closed lower numbers. Descriptors received at those numbers are moved, or they would be overwritten below.
-  const bool already_above = frame.fds.front().get() >= kRequestsFd;
+  const bool is_above = frame.fds.front().get() >= kRequestsFd;
   for (Fd& source : frame.fds) {
-    if (already_above || source.get() > kRequestsFd) continue;
+    if (is_above || source.get() > kRequestsFd) continue;
     source.reset(::fcntl(source.get(), F_DUPFD_CLOEXEC, kRequestsFd + 1));
     if (!source) ::_exit(1);
   }
   for (int target = 1; target <= kRequestsFd; ++target) {
     Fd& source = frame.fds[static_cast<std::size_t>(target - 1)];
     if (::dup3(source.get(), target, target >= kChannelFd ? O_CLOEXEC : 0) < 0) ::_exit(1);
-    source.reset();  // before the target takes its number
+    source.reset();  // its number may be the next target
   }
 }
 
@@ -513,14 +512,15 @@ bool is_same_socket(int fd, const struct stat& expected) {
 // The result is stored before the stop, because init reads it when the kernel reports that the process has stopped.
 int serve_warm_runs(ChildRun& run, int code) {
   struct stat start {};
-  if (::fstat(run.start, &start) != 0) return code;
-  for (std::uint32_t run_count = 1; run.host->can_run_again != nullptr && run.host->can_run_again(); ++run_count) {
-    if (!is_same_socket(run.start, start)) return code;
+  if (::fstat(run.start_fd, &start) != 0) return code;
+  for (std::uint32_t run_count = 1; run.script_host->can_run_again != nullptr && run.script_host->can_run_again();
+       ++run_count) {
+    if (!is_same_socket(run.start_fd, start)) return code;
     std::fflush(nullptr);
-    run.warm->set(run_count, code);
+    run.warm_status->store(run_count, code);
     ::kill(::getpid(), SIGSTOP);
     wait_for_start(run);
-    code = run.host->run({kChannelFd, kRequestsFd});
+    code = run.script_host->run({kChannelFd, kRequestsFd});
   }
   return code;
 }
@@ -534,26 +534,26 @@ std::span<const SetupStep> confine_steps() { return kConfineSteps; }
 // Must be the last step: afterwards only the calls of a job are allowed, and the calls of init to fork a job. They
 // include sending and closing the listener.
 int load_first_filter(ChildRun& run) {
-  const std::uint64_t before = monotonic_us();
+  const std::uint64_t start_us = monotonic_us();
   const Fd listener(load_filter_with_listener(build_filter(run)));
   if (listener.get() < 0) return -listener.get();
   if (run.fail_step == "seccomp") return EIO;
-  RunConfined confined{run.landlock_abi, std::move(run.times)};
-  confined.setup.push_back({"seccomp", static_cast<std::uint32_t>(monotonic_us() - before)});
-  return send_message(run.status, confined, {listener.get()});
+  RunConfined confined{run.landlock_abi, std::move(run.step_times)};
+  confined.setup.push_back({"seccomp", static_cast<std::uint32_t>(monotonic_us() - start_us)});
+  return send_message(run.status_fd, confined, {listener.get()});
 }
 
 void run_job(ChildRun& run) {
-  ::prctl(PR_SET_NAME, run.host->name);
+  ::prctl(PR_SET_NAME, run.script_host->name);
   run_steps(run, kJobSteps, nullptr);
-  ::close_range(kStatusFd, ~0U, 0);  // init's: its status, its clock, the lock that says that a job lives
+  ::close_range(kStatusFd, ~0U, 0);  // descriptors of init: status, fence and alive_fd
   // A new open file, since locks and flags belong to an open file, and would outlive the job in the file of init.
   ::close(STDIN_FILENO);
   if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(1);
-  if (run.warm != nullptr && (run.start = ::dup3(run.start, kWarmStartFd, O_CLOEXEC)) < 0) ::_exit(1);
+  if (run.warm_status != nullptr && (run.start_fd = ::dup3(run.start_fd, kWarmStartFd, O_CLOEXEC)) < 0) ::_exit(1);
   wait_for_start(run);
-  int code = run.request.canary ? run_canary(kChannelFd) : run.host->run({kChannelFd, kRequestsFd});
-  if (run.warm != nullptr) code = serve_warm_runs(run, code);
+  int code = run.request.is_canary ? run_canary(kChannelFd) : run.script_host->run({kChannelFd, kRequestsFd});
+  if (run.warm_status != nullptr) code = serve_warm_runs(run, code);
   std::fflush(nullptr);
   ::_exit(code & 0xff);
 }

@@ -30,7 +30,8 @@ struct Region {
   std::uintptr_t begin, end;
   unsigned long long inode;
   int rights;
-  // private and replaceable: not the current stack, not mappings of the kernel, not memory that children do not inherit
+  // The region is private, and is not the current stack, a mapping of the kernel or memory that children do not
+  // inherit.
   bool is_replaceable;
   bool is_heap;    // may grow, so nothing may be mapped behind it
   bool has_pages;  // some pages are in memory
@@ -45,12 +46,12 @@ void exhaust_malloc() {
   constexpr std::size_t kMaxChunkBytes = 128U << 10;
   // cached by each thread and never returned to the top of the heap
   constexpr std::size_t kMaxBlocks = 1032, kMaxBlocksOfSize = 8;
-  const struct mallinfo2 before = ::mallinfo2();
-  if (before.keepcost == 0) return;
-  const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - before.keepcost;
+  const struct mallinfo2 heap = ::mallinfo2();
+  if (heap.keepcost == 0) return;
+  const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - heap.keepcost;
   for (std::size_t size = kMaxChunkBytes; size >= 24;
        size = size > kMaxBlocks ? std::max(size / 8 * 7, kMaxBlocks) : size - 16) {
-    for (std::size_t remaining = before.fordblks / size + kMaxBlocksOfSize; remaining > 0; --remaining) {
+    for (std::size_t remaining = heap.fordblks / size + kMaxBlocksOfSize; remaining > 0; --remaining) {
       void* const chunk = std::malloc(size);
       // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): allocated permanently
       if (reinterpret_cast<std::uintptr_t>(chunk) < end) continue;
@@ -81,7 +82,7 @@ bool read_region(const char* line, Region& region) {
 
 // Merges the file-backed beginning of a program's data with its anonymous rest. Other adjacent regions stay separate,
 // since unused regions would otherwise count as used.
-bool extend(Region& region, const Region& next) {
+bool try_extend(Region& region, const Region& next) {
   constexpr int kData = PROT_READ | PROT_WRITE;
   if (region.inode == 0 || next.inode != 0) return false;
   if (region.end != next.begin || region.rights != kData || next.rights != kData) return false;
@@ -111,7 +112,7 @@ std::vector<Region> read_maps() {
     if (std::strncmp(line, "Rss:", 4) == 0) region.has_pages = std::strtoul(line + 4, nullptr, 10) > 0;
     if (std::strncmp(line, "VmFlags:", 8) != 0) continue;  // the last line of each region
     region.is_replaceable = region.is_replaceable && is_inherited_as_is(line);
-    if (regions.empty() || !extend(regions.back(), region)) regions.push_back(region);
+    if (regions.empty() || !try_extend(regions.back(), region)) regions.push_back(region);
   }
   std::fclose(maps);
   return regions;
@@ -137,11 +138,11 @@ bool is_free(const std::vector<Region>& regions, std::uintptr_t begin, std::uint
 // Copies pages that contain data; empty pages stay unmapped, since fork copies an entry for each mapped page.
 void copy_small(std::uintptr_t target, std::uintptr_t source, std::size_t size) {
   constexpr std::size_t kPage = 4096;
-  for (std::size_t at = 0; at < size; at += kPage) {
-    const auto* const page = static_cast<const char*>(as_pointer(source + at));
-    const std::size_t length = std::min(kPage, size - at);
-    const bool empty = page[0] == 0 && std::memcmp(page, page + 1, length - 1) == 0;
-    if (!empty) std::memcpy(as_pointer(target + at), page, length);
+  for (std::size_t offset = 0; offset < size; offset += kPage) {
+    const auto* const page = static_cast<const char*>(as_pointer(source + offset));
+    const std::size_t length = std::min(kPage, size - offset);
+    const bool is_empty = page[0] == 0 && std::memcmp(page, page + 1, length - 1) == 0;
+    if (!is_empty) std::memcpy(as_pointer(target + offset), page, length);
   }
 }
 
@@ -151,7 +152,7 @@ using Blocks = std::vector<std::uintptr_t>;
 bool contains(const Blocks& blocks, std::uintptr_t block) {
   return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
 }
-Blocks written_blocks(std::span<const void* const> written_addresses, std::uintptr_t begin, std::uintptr_t end) {
+Blocks find_written_blocks(std::span<const void* const> written_addresses, std::uintptr_t begin, std::uintptr_t end) {
   Blocks blocks;
   for (const void* address : written_addresses) {
     const std::uintptr_t block = reinterpret_cast<std::uintptr_t>(address) / kHugePage * kHugePage;
@@ -160,9 +161,10 @@ Blocks written_blocks(std::span<const void* const> written_addresses, std::uintp
   return blocks;
 }
 
-// Copies the range `from` to `to` to the distance `offset`, in huge pages except for the blocks in `small`. The result
-// is a single mapping: the range is faulted in before its parts differ, and then its parts are given the same advice.
-bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t source, std::uintptr_t target,
+// Copies the bytes between `data_begin` and `data_end` to addresses that are higher by `offset`. The copies of the huge
+// pages between `begin` and `end` are huge pages, except for the blocks in `small`. The result is a single mapping: the
+// range is faulted in before its parts differ, and then its parts are given the same advice.
+bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t data_begin, std::uintptr_t data_end,
                      std::uintptr_t offset, const Blocks& small) {
   ::madvise(as_pointer(begin + offset), end - begin, MADV_HUGEPAGE);
   std::uintptr_t large = begin;
@@ -170,11 +172,11 @@ bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t so
   *static_cast<volatile char*>(as_pointer(large + offset)) = 0;
   for (const std::uintptr_t block : small) ::madvise(as_pointer(block + offset), kHugePage, MADV_NOHUGEPAGE);
   for (std::uintptr_t block = begin; block < end; block += kHugePage) {
-    const std::uintptr_t first = std::max(block, source), stop = std::min(block + kHugePage, target);
+    const std::uintptr_t copy_begin = std::max(block, data_begin), copy_end = std::min(block + kHugePage, data_end);
     if (contains(small, block)) {
-      copy_small(first + offset, first, stop - first);
+      copy_small(copy_begin + offset, copy_begin, copy_end - copy_begin);
     } else {
-      std::memcpy(as_pointer(first + offset), as_pointer(first), stop - first);
+      std::memcpy(as_pointer(copy_begin + offset), as_pointer(copy_begin), copy_end - copy_begin);
       if (::madvise(as_pointer(block + offset), kHugePage, MADV_COLLAPSE) != 0) return false;
     }
   }
@@ -194,7 +196,7 @@ std::size_t make_huge(const std::vector<Region>& regions, Region& region,
   const bool is_file_backed = region.inode != 0 && (region.rights & PROT_WRITE) == 0;
   if (is_file_backed && end > region.end && region.end - (end - kHugePage) < kMinHugeUse) end -= kHugePage;
   if (begin >= end) return 0;
-  const Blocks small = written_blocks(written_addresses, begin, end);
+  const Blocks small = find_written_blocks(written_addresses, begin, end);
   const std::size_t size = end - begin, mapping_size = size + kHugePage;
   region.is_done = small.size() * kHugePage == size;  // all of it stays in small pages
   if (region.is_done) return 0;
@@ -204,11 +206,11 @@ std::size_t make_huge(const std::vector<Region>& regions, Region& region,
   const auto mapping_begin = reinterpret_cast<std::uintptr_t>(mapping);
   const std::uintptr_t copy = (mapping_begin + kHugePage - 1) / kHugePage * kHugePage;
   // From the first copied byte until the copy replaces the region, no memory except the stack may change.
-  const bool replaced =
+  const bool is_replaced =
       copy_into_pages(begin, end, std::max(begin, region.begin), std::min(end, region.end), copy - begin, small) &&
       ((region.rights & PROT_WRITE) != 0 || ::mprotect(as_pointer(copy), size, region.rights) == 0) &&
       ::mremap(as_pointer(copy), size, size, MREMAP_MAYMOVE | MREMAP_FIXED, as_pointer(begin)) != MAP_FAILED;
-  if (!replaced) {
+  if (!is_replaced) {
     ::munmap(mapping, mapping_size);
     return 0;
   }
@@ -221,10 +223,10 @@ std::size_t make_huge(const std::vector<Region>& regions, Region& region,
 bool write_all(int fd, const Region& region) {
   const char* source = static_cast<const char*>(as_pointer(region.begin));
   for (std::size_t remaining = region.size(); remaining > 0;) {
-    const ssize_t written_addresses = ::write(fd, source, remaining);
-    if (written_addresses <= 0) return false;
-    source += written_addresses;
-    remaining -= static_cast<std::size_t>(written_addresses);
+    const ssize_t written = ::write(fd, source, remaining);
+    if (written <= 0) return false;
+    source += written;
+    remaining -= static_cast<std::size_t>(written);
   }
   return true;
 }
@@ -253,7 +255,7 @@ std::size_t make_file(const std::vector<Region>& regions) {
   return static_cast<std::size_t>(offset);
 }
 
-std::size_t data_size(const std::vector<Region>& regions) {
+std::size_t count_data_bytes(const std::vector<Region>& regions) {
   std::size_t size = 0;
   for (const Region& region : regions) size += is_data(region) ? region.size() : 0;
   return size;
@@ -265,15 +267,15 @@ FreezeResult freeze_memory(std::span<const void* const> written_addresses, bool 
   FreezeResult result;
   exhaust_malloc();
   std::vector<Region> regions = read_maps();
-  if (data_size(regions) > kMaxDataBytes) return result;
+  if (count_data_bytes(regions) > kMaxDataBytes) return result;
   const unsigned long long program = find_program_inode(regions);
   for (Region& region : regions) {
     const bool is_worthwhile =
         is_data(region) || (region.is_replaceable && region.inode == program && region.rights != 0);
     if (!huge_pages || !is_worthwhile || region.size() < kMinHugeUse) continue;
-    result.huge += make_huge(regions, region, written_addresses);
+    result.huge_page_bytes += make_huge(regions, region, written_addresses);
   }
-  if (data_size(regions) > kMinHugeUse) result.file = make_file(regions);
+  if (count_data_bytes(regions) > kMinHugeUse) result.file_bytes = make_file(regions);
   return result;
 }
 

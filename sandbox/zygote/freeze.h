@@ -24,7 +24,8 @@
 namespace mycojobs::sandbox {
 
 struct FreezeResult {
-  unsigned long huge = 0, file = 0;  // bytes
+  unsigned long huge_page_bytes = 0;  // moved to huge pages
+  unsigned long file_bytes = 0;       // moved to the sealed file
 };
 
 // Called once, by a single thread, after warm-up. Regions that cannot be frozen stay unchanged, which costs time but

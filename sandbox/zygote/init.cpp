@@ -1,7 +1,7 @@
-// Process 1 of a sandbox: confined like a job, it forks jobs one after another, reaps processes, enforces the fence and
-// ends the namespace. It executes no code of jobs. A job inherits init's namespaces, ids, Landlock rules, filter and
-// limits, so that starting it costs only a fork and the last filter (confine.cpp). A job also inherits init's memory:
-// data of a run is therefore erased before the next job is forked, and must not remain in freed memory.
+// Init, process 1 of a sandbox. It is confined like a job, forks jobs one after another, reaps processes, enforces the
+// fence and ends the namespace. It executes no code of jobs. A job inherits init's namespaces, ids, Landlock rules,
+// filter and limits, so that starting it costs only a fork and the last filter (confine.cpp). A job also inherits
+// init's memory: data of a run is therefore erased before the next job is forked, and must not remain in freed memory.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ namespace {
 // Restores the writable folders of a sandbox to their initial state before the next job.
 class JobFolders {
  public:
-  // Records the current state: after the folders were created, before a job runs. kept: ZygoteHost::folder, or null.
+  // Records the state of the folders before a job runs. `preserved` is ZygoteHost::folder, or null.
   explicit JobFolders(const char* preserved);
   // Removes the files of a job, if there are few, and restores modes. Returns false if there are too many, or if a
   // change cannot be undone: the sandbox must not be reused. REQUIRES: no process of a job exists.
@@ -44,7 +44,7 @@ class JobFolders {
  private:
   struct Folder {
     const char* path;
-    const char* preserved;  // the only name that belongs into the folder
+    const char* preserved;  // the only entry that is not removed, or null
     Fd fd;                  // O_PATH, which avoids path lookups
     struct stat initial;
   };
@@ -118,8 +118,8 @@ bool empty_folder(const Fd& folder, const char* preserved, int& remaining, int d
 }
 
 JobFolders::JobFolders(const char* preserved) {
-  const auto add = [this](const char* path, const char* name, int at) {
-    Folder folder{path, name, Fd(::openat(at, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)), {}};
+  const auto add = [this](const char* path, const char* name, int parent) {
+    Folder folder{path, name, Fd(::openat(parent, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)), {}};
     if (!folder.fd || !reset_times(folder.fd.get()) || ::fstat(folder.fd.get(), &folder.initial) != 0)
       folder.initial = {};  // never matches is_unchanged()
     folders_.push_back(std::move(folder));
@@ -168,29 +168,28 @@ constexpr int kFailureExitCode = 1;
 constexpr int kTermRepeatMs = 5;
 
 [[noreturn]] void report_failure_and_exit(const ChildRun& run, const char* step, int error) {
-  send_message(run.status, SetupStepFailed{step, error, run.limited});
+  send_message(run.status_fd, SetupStepFailed{step, error, run.are_limits_set});
   ::_exit(kFailureExitCode);
 }
 
 struct InitState {
   ChildRun& run;
-  int children;
+  int child_signals;  // signalfd for SIGCHLD
   JobFolders folders;
   pid_t job = -1;
   std::uint32_t run_index = 0;  // number of ended runs
   bool has_job_ended = false, is_alone = false;
   bool is_term_requested = false;
   JobEnded end = {};
-  std::uint64_t user_us = 0, system_us = 0;  // CPU time of all runs
-  // Warm process only: it is stopped until Start arrives; CPU time that it had used at the end of its last run.
-  bool is_resting = false;
-  std::uint64_t job_user_us = 0, job_system_us = 0;
+  std::uint64_t user_us = 0, system_us = 0;          // CPU time of all runs
+  bool is_resting = false;                           // a warm process is stopped until Start arrives
+  std::uint64_t job_user_us = 0, job_system_us = 0;  // CPU time of a warm process at the end of its last run
 };
 
 // Reads and erases the signal information: pids, statuses and CPU times are for init only.
 void read_children(const InitState& state) {
   signalfd_siginfo info{};
-  (void)!::read(state.children, &info, sizeof info);
+  (void)!::read(state.child_signals, &info, sizeof info);
   ::explicit_bzero(&info, sizeof info);
 }
 
@@ -229,12 +228,12 @@ void add_cpu_times(InitState& state) {
 
 // Erases the stack below this function, where returned functions have left data about the end of a run.
 [[gnu::noinline]] void wipe_stack() {
-  constexpr std::size_t kStackBytes = 8192;  // maximum stack depth of finish()
+  constexpr std::size_t kStackBytes = 8192;  // maximum stack depth of finish_run()
   char stack_bytes[kStackBytes];
   ::explicit_bzero(stack_bytes, sizeof stack_bytes);
 }
 
-// REQUIRES: no frame of finish() is on the stack.
+// REQUIRES: no frame of finish_run() is on the stack.
 [[gnu::noinline]] void begin_job(InitState& state) {
   state.has_job_ended = state.is_term_requested = false;
   state.end = {};
@@ -249,12 +248,12 @@ void add_cpu_times(InitState& state) {
 // Start for this run must have been read by its job; otherwise the next job would receive it.
 bool was_start_received(const ChildRun& run) {
   char byte = 0;
-  return ::recv(run.start, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  return ::recv(run.start_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 // True if another run may follow: nothing is left of this one, and it ended normally.
 bool can_serve_again(const InitState& state) {
-  return state.run.warm == nullptr && state.run_index + 1 < state.run.request.runs &&
+  return state.run.warm_status == nullptr && state.run_index + 1 < state.run.request.max_runs &&
          WIFEXITED(state.end.wait_status) && state.end.stragglers == 0 && was_start_received(state.run) &&
          state.folders.clean_up();
 }
@@ -263,13 +262,13 @@ bool can_serve_again(const InitState& state) {
 // run.
 void disarm_fence(const InitState& state) {
   constexpr itimerspec kDisarmed{};
-  ::timerfd_settime(state.run.fence, 0, &kDisarmed, nullptr);
+  ::timerfd_settime(state.run.fence_timer_fd, 0, &kDisarmed, nullptr);
 }
 
 // Checks the current run's fence again, since the launcher may have changed it after poll(2) returned.
 bool has_fence_expired(const InitState& state) {
   std::uint64_t expirations = 0;
-  return ::read(state.run.fence, &expirations, sizeof expirations) == sizeof expirations;
+  return ::read(state.run.fence_timer_fd, &expirations, sizeof expirations) == sizeof expirations;
 }
 
 // Kills and counts remaining processes and reports the end of the run. Returns if another job may follow; otherwise
@@ -279,21 +278,21 @@ bool has_fence_expired(const InitState& state) {
 [[gnu::noinline]] void finish_run(InitState& state, bool fenced, bool aborted) {
   constexpr std::uint64_t kKillTimeoutUs = 200000;
   reap_ended(state);  // processes that have exited are not stragglers
-  const std::uint64_t start = monotonic_us();
-  while (!state.is_alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kKillTimeoutUs) {
-    pollfd children{state.children, POLLIN, 0};
+  const std::uint64_t start_us = monotonic_us();
+  while (!state.is_alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start_us < kKillTimeoutUs) {
+    pollfd children{state.child_signals, POLLIN, 0};
     ::poll(&children, 1, 10);
     read_children(state);
     state.end.stragglers += reap_ended(state);
   }
   if (!state.is_alone) ++state.end.stragglers;  // not reaped in time on a busy host: at least one
-  state.end.fenced = fenced;
-  state.end.all_reaped = state.is_alone;
-  state.end.run_index = state.is_resting ? state.run_index - 1 : state.run_index;  // a run started since has not begun
+  state.end.is_fenced = fenced;
+  state.end.are_all_reaped = state.is_alone;
+  state.end.run_index = state.is_resting ? state.run_index - 1 : state.run_index;  // the last run that has begun
   state.end.can_run_again = state.is_alone && !fenced && !aborted && can_serve_again(state);
   add_cpu_times(state);
   disarm_fence(state);
-  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.can_run_again) ::_exit(0);
+  if (send_message(state.run.status_fd, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.can_run_again) ::_exit(0);
   ++state.run_index;
 }
 
@@ -310,19 +309,19 @@ bool has_changed_state(const InitState& state) {
 }
 
 // A warm process has ended its run: it is stopped, and its folders are emptied. The launcher checks in the group that
-// it is alone; it sends Abort if the process must not stay.
+// no other process is left, and sends Abort if the process must not stay.
 void end_warm_run(InitState& state, const rusage& usage) {
   const std::uint64_t user_us = microseconds(usage.ru_utime), system_us = microseconds(usage.ru_stime);
   state.end.user_us += user_us - std::exchange(state.job_user_us, user_us);
   state.end.system_us += system_us - std::exchange(state.job_system_us, system_us);
-  state.end.wait_status = W_EXITCODE(state.run.warm->code(), 0);
-  state.end.is_stopped = state.end.all_reaped = true;
+  state.end.wait_status = W_EXITCODE(state.run.warm_status->exit_code(), 0);
+  state.end.is_stopped = state.end.are_all_reaped = true;
   state.end.run_index = state.run_index;
   // A process that was active while its folders were emptied may have written into them.
   state.end.can_run_again = was_start_received(state.run) && state.folders.clean_up() && !has_changed_state(state);
   add_cpu_times(state);
   disarm_fence(state);
-  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kFailureExitCode);
+  if (send_message(state.run.status_fd, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kFailureExitCode);
   state.end = {};
   state.is_term_requested = false;
   state.is_resting = true;
@@ -339,7 +338,7 @@ bool check_warm_process(InitState& state) {
   if (state.is_resting) finish_run(state, false, true);
   // If a script stops the process during a run, the end of the run is not reported, and its time limit applies as
   // usual.
-  if (info.si_code != CLD_STOPPED || state.run.warm->runs() != state.run_index + 1) return false;
+  if (info.si_code != CLD_STOPPED || state.run.warm_status->ended_runs() != state.run_index + 1) return false;
   end_warm_run(state, usage);
   return true;
 }
@@ -355,10 +354,10 @@ void begin_warm_run(InitState& state) {
 // the launcher has gone, init exits, since the notifications of a job's filter would not be answered.
 [[gnu::noinline]] void handle_message(InitState& state) {
   RawFrame frame;
-  switch (receive_short(state.run.status, frame, MSG_DONTWAIT)) {
+  switch (receive_short(state.run.status_fd, frame, MSG_DONTWAIT)) {
     case ReceiveResult::frame:
       break;
-    case ReceiveResult::nothing:
+    case ReceiveResult::would_block:
       return;
     default:
       ::_exit(kFailureExitCode);
@@ -375,12 +374,14 @@ void begin_warm_run(InitState& state) {
 
 [[noreturn]] void serve_events(InitState& state) {
   // The last source is active only while a warm process rests: it receives Start.
-  pollfd sources[] = {
-      {state.children, POLLIN, 0}, {state.run.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}, {-1, POLLIN, 0}};
+  pollfd sources[] = {{state.child_signals, POLLIN, 0},
+                      {state.run.fence_timer_fd, POLLIN, 0},
+                      {state.run.status_fd, POLLIN, 0},
+                      {-1, POLLIN, 0}};
   for (;;) {
     // EPERM while the job still has the rights of its set-up: try again, or the request would be lost.
     if (state.is_term_requested) state.is_term_requested = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
-    sources[3].fd = state.is_resting ? state.run.start : -1;
+    sources[3].fd = state.is_resting ? state.run.start_fd : -1;
     if (::poll(sources, std::size(sources), state.is_term_requested ? kTermRepeatMs : -1) < 0 && errno != EINTR)
       ::_exit(kFailureExitCode);
     if (sources[0].revents != 0) {
@@ -391,7 +392,8 @@ void begin_warm_run(InitState& state) {
         begin_job(state);
         continue;
       }
-      if (state.run.warm != nullptr && check_warm_process(state)) continue;  // other events belonged to the ended run
+      if (state.run.warm_status != nullptr && check_warm_process(state))
+        continue;  // other events belonged to the ended run
     }
     if (sources[1].revents != 0 && has_fence_expired(state)) finish_run(state, true, false);
     if (sources[2].revents != 0) handle_message(state);
@@ -402,7 +404,7 @@ void begin_warm_run(InitState& state) {
 bool create_warm_status_page(ChildRun& run) {
   void* const page = ::mmap(nullptr, sizeof(WarmStatusPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
-  run.warm = new (page) WarmStatusPage();
+  run.warm_status = new (page) WarmStatusPage();
   return true;
 }
 
@@ -423,29 +425,29 @@ bool is_disabled(const std::vector<std::string>& names, std::string_view name) {
 }
 
 void run_steps(ChildRun& run, std::span<const SetupStep> steps, std::vector<StepTime>* times) {
-  std::uint64_t before = times != nullptr ? monotonic_us() : 0;
+  std::uint64_t start_us = times != nullptr ? monotonic_us() : 0;
   for (const SetupStep& step : steps) {
     if (is_disabled(run.disabled_steps, step.name)) continue;
     const int error = run.fail_step == step.name ? EIO : step.run(run);
     if (error != 0) report_failure_and_exit(run, step.name, error);
     if (times == nullptr) continue;
-    const std::uint64_t after = monotonic_us();
-    times->push_back({step.name, static_cast<std::uint32_t>(after - before)});
-    before = after;
+    const std::uint64_t end_us = monotonic_us();
+    times->push_back({step.name, static_cast<std::uint32_t>(end_us - start_us)});
+    start_us = end_us;
   }
 }
 
 void run_init(ChildRun& run) {
   ::prctl(PR_SET_NAME, "init");
-  run.times.reserve(32);
-  run_steps(run, init_steps(), &run.times);
+  run.step_times.reserve(32);
+  run_steps(run, init_steps(), &run.step_times);
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
-  InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), JobFolders(run.host->folder)};
-  if (state.children < 0) report_failure_and_exit(run, "init_signals", errno);
-  if (run.request.warm && !create_warm_status_page(run)) report_failure_and_exit(run, "warm_page", errno);
-  run_steps(run, confine_steps(), &run.times);
+  InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), JobFolders(run.script_host->folder)};
+  if (state.child_signals < 0) report_failure_and_exit(run, "init_signals", errno);
+  if (run.request.is_warm && !create_warm_status_page(run)) report_failure_and_exit(run, "warm_page", errno);
+  run_steps(run, confine_steps(), &run.step_times);
   if (int error = load_first_filter(run); error != 0) report_failure_and_exit(run, "seccomp", error);
   begin_job(state);
   serve_events(state);

@@ -13,10 +13,10 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uint64_t kReadFolder = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-constexpr std::uint64_t kOwnFolder = kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-                                     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
-                                     LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                                     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kLandlockTruncate;
+constexpr std::uint64_t kWritableFolder = kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+                                          LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
+                                          LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+                                          LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kLandlockTruncate;
 
 struct FolderRule {
   const char* path;
@@ -25,12 +25,12 @@ struct FolderRule {
 constexpr FolderRule kFolders[] = {
     {"/", kReadFolder | LANDLOCK_ACCESS_FS_EXECUTE},
     {"/dev", kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate},
-    {"/dev/shm", kOwnFolder},
-    {"/tmp", kOwnFolder},
-    {"/job", kOwnFolder},
+    {"/dev/shm", kWritableFolder},
+    {"/tmp", kWritableFolder},
+    {"/job", kWritableFolder},
 };
 
-RulesetAttr handled_by(int abi, Network network) {
+RulesetAttr make_ruleset(int abi, Network network) {
   RulesetAttr attr = all_rights(abi);
   if (network != Network::none) attr.handled_access_net = 0;  // the job has its own network
   return attr;
@@ -46,14 +46,14 @@ int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
   const Fd path_fd = open_without_links(path);
   struct stat info {};
   if (!path_fd || ::fstat(path_fd.get(), &info) != 0) return errno;
-  const std::uint64_t file = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate;
-  return add_rule(ruleset, path_fd.get(), (S_ISDIR(info.st_mode) ? kOwnFolder : file) & mask);
+  const std::uint64_t file_rights = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate;
+  return add_rule(ruleset, path_fd.get(), (S_ISDIR(info.st_mode) ? kWritableFolder : file_rights) & mask);
 }
 
 }  // namespace
 
 int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
-  const RulesetAttr attr = handled_by(abi, grants.network);
+  const RulesetAttr attr = make_ruleset(abi, grants.network);
   // An older kernel has a shorter structure, and accepts a longer one if the unknown fields are zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return errno;
@@ -73,11 +73,11 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
 int make_job_domain(int abi) {
   // A domain that does not handle moving files between folders forbids it. This domain allows it; the domain above
   // decides.
-  const std::uint64_t handled = abi >= 2 ? LANDLOCK_ACCESS_FS_REFER : LANDLOCK_ACCESS_FS_MAKE_BLOCK;
-  const RulesetAttr attr{handled, 0, abi >= 6 ? kLandlockScopeAll : 0};
+  const std::uint64_t rights = abi >= 2 ? LANDLOCK_ACCESS_FS_REFER : LANDLOCK_ACCESS_FS_MAKE_BLOCK;
+  const RulesetAttr attr{rights, 0, abi >= 6 ? kLandlockScopeAll : 0};
   Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return -errno;
-  const int error = abi >= 2 ? add_folder(ruleset.get(), {"/", LANDLOCK_ACCESS_FS_REFER}, handled) : 0;
+  const int error = abi >= 2 ? add_folder(ruleset.get(), {"/", LANDLOCK_ACCESS_FS_REFER}, rights) : 0;
   return error != 0 ? -error : ruleset.release();
 }
 

@@ -30,7 +30,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr int kControl = 3;
+constexpr int kControlSocket = 3;
 constexpr std::size_t kRequiredFds = 3;  // status, start, fence; the others as in sandbox/messages.h
 
 void erase_text(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
@@ -49,9 +49,9 @@ class Zygote {
   [[noreturn]] void serve();
 
  private:
-  void receive_filters();
+  void receive_setup();
   void check_single_threaded() const;
-  void send_files() const;
+  void send_loaded_files() const;
   void fork_run(RawFrame&&);
   static void refuse_run(RawFrame&);
   pid_t fork_in_new_namespace(ChildRun&) const;
@@ -60,7 +60,7 @@ class Zygote {
 
   const ZygoteHost& host_;
   FilterSet filters_;
-  int rank_ = 0;
+  int job_niceness_ = 0;
   std::string fail_step_;
   std::vector<std::string> disabled_steps_;
   Fd alive_, pid_namespace_, children_;
@@ -68,21 +68,21 @@ class Zygote {
 };
 
 void Zygote::exit_with_refusal(const std::string& reason) const {
-  send_message(kControl, RequestRefused{std::string(host_.name) + ": " + reason});
+  send_message(kControlSocket, RequestRefused{std::string(host_.name) + ": " + reason});
   std::exit(1);
 }
 
-void Zygote::receive_filters() {
+void Zygote::receive_setup() {
   RawFrame frame;
-  Programs programs;
-  if (receive_raw(kControl, frame) != ReceiveResult::frame) std::exit(0);  // the launcher has ended
-  if (!decode(frame, programs) || frame.fds.empty() || frame.fds.size() > 2)
+  ZygoteSetup setup;
+  if (receive_raw(kControlSocket, frame) != ReceiveResult::frame) std::exit(0);  // the launcher has ended
+  if (!decode(frame, setup) || frame.fds.empty() || frame.fds.size() > 2)
     exit_with_refusal("the launcher uses another protocol version");
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
     exit_with_refusal("the seccomp programs are not readable");
-  fail_step_ = programs.fail_step;
-  disabled_steps_ = programs.disabled_steps;
-  rank_ = programs.rank;
+  fail_step_ = setup.fail_step;
+  disabled_steps_ = setup.disabled_steps;
+  job_niceness_ = setup.job_niceness;
   if (frame.fds.size() == 2) alive_ = std::move(frame.fds[1]);
 }
 
@@ -103,7 +103,7 @@ void Zygote::check_single_threaded() const {
 }
 
 // Returns the paths of all mapped files in the zygote's root.
-std::vector<std::string> mapped_files() {
+std::vector<std::string> list_mapped_files() {
   std::vector<std::string> files;
   std::FILE* maps = std::fopen("/proc/self/maps", "re");
   if (maps == nullptr) return files;
@@ -121,22 +121,22 @@ std::vector<std::string> mapped_files() {
 }
 
 // Sends as many paths as fit into a frame: enough for all libraries and several hundred modules.
-void Zygote::send_files() const {
+void Zygote::send_loaded_files() const {
   constexpr std::size_t kMaxBytes = 80U << 10;
-  LoadedFiles loaded{mapped_files()};
+  LoadedFiles loaded{list_mapped_files()};
   for (auto& file : host_.loaded_files != nullptr ? host_.loaded_files() : std::vector<std::string>())
     loaded.files.push_back(std::move(file));
   std::size_t bytes = 0, count = 0;
   while (count < loaded.files.size() && (bytes += loaded.files[count].size() + 4) < kMaxBytes) ++count;
   loaded.files.resize(count);
-  send_message(kControl, loaded);
+  send_message(kControlSocket, loaded);
 }
 
 void Zygote::serve() {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) exit_with_refusal("cannot tie itself to the launcher");
   // No descendant needs to gain rights by exec. Dropped here, the bounding set need not be dropped twice per job.
   for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) ::prctl(PR_CAPBSET_DROP, cap);
-  receive_filters();  // also detects that the launcher has died
+  receive_setup();  // also detects that the launcher has died
   check_single_threaded();
   ::prctl(PR_SET_NAME, (std::string("mj-") + host_.name).c_str());
   sigset_t children;
@@ -146,18 +146,18 @@ void Zygote::serve() {
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!children_ || !pid_namespace_) exit_with_refusal("cannot open the descriptors of the server");
-  send_files();
+  send_loaded_files();
   freeze_memory(host_.written_memory != nullptr ? host_.written_memory() : std::span<const void* const>());
-  send_message(kControl, Ready{});
-  pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};
+  send_message(kControlSocket, Ready{});
+  pollfd sources[] = {{kControlSocket, POLLIN, 0}, {children_.get(), POLLIN, 0}};
   for (;;) {
     ::poll(sources, 2, -1);
     if (sources[1].revents != 0) reap();
     if (sources[0].revents == 0) continue;
     RawFrame frame;
-    const ReceiveResult received = receive_raw(kControl, frame, MSG_DONTWAIT);
+    const ReceiveResult received = receive_raw(kControlSocket, frame, MSG_DONTWAIT);
     if (received == ReceiveResult::frame) fork_run(std::move(frame));
-    if (received == ReceiveResult::cut) refuse_run(frame);
+    if (received == ReceiveResult::descriptors_lost) refuse_run(frame);
     // all runs end with this process
     if (received == ReceiveResult::closed || received == ReceiveResult::malformed) std::_Exit(0);
   }
@@ -180,46 +180,46 @@ void Zygote::fork_run(RawFrame&& frame) {
   ChildRun run;
   if (!decode(frame, run.request)) std::_Exit(1);
   const Grants& grants = run.request.grants;
-  const std::size_t filters = run.request.own_filter ? 1 : 0;
+  const std::size_t filters = run.request.has_own_filter ? 1 : 0;
   const std::size_t mounts = grants.fs_read.size() + grants.fs_write.size();
   if (frame.fds.size() < kRequiredFds + filters + mounts) std::_Exit(1);
-  run.status = frame.fds[0].get();
-  run.start = frame.fds[1].get();
-  run.fence = frame.fds[2].get();
-  if (filters > 0) run.filter = frame.fds[kRequiredFds].get();
+  run.status_fd = frame.fds[0].get();
+  run.start_fd = frame.fds[1].get();
+  run.fence_timer_fd = frame.fds[2].get();
+  if (filters > 0) run.filter_file = frame.fds[kRequiredFds].get();
   for (std::size_t i = kRequiredFds + filters; i < frame.fds.size(); ++i) {
-    auto& list = run.mounts.size() < mounts ? run.mounts : run.cgroups;
+    auto& list = run.mounts.size() < mounts ? run.mounts : run.cgroup_files;
     list.push_back(frame.fds[i].get());
   }
-  run.alive = alive_.get();
+  run.alive_fd = alive_.get();
   run.filters = &filters_;
-  run.host = &host_;
+  run.script_host = &host_;
   run.fail_step = fail_step_;
   run.disabled_steps = disabled_steps_;
-  run.rank = rank_;
+  run.job_niceness = job_niceness_;
   const pid_t pid = fork_in_new_namespace(run);
   const int error = errno;
   erase_grants(frame, run.request.grants);
   if (pid < 0) {
-    send_message(kControl, RunForked{run.request.run, error});
+    send_message(kControlSocket, RunForked{run.request.run, error});
     return;
   }
   runs_[pid] = run.request.run;
   const Fd pidfd(::pidfd_open(pid, 0));  // not reaped yet, so the pid is still valid
   if (pidfd) {
-    send_message(kControl, RunForked{run.request.run, 0}, {pidfd.get()});
+    send_message(kControlSocket, RunForked{run.request.run, 0}, {pidfd.get()});
   } else {
     ::kill(pid, SIGKILL);
-    send_message(kControl, RunForked{run.request.run, errno});
+    send_message(kControlSocket, RunForked{run.request.run, errno});
   }
 }
 
 // The descriptors of the run exceeded this process's limit.
 void Zygote::refuse_run(RawFrame& frame) {
-  Fork request;
+  ForkRequest request;
   if (!decode(frame, request)) std::_Exit(1);
   erase_grants(frame, request.grants);
-  send_message(kControl, RunForked{request.run, EMFILE});
+  send_message(kControlSocket, RunForked{request.run, EMFILE});
 }
 
 // A reaped init proves that its namespace is empty. Its usage includes all processes that it had reaped.
@@ -231,7 +231,7 @@ void Zygote::reap() {
   for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     const auto found = runs_.find(pid);
     if (found == runs_.end()) continue;
-    send_message(kControl,
+    send_message(kControlSocket,
                  InitReaped{found->second, status, microseconds(usage.ru_utime), microseconds(usage.ru_stime)});
     runs_.erase(found);
   }

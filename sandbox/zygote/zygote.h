@@ -20,8 +20,8 @@ namespace mycojobs {
 
 // The job's ends of its channel to the agent (executors/channel.h).
 struct JobChannel {
-  int up = -1;    // written: notes, results, calls
-  int down = -1;  // read: the request, replies. The job cannot send on this socket
+  int to_agent = -1;    // pipe for notes, results and calls
+  int from_agent = -1;  // socket with the request and replies, on which the job cannot send
 };
 
 struct ZygoteHost {

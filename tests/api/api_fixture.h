@@ -33,14 +33,14 @@ class ApiTest : public ::testing::Test {
   void start() {
     document_ = json();
     settings_.listen = "127.0.0.1:0";
-    settings_.limits.heartbeat_ms = 200;
+    settings_.limits.heartbeat_interval_ms = 200;
     settings_.networks = *Networks::parse({"loopback"});
     auto server = start_api(redis_, clock_, settings_);
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
   }
   void start_anonymous() {
-    settings_.anonymous = true;
+    settings_.allows_anonymous = true;
     start();
   }
   std::string make_token(Id actor, bool is_operator = false) {

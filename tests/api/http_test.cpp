@@ -91,14 +91,14 @@ class Http : public ::testing::Test {
 
   static ApiLimits quick() {
     ApiLimits limits;
-    limits.connections = 8;
-    limits.header_ms = 300;
-    limits.body_ms = 300;
-    limits.idle_ms = 300;
-    limits.write_ms = 300;
-    limits.event_write_ms = 300;
-    limits.header_bytes = 8192;
-    limits.body_bytes = 100'000;
+    limits.max_connections = 8;
+    limits.head_timeout_ms = 300;
+    limits.body_timeout_ms = 300;
+    limits.idle_timeout_ms = 300;
+    limits.write_timeout_ms = 300;
+    limits.event_write_timeout_ms = 300;
+    limits.max_head_bytes = 8192;
+    limits.max_body_bytes = 100'000;
     return limits;
   }
   void start() {
@@ -200,7 +200,7 @@ TEST_F(Http, AnswersAndKeepsTheConnection) {
 
 // RFC 9112, 3.2: exactly one Host field with one host, without a list or user information.
 TEST_F(Http, InvalidHostHeaderIsRejected) {
-  limits_.connections = 100;
+  limits_.max_connections = 100;
   start();
   for (const char* host : {"",
                            "Host:\r\n",
@@ -241,7 +241,7 @@ TEST_F(Http, InvalidHostHeaderIsRejected) {
 
 // A request that two parsers could interpret differently is rejected.
 TEST_F(Http, MalformedHeadIsRejected) {
-  limits_.connections = 100;  // a connection that its client has closed may end a moment later
+  limits_.max_connections = 100;  // a connection that its client has closed may end a moment later
   start();
   const std::string host = "POST / HTTP/1.1\r\nHost: x\r\n", body(47, 'b');
   for (const std::string& request :
@@ -347,8 +347,8 @@ TEST_F(Http, ResponsesDoNotWaitForAcknowledgements) {
 
 // Slow clients open far more connections than permitted. A client with a token is still served.
 TEST_F(Http, SilentConnectionsDoNotBlockOthers) {
-  limits_.header_ms = 60000;
-  limits_.pending_connections = 16;
+  limits_.head_timeout_ms = 60000;
+  limits_.max_pending_connections = 16;
   start();
   std::vector<Peer> silent;
   for (int i = 0; i < 200; ++i) {
@@ -359,13 +359,13 @@ TEST_F(Http, SilentConnectionsDoNotBlockOthers) {
   const Peer token = peer();
   ASSERT_TRUE(token.send(post("mine", "Authorization: Bearer t\r\n")));
   EXPECT_NE(token.read("POST:mine").find("200"), std::string::npos);
-  EXPECT_TRUE(eventually([&] { return server_->connections() <= 16U + 2U; }));
+  EXPECT_TRUE(eventually([&] { return server_->count_connections() <= 16U + 2U; }));
 }
 
 // Unauthenticated connections use a separate limit.
 TEST_F(Http, EachConnectionClassHasItsOwnLimit) {
-  limits_.connections = 2;
-  limits_.event_write_ms = 10000;
+  limits_.max_connections = 2;
+  limits_.event_write_timeout_ms = 10000;
   start();
   std::vector<Peer> streams;
   const auto stream = [&](const std::string& more) {
@@ -388,9 +388,9 @@ TEST_F(Http, EachConnectionClassHasItsOwnLimit) {
 // All clients may send to peers' paths, so these bodies have a separate memory limit from those of clients with a
 // token.
 TEST_F(Http, PeerBodiesHaveTheirOwnLimitAndShare) {
-  limits_.body_ms = 10000;
-  limits_.body_bytes = 1'000'000;
-  limits_.peer_body_bytes = 200'000;
+  limits_.body_timeout_ms = 10000;
+  limits_.max_body_bytes = 1'000'000;
+  limits_.max_peer_body_bytes = 200'000;
   start();
   const Peer large = peer();
   ASSERT_TRUE(large.send("POST /peer HTTP/1.1\r\nHost: x\r\nContent-Length: 200001\r\n\r\n"));
@@ -419,8 +419,8 @@ TEST_F(Http, PeerBodiesHaveTheirOwnLimitAndShare) {
 }
 
 TEST_F(Http, IdleAuthenticatedConnectionIsEvicted) {
-  limits_.peer_connections = 8;
-  limits_.idle_ms = 60000;
+  limits_.max_peer_connections = 8;
+  limits_.idle_timeout_ms = 60000;
   start();
   std::vector<Peer> proven;
   const auto asks = [](const Peer& client, const std::string& who) {
@@ -443,8 +443,8 @@ TEST_F(Http, IdleAuthenticatedConnectionIsEvicted) {
 }
 
 TEST_F(Http, OneKeyGetsAtMostAQuarterOfThePlaces) {
-  limits_.peer_connections = 8;
-  limits_.idle_ms = 60000;
+  limits_.max_peer_connections = 8;
+  limits_.idle_timeout_ms = 60000;
   start();
   std::vector<Peer> greedy;
   const auto asks = [](const Peer& client, const std::string& who) {
@@ -510,14 +510,14 @@ std::string get(const std::string& path, int actor) {
 
 // When an actor opens more connections, its oldest connections are closed. Those of other actors are not affected.
 TEST_F(Http, ActorHasAShareOfTheConnections) {
-  limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
+  limits_.body_timeout_ms = limits_.body_part_timeout_ms = limits_.idle_timeout_ms = 60000;
   start();
   std::vector<Peer> silent;
   for (int i = 0; i < 40; ++i) {
     silent.push_back(peer());
     ASSERT_TRUE(silent.back().send(unsent_body(7)));
   }
-  EXPECT_TRUE(test::eventually([&] { return server_->connections() <= 2; })) << server_->connections();
+  EXPECT_TRUE(test::eventually([&] { return server_->count_connections() <= 2; })) << server_->count_connections();
   for (int i = 0; i < 4; ++i) {
     const Peer other = peer();
     ASSERT_TRUE(other.send(post("in", "Authorization: 8\r\nConnection: close\r\n")));
@@ -526,7 +526,7 @@ TEST_F(Http, ActorHasAShareOfTheConnections) {
 }
 
 TEST_F(Http, ActorWithMostConnectionsIsEvictedFirst) {
-  limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
+  limits_.body_timeout_ms = limits_.body_part_timeout_ms = limits_.idle_timeout_ms = 60000;
   start();
   std::vector<Peer> silent;
   for (int actor = 1; actor <= 4; ++actor) {
@@ -535,7 +535,7 @@ TEST_F(Http, ActorWithMostConnectionsIsEvictedFirst) {
       ASSERT_TRUE(silent.back().send(unsent_body(actor)));
     }
   }
-  ASSERT_TRUE(test::eventually([&] { return server_->connections() == 8; }));
+  ASSERT_TRUE(test::eventually([&] { return server_->count_connections() == 8; }));
   const Peer other = peer();
   ASSERT_TRUE(other.send(post("in", "Authorization: 9\r\n")));
   EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
@@ -563,7 +563,7 @@ TEST_F(Http, WaitingCallsAreEvictedForOtherActors) {
 }
 
 TEST_F(Http, EventStreamsAreEvictedForOtherActors) {
-  limits_.event_write_ms = 600'000;
+  limits_.event_write_timeout_ms = 600'000;
   start();
   std::vector<Peer> streams;
   for (int i = 0; i < 8; ++i) {
@@ -578,8 +578,8 @@ TEST_F(Http, EventStreamsAreEvictedForOtherActors) {
 
 // Evicts connections of each actor with many connections, also if the first of these actors has no waiting connection.
 TEST_F(Http, ActorsWithManyConnectionsAreEvictedInTurn) {
-  limits_.connections = 12;
-  limits_.idle_ms = 600'000;
+  limits_.max_connections = 12;
+  limits_.idle_timeout_ms = 600'000;
   start();
   std::vector<Peer> clients;
   for (int actor = 1; actor <= 4; ++actor) {
@@ -602,9 +602,9 @@ TEST_F(Http, ActorsWithManyConnectionsAreEvictedInTurn) {
 
 // A client that requests large answers and does not read them holds a limited amount of memory.
 TEST_F(Http, UnreadResponsesOfAnActorAreBounded) {
-  limits_.write_ms = 600'000;
-  limits_.connections = 100;
-  limits_.answer_bytes = 30U << 20;
+  limits_.write_timeout_ms = 600'000;
+  limits_.max_connections = 100;
+  limits_.max_answer_bytes = 30U << 20;
   start();
   const Peer first = peer(), second = peer(), other = peer();
   for (const Peer* each : {&first, &second}) {
@@ -619,9 +619,9 @@ TEST_F(Http, UnreadResponsesOfAnActorAreBounded) {
 }
 
 TEST_F(Http, UnreadResponsesAreEvictedForOtherActors) {
-  limits_.write_ms = 600'000;
-  limits_.connections = 100;
-  limits_.answer_bytes = 12U << 20;  // two answers are within the bound of all, of any length
+  limits_.write_timeout_ms = 600'000;
+  limits_.max_connections = 100;
+  limits_.max_answer_bytes = 12U << 20;  // two answers are within the bound of all, of any length
   start();
   const Peer first = peer(), second = peer(), third = peer();
   for (const Peer* each : {&first, &second, &third}) {
@@ -635,7 +635,7 @@ TEST_F(Http, UnreadResponsesAreEvictedForOtherActors) {
 
 // A connection counts only towards the limit of its current class, so a client cannot exceed another limit.
 TEST_F(Http, ConnectionIsCountedByItsLatestRequest) {
-  limits_.idle_ms = 600'000;
+  limits_.idle_timeout_ms = 600'000;
   start();
   std::vector<Peer> clients;
   for (int i = 0; i < 4; ++i) {
@@ -674,9 +674,9 @@ TEST_F(Http, OperatorsHaveReservedConnections) {
 }
 
 TEST_F(Http, LargeBodiesOfOneActorAreBounded) {
-  limits_.body_ms = limits_.body_part_ms = 60000;
-  limits_.body_bytes = 1'000'000;
-  limits_.connections = 100;
+  limits_.body_timeout_ms = limits_.body_part_timeout_ms = 60000;
+  limits_.max_body_bytes = 1'000'000;
+  limits_.max_connections = 100;
   start();
   const std::string half(600'000, 'b');
   const Peer first = peer(), second = peer(), other = peer();
@@ -694,9 +694,9 @@ TEST_F(Http, LargeBodiesOfOneActorAreBounded) {
 
 // Three actors can hold as much as all may have.
 TEST_F(Http, LargeBodiesOfThreeActorsDoNotBlockOthers) {
-  limits_.body_ms = limits_.body_part_ms = 600'000;
-  limits_.body_bytes = 1'000'000;
-  limits_.connections = 100;
+  limits_.body_timeout_ms = limits_.body_part_timeout_ms = 600'000;
+  limits_.max_body_bytes = 1'000'000;
+  limits_.max_connections = 100;
   start();
   const std::string max(999'000, 'b'), some(600'000, 'b');
   std::vector<Peer> holders;
@@ -716,7 +716,7 @@ TEST_F(Http, LargeBodiesOfThreeActorsDoNotBlockOthers) {
 
 // Every complete request is answered. Requests above the limit receive the latest result without a new check.
 TEST_F(Http, HealthIsAnsweredWhenItsPlacesAreFull) {
-  limits_.health_connections = 2;
+  limits_.max_health_connections = 2;
   start();
   std::vector<Peer> first;
   for (int i = 0; i < 2; ++i) {
@@ -734,8 +734,8 @@ TEST_F(Http, HealthIsAnsweredWhenItsPlacesAreFull) {
 }
 
 TEST_F(Http, CompleteLoginIsAnsweredUnderFlood) {
-  limits_.login_connections = 2;
-  limits_.header_ms = limits_.body_part_ms = 600'000;
+  limits_.max_login_connections = 2;
+  limits_.head_timeout_ms = limits_.body_part_timeout_ms = 600'000;
   start();
   const Peer complete = peer(), incomplete = peer();
   ASSERT_TRUE(complete.send(post("x", "", "/login")));
@@ -760,7 +760,7 @@ TEST_F(Http, CompleteLoginIsAnsweredUnderFlood) {
 }
 
 TEST_F(Http, NetworkGetsAtMostAQuarterOfTheLogins) {
-  limits_.login_connections = 8;
+  limits_.max_login_connections = 8;
   limits_.exempt_loopback = false;
   start();
   std::vector<Peer> clients;
@@ -778,8 +778,8 @@ TEST_F(Http, NetworkGetsAtMostAQuarterOfTheLogins) {
 }
 
 TEST_F(Http, UnreadPageConnectionIsEvicted) {
-  limits_.page_connections = 2;
-  limits_.write_ms = 600'000;
+  limits_.max_page_connections = 2;
+  limits_.write_timeout_ms = 600'000;
   start();
   std::vector<Peer> clients;
   for (int i = 0; i < 3; ++i) {
@@ -791,7 +791,7 @@ TEST_F(Http, UnreadPageConnectionIsEvicted) {
 }
 
 TEST_F(Http, HealthIsAnsweredDuringIncompleteBodies) {
-  limits_.body_ms = limits_.body_part_ms = 60000;
+  limits_.body_timeout_ms = limits_.body_part_timeout_ms = 60000;
   start();
   std::vector<Peer> silent;
   for (const char* length : {"Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"}) {
@@ -807,8 +807,8 @@ TEST_F(Http, HealthIsAnsweredDuringIncompleteBodies) {
 }
 
 TEST_F(Http, StalledBodyClosesItsConnection) {
-  limits_.body_ms = 600'000;
-  limits_.body_part_ms = 100;
+  limits_.body_timeout_ms = 600'000;
+  limits_.body_part_timeout_ms = 100;
   start();
   const Peer client = peer();
   ASSERT_TRUE(client.send(unsent_body(7) + "ab"));
@@ -846,7 +846,7 @@ TEST_F(Http, OversizedBodyIsDiscarded) {
 
 // The error response arrives while the client still sends. Unread data must not reset the connection before it is read.
 TEST_F(Http, RejectionReachesAClientThatKeepsSending) {
-  limits_.body_ms = 10000;
+  limits_.body_timeout_ms = 10000;
   start();
   const Peer client = peer();
   ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n"));
@@ -877,7 +877,7 @@ TEST_F(Http, SlowClientsAreDroppedWithoutDelayingOthers) {
     }
   });
   expect_serves();  // while the slow requests continue
-  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server_->count_connections() == 0; }));
   done = true;
   drip.join();
   expect_serves();
@@ -891,7 +891,7 @@ TEST_F(Http, SilentAndHalfClosedClientsAreDropped) {
   ASSERT_TRUE(half.send(post("half")));
   half.half_close();
   EXPECT_NE(half.read("POST:half").find("200"), std::string::npos);
-  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server_->count_connections() == 0; }));
   EXPECT_TRUE(silent.closed());
   EXPECT_TRUE(idle.closed());
   expect_serves();
@@ -902,12 +902,12 @@ TEST_F(Http, ClientThatNeverReadsIsDropped) {
   const Peer deaf = peer();
   ASSERT_TRUE(deaf.send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n"));
   expect_serves();
-  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server_->count_connections() == 0; }));
 }
 
 TEST_F(Http, ConnectionsOverTheLimitAreReportedAtOnce) {
-  limits_.connections = 2;
-  limits_.idle_ms = 60000;
+  limits_.max_connections = 2;
+  limits_.idle_timeout_ms = 60000;
   start();
   const Peer first = peer(), second = peer();
   for (const Peer* each : {&first, &second}) {
@@ -926,14 +926,14 @@ TEST_F(Http, ConnectionsOverTheLimitAreReportedAtOnce) {
 }
 
 TEST_F(Http, EventStreamEndsWithItsClient) {
-  limits_.connections = 2;
+  limits_.max_connections = 2;
   start();
   Peer client = peer();
   ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(client.read("eee").find("text/event-stream"), std::string::npos);
   client.close();
   EXPECT_TRUE(eventually([&] { return streams_over_.load(); }));
-  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server_->count_connections() == 0; }));
 }
 
 TEST_F(Http, EventStreamUsesServerSentEventFraming) {
@@ -957,13 +957,13 @@ TEST_F(Http, UnreadEventStreamEnds) {
 }
 
 TEST_F(Http, StopEndsWaitingConnectionsAndStreams) {
-  limits_.header_ms = limits_.idle_ms = 60000;
+  limits_.head_timeout_ms = limits_.idle_timeout_ms = 60000;
   start();
   const Peer silent = peer(), stream = peer();
   ASSERT_TRUE(stream.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(stream.read("eee").find("200"), std::string::npos);
   server_->stop();
-  EXPECT_EQ(server_->connections(), 0U);
+  EXPECT_EQ(server_->count_connections(), 0U);
   EXPECT_TRUE(silent.closed());
   server_.reset();
 }

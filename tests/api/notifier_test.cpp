@@ -52,7 +52,7 @@ class NotifierTest : public ::testing::Test {
   std::unique_ptr<Notifier> notifier(const std::vector<std::string>& webhooks) {
     NotifierSettings settings;
     settings.context = 1;
-    settings.webhooks = *Webhooks::parse(webhooks);
+    settings.webhooks = *WebhookAllowList::parse(webhooks);
     return Notifier::start(redis_, clock_, settings).value();
   }
   // Ends a job with these webhooks in its record.

@@ -228,7 +228,7 @@ TEST_F(Page, OverviewCountsAllObjects) {
 TEST_F(Page, DeadLettersAreRetriedOrDropped) {
   start_anonymous();
   const auto letter = [&](const std::string& id, const std::string& job) {
-    redis_.run_command(1, {"XADD", "mj:dead", id, "key", job, "queue", "queue:python", "reason", "no_record"});
+    redis_.run_command(1, {"XADD", "mj:dead-letters", id, "key", job, "queue", "queue:python", "reason", "no_record"});
   };
   letter("5-0", "job:7:1");
   letter("6-0", "job:7:2");
@@ -255,7 +255,7 @@ TEST_F(Page, VerifyChecksTheSameAsTheCommand) {
   EXPECT_EQ(ok("context.verify", json::object()).at("found"), 0);
   redis_.run_command(0, {"HSET", "mj:actor-keys", "gone", "9"});
   redis_.run_command(1, {"ZADD", "mj:osis:ids:default:todo", "0", "ghost"});
-  redis_.run_command(1, {"XADD", "mj:world:acme/shop@1", "1-0", "f", "no fact"});
+  redis_.run_command(1, {"XADD", "mj:deployment:acme/shop@1", "1-0", "f", "no fact"});
   std::set<std::string> rules;
   const json report = ok("context.verify", json::object());
   for (const json& each : report.at("findings")) rules.insert(each.at("rule"));

@@ -525,7 +525,7 @@ TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
             std::string::npos);
   EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.get\",result=\"invalid\"} 1\n"), std::string::npos);
   EXPECT_EQ(text.find("job.git"), std::string::npos) << "what anybody may type is no label";
-  EXPECT_NE(text.find("mycojobs_http_refused_total{why=\"page\"} 1\n"), std::string::npos);
+  EXPECT_NE(text.find("mycojobs_http_requests_rejected_total{reason=\"page\"} 1\n"), std::string::npos);
 }
 
 TEST_F(ApiTest, TraceFromHeaderOrParameterReachesTheRecord) {
@@ -722,7 +722,7 @@ TEST_F(ApiTest, FlowEventsEndWhenReadPermissionIsRevoked) {
 TEST_F(ApiTest, ActorHasAShareOfTheEventStreams) {
   const std::string reader = make_token(13), other = make_token(14);
   token_ = make_token(0, true);
-  settings_.limits.event_streams = 4;
+  settings_.limits.max_event_streams = 4;
   start();
   ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {13, 14}}});
   std::vector<std::unique_ptr<test::Process>> streams;
@@ -747,7 +747,7 @@ TEST_F(ApiTest, ActorWithMostEventStreamsIsEvictedFirst) {
   std::vector<std::string> tokens;
   for (const Id actor : {13U, 14U, 15U, 16U, 17U}) tokens.push_back(make_token(actor));
   token_ = make_token(0, true);
-  settings_.limits.event_streams = 8;
+  settings_.limits.max_event_streams = 8;
   start();
   ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {13, 14, 15, 16, 17}}});
   std::vector<std::unique_ptr<test::Process>> streams;
@@ -788,24 +788,25 @@ class EventStreamPlaces : public ApiTest {
 };
 
 TEST_F(EventStreamPlaces, FailedStreamReleasesItsPlace) {
-  settings_.limits.event_streams = 2;
+  settings_.limits.max_event_streams = 2;
   api::Services services(redis_, clock_, settings_);
   api::EventHub events(services, redis_);
   client_.on_text = [](std::string_view) -> bool { throw std::runtime_error("no memory"); };
-  for (int i = 0; i < 5; ++i) EXPECT_THROW(events.stream(asks(), operator_).stream(client_), std::runtime_error);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_THROW(events.make_stream_reply(asks(), operator_).stream(client_), std::runtime_error);
   std::string first;
   client_.on_text = [&](std::string_view text) {
     first = text;
     return false;
   };
-  events.stream(asks(), operator_).stream(client_);
+  events.make_stream_reply(asks(), operator_).stream(client_);
   EXPECT_EQ(first, "retry: 1000\n\n");
 }
 
 // While an event is sent, the store is queried for the client's permission. If the stream held a store connection
 // itself, this query would wait for that connection.
 TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
-  settings_.limits.calls = 1;
+  settings_.limits.max_calls = 1;
   api::Services services(redis_, clock_, settings_);
   api::EventHub events(services, redis_);
   const api::RpcCaller caller{7, true};
@@ -814,7 +815,7 @@ TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
     EXPECT_TRUE(services.backends.acquire(7).has_value());
     return ++sent < 2;
   };
-  events.stream(asks(), caller).stream(client_);
+  events.make_stream_reply(asks(), caller).stream(client_);
   EXPECT_EQ(sent, 2);
 }
 

@@ -66,7 +66,7 @@ class PeerRateLimitHttp : public ApiTest {
   void open(bool exempt_loopback) {
     settings_.coordinator_key = own_.public_key();
     settings_.contexts = {8};
-    settings_.limits.unknown_peer_requests = 3;
+    settings_.limits.max_unknown_peer_requests = 3;
     settings_.limits.exempt_loopback = exempt_loopback;
     redis_.run_command(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
     redis_.run_command(8, {"HSET", "context:8", "submitters", "[5]"});
@@ -75,7 +75,7 @@ class PeerRateLimitHttp : public ApiTest {
   // A message of ann, signed with this key.
   std::string message(Id id, const SigningKey& by) {
     const Message mail = test::make_signed_message(id, 8, own_.public_key(), clock_, by);
-    return rpc_request("message.deliver", {{"envelope", test::seal_message(mail, 8, clock_, peer_)}});
+    return encode_rpc_request("message.deliver", {{"envelope", test::seal_message(mail, 8, clock_, peer_)}});
   }
   // Sends the request on a connection of its own, as a separate client. Returns the HTTP status.
   int deliver(const std::string& request) {
@@ -105,7 +105,7 @@ TEST_F(PeerRateLimitHttp, RepeatedMessagesAreCounted) {
   open(false);
   const Message mail = test::make_signed_message(1, 8, own_.public_key(), clock_, ann_);
   const auto in_envelope_of = [&](const SigningKey& key) {
-    return rpc_request("message.deliver", {{"envelope", test::seal_message(mail, 8, clock_, key)}});
+    return encode_rpc_request("message.deliver", {{"envelope", test::seal_message(mail, 8, clock_, key)}});
   };
   EXPECT_EQ(deliver(in_envelope_of(peer_)), 200);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(deliver(in_envelope_of(SigningKey::make())), 200) << "known";

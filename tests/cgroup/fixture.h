@@ -40,23 +40,23 @@ inline int touch(std::size_t bytes) {
   return 0;
 }
 
-// Starts a child in the group that runs `deed`. The exit code of the child is the value of `deed`.
-inline pid_t start_in(const std::vector<Fd>& joins, const std::function<int()>& deed) {
-  int joined[2];
-  if (::pipe(joined) != 0) return -1;
+// Starts a child in the group that runs `work`. The exit code of the child is the value of `work`.
+inline pid_t start_child_in(const std::vector<Fd>& joins, const std::function<int()>& work) {
+  int join_pipe[2];
+  if (::pipe(join_pipe) != 0) return -1;
   const pid_t pid = ::fork();
   if (pid == 0) {
     for (const Fd& join : joins) {
       if (::write(join.get(), "0", 1) != 1) ::_exit(99);
     }
-    ::close(joined[0]);
-    ::close(joined[1]);
-    ::_exit(deed());
+    ::close(join_pipe[0]);
+    ::close(join_pipe[1]);
+    ::_exit(work());
   }
-  ::close(joined[1]);
-  char nothing = 0;
-  (void)!::read(joined[0], &nothing, 1);
-  ::close(joined[0]);
+  ::close(join_pipe[1]);
+  char byte = 0;
+  (void)!::read(join_pipe[0], &byte, 1);
+  ::close(join_pipe[0]);
   return pid;
 }
 
@@ -65,14 +65,14 @@ inline int wait_status(pid_t pid) {
   return ::waitpid(pid, &status, 0) == pid ? status : -1;
 }
 
-inline bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
-inline bool ended_with(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+inline bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+inline bool has_exit_code(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 
 // Returns how many more processes this process may have, up to 20.
-inline int forks_until_refused() {
-  for (int made = 0; made < 20; ++made) {
+inline int count_possible_forks() {
+  for (int count = 0; count < 20; ++count) {
     const pid_t pid = ::fork();
-    if (pid < 0) return made;
+    if (pid < 0) return count;
     if (pid == 0) {
       ::pause();
       ::_exit(0);
@@ -82,8 +82,8 @@ inline int forks_until_refused() {
 }
 
 inline bool has_group(const std::string& name) {
-  for (const auto& place : find_cgroups()) {
-    if (std::filesystem::exists(place.path + "/" + name)) return true;
+  for (const auto& cgroup : find_cgroups()) {
+    if (std::filesystem::exists(cgroup.path + "/" + name)) return true;
   }
   return false;
 }
@@ -94,12 +94,12 @@ class CgroupTest : public ::testing::Test {
     groups_ = std::make_unique<Cgroups>();
     groups_->open();
     if (::geteuid() == 0) {
-      ASSERT_TRUE(groups_->has_memory() && groups_->has_pids()) << "root may make groups here, or the host has none";
+      ASSERT_TRUE(groups_->has_memory() && groups_->has_pids()) << "root can create groups, unless the host has none";
     }
   }
-  bool may() const { return groups_->has_memory() && groups_->has_pids(); }
+  bool can_limit() const { return groups_->has_memory() && groups_->has_pids(); }
   std::vector<Fd> make(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids) {
-    auto joins = groups_->make(run, make_limits(memory_bytes, pids));
+    auto joins = groups_->create_run_group(run, make_limits(memory_bytes, pids));
     EXPECT_TRUE(joins) << joins.error().message;
     return joins ? std::move(*joins) : std::vector<Fd>();
   }

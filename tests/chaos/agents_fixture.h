@@ -24,33 +24,33 @@ class AgentsTest : public testing::Test {
   Process& start_agent(const std::string& url, int runner, const std::string& contexts,
                        std::vector<std::string> environment = {}) {
     agents_.push_back(start_chaos_agent(folder_, url, runner, contexts, std::move(environment)));
-    tree_.name(agents_.back()->pid(), Component::agent);
+    tree_.set_component(agents_.back()->pid(), Component::agent);
     return *agents_.back();
   }
-  static void work(Workload& work, double seconds) {
+  static void run_workload(Workload& workload, double seconds) {
     eventually(
         [&] {
-          work.turn(true);
+          workload.run_once(true);
           return false;
         },
         Seconds(seconds));
   }
   // Waits until all jobs have ended after the fault, and checks their ends.
-  Verdict settle(Workload& work, const RedisServer& redis, bool wall_clock_jumped = false) {
+  Verdict wait_and_check_ends(Workload& workload, const RedisServer& redis, bool wall_clock_jumped = false) {
     EXPECT_TRUE(eventually(
         [&] {
-          work.turn(false);
-          return work.all_ended();
+          workload.run_once(false);
+          return workload.all_ended();
         },
         Seconds(90)))
         << agents_.front()->err();
-    const auto lives = witness_.lives();
-    Evidence evidence{work.jobs(), {}, 0, lives};
+    const auto lifetimes = witness_.lifetimes();
+    Evidence evidence{workload.jobs(), {}, 0, lifetimes};
     evidence.wall_clock_jumped = wall_clock_jumped;
-    Verdict verdict = judge(evidence, redis);
+    Verdict verdict = make_verdict(evidence, redis);
     for (const auto& problem : verdict.problems) ADD_FAILURE() << problem;
     std::cout << "jobs " << verdict.jobs << ", runs seen " << verdict.runs << ", lost " << verdict.lost << ", doubled "
-              << verdict.doubled << ", overlaps " << verdict.overlaps << std::endl;
+              << verdict.ended_twice << ", overlaps " << verdict.overlaps << std::endl;
     return verdict;
   }
 

@@ -1,6 +1,6 @@
-// Truncates Redis' append-only file and starts Redis with it: the state must be that before or after the protocol step
-// that was being written. The cuts are every byte of a job's end, and for all steps each command boundary and a byte
-// within each command. With MYCOJOBS_CHAOS_ROUNDS, every byte of every step is tested (some minutes).
+// Truncates Redis' append-only file and starts Redis with it: the state must be that before or after the
+// protocol step that was being written. The cuts are every byte of a job's end, and for all steps each command boundary
+// and a byte within each command. With MYCOJOBS_CHAOS_ROUNDS, every byte of every step is tested (some minutes).
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -17,44 +17,46 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kAlways{"--appendfsync", "always", "--aof-load-truncated", "yes"};
-constexpr const char* kWhole = "end ok 1";
+const std::vector<std::string> kAofOptions{"--appendfsync", "always", "--aof-load-truncated", "yes"};
+constexpr const char* kEveryByteStep = "end ok 1";
 
 // Returns the file that Redis appends to. Files from before a rewrite may still exist.
-fs::path incremental_file(const fs::path& folder) {
+fs::path find_incremental_file(const fs::path& folder) {
   std::istringstream manifest(read_file((folder / "appendonly.aof.manifest").string()));
-  std::string found;
+  std::string result;
   for (std::string line; std::getline(manifest, line);) {  // the format is: file <name> seq <number> type <b, h or i>
     std::istringstream words(line);
     std::string word, name, type;
     words >> word >> name >> word >> word >> word >> type;
-    if (type == "i") found = name;
+    if (type == "i") result = name;
   }
-  return folder / found;
+  return folder / result;
 }
 
 // Makes Redis write to a new, empty file.
 bool start_new_file(PlainRedis& redis, const fs::path& folder) {
-  const fs::path before = incremental_file(folder);
+  const fs::path previous_file = find_incremental_file(folder);
   redis.command(0, {"BGREWRITEAOF"});
   return eventually([&] {
-    const fs::path now = incremental_file(folder);
-    return info(redis, "persistence", "aof_rewrite_in_progress") == "0" && now != before && fs::file_size(now) == 0;
+    const fs::path current_file = find_incremental_file(folder);
+    return read_info(redis, "persistence", "aof_rewrite_in_progress") == "0" && current_file != previous_file &&
+           fs::file_size(current_file) == 0;
   });
 }
 
 // Returns the start of each command (`*3\r\n$4\r\nHSET...`), and a position within each.
-std::set<std::size_t> borders(const std::string& bytes) {
+std::set<std::size_t> find_command_borders(const std::string& bytes) {
   std::set<std::size_t> cuts{0, bytes.size()};
-  for (std::size_t at = bytes.find("\r\n*"); at != std::string::npos; at = bytes.find("\r\n*", at + 1)) {
-    cuts.insert({at + 2, std::min(at + 17, bytes.size())});
+  for (std::size_t position = bytes.find("\r\n*"); position != std::string::npos;
+       position = bytes.find("\r\n*", position + 1)) {
+    cuts.insert({position + 2, std::min(position + 17, bytes.size())});
   }
   if (bytes.size() > 2) cuts.insert({1, bytes.size() - 1});
   return cuts;
 }
-std::set<std::size_t> every_byte(const std::string& bytes) {
+std::set<std::size_t> find_every_byte(const std::string& bytes) {
   std::set<std::size_t> cuts;
-  for (std::size_t at = 0; at <= bytes.size(); ++at) cuts.insert(at);
+  for (std::size_t position = 0; position <= bytes.size(); ++position) cuts.insert(position);
   return cuts;
 }
 
@@ -63,16 +65,16 @@ std::string compute_digest(const TempDir& folder) {
   const std::string socket = folder / "cut.sock";
   std::vector<std::string> argv{"redis-server", "--port",       "0",   "--unixsocket", socket, "--dir",
                                 folder.path(),  "--appendonly", "yes", "--save",       ""};
-  for (const auto& option : digest_options(kAlways)) argv.push_back(option);
+  for (const auto& option : make_digest_options(kAofOptions)) argv.push_back(option);
   Process server(folder, argv);
-  PlainRedis redis("unix://" + socket, PlainRedis::kLongMs);
+  PlainRedis redis("unix://" + socket, PlainRedis::kLongTimeoutMs);
   // Redis answers DEBUG while it is still loading, but not PING.
-  const bool loaded = eventually([&] { return redis.command(0, {"PING"}).has_value(); });
-  const std::string found = loaded ? digest(redis) : "";
+  const bool is_loaded = eventually([&] { return redis.command(0, {"PING"}).has_value(); });
+  const std::string result = is_loaded ? read_digest(redis) : "";
   server.signal(SIGKILL);
   server.wait();
   fs::remove(socket);
-  return found;
+  return result;
 }
 
 struct States {
@@ -86,13 +88,13 @@ std::string try_cuts(const fs::path& files, const std::set<std::size_t>& cuts, c
   const fs::path copy = folder.path() / "appendonlydir";
   fs::copy(files, copy);
   for (const std::size_t size : cuts) {
-    std::ofstream(incremental_file(copy), std::ios::binary | std::ios::trunc)
+    std::ofstream(find_incremental_file(copy), std::ios::binary | std::ios::trunc)
         .write(bytes.data(), static_cast<std::streamsize>(size));
-    const std::string found = compute_digest(folder);
-    if (found == (size == bytes.size() ? states.after : states.before)) continue;
+    const std::string result = compute_digest(folder);
+    if (result == (size == bytes.size() ? states.after : states.before)) continue;
     return "cut at byte " + std::to_string(size) + " of " + std::to_string(bytes.size()) + ": " +
-           (found.empty() ? "not loaded"
-                          : "a third state, " + found + " instead of " + states.before + " or " + states.after) +
+           (result.empty() ? "not loaded"
+                           : "a third state, " + result + " instead of " + states.before + " or " + states.after) +
            "\n" + bytes;
   }
   return {};
@@ -101,32 +103,32 @@ std::string try_cuts(const fs::path& files, const std::set<std::size_t>& cuts, c
 TEST(AofTruncation, GivesTheStateBeforeTheStepOrAfterIt) {
   const bool all_bytes = std::getenv("MYCOJOBS_CHAOS_ROUNDS") != nullptr;
   const TempDir folder;
-  const RedisServer redis(folder, digest_options(kAlways));
-  PlainRedis plain(redis, PlainRedis::kLongMs);
+  const RedisServer redis(folder, make_digest_options(kAofOptions));
+  PlainRedis plain(redis, PlainRedis::kLongTimeoutMs);
   const auto store = open_store(redis);
   const auto deployments = open_deployments(redis);
   ASSERT_TRUE(store && deployments && store->leases(1) &&
               deployments->list_deployments(1));  // the first connection writes, too
   const fs::path files = folder.path() / "appendonlydir";
-  const Steps steps(*store, *deployments);
+  const ProtocolSteps steps(*store, *deployments);
   std::size_t all_cuts = 0;
-  bool met = false;
+  bool has_full_step = false;
   for (const Step& step : steps.all()) {
     ASSERT_TRUE(start_new_file(plain, files)) << step.name;
     States states;
-    states.before = digest(plain);
-    const auto taken = step.take();
-    ASSERT_TRUE(taken) << step.name << ": " << taken.error().message;
-    states.after = digest(plain);
+    states.before = read_digest(plain);
+    const auto step_result = step.execute();
+    ASSERT_TRUE(step_result) << step.name << ": " << step_result.error().message;
+    states.after = read_digest(plain);
     EXPECT_NE(states.before, states.after) << step.name << " has written nothing";
-    EXPECT_EQ(violations(*store, 1), "") << "after " << step.name;
-    const std::string bytes = read_file(incremental_file(files));
-    met = met || step.name == kWhole;
-    const auto cuts = all_bytes || step.name == kWhole ? every_byte(bytes) : borders(bytes);
+    EXPECT_EQ(find_violations(*store, 1), "") << "after " << step.name;
+    const std::string bytes = read_file(find_incremental_file(files));
+    has_full_step = has_full_step || step.name == kEveryByteStep;
+    const auto cuts = all_bytes || step.name == kEveryByteStep ? find_every_byte(bytes) : find_command_borders(bytes);
     EXPECT_EQ(try_cuts(files, cuts, bytes, states), "") << step.name;
     all_cuts += cuts.size();
   }
-  EXPECT_TRUE(met) << "there is no step " << kWhole;
+  EXPECT_TRUE(has_full_step) << "there is no step " << kEveryByteStep;
   std::cout << "aof: " << steps.all().size() << " steps, " << all_cuts << " cuts" << std::endl;
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kQueue = "queue:python";
 // A queue entry waits two seconds for its record. After a longer submission, the client must check that the entry
 // exists.
-constexpr std::int64_t kTogetherUs = 1'000'000;
+constexpr std::int64_t kMaxSubmitUs = 1'000'000;
 
 std::vector<std::string> encode_record(const PlannedJob& job) {
   std::vector<std::string> words{"HSET",        job.key(),
@@ -35,7 +35,7 @@ std::vector<std::string> encode_record(const PlannedJob& job) {
 }
 
 // Quotes the words for the standard input of redis-cli.
-std::string quoted(const std::vector<std::string>& words) {
+std::string quote_words(const std::vector<std::string>& words) {
   std::string line;
   for (const auto& word : words) {
     line += nlohmann::json(word).dump() + " ";
@@ -51,7 +51,7 @@ std::optional<Reply> PlainRedis::command(int context, const std::vector<std::str
     RedisConnection::Options options;
     options.endpoint = *parse_redis_url(url_);
     options.database = static_cast<std::uint32_t>(context);
-    options.connect_timeout_ms = options.command_timeout_ms = patience_ms_;
+    options.connect_timeout_ms = options.command_timeout_ms = timeout_ms_;
     connection = std::make_unique<RedisConnection>(options);
   }
   Arguments arguments;
@@ -62,51 +62,53 @@ std::optional<Reply> PlainRedis::command(int context, const std::vector<std::str
 }
 
 void Client::submit(PlannedJob& job) {
-  const std::int64_t began_us = boot_us();
+  const std::int64_t began_us = boot_time_us();
   if (job.kind->delayed && job.run_at_ms == 0) {
-    const auto now = plain_.command(job.name.context, {"TIME"});
+    const auto now = plain_redis_.command(job.name.context, {"TIME"});
     if (!now) return;
     job.run_at_ms = now->at(0).number() * 1000 + 1500;
   }
-  const bool again = job.attempted;
+  const bool is_repeated = job.attempted;
   job.attempted = true;
-  bool done = false;
-  if (job.way == Way::job_submit) {
-    done = submit_by_program(job);
-  } else if (again) {
-    done = complete(job);
-  } else if (job.way == Way::transaction) {
-    done = submit_at_once(job);
-  } else if (job.way == Way::redis_cli) {
-    done = submit_by_cli(job);
+  bool is_stored = false;
+  if (job.method == SubmitMethod::job_submit) {
+    is_stored = submit_by_program(job);
+  } else if (is_repeated) {
+    is_stored = complete_submission(job);
+  } else if (job.method == SubmitMethod::transaction) {
+    is_stored = submit_in_transaction(job);
+  } else if (job.method == SubmitMethod::redis_cli) {
+    is_stored = submit_by_cli(job);
   } else {
-    done = submit_in_steps(job);
+    is_stored = submit_in_steps(job);
   }
-  const bool slow = job.way != Way::job_submit && !again && boot_us() - began_us > kTogetherUs;
-  job.acknowledged = done && !slow;
-  if (job.acknowledged) job.acknowledged_us = boot_us();
+  const bool is_slow =
+      job.method != SubmitMethod::job_submit && !is_repeated && boot_time_us() - began_us > kMaxSubmitUs;
+  job.acknowledged = is_stored && !is_slow;
+  if (job.acknowledged) job.acknowledged_us = boot_time_us();
 }
 
-bool Client::submit_at_once(const PlannedJob& job) {
+bool Client::submit_in_transaction(const PlannedJob& job) {
   const int context = job.name.context;
-  const bool queued = plain_.command(context, {"MULTI"}) && plain_.command(context, encode_record(job)) &&
-                      plain_.command(context, {"LPUSH", kQueue, job.key()});
-  const auto exec = queued ? plain_.command(context, {"EXEC"}) : std::nullopt;
-  if (!queued) plain_.command(context, {"DISCARD"});  // a command was refused, but the connection is still in MULTI
+  const bool queued = plain_redis_.command(context, {"MULTI"}) && plain_redis_.command(context, encode_record(job)) &&
+                      plain_redis_.command(context, {"LPUSH", kQueue, job.key()});
+  const auto exec = queued ? plain_redis_.command(context, {"EXEC"}) : std::nullopt;
+  if (!queued)
+    plain_redis_.command(context, {"DISCARD"});  // a command was refused, but the connection is still in MULTI
   return exec && exec->size() == 2;
 }
 
 bool Client::submit_in_steps(const PlannedJob& job) {
   const std::vector<std::string> push{"LPUSH", kQueue, job.key()};
-  const bool record_first = job.way == Way::record_first;
-  return plain_.command(job.name.context, record_first ? encode_record(job) : push) &&
-         plain_.command(job.name.context, record_first ? push : encode_record(job));
+  const bool record_first = job.method == SubmitMethod::record_first;
+  return plain_redis_.command(job.name.context, record_first ? encode_record(job) : push) &&
+         plain_redis_.command(job.name.context, record_first ? push : encode_record(job));
 }
 
 bool Client::submit_by_cli(const PlannedJob& job) {
   const std::string socket = redis_.url().substr(std::string("unix://").size());
   Process cli(folder_, {"redis-cli", "-s", socket, "-n", std::to_string(job.name.context)}, {},
-              quoted(encode_record(job)) + quoted({"LPUSH", kQueue, job.key()}));
+              quote_words(encode_record(job)) + quote_words({"LPUSH", kQueue, job.key()}));
   const ProcessResult finished = cli.wait(Seconds(1));
   return finished.code == 0 && finished.out.find_first_not_of("0123456789\n") == std::string::npos &&
          std::count(finished.out.begin(), finished.out.end(), '\n') == 2;
@@ -133,28 +135,28 @@ bool Client::submit_by_program(PlannedJob& job) {
                                 job.token};
   Process submit(folder_, argv, {}, make_script(*job.kind));
   const ProcessResult finished = submit.wait(Seconds(2));
-  const auto answer = nlohmann::json::parse(finished.out, nullptr, false);
-  if (finished.code != 0 || !answer.is_object() || !answer.contains("id")) return false;
-  job.name.id = answer["id"].get<std::uint32_t>();
+  const auto output = nlohmann::json::parse(finished.out, nullptr, false);
+  if (finished.code != 0 || !output.is_object() || !output.contains("id")) return false;
+  job.name.id = output["id"].get<std::uint32_t>();
   return true;
 }
 
-bool Client::complete(const PlannedJob& job) {
+bool Client::complete_submission(const PlannedJob& job) {
   const int context = job.name.context;
-  const auto record = plain_.command(context, {"EXISTS", job.key()});
+  const auto record = plain_redis_.command(context, {"EXISTS", job.key()});
   if (!record) return false;
-  if (record->number() == 0 && !plain_.command(context, encode_record(job))) return false;
-  const auto listed = plain_.command(context, {"LPOS", kQueue, job.key()});
-  const auto claim = plain_.command(context, {"EXISTS", "mj:claim:" + job.key()});
+  if (record->number() == 0 && !plain_redis_.command(context, encode_record(job))) return false;
+  const auto listed = plain_redis_.command(context, {"LPOS", kQueue, job.key()});
+  const auto claim = plain_redis_.command(context, {"EXISTS", "mj:claim:" + job.key()});
   if (!listed || !claim) return false;
   // The entry may be pushed a second time, which must not run the job twice.
-  return !listed->is_nil() || claim->number() == 1 || plain_.command(context, {"LPUSH", kQueue, job.key()});
+  return !listed->is_nil() || claim->number() == 1 || plain_redis_.command(context, {"LPUSH", kQueue, job.key()});
 }
 
-std::optional<bool> Client::knows(const PlannedJob& job) {
-  const auto there = plain_.command(job.name.context, {"EXISTS", job.key()});
-  if (!there) return std::nullopt;
-  return there->number() == 1;
+std::optional<bool> Client::has_record(const PlannedJob& job) {
+  const auto exists = plain_redis_.command(job.name.context, {"EXISTS", job.key()});
+  if (!exists) return std::nullopt;
+  return exists->number() == 1;
 }
 
 void Client::cancel(const PlannedJob& job) {

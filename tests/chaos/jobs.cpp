@@ -9,12 +9,12 @@ namespace {
 constexpr int kContexts = 2;
 constexpr unsigned kGroupWeight = 8;  // weight of groups, compared with the weights of the kinds
 
-constexpr const char* kLeave = R"(
+constexpr const char* kReportEnd = R"(
 print('end', me.epoch, flush=True)
 result['epoch'] = str(me.epoch)
 )";
 
-constexpr const char* kFork = R"(
+constexpr const char* kForkScript = R"(
 import os, threading
 def idle():
     time.sleep(30)
@@ -32,7 +32,7 @@ os.setsid()
 time.sleep(0.2)
 )";
 
-constexpr const char* kFlood = R"(
+constexpr const char* kFloodScript = R"(
 import sys
 for number in range(4000):
     print(number, 'o' * 60)
@@ -41,15 +41,15 @@ for number in range(4000):
 
 }  // namespace
 
-std::size_t pick(Random& random, std::size_t count) {
+std::size_t pick_index(Random& random, std::size_t count) {
   return std::uniform_int_distribution<std::size_t>(0, count - 1)(random);
 }
-std::int64_t between(Random& random, std::int64_t least, std::int64_t most) {
+std::int64_t pick_between(Random& random, std::int64_t least, std::int64_t most) {
   return std::uniform_int_distribution<std::int64_t>(least, most)(random);
 }
 
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {
+const std::vector<JobKind>& job_kinds() {
+  static const std::vector<JobKind> kKinds = {
       {"short", 20, "", {}, "finished ok"},
       {"nap", 10, "time.sleep(0.4)", {}, "finished ok"},
       {"long", 6, "time.sleep(4.5)", {}, "finished ok"},
@@ -63,9 +63,9 @@ const std::vector<Kind>& kinds() {
        false,
        "2"},
       {"hopeless", 4, "sys.exit(3)", {{"retries", "1"}}, "error exit", false, false, "2"},
-      {"forking", 6, kFork, {}, "finished ok"},
+      {"forking", 6, kForkScript, {}, "finished ok"},
       {"deaf", 4, "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1.2)", {}, "finished ok"},
-      {"flooding", 3, kFlood, {}, "finished ok"},
+      {"flooding", 3, kFloodScript, {}, "finished ok"},
       {"hungry", 3, "food = []\nwhile True: food.append(b'x' * (1 << 20))", {}, "error oom"},
       {"late", 3, "time.sleep(60)", {{"timeout", "1"}}, "error timeout"},
       {"cancelled", 6, "time.sleep(60)", {{"timeout", "300"}}, "error cancelled", true},
@@ -83,44 +83,48 @@ const std::vector<Kind>& kinds() {
   return kKinds;
 }
 
-const Kind& kind(std::string_view name) {
-  for (const Kind& each : kinds()) {
-    if (name == each.name) return each;
+const JobKind& find_job_kind(std::string_view name) {
+  for (const JobKind& kind_row : job_kinds()) {
+    if (name == kind_row.name) return kind_row;
   }
   throw std::logic_error("no kind " + std::string(name));
 }
 
-std::string make_script(const Kind& kind) { return std::string(kIntroduce) + "import sys\n" + kind.script + kLeave; }
+std::string make_script(const JobKind& kind) {
+  return std::string(kReportStart) + "import sys\n" + kind.script + kReportEnd;
+}
 
 std::string PlannedJob::key() const { return "job:" + std::to_string(caller) + ":" + std::to_string(name.id); }
 
-PlannedJob Plan::one(const Kind& kind, int context, std::int64_t now_us) {
-  constexpr Way kWays[] = {Way::transaction, Way::transaction, Way::record_first,
-                           Way::key_first,   Way::redis_cli,   Way::job_submit};
+PlannedJob Plan::make_job(const JobKind& kind, int context, std::int64_t now_us) {
+  constexpr SubmitMethod kMethods[] = {SubmitMethod::transaction, SubmitMethod::transaction, SubmitMethod::record_first,
+                                       SubmitMethod::key_first,   SubmitMethod::redis_cli,   SubmitMethod::job_submit};
   PlannedJob job;
   job.kind = &kind;
   job.name = {context, next_id_++};
-  job.token = std::to_string(++serial_);
-  job.way = kWays[pick(random_, std::size(kWays))];
+  job.token = std::to_string(++last_token_);
+  job.method = kMethods[pick_index(random_, std::size(kMethods))];
   job.submit_us = now_us;
-  if (job.way == Way::job_submit && (!kind.fields.empty() || kind.delayed)) job.way = Way::transaction;
-  if (job.way == Way::job_submit) {
+  if (job.method == SubmitMethod::job_submit && (!kind.fields.empty() || kind.delayed))
+    job.method = SubmitMethod::transaction;
+  if (job.method == SubmitMethod::job_submit) {
     job.caller = 13;
     job.name.id = 0;
   }
-  if (kind.cancelled) job.cancel_us = now_us + between(random_, 0, 3'000'000);
+  if (kind.cancelled) job.cancel_us = now_us + pick_between(random_, 0, 3'000'000);
   return job;
 }
 
 // A diamond: two jobs depend on the first, and one job on both. The first may fail, and all others fail with it.
-std::vector<PlannedJob> Plan::group(std::int64_t now_us) {
-  const int context = 1 + static_cast<int>(pick(random_, kContexts));
-  const Kind& first = kind(pick(random_, 4) == 0 ? "failing" : "nap");
+std::vector<PlannedJob> Plan::make_diamond(std::int64_t now_us) {
+  const int context = 1 + static_cast<int>(pick_index(random_, kContexts));
+  const JobKind& first = find_job_kind(pick_index(random_, 4) == 0 ? "failing" : "nap");
   std::vector<PlannedJob> jobs;
   for (int number = 0; number < 4; ++number) {
-    jobs.push_back(one(number == 0 ? first : kind("dependent"), context, now_us + between(random_, 0, 300'000)));
-    if (jobs.back().way != Way::job_submit) continue;  // the other ways need the id in advance
-    jobs.back().way = Way::transaction;
+    jobs.push_back(make_job(number == 0 ? first : find_job_kind("dependent"), context,
+                            now_us + pick_between(random_, 0, 300'000)));
+    if (jobs.back().method != SubmitMethod::job_submit) continue;  // the other ways need the id in advance
+    jobs.back().method = SubmitMethod::transaction;
     jobs.back().caller = 12;
     jobs.back().name.id = next_id_++;
   }
@@ -130,15 +134,16 @@ std::vector<PlannedJob> Plan::group(std::int64_t now_us) {
   return jobs;
 }
 
-std::vector<PlannedJob> Plan::next(std::int64_t now_us) {
+std::vector<PlannedJob> Plan::plan_next(std::int64_t now_us) {
   std::size_t total = kGroupWeight;
-  for (const Kind& each : kinds()) total += each.weight;
-  std::size_t at = pick(random_, total);
-  for (const Kind& each : kinds()) {
-    if (at < each.weight) return {one(each, 1 + static_cast<int>(pick(random_, kContexts)), now_us)};
-    at -= each.weight;
+  for (const JobKind& kind_row : job_kinds()) total += kind_row.weight;
+  std::size_t remaining_weight = pick_index(random_, total);
+  for (const JobKind& kind_row : job_kinds()) {
+    if (remaining_weight < kind_row.weight)
+      return {make_job(kind_row, 1 + static_cast<int>(pick_index(random_, kContexts)), now_us)};
+    remaining_weight -= kind_row.weight;
   }
-  return group(now_us);
+  return make_diamond(now_us);
 }
 
 }  // namespace mycojobs::test

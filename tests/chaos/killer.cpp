@@ -1,4 +1,4 @@
-// Class Round: selection of the processes to kill or stop.
+// The functions of ChaosRound that choose the processes to kill or stop. The other functions are in round.cpp.
 #include <algorithm>
 #include <csignal>
 
@@ -7,86 +7,96 @@
 namespace mycojobs::test {
 namespace {
 
-// Either shorter or longer than a lease.
-std::int64_t stop_length(Random& random) {
-  return pick(random, 2) == 0 ? between(random, 200'000, 1'000'000) : between(random, kLeaseUs + 200'000, 5'000'000);
+// Returns a time that is either shorter or longer than a lease.
+std::int64_t pick_stop_duration_us(Random& random) {
+  return pick_index(random, 2) == 0 ? pick_between(random, 200'000, 1'000'000)
+                                    : pick_between(random, kLeaseUs + 200'000, 5'000'000);
 }
 
 }  // namespace
 
-// Plays the first card of the deck that has a matching process.
-void Round::kill_something() {
-  for (auto card = deck_.begin(); card != deck_.end(); ++card) {
-    if (!(card->what == Component::redis ? kill_redis(*card) : kill_process(*card))) continue;
-    ++tally_[{card->what, card->signal}];
-    deck_.erase(card);
+// Sends the first planned signal for which a matching process exists, and removes it from the plan.
+void ChaosRound::send_next_signal() {
+  for (auto planned_signal = planned_signals_.begin(); planned_signal != planned_signals_.end(); ++planned_signal) {
+    if (!(planned_signal->component == Component::redis ? signal_redis(*planned_signal)
+                                                        : signal_matching_process(*planned_signal)))
+      continue;
+    ++signal_counts_[{planned_signal->component, planned_signal->signal}];
+    planned_signals_.erase(planned_signal);
     break;
   }
-  next_kill_us_ = boot_us() + between(random_, settings_.pause_us / 3, settings_.pause_us * 5 / 3);
+  next_signal_us_ = boot_time_us() + pick_between(random_, settings_.pause_us / 3, settings_.pause_us * 5 / 3);
 }
 
-bool Round::kill_redis(const Card& card) {
-  const auto all = witness_->latest();
-  const auto server =
-      std::find_if(all.begin(), all.end(), [](const auto& each) { return each.what == Component::redis; });
-  const bool is_stopped = std::any_of(stopped_.begin(), stopped_.end(),
-                                      [](const auto& each) { return each.process.what == Component::redis; });
-  if (server == all.end() || redis_start_us_ != 0 || is_stopped) return false;
-  if (card.signal == SIGKILL) {
+bool ChaosRound::signal_redis(const PlannedSignal& planned_signal) {
+  const auto processes = witness_->latest_processes();
+  const auto redis_server = std::find_if(processes.begin(), processes.end(),
+                                         [](const auto& process) { return process.component == Component::redis; });
+  const bool is_stopped = std::any_of(stopped_processes_.begin(), stopped_processes_.end(), [](const auto& process) {
+    return process.process.component == Component::redis;
+  });
+  if (redis_server == processes.end() || redis_restart_due_us_ != 0 || is_stopped) return false;
+  if (planned_signal.signal == SIGKILL) {
     redis_.kill();
-    note("kill redis");
-    redis_start_us_ = boot_us() + between(random_, 0, 800'000);
+    log_action("kill redis");
+    redis_restart_due_us_ = boot_time_us() + pick_between(random_, 0, 800'000);
     return true;
   }
-  if (!signal_process(*server, card.signal)) return false;
-  note("stop " + server->to_text());
-  stopped_.push_back({*server, boot_us() + stop_length(random_)});
+  if (!signal_process(*redis_server, planned_signal.signal)) return false;
+  log_action("stop " + redis_server->to_text());
+  stopped_processes_.push_back({*redis_server, boot_time_us() + pick_stop_duration_us(random_)});
   return true;
 }
 
-bool Round::kill_process(const Card& card) {
-  const auto all = witness_->latest();
-  const auto stopped_below = [&](pid_t launcher, Component what) {
-    return std::any_of(stopped_.begin(), stopped_.end(), [&](const PausedProcess& each) {
-      return each.process.launcher == launcher && each.process.what == what;
+bool ChaosRound::signal_matching_process(const PlannedSignal& planned_signal) {
+  const auto processes = witness_->latest_processes();
+  const auto has_stopped_process = [&](pid_t launcher, Component component) {
+    return std::any_of(stopped_processes_.begin(), stopped_processes_.end(), [&](const PausedProcess& process) {
+      return process.process.launcher == launcher && process.process.component == component;
     });
   };
-  std::vector<ProcessSeen> choice;
-  for (const auto& each : all) {
-    if (each.what != card.what || each.state == 'T') continue;
-    // The init of a job and the launcher both enforce the job's fence. One of them must be able to run.
-    if (card.signal == SIGSTOP && each.what == Component::init && stopped_below(each.launcher, Component::launcher))
+  std::vector<ObservedProcess> candidates;
+  for (const auto& process : processes) {
+    if (process.component != planned_signal.component || process.state == 'T') continue;
+    // The init of a job and the launcher both enforce the job's fence, so they are not stopped at the same time.
+    if (planned_signal.signal == SIGSTOP && process.component == Component::init &&
+        has_stopped_process(process.launcher, Component::launcher))
       continue;
-    if (card.signal == SIGSTOP && each.what == Component::launcher && stopped_below(each.pid, Component::init))
+    if (planned_signal.signal == SIGSTOP && process.component == Component::launcher &&
+        has_stopped_process(process.pid, Component::init))
       continue;
-    choice.push_back(each);
+    candidates.push_back(process);
   }
-  if (choice.empty()) return false;
-  const ProcessSeen victim = choice[pick(random_, choice.size())];
-  if (!signal_process(victim, card.signal)) return false;
-  note((card.signal == SIGKILL ? "kill " : "stop ") + victim.to_text());
-  if (card.signal == SIGKILL && (victim.what == Component::init || victim.what == Component::job))
-    mark_hit(victim, all);
-  if (card.signal == SIGSTOP) stopped_.push_back({victim, boot_us() + stop_length(random_)});
-  if (!card.with_agent) return true;
-  const auto above = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.pid == victim.agent; });
-  if (above != all.end() && signal_process(*above, SIGKILL)) {
-    note("kill " + above->to_text());
-    ++tally_[{Component::agent, SIGKILL}];
+  if (candidates.empty()) return false;
+  const ObservedProcess victim = candidates[pick_index(random_, candidates.size())];
+  if (!signal_process(victim, planned_signal.signal)) return false;
+  log_action((planned_signal.signal == SIGKILL ? "kill " : "stop ") + victim.to_text());
+  if (planned_signal.signal == SIGKILL && (victim.component == Component::init || victim.component == Component::job))
+    record_hit_job(victim, processes);
+  if (planned_signal.signal == SIGSTOP)
+    stopped_processes_.push_back({victim, boot_time_us() + pick_stop_duration_us(random_)});
+  if (!planned_signal.also_kills_agent) return true;
+  const auto owning_agent = std::find_if(processes.begin(), processes.end(),
+                                         [&](const auto& process) { return process.pid == victim.agent; });
+  if (owning_agent != processes.end() && signal_process(*owning_agent, SIGKILL)) {
+    log_action("kill " + owning_agent->to_text());
+    ++signal_counts_[{Component::agent, SIGKILL}];
   }
   return true;
 }
 
-// The run of the process is identified by the name of init's child, or of the process itself.
-void Round::mark_hit(const ProcessSeen& victim, const std::vector<ProcessSeen>& all) {
-  bool named = false;
-  for (const auto& each : all) {
+// Records the job of the killed process. The name of the process, or of its child if init was killed, contains the
+// job's id.
+void ChaosRound::record_hit_job(const ObservedProcess& victim, const std::vector<ObservedProcess>& processes) {
+  bool is_job_known = false;
+  for (const auto& process : processes) {
     ProcessName name;
-    if ((each.pid != victim.pid && each.parent != victim.pid) || !parse_process_name(each.comm, name)) continue;
-    hits_.insert(name.job);
-    named = true;
+    if ((process.pid != victim.pid && process.parent != victim.pid) || !parse_process_name(process.comm, name))
+      continue;
+    hit_jobs_.insert(name.job);
+    is_job_known = true;
   }
-  if (!named) ++unnamed_hits_;
+  if (!is_job_known) ++unnamed_hits_;
 }
 
 }  // namespace mycojobs::test

@@ -12,58 +12,59 @@ namespace fs = std::filesystem;
 // Returns the cgroups of these launchers in all hierarchies of this host. Their names are mycojobs-<pid
 // namespace>-<pid>-<start>.
 std::vector<std::string> find_cgroups(const std::vector<pid_t>& launchers) {
-  struct stat space {};
-  ::stat("/proc/self/ns/pid", &space);
+  struct stat pid_namespace {};
+  ::stat("/proc/self/ns/pid", &pid_namespace);
   std::set<std::string> prefixes;
   for (const pid_t pid : launchers) {
-    prefixes.insert("mycojobs-" + std::to_string(space.st_ino) + "-" + std::to_string(pid) + "-");
+    prefixes.insert("mycojobs-" + std::to_string(pid_namespace.st_ino) + "-" + std::to_string(pid) + "-");
   }
-  std::vector<std::string> found;
+  std::vector<std::string> paths;
   std::error_code error;
   const auto options = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator at("/sys/fs/cgroup", options, error), end; at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator entry("/sys/fs/cgroup", options, error), end; entry != end;
+       entry.increment(error)) {
     if (error) continue;
-    const std::string name = at->path().filename();
+    const std::string name = entry->path().filename();
     const std::string prefix = name.substr(0, name.rfind('-') + 1);
-    if (at->is_directory(error) && prefixes.contains(prefix)) found.push_back(at->path());
+    if (entry->is_directory(error) && prefixes.contains(prefix)) paths.push_back(entry->path());
   }
-  return found;
+  return paths;
 }
 
-std::vector<std::string> files_below(const fs::path& folder) {
-  std::vector<std::string> found;
+std::vector<std::string> list_entries(const fs::path& folder) {
+  std::vector<std::string> paths;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) found.push_back(entry.path());
-  return found;
+  for (const auto& entry : fs::directory_iterator(folder, error)) paths.push_back(entry.path());
+  return paths;
 }
 
 }  // namespace
 
 Leftovers::Leftovers(const TempDir& folder) : folder_(folder), mounts_(host_mounts()) {}
 
-std::vector<std::string> Leftovers::look(ProcessTree& tree, const std::vector<pid_t>& launchers) const {
-  std::vector<std::string> left;
+std::vector<std::string> Leftovers::find(ProcessTree& tree, const std::vector<pid_t>& launchers) const {
+  std::vector<std::string> leftovers;
   eventually(
       [&] {
-        left = check_once(tree, launchers);
-        return left.empty();
+        leftovers = check_once(tree, launchers);
+        return leftovers.empty();
       },
       Seconds(10));
-  return left;
+  return leftovers;
 }
 
 std::vector<std::string> Leftovers::check_once(ProcessTree& tree, const std::vector<pid_t>& launchers) const {
-  std::vector<std::string> left;
-  for (const auto& process : tree.walk()) {
-    if (process.what == Component::redis) continue;
-    left.push_back("process " + process.to_text());
+  std::vector<std::string> leftovers;
+  for (const auto& process : tree.list_processes()) {
+    if (process.component == Component::redis) continue;
+    leftovers.push_back("process " + process.to_text());
   }
   for (const auto& line : host_mounts()) {
-    if (!mounts_.contains(line)) left.push_back("mount " + line);
+    if (!mounts_.contains(line)) leftovers.push_back("mount " + line);
   }
-  for (const auto& path : find_cgroups(launchers)) left.push_back("cgroup " + path);
-  for (const auto& path : files_below(folder_ / "tmp")) left.push_back("temporary file " + path);
-  return left;
+  for (const auto& path : find_cgroups(launchers)) leftovers.push_back("cgroup " + path);
+  for (const auto& path : list_entries(folder_ / "tmp")) leftovers.push_back("temporary file " + path);
+  return leftovers;
 }
 
 }  // namespace mycojobs::test

@@ -13,9 +13,9 @@ namespace mycojobs::test {
 class Leftovers {
  public:
   explicit Leftovers(const TempDir& folder);  // construct before the run
-  // Returns one line per leftover after the run. `launchers`: all launchers of the run. Redis must still run. Waits a
-  // short time for the kernel.
-  std::vector<std::string> look(ProcessTree&, const std::vector<pid_t>& launchers) const;
+  // Returns one line for each leftover of the run. `launchers` are all launchers of the run. Redis must still run.
+  // Waits up to 10 s, because the kernel removes some objects later.
+  std::vector<std::string> find(ProcessTree&, const std::vector<pid_t>& launchers) const;
 
  private:
   std::vector<std::string> check_once(ProcessTree&, const std::vector<pid_t>& launchers) const;

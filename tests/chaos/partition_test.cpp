@@ -7,48 +7,49 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr double kBackSeconds = 15;  // 5 s are promised; other jobs come first, and the machine may be busy
+constexpr double kMaxClaimDelayS = 15;  // 5 s are promised; other jobs come first, and the machine may be busy
 
 struct Fault {
-  Wire wire;
+  LinkState state;
   double seconds;
 };
-constexpr Fault kFaults[] = {{Wire::refusing, 1}, {Wire::silent, 1},   {Wire::dropping, 3}, {Wire::slow, 4},
-                             {Wire::cutting, 3},  {Wire::refusing, 4}, {Wire::silent, 5},   {Wire::cutting, 1}};
+constexpr Fault kFaults[] = {{LinkState::refusing, 1}, {LinkState::silent, 1},  {LinkState::dropping, 3},
+                             {LinkState::slow, 4},     {LinkState::cutting, 3}, {LinkState::refusing, 4},
+                             {LinkState::silent, 5},   {LinkState::cutting, 1}};
 
 class Partition : public AgentsTest {};
 
 TEST_F(Partition, AgentReconnectsWithoutDuplicates) {
   const RedisServer redis(folder_);
-  Proxy wire(folder_, folder_ / "redis.sock");
+  Proxy proxy(folder_, folder_ / "redis.sock");
   // Context 1 is served only by the agent behind the proxy.
-  const Process& behind = start_agent(wire.url(), 1, "1,2");
+  const Process& proxied_agent = start_agent(proxy.url(), 1, "1,2");
   start_agent(redis.url(), 2, "2");
-  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2, 2)) << behind.err();
+  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2, 2)) << proxied_agent.err();
   Workload jobs(folder_, redis, random_);
-  std::uint32_t probes = 90000;  // ids that no other job of this test has
+  std::uint32_t last_probe_id = 90000;  // ids that no other job of this test has
   for (const Fault& fault : kFaults) {
-    wire.be(fault.wire);
-    work(jobs, fault.seconds);
-    wire.be(Wire::whole);
-    const std::int64_t back_us = boot_us();
+    proxy.set_state(fault.state);
+    run_workload(jobs, fault.seconds);
+    proxy.set_state(LinkState::whole);
+    const std::int64_t restored_us = boot_time_us();
     PlannedJob probe;
-    probe.kind = &kind("short");
-    probe.name = {1, ++probes};
+    probe.kind = &find_job_kind("short");
+    probe.name = {1, ++last_probe_id};
     jobs.add(probe);
     const bool claimed = eventually(
         [&] {
-          jobs.turn(false);
-          const auto claim = jobs.plain().command(1, {"EXISTS", "mj:claim:" + probe.key()});
+          jobs.run_once(false);
+          const auto claim = jobs.plain_redis().command(1, {"EXISTS", "mj:claim:" + probe.key()});
           return claim && claim->number() == 1;
         },
-        Seconds(kBackSeconds));
-    EXPECT_TRUE(claimed) << to_string(fault.wire) << " for " << fault.seconds << " s: " << behind.err();
-    std::cout << "partition: " << to_string(fault.wire) << " for " << fault.seconds
-              << " s, its next job was claimed after " << (boot_us() - back_us) / 1000
+        Seconds(kMaxClaimDelayS));
+    EXPECT_TRUE(claimed) << to_string(fault.state) << " for " << fault.seconds << " s: " << proxied_agent.err();
+    std::cout << "partition: " << to_string(fault.state) << " for " << fault.seconds
+              << " s, its next job was claimed after " << (boot_time_us() - restored_us) / 1000
               << " ms, behind those that waited" << std::endl;
   }
-  settle(jobs, redis);
+  wait_and_check_ends(jobs, redis);
 }
 
 }  // namespace

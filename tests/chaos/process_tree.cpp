@@ -16,12 +16,12 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr int kDeepest = 16;
+constexpr int kMaxDepth = 16;
 
 std::int64_t clock_us(clockid_t clock) {
-  timespec now{};
-  ::clock_gettime(clock, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1000000 + now.tv_nsec / 1000;
+  timespec current{};
+  ::clock_gettime(clock, &current);
+  return static_cast<std::int64_t>(current.tv_sec) * 1000000 + current.tv_nsec / 1000;
 }
 
 std::string read_small(const std::string& path) {
@@ -49,23 +49,23 @@ std::vector<pid_t> find_children(pid_t pid) {
 }
 
 // Parses /proc/PID/stat, see proc(5). The name is in brackets and can contain any character.
-bool look_at(pid_t pid, ProcessSeen& seen) {
-  seen.pid = pid;
-  seen.real_us = clock_us(CLOCK_REALTIME);
-  seen.before_us = clock_us(CLOCK_BOOTTIME);
+bool read_process_stat(pid_t pid, ObservedProcess& observed) {
+  observed.pid = pid;
+  observed.real_us = clock_us(CLOCK_REALTIME);
+  observed.before_us = clock_us(CLOCK_BOOTTIME);
   const std::string line = read_small("/proc/" + std::to_string(pid) + "/stat");
-  seen.after_us = clock_us(CLOCK_BOOTTIME);
-  const std::size_t open = line.find('(');
-  const std::size_t close = line.rfind(')');
-  if (open == std::string::npos || close == std::string::npos) return false;
-  seen.comm = line.substr(open + 1, close - open - 1);
-  std::istringstream rest(line.substr(close + 2));
+  observed.after_us = clock_us(CLOCK_BOOTTIME);
+  const std::size_t name_begin = line.find('(');
+  const std::size_t name_end = line.rfind(')');
+  if (name_begin == std::string::npos || name_end == std::string::npos) return false;
+  observed.comm = line.substr(name_begin + 1, name_end - name_begin - 1);
+  std::istringstream fields(line.substr(name_end + 2));
   std::string field;
-  for (int number = 3; number <= 22 && rest >> field; ++number) {
-    if (number == 3) seen.state = field[0];
-    if (number == 22) seen.started = std::strtoull(field.c_str(), nullptr, 10);
+  for (int number = 3; number <= 22 && fields >> field; ++number) {
+    if (number == 3) observed.state = field[0];
+    if (number == 22) observed.start_ticks = std::strtoull(field.c_str(), nullptr, 10);
   }
-  return seen.started != 0;
+  return observed.start_ticks != 0;
 }
 
 bool is_guardian(const std::string& comm) { return comm.starts_with("mycojobs-g"); }
@@ -74,47 +74,48 @@ bool is_zygote(const std::string& comm) { return comm.starts_with("mj-") || comm
 
 }  // namespace
 
-const char* to_string(Component what) {
+const char* to_string(Component component) {
   constexpr const char* kWords[] = {"agent", "guardian", "launcher", "zygote", "init", "job", "redis", "other"};
-  return kWords[static_cast<int>(what)];
+  return kWords[static_cast<int>(component)];
 }
 
-std::string ProcessSeen::to_text() const {
-  return std::string(to_string(what)) + " " + std::to_string(pid) + " (" + comm + ") of " + std::to_string(parent);
+std::string ObservedProcess::to_text() const {
+  return std::string(to_string(component)) + " " + std::to_string(pid) + " (" + comm + ") of " + std::to_string(parent);
 }
 
-std::int64_t boot_us() { return clock_us(CLOCK_BOOTTIME); }
+std::int64_t boot_time_us() { return clock_us(CLOCK_BOOTTIME); }
 
 void adopt_orphans() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw std::runtime_error("prctl(PR_SET_CHILD_SUBREAPER)");
 }
 
-bool signal_process(const ProcessSeen& process, int number) {
+bool signal_process(const ObservedProcess& process, int number) {
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
   if (pidfd < 0) return false;
-  ProcessSeen now;  // read while the descriptor reserves the pid
-  const bool same = look_at(process.pid, now) && now.started == process.started && !now.dead();
-  const bool sent = same && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
+  ObservedProcess current;  // read while the descriptor reserves the pid
+  const bool is_same_process =
+      read_process_stat(process.pid, current) && current.start_ticks == process.start_ticks && !current.is_dead();
+  const bool sent = is_same_process && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
   ::close(pidfd);
   return sent;
 }
 
-void ProcessTree::name(pid_t pid, Component what) {
+void ProcessTree::set_component(pid_t pid, Component component) {
   const std::lock_guard lock(mutex_);
-  named_[pid] = what;
+  components_[pid] = component;
 }
 
-std::vector<ProcessSeen> ProcessTree::walk() {
+std::vector<ObservedProcess> ProcessTree::list_processes() {
   const std::lock_guard lock(mutex_);
-  std::vector<ProcessSeen> seen;
-  ProcessSeen self;
+  std::vector<ObservedProcess> observed;
+  ObservedProcess self;
   self.pid = ::getpid();
-  descend(self, seen, 0);
-  return seen;
+  collect_descendants(self, observed, 0);
+  return observed;
 }
 
-Component ProcessTree::classify(const ProcessSeen& parent, const ProcessSeen& child) {
-  switch (parent.what) {
+Component ProcessTree::classify(const ObservedProcess& parent, const ObservedProcess& child) {
+  switch (parent.component) {
     case Component::agent:
       // The agent first tests its helpers. A guardian is named launcher until it has forked the launcher.
       return is_guardian(child.comm) || is_launcher(child.comm) ? Component::guardian : Component::other;
@@ -132,29 +133,30 @@ Component ProcessTree::classify(const ProcessSeen& parent, const ProcessSeen& ch
     case Component::other:
       break;
   }
-  if (const auto known = named_.find(child.pid); known != named_.end()) return known->second;
+  if (const auto component = components_.find(child.pid); component != components_.end()) return component->second;
   if (is_guardian(child.comm)) return Component::guardian;
   if (is_launcher(child.comm)) return Component::launcher;
   return is_zygote(child.comm) ? Component::zygote : Component::other;
 }
 
-void ProcessTree::descend(const ProcessSeen& parent, std::vector<ProcessSeen>& seen, int depth) {
+void ProcessTree::collect_descendants(const ObservedProcess& parent, std::vector<ObservedProcess>& observed,
+                                      int depth) {
   for (const pid_t pid : find_children(parent.pid)) {
-    ProcessSeen child;
-    if (!look_at(pid, child)) continue;
-    child.what = classify(parent, child);
+    ObservedProcess child;
+    if (!read_process_stat(pid, child)) continue;
+    child.component = classify(parent, child);
     // A launcher that is not reaped would appear to be alive, so its leftovers would not be removed.
-    const bool orphan = depth == 0 && child.what != Component::agent && child.what != Component::redis &&
-                        child.what != Component::other;
-    if (child.dead()) {
-      if (orphan) ::waitpid(pid, nullptr, WNOHANG);
+    const bool is_orphan = depth == 0 && child.component != Component::agent && child.component != Component::redis &&
+                           child.component != Component::other;
+    if (child.is_dead()) {
+      if (is_orphan) ::waitpid(pid, nullptr, WNOHANG);
       continue;
     }
     child.parent = parent.pid;
-    child.agent = child.what == Component::agent ? pid : parent.agent;
-    child.launcher = child.what == Component::launcher ? pid : parent.launcher;
-    seen.push_back(child);
-    if (depth < kDeepest) descend(child, seen, depth + 1);
+    child.agent = child.component == Component::agent ? pid : parent.agent;
+    child.launcher = child.component == Component::launcher ? pid : parent.launcher;
+    observed.push_back(child);
+    if (depth < kMaxDepth) collect_descendants(child, observed, depth + 1);
   }
 }
 

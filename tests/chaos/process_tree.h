@@ -20,39 +20,40 @@ namespace mycojobs::test {
 enum class Component { agent, guardian, launcher, zygote, init, job, redis, other };
 const char* to_string(Component);
 
-struct ProcessSeen {
+struct ObservedProcess {
   pid_t pid = 0;
-  Component what = Component::other;
-  std::uint64_t started = 0;  // clock ticks; pid and start time together are unique
+  Component component = Component::other;
+  std::uint64_t start_ticks = 0;  // start time in clock ticks; pid and start time together are unique
   std::string comm;
   pid_t parent = 0;
-  pid_t agent = 0, launcher = 0;  // the agent and launcher above it, or itself; 0: none
+  // The agent and the launcher that are ancestors of the process, or the process itself; 0 if there is none.
+  pid_t agent = 0, launcher = 0;
   char state = '?';
   std::int64_t before_us = 0, after_us = 0;  // CLOCK_BOOTTIME: seen alive between these times
   std::int64_t real_us = 0;                  // CLOCK_REALTIME at before_us
   std::string to_text() const;               // text for error messages
-  bool dead() const { return state == 'Z' || state == 'X'; }
+  bool is_dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// Thread-safe.
+// Lists the processes. Thread-safe.
 class ProcessTree {
  public:
   // Names a process started by this test. Other processes are identified by their place in the tree.
-  void name(pid_t, Component);
+  void set_component(pid_t, Component);
   // Returns all living processes below this process, parents first. Reaps ended orphans.
-  std::vector<ProcessSeen> walk();
+  std::vector<ObservedProcess> list_processes();
 
  private:
-  Component classify(const ProcessSeen& parent, const ProcessSeen&);
-  void descend(const ProcessSeen& parent, std::vector<ProcessSeen>& seen, int depth);
+  Component classify(const ObservedProcess& parent, const ObservedProcess&);
+  void collect_descendants(const ObservedProcess& parent, std::vector<ObservedProcess>& observed, int depth);
 
   std::mutex mutex_;
-  std::map<pid_t, Component> named_;
+  std::map<pid_t, Component> components_;
 };
 
 void adopt_orphans();
 // Sends the signal if the pid still belongs to that process. Returns false if the process has ended.
-bool signal_process(const ProcessSeen&, int number);
-std::int64_t boot_us();
+bool signal_process(const ObservedProcess&, int number);
+std::int64_t boot_time_us();
 
 }  // namespace mycojobs::test

@@ -14,7 +14,7 @@
 
 namespace mycojobs::test {
 
-enum class Wire {
+enum class LinkState {
   whole,
   refusing,  // closes existing and new connections
   silent,    // keeps connections but delays all data until the state is `whole` again
@@ -22,7 +22,7 @@ enum class Wire {
   slow,      // delays all data by some tenths of a second
   cutting,   // forwards a part of each reply, then closes the connection
 };
-const char* to_string(Wire);
+const char* to_string(LinkState);
 
 class Proxy {
  public:
@@ -33,30 +33,30 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
 
   std::string url() const { return url_; }
-  void be(Wire wire) { wire_ = wire; }
+  void set_state(LinkState state) { state_ = state; }
 
  private:
-  struct Pair {
+  struct ProxiedConnection {
     Fd client, server;
-    bool spoilt = false;  // lost bytes, so the connection must be closed
+    bool has_lost_data = false;  // lost bytes, so the connection must be closed
   };
   struct Address {
     sockaddr_storage bytes{};
     socklen_t size = 0;
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
   };
-  static Address on_host(int port);
-  void listen_at(const Address&);
-  Fd stream_socket() const;
+  static Address make_loopback_address(int port);
+  void start_listening(const Address&);
+  Fd make_stream_socket() const;
   void serve();
-  void accept_one();
-  bool pass(Pair&, bool answer);  // returns false if the connection has ended
+  void accept_connection();
+  bool forward(ProxiedConnection&, bool is_reply);  // returns false if the connection has ended
 
   Address upstream_;
   std::string url_;
   Fd listener_;
-  std::list<Pair> pairs_;
-  std::atomic<Wire> wire_ = Wire::whole;
+  std::list<ProxiedConnection> connections_;
+  std::atomic<LinkState> state_ = LinkState::whole;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

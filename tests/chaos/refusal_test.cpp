@@ -13,84 +13,85 @@
 namespace mycojobs::test {
 namespace {
 
-struct Trouble {
+struct RedisFault {
   std::string name;
-  std::function<bool()> begin, end;  // true: the fault has begun or ended
+  std::function<bool()> start, stop;  // true: the fault has begun or ended
 };
 
 // Tries each step during the fault first.
-void take_all_steps(const RedisServer& redis, PlainRedis& plain, const Trouble& trouble) {
+void check_all_steps(const RedisServer& redis, PlainRedis& plain, const RedisFault& fault) {
   const auto store = open_store(redis);
   const auto deployments = open_deployments(redis);
   ASSERT_TRUE(store && deployments && store->leases(1) && deployments->list_deployments(1));
-  const Steps steps(*store, *deployments);
+  const ProtocolSteps steps(*store, *deployments);
   unsigned refused = 0;
   for (const Step& step : steps.all()) {
-    ASSERT_TRUE(trouble.begin()) << trouble.name;
-    const std::string before = digest(plain);
-    const auto in_trouble = step.take();
-    const std::string after = digest(plain);
-    ASSERT_TRUE(trouble.end()) << trouble.name;
-    if (in_trouble) continue;  // a step that removes data needs no memory, so it was executed completely
+    ASSERT_TRUE(fault.start()) << fault.name;
+    const std::string digest_before = read_digest(plain);
+    const auto faulty_result = step.execute();
+    const std::string digest_after = read_digest(plain);
+    ASSERT_TRUE(fault.stop()) << fault.name;
+    if (faulty_result) continue;  // a step that removes data needs no memory, so it was executed completely
     ++refused;
-    EXPECT_EQ(in_trouble.error().code, Code::unavailable) << step.name << ": " << in_trouble.error().message;
-    EXPECT_EQ(before, after) << step.name << " was refused and has written: " << in_trouble.error().message;
-    const auto again = step.take();
-    ASSERT_TRUE(again) << step.name << ": " << again.error().message;
-    EXPECT_EQ(violations(*store, 1), "") << "after " << step.name;
+    EXPECT_EQ(faulty_result.error().code, Code::unavailable) << step.name << ": " << faulty_result.error().message;
+    EXPECT_EQ(digest_before, digest_after)
+        << step.name << " was refused and has written: " << faulty_result.error().message;
+    const auto retry_result = step.execute();
+    ASSERT_TRUE(retry_result) << step.name << ": " << retry_result.error().message;
+    EXPECT_EQ(find_violations(*store, 1), "") << "after " << step.name;
   }
   EXPECT_GE(refused, steps.all().size() * 9 / 10);
 }
 
-bool set(PlainRedis& redis, const std::string& name, const std::string& value) {
+bool set_config(PlainRedis& redis, const std::string& name, const std::string& value) {
   return redis.command(0, {"CONFIG", "SET", name, value}).has_value();
 }
 
 TEST(Refusal, OutOfMemory) {
   const TempDir folder;
-  const RedisServer redis(folder, digest_options({}));
-  PlainRedis plain(redis, PlainRedis::kLongMs);
-  take_all_steps(
-      redis, plain,
-      {"maxmemory", [&] { return set(plain, "maxmemory", "1"); }, [&] { return set(plain, "maxmemory", "0"); }});
+  const RedisServer redis(folder, make_digest_options({}));
+  PlainRedis plain(redis, PlainRedis::kLongTimeoutMs);
+  check_all_steps(redis, plain,
+                  {"maxmemory", [&] { return set_config(plain, "maxmemory", "1"); },
+                   [&] { return set_config(plain, "maxmemory", "0"); }});
 }
 
 TEST(Refusal, ReadOnlyReplica) {
   const TempDir folder;
-  const RedisServer redis(folder, digest_options({}));
-  PlainRedis plain(redis, PlainRedis::kLongMs);
+  const RedisServer redis(folder, make_digest_options({}));
+  PlainRedis plain(redis, PlainRedis::kLongTimeoutMs);
   // Replica of a server that does not exist: it never synchronises and keeps its data.
-  take_all_steps(redis, plain,
-                 {"replica",
-                  [&] {
-                    return plain.command(0, {"REPLICAOF", "127.0.0.1", "1"}).has_value();
-                  },
-                  [&] {
-                    return plain.command(0, {"REPLICAOF", "NO", "ONE"}).has_value();
-                  }});
+  check_all_steps(redis, plain,
+                  {"replica",
+                   [&] {
+                     return plain.command(0, {"REPLICAOF", "127.0.0.1", "1"}).has_value();
+                   },
+                   [&] {
+                     return plain.command(0, {"REPLICAOF", "NO", "ONE"}).has_value();
+                   }});
 }
 
 TEST(Refusal, SnapshotCannotBeWritten) {
   const TempDir folder;
-  const RedisServer redis(folder, digest_options({"--appendonly", "no", "--save", "3600 1000000"}));
-  PlainRedis plain(redis, PlainRedis::kLongMs);
-  const std::string gone = folder / "gone";
-  const auto save = [&](const std::string& expected) {
+  const RedisServer redis(folder, make_digest_options({"--appendonly", "no", "--save", "3600 1000000"}));
+  PlainRedis plain(redis, PlainRedis::kLongTimeoutMs);
+  const std::string missing_folder = folder / "gone";
+  const auto save_snapshot = [&](const std::string& expected) {
     plain.command(0, {"BGSAVE"});
     return eventually([&] {
-      return info(plain, "persistence", "rdb_bgsave_in_progress") == "0" &&
-             info(plain, "persistence", "rdb_last_bgsave_status") == expected;
+      return read_info(plain, "persistence", "rdb_bgsave_in_progress") == "0" &&
+             read_info(plain, "persistence", "rdb_last_bgsave_status") == expected;
     });
   };
-  take_all_steps(redis, plain,
-                 {"snapshot",
-                  [&] {
-                    std::filesystem::create_directory(gone);
-                    if (!set(plain, "dir", gone)) return false;
-                    std::filesystem::remove(gone);
-                    return save("err");
-                  },
-                  [&] { return set(plain, "dir", folder.path().string()) && save("ok"); }});
+  check_all_steps(redis, plain,
+                  {"snapshot",
+                   [&] {
+                     std::filesystem::create_directory(missing_folder);
+                     if (!set_config(plain, "dir", missing_folder)) return false;
+                     std::filesystem::remove(missing_folder);
+                     return save_snapshot("err");
+                   },
+                   [&] { return set_config(plain, "dir", folder.path().string()) && save_snapshot("ok"); }});
 }
 
 // Limits the size of Redis' files, which has the effect of a full disk. The limit can be lifted again.
@@ -104,19 +105,19 @@ bool limit_files(const RedisServer& redis, rlim_t bytes) {
 TEST(Refusal, DiskFullUnderTheAppendOnlyFile) {
   ::signal(SIGXFSZ, SIG_IGN);  // inherited by Redis, which then gets an error as from a full disk
   const TempDir folder;
-  const RedisServer redis(folder, digest_options({}));
-  PlainRedis plain(redis, PlainRedis::kLongMs);
-  const auto written = [&](const std::string& expected) {
-    return eventually([&] { return info(plain, "persistence", "aof_last_write_status") == expected; });
+  const RedisServer redis(folder, make_digest_options({}));
+  PlainRedis plain(redis, PlainRedis::kLongTimeoutMs);
+  const auto wait_for_write_status = [&](const std::string& expected) {
+    return eventually([&] { return read_info(plain, "persistence", "aof_last_write_status") == expected; });
   };
-  take_all_steps(redis, plain,
-                 {"disk",
-                  [&] {
-                    if (!limit_files(redis, 1)) return false;
-                    plain.command(0, {"INCR", "chaos:full"});  // the write that detects the error
-                    return written("err");
-                  },
-                  [&] { return limit_files(redis, RLIM_INFINITY) && written("ok"); }});
+  check_all_steps(redis, plain,
+                  {"disk",
+                   [&] {
+                     if (!limit_files(redis, 1)) return false;
+                     plain.command(0, {"INCR", "chaos:full"});  // the write that detects the error
+                     return wait_for_write_status("err");
+                   },
+                   [&] { return limit_files(redis, RLIM_INFINITY) && wait_for_write_status("ok"); }});
 }
 
 class RefusedAgents : public AgentsTest {};
@@ -127,15 +128,15 @@ TEST_F(RefusedAgents, ContinueWhenRedisHasMemoryAgain) {
   start_agent(redis.url(), 1, "1,2");
   start_agent(redis.url(), 2, "1,2");
   ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2)) << agents_.front()->err();
-  PlainRedis admin(redis, PlainRedis::kLongMs);
+  PlainRedis admin(redis, PlainRedis::kLongTimeoutMs);
   Workload jobs(folder_, redis, random_);
   for (const double seconds : {1.0, 4.0, 0.5}) {
-    work(jobs, 2);
-    ASSERT_TRUE(set(admin, "maxmemory", "1"));
-    work(jobs, seconds);
-    ASSERT_TRUE(set(admin, "maxmemory", "0"));
+    run_workload(jobs, 2);
+    ASSERT_TRUE(set_config(admin, "maxmemory", "1"));
+    run_workload(jobs, seconds);
+    ASSERT_TRUE(set_config(admin, "maxmemory", "0"));
   }
-  settle(jobs, redis);
+  wait_and_check_ends(jobs, redis);
 }
 
 }  // namespace

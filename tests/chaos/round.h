@@ -1,5 +1,6 @@
-// One round of chaos: a Redis, agents, a client and a killer run until the deck of kills is empty. Then the round waits
-// without faults until all jobs have ended. Uses one thread, and another for the witness.
+// One round of chaos: jobs run while planned signals (KILL and STOP) are sent to random processes of agents and to
+// Redis. After the last signal, the round waits without faults until all jobs have ended. Not thread-safe; the witness
+// has a thread of its own.
 #pragma once
 
 #include <deque>
@@ -25,23 +26,23 @@ inline constexpr std::int64_t kLeaseUs = 2'000'000;
 std::unique_ptr<Process> start_chaos_agent(const TempDir&, const std::string& url, int runner,
                                            const std::string& contexts, std::vector<std::string> environment = {});
 
-// A planned signal. with_agent: stop the launcher, and kill its agent while it is stopped.
-struct Card {
-  Component what;
+// A signal to a random process of a component. If `also_kills_agent`, the agent of that process is killed as well.
+struct PlannedSignal {
+  Component component;
   int signal;
-  bool with_agent = false;
+  bool also_kills_agent = false;
 };
-using Tally = std::map<std::pair<Component, int>, unsigned>;
+using SignalCounts = std::map<std::pair<Component, int>, unsigned>;
 
 struct RoundSettings {
   std::uint64_t seed = 0;
   bool fsync_always = false;
-  std::int64_t pause_us = 380'000;  // average time between kills
+  std::int64_t pause_us = 380'000;  // average time between two signals
 };
 
 struct PausedProcess {
-  ProcessSeen process;
-  std::int64_t continue_us = 0;
+  ObservedProcess process;
+  std::int64_t continue_us = 0;  // boot time at which SIGCONT is sent
 };
 
 struct AgentSlot {
@@ -50,45 +51,46 @@ struct AgentSlot {
   std::int64_t start_us = 0;  // earliest start time while there is no process
 };
 
-class Round {
+class ChaosRound {
  public:
-  Round(const TempDir& folder, const RoundSettings&);
-  ~Round() { let_continue(true); }  // stopped processes could not detect the end of their agent
-  Round(const Round&) = delete;
-  Round& operator=(const Round&) = delete;
+  ChaosRound(const TempDir& folder, const RoundSettings&);
+  ~ChaosRound() { resume_stopped(true); }  // stopped processes cannot detect the end of their agent
+  ChaosRound(const ChaosRound&) = delete;
+  ChaosRound& operator=(const ChaosRound&) = delete;
 
   // Returns one line per problem; empty on success.
   std::vector<std::string> run();
 
-  const Tally& tally() const { return tally_; }
+  const SignalCounts& signal_counts() const { return signal_counts_; }
   const std::deque<PlannedJob>& jobs() const { return workload_.jobs(); }
   // Jobs of which a process was killed. These jobs may have any end.
-  const std::set<JobName>& hits() const { return hits_; }
-  // Number of runs that were killed before they had a name, so their jobs are unknown.
+  const std::set<JobName>& hit_jobs() const { return hit_jobs_; }
+  // Number of killed processes without a name of a job, so the job is unknown.
   unsigned unnamed_hits() const { return unnamed_hits_; }
   const Witness& witness() const { return *witness_; }
   ProcessTree& tree() { return tree_; }
   RedisServer& redis() { return redis_; }
-  PlainRedis& plain() { return workload_.plain(); }
-  unsigned lost_tails() const { return lost_tails_; }  // a kill of Redis lost an acknowledged write
+  PlainRedis& plain_redis() { return workload_.plain_redis(); }
+  unsigned lost_tail_count() const { return lost_tail_count_; }  // a kill of Redis lost an acknowledged write
   std::int64_t settled_us() const { return settled_us_; }
   // Sends TERM to all agents. Returns unexpected exit codes and messages.
   std::vector<std::string> stop_agents();
 
  private:
-  void deal();
-  void play();
-  void one_turn(bool faults);
-  void settle();
-  void keep_agents(bool at_once);
-  void kill_something();
-  bool kill_redis(const Card&);
-  bool kill_process(const Card&);
-  void mark_hit(const ProcessSeen& victim, const std::vector<ProcessSeen>& all);
-  void let_continue(bool at_once);
-  void note(const std::string& act);  // appends to acts.txt in the folder, with the time format of the agents' logs
-  void look_after_redis_started();
-  void mark_time();
+  void plan_signals();
+  void run_faults();
+  void run_once(bool faults);
+  void wait_until_settled();
+  void restart_ended_agents(bool at_once);
+  void send_next_signal();
+  bool signal_redis(const PlannedSignal&);
+  bool signal_matching_process(const PlannedSignal&);
+  void record_hit_job(const ObservedProcess& victim, const std::vector<ObservedProcess>& processes);
+  void resume_stopped(bool at_once);
+  void log_action(
+      const std::string& action);  // appends to acts.txt in the folder, with the time format of the agents' logs
+  void check_after_redis_restart();
+  void write_mark();
 
   const TempDir& folder_;
   RoundSettings settings_;
@@ -98,14 +100,15 @@ class Round {
   Workload workload_;
   std::unique_ptr<Witness> witness_;
   std::vector<AgentSlot> agents_;
-  std::deque<Card> deck_;
-  std::vector<PausedProcess> stopped_;
-  std::set<JobName> hits_;
-  Tally tally_;
+  std::deque<PlannedSignal> planned_signals_;
+  std::vector<PausedProcess> stopped_processes_;
+  std::set<JobName> hit_jobs_;
+  SignalCounts signal_counts_;
   std::vector<std::string> problems_;
-  std::int64_t next_kill_us_ = 0, redis_start_us_ = 0, settled_us_ = 0;
-  std::uint64_t mark_ = 0;  // a counter in Redis: the last acknowledged value
-  unsigned lost_tails_ = 0, unnamed_hits_ = 0;
+  std::int64_t next_signal_us_ = 0, settled_us_ = 0;
+  std::int64_t redis_restart_due_us_ = 0;  // boot time of the planned restart; 0 while Redis runs
+  std::uint64_t mark_ = 0;                 // a counter in Redis: the last acknowledged value
+  unsigned lost_tail_count_ = 0, unnamed_hits_ = 0;
 };
 
 }  // namespace mycojobs::test

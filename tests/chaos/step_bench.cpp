@@ -5,18 +5,18 @@
 
 namespace mycojobs::test {
 
-std::vector<std::string> digest_options(std::vector<std::string> more) {
+std::vector<std::string> make_digest_options(std::vector<std::string> more) {
   more.insert(more.end(), {"--enable-debug-command", "local", "--enable-protected-configs", "local",
                            "--auto-aof-rewrite-percentage", "0"});
   return more;
 }
 
-std::string digest(PlainRedis& redis) {
+std::string read_digest(PlainRedis& redis) {
   const auto reply = redis.command(0, {"DEBUG", "DIGEST"});
   return reply ? std::string(reply->text()) : "";
 }
 
-std::string info(PlainRedis& redis, const std::string& section, const std::string& field) {
+std::string read_info(PlainRedis& redis, const std::string& section, const std::string& field) {
   const auto reply = redis.command(0, {"INFO", section});
   const std::string text(reply ? reply->text() : "");
   const std::size_t at = text.find("\n" + field + ":");
@@ -39,7 +39,7 @@ std::unique_ptr<WorkflowStore> open_deployments(const RedisServer& redis) {
   return worlds ? std::move(*worlds) : nullptr;
 }
 
-std::string violations(Store& store, Id context) {
+std::string find_violations(Store& store, Id context) {
   const auto report = verify(store, context, [](std::string_view, std::uint64_t, std::uint64_t) {});
   if (!report) return report.error().message;
   std::string text;

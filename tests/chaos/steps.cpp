@@ -8,12 +8,12 @@ namespace {
 
 constexpr Id kContext = 1, kCaller = 12, kRunner = 7;
 constexpr const char* kInstance = "0123456789abcdef0123456789abcdef";
-constexpr const char* kQueue = "queue:python";
+constexpr const char* kQueueKey = "queue:python";
 constexpr const char* kWorld = "acme/order@1";
 
-std::string key(Id id) { return "job:" + std::to_string(kCaller) + ":" + std::to_string(id); }
+std::string make_job_key(Id id) { return "job:" + std::to_string(kCaller) + ":" + std::to_string(id); }
 
-Job job(Id id) {
+Job make_job(Id id) {
   Job job;
   job.id = id;
   job.caller_id = kCaller;
@@ -22,18 +22,18 @@ Job job(Id id) {
   job.script_type = "python";
   return job;
 }
-Job dependent(Id id, std::vector<Id> on) {
-  Job new_job = job(id);
+Job make_dependent_job(Id id, std::vector<Id> on) {
+  Job new_job = make_job(id);
   new_job.dependends = std::move(on);
   return new_job;
 }
-Job keyed(Id id) {
-  Job new_job = job(id);
+Job make_job_with_concurrency_key(Id id) {
+  Job new_job = make_job(id);
   new_job.concurrency_key = "one at a time";
   return new_job;
 }
 
-JobEnd make_failed_end(const std::string& detail) {
+JobEnd make_end(const std::string& detail) {
   JobEnd end;
   end.status = detail == "ok" ? JobStatus::finished : JobStatus::error;
   end.detail = detail;
@@ -44,50 +44,52 @@ JobEnd make_failed_end(const std::string& detail) {
   return end;
 }
 
-tl::unexpected<Error> odd(const std::string& what) { return fail(Code::internal, what); }
+tl::unexpected<Error> unexpected_reply(const std::string& what) { return fail(Code::internal, what); }
 
 }  // namespace
 
-Steps::Steps(Store& store, WorkflowStore& deployments) : store_(store), deployments_(deployments) {
-  one_job();
-  failures();
-  dependents();
-  limits();
-  this->worlds();  // while no other job is in the queue
-  operators();
-  messages();
-  retirement();
+ProtocolSteps::ProtocolSteps(Store& store, WorkflowStore& deployments) : store_(store), deployments_(deployments) {
+  add_job_steps();
+  add_failure_steps();
+  add_dependency_steps();
+  add_limit_steps();
+  this->add_deployment_steps();  // while no other job is in the queue
+  add_operator_steps();
+  add_message_steps();
+  add_retirement_steps();
 }
 
-void Steps::add(std::string name, std::function<Result<void>()> take) {
-  steps_.push_back({std::move(name), std::move(take)});
+void ProtocolSteps::add(std::string name, std::function<Result<void>()> execute) {
+  steps_.push_back({std::move(name), std::move(execute)});
 }
 
-void Steps::submit(Job job) {
+void ProtocolSteps::submit(Job job) {
   add("submit " + std::to_string(job.id), [this, job] {
-    auto done = store_.submit(job);
-    return done ? Result<void>() : tl::unexpected<Error>(done.error());
+    auto stored = store_.submit(job);
+    return stored ? Result<void>() : tl::unexpected<Error>(stored.error());
   });
 }
 
-void Steps::claim(Id expected, std::uint32_t lease_ms) {
+void ProtocolSteps::claim(Id expected, std::uint32_t lease_ms) {
   add("claim " + std::to_string(expected), [this, expected, lease_ms]() -> Result<void> {
     ClaimRequest request;
     request.context = kContext;
     request.runner = kRunner;
     request.instance = kInstance;
-    request.queues = {kQueue};
+    request.queues = {kQueueKey};
     request.lease_ms = lease_ms;
     request.max_deliveries = 2;
     MJ_TRY(reply, store_.claim(request));
-    if (expected == 0) return reply.jobs.empty() ? Result<void>() : odd("claimed " + reply.jobs[0].ref.job_key);
-    if (reply.jobs.size() != 1 || reply.jobs[0].ref.job_key != key(expected)) return odd("did not claim it");
+    if (expected == 0)
+      return reply.jobs.empty() ? Result<void>() : unexpected_reply("claimed " + reply.jobs[0].ref.job_key);
+    if (reply.jobs.size() != 1 || reply.jobs[0].ref.job_key != make_job_key(expected))
+      return unexpected_reply("did not claim it");
     claims_[expected] = reply.jobs[0].ref;
     return {};
   });
 }
 
-void Steps::report(const std::string& name, Id id, std::function<Report(const ClaimRef&)> make) {
+void ProtocolSteps::report(const std::string& name, Id id, std::function<Report(const ClaimRef&)> make) {
   add(name + " " + std::to_string(id), [this, id, make]() -> Result<void> {
     const std::vector<Report> reports{make(claims_[id])};
     MJ_TRY(answers, store_.report(kContext, reports));
@@ -95,25 +97,25 @@ void Steps::report(const std::string& name, Id id, std::function<Report(const Cl
   });
 }
 
-void Steps::end(Id id, const std::string& detail, std::optional<std::uint64_t> retry_after_ms) {
+void ProtocolSteps::end(Id id, const std::string& detail, std::optional<std::uint64_t> retry_after_ms) {
   report("end " + detail, id, [detail, retry_after_ms](const ClaimRef& claim) {
-    return EndReport{claim, make_failed_end(detail), retry_after_ms};
+    return EndReport{claim, make_end(detail), retry_after_ms};
   });
 }
 
-void Steps::tick(const std::string& name, TickRequest request, std::uint32_t TickReply::*expected) {
+void ProtocolSteps::tick(const std::string& name, TickRequest request, std::uint32_t TickReply::*expected) {
   add(name, [this, request, expected]() -> Result<void> {
-    for (int tries = 0; tries < 5000; ++tries) {
+    for (int attempt = 0; attempt < 5000; ++attempt) {
       MJ_TRY(reply, store_.tick(kContext, request));
       if (reply.*expected > 0) return {};
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    return odd("its time never came");
+    return unexpected_reply("its time never came");
   });
 }
 
-void Steps::one_job() {
-  submit(job(1));
+void ProtocolSteps::add_job_steps() {
+  submit(make_job(1));
   claim(1);
   report("mark running", 1, [](const ClaimRef& claim) { return DetailUpdate{claim, "running"}; });
   report("log", 1, [](const ClaimRef& claim) {
@@ -122,90 +124,94 @@ void Steps::one_job() {
   add("renew 1", [this]() -> Result<void> {
     const std::vector<ClaimRef> claims{claims_[1]};
     MJ_TRY(answers, store_.renew(kContext, claims, 60000));
-    return answers.at(0) == Renewal::renewed ? Result<void>() : odd("was not renewed");
+    return answers.at(0) == Renewal::renewed ? Result<void>() : unexpected_reply("was not renewed");
   });
   end(1, "ok");
 }
 
-void Steps::failures() {
-  Job retried = job(2);
-  retried.retries = 1;
-  submit(retried);
+void ProtocolSteps::add_failure_steps() {
+  Job retried_job = make_job(2);
+  retried_job.retries = 1;
+  submit(retried_job);
   claim(2);
   end(2, "exception", 1);
   tick("retry is due", {}, &TickReply::queued);
   claim(2);
-  add("cancel a live one", [this] { return store_.cancel(kContext, key(2)); });
+  add("cancel a live one", [this] { return store_.cancel(kContext, make_job_key(2)); });
   end(2, "cancelled");
-  submit(job(3));
+  submit(make_job(3));
   claim(3);
   report("release", 3, [](const ClaimRef& claim) { return Release{claim, "the launcher is gone", true}; });
   claim(3, 1);
   add("expire 3", [this]() -> Result<void> {
-    for (int tries = 0; tries < 5000; ++tries) {
+    for (int attempt = 0; attempt < 5000; ++attempt) {
       MJ_TRY(leases, store_.leases(kContext));
       for (const Lease& lease : leases) {
-        if (lease.job_key != key(3)) continue;
+        if (lease.job_key != make_job_key(3)) continue;
         MJ_TRY(expired, store_.expire(kContext, lease));
         if (expired) return {};
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    return odd("its lease never ran out");
+    return unexpected_reply("its lease never ran out");
   });
   claim(0);  // the third delivery exceeds the maximum, so the job becomes a dead letter
 }
 
-void Steps::dependents() {
-  submit(dependent(11, {10}));
-  submit(dependent(12, {10, 11}));
+void ProtocolSteps::add_dependency_steps() {
+  submit(make_dependent_job(11, {10}));
+  submit(make_dependent_job(12, {10, 11}));
   claim(0);  // parks both jobs
-  submit(job(10));
+  submit(make_job(10));
   claim(10);
   end(10, "ok");
   claim(11);
   end(11, "exception");  // 12 fails, too
 }
 
-void Steps::limits() {
-  submit(keyed(20));
-  submit(keyed(21));
+void ProtocolSteps::add_limit_steps() {
+  submit(make_job_with_concurrency_key(20));
+  submit(make_job_with_concurrency_key(21));
   claim(20);
   claim(0);
   end(20, "ok");
   claim(21);
   end(21, "ok");
-  Job urgent = job(22);
-  urgent.priority = 10;
-  submit(urgent);
+  Job priority_job = make_job(22);
+  priority_job.priority = 10;
+  submit(priority_job);
   claim(22);
   end(22, "ok");
-  Job awaited = job(23);
-  awaited.prerequisites = {"approval:boss"};
-  submit(awaited);
+  Job job_with_prerequisite = make_job(23);
+  job_with_prerequisite.prerequisites = {"approval:boss"};
+  submit(job_with_prerequisite);
   claim(0);
-  add("prerequisites are met", [this] { return store_.complete_prerequisites(kContext, key(23), ""); });
-  Job hasty = job(24);
-  hasty.queue_timeout_ms = 1;
-  submit(hasty);
+  add("prerequisites are met", [this] { return store_.complete_prerequisites(kContext, make_job_key(23), ""); });
+  Job job_with_queue_timeout = make_job(24);
+  job_with_queue_timeout.queue_timeout_ms = 1;
+  submit(job_with_queue_timeout);
   tick("waited too long", {}, &TickReply::timed_out);
   claim(23);
   end(23, "ok");
 }
 
-void Steps::operators() {
-  add("requeue 11", [this] { return store_.requeue(kContext, key(11)); });
-  add("cancel a queued one", [this] { return store_.cancel(kContext, key(11)); });
-  submit(job(30));
-  add("pause", [this] { return store_.pause_queue(kContext, kQueue, true); });
-  add("resume", [this] { return store_.pause_queue(kContext, kQueue, false); });
+void ProtocolSteps::add_operator_steps() {
+  add("requeue 11", [this] { return store_.requeue(kContext, make_job_key(11)); });
+  add("cancel a queued one", [this] { return store_.cancel(kContext, make_job_key(11)); });
+  submit(make_job(30));
+  for (const bool paused : {true, false}) {
+    add(paused ? "pause" : "resume", [this, paused]() -> Result<void> {
+      MJ_CHECK(store_.set_queue_paused(kContext, kQueueKey, paused));
+      return {};
+    });
+  }
   add("purge", [this]() -> Result<void> {
-    MJ_TRY(purged, store_.purge_queue(kContext, kQueue, 10));
-    return purged > 0 ? Result<void>() : odd("purged nothing");
+    MJ_TRY(purged, store_.purge_queue(kContext, kQueueKey, 10));
+    return purged > 0 ? Result<void>() : unexpected_reply("purged nothing");
   });
   add("settle a dead letter", [this]() -> Result<void> {
     MJ_TRY(letters, store_.dead_letters(kContext, 10));
-    if (letters.empty()) return odd("there is no dead letter");
+    if (letters.empty()) return unexpected_reply("there is no dead letter");
     return store_.resolve_dead_letter(kContext, letters.front().id, true);
   });
   add("hold a runner", [this] {
@@ -216,80 +222,81 @@ void Steps::operators() {
   });
 }
 
-void Steps::messages() {
+void ProtocolSteps::add_message_steps() {
   add("send a message", [this] {
-    return store_.topic_send(kContext, "runner7", "message:12:1",
-                             {{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}, {"status", "dispatched"}});
+    return store_.send_to_topic(kContext, "runner7", "message:12:1",
+                                {{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}, {"status", "dispatched"}});
   });
   add("take a message", [this]() -> Result<void> {
-    auto taken = store_.accept_message(kContext, {"mj:topic:runner7", "message:12:1", {{job(40), kQueue}}});
-    return taken ? Result<void>() : tl::unexpected<Error>(taken.error());
+    auto accepted = store_.accept_message(kContext, {"mj:topic:runner7", "message:12:1", {{make_job(40), kQueueKey}}});
+    return accepted ? Result<void>() : tl::unexpected<Error>(accepted.error());
   });
 }
 
-void Steps::post(const std::string& name, PostRules rules) {
+void ProtocolSteps::post(const std::string& name, PostRules rules) {
   add(name, [this, rules]() -> Result<void> {
     MJ_TRY(posted, deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, rules));
-    return posted.id.empty() ? Result<void>(odd("it has no id")) : Result<void>();
+    return posted.id.empty() ? Result<void>(unexpected_reply("it has no id")) : Result<void>();
   });
 }
 
 // Commits at the current height of the deployment with the waiting inbox entries, as a coordinator does. Can be
 // repeated.
-void Steps::commit(const std::string& name, std::function<void(DeploymentCommit&)> change) {
+void ProtocolSteps::commit(const std::string& name, std::function<void(DeploymentCommit&)> change) {
   add(name, [this, change]() -> Result<void> {
     MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(waiting, deployments_.read_inbox(kContext, kWorld, 10));
-    DeploymentCommit wanted;
-    wanted.context = kContext;
-    wanted.deployment = kWorld;
-    wanted.base_height = read.height;
-    wanted.facts = {"a fact", "another"};
-    for (const InboxEntry& mail : waiting) wanted.processed_entries.push_back(mail.id);
-    change(wanted);
-    return deployments_.commit(wanted);
+    MJ_TRY(inbox_entries, deployments_.read_inbox(kContext, kWorld, 10));
+    DeploymentCommit deployment_commit;
+    deployment_commit.context = kContext;
+    deployment_commit.deployment = kWorld;
+    deployment_commit.base_height = read.height;
+    deployment_commit.facts = {"a fact", "another"};
+    for (const InboxEntry& mail : inbox_entries) deployment_commit.processed_entries.push_back(mail.id);
+    change(deployment_commit);
+    return deployments_.commit(deployment_commit);
   });
 }
 
-void Steps::worlds() {
+void ProtocolSteps::add_deployment_steps() {
   add("store a manifest", [this] { return deployments_.put_manifest(kContext, kWorld, "h1", "text"); });
-  commit("apply", [](DeploymentCommit& wanted) { wanted.manifest = "h1"; });
+  commit("apply", [](DeploymentCommit& deployment_commit) { deployment_commit.manifest = "h1"; });
   post("send", {"h1"});
   post("send with a key", {"h1", {{"acme/order@1 07", "acme/order@1[7]"}}, "12 tuesday", "c0ffee"});
-  commit("a step with a long state, and a snapshot", [](DeploymentCommit& wanted) {
-    wanted.blobs = {{"state", std::string(100000, 'x')}, {"snapshot", "bytes"}};
-    wanted.snapshot = "snapshot";
-    wanted.full_instances = std::vector<std::string>{"acme/order@1 07"};
-    wanted.due_ms = 1;
+  commit("a step with a long state, and a snapshot", [](DeploymentCommit& deployment_commit) {
+    deployment_commit.blobs = {{"state", std::string(100000, 'x')}, {"snapshot", "bytes"}};
+    deployment_commit.snapshot = "snapshot";
+    deployment_commit.full_instances = std::vector<std::string>{"acme/order@1 07"};
+    deployment_commit.due_ms = 1;
   });
   add("collect", [this]() -> Result<void> {
-    const PostRules again{"h1", {}, "12 tuesday", "c0ffee"};
-    MJ_TRY(posted, deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, again));
-    if (!posted.repeated) return odd("it was sent twice");
+    const PostRules repeated_post{"h1", {}, "12 tuesday", "c0ffee"};
+    MJ_TRY(posted,
+           deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, repeated_post));
+    if (!posted.repeated) return unexpected_reply("it was sent twice");
     MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
     return deployments_.drop_blobs(kContext, kWorld, read.height, {"state"});
   });
-  Job effect = job(50);
+  Job effect = make_job(50);
   effect.unknown.emplace_back("effect_of", "1 " + std::string(kWorld));
   submit(effect);
   claim(50);
   end(50, "ok");
-  commit("the receipt", [](DeploymentCommit& wanted) {
+  commit("the receipt", [](DeploymentCommit& deployment_commit) {
     // the deployment must be notified exactly once; otherwise the commit is refused
-    if (wanted.processed_entries.size() != 1) wanted.base_height = 0;
+    if (deployment_commit.processed_entries.size() != 1) deployment_commit.base_height = 0;
   });
   add("repair", [this]() -> Result<void> {
     MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(done, deployments_.repair(kContext, kWorld, read.height,
-                                     {{DeploymentFix::Kind::add_to_list},
-                                      {DeploymentFix::Kind::make_due},
-                                      {DeploymentFix::Kind::clear_full, "acme/order@1 07", ""},
-                                      {DeploymentFix::Kind::add_end_notice, "job", "job:12:50"}}));
-    return done ? Result<void>() : odd("it has moved");
+    MJ_TRY(stored, deployments_.repair(kContext, kWorld, read.height,
+                                       {{DeploymentFix::Kind::add_to_list},
+                                        {DeploymentFix::Kind::make_due},
+                                        {DeploymentFix::Kind::clear_full, "acme/order@1 07", ""},
+                                        {DeploymentFix::Kind::add_end_notice, "job", "job:12:50"}}));
+    return stored ? Result<void>() : unexpected_reply("it has moved");
   });
 }
 
-void Steps::retirement() {
+void ProtocolSteps::add_retirement_steps() {
   TickRequest keep_one;
   keep_one.retention_count = 1;
   tick("retire", keep_one, &TickReply::retired);

@@ -1,5 +1,5 @@
-// The steps of the dispatch protocol with a real store. Each step is one change, which must be executed completely or
-// not at all.
+// The steps of the dispatch protocol with a real store. Each step is one change, which must be executed
+// completely or not at all.
 #pragma once
 
 #include <functional>
@@ -15,26 +15,26 @@ namespace mycojobs::test {
 struct Step {
   std::string name;
   // Can be called again after the error `unavailable`. Error `internal`: the reply of the store was unexpected.
-  std::function<Result<void>()> take;
+  std::function<Result<void>()> execute;
 };
 
 // The steps must run in this order. Their jobs have caller 12 and context 1. The stores must outlive the object.
-class Steps {
+class ProtocolSteps {
  public:
-  Steps(Store&, WorkflowStore&);
+  ProtocolSteps(Store&, WorkflowStore&);
   const std::vector<Step>& all() const { return steps_; }
 
  private:
-  void one_job();
-  void failures();
-  void dependents();
-  void limits();
-  void operators();
-  void messages();
-  void worlds();
-  void retirement();
+  void add_job_steps();
+  void add_failure_steps();
+  void add_dependency_steps();
+  void add_limit_steps();
+  void add_operator_steps();
+  void add_message_steps();
+  void add_deployment_steps();
+  void add_retirement_steps();
 
-  void add(std::string name, std::function<Result<void>()> take);
+  void add(std::string name, std::function<Result<void>()> execute);
   void submit(Job);
   void claim(Id expected, std::uint32_t lease_ms = 60000);  // 0: expects no job
   void end(Id, const std::string& detail, std::optional<std::uint64_t> retry_after_ms = std::nullopt);

@@ -7,15 +7,15 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(4);
+constexpr auto kScanInterval = std::chrono::milliseconds(4);
 constexpr std::size_t kNameLength = 15;  // maximum length of a process name in the kernel
 constexpr std::size_t kIdDigits = 4;
 
-std::uint64_t base36(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 36); }
+std::uint64_t parse_base36(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 36); }
 
 }  // namespace
 
-const char* const kIntroduce = R"(import ctypes, mycojobs, time
+const char* const kReportStart = R"(import ctypes, mycojobs, time
 def introduce(me):
     def digits(number, width):
         text = ''
@@ -33,16 +33,16 @@ introduce(me)
 bool parse_process_name(const std::string& comm, ProcessName& name) {
   if (comm.size() != kNameLength || comm[0] != '~') return false;
   name.job.context = comm[1] - '0';
-  name.job.id = static_cast<std::uint32_t>(base36(comm.substr(2, kIdDigits)));
-  name.epoch = base36(comm.substr(2 + kIdDigits));
+  name.job.id = static_cast<std::uint32_t>(parse_base36(comm.substr(2, kIdDigits)));
+  name.epoch = parse_base36(comm.substr(2 + kIdDigits));
   return true;
 }
 
 Witness::Witness(ProcessTree& tree) : tree_(tree) {
   thread_ = std::thread([this] {
     while (!stop_) {
-      look();
-      std::this_thread::sleep_for(kPause);
+      scan();
+      std::this_thread::sleep_for(kScanInterval);
     }
   });
 }
@@ -52,41 +52,43 @@ Witness::~Witness() {
   thread_.join();
 }
 
-void Witness::look() {
-  const std::int64_t now_us = boot_us();
-  auto seen = tree_.walk();
+void Witness::scan() {
+  const std::int64_t now_us = boot_time_us();
+  auto processes = tree_.list_processes();
   const std::lock_guard lock(mutex_);
-  if (looked_us_ != 0) gaps_us_.push_back(now_us - looked_us_);
-  looked_us_ = now_us;
-  for (const auto& process : seen) {
-    if (process.what == Component::launcher &&
+  if (last_scan_us_ != 0) gaps_us_.push_back(now_us - last_scan_us_);
+  last_scan_us_ = now_us;
+  for (const auto& process : processes) {
+    if (process.component == Component::launcher &&
         std::find(launchers_.begin(), launchers_.end(), process.pid) == launchers_.end()) {
       launchers_.push_back(process.pid);
     }
     ProcessName name;
-    if (process.what != Component::job || !parse_process_name(process.comm, name)) continue;
-    auto& lives = lives_[name.job];
-    auto life = std::find_if(lives.begin(), lives.end(), [&](const Life& each) {
-      return each.pid == process.pid && each.started == process.started && each.epoch == name.epoch;
+    if (process.component != Component::job || !parse_process_name(process.comm, name)) continue;
+    auto& lifetimes = lifetimes_[name.job];
+    auto life = std::find_if(lifetimes.begin(), lifetimes.end(), [&](const Lifetime& known_lifetime) {
+      return known_lifetime.pid == process.pid && known_lifetime.start_ticks == process.start_ticks &&
+             known_lifetime.epoch == name.epoch;
     });
-    if (life == lives.end()) {
-      lives.push_back({name.epoch, process.pid, process.started, process.after_us, process.before_us, process.real_us});
+    if (life == lifetimes.end()) {
+      lifetimes.push_back(
+          {name.epoch, process.pid, process.start_ticks, process.after_us, process.before_us, process.real_us});
     } else {
       life->last_us = process.before_us;
       life->last_real_us = process.real_us;
     }
   }
-  latest_ = std::move(seen);
+  latest_processes_ = std::move(processes);
 }
 
-std::vector<ProcessSeen> Witness::latest() const {
+std::vector<ObservedProcess> Witness::latest_processes() const {
   const std::lock_guard lock(mutex_);
-  return latest_;
+  return latest_processes_;
 }
 
-std::map<JobName, std::vector<Life>> Witness::lives() const {
+std::map<JobName, std::vector<Lifetime>> Witness::lifetimes() const {
   const std::lock_guard lock(mutex_);
-  return lives_;
+  return lifetimes_;
 }
 
 std::vector<pid_t> Witness::launchers() const {
@@ -102,19 +104,20 @@ std::pair<std::int64_t, std::int64_t> Witness::resolution_us() const {
   return {gaps[gaps.size() / 2], gaps.back()};
 }
 
-std::vector<Overlap> overlaps(const std::map<JobName, std::vector<Life>>& lives) {
-  std::vector<Overlap> found;
-  for (const auto& [job, of_job] : lives) {
-    for (std::size_t i = 0; i < of_job.size(); ++i) {
+std::vector<Overlap> find_overlaps(const std::map<JobName, std::vector<Lifetime>>& lifetimes) {
+  std::vector<Overlap> found_overlaps;
+  for (const auto& [job, job_lifetimes] : lifetimes) {
+    for (std::size_t i = 0; i < job_lifetimes.size(); ++i) {
       for (std::size_t k = 0; k < i; ++k) {
-        const Life& one = of_job[k];
-        const Life& other = of_job[i];
-        const std::int64_t both_us = std::min(one.last_us, other.last_us) - std::max(one.first_us, other.first_us);
-        if (one.epoch != other.epoch && both_us > 0) found.push_back({job, one, other, both_us});
+        const Lifetime& first = job_lifetimes[k];
+        const Lifetime& second = job_lifetimes[i];
+        const std::int64_t overlap_us =
+            std::min(first.last_us, second.last_us) - std::max(first.first_us, second.first_us);
+        if (first.epoch != second.epoch && overlap_us > 0) found_overlaps.push_back({job, first, second, overlap_us});
       }
     }
   }
-  return found;
+  return found_overlaps;
 }
 
 }  // namespace mycojobs::test

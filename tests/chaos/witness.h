@@ -34,19 +34,19 @@ inline constexpr std::uint64_t kEpochRange = 101559956668416;  // 36^9
 // Returns false if `comm` is not such a name.
 bool parse_process_name(const std::string& comm, ProcessName&);
 // The first statements of a job in Python: they set the name and log `begin <epoch> <CLOCK_BOOTTIME in microseconds>`.
-extern const char* const kIntroduce;
+extern const char* const kReportStart;
 
-struct Life {
+struct Lifetime {
   std::uint64_t epoch = 0;  // modulo kEpochRange
   pid_t pid = 0;
-  std::uint64_t started = 0;
+  std::uint64_t start_ticks = 0;
   std::int64_t first_us = 0, last_us = 0;  // CLOCK_BOOTTIME: alive at both times and in between
   std::int64_t last_real_us = 0;           // last_us in CLOCK_REALTIME
 };
 struct Overlap {
   JobName job;
-  Life one, other;
-  std::int64_t at_least_us = 0;
+  Lifetime first, second;
+  std::int64_t min_overlap_us = 0;
 };
 
 class Witness {
@@ -56,26 +56,26 @@ class Witness {
   Witness(const Witness&) = delete;
   Witness& operator=(const Witness&) = delete;
 
-  std::vector<ProcessSeen> latest() const;  // from the last scan
-  std::map<JobName, std::vector<Life>> lives() const;
+  std::vector<ObservedProcess> latest_processes() const;  // from the last scan
+  std::map<JobName, std::vector<Lifetime>> lifetimes() const;
   std::vector<pid_t> launchers() const;  // all launchers seen so far
   // Returns the median and the maximum time between scans.
   std::pair<std::int64_t, std::int64_t> resolution_us() const;
 
  private:
-  void look();
+  void scan();
 
   ProcessTree& tree_;
   mutable std::mutex mutex_;
-  std::vector<ProcessSeen> latest_;
-  std::map<JobName, std::vector<Life>> lives_;
+  std::vector<ObservedProcess> latest_processes_;
+  std::map<JobName, std::vector<Lifetime>> lifetimes_;
   std::vector<std::int64_t> gaps_us_;
   std::vector<pid_t> launchers_;
-  std::int64_t looked_us_ = 0;
+  std::int64_t last_scan_us_ = 0;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
 
-std::vector<Overlap> overlaps(const std::map<JobName, std::vector<Life>>&);
+std::vector<Overlap> find_overlaps(const std::map<JobName, std::vector<Lifetime>>&);
 
 }  // namespace mycojobs::test

@@ -28,20 +28,20 @@ void end_run(pid_t init) {
   ::waitpid(init, nullptr, 0);
 }
 
-bool sees(const Witness& witness, std::size_t lives) {
+bool wait_for_lifetimes(const Witness& witness, std::size_t lifetimes) {
   return eventually([&] {
-    const auto all = witness.lives();
-    const auto found = all.find({1, 36 + 7});
-    return found != all.end() && found->second.size() == lives;
+    const auto observed = witness.lifetimes();
+    const auto found = observed.find({1, 36 + 7});
+    return found != observed.end() && found->second.size() == lifetimes;
   });
 }
 
-constexpr const char* kFirst = "~100170000000a1";   // context 1, id 43, first epoch
-constexpr const char* kSecond = "~100170000000a2";  // the same job with another epoch
+constexpr const char* kFirstAttempt = "~100170000000a1";   // context 1, id 43, first epoch
+constexpr const char* kSecondAttempt = "~100170000000a2";  // the same job with another epoch
 
 TEST(Witness, ReadsTheNameOfARun) {
   ProcessName name;
-  ASSERT_TRUE(parse_process_name(kFirst, name));
+  ASSERT_TRUE(parse_process_name(kFirstAttempt, name));
   EXPECT_EQ(name.job.context, 1);
   EXPECT_EQ(name.job.id, 43U);
   EXPECT_EQ(name.epoch, 361U);
@@ -50,31 +50,31 @@ TEST(Witness, ReadsTheNameOfARun) {
 
 TEST(Witness, SeesTwoAttemptsOfOneJobAlive) {
   ProcessTree tree;
-  const pid_t one = start_run(kFirst);
-  const pid_t other = start_run(kSecond);
-  tree.name(one, Component::init);
-  tree.name(other, Component::init);
+  const pid_t first_run = start_run(kFirstAttempt);
+  const pid_t second_run = start_run(kSecondAttempt);
+  tree.set_component(first_run, Component::init);
+  tree.set_component(second_run, Component::init);
   {
     const Witness witness(tree);
-    EXPECT_TRUE(sees(witness, 2));
-    EXPECT_TRUE(eventually([&] { return overlaps(witness.lives()).size() == 1; }));
+    EXPECT_TRUE(wait_for_lifetimes(witness, 2));
+    EXPECT_TRUE(eventually([&] { return find_overlaps(witness.lifetimes()).size() == 1; }));
   }
-  end_run(one);
-  end_run(other);
+  end_run(first_run);
+  end_run(second_run);
 }
 
 TEST(Witness, ConsecutiveAttemptsDoNotOverlap) {
   ProcessTree tree;
   Witness witness(tree);
-  const pid_t one = start_run(kFirst);
-  tree.name(one, Component::init);
-  EXPECT_TRUE(sees(witness, 1));
-  end_run(one);
-  const pid_t other = start_run(kSecond);
-  tree.name(other, Component::init);
-  EXPECT_TRUE(sees(witness, 2));
-  EXPECT_TRUE(overlaps(witness.lives()).empty());
-  end_run(other);
+  const pid_t first_run = start_run(kFirstAttempt);
+  tree.set_component(first_run, Component::init);
+  EXPECT_TRUE(wait_for_lifetimes(witness, 1));
+  end_run(first_run);
+  const pid_t second_run = start_run(kSecondAttempt);
+  tree.set_component(second_run, Component::init);
+  EXPECT_TRUE(wait_for_lifetimes(witness, 2));
+  EXPECT_TRUE(find_overlaps(witness.lifetimes()).empty());
+  end_run(second_run);
 }
 
 }  // namespace

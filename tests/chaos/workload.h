@@ -15,18 +15,18 @@ class Workload {
  public:
   Workload(const TempDir&, const RedisServer&, Random&);
 
-  // Plans another job if it is time and `more` is true. Then performs at most one action of the client, so the caller
-  // is not blocked for long.
-  void turn(bool more);
+  // Plans another job if its time has come and `plan_more` is true. Then performs at most one action of the client, so
+  // that the caller is not blocked for long.
+  void run_once(bool plan_more);
   void add(PlannedJob job) { jobs_.push_back(std::move(job)); }
   // Returns true if every job is acknowledged and its record has an end.
   bool all_ended();
   // Called after a restart of the server: recently acknowledged jobs are checked, and the client submits lost jobs
   // again. Adds losses to `problems` unless `may_have_lost`.
-  void check_again(bool may_have_lost, std::vector<std::string>& problems);
+  void recheck_acknowledged(bool may_have_lost, std::vector<std::string>& problems);
 
   const std::deque<PlannedJob>& jobs() const { return jobs_; }
-  PlainRedis& plain() { return client_.plain(); }
+  PlainRedis& plain_redis() { return client_.plain_redis(); }
 
  private:
   Random& random_;

@@ -80,38 +80,38 @@ class DeploymentsChaos : public ::testing::Test {
     folder_.write("order.json", kManifest);
     folder_.write("order.lua", kCode);
     folder_.write("pay.py", "import json, os\nresult['paid'] = json.loads(os.environ['MYCOJOBS_PARAMS'])['id']\n");
-    coordinate(0);
-    coordinate(1);
-    work();
+    start_coordinator(0);
+    start_coordinator(1);
+    start_runner();
   }
-  ProcessResult mycojobs(std::vector<std::string> words) const {
+  ProcessResult run_mycojobs(std::vector<std::string> words) const {
     words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", folder_ / "client"});
     return run(folder_, words);
   }
-  void expect_says(const std::vector<std::string>& words, const std::string& says) const {
-    const ProcessResult result = mycojobs(words);
+  void expect_output(const std::vector<std::string>& words, const std::string& expected_text) const {
+    const ProcessResult result = run_mycojobs(words);
     EXPECT_EQ(result.code, 0) << result.out << result.err;
-    EXPECT_NE(result.out.find(says), std::string::npos) << result.out << result.err;
+    EXPECT_NE(result.out.find(expected_text), std::string::npos) << result.out << result.err;
   }
-  void coordinate(std::size_t which) {
-    coordinators_[which] = std::make_unique<Process>(
+  void start_coordinator(std::size_t index) {
+    coordinators_[index] = std::make_unique<Process>(
         folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-lease",
-                                          "1s", "--state-dir", folder_ / ("coordinator" + std::to_string(which))});
+                                          "1s", "--state-dir", folder_ / ("coordinator" + std::to_string(index))});
   }
-  void work() {
+  void start_runner() {
     agent_ = std::make_unique<Process>(start_agent(
         folder_, redis_, 20,
         {"--slots", "4", "--lease", "2s", "--job-max-deliveries", "1000", "--state-dir", folder_ / "agent"}));
   }
   // Sends like a client that repeats unconfirmed requests with the same key.
-  void place(int id) {
+  void send_order(int id) {
     const std::string number = std::to_string(id);
-    for (int tries = 0; tries < 100; ++tries) {
-      const ProcessResult result = mycojobs({"workflow", "send", "shop/Placed", json{{"id", id}}.dump(),
-                                             "--idempotency-key", "order " + number, "--json"});
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      const ProcessResult result = run_mycojobs({"workflow", "send", "shop/Placed", json{{"id", id}}.dump(),
+                                                 "--idempotency-key", "order " + number, "--json"});
       if (result.code == 0) return;
-      mend();
+      restart_ended_programs();
     }
     FAIL() << "order " << id << " cannot be sent";
   }
@@ -119,36 +119,36 @@ class DeploymentsChaos : public ::testing::Test {
     process.signal(SIGKILL);
     process.wait();
   }
-  void harm() {
-    const std::size_t which = random_() % 6;
-    if (which < 3) {
-      kill(*coordinators_[which % 2]);
-      coordinate(which % 2);
-    } else if (which < 5) {
+  void inject_fault() {
+    const std::size_t index = random_() % 6;
+    if (index < 3) {
+      kill(*coordinators_[index % 2]);
+      start_coordinator(index % 2);
+    } else if (index < 5) {
       kill(*agent_);
-      work();
+      start_runner();
     } else {
       redis_.kill();
       redis_.start();
     }
-    mend();
+    restart_ended_programs();
   }
   // Restarts programs that have exited because they did not find their Redis, as a service manager does.
-  void mend() {
-    for (const std::size_t which : {0U, 1U})
-      if (!coordinators_[which]->is_running()) coordinate(which);
-    if (!agent_->is_running()) work();
+  void restart_ended_programs() {
+    for (const std::size_t index : {0U, 1U})
+      if (!coordinators_[index]->is_running()) start_coordinator(index);
+    if (!agent_->is_running()) start_runner();
   }
-  json cells() {
-    const ProcessResult result = mycojobs({"workflow", "cells", "order", "--limit", "1000", "--json"});
+  json list_cells() {
+    const ProcessResult result = run_mycojobs({"workflow", "cells", "order", "--limit", "1000", "--json"});
     json rows = json::parse(result.out, nullptr, false);
     return result.code == 0 && rows.is_array() ? rows : json::array();
   }
   // Counts the waiting instances with nothing pending.
-  int at_rest() {
-    int found = 0;
-    for (const json& row : cells()) found += row["status"] == "waiting" && row["pending"] == 0 ? 1 : 0;
-    return found;
+  int count_idle_instances() {
+    int count = 0;
+    for (const json& row : list_cells()) count += row["status"] == "waiting" && row["pending"] == 0 ? 1 : 0;
+    return count;
   }
 
   TempDir folder_;
@@ -158,27 +158,27 @@ class DeploymentsChaos : public ::testing::Test {
 };
 
 TEST_F(DeploymentsChaos, EachOrderCompletesOnceUnderKills) {
-  const ProcessResult applied = mycojobs({"workflow", "apply", folder_ / "order.json"});
+  const ProcessResult applied = run_mycojobs({"workflow", "apply", folder_ / "order.json"});
   ASSERT_EQ(applied.code, 0) << applied.err;
-  int harms = 0;
+  int fault_count = 0;
   for (int id = 1; id <= kOrders; ++id) {
-    place(id);
+    send_order(id);
     if (id % kMaxOrdersBatch != 0) continue;
-    harm();
-    ++harms;
+    inject_fault();
+    ++fault_count;
   }
   EXPECT_TRUE(eventually(
       [&] {
-        mend();
+        restart_ended_programs();
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        return at_rest() == kOrders;
+        return count_idle_instances() == kOrders;
       },
       Seconds(120)))
-      << at_rest() << " of " << kOrders << "\n"
+      << count_idle_instances() << " of " << kOrders << "\n"
       << coordinators_[0]->err() << coordinators_[1]->err() << agent_->err();
-  std::cout << "worlds chaos: " << harms << " times killed, " << at_rest() << " orders" << std::endl;
+  std::cout << "worlds chaos: " << fault_count << " times killed, " << count_idle_instances() << " orders" << std::endl;
   for (int id = 1; id <= kOrders; ++id) {
-    const ProcessResult output = mycojobs({"workflow", "show", "order", std::to_string(id), "--json"});
+    const ProcessResult output = run_mycojobs({"workflow", "show", "order", std::to_string(id), "--json"});
     const json order = json::parse(output.out, nullptr, false);
     ASSERT_TRUE(order.is_object()) << id << output.out << output.err;
     const json state = order.value("state", json::object());
@@ -190,9 +190,9 @@ TEST_F(DeploymentsChaos, EachOrderCompletesOnceUnderKills) {
   const std::string jobs = redis_.cli(
       1, {"EVAL", "local n = 0 for _, key in ipairs(redis.call('KEYS', 'job:1:*')) do n = n + 1 end return n", "0"});
   EXPECT_EQ(jobs, std::to_string(2 * kOrders)) << "two jobs an order, and no other";
-  expect_says({"workflow", "verify-replay", "order"}, "the same outputs");
-  expect_says({"verify", "--context", "1"}, "clean");
-  expect_says({"doctor", "--rebuild", "--dry-run", "--context", "1"}, "0 differences");
+  expect_output({"workflow", "verify-replay", "order"}, "the same outputs");
+  expect_output({"verify", "--context", "1"}, "clean");
+  expect_output({"doctor", "--rebuild", "--dry-run", "--context", "1"}, "0 differences");
 }
 
 }  // namespace

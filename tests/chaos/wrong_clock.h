@@ -1,4 +1,4 @@
-// Processes with a wrong wall clock that can jump.
+// Processes with a shifted wall clock. A change of the shift is a jump of the clock.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,12 @@
 namespace mycojobs::test {
 
 // The wall clock of a process, shifted by skew.cpp.
-class Skew {
+class SkewedClock {
  public:
-  Skew(const TempDir& folder, const std::string& name, std::int64_t seconds) : path_(folder / name) { jump(seconds); }
-  void jump(std::int64_t seconds) const {
+  SkewedClock(const TempDir& folder, const std::string& name, std::int64_t seconds) : path_(folder / name) {
+    set_shift_s(seconds);
+  }
+  void set_shift_s(std::int64_t seconds) const {
     std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
     if (!file) file.open(path_, std::ios::binary | std::ios::out);
     file.write(reinterpret_cast<const char*>(&seconds), sizeof seconds);

@@ -562,7 +562,7 @@ sys.exit(7)"""
             holds, output = Holds(), []
             holds.client = Client(self.world.url, self.world.token)
             holds.self = holds
-            loop = holds.client._loop
+            loop = holds.client._loop_thread
             if what == "iterator":
                 holds.events = holds.client.events(flow=self.flow().id, after="0")
                 next(holds.events)
@@ -572,7 +572,7 @@ sys.exit(7)"""
             gc.disable()
             self.addCleanup(gc.enable)
             del holds
-            loop._loop.call_soon_threadsafe(gc.collect)
+            loop._event_loop.call_soon_threadsafe(gc.collect)
             if what == "finalizer":
                 eventually(lambda: output)
                 self.assertEqual(output, [mycojobs.Error])

@@ -75,7 +75,8 @@ TEST_P(Batch, StepIsBoundedAndReportsItsProgress) {
   EXPECT_LT(first, 1000U);
   EXPECT_EQ(queued(), first);
   std::vector<Job> large(3, job(0, std::string(3U << 20, 'x')));
-  EXPECT_EQ(store_->submit_batch(large, true).value().jobs.size(), 2U) << "4 MiB, and the one that is longer";
+  EXPECT_EQ(store_->submit_batch(large, true).value().jobs.size(), 2U)
+      << "jobs up to 4 MiB, and the job that exceeds the limit";
 }
 
 TEST_P(Batch, InvalidJobStopsItsStepBeforeAnyWrite) {

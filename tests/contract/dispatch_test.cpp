@@ -145,7 +145,7 @@ TEST_P(Dispatch, CancelEndsAJobInEveryState) {
   submit_with(6, [](Job& j) { j.concurrency_key = "db"; });              // held
   submit_with(7, [](Job& j) { j.priority = 5; });                        // by priority
   submit(8);                                                             // between attempts
-  ASSERT_TRUE(store_->pause_queue(1, "queue:python", false).has_value());
+  ASSERT_TRUE(store_->set_queue_paused(1, "queue:python", false).has_value());
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:7", "job:12:1", "job:12:5", "job:12:8"));
   EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:8").ref, failed(), 3600000})), "ok");
   submit_with(9, [](Job& j) { j.priority = 5; });
@@ -327,12 +327,12 @@ TEST_P(Dispatch, ReleasedJobIsNextOfItsPriority) {
 
 TEST_P(Dispatch, PausedQueueIsNotClaimed) {
   submit(1);
-  ASSERT_TRUE(store_->pause_queue(1, "queue:python", true).has_value());
+  ASSERT_TRUE(store_->set_queue_paused(1, "queue:python", true).has_value());
   const auto reply = store_->claim(request()).value();
   EXPECT_THAT(reply.jobs, IsEmpty());
   EXPECT_THAT(reply.paused, ElementsAre("queue:python"));
   EXPECT_TRUE(store_->queues(1).value().at(0).paused);
-  ASSERT_TRUE(store_->pause_queue(1, "queue:python", false).has_value());
+  ASSERT_TRUE(store_->set_queue_paused(1, "queue:python", false).has_value());
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
 }
 
@@ -478,9 +478,9 @@ TEST_P(Dispatch, PlainJobsInTimeRunAndLeaveNoLimit) {
                             "python", "script", "print(1)", "queue_timeout_ms", "3600000"});
   backend_->push(1, "queue:python", "job:12:1");
   tick();
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:overdue"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:queue-deadlines"}).number(), 1U);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:overdue"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:queue-deadlines"}).number(), 0U);
 }
 
 TEST_P(Dispatch, RecordsOfInvalidIdsGetAnEnd) {
@@ -650,9 +650,9 @@ TEST_P(Dispatch, CancelledWaitingJobIsInNoIndex) {
   submit(1);
   submit_with(2, [](Job& j) { j.dependends = {1}, j.queue_timeout_ms = 3600000; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 2U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:dependents:job:12:1", "mj:queue-deadlines"}).number(), 2U);
   ASSERT_TRUE(store_->cancel(1, "job:12:2").has_value());
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:dependents:job:12:1", "mj:queue-deadlines"}).number(), 0U);
 }
 
 // A job that waited for itself would never run. It is handed out, and its agent rejects the record.
@@ -745,7 +745,7 @@ TEST_P(Dispatch, HeldJobsInTheListOfAnEarlierBuildRunInTheirOrder) {
 }
 
 TEST_P(Dispatch, ForeignListInPlaceOfHeldJobsIsKept) {
-  backend_->run_command(1, {"SADD", "mj:holding", "db"});
+  backend_->run_command(1, {"SADD", "mj:held-concurrency-keys", "db"});
   backend_->run_command(1, {"LPUSH", "mj:held:db", "oops"});
   tick();
   EXPECT_EQ(backend_->run_command(1, {"LLEN", "mj:held:db"}).number(), 1U);
@@ -754,7 +754,7 @@ TEST_P(Dispatch, ForeignListInPlaceOfHeldJobsIsKept) {
 
 TEST_P(Dispatch, RepeatedAnomalyIsStoredOnce) {
   for (int i = 0; i < 3; ++i) {
-    backend_->run_command(1, {"SADD", "mj:holding", "db"});
+    backend_->run_command(1, {"SADD", "mj:held-concurrency-keys", "db"});
     backend_->run_command(1, {"SET", "mj:held:db", "oops"});
     tick();
   }
@@ -764,10 +764,10 @@ TEST_P(Dispatch, RepeatedAnomalyIsStoredOnce) {
 TEST_P(Dispatch, StaleWaitLimitEndsNoRun) {
   submit(1);
   claim_keys();
-  backend_->run_command(1, {"ZADD", "mj:overdue", "1", "job:12:1"});
+  backend_->run_command(1, {"ZADD", "mj:queue-deadlines", "1", "job:12:1"});
   EXPECT_EQ(tick().timed_out, 0U);
   EXPECT_EQ(place(1).claim.state, "live");
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:overdue"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:queue-deadlines"}).number(), 0U);
   finish(1);
 }
 
@@ -935,7 +935,7 @@ TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   EXPECT_EQ(claims(std::nullopt), "1") << "the operator's own";
   submit(4);
   ASSERT_TRUE(store_->save(1, "context:1", {{"executors", "[]"}}));
-  EXPECT_EQ(claims(0), "1") << "nobody is named: any agent";
+  EXPECT_EQ(claims(0), "1") << "without a named agent, any agent may claim it";
 }
 
 TEST_P(Dispatch, MarkAddsDetailsToARun) {

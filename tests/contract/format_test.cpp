@@ -31,7 +31,7 @@ class StoreFormat : public testing::TestWithParam<std::string> {
     auto found = link_->command({"HGET", "mj:format", "version"});
     return !found ? found.error().message : found->is_nil() ? "none" : std::string(found->text());
   }
-  Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, own); }
+  Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, {1, own}); }
 
   SystemClock clock_;
   MemoryServer memory_{clock_};
@@ -62,6 +62,20 @@ TEST_P(StoreFormat, OlderProgramRejectsANewerStoreUnchanged) {
                 kVersion +
                 ", which supports formats up to 2: nothing was changed; install that version or a newer version");
   EXPECT_EQ(format(), "3");
+  EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
+}
+
+TEST_P(StoreFormat, ProgramWithoutThisFormatRejectsAnOlderStoreUnchanged) {
+  ASSERT_TRUE(agree(1));
+  const auto refused = agree_on_format(1, *link_, {2, 3});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::denied);
+  EXPECT_EQ(refused.error().message,
+            std::string("context 1: its store has format 1 of mycojobs ") + kVersion + ", and this is mycojobs " +
+                kVersion +
+                ", which supports formats from 2: nothing was changed; end its jobs with that version, then use an "
+                "empty database");
+  EXPECT_EQ(format(), "1");
   EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
 }
 
@@ -96,7 +110,8 @@ TEST(NewerStoreFormat, RejectsAllCallsAndKeepsItsData) {
   const auto submitted = store->submit(job);
   ASSERT_FALSE(submitted);
   EXPECT_EQ(submitted.error().code, Code::denied);
-  EXPECT_THAT(submitted.error().message, HasSubstr("context 2: its store has format 2"));
+  EXPECT_THAT(submitted.error().message,
+              HasSubstr("context 2: its store has format " + std::to_string(kStoreFormat + 1)));
   auto flows = stores->open_flows().value();
   EXPECT_EQ(flows->list(2, "", 0, 10).error().code, Code::denied);
   EXPECT_EQ(redis.run_command(2, {"DBSIZE"}).number(), 1U);

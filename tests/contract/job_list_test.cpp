@@ -78,9 +78,9 @@ TEST_P(JobListContract, RecordsWithoutAQueueAreListed) {
 }
 
 TEST_P(JobListContract, Filters) {
-  Job concurrency_job = job(1);
-  concurrency_job.name = "nightly backup";
-  ASSERT_TRUE(store_->submit(concurrency_job).has_value());
+  Job named_job = job(1);
+  named_job.name = "nightly backup";
+  ASSERT_TRUE(store_->submit(named_job).has_value());
   Job other = job(2);
   other.caller_id = 13;
   other.script_type = "osis";
@@ -196,11 +196,11 @@ TEST_P(JobListContract, CountUsesIndexesWithAnyMembers) {
   for (Id id = 1; id <= 3; ++id) submit(id);
   push_plain(9);
   ASSERT_EQ(claim(1).size(), 1U);
-  ASSERT_EQ(outcome(store_->pause_queue(1, "queue:sal", true)), "ok");
+  ASSERT_EQ(outcome(store_->set_queue_paused(1, "queue:sal", true)), "ok");
   auto tally = store_->tally(1, 1000, 5);
   ASSERT_TRUE(tally) << tally.error().message;
   EXPECT_EQ(tally->running, 1U);
-  EXPECT_EQ(tally->jobs, 3U) << "nobody has seen the one that was pushed";
+  EXPECT_EQ(tally->jobs, 3U) << "the pushed job is not indexed yet";
   EXPECT_EQ(tally->ended_per_slot, std::vector<std::uint64_t>(tally->ended_per_slot.size(), 0));
   ASSERT_EQ(tally->queues.size(), 2U);
   EXPECT_EQ(tally->queues[0].length, 3U);

@@ -46,7 +46,7 @@ class StorageQuota : public testing::Test {
   }
   static std::uint64_t kept(const std::string& field) {
     std::uint64_t bytes = 0;
-    parse_u64(run_command({"HGET", "mj:kept", field}).text(), bytes);
+    parse_u64(run_command({"HGET", "mj:stored-bytes", field}).text(), bytes);
     return bytes;
   }
   static std::vector<ClaimedJob> claim(Store& store, std::uint32_t max = 1) {
@@ -137,7 +137,7 @@ TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
   ASSERT_TRUE(store.start_job(1, redis_key(*started)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
-  EXPECT_EQ(run_command({"HLEN", "mj:kept-created"}).number(), 15U) << "its claim has what it was charged";
+  EXPECT_EQ(run_command({"HLEN", "mj:stored-bytes-unqueued"}).number(), 15U) << "its claim has what it was charged";
   run(store, {ended(claimed[0].ref)});
   ASSERT_TRUE(store.delete_record(1, redis_key(*started)));
   EXPECT_EQ(kept("8"), 0U);
@@ -154,7 +154,7 @@ TEST_F(StorageQuota, PlainRecordsCountFromTheirClaim) {
   EXPECT_GE(kept("7"), kMiB);
   run(store, {ended(claimed[0].ref)});
   ASSERT_TRUE(store.delete_record(1, "job:7:1"));
-  EXPECT_EQ(run_command({"EXISTS", "mj:kept"}).number(), 0U) << "nothing is left of what it was charged";
+  EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U) << "nothing is left of what it was charged";
 }
 
 TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
@@ -420,16 +420,17 @@ TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
     run(store, ends);
   }
   for (int i = 0; i < 4; ++i) (void)store.submit(make_job(7, kMiB - 10000));  // none of them has ended
-  EXPECT_EQ(text("mj:kept", "over"), "7");
+  EXPECT_EQ(text("mj:stored-bytes", "over"), "7");
   store.tick(1, {}).value();
-  EXPECT_NE(text("mj:kept", "at"), "") << "a search takes several ticks";
+  EXPECT_NE(text("mj:stored-bytes", "at"), "") << "a search takes several ticks";
   (void)store.submit(make_job(7, kMiB));
-  for (int i = 0; i < 10 && !text("mj:kept", "over").empty(); ++i) EXPECT_FALSE(store.tick(1, {}).value().has_more);
-  EXPECT_EQ(text("mj:kept", "over"), "") << "there was nothing to retire";
+  for (int i = 0; i < 10 && !text("mj:stored-bytes", "over").empty(); ++i)
+    EXPECT_FALSE(store.tick(1, {}).value().has_more);
+  EXPECT_EQ(text("mj:stored-bytes", "over"), "") << "there was nothing to retire";
   ASSERT_FALSE(store.submit(make_job(7, kMiB)));
-  EXPECT_EQ(text("mj:kept", "over"), "7");
+  EXPECT_EQ(text("mj:stored-bytes", "over"), "7");
   store.tick(1, {}).value();
-  EXPECT_EQ(text("mj:kept", "over"), "") << "of what has ended before nothing is looked at again";
+  EXPECT_EQ(text("mj:stored-bytes", "over"), "") << "of what has ended before nothing is looked at again";
   EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U);
 
   // Jobs that have ended since are found at once.
@@ -497,8 +498,8 @@ TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
 
 TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
-  run_command({"SET", "mj:kept", "nonsense"});
-  run_command({"SET", "mj:kept-created", "nonsense"});
+  run_command({"SET", "mj:stored-bytes", "nonsense"});
+  run_command({"SET", "mj:stored-bytes-unqueued", "nonsense"});
   ASSERT_TRUE(store.submit(make_job(7, 100)));
   ASSERT_TRUE(store.create_job(make_job(7, 100)));
   const auto claimed = claim(store);
@@ -550,7 +551,7 @@ TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
   ASSERT_TRUE(flows->remove_schedule(1, "s5"));
   EXPECT_LT(kept("7"), before - kMiB);
   for (const char* name : {"s2", "s3"}) ASSERT_TRUE(flows->remove_schedule(1, name));
-  EXPECT_EQ(run_command({"EXISTS", "mj:kept"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
@@ -577,7 +578,7 @@ TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   ASSERT_TRUE(flows->put_schedule(1, schedule, "", 2));
   EXPECT_EQ(kept("7"), before);
   ASSERT_TRUE(flows->remove_schedule(1, "nightly"));
-  EXPECT_EQ(run_command({"EXISTS", "mj:kept"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
@@ -628,7 +629,7 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
     ASSERT_TRUE(store.cancel(1, "job:7:" + std::to_string(id)));
     run_command({"HSET", "mj:claim:job:7:" + std::to_string(id), "kept", "0"});
   }
-  run_command({"HSET", "mj:kept", "7", "10000", "all", "10000"});
+  run_command({"HSET", "mj:stored-bytes", "7", "10000", "all", "10000"});
   FlowCommit again = commit;
   again.expected_revision = *done;
   again.dispatches = {dispatch(8)};
@@ -643,8 +644,8 @@ TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
   RedisStore store(config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   ASSERT_TRUE(store.submit(make_job(8, kMiB)));
-  run_command({"HSET", "mj:kept", "7", "1000"});
-  run_command({"HINCRBY", "mj:kept", "all", "-" + std::to_string(kMiB)});
+  run_command({"HSET", "mj:stored-bytes", "7", "1000"});
+  run_command({"HINCRBY", "mj:stored-bytes", "all", "-" + std::to_string(kMiB)});
   const std::uint64_t others = kept("8"), all = kept("all");
   ASSERT_TRUE(store.cancel(1, "job:7:1"));
   run_command({"DEL", "queue:python"});
@@ -665,11 +666,11 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
   EXPECT_TRUE(look().empty());
   const std::uint64_t all = kept("all"), own = kept("7");
   for (const std::vector<std::string>& damage :
-       std::vector<std::vector<std::string>>{{"DEL", "mj:kept"},
-                                             {"HSET", "mj:kept", "7", "1"},
-                                             {"HSET", "mj:kept", "7", "99999999999", "all", "x"},
-                                             {"HSET", "mj:kept", "42", "5000"},
-                                             {"HDEL", "mj:kept", "all", "8"}}) {
+       std::vector<std::vector<std::string>>{{"DEL", "mj:stored-bytes"},
+                                             {"HSET", "mj:stored-bytes", "7", "1"},
+                                             {"HSET", "mj:stored-bytes", "7", "99999999999", "all", "x"},
+                                             {"HSET", "mj:stored-bytes", "42", "5000"},
+                                             {"HDEL", "mj:stored-bytes", "all", "8"}}) {
     run_command(damage);
     const auto troubles = look();
     EXPECT_FALSE(troubles.empty()) << damage[1];

@@ -173,7 +173,7 @@ TEST_P(Lease, ReleasedJobIsClaimedNextWithAHigherEpoch) {
   submit(2);
   const ClaimedJob first = claim_one();
   EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
-  EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok") << "a repeated release is answered alike";
+  EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok") << "a repeated release has the same reply";
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
   EXPECT_EQ(outcome(end(first.ref, finished())), "stale_claim");
   const ClaimedJob second = claim_one();

@@ -23,7 +23,7 @@ class Topic : public StoreContract {
     return out;
   }
   void send(std::vector<Job> jobs) {
-    ASSERT_TRUE(store_->topic_send(1, "runner20", kKey, encode(message(std::move(jobs)))));
+    ASSERT_TRUE(store_->send_to_topic(1, "runner20", kKey, encode(message(std::move(jobs)))));
   }
   Result<AcceptedMessage> take(const std::vector<Job>& jobs) {
     AcceptMessage wanted{kList, kKey, {}};
@@ -42,7 +42,7 @@ TEST_P(Topic, MessageWaitsUntilItIsTaken) {
   send({job(1)});
   send({job(1)});  // sends the same message again
   EXPECT_THAT(pending(), ElementsAre(kKey));
-  EXPECT_EQ(outcome(store_->topic_send(1, "runner20", kKey, encode(message({job(1, "other")})))), "conflict");
+  EXPECT_EQ(outcome(store_->send_to_topic(1, "runner20", kKey, encode(message({job(1, "other")})))), "conflict");
 }
 
 TEST_P(Topic, JobThatFailedBeforeCountsInTheEndOfItsMessage) {
@@ -85,7 +85,7 @@ TEST_P(Topic, KeysWithoutARecordLeaveTheList) {
   EXPECT_THAT(pending(), ElementsAre("message:12:5001", kKey)) << "its record came later";
   ASSERT_TRUE(eventually([&] {
     (void)pending();
-    return backend_->run_command(1, {"EXISTS", "mj:topic-missing:runner20"}).number() == 0;
+    return backend_->run_command(1, {"EXISTS", "mj:topic-missing-records:runner20"}).number() == 0;
   }));
 }
 

@@ -166,7 +166,7 @@ TEST_P(Notices, InvalidEntriesAreDroppedAsAnomalies) {
   backend_->run_command(1, {"SET", "mj:notices", "x"});
   submit(1, kTargets);
   run_all();
-  EXPECT_EQ(field("job:12:1", "status"), "finished") << "the end stands all the same";
+  EXPECT_EQ(field("job:12:1", "status"), "finished") << "the end is stored nevertheless";
   EXPECT_FALSE(store_->due_notices(1, 10, 1).has_value());
 }
 
@@ -178,7 +178,7 @@ TEST_P(Notices, CoordinatorsCheckPrerequisitesIfConfigured) {
   EXPECT_FALSE(first[0].coordinator_checks);
   ASSERT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::coordinator).value().size(), 1U);
   EXPECT_THAT(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value(), IsEmpty()) << "a coordinator has looked";
-  backend_->run_command(1, {"HSET", "mj:looking", "at", "1"});  // long ago
+  backend_->run_command(1, {"HSET", "mj:prerequisite-checker", "at", "1"});  // long ago
   const auto later = store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value();
   ASSERT_EQ(later.size(), 1U);
   EXPECT_TRUE(later[0].coordinator_checks) << "what an agent may not look at waits for a coordinator";

@@ -77,9 +77,9 @@ TEST_P(Records, DeleteLeavesNothing) {
 TEST_P(Records, DeletedMessageForgetsItsContent) {
   backend_->run_command(1, {"HSET", "message:1:2", "message_type", "chat", "status", "processed"});
   backend_->run_command(1, {"HSET", "mj:message:message:1:2", "state", "taken", "content", "c"});
-  backend_->run_command(1, {"HSET", "mj:came", "c", "message:1:2", "d", "message:1:3"});
+  backend_->run_command(1, {"HSET", "mj:received", "c", "message:1:2", "d", "message:1:3"});
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "ok");
-  EXPECT_EQ(backend_->run_command(1, {"HKEYS", "mj:came"}).at(0).text(), "d");
+  EXPECT_EQ(backend_->run_command(1, {"HKEYS", "mj:received"}).at(0).text(), "d");
 }
 
 TEST_P(Records, UpdateFailsIfAnExpectedValueDiffers) {

@@ -76,20 +76,20 @@ Result<void> in_halves(Store& store, Report report, bool has_halves) {
 TEST_P(Reporting, ReportInTwoPartsEqualsOneReport) {
   const bool is_redis = std::string_view(GetParam()) == "redis";
   submit(1), submit(2), submit(3);
-  const auto claimed_job = claim(3);
-  ASSERT_EQ(claimed_job.size(), 3U);
+  const auto claimed_jobs = claim(3);
+  ASSERT_EQ(claimed_jobs.size(), 3U);
   EXPECT_FALSE(backend_->stores().open().value()->begin_report(1, {}).has_value()) << "there is no connection yet";
   const auto ended = [&](std::size_t i, const char* answer) {
-    return EndReport{claimed_job[i].ref, finished({{"a", answer}}), {}};
+    return EndReport{claimed_jobs[i].ref, finished({{"a", answer}}), {}};
   };
   EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok") << "again alike";
+  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok") << "the same report again";
   EXPECT_EQ(outcome(in_halves(*store_, ended(0, "2"), is_redis)), "conflict");
   if (is_redis) backend_->run_command(1, {"SCRIPT", "FLUSH"});
   EXPECT_EQ(outcome(in_halves(*store_, ended(1, "1"), is_redis)), "ok") << "a server that has forgotten the script";
   EXPECT_EQ(field("job:12:2", "status"), "finished");
-  const Report large = LogAppend{claimed_job[2].ref, {{.ts_ms = 1, .seq = 1, .text = std::string(100000, 'x')}}};
+  const Report large = LogAppend{claimed_jobs[2].ref, {{.ts_ms = 1, .seq = 1, .text = std::string(100000, 'x')}}};
   EXPECT_FALSE(store_->begin_report(1, {&large, 1}).has_value()) << "more than a connection takes at once";
   EXPECT_EQ(outcome(report(large)), "ok");
 }
@@ -248,7 +248,7 @@ TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
   EXPECT_EQ(ended.claim_id, claimed.ref.claim_id);
   EXPECT_EQ(ended.runner, 20U);
   backend_->run_command(1, {"HSET", "job:12:1", "runner_id", "99", "name", "other"});
-  EXPECT_EQ(look().record_state, Record::unchanged) << "no end writes those";
+  EXPECT_EQ(look().record_state, Record::unchanged) << "an end does not write these fields";
   EXPECT_EQ(look().runner, 20U);
   for (const char* name :
        {"result", "detail", "error", "receipt", "usage", "status", "result_json", "artifacts_dropped"}) {

@@ -80,7 +80,7 @@ TEST_P(Runners, HeldRunnersAreListedWithoutAKeyScan) {
   const std::vector<RunnerInfo> runners = store_->held_runners(1).value();
   for (const RunnerInfo& info : runners) held.push_back(info.runner.id);
   EXPECT_THAT(held, ElementsAre(20, 21));
-  EXPECT_TRUE(backend_->run_command(1, {"ZSCORE", "mj:runners", "*"}).is_nil()) << "nobody has looked through the keys";
+  EXPECT_TRUE(backend_->run_command(1, {"ZSCORE", "mj:runners", "*"}).is_nil()) << "the keys were not scanned";
   EXPECT_THAT(listed(), ElementsAre(20, 21, 22, 23));
   EXPECT_FALSE(backend_->run_command(1, {"ZSCORE", "mj:runners", "*"}).is_nil());
 }

@@ -39,24 +39,24 @@ class ScriptRecorder::RecordingLink final : public Link {
   RecordingLink(ScriptRecorder& recorder, Id context) : recorder_(recorder), context_(context) {}
 
   Result<Reply> command(const Arguments& arguments, std::uint32_t) override {
-    return checked(recorder_.redis_.execute(context_, arguments.list()));
+    return to_result(recorder_.redis_.execute(context_, arguments.list()));
   }
   Result<Reply> run(const Script& script, const Arguments& arguments) override {
     if (recorder_.is_recording_) {
       const auto words = arguments.list();
       recorder_.calls_.push_back(
-          {&script, context_, {words.begin(), words.end()}, recorder_.redis_.databases(), recorder_.clock_.now});
+          {&script, context_, {words.begin(), words.end()}, recorder_.redis_.databases(), recorder_.clock_.now_ms});
     }
-    const memory::MemoryReply answer = recorder_.redis_.run(context_, script.sha1, script.text, arguments.list());
+    const memory::MemoryReply reply = recorder_.redis_.run(context_, script.sha1, script.text, arguments.list());
     if (std::exchange(recorder_.lose_next_reply_, false)) return fail(Code::unavailable, "the reply is lost");
-    return checked(answer);
+    return to_result(reply);
   }
   const std::string& server_run_id() const override { return run_id_; }
 
  private:
-  static Result<Reply> checked(const memory::MemoryReply& answer) {
-    if (answer.kind == memory::MemoryReply::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
-    return memory::to_reply(answer);
+  static Result<Reply> to_result(const memory::MemoryReply& reply) {
+    if (reply.kind == memory::MemoryReply::Kind::error) return tl::unexpected<Error>(redis_error(reply.text));
+    return memory::to_reply(reply);
   }
 
   ScriptRecorder& recorder_;
@@ -82,7 +82,7 @@ OpenLink ScriptRecorder::open_link() {
 
 namespace {
 
-// Wraps a script and publishes the keys of its commands.
+// Lua code that runs before a script and publishes the keys of its commands.
 constexpr std::string_view kObserver = R"lua(
 local server = redis
 local function note(command, first, second, ...)
@@ -104,17 +104,17 @@ local redis = {
 
 }  // namespace
 
-ScriptRecorder::RepeatResult ScriptRecorder::repeat(const ScriptCall& call, memory::Databases data) {
-  RepeatResult outcome;
-  redis_.databases() = std::move(data);
+ScriptRecorder::RepeatResult ScriptRecorder::repeat(const ScriptCall& call, memory::Databases data_before) {
+  RepeatResult result;
+  redis_.databases() = std::move(data_before);
   used_keys_.clear();
   const std::vector<std::string_view> arguments(call.arguments.begin(), call.arguments.end());
-  clock_.now = call.now_ms;
-  outcome.answer = redis_.run(call.context, "observed " + std::string(call.script->sha1),
-                              std::string(kObserver) + std::string(call.script->text), arguments);
-  outcome.keys = used_keys_;
-  outcome.after = redis_.databases();
-  return outcome;
+  clock_.now_ms = call.now_ms;
+  result.reply = redis_.run(call.context, "observed " + std::string(call.script->sha1),
+                            std::string(kObserver) + std::string(call.script->text), arguments);
+  result.keys = used_keys_;
+  result.data_after = redis_.databases();
+  return result;
 }
 
 std::unique_ptr<Store> ScriptRecorder::open_store(memory::Databases data) {
@@ -125,18 +125,18 @@ std::unique_ptr<Store> ScriptRecorder::open_store(memory::Databases data) {
 
 void ScriptRecorder::run_command(Id context, const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
-  const memory::MemoryReply answer = redis_.execute(context, views);
-  EXPECT_NE(answer.kind, memory::MemoryReply::Kind::error) << words[0] << ' ' << words[1] << ": " << answer.text;
+  const memory::MemoryReply reply = redis_.execute(context, views);
+  EXPECT_NE(reply.kind, memory::MemoryReply::Kind::error) << words[0] << ' ' << words[1] << ": " << reply.text;
 }
 
-void ScriptRecorder::run(Id context, const Script& script, const std::vector<std::string>& arguments) {
+void ScriptRecorder::run_script(Id context, const Script& script, const std::vector<std::string>& arguments) {
   Arguments words;
-  for (const std::string& each : arguments) words.add(each);
+  for (const std::string& argument : arguments) words.add(argument);
   RecordingLink link(*this, context);
   expect_done(link.run(script, words));
 }
 
-Job ScriptRecorder::job(Id id) const {
+Job ScriptRecorder::make_job(Id id) const {
   Job job_record;
   job_record.id = id;
   job_record.caller_id = 12;
@@ -146,13 +146,13 @@ Job ScriptRecorder::job(Id id) const {
   return job_record;
 }
 
-void ScriptRecorder::submit(Id id, const std::function<void(Job&)>& change) {
-  Job job_record = job(id);
+void ScriptRecorder::submit_job(Id id, const std::function<void(Job&)>& change) {
+  Job job_record = make_job(id);
   change(job_record);
   expect_done(store_->submit(job_record));
 }
 
-std::vector<ClaimedJob> ScriptRecorder::claim() {
+std::vector<ClaimedJob> ScriptRecorder::claim_jobs() {
   ClaimRequest request;
   request.context = kContext;
   request.runner = 7;
@@ -164,8 +164,8 @@ std::vector<ClaimedJob> ScriptRecorder::claim() {
   return reply ? std::move(reply->jobs) : std::vector<ClaimedJob>();
 }
 
-void ScriptRecorder::end(const ClaimRef& claim, bool finished) {
-  const JobEnd end = finished ? make_end(JobStatus::finished, "ok") : make_end(JobStatus::error, "exception");
+void ScriptRecorder::end_job(const ClaimRef& claim, bool has_succeeded) {
+  const JobEnd end = has_succeeded ? make_end(JobStatus::finished, "ok") : make_end(JobStatus::error, "exception");
   const std::vector<Report> reports{EndReport{claim, end}};
   const auto answers = store_->report(kContext, reports);
   expect_done(answers);
@@ -183,81 +183,81 @@ void ScriptRecorder::run_all_scripts() {
     redis_.databases().clear();
     (this->*scenario)();
   }
-  clock_.steps = false;
+  clock_.advances_on_read = false;
 }
 
-// The steps of the protocol, shared with the tests of refused writes.
+// Runs the protocol steps of chaos/steps.h, which the tests of rejected writes also use.
 void ScriptRecorder::run_job_scripts() {
-  const test::Steps steps(*store_, *workflows_);
+  const test::ProtocolSteps steps(*store_, *workflows_);
   for (const test::Step& step : steps.all()) {
-    const auto done = step.take();
+    const auto done = step.execute();
     EXPECT_TRUE(done) << step.name << ": " << done.error().message;
   }
 }
 
 // Ends that release other jobs: by a slot of a concurrency key, a dependency, a retry with a priority, a waiting flow.
 void ScriptRecorder::run_concurrency_scripts() {
-  for (const Id id : {1U, 2U}) submit(id, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
-  submit(3, [](Job& each) { each.dependends = {1}, each.priority = 5; });
-  submit(4, [](Job& each) { each.dependends = {1, 5}; });
-  submit(5, [](Job& each) { each.retries = 1, each.priority = -5; });
-  submit(6, [](Job& each) { each.idempotency_key = "once", each.notify = R"(["https://example.com/"])"; });
+  for (const Id id : {1U, 2U}) submit_job(id, [](Job& job) { job.concurrency_key = "db", job.priority = 5; });
+  submit_job(3, [](Job& job) { job.dependends = {1}, job.priority = 5; });
+  submit_job(4, [](Job& job) { job.dependends = {1, 5}; });
+  submit_job(5, [](Job& job) { job.retries = 1, job.priority = -5; });
+  submit_job(6, [](Job& job) { job.idempotency_key = "once", job.notify = R"(["https://example.com/"])"; });
   run_command(1, {"HSET", "context:1", "notify", R"(["https://example.com/"])"});
-  std::vector<ClaimedJob> jobs = claim();
+  std::vector<ClaimedJob> jobs = claim_jobs();
   ASSERT_GE(jobs.size(), 3U);
-  for (const ClaimedJob& each : jobs) {
-    if (each.ref.job_key != key(5)) end(each.ref, true);
+  for (const ClaimedJob& claimed_job : jobs) {
+    if (claimed_job.ref.job_key != key(5)) end_job(claimed_job.ref, true);
   }
-  for (const ClaimedJob& each : jobs) {
-    if (each.ref.job_key != key(5)) continue;
-    const std::vector<Report> retry{EndReport{each.ref, make_end(JobStatus::error, "exception"), 1}};
+  for (const ClaimedJob& claimed_job : jobs) {
+    if (claimed_job.ref.job_key != key(5)) continue;
+    const std::vector<Report> retry{EndReport{claimed_job.ref, make_end(JobStatus::error, "exception"), 1}};
     expect_done(store_->report(kContext, retry));
   }
-  clock_.now += 1000;
+  clock_.now_ms += 1000;
   expect_done(store_->tick(kContext, {}));
-  jobs = claim();
-  for (const ClaimedJob& each : jobs) end(each.ref, each.ref.job_key != key(5));
+  jobs = claim_jobs();
+  for (const ClaimedJob& claimed_job : jobs) end_job(claimed_job.ref, claimed_job.ref.job_key != key(5));
   TickRequest forget;
   forget.retention_ms = 1;
-  clock_.now += 1000;
+  clock_.now_ms += 1000;
   expect_done(store_->tick(kContext, forget));
-  submit(7, [](Job& each) { each.priority = 3, each.concurrency_key = "db"; });
+  submit_job(7, [](Job& job) { job.priority = 3, job.concurrency_key = "db"; });
   lose_next_reply_ = true;
   ClaimRequest request;
   request.context = kContext;
   request.queues = {kQueue};
   EXPECT_FALSE(store_->claim(request));
-  jobs = claim();  // releases the jobs of the lost reply
+  jobs = claim_jobs();  // releases the jobs of the lost reply
   expect_done(store_->expire_instance(kContext, 7, kInstance));
 }
 
-// Jobs that cannot run yet, and the operators' commands for them.
+// Runs scripts for jobs that cannot start yet, and for the commands of operators on such jobs.
 void ScriptRecorder::run_job_request_scripts() {
-  const std::uint64_t later = clock_.now + 1000;
-  submit(1, [&](Job& each) { each.run_at_ms = later, each.priority = 5; });
-  submit(2, [](Job& each) { each.dependends = {1}; });
-  submit(3, [](Job& each) { each.prerequisites = {"approval:boss"}; });
-  submit(4, [](Job& each) { each.concurrency_key = "db"; });
-  submit(5, [](Job& each) { each.concurrency_key = "db"; });
-  submit(6, [](Job& each) { each.queue_timeout_ms = 1, each.priority = 7; });
+  const std::uint64_t later = clock_.now_ms + 1000;
+  submit_job(1, [&](Job& job) { job.run_at_ms = later, job.priority = 5; });
+  submit_job(2, [](Job& job) { job.dependends = {1}; });
+  submit_job(3, [](Job& job) { job.prerequisites = {"approval:boss"}; });
+  submit_job(4, [](Job& job) { job.concurrency_key = "db"; });
+  submit_job(5, [](Job& job) { job.concurrency_key = "db"; });
+  submit_job(6, [](Job& job) { job.queue_timeout_ms = 1, job.priority = 7; });
   run_command(1, {"LPUSH", kQueue, "job:12:99", "nonsense"});
-  claim();
+  claim_jobs();
   run_command(
       1, {"HSET", key(99), "id", "99", "caller_id", "12", "context_id", "1", "script_type", "python", "script", "1"});
-  clock_.now += 2000;
+  clock_.now_ms += 2000;
   expect_done(store_->tick(kContext, {}));
   expect_done(store_->due_prerequisites(kContext, 10, 1000, CheckerRole::coordinator));
   expect_done(answer_prerequisite(*store_, kContext, key(3), {"boss", true, 3, "fine"}));
   expect_done(store_->complete_prerequisites(kContext, key(3), ""));
   for (const Id id : {2U, 3U, 4U, 5U}) expect_done(store_->cancel(kContext, key(id)));
-  expect_done(store_->create_job(job(20)));
+  expect_done(store_->create_job(make_job(20)));
   expect_done(store_->start_job(kContext, key(20)));
-  submit(21, [](Job& each) { each.priority = 5; });
+  submit_job(21, [](Job& job) { job.priority = 5; });
   expect_done(store_->purge_queue(kContext, kQueue, 100));
-  submit(22, [](Job& each) { each.priority = 5; });
-  for (const ClaimedJob& each : claim()) end(each.ref, false);
+  submit_job(22, [](Job& job) { job.priority = 5; });
+  for (const ClaimedJob& claimed_job : claim_jobs()) end_job(claimed_job.ref, false);
   expect_done(store_->requeue(kContext, key(22)));
-  for (const ClaimedJob& each : claim()) end(each.ref, true);
+  for (const ClaimedJob& claimed_job : claim_jobs()) end_job(claimed_job.ref, true);
   expect_done(store_->delete_record(kContext, key(22)));
   const auto letters = store_->dead_letters(kContext, 10);
   ASSERT_TRUE(letters && !letters->empty());
@@ -265,10 +265,10 @@ void ScriptRecorder::run_job_request_scripts() {
 }
 
 void ScriptRecorder::run_repair_scripts() {
-  submit(1, [](Job& each) { each.concurrency_key = "db"; });
-  submit(2, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
-  submit(3, [](Job& each) { each.dependends = {1}; });
-  claim();
+  submit_job(1, [](Job& job) { job.concurrency_key = "db"; });
+  submit_job(2, [](Job& job) { job.concurrency_key = "db", job.priority = 5; });
+  submit_job(3, [](Job& job) { job.dependends = {1}; });
+  claim_jobs();
   using Kind = JobFix::Kind;
   using Place = JobFix::JobIndex;
   const std::vector<std::pair<Id, JobFix>> fixes{
@@ -289,11 +289,11 @@ void ScriptRecorder::run_repair_scripts() {
 }
 
 void ScriptRecorder::run_read_scripts() {
-  submit(1, [](Job& each) { each.priority = 5; });
-  submit(2);
-  const std::vector<ClaimedJob> jobs = claim();
+  submit_job(1, [](Job& job) { job.priority = 5; });
+  submit_job(2);
+  const std::vector<ClaimedJob> jobs = claim_jobs();
   ASSERT_EQ(jobs.size(), 2U);
-  end(jobs[0].ref, true);
+  end_job(jobs[0].ref, true);
   const std::vector<std::string> keys{key(1)}, queues{kQueue};
   const std::vector<std::string_view> names{"status"};
   expect_done(store_->known_queues(kContext));
@@ -309,18 +309,18 @@ void ScriptRecorder::run_read_scripts() {
   expect_done(store_->journal_at(kContext, kQueue, revisions));
 }
 
-Id ScriptRecorder::new_flow(std::uint32_t count) {
-  const auto place = flows_->create({kContext, 12, count, "key", "print"});
-  expect_done(place);
+Id ScriptRecorder::create_flow(std::uint32_t job_count) {
+  const auto reservation = flows_->create({kContext, 12, job_count, "key", "print"});
+  expect_done(reservation);
   Flow flow;
-  flow.id = place->flow;
+  flow.id = reservation->flow;
   flow.caller_id = 12;
   flow.context_id = kContext;
   flow.name = "pipeline";
   flow.definition_hash = "abc";
   std::vector<Job> jobs;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    jobs.push_back(job(place->first_job + i));
+  for (std::uint32_t i = 0; i < job_count; ++i) {
+    jobs.push_back(make_job(reservation->first_job + i));
     jobs.back().priority = i == 0 ? 5 : 0;
     flow.jobs.push_back(jobs.back().id);
   }
@@ -330,7 +330,7 @@ Id ScriptRecorder::new_flow(std::uint32_t count) {
 }
 
 void ScriptRecorder::run_flow_scripts() {
-  const Id flow = new_flow(4);
+  const Id flow = create_flow(4);
   FlowCommit commit;
   commit.context = kContext;
   commit.flow = flow;
@@ -339,11 +339,11 @@ void ScriptRecorder::run_flow_scripts() {
   commit.ends = {{key(3), {{"status", "error"}, {"detail", "not_needed"}}}};
   commit.checkpoint = "state";
   expect_done(flows_->commit(commit));
-  const std::vector<ClaimedJob> jobs = claim();
+  const std::vector<ClaimedJob> jobs = claim_jobs();
   ASSERT_EQ(jobs.size(), 2U);
   expect_done(flows_->await_flow(kContext, flow, 77));
-  end(jobs[0].ref, true);
-  end(jobs[1].ref, false);
+  end_job(jobs[0].ref, true);
+  end_job(jobs[1].ref, false);
   expect_done(flows_->due_flows(kContext, 10));
   expect_done(flows_->read(kContext, flow, 0));
   const std::vector<std::string> views{key(1), key(2)};
@@ -373,9 +373,9 @@ void ScriptRecorder::run_flow_scripts() {
   last.applied_events = 1;
   expect_done(flows_->commit(last));
   expect_done(flows_->list(kContext, "pipeline", 0, 10));
-  run(kContext, scripts::flow_waits, {std::to_string(flow), "1", "77"});
-  run(kContext, scripts::flow_catalog, {"mj:catalog", "", "10"});
-  run(kContext, scripts::flow_catalog_drop, {"mj:catalog", "1-0", std::to_string(flow)});
+  run_script(kContext, scripts::flow_waits, {std::to_string(flow), "1", "77"});
+  run_script(kContext, scripts::flow_catalog, {"mj:flow-catalog", "", "10"});
+  run_script(kContext, scripts::flow_catalog_drop, {"mj:flow-catalog", "1-0", std::to_string(flow)});
   expect_done(flows_->remove(kContext, flow));
 }
 
@@ -383,7 +383,7 @@ void ScriptRecorder::run_flow_request_scripts() {
   run_command(1, {"HSET", "flow:5", "id", "5", "caller_id", "12", "context_id", "1", "status", "dispatched"});
   expect_done(adopt_flow_record(*flows_, kContext, 5, 12));
   expect_done(flows_->create({kContext, 12, 2, "", ""}));
-  clock_.now += 1000;
+  clock_.now_ms += 1000;
   expect_done(flows_->retire(kContext, 1, 10));
   expect_done(flows_->acquire_leadership(kContext, kInstance, "here", 1000));
   expect_done(flows_->release_leadership(kContext, kInstance));
@@ -392,14 +392,14 @@ void ScriptRecorder::run_flow_request_scripts() {
   schedule.caller = 12;
   schedule.definition_hash = "abc";
   expect_done(flows_->put_schedule(kContext, schedule, "{}", 0));
-  run(kContext, scripts::flow_schedule_places, {"nightly"});
-  run(kContext, scripts::flow_schedule_repair, {"nightly"});
+  run_script(kContext, scripts::flow_schedule_places, {"nightly"});
+  run_script(kContext, scripts::flow_schedule_repair, {"nightly"});
   expect_done(flows_->remove_schedule(kContext, "nightly"));
 }
 
 void ScriptRecorder::run_object_scripts() {
-  submit(1);
-  const std::vector<ClaimedJob> jobs = claim();
+  submit_job(1);
+  const std::vector<ClaimedJob> jobs = claim_jobs();
   ASSERT_EQ(jobs.size(), 1U);
   const ClaimRef& writer = jobs[0].ref;
   const ObjectKind todo{"default", "todo"};
@@ -417,7 +417,7 @@ void ScriptRecorder::run_object_scripts() {
   expect_done(objects_->search(kContext, todo, "words", "", 10));
   expect_done(objects_->kinds(kContext));
   expect_done(objects_->reindex(kContext, todo));
-  run(kContext, scripts::object_ids, {"default:todo", "2", "b", "gone"});
+  run_script(kContext, scripts::object_ids, {"default:todo", "2", "b", "gone"});
   expect_done(objects_->release(writer));
 }
 
@@ -429,12 +429,12 @@ void ScriptRecorder::run_outgoing_message_scripts() {
   const auto route = [&](const std::string& message, Id id) {
     write(message);
     expect_done(store_->enqueue_outbox(kContext, message));
-    expect_done(store_->outgoing(kContext));
+    expect_done(store_->outbox_keys(kContext));
     expect_done(
-        store_->route_message(kContext, {message, {"c0ffee", {{"own", "1"}}}, 60000, 60000, {{job(id), kQueue}}}));
+        store_->route_message(kContext, {message, {"c0ffee", {{"own", "1"}}}, 60000, 60000, {{make_job(id), kQueue}}}));
   };
   write("message:12:9");
-  run(kContext, scripts::post_message, {"message:12:9", "0"});
+  run_script(kContext, scripts::post_message, {"message:12:9", "0"});
   route("message:12:5", 50);
   route("message:12:6", 60);
   route("message:12:7", 70);
@@ -456,7 +456,7 @@ void ScriptRecorder::run_outgoing_message_scripts() {
   const auto states = store_->message_states(kContext, messages);
   ASSERT_TRUE(states && states->size() == 1);
   expect_done(store_->repair_message(kContext, "message:12:7", states->at(0).digest, {"send", "inbox"}));
-  clock_.now += 100000;
+  clock_.now_ms += 100000;
   expect_done(store_->retire_messages(kContext, 1, 10));
 }
 
@@ -464,22 +464,22 @@ void ScriptRecorder::run_incoming_message_scripts() {
   const Fields record{{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}};
   const MessageState mark{"c0ffee", {{"origin", "mine"}, {"from", "there"}, {"answer", "wanted"}, {"stream", "1"}}};
   expect_done(store_->receive_message(kContext, "message:12:1", mark, record));
-  Job urgent = job(40);
+  Job urgent = make_job(40);
   urgent.priority = 5;
   expect_done(store_->accept_message(kContext, {"msg_in", "message:12:1", {{urgent, kQueue}}, 0, {"job:9:1"}}));
-  for (const ClaimedJob& each : claim()) end(each.ref, true);
+  for (const ClaimedJob& claimed_job : claim_jobs()) end_job(claimed_job.ref, true);
   auto due = store_->due_messages(kContext, 10, 1000, false);
   expect_done(due);
-  for (const OutboxEntry& each : due->outbox) {
-    expect_done(store_->complete_delivery(kContext, each, {MailResult::Kind::delivered, 0, "", ""}));
+  for (const OutboxEntry& entry : due->outbox) {
+    expect_done(store_->complete_delivery(kContext, entry, {MailResult::Kind::delivered, 0, "", ""}));
   }
   expect_done(store_->delete_record(kContext, "message:12:1"));
-  const Id flow = new_flow(1);
-  expect_done(store_->topic_send(kContext, "runner7", "message:12:2", record));
+  const Id flow = create_flow(1);
+  expect_done(store_->send_to_topic(kContext, "runner7", "message:12:2", record));
   expect_done(store_->topic_pending(kContext, "runner7"));
-  expect_done(store_->accept_message(kContext, {"mj:topic:runner7", "message:12:2", {{job(41), kQueue}}, flow}));
+  expect_done(store_->accept_message(kContext, {"mj:topic:runner7", "message:12:2", {{make_job(41), kQueue}}, flow}));
   expect_done(store_->cancel_message(kContext, "message:12:2"));
-  expect_done(store_->topic_send(kContext, "runner7", "message:12:3", record));
+  expect_done(store_->send_to_topic(kContext, "runner7", "message:12:3", record));
   expect_done(store_->close_message(kContext, "mj:topic:runner7", "message:12:3", "no such script type"));
   expect_done(store_->reserve_jobs(kContext, 12, 5));
 }
@@ -488,11 +488,11 @@ void ScriptRecorder::run_record_scripts() {
   expect_done(store_->create_record(0, {"actor:", "mj:next:actor", 0, {{"pubkey", "k1"}}}));
   expect_done(store_->change_record(0, "actor:1", {{"pubkey", "k2"}}));
   expect_done(store_->owner_of_key("k2"));
-  clock_.now += 100000;
+  clock_.now_ms += 100000;
   expect_done(store_->owner_of_key("k2"));
   expect_done(store_->delete_record(0, "actor:1"));
   run_command(0, {"HSET", "actor:2", "id", "2", "pubkey", "k3"});
-  run(0, scripts::delete_actor, {"2", "3", "1", "admins", ""});
+  run_script(0, scripts::delete_actor, {"2", "3", "1", "admins", ""});
   expect_done(store_->create_record(kContext, {"runner:", "mj:next:runner", 0, {{"topic", "work"}}}));
   Runner runner;
   runner.id = 1;
@@ -502,19 +502,19 @@ void ScriptRecorder::run_record_scripts() {
   expect_done(store_->release_runner(kContext, 1, self));
   expect_done(store_->delete_record(kContext, "runner:1"));
   run_command(1, {"HSET", "context:1", "id", "1"});
-  run(kContext, scripts::context_revision, {"1"});
-  run(kContext, scripts::delete_context, {"1", "another revision"});
+  run_script(kContext, scripts::context_revision, {"1"});
+  run_script(kContext, scripts::delete_context, {"1", "another revision"});
   expect_done(store_->record_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
 }
 
-// Queries of a new connection, and notices.
+// Runs the scripts of a new connection, of notices and of workflow deployments.
 void ScriptRecorder::run_remaining_scripts() {
-  run(kContext, scripts::agree_on_format, {"3", "1.0"});
-  submit(1);
+  run_script(kContext, scripts::agree_on_format, {"1", "3", "1.0"});
+  submit_job(1);
   run_command(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});
-  const std::vector<ClaimedJob> jobs = claim();
-  run(kContext, scripts::grant, {"another run id"});
-  for (const ClaimedJob& each : jobs) end(each.ref, true);
+  const std::vector<ClaimedJob> jobs = claim_jobs();
+  run_script(kContext, scripts::grant, {"another run id"});
+  for (const ClaimedJob& claimed_job : jobs) end_job(claimed_job.ref, true);
   const auto due = store_->due_notices(kContext, 10, 1000);
   expect_done(due);
   ASSERT_EQ(due->notices.size(), 1U);

@@ -1,5 +1,6 @@
 // Records every call of a server-side script together with the data before the call. A test can repeat the call with
-// data that another client has damaged. Uses the imitation of Redis and simulated time. Not thread-safe.
+// data that another client has damaged. Runs on MemoryRedis, an in-process fake of Redis, with a clock that advances 1
+// ms at each reading while the scenarios run. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,7 @@ struct ScriptCall {
   const Script* script = nullptr;
   Id context = 0;
   std::vector<std::string> arguments;
-  memory::Databases data;
+  memory::Databases data_before;
   std::uint64_t now_ms = 0;
 };
 
@@ -33,26 +34,27 @@ class ScriptRecorder {
   const std::vector<ScriptCall>& calls() const { return calls_; }
 
   struct RepeatResult {
-    memory::MemoryReply answer;
-    memory::Databases after;
+    memory::MemoryReply reply;
+    memory::Databases data_after;
     std::set<std::string> keys;  // keys that the script used in its commands
   };
-  RepeatResult repeat(const ScriptCall&, memory::Databases);
-  // Returns a store with this data. Its calls are not recorded.
-  std::unique_ptr<Store> open_store(memory::Databases);
+  // Runs the script of the call again, with this data and at the time of the call.
+  RepeatResult repeat(const ScriptCall&, memory::Databases data_before);
+  // Returns a store with this data, and stops recording.
+  std::unique_ptr<Store> open_store(memory::Databases data);
 
  private:
   class RecordingLink;
   struct SteppingClock final : Clock {
-    mutable std::uint64_t now = 1'700'000'000'000;
-    bool steps = true;
-    std::uint64_t unix_ms() const override { return steps ? now++ : now; }
+    mutable std::uint64_t now_ms = 1'700'000'000'000;
+    bool advances_on_read = true;
+    std::uint64_t unix_ms() const override { return advances_on_read ? now_ms++ : now_ms; }
     std::uint64_t boot_ms() const override { return 0; }
   };
 
   OpenLink open_link();
   void run_command(Id context, const std::vector<std::string>& words);
-  void run(Id context, const Script&, const std::vector<std::string>& arguments);
+  void run_script(Id context, const Script&, const std::vector<std::string>& arguments);
 
   void run_job_scripts();
   void run_concurrency_scripts();
@@ -67,12 +69,12 @@ class ScriptRecorder {
   void run_record_scripts();
   void run_remaining_scripts();
 
-  Job job(Id id) const;
-  void submit(
+  Job make_job(Id id) const;
+  void submit_job(
       Id id, const std::function<void(Job&)>& change = [](Job&) {});
-  std::vector<ClaimedJob> claim();
-  void end(const ClaimRef&, bool finished);
-  Id new_flow(std::uint32_t jobs);
+  std::vector<ClaimedJob> claim_jobs();
+  void end_job(const ClaimRef&, bool has_succeeded);
+  Id create_flow(std::uint32_t job_count);
 
   SteppingClock clock_;
   std::set<std::string> used_keys_;  // keys used by the running script

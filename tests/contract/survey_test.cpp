@@ -64,7 +64,7 @@ TEST_P(QueueSurvey, QueuesWithAJournalAreFoundAndPausesReported) {
   Job other = job(1);
   other.script_type = "lua_of_ours";
   ASSERT_TRUE(store_->submit(other));
-  ASSERT_TRUE(store_->pause_queue(1, "queue:lua_of_ours", true));
+  ASSERT_TRUE(store_->set_queue_paused(1, "queue:lua_of_ours", true));
   const auto known = store_->known_queues(1);
   ASSERT_TRUE(known);
   EXPECT_THAT(known->journals, testing::Contains("queue:lua_of_ours"));
@@ -99,14 +99,14 @@ TEST_P(QueueSurvey, JobWithoutATimestampHasNoAge) {
   backend_->push(1, "queue:python", "job:12:77");
   const Survey all = survey();
   EXPECT_EQ(all.queues.at(0).length, 1U);
-  EXPECT_FALSE(all.queues.at(0).waiting_ms) << "it waits, and nobody knows for how long";
+  EXPECT_FALSE(all.queues.at(0).waiting_ms) << "the waiting time is unknown";
   EXPECT_EQ(survey({"queue:v"}).queues.at(0).waiting_ms, 0U) << "empty";
 }
 
 TEST_P(QueueSurvey, ForeignEntriesAreSkipped) {
   EXPECT_TRUE(store_->known_queues(1));
   survey();  // a new connection reads some of these keys, so connect before they are overwritten
-  for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead", "mj:flows:active", "queue:python"})
+  for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead-letters", "mj:flows:active", "queue:python"})
     backend_->put_text(1, key, "text");
   backend_->push(1, "queue:v", "job:1:1");
   backend_->put_text(1, "job:1:1", "text");

@@ -122,7 +122,7 @@ TEST_P(DeploymentStore, InboxIsReadByBytesButAtLeastOneEntry) {
 }
 
 TEST_P(DeploymentStore, InboxIsMeasuredAgainAtItsLimit) {
-  const std::string head = std::string("mj:world-head:") + kWorld;
+  const std::string head = std::string("mj:deployment-head:") + kWorld;
   ASSERT_TRUE(post("1"));
   backend_->run_command(1, {"HSET", head, "in_bytes", "268435456", "measured_ms", "1"});
   ASSERT_TRUE(post("2")) << "entries have left since";
@@ -143,11 +143,11 @@ TEST_P(DeploymentStore, InboxEntriesNameTheirInstance) {
 }
 
 TEST_P(DeploymentStore, InboxOfAnotherTypeIsNamed) {
-  backend_->run_command(1, {"SET", "mj:world-in:acme/order@1", "text"});
+  backend_->run_command(1, {"SET", "mj:deployment-inbox:acme/order@1", "text"});
   const auto found = deployments_->read_inbox(1, kWorld, 1);
   ASSERT_FALSE(found);
   EXPECT_EQ(outcome(found), "invalid");
-  EXPECT_THAT(found.error().message, HasSubstr("mj:world-in:acme/order@1"));
+  EXPECT_THAT(found.error().message, HasSubstr("mj:deployment-inbox:acme/order@1"));
 }
 
 TEST_P(DeploymentStore, DeploymentIsDueAtItsTime) {
@@ -185,9 +185,9 @@ TEST_P(DeploymentStore, FullInstanceReceivesNothingUntilACommit) {
   EXPECT_THAT(refused.error().message, HasSubstr("acme/order@1[7]"));
   EXPECT_THAT(mail(), IsEmpty());
   EXPECT_TRUE(post("1", {"", {eight}}));
-  EXPECT_TRUE(post("1")) << "what is no event asks nobody";
+  EXPECT_TRUE(post("1")) << "an event without a named instance is not limited";
   ASSERT_TRUE(deployments_->commit(commit(1, {"b"})));
-  EXPECT_EQ(outcome(post("1", {"", {seven}})), "too_large") << "a commit that says nothing of it changes nothing";
+  EXPECT_EQ(outcome(post("1", {"", {seven}})), "too_large") << "a commit without this field does not change it";
   DeploymentCommit done = commit(2, {});
   done.full_instances.emplace();
   ASSERT_TRUE(deployments_->commit(done));
@@ -195,8 +195,8 @@ TEST_P(DeploymentStore, FullInstanceReceivesNothingUntilACommit) {
 }
 
 TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
-  const PostRules with{"", {}, "12 tuesday", "aa"};
-  const auto first = post("1", with);
+  const PostRules rules{"", {}, "12 tuesday", "aa"};
+  const auto first = post("1", rules);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_FALSE(first->repeated);
   EXPECT_EQ(first->id, mail().at(0).id);
@@ -217,7 +217,8 @@ TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
 }
 
 TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
-  const std::string keys = "mj:world-keys:" + std::string(kWorld), ages = "mj:world-key-ages:" + std::string(kWorld);
+  const std::string keys = "mj:deployment-event-keys:" + std::string(kWorld),
+                    ages = "mj:deployment-event-key-times:" + std::string(kWorld);
   const auto count_keys = [&] { return backend_->run_command(1, {"HLEN", keys}).number(); };
   ASSERT_TRUE(post("1", {"", {}, "12 old", "aa"}));
   ASSERT_TRUE(post("1", {"", {}, "12 new", "aa"}));
@@ -259,7 +260,7 @@ TEST_P(DeploymentStore, ExclusiveCommitWaitsForAnEmptyInbox) {
 
 TEST_P(DeploymentStore, MissingDeploymentReceivesNoEvents) {
   EXPECT_EQ(outcome(deployments_->post(1, "acme/none@1", "event", {{"value", "1"}})), "not_found");
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:deployment-inbox:acme/none@1"}).number(), 0U);
   EXPECT_THAT(deployments_->list_deployments(1).value(), ElementsAre(kWorld));
 }
 
@@ -276,15 +277,15 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
   first.snapshot = "s";
   first.full_instances = std::vector<std::string>{"acme/order@1 08", "acme/order@1 07"};
   ASSERT_TRUE(deployments_->commit(first));
-  DeploymentStoreState places = deployments_->read_state(1, kWorld).value();
-  EXPECT_EQ(places.height, 1U);
-  EXPECT_EQ(places.snapshot_height, 1U);
-  EXPECT_EQ(places.snapshot, "s");
-  EXPECT_EQ(places.manifest, "h1");
-  EXPECT_TRUE(places.is_listed);
-  EXPECT_EQ(places.due_ms, 0U);
-  EXPECT_EQ(places.inbox_entries, 0U);
-  EXPECT_THAT(places.full_instances, ElementsAre("acme/order@1 07", "acme/order@1 08"));
+  DeploymentStoreState state = deployments_->read_state(1, kWorld).value();
+  EXPECT_EQ(state.height, 1U);
+  EXPECT_EQ(state.snapshot_height, 1U);
+  EXPECT_EQ(state.snapshot, "s");
+  EXPECT_EQ(state.manifest, "h1");
+  EXPECT_TRUE(state.is_listed);
+  EXPECT_EQ(state.due_ms, 0U);
+  EXPECT_EQ(state.inbox_entries, 0U);
+  EXPECT_THAT(state.full_instances, ElementsAre("acme/order@1 07", "acme/order@1 08"));
 
   using Kind = DeploymentFix::Kind;
   submit(1);
@@ -296,23 +297,23 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
                                        {Kind::add_end_notice, "job", "job:12:9"},
                                        {Kind::watch_effect, "", "job:12:1"},
                                        {Kind::watch_effect, "", "job:12:2"}};
-  backend_->run_command(1, {"SREM", "mj:worlds", kWorld});
+  backend_->run_command(1, {"SREM", "mj:deployments", kWorld});
   EXPECT_FALSE(deployments_->repair(1, kWorld, 2, all).value()) << "it has moved";
   EXPECT_FALSE(deployments_->read_state(1, kWorld)->is_listed);
   EXPECT_TRUE(deployments_->repair(1, kWorld, 1, all).value());
-  places = deployments_->read_state(1, kWorld).value();
-  EXPECT_TRUE(places.is_listed);
-  EXPECT_GT(places.due_ms, 0U);
-  EXPECT_LE(places.due_ms, places.now_ms);
-  EXPECT_EQ(places.manifest, "h2");
-  EXPECT_EQ(places.snapshot_height, 0U);
-  EXPECT_THAT(places.full_instances, ElementsAre("acme/order@1 08"));
+  state = deployments_->read_state(1, kWorld).value();
+  EXPECT_TRUE(state.is_listed);
+  EXPECT_GT(state.due_ms, 0U);
+  EXPECT_LE(state.due_ms, state.now_ms);
+  EXPECT_EQ(state.manifest, "h2");
+  EXPECT_EQ(state.snapshot_height, 0U);
+  EXPECT_THAT(state.full_instances, ElementsAre("acme/order@1 08"));
   ASSERT_EQ(mail().size(), 1U);
   EXPECT_EQ(mail()[0].kind, "job");
   EXPECT_EQ(field_of(mail()[0].fields, "key"), "job:12:9");
   EXPECT_EQ(field("job:12:1", "effect_of"), "1 " + std::string(kWorld));
   EXPECT_EQ(backend_->run_command(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
-  backend_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
+  backend_->put_text(1, "mj:deployment-full:" + std::string(kWorld) + "x", "x");
   EXPECT_EQ(outcome(deployments_->read_state(1, std::string(kWorld) + "x")), "invalid");
 }
 
@@ -330,7 +331,7 @@ TEST_P(DeploymentStore, OverviewReportsWaitingWorkOfManyDeployments) {
   EXPECT_GT(poll_result[0].due_ms, 0U);
   EXPECT_LE(poll_result[0].due_ms, poll_result[0].now_ms);
   EXPECT_THAT(poll_result[0].ended_effects, ElementsAre(ended.ref.job_key, "flow:77"))
-      << "the other's record says what is not so";
+      << "the record of the other effect is forged";
   EXPECT_EQ(poll_result[1].inbox_entries, 0U);
   EXPECT_EQ(poll_result[1].due_ms, 0U);
   EXPECT_THAT(poll_result[1].ended_effects, IsEmpty());
@@ -355,7 +356,7 @@ TEST_P(DeploymentStore, EndOfAnEffectsJobIsInTheInbox) {
   const ClaimedJob claimed = claim_effect("1 " + std::string(kWorld));
   EXPECT_THAT(mail(), IsEmpty());
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
-  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok") << "told again";
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok") << "the end is reported again";
   const auto waiting = mail();
   ASSERT_EQ(waiting.size(), 1U) << "it ended once";
   EXPECT_EQ(waiting[0].kind, "job");
@@ -367,12 +368,12 @@ TEST_P(DeploymentStore, MissingDeploymentBlocksNoJob) {
   const ClaimedJob claimed = claim_effect("1 acme/none@1");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:deployment-inbox:acme/none@1"}).number(), 0U);
 }
 
 TEST_P(DeploymentStore, InboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
   const ClaimedJob claimed = claim_effect("1 " + std::string(kWorld));
-  backend_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
+  backend_->put_text(1, "mj:deployment-inbox:" + std::string(kWorld), "x");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_THAT(last_anomaly(), HasSubstr("acme/order@1 does not have the end of job:12:1, for which a workflow waits"));

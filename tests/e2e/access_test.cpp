@@ -1,5 +1,5 @@
-// `mycojobs context acl`: its output is loaded into a real Redis, each program runs as the user of its role, and each
-// role is tried with commands that it must not run.
+// `mycojobs context acl`: the test loads its output into a real Redis, runs each program as the user of its role, and
+// checks that each role is denied the commands that it must not run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,39 +19,40 @@ class Access : public Operator {
  protected:
   // Prints the ACL, loads it, and stores the passwords.
   void SetUp() override {
-    const ProcessResult printed = run(folder_, {program_path(), "context", "acl", "1", "--caller", "12", "--passwords",
-                                                "--state-dir", folder_ / "client"});
-    ASSERT_EQ(printed.code, 0) << printed.err;
-    ASSERT_EQ(redis_.cli(0, {}, printed.out), "OK\nOK\nOK\nOK\nOK");
-    std::istringstream lines(printed.out);
+    const ProcessResult acl_output = run(folder_, {program_path(), "context", "acl", "1", "--caller", "12",
+                                                   "--passwords", "--state-dir", folder_ / "client"});
+    ASSERT_EQ(acl_output.code, 0) << acl_output.err;
+    ASSERT_EQ(redis_.cli(0, {}, acl_output.out), "OK\nOK\nOK\nOK\nOK");
+    std::istringstream lines(acl_output.out);
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
-      std::string acl, setuser, name;
-      words >> acl >> setuser >> name;
-      const auto at = line.find('>') + 1;
-      users_[name.substr(9, name.find('-', 9) - 9)] = {name, line.substr(at, line.find(' ', at) - at)};
+      std::string acl, subcommand, name;
+      words >> acl >> subcommand >> name;
+      const auto position = line.find('>') + 1;
+      users_[name.substr(9, name.find('-', 9) - 9)] = {name,
+                                                       line.substr(position, line.find(' ', position) - position)};
     }
-    ASSERT_EQ(users_.size(), 5U) << printed.out;
+    ASSERT_EQ(users_.size(), 5U) << acl_output.out;
   }
   std::string url(const std::string& role) const {
     const User& user = users_.at(role);
     return "unix://" + user.name + ":" + user.password + "@" + redis_.url().substr(7);
   }
   // Returns the output of redis-cli as this role, including an error of SELECT.
-  std::string as(const std::string& role, std::vector<std::string> words, int database = 1) const {
+  std::string run_as(const std::string& role, std::vector<std::string> words, int database = 1) const {
     const User& user = users_.at(role);
     words.insert(words.begin(), {"--user", user.name, "--pass", user.password, "--no-auth-warning"});
     return redis_.cli(database, std::move(words));
   }
-  ProcessResult mycojobs_as(const std::string& role, std::vector<std::string> words,
-                            const std::string& input = "") const {
+  ProcessResult run_mycojobs_as(const std::string& role, std::vector<std::string> words,
+                                const std::string& input = "") const {
     words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--redis", url(role), "--state-dir", folder_ / "client"});
     return run(folder_, std::move(words), {}, input);
   }
   // Checks the commands that the server has refused since the last call. Only two refusals are permitted: the search
   // for contexts tries each other database once, and programs continue without reading the server's settings.
-  void expect_refused_nothing_else() const {
+  void expect_no_other_denials() const {
     const auto log = nlohmann::json::parse(redis_.cli(0, {"--json", "ACL", "LOG"}));
     for (const auto& entry : log) {
       const std::string object = entry.value("object", "");
@@ -59,25 +60,25 @@ class Access : public Operator {
     }
     redis_.cli(0, {"ACL", "LOG", "RESET"});
   }
-  Process agent_as_user() {
-    Process started(folder_, {program_path(), "agent", "--redis", url("agent"), "--runner", "20", "--slots", "2",
-                              "--lease", "2s", "--state-dir", folder_ / "agent"});
-    EXPECT_TRUE(wait_until_registered(redis_, 20)) << started.err();
-    return started;
+  Process start_agent_as_user() {
+    Process agent(folder_, {program_path(), "agent", "--redis", url("agent"), "--runner", "20", "--slots", "2",
+                            "--lease", "2s", "--state-dir", folder_ / "agent"});
+    EXPECT_TRUE(wait_until_registered(redis_, 20)) << agent.err();
+    return agent;
   }
-  Process coordinator_as_user() {
+  Process start_coordinator_as_user() {
     return Process(folder_, {program_path(), "coordinator", "--redis", url("coordinator"), "--coordinator-lease", "1s",
                              "--state-dir", folder_ / "coordinator"});
   }
   // Submits a job as docs/protocol.md describes it for any client.
   void submit_as_submitter(int id, const std::string& script, const std::string& type = "python") {
     const std::string key = "job:12:" + std::to_string(id);
-    as("submitter", {"HSET", key, "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", script,
-                     "script_type", type, "timeout", "20", "status", "dispatched"});
-    EXPECT_EQ(as("submitter", {"LPUSH", "queue:" + type, key}), "1");
+    run_as("submitter", {"HSET", key, "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", script,
+                         "script_type", type, "timeout", "20", "status", "dispatched"});
+    EXPECT_EQ(run_as("submitter", {"LPUSH", "queue:" + type, key}), "1");
   }
   bool wait_for_value(const std::string& key, const std::string& status) {
-    return eventually([&] { return as("submitter", {"HGET", key, "status"}) == status; });
+    return eventually([&] { return run_as("submitter", {"HGET", key, "status"}) == status; });
   }
 
   std::map<std::string, User> users_;
@@ -86,7 +87,7 @@ class Access : public Operator {
 // Tests with a Redis that has an aclfile.
 class AccessSetup : public ::testing::Test {
  protected:
-  std::string as_admin(std::vector<std::string> words, const std::string& input = "") const {
+  std::string run_as_admin(std::vector<std::string> words, const std::string& input = "") const {
     words.insert(words.begin(), {"--user", "admin", "--pass", "secret", "--no-auth-warning"});
     return redis_.cli(0, std::move(words), input);
   }
@@ -98,30 +99,30 @@ const std::string kFlow =
     R"json({"name":"two","jobs":{"a":{"type":"python","script":"print(1)"},"b":{"type":"python","script":"print(2)","needs":["a"]}}})json";
 
 TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
-  for (const int elsewhere : {2, 3}) redis_.cli(elsewhere, {"SET", "somebody", "else's"});
-  Process agent = agent_as_user();
-  Process coordinator = coordinator_as_user();
-  ASSERT_EQ(mycojobs_as("operator", {"context", "create", "1", "--admin", "12", "--submitter", "13"}).code, 0);
+  for (const int other_database : {2, 3}) redis_.cli(other_database, {"SET", "somebody", "else's"});
+  Process agent = start_agent_as_user();
+  Process coordinator = start_coordinator_as_user();
+  ASSERT_EQ(run_mycojobs_as("operator", {"context", "create", "1", "--admin", "12", "--submitter", "13"}).code, 0);
 
   submit_as_submitter(1, "print('hello')");
   EXPECT_TRUE(wait_for_value("job:12:1", "finished")) << agent.err();
   submit_as_submitter(2, "raise SystemExit(3)");
   EXPECT_TRUE(wait_for_value("job:12:2", "error")) << agent.err();
   submit_as_submitter(3, "local o = osis.put('note', {text = 'x'})\nreturn osis.list('note')", "osis");
-  EXPECT_TRUE(eventually([&] { return as("submitter", {"HGET", "job:12:3", "ended_ms"}) != ""; })) << agent.err();
+  EXPECT_TRUE(eventually([&] { return run_as("submitter", {"HGET", "job:12:3", "ended_ms"}) != ""; })) << agent.err();
 
-  as("submitter", {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "job",
-                   "message", "m", "topic", "runner20", "status", "dispatched", "job",
-                   R"([{"id":9,"caller_id":12,"context_id":1,"script":"pass","script_type":"python"}])"});
-  EXPECT_EQ(as("submitter", {"PUBLISH", "runner20", "message:12:101"}), "1");
+  run_as("submitter", {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type",
+                       "job", "message", "m", "topic", "runner20", "status", "dispatched", "job",
+                       R"([{"id":9,"caller_id":12,"context_id":1,"script":"pass","script_type":"python"}])"});
+  EXPECT_EQ(run_as("submitter", {"PUBLISH", "runner20", "message:12:101"}), "1");
   EXPECT_TRUE(wait_for_value("job:12:9", "finished")) << agent.err();
 
   const std::string file = folder_.write("flow.json", kFlow);
-  ProcessResult flow = mycojobs_as("operator", {"flow", "start", file, "--follow", "--caller", "12"});
+  ProcessResult flow = run_mycojobs_as("operator", {"flow", "start", file, "--follow", "--caller", "12"});
   EXPECT_EQ(flow.code, 0) << flow.out << flow.err << coordinator.err();
   EXPECT_EQ(coordinator.err().find("NOPERM"), std::string::npos) << coordinator.err();
   EXPECT_EQ(agent.err().find("NOPERM"), std::string::npos) << agent.err();
-  expect_refused_nothing_else();
+  expect_no_other_denials();
 
   for (std::vector<std::string> words : {std::vector<std::string>{"job", "list"},
                                          {"job", "show", "12:9"},
@@ -136,36 +137,36 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
                                          {"message", "list"},
                                          {"verify"}}) {
     for (const char* role : {"operator", "reader"}) {
-      const ProcessResult result = mycojobs_as(role, words);
+      const ProcessResult result = run_mycojobs_as(role, words);
       EXPECT_EQ(result.code, 0) << role << ' ' << words[0] << ' ' << words[1] << result.out << result.err;
     }
   }
   const std::string script = folder_.write("script.py", "print('seen')");
-  const ProcessResult seen = mycojobs_as("operator", {"run", script, "--caller", "12"});
-  EXPECT_EQ(seen.code, 0) << seen.err;
-  EXPECT_NE((seen.out + seen.err).find("seen"), std::string::npos) << seen.out << seen.err;
-  submit_as_submitter(20, kSleeps);
+  const ProcessResult run_result = run_mycojobs_as("operator", {"run", script, "--caller", "12"});
+  EXPECT_EQ(run_result.code, 0) << run_result.err;
+  EXPECT_NE((run_result.out + run_result.err).find("seen"), std::string::npos) << run_result.out << run_result.err;
+  submit_as_submitter(20, kSleepScript);
   EXPECT_TRUE(wait_for_value("job:12:20", "started"));
-  EXPECT_EQ(mycojobs_as("operator", {"job", "cancel", "12:20"}).code, 0);
+  EXPECT_EQ(run_mycojobs_as("operator", {"job", "cancel", "12:20"}).code, 0);
   EXPECT_TRUE(wait_for_value("job:12:20", "error")) << agent.err();
-  EXPECT_EQ(mycojobs_as("operator", {"queue", "pause", "python"}).code, 0);
-  EXPECT_EQ(mycojobs_as("operator", {"queue", "resume", "python"}).code, 0);
-  EXPECT_EQ(mycojobs_as("operator", {"job", "delete", "12:2"}).code, 0);
-  EXPECT_EQ(mycojobs_as("operator", {"actor", "create", "--id", "40"}).code, 0);
-  EXPECT_EQ(mycojobs_as("operator", {"actor", "delete", "40"}).code, 0);
-  EXPECT_EQ(mycojobs_as("operator", {"doctor", "--rebuild", "--dry-run"}).code, 0);
-  expect_refused_nothing_else();
+  EXPECT_EQ(run_mycojobs_as("operator", {"queue", "pause", "python"}).code, 0);
+  EXPECT_EQ(run_mycojobs_as("operator", {"queue", "resume", "python"}).code, 0);
+  EXPECT_EQ(run_mycojobs_as("operator", {"job", "delete", "12:2"}).code, 0);
+  EXPECT_EQ(run_mycojobs_as("operator", {"actor", "create", "--id", "40"}).code, 0);
+  EXPECT_EQ(run_mycojobs_as("operator", {"actor", "delete", "40"}).code, 0);
+  EXPECT_EQ(run_mycojobs_as("operator", {"doctor", "--rebuild", "--dry-run"}).code, 0);
+  expect_no_other_denials();
   coordinator.signal(SIGTERM);
   EXPECT_EQ(coordinator.wait().code, 0) << coordinator.err();
   agent.signal(SIGTERM);
   EXPECT_EQ(agent.wait().code, 0) << agent.err();
-  expect_refused_nothing_else();
+  expect_no_other_denials();
 }
 
 using Words = std::vector<std::string>;
 
 // Commands that no role may run: access to another database, changes of the server, and observation of other clients.
-const std::vector<Words> kNobody{
+const std::vector<Words> kForbiddenForAllRoles{
     {"COPY", "job:12:1", "job:12:1", "DB", "2"},
     {"MOVE", "job:12:1", "2"},
     {"SWAPDB", "1", "2"},
@@ -208,7 +209,7 @@ const std::vector<Words> kNobody{
 };
 
 // Further commands that a single role may not run.
-const std::map<std::string, std::vector<Words>> kOfRole{
+const std::map<std::string, std::vector<Words>> kForbiddenForRole{
     {"agent",
      {{"HSET", "context:1", "admins", "[99]"},
       {"DEL", "context:1"},
@@ -216,9 +217,9 @@ const std::map<std::string, std::vector<Words>> kOfRole{
       {"HSET", "actor:12", "pubkey", "x"},
       {"DEL", "actor:12"},
       {"CONFIG", "GET", "requirepass"},
-      {"XADD", "mj:run:1", "1-0", "f", "x"},
-      {"XRANGE", "mj:run:1", "-", "+"},
-      {"HSET", "mj:checkpoint:1", "at", "1"},
+      {"XADD", "mj:flow-journal:1", "1-0", "f", "x"},
+      {"XRANGE", "mj:flow-journal:1", "-", "+"},
+      {"HSET", "mj:flow-checkpoint:1", "at", "1"},
       {"HSET", "mj:definition:x", "text", "x"},
       {"HSET", "mj:schedule:nightly", "cron", "* * * * *"},
       {"SADD", "mj:schedules", "nightly"},
@@ -231,7 +232,7 @@ const std::map<std::string, std::vector<Words>> kOfRole{
       {"LPUSH", "mj:queue:router:there:1", "job:12:1"},
       {"LPUSH", "msg_out", "message:12:1"},
       {"LPUSH", "msg_out_coordinator", "message:12:1"},
-      {"SUBSCRIBE", "mj:flows:moved"},
+      {"SUBSCRIBE", "mj:flows:changed"},
       {"PUBLISH", "mj:router", "x"}}},
     {"coordinator", {{"CONFIG", "GET", "requirepass"}, {"LPUSH", "other", "x"}, {"DEL", "other:1"}}},
     {"operator", {{"BLMOVE", "queue:python", "queue:python", "RIGHT", "RIGHT", "1"}, {"DEL", "other:1"}}},
@@ -285,41 +286,41 @@ const std::map<std::string, std::vector<Words>> kOfRole{
       {"CONFIG", "GET", "requirepass"}}},
 };
 
-bool is_refusal(const std::string& answer) {
-  return answer.starts_with("NOPERM") ||
-         answer.find("The user executing the script can't") != std::string::npos ||  // a call within a script
+bool is_refusal(const std::string& reply) {
+  return reply.starts_with("NOPERM") ||
+         reply.find("The user executing the script can't") != std::string::npos ||  // a call within a script
          // a call within a script, Redis 7.2 and later
-         answer.starts_with("ERR ACL failure in script: ");
+         reply.starts_with("ERR ACL failure in script: ");
 }
 
 TEST_F(Access, EachRoleIsDeniedForbiddenCommands) {
-  std::size_t tried = 0;
-  for (const auto& [role, own] : kOfRole) {
-    std::vector<Words> all = kNobody;
-    all.insert(all.end(), own.begin(), own.end());
-    for (const Words& words : all) {
-      const std::string answer = as(role, words);
-      EXPECT_TRUE(is_refusal(answer)) << role << ": " << ::testing::PrintToString(words) << " answers " << answer;
-      ++tried;
+  std::size_t attempt_count = 0;
+  for (const auto& [role, role_commands] : kForbiddenForRole) {
+    std::vector<Words> commands = kForbiddenForAllRoles;
+    commands.insert(commands.end(), role_commands.begin(), role_commands.end());
+    for (const Words& words : commands) {
+      const std::string reply = run_as(role, words);
+      EXPECT_TRUE(is_refusal(reply)) << role << ": " << ::testing::PrintToString(words) << " answers " << reply;
+      ++attempt_count;
     }
   }
-  EXPECT_GT(tried, 250U);
-  EXPECT_EQ(redis_.cli(0, {"INFO", "keyspace"}).find("db"), std::string::npos) << "nothing of it was done";
+  EXPECT_GT(attempt_count, 250U);
+  EXPECT_EQ(redis_.cli(0, {"INFO", "keyspace"}).find("db"), std::string::npos) << "no command was executed";
 }
 
 TEST_F(Access, PlainClientHasTheAccessOfTheProtocolPage) {
-  EXPECT_EQ(as("submitter", {"HSET", "job:12:1", "script", "pass"}), "1");
-  EXPECT_EQ(as("submitter", {"HGETALL", "job:12:1"}), "script\npass");
-  EXPECT_EQ(as("submitter", {"LPUSH", "queue:python", "job:12:1"}), "1");
-  EXPECT_EQ(as("submitter", {"HSET", "message:12:1", "message", "x"}), "1");
-  EXPECT_EQ(as("submitter", {"LPUSH", "msg_out", "message:12:1"}), "1");
+  EXPECT_EQ(run_as("submitter", {"HSET", "job:12:1", "script", "pass"}), "1");
+  EXPECT_EQ(run_as("submitter", {"HGETALL", "job:12:1"}), "script\npass");
+  EXPECT_EQ(run_as("submitter", {"LPUSH", "queue:python", "job:12:1"}), "1");
+  EXPECT_EQ(run_as("submitter", {"HSET", "message:12:1", "message", "x"}), "1");
+  EXPECT_EQ(run_as("submitter", {"LPUSH", "msg_out", "message:12:1"}), "1");
   redis_.cli(1, {"LPUSH", "msg_in", "message:12:1"});
-  EXPECT_EQ(as("submitter", {"RPOP", "msg_in"}), "message:12:1");
-  EXPECT_EQ(as("submitter", {"PUBLISH", "runner20", "message:12:1"}), "0");
+  EXPECT_EQ(run_as("submitter", {"RPOP", "msg_in"}), "message:12:1");
+  EXPECT_EQ(run_as("submitter", {"PUBLISH", "runner20", "message:12:1"}), "0");
 }
 
 TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
-  const auto state = [&](const std::string& address) {
+  const auto read_check_state = [&](const std::string& address) {
     const ProcessResult result =
         run(folder_, {program_path(), "doctor", "--redis", address, "--state-dir", folder_ / "client", "--json"});
     for (const auto& check : nlohmann::json::parse(result.out, nullptr, false)) {
@@ -327,46 +328,46 @@ TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
     }
     return std::string("absent");
   };
-  EXPECT_EQ(state(redis_.url()), "warning");
-  EXPECT_EQ(state(url("operator")), "warning");
+  EXPECT_EQ(read_check_state(redis_.url()), "warning");
+  EXPECT_EQ(read_check_state(url("operator")), "warning");
   redis_.cli(0, {"ACL", "SETUSER", "default", "off"});
-  EXPECT_EQ(state(url("operator")), "ok");
+  EXPECT_EQ(read_check_state(url("operator")), "ok");
 }
 
 // The steps of docs/operations.md, followed by a restart of Redis.
 TEST_F(AccessSetup, IsSafeInTheOrderOfTheManual) {
-  const ProcessResult printed =
+  const ProcessResult acl_output =
       run(folder_, {program_path(), "context", "acl", "1", "--passwords", "--state-dir", folder_ / "c"});
-  ASSERT_EQ(printed.code, 0) << printed.err;
-  std::size_t at = 0;
+  ASSERT_EQ(acl_output.code, 0) << acl_output.err;
+  std::size_t position = 0;
   for (const char* step : {"ACL SETUSER admin on", "the lines above", "default off", "ACL SAVE", "check: "}) {
-    const std::size_t found = printed.err.find(step, at);
-    ASSERT_NE(found, std::string::npos) << step << " is not behind the others in\n" << printed.err;
-    at = found;
+    const std::size_t found = acl_output.err.find(step, position);
+    ASSERT_NE(found, std::string::npos) << step << " is not behind the others in\n" << acl_output.err;
+    position = found;
   }
   EXPECT_EQ(redis_.cli(0, {"ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all"}), "OK");
-  EXPECT_EQ(as_admin({}, printed.out), "OK\nOK\nOK\nOK\nOK");
-  EXPECT_EQ(as_admin({"ACL", "SETUSER", "default", "off"}), "OK");
-  EXPECT_EQ(as_admin({"ACL", "SAVE"}), "OK");
+  EXPECT_EQ(run_as_admin({}, acl_output.out), "OK\nOK\nOK\nOK\nOK");
+  EXPECT_EQ(run_as_admin({"ACL", "SETUSER", "default", "off"}), "OK");
+  EXPECT_EQ(run_as_admin({"ACL", "SAVE"}), "OK");
   redis_.kill();
   redis_.start();
   EXPECT_TRUE(redis_.cli(0, {"ACL", "WHOAMI"}).starts_with("NOAUTH"));
-  EXPECT_EQ(as_admin({"ACL", "WHOAMI"}), "admin");
+  EXPECT_EQ(run_as_admin({"ACL", "WHOAMI"}), "admin");
 }
 
 TEST_F(Access, LineWithoutAPasswordIsRejectedByRedis) {
-  const ProcessResult printed = mycojobs_({"context", "acl", "7", "--role", "agent"});
-  EXPECT_EQ(printed.code, 0) << printed.err;
-  EXPECT_EQ(std::count(printed.out.begin(), printed.out.end(), '\n'), 1) << printed.out;
-  EXPECT_NE(redis_.cli(0, {}, printed.out).find("ERR"), std::string::npos);
+  const ProcessResult acl_output = mycojobs_({"context", "acl", "7", "--role", "agent"});
+  EXPECT_EQ(acl_output.code, 0) << acl_output.err;
+  EXPECT_EQ(std::count(acl_output.out.begin(), acl_output.out.end(), '\n'), 1) << acl_output.out;
+  EXPECT_NE(redis_.cli(0, {}, acl_output.out).find("ERR"), std::string::npos);
   EXPECT_EQ(redis_.cli(0, {"ACL", "GETUSER", "mycojobs-agent-7"}), "");
-  std::string as_user = printed.out;
+  std::string as_user = acl_output.out;
   as_user.replace(as_user.find("#PASSWORD"), 9, ">secret");
   EXPECT_EQ(redis_.cli(0, {}, as_user), "OK");
 }
 
 TEST_F(Access, UsersOfSeveralContextsSelectOnlyTheirDatabases) {
-  const auto users = mycojobs_.json({"context", "acl", "--context", "2,5", "--role", "reader", "--passwords"});
+  const auto users = mycojobs_.run_json({"context", "acl", "--context", "2,5", "--role", "reader", "--passwords"});
   ASSERT_EQ(users.size(), 1U) << users;
   EXPECT_EQ(users[0].value("user", ""), "mycojobs-reader-2-5");
   EXPECT_EQ(users[0].value("password", "").size(), 64U);

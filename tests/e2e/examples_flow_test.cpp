@@ -12,16 +12,17 @@ namespace {
 namespace fs = std::filesystem;
 
 // A command of the operator for a waiting node.
-struct Step {
+struct OperatorCommand {
   std::string node;
   std::vector<std::string> words;  // words of `flow WORD FLOW NODE ...`
 };
 struct Example {
-  std::string file, ends;          // file in examples/flow; status word at the end
+  std::string file;                // in examples/flow
+  std::string end_detail;          // field `detail` of the ended flow
   std::vector<std::string> nodes;  // "name word detail" of some nodes, at the end
   std::vector<std::string> lines;  // lines of `flow logs`
-  std::vector<Step> steps = {};
-  std::vector<std::string> start = {};  // additional arguments of `flow start`
+  std::vector<OperatorCommand> commands = {};
+  std::vector<std::string> start_arguments = {};  // additional arguments of `flow start`
 };
 
 std::vector<Example> examples() {
@@ -48,13 +49,13 @@ std::vector<Example> examples() {
 class FlowExamples : public Operator {
  protected:
   static fs::path folder() { return fs::path(mj::test::source_folder()) / "examples" / "flow"; }
-  void serve() {
-    coordinator_.emplace_back(
+  void start_programs() {
+    coordinators_.emplace_back(
         folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(), "--context", "1",
                                           "--state-dir", folder_ / "coordinator"});
-    agents_.push_back(agent(20));
+    agents_.push_back(start_registered_agent(20));
   }
-  std::set<std::string> get_nodes(const nlohmann::json& result) {
+  std::set<std::string> list_node_states(const nlohmann::json& result) {
     std::set<std::string> nodes;
     for (const auto& node : result["nodes"]) {
       nodes.insert(node["name"].get<std::string>() + " " + node["node_status"].get<std::string>() + " " +
@@ -62,50 +63,51 @@ class FlowExamples : public Operator {
     }
     return nodes;
   }
-  nlohmann::json show(const std::string& flow) { return mycojobs_.json({"flow", "show", flow}); }
-  bool waits_at(const std::string& flow, const std::string& name) {
+  nlohmann::json show_flow(const std::string& flow) { return mycojobs_.run_json({"flow", "show", flow}); }
+  bool wait_for_node(const std::string& flow, const std::string& name) {
     return eventually([&] {
-      const auto result = show(flow);
+      const auto result = show_flow(flow);
       return std::any_of(result["nodes"].begin(), result["nodes"].end(),
                          [&](const auto& node) { return node["name"] == name && node["node_status"] == "dispatched"; });
     });
   }
-  void run(const Example& example) {
+  void run_example_flow(const Example& example) {
     SCOPED_TRACE(example.file);
     std::vector<std::string> words{"flow", "start", folder() / example.file, "--detach"};
-    words.insert(words.end(), example.start.begin(), example.start.end());
+    words.insert(words.end(), example.start_arguments.begin(), example.start_arguments.end());
     const ProcessResult started = mycojobs_(words);
     ASSERT_EQ(started.code, 0) << started.err;
     const std::string flow = started.out.substr(5, started.out.find('\n') - 5);
-    for (const Step& step : example.steps) {
-      ASSERT_TRUE(waits_at(flow, step.node)) << show(flow).dump(2);
-      std::vector<std::string> answer{"flow", step.words[0], flow};
-      answer.insert(answer.end(), step.words.begin() + 1, step.words.end());
-      expect_says(mycojobs_(answer), 0, "flow " + flow);
+    for (const OperatorCommand& command : example.commands) {
+      ASSERT_TRUE(wait_for_node(flow, command.node)) << show_flow(flow).dump(2);
+      std::vector<std::string> command_words{"flow", command.words[0], flow};
+      command_words.insert(command_words.end(), command.words.begin() + 1, command.words.end());
+      expect_result(mycojobs_(command_words), 0, "flow " + flow);
     }
-    EXPECT_TRUE(eventually([&] { return show(flow).value("terminal", false); }))
+    EXPECT_TRUE(eventually([&] { return show_flow(flow).value("terminal", false); }))
         << mycojobs_({"flow", "explain", flow}).out;
-    const auto ended = show(flow);
-    EXPECT_EQ(ended["detail"], example.ends) << ended.dump(2);
-    const auto nodes = get_nodes(ended);
-    for (const std::string& node : example.nodes) EXPECT_TRUE(nodes.contains(node)) << node << "\n" << ended.dump(2);
+    const auto final_state = show_flow(flow);
+    EXPECT_EQ(final_state["detail"], example.end_detail) << final_state.dump(2);
+    const auto nodes = list_node_states(final_state);
+    for (const std::string& node : example.nodes)
+      EXPECT_TRUE(nodes.contains(node)) << node << "\n" << final_state.dump(2);
     const std::string logs = mycojobs_({"flow", "logs", flow}).out;
     for (const std::string& line : example.lines) EXPECT_NE(logs.find(line + "\n"), std::string::npos) << logs;
   }
 
-  std::vector<Process> coordinator_, agents_;
+  std::vector<Process> coordinators_, agents_;
 };
 
 TEST_F(FlowExamples, EachRunsToTheEndItShows) {
-  serve();
-  for (const Example& example : examples()) run(example);
+  start_programs();
+  for (const Example& example : examples()) run_example_flow(example);
 }
 
 TEST_F(FlowExamples, AllExamplesAreTested) {
-  std::set<std::string> run_here, there;
-  for (const Example& example : examples()) run_here.insert(example.file);
-  for (const auto& file : fs::directory_iterator(folder())) there.insert(file.path().filename());
-  EXPECT_EQ(run_here, there);
+  std::set<std::string> tested_files, existing_files;
+  for (const Example& example : examples()) tested_files.insert(example.file);
+  for (const auto& file : fs::directory_iterator(folder())) existing_files.insert(file.path().filename());
+  EXPECT_EQ(tested_files, existing_files);
 }
 
 }  // namespace

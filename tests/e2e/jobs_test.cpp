@@ -13,14 +13,14 @@ TEST(PlainClient, JobRunsAndItsHashHoldsTheOutcome) {
   job.extra_fields = {"env_vars", R"({"WHO":"world"})", "a_field_of_somebody_else", "kept"};
   submit(redis, job);
   EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
-  EXPECT_EQ(field(redis, job, "detail"), "ok");
-  EXPECT_EQ(field(redis, job, "result"), R"({"answer":"42"})");
-  EXPECT_EQ(field(redis, job, "runner_id"), "20");
-  EXPECT_EQ(field(redis, job, "attempt"), "1");
-  EXPECT_EQ(field(redis, job, "a_field_of_somebody_else"), "kept");
-  EXPECT_NE(field(redis, job, "layers").find("seccomp"), std::string::npos);
+  EXPECT_EQ(read_field(redis, job, "detail"), "ok");
+  EXPECT_EQ(read_field(redis, job, "result"), R"({"answer":"42"})");
+  EXPECT_EQ(read_field(redis, job, "runner_id"), "20");
+  EXPECT_EQ(read_field(redis, job, "attempt"), "1");
+  EXPECT_EQ(read_field(redis, job, "a_field_of_somebody_else"), "kept");
+  EXPECT_NE(read_field(redis, job, "layers").find("seccomp"), std::string::npos);
   for (const char* name : {"started_ms", "ended_ms", "usage", "receipt", "epoch"})
-    EXPECT_NE(field(redis, job, name), "") << name;
+    EXPECT_NE(read_field(redis, job, name), "") << name;
   EXPECT_EQ(read_job_log(folder, redis, job), "hello world\n");
 }
 
@@ -31,9 +31,9 @@ TEST(PlainClient, FailureCarriesErrorAndTraceback) {
   PlainJob job{.script = "x = 1\nx / 0\n"};
   submit(redis, job);
   EXPECT_EQ(wait_for_status(redis, job), "error") << agent.err();
-  EXPECT_EQ(field(redis, job, "detail"), "exception");
-  EXPECT_NE(field(redis, job, "error").find("ZeroDivisionError"), std::string::npos);
-  EXPECT_NE(field(redis, job, "error_info").find("line 2"), std::string::npos);
+  EXPECT_EQ(read_field(redis, job, "detail"), "exception");
+  EXPECT_NE(read_field(redis, job, "error").find("ZeroDivisionError"), std::string::npos);
+  EXPECT_NE(read_field(redis, job, "error_info").find("line 2"), std::string::npos);
 }
 
 TEST(PlainClient, JobPushedBeforeTheAgentStartsRuns) {
@@ -48,8 +48,8 @@ TEST(PlainClient, JobPushedBeforeTheAgentStartsRuns) {
 TEST(Agents, ShareQueuesAndRunEachJobOnce) {
   TempDir folder;
   RedisServer redis(folder);
-  Process one = start_agent(folder, redis, 1);
-  Process two = start_agent(folder, redis, 2);
+  Process first_agent = start_agent(folder, redis, 1);
+  Process second_agent = start_agent(folder, redis, 2);
   ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2));
   std::string commands;
   constexpr int kJobs = 60;
@@ -62,11 +62,11 @@ TEST(Agents, ShareQueuesAndRunEachJobOnce) {
   redis.cli(1, {}, commands);
   for (int id = 1; id <= kJobs; ++id) {
     PlainJob job{.caller = 3, .id = id};
-    EXPECT_EQ(wait_for_status(redis, job), "finished") << job.key() << " " << field(redis, job, "error");
-    EXPECT_EQ(field(redis, job, "deliveries"), "1");
+    EXPECT_EQ(wait_for_status(redis, job), "finished") << job.key() << " " << read_field(redis, job, "error");
+    EXPECT_EQ(read_field(redis, job, "deliveries"), "1");
   }
   std::map<std::string, int> by_runner;
-  for (int id = 1; id <= kJobs; ++id) ++by_runner[field(redis, PlainJob{.caller = 3, .id = id}, "runner_id")];
+  for (int id = 1; id <= kJobs; ++id) ++by_runner[read_field(redis, PlainJob{.caller = 3, .id = id}, "runner_id")];
   EXPECT_GT(by_runner["1"], 0);
   EXPECT_GT(by_runner["2"], 0);
 }
@@ -75,18 +75,18 @@ TEST(Agents, OneAgentServesSeveralContexts) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1, {"--context", "1,3"});
-  PlainJob in_one{.context = 1};
-  PlainJob in_three{.context = 3, .script = "result['here'] = 3"};
-  submit(redis, in_one);
-  submit(redis, in_three);
-  EXPECT_EQ(wait_for_status(redis, in_one), "finished") << agent.err();
-  EXPECT_EQ(wait_for_status(redis, in_three), "finished") << agent.err();
+  PlainJob job_in_context_1{.context = 1};
+  PlainJob job_in_context_3{.context = 3, .script = "result['here'] = 3"};
+  submit(redis, job_in_context_1);
+  submit(redis, job_in_context_3);
+  EXPECT_EQ(wait_for_status(redis, job_in_context_1), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job_in_context_3), "finished") << agent.err();
 }
 
 TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
   TempDir folder;
   RedisServer redis(folder);
-  Process other = start_agent(folder, redis, 21);
+  Process other_agent = start_agent(folder, redis, 21);
   Process agent = start_agent(folder, redis, 20, {"--no-local"});
   ASSERT_TRUE(wait_until_registered(redis, 20) && wait_until_registered(redis, 21));
   redis.cli(
@@ -98,8 +98,8 @@ TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
   redis.cli(1, {"PUBLISH", "runner20", "message:12:101"});
   PlainJob job{.id = 7};
   EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
-  EXPECT_EQ(field(redis, job, "runner_id"), "20");
-  EXPECT_EQ(field(redis, job, "deliveries"), "1");
+  EXPECT_EQ(read_field(redis, job, "runner_id"), "20");
+  EXPECT_EQ(read_field(redis, job, "deliveries"), "1");
   EXPECT_TRUE(eventually([&] { return redis.cli(1, {"HGET", "message:12:101", "status"}) == "processed"; }));
 }
 

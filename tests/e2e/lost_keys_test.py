@@ -3,38 +3,38 @@
 
     lost_keys_test.py SOURCE BIN
 
-The kinds of keys are in agent/store/keys.cpp. A row in agent/store/key_losses.cpp describes the loss of a kind, or doctor
---rebuild restores its keys. A new kind of key fails here until it has a row there, or is part of the scenario."""
+The kinds of keys are in agent/store/keys.toml. The field `loss` describes the loss of a kind, or doctor --rebuild restores
+its keys. A new kind of key fails here until it has this field, or is part of the scenario."""
 
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 
 # Kinds of keys that this scenario does not contain, and the tests of their loss.
-ELSEWHERE = {
+TESTED_ELSEWHERE = {
     "mj:leases": "tests/contract/verify/verify_planted_test.cpp",
     "mj:held:<concurrency key>": "tests/contract/verify/verify_planted_test.cpp",
     "mj:running:<concurrency key>": "tests/contract/verify/verify_planted_test.cpp",
     "mj:ended": "tests/contract/verify/verify_planted_test.cpp",
     "mj:priority:<queue>": "tests/contract/verify/verify_planted_test.cpp",
     "mj:delayed": "tests/contract/verify/verify_planted_test.cpp",
-    "mj:waits:<job key>": "tests/contract/verify/verify_planted_test.cpp",
+    "mj:dependencies:<job key>": "tests/contract/verify/verify_planted_test.cpp",
     "mj:dependents:<job key>": "tests/contract/verify/verify_planted_test.cpp",
     "mj:prerequisites": "tests/contract/verify/verify_planted_test.cpp",
-    "mj:overdue": "tests/contract/verify/verify_planted_test.cpp",
+    "mj:queue-deadlines": "tests/contract/verify/verify_planted_test.cpp",
     "mj:actor-keys": "tests/contract/verify/verify_actors_test.cpp",
-    "mj:came": "tests/messages",
+    "mj:received": "tests/messages",
     "mj:inbox": "tests/contract/verify/verify_planted_test.cpp",
     "mj:outbox": "tests/contract/verify/verify_planted_test.cpp",
     "mj:messages": "tests/messages",
-    "mj:worlds": "tests/worlds/planted_test.cpp",
-    "mj:worlds:due": "tests/worlds/planted_test.cpp",
-    "mj:world-full:<world>": "tests/worlds/planted_test.cpp",
-    "mj:world-head:<world>": "tests/worlds/planted_test.cpp",
+    "mj:deployments": "tests/worlds/planted_test.cpp",
+    "mj:deployments:due": "tests/worlds/planted_test.cpp",
+    "mj:deployment-full:<deployment>": "tests/worlds/planted_test.cpp",
+    "mj:deployment-head:<deployment>": "tests/worlds/planted_test.cpp",
     "mj:queue:runner<id>": "tests/contract/verify/verify_planted_test.cpp: the list of a queue",
     "mj:queue:router:<host>": "tests/contract/verify/verify_planted_test.cpp: the list of a queue",
     "mj:queue:router": "tests/contract/verify/verify_planted_test.cpp: the list of a queue",
@@ -42,12 +42,12 @@ ELSEWHERE = {
     "mj:osis:index:<namespace>:<kind>:<field>": "tests/contract/objects_test.cpp",
     "mj:osis:words:<namespace>:<kind>": "tests/contract/objects_test.cpp",
     "mj:osis:kinds": "tests/contract/objects_test.cpp",
-    "mj:events:<flow>": "tests/contract/flows/flows_verify_test.cpp",
+    "mj:flow-events:<flow>": "tests/contract/flows/flows_verify_test.cpp",
     "mj:flows:ended": "tests/contract/flows/flows_verify_test.cpp",
-    "mj:flow-waits:<flow>": "tests/contract/flows/flows_verify_test.cpp",
+    "mj:flow-dependents:<flow>": "tests/contract/flows/flows_verify_test.cpp",
 }
 # Keys that may be missing after a rebuild, because they contain no due entries.
-MAY_STAY_AWAY = {"mj:flows:due"}
+MAY_BE_MISSING = {"mj:flows:due"}
 
 FLOW = """name: release
 jobs:
@@ -56,16 +56,17 @@ jobs:
 """
 
 
-def patterns(source, file, pattern):
-    return re.findall(pattern, (source / "agent/store" / file).read_text())
+def read_key_table(source):
+    keys = tomllib.loads((source / "agent/store/keys.toml").read_text())
+    return [key for key in keys.values() if key["type"] != "channel"]
 
 
 class LostKeys(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.at = pathlib.Path(cls.folder.name)
-        cls.socket = str(cls.at / "redis.sock")
+        cls.path = pathlib.Path(cls.folder.name)
+        cls.socket = str(cls.path / "redis.sock")
         cls.server = subprocess.Popen(
             ["redis-server", "--port", "0", "--unixsocket", cls.socket, "--dir", cls.folder.name, "--save", ""],
             stdout=subprocess.DEVNULL)
@@ -79,69 +80,69 @@ class LostKeys(unittest.TestCase):
         cls.folder.cleanup()
 
     def redis(self, *words):
-        done = subprocess.run(["redis-cli", "-s", self.socket, "-n", "1", *words], capture_output=True, text=True,
+        result = subprocess.run(["redis-cli", "-s", self.socket, "-n", "1", *words], capture_output=True, text=True,
                               check=True)
-        return done.stdout.strip()
+        return result.stdout.strip()
 
     def run_program(self, *words):
         return subprocess.run([str(BIN / "mycojobs"), *words, "--redis", "unix://" + self.socket],
-                              capture_output=True, text=True, cwd=self.at)
+                              capture_output=True, text=True, cwd=self.path)
 
     def expect(self, code, *words):
-        done = self.run_program(*words)
-        self.assertEqual(done.returncode, code, f"{words}: {done.stdout}{done.stderr}")
-        return done.stdout
+        result = self.run_program(*words)
+        self.assertEqual(result.returncode, code, f"{words}: {result.stdout}{result.stderr}")
+        return result.stdout
 
     def populate(self):
-        (self.at / "flow.yaml").write_text(FLOW)
-        (self.at / "job.py").write_text("pass\n")
+        (self.path / "flow.yaml").write_text(FLOW)
+        (self.path / "job.py").write_text("pass\n")
         self.expect(0, "flow", "start", "flow.yaml")
         self.expect(0, "flow", "schedule", "add", "nightly", "flow.yaml", "--cron", "0 3 * * *", "--zone", "UTC")
         self.expect(0, "job", "submit", "job.py", "--idempotency-key", "once")
         return self.redis("KEYS", "mj:*").split()
 
-    def states(self):
+    def read_states(self):
         keys = sorted(self.redis("KEYS", "mj:claim:*").split())
         return {key: self.redis("HGET", key, "state") for key in keys}
 
     def test_each_is_rebuilt_or_documented(self):
-        own = patterns(SOURCE, "keys.cpp", r'InternalKey\{\s*"(mj:[^"]+)"')
-        losses = set(patterns(SOURCE, "key_losses.cpp", r'\{"(mj:[^"]+)",'))
+        table = read_key_table(SOURCE)
+        own = [key["pattern"] for key in table]
+        losses = {key["pattern"] for key in table if "loss" in key}
         self.assertGreater(len(own), 80)
-        self.assertEqual(losses - set(own), set(), "rows of key_losses.cpp that name no key")
-        there = self.populate()
+        existing_keys = self.populate()
         missing = []
         for pattern in own:
-            begins = pattern.split("<")[0]
-            keys = [each for each in there if (each.startswith(begins) if "<" in pattern else each == pattern)]
-            if not keys and pattern not in losses and pattern not in ELSEWHERE:
+            prefix = pattern.split("<")[0]
+            keys = [key for key in existing_keys if (key.startswith(prefix) if "<" in pattern else key == pattern)]
+            if not keys and pattern not in losses and pattern not in TESTED_ELSEWHERE:
                 missing.append(pattern)
             for key in keys:
                 with self.subTest(key=key):
-                    self.lose(key, pattern, pattern in losses)
+                    self.check_loss(key, pattern, pattern in losses)
         self.assertEqual(missing, [], "neither in the scenario nor in a table")
 
-    def lose(self, key, pattern, is_lost):
-        before = self.states()
+    def check_loss(self, key, pattern, is_lost):
+        states_before = self.read_states()
         self.redis("COPY", key, "backup", "REPLACE")
         self.redis("DEL", key)
-        done = self.run_program("doctor", "--rebuild")
-        left = self.run_program("verify")
-        self.assertIn(done.returncode, (0, 1), done.stderr)
-        self.assertEqual(self.states(), before, done.stdout)  # no planned job was cancelled
+        result = self.run_program("doctor", "--rebuild")
+        verify_result = self.run_program("verify")
+        self.assertIn(result.returncode, (0, 1), result.stderr)
+        self.assertEqual(self.read_states(), states_before, result.stdout)  # no planned job was cancelled
         if not is_lost:
-            self.assertEqual(done.returncode, 0, done.stdout)
-            self.assertEqual(left.returncode, 0, left.stdout)
-            if pattern not in MAY_STAY_AWAY:
-                self.assertEqual(self.redis("EXISTS", key), "1", done.stdout)
-        elif left.returncode != 0:
-            self.assertEqual(done.returncode, 1, "a violation is left: " + left.stdout)
+            self.assertEqual(result.returncode, 0, result.stdout)
+            self.assertEqual(verify_result.returncode, 0, verify_result.stdout)
+            if pattern not in MAY_BE_MISSING:
+                self.assertEqual(self.redis("EXISTS", key), "1", result.stdout)
+        elif verify_result.returncode != 0:
+            self.assertEqual(result.returncode, 1, "a violation is left: " + verify_result.stdout)
         self.redis("COPY", "backup", key, "REPLACE")
         self.redis("DEL", "backup")
         self.run_program("doctor", "--rebuild")
 
 
 if __name__ == "__main__":
-    SOURCE, BIN = (pathlib.Path(each).resolve() for each in sys.argv[1:3])
+    SOURCE, BIN = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
     del sys.argv[1:3]
     unittest.main()

@@ -1,4 +1,5 @@
-// Policies of real jobs: the field of a plain client, and the files and ceilings of an operator.
+// Policies of real jobs: written to the record by a client with redis-cli, and given as files by an operator. The
+// agents have ceilings.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -20,19 +21,18 @@ wall = "30 s"
 )")});
 
   void SetUp() override { ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent_.err(); }
-  PlainJob push(int id, const std::string& policy, const std::string& script) {
+  PlainJob submit_with_policy(int id, const std::string& policy, const std::string& script) {
     PlainJob job{.id = id, .script = script, .extra_fields = {"policy", policy}};
     submit(redis_, job);
     return job;
   }
-  void expect_end(const PlainJob& job, const std::string& detail, const std::string& words) {
+  void expect_rejection(const PlainJob& job, const std::string& detail, const std::string& words) {
     wait_for_status(redis_, job);
-    EXPECT_EQ(field(redis_, job, "detail"), detail) << field(redis_, job, "error") << agent_.err();
-    EXPECT_NE(field(redis_, job, "error").find(words), std::string::npos) << field(redis_, job, "error");
+    EXPECT_EQ(read_field(redis_, job, "detail"), detail) << read_field(redis_, job, "error") << agent_.err();
+    EXPECT_NE(read_field(redis_, job, "error").find(words), std::string::npos) << read_field(redis_, job, "error");
   }
 };
 
-// SN15, SQ20
 TEST_F(PlainPolicy, RequestAboveTheCeilingNeverRunsAndIsNamed) {
   const std::pair<const char*, const char*> rows[] = {
       {R"({"memory":"2 GiB"})",
@@ -51,9 +51,9 @@ TEST_F(PlainPolicy, RequestAboveTheCeilingNeverRunsAndIsNamed) {
   };
   std::vector<PlainJob> jobs;
   for (const auto& [policy, words] : rows)
-    jobs.push_back(push(static_cast<int>(jobs.size()) + 1, policy, "print('it ran')"));
+    jobs.push_back(submit_with_policy(static_cast<int>(jobs.size()) + 1, policy, "print('it ran')"));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    expect_end(jobs[i], "policy_refused", rows[i].second);
+    expect_rejection(jobs[i], "policy_refused", rows[i].second);
     EXPECT_EQ(read_job_log(folder_, redis_, jobs[i]), "");
   }
   const PlainJob next{.caller = 99};
@@ -62,9 +62,9 @@ TEST_F(PlainPolicy, RequestAboveTheCeilingNeverRunsAndIsNamed) {
 }
 
 TEST_F(PlainPolicy, LowerLimitsHold) {
-  const PlainJob memory = push(1, R"({"memory":"48 MiB"})", "x = bytearray(b'x') * (100 << 20)");
-  const PlainJob enough = push(2, "{}", "x = bytearray(b'x') * (80 << 20)");
-  const PlainJob threads = push(3, R"({"pids":8})", R"(import threading
+  const PlainJob memory = submit_with_policy(1, R"({"memory":"48 MiB"})", "x = bytearray(b'x') * (100 << 20)");
+  const PlainJob job_below_ceiling = submit_with_policy(2, "{}", "x = bytearray(b'x') * (80 << 20)");
+  const PlainJob threads = submit_with_policy(3, R"({"pids":8})", R"(import threading
 gate = threading.Event()
 started = 0
 try:
@@ -76,7 +76,7 @@ except RuntimeError:
 gate.set()
 result['few'] = started < 8
 )");
-  const PlainJob files = push(4, R"({"open_files":40})", R"(import errno
+  const PlainJob files = submit_with_policy(4, R"({"open_files":40})", R"(import errno
 files = []
 try:
   while True: files.append(open('/dev/null'))
@@ -84,46 +84,50 @@ except OSError as error:
   result['errno'] = errno.errorcode[error.errno]
 result['few'] = len(files) < 40
 )");
-  const PlainJob large = push(5, R"({"file_size":"1 MiB"})", "open('/tmp/a', 'wb').write(b'x' * (2 << 20))");
-  const PlainJob disk = push(6, R"({"disk":"1 MiB"})", "open('/tmp/a', 'wb').write(b'x' * (2 << 20))");
-  const PlainJob wall = push(7, R"({"wall":"300 ms"})", "import time\ntime.sleep(600)");
-  const PlainJob cpu = push(8, R"({"cpu":"300 ms"})", "while True: pass");
+  const PlainJob large =
+      submit_with_policy(5, R"({"file_size":"1 MiB"})", "open('/tmp/a', 'wb').write(b'x' * (2 << 20))");
+  const PlainJob disk = submit_with_policy(6, R"({"disk":"1 MiB"})", "open('/tmp/a', 'wb').write(b'x' * (2 << 20))");
+  const PlainJob wall = submit_with_policy(7, R"({"wall":"300 ms"})", "import time\ntime.sleep(600)");
+  const PlainJob cpu = submit_with_policy(8, R"({"cpu":"300 ms"})", "while True: pass");
 
   wait_for_status(redis_, memory);
-  const std::string detail = field(redis_, memory, "detail");
-  EXPECT_TRUE(detail == "oom" || (detail == "exception" && field(redis_, memory, "error").starts_with("MemoryError")))
-      << detail << ": " << field(redis_, memory, "error");
-  EXPECT_EQ(wait_for_status(redis_, enough), "finished")
-      << "the same under the ceiling: " << field(redis_, enough, "error");
-  EXPECT_EQ(wait_for_status(redis_, threads), "finished") << field(redis_, threads, "error");
-  EXPECT_EQ(field(redis_, threads, "result"), R"({"few":"true"})");
+  const std::string detail = read_field(redis_, memory, "detail");
+  EXPECT_TRUE(detail == "oom" ||
+              (detail == "exception" && read_field(redis_, memory, "error").starts_with("MemoryError")))
+      << detail << ": " << read_field(redis_, memory, "error");
+  EXPECT_EQ(wait_for_status(redis_, job_below_ceiling), "finished")
+      << "the ceiling of 128 MiB must allow 80 MiB: " << read_field(redis_, job_below_ceiling, "error");
+  EXPECT_EQ(wait_for_status(redis_, threads), "finished") << read_field(redis_, threads, "error");
+  EXPECT_EQ(read_field(redis_, threads, "result"), R"({"few":"true"})");
   EXPECT_EQ(read_job_log(folder_, redis_, threads), "no more\n");
-  EXPECT_EQ(wait_for_status(redis_, files), "finished") << field(redis_, files, "error");
-  EXPECT_EQ(field(redis_, files, "result"), R"({"errno":"EMFILE","few":"true"})");
+  EXPECT_EQ(wait_for_status(redis_, files), "finished") << read_field(redis_, files, "error");
+  EXPECT_EQ(read_field(redis_, files, "result"), R"({"errno":"EMFILE","few":"true"})");
   EXPECT_EQ(wait_for_status(redis_, large), "error");
   EXPECT_EQ(wait_for_status(redis_, disk), "error");
-  EXPECT_NE(field(redis_, disk, "error").find("No space left"), std::string::npos) << field(redis_, disk, "error");
-  expect_end(wall, "timeout", "300 ms");
-  EXPECT_EQ(field(redis_, wall, "error").find("20 s"), std::string::npos) << "that is its timeout";
-  expect_end(cpu, "timeout_cpu", "");
+  EXPECT_NE(read_field(redis_, disk, "error").find("No space left"), std::string::npos)
+      << read_field(redis_, disk, "error");
+  expect_rejection(wall, "timeout", "300 ms");
+  EXPECT_EQ(read_field(redis_, wall, "error").find("20 s"), std::string::npos)
+      << "the policy's limit of 300 ms is below the record's timeout of 20 s";
+  expect_rejection(cpu, "timeout_cpu", "");
 }
 
 TEST_F(PlainPolicy, ExcessOutputKillsOrIsShortenedByPolicy) {
   const std::string flood = "while True: print('x' * 99)";
-  const PlainJob killed = push(1, R"({"output":{"keep":"10 KiB","kill":true}})", flood);
-  const PlainJob kept = push(2, R"({"output.keep":"1 KiB"})", "print('x' * 5000)");
-  const PlainJob little = push(3, R"({"output":{"keep":"1 KiB","kill":true}})", "print('little')");
-  expect_end(killed, "output_limit", "over its output limit of 10240 bytes (policy.output.keep)");
-  EXPECT_LE(read_job_log(folder_, redis_, killed).size(), 10240U);
-  EXPECT_EQ(wait_for_status(redis_, kept), "finished");
-  EXPECT_LE(read_job_log(folder_, redis_, kept).size(), 1024U);
-  EXPECT_EQ(wait_for_status(redis_, little), "finished") << field(redis_, little, "error");
+  const PlainJob killed_flood = submit_with_policy(1, R"({"output":{"keep":"10 KiB","kill":true}})", flood);
+  const PlainJob shortened_flood = submit_with_policy(2, R"({"output.keep":"1 KiB"})", "print('x' * 5000)");
+  const PlainJob small_output = submit_with_policy(3, R"({"output":{"keep":"1 KiB","kill":true}})", "print('little')");
+  expect_rejection(killed_flood, "output_limit", "over its output limit of 10240 bytes (policy.output.keep)");
+  EXPECT_LE(read_job_log(folder_, redis_, killed_flood).size(), 10240U);
+  EXPECT_EQ(wait_for_status(redis_, shortened_flood), "finished");
+  EXPECT_LE(read_job_log(folder_, redis_, shortened_flood).size(), 1024U);
+  EXPECT_EQ(wait_for_status(redis_, small_output), "finished") << read_field(redis_, small_output, "error");
 }
 
 TEST_F(PlainPolicy, MissingRequestIsLoweredToTheCeiling) {
   const PlainJob job{.script = "x = bytearray(b'x') * (200 << 20)"};
   submit(redis_, job);
-  EXPECT_EQ(wait_for_status(redis_, job), "error") << "256 MiB without the ceiling";
+  EXPECT_EQ(wait_for_status(redis_, job), "error") << "the default of 256 MiB is lowered to the ceiling of 128 MiB";
 }
 
 // A folder of the host that a policy may name. The destructor removes it.
@@ -151,14 +155,14 @@ class OperatorPolicy : public Operator {
 };
 
 TEST_F(OperatorPolicy, GrantsReachOnlyTheJobThatRequestsThem) {
-  const HostFolder host;
-  std::filesystem::create_directories(host / "given");
-  std::filesystem::create_directories(host / "other");
-  std::ofstream(host / "given/text") << "hello from the host";
-  std::ofstream(host / "other/text") << "not for jobs";
-  const std::string config =
-      folder_.write("open.toml", "[ceiling]\nfs.read = [\"" + host.path() + "\"]\nnet = \"loopback\"\nexec = true\n");
-  Process runner = agent(1, {"--config", config});
+  const HostFolder host_folder;
+  std::filesystem::create_directories(host_folder / "given");
+  std::filesystem::create_directories(host_folder / "other");
+  std::ofstream(host_folder / "given/text") << "hello from the host";
+  std::ofstream(host_folder / "other/text") << "not for jobs";
+  const std::string config = folder_.write(
+      "open.toml", "[ceiling]\nfs.read = [\"" + host_folder.path() + "\"]\nnet = \"loopback\"\nexec = true\n");
+  Process agent = start_registered_agent(1, {"--config", config});
   const std::string script = R"(import os, socket, subprocess
 def tried(what):
   try: return str(what())
@@ -173,97 +177,99 @@ result['net'] = tried(talk)
 result['exec'] = tried(lambda: subprocess.run(['/bin/echo', 'x'], capture_output=True).stdout)
 )";
   const std::string policy =
-      folder_.write("p.toml", "fs.read = [\"" + (host / "given") + "\"]\nnet = \"loopback\"\nexec = true\n");
-  const std::vector<std::string> environment{"--env", "FOLDER=" + host.path(), "--config", config};
-  auto with = environment;
-  with.insert(with.end(), {"--policy", policy});
-  const std::string granted = mycojobs_.submit(script, with);
+      folder_.write("p.toml", "fs.read = [\"" + (host_folder / "given") + "\"]\nnet = \"loopback\"\nexec = true\n");
+  const std::vector<std::string> environment{"--env", "FOLDER=" + host_folder.path(), "--config", config};
+  auto with_policy = environment;
+  with_policy.insert(with_policy.end(), {"--policy", policy});
+  const std::string granted = mycojobs_.submit(script, with_policy);
   const std::string plain = mycojobs_.submit(script, environment);
   ASSERT_TRUE(mycojobs_.wait_for_value(granted, "status", "finished"))
-      << mycojobs_.field(granted, "error") << runner.err();
-  ASSERT_TRUE(mycojobs_.wait_for_value(plain, "status", "finished")) << mycojobs_.field(plain, "error") << runner.err();
-  const auto got = nlohmann::json::parse(mycojobs_.field(granted, "result"));
-  EXPECT_EQ(got["read"], "hello from the host");
-  EXPECT_EQ(got["other"], "FileNotFoundError") << "the ceiling's folder is not the job's";
-  EXPECT_EQ(got["write"], "OSError") << "read-only";
-  EXPECT_EQ(got["net"], "listens");
-  EXPECT_EQ(got["exec"], "b'x\\n'");
-  const auto without = nlohmann::json::parse(mycojobs_.field(plain, "result"));
-  EXPECT_EQ(without["read"], "FileNotFoundError");
-  EXPECT_EQ(without["net"], "OSError");
-  EXPECT_NE(without["exec"], got["exec"]);
+      << mycojobs_.read_field(granted, "error") << agent.err();
+  ASSERT_TRUE(mycojobs_.wait_for_value(plain, "status", "finished"))
+      << mycojobs_.read_field(plain, "error") << agent.err();
+  const auto granted_result = nlohmann::json::parse(mycojobs_.read_field(granted, "result"));
+  EXPECT_EQ(granted_result["read"], "hello from the host");
+  EXPECT_EQ(granted_result["other"], "FileNotFoundError") << "a folder that only the ceiling names is not granted";
+  EXPECT_EQ(granted_result["write"], "OSError") << "read-only";
+  EXPECT_EQ(granted_result["net"], "listens");
+  EXPECT_EQ(granted_result["exec"], "b'x\\n'");
+  const auto plain_result = nlohmann::json::parse(mycojobs_.read_field(plain, "result"));
+  EXPECT_EQ(plain_result["read"], "FileNotFoundError");
+  EXPECT_EQ(plain_result["net"], "OSError");
+  EXPECT_NE(plain_result["exec"], granted_result["exec"]);
 }
 
 TEST_F(OperatorPolicy, BothKindsOfFilesAreCheckedBeforeAnyWrite) {
-  const std::string too_much = folder_.write("much.toml", "memory = \"2 GiB\"\nexec = true\n");
+  const std::string excessive_policy = folder_.write("much.toml", "memory = \"2 GiB\"\nexec = true\n");
   const std::string script = folder_.write("a.py", "pass");
   const std::string ceiling = folder_.write("ceiling.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
   for (const char* command : {"job submit", "run"}) {
     std::vector<std::string> words{"job", "submit"};
     if (std::string(command) == "run") words = {"run"};
-    words.insert(words.end(), {script, "--policy", too_much, "--config", ceiling});
-    expect_says(mycojobs_(words), 65, "policy.memory: 2 GiB is more than the ceiling of 1 GiB for context 1");
+    words.insert(words.end(), {script, "--policy", excessive_policy, "--config", ceiling});
+    expect_result(mycojobs_(words), 65, "policy.memory: 2 GiB is more than the ceiling of 1 GiB for context 1");
   }
-  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "none.json"}), 66, "none.json");
-  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_.write("bad.json", "{\n\"pids\": 0}")}), 65,
-              "bad.json:2:1: policy.pids: 0 is out of range");
+  expect_result(mycojobs_({"job", "submit", script, "--policy", folder_ / "none.json"}), 66, "none.json");
+  expect_result(mycojobs_({"job", "submit", script, "--policy", folder_.write("bad.json", "{\n\"pids\": 0}")}), 65,
+                "bad.json:2:1: policy.pids: 0 is out of range");
   EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");
 
   const std::string toml = folder_.write("a.toml", "memory = \"64 MiB\"\noutput.keep = \"1 KiB\"\n");
   const std::string as_json = folder_.write("a.json", R"({"memory":"64MiB","output":{"keep":1024}})");
-  const std::string one = mycojobs_.submit("pass", {"--policy", toml});
-  const std::string other = mycojobs_.submit("pass", {"--policy", as_json});
-  EXPECT_EQ(mycojobs_.field(one, "policy"), R"({"memory":67108864,"output":{"keep":1024}})");
-  EXPECT_EQ(mycojobs_.field(other, "policy"), mycojobs_.field(one, "policy"));
-  EXPECT_EQ(mycojobs_.json({"job", "show", one})["policy"]["memory"], 64 << 20);
-  EXPECT_EQ(mycojobs_.field(mycojobs_.submit("pass", {"--policy", folder_.write("e.toml", "")}), "policy"), "");
+  const std::string toml_job = mycojobs_.submit("pass", {"--policy", toml});
+  const std::string json_job = mycojobs_.submit("pass", {"--policy", as_json});
+  EXPECT_EQ(mycojobs_.read_field(toml_job, "policy"), R"({"memory":67108864,"output":{"keep":1024}})");
+  EXPECT_EQ(mycojobs_.read_field(json_job, "policy"), mycojobs_.read_field(toml_job, "policy"));
+  EXPECT_EQ(mycojobs_.run_json({"job", "show", toml_job})["policy"]["memory"], 64 << 20);
+  EXPECT_EQ(mycojobs_.read_field(mycojobs_.submit("pass", {"--policy", folder_.write("e.toml", "")}), "policy"), "");
 }
 
 TEST_F(OperatorPolicy, CommandWithoutACeilingUsesThatOfLiveAgents) {
-  const std::string of_agent =
+  const std::string agent_config =
       folder_.write("agent.toml", "[ceiling]\nexec = true\nfs.read = [\"/srv/data\"]\nsecrets = [\"token\"]\n");
   const std::string exec = folder_.write("exec.toml", "exec = true\n");
   const std::string net = folder_.write("net.toml", "net = [\"example.org:443\"]\n");
   const std::string folder = folder_.write("folder.toml", "fs.read = [\"/srv/other\"]\n");
-  const auto submitted = [&](const std::string& policy, std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"job", "submit", "-", "--type", "python", "--policy", policy});
-    return mycojobs_(more, "pass");
+  const auto submit_job = [&](const std::string& policy, std::vector<std::string> more_options = {}) {
+    more_options.insert(more_options.begin(), {"job", "submit", "-", "--type", "python", "--policy", policy});
+    return mycojobs_(more_options, "pass");
   };
-  expect_says(submitted(exec), 0, "warning: no live agent runs python");
-  Process running = agent(1, {"--config", of_agent});
+  expect_result(submit_job(exec), 0, "warning: no live agent runs python");
+  Process agent = start_registered_agent(1, {"--config", agent_config});
   EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "ceiling"}).find("/srv"), std::string::npos);
-  const ProcessResult allowed = submitted(exec);
+  const ProcessResult allowed = submit_job(exec);
   EXPECT_EQ(allowed.code, 0) << allowed.err;
-  EXPECT_EQ(allowed.err, "") << "an agent is alive";
+  EXPECT_EQ(allowed.err, "") << "no warning, because a live agent allows the policy";
   EXPECT_TRUE(mycojobs_.wait_for_value(allowed.out.substr(0, allowed.out.find('\n')), "status", "finished"));
-  expect_says(submitted(net), 65, "so says the configuration of 1 live agent for python");
-  const ProcessResult unknown = submitted(folder);
+  expect_result(submit_job(net), 65, "so says the configuration of 1 live agent for python");
+  const ProcessResult unknown = submit_job(folder);
   ASSERT_EQ(unknown.code, 0) << unknown.err;
   EXPECT_TRUE(mycojobs_.wait_for_value(unknown.out.substr(0, unknown.out.find('\n')), "detail", "policy_refused"));
-  const std::string own = folder_.write("own.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
-  expect_says(submitted(exec, {"--config", own}), 65, "policy.exec: is not allowed for context 1");
+  const std::string own_config = folder_.write("own.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
+  expect_result(submit_job(exec, {"--config", own_config}), 65, "policy.exec: is not allowed for context 1");
   const std::string flow = folder_.write(
       "flow.yaml", "name: x\njobs:\n  a: {script: pass, type: python, policy: {net: [\"example.org:443\"]}}\n");
   EXPECT_EQ(mycojobs_({"flow", "check", flow}).code, 0);
-  expect_says(mycojobs_({"flow", "start", flow, "--detach"}), 65, "1 live agent for python");
+  expect_result(mycojobs_({"flow", "start", flow, "--detach"}), 65, "1 live agent for python");
 }
 
 TEST_F(OperatorPolicy, RejectedJobIsExplainedAndRunsWithLess) {
-  Process runner = agent(1);
+  Process agent = start_registered_agent(1);
   const std::string job = mycojobs_.submit("print('ran')", {"--delay", "0s"});
-  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished")) << runner.err();
-  PlainJob greedy{.caller = 1, .id = 77, .extra_fields = {"policy", R"({"pids":100000})"}};
-  submit(redis_, greedy);
-  ASSERT_TRUE(mycojobs_.wait_for_cause(greedy.key(), "policy_refused"));
-  const auto reported = mycojobs_.json({"job", "explain", greedy.key()});
-  EXPECT_NE(reported["reason"].get<std::string>().find("policy.pids: 100000 is more than the ceiling of 256"),
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished")) << agent.err();
+  PlainJob rejected_job{.caller = 1, .id = 77, .extra_fields = {"policy", R"({"pids":100000})"}};
+  submit(redis_, rejected_job);
+  ASSERT_TRUE(mycojobs_.wait_for_cause(rejected_job.key(), "policy_refused"));
+  const auto explanation = mycojobs_.run_json({"job", "explain", rejected_job.key()});
+  EXPECT_NE(explanation["reason"].get<std::string>().find("policy.pids: 100000 is more than the ceiling of 256"),
             std::string::npos)
-      << reported;
-  EXPECT_NE(reported["next"].get<std::string>().find("HSET job:1:77 policy"), std::string::npos) << reported;
-  EXPECT_NE(mycojobs_({"job", "show", greedy.key()}).out.find("policy.pids"), std::string::npos);
-  redis_.cli(1, {"HSET", greedy.key(), "policy", R"({"pids":32})"});
-  EXPECT_EQ(mycojobs_({"job", "retry", greedy.key()}).code, 0);
-  EXPECT_TRUE(mycojobs_.wait_for_value(greedy.key(), "status", "finished")) << mycojobs_.field(greedy.key(), "error");
+      << explanation;
+  EXPECT_NE(explanation["next"].get<std::string>().find("HSET job:1:77 policy"), std::string::npos) << explanation;
+  EXPECT_NE(mycojobs_({"job", "show", rejected_job.key()}).out.find("policy.pids"), std::string::npos);
+  redis_.cli(1, {"HSET", rejected_job.key(), "policy", R"({"pids":32})"});
+  EXPECT_EQ(mycojobs_({"job", "retry", rejected_job.key()}).code, 0);
+  EXPECT_TRUE(mycojobs_.wait_for_value(rejected_job.key(), "status", "finished"))
+      << mycojobs_.read_field(rejected_job.key(), "error");
   EXPECT_EQ(mycojobs_({"verify"}).code, 0);
 }
 
@@ -275,44 +281,43 @@ TEST_F(OperatorPolicy, CheckShowsEveryRefusalOrTheEffectivePolicy) {
                             "policy.net: network is not allowed for context 3"}) {
     EXPECT_NE(result.err.find(words), std::string::npos) << words << "\n" << result.err;
   }
-  const auto refused = mycojobs_.json({"policy", "check", bad, "--config", config_, "--context", "3"});
-  EXPECT_FALSE(refused["ok"]);
-  EXPECT_EQ(refused["refusals"].size(), 3U);
+  const auto rejected_check = mycojobs_.run_json({"policy", "check", bad, "--config", config_, "--context", "3"});
+  EXPECT_FALSE(rejected_check["ok"]);
+  EXPECT_EQ(rejected_check["refusals"].size(), 3U);
   const std::string good = folder_.write("good.json", R"({"memory":"64 MiB"})");
-  const auto granted = mycojobs_.json({"policy", "check", good, "--config", config_, "--context", "3"});
+  const auto granted = mycojobs_.run_json({"policy", "check", good, "--config", config_, "--context", "3"});
   EXPECT_TRUE(granted["ok"]);
   EXPECT_EQ(granted["policy"]["memory"], 64 << 20);
-  EXPECT_EQ(granted["policy"]["pids"], 32) << "what was not asked for is lowered";
-  expect_says(mycojobs_({"policy", "check", good}), 0, "64 MiB");
-  expect_says(mycojobs_({"policy", "check", good, "--type", "No"}), 65, "--type");
+  EXPECT_EQ(granted["policy"]["pids"], 32) << "a field that was not requested is lowered to the ceiling";
+  expect_result(mycojobs_({"policy", "check", good}), 0, "64 MiB");
+  expect_result(mycojobs_({"policy", "check", good, "--type", "No"}), 65, "--type");
 }
 
 TEST_F(OperatorPolicy, DiffAndShowReportThePolicy) {
   const std::string a = folder_.write("a.toml", "memory = \"64 MiB\"\n");
   const std::string b = folder_.write("b.json", R"({"memory":67108864,"fs":{"read":["/srv/x"]}})");
-  expect_says(mycojobs_({"policy", "diff", a, a}), 0, "");
+  expect_result(mycojobs_({"policy", "diff", a, a}), 0, "");
   EXPECT_EQ(mycojobs_({"policy", "diff", a, a}).out, "");
-  expect_says(mycojobs_({"policy", "diff", a, b}), 1, "[\"/srv/x\"]");
-  const auto differences = mycojobs_.json({"policy", "diff", a, b});
+  expect_result(mycojobs_({"policy", "diff", a, b}), 1, "[\"/srv/x\"]");
+  const auto differences = mycojobs_.run_json({"policy", "diff", a, b});
   ASSERT_EQ(differences.size(), 1U);
   EXPECT_EQ(differences[0]["field"], "fs.read");
-  const auto output = mycojobs_.json({"policy", "show", "--type", "sal", "--config", config_, "--context", "3"});
+  const auto output = mycojobs_.run_json({"policy", "show", "--type", "sal", "--config", config_, "--context", "3"});
   EXPECT_EQ(output["policy"]["memory"], 64 << 20);
   EXPECT_EQ(output["ceiling"]["memory"], 128 << 20);
   EXPECT_EQ(output["policy"]["pids"], 4);
-  expect_says(mycojobs_({"policy", "show", "--type", "v.compile"}), 0, "1 GiB");
+  expect_result(mycojobs_({"policy", "show", "--type", "v.compile"}), 0, "1 GiB");
 }
 
-// SH2
 TEST_F(OperatorPolicy, AgentWithAnImpossibleCeilingDoesNotStart) {
   const std::string config = folder_.write("bad.toml", "[ceiling]\nsyscalls.add = [\"raed\"]\n");
   const ProcessResult result = start_agent(folder_, redis_, 1, {"--config", config}).wait();
   EXPECT_EQ(result.code, 65);
   EXPECT_NE(result.err.find("bad.toml:2:17: ceiling.syscalls.add[0]: \"raed\" is not a system call"), std::string::npos)
       << result.err;
-  expect_says(mycojobs_({"config", "check", config}), 65, "ceiling.syscalls.add[0]");
-  const std::string out_of_it = folder_.write("bpf.toml", "[ceiling]\nsyscalls.add = [\"bpf\"]\n");
-  expect_says(mycojobs_({"config", "check", out_of_it}), 65, "\"bpf\" is never granted");
+  expect_result(mycojobs_({"config", "check", config}), 65, "ceiling.syscalls.add[0]");
+  const std::string never_granted_config = folder_.write("bpf.toml", "[ceiling]\nsyscalls.add = [\"bpf\"]\n");
+  expect_result(mycojobs_({"config", "check", never_granted_config}), 65, "\"bpf\" is never granted");
   const ProcessResult printed = run(folder_, {program_path(), "config", "print", "--config", config_});
   EXPECT_NE(printed.out.find("contexts.3.ceiling.memory"), std::string::npos) << printed.out;
 }

@@ -12,112 +12,112 @@ SAMPLE = re.compile(rf'({NAME})(?:\{{(.*)\}})? (\S+)$')
 
 
 def read_labels(text):
-    labels, at = {}, 0
-    while at < len(text):
-        found = LABEL.match(text, at)
-        if not found:
-            raise ValueError(f'no label at: {text[at:]}')
-        if found[1] in labels:
-            raise ValueError(f'the label {found[1]} stands twice')
-        labels[found[1]] = re.sub(r'\\(.)', lambda m: '\n' if m[1] == 'n' else m[1], found[2])
-        at = found.end()
-        if at < len(text):
-            if text[at] != ',':
-                raise ValueError(f'no comma at: {text[at:]}')
-            at += 1
+    labels, position = {}, 0
+    while position < len(text):
+        match = LABEL.match(text, position)
+        if not match:
+            raise ValueError(f'no label at: {text[position:]}')
+        if match[1] in labels:
+            raise ValueError(f'the label {match[1]} occurs twice')
+        labels[match[1]] = re.sub(r'\\(.)', lambda m: '\n' if m[1] == 'n' else m[1], match[2])
+        position = match.end()
+        if position < len(text):
+            if text[position] != ',':
+                raise ValueError(f'no comma at: {text[position:]}')
+            position += 1
     return labels
 
 
-def family_of(name, types):
+def find_family(name, types):
     for suffix in ('_bucket', '_sum', '_count'):
         if name.endswith(suffix) and types.get(name[:-len(suffix)]) in ('histogram', 'summary'):
             return name[:-len(suffix)]
     return name
 
 
-class Reader:
+class MetricsParser:
     def __init__(self):
-        self.types, self.helps, self.samples, self.wrong = {}, {}, [], []
-        self.open, self.closed = None, set()
+        self.types, self.helps, self.samples, self.errors = {}, {}, [], []
+        self.open_family, self.closed_families = None, set()
 
-    def enter(self, family, where):
-        if family == self.open:
+    def start_family(self, family, where):
+        if family == self.open_family:
             return
-        if family in self.closed:
-            self.wrong.append(f'{where}: lines of {family} do not stand together')
-        if self.open:
-            self.closed.add(self.open)
-        self.open = family
+        if family in self.closed_families:
+            self.errors.append(f'{where}: lines of {family} are not consecutive')
+        if self.open_family:
+            self.closed_families.add(self.open_family)
+        self.open_family = family
 
-    def comment(self, line, where):
-        found = re.match(rf'# (HELP|TYPE) ({NAME}) (.*)$', line)
-        if not found:
-            self.wrong.append(f'{where}: {line}')
+    def read_comment(self, line, where):
+        match = re.match(rf'# (HELP|TYPE) ({NAME}) (.*)$', line)
+        if not match:
+            self.errors.append(f'{where}: {line}')
             return
-        kind, family, text = found.groups()
-        into = self.helps if kind == 'HELP' else self.types
-        if family in into:
-            self.wrong.append(f'{where}: {kind} of {family} stands twice')
+        kind, family, text = match.groups()
+        texts = self.helps if kind == 'HELP' else self.types
+        if family in texts:
+            self.errors.append(f'{where}: {kind} of {family} occurs twice')
         if kind == 'TYPE' and text not in ('counter', 'gauge', 'histogram', 'summary', 'untyped'):
-            self.wrong.append(f'{where}: no type: {text}')
-        into[family] = text
-        self.enter(family, where)
+            self.errors.append(f'{where}: no type: {text}')
+        texts[family] = text
+        self.start_family(family, where)
 
-    def sample(self, line, where):
-        found = SAMPLE.match(line)
-        if not found:
-            self.wrong.append(f'{where}: {line}')
+    def read_sample(self, line, where):
+        match = SAMPLE.match(line)
+        if not match:
+            self.errors.append(f'{where}: {line}')
             return
-        family = family_of(found[1], self.types)
+        family = find_family(match[1], self.types)
         if family not in self.types or family not in self.helps:
-            self.wrong.append(f'{where}: {family} has no TYPE, or no HELP, before it')
-        self.enter(family, where)
+            self.errors.append(f'{where}: {family} has no TYPE, or no HELP, before it')
+        self.start_family(family, where)
         try:
-            self.samples.append([found[1], read_labels(found[2] or ''), float(found[3])])
+            self.samples.append([match[1], read_labels(match[2] or ''), float(match[3])])
         except ValueError as error:
-            self.wrong.append(f'{where}: {error}')
+            self.errors.append(f'{where}: {error}')
 
     def check(self):
-        seen = set()
+        series_seen = set()
         histograms = {}
         for name, labels, value in self.samples:
             series = (name, tuple(sorted(labels.items())))
-            if series in seen:
-                self.wrong.append(f'{name} {labels}: stands twice')
-            seen.add(series)
-            family = family_of(name, self.types)
+            if series in series_seen:
+                self.errors.append(f'{name} {labels}: occurs twice')
+            series_seen.add(series)
+            family = find_family(name, self.types)
             kind = self.types.get(family)
             if kind in ('counter', 'histogram') and not value >= 0:
-                self.wrong.append(f'{name} {labels}: {value}')
+                self.errors.append(f'{name} {labels}: {value}')
             if kind == 'histogram':
-                rest = tuple(sorted((k, v) for k, v in labels.items() if k != 'le'))
-                histograms.setdefault((family, rest), []).append((name[len(family):], labels.get('le'), value))
-        for (family, labels), parts in histograms.items():
-            buckets = sorted((float(le), value) for suffix, le, value in parts if suffix == '_bucket')
-            counts = [value for suffix, _, value in parts if suffix == '_count']
-            sums = [value for suffix, _, value in parts if suffix == '_sum']
+                other_labels = tuple(sorted((k, v) for k, v in labels.items() if k != 'le'))
+                histograms.setdefault((family, other_labels), []).append((name[len(family):], labels.get('le'), value))
+        for (family, labels), samples in histograms.items():
+            buckets = sorted((float(le), value) for suffix, le, value in samples if suffix == '_bucket')
+            counts = [value for suffix, _, value in samples if suffix == '_count']
+            sums = [value for suffix, _, value in samples if suffix == '_sum']
             values = [value for _, value in buckets]
             if len(counts) != 1 or len(sums) != 1 or not buckets or buckets[-1][0] != float('inf'):
-                self.wrong.append(f'{family} {labels}: no whole histogram')
+                self.errors.append(f'{family} {labels}: incomplete histogram')
             elif values != sorted(values) or values[-1] != counts[0]:
-                self.wrong.append(f'{family} {labels}: its buckets do not rise to its count')
+                self.errors.append(f'{family} {labels}: the buckets are not cumulative or do not end at the count')
 
 
 def main():
-    reader = Reader()
+    parser = MetricsParser()
     text = sys.stdin.buffer.read().decode('utf-8')
     if not text.endswith('\n'):
-        reader.wrong.append('the last line has no end')
+        parser.errors.append('the last line has no line break')
     for number, line in enumerate(text.split('\n')[:-1], 1):
         if line.startswith('#'):
-            reader.comment(line, f'line {number}')
+            parser.read_comment(line, f'line {number}')
         elif line:
-            reader.sample(line, f'line {number}')
-    reader.check()
-    for wrong in reader.wrong:
-        print(wrong, file=sys.stderr)
-    print(json.dumps({'types': reader.types, 'helps': reader.helps, 'samples': reader.samples}))
-    return 1 if reader.wrong else 0
+            parser.read_sample(line, f'line {number}')
+    parser.check()
+    for error in parser.errors:
+        print(error, file=sys.stderr)
+    print(json.dumps({'types': parser.types, 'helps': parser.helps, 'samples': parser.samples}))
+    return 1 if parser.errors else 0
 
 
 if __name__ == '__main__':

@@ -12,22 +12,22 @@
 
 namespace mycojobs::test {
 
-Pty::Pty(std::vector<std::string> argv, unsigned short columns, std::vector<std::string> extra) {
+Pty::Pty(std::vector<std::string> argv, unsigned short columns, std::vector<std::string> extra_environment) {
   std::vector<char*> arguments;
   for (auto& word : argv) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   winsize size{};
   size.ws_row = 24;
   size.ws_col = columns;
-  pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
+  pid_ = ::forkpty(&terminal_fd_, nullptr, nullptr, &size);
   if (pid_ < 0) throw std::runtime_error("forkpty");
   if (pid_ == 0) {
-    for (auto& pair : extra) ::putenv(pair.data());
+    for (auto& pair : extra_environment) ::putenv(pair.data());
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }
-  ::fcntl(terminal_, F_SETFL, O_NONBLOCK);
-  ::fcntl(terminal_, F_SETFD, FD_CLOEXEC);
+  ::fcntl(terminal_fd_, F_SETFL, O_NONBLOCK);
+  ::fcntl(terminal_fd_, F_SETFD, FD_CLOEXEC);
 }
 
 Pty::~Pty() {
@@ -35,30 +35,30 @@ Pty::~Pty() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  ::close(terminal_);
+  ::close(terminal_fd_);
 }
 
-void Pty::type(std::string_view keys) const {
-  if (::write(terminal_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size()))
-    throw std::runtime_error("the terminal takes no keys");
+void Pty::send_keys(std::string_view keys) const {
+  if (::write(terminal_fd_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size()))
+    throw std::runtime_error("cannot write keys to the terminal");
 }
 
-const std::string& Pty::screen() {
+const std::string& Pty::read_screen() {
   std::array<char, 4096> buffer{};
-  for (ssize_t got = 0; (got = ::read(terminal_, buffer.data(), buffer.size())) > 0;)
-    screen_.append(buffer.data(), static_cast<std::size_t>(got));
-  return screen_;
+  for (ssize_t count = 0; (count = ::read(terminal_fd_, buffer.data(), buffer.size())) > 0;)
+    output_.append(buffer.data(), static_cast<std::size_t>(count));
+  return output_;
 }
 
-bool Pty::shows(std::string_view text, Seconds limit) {
-  return eventually([&] { return screen().find(text) != std::string::npos; }, limit);
+bool Pty::wait_for_text(std::string_view text, Seconds limit) {
+  return eventually([&] { return read_screen().find(text) != std::string::npos; }, limit);
 }
 
 int Pty::wait(Seconds limit) {
   int status = 0;
   const bool ended = eventually(
       [&] {
-        screen();  // reads the output; otherwise the program can block on a full terminal
+        read_screen();  // reads the output; otherwise the program can block on a full terminal
         return ::waitpid(pid_, &status, WNOHANG) == pid_;
       },
       limit);
@@ -67,7 +67,7 @@ int Pty::wait(Seconds limit) {
     ::waitpid(pid_, &status, 0);
   }
   pid_ = -1;
-  screen();
+  read_screen();
   return !ended ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -1,4 +1,4 @@
-// Receipts: the signature of a runner over the end of a job.
+// Receipts, which are signatures of a runner over the end of a job, and signatures of messages.
 #include "e2e/client.h"
 #include "e2e/world.h"
 
@@ -8,21 +8,21 @@ namespace {
 class SignedReceipts : public Operator {
  protected:
   std::string make_key(const std::string& name) {
-    const ProcessResult made = run(folder_, {program_path(), "key", "new", folder_ / name});
-    EXPECT_EQ(made.code, 0) << made.err;
-    return made.out.substr(0, made.out.find('\n'));
+    const ProcessResult result = run(folder_, {program_path(), "key", "new", folder_ / name});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out.substr(0, result.out.find('\n'));
   }
   // Returns the names of the failed checks, such as "result log".
-  std::string broken(const std::string& job, std::vector<std::string> more = {}) {
+  std::string list_failed_checks(const std::string& job, std::vector<std::string> more_options = {}) {
     std::vector<std::string> words{"receipt", "verify", job};
-    words.insert(words.end(), more.begin(), more.end());
-    std::string found;
-    for (const auto& check : json_(words).value("checks", nlohmann::json::array())) {
-      if (!check.value("holds", false)) found += (found.empty() ? "" : " ") + check.value("what", "?");
+    words.insert(words.end(), more_options.begin(), more_options.end());
+    std::string failed_checks;
+    for (const auto& check : run_json(words).value("checks", nlohmann::json::array())) {
+      if (!check.value("holds", false)) failed_checks += (failed_checks.empty() ? "" : " ") + check.value("what", "?");
     }
-    return found;
+    return failed_checks;
   }
-  nlohmann::json json_(std::vector<std::string> words) { return mycojobs_.json(std::move(words)); }
+  nlohmann::json run_json(std::vector<std::string> words) { return mycojobs_.run_json(std::move(words)); }
 };
 
 TEST_F(SignedReceipts, DetectChangedRecords) {
@@ -32,27 +32,27 @@ TEST_F(SignedReceipts, DetectChangedRecords) {
   const std::string job = mycojobs_.submit("print('one')\nprint('two')\nresult = {'n': 1}");
   ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
   EXPECT_EQ(mycojobs_({"receipt", "verify", job}).code, 0);
-  EXPECT_EQ(broken(job), "");
-  EXPECT_EQ(broken(job, {"--key", pubkey}), "");
-  EXPECT_EQ(broken(job, {"--key", make_key("other.key")}), "signature");
+  EXPECT_EQ(list_failed_checks(job), "");
+  EXPECT_EQ(list_failed_checks(job, {"--key", pubkey}), "");
+  EXPECT_EQ(list_failed_checks(job, {"--key", make_key("other.key")}), "signature");
 
   redis_.cli(1, {"HSET", job, "result", R"({"n":"2"})"});
-  EXPECT_EQ(broken(job), "result");
+  EXPECT_EQ(list_failed_checks(job), "result");
   EXPECT_EQ(mycojobs_({"receipt", "verify", job}).code, 1);
   redis_.cli(1, {"HSET", job, "result", R"({"n":"1"})"});
-  EXPECT_EQ(broken(job), "");
-  const std::string receipt = mycojobs_.field(job, "receipt");
+  EXPECT_EQ(list_failed_checks(job), "");
+  const std::string receipt = mycojobs_.read_field(job, "receipt");
   std::string forged = receipt;
   forged.replace(forged.find("\"wall_us\":"), 10, "\"wall_us\":1");
   redis_.cli(1, {"HSET", job, "receipt", forged});
-  EXPECT_EQ(broken(job), "signature");
+  EXPECT_EQ(list_failed_checks(job), "signature");
   redis_.cli(1, {"HSET", job, "receipt", receipt, "status", "error"});
-  EXPECT_EQ(broken(job), "end");
+  EXPECT_EQ(list_failed_checks(job), "end");
 
-  const std::string other = mycojobs_.submit("print('one')");
-  ASSERT_TRUE(mycojobs_.wait_for_value(other, "status", "finished"));
-  redis_.cli(1, {"HSET", other, "receipt", receipt});
-  EXPECT_EQ(broken(other), "job result log") << "another job's receipt";
+  const std::string other_job = mycojobs_.submit("print('one')");
+  ASSERT_TRUE(mycojobs_.wait_for_value(other_job, "status", "finished"));
+  redis_.cli(1, {"HSET", other_job, "receipt", receipt});
+  EXPECT_EQ(list_failed_checks(other_job), "job result log") << "the receipt of another job must not be valid";
 }
 
 TEST_F(SignedReceipts, CoverTheLastAttemptAndFailures) {
@@ -61,7 +61,7 @@ TEST_F(SignedReceipts, CoverTheLastAttemptAndFailures) {
                               {"--runner-key", folder_ / "runner.key", "--retry-min", "1ms", "--retry-max", "1ms"});
   const std::string job = mycojobs_.submit("print('attempt')\nraise ValueError('no')", {"--retries", "2"});
   ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "error"));
-  EXPECT_EQ(broken(job), "");
+  EXPECT_EQ(list_failed_checks(job), "");
 }
 
 TEST_F(SignedReceipts, RunnerNeedsAPrivateKeyToSign) {
@@ -71,15 +71,15 @@ TEST_F(SignedReceipts, RunnerNeedsAPrivateKeyToSign) {
     EXPECT_TRUE(mycojobs_.wait_for_value(submitted, "status", "finished"));
     return submitted;
   }();
-  const ProcessResult unsigned_one = mycojobs_({"receipt", "verify", job});
-  EXPECT_NE(unsigned_one.code, 0);
-  EXPECT_NE(unsigned_one.err.find("mycojobs key new"), std::string::npos) << unsigned_one.err;
+  const ProcessResult unsigned_receipt = mycojobs_({"receipt", "verify", job});
+  EXPECT_NE(unsigned_receipt.code, 0);
+  EXPECT_NE(unsigned_receipt.err.find("mycojobs key new"), std::string::npos) << unsigned_receipt.err;
   make_key("open.key");
   std::filesystem::permissions(folder_ / "open.key", std::filesystem::perms(0644));
   Process agent = start_agent(folder_, redis_, 21, {"--runner-key", folder_ / "open.key"});
-  const ProcessResult refused = agent.wait();
-  EXPECT_NE(refused.code, 0);
-  EXPECT_NE(refused.err.find("chmod 600"), std::string::npos) << refused.err;
+  const ProcessResult rejected_start = agent.wait();
+  EXPECT_NE(rejected_start.code, 0);
+  EXPECT_NE(rejected_start.err.find("chmod 600"), std::string::npos) << rejected_start.err;
 }
 
 TEST_F(SignedReceipts, MessageBelongsToItsSignerAndTarget) {
@@ -87,21 +87,21 @@ TEST_F(SignedReceipts, MessageBelongsToItsSignerAndTarget) {
   redis_.cli(0, {"HSET", "actor:12", "id", "12", "pubkey", pubkey});
   redis_.cli(1, {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "chat",
                  "message", "hello"});
-  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "signature: is missing");
-  expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key"}), 65, "target_context");
-  expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key", "--to", "7"}), 0, "15 min");
-  expect_says(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
-  expect_says(mycojobs_({"message", "list"}), 0, "12:101");
-  EXPECT_EQ(json_({"message", "show", "12:101"}).value("signer", ""), pubkey);
+  expect_result(mycojobs_({"message", "verify", "12:101"}), 1, "signature: is missing");
+  expect_result(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key"}), 65, "target_context");
+  expect_result(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key", "--to", "7"}), 0, "15 min");
+  expect_result(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
+  expect_result(mycojobs_({"message", "list"}), 0, "12:101");
+  EXPECT_EQ(run_json({"message", "show", "12:101"}).value("signer", ""), pubkey);
   redis_.cli(1, {"HSET", "message:12:101", "status", "acknowledged", "transport_status", "delivered"});
-  expect_says(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
+  expect_result(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
   redis_.cli(1, {"HSET", "message:12:101", "target_context", "8"});
-  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "not of this content");
+  expect_result(mycojobs_({"message", "verify", "12:101"}), 1, "not of this content");
   redis_.cli(1, {"HSET", "message:12:101", "target_context", "7"});
   redis_.cli(0, {"HSET", "actor:12", "pubkey", make_key("new.key")});
-  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "is not its key");
-  expect_says(mycojobs_({"message", "show", "12:999"}), 66, "message:12:999");
-  expect_says(mycojobs_({"message", "show", "nonsense"}), 65, "is not a message");
+  expect_result(mycojobs_({"message", "verify", "12:101"}), 1, "is not its key");
+  expect_result(mycojobs_({"message", "show", "12:999"}), 66, "message:12:999");
+  expect_result(mycojobs_({"message", "show", "nonsense"}), 65, "is not a message");
 }
 
 }  // namespace

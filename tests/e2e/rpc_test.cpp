@@ -1,4 +1,4 @@
-// The JSON-RPC of a running coordinator, called with curl; and two hosts, one of which runs the jobs.
+// The JSON-RPC interface of a coordinator, called with curl, and flows whose nodes run on a second host.
 #include <nlohmann/json.hpp>
 
 #include "e2e/client.h"
@@ -32,19 +32,19 @@ json find_node(const json& dag, const std::string& name) {
 class Host {
  public:
   explicit Host(const std::string& token_note) {
-    const ProcessResult made =
-        run(folder, {program_path(), "key", "token", "--operator", "--note", token_note, "--api-tokens", tokens()});
-    EXPECT_EQ(made.code, 0) << made.err;
-    token = made.out.substr(0, made.out.find('\n'));
+    const ProcessResult result = run(
+        folder, {program_path(), "key", "token", "--operator", "--note", token_note, "--api-tokens", tokens_path()});
+    EXPECT_EQ(result.code, 0) << result.err;
+    token = result.out.substr(0, result.out.find('\n'));
   }
-  std::string tokens() const { return folder / "tokens"; }
-  Process coordinator() const {
+  std::string tokens_path() const { return folder / "tokens"; }
+  Process start_coordinator() const {
     return Process(folder, {program_path(), "coordinator", "--redis", redis.url(), "--context", "1", "--api-listen",
-                            "127.0.0.1:0", "--api-tokens", tokens(), "--state-dir", folder / "state"});
+                            "127.0.0.1:0", "--api-tokens", tokens_path(), "--state-dir", folder / "state"});
   }
-  Process agent(std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"--api-tokens", tokens()});
-    return start_agent(folder, redis, 20, more);
+  Process start_api_agent(std::vector<std::string> more_options = {}) const {
+    more_options.insert(more_options.end(), {"--api-tokens", tokens_path()});
+    return start_agent(folder, redis, 20, more_options);
   }
   ProcessResult curl(const std::string& url, const std::string& body, const std::string& bearer) const {
     return run(folder,
@@ -65,8 +65,8 @@ class Host {
 
 TEST(Rpc, CurlClientRunsAFlow) {
   const Host host("the story");
-  Process coordinator = host.coordinator();
-  Process agent = host.agent();
+  Process coordinator = host.start_coordinator();
+  Process agent = host.start_api_agent();
   const std::string url = wait_for_address(coordinator);
   ASSERT_FALSE(url.empty());
   ASSERT_TRUE(wait_until_registered(host.redis, 20)) << agent.err();
@@ -103,9 +103,9 @@ TEST(Rpc, CurlClientRunsAFlow) {
 
   // The command-line client, a batch, a notification, and a client without a token.
   const std::vector<std::string> with_token{"MYCOJOBS_TOKEN=" + host.token, "COORDINATOR_URL=" + url};
-  const ProcessResult asked = run(host.folder, {program_path(), "rpc", "system.info"}, with_token);
-  EXPECT_EQ(asked.code, 0) << asked.err;
-  EXPECT_EQ(json::parse(asked.out).value("role", ""), "coordinator");
+  const ProcessResult info_result = run(host.folder, {program_path(), "rpc", "system.info"}, with_token);
+  EXPECT_EQ(info_result.code, 0) << info_result.err;
+  EXPECT_EQ(json::parse(info_result.out).value("role", ""), "coordinator");
   EXPECT_NE(run(host.folder, {program_path(), "rpc", "job.get", R"({"id": 999})"}, with_token).code, 0);
   EXPECT_NE(run(host.folder, {program_path(), "rpc", "system.info"}, {"COORDINATOR_URL=" + url}).code, 0);
   EXPECT_TRUE(host.curl(url, R"({"jsonrpc":"2.0","method":"system.ping"})", host.token).out.ends_with("204"));
@@ -116,16 +116,17 @@ TEST(Rpc, CurlClientRunsAFlow) {
 }
 
 TEST(Rpc, NodeRunsOnAnotherHost) {
-  const Host here("here"), there("there");
-  Process coordinator = here.coordinator();
+  const Host local_host("here"), remote_host("there");
+  Process coordinator = local_host.start_coordinator();
   const std::string url = wait_for_address(coordinator);
-  const ProcessResult made =
-      run(there.folder, {program_path(), "key", "new", "runner", "--keys-dir", there.folder / "keys"});
-  ASSERT_EQ(made.code, 0) << made.err;
-  Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0", "--runner-key", there.folder / "keys/runner.key"});
+  const ProcessResult key_result =
+      run(remote_host.folder, {program_path(), "key", "new", "runner", "--keys-dir", remote_host.folder / "keys"});
+  ASSERT_EQ(key_result.code, 0) << key_result.err;
+  Process agent = remote_host.start_api_agent(
+      {"--supervisor-listen", "127.0.0.1:0", "--runner-key", remote_host.folder / "keys/runner.key"});
   const std::string supervisor = wait_for_address(agent);
   ASSERT_FALSE(url.empty() || supervisor.empty());
-  here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
+  local_host.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", remote_host.token}});
   const json definition{
       {"name", "far"},
       {"jobs",
@@ -138,53 +139,55 @@ TEST(Rpc, NodeRunsOnAnotherHost) {
           {"supervisor_url", supervisor},
           {"on_error", "continue"}}},
         {"said", {{"needs", {"bad"}}, {"log", "done"}}}}}};
-  const json flow = here.call(url, "flow.create", {{"definition", definition}});
+  const json flow = local_host.call(url, "flow.create", {{"definition", definition}});
   const json id{{"id", flow.at("id")}};
-  here.call(url, "flow.start", id);
-  EXPECT_TRUE(eventually([&] { return here.call(url, "flow.result", id).value("ended", false); }, Seconds(60)))
-      << here.call(url, "flow.dag", id) << coordinator.err() << agent.err();
-  const json result = here.call(url, "flow.result", id);
-  EXPECT_EQ(result.value("status", ""), "finished") << here.call(url, "flow.dag", id);
+  local_host.call(url, "flow.start", id);
+  EXPECT_TRUE(eventually([&] { return local_host.call(url, "flow.result", id).value("ended", false); }, Seconds(60)))
+      << local_host.call(url, "flow.dag", id) << coordinator.err() << agent.err();
+  const json result = local_host.call(url, "flow.result", id);
+  EXPECT_EQ(result.value("status", ""), "finished") << local_host.call(url, "flow.dag", id);
   EXPECT_EQ(result.at("result").value("far.n", ""), "7") << result;
-  const json dag = here.call(url, "flow.dag", id);
-  const json far = find_node(dag, "far"), bad = find_node(dag, "bad");
-  EXPECT_EQ(far.value("supervisor_url", ""), supervisor);
-  const json log = here.call(url, "job.logs", {{"id", far.at("id")}});
+  const json dag = local_host.call(url, "flow.dag", id);
+  const json remote_node = find_node(dag, "far"), failing_node = find_node(dag, "bad");
+  EXPECT_EQ(remote_node.value("supervisor_url", ""), supervisor);
+  const json log = local_host.call(url, "job.logs", {{"id", remote_node.at("id")}});
   EXPECT_NE(log.dump().find("far away"), std::string::npos) << log;
-  EXPECT_EQ(here.call(url, "job.result", {{"id", bad.at("id")}}).value("detail", ""), "exception");
-  EXPECT_EQ(there.redis.cli(1, {"KEYS", "flow:*"}), "");
-  for (const json& node : {far, bad}) {
-    const json job = here.call(url, "job.get", {{"id", node.at("id")}});
+  EXPECT_EQ(local_host.call(url, "job.result", {{"id", failing_node.at("id")}}).value("detail", ""), "exception");
+  EXPECT_EQ(remote_host.redis.cli(1, {"KEYS", "flow:*"}), "");
+  for (const json& node : {remote_node, failing_node}) {
+    const json job = local_host.call(url, "job.get", {{"id", node.at("id")}});
     const std::string key = job.at("caller_id").dump() + ':' + job.at("id").dump();
     const ProcessResult verified =
-        run(here.folder, {program_path(), "receipt", "verify", key, "--redis", here.redis.url(), "--key",
-                          made.out.substr(0, made.out.find('\n')), "--state-dir", here.folder / "client"});
+        run(local_host.folder,
+            {program_path(), "receipt", "verify", key, "--redis", local_host.redis.url(), "--key",
+             key_result.out.substr(0, key_result.out.find('\n')), "--state-dir", local_host.folder / "client"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
   const json command_result =
-      there.call(supervisor, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}});
+      remote_host.call(supervisor, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}});
   EXPECT_EQ(command_result.at("result").value("x", ""), "y") << "the answer has the job's result";
 }
 
 TEST(Rpc, CancellingAFlowReachesTheOtherHost) {
-  const Host here("here"), there("there");
-  Process coordinator = here.coordinator();
+  const Host local_host("here"), remote_host("there");
+  Process coordinator = local_host.start_coordinator();
   const std::string url = wait_for_address(coordinator);
-  Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0", "--grace", "1s"});
+  Process agent = remote_host.start_api_agent({"--supervisor-listen", "127.0.0.1:0", "--grace", "1s"});
   const std::string supervisor = wait_for_address(agent);
   ASSERT_FALSE(url.empty() || supervisor.empty());
-  here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
-  const json definition{{"name", "far"},
-                        {"jobs", {{"far", {{"script", kSleeps}, {"type", "python"}, {"supervisor_url", supervisor}}}}}};
-  const json id{{"id", here.call(url, "flow.create", {{"definition", definition}}).at("id")}};
-  here.call(url, "flow.start", id);
+  local_host.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", remote_host.token}});
+  const json definition{
+      {"name", "far"},
+      {"jobs", {{"far", {{"script", kSleepScript}, {"type", "python"}, {"supervisor_url", supervisor}}}}}};
+  const json id{{"id", local_host.call(url, "flow.create", {{"definition", definition}}).at("id")}};
+  local_host.call(url, "flow.start", id);
   ASSERT_TRUE(eventually([&] {
-    return there.redis.cli(1, {"HGET", "job:1:1", "status"}) == "started";
+    return remote_host.redis.cli(1, {"HGET", "job:1:1", "status"}) == "started";
   })) << coordinator.err();
-  here.call(url, "flow.cancel", id);
-  EXPECT_TRUE(eventually([&] { return here.call(url, "flow.result", id).value("ended", false); }, Seconds(40)));
-  EXPECT_EQ(here.call(url, "flow.result", id).value("detail", ""), "cancelled");
-  EXPECT_EQ(there.redis.cli(1, {"HGET", "job:1:1", "detail"}), "cancelled");
+  local_host.call(url, "flow.cancel", id);
+  EXPECT_TRUE(eventually([&] { return local_host.call(url, "flow.result", id).value("ended", false); }, Seconds(40)));
+  EXPECT_EQ(local_host.call(url, "flow.result", id).value("detail", ""), "cancelled");
+  EXPECT_EQ(remote_host.redis.cli(1, {"HGET", "job:1:1", "detail"}), "cancelled");
 }
 
 }  // namespace

@@ -21,13 +21,13 @@ class Receiver(http.server.BaseHTTPRequestHandler):
             if self.headers['Content-Type'] != 'application/json':
                 status = 415
             else:
-                self.keep(json.loads(body))
+                self.write_spans(json.loads(body))
         self.send_response(status)
         self.send_header('Content-Length', '2')
         self.end_headers()
         self.wfile.write(b'{}')
 
-    def keep(self, body):
+    def write_spans(self, body):
         with open(FILE, 'a', encoding='utf-8') as out:
             for resource in body['resourceSpans']:
                 service = {a['key']: a['value']['stringValue'] for a in resource['resource']['attributes']}['service.name']

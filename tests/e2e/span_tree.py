@@ -8,19 +8,19 @@ import sys
 WIDTH = 40
 
 
-def at(span, which):
-    return int(span[f'{which}TimeUnixNano'])
+def read_time_ns(span, edge):
+    return int(span[f'{edge}TimeUnixNano'])
 
 
-def ordered(spans):
+def order_spans(spans):
     """Returns [(depth, span)]: each span is followed by its children."""
     ids = {span['spanId'] for span in spans}
-    below = {}
+    children = {}
     for span in spans:
-        below.setdefault(span['parentSpanId'] if span['parentSpanId'] in ids else '', []).append(span)
+        children.setdefault(span['parentSpanId'] if span['parentSpanId'] in ids else '', []).append(span)
 
     def visit(parent, depth):
-        for span in sorted(below.get(parent, []), key=lambda each: (at(each, 'start'), -at(each, 'end'))):
+        for span in sorted(children.get(parent, []), key=lambda child: (read_time_ns(child, 'start'), -read_time_ns(child, 'end'))):
             yield depth, span
             yield from visit(span['spanId'], depth + 1)
 
@@ -29,15 +29,16 @@ def ordered(spans):
 
 def main():
     with open(sys.argv[1], encoding='utf-8') as file:
-        rows = ordered([json.loads(line) for line in file])
+        rows = order_spans([json.loads(line) for line in file])
     if '--names' in sys.argv:
         print('\n'.join('  ' * depth + span['name'] for depth, span in rows))
         return
-    begin, end = min(at(span, 'start') for _, span in rows), max(at(span, 'end') for _, span in rows)
+    first_ns, last_ns = min(read_time_ns(span, 'start') for _, span in rows), max(read_time_ns(span, 'end') for _, span in rows)
     for depth, span in rows:
-        from_, to = (round((at(span, which) - begin) / max(end - begin, 1) * WIDTH) for which in ('start', 'end'))
-        bar = ' ' * min(from_, WIDTH - 1) + '█' * max(to - from_, 1)
-        ms = [(at(span, 'start') - begin) / 1e6, (at(span, 'end') - at(span, 'start')) / 1e6]
+        scale = WIDTH / max(last_ns - first_ns, 1)
+        bar_begin, bar_end = (round((read_time_ns(span, edge) - first_ns) * scale) for edge in ('start', 'end'))
+        bar = ' ' * min(bar_begin, WIDTH - 1) + '█' * max(bar_end - bar_begin, 1)
+        ms = [(read_time_ns(span, 'start') - first_ns) / 1e6, (read_time_ns(span, 'end') - read_time_ns(span, 'start')) / 1e6]
         print(f"{'  ' * depth + span['name']:16} {span['service']:20} +{ms[0]:6.1f} {ms[1]:6.1f} ms  {bar}".rstrip())
 
 

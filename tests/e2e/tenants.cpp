@@ -19,50 +19,53 @@ using nlohmann::json;
 
 // ---- HTTP ----
 
-HttpWire::HttpWire(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<std::uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const timeval patience{20, 0};
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) socket_.reset();
+HttpConnection::HttpConnection(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in server_address{};
+  server_address.sin_family = AF_INET;
+  server_address.sin_port = htons(static_cast<std::uint16_t>(port));
+  server_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval timeout{20, 0};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&server_address), sizeof server_address) != 0)
+    socket_.reset();
 }
 
-bool HttpWire::send(const std::string& text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const ssize_t sent = ::send(socket_.get(), text.data() + at, text.size() - at, MSG_NOSIGNAL);
+bool HttpConnection::send(const std::string& text) {
+  for (std::size_t offset = 0; offset < text.size();) {
+    const ssize_t sent = ::send(socket_.get(), text.data() + offset, text.size() - offset, MSG_NOSIGNAL);
     if (sent <= 0) return false;
-    at += static_cast<std::size_t>(sent);
+    offset += static_cast<std::size_t>(sent);
   }
   return true;
 }
 
-HttpWire::Reply HttpWire::read() {
-  const auto extra_options = [this] {
+HttpConnection::Reply HttpConnection::read() {
+  const auto read_more = [this] {
     char bytes[16384];
-    const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
-    if (got > 0) buffer_.append(bytes, static_cast<std::size_t>(got));
-    return got > 0;
+    const ssize_t received = ::recv(socket_.get(), bytes, sizeof bytes, 0);
+    if (received > 0) buffer_.append(bytes, static_cast<std::size_t>(received));
+    return received > 0;
   };
-  std::size_t head = 0;
-  while ((head = buffer_.find("\r\n\r\n")) == std::string::npos) {
-    if (!extra_options()) return {};
+  std::size_t head_end = 0;
+  while ((head_end = buffer_.find("\r\n\r\n")) == std::string::npos) {
+    if (!read_more()) return {};
   }
   Reply reply;
   reply.status = std::atoi(buffer_.c_str() + buffer_.find(' '));
-  const auto length = buffer_.find("Content-Length: ");
-  const std::size_t size = length < head ? std::strtoul(buffer_.c_str() + length + 16, nullptr, 10) : 0;
-  while (buffer_.size() < head + 4 + size) {
-    if (!extra_options()) return {};
+  const auto length_position = buffer_.find("Content-Length: ");
+  const std::size_t size =
+      length_position < head_end ? std::strtoul(buffer_.c_str() + length_position + 16, nullptr, 10) : 0;
+  while (buffer_.size() < head_end + 4 + size) {
+    if (!read_more()) return {};
   }
-  reply.body = buffer_.substr(head + 4, size);
-  buffer_.erase(0, head + 4 + size);
+  reply.body = buffer_.substr(head_end + 4, size);
+  buffer_.erase(0, head_end + 4 + size);
   return reply;
 }
 
-HttpWire::Reply HttpWire::post(const std::string& path, const std::string& body, const std::string& extra_headers) {
+HttpConnection::Reply HttpConnection::post(const std::string& path, const std::string& body,
+                                           const std::string& extra_headers) {
   const bool sent = send("POST " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" +
                          extra_headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
   // The server rejects the request before reading it completely; the response is still sent.
@@ -72,12 +75,12 @@ HttpWire::Reply HttpWire::post(const std::string& path, const std::string& body,
 
 // ---- one tenant ----
 
-Tenant::Tenant(int of, std::vector<std::string> redis_options, int second_context)
-    : context(of), redis(folder, std::move(redis_options)), contexts_(std::to_string(of)) {
-  if (second_context > 0) contexts_ += "," + std::to_string(second_context);
+Tenant::Tenant(int first_context, std::vector<std::string> redis_options, int second_context)
+    : context(first_context), redis(folder, std::move(redis_options)), context_list_(std::to_string(first_context)) {
+  if (second_context > 0) context_list_ += "," + std::to_string(second_context);
 }
 
-std::vector<std::string> Tenant::line(std::vector<std::string> words) const {
+std::vector<std::string> Tenant::make_argv(std::vector<std::string> words) const {
   words.insert(words.begin(), program_path());
   words.insert(words.end(), {"--redis", redis.url(), "--state-dir", state_dir("client")});
   if (std::find(words.begin(), words.end(), "--context") == words.end())
@@ -86,13 +89,13 @@ std::vector<std::string> Tenant::line(std::vector<std::string> words) const {
 }
 
 ProcessResult Tenant::operator()(std::vector<std::string> words, std::string input) const {
-  return run(folder, line(std::move(words)), {"MYCOJOBS_KEYS_DIR=" + keys()}, std::move(input));
+  return run(folder, make_argv(std::move(words)), {"MYCOJOBS_KEYS_DIR=" + keys_dir()}, std::move(input));
 }
-Process Tenant::start(std::vector<std::string> words) const {
-  return Process(folder, line(std::move(words)), {"MYCOJOBS_KEYS_DIR=" + keys()});
+Process Tenant::start_command(std::vector<std::string> words) const {
+  return Process(folder, make_argv(std::move(words)), {"MYCOJOBS_KEYS_DIR=" + keys_dir()});
 }
 
-json Tenant::json(std::vector<std::string> words) const {
+json Tenant::run_json(std::vector<std::string> words) const {
   words.emplace_back("--json");
   const ProcessResult result = (*this)(std::move(words));
   auto parsed = nlohmann::json::parse(result.out, nullptr, false);
@@ -101,9 +104,9 @@ json Tenant::json(std::vector<std::string> words) const {
 }
 
 std::string Tenant::make_key(const std::string& name) {
-  const ProcessResult made = run(folder, {program_path(), "key", "new", name, "--keys-dir", keys()});
-  EXPECT_EQ(made.code, 0) << made.err;
-  return made.out.substr(0, made.out.find('\n'));
+  const ProcessResult result = run(folder, {program_path(), "key", "new", name, "--keys-dir", keys_dir()});
+  EXPECT_EQ(result.code, 0) << result.err;
+  return result.out.substr(0, result.out.find('\n'));
 }
 
 void Tenant::start_coordinator(std::vector<std::string> extra_options) {
@@ -112,11 +115,11 @@ void Tenant::start_coordinator(std::vector<std::string> extra_options) {
                                 "--redis",
                                 redis.url(),
                                 "--context",
-                                contexts_,
+                                context_list_,
                                 "--api-listen",
                                 "127.0.0.1:" + std::to_string(port),
                                 "--coordinator-key",
-                                keys() + "/supervisor.key",
+                                keys_dir() + "/supervisor.key",
                                 "--api-tokens",
                                 folder / "tokens",
                                 "--state-dir",
@@ -126,43 +129,44 @@ void Tenant::start_coordinator(std::vector<std::string> extra_options) {
   argv.insert(argv.end(), extra_options.begin(), extra_options.end());
   coordinator = std::make_unique<Process>(folder, argv);
   if (port != 0) return;
-  const std::string says = "JSON-RPC at http://127.0.0.1:";
+  const std::string log_prefix = "JSON-RPC at http://127.0.0.1:";
   ASSERT_TRUE(eventually([&] {
     const std::string text = coordinator->err();
-    const auto at = text.find(says);
-    if (at != std::string::npos) port = std::atoi(text.c_str() + at + says.size());
+    const auto offset = text.find(log_prefix);
+    if (offset != std::string::npos) port = std::atoi(text.c_str() + offset + log_prefix.size());
     return port != 0;
   })) << coordinator->err();
 }
 
-void Tenant::work(int runner, std::vector<std::string> extra_options) {
-  extra_options.insert(extra_options.end(), {"--runner-key", keys() + "/runner.key", "--lease", "2s", "--context",
-                                             contexts_, "--state-dir", state_dir("agent" + std::to_string(runner))});
-  agents.push_back(std::make_unique<Process>(start_agent(folder, redis, runner, extra_options)));
+void Tenant::start_runner(int runner_id, std::vector<std::string> extra_options) {
+  extra_options.insert(extra_options.end(),
+                       {"--runner-key", keys_dir() + "/runner.key", "--lease", "2s", "--context", context_list_,
+                        "--state-dir", state_dir("agent" + std::to_string(runner_id))});
+  agents.push_back(std::make_unique<Process>(start_agent(folder, redis, runner_id, extra_options)));
 }
 
 std::vector<std::string> Tenant::find_keys(const std::string& pattern) const {
   std::istringstream lines(cli({"KEYS", pattern}));
-  std::vector<std::string> all;
-  for (std::string each; std::getline(lines, each);) {
-    if (!each.empty()) all.push_back(each);
+  std::vector<std::string> keys;
+  for (std::string key; std::getline(lines, key);) {
+    if (!key.empty()) keys.push_back(key);
   }
-  std::sort(all.begin(), all.end());
-  return all;
+  std::sort(keys.begin(), keys.end());
+  return keys;
 }
 
-std::vector<std::string> Tenant::msg_in() const {
+std::vector<std::string> Tenant::list_msg_in() const {
   std::istringstream lines(cli({"LRANGE", "msg_in", "0", "-1"}));
-  std::vector<std::string> all;
-  for (std::string each; std::getline(lines, each);) {
-    if (!each.empty()) all.insert(all.begin(), each);
+  std::vector<std::string> keys;  // the list of Redis has the newest entry first
+  for (std::string key; std::getline(lines, key);) {
+    if (!key.empty()) keys.insert(keys.begin(), key);
   }
-  return all;
+  return keys;
 }
 
-void Tenant::expect_verified() const {
-  const ProcessResult verified = (*this)({"verify"});
-  EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+void Tenant::expect_verify_succeeds() const {
+  const ProcessResult result = (*this)({"verify"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
 }
 
 // ---- both tenants ----
@@ -179,8 +183,8 @@ Tenants::Tenants(std::vector<std::string> redis_options)
 
 void Tenants::create_peer_records(const std::string& bobs_url, const std::string& alices_url) {
   const auto run_command = [](const Tenant& tenant, std::vector<std::string> words) {
-    const ProcessResult made = tenant(std::move(words));
-    EXPECT_EQ(made.code, 0) << made.err;
+    const ProcessResult result = tenant(std::move(words));
+    EXPECT_EQ(result.code, 0) << result.err;
   };
   run_command(bob, {"actor", "create", "--id", "12", "--key", bobs_key});
   run_command(bob, {"context", "create", "7", "--admin", "12"});
@@ -198,7 +202,7 @@ void Tenants::start_both() {
   create_peer_records(bob.url(), alice.url());
 }
 
-Message message_of_bob(const Tenants& tenants, Id id, const std::string& script) {
+Message make_message_from_bob(const Tenants& tenants, Id id, const std::string& script) {
   Message message;
   message.id = id;
   message.caller_id = kBob;
@@ -215,18 +219,19 @@ Message message_of_bob(const Tenants& tenants, Id id, const std::string& script)
   job.script = script;
   job.script_type = "python";
   message.job.push_back(job);
-  EXPECT_TRUE(sign(message, tenants.bob.key("bob")));
+  EXPECT_TRUE(sign(message, tenants.bob.load_key("bob")));
   return message;
 }
 
-std::string delivery(const json& envelope) {
+std::string make_delivery_request(const json& envelope) {
   return json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", "message.deliver"}, {"params", {{"envelope", envelope}}}}
       .dump();
 }
 
-std::string delivery(const Tenants& tenants, const Message& message) {
+std::string make_delivery_request(const Tenants& tenants, const Message& message) {
   const Envelope envelope{EnvelopeKind::message, kAlicesContext, static_cast<std::uint64_t>(::time(nullptr)), {}};
-  return delivery(seal(envelope, {{"message", to_json(message)}}, tenants.bob.key("supervisor")).value());
+  return make_delivery_request(
+      seal(envelope, {{"message", to_json(message)}}, tenants.bob.load_key("supervisor")).value());
 }
 
 }  // namespace mycojobs::test

@@ -27,37 +27,37 @@ FACTS = [
 ]
 
 
-def processes_with(word):
-    found = []
+def find_processes(word):
+    paths = []
     for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
         try:
             with open(path, "rb") as file:
                 if word.encode() in file.read() and str(os.getpid()) != path.split("/")[2]:
-                    found.append(path)
+                    paths.append(path)
         except OSError:  # the process has ended or belongs to another user
             continue
-    return found
+    return paths
 
 
 class Demo(unittest.TestCase):
     def test_output_is_correct_and_nothing_is_left(self):
-        begin = time.monotonic()
+        start_s = time.monotonic()
         env = dict(os.environ)
         shell = subprocess.Popen(
             ["bash", DEMO, PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, text=True
         )
         output, _ = shell.communicate(timeout=110)
-        took = time.monotonic() - begin
+        elapsed_s = time.monotonic() - start_s
         self.assertEqual(shell.returncode, 0, output)
         for fact in FACTS:
             self.assertIn("  ok  " + fact, output)
         self.assertNotIn("WRONG", output)
-        self.assertLess(took, 60, output)  # 3 s on an idle machine; the bound allows for a busy machine
+        self.assertLess(elapsed_s, 60, output)  # 3 s on an idle machine; the bound allows for a busy machine
         folder = re.search(r"^  made in (\S+)$", output, re.M).group(1)
         self.assertFalse(os.path.exists(folder))
-        self.assertEqual(processes_with(folder), [])
-        left = [each for each in glob.glob("/run/netns/*") if os.path.basename(each).startswith(f"mj{shell.pid}")]
-        self.assertEqual(left, [])
+        self.assertEqual(find_processes(folder), [])
+        remaining_namespaces = [path for path in glob.glob("/run/netns/*") if os.path.basename(path).startswith(f"mj{shell.pid}")]
+        self.assertEqual(remaining_namespaces, [])
 
 
 if __name__ == "__main__":

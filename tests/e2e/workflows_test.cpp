@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr const char* kSaga = R"json({
+constexpr const char* kSagaManifest = R"json({
   "name": "shop/saga@1",
   "schemas": {
     "shop/Placed@1": {"type": "object", "required": ["id"], "properties": {
@@ -32,7 +32,7 @@ constexpr const char* kSaga = R"json({
   "routing": {"subscriptions": [{"event": "shop/Placed@1", "workflow": "shop/saga@1", "key_field": "$value.id"}]}
 })json";
 
-constexpr const char* kCode = R"lua(
+constexpr const char* kSagaCode = R"lua(
 local function ask(kind, params) return {{kind = kind, params = params}} end
 local after = {}
 function after.pay(state, receipt)
@@ -66,13 +66,13 @@ function step(state, event)
 end
 )lua";
 
-constexpr const char* kPay = R"(
+constexpr const char* kPayScript = R"(
 import json, os
 result["paid"] = json.loads(os.environ["MYCOJOBS_PARAMS"])["id"] * 10
 )";
 
-// Keeps 10 MiB of state and replaces it after each event.
-constexpr const char* kHeap = R"json({
+// The state of an instance has 10 MiB and is replaced after each event.
+constexpr const char* kHeapManifest = R"json({
   "name": "yard/heap@1",
   "schemas": {"yard/Added@1": {"type": "object", "required": ["heap"], "properties": {"heap": {"type": "integer"}}}},
   "state": {"type": "object", "additionalProperties": {}}, "event": "yard/Added@1", "key_schema": {"type": "integer"},
@@ -92,264 +92,271 @@ class WorkflowsE2e : public Operator {
  protected:
   WorkflowsE2e() {
     redis_.cli(1, {"SET", "here", "1"});
-    write("saga.json", kSaga);
-    write("saga.lua", kCode);
-    write("pay.py", kPay);
+    write("saga.json", kSagaManifest);
+    write("saga.lua", kSagaCode);
+    write("pay.py", kPayScript);
     write("pack.json", R"({"name": "pack", "jobs": {"one": {"type": "python", "script": "pass"}}})");
     write("gate.json", R"({"name": "gate", "jobs": {"one": {"log": "open", "prerequisites": "signal:go"}}})");
   }
   void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
-  Process coordinator(const std::string& name = "coordinator") {
+  Process start_coordinator(const std::string& name = "coordinator") {
     return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-lease", "1s",
                              "--state-dir", folder_ / name});
   }
-  Process worker(int runner = 20) {
+  Process start_worker(int runner = 20) {
     return start_agent(folder_, redis_, runner,
                        {"--slots", "4", "--lease", "2s", "--state-dir", folder_ / ("agent" + std::to_string(runner))});
   }
-  void apply() {
+  void apply_saga() {
     const ProcessResult command_result = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
     ASSERT_EQ(command_result.code, 0) << command_result.out << command_result.err;
   }
-  void place(const json& value) {
+  void send_placed(const json& value) {
     const ProcessResult command_result = mycojobs_({"workflow", "send", "shop/Placed", value.dump()});
     ASSERT_EQ(command_result.code, 0) << command_result.out << command_result.err;
   }
-  std::string pc(int id) {
+  std::string read_pc(int id) {
     const ProcessResult command_result = mycojobs_({"workflow", "show", "saga", std::to_string(id), "--json"});
-    const json found = json::parse(command_result.out, nullptr, false);
+    const json instance = json::parse(command_result.out, nullptr, false);
     // An instance has no state before its first step.
-    return command_result.code == 0 && found.is_object() && found["state"].is_object() ? found["state"].value("pc", "")
-                                                                                       : "";
+    return command_result.code == 0 && instance.is_object() && instance["state"].is_object()
+               ? instance["state"].value("pc", "")
+               : "";
   }
-  bool wait_for_value(int id, const std::string& wanted, Seconds limit = Seconds(60)) {
-    return eventually([&] { return pc(id) == wanted; }, limit);
+  bool wait_for_value(int id, const std::string& expected, Seconds limit = Seconds(60)) {
+    return eventually([&] { return read_pc(id) == expected; }, limit);
   }
-  // Nothing was lost or processed twice, and a replay gives the same outputs.
-  void expect_whole() {
+  // Checks that a replay gives the same outputs, and that `verify` finds no violation.
+  void expect_consistent() {
     const ProcessResult replayed = mycojobs_({"workflow", "verify-replay", "saga"});
     EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
     EXPECT_THAT(replayed.out, HasSubstr("the same outputs"));
     const ProcessResult verified = mycojobs_({"verify", "--context", "1"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
-  int payments() {
-    int found = 0;
+  int count_payments() {
+    int instance = 0;
     for (int id = 1; id <= 200; ++id)
-      found += redis_.cli(1, {"HGET", "job:1:" + std::to_string(id), "name"}) == "shop/pay@1" ? 1 : 0;
-    return found;
+      instance += redis_.cli(1, {"HGET", "job:1:" + std::to_string(id), "name"}) == "shop/pay@1" ? 1 : 0;
+    return instance;
   }
 };
 
 TEST_F(WorkflowsE2e, OrderUsesEveryKindOfEffect) {
-  const Process coordinating = coordinator(), working = worker();
-  ASSERT_TRUE(wait_until_registered(redis_, 20)) << working.err();
+  const Process coordinator = start_coordinator(), worker = start_worker();
+  ASSERT_TRUE(wait_until_registered(redis_, 20)) << worker.err();
   const ProcessResult pack = mycojobs_({"flow", "start", folder_ / "pack.json", "--detach"});
   ASSERT_EQ(pack.code, 0) << pack.err;
   const ProcessResult gate = mycojobs_({"flow", "start", folder_ / "gate.json", "--detach"});
   ASSERT_EQ(gate.code, 0) << gate.err;
-  apply();
-  place({{"id", 7}, {"big", true}, {"gate", 2}});
-  ASSERT_TRUE(wait_for_value(7, "approval")) << coordinating.err();
-  EXPECT_EQ(mycojobs_.json({"workflow", "explain", "saga", "7"})["reasons"][0]["cause"], "approval");
-  expect_says(mycojobs_({"workflow", "approve", "saga", "7", "--comment", "fine"}), 0, "is approved");
-  ASSERT_TRUE(wait_for_value(7, "done")) << coordinating.err();
-  EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"HGET", "flow:2", "status"}) == "finished"; })) << "the signal";
-  EXPECT_EQ(redis_.cli(1, {"HGET", "flow:3", "name"}), "pack") << "the flow that the effect started";
+  apply_saga();
+  send_placed({{"id", 7}, {"big", true}, {"gate", 2}});
+  ASSERT_TRUE(wait_for_value(7, "approval")) << coordinator.err();
+  EXPECT_EQ(mycojobs_.run_json({"workflow", "explain", "saga", "7"})["reasons"][0]["cause"], "approval");
+  expect_result(mycojobs_({"workflow", "approve", "saga", "7", "--comment", "fine"}), 0, "is approved");
+  ASSERT_TRUE(wait_for_value(7, "done")) << coordinator.err();
+  EXPECT_TRUE(eventually([&] {
+    return redis_.cli(1, {"HGET", "flow:2", "status"}) == "finished";
+  })) << "the signal must end the flow";
+  EXPECT_EQ(redis_.cli(1, {"HGET", "flow:3", "name"}), "pack") << "the effect must start this flow";
 
-  const json rows = mycojobs_.json({"workflow", "list"});
+  const json rows = mycojobs_.run_json({"workflow", "list"});
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["instances"]["waiting"], 1);
-  EXPECT_EQ(mycojobs_.json({"workflow", "cells", "saga"})[0]["key"], 7);
-  expect_says(mycojobs_({"workflow", "timeline", "saga", "7"}), 0, "by job:1:");
-  expect_says(mycojobs_({"workflow", "tail", "saga"}), 0, "shop/saga@1[7]");
-  EXPECT_EQ(mycojobs_.piped({"workflow", "tail", "saga", "--follow"}, "head -1").code, 141) << "the reader has gone";
-  expect_says(mycojobs_({"workflow", "show", "saga", "7"}), 0, "\"paid\":70");
-  expect_whole();
+  EXPECT_EQ(mycojobs_.run_json({"workflow", "cells", "saga"})[0]["key"], 7);
+  expect_result(mycojobs_({"workflow", "timeline", "saga", "7"}), 0, "by job:1:");
+  expect_result(mycojobs_({"workflow", "tail", "saga"}), 0, "shop/saga@1[7]");
+  EXPECT_EQ(mycojobs_.run_piped({"workflow", "tail", "saga", "--follow"}, "head -1").code, 141)
+      << "the command must end with SIGPIPE";
+  expect_result(mycojobs_({"workflow", "show", "saga", "7"}), 0, "\"paid\":70");
+  expect_consistent();
 }
 
 TEST_F(WorkflowsE2e, InvalidInputIsRejectedAndNotJournaled) {
-  apply();
-  const std::string height = redis_.cli(1, {"XLEN", "mj:world:shop/saga@1"});
-  const auto refused = [&](std::vector<std::string> words, const std::string& says) {
+  apply_saga();
+  const std::string height = redis_.cli(1, {"XLEN", "mj:deployment:shop/saga@1"});
+  const auto expect_rejected = [&](std::vector<std::string> words, const std::string& expected_text) {
     words.insert(words.begin(), "workflow");
     const ProcessResult command_result = mycojobs_(words);
     EXPECT_NE(command_result.code, 0) << command_result.out;
-    EXPECT_THAT(command_result.err, HasSubstr(says));
+    EXPECT_THAT(command_result.err, HasSubstr(expected_text));
   };
-  refused({"send", "shop/None@1", "{}"}, "shop/None@1");
-  refused({"send", "shop/Placed", R"({"gate": 1})"}, "id");
-  refused({"send", "shop/Placed", R"({"id": "seven"})"}, "id");
-  refused({"send", "shop/Placed", R"({"id": 0})"}, "id");
-  refused({"send", "shop/Placed", R"({"id": 7, "colour": 1})"}, "colour");
-  refused({"send", "shop/Placed", "{"}, "value");
-  refused({"send", "sys/EffectReceiptEnvelope@1", "{}"}, "sys/EffectReceiptEnvelope@1");
-  refused({"send", "shop/Placed", R"({"id": 7})", "--workflow", "none"}, "shop/Placed");
-  refused({"show", "saga", "7"}, "the instance does not exist");
-  refused({"show", "saga"}, "key");
-  refused({"cells", "sage"}, "sage");
-  refused({"cells", "saga", "--status", "odd"}, "odd");
-  refused({"approve", "saga", "7"}, "approval");
-  write("bad.json", std::string(kSaga).replace(std::string(kSaga).find("shop/pay@1\""), 11, "shop/other@1\""));
-  refused({"apply", folder_ / "bad.json"}, "effects_emitted[0]");
+  expect_rejected({"send", "shop/None@1", "{}"}, "shop/None@1");
+  expect_rejected({"send", "shop/Placed", R"({"gate": 1})"}, "id");
+  expect_rejected({"send", "shop/Placed", R"({"id": "seven"})"}, "id");
+  expect_rejected({"send", "shop/Placed", R"({"id": 0})"}, "id");
+  expect_rejected({"send", "shop/Placed", R"({"id": 7, "colour": 1})"}, "colour");
+  expect_rejected({"send", "shop/Placed", "{"}, "value");
+  expect_rejected({"send", "sys/EffectReceiptEnvelope@1", "{}"}, "sys/EffectReceiptEnvelope@1");
+  expect_rejected({"send", "shop/Placed", R"({"id": 7})", "--workflow", "none"}, "shop/Placed");
+  expect_rejected({"show", "saga", "7"}, "the instance does not exist");
+  expect_rejected({"show", "saga"}, "key");
+  expect_rejected({"cells", "sage"}, "sage");
+  expect_rejected({"cells", "saga", "--status", "odd"}, "odd");
+  expect_rejected({"approve", "saga", "7"}, "approval");
+  write("bad.json",
+        std::string(kSagaManifest).replace(std::string(kSagaManifest).find("shop/pay@1\""), 11, "shop/other@1\""));
+  expect_rejected({"apply", folder_ / "bad.json"}, "effects_emitted[0]");
   write("saga.lua", "function step(state event)");
-  refused({"apply", folder_ / "saga.json"}, "saga.lua:1");
-  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world:shop/saga@1"}), height);
-  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world-in:shop/saga@1"}), "0");
+  expect_rejected({"apply", folder_ / "saga.json"}, "saga.lua:1");
+  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:deployment:shop/saga@1"}), height);
+  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:deployment-inbox:shop/saga@1"}), "0");
 }
 
 TEST_F(WorkflowsE2e, ApplyIsRejectedWhileInstancesAreBusy) {
-  const Process coordinating = coordinator(), working = worker();
-  ASSERT_TRUE(wait_until_registered(redis_, 20)) << working.err();
-  apply();
-  place({{"id", 1}, {"big", true}});
-  ASSERT_TRUE(wait_for_value(1, "approval")) << coordinating.err();
-  write("saga.lua", std::string(kCode) + "-- the next one\n");
-  const ProcessResult refused = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
-  EXPECT_NE(refused.code, 0);
-  EXPECT_THAT(refused.err, HasSubstr("shop/saga@1[1]: 1 intent in flight"));
-  expect_says(mycojobs_({"workflow", "reject", "saga", "1"}), 0, "is rejected");
-  ASSERT_TRUE(wait_for_value(1, "refused")) << coordinating.err();
-  apply();
-  place({{"id", 2}});
-  ASSERT_TRUE(wait_for_value(2, "done")) << coordinating.err();
-  const json cells = mycojobs_.json({"workflow", "cells", "saga"});
+  const Process coordinator = start_coordinator(), worker = start_worker();
+  ASSERT_TRUE(wait_until_registered(redis_, 20)) << worker.err();
+  apply_saga();
+  send_placed({{"id", 1}, {"big", true}});
+  ASSERT_TRUE(wait_for_value(1, "approval")) << coordinator.err();
+  write("saga.lua", std::string(kSagaCode) + "-- the next one\n");
+  const ProcessResult rejected = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
+  EXPECT_NE(rejected.code, 0);
+  EXPECT_THAT(rejected.err, HasSubstr("shop/saga@1[1]: 1 intent in flight"));
+  expect_result(mycojobs_({"workflow", "reject", "saga", "1"}), 0, "is rejected");
+  ASSERT_TRUE(wait_for_value(1, "refused")) << coordinator.err();
+  apply_saga();
+  send_placed({{"id", 2}});
+  ASSERT_TRUE(wait_for_value(2, "done")) << coordinator.err();
+  const json cells = mycojobs_.run_json({"workflow", "cells", "saga"});
   ASSERT_EQ(cells.size(), 2U);
   EXPECT_NE(cells[0]["manifest"], cells[1]["manifest"]) << "the old instance keeps its code";
-  expect_whole();
+  expect_consistent();
 }
 
 TEST_F(WorkflowsE2e, KilledProcessesLoseAndRepeatNothing) {
   constexpr int kOrders = 16;
   std::minstd_rand random(static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed()));
-  std::optional<Process> coordinators[2], working;
-  coordinators[0].emplace(coordinator("one"));
-  coordinators[1].emplace(coordinator("two"));
-  working.emplace(worker());
-  ASSERT_TRUE(wait_until_registered(redis_, 20)) << working->err();
-  apply();
+  std::optional<Process> coordinators[2], worker;
+  coordinators[0].emplace(start_coordinator("one"));
+  coordinators[1].emplace(start_coordinator("two"));
+  worker.emplace(start_worker());
+  ASSERT_TRUE(wait_until_registered(redis_, 20)) << worker->err();
+  apply_saga();
   for (int id = 1; id <= kOrders; ++id) {
-    place({{"id", id}});
+    send_placed({{"id", id}});
     if (id % 4 != 0) continue;
-    const std::size_t which = random() % 2;
-    coordinators[which].reset();  // destroying the process sends SIGKILL
-    coordinators[which].emplace(coordinator(which == 0 ? "one" : "two"));
+    const std::size_t index = random() % 2;
+    coordinators[index].reset();  // destroying the process sends SIGKILL
+    coordinators[index].emplace(start_coordinator(index == 0 ? "one" : "two"));
     if (id % 8 != 0) continue;
-    working.reset();
-    working.emplace(worker());
+    worker.reset();
+    worker.emplace(start_worker());
   }
-  for (int id = 1; id <= kOrders; ++id) EXPECT_TRUE(wait_for_value(id, "done", Seconds(90))) << id << ' ' << pc(id);
-  EXPECT_EQ(payments(), kOrders);
-  expect_whole();
+  for (int id = 1; id <= kOrders; ++id)
+    EXPECT_TRUE(wait_for_value(id, "done", Seconds(90))) << id << ' ' << read_pc(id);
+  EXPECT_EQ(count_payments(), kOrders);
+  expect_consistent();
 }
 
 // All properties of the host differ: name, Redis, locale, time zone, folders, coordinator and agent.
 TEST_F(WorkflowsE2e, DeploymentMovedToAnotherHostContinues) {
   {
-    const Process coordinating = coordinator(), working = worker();
-    ASSERT_TRUE(wait_until_registered(redis_, 20)) << working.err();
-    apply();
-    place({{"id", 1}});
-    place({{"id", 2}, {"big", true}});
-    ASSERT_TRUE(wait_for_value(1, "done")) << coordinating.err();
-    ASSERT_TRUE(wait_for_value(2, "approval")) << coordinating.err();
+    const Process coordinator = start_coordinator(), worker = start_worker();
+    ASSERT_TRUE(wait_until_registered(redis_, 20)) << worker.err();
+    apply_saga();
+    send_placed({{"id", 1}});
+    send_placed({{"id", 2}, {"big", true}});
+    ASSERT_TRUE(wait_for_value(1, "done")) << coordinator.err();
+    ASSERT_TRUE(wait_for_value(2, "approval")) << coordinator.err();
   }
-  const ProcessResult before = mycojobs_({"workflow", "export", "saga"});
-  ASSERT_EQ(before.code, 0) << before.err;
+  const ProcessResult exported = mycojobs_({"workflow", "export", "saga"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
   redis_.kill();
   const TempDir folder;
   std::filesystem::copy(folder_ / "appendonlydir", folder / "appendonlydir", std::filesystem::copy_options::recursive);
   const RedisServer redis(folder);
-  const bool may_name = run(folder, {"unshare", "--uts", "hostname", "elsewhere"}).code == 0;
-  const auto there = [&](std::vector<std::string> words) {
+  const bool can_set_hostname = run(folder, {"unshare", "--uts", "hostname", "elsewhere"}).code == 0;
+  const auto start_on_new_host = [&](std::vector<std::string> words) {
     words.insert(words.begin(), program_path());
-    if (may_name)
+    if (can_set_hostname)
       words.insert(words.begin(), {"unshare", "--uts", "sh", "-c", "hostname elsewhere && exec \"$@\"", "sh"});
     words.insert(words.end(), {"--redis", redis.url(), "--state-dir", folder / "state"});
     return Process(folder, words, {"LC_ALL=tr_TR.UTF-8", "TZ=Pacific/Chatham", "HOME=" + folder.path().string()});
   };
-  const auto says = [&](const std::vector<std::string>& words, const std::string& wanted) {
-    const ProcessResult command_result = there(words).wait();
-    expect_says(command_result, 0, wanted);
+  const auto run_on_new_host = [&](const std::vector<std::string>& words, const std::string& expected) {
+    const ProcessResult command_result = start_on_new_host(words).wait();
+    expect_result(command_result, 0, expected);
     return command_result.out;
   };
-  says({"workflow", "verify-replay", "saga"}, "the same outputs");
-  EXPECT_EQ(says({"workflow", "export", "saga"}, ""), before.out);
+  run_on_new_host({"workflow", "verify-replay", "saga"}, "the same outputs");
+  EXPECT_EQ(run_on_new_host({"workflow", "export", "saga"}, ""), exported.out);
 
-  const Process coordinating = there({"coordinator", "--coordinator-lease", "1s"});
-  const Process working = start_agent(folder, redis, 21, {"--lease", "2s", "--state-dir", folder / "agent"});
-  ASSERT_TRUE(wait_until_registered(redis, 21)) << working.err();
-  says({"workflow", "reject", "saga", "2"}, "is rejected");
-  says({"workflow", "send", "shop/Placed", R"({"id": 3})"}, "shop/saga@1[3]");
-  const auto stands = [&](const char* id, const char* wanted) {
-    const json found = json::parse(there({"workflow", "show", "saga", id, "--json"}).wait().out, nullptr, false);
-    return found.is_object() && found.value("/state/pc"_json_pointer, "") == wanted;
+  const Process coordinator = start_on_new_host({"coordinator", "--coordinator-lease", "1s"});
+  const Process worker = start_agent(folder, redis, 21, {"--lease", "2s", "--state-dir", folder / "agent"});
+  ASSERT_TRUE(wait_until_registered(redis, 21)) << worker.err();
+  run_on_new_host({"workflow", "reject", "saga", "2"}, "is rejected");
+  run_on_new_host({"workflow", "send", "shop/Placed", R"({"id": 3})"}, "shop/saga@1[3]");
+  const auto has_pc = [&](const char* id, const char* expected) {
+    const json instance =
+        json::parse(start_on_new_host({"workflow", "show", "saga", id, "--json"}).wait().out, nullptr, false);
+    return instance.is_object() && instance.value("/state/pc"_json_pointer, "") == expected;
   };
-  EXPECT_TRUE(eventually([&] { return stands("2", "refused") && stands("3", "done"); }))
-      << coordinating.err() << working.err();
-  says({"workflow", "verify-replay", "saga"}, "the same outputs");
-  says({"verify", "--context", "1"}, "");
+  EXPECT_TRUE(eventually([&] { return has_pc("2", "refused") && has_pc("3", "done"); }))
+      << coordinator.err() << worker.err();
+  run_on_new_host({"workflow", "verify-replay", "saga"}, "the same outputs");
+  run_on_new_host({"verify", "--context", "1"}, "");
 }
 
 // The data that waits for a deployment exceeds the maximum size of a Redis reply.
 TEST_F(WorkflowsE2e, ManyFourMebibyteEventsReachOneCell) {
   constexpr int kEvents = 40;  // 160 MiB
-  write("heap.json", kHeap);
+  write("heap.json", kHeapManifest);
   write("heap.lua", "function step(state, event) return {n = (state and state.n or 0) + 1, at = event.value.heap} end");
   const ProcessResult applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
   ASSERT_EQ(applied.code, 0) << applied.out << applied.err;
   const std::string value = R"({"heap": 1})" + std::string((4U << 20) - 11, ' ');
   for (int i = 0; i < kEvents; ++i) {
-    const ProcessResult sent = mycojobs_({"workflow", "send", "yard/Added", "-"}, value);
-    ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
+    const ProcessResult send_result = mycojobs_({"workflow", "send", "yard/Added", "-"}, value);
+    ASSERT_EQ(send_result.code, 0) << send_result.out << send_result.err;
   }
-  EXPECT_EQ(mycojobs_.json({"workflow", "list"})[0]["inbox"], kEvents);
-  EXPECT_EQ(mycojobs_.json({"workflow", "explain", "heap", "1"})["reasons"][0]["cause"], "no_coordinator");
-  const Process coordinating = coordinator();
-  const auto taken = [&] {
-    const json rows = mycojobs_.json({"workflow", "cells", "heap"});
+  EXPECT_EQ(mycojobs_.run_json({"workflow", "list"})[0]["inbox"], kEvents);
+  EXPECT_EQ(mycojobs_.run_json({"workflow", "explain", "heap", "1"})["reasons"][0]["cause"], "no_coordinator");
+  const Process coordinator = start_coordinator();
+  const auto count_steps = [&] {
+    const json rows = mycojobs_.run_json({"workflow", "cells", "heap"});
     return rows.empty() ? 0 : rows[0]["steps"].get<int>();
   };
-  EXPECT_TRUE(eventually([&] { return taken() == kEvents; }, Seconds(60))) << coordinating.err();
-  EXPECT_EQ(mycojobs_.json({"workflow", "show", "heap", "1"})["state"]["n"], kEvents);
-  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world-in:yard/heap@1"}), "0");
+  EXPECT_TRUE(eventually([&] { return count_steps() == kEvents; }, Seconds(60))) << coordinator.err();
+  EXPECT_EQ(mycojobs_.run_json({"workflow", "show", "heap", "1"})["state"]["n"], kEvents);
+  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:deployment-inbox:yard/heap@1"}), "0");
   const ProcessResult replayed = mycojobs_({"workflow", "verify-replay", "heap"});
   EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
 }
 
 TEST_F(WorkflowsE2e, TenMebibyteStatesSurviveKillsAndAreReplaced) {
-  constexpr int kAdded = 12;
-  write("heap.json", kHeap);
+  constexpr int kEventsPerInstance = 12;
+  write("heap.json", kHeapManifest);
   write("heap.lua", kHeapCode);
-  std::optional<Process> coordinating(coordinator());
+  std::optional<Process> coordinator(start_coordinator());
   const ProcessResult applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
   ASSERT_EQ(applied.code, 0) << applied.out << applied.err;
   const auto steps = [&](int heap) {
-    for (const json& row : mycojobs_.json({"workflow", "cells", "heap"}))
+    for (const json& row : mycojobs_.run_json({"workflow", "cells", "heap"}))
       if (row["key"] == heap) return row["steps"].get<int>();
     return 0;
   };
-  for (int n = 1; n <= kAdded; ++n) {
+  for (int n = 1; n <= kEventsPerInstance; ++n) {
     for (const int heap : {1, 2}) {
-      const ProcessResult sent = mycojobs_({"workflow", "send", "yard/Added", json{{"heap", heap}}.dump()});
-      ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
+      const ProcessResult send_result = mycojobs_({"workflow", "send", "yard/Added", json{{"heap", heap}}.dump()});
+      ASSERT_EQ(send_result.code, 0) << send_result.out << send_result.err;
     }
     if (n % 3 == 0) {
-      coordinating.reset();  // destroying the process sends SIGKILL at a random point of its work
-      coordinating.emplace(coordinator());
+      coordinator.reset();  // destroying the process sends SIGKILL at a random point of its work
+      coordinator.emplace(start_coordinator());
     }
     if (n % 4 == 0) {
-      EXPECT_TRUE(eventually([&] { return steps(1) == n && steps(2) == n; }, Seconds(60))) << coordinating->err();
+      EXPECT_TRUE(eventually([&] { return steps(1) == n && steps(2) == n; }, Seconds(60))) << coordinator->err();
     }
   }
   for (const int heap : {1, 2}) {
-    const json result = mycojobs_.json({"workflow", "show", "heap", std::to_string(heap)});
-    EXPECT_EQ(result["state"]["n"], kAdded);
-    EXPECT_EQ(result["state"]["bulk"], std::string((10U << 20) - 100, static_cast<char>(96 + kAdded)));
+    const json result = mycojobs_.run_json({"workflow", "show", "heap", std::to_string(heap)});
+    EXPECT_EQ(result["state"]["n"], kEventsPerInstance);
+    EXPECT_EQ(result["state"]["bulk"], std::string((10U << 20) - 100, static_cast<char>(96 + kEventsPerInstance)));
   }
   // 24 blobs were written.
-  const auto blobs = [&] { return std::stoi(redis_.cli(1, {"HLEN", "mj:world-blobs:yard/heap@1"})); };
-  EXPECT_LE(blobs(), 9) << "two instances, and 64 MiB of what they had before";
+  const auto blobs = [&] { return std::stoi(redis_.cli(1, {"HLEN", "mj:deployment-blobs:yard/heap@1"})); };
+  EXPECT_LE(blobs(), 9) << "two current blobs, and at most 64 MiB of replaced blobs";
   const ProcessResult replayed = mycojobs_({"workflow", "verify-replay", "heap"});
   EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
   EXPECT_THAT(replayed.out, HasSubstr("the same outputs"));

@@ -61,18 +61,18 @@ void submit(const RedisServer& redis, const PlainJob& job) {
   redis.cli(job.context, {"LPUSH", "queue:" + job.type, job.key()});
 }
 
-std::string field(const RedisServer& redis, const PlainJob& job, const std::string& name) {
+std::string read_field(const RedisServer& redis, const PlainJob& job, const std::string& name) {
   return redis.cli(job.context, {"HGET", job.key(), name});
 }
 
 bool has_ended(const RedisServer& redis, const PlainJob& job) {
-  const std::string status = field(redis, job, "status");
+  const std::string status = read_field(redis, job, "status");
   return status == "finished" || status == "error";
 }
 
 std::string wait_for_status(const RedisServer& redis, const PlainJob& job, Seconds limit) {
   eventually([&] { return has_ended(redis, job); }, limit);
-  return field(redis, job, "status");
+  return read_field(redis, job, "status");
 }
 
 std::string read_job_log(const TempDir& folder, const RedisServer& redis, const PlainJob& job) {

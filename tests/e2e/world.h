@@ -40,7 +40,7 @@ struct PlainJob {
 };
 void submit(const RedisServer&, const PlainJob&);
 
-std::string field(const RedisServer&, const PlainJob&, const std::string& name);
+std::string read_field(const RedisServer&, const PlainJob&, const std::string& name);
 bool has_ended(const RedisServer&, const PlainJob&);
 // Waits for the end of the job and returns the field `status`, after a time-out the current one.
 std::string wait_for_status(const RedisServer&, const PlainJob&, Seconds limit = Seconds(90));

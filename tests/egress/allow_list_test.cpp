@@ -8,22 +8,25 @@ namespace {
 
 using ::testing::HasSubstr;
 
-AllowEntry entry(const std::string& text) {
+AllowEntry parse_entry(const std::string& text) {
   const auto parsed = parse_allow_entry(text);
   EXPECT_TRUE(parsed) << text << ": " << (parsed ? "" : parsed.error().message);
   return parsed ? *parsed : AllowEntry{};
 }
 
 TEST(AllowList, EntriesOfEveryFormAreRead) {
-  EXPECT_EQ(entry("API.example.org:443"), (AllowEntry{AllowEntry::Form::name, "api.example.org", {}, 0, 443}));
-  EXPECT_EQ(entry("*.example.org:*"), (AllowEntry{AllowEntry::Form::subdomains, "example.org", {}, 0, 0}));
-  EXPECT_EQ(entry("192.0.2.7:5432"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.7"), 32, 5432}));
-  EXPECT_EQ(entry("192.0.2.0/24:443"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.0"), 24, 443}));
-  EXPECT_EQ(entry("[2001:db8::1]:443"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::1"), 128, 443}));
-  EXPECT_EQ(entry("[2001:db8::/32]:1"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::"), 32, 1}));
-  EXPECT_EQ(entry("0.0.0.0/0:*"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("0.0.0.0"), 0, 0}));
-  EXPECT_TRUE(entry("192.0.2.7:5432").single());
-  EXPECT_FALSE(entry("192.0.2.0/24:443").single());
+  EXPECT_EQ(parse_entry("API.example.org:443"), (AllowEntry{AllowEntry::Form::name, "api.example.org", {}, 0, 443}));
+  EXPECT_EQ(parse_entry("*.example.org:*"), (AllowEntry{AllowEntry::Form::subdomains, "example.org", {}, 0, 0}));
+  EXPECT_EQ(parse_entry("192.0.2.7:5432"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.7"), 32, 5432}));
+  EXPECT_EQ(parse_entry("192.0.2.0/24:443"),
+            (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.0"), 24, 443}));
+  EXPECT_EQ(parse_entry("[2001:db8::1]:443"),
+            (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::1"), 128, 443}));
+  EXPECT_EQ(parse_entry("[2001:db8::/32]:1"),
+            (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::"), 32, 1}));
+  EXPECT_EQ(parse_entry("0.0.0.0/0:*"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("0.0.0.0"), 0, 0}));
+  EXPECT_TRUE(parse_entry("192.0.2.7:5432").is_single_address());
+  EXPECT_FALSE(parse_entry("192.0.2.0/24:443").is_single_address());
 }
 
 TEST(AllowList, ErrorNamesTheEntryAndTheProblem) {
@@ -78,34 +81,36 @@ TEST(AllowList, ErrorNamesTheEntryAndTheProblem) {
 }
 
 TEST(AllowList, WildcardMatchesOnlySubdomains) {
-  const auto below = entry("*.example.org:443");
+  const auto below = parse_entry("*.example.org:443");
   EXPECT_TRUE(below.allows_name("api.example.org"));
   EXPECT_TRUE(below.allows_name("a.b.example.org"));
   EXPECT_FALSE(below.allows_name("example.org"));
   EXPECT_FALSE(below.allows_name(".example.org"));
   EXPECT_FALSE(below.allows_name("badexample.org"));
   EXPECT_FALSE(below.allows_name("example.org.evil.net"));
-  EXPECT_FALSE(entry("example.org:443").allows_name("api.example.org"));
+  EXPECT_FALSE(parse_entry("example.org:443").allows_name("api.example.org"));
 }
 
 TEST(AllowList, CeilingCoversItsSubsets) {
-  const auto over = [](const char* wide, const char* narrow) { return covers(entry(wide), entry(narrow)); };
-  EXPECT_TRUE(over("a.example:443", "A.example:443"));
-  EXPECT_TRUE(over("a.example:*", "a.example:443"));
-  EXPECT_FALSE(over("a.example:443", "a.example:*"));
-  EXPECT_FALSE(over("a.example:443", "a.example:80"));
-  EXPECT_TRUE(over("*.example:443", "a.example:443"));
-  EXPECT_TRUE(over("*.example:443", "*.example:443"));
-  EXPECT_TRUE(over("*.example:443", "*.a.example:443"));
-  EXPECT_FALSE(over("*.a.example:443", "*.example:443"));
-  EXPECT_FALSE(over("a.example:443", "*.a.example:443"));
-  EXPECT_FALSE(over("*.example:443", "example:443"));
-  EXPECT_TRUE(over("10.0.0.0/8:*", "10.1.0.0/16:5432"));
-  EXPECT_TRUE(over("10.0.0.0/8:*", "10.1.2.3:5432"));
-  EXPECT_FALSE(over("10.1.0.0/16:*", "10.0.0.0/8:5432"));
-  EXPECT_FALSE(over("10.0.0.0/16:*", "10.0.0.0/8:5432")) << "both begin at the same address";
-  EXPECT_FALSE(over("0.0.0.0/0:*", "[::1]:1"));
-  EXPECT_FALSE(over("0.0.0.0/0:*", "a.example:1"));
+  const auto is_covered = [](const char* wide, const char* narrow) {
+    return covers(parse_entry(wide), parse_entry(narrow));
+  };
+  EXPECT_TRUE(is_covered("a.example:443", "A.example:443"));
+  EXPECT_TRUE(is_covered("a.example:*", "a.example:443"));
+  EXPECT_FALSE(is_covered("a.example:443", "a.example:*"));
+  EXPECT_FALSE(is_covered("a.example:443", "a.example:80"));
+  EXPECT_TRUE(is_covered("*.example:443", "a.example:443"));
+  EXPECT_TRUE(is_covered("*.example:443", "*.example:443"));
+  EXPECT_TRUE(is_covered("*.example:443", "*.a.example:443"));
+  EXPECT_FALSE(is_covered("*.a.example:443", "*.example:443"));
+  EXPECT_FALSE(is_covered("a.example:443", "*.a.example:443"));
+  EXPECT_FALSE(is_covered("*.example:443", "example:443"));
+  EXPECT_TRUE(is_covered("10.0.0.0/8:*", "10.1.0.0/16:5432"));
+  EXPECT_TRUE(is_covered("10.0.0.0/8:*", "10.1.2.3:5432"));
+  EXPECT_FALSE(is_covered("10.1.0.0/16:*", "10.0.0.0/8:5432"));
+  EXPECT_FALSE(is_covered("10.0.0.0/16:*", "10.0.0.0/8:5432")) << "both ranges start at the same address";
+  EXPECT_FALSE(is_covered("0.0.0.0/0:*", "[::1]:1"));
+  EXPECT_FALSE(is_covered("0.0.0.0/0:*", "a.example:1"));
 }
 
 }  // namespace

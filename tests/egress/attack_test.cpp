@@ -19,12 +19,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string ask(std::uint16_t port, const std::string& request) {
+std::string send_request(std::uint16_t port, const std::string& request) {
   const Fd job = connect_to(port);
   EXPECT_TRUE(send_text(job.get(), request));
   return read_to_end(job.get());
 }
-std::string port_of(const Server& server) { return std::to_string(server.port()); }
+std::string format_port(const Server& server) { return std::to_string(server.port()); }
 void answer_ok(int fd) {
   read_head(fd);
   send_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -36,17 +36,19 @@ TEST(Rebinding, EachRequestIsCheckedByItsOwnLookup) {
   Egress egress({"--hosts", folder.write("hosts",
                                          "re.test 127.0.0.1\nre.test 127.0.0.9\nre.test 10.0.0.1\n"
                                          "both.test 127.0.0.1,169.254.169.254\n")});
-  const std::string port = port_of(server);
+  const std::string port = format_port(server);
   const std::uint16_t proxy = egress.serve(1, {"re.test:" + port, "both.test:" + port, "127.0.0.1:" + port});
   const std::string request = get_request("http://re.test:" + port + "/");
   for (int round = 1; round <= 2; ++round) {
-    EXPECT_THAT(ask(proxy, request), StartsWith("HTTP/1.1 200 OK")) << "looked up once, connected to that";
-    EXPECT_THAT(ask(proxy, request), HasSubstr("is 127.0.0.9, which is not public (loopback)"));
-    EXPECT_THAT(ask(proxy, request), HasSubstr("is 10.0.0.1, which is not public (private)"));
+    EXPECT_THAT(send_request(proxy, request), StartsWith("HTTP/1.1 200 OK"))
+        << "connects to the address of the single lookup";
+    EXPECT_THAT(send_request(proxy, request), HasSubstr("is 127.0.0.9, which is not public (loopback)"));
+    EXPECT_THAT(send_request(proxy, request), HasSubstr("is 10.0.0.1, which is not public (private)"));
     EXPECT_EQ(server.accepted(), round);
   }
   // One denied address among permitted addresses makes the whole DNS response invalid.
-  EXPECT_THAT(ask(proxy, get_request("http://both.test:" + port + "/")), HasSubstr("is 169.254.169.254, which is not"));
+  EXPECT_THAT(send_request(proxy, get_request("http://both.test:" + port + "/")),
+              HasSubstr("is 169.254.169.254, which is not"));
   EXPECT_EQ(server.accepted(), 2);
   EXPECT_EQ(egress.close(1).denied, 5U);
 }
@@ -54,7 +56,7 @@ TEST(Rebinding, EachRequestIsCheckedByItsOwnLookup) {
 TEST(Rebinding, ListedNameDoesNotOpenTheHost) {
   Server server(answer_ok);
   const TempDir folder;
-  const std::string port = port_of(server);
+  const std::string port = format_port(server);
   Egress egress({"--hosts", folder.write("hosts",
                                          "v4.test 127.0.0.1\nzero.test 0.0.0.0\nmapped.test ::ffff:127.0.0.1\n"
                                          "v6.test ::1\nnat.test 64:ff9b::7f00:1\n")});
@@ -64,8 +66,9 @@ TEST(Rebinding, ListedNameDoesNotOpenTheHost) {
   const std::uint16_t proxy = egress.serve(1, allow);
   for (const std::string host : {"v4.test", "zero.test", "mapped.test", "v6.test", "nat.test", "127.0.0.1", "127.0.0.2",
                                  "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]"}) {
-    EXPECT_THAT(ask(proxy, get_request("http://" + host + ":" + port + "/")), StartsWith("HTTP/1.1 403 ")) << host;
-    EXPECT_THAT(ask(proxy, connect_request(host + ":" + port)), StartsWith("HTTP/1.1 403 ")) << host;
+    EXPECT_THAT(send_request(proxy, get_request("http://" + host + ":" + port + "/")), StartsWith("HTTP/1.1 403 "))
+        << host;
+    EXPECT_THAT(send_request(proxy, connect_request(host + ":" + port)), StartsWith("HTTP/1.1 403 ")) << host;
   }
   EXPECT_EQ(server.accepted(), 0);
 }
@@ -76,18 +79,18 @@ TEST(Redirect, ToAPrivateAddressIsANewRequest) {
     send_text(fd, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/\r\nContent-Length: 0\r\n\r\n");
   });
   Egress egress;
-  const std::uint16_t proxy = egress.serve(1, {server.place(), "0.0.0.0/0:*"});
-  EXPECT_THAT(ask(proxy, get_request("http://" + server.place() + "/")),
+  const std::uint16_t proxy = egress.serve(1, {server.address(), "0.0.0.0/0:*"});
+  EXPECT_THAT(send_request(proxy, get_request("http://" + server.address() + "/")),
               HasSubstr("Location: http://169.254.169.254/"));
-  EXPECT_THAT(ask(proxy, get_request("http://169.254.169.254/latest/")),
+  EXPECT_THAT(send_request(proxy, get_request("http://169.254.169.254/latest/")),
               HasSubstr("403 mycojobs: 169.254.169.254:80 is"));
 }
 
 TEST(Names, LookupsDelayNoOtherRequest) {
   Server server(answer_ok);
   NameServer names;
-  Egress egress({"--name-servers", names.place(), "--connect-ms", "3000"});
-  const std::string port = port_of(server);
+  Egress egress({"--name-servers", names.address(), "--connect-ms", "3000"});
+  const std::string port = format_port(server);
   const std::uint16_t proxy = egress.serve(1, {"*.test:" + port, "127.0.0.1:" + port});
   std::vector<Fd> waiting;
   for (int i = 0; i < 20; ++i) {
@@ -95,11 +98,12 @@ TEST(Names, LookupsDelayNoOtherRequest) {
     ASSERT_TRUE(
         send_text(waiting.back().get(), get_request("http://silent" + std::to_string(i) + ".test:" + port + "/")));
   }
-  EXPECT_THAT(ask(proxy, get_request("http://good.test:" + port + "/")), StartsWith("HTTP/1.1 200 OK"));
-  EXPECT_THAT(ask(proxy, get_request("http://private.test:" + port + "/")), StartsWith("HTTP/1.1 403 "));
-  EXPECT_THAT(ask(proxy, get_request("http://nowhere.test:" + port + "/")), StartsWith("HTTP/1.1 502 "));
-  EXPECT_THAT(ask(proxy, get_request("http://other.example:" + port + "/")), StartsWith("HTTP/1.1 403 "));
-  EXPECT_EQ(names.asked("other.example"), 0) << "what is not listed is not looked up: names carry messages too";
+  EXPECT_THAT(send_request(proxy, get_request("http://good.test:" + port + "/")), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_THAT(send_request(proxy, get_request("http://private.test:" + port + "/")), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(send_request(proxy, get_request("http://nowhere.test:" + port + "/")), StartsWith("HTTP/1.1 502 "));
+  EXPECT_THAT(send_request(proxy, get_request("http://other.example:" + port + "/")), StartsWith("HTTP/1.1 403 "));
+  EXPECT_EQ(names.asked("other.example"), 0)
+      << "names that are not listed are not resolved, because a name can carry data";
   for (const Fd& each : waiting) {
     EXPECT_THAT(read_to_end(each.get()), HasSubstr("504 mycojobs: silent"));
   }
@@ -108,14 +112,14 @@ TEST(Names, LookupsDelayNoOtherRequest) {
   ASSERT_TRUE(send_text(last.get(), get_request("http://silent.test:" + port + "/")));
   EXPECT_TRUE(eventually([&] { return names.asked("silent.test") > 0; }));
   egress.close(1);
-  EXPECT_TRUE(ends(last.get()));
+  EXPECT_TRUE(wait_for_close(last.get()));
 }
 
 TEST(Flood, OfOneRunDoesNotAffectOthers) {
   Server server(echo);
   Egress egress;
-  const std::uint16_t flooded = egress.serve(1, {server.place()});
-  const std::uint16_t calm = egress.serve(2, {server.place()});
+  const std::uint16_t flooded = egress.serve(1, {server.address()});
+  const std::uint16_t calm = egress.serve(2, {server.address()});
   const std::string part(65536, 'x');
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
@@ -123,7 +127,7 @@ TEST(Flood, OfOneRunDoesNotAffectOthers) {
     threads.emplace_back([&] {
       while (!stop) {
         const Fd job = connect_to(flooded);
-        send_text(job.get(), connect_request(server.place()));
+        send_text(job.get(), connect_request(server.address()));
         for (int times = 0; times < 20 && !stop && send_text(job.get(), part); ++times)
           read_some(job.get(), part.size());
       }
@@ -131,7 +135,7 @@ TEST(Flood, OfOneRunDoesNotAffectOthers) {
   }
   for (int i = 0; i < 50; ++i) {
     const Fd job = connect_to(calm);
-    ASSERT_TRUE(send_text(job.get(), connect_request(server.place()) + "ping"));
+    ASSERT_TRUE(send_text(job.get(), connect_request(server.address()) + "ping"));
     read_head(job.get());
     EXPECT_EQ(read_some(job.get(), 4), "ping");
   }
@@ -143,18 +147,18 @@ TEST(Flood, OfOneRunDoesNotAffectOthers) {
 TEST(Flood, SixtyFifthConnectionWaits) {
   Server server(echo);
   Egress egress;
-  const std::uint16_t proxy = egress.serve(1, {server.place()});
-  const std::uint16_t other = egress.serve(2, {server.place()});
+  const std::uint16_t proxy = egress.serve(1, {server.address()});
+  const std::uint16_t other = egress.serve(2, {server.address()});
   std::vector<Fd> jobs;
   for (int i = 0; i < 64; ++i) {
     jobs.push_back(connect_to(proxy));
-    ASSERT_TRUE(send_text(jobs.back().get(), connect_request(server.place())));
+    ASSERT_TRUE(send_text(jobs.back().get(), connect_request(server.address())));
     ASSERT_THAT(read_head(jobs.back().get()), StartsWith("HTTP/1.1 200"));
   }
   const Fd late = connect_to(proxy);
-  ASSERT_TRUE(send_text(late.get(), connect_request(server.place()) + "late"));
+  ASSERT_TRUE(send_text(late.get(), connect_request(server.address()) + "late"));
   const Fd of_other = connect_to(other);
-  ASSERT_TRUE(send_text(of_other.get(), connect_request(server.place()) + "here"));
+  ASSERT_TRUE(send_text(of_other.get(), connect_request(server.address()) + "here"));
   read_head(of_other.get());
   EXPECT_EQ(read_some(of_other.get(), 4), "here");
   EXPECT_EQ(server.accepted(), 65);
@@ -166,7 +170,7 @@ TEST(Flood, SixtyFifthConnectionWaits) {
 TEST(Flood, OfRefusalsIsReportedTwentyTimesAndCounted) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
-  for (int i = 0; i < 50; ++i) ask(proxy, connect_request("a.example:" + std::to_string(i + 1)));
+  for (int i = 0; i < 50; ++i) send_request(proxy, connect_request("a.example:" + std::to_string(i + 1)));
   EXPECT_EQ(egress.close(1).denied, 50U);
   EXPECT_EQ(egress.denied.size(), egress::kMaxDenied);
   EXPECT_EQ(egress.denied.front().text, "a.example:1 is not on this job's list; to allow: net = [\"a.example:1\"]");
@@ -177,7 +181,7 @@ TEST(Flood, OfRefusalsIsReportedToEachJobOfARun) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
   for (int job = 0; job < 3; ++job) {
-    for (int i = 0; i < 25; ++i) ask(proxy, connect_request("a.example:" + std::to_string(100 * job + i + 1)));
+    for (int i = 0; i < 25; ++i) send_request(proxy, connect_request("a.example:" + std::to_string(100 * job + i + 1)));
     egress.next_job(1);
   }
   egress.next_job(2);  // run 2 does not exist
@@ -207,20 +211,20 @@ TEST(SlowLoris, WholeRequestHasOneDeadline) {
 TEST(SlowLoris, IdleTunnelEnds) {
   Server server(echo);
   Egress egress({"--idle-ms", "400"});
-  const Fd job = connect_to(egress.serve(1, {server.place()}));
-  ASSERT_TRUE(send_text(job.get(), connect_request(server.place())));
+  const Fd job = connect_to(egress.serve(1, {server.address()}));
+  ASSERT_TRUE(send_text(job.get(), connect_request(server.address())));
   EXPECT_THAT(read_head(job.get()), StartsWith("HTTP/1.1 200"));
-  EXPECT_TRUE(ends(job.get()));
+  EXPECT_TRUE(wait_for_close(job.get()));
 }
 
 TEST(Garbage, EndlessHeadIsRejected) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
-  EXPECT_THAT(ask(proxy, "GET http://a.example/ HTTP/1.1\r\nA: " + std::string(16384, 'x')),
+  EXPECT_THAT(send_request(proxy, "GET http://a.example/ HTTP/1.1\r\nA: " + std::string(16384, 'x')),
               StartsWith("HTTP/1.1 431 "));
-  EXPECT_EQ(ask(proxy, "\x04\x01\x01\xbb"), "");
-  EXPECT_EQ(ask(proxy, "\x16\x03\x01\x02"), "") << "TLS straight to the proxy";
-  EXPECT_EQ(ask(proxy, "\r\n"), "");
+  EXPECT_EQ(send_request(proxy, "\x04\x01\x01\xbb"), "");
+  EXPECT_EQ(send_request(proxy, "\x16\x03\x01\x02"), "") << "TLS sent directly to the proxy";
+  EXPECT_EQ(send_request(proxy, "\r\n"), "");
   EXPECT_EQ(egress.close(1).denied, 4U);
 }
 
@@ -232,16 +236,16 @@ TEST(Garbage, RandomBytesAreHarmless) {
   std::mt19937_64 random(seed);
   Server server(echo);
   Egress egress({"--header-ms", "2000"});
-  const std::uint16_t proxy = egress.serve(1, {server.place()});
+  const std::uint16_t proxy = egress.serve(1, {server.address()});
   const std::string starts[] = {"",
                                 "\x05",
                                 std::string("\5\1\0\5\1\0", 6),
                                 "GET http://",
                                 "CONNECT ",
                                 "POST ",
-                                connect_request(server.place()),
+                                connect_request(server.address()),
                                 get_request("http://a.example/"),
-                                "GET http://" + server.place() + "/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"};
+                                "GET http://" + server.address() + "/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"};
   for (int round = 0; round < 400; ++round) {
     const Fd job = connect_to(proxy);
     std::string bytes = starts[random() % std::size(starts)];
@@ -250,8 +254,8 @@ TEST(Garbage, RandomBytesAreHarmless) {
     (void)!send_text(job.get(), bytes);
     switch (random() % 4) {
       case 0:
-        say_end(job.get());
-        EXPECT_TRUE(ends(job.get())) << "seed " << seed << " round " << round;
+        close_sending(job.get());
+        EXPECT_TRUE(wait_for_close(job.get())) << "seed " << seed << " round " << round;
         break;
       case 1: {
         const linger none{1, 0};
@@ -263,7 +267,7 @@ TEST(Garbage, RandomBytesAreHarmless) {
     }
   }
   const Fd job = connect_to(proxy);
-  ASSERT_TRUE(send_text(job.get(), connect_request(server.place()) + "well"));
+  ASSERT_TRUE(send_text(job.get(), connect_request(server.address()) + "well"));
   read_head(job.get());
   EXPECT_EQ(read_some(job.get(), 4), "well");
 }
@@ -295,7 +299,7 @@ Namespace make_namespace(int sockets) {
   }
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "no network namespace could be made";
+  EXPECT_EQ(status, 0) << "cannot create a network namespace";
   sandbox::RawFrame frame;
   Namespace made;
   if (sandbox::receive_raw(ours.get(), frame, MSG_DONTWAIT) != sandbox::ReceiveResult::frame) return made;
@@ -318,11 +322,12 @@ TEST(Namespace, ListenerIsTheOnlyExit) {
   Egress egress;
   Namespace job = make_namespace(2);
   ASSERT_EQ(job.sockets.size(), 2U);
-  EXPECT_EQ(connect_in(job.sockets[0], server.port()), ECONNREFUSED) << "loopback there is not the host's";
-  egress.serve(1, {server.place()}, job.listener);
+  EXPECT_EQ(connect_in(job.sockets[0], server.port()), ECONNREFUSED)
+      << "the namespace must have another loopback interface than the host";
+  egress.serve(1, {server.address()}, job.listener);
   job.listener.reset();
   ASSERT_EQ(connect_in(job.sockets[1], job.port), 0);
-  ASSERT_TRUE(send_text(job.sockets[1].get(), get_request("http://" + server.place() + "/")));
+  ASSERT_TRUE(send_text(job.sockets[1].get(), get_request("http://" + server.address() + "/")));
   EXPECT_THAT(read_to_end(job.sockets[1].get()), StartsWith("HTTP/1.1 200 OK"));
   EXPECT_EQ(egress.close(1).connections, 1U);
 }

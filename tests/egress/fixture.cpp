@@ -80,7 +80,7 @@ std::string read_head(int fd) {
   return out;
 }
 
-bool ends(int fd) {
+bool wait_for_close(int fd) {
   char part[65536];
   for (;;) {
     const ssize_t got = ::recv(fd, part, sizeof part, 0);
@@ -89,7 +89,7 @@ bool ends(int fd) {
   }
 }
 
-void say_end(int fd) { ::shutdown(fd, SHUT_WR); }
+void close_sending(int fd) { ::shutdown(fd, SHUT_WR); }
 
 Server::Server(std::function<void(int)> handler)
     : listener_(listen_on_loopback(port_)), handler_(std::move(handler)), acceptor_([this] {
@@ -136,7 +136,7 @@ Egress::Egress(std::vector<std::string> arguments) {
   SpawnSpec spec;
   spec.program = mj::test::programs_folder() + "/" + egress::kEgressProgram;
   spec.arguments = std::move(arguments);
-  spec.descriptors = {{theirs.get(), egress::kLauncherSocket}};
+  spec.inherited_descriptors = {{theirs.get(), egress::kLauncherSocket}};
   auto child = spawn(spec);
   if (!child) {
     ADD_FAILURE() << child.error().message;
@@ -156,7 +156,7 @@ Egress::~Egress() {
   EXPECT_EQ(wait_child(child_), 0);
 }
 
-int Egress::hang_up() {
+int Egress::close_socket() {
   socket_.reset();
   const int code = wait_child(child_);
   child_.pidfd.reset();
@@ -178,7 +178,7 @@ sandbox::RawFrame Egress::next() {
   pollfd readable{socket_.get(), POLLIN, 0};
   if (::poll(&readable, 1, kTimeoutMs) != 1 ||
       sandbox::receive_raw(socket_.get(), frame) != sandbox::ReceiveResult::frame) {
-    ADD_FAILURE() << "mycojobs-egress says nothing";
+    ADD_FAILURE() << "mycojobs-egress sends no message";
     frame.kind = 0;
   }
   return frame;
@@ -208,14 +208,14 @@ std::string Egress::next_denied() {
   return message.text;
 }
 
-std::string Egress::next_trouble() {
+std::string Egress::next_problem() {
   egress::ProxyProblem message;
   EXPECT_TRUE(decode(next(), message));
   return message.text;
 }
 
-std::string connect_request(const std::string& place) {
-  return "CONNECT " + place + " HTTP/1.1\r\nHost: " + place + "\r\n\r\n";
+std::string connect_request(const std::string& address) {
+  return "CONNECT " + address + " HTTP/1.1\r\nHost: " + address + "\r\n\r\n";
 }
 
 std::string get_request(const std::string& url, const std::string& more) {

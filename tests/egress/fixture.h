@@ -23,8 +23,8 @@ bool send_text(int fd, std::string_view bytes);   // returns false if it could n
 std::string read_some(int fd, std::size_t size);  // exactly `size` bytes, or fewer at end of file
 std::string read_to_end(int fd);                  // until end of file or a reset
 std::string read_head(int fd);                    // up to and including the empty line
-bool ends(int fd);                                // waits until the peer closes or resets; discards earlier data
-void say_end(int fd);                             // closes the sending direction
+bool wait_for_close(int fd);                      // waits until the peer closes or resets; discards earlier data
+void close_sending(int fd);                       // closes the sending direction
 
 // Serves each connection with `handler` on a thread of its own, until the destructor runs.
 class Server {
@@ -33,7 +33,7 @@ class Server {
   ~Server();
   std::uint16_t port() const { return port_; }
   int accepted() const { return accepted_; }
-  std::string place() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
  private:
   std::uint16_t port_ = 0;
@@ -58,10 +58,10 @@ class Egress {
   // Closes the run and waits for its end. Denials reported before the end are added to `denied`.
   egress::ProxyRunEnded close(std::uint64_t run);
   std::string next_denied();   // waits for the next denial
-  std::string next_trouble();  // waits for the next problem
+  std::string next_problem();  // waits for the next problem
   int socket() const { return socket_.get(); }
   pid_t pid() const { return child_.pid; }
-  int hang_up();  // closes the socket and returns the exit code
+  int close_socket();  // closes the socket and returns the exit code
   std::vector<egress::ConnectionDenied> denied;
 
  private:
@@ -70,7 +70,7 @@ class Egress {
   Fd socket_;
 };
 
-std::string connect_request(const std::string& place);
+std::string connect_request(const std::string& address);
 std::string get_request(const std::string& url, const std::string& extra_headers = "");
 std::string socks_request(const std::string& host, std::uint16_t port);  // greeting and request together
 

@@ -24,7 +24,7 @@ const std::string& seed_text(std::mt19937_64& random) {
   return kSeeds[random() % std::size(kSeeds)];
 }
 
-std::string mutated(std::mt19937_64& random) {
+std::string make_mutated_head(std::mt19937_64& random) {
   static const std::string kPieces[] = {"\r\n",
                                         "\n",
                                         "\r",
@@ -84,18 +84,18 @@ void check(const RequestHead& head) {
   const auto again = parse_host_port(to_text(head.target));
   ASSERT_TRUE(again);
   EXPECT_EQ(*again, head.target);
-  if (head.tunnel) return;
-  // One head, one Host with the target, and no bare line ends, so the bytes contain no second request.
-  EXPECT_EQ(head.forward.find("\r\n\r\n"), head.forward.size() - 4);
-  EXPECT_EQ(count_occurrences(head.forward, "\r\n"), count_occurrences(head.forward, "\n"));
-  EXPECT_EQ(count_occurrences(head.forward, "\r\n"), count_occurrences(head.forward, "\r"));
-  EXPECT_EQ(count_occurrences(head.forward, "\r\nHost: "), 1U);
-  EXPECT_EQ(head.forward.find('\0'), std::string::npos);
+  if (head.is_tunnel) return;
+  // The bytes have one head, one Host with the target, and no bare line ends, so they contain no second request.
+  EXPECT_EQ(head.forwarded_head.find("\r\n\r\n"), head.forwarded_head.size() - 4);
+  EXPECT_EQ(count_occurrences(head.forwarded_head, "\r\n"), count_occurrences(head.forwarded_head, "\n"));
+  EXPECT_EQ(count_occurrences(head.forwarded_head, "\r\n"), count_occurrences(head.forwarded_head, "\r"));
+  EXPECT_EQ(count_occurrences(head.forwarded_head, "\r\nHost: "), 1U);
+  EXPECT_EQ(head.forwarded_head.find('\0'), std::string::npos);
 }
 
 constexpr std::string_view kChunkedHead = "POST http://x/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-void take_rest(HttpRequestParser& parser, std::string_view bytes) {
+void feed_rest(HttpRequestParser& parser, std::string_view bytes) {
   HttpRequestParser::Body body;
   if (const auto size = parser.parse_body(bytes, body)) {
     EXPECT_LE(*size, bytes.size());
@@ -109,14 +109,14 @@ TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
   std::mt19937_64 random(seed);
   int taken = 0;
   for (int round = 0; round < kRounds && !::testing::Test::HasFailure(); ++round) {
-    const std::string text = mutated(random);
+    const std::string text = make_mutated_head(random);
     SCOPED_TRACE(::testing::PrintToString(text));
     HttpRequestParser parser(kMaxHeadBytes, true);
     if (const auto size = parser.parse_head(text); size && *size > 0) {
       if (const auto head = read_request_head(parser)) {
         ++taken;
         check(*head);
-        take_rest(parser, std::string_view(text).substr(*size));
+        feed_rest(parser, std::string_view(text).substr(*size));
       }
     }
     (void)parse_socks_greeting(text);
@@ -127,9 +127,9 @@ TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
     (void)response.feed("HTTP/1.1 200 OK\r\n" + text);
     HttpRequestParser chunks(kMaxHeadBytes, true);
     ASSERT_TRUE(chunks.parse_head(kChunkedHead));
-    take_rest(chunks, text);
+    feed_rest(chunks, text);
   }
-  EXPECT_GT(taken, kRounds / 100) << "the mutations leave nothing that is taken: they test too little";
+  EXPECT_GT(taken, kRounds / 100) << "no mutated frame is accepted: the mutations test too little";
 }
 
 }  // namespace

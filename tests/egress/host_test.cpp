@@ -5,7 +5,7 @@
 namespace mycojobs {
 namespace {
 
-std::string spelt(const Host& host) { return host.address ? "address " + to_text(*host.address) : host.name; }
+std::string describe(const Host& host) { return host.address ? "address " + to_text(*host.address) : host.name; }
 
 TEST(Host, PlainNamesAndCanonicalAddressesAreAccepted) {
   const std::pair<const char*, const char*> rows[] = {
@@ -27,7 +27,7 @@ TEST(Host, PlainNamesAndCanonicalAddressesAreAccepted) {
   for (const auto& [text, wanted] : rows) {
     const auto host = parse_host(text);
     ASSERT_TRUE(host) << text << ": " << host.error().message;
-    EXPECT_EQ(spelt(*host), wanted) << text;
+    EXPECT_EQ(describe(*host), wanted) << text;
   }
 }
 
@@ -96,7 +96,7 @@ TEST(Host, EveryOtherNotationIsRejected) {
   };
   for (const auto& text : rows) {
     const auto host = parse_host(text);
-    EXPECT_FALSE(host) << text << " is " << (host ? spelt(*host) : "");
+    EXPECT_FALSE(host) << text << " is " << (host ? describe(*host) : "");
     if (!host) {
       EXPECT_EQ(host.error().code, Code::invalid) << text;
       for (char c : host.error().message) EXPECT_TRUE(c >= ' ' && c <= '~') << text;
@@ -144,12 +144,12 @@ TEST(HostPort, RoundTrips) {
 }
 
 TEST(IpAddress, RangesAreOfOneFamily) {
-  EXPECT_TRUE(in_range(*parse_ip("10.255.0.1"), *parse_ip("10.0.0.0"), 8));
-  EXPECT_FALSE(in_range(*parse_ip("11.0.0.0"), *parse_ip("10.0.0.0"), 8));
-  EXPECT_TRUE(in_range(*parse_ip("11.0.0.0"), *parse_ip("10.0.0.0"), 7));
-  EXPECT_TRUE(in_range(*parse_ip("1.2.3.4"), *parse_ip("0.0.0.0"), 0));
-  EXPECT_FALSE(in_range(*parse_ip("::"), *parse_ip("0.0.0.0"), 0));
-  EXPECT_FALSE(in_range(*parse_ip("1.2.3.5"), *parse_ip("1.2.3.4"), 32));
+  EXPECT_TRUE(is_in_range(*parse_ip("10.255.0.1"), *parse_ip("10.0.0.0"), 8));
+  EXPECT_FALSE(is_in_range(*parse_ip("11.0.0.0"), *parse_ip("10.0.0.0"), 8));
+  EXPECT_TRUE(is_in_range(*parse_ip("11.0.0.0"), *parse_ip("10.0.0.0"), 7));
+  EXPECT_TRUE(is_in_range(*parse_ip("1.2.3.4"), *parse_ip("0.0.0.0"), 0));
+  EXPECT_FALSE(is_in_range(*parse_ip("::"), *parse_ip("0.0.0.0"), 0));
+  EXPECT_FALSE(is_in_range(*parse_ip("1.2.3.5"), *parse_ip("1.2.3.4"), 32));
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ TEST(RequestHead, AbsoluteTargetBecomesARequestToItsServer) {
       "Upgrade: websocket\r\nX-Other:\t two  \r\n\r\n");
   ASSERT_TRUE(head) << head.error().message;
   EXPECT_EQ(to_text(head->target), "example.org:80");
-  EXPECT_FALSE(head->tunnel);
-  EXPECT_EQ(head->forward,
+  EXPECT_FALSE(head->is_tunnel);
+  EXPECT_EQ(head->forwarded_head,
             "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\nX-Other: two\r\nVia: 1.1 mycojobs\r\n"
             "Connection: close\r\n\r\n");
 }
@@ -46,8 +46,8 @@ TEST(RequestHead, TargetsAreParsedAsInTheRfc) {
     const auto head = parse_request_head(std::string(line) + "\r\n\r\n");
     ASSERT_TRUE(head) << line << ": " << head.error().message;
     EXPECT_EQ(to_text(head->target), target) << line;
-    EXPECT_EQ(head->forward.substr(0, std::string_view(forward).size()), forward) << line;
-    EXPECT_EQ(head->tunnel, std::string_view(forward).empty()) << line;
+    EXPECT_EQ(head->forwarded_head.substr(0, std::string_view(forward).size()), forward) << line;
+    EXPECT_EQ(head->is_tunnel, std::string_view(forward).empty()) << line;
   }
 }
 
@@ -129,15 +129,15 @@ TEST(RequestHead, ConnectionCannotRemoveTheFraming) {
       "POST http://a.example/ HTTP/1.1\r\nConnection: content-length, host, transfer-encoding\r\nContent-Length: "
       "3\r\n\r\n");
   ASSERT_TRUE(head);
-  EXPECT_THAT(head->forward, HasSubstr("Content-Length: 3\r\n"));
-  EXPECT_THAT(head->forward, HasSubstr("Host: a.example\r\n"));
+  EXPECT_THAT(head->forwarded_head, HasSubstr("Content-Length: 3\r\n"));
+  EXPECT_THAT(head->forwarded_head, HasSubstr("Host: a.example\r\n"));
 }
 
 TEST(RequestHead, NumberOfFieldsIsLimited) {
   std::string head = "GET http://a.example/ HTTP/1.1\r\nConnection: b, c,d\r\n";
   for (int i = 0; i < 198; ++i) head += "A: b\r\n";
   EXPECT_TRUE(parse_request_head(head + "C: d\r\n\r\n"));
-  EXPECT_THAT(parse_request_head(head + "C: d\r\n\r\n")->forward, Not(HasSubstr("C: d")));
+  EXPECT_THAT(parse_request_head(head + "C: d\r\n\r\n")->forwarded_head, Not(HasSubstr("C: d")));
   EXPECT_FALSE(parse_request_head(head + "C: d\r\nE: f\r\n\r\n"));
 }
 
@@ -154,7 +154,7 @@ TEST(ResponseHead, AlwaysSendsClose) {
     const auto second = head.feed(answer.substr(cut));
     ASSERT_TRUE(second);
     EXPECT_EQ(*first + *second, wanted) << cut;
-    EXPECT_TRUE(head.complete());
+    EXPECT_TRUE(head.is_complete());
   }
   ResponseHead bare;
   EXPECT_EQ(*bare.feed("HTTP/1.0 404 No\nA: b\n\nx"), "HTTP/1.0 404 No\r\nA: b\r\nConnection: close\r\n\r\nx");

@@ -8,40 +8,42 @@ namespace {
 
 using ::testing::HasSubstr;
 
-AllowListChecker judge(const std::vector<std::string>& entries) {
+AllowListChecker make_checker(const std::vector<std::string>& entries) {
   auto parsed = parse_allow(entries);
   EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
   return AllowListChecker(parsed ? *parsed : std::vector<AllowEntry>{});
 }
-HostPort target(const std::string& text) {
+HostPort parse_target(const std::string& text) {
   const auto parsed = parse_host_port(text);
   EXPECT_TRUE(parsed) << text;
   return parsed ? *parsed : HostPort{};
 }
-IpAddress ip(const std::string& text) {
+IpAddress make_ip(const std::string& text) {
   const auto parsed = parse_ip(text);
   EXPECT_TRUE(parsed) << text;
   return parsed.value_or(IpAddress{});
 }
-const std::vector<IpAddress>& own() {
-  static const std::vector<IpAddress> kOwn = {ip("127.0.0.1"), ip("::1"), ip("8.1.2.3"), ip("2a00::7")};
+const std::vector<IpAddress>& list_own_addresses() {
+  static const std::vector<IpAddress> kOwn = {make_ip("127.0.0.1"), make_ip("::1"), make_ip("8.1.2.3"),
+                                              make_ip("2a00::7")};
   return kOwn;
 }
 
 TEST(Judge, ResolvesOnlyListedNames) {
-  const AllowListChecker list = judge({"api.example.org:443", "*.example.net:*", "8.8.8.0/24:53", "[2a00::1]:443"});
+  const AllowListChecker list =
+      make_checker({"api.example.org:443", "*.example.net:*", "8.8.8.0/24:53", "[2a00::1]:443"});
   for (const char* text :
        {"api.example.org:443", "API.EXAMPLE.ORG:443", "x.example.net:1", "8.8.8.8:53", "[2a00::1]:443"}) {
-    EXPECT_TRUE(list.check_request(target(text))) << text;
+    EXPECT_TRUE(list.check_request(parse_target(text))) << text;
   }
   for (const char* text : {"api.example.org:80", "example.org:443", "www.api.example.org:443", "example.net:1",
                            "8.8.9.8:53", "8.8.8.8:54", "[2a00::2]:443", "localhost:443", "[::ffff:8.8.8.8]:53"}) {
-    const auto answer = list.check_request(target(text));
+    const auto answer = list.check_request(parse_target(text));
     ASSERT_FALSE(answer) << text;
     EXPECT_EQ(answer.error().code, Code::denied);
     EXPECT_THAT(answer.error().message, HasSubstr("net = [")) << text;
   }
-  EXPECT_FALSE(judge({}).check_request(target("example.org:443")));
+  EXPECT_FALSE(make_checker({}).check_request(parse_target("example.org:443")));
 }
 
 TEST(Judge, KnowsTheSpecialAddresses) {
@@ -120,7 +122,7 @@ TEST(Judge, KnowsTheSpecialAddresses) {
       {"2a00::5efe:a00:1", "private (ISATAP 10.0.0.1)"},
       {"2a00::200:5efe:7f00:1", "loopback (ISATAP 127.0.0.1)"},
   };
-  for (const auto& [text, kind] : rows) EXPECT_EQ(special_kind(ip(text)), kind) << text;
+  for (const auto& [text, kind] : rows) EXPECT_EQ(find_special_kind(make_ip(text)), kind) << text;
 }
 
 struct Row {
@@ -171,9 +173,9 @@ TEST(Judge, SpecialAddressesAreOpenedOnlyByAddress) {
   for (const auto& row : rows) {
     std::vector<std::string> entries{row.entries[0]};
     if (row.entries[1] != nullptr) entries.emplace_back(row.entries[1]);
-    const AllowListChecker list = judge(entries);
-    EXPECT_TRUE(list.check_request(target(row.asked))) << row.asked;
-    const auto answer = list.check_address(target(row.asked), ip(row.address), own());
+    const AllowListChecker list = make_checker(entries);
+    EXPECT_TRUE(list.check_request(parse_target(row.asked))) << row.asked;
+    const auto answer = list.check_address(parse_target(row.asked), make_ip(row.address), list_own_addresses());
     EXPECT_EQ(answer.has_value(), row.may) << entries.front() << ' ' << entries.back() << " -> " << row.address;
     if (!answer) {
       EXPECT_EQ(answer.error().code, Code::denied);
@@ -182,12 +184,14 @@ TEST(Judge, SpecialAddressesAreOpenedOnlyByAddress) {
 }
 
 TEST(Judge, NamesTheEntryThatWouldAllowIt) {
-  const auto answer = judge({"a.example:80"}).check_address(target("a.example:80"), ip("10.0.0.1"), own());
+  const auto answer = make_checker({"a.example:80"})
+                          .check_address(parse_target("a.example:80"), make_ip("10.0.0.1"), list_own_addresses());
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().message,
             "a.example:80 is 10.0.0.1, which is not public (private); to allow: net = [\"10.0.0.1:80\"] or its range");
   const auto metadata =
-      judge({"169.254.0.0/16:80"}).check_address(target("169.254.169.254:80"), ip("169.254.169.254"), own());
+      make_checker({"169.254.0.0/16:80"})
+          .check_address(parse_target("169.254.169.254:80"), make_ip("169.254.169.254"), list_own_addresses());
   ASSERT_FALSE(metadata);
   EXPECT_EQ(metadata.error().message,
             "169.254.169.254:80 is not public (cloud metadata); to allow: net = [\"169.254.169.254:80\"]");

@@ -16,7 +16,7 @@ class NameServer {
  public:
   NameServer();
   ~NameServer();
-  std::string place() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   int asked(const std::string& name);
 
  private:

@@ -11,9 +11,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using Sent = std::vector<std::pair<FrameKind, std::string>>;
+using FrameList = std::vector<std::pair<FrameKind, std::string>>;
 
-AnswerReader reader_of(const Sent& sent, std::uint64_t max_result = 1000) {
+AnswerReader feed_reader(const FrameList& sent, std::uint64_t max_result = 1000) {
   std::string bytes;
   for (const auto& [kind, payload] : sent) append_frame(bytes, kind, payload);
   AnswerReader reader(max_result);
@@ -23,9 +23,9 @@ AnswerReader reader_of(const Sent& sent, std::uint64_t max_result = 1000) {
 
 TEST(Answer, TakesResultErrorAndDone) {
   const auto reader =
-      reader_of({{FrameKind::result, R"({"a":"b","é":"","n":["1"]})"},
-                 {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
-                 {FrameKind::done, ""}});
+      feed_reader({{FrameKind::result, R"({"a":"b","é":"","n":["1"]})"},
+                   {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
+                   {FrameKind::done, ""}});
   const ScriptAnswer& answer = reader.answer();
   EXPECT_EQ(answer.result, (TextMap{{"a", "b"}, {"é", ""}, {"n", "1"}}));
   EXPECT_EQ(answer.result_json, std::vector<std::string>{"n"});
@@ -34,7 +34,7 @@ TEST(Answer, TakesResultErrorAndDone) {
   EXPECT_EQ(answer.error->message, "m");
   EXPECT_EQ(answer.error->traceback, "t");
   EXPECT_EQ(answer.error->line, 3U);
-  EXPECT_EQ(answer.error->exit, 3);
+  EXPECT_EQ(answer.error->exit_code, 3);
   EXPECT_TRUE(answer.is_complete);
   EXPECT_EQ(answer.problem, "");
 }
@@ -44,7 +44,7 @@ class DropSink final : public ArtifactSink {
   bool open(const std::string&, bool) override { return true; }
   void write(std::string_view) override {}
   void close() override {}
-  void report_dropped(const DroppedArtifact& each) override { dropped.push_back(each); }
+  void report_dropped(const DroppedArtifact& artifact) override { dropped.push_back(artifact); }
   std::vector<DroppedArtifact> dropped;
 };
 
@@ -69,7 +69,7 @@ TEST(Answer, PassesDroppedArtifactsToItsSink) {
 
 TEST(Answer, ProtocolErrorIsNamedAndEndsTheReading) {
   const std::string deep(100, '[');
-  const std::pair<Sent, const char*> rows[] = {
+  const std::pair<FrameList, const char*> rows[] = {
       {{{FrameKind::facts, "{}"}}, "unknown kind 1"},
       {{{FrameKind::done, ""}, {FrameKind::done, ""}}, "after the last one"},
       {{{FrameKind::done, "x"}}, "kind 19 over its limit"},
@@ -97,19 +97,19 @@ TEST(Answer, ProtocolErrorIsNamedAndEndsTheReading) {
       {{{FrameKind::note, "x"}}, "a note that is not"},
       {{{FrameKind::error, "7"}}, "an error that is not"}};
   for (const auto& [sent, problem] : rows) {
-    Sent with_done = sent;
+    FrameList with_done = sent;
     with_done.emplace_back(FrameKind::error, "{}");
-    const auto reader = reader_of(with_done);
+    const auto reader = feed_reader(with_done);
     EXPECT_THAT(reader.answer().problem, HasSubstr(problem));
   }
 }
 
 TEST(Answer, WrongTypesInAnErrorAreHarmless) {
-  const auto reader = reader_of({{FrameKind::error, R"({"type":1,"message":[],"line":-4,"exit":"x","other":{}})"}});
+  const auto reader = feed_reader({{FrameKind::error, R"({"type":1,"message":[],"line":-4,"exit":"x","other":{}})"}});
   ASSERT_TRUE(reader.answer().error);
   EXPECT_EQ(reader.answer().error->type, "Error");
   EXPECT_EQ(reader.answer().error->line, 0U);
-  EXPECT_FALSE(reader.answer().error->exit);
+  EXPECT_FALSE(reader.answer().error->exit_code);
 }
 
 TEST(Answer, FailureMayForbidARetryOrSetItsPause) {
@@ -126,7 +126,7 @@ TEST(Answer, FailureMayForbidARetryOrSetItsPause) {
                       {"[false]", false, {}},       {"{}", false, {}}};
   for (const Row& row : rows) {
     SCOPED_TRACE(row.retry);
-    const auto reader = reader_of({{FrameKind::error, std::string(R"({"type":"T","retry":)") + row.retry + "}"}});
+    const auto reader = feed_reader({{FrameKind::error, std::string(R"({"type":"T","retry":)") + row.retry + "}"}});
     ASSERT_TRUE(reader.answer().error);
     EXPECT_EQ(reader.answer().error->retry_forbidden, row.forbidden);
     EXPECT_EQ(reader.answer().error->retry_after_ms, row.after_ms);
@@ -134,20 +134,21 @@ TEST(Answer, FailureMayForbidARetryOrSetItsPause) {
 }
 
 TEST(Answer, ResultOverItsLimitIsDropped) {
-  EXPECT_THAT(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().result_problem, HasSubstr("has 4 bytes"));
-  EXPECT_EQ(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().result_problem, "");
-  const auto giant = reader_of({{FrameKind::result, std::string(10 << 20, 'x')}, {FrameKind::done, ""}});
+  EXPECT_THAT(feed_reader({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().result_problem,
+              HasSubstr("has 4 bytes"));
+  EXPECT_EQ(feed_reader({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().result_problem, "");
+  const auto giant = feed_reader({{FrameKind::result, std::string(10 << 20, 'x')}, {FrameKind::done, ""}});
   EXPECT_THAT(giant.answer().result_problem, HasSubstr("takes 10485760 bytes as JSON"));
   EXPECT_TRUE(giant.answer().is_complete);
   EXPECT_EQ(giant.answer().problem, "");
 }
 
 TEST(Answer, NotesBecomeSingleLines) {
-  auto reader = reader_of({{FrameKind::note, R"({"text":"a\nb\u0000\u001b[31mc"})"},
-                           {FrameKind::note, R"({"fraction":0.125})"},
-                           {FrameKind::note, R"({"fraction":7,"text":"x"})"},
-                           {FrameKind::note, R"({"fraction":"half"})"},
-                           {FrameKind::note, "{}"}});
+  auto reader = feed_reader({{FrameKind::note, R"({"text":"a\nb\u0000\u001b[31mc"})"},
+                             {FrameKind::note, R"({"fraction":0.125})"},
+                             {FrameKind::note, R"({"fraction":7,"text":"x"})"},
+                             {FrameKind::note, R"({"fraction":"half"})"},
+                             {FrameKind::note, "{}"}});
   EXPECT_THAT(reader.consume_notes(), ElementsAre("a b  [31mc", "progress 13 %", "progress 100 %: x"));
   EXPECT_TRUE(reader.consume_notes().empty());
 }
@@ -155,13 +156,13 @@ TEST(Answer, NotesBecomeSingleLines) {
 TEST(Answer, LongNoteIsCutBetweenCharacters) {
   std::string text;
   while (text.size() < 1200) text += "€";
-  auto reader = reader_of({{FrameKind::note, R"({"text":")" + text + R"("})"}});
+  auto reader = feed_reader({{FrameKind::note, R"({"text":")" + text + R"("})"}});
   EXPECT_THAT(reader.consume_notes(), ElementsAre(text.substr(0, 999)));
 }
 
 TEST(Answer, FloodOfNotesIsCountedAndDropped) {
-  Sent flood(AnswerReader::kMaxPendingNotes + 5, {FrameKind::note, R"({"text":"n"})"});
-  auto reader = reader_of(flood);
+  FrameList flood(AnswerReader::kMaxPendingNotes + 5, {FrameKind::note, R"({"text":"n"})"});
+  auto reader = feed_reader(flood);
   const auto notes = reader.consume_notes();
   ASSERT_EQ(notes.size(), AnswerReader::kMaxPendingNotes + 1);
   EXPECT_EQ(notes.back(), "5 notes omitted");
@@ -189,7 +190,8 @@ TEST(Answer, RandomFramesNeverCrash) {
     }
     if (random() % 3 == 0 && !bytes.empty()) bytes[random() % bytes.size()] = static_cast<char>(random());
     bytes.resize(random() % (bytes.size() + 1));
-    for (std::size_t at = 0; at < bytes.size(); at += 3) reader.feed(std::string_view(bytes).substr(at, 3));
+    for (std::size_t offset = 0; offset < bytes.size(); offset += 3)
+      reader.feed(std::string_view(bytes).substr(offset, 3));
     EXPECT_LE(reader.consume_notes().size(), 5U);
   }
 }
@@ -205,10 +207,10 @@ TEST(Answer, UnacceptedReplyKeepsItsCallPending) {
     reader.append_reply(output, "{}");
   }
   EXPECT_EQ(reader.answer().problem, "");
-  AnswerReader reads = reader;
-  reads.on_replies_sent();
-  reads.feed(call);
-  EXPECT_EQ(reads.answer().problem, "") << "what was taken is answered";
+  AnswerReader other_reader = reader;
+  other_reader.on_replies_sent();
+  other_reader.feed(call);
+  EXPECT_EQ(other_reader.answer().problem, "") << "calls are accepted again after their replies were sent";
   reader.feed(call);
   EXPECT_THAT(reader.answer().problem, HasSubstr("more calls than it waits for"));
 }

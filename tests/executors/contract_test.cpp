@@ -23,16 +23,11 @@
 namespace mycojobs {
 namespace {
 
-std::string read_text_file_whole(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string samples_of(const std::string& type) { return mj::test::source_path("examples/contract/") + type; }
+std::string find_samples(const std::string& type) { return mj::test::source_path("examples/contract/") + type; }
 
 // Returns the executors of this build. The command executors are configured as in the manual's example file.
-std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent",
-                                             const std::string& v_compiler = "") {
+std::vector<std::unique_ptr<Executor>> make_executors(const std::string& state_dir = "/nonexistent",
+                                                      const std::string& v_compiler = "") {
   HostFacts host;
   host.environment["HOME"] = "/nonexistent";
   const auto config = check_config_file(mj::test::source_path("examples/command/config.toml"), host);
@@ -44,11 +39,11 @@ std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/no
 
 void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir,
                      const std::string& v_compiler = "") {
-  for (const auto& executor : table(state_dir, v_compiler)) {
+  for (const auto& executor : make_executors(state_dir, v_compiler)) {
     const auto types = executor->script_types();
     if (std::find(types.begin(), types.end(), type) == types.end()) continue;
-    const auto about = executor->probe();
-    ASSERT_TRUE(about) << about.error().message;
+    const auto version = executor->probe();
+    ASSERT_TRUE(version) << version.error().message;
     const auto results = check_contract(*executor, type, test::shared_sandbox(), samples, [](const auto&) {});
     ASSERT_TRUE(results) << results.error().message;
     for (const auto& result : *results)
@@ -71,21 +66,24 @@ TEST(ExecutorTable, TypesMatchTheLabelsOfMetrics) {
 
 class Contract : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Contract, HoldsInEveryCase) { expect_contract(GetParam(), samples_of(GetParam()), "/nonexistent"); }
+TEST_P(Contract, HoldsInEveryCase) { expect_contract(GetParam(), find_samples(GetParam()), "/nonexistent"); }
 
 // The shell is used as a prebuilt program that receives the samples of bash as its argument.
 TEST(NativeContract, HoldsInEveryCase) {
   const test::TempDir state, samples;
   const std::string folder = programs_folder(state.path().string(), 1);
   std::filesystem::create_directories(folder);
-  const std::string shell = read_text_file_whole("/bin/bash");
+  const std::string shell = test::read_file("/bin/bash");
   const std::string hash = sha256_hex(shell);
   std::ofstream(folder + "/" + hash, std::ios::binary) << shell;
-  for (const auto& entry : std::filesystem::directory_iterator(samples_of("bash"))) {
-    std::string script = read_text_file_whole(entry.path());
-    for (std::size_t at = 0; (at = script.find('\\', at)) != std::string::npos; at += 2) script.insert(at, "\\");
-    for (std::size_t at = 0; (at = script.find('\n', at)) != std::string::npos;) script.replace(at, 1, "\\n");
-    for (std::size_t at = 0; (at = script.find('\'', at)) != std::string::npos; at += 4) script.replace(at, 1, "\\x27");
+  for (const auto& entry : std::filesystem::directory_iterator(find_samples("bash"))) {
+    std::string script = test::read_file(entry.path());
+    for (std::size_t position = 0; (position = script.find('\\', position)) != std::string::npos; position += 2)
+      script.insert(position, "\\");
+    for (std::size_t position = 0; (position = script.find('\n', position)) != std::string::npos;)
+      script.replace(position, 1, "\\n");
+    for (std::size_t position = 0; (position = script.find('\'', position)) != std::string::npos; position += 4)
+      script.replace(position, 1, "\\x27");
     samples.write(entry.path().stem(), hash + "\n-c\neval $'" + script + "'\n");
   }
   expect_contract("native", samples.path().string(), state.path().string());
@@ -95,10 +93,10 @@ TEST(NativeContract, HoldsInEveryCase) {
 TEST(VContract, HoldsInEveryCase) {
   const test::CompilerFolder compiler;
   const test::TempDir state, samples;
-  for (const auto& entry : std::filesystem::directory_iterator(samples_of("bash"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(find_samples("bash"))) {
     const std::string name = entry.path().stem();
     std::string octal;  // octal escapes for printf; V and the shell do not interpret them
-    for (const char c : read_text_file_whole(entry.path()))
+    for (const char c : test::read_file(entry.path()))
       octal += fmt::format("\\\\{:03o}", static_cast<unsigned char>(c));
     std::string script = "import os\n\nfn main() {\n\tif os.system('printf \"" + octal +
                          "\" | /bin/bash') != 0 {\n\t\tpanic('it broke')\n\t}\n}\n";
@@ -108,21 +106,22 @@ TEST(VContract, HoldsInEveryCase) {
   expect_contract("v", samples.path().string(), state.path().string(), compiler.program());
 }
 
-std::vector<std::string> types() {
+std::vector<std::string> list_sample_types() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(samples_of(""))) {
+  for (const auto& entry : std::filesystem::directory_iterator(find_samples(""))) {
     if (entry.is_directory()) names.push_back(entry.path().filename());
   }
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Contract, ::testing::ValuesIn(types()), [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Types, Contract, ::testing::ValuesIn(list_sample_types()),
+                         [](const auto& type) { return type.param; });
 
 TEST(ContractCases, EveryExecutorHasItsSamples) {
-  for (const auto& executor : table()) {
+  for (const auto& executor : make_executors()) {
     const std::string type = executor->script_types().front();
-    if (type == "native" || type == "v") continue;  // have tests of their own above
-    EXPECT_TRUE(std::filesystem::is_directory(samples_of(type))) << type;
+    if (type == "native" || type == "v") continue;  // tested above
+    EXPECT_TRUE(std::filesystem::is_directory(find_samples(type))) << type;
   }
 }
 

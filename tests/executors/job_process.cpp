@@ -6,13 +6,13 @@
 
 namespace mycojobs::test {
 
-void take_places(int out, int err, int channel) {
-  const int null = ::open("/dev/null", O_RDONLY);
-  const int high = ::fcntl(channel, F_DUPFD, 200);
-  ::dup2(null, 0);
+void redirect_descriptors(int out, int err, int channel) {
+  const int empty_input = ::open("/dev/null", O_RDONLY);
+  const int channel_copy = ::fcntl(channel, F_DUPFD, 200);
+  ::dup2(empty_input, 0);
   ::dup2(out, 1);
   ::dup2(err, 2);
-  ::dup2(high, 3);
+  ::dup2(channel_copy, 3);
   ::close_range(4, ~0U, 0);
 }
 

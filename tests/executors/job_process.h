@@ -5,8 +5,9 @@
 
 namespace mycojobs::test {
 
-// In the child: makes these its descriptors 1 to 3, connects 0 to an empty input, and closes all others.
-void take_places(int out, int err, int channel);
+// Called in the child process. Makes the arguments descriptors 1 to 3, connects descriptor 0 to an empty input, and
+// closes all other descriptors.
+void redirect_descriptors(int out, int err, int channel);
 // Returns the outcome that a sandbox would report for this wait status.
 Outcome to_outcome(int wait_status);
 

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 const EndContext kContext{"job:12:2001", "python", 5, 1000};
 
-ScriptAnswer handed_back() {
+ScriptAnswer make_complete_answer() {
   ScriptAnswer answer;
   answer.is_complete = true;
   answer.result = {{"a", "b"}};
@@ -47,7 +47,7 @@ TEST(OutcomeToEnd, EveryStatusHasItsText) {
     outcome.status = row.status;
     outcome.exit_code = row.status == RunStatus::exit ? 3 : 0;
     outcome.signal = 11;
-    const JobEnd end = build_job_end(kContext, outcome, handed_back());
+    const JobEnd end = build_job_end(kContext, outcome, make_complete_answer());
     EXPECT_EQ(end.detail, row.detail);
     EXPECT_EQ(end.error, row.error);
     EXPECT_EQ(end.status, row.status == RunStatus::ok ? JobStatus::finished : JobStatus::error);
@@ -62,15 +62,15 @@ TEST(OutcomeToEnd, ReceiptContainsTheGrants) {
   Policy policy;
   policy.network = Network::allow_list;
   policy.net_allow = {"a.example:443"};
-  context.grant_json = std::make_shared<const std::string>(grant_members(policy, {"memory"}));
-  const json receipt = json::parse(build_job_end(context, Outcome{}, handed_back()).receipt);
+  context.grant_json = std::make_shared<const std::string>(format_grant_members(policy, {"memory"}));
+  const json receipt = json::parse(build_job_end(context, Outcome{}, make_complete_answer()).receipt);
   EXPECT_EQ(receipt.at("granted").at("memory"), 256U << 20U);
   EXPECT_EQ(receipt.at("granted").at("net"), json({"a.example:443"}));
   EXPECT_EQ(receipt.at("lowered"), json({"memory"}));
-  for (const char* nothing : {"exec", "fs.read", "cpu", "wall", "secrets", "warm.runs", "warm.idle"})
-    EXPECT_FALSE(receipt.at("granted").contains(nothing)) << nothing;
+  for (const char* absent : {"exec", "fs.read", "cpu", "wall", "secrets", "warm.runs", "warm.idle"})
+    EXPECT_FALSE(receipt.at("granted").contains(absent)) << absent;
   EXPECT_TRUE(receipt.contains("layers"));
-  EXPECT_FALSE(json::parse(build_job_end(kContext, Outcome{}, handed_back()).receipt).contains("granted"));
+  EXPECT_FALSE(json::parse(build_job_end(kContext, Outcome{}, make_complete_answer()).receipt).contains("granted"));
 }
 
 TEST(OutcomeToEnd, SandboxReasonIsUsedIfPresent) {
@@ -111,18 +111,18 @@ TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {
 TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
   Outcome outcome;
   outcome.status = RunStatus::ok;
-  ScriptAnswer silent = handed_back();
-  silent.is_complete = false;
-  EXPECT_EQ(build_job_end(kContext, outcome, silent).error, "the script ended without returning its result");
-  ScriptAnswer large = handed_back();
+  ScriptAnswer incomplete = make_complete_answer();
+  incomplete.is_complete = false;
+  EXPECT_EQ(build_job_end(kContext, outcome, incomplete).error, "the script ended without returning its result");
+  ScriptAnswer large = make_complete_answer();
   large.result_problem = "the result has 2000 bytes";
   EXPECT_EQ(build_job_end(kContext, outcome, large).detail, "result_too_large");
   EXPECT_EQ(build_job_end(kContext, outcome, large).error,
             "the result has 2000 bytes: over the limit of 1000 bytes for keys and values together");
-  ScriptAnswer wrong = handed_back();
-  wrong.problem = "a second result";
-  EXPECT_EQ(build_job_end(kContext, outcome, wrong).status, JobStatus::error);
-  ScriptAnswer failed = handed_back();
+  ScriptAnswer invalid = make_complete_answer();
+  invalid.problem = "a second result";
+  EXPECT_EQ(build_job_end(kContext, outcome, invalid).status, JobStatus::error);
+  ScriptAnswer failed = make_complete_answer();
   failed.error = ScriptError{"ValueError", "no", "", 4, {}};
   EXPECT_EQ(build_job_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
 }
@@ -130,13 +130,13 @@ TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
 TEST(OutcomeToEnd, RetryHintOfAFailureIsForwarded) {
   Outcome outcome;
   outcome.status = RunStatus::exit;
-  ScriptAnswer answer = handed_back();
+  ScriptAnswer answer = make_complete_answer();
   answer.error = ScriptError{"E", "", "", 0, {}, true, {}};
   EXPECT_TRUE(build_job_end(kContext, outcome, answer).retry_forbidden);
   answer.error = ScriptError{"E", "", "", 0, {}, false, 5000};
   EXPECT_EQ(build_job_end(kContext, outcome, answer).retry_after_ms, 5000U);
   EXPECT_FALSE(build_job_end(kContext, outcome, answer).retry_forbidden);
-  EXPECT_FALSE(build_job_end(kContext, outcome, handed_back()).retry_after_ms);
+  EXPECT_FALSE(build_job_end(kContext, outcome, make_complete_answer()).retry_after_ms);
   // The script had failed before its time limit.
   outcome.status = RunStatus::timeout_wall;
   EXPECT_EQ(build_job_end(kContext, outcome, answer).retry_after_ms, 5000U);
@@ -149,7 +149,7 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreComplete) {
   outcome.layers = {"userns", "landlock:7"};
   outcome.stragglers = 2;
   outcome.setup = {{"fork", 12}, {"confine", 34}};
-  const JobEnd end = build_job_end(kContext, outcome, handed_back());
+  const JobEnd end = build_job_end(kContext, outcome, make_complete_answer());
   EXPECT_EQ(json::parse(end.usage), json::parse(R"({"wall_us":10,"user_us":20,"system_us":30,"memory_peak_bytes":40,
             "pids_peak":5,"stdout_bytes":60,"stderr_bytes":70})"));
   EXPECT_EQ(end.layers, "userns landlock:7");
@@ -157,7 +157,7 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreComplete) {
             "memory_peak_bytes":40,"layers":["userns","landlock:7"],"stragglers":2,
             "setup_us":{"fork":12,"confine":34}})"));
   outcome.reused = 7;
-  EXPECT_EQ(json::parse(build_job_end(kContext, outcome, handed_back()).receipt)["reused"], 7);
+  EXPECT_EQ(json::parse(build_job_end(kContext, outcome, make_complete_answer()).receipt)["reused"], 7);
 }
 
 // The writer does not build a JSON tree, but its output must equal that of a JSON tree.
@@ -177,7 +177,7 @@ TEST(OutcomeToEnd, HostileTextsAreWrittenLikeTheJsonLibrary) {
     if (round % 5 == 0) outcome.reused = round;
     outcome.layers = {text(), "userns", text()};
     outcome.setup = {{"z" + text(), 1}, {"a" + text(), 2}, {text(), 3}, {"a", 4}, {"a", 5}};
-    ScriptAnswer answer = handed_back();
+    ScriptAnswer answer = make_complete_answer();
     answer.problem = text();
     if (round % 7 != 0)
       answer.error = ScriptError{text(), text(), text(), static_cast<std::uint32_t>(round % 4), {}, false, {}, text()};
@@ -223,7 +223,8 @@ TEST(OutcomeToEnd, ErrorIsOneLineOfText) {
   EXPECT_LT(line.size(), 1010U);
   EXPECT_TRUE(line.ends_with("…"));
   answer.error = ScriptError{"E", std::string(3000, ' ') + "end", "", 4, {}};
-  EXPECT_EQ(build_job_end(kContext, outcome, answer).error, "E: end (line 4)") << "blanks take no room";
+  EXPECT_EQ(build_job_end(kContext, outcome, answer).error, "E: end (line 4)")
+      << "blanks do not count towards the limit";
 }
 
 }  // namespace

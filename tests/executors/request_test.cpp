@@ -17,17 +17,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(const JobFacts& facts) {
-  const auto begun = begin_script(facts, {"python", "python"}, nullptr);
-  return begun ? "accepted" : begun.error().message;
+std::string get_rejection(const JobFacts& facts) {
+  const auto conversation = begin_script(facts, {"python", "python"}, nullptr);
+  return conversation ? "accepted" : conversation.error().message;
 }
 
-TextMap variables_of(const JobFacts& facts, const TextMap& more = {}) {
-  return nlohmann::json::parse(environment_json(facts, parse_flow_data(facts.job), more)).get<TextMap>();
+TextMap build_variables(const JobFacts& facts, const TextMap& additional = {}) {
+  return nlohmann::json::parse(encode_environment(facts, parse_flow_data(facts.job), additional)).get<TextMap>();
 }
 
 TEST(Request, NonUtf8ScriptIsRejectedByItsOffset) {
-  EXPECT_EQ(refusal(test::make_facts("print('0123456789\xff')")), "script: byte 0xff at offset 17 is not UTF-8");
+  EXPECT_EQ(get_rejection(test::make_facts("print('0123456789\xff')")), "script: byte 0xff at offset 17 is not UTF-8");
 }
 
 TEST(Request, EnvironmentIsCheckedByName) {
@@ -39,24 +39,24 @@ TEST(Request, EnvironmentIsCheckedByName) {
                                                   {{{"NAME", "ab\xfe"}}, "byte 0xfe at offset 2 is not UTF-8"}};
   for (const auto& [env, problem] : rows) {
     facts.job.env_vars = env;
-    EXPECT_THAT(refusal(facts), HasSubstr(problem));
+    EXPECT_THAT(get_rejection(facts), HasSubstr(problem));
   }
   facts.job.env_vars = {{"BIG", std::string(5 << 20, 'x')}};
-  EXPECT_THAT(refusal(facts), HasSubstr("env_vars: 5"));
-  EXPECT_THAT(refusal(facts), HasSubstr("over the limit of 4194304 bytes"));
+  EXPECT_THAT(get_rejection(facts), HasSubstr("env_vars: 5"));
+  EXPECT_THAT(get_rejection(facts), HasSubstr("over the limit of 4194304 bytes"));
 }
 
 TEST(Request, InvalidEnvironmentNameIsRejected) {
   JobFacts facts = test::make_facts("pass");
   facts.job.name = std::string("a\0b", 3);
-  EXPECT_THAT(refusal(facts), HasSubstr("name: contains NUL"));
+  EXPECT_THAT(get_rejection(facts), HasSubstr("name: contains NUL"));
   facts.job.name = "\x80";
-  EXPECT_EQ(refusal(facts), "name: byte 0x80 at offset 0 is not UTF-8");
+  EXPECT_EQ(get_rejection(facts), "name: byte 0x80 at offset 0 is not UTF-8");
 }
 
 TEST(Request, EmptyAndHugeScriptsAreRejected) {
-  EXPECT_THAT(refusal(test::make_facts("")), HasSubstr("script"));
-  EXPECT_EQ(refusal(test::make_facts(std::string(kMaxScriptBytes + 1, '#'))),
+  EXPECT_THAT(get_rejection(test::make_facts("")), HasSubstr("script"));
+  EXPECT_EQ(get_rejection(test::make_facts(std::string(kMaxScriptBytes + 1, '#'))),
             "script: 16777217 bytes are over the limit of 16777216 bytes");
 }
 
@@ -67,16 +67,16 @@ TEST(Request, ContainsFactsEnvironmentAndScriptInOrder) {
   facts.job.attempt = 2;
   facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
   facts.secrets = {{"db", "hunter2"}};
-  const auto begun = begin_script(facts, {"python", "python"}, nullptr);
-  ASSERT_TRUE(begun);
+  const auto conversation = begin_script(facts, {"python", "python"}, nullptr);
+  ASSERT_TRUE(conversation);
   std::vector<Frame> frames;
   FrameReader reader({{FrameKind::facts, 1000},
                       {FrameKind::environment, 1000},
                       {FrameKind::inputs, 1000},
                       {FrameKind::file, 1000},
                       {FrameKind::script, 1000}});
-  const std::string request = (*begun)->consume_output();
-  EXPECT_EQ((*begun)->consume_output(), "");
+  const std::string request = (*conversation)->consume_output();
+  EXPECT_EQ((*conversation)->consume_output(), "");
   reader.feed(request, [&frames](Frame&& frame) { frames.push_back(std::move(frame)); });
   ASSERT_EQ(frames.size(), 5U);
   EXPECT_EQ(nlohmann::json::parse(frames[0].payload)["attempt"], 2);
@@ -94,14 +94,14 @@ TEST(Request, ExecutorEnvironmentOverridesOnlyTheDefault) {
   facts.job.id = 7;
   facts.job.env_vars = {{"A", "job"}};
   const TextMap variables =
-      variables_of(facts, {{"A", "executor"}, {"PATH", "/opt/bin:/usr/bin"}, {"MYCOJOBS_JOB_ID", "forged"}});
+      build_variables(facts, {{"A", "executor"}, {"PATH", "/opt/bin:/usr/bin"}, {"MYCOJOBS_JOB_ID", "forged"}});
   EXPECT_EQ(variables.at("A"), "job");
   EXPECT_EQ(variables.at("PATH"), "/opt/bin:/usr/bin");
   EXPECT_EQ(variables.at("HOME"), "/job");
   EXPECT_EQ(variables.at("MYCOJOBS_JOB_ID"), "7");
 }
 
-std::vector<std::string> payloads_of(const std::string& request) {
+std::vector<std::string> split_payloads(const std::string& request) {
   std::vector<std::string> payloads;
   FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
                       {FrameKind::environment, kMaxEnvironmentBytes},
@@ -142,15 +142,15 @@ TEST(Request, HostileTextsAreWrittenLikeTheJsonLibrary) {
     extras.command = {text(), text()}, extras.script_file = text(), extras.attached_path = text();
     extras.environment = {{"E", text()}, {"MYCOJOBS_JOB_ID", "forged"}};
     extras.replaces_environment = round % 5 == 0;
-    const auto payloads = payloads_of(*encode_script_request(facts, extras));
+    const auto payloads = split_payloads(*encode_script_request(facts, extras));
     ASSERT_GE(payloads.size(), 4U);
     for (const std::size_t i : {0, 1, 2}) {
       ASSERT_EQ(payloads[i], nlohmann::json::parse(payloads[i]).dump()) << i;
     }
-    const auto shown = nlohmann::json::parse(payloads[0]);
-    EXPECT_EQ(shown.at("name"), facts.job.name);
-    EXPECT_EQ(shown.at("command"), nlohmann::json(extras.command));
-    EXPECT_EQ(shown.at("granted").at("secrets"), nlohmann::json(facts.granted_policy.secrets));
+    const auto encoded_facts = nlohmann::json::parse(payloads[0]);
+    EXPECT_EQ(encoded_facts.at("name"), facts.job.name);
+    EXPECT_EQ(encoded_facts.at("command"), nlohmann::json(extras.command));
+    EXPECT_EQ(encoded_facts.at("granted").at("secrets"), nlohmann::json(facts.granted_policy.secrets));
     EXPECT_EQ(nlohmann::json::parse(payloads[1]).at("E"), extras.environment.at("E"));
   }
 }
@@ -161,7 +161,7 @@ TEST(Request, FactsAndEnvironmentHaveTheseBytes) {
   facts.job.id = 7, facts.job.caller_id = 12, facts.job.context_id = 3, facts.job.name = "n\"";
   facts.job.epoch = 9, facts.job.runner_id = 20, facts.deadline_unix_ms = 1795000063000;
   facts.granted_policy = {}, facts.granted_policy.memory_bytes = 1024, facts.granted_policy.warm_runs = 5;
-  const auto payloads = payloads_of(*encode_script_request(facts, {.executor = "python", .profile = "python"}));
+  const auto payloads = split_payloads(*encode_script_request(facts, {.executor = "python", .profile = "python"}));
   EXPECT_EQ(
       payloads[0],
       R"({"attempt":0,"caller_id":12,"context_id":3,"deadline_unix_ms":1795000063000,"deliveries":0,"epoch":9,)"
@@ -212,14 +212,14 @@ TEST(Request, ResultsOfAnEachNodeAreOneListUnderItsName) {
   facts.job.dependends.clear();
   facts.inputs.clear();
   EXPECT_NE(encode_script_request(facts, extras)->find(R"({"parts":[]})"), std::string::npos)
-      << "of no elements: an empty list";
+      << "without elements, the list is empty";
 }
 
 TEST(Request, FlowDataIsInFactsAndEnvironment) {
   JobFacts facts = test::make_facts("x");
   facts.job.unknown = {{"flow_data", kFlowData}};
   facts.job.env_vars = {{"MYCOJOBS_INPUT_DAYS", "forged"}};
-  const TextMap variables = variables_of(facts);
+  const TextMap variables = build_variables(facts);
   EXPECT_EQ(variables.at("MYCOJOBS_INPUT_REGION"), "eu");
   EXPECT_EQ(variables.at("MYCOJOBS_INPUT_DAYS"), "7");
   EXPECT_EQ(variables.at("MYCOJOBS_EACH"), R"({"a":1})");
@@ -234,14 +234,14 @@ TEST(Request, GrantedLoopbackPortIsReachedThroughTheProxy) {
   JobFacts facts;
   facts.granted_policy.network = Network::allow_list;
   facts.granted_policy.net_allow = {"example.org:443"};
-  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "localhost,127.0.0.1,::1");
+  EXPECT_EQ(build_variables(facts).at("NO_PROXY"), "localhost,127.0.0.1,::1");
   facts.granted_policy.net_allow = {"example.org:443", "127.0.0.1:18080"};
-  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "localhost,::1");
-  EXPECT_EQ(variables_of(facts).at("no_proxy"), "localhost,::1");
+  EXPECT_EQ(build_variables(facts).at("NO_PROXY"), "localhost,::1");
+  EXPECT_EQ(build_variables(facts).at("no_proxy"), "localhost,::1");
   facts.granted_policy.net_allow = {"localhost:*", "127.0.0.1:1", "[::1]:80"};
-  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "");
+  EXPECT_EQ(build_variables(facts).at("NO_PROXY"), "");
   facts.job.env_vars = {{"NO_PROXY", "mine"}};
-  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "mine");
+  EXPECT_EQ(build_variables(facts).at("NO_PROXY"), "mine");
 }
 
 TEST(Table, NamesAndScriptTypesAreUnique) {

@@ -7,12 +7,12 @@
 
 namespace mycojobs::test {
 
-std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts, std::uint32_t warm_processes) {
+std::unique_ptr<Sandbox> start_test_sandbox(std::vector<ScriptHost> hosts, std::uint32_t warm_processes) {
   SandboxConfig config;
   config.libexec_dir = mj::test::programs_folder();
   config.allow_missing = {"cgroup:memory", "cgroup:pids"};
   config.hosts = std::move(hosts);
-  config.warm_processes = warm_processes;
+  config.max_warm_processes = warm_processes;
   auto started = start_sandbox(config);
   if (!started) {
     ADD_FAILURE() << started.error().message;
@@ -22,7 +22,7 @@ std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts, std::uint32
 }
 
 Sandbox& shared_sandbox() {
-  static const std::unique_ptr<Sandbox> kSandbox = sandbox_with({});
+  static const std::unique_ptr<Sandbox> kSandbox = start_test_sandbox({});
   return *kSandbox;
 }
 

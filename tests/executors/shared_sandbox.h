@@ -8,9 +8,9 @@
 
 namespace mycojobs::test {
 
-// A sandbox for one test, with these additional hosts.
-std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>, std::uint32_t warm_processes = 16);
-// The sandbox that all tests of this process share.
+// Starts a sandbox for one test, with additional hosts. Aborts the test program if it cannot be started.
+std::unique_ptr<Sandbox> start_test_sandbox(std::vector<ScriptHost>, std::uint32_t warm_processes = 16);
+// Returns the sandbox that all tests of this process share.
 Sandbox& shared_sandbox();
 
 }  // namespace mycojobs::test

@@ -42,7 +42,7 @@ class AdoptFlow : public ::testing::Test {
     request.context = 1;
     request.flow = 33;
     request.start = StartRun{"rpc", 12};
-    MJ_CHECK(progress(stage_.flows(), stage_.cache, request));
+    MJ_CHECK(advance_run(stage_.flows(), stage_.cache, request));
     return {};
   }
   std::string refusal() {
@@ -78,7 +78,7 @@ TEST_F(AdoptFlow, RunsItsJobsInTheOrderOfTheirDependencies) {
   ASSERT_EQ(nodes.size(), 2U);
   EXPECT_EQ(nodes[1]["depends"], nlohmann::json::array({2001}));
   EXPECT_EQ(nodes[1]["node_status"], "completed");
-  EXPECT_EQ(stage_.trouble(), std::vector<std::string>());
+  EXPECT_EQ(stage_.find_violations(), std::vector<std::string>());
 }
 
 TEST_F(AdoptFlow, InterruptedAdoptionResumesAnywhere) {
@@ -88,7 +88,7 @@ TEST_F(AdoptFlow, InterruptedAdoptionResumesAnywhere) {
   ASSERT_TRUE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(false));
   EXPECT_TRUE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(false)) << "again";
   ASSERT_TRUE(start());
-  EXPECT_FALSE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(true)) << "it is a flow now";
+  EXPECT_FALSE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(true)) << "the record is a flow already";
   EXPECT_TRUE(start()) << "again";
   play();
   EXPECT_EQ(field("flow:33", "status"), "finished");
@@ -112,7 +112,7 @@ TEST_F(AdoptFlow, InvalidFlowIsRejectedWithItsField) {
   for (const auto& [fields, words] : kBad) {
     put("flow:33", fields);
     EXPECT_THAT(refusal(), HasSubstr(words));
-    EXPECT_EQ(field("mj:flow:33", "state"), "") << "nothing was changed";
+    EXPECT_EQ(field("mj:flow:33", "state"), "") << "the record is unchanged";
   }
 }
 
@@ -134,7 +134,7 @@ TEST_F(AdoptFlow, InvalidJobIsRejectedWithItsField) {
   refuses({"status", "finished"}, "has run before");
   stage_.run_command({"DEL", "job:12:2002"});
   put_job(2002, "ok", "[2001]");
-  ASSERT_TRUE(start()) << "what was mended starts";
+  ASSERT_TRUE(start()) << "the corrected flow starts";
 }
 
 TEST_F(AdoptFlow, JobOverTheLimitsIsRejectedWithItsField) {
@@ -144,7 +144,7 @@ TEST_F(AdoptFlow, JobOverTheLimitsIsRejectedWithItsField) {
   limits_.ceiling.max.memory_bytes = 128U << 20;
   EXPECT_THAT(refusal(), StartsWith("job:12:2001: policy.memory: 129 MiB is more than the ceiling of 128 MiB for "
                                     "context 1"));
-  EXPECT_EQ(field("mj:flow:33", "state"), "") << "nothing was changed";
+  EXPECT_EQ(field("mj:flow:33", "state"), "") << "the record is unchanged";
   limits_ = {Ceilings().get(1), 10};
   const auto large = start();
   ASSERT_FALSE(large);
@@ -152,7 +152,7 @@ TEST_F(AdoptFlow, JobOverTheLimitsIsRejectedWithItsField) {
   EXPECT_EQ(large.error().message, "job:12:2002: script: is 11 bytes, and job.max_script_bytes allows 10");
   EXPECT_EQ(field("mj:flow:33", "state"), "");
   limits_.max_script_bytes = 11;
-  ASSERT_TRUE(start()) << "the operator allows more";
+  ASSERT_TRUE(start()) << "the operator permits more";
   play();
   EXPECT_EQ(field("flow:33", "status"), "finished");
 }
@@ -166,7 +166,7 @@ TEST_F(AdoptFlow, RemoteJobIsCheckedAgainstTheRemoteCeiling) {
 }
 
 TEST_F(AdoptFlow, NonHashIsNotAFlow) {
-  EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), limits_, 33)) << "not there: whoever starts it says so";
+  EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), limits_, 33)) << "a missing flow is reported by the start";
   EXPECT_FALSE(start());
   stage_.run_command({"RPUSH", "flow:33", "x"});
   EXPECT_FALSE(start());

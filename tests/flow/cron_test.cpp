@@ -42,16 +42,17 @@ std::string moments(const char* text, const char* zone, const char* after, int c
 TEST(Cron, FiresWhenItsFieldsMatch) {
   EXPECT_EQ(moments("30 3 * * *", "UTC", "2026-11-22 03:29:59", 3),
             "2026-11-22 03:30:00\n2026-11-23 03:30:00\n2026-11-24 03:30:00");
-  EXPECT_EQ(moments("30 3 * * *", "UTC", "2026-11-22 03:30:00", 1), "2026-11-23 03:30:00") << "after, not at";
+  EXPECT_EQ(moments("30 3 * * *", "UTC", "2026-11-22 03:30:00", 1), "2026-11-23 03:30:00")
+      << "the result is after the given time";
   EXPECT_EQ(moments("*/20 9-10 * * mon-fri", "UTC", "2026-11-20 10:30:00", 3),
             "2026-11-20 10:40:00\n2026-11-23 09:00:00\n2026-11-23 09:20:00");
   EXPECT_EQ(moments("0 0 29 2 *", "UTC", "2026-01-01 00:00:00", 2), "2028-02-29 00:00:00\n2032-02-29 00:00:00");
   EXPECT_EQ(moments("0 12 31 * *", "UTC", "2026-01-31 12:00:00", 2), "2026-03-31 12:00:00\n2026-05-31 12:00:00");
   EXPECT_EQ(moments("0 0 1,15 * FRI", "UTC", "2026-11-01 00:00:00", 3),
             "2026-11-06 00:00:00\n2026-11-13 00:00:00\n2026-11-15 00:00:00")
-      << "either day suffices";
+      << "a match of either day is sufficient";
   EXPECT_EQ(moments("0 0 */2 * fri", "UTC", "2026-11-01 00:00:00", 2), "2026-11-13 00:00:00\n2026-11-27 00:00:00")
-      << "a day that begins with * is no restriction of its own";
+      << "a day field that starts with * is not a restriction";
   EXPECT_EQ(moments("0 0 * * 7", "UTC", "2026-11-22 00:00:00", 1), "2026-11-29 00:00:00");
   EXPECT_EQ(moments("0 0 * * fri-sun", "UTC", "2026-11-22 00:00:00", 2), "2026-11-27 00:00:00\n2026-11-28 00:00:00");
   EXPECT_EQ(moments("@yearly", "UTC", "2026-11-22 00:00:00", 1), "2027-01-01 00:00:00");
@@ -76,7 +77,7 @@ TEST(Cron, SkippedTimeFiresAfterTheClockChange) {
             "2027-03-27 01:30:00\n2027-03-28 01:00:00\n2027-03-29 00:30:00");
   EXPECT_EQ(moments("0 2,3 * * *", "Europe/Berlin", "2027-03-27 23:30:00", 2),
             "2027-03-28 01:00:00\n2027-03-29 00:00:00")
-      << "02:00 and 03:00 are one moment, and fire once";
+      << "02:00 and 03:00 are the same time and fire once";
 }
 
 TEST(Cron, RepeatedTimeFiresOnce) {
@@ -99,7 +100,7 @@ TEST(Cron, ClockChangesOverMidnightOrAWholeDay) {
       << "midnight does not exist on 6 September";
   EXPECT_EQ(moments("0 12 * * *", "Pacific/Apia", "2011-12-29 00:00:00", 3),
             "2011-12-29 22:00:00\n2011-12-30 10:00:00\n2011-12-30 22:00:00")
-      << "30 December 2011 was left out: its noon fires when 31 December begins";
+      << "30 December 2011 was skipped, so its noon fires at the start of 31 December";
   EXPECT_EQ(moments("0 6 * * *", "Australia/Lord_Howe", "2026-10-03 00:00:00", 2),
             "2026-10-03 19:00:00\n2026-10-04 19:00:00");
 }
@@ -124,44 +125,44 @@ TEST(Cron, NoMatchWithinTenYearsIsNever) {
 }
 
 TEST(Cron, InvalidFieldIsNamed) {
-  const auto error_of = [](const char* text) {
+  const auto get_error = [](const char* text) {
     const auto cron = parse_cron(text);
     return cron ? std::string("accepted") : cron.error().message;
   };
-  EXPECT_EQ(error_of(""),
+  EXPECT_EQ(get_error(""),
             "\"\" has 0 fields, not 5: minute, hour, day of month, month, day of week, as in \"0 3 * * mon-fri\"");
-  EXPECT_NE(error_of("0 0 3 * * *").find("(there are no seconds and no years)"), std::string::npos);
-  EXPECT_EQ(error_of("60 * * * *"),
+  EXPECT_NE(get_error("0 0 3 * * *").find("(there are no seconds and no years)"), std::string::npos);
+  EXPECT_EQ(get_error("60 * * * *"),
             "minute: 60 is out of range; allowed: 0 to 59, lists (1,3), ranges (1-5), steps (*/2, 1-9/2) and *");
-  EXPECT_EQ(error_of("* 24 * * *").substr(0, 25), "hour: 24 is out of range;");
-  EXPECT_EQ(error_of("* * 0 * *").substr(0, 32), "day of month: 0 is out of range;");
-  EXPECT_EQ(error_of("* * * foo *").substr(0, 42), "month: \"foo\" is not a number and no name; ");
-  EXPECT_EQ(error_of("* * * * 8").substr(0, 31), "day of week: 8 is out of range;");
-  EXPECT_EQ(error_of("*/0 * * * *").substr(0, 59), "minute: \"*/0\" has a step that is not a number from 1 to 59;");
-  EXPECT_EQ(error_of("5/10 * * * *").substr(0, 60), "minute: \"5/10\" has a step but no range: write 5-59/10; allow");
-  EXPECT_EQ(error_of("10-5 * * * *").substr(0, 50), "minute: 10-5 goes backwards: write two ranges; all");
+  EXPECT_EQ(get_error("* 24 * * *").substr(0, 25), "hour: 24 is out of range;");
+  EXPECT_EQ(get_error("* * 0 * *").substr(0, 32), "day of month: 0 is out of range;");
+  EXPECT_EQ(get_error("* * * foo *").substr(0, 42), "month: \"foo\" is not a number and no name; ");
+  EXPECT_EQ(get_error("* * * * 8").substr(0, 31), "day of week: 8 is out of range;");
+  EXPECT_EQ(get_error("*/0 * * * *").substr(0, 59), "minute: \"*/0\" has a step that is not a number from 1 to 59;");
+  EXPECT_EQ(get_error("5/10 * * * *").substr(0, 60), "minute: \"5/10\" has a step but no range: write 5-59/10; allow");
+  EXPECT_EQ(get_error("10-5 * * * *").substr(0, 50), "minute: 10-5 goes backwards: write two ranges; all");
   for (const char* text : {"1,,2 * * * *", "1-2-3 * * * *", "*/2/2 * * * *", "? * * * *", "-1 * * * *", "1.5 * * * *",
                            "** * * * *", "1- * * * *", "* * L * *", "* * * * 5#3", "@reboot", "@dialy", "* * 30 2 *",
                            "* * 31 4,6,9,11 *", "99999999999999999999 * * * *", "jan * * * *", "0x5 * * * *"}) {
-    EXPECT_NE(error_of(text), "accepted") << text;
+    EXPECT_NE(get_error(text), "accepted") << text;
   }
-  EXPECT_NE(error_of("@dialy").find("did you mean \"@daily\"?"), std::string::npos);
-  EXPECT_NE(error_of("0 0 31 4 *").find("never occurs"), std::string::npos);
-  EXPECT_NE(error_of(std::string(2000, '*').c_str()).find("longer than"), std::string::npos);
+  EXPECT_NE(get_error("@dialy").find("did you mean \"@daily\"?"), std::string::npos);
+  EXPECT_NE(get_error("0 0 31 4 *").find("never occurs"), std::string::npos);
+  EXPECT_NE(get_error(std::string(2000, '*').c_str()).find("longer than"), std::string::npos);
 }
 
 TEST(Cron, UnknownZonesAreRejected) {
   EXPECT_TRUE(check_zone("Europe/Berlin"));
   EXPECT_TRUE(check_zone("UTC"));
-  const auto error_of = [](const char* zone) {
+  const auto get_error = [](const char* zone) {
     return check_zone(zone) ? std::string("known") : check_zone(zone).error().message;
   };
-  EXPECT_EQ(error_of("Europe/Berln"), "\"Europe/Berln\" is not a known time zone; did you mean \"Europe/Berlin\"?");
-  EXPECT_EQ(error_of("Berlin"), "\"Berlin\" is not a known time zone; did you mean \"Europe/Berlin\"?");
-  EXPECT_EQ(error_of("europe/berlin"), "\"europe/berlin\" is not a known time zone; did you mean \"Europe/Berlin\"?");
+  EXPECT_EQ(get_error("Europe/Berln"), "\"Europe/Berln\" is not a known time zone; did you mean \"Europe/Berlin\"?");
+  EXPECT_EQ(get_error("Berlin"), "\"Berlin\" is not a known time zone; did you mean \"Europe/Berlin\"?");
+  EXPECT_EQ(get_error("europe/berlin"), "\"europe/berlin\" is not a known time zone; did you mean \"Europe/Berlin\"?");
   for (const char* zone :
        {"", "Mars/Olympus", "../../../etc/passwd", "/etc/localtime", "localtime", "posix/UTC", "+01:00"}) {
-    EXPECT_NE(error_of(zone), "known") << zone;
+    EXPECT_NE(get_error(zone), "known") << zone;
   }
   EXPECT_FALSE(next_time(*parse_cron("@daily"), "Mars/Olympus", 0));
 }

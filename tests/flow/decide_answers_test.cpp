@@ -12,7 +12,7 @@ using Verb = FlowControl::Verb;
 
 class DecideAnswers : public testing::Test {
  protected:
-  static void expect_right(const RunWorld& deployment) { EXPECT_THAT(deployment.wrong, testing::IsEmpty()); }
+  static void expect_right(const RunWorld& deployment) { EXPECT_THAT(deployment.violations, testing::IsEmpty()); }
 };
 
 TEST_F(DecideAnswers, GateWaitsForApprovalRejectionOrTimeout) {
@@ -21,19 +21,19 @@ TEST_F(DecideAnswers, GateWaitsForApprovalRejectionOrTimeout) {
     b: {script: x, type: python, prerequisites: ["approval:money"]}, last: {needs: [a, b], log: "done"}}})";
   RunWorld deployment(gated);
   deployment.start();
-  EXPECT_EQ(deployment.place("a"), "pending gate");
+  EXPECT_EQ(deployment.describe_node("a"), "pending gate");
   ASSERT_TRUE(deployment.control(Verb::approve, "legal"));
-  EXPECT_EQ(deployment.place("a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("a"), "dispatched queued");
   const auto wrong_name = deployment.control(Verb::approve, "b");
   ASSERT_FALSE(wrong_name);
   EXPECT_THAT(wrong_name.error().message, HasSubstr("name that, money"));
   EXPECT_EQ(deployment.control(Verb::approve, "nobody").error().code, Code::not_found);
   EXPECT_EQ(deployment.control(Verb::approve, "legal").error().code, Code::conflict);
   ASSERT_TRUE(deployment.control(Verb::reject, "money"));
-  EXPECT_EQ(deployment.place("b"), "failed rejected");
+  EXPECT_EQ(deployment.describe_node("b"), "failed rejected");
   EXPECT_EQ(deployment.job("b").queued, 0);
   deployment.end_job("a");
-  EXPECT_EQ(deployment.flow(), "error failed");
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
   expect_right(deployment);
 }
 
@@ -51,7 +51,7 @@ TEST_F(DecideAnswers, ApproverNeedsNoOtherPermission) {
   EXPECT_EQ(deployment.apply(outsider).error().code, Code::denied);
   outsider.actor = 12;
   EXPECT_TRUE(deployment.apply(outsider));
-  EXPECT_EQ(deployment.place("named"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("named"), "completed ok");
   expect_right(deployment);
 }
 
@@ -59,7 +59,7 @@ TEST_F(DecideAnswers, OnlyApproversAndAdminsAnswer) {
   RunWorld deployment(R"({name: o, jobs: {ok: {approval: {approvers: [12, 13], timeout: 1h}}}})");
   deployment.start();
   EXPECT_EQ(deployment.control(Verb::approve, "ok", "", 7).error().code, Code::denied);
-  EXPECT_EQ(deployment.place("ok"), "dispatched approval");
+  EXPECT_EQ(deployment.describe_node("ok"), "dispatched approval");
   FlowControl admin;
   admin.verb = Verb::reject;
   admin.target = "ok";
@@ -67,7 +67,7 @@ TEST_F(DecideAnswers, OnlyApproversAndAdminsAnswer) {
   admin.admin = true;
   admin.comment = "not today";
   ASSERT_TRUE(deployment.apply(admin));
-  EXPECT_EQ(deployment.place("ok"), "failed rejected");
+  EXPECT_EQ(deployment.describe_node("ok"), "failed rejected");
   EXPECT_THAT(deployment.node("ok").error, HasSubstr("not today"));
   expect_right(deployment);
 }
@@ -77,11 +77,11 @@ TEST_F(DecideAnswers, UnansweredApprovalOrPauseTimesOut) {
       R"({name: t, jobs: {ok: {approval: {timeout: 1h}, on_error: continue}, hold: {pause: "look", timeout: 2h}}})");
   deployment.start();
   EXPECT_EQ(next_timer_ms(deployment.run), deployment.now + 3600000);
-  deployment.pass(3600000);
-  EXPECT_EQ(deployment.place("ok"), "completed continued");
-  deployment.pass(3600000);
-  EXPECT_EQ(deployment.place("hold"), "failed timeout");
-  EXPECT_EQ(deployment.flow(), "error failed");
+  deployment.advance_clock(3600000);
+  EXPECT_EQ(deployment.describe_node("ok"), "completed continued");
+  deployment.advance_clock(3600000);
+  EXPECT_EQ(deployment.describe_node("hold"), "failed timeout");
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
   expect_right(deployment);
 }
 
@@ -89,16 +89,16 @@ TEST_F(DecideAnswers, FlowOverItsTimeIsCancelledAsTimeout) {
   RunWorld deployment(
       R"({name: t, timeout: 1h, jobs: {a: {script: x, type: python}, b: {needs: [a], script: x, type: python}}})");
   deployment.start();
-  deployment.pass(3600000);
-  EXPECT_EQ(deployment.flow(), "started cancelling");
+  deployment.advance_clock(3600000);
+  EXPECT_EQ(deployment.describe_flow(), "started cancelling");
   EXPECT_TRUE(deployment.job("a").cancel_asked);
   deployment.fail_job("a");
-  EXPECT_EQ(deployment.flow(), "error timeout");
+  EXPECT_EQ(deployment.describe_flow(), "error timeout");
   ASSERT_TRUE(deployment.control(Verb::retry));
-  EXPECT_EQ(next_timer_ms(deployment.run), deployment.now + 3600000) << "from the start again";
+  EXPECT_EQ(next_timer_ms(deployment.run), deployment.now + 3600000) << "the time starts again";
   deployment.end_job("a");
   deployment.end_job("b");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   expect_right(deployment);
 }
 
@@ -112,10 +112,10 @@ TEST_F(DecideAnswers, ChildResultIsItsNodesResult) {
   ASSERT_NE(child, 0U);
   ASSERT_TRUE(deployment.apply(ChildStarted{deployment.index("child"), child})) << "again";
   ASSERT_TRUE(deployment.apply(FlowObserved{child, FlowStatus::started, "", {}}));
-  EXPECT_EQ(deployment.place("child"), "dispatched flow");
+  EXPECT_EQ(deployment.describe_node("child"), "dispatched flow");
   ASSERT_TRUE(deployment.apply(FlowObserved{child, FlowStatus::finished, "", {{"x.k", "1"}}}));
-  EXPECT_EQ(deployment.place("child"), "completed ok");
-  EXPECT_EQ(deployment.place("after"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("child"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("after"), "dispatched queued");
   EXPECT_EQ(deployment.count("child_started"), 1);
   expect_right(deployment);
 }
@@ -125,7 +125,7 @@ TEST_F(DecideAnswers, CancelledParentCancelsAndAwaitsItsChild) {
   deployment.start_children = false;
   deployment.start();
   ASSERT_TRUE(deployment.control(Verb::cancel));
-  EXPECT_EQ(deployment.flow(), "started cancelling") << "somebody may be about to start it";
+  EXPECT_EQ(deployment.describe_flow(), "started cancelling") << "another coordinator may be starting the child";
   ASSERT_EQ(pending_child_actions(deployment.plan, deployment.run).size(), 1U);
   EXPECT_EQ(pending_child_actions(deployment.plan, deployment.run)[0].kind, Effect::Kind::start_child);
   deployment.children[55] = {};
@@ -134,7 +134,7 @@ TEST_F(DecideAnswers, CancelledParentCancelsAndAwaitsItsChild) {
   ASSERT_EQ(pending_child_actions(deployment.plan, deployment.run).size(), 1U);
   EXPECT_EQ(pending_child_actions(deployment.plan, deployment.run)[0].kind, Effect::Kind::cancel_child);
   ASSERT_TRUE(deployment.apply(FlowObserved{55, FlowStatus::error, "cancelled", {}}));
-  EXPECT_EQ(deployment.flow(), "error cancelled");
+  EXPECT_EQ(deployment.describe_flow(), "error cancelled");
   expect_right(deployment);
 }
 
@@ -152,13 +152,14 @@ TEST_F(DecideAnswers, GateOfAnotherFlowOpensWhenItFinishes) {
     b: {script: x, type: python, prerequisites: ["flow:13"], on_error: continue}}})");
   deployment.start();
   EXPECT_THAT(deployment.awaited, testing::UnorderedElementsAre(std::pair{12U, 0U}, std::pair{13U, 1U}));
-  EXPECT_EQ(pending_child_actions(deployment.plan, deployment.run).size(), 2U) << "asked for again after a crash";
+  EXPECT_EQ(pending_child_actions(deployment.plan, deployment.run).size(), 2U)
+      << "the actions are repeated after a crash";
   ASSERT_TRUE(deployment.apply(FlowObserved{12, FlowStatus::finished, "", {}}));
   ASSERT_TRUE(deployment.apply(FlowObserved{13, FlowStatus::error, "is not there", {}}));
-  EXPECT_EQ(deployment.place("a"), "dispatched queued");
-  EXPECT_EQ(deployment.place("b"), "completed continued");
+  EXPECT_EQ(deployment.describe_node("a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("b"), "completed continued");
   deployment.end_job("a");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   expect_right(deployment);
 }
 
@@ -167,7 +168,7 @@ TEST_F(DecideAnswers, TooLargeResultsFailTheFlowAndNameTheLargest) {
   deployment.start();
   ASSERT_TRUE(deployment.apply(JobObserved{0, true, "finished", "ok", "", {}, 400000}));
   ASSERT_TRUE(deployment.apply(JobObserved{1, true, "finished", "ok", "", {}, 700000}));
-  EXPECT_EQ(deployment.flow(), "error result_too_large");
+  EXPECT_EQ(deployment.describe_flow(), "error result_too_large");
   EXPECT_THAT(deployment.run.error, HasSubstr("node b, 700000 bytes"));
   expect_right(deployment);
 }
@@ -176,9 +177,9 @@ TEST_F(DecideAnswers, FlowThatNeverStartedCanBeCancelled) {
   RunWorld deployment(kDiamond);
   EXPECT_EQ(deployment.control(Verb::pause).error().code, Code::conflict);
   ASSERT_TRUE(deployment.control(Verb::cancel));
-  EXPECT_EQ(deployment.flow(), "error cancelled");
+  EXPECT_EQ(deployment.describe_flow(), "error cancelled");
   deployment.start();
-  EXPECT_EQ(deployment.flow(), "error cancelled");
+  EXPECT_EQ(deployment.describe_flow(), "error cancelled");
   expect_right(deployment);
 }
 
@@ -188,10 +189,10 @@ TEST_F(DecideAnswers, PausedFlowRunsCompensationsAfterResume) {
   deployment.end_job("a");
   ASSERT_TRUE(deployment.control(Verb::pause));
   deployment.fail_job("b");
-  EXPECT_EQ(deployment.flow(), "started stopping");
-  EXPECT_EQ(deployment.place("undo_a"), "pending on_call");
+  EXPECT_EQ(deployment.describe_flow(), "started stopping");
+  EXPECT_EQ(deployment.describe_node("undo_a"), "pending on_call");
   ASSERT_TRUE(deployment.control(Verb::resume));
-  EXPECT_EQ(deployment.place("undo_a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("undo_a"), "dispatched queued");
   expect_right(deployment);
 }
 

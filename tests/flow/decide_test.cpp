@@ -12,23 +12,23 @@ using Verb = FlowControl::Verb;
 
 class Decide : public testing::Test {
  protected:
-  static void expect_right(const RunWorld& deployment) { EXPECT_THAT(deployment.wrong, testing::IsEmpty()); }
+  static void expect_right(const RunWorld& deployment) { EXPECT_THAT(deployment.violations, testing::IsEmpty()); }
 };
 
 TEST_F(Decide, DiamondRunsToItsEnd) {
   RunWorld deployment(kDiamond);
   deployment.start();
-  EXPECT_EQ(deployment.flow(), "started running");
-  EXPECT_EQ(deployment.place("a"), "dispatched queued");
-  EXPECT_EQ(deployment.place("b"), "pending dependencies");
+  EXPECT_EQ(deployment.describe_flow(), "started running");
+  EXPECT_EQ(deployment.describe_node("a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("b"), "pending dependencies");
   deployment.end_job("a");
   deployment.end_job("c");
-  EXPECT_EQ(deployment.place("d"), "pending dependencies");
+  EXPECT_EQ(deployment.describe_node("d"), "pending dependencies");
   deployment.end_job("b");
-  EXPECT_EQ(deployment.place("d"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("d"), "dispatched queued");
   deployment.end_job("d");
-  EXPECT_EQ(deployment.flow(), "finished ok");
-  EXPECT_EQ(deployment.journal.size(), 10U) << "two facts a node, one each for start and end";
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
+  EXPECT_EQ(deployment.journal.size(), 10U) << "two facts for each node, and one each for start and end";
   expect_right(deployment);
 }
 
@@ -37,12 +37,12 @@ TEST_F(Decide, FailureStopsUnstartedNodesOnly) {
   deployment.start();
   deployment.end_job("a");
   deployment.fail_job("b");
-  EXPECT_EQ(deployment.flow(), "started stopping");
+  EXPECT_EQ(deployment.describe_flow(), "started stopping");
   deployment.end_job("c");
-  EXPECT_EQ(deployment.flow(), "error failed");
-  EXPECT_EQ(deployment.place("b"), "failed exit");
-  EXPECT_EQ(deployment.place("c"), "completed ok");
-  EXPECT_EQ(deployment.place("d"), "failed dependency_failed");
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
+  EXPECT_EQ(deployment.describe_node("b"), "failed exit");
+  EXPECT_EQ(deployment.describe_node("c"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("d"), "failed dependency_failed");
   EXPECT_EQ(deployment.job("d").detail, "dependency_failed");
   EXPECT_THAT(deployment.run.error, HasSubstr("node b failed: exit"));
   expect_right(deployment);
@@ -53,15 +53,15 @@ TEST_F(Decide, CancelIsSentToRunningNodesAndAwaited) {
   deployment.start();
   deployment.end_job("a");
   ASSERT_TRUE(deployment.control(Verb::cancel));
-  EXPECT_EQ(deployment.flow(), "started cancelling");
+  EXPECT_EQ(deployment.describe_flow(), "started cancelling");
   EXPECT_TRUE(deployment.job("b").cancel_asked);
   EXPECT_TRUE(deployment.job("c").cancel_asked);
   deployment.fail_job("b");
   deployment.end_job("c");
-  EXPECT_EQ(deployment.flow(), "error cancelled");
-  EXPECT_EQ(deployment.place("b"), "cancelled cancelled");
-  EXPECT_EQ(deployment.place("c"), "completed ok") << "it was faster";
-  EXPECT_EQ(deployment.place("d"), "cancelled cancelled");
+  EXPECT_EQ(deployment.describe_flow(), "error cancelled");
+  EXPECT_EQ(deployment.describe_node("b"), "cancelled cancelled");
+  EXPECT_EQ(deployment.describe_node("c"), "completed ok") << "node c was faster";
+  EXPECT_EQ(deployment.describe_node("d"), "cancelled cancelled");
   expect_right(deployment);
 }
 
@@ -70,11 +70,11 @@ TEST_F(Decide, PauseHoldsUnstartedNodes) {
   deployment.start();
   ASSERT_TRUE(deployment.control(Verb::pause));
   deployment.end_job("a");
-  EXPECT_EQ(deployment.place("b"), "ready ");
-  EXPECT_EQ(deployment.flow(), "started paused");
+  EXPECT_EQ(deployment.describe_node("b"), "ready ");
+  EXPECT_EQ(deployment.describe_flow(), "started paused");
   ASSERT_TRUE(deployment.control(Verb::resume));
-  EXPECT_EQ(deployment.place("b"), "dispatched queued");
-  EXPECT_EQ(deployment.place("c"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("b"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("c"), "dispatched queued");
   expect_right(deployment);
 }
 
@@ -84,13 +84,13 @@ TEST_F(Decide, DependentsRunAfterAContinuedFailure) {
     c: {needs: [a], script: x, type: python, when: [{key: a.$status, equals: finished}]}}})");
   deployment.start();
   deployment.fail_job("a");
-  EXPECT_EQ(deployment.place("a"), "completed continued");
-  EXPECT_EQ(deployment.place("b"), "dispatched queued");
-  EXPECT_EQ(deployment.place("c"), "cancelled skipped");
+  EXPECT_EQ(deployment.describe_node("a"), "completed continued");
+  EXPECT_EQ(deployment.describe_node("b"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("c"), "cancelled skipped");
   EXPECT_THAT(deployment.node("c").error, HasSubstr("a.$status is \"error\", not \"finished\""));
   EXPECT_EQ(deployment.job("c").detail, "skipped");
   deployment.end_job("b");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   expect_right(deployment);
 }
 
@@ -101,17 +101,17 @@ constexpr const char* kRoute = R"({name: r, jobs: {a: {script: x, type: python, 
 TEST_F(Decide, RoutedFailureRunsItsErrorNode) {
   RunWorld deployment(kRoute);
   deployment.start();
-  EXPECT_EQ(deployment.place("mend"), "pending on_call");
+  EXPECT_EQ(deployment.describe_node("mend"), "pending on_call");
   deployment.fail_job("a");
-  EXPECT_EQ(deployment.place("a"), "failed exit");
-  EXPECT_EQ(deployment.place("mend"), "dispatched queued");
-  EXPECT_EQ(deployment.place("only"), "pending dependencies");
+  EXPECT_EQ(deployment.describe_node("a"), "failed exit");
+  EXPECT_EQ(deployment.describe_node("mend"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("only"), "pending dependencies");
   deployment.end_job("mend");
-  EXPECT_EQ(deployment.place("a"), "completed handled");
-  EXPECT_EQ(deployment.place("only"), "cancelled skipped");
-  EXPECT_EQ(deployment.place("both"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("a"), "completed handled");
+  EXPECT_EQ(deployment.describe_node("only"), "cancelled skipped");
+  EXPECT_EQ(deployment.describe_node("both"), "dispatched queued");
   deployment.end_job("both");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   expect_right(deployment);
 }
 
@@ -120,17 +120,17 @@ TEST_F(Decide, FailedErrorNodeStopsTheFlow) {
   deployment.start();
   deployment.fail_job("a");
   deployment.fail_job("mend");
-  EXPECT_EQ(deployment.flow(), "error failed");
-  EXPECT_EQ(deployment.place("a"), "failed exit");
-  EXPECT_EQ(deployment.place("only"), "failed dependency_failed");
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
+  EXPECT_EQ(deployment.describe_node("a"), "failed exit");
+  EXPECT_EQ(deployment.describe_node("only"), "failed dependency_failed");
   ASSERT_TRUE(deployment.control(Verb::retry, "a"));
-  EXPECT_EQ(deployment.place("a"), "dispatched queued");
-  EXPECT_EQ(deployment.place("mend"), "pending on_call");
+  EXPECT_EQ(deployment.describe_node("a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("mend"), "pending on_call");
   deployment.fail_job("a");
   deployment.end_job("mend");
   EXPECT_EQ(deployment.job("mend").queued, 2);
   deployment.end_job("both");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   expect_right(deployment);
 }
 
@@ -146,8 +146,8 @@ TEST_F(Decide, FailingErrorNodesOfEachOtherStopTheFlow) {
   deployment.fail_job("a");
   deployment.fail_job("one");
   deployment.fail_job("two");
-  EXPECT_EQ(deployment.flow(), "error failed");
-  EXPECT_EQ(deployment.place("a"), "failed exit");
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
+  EXPECT_EQ(deployment.describe_node("a"), "failed exit");
   expect_right(deployment);
 }
 
@@ -155,9 +155,9 @@ TEST_F(Decide, UnusedErrorNodeSettlesAndReleasesDependents) {
   RunWorld deployment(kRoute);
   deployment.start();
   deployment.end_job("a");
-  EXPECT_EQ(deployment.place("mend"), "cancelled not_needed");
-  EXPECT_EQ(deployment.place("both"), "dispatched queued");
-  EXPECT_EQ(deployment.place("only"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("mend"), "cancelled not_needed");
+  EXPECT_EQ(deployment.describe_node("both"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("only"), "dispatched queued");
   expect_right(deployment);
 }
 
@@ -167,15 +167,15 @@ TEST_F(Decide, CompensationsRunSeriallyInReverseOrder) {
   deployment.end_job("a");
   deployment.end_job("b");
   deployment.fail_job("c");
-  EXPECT_EQ(deployment.flow(), "started compensating");
-  EXPECT_EQ(deployment.place("undo_b"), "dispatched queued");
-  EXPECT_EQ(deployment.place("undo_a"), "pending on_call");
+  EXPECT_EQ(deployment.describe_flow(), "started compensating");
+  EXPECT_EQ(deployment.describe_node("undo_b"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("undo_a"), "pending on_call");
   deployment.fail_job("undo_b");
-  EXPECT_EQ(deployment.place("undo_a"), "dispatched queued") << "the next one runs";
-  EXPECT_FALSE(deployment.control(Verb::retry)) << "what was done is undone";
+  EXPECT_EQ(deployment.describe_node("undo_a"), "dispatched queued") << "the next compensation runs";
+  EXPECT_FALSE(deployment.control(Verb::retry)) << "a compensated run cannot be retried";
   deployment.end_job("undo_a");
-  EXPECT_EQ(deployment.flow(), "error failed");
-  EXPECT_EQ(deployment.place("undo_c"), "cancelled not_needed") << "c had not completed";
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
+  EXPECT_EQ(deployment.describe_node("undo_c"), "cancelled not_needed") << "c had not completed";
   EXPECT_THAT(deployment.run.error, HasSubstr("compensation undo_b failed"));
   const auto refused = deployment.control(Verb::retry);
   ASSERT_FALSE(refused);
@@ -188,12 +188,12 @@ TEST_F(Decide, CompensationsRunAfterACancel) {
   deployment.start();
   deployment.end_job("a");
   ASSERT_TRUE(deployment.control(Verb::cancel));
-  ASSERT_TRUE(deployment.control(Verb::cancel)) << "again: nothing more";
+  ASSERT_TRUE(deployment.control(Verb::cancel)) << "a second cancel adds nothing";
   deployment.fail_job("b");
-  EXPECT_EQ(deployment.place("undo_a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("undo_a"), "dispatched queued");
   deployment.end_job("undo_a");
-  EXPECT_EQ(deployment.flow(), "error cancelled");
-  EXPECT_FALSE(deployment.control(Verb::retry)) << "cancelled is cancelled";
+  EXPECT_EQ(deployment.describe_flow(), "error cancelled");
+  EXPECT_FALSE(deployment.control(Verb::retry)) << "a cancelled run cannot be retried";
   expect_right(deployment);
 }
 
@@ -203,14 +203,14 @@ TEST_F(Decide, RetryOfAnEndedFlowRunsFailedNodesAgain) {
   deployment.end_job("a");
   deployment.fail_job("b");
   deployment.end_job("c");
-  ASSERT_EQ(deployment.flow(), "error failed");
+  ASSERT_EQ(deployment.describe_flow(), "error failed");
   ASSERT_TRUE(deployment.control(Verb::retry, "b"));
-  EXPECT_EQ(deployment.flow(), "started running");
+  EXPECT_EQ(deployment.describe_flow(), "started running");
   EXPECT_EQ(deployment.job("b").queued, 2);
-  EXPECT_EQ(deployment.place("c"), "completed ok") << "not again";
+  EXPECT_EQ(deployment.describe_node("c"), "completed ok") << "node c has not run again";
   deployment.end_job("b");
   deployment.end_job("d");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   EXPECT_TRUE(deployment.run.error.empty());
   expect_right(deployment);
 }
@@ -220,13 +220,13 @@ TEST_F(Decide, RetryDuringAStopContinuesTheFlow) {
   deployment.start();
   deployment.end_job("a");
   deployment.fail_job("b");
-  ASSERT_EQ(deployment.flow(), "started stopping");
+  ASSERT_EQ(deployment.describe_flow(), "started stopping");
   ASSERT_TRUE(deployment.control(Verb::retry, "b"));
-  EXPECT_EQ(deployment.flow(), "started running");
+  EXPECT_EQ(deployment.describe_flow(), "started running");
   deployment.end_job("c");
   deployment.end_job("b");
   deployment.end_job("d");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   expect_right(deployment);
 }
 
@@ -251,13 +251,13 @@ TEST_F(Decide, MaxParallelLimitsJobsAndNotWaits) {
   RunWorld deployment(R"({name: p, max_parallel: 2, jobs: {a: {script: x, type: python}, b: {script: x, type: python},
     c: {script: x, type: python}, w: {wait: 1h}, x: {approval: {}}}})");
   deployment.start();
-  EXPECT_EQ(deployment.place("a"), "dispatched queued");
-  EXPECT_EQ(deployment.place("b"), "dispatched queued");
-  EXPECT_EQ(deployment.place("c"), "ready ");
-  EXPECT_EQ(deployment.place("w"), "dispatched wait");
-  EXPECT_EQ(deployment.place("x"), "dispatched approval");
+  EXPECT_EQ(deployment.describe_node("a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("b"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("c"), "ready ");
+  EXPECT_EQ(deployment.describe_node("w"), "dispatched wait");
+  EXPECT_EQ(deployment.describe_node("x"), "dispatched approval");
   deployment.end_job("b");
-  EXPECT_EQ(deployment.place("c"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("c"), "dispatched queued");
   expect_right(deployment);
 }
 

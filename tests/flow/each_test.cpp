@@ -46,15 +46,15 @@ jobs:
   EXPECT_EQ(deployment.plan.job_at(2).script, "ok");
   EXPECT_EQ(deployment.plan.element_index(2), 1U);
   deployment.start();
-  EXPECT_EQ(deployment.place("parts"), "completed ok");
-  EXPECT_EQ(deployment.place("parts[2]"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("parts"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("parts[2]"), "dispatched queued");
   for (const char* part : {"parts[0]", "parts[2]"}) deployment.end_job(part);
-  EXPECT_EQ(deployment.place("sum"), "pending dependencies") << "it waits for all of them";
+  EXPECT_EQ(deployment.describe_node("sum"), "pending dependencies") << "the node waits for all elements";
   deployment.end_job("parts[1]");
-  EXPECT_EQ(deployment.place("sum"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("sum"), "dispatched queued");
   deployment.end_job("sum");
-  EXPECT_EQ(deployment.flow(), "finished ok");
-  EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
+  EXPECT_TRUE(deployment.violations.empty()) << deployment.violations.front();
 }
 
 TEST(Each, MapYieldsKeysAndValuesInOrder) {
@@ -67,23 +67,23 @@ TEST(Each, ResultListSetsTheNumberOfNodes) {
   deployment.start();
   EXPECT_TRUE(has_not_started(deployment.plan, deployment.run, deployment.index("parts[0]")));
   deployment.end_job("list", "finished", {{"files", R"(["a","b"])"}});
-  EXPECT_EQ(deployment.place("parts[1]"), "dispatched queued");
-  EXPECT_EQ(deployment.place("parts[2]"), "cancelled absent");
+  EXPECT_EQ(deployment.describe_node("parts[1]"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("parts[2]"), "cancelled absent");
   EXPECT_TRUE(has_not_started(deployment.plan, deployment.run, deployment.index("parts[2]")));
   deployment.end_job("parts[0]");
   deployment.end_job("parts[1]");
   deployment.end_job("sum");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   deployment.crash();
-  EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
+  EXPECT_TRUE(deployment.violations.empty()) << deployment.violations.front();
 }
 
 TEST(Each, EmptyListRunsNothingAndReleasesDependents) {
   RunWorld deployment(kDynamic);
   deployment.start();
   deployment.end_job("list", "finished", {{"files", "[]"}});
-  EXPECT_EQ(deployment.place("parts"), "completed ok");
-  EXPECT_EQ(deployment.place("sum"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("parts"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("sum"), "dispatched queued");
 }
 
 TEST(Each, NonListFailsTheNodeWithAReason) {
@@ -100,11 +100,11 @@ TEST(Each, NonListFailsTheNodeWithAReason) {
     RunWorld deployment(kDynamic);
     deployment.start();
     deployment.end_job("list", "finished", values);
-    EXPECT_EQ(deployment.place("parts"), "failed each_failed");
+    EXPECT_EQ(deployment.describe_node("parts"), "failed each_failed");
     EXPECT_EQ(deployment.node("parts").error, output);
-    EXPECT_EQ(deployment.place("sum"), "failed dependency_failed");
-    EXPECT_EQ(deployment.flow(), "error failed");
-    EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
+    EXPECT_EQ(deployment.describe_node("sum"), "failed dependency_failed");
+    EXPECT_EQ(deployment.describe_flow(), "error failed");
+    EXPECT_TRUE(deployment.violations.empty()) << deployment.violations.front();
   }
 }
 
@@ -114,15 +114,15 @@ TEST(Each, FailedElementIsRetriedAlone) {
   deployment.end_job("list", "finished", {{"files", "[1,2]"}});
   deployment.end_job("parts[0]");
   deployment.fail_job("parts[1]");
-  EXPECT_EQ(deployment.flow(), "error failed");
+  EXPECT_EQ(deployment.describe_flow(), "error failed");
   ASSERT_TRUE(deployment.control(Verb::retry, "parts[1]"));
-  EXPECT_EQ(deployment.place("parts[0]"), "completed ok");
-  EXPECT_EQ(deployment.place("parts[1]"), "dispatched queued");
-  EXPECT_EQ(deployment.place("parts[2]"), "cancelled absent") << "there is still no third element";
+  EXPECT_EQ(deployment.describe_node("parts[0]"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("parts[1]"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("parts[2]"), "cancelled absent") << "there is still no third element";
   deployment.end_job("parts[1]");
   deployment.end_job("sum");
-  EXPECT_EQ(deployment.flow(), "finished ok");
-  EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
+  EXPECT_TRUE(deployment.violations.empty()) << deployment.violations.front();
 }
 
 TEST(Each, ConditionsErrorsAndGatesApplyToEachNode) {
@@ -138,7 +138,7 @@ jobs:
   EXPECT_EQ(deployment.plan.nodes[deployment.index("parts")].max_elements, kDefaultMaxElements);
   deployment.start();
   deployment.end_job("list", "finished", {{"files", "[1,2]"}});
-  EXPECT_EQ(deployment.place("parts"), "pending gate");
+  EXPECT_EQ(deployment.describe_node("parts"), "pending gate");
   FlowControl signal;
   signal.verb = Verb::signal;
   signal.target = "go";
@@ -147,9 +147,9 @@ jobs:
   EXPECT_EQ(deployment.run.signals.at("go"), R"({"who":12})");
   deployment.fail_job("parts[0]");
   deployment.end_job("parts[1]");
-  EXPECT_EQ(deployment.place("none"), "cancelled skipped");
-  EXPECT_EQ(deployment.place("some"), "completed ok");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_node("none"), "cancelled skipped");
+  EXPECT_EQ(deployment.describe_node("some"), "completed ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
 }
 
 TEST(Each, SkippedNodeLeavesNothing) {
@@ -163,9 +163,9 @@ jobs:
 )");
   deployment.start();
   deployment.end_job("list", "finished", {{"files", "[1]"}});
-  EXPECT_EQ(deployment.place("parts"), "cancelled skipped");
-  EXPECT_EQ(deployment.place("sum"), "cancelled skipped");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_node("parts"), "cancelled skipped");
+  EXPECT_EQ(deployment.describe_node("sum"), "cancelled skipped");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
 }
 
 TEST(Each, CommitWritesABoundedNumberOfRecords) {
@@ -233,7 +233,7 @@ jobs:
   EXPECT_EQ(b.job.env_vars, (TextMap{{"A", "1"}, {"B", "2"}}));
   EXPECT_EQ(b.on_error, OnError::stop);
   EXPECT_NE(b.job.policy.find("32MiB"), std::string::npos);
-  EXPECT_EQ(c.on_error, OnError::stop) << "defaults are of jobs";
+  EXPECT_EQ(c.on_error, OnError::stop) << "defaults apply only to jobs";
 }
 
 TEST(Defaults, InvalidDefaultIsReportedOnce) {

@@ -1,4 +1,4 @@
-// For any content of a journal or a checkpoint, reading terminates and yields a usable state.
+// Reading a journal or a checkpoint with random content terminates and yields a usable state.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -82,7 +82,7 @@ void expect_usable(const FlowPlan& plan, const RunState& run, std::uint64_t seed
     ASSERT_TRUE(decided);
     now = std::move(decided->state);
   }
-  EXPECT_FALSE(has_immediate_action(plan, now)) << "seed " << seed << ": it never comes to rest\n"
+  EXPECT_FALSE(has_immediate_action(plan, now)) << "seed " << seed << ": the run never becomes idle\n"
                                                 << describe(plan, now);
 }
 
@@ -115,7 +115,7 @@ TEST(FoldFuzz, InvalidCheckpointIsIgnored) {
   }
   FlowPlan other = plan;
   other.hash = "other";
-  EXPECT_FALSE(restore(other, good)) << "of another definition";
+  EXPECT_FALSE(restore(other, good)) << "the checkpoint belongs to another definition";
 }
 
 // Checkpoints with a valid checksum, as written by a client that knows the format.
@@ -147,7 +147,7 @@ TEST(FoldFuzz, ForgedCheckpointIsIgnoredOrUsable) {
     RunState now = *run;
     for (int i = 0; i < 300 && has_immediate_action(plan, now); ++i)
       now = decide(plan, now, {1000, TimePassed{}})->state;
-    EXPECT_FALSE(has_immediate_action(plan, now)) << "seed " << seed << ": it never comes to rest\n" << text;
+    EXPECT_FALSE(has_immediate_action(plan, now)) << "seed " << seed << ": the run never becomes idle\n" << text;
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(taken, 0);

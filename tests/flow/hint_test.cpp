@@ -16,7 +16,7 @@ class FlowHint : public testing::Test {
  protected:
   FlowHint()
       : rounds_(stage_.server().open_flows().value(), stage_.server().open().value(), stage_.clock(), settings()) {
-    stage_.ask_to_run(
+    stage_.request_run(
         "chain", "name: chain\njobs:\n  a: {type: python, script: ok}\n  b: {type: python, script: ok, needs: [a]}\n");
     for (int i = 0; i < 5; ++i) stage_.client();
     for (int i = 0; i < 5; ++i) (void)rounds_.run_round();
@@ -49,7 +49,7 @@ TEST_F(FlowHint, ChainStepNeedsOneReadAndOneCommit) {
   const auto calls = round();
   ASSERT_GE(calls.size(), 3U);
   EXPECT_THAT(std::vector(calls.begin(), calls.begin() + 3), ElementsAre("flow_read", "flow_commit", "flow_due"));
-  EXPECT_EQ(stage_.place("chain", "a"), "completed ok");
+  EXPECT_EQ(stage_.describe_node("chain", "a"), "completed ok");
 }
 
 TEST_F(FlowHint, IdlesWithoutRetention) {

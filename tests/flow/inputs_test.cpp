@@ -35,14 +35,14 @@ TEST(FlowInputs, HaveTheGivenOrDefaultValue) {
   EXPECT_EQ(plan.plan->values,
             (std::map<std::string, std::string>{
                 {"count", "3"}, {"dry", "false"}, {"files", "[1,\"b\"]"}, {"region", "\"eu\""}, {"share", "0.5"}}));
-  EXPECT_EQ(plan.plan->input_texts.at("region"), "eu") << "conditions read a text as it is";
+  EXPECT_EQ(plan.plan->input_texts.at("region"), "eu") << "conditions use the text without quotes";
   EXPECT_TRUE(plan.plan->missing.empty());
   EXPECT_EQ(inputs_to_json(*plan.plan).at("files"), json::parse("[1,\"b\"]"));
 }
 
 TEST(FlowInputs, MissingInputIsNamedAtCreation) {
   const ParsedPlan plan = read(R"({"region": "string", "count": "integer"})", R"({"count": 3})");
-  ASSERT_TRUE(plan.plan) << "a definition is sound without";
+  ASSERT_TRUE(plan.plan) << "a definition without inputs is valid";
   EXPECT_EQ(describe_missing_inputs(*plan.plan),
             "inputs: region is required and not given; region is of type string (--input region=VALUE)");
 }
@@ -114,26 +114,26 @@ jobs:
 )";
   RunWorld deployment(yaml);
   deployment.start();
-  EXPECT_EQ(deployment.place("eu"), "completed ok");
-  EXPECT_EQ(deployment.place("us"), "cancelled skipped");
+  EXPECT_EQ(deployment.describe_node("eu"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("us"), "cancelled skipped");
   EXPECT_EQ(deployment.node("us").error, "inputs.region is \"eu\", not \"us\"");
-  EXPECT_EQ(deployment.place("parts[1]"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("parts[1]"), "dispatched queued");
 }
 
 TEST(FlowInputs, ReferenceToAnUnknownInputIsRejected) {
-  const auto error_of = [](const std::string& jobs) {
+  const auto get_error = [](const std::string& jobs) {
     const auto parsed =
         parse_json(R"({"name": "x", "inputs": {"n": "integer"}, "given": {"n": 1}, "jobs": )" + jobs + "}");
     const ParsedPlan plan = read_plan(*parsed);
     return plan.plan ? "accepted" : join(plan.problems);
   };
-  EXPECT_EQ(error_of(R"({"a": {"log": "x", "when": {"key": "inputs.m", "equals": 1}}})"),
+  EXPECT_EQ(get_error(R"({"a": {"log": "x", "when": {"key": "inputs.m", "equals": 1}}})"),
             "jobs.a.when.key: there is no input \"m\"");
-  EXPECT_EQ(error_of(R"({"a": {"script": "x", "type": "v", "each": "inputs.n"}})"),
+  EXPECT_EQ(get_error(R"({"a": {"script": "x", "type": "v", "each": "inputs.n"}})"),
             "jobs.a.each: the input n is of type integer, not list or object");
-  EXPECT_EQ(error_of(R"({"inputs": {"log": "x"}})"),
+  EXPECT_EQ(get_error(R"({"inputs": {"log": "x"}})"),
             "jobs.inputs: the name \"inputs\" means the flow's inputs here: choose another");
-  EXPECT_EQ(error_of(R"({"a": {"flow": {"name": "y", "inputs": {"m": "list"}, "jobs": {"b": {"log": "x"}}}}})"),
+  EXPECT_EQ(get_error(R"({"a": {"flow": {"name": "y", "inputs": {"m": "list"}, "jobs": {"b": {"log": "x"}}}}})"),
             "jobs.a.flow: its input m has no value: give it a default, or given: {m: ...}");
 }
 
@@ -145,7 +145,7 @@ TEST(FlowData, ForeignRecordDataIsRead) {
                                       "joins": {"parts": [6, 99, "x", 5], "none": 7}})"}};
   const FlowData data = parse_flow_data(job);
   EXPECT_FALSE(data.values->contains("signals"));
-  EXPECT_EQ(data.joins.at("parts"), (std::vector<Id>{6, 5})) << "99 is none of those that it depends on";
+  EXPECT_EQ(data.joins.at("parts"), (std::vector<Id>{6, 5})) << "99 is not a dependency of the job";
   EXPECT_TRUE(data.joins.at("none").empty());
   EXPECT_EQ(flow_environment(data), (TextMap{{"MYCOJOBS_EACH", R"({"a":1})"},
                                              {"MYCOJOBS_EACH_INDEX", "2"},

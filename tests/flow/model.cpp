@@ -264,7 +264,7 @@ void Model::follow() {
   ended_ = true;
 }
 
-std::string Model::flow() const {
+std::string Model::describe_flow() const {
   if (ended_) return stopping_ ? "error " + outcome_ : "finished ok";
   if (!started_) return "dispatched new";
   if (undoing_) return "started compensating";
@@ -273,7 +273,7 @@ std::string Model::flow() const {
   return paused_ ? "started paused" : "started running";
 }
 
-std::string Model::place(std::uint32_t i) const {
+std::string Model::describe_node(std::uint32_t i) const {
   const Node& node = nodes_[i];
   switch (node.at) {
     case At::waiting:

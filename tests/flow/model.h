@@ -72,8 +72,8 @@ class Model {
   void time(std::uint64_t now);
   bool control(std::uint64_t now, const FlowControl&);  // returns whether the control is accepted
 
-  std::string place(std::uint32_t node) const;
-  std::string flow() const;
+  std::string describe_node(std::uint32_t node) const;
+  std::string describe_flow() const;
   bool ended() const { return ended_; }
   bool own(std::uint32_t i) const;
   const Node& node(std::uint32_t i) const { return nodes_[i]; }

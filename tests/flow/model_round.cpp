@@ -41,12 +41,12 @@ std::string Round::drawn() const {
 void Round::compare(const std::string& after) {
   if (!compared_ || !wrong_.empty()) return;
   std::string differs;
-  if (deployment_.flow() != model_.flow())
-    differs = "flow: " + deployment_.flow() + ", the model says " + model_.flow() + '\n';
+  if (deployment_.describe_flow() != model_.describe_flow())
+    differs = "flow: " + deployment_.describe_flow() + ", the model says " + model_.describe_flow() + '\n';
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
-    const std::string is = deployment_.place(plan_.nodes[i].name);
-    if (is != model_.place(i))
-      differs += plan_.nodes[i].name + ": " + is + ", the model says " + model_.place(i) + '\n';
+    const std::string is = deployment_.describe_node(plan_.nodes[i].name);
+    if (is != model_.describe_node(i))
+      differs += plan_.nodes[i].name + ": " + is + ", the model says " + model_.describe_node(i) + '\n';
     if (static_cast<int>(deployment_.run.nodes[i].runs) != model_.node(i).runs)
       differs += plan_.nodes[i].name + ": runs\n";
   }
@@ -253,7 +253,8 @@ void Round::calm_down() {
     }
     if (compared_) pass(1);
   }
-  if (!is_terminal_now()) say("it is stuck: " + deployment_.flow() + '\n' + describe(plan_, deployment_.run));
+  if (!is_terminal_now())
+    say("the run does not end: " + deployment_.describe_flow() + '\n' + describe(plan_, deployment_.run));
 }
 
 void Round::checks_at_end() {

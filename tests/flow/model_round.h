@@ -47,7 +47,7 @@ class Round {
     return deployment_.run.status == FlowStatus::finished || deployment_.run.status == FlowStatus::error;
   }
   bool over() {
-    if (!deployment_.wrong.empty()) say(deployment_.wrong.front());
+    if (!deployment_.violations.empty()) say(deployment_.violations.front());
     return !wrong_.empty() || is_terminal_now();
   }
   void say(const std::string& what);

@@ -42,9 +42,9 @@ TEST(RunModel, AgreesOnEveryNodeAfterEveryEvent) {
   const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 700);
   const Tally tally = run_rounds(number_of_environment("MYCOJOBS_MODEL_SEED", 1), rounds, true);
   if (rounds < 100) return;
-  EXPECT_GT(tally.retried, rounds / 50) << "the rounds try too little";
-  EXPECT_GT(tally.compensated, rounds / 50) << "the rounds try too little";
-  EXPECT_GT(tally.expanded, rounds / 10) << "the rounds try too little";
+  EXPECT_GT(tally.retried, rounds / 50) << "the random rounds do not cover this case";
+  EXPECT_GT(tally.compensated, rounds / 50) << "the random rounds do not cover this case";
+  EXPECT_GT(tally.expanded, rounds / 10) << "the random rounds do not cover this case";
 }
 
 TEST(RunModel, EventsBetweenCommitsLoseAndRepeatNothing) {

@@ -149,13 +149,13 @@ const Row kRows[] = {
 INSTANTIATE_TEST_SUITE_P(FlowPlan, InvalidFlowPlan, testing::ValuesIn(kRows));
 
 TEST(FlowPlanRefused, ErrorsOfTheFlowItselfAreReported) {
-  const auto error_of = [](const std::string& text) {
+  const auto get_error = [](const std::string& text) {
     const ParsedPlan read = read_plan(json::parse(text));
     return read.plan ? "accepted" : join(read.problems);
   };
-  EXPECT_EQ(error_of("[]"), "is a list, not a map with a name and jobs");
-  EXPECT_EQ(error_of("{}"), "name: is missing: give the flow one\njobs: is missing: give the flow at least one");
-  EXPECT_EQ(error_of(R"({"name": "a b", "jobs": {"a": {"log": "x"}}})").substr(0, 48),
+  EXPECT_EQ(get_error("[]"), "is a list, not a map with a name and jobs");
+  EXPECT_EQ(get_error("{}"), "name: is missing: give the flow one\njobs: is missing: give the flow at least one");
+  EXPECT_EQ(get_error(R"({"name": "a b", "jobs": {"a": {"log": "x"}}})").substr(0, 48),
             "name: \"a b\" is not a valid name of a flow: use 1");
   EXPECT_EQ(plan_refusal(R"({"a": {"log": "x"}})", R"("tiemout": "1s", )"),
             "tiemout: unknown field of a flow; did you mean \"timeout\"?");

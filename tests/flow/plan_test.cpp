@@ -58,7 +58,7 @@ TEST(FlowPlan, ReadsEveryField) {
   EXPECT_EQ(build.job.priority, -5);
   EXPECT_EQ(json::parse(build.job.policy), (json{{"memory", "64 MiB"}}));
   EXPECT_EQ(build.watched_keys, (Names{"size"}));
-  EXPECT_EQ(build.on_error, OnError::proceed) << "the flow's";
+  EXPECT_EQ(build.on_error, OnError::proceed) << "the value of the flow";
   EXPECT_EQ(names(plan, build.dependents), (Names{"deploy", "test"}));
   const PlanNode& test = node(plan, "test");
   EXPECT_EQ(test.on_error, OnError::route);
@@ -68,7 +68,7 @@ TEST(FlowPlan, ReadsEveryField) {
   EXPECT_EQ(describe(test.when[0], "build"), "build.size greater_than 10");
   EXPECT_EQ(describe(test.when[1], "build"), "build.$status equals \"finished\"");
   const PlanNode& deploy = node(plan, "deploy");
-  EXPECT_EQ(names(plan, deploy.needs), (Names{"ok", "build"})) << "as they are written";
+  EXPECT_EQ(names(plan, deploy.needs), (Names{"ok", "build"})) << "in the order of the definition";
   EXPECT_TRUE(deploy.irreversible);
   EXPECT_EQ(deploy.on_error, OnError::stop);
   EXPECT_EQ(plan.nodes[deploy.compensation.value()].name, "undo");

@@ -26,7 +26,7 @@ FlowControl control(FlowControl::Verb verb, std::string target = "") {
 constexpr FlowScenario kScenarios[] = {
     {"Pipeline",
      [](FlowStage& stage) {
-       stage.ask_to_run("pipeline", R"(
+       stage.request_run("pipeline", R"(
 name: pipeline
 env: {REGION: eu}
 jobs:
@@ -41,7 +41,7 @@ jobs:
      }},
     {"FailureAndCompensation",
      [](FlowStage& stage) {
-       stage.ask_to_run("failing", R"(
+       stage.request_run("failing", R"(
 name: failing
 jobs:
   first: {script: ok, type: python, compensate: undo1}
@@ -54,7 +54,7 @@ jobs:
      }},
     {"ErrorRoute",
      [](FlowStage& stage) {
-       stage.ask_to_run("routed", R"(
+       stage.request_run("routed", R"(
 name: routed
 jobs:
   a: {script: fail, type: python, on_error: mend}
@@ -66,7 +66,7 @@ jobs:
      }},
     {"Child",
      [](FlowStage& stage) {
-       stage.ask_to_run("parent", R"(
+       stage.request_run("parent", R"(
 name: parent
 jobs:
   before: {script: ok, type: python}
@@ -76,7 +76,7 @@ jobs:
      }},
     {"Cancel",
      [](FlowStage& stage) {
-       stage.ask_to_run("cancelled", R"(
+       stage.request_run("cancelled", R"(
 name: cancelled
 jobs:
   done: {script: ok, type: python, compensate: undo}
@@ -85,7 +85,7 @@ jobs:
   never: {needs: [long, inner], script: ok, type: python}
   undo: {script: ok, type: python}
 )");
-       stage.ask_for("cancelled", control(FlowControl::Verb::cancel), [&stage] {
+       stage.request_control("cancelled", control(FlowControl::Verb::cancel), [&stage] {
          const LoadedRun run = stage.run("cancelled");
          return stage.running("cancelled", "long") && run.state.nodes.at(run.plan->find("inner").value()).child != 0 &&
                 stage.store().load(1, "flow:2").has_value() &&
@@ -94,32 +94,32 @@ jobs:
      }},
     {"ManualSteps",
      [](FlowStage& stage) {
-       stage.ask_to_run("manual", R"(
+       stage.request_run("manual", R"(
 name: manual
 jobs:
   build: {script: ok, type: python}
   ok: {needs: [build], approval: {comment: "ship?"}}
   ship: {needs: [ok], script: ok, type: python, prerequisites: ["signal:go"]}
 )");
-       stage.ask_for("manual", control(FlowControl::Verb::approve, "ok"),
-                     [&stage] { return stage.place("manual", "ok") == "dispatched approval"; });
-       stage.ask_for("manual", control(FlowControl::Verb::signal, "go"));
+       stage.request_control("manual", control(FlowControl::Verb::approve, "ok"),
+                             [&stage] { return stage.describe_node("manual", "ok") == "dispatched approval"; });
+       stage.request_control("manual", control(FlowControl::Verb::signal, "go"));
      }},
     {"Retry",
      [](FlowStage& stage) {
-       stage.ask_to_run("again", R"(
+       stage.request_run("again", R"(
 name: again
 jobs:
   a: {script: flaky, type: python}
   b: {needs: [a], script: ok, type: python}
   c: {needs: [b], script: ok, type: python}
 )");
-       stage.ask_for("again", control(FlowControl::Verb::retry),
-                     [&stage] { return stage.field("again", "status") == "error"; });
+       stage.request_control("again", control(FlowControl::Verb::retry),
+                             [&stage] { return stage.field("again", "status") == "error"; });
      }},
     {"Each",
      [](FlowStage& stage) {
-       stage.ask_to_run("each", R"(
+       stage.request_run("each", R"(
 name: each
 max_parallel: 2
 inputs: {sizes: {type: list, default: [7, 8]}}
@@ -132,7 +132,7 @@ jobs:
      }},
     {"EachRetried",
      [](FlowStage& stage) {
-       stage.ask_to_run("each", R"(
+       stage.request_run("each", R"(
 name: each
 max_parallel: 1
 jobs:
@@ -141,13 +141,13 @@ jobs:
   sum: {needs: [parts], script: ok, type: python}
 )");
        for (int i = 0; i < 3; ++i) {
-         stage.ask_for("each", control(FlowControl::Verb::retry),
-                       [&stage] { return stage.field("each", "status") == "error"; });
+         stage.request_control("each", control(FlowControl::Verb::retry),
+                               [&stage] { return stage.field("each", "status") == "error"; });
        }
      }},
     {"EachCancelled",
      [](FlowStage& stage) {
-       stage.ask_to_run("each", R"(
+       stage.request_run("each", R"(
 name: each
 max_parallel: 1
 jobs:
@@ -155,13 +155,13 @@ jobs:
   parts: {each: list.files, max: 4, script: hold, type: python}
   never: {needs: [parts], each: [1, 2], script: ok, type: python}
 )");
-       stage.ask_for("each", control(FlowControl::Verb::cancel),
-                     [&stage] { return stage.running("each", "parts[0]"); });
+       stage.request_control("each", control(FlowControl::Verb::cancel),
+                             [&stage] { return stage.running("each", "parts[0]"); });
      }},
     {"Gate",
      [](FlowStage& stage) {
-       stage.ask_to_run("one", "name: one\njobs: {a: {script: ok, type: python}}\n");
-       stage.ask_to_run("two", "name: two\njobs: {b: {script: ok, type: python, prerequisites: [\"flow:1\"]}}\n");
+       stage.request_run("one", "name: one\njobs: {a: {script: ok, type: python}}\n");
+       stage.request_run("two", "name: two\njobs: {b: {script: ok, type: python, prerequisites: [\"flow:1\"]}}\n");
      }},
 };
 
@@ -185,7 +185,7 @@ class FlowCrashPoints : public testing::TestWithParam<FlowScenario> {
     std::string outcome = stage.outcome();
     std::string wrong;
     if (!ended) wrong += "it does not end; ";
-    for (const std::string& line : stage.trouble()) wrong += line + "; ";
+    for (const std::string& line : stage.find_violations()) wrong += line + "; ";
     if (!undisturbed_.empty() && outcome != undisturbed_) wrong += "another end:\n" + outcome;
     if (!wrong.empty() && ++failures_ <= 3) {
       std::string where;

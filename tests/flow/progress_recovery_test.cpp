@@ -11,12 +11,12 @@ class Recovery : public testing::Test {
  protected:
   // Creates and starts a flow; the client then disconnects.
   void begin(const std::string& name, const std::string& yaml) {
-    stage_.ask_to_run(name, yaml);
+    stage_.request_run(name, yaml);
     stage_.client();
   }
   ProgressRequest recover() {
     ProgressRequest request;
-    request.recover = true;
+    request.must_check_jobs = true;
     return request;
   }
   FlowControl control(FlowControl::Verb verb, std::string target = "") {
@@ -41,13 +41,13 @@ std::string wide(int count) {
 
 TEST_F(Recovery, CheckpointMayBeCurrentStaleOrLost) {
   begin("wide", wide(200));
-  const auto text = [&] { return stage_.run_command({"HGET", "mj:checkpoint:1", "text"}); };
+  const auto text = [&] { return stage_.run_command({"HGET", "mj:flow-checkpoint:1", "text"}); };
   std::string stale, stale_at;
   for (int i = 0; i < 40 && stale.empty(); ++i) {
     stage_.run_jobs();
     stage_.coordinate();
     stale = text();
-    stale_at = stage_.run_command({"HGET", "mj:checkpoint:1", "at"});
+    stale_at = stage_.run_command({"HGET", "mj:flow-checkpoint:1", "at"});
   }
   ASSERT_NE(stale, "");
   const auto shown = [&] {
@@ -58,13 +58,13 @@ TEST_F(Recovery, CheckpointMayBeCurrentStaleOrLost) {
   stage_.run_jobs();
   stage_.coordinate();
   const std::string current = shown();
-  stage_.run_command({"HSET", "mj:checkpoint:1", "text", stale, "at", stale_at});
+  stage_.run_command({"HSET", "mj:flow-checkpoint:1", "text", stale, "at", stale_at});
   EXPECT_EQ(shown(), current);
-  stage_.run_command({"HSET", "mj:checkpoint:1", "text", "{\"format\":0}"});
+  stage_.run_command({"HSET", "mj:flow-checkpoint:1", "text", "{\"format\":0}"});
   EXPECT_EQ(shown(), current);
-  stage_.run_command({"HSET", "mj:checkpoint:1", "text", stale, "at", std::to_string(std::stoul(stale_at) + 1)});
-  EXPECT_EQ(shown(), current) << "the checkpoint says that it is of another revision than it is";
-  stage_.run_command({"DEL", "mj:checkpoint:1"});
+  stage_.run_command({"HSET", "mj:flow-checkpoint:1", "text", stale, "at", std::to_string(std::stoul(stale_at) + 1)});
+  EXPECT_EQ(shown(), current) << "the checkpoint has the wrong revision";
+  stage_.run_command({"DEL", "mj:flow-checkpoint:1"});
   EXPECT_EQ(shown(), current);
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("wide", "status"), "finished");
@@ -79,7 +79,7 @@ TEST_F(Recovery, DispatchedJobThatTheStoreStillPlansIsQueued) {
   ASSERT_TRUE(stage_.progress_flow("two", recover()));
   EXPECT_EQ(queued(), "1");
   ASSERT_TRUE(stage_.progress_flow("two", recover()));
-  EXPECT_EQ(queued(), "1") << "recovery twice";
+  EXPECT_EQ(queued(), "1") << "a second recovery";
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("two", "status"), "finished");
 }
@@ -88,13 +88,13 @@ TEST_F(Recovery, StoredEndWithALostEventIsApplied) {
   begin("two", kTwo);
   stage_.run_jobs();
   stage_.run_jobs();
-  stage_.run_command({"DEL", "mj:events:1"});
+  stage_.run_command({"DEL", "mj:flow-events:1"});
   stage_.run_command({"DEL", "mj:flows:due"});
-  ASSERT_EQ(stage_.place("two", "a"), "dispatched queued");
+  ASSERT_EQ(stage_.describe_node("two", "a"), "dispatched queued");
   // A starting coordinator checks every active flow.
   stage_.coordinate();
-  EXPECT_EQ(stage_.place("two", "a"), "completed ok");
-  EXPECT_EQ(stage_.place("two", "b"), "dispatched queued");
+  EXPECT_EQ(stage_.describe_node("two", "a"), "completed ok");
+  EXPECT_EQ(stage_.describe_node("two", "b"), "dispatched queued");
 }
 
 TEST_F(Recovery, FlowWithoutItsDefinitionDelaysNoOther) {
@@ -135,7 +135,7 @@ TEST_F(Recovery, NodeWithADeletedJobFailsWithTheReason) {
   stage_.run_command({"DEL", "mj:claim:" + job});
   stage_.run_command({"DEL", "queue:python"});
   ASSERT_TRUE(stage_.progress_flow("again", recover()));
-  EXPECT_EQ(stage_.field("again", "status"), "error") << stage_.place("again", "a");
+  EXPECT_EQ(stage_.field("again", "status"), "error") << stage_.describe_node("again", "a");
 }
 
 TEST_F(Recovery, ReplayWithIrreversibleNodesNeedsPermission) {
@@ -145,7 +145,7 @@ TEST_F(Recovery, ReplayWithIrreversibleNodesNeedsPermission) {
   const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("once"), {allowed}); };
   stage_.run_jobs();
   stage_.run_jobs();  // the job has ended, and no coordinator has applied the end
-  ASSERT_EQ(stage_.place("once", "pay"), "dispatched queued");
+  ASSERT_EQ(stage_.describe_node("once", "pay"), "dispatched queued");
   const auto refused = replay(false);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::conflict);
@@ -210,7 +210,7 @@ constexpr const char* kChildThatPays =
 
 TEST_F(Recovery, RetryRejectsRepeatingAnIrreversibleChildNode) {
   begin("paying", kChildThatPays);
-  EXPECT_TRUE(check_retry(stage_.flows(), stage_.run("paying"))) << "nothing has failed yet";
+  EXPECT_TRUE(check_retry(stage_.flows(), stage_.run("paying"))) << "no node has failed";
   EXPECT_TRUE(stage_.play());
   ASSERT_EQ(stage_.field("paying", "status"), "error");
   const auto refused = check_retry(stage_.flows(), stage_.run("paying"));
@@ -244,10 +244,10 @@ constexpr const char* kParent =
 TEST_F(Recovery, LinkToAMissingChildFailsItsNode) {
   begin("parent", kParent);
   stage_.run_jobs();
-  for (const char* key : {"flow:2", "mj:flow:2", "mj:run:2"}) stage_.run_command({"DEL", key});
+  for (const char* key : {"flow:2", "mj:flow:2", "mj:flow-journal:2"}) stage_.run_command({"DEL", key});
   stage_.cache.clear_runs();
   ASSERT_TRUE(stage_.progress_flow("parent", recover()));
-  EXPECT_EQ(stage_.place("parent", "c"), "failed flow_failed");
+  EXPECT_EQ(stage_.describe_node("parent", "c"), "failed flow_failed");
   EXPECT_NE(stage_.field("parent", "error").find("flow 2"), std::string::npos) << stage_.field("parent", "error");
 }
 
@@ -258,9 +258,9 @@ TEST_F(Recovery, ChildOfAnEndedParentIsCancelled) {
   ProgressRequest request = recover();
   request.context = 1;
   request.flow = 2;
-  ASSERT_TRUE(progress(stage_.flows(), stage_.cache, request));
+  ASSERT_TRUE(advance_run(stage_.flows(), stage_.cache, request));
   stage_.run_jobs();
-  ASSERT_TRUE(progress(stage_.flows(), stage_.cache, request));
+  ASSERT_TRUE(advance_run(stage_.flows(), stage_.cache, request));
   EXPECT_EQ(stage_.run_command({"HGET", "flow:2", "detail"}), "cancelled");
 }
 
@@ -275,7 +275,7 @@ TEST_F(Recovery, UnstartedChildOfAnEndedParentIsNotStarted) {
   request.context = 1;
   request.flow = child;
   request.start = StartRun{"manual", 12};
-  const auto begun = progress(stage_.flows(), stage_.cache, request);
+  const auto begun = advance_run(stage_.flows(), stage_.cache, request);
   ASSERT_FALSE(begun);
   EXPECT_EQ(begun.error().code, Code::conflict);
 }
@@ -288,7 +288,7 @@ TEST_F(Recovery, ChildWithAForeignKeyFailsItsNode) {
   ASSERT_TRUE(create_flow(stage_.flows(), plan_of_yaml("name: o\njobs: {a: {log: x}}\n"), other));
   begin("parent", kParent);
   ASSERT_EQ(stage_.flow("parent"), 2U);
-  EXPECT_EQ(stage_.place("parent", "c"), "failed flow_failed");
+  EXPECT_EQ(stage_.describe_node("parent", "c"), "failed flow_failed");
   EXPECT_NE(stage_.field("parent", "error").find("idempotency_key"), std::string::npos)
       << stage_.field("parent", "error");
 }
@@ -305,14 +305,14 @@ TEST_F(Recovery, RestartKeepsPausesAndTheirDeadlines) {
     stage_.coordinate(3);
     stage_.run_jobs();
   }
-  EXPECT_EQ(stage_.place("paused", "a"), "completed ok");
-  EXPECT_EQ(stage_.place("paused", "b"), "ready ");
-  EXPECT_EQ(stage_.place("waits", "w"), "dispatched wait");
+  EXPECT_EQ(stage_.describe_node("paused", "a"), "completed ok");
+  EXPECT_EQ(stage_.describe_node("paused", "b"), "ready ");
+  EXPECT_EQ(stage_.describe_node("waits", "w"), "dispatched wait");
   stage_.clock().now += 5000;
   stage_.restart_coordinator();
   stage_.clock().now += 1100;
   stage_.coordinate(3);
-  EXPECT_EQ(stage_.place("waits", "w"), "completed ok");
+  EXPECT_EQ(stage_.describe_node("waits", "w"), "completed ok");
   ProgressRequest resume;
   resume.control = control(FlowControl::Verb::resume);
   ASSERT_TRUE(stage_.progress_flow("paused", resume));
@@ -324,7 +324,7 @@ TEST_F(Recovery, RestartKeepsPausesAndTheirDeadlines) {
 TEST_F(Recovery, EmptyEventsAndInvalidFactsAreSkipped) {
   begin("two", kTwo);
   for (const char* event : {"", "job", "job job:12:999", "job nonsense", "flow flow:0", "flow flow:77", "x y"}) {
-    stage_.run_command({"RPUSH", "mj:events:1", event});
+    stage_.run_command({"RPUSH", "mj:flow-events:1", event});
   }
   ASSERT_TRUE(stage_.flows().mark_due(1, 1));
   EXPECT_TRUE(stage_.play());

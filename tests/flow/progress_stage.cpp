@@ -55,13 +55,13 @@ FlowStage::FlowStage() {
   clock().now = 1'700'000'000'000;
   flows_ = server().open_flows().value();
   store_ = server().open().value();
-  server().set_faults([this](const ServerCall& call) { return judge(call); });
+  server().set_faults([this](const ServerCall& call) { return choose_fault(call); });
   begin_coordinator();
 }
 
 FlowStage::~FlowStage() { server().set_faults(nullptr); }
 
-Fault FlowStage::judge(const ServerCall& call) {
+Fault FlowStage::choose_fault(const ServerCall& call) {
   if (who_ == Who::nobody) return Fault::none;
   if (dead_) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
@@ -87,7 +87,7 @@ void FlowStage::begin_coordinator() {
                                                std::move(settings));
 }
 
-void FlowStage::ask_to_run(const std::string& name, const std::string& yaml) {
+void FlowStage::request_run(const std::string& name, const std::string& yaml) {
   auto plan = std::make_shared<FlowPlan>(plan_of_yaml(yaml));
   ask({[this, name, plan](FlowStore& flows) -> Result<void> {
     NewFlow asked;
@@ -101,12 +101,12 @@ void FlowStage::ask_to_run(const std::string& name, const std::string& yaml) {
     request.context = kContext;
     request.flow = made.id;
     request.start = StartRun{"manual", kCaller};
-    MJ_CHECK(progress(flows, own, request));
+    MJ_CHECK(advance_run(flows, own, request));
     return {};
   }});
 }
 
-void FlowStage::ask_for(const std::string& name, FlowControl control, std::function<bool()> when) {
+void FlowStage::request_control(const std::string& name, FlowControl control, std::function<bool()> when) {
   control.actor = kCaller;
   if (control.key.empty()) control.key = "key" + std::to_string(requests_.size());
   ask({[this, name, control](FlowStore& flows) -> Result<void> {
@@ -115,7 +115,7 @@ void FlowStage::ask_for(const std::string& name, FlowControl control, std::funct
          request.context = kContext;
          request.flow = flow(name);
          request.control = control;
-         MJ_CHECK(progress(flows, own, request));
+         MJ_CHECK(advance_run(flows, own, request));
          return {};
        },
        std::move(when)});
@@ -214,7 +214,7 @@ LoadedRun FlowStage::run(const std::string& name) {
   if (!loaded) throw std::runtime_error(loaded.error().message);
   return std::move(*loaded);
 }
-std::string FlowStage::place(const std::string& name, const std::string& node) {
+std::string FlowStage::describe_node(const std::string& name, const std::string& node) {
   const LoadedRun loaded = run(name);
   const NodeState& at = loaded.state.nodes.at(loaded.plan->find(node).value());
   return std::string(to_string(at.status)) + " " + at.detail;
@@ -235,7 +235,7 @@ std::string FlowStage::run_command(const std::vector<std::string>& words) {
 Result<FlowProgress> FlowStage::progress_flow(const std::string& name, ProgressRequest request) {
   request.context = kContext;
   request.flow = flow(name);
-  return progress(*flows_, cache, request);
+  return advance_run(*flows_, cache, request);
 }
 
 std::string FlowStage::outcome() {
@@ -261,7 +261,7 @@ std::string FlowStage::outcome() {
   return out;
 }
 
-std::vector<std::string> FlowStage::trouble() {
+std::vector<std::string> FlowStage::find_violations() {
   std::vector<std::string> all;
   const auto list3 = store_->anomalies(kContext, 100).value();
   for (const std::string& line : list3) all.push_back("anomaly: " + line);

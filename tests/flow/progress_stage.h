@@ -46,8 +46,8 @@ class FlowStage {
   };
   void ask(Request asked) { requests_.push_back(std::move(asked)); }
   // Creates a flow of this definition under this name, and starts it.
-  void ask_to_run(const std::string& name, const std::string& yaml);
-  void ask_for(const std::string& name, FlowControl control, std::function<bool()> when = nullptr);
+  void request_run(const std::string& name, const std::string& yaml);
+  void request_control(const std::string& name, FlowControl control, std::function<bool()> when = nullptr);
 
   void disturb(std::vector<Disturbance> disturbances) { disturbances_ = std::move(disturbances); }
   // Runs until every flow has ended and no request is left. Returns false after `rounds` rounds.
@@ -59,16 +59,16 @@ class FlowStage {
   std::uint64_t writes() const { return writes_; }     // by clients and coordinators
   // Describes the end of every flow and job.
   std::string outcome();
-  std::vector<std::string> trouble();  // returns the violated invariants
+  std::vector<std::string> find_violations();  // returns the violated invariants
 
   Id flow(const std::string& name) const { return flows_by_name_.at(name); }
   bool known(const std::string& name) const { return flows_by_name_.contains(name); }
   Fields record(const std::string& name);
   std::string field(const std::string& name, const std::string& field);
   LoadedRun run(const std::string& name);
-  std::string place(const std::string& name, const std::string& node);         // such as "completed ok"
-  std::string find_job_key(const std::string& name, const std::string& node);  // the key of the job
-  bool running(const std::string& name, const std::string& node);              // whether the runner holds the job
+  std::string describe_node(const std::string& name, const std::string& node);  // such as "completed ok"
+  std::string find_job_key(const std::string& name, const std::string& node);   // the key of the job
+  bool running(const std::string& name, const std::string& node);               // whether the runner holds the job
   std::string run_command(const std::vector<std::string>& words);
 
   StageClock& clock();
@@ -80,7 +80,7 @@ class FlowStage {
 
  private:
   enum class Who { nobody, client, coordinator };
-  Fault judge(const ServerCall&);
+  Fault choose_fault(const ServerCall&);
   void client_step();
   void coordinator_step();
   void begin_coordinator();

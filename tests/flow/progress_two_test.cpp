@@ -125,8 +125,8 @@ TwoCoordinatorResult play(std::uint64_t at, bool long_stop) {
       request.context = 1;
       request.flow = each;
       request.is_due = true;
-      request.recover = recover;
-      const auto done = progress(store, cache, request);
+      request.must_check_jobs = recover;
+      const auto done = advance_run(store, cache, request);
       if (!done) ADD_FAILURE() << at << ": " << done.error().message;
     }
   };
@@ -142,14 +142,14 @@ TwoCoordinatorResult play(std::uint64_t at, bool long_stop) {
   start.context = 1;
   start.flow = flow;
   start.start = StartRun{"manual", 12};
-  EXPECT_TRUE(progress(stage.flows(), first_cache, start));
+  EXPECT_TRUE(advance_run(stage.flows(), first_cache, start));
   for (int i = 0; i < 60; ++i) {
     move_all(first, first_cache, false);
     stage.run_jobs();
     stage.clock().now += 20;
   }
   TwoCoordinatorResult played{stage.outcome(), first.calls()};
-  for (const std::string& line : stage.trouble()) played.outcome += line + "\n";
+  for (const std::string& line : stage.find_violations()) played.outcome += line + "\n";
   return played;
 }
 

@@ -22,7 +22,7 @@ TEST(RunCache, NumberOfNodesIsLimited) {
 TEST(RunCache, TakeRemovesTheRun) {
   RunCache cache(100);
   cache.cache_run(1, 7, make_run(3));
-  EXPECT_FALSE(cache.pop_cached_run(2, 7)) << "of another context";
+  EXPECT_FALSE(cache.pop_cached_run(2, 7)) << "the run belongs to another context";
   ASSERT_TRUE(cache.pop_cached_run(1, 7));
   EXPECT_FALSE(cache.pop_cached_run(1, 7));
 }

@@ -55,9 +55,9 @@ TEST(RunRows, CrashBetweenPlanAndScheduleLosesNothing) {
   deployment.crash();
   deployment.end_job("b");
   deployment.crash();
-  EXPECT_EQ(deployment.place("join"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("join"), "dispatched queued");
   EXPECT_EQ(deployment.job("join").queued, 1);
-  EXPECT_THAT(deployment.wrong, IsEmpty());
+  EXPECT_THAT(deployment.violations, IsEmpty());
 }
 
 TEST(RunRows, AppliedNodeIsNotScheduledAgain) {
@@ -66,7 +66,7 @@ TEST(RunRows, AppliedNodeIsNotScheduledAgain) {
   deployment.end_job("a");
   deployment.crash();
   ASSERT_TRUE(deployment.apply(StartRun{"manual", 0}));
-  for (std::uint32_t i = 0; i < 3; ++i) deployment.see(i);
+  for (std::uint32_t i = 0; i < 3; ++i) deployment.observe_job(i);
   EXPECT_EQ(deployment.count("node_dispatched", "a"), 1);
   EXPECT_EQ(deployment.job("a").queued, 1);
 }
@@ -78,7 +78,7 @@ TEST(RunRows, SecondResultOfANodeChangesNothing) {
   const std::uint64_t before = deployment.run.revision;
   EXPECT_EQ(revision_after(deployment, {0, true, "finished", "ok", "", {{"k", "other"}}, 5}), before);
   EXPECT_EQ(revision_after(deployment, {0, true, "error", "exit", "late", {}, 0}), before);
-  EXPECT_EQ(deployment.place("a"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("a"), "completed ok");
 }
 
 // Facts decided on a stale state do not fit the journal and are reported as anomalies.
@@ -90,7 +90,8 @@ TEST(RunRows, FactsOfAStaleStateAreRejected) {
   const auto late = decide(deployment.plan, stale, {deployment.now, JobObserved{0, true, "error", "exit", "", {}, 0}});
   ASSERT_TRUE(late);
   ASSERT_FALSE(late->facts.empty());
-  EXPECT_EQ(late->facts.front().revision, stale.revision + 1) << "which the journal has already: its commit is refused";
+  EXPECT_EQ(late->facts.front().revision, stale.revision + 1)
+      << "the journal already has this revision, so the commit is rejected";
   RunState folded = deployment.run;
   for (const RunFact& fact : late->facts) fold(deployment.plan, folded, fact);
   EXPECT_EQ(folded.nodes[0].status, NodeStatus::completed);
@@ -101,19 +102,19 @@ TEST(RunRows, ResultOfAPendingOrForeignNodeIsNotApplied) {
   RunWorld deployment(kTwoRoots);
   deployment.start();
   const std::uint64_t before = deployment.run.revision;
-  EXPECT_EQ(revision_after(deployment, {2, true, "finished", "ok", "", {}, 0}), before) << "it has not begun";
-  EXPECT_EQ(revision_after(deployment, {77, true, "finished", "ok", "", {}, 0}), before) << "there is no such node";
-  EXPECT_EQ(revision_after(deployment, {0, false, "", "", "", {}, 0}), before) << "it has not ended";
+  EXPECT_EQ(revision_after(deployment, {2, true, "finished", "ok", "", {}, 0}), before) << "the node has not started";
+  EXPECT_EQ(revision_after(deployment, {77, true, "finished", "ok", "", {}, 0}), before) << "the node does not exist";
+  EXPECT_EQ(revision_after(deployment, {0, false, "", "", "", {}, 0}), before) << "the child has not ended";
   ASSERT_TRUE(deployment.apply(ChildStarted{0, 5}));
   ASSERT_TRUE(deployment.apply(FlowObserved{5, FlowStatus::finished, "", {}}));
-  EXPECT_EQ(deployment.run.revision, before) << "no child of this flow";
+  EXPECT_EQ(deployment.run.revision, before) << "the run is not a child of this flow";
 }
 
 TEST(RunRows, NothingIsAppliedAfterTheEnd) {
   RunWorld deployment(kManual);
   deployment.start();
   deployment.fail_job("a");
-  ASSERT_EQ(deployment.flow(), "error failed");
+  ASSERT_EQ(deployment.describe_flow(), "error failed");
   const std::uint64_t before = deployment.run.revision;
   EXPECT_EQ(revision_after(deployment, {0, true, "finished", "ok", "", {}, 0}), before);
   for (const Verb verb : {Verb::pause, Verb::resume, Verb::approve, Verb::reject, Verb::signal, Verb::cancel}) {
@@ -148,7 +149,7 @@ TEST(RunRows, MalformedFactIsAnAnomalyAndTheRestIsRead) {
   deployment.end_job("a");
   deployment.end_job("b");
   deployment.end_job("join");
-  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
   EXPECT_EQ(deployment.run.nodes.size(), before.nodes.size());
 }
 
@@ -160,11 +161,11 @@ TEST(RunRows, FirstOfTwoAnswersHolds) {
   const auto late = deployment.control(Verb::reject, "ok");
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, Code::conflict);
-  EXPECT_EQ(deployment.place("ok"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("ok"), "completed ok");
   // If a journal contains both answers, the second is reported.
   RunFact rejected{deployment.run.revision + 1, 1, "node_failed", deployment.index("ok"), R"({"detail":"rejected"})"};
   fold(deployment.plan, deployment.run, rejected);
-  EXPECT_EQ(deployment.place("ok"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("ok"), "completed ok");
   EXPECT_THAT(deployment.run.anomalies, ElementsAre(HasSubstr("of node ok, which is completed")));
 }
 
@@ -172,12 +173,12 @@ TEST(RunRows, CommittedStartContinuesAfterACrash) {
   RunWorld deployment(kTwoRoots);
   deployment.limits.max_facts = 1;  // the first commit contains only `started`
   ASSERT_TRUE(deployment.apply(StartRun{"manual", 0}, false));
-  EXPECT_EQ(deployment.place("a"), "pending dependencies");
+  EXPECT_EQ(deployment.describe_node("a"), "pending dependencies");
   deployment.crash();
   EXPECT_TRUE(has_immediate_action(deployment.plan, deployment.run));
   ASSERT_TRUE(deployment.apply(TimePassed{}));
-  EXPECT_EQ(deployment.place("a"), "dispatched queued");
-  EXPECT_EQ(deployment.place("b"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("a"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("b"), "dispatched queued");
 }
 
 // A second start changes nothing, also while a completed result waits to be applied.
@@ -189,8 +190,8 @@ TEST(RunRows, SecondStartChangesNothing) {
   const std::uint64_t before = deployment.run.revision;
   ASSERT_TRUE(deployment.apply(StartRun{"schedule:nightly", 3}));
   EXPECT_EQ(deployment.run.revision, before);
-  deployment.see(0);
-  EXPECT_EQ(deployment.place("a"), "completed ok");
+  deployment.observe_job(0);
+  EXPECT_EQ(deployment.describe_node("a"), "completed ok");
   EXPECT_EQ(deployment.count("started"), 1);
   EXPECT_EQ(deployment.count("node_dispatched", "a"), 1);
 }
@@ -201,8 +202,8 @@ TEST(RunRows, CompletedAttemptIsAppliedOnceAfterACrash) {
   deployment.jobs[0].phase = RunWorld::JobPhase::ended;
   deployment.jobs[0].status = "finished";
   deployment.crash();
-  deployment.see(0);
-  deployment.see(0);
+  deployment.observe_job(0);
+  deployment.observe_job(0);
   EXPECT_EQ(deployment.count("node_completed", "a"), 1);
 }
 
@@ -213,9 +214,9 @@ TEST(RunRows, FailedAttemptStopsTheFlowOnceAfterACrash) {
   deployment.jobs[0].status = "error";
   deployment.jobs[0].detail = "signal";
   deployment.crash();
-  deployment.see(0);
+  deployment.observe_job(0);
   deployment.crash();
-  deployment.see(0);
+  deployment.observe_job(0);
   EXPECT_EQ(deployment.count("node_failed", "a"), 1);
   EXPECT_EQ(deployment.count("stopping"), 1);
 }
@@ -226,14 +227,14 @@ TEST(RunRows, ErrorRouteIsTakenOnceDespiteRepeatedRecovery) {
   deployment.fail_job("a");
   for (int i = 0; i < 3; ++i) {
     deployment.crash();
-    deployment.see(deployment.index("a"));
+    deployment.observe_job(deployment.index("a"));
   }
   EXPECT_EQ(deployment.job("mend").queued, 1);
   deployment.end_job("mend");
-  EXPECT_EQ(deployment.place("a"), "completed handled");
+  EXPECT_EQ(deployment.describe_node("a"), "completed handled");
   deployment.end_job("after");
-  EXPECT_EQ(deployment.flow(), "finished ok");
-  EXPECT_THAT(deployment.wrong, IsEmpty());
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
+  EXPECT_THAT(deployment.violations, IsEmpty());
 }
 
 TEST(RunRows, RepeatedRetryIsQueuedOnce) {
@@ -241,17 +242,17 @@ TEST(RunRows, RepeatedRetryIsQueuedOnce) {
   deployment.start();
   deployment.fail_job("a");
   deployment.end_job("b");
-  ASSERT_EQ(deployment.flow(), "error failed");
+  ASSERT_EQ(deployment.describe_flow(), "error failed");
   ASSERT_TRUE(deployment.control(Verb::retry, "a", "again"));
   ASSERT_TRUE(deployment.control(Verb::retry, "a", "again"));
-  EXPECT_FALSE(deployment.control(Verb::retry, "a")) << "it runs";
+  EXPECT_FALSE(deployment.control(Verb::retry, "a")) << "the node is running";
   deployment.crash();
-  deployment.see(0);
-  EXPECT_EQ(deployment.job("a").queued, 2) << "the first attempt, and one more";
+  deployment.observe_job(0);
+  EXPECT_EQ(deployment.job("a").queued, 2) << "the first attempt and one retry";
   deployment.end_job("a");
   deployment.end_job("join");
-  EXPECT_EQ(deployment.flow(), "finished ok");
-  EXPECT_THAT(deployment.wrong, IsEmpty());
+  EXPECT_EQ(deployment.describe_flow(), "finished ok");
+  EXPECT_THAT(deployment.violations, IsEmpty());
 }
 
 TEST(RunRows, JoinIsPlannedOnceUnderConcurrentRoots) {
@@ -262,8 +263,8 @@ TEST(RunRows, JoinIsPlannedOnceUnderConcurrentRoots) {
     deployment.jobs[i].status = "finished";
   }
   for (int i = 0; i < 3; ++i) {
-    deployment.see(0);
-    deployment.see(1);
+    deployment.observe_job(0);
+    deployment.observe_job(1);
   }
   EXPECT_EQ(deployment.count("node_dispatched", "join"), 1);
   EXPECT_EQ(deployment.job("join").queued, 1);
@@ -275,10 +276,10 @@ TEST(RunRows, CompletionAfterCancelIsRecordedAndStartsNothing) {
   ASSERT_TRUE(deployment.control(Verb::cancel));
   EXPECT_TRUE(deployment.job("a").cancel_asked);
   deployment.end_job("a");
-  EXPECT_EQ(deployment.flow(), "started cancelling");
+  EXPECT_EQ(deployment.describe_flow(), "started cancelling");
   deployment.end_job("b");
-  EXPECT_EQ(deployment.flow(), "error cancelled");
-  EXPECT_EQ(deployment.place("join"), "cancelled cancelled");
+  EXPECT_EQ(deployment.describe_flow(), "error cancelled");
+  EXPECT_EQ(deployment.describe_node("join"), "cancelled cancelled");
   EXPECT_EQ(deployment.job("join").queued, 0);
 }
 
@@ -292,7 +293,7 @@ TEST(RunRows, EndIsAlwaysTheLastFact) {
   deployment.end_job("join");
   ASSERT_EQ(deployment.journal.back().kind, "ended");
   const std::uint64_t before = deployment.run.revision;
-  ASSERT_TRUE(deployment.control(Verb::pause, "", "k")) << "known: nothing happens again";
+  ASSERT_TRUE(deployment.control(Verb::pause, "", "k")) << "the key is known, so the command has no effect";
   ASSERT_TRUE(deployment.apply(TimePassed{}));
   EXPECT_EQ(deployment.run.revision, before);
 }
@@ -302,14 +303,14 @@ TEST(RunRows, PendingApprovalIsKnownAfterACrash) {
   deployment.start();
   deployment.end_job("a");
   deployment.crash();
-  EXPECT_EQ(deployment.place("ok"), "dispatched approval");
+  EXPECT_EQ(deployment.describe_node("ok"), "dispatched approval");
   const auto other = deployment.control(Verb::approve, "ok", "", 8);
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, Code::denied);
   ASSERT_TRUE(deployment.control(Verb::approve, "ok", "", 7));
   deployment.crash_to_checkpoint(checkpoint(deployment.plan, deployment.run));
-  EXPECT_EQ(deployment.place("hold"), "dispatched pause");
-  EXPECT_THAT(deployment.wrong, IsEmpty());
+  EXPECT_EQ(deployment.describe_node("hold"), "dispatched pause");
+  EXPECT_THAT(deployment.violations, IsEmpty());
 }
 
 TEST(RunRows, CommittedAnswerStartsItsSuccessorAfterACrash) {
@@ -322,11 +323,11 @@ TEST(RunRows, CommittedAnswerStartsItsSuccessorAfterACrash) {
   approve.target = "ok";
   approve.actor = 7;
   ASSERT_TRUE(deployment.apply(approve, false));
-  EXPECT_EQ(deployment.place("ok"), "completed ok");
-  EXPECT_EQ(deployment.place("hold"), "pending dependencies");
+  EXPECT_EQ(deployment.describe_node("ok"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("hold"), "pending dependencies");
   deployment.crash();
   ASSERT_TRUE(deployment.apply(TimePassed{}));
-  EXPECT_EQ(deployment.place("hold"), "dispatched pause");
+  EXPECT_EQ(deployment.describe_node("hold"), "dispatched pause");
 }
 
 TEST(RunRows, WaitKeepsItsDeadlineOverACrash) {
@@ -334,24 +335,24 @@ TEST(RunRows, WaitKeepsItsDeadlineOverACrash) {
       R"({name: w, jobs: {first: {wait: 30s}, second: {needs: [first], wait: 10s}, side: {script: x, type: python}}})");
   deployment.start();
   EXPECT_EQ(next_timer_ms(deployment.run), deployment.now + 30000);
-  deployment.pass(20000);
+  deployment.advance_clock(20000);
   deployment.crash();
-  EXPECT_EQ(next_timer_ms(deployment.run), deployment.now + 10000) << "not 30 s from the crash";
-  deployment.pass(9999);
-  EXPECT_EQ(deployment.place("first"), "dispatched wait");
-  deployment.pass(1);
-  EXPECT_EQ(deployment.place("first"), "completed ok");
-  EXPECT_EQ(deployment.place("second"), "dispatched wait");
+  EXPECT_EQ(next_timer_ms(deployment.run), deployment.now + 10000) << "the time-out does not start at the crash";
+  deployment.advance_clock(9999);
+  EXPECT_EQ(deployment.describe_node("first"), "dispatched wait");
+  deployment.advance_clock(1);
+  EXPECT_EQ(deployment.describe_node("first"), "completed ok");
+  EXPECT_EQ(deployment.describe_node("second"), "dispatched wait");
   deployment.crash();
-  deployment.pass(10000);
-  EXPECT_EQ(deployment.place("second"), "completed ok");
+  deployment.advance_clock(10000);
+  EXPECT_EQ(deployment.describe_node("second"), "completed ok");
 }
 
 TEST(RunRows, SignalWithAKeyCountsOnceAndIsNotShared) {
   RunWorld deployment(
       R"({name: s, jobs: {a: {script: x, type: python, prerequisites: ["signal:go"]}, b: {needs: [a], script: x, type: python, prerequisites: ["signal:go"]}}})");
   deployment.start();
-  EXPECT_EQ(deployment.place("a"), "pending gate");
+  EXPECT_EQ(deployment.describe_node("a"), "pending gate");
   ASSERT_TRUE(deployment.control(Verb::signal, "go", "k1"));
   const std::uint64_t before = deployment.run.revision;
   ASSERT_TRUE(deployment.control(Verb::signal, "go", "k1"));
@@ -367,10 +368,10 @@ TEST(RunRows, SignalWithAKeyCountsOnceAndIsNotShared) {
   EXPECT_EQ(refused.error().code, Code::conflict);
   EXPECT_THAT(refused.error().message, HasSubstr("key"));
   other.key.clear();
-  EXPECT_TRUE(deployment.apply(other)) << "without a key it counts each time";
+  EXPECT_TRUE(deployment.apply(other)) << "a command without a key counts each time";
   EXPECT_GT(deployment.run.revision, before);
   deployment.end_job("a");
-  EXPECT_EQ(deployment.place("b"), "dispatched queued") << "the signal has come";
+  EXPECT_EQ(deployment.describe_node("b"), "dispatched queued") << "the signal was received";
 }
 
 TEST(RunRows, SlowSiblingDoesNotDelayAReadyDescendant) {
@@ -378,8 +379,8 @@ TEST(RunRows, SlowSiblingDoesNotDelayAReadyDescendant) {
       R"({name: x, jobs: {slow: {script: x, type: python}, quick: {script: x, type: python}, after: {needs: [quick], script: x, type: python}}})");
   deployment.start();
   deployment.end_job("quick");
-  EXPECT_EQ(deployment.place("after"), "dispatched queued");
-  EXPECT_EQ(deployment.place("slow"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("after"), "dispatched queued");
+  EXPECT_EQ(deployment.describe_node("slow"), "dispatched queued");
 }
 
 }  // namespace

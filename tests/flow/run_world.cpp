@@ -19,8 +19,8 @@ FlowPlan plan_of_yaml(const std::string& text) {
 
 RunWorld::RunWorld(FlowPlan of) : plan(std::move(of)), run(initial_state(plan)), jobs(plan.nodes.size()) {}
 
-Result<void> RunWorld::apply(const decltype(FlowEvent::body)& what, bool go_on) {
-  auto decided = decide(plan, run, {now, what}, limits);
+Result<void> RunWorld::apply(const decltype(FlowEvent::body)& event, bool continues) {
+  auto decided = decide(plan, run, {now, event}, limits);
   if (!decided) return tl::unexpected<Error>(decided.error());
   check(run, *decided);
   run = std::move(decided->state);
@@ -38,9 +38,9 @@ Result<void> RunWorld::apply(const decltype(FlowEvent::body)& what, bool go_on) 
     }
   }
   // Each step settles, starts or resets a node, so an endless loop is a bug of decide().
-  for (std::size_t turns = 0; go_on && wrong.empty() && has_immediate_action(plan, run); ++turns) {
+  for (std::size_t turns = 0; continues && violations.empty() && has_immediate_action(plan, run); ++turns) {
     if (turns > 10 * plan.nodes.size() + 100) {
-      wrong.push_back("it never comes to rest");
+      violations.push_back("the run never becomes idle");
       break;
     }
     (void)apply(TimePassed{}, false);
@@ -52,7 +52,7 @@ void RunWorld::effect(const Effect& effect) {
   JobRecord& job = jobs[effect.node];
   const std::string& name = plan.nodes[effect.node].name;
   const auto must = [&](bool so, const std::string& what) {
-    if (!so) wrong.push_back(name + ": " + what);
+    if (!so) violations.push_back(name + ": " + what);
   };
   switch (effect.kind) {
     case Effect::Kind::dispatch:
@@ -102,26 +102,28 @@ void RunWorld::effect(const Effect& effect) {
 void RunWorld::check(const RunState& before, const Decision& decided) {
   std::uint64_t revision = before.revision;
   for (const RunFact& fact : decided.facts) {
-    if (fact.revision != ++revision) wrong.push_back("revision " + std::to_string(fact.revision) + " is not the next");
+    if (fact.revision != ++revision)
+      violations.push_back("revision " + std::to_string(fact.revision) + " is not the next");
   }
   for (std::size_t i = before.anomalies.size(); i < decided.state.anomalies.size(); ++i) {
-    wrong.push_back("decide() made a fact that does not fit: " + decided.state.anomalies[i]);
+    violations.push_back("decide() made a fact that does not fit: " + decided.state.anomalies[i]);
   }
   // Checks every decision of a small run but only a sample of a long run, since each check scans the whole flow.
   if (++decisions > 20 && decisions % 7 != 0) return;
   RunState folded = before;
   for (const RunFact& fact : decided.facts) fold(plan, folded, fact);
   const std::string is = describe(plan, decided.state);
-  if (describe(plan, folded) != is) wrong.push_back("the facts say another state:\n" + describe(plan, folded) + is);
+  if (describe(plan, folded) != is)
+    violations.push_back("the facts say another state:\n" + describe(plan, folded) + is);
   const auto again = restore(plan, checkpoint(plan, decided.state));
   if (!again) {
-    wrong.push_back("its checkpoint cannot be read");
+    violations.push_back("its checkpoint cannot be read");
   } else if (describe(plan, *again) != is) {
-    wrong.push_back("its checkpoint says another state:\n" + describe(plan, *again) + is);
+    violations.push_back("its checkpoint says another state:\n" + describe(plan, *again) + is);
   }
 }
 
-void RunWorld::see(std::uint32_t node) {
+void RunWorld::observe_job(std::uint32_t node) {
   const JobRecord& job = jobs[node];
   JobObserved seen;
   seen.node = node;
@@ -142,7 +144,7 @@ void RunWorld::end_job(const std::string& name, const std::string& status, const
   job.status = status;
   job.detail = status == "finished" ? "ok" : job.cancel_asked ? "cancelled" : "exit";
   job.values = values;
-  see(index(name));
+  observe_job(index(name));
 }
 
 Result<void> RunWorld::control(FlowControl::Verb verb, const std::string& target, const std::string& key, Id actor) {
@@ -154,7 +156,7 @@ Result<void> RunWorld::control(FlowControl::Verb verb, const std::string& target
   return apply(control);
 }
 
-void RunWorld::pass(std::uint64_t ms) {
+void RunWorld::advance_clock(std::uint64_t ms) {
   now += ms;
   (void)apply(TimePassed{});
 }
@@ -162,27 +164,27 @@ void RunWorld::pass(std::uint64_t ms) {
 void RunWorld::crash() {
   RunState again = initial_state(plan);
   for (const RunFact& fact : journal) fold(plan, again, fact);
-  if (describe(plan, again) != describe(plan, run)) wrong.push_back("the journal says another state");
+  if (describe(plan, again) != describe(plan, run)) violations.push_back("the journal says another state");
   run = std::move(again);
 }
 
 void RunWorld::crash_to_checkpoint(const std::string& text) {
   auto again = restore(plan, text);
   if (!again) {
-    wrong.push_back("an old checkpoint cannot be read");
+    violations.push_back("an old checkpoint cannot be read");
     return;
   }
   for (const RunFact& fact : journal) {
     if (fact.revision > again->revision) fold(plan, *again, fact);
   }
-  if (describe(plan, *again) != describe(plan, run)) wrong.push_back("checkpoint and journal say another state");
+  if (describe(plan, *again) != describe(plan, run)) violations.push_back("checkpoint and journal say another state");
   run = std::move(*again);
 }
 
-std::string RunWorld::place(const std::string& name) const {
+std::string RunWorld::describe_node(const std::string& name) const {
   return std::string(to_string(node(name).status)) + ' ' + node(name).detail;
 }
-std::string RunWorld::flow() const { return std::string(to_string(run.status)) + ' ' + run.detail; }
+std::string RunWorld::describe_flow() const { return std::string(to_string(run.status)) + ' ' + run.detail; }
 
 int RunWorld::count(const std::string& kind, const std::string& node) const {
   int found = 0;

@@ -50,14 +50,14 @@ class RunWorld {
   explicit RunWorld(const std::string& yaml) : RunWorld(plan_of_yaml(yaml)) {}
 
   // Decides, appends the facts, applies the effects, and continues while work is left.
-  Result<void> apply(const decltype(FlowEvent::body)& what, bool go_on = true);
+  Result<void> apply(const decltype(FlowEvent::body)& event, bool continues = true);
   void start() { (void)apply(StartRun{"manual", 0}); }
   // Ends a job as its runner would, and notifies the run.
   void end_job(const std::string& name, const std::string& status = "finished", const TextMap& values = {});
   void fail_job(const std::string& name) { end_job(name, "error"); }
-  void see(std::uint32_t node);  // the run reads the current state of the job
+  void observe_job(std::uint32_t node);  // the run reads the current state of the job
   Result<void> control(FlowControl::Verb, const std::string& target = "", const std::string& key = "", Id actor = 7);
-  void pass(std::uint64_t ms);
+  void advance_clock(std::uint64_t ms);
 
   // Simulates a crash: the in-memory state is rebuilt from the journal, or from a checkpoint and the facts after it.
   void crash();
@@ -66,8 +66,8 @@ class RunWorld {
   std::uint32_t index(const std::string& name) const { return *plan.find(name); }
   const NodeState& node(const std::string& name) const { return run.nodes[index(name)]; }
   const JobRecord& job(const std::string& name) const { return jobs[index(name)]; }
-  std::string place(const std::string& name) const;  // such as "completed ok"
-  std::string flow() const;                          // such as "started running"
+  std::string describe_node(const std::string& name) const;  // such as "completed ok"
+  std::string describe_flow() const;                         // such as "started running"
   int count(const std::string& kind, const std::string& node = "") const;
   // Names of the nodes in the order of their facts of this kind.
   std::vector<std::string> get_order(const std::string& kind) const;
@@ -78,7 +78,7 @@ class RunWorld {
   std::vector<JobRecord> jobs;
   std::map<Id, Child> children;
   std::set<std::pair<Id, std::uint32_t>> awaited;
-  std::vector<std::string> wrong;  // violated invariants; must stay empty
+  std::vector<std::string> violations;  // violated invariants; must stay empty
   std::uint64_t now = 1000;
   DecideLimits limits;
   bool start_children = true;

@@ -43,7 +43,7 @@ TEST(ScheduleTurn, EachTimeFiresOnceAndTheNextIsKnown) {
       EXPECT_EQ(now.next_ms, kNoon + kMinute);
       EXPECT_EQ(now.note, "");
       of.next_start_ms = now.next_ms;
-      EXPECT_TRUE(turn(of, kNoon + 6).starts.empty()) << "the same moment again";
+      EXPECT_TRUE(turn(of, kNoon + 6).starts.empty()) << "the same time again";
     }
   }
 }
@@ -63,7 +63,7 @@ TEST(ScheduleTurn, MissedTimesFollowThePolicy) {
   EXPECT_EQ(skip.starts, (Moments{kNoon + 5 * kMinute}));
   EXPECT_EQ(skip.note, "5 moments skipped: no coordinator was running to start them");
   const ScheduleDecision once = turn(schedule("allow", "once"), late);
-  EXPECT_EQ(once.starts, (Moments{kNoon + 5 * kMinute})) << "the one that comes now stands for them";
+  EXPECT_EQ(once.starts, (Moments{kNoon + 5 * kMinute})) << "the current start replaces the missed starts";
   EXPECT_EQ(once.note, "");
   EXPECT_EQ(turn(schedule("allow", "all"), late).starts.size(), 6U);
 }
@@ -100,7 +100,7 @@ TEST(ScheduleTurn, OverlapIsSkippedWithItsReason) {
   EXPECT_EQ(skipped.note, "1 moment skipped: flow 7 had not ended");
   EXPECT_EQ(skipped.next_ms, kNoon + kMinute);
   EXPECT_EQ(turn(schedule("skip", "all"), kNoon + 3 * kMinute).starts, (Moments{kNoon + 3 * kMinute}))
-      << "what would run at one time is one run";
+      << "several due times become one run";
 }
 
 TEST(ScheduleTurn, OverlapIsAllowed) {
@@ -123,7 +123,7 @@ TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
     ASSERT_EQ(each.starts.size(), 1U) << i;
     started.push_back(each.starts[0]);
     of.next_start_ms = each.next_ms;
-    EXPECT_TRUE(turn(of, now + 5, {true, 0}).starts.empty()) << "while that one runs";
+    EXPECT_TRUE(turn(of, now + 5, {true, 0}).starts.empty()) << "while the first run is running";
     before.ended_ms = now + 10;
     now += 20;
   }
@@ -142,23 +142,24 @@ TEST(ScheduleTurn, TimeRepeatedByDaylightSavingFiresOnce) {
   Schedule of = schedule("allow", "all", "30 2 * * *");
   of.zone = "Europe/Berlin";
   of.next_start_ms = 1792888200000;  // 2026-10-25 00:30:00 UTC, 02:30 in summer time
-  EXPECT_EQ(turn(of, of.next_start_ms + 90 * kMinute).starts, (Moments{of.next_start_ms})) << "02:30 has come again";
+  EXPECT_EQ(turn(of, of.next_start_ms + 90 * kMinute).starts, (Moments{of.next_start_ms}))
+      << "02:30 occurs a second time";
 }
 
 TEST(ScheduleTurn, UnreadableFieldIsNamed) {
-  const auto error_of = [](Schedule of) {
+  const auto get_error = [](Schedule of) {
     const auto turn = decide_schedule(of, {}, kNoon);
     return turn ? std::string("accepted") : turn.error().message;
   };
   Schedule of = schedule("skpi", "skip");
-  EXPECT_EQ(error_of(of), "overlap: \"skpi\" is not one of allow, skip, queue; did you mean \"skip\"?");
+  EXPECT_EQ(get_error(of), "overlap: \"skpi\" is not one of allow, skip, queue; did you mean \"skip\"?");
   of = schedule("skip", "never");
-  EXPECT_EQ(error_of(of), "missed: \"never\" is not one of skip, once, all");
+  EXPECT_EQ(get_error(of), "missed: \"never\" is not one of skip, once, all");
   of = schedule("skip", "skip", "99 * * * *");
-  EXPECT_EQ(error_of(of).substr(0, 30), "cron: minute: 99 is out of ran");
+  EXPECT_EQ(get_error(of).substr(0, 30), "cron: minute: 99 is out of ran");
   of = schedule("skip", "skip");
   of.zone = "Mars/Olympus";
-  EXPECT_EQ(error_of(of).substr(0, 45), "zone: \"Mars/Olympus\" is not a known time zone");
+  EXPECT_EQ(get_error(of).substr(0, 45), "zone: \"Mars/Olympus\" is not a known time zone");
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ TEST_F(Schedules, TwoLeadersStartOneFlow) {
   const Schedule as_read = stored();
   ASSERT_TRUE(look());
   RunCache cache;
-  ASSERT_TRUE(complete_schedule(*flows_, cache, kContext, as_read)) << "it says the same of the schedule";
+  ASSERT_TRUE(complete_schedule(*flows_, cache, kContext, as_read)) << "the completion has the same schedule";
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
 }
 
@@ -185,7 +185,7 @@ TEST_F(Schedules, QueuedTimeStartsAfterThePreviousRun) {
   clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
   clock_.unix = clock_.boot = kNoon + 2 * kMinute;
-  EXPECT_EQ(look().value(), 1000U) << "a look each second";
+  EXPECT_EQ(look().value(), 1000U) << "one check in each second";
   EXPECT_EQ(runs(), Runs{run("started", kNoon)});
   EXPECT_EQ(stored().skip_reason, "2 moments wait for the end of flow 1");
   for (Id flow = 1; flow <= 3; ++flow) {
@@ -199,7 +199,7 @@ TEST_F(Schedules, QueuedTimeStartsAfterThePreviousRun) {
     control.actor = 12;
     resume.control = control;
     clock_.advance(1000);
-    const auto resumed = progress(*flows_, cache, resume);
+    const auto resumed = advance_run(*flows_, cache, resume);
     ASSERT_TRUE(resumed) << resumed.error().message;
     ASSERT_TRUE(look());
     EXPECT_EQ(runs().size(), std::min<std::size_t>(flow + 1, 3));
@@ -217,7 +217,7 @@ TEST_F(Schedules, FailedStartDelaysNoOther) {
   server_.run_command(kContext, {"HSET", "mj:schedule:b", "definition_hash", std::string(64, 'f')});
   clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
-  EXPECT_EQ(runs(), Runs{run("finished", kNoon)}) << "c's";
+  EXPECT_EQ(runs(), Runs{run("finished", kNoon)}) << "the run of c";
   EXPECT_NE(stored("a").skip_reason.find("cron: "), std::string::npos) << stored("a").skip_reason;
   EXPECT_EQ(stored("a").next_start_ms, 0U);
 }
@@ -261,7 +261,7 @@ TEST_F(Schedules, RevokedCallerStartsNothing) {
   server_.run_command(kContext, {"HSET", "context:1", "submitters", "[12]"});
   clock_.unix = clock_.boot = kNoon + kMinute;
   ASSERT_TRUE(rounds.run_round());
-  EXPECT_EQ(runs().size(), 1U) << "and does again";
+  EXPECT_EQ(runs().size(), 1U) << "the schedule starts runs again";
 }
 
 // Another client overwrote the record of the last started flow with SET, so the flow is unreadable.
@@ -276,7 +276,7 @@ TEST_F(Schedules, OverwrittenLastFlowDoesNotBlockTheNext) {
   clock_.unix = clock_.boot = kNoon + kMinute;
   const auto next = look();
   ASSERT_TRUE(next) << next.error().message;
-  EXPECT_GT(*next, 1000U) << "asked again without a pause";
+  EXPECT_GT(*next, 1000U) << "the next check has no pause";
   EXPECT_EQ(stored().last_flow, 2U) << stored().skip_reason;
 }
 

@@ -31,7 +31,7 @@ std::vector<std::string> split_lines(const std::string& text) {
 
 std::size_t widest(const std::string& text) {
   std::size_t max = 0;
-  for (const auto& line : split_lines(text)) max = std::max(max, columns(line));
+  for (const auto& line : split_lines(text)) max = std::max(max, count_columns(line));
   return max;
 }
 
@@ -87,7 +87,7 @@ TEST(FlowGraph, ColoursUseNoColumns) {
   EXPECT_THAT(coloured, HasSubstr("\033[32m"));
   const auto a = split_lines(plain), b = split_lines(coloured);
   ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(columns(a[i]), columns(b[i])) << a[i];
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(count_columns(a[i]), count_columns(b[i])) << a[i];
 }
 
 TEST(FlowGraph, FitsAnyTerminalWidth) {
@@ -100,10 +100,10 @@ TEST(FlowGraph, FitsAnyTerminalWidth) {
     EXPECT_LE(widest(draw_flow(view, GraphFormat::text, width, false, 10)), width);
     EXPECT_LE(widest(draw_text(view, {width, false, false, 200, 60})), width);
   }
-  EXPECT_LE(widest(draw_flow(view, GraphFormat::text, 0)), 24U) << "a width that nobody can have";
+  EXPECT_LE(widest(draw_flow(view, GraphFormat::text, 0)), 24U) << "a width that is too small";
 }
 
-TEST(ScreenText, CommandIsNeverTruncated) {
+TEST(TerminalText, CommandIsNeverTruncated) {
   const std::string text =
       "no runner serves queue:v here; next: `mycojobs agent --redis URL`, or `mycojobs flow cancel 12`";
   for (std::size_t max = 0; max < 100; ++max) {
@@ -113,8 +113,8 @@ TEST(ScreenText, CommandIsNeverTruncated) {
     EXPECT_EQ(std::count(cut.begin(), cut.end(), '`'), 4) << cut;
   }
   EXPECT_EQ(shorten_message(text, 200), text);
-  EXPECT_EQ(shorten_message("a long line without any", 10), shortened("a long line without any", 10));
-  EXPECT_EQ(shorten_message("an open ` mark that is long", 10), shortened("an open ` mark that is long", 10));
+  EXPECT_EQ(shorten_message("a long line without any", 10), shorten_text("a long line without any", 10));
+  EXPECT_EQ(shorten_message("an open ` mark that is long", 10), shorten_text("an open ` mark that is long", 10));
 }
 
 TEST(FlowGraph, ShorterFormsAreUsedOnFewLines) {
@@ -213,18 +213,18 @@ TEST(FlowGraph, HostileNamesAreHarmless) {
   }
 }
 
-TEST(ScreenText, ColumnsAndShorteningWork) {
-  EXPECT_EQ(columns("b\xC3\xA4u"), 3U);
-  EXPECT_EQ(columns("\xE5\xAE\xBD"), 2U);
-  EXPECT_EQ(columns("\033[1;31mred\033[0m"), 3U);
-  EXPECT_EQ(columns("\xff\xff"), 2U);
-  EXPECT_EQ(shortened("abcdef", 6), "abcdef");
-  EXPECT_EQ(shortened("abcdefg", 6), "abcde\xE2\x80\xA6");
-  EXPECT_EQ(shortened("\xE5\xAE\xBD\xE5\xAE\xBD", 3, "~"), "\xE5\xAE\xBD~");
-  EXPECT_EQ(shortened("abc", 0), "");
+TEST(TerminalText, ColumnsAndShorteningWork) {
+  EXPECT_EQ(count_columns("b\xC3\xA4u"), 3U);
+  EXPECT_EQ(count_columns("\xE5\xAE\xBD"), 2U);
+  EXPECT_EQ(count_columns("\033[1;31mred\033[0m"), 3U);
+  EXPECT_EQ(count_columns("\xff\xff"), 2U);
+  EXPECT_EQ(shorten_text("abcdef", 6), "abcdef");
+  EXPECT_EQ(shorten_text("abcdefg", 6), "abcde\xE2\x80\xA6");
+  EXPECT_EQ(shorten_text("\xE5\xAE\xBD\xE5\xAE\xBD", 3, "~"), "\xE5\xAE\xBD~");
+  EXPECT_EQ(shorten_text("abc", 0), "");
   std::string marks = "e";
   for (int i = 0; i < 1000; ++i) marks += "\xCC\x81";
-  EXPECT_LT(shortened(marks, 10).size(), 100U);
+  EXPECT_LT(shorten_text(marks, 10).size(), 100U);
 }
 
 }  // namespace

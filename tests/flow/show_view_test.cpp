@@ -25,7 +25,7 @@ class FlowShow : public ::testing::Test {
   FlowStage stage_;
 
   void run(const std::string& yaml, int rounds = 40) {
-    stage_.ask_to_run("f", yaml);
+    stage_.request_run("f", yaml);
     (void)stage_.play(rounds);
     ASSERT_TRUE(stage_.known("f"));
   }
@@ -145,7 +145,7 @@ TEST_F(FlowShow, PauseNamesTheActorAndReason) {
 }
 
 TEST_F(FlowShow, MissingCoordinatorIsShownFirst) {
-  stage_.ask_to_run("f", kManual);
+  stage_.request_run("f", kManual);
   (void)stage_.play(40);
   stage_.clock().now += 3'600'000 / 2;
   EXPECT_THAT(output().front(), HasSubstr("coordinator_missing : no coordinator is the leader of context 1"));
@@ -276,14 +276,14 @@ TEST_F(FlowShow, RecordShowsTheStateOfEachNode) {
   EXPECT_EQ(now["a"], "running");
   EXPECT_EQ(now["b"], "pending");
   EXPECT_EQ(now["d"], "dispatched");
-  EXPECT_EQ(now["e"], "pending") << "its prerequisites are not met";
+  EXPECT_EQ(now["e"], "pending") << "the prerequisites of the node are not met";
   for (int i = 0; i < 20; ++i) {
     stage_.run_jobs();
     stage_.clock().now += 1000;
     stage_.coordinate();
   }
   now = states();
-  EXPECT_EQ(now["a"], "running") << "also after its coordinator has moved others on";
+  EXPECT_EQ(now["a"], "running") << "also after the coordinator has advanced other nodes";
   EXPECT_EQ(now["c"], "completed");
   EXPECT_EQ(now["f"], "completed");
 }
@@ -309,7 +309,7 @@ TEST_F(FlowShow, RecordNodesAreShownWithoutADefinition) {
 
 TEST_F(FlowShow, InvalidJournalEntriesAreListed) {
   run(kManual);
-  const std::string journal = key("mj:run:");
+  const std::string journal = key("mj:flow-journal:");
   const auto add = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {"XADD", journal, "*"});
     stage_.run_command(words);
@@ -346,13 +346,13 @@ TEST_F(FlowShow, RecordChangesOfOtherClientsAreListed) {
   EXPECT_FALSE(seen.anomalies.empty());
   EXPECT_EQ(seen.record.id, flow());
   stage_.run_command({"HSET", record, "jobs", "[]", "caller_id", "0", "definition_hash", ""});
-  EXPECT_TRUE(view().has_plan) << "its mark says what it was created as";
+  EXPECT_TRUE(view().has_plan) << "the mark of the record names its definition";
   stage_.run_command({"DEL", record});
   stage_.run_command({"RPUSH", record, "x"});
   (void)inspect_flow(stage_.flows(), stage_.store(), 1, flow());
   (void)explain_flow(stage_.flows(), stage_.store(), 1, flow());
-  stage_.run_command({"DEL", key("mj:run:")});
-  stage_.run_command({"SET", key("mj:run:"), "x"});
+  stage_.run_command({"DEL", key("mj:flow-journal:")});
+  stage_.run_command({"SET", key("mj:flow-journal:"), "x"});
   (void)inspect_flow(stage_.flows(), stage_.store(), 1, flow());
   (void)flow_timeline(stage_.flows(), stage_.store(), 1, flow());
 }

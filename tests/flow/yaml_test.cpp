@@ -18,7 +18,7 @@ Result<json> parse_yaml(std::string_view text, YamlText& places) {
   return yaml_to_json(text, kMaxDefinitionBytes, places);
 }
 
-std::string yaml_refusal(const std::string& text) {
+std::string get_yaml_error(const std::string& text) {
   YamlText places;
   const auto read = parse_yaml(text, places);
   return read ? "read: " + dump_json(*read) : read.error().message;
@@ -52,7 +52,7 @@ TEST(FlowYaml, CoversJson) {
                     "script":"a = 1\nb = 2\n","folded":"one two\n","empty":null,"7":"seven",
                     "jobs":{"a":{"needs":["b","c"]}},"list":[{"x":1,"y":2},"z"]})")));
   using Place = std::pair<std::size_t, std::size_t>;
-  EXPECT_EQ(places.positions.at("name"), (Place{2, 1})) << "of a map's value: its key's";
+  EXPECT_EQ(places.positions.at("name"), (Place{2, 1})) << "the position of a value is that of its key";
   EXPECT_EQ(places.positions.at("jobs.a.needs[1]"), (Place{12, 23}));
   EXPECT_EQ(places.positions.at("list[0].y"), (Place{15, 5}));
   EXPECT_EQ(places.positions.at("list[1]"), (Place{16, 5}));
@@ -93,48 +93,49 @@ jobs:
 }
 
 TEST(FlowYaml, RejectedSyntaxIsNamedWithItsPlace) {
-  EXPECT_EQ(yaml_refusal("a: &x 1\nb: 2\n"),
+  EXPECT_EQ(get_yaml_error("a: &x 1\nb: 2\n"),
             "line 1, column 4: anchors (&name) are not supported: repeat the value where it is used");
-  EXPECT_NE(yaml_refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos)
-      << yaml_refusal("a: 1\nb: *x\n");
-  EXPECT_EQ(yaml_refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" is a duplicate key of this map");
-  EXPECT_EQ(yaml_refusal("a: !!python/object:os.system x\n").substr(0, 24), "line 1, column 4: tags (");
-  EXPECT_EQ(yaml_refusal("a: !!str 1\n").substr(0, 24), "line 1, column 4: tags (");
-  EXPECT_EQ(yaml_refusal("a: 1\n---\nb: 2\n"), "line 2, column 1: a second document begins: give one");
-  EXPECT_EQ(yaml_refusal("? [a]\n: 1\n"), "line 1, column 3: a key is a text, not a list or a map");
-  EXPECT_EQ(yaml_refusal(""), "line 1, column 1: is empty");
-  EXPECT_EQ(yaml_refusal("# nothing\n"), "line 1, column 1: is empty");
-  EXPECT_EQ(yaml_refusal("a: \xff\n"), "is not text in UTF-8: save it as UTF-8");
-  EXPECT_EQ(yaml_refusal(std::string("a: \0b\n", 6)), "is not text in UTF-8: save it as UTF-8");
+  EXPECT_NE(get_yaml_error("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos)
+      << get_yaml_error("a: 1\nb: *x\n");
+  EXPECT_EQ(get_yaml_error("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" is a duplicate key of this map");
+  EXPECT_EQ(get_yaml_error("a: !!python/object:os.system x\n").substr(0, 24), "line 1, column 4: tags (");
+  EXPECT_EQ(get_yaml_error("a: !!str 1\n").substr(0, 24), "line 1, column 4: tags (");
+  EXPECT_EQ(get_yaml_error("a: 1\n---\nb: 2\n"), "line 2, column 1: a second document begins: give one");
+  EXPECT_EQ(get_yaml_error("? [a]\n: 1\n"), "line 1, column 3: a key is a text, not a list or a map");
+  EXPECT_EQ(get_yaml_error(""), "line 1, column 1: is empty");
+  EXPECT_EQ(get_yaml_error("# nothing\n"), "line 1, column 1: is empty");
+  EXPECT_EQ(get_yaml_error("a: \xff\n"), "is not text in UTF-8: save it as UTF-8");
+  EXPECT_EQ(get_yaml_error(std::string("a: \0b\n", 6)), "is not text in UTF-8: save it as UTF-8");
   for (const char* text : {"a: [1, 2\n", "a: {b: 1\n", "a: 'x\n", "a: b: c\n", "a:\n\t- b\n", "- a\nb: 1\n",
                            "%YAML 9\n---\na: 1\n", "a: \"\\q\"\n", "@a: 1\n", "a: |x\n  b\n"}) {
-    EXPECT_EQ(yaml_refusal(text).substr(0, 5), "line ") << text << " -> " << yaml_refusal(text);
+    EXPECT_EQ(get_yaml_error(text).substr(0, 5), "line ") << text << " -> " << get_yaml_error(text);
   }
 }
 
 TEST(FlowYaml, TabInTheIndentationIsNamed) {
   for (const char* text : {"name: x\njobs:\n\ta: {log: hi}\n", "jobs:\n  a:\n  \tlog: hi\n  \tneeds: []\n"})
-    EXPECT_NE(yaml_refusal(text).find("; line 3 is indented by a tab"), std::string::npos) << yaml_refusal(text);
+    EXPECT_NE(get_yaml_error(text).find("; line 3 is indented by a tab"), std::string::npos) << get_yaml_error(text);
 }
 
 TEST(FlowYaml, BombsAreRejected) {
-  EXPECT_NE(yaml_refusal("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
+  EXPECT_NE(get_yaml_error("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
   for (const char* open : {"[", "{a: ", "- ", "? "}) {
     std::string deep;
     for (int i = 0; i < 20000; ++i) deep += open;
-    EXPECT_NE(yaml_refusal(deep).find("line 1"), std::string::npos) << open << yaml_refusal(deep).substr(0, 100);
+    EXPECT_NE(get_yaml_error(deep).find("line 1"), std::string::npos) << open << get_yaml_error(deep).substr(0, 100);
   }
   std::string steps;
   for (int i = 0; i < 100; ++i) steps += std::string(i, ' ') + "a:\n";
-  EXPECT_EQ(yaml_refusal(steps), "line 65, column 65: nests deeper than 64 levels");
+  EXPECT_EQ(get_yaml_error(steps), "line 65, column 65: nests deeper than 64 levels");
   std::string many = "a: [";
   for (int i = 0; i < 600000; ++i) many += "1,";
-  EXPECT_NE(yaml_refusal(many + "1]").find("more than 500000 keys and values"), std::string::npos);
-  EXPECT_NE(yaml_refusal("- " + many.substr(3) + "1]").find("more than 100000 keys and values in"), std::string::npos);
+  EXPECT_NE(get_yaml_error(many + "1]").find("more than 500000 keys and values"), std::string::npos);
+  EXPECT_NE(get_yaml_error("- " + many.substr(3) + "1]").find("more than 100000 keys and values in"),
+            std::string::npos);
   many.clear();
   for (int i = 0; i < 600000; ++i) many += "- 1\n";
-  EXPECT_EQ(yaml_refusal(many), "line 500000, column 3: more than 500000 keys and values");
-  EXPECT_NE(yaml_refusal(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
+  EXPECT_EQ(get_yaml_error(many), "line 500000, column 3: more than 500000 keys and values");
+  EXPECT_NE(get_yaml_error(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
 }
 
 long status_kib(const std::string& name) {
@@ -182,7 +183,7 @@ TEST(FlowYaml, MemoryOfHostileTextsIsBounded) {
   };
   for (const auto& [name, text] : attacks) {
     std::string refusal;
-    const long kib = growth_kib([&] { refusal = yaml_refusal(text); });
+    const long kib = growth_kib([&refusal, &attack = text] { refusal = get_yaml_error(attack); });
     EXPECT_EQ(refusal.substr(0, 5), "line ") << name << ": " << refusal.substr(0, 100);
     EXPECT_LT(kib, 160 << 10) << name;
   }
@@ -210,7 +211,7 @@ TEST(FlowYaml, ScannerStopsWhereTheParserStops) {
   for (int round = 0; round < 20000; ++round) {
     std::string text;
     for (auto pieces = 1 + random() % 14; pieces > 0; --pieces) text += kPieces[random() % std::size(kPieces)];
-    EXPECT_EQ(yaml_refusal(text).find("read as a whole"), std::string::npos) << text;
+    EXPECT_EQ(get_yaml_error(text).find("read as a whole"), std::string::npos) << text;
   }
 }
 

@@ -79,7 +79,7 @@ void check_message(const Message& message) {
   check_signing(message);
   (void)check_signature(message, {message.signer, message.created_at, kSignatureWindowS});
   Message own = message;
-  const bool settled = apply_sender(own, {12, 1}).has_value();
+  const bool settled = fill_and_check_sender(own, {12, 1}).has_value();
   for (const Job& job : own.job) {
     (void)validate(job);
     if (settled) must(job.caller_id == 12 && job.context_id == 1, "a job of the message is another's");
@@ -114,7 +114,7 @@ int fuzz_job_hash(std::string_view text) {
   check_round_trips(decoded.record);
   const auto problems = validate(decoded.record);
   Job job = decoded.record;
-  if (apply_sender(job, {12, 1})) must(job.caller_id == 12 && job.context_id == 1, "a job is another's");
+  if (fill_and_check_sender(job, {12, 1})) must(job.caller_id == 12 && job.context_id == 1, "a job is another's");
   return decoded.ok() && problems.empty() ? 1 : 0;
 }
 
@@ -183,8 +183,8 @@ int fuzz_policy(std::string_view text) {
            "a policy is refused and is not");
       for (const auto& row : policies::number_rows()) {
         const std::uint64_t got = row.get(weighed.policy), most = row.get(ceiling.max);
-        const bool unlimited = row.may_be_unlimited && most == 0;
-        must(unlimited || (got <= most && (got != 0 || !row.may_be_unlimited)), "a policy is above its ceiling");
+        const bool unlimited = row.can_be_unlimited && most == 0;
+        must(unlimited || (got <= most && (got != 0 || !row.can_be_unlimited)), "a policy is above its ceiling");
       }
     }
   }

@@ -89,14 +89,14 @@ bool has_nan(const json& value) {
 Result<json> create_job(const json& params, const api::RpcCaller& caller) {
   auto decoded = decode_json<Job>(params["job"]);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  MJ_CHECK(apply_sender(decoded.record, {caller.actor, 1}));
+  MJ_CHECK(fill_and_check_sender(decoded.record, {caller.actor, 1}));
   if (const auto problems = validate(decoded.record); !problems.empty()) return fail(Code::invalid, join(problems));
   return to_json(decoded.record);
 }
 Result<json> create_message(const json& params, const api::RpcCaller& caller) {
   auto decoded = decode_json<Message>(params["message"]);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  MJ_CHECK(apply_sender(decoded.record, {caller.actor, 1}));
+  MJ_CHECK(fill_and_check_sender(decoded.record, {caller.actor, 1}));
   return to_json(decoded.record);
 }
 
@@ -182,8 +182,8 @@ Heard hear(std::string_view bytes, std::size_t step) {
 
 // An accepted body, encoded in chunks, must be decoded to the same body.
 void check_chunks(const std::string& body) {
-  const std::string text =
-      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk_text(body) + (body.empty() ? "" : chunk_text({}));
+  const std::string text = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + encode_chunk(body) +
+                           (body.empty() ? "" : encode_chunk({}));
   const Heard heard = hear(text, 7);
   must(heard.done && heard.body == body && heard.used == text.size(), "chunks of ours are another body");
 }
@@ -225,9 +225,9 @@ int fuzz_rpc_request(std::string_view body) {
 }
 
 int fuzz_rpc_answer(std::string_view text) {
-  const auto result = read_rpc_answer(text);
+  const auto result = parse_rpc_answer(text);
   if (!result) return result.error().code == Code::internal ? 0 : 1;
-  const auto request = parse_json(rpc_request("echo", *result));
+  const auto request = parse_json(encode_rpc_request("echo", *result));
   must(request && (*request)["params"] == *result, "a result cannot be sent on");
   return 1;
 }

@@ -93,11 +93,11 @@ std::optional<std::string> to_cbor(const json& value);
 std::optional<json> filled_in(const json& value) {
   if (value.is_object() && value.size() == 1) {
     const auto& [name, inside] = *value.items().begin();
-    if (name == "$text" && inside.is_string()) return workflows::binary(inside.get<std::string>());
+    if (name == "$text" && inside.is_string()) return workflows::to_binary(inside.get<std::string>());
     if (name == "$cbor" || name == "$hash") {
       const auto bytes = to_cbor(inside);
       if (!bytes) return std::nullopt;
-      return name == "$cbor" ? workflows::binary(*bytes) : json(sha256_hex(*bytes));
+      return name == "$cbor" ? workflows::to_binary(*bytes) : json(sha256_hex(*bytes));
     }
   }
   if (!value.is_structured()) return value;

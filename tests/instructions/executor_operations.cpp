@@ -50,7 +50,7 @@ std::size_t read_frames(const std::string& request) {
                       {FrameKind::script, kMaxScriptBytes}});
   for (std::size_t at = 0; at < request.size(); at += kRead) {
     reader.feed(std::string_view(request).substr(at, kRead), [&](Frame&& frame) {
-      require(frame.status == Frame::FrameStatus::complete, "a frame of a request is not whole");
+      require(frame.status == Frame::FrameStatus::accepted, "a frame of a request is not whole");
       ++frames;
     });
   }

@@ -62,7 +62,7 @@ Operation passing(const std::string& bytes) {
 std::vector<Operation> sandbox_operations() {
   const sandbox::Launch launch{example_run()};
   const sandbox::LauncherRunEnded ended{example_run().run, example_outcome()};
-  sandbox::Fork fork;
+  sandbox::ForkRequest fork;
   fork.run = example_run().run, fork.uid = 1001, fork.limits = example_run().limits;
   sandbox::RunConfined confined;
   confined.landlock_abi = 7, confined.setup = example_outcome().setup;

@@ -51,27 +51,27 @@ class IncomingFiles : public testing::Test {
 
 TEST_F(IncomingFiles, RepeatedOrEarlyPiecesChangeNothing) {
   const std::string bytes = "0123456789";
-  EXPECT_EQ(add(bytes, 0, 4).error().code, Code::not_found) << "nobody has asked for it";
+  EXPECT_EQ(add(bytes, 0, 4).error().code, Code::not_found) << "the file was not requested";
   EXPECT_EQ(expect(bytes), 0U);
-  EXPECT_EQ(add(bytes, 6, 4).value(), 0U) << "a gap";
+  EXPECT_EQ(add(bytes, 6, 4).value(), 0U) << "the data leaves a gap";
   EXPECT_EQ(add(bytes, 0, 4).value(), 4U);
   EXPECT_EQ(add(bytes, 0, 4).value(), 4U);
-  EXPECT_EQ(add(bytes, 2, 4).value(), 6U) << "half of it is new";
+  EXPECT_EQ(add(bytes, 2, 4).value(), 6U) << "half of the data is new";
   EXPECT_EQ(expect(bytes), 6U);
   EXPECT_EQ(add(bytes, 6, 4).value(), 10U);
-  EXPECT_EQ(add(bytes, 0, 4).value(), 10U) << "it is whole";
+  EXPECT_EQ(add(bytes, 0, 4).value(), 10U) << "the file is complete";
   EXPECT_EQ(expect(bytes), 10U);
   EXPECT_EQ(expect(""), 0U);
-  EXPECT_TRUE(fs::exists(path("incoming/p.ann/" + sha256_hex("") + ".0"))) << "an empty one is whole at once";
+  EXPECT_TRUE(fs::exists(path("incoming/p.ann/" + sha256_hex("") + ".0"))) << "an empty file is complete immediately";
 }
 
 TEST_F(IncomingFiles, OtherHashOrLengthRestarts) {
   const FileContent file = content("0123456789");
   ASSERT_TRUE(files_->reserve_files(*store_, 1, kParcel, {file}));
   EXPECT_EQ(files_->add_piece(1, kParcel, file, 0, "012345678x").error().code, Code::invalid);
-  EXPECT_EQ(files_->received_bytes(1, kParcel, file), 0U) << "its place is kept";
+  EXPECT_EQ(files_->received_bytes(1, kParcel, file), 0U) << "the received length is unchanged";
   EXPECT_EQ(files_->add_piece(1, kParcel, file, 0, "0123456789 and more").error().code, Code::invalid);
-  EXPECT_EQ(files_->received_bytes(1, kParcel, file), 0U) << "its place is kept";
+  EXPECT_EQ(files_->received_bytes(1, kParcel, file), 0U) << "the received length is unchanged";
   const auto handed = files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {file}}});
   ASSERT_FALSE(handed);
   EXPECT_EQ(handed.error().code, Code::not_found);
@@ -93,20 +93,21 @@ TEST_F(IncomingFiles, HandedOverFilesBelongToTheJob) {
     const auto held = files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}});
     ASSERT_TRUE(held) << held.error().message;
     sweep();
-    EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "its record is not there yet";
+    EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "the record does not exist yet";
     ASSERT_TRUE(store_->save(1, "job:1:2", {{"id", "2"}, {"status", "dispatched"}}));
   }
-  ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "once more";
+  ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "repeated";
   files_->remove_bundle(1, kParcel);
   // A tidying round that had to wait is followed by a long pause; a new store starts without the pause.
   files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
-  ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "it has it";
+  ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "the job has the file";
   EXPECT_EQ(files_->read_file(*store_, 1, "job:1:2", content(bytes), 3, 4).value(), "3456");
   EXPECT_EQ(files_->read_file(*store_, 1, "job:1:2", content(bytes), 8, 4).value(), "89");
   EXPECT_TRUE(files_->has_files(*store_, 1, "job:1:2", {content(bytes)}).value());
-  EXPECT_FALSE(files_->has_files(*store_, 1, "job:1:3", {content(bytes)}).value()) << "another job has not";
+  EXPECT_FALSE(files_->has_files(*store_, 1, "job:1:3", {content(bytes)}).value())
+      << "another job does not have the file";
   sweep();
-  EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "the job waits";
+  EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "the job is waiting";
   ASSERT_TRUE(store_->save(1, "job:1:2", {{"status", "finished"}}));
   sweep();
   EXPECT_FALSE(fs::exists(job + sha256_hex(bytes)));
@@ -131,8 +132,8 @@ TEST_F(IncomingFiles, FailedHandOverCountsNothing) {
   EXPECT_LE(usage.read()->get_bytes(1), 4096U);
   fs::remove(in_the_way);
   EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to));
-  EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to)) << "handed over again";
-  EXPECT_EQ(usage.read()->get_bytes(1), 4096U + 8192U) << "equal files are one";
+  EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to)) << "the files are retained again";
+  EXPECT_EQ(usage.read()->get_bytes(1), 4096U + 8192U) << "equal files are stored once";
 }
 
 TEST_F(IncomingFiles, IdleTransferIsRemovedAfterAnHour) {
@@ -143,10 +144,10 @@ TEST_F(IncomingFiles, IdleTransferIsRemovedAfterAnHour) {
   for (const auto& each : fs::directory_iterator(path("incoming/p.ann"))) fs::last_write_time(each.path(), long_ago);
   clock_.advance(5000);
   ASSERT_TRUE(files_->clean_up(*store_, 1));
-  ASSERT_TRUE(fs::exists(path("incoming/p.ann"))) << "a file has just come into it";
+  ASSERT_TRUE(fs::exists(path("incoming/p.ann"))) << "a file was received a moment ago";
   fs::last_write_time(path("incoming/p.ann"), long_ago);
   clock_.advance(5000);
-  ASSERT_TRUE(files_->clean_up(*store_, 2)) << "context 1 may be served no more";
+  ASSERT_TRUE(files_->clean_up(*store_, 2)) << "context 1 is no longer served";
   EXPECT_FALSE(fs::exists(path("incoming/p.ann")));
 }
 
@@ -158,7 +159,7 @@ TEST_F(IncomingFiles, SenderIsLimitedToItsShare) {
               HasSubstr("sender ann that are in transfer take 748576 bytes, and no sender has more than a quarter of "
                         "message.max_incoming_bytes, which is 4194304 there: try again later"));
   EXPECT_THAT(refusal("ann", 2, 300001, 2), HasSubstr("748576 bytes")) << "in another context";
-  EXPECT_FALSE(fs::exists(path("incoming/2.ann"))) << "what is refused leaves nothing";
+  EXPECT_FALSE(fs::exists(path("incoming/2.ann"))) << "a refused file leaves nothing on the disk";
   EXPECT_EQ(refusal("ann", 3, 300000), "");
   EXPECT_EQ(refusal("bob", 4, kShare), "");
   files_->remove_bundle(1, {"3", "ann"});
@@ -192,9 +193,10 @@ TEST_F(IncomingFiles, AdmittedFileCompletesDespiteAFullQuota) {
   EXPECT_NE(refusal("ann", 1, 1), "");
   EXPECT_EQ(add(first, 0, first.size()).value(), first.size());
   EXPECT_EQ(files_->add_piece(1, kParcel, content(second), 0, std::string(300000, 'x')).error().code, Code::invalid);
-  EXPECT_NE(refusal("ann", 1, 1), "") << "what came damaged keeps its room";
+  EXPECT_NE(refusal("ann", 1, 1), "") << "a damaged file keeps its reservation";
   EXPECT_EQ(add(second, 0, second.size()).value(), second.size());
-  EXPECT_TRUE(files_->reserve_files(*store_, 1, kParcel, {content(first), content(second)})) << "it is asked for again";
+  EXPECT_TRUE(files_->reserve_files(*store_, 1, kParcel, {content(first), content(second)}))
+      << "the files are requested again";
 }
 
 TEST_F(IncomingFiles, ManySmallFilesUseQuota) {
@@ -204,7 +206,7 @@ TEST_F(IncomingFiles, ManySmallFilesUseQuota) {
   for (int i = 0; i < 257; ++i) files.push_back(large(i, 1));
   auto many = files_->reserve_files(*store_, 1, {"6", "bob"}, files);
   ASSERT_FALSE(many);
-  EXPECT_EQ(many.error().code, Code::too_large) << "there is never room for them";
+  EXPECT_EQ(many.error().code, Code::too_large) << "the files never fit";
   EXPECT_THAT(many.error().message, HasSubstr("message.max_incoming_bytes"));
   files.pop_back();
   EXPECT_TRUE(files_->reserve_files(*store_, 1, {"6", "bob"}, files));

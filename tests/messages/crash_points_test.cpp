@@ -46,7 +46,7 @@ const MessageScenario kScenarios[] = {
      [](MessageStage& stage) {
        Job reads = MessageStage::job(1, "ok read");
        reads.inputs = {"build/app"};
-       const std::string left = stage.here.leave("job:12:7", "app", "a program");
+       const std::string left = stage.here.store_artifact("job:12:7", "app", "a program");
        EXPECT_TRUE(stage.here.store->save(1, "job:12:7",
                                           {{"id", "7"},
                                            {"caller_id", "12"},
@@ -55,7 +55,7 @@ const MessageScenario kScenarios[] = {
                                            {"script_type", "python"},
                                            {"status", "finished"},
                                            {"artifacts", left}}));
-       reads.given = remote_inputs_to_json({{7, "build", {{"size", "9"}}, {}, left}});
+       reads.remote_inputs = remote_inputs_to_json({{7, "build", {{"size", "9"}}, {}, left}});
        stage.send(stage.message(101, {reads, MessageStage::job(2, "ok leave")}));
      },
      {"here\n  message:12:101 processed", R"("read":"build/app=a program build says 9")",
@@ -119,9 +119,9 @@ const MessageScenario kScenarios[] = {
      [](MessageStage& stage) {
        Message outgoing = stage.message(101, {MessageStage::job(1, "ok a")});
        outgoing.timeout = 5;
-       stage.part(true);
+       stage.set_disconnected(true);
        stage.send(outgoing);
-       stage.when_later(15000, [&stage] { stage.part(false); });
+       stage.when_later(15000, [&stage] { stage.set_disconnected(false); });
      },
      {"here\n  message:12:101 error failed (timeout: it was not delivered in time)",
       "job:12:1 ok a | error | timeout |"}},
@@ -129,16 +129,16 @@ const MessageScenario kScenarios[] = {
      [](MessageStage& stage) {
        Message outgoing = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
        outgoing.timeout_ack = 5;
-       stage.part(true);
+       stage.set_disconnected(true);
        stage.send(outgoing);
-       stage.when_later(15000, [&stage] { stage.part(false); });
+       stage.when_later(15000, [&stage] { stage.set_disconnected(false); });
      },
      {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
       "job:12:1 ok a | error | timeout |", "job:12:2 ok b | error | timeout |"}},
     // The message is accepted, runs and is answered, but its arrival is never acknowledged.
     {"NeverAcknowledged",
      [](MessageStage& stage) {
-       stage.deafen(MessageStage::kThere);
+       stage.drop_answers_to(MessageStage::kThere);
        stage.send(stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "fail b")}));
      },
      {"here\n  message:12:101 error read (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
@@ -148,10 +148,10 @@ const MessageScenario kScenarios[] = {
      [](MessageStage& stage) {
        Message outgoing = stage.message(101, {MessageStage::job(1, "hold a")});
        outgoing.timeout_ack = 120;  // longer than the delivery takes with any fault
-       stage.pace(2000);
-       stage.deafen(MessageStage::kThere);
+       stage.set_step_ms(2000);
+       stage.drop_answers_to(MessageStage::kThere);
        stage.send(outgoing);
-       stage.when_later(125000, [&stage] { stage.deafen(""); });
+       stage.when_later(125000, [&stage] { stage.drop_answers_to(""); });
      },
      {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
       "job:12:1 hold a | error | timeout |", "hold a | error | cancelled |", "ran hold a: 1"}},
@@ -184,7 +184,7 @@ class MessageCrashPoints : public testing::TestWithParam<MessageScenario> {
     GetParam().play(stage);
     std::string wrong = stage.play(4000) ? "" : "it does not end; ";
     const std::string outcome = stage.outcome();
-    for (const std::string& line : stage.trouble()) wrong += line + "; ";
+    for (const std::string& line : stage.find_violations()) wrong += line + "; ";
     if (undisturbed_.empty()) {
       undisturbed_ = outcome;
       calls_ = stage.calls();

@@ -26,7 +26,7 @@ constexpr const char *kSent = "message:12:101", *kCame = "message:34:101", *kCam
 
 class MessageDelivery : public testing::Test {
  protected:
-  void TearDown() override { EXPECT_THAT(stage_.trouble(), IsEmpty()) << stage_.outcome(); }
+  void TearDown() override { EXPECT_THAT(stage_.find_violations(), IsEmpty()) << stage_.outcome(); }
   static Job job(Id id, const std::string& script) { return MessageStage::job(id, script); }
   void send(std::vector<Job> jobs, const std::function<void(Message&)>& change = nullptr) {
     Message outgoing = stage_.message(101, std::move(jobs));
@@ -41,8 +41,9 @@ class MessageDelivery : public testing::Test {
   }
   // Returns the other side's answer to a forged request.
   Result<json> deliver(const json& envelope) {
-    MJ_TRY(answer, stage_.carry(MessageStage::kThere, rpc_request("message.deliver", {{"envelope", envelope}}), 0));
-    return read_rpc_answer(answer);
+    MJ_TRY(answer,
+           stage_.carry(MessageStage::kThere, encode_rpc_request("message.deliver", {{"envelope", envelope}}), 0));
+    return parse_rpc_answer(answer);
   }
   Message signed_message() {
     Message outgoing = stage_.message(101, {job(1, "ok a")});
@@ -88,20 +89,20 @@ TEST_F(MessageDelivery, CostIsIndependentOfTheNumberOfRunners) {
 
 TEST_F(MessageDelivery, PeerThatIsDownForTenMinutesReceivesItLater) {
   send({job(1, "ok a")});
-  stage_.part(true);
+  stage_.set_disconnected(true);
   for (int minute = 0; minute < 10; ++minute) {
     for (int i = 0; i < 60; ++i) stage_.step(1000);
   }
   EXPECT_EQ(here("status"), "dispatched");
   EXPECT_EQ(here("transport_status"), "queued");
-  EXPECT_LT(stage_.requests(), 40U) << "it is tried more and more seldom";
-  stage_.part(false);
+  EXPECT_LT(stage_.requests(), 40U) << "the pauses between attempts grow";
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_EQ(here("status"), "processed");
 }
 
-// Imitates a sender who has reached the rate limit: the message is refused with the reason, and delivered later, once.
+// Imitates a sender at its rate limit: the message is refused with the reason, and delivered later, once.
 TEST_F(MessageDelivery, FloodingSenderGetsAReasonAndRetriesLater) {
   const std::string now = std::to_string(stage_.clock.unix_ms());
   stage_.there.server.run_command(2, {"ZADD", "mj:inbox", now, "message:34:1"});
@@ -121,14 +122,14 @@ TEST_F(MessageDelivery, AnswerWaitsForAnUnreachablePeer) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(here("status"), "acknowledged");
-  stage_.part(true);
+  stage_.set_disconnected(true);
   const auto running = stage_.there.running;
   ASSERT_EQ(running.size(), 1U);
   ASSERT_TRUE(stage_.there.store->cancel(2, running[0].ref.job_key));
   for (int i = 0; i < 1200; ++i) stage_.step(1000);
   EXPECT_EQ(there("status"), "error");
   EXPECT_EQ(there("answer", kCameMark), "due");
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(there("answer", kCameMark), "given");
@@ -211,14 +212,14 @@ TEST_F(MessageDelivery, CancelSurvivesADisallowingRecord) {
 
 TEST_F(MessageDelivery, UndeliveredMessageTimesOut) {
   send({job(1, "ok a")}, [](Message& outgoing) { outgoing.timeout = 60; });
-  stage_.part(true);
+  stage_.set_disconnected(true);
   for (int i = 0; i < 100; ++i) stage_.step(1000);
   EXPECT_THAT(here("error"), HasSubstr("timeout: it was not delivered in time"));
   EXPECT_EQ(job_here(1), "error timeout");
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error timeout");
-  EXPECT_THAT(stage_.there.claims, IsEmpty()) << "it never came there";
+  EXPECT_THAT(stage_.there.claims, IsEmpty()) << "the message was not delivered";
 }
 
 TEST_F(MessageDelivery, UnacknowledgedMessageIsCancelledRemotely) {
@@ -236,7 +237,7 @@ TEST_F(MessageDelivery, UnacknowledgedMessageIsCancelledRemotely) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error timeout");
   EXPECT_EQ(there("status"), "error");
-  EXPECT_THAT(stage_.there.running, IsEmpty()) << "it was asked to be cancelled";
+  EXPECT_THAT(stage_.there.running, IsEmpty()) << "the job was cancelled";
 }
 
 TEST_F(MessageDelivery, LateAnswerAfterAMissingResultChangesNothing) {
@@ -247,7 +248,7 @@ TEST_F(MessageDelivery, LateAnswerAfterAMissingResultChangesNothing) {
   EXPECT_THAT(here("error"), HasSubstr("timeout_result: no answer was received in time"));
   EXPECT_EQ(job_here(1), "error timeout");
   EXPECT_EQ(job_here(2), "error timeout");
-  EXPECT_EQ(there("answer", kCameMark), "given") << "late, and taken for known";
+  EXPECT_EQ(there("answer", kCameMark), "given") << "the late answer is accepted as a duplicate";
   EXPECT_THAT(stage_.here.list({"LRANGE", "msg_in", "0", "-1"}), ElementsAre(kSent));
 }
 
@@ -288,19 +289,19 @@ TEST_F(MessageDelivery, EndIsSentThoughItsLinesAreRejected) {
   send({job(1, "ok a")}, [](Message& outgoing) { outgoing.stream_logs = true; });
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
-  EXPECT_THAT(stage_.trouble(), testing::Contains(HasSubstr("anomaly: mj:log:job:12:1 is a string")));
+  EXPECT_THAT(stage_.find_violations(), testing::Contains(HasSubstr("anomaly: mj:log:job:12:1 is a string")));
   stage_.here.server.run_command(1, {"DEL", "mj:log:job:12:1", "mj:anomalies"});
   stage_.here.server.run_command(1, {"XADD", "mj:log:job:12:1", "1-0", "end", "finished"});
 }
 
 TEST_F(MessageDelivery, JobCancelledBeforeSendingIsCancelledRemotely) {
-  stage_.part(true);
+  stage_.set_disconnected(true);
   send({job(1, "hold a"), job(2, "ok b")});
   stage_.steps(4);
   ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
   stage_.steps(20);
   EXPECT_EQ(job_here(2), "waiting_for_prerequisites away");
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(job_here(2), "finished ok");
@@ -310,16 +311,16 @@ TEST_F(MessageDelivery, JobCancelledBeforeSendingIsCancelledRemotely) {
 // ---- cancelling a whole message ----
 
 TEST_F(MessageDelivery, MessageCancelledBeforeSendingDoesNotRun) {
-  stage_.part(true);
+  stage_.set_disconnected(true);
   send({job(1, "hold a"), job(2, "ok b")});
   stage_.steps(4);
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
   for (int i = 0; i < 40; ++i) stage_.step(1000);
-  EXPECT_EQ(here("error"), "cancelled before it was delivered") << "it waits for no time-out";
+  EXPECT_EQ(here("error"), "cancelled before it was delivered") << "the cancellation does not wait for the time-out";
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(job_here(2), "error cancelled");
   EXPECT_EQ(stage_.here.field("job:12:1", "error"), "cancelled while it was in another context");
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(stage_.there.claims, IsEmpty());
 }
@@ -335,7 +336,7 @@ TEST_F(MessageDelivery, CancelReachesASeeminglyUndeliveredMessage) {
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error cancelled");
-  EXPECT_EQ(here("error").substr(0, 9), "cancelled") << "it was meant to end so, and is told so";
+  EXPECT_EQ(here("error").substr(0, 9), "cancelled") << "the cancelled message ends as cancelled";
   EXPECT_THAT(stage_.there.running, IsEmpty());
   EXPECT_EQ(there("status"), "error");
 }
@@ -347,7 +348,7 @@ TEST_F(MessageDelivery, RecipientMayCancelAMessage) {
   ASSERT_TRUE(stage_.there.store->cancel_message(2, kCame));
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(there("error"), "cancelled: 2 of its jobs failed");
-  EXPECT_EQ(here("error"), "cancelled: 2 of its jobs failed") << "as the answer says";
+  EXPECT_EQ(here("error"), "cancelled: 2 of its jobs failed") << "the error of the answer";
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(job_here(2), "error cancelled");
 }
@@ -370,10 +371,10 @@ TEST_F(MessageDelivery, UnacceptedMessageEndsAtOnce) {
   EXPECT_EQ(here("status"), "error");
   EXPECT_EQ(here("error"), "cancelled before it was taken");
   ASSERT_TRUE(stage_.play());
-  EXPECT_EQ(stage_.here.field("job:12:1", "id"), "") << "it never came to be";
+  EXPECT_EQ(stage_.here.field("job:12:1", "id"), "") << "the job was not created";
   EXPECT_THAT(stage_.there.claims, IsEmpty());
   EXPECT_THAT(stage_.here.list({"LRANGE", "msg_out", "0", "-1"}), IsEmpty());
-  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent)) << "it stays as it has ended";
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent)) << "the ended message is unchanged";
   EXPECT_EQ(here("error"), "cancelled before it was taken");
 }
 
@@ -448,7 +449,7 @@ TEST_F(MessageDelivery, NamingTheRecipientsKeyIsNoProof) {
   json envelope = sealed(signed_message(), stranger);
   envelope["signer"] = stage_.there.key->public_key();
   const auto answer = deliver(envelope);
-  ASSERT_FALSE(answer) << "its answer would have stayed there";
+  ASSERT_FALSE(answer) << "otherwise the answer would remain there";
   EXPECT_EQ(answer.error().code, Code::denied);
   EXPECT_EQ(there("state", kCameMark), "");
 }
@@ -460,7 +461,7 @@ TEST_F(MessageDelivery, SignatureCountsForAnyCarrier) {
   EXPECT_EQ((*deliver(sealed(signed_message(), SigningKey::make())))["status"], "known");
   stage_.steps(20);
   EXPECT_EQ(stage_.there.claims["ok a"], 1);
-  EXPECT_EQ(there("answer", kCameMark), "lost") << "nobody here has sent it";
+  EXPECT_EQ(there("answer", kCameMark), "lost") << "no message of this host has this answer";
   stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
 }
 
@@ -497,7 +498,7 @@ TEST_F(MessageDelivery, UnknownKeyIsLookedUpOnceASecond) {
     return answer ? "" : std::string(to_string(answer.error().code));
   };
   EXPECT_EQ(asked(), "denied") << "all records are scanned";
-  EXPECT_EQ(asked(), "unavailable") << "not so soon again";
+  EXPECT_EQ(asked(), "unavailable") << "a second scan must wait";
   stage_.there.server.run_command(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
   EXPECT_EQ(asked(), "unavailable");
   stage_.clock.advance(1100);
@@ -507,7 +508,7 @@ TEST_F(MessageDelivery, UnknownKeyIsLookedUpOnceASecond) {
 
 // Regression test: a store error at the receiver ended the message permanently.
 TEST_F(MessageDelivery, UnreadableStoreGivesNoAnswer) {
-  constexpr const char* kMark = "mj:came";
+  constexpr const char* kMark = "mj:received";
   const json body{{"of", to_json(MessageRef{12, 500, std::string(64, 'a')})},
                   {"by", stage_.alice.public_key()},
                   {"jobs", json::array({"job:12:1"})}};
@@ -536,7 +537,7 @@ TEST_F(MessageDelivery, CancelNamesOnlyJobsOfItsMessage) {
   body["jobs"] = json(std::vector<std::string>(256, "job:12:1"));
   const std::uint64_t before = calls();
   ASSERT_TRUE(cancel());
-  EXPECT_LE(calls() - before, 3U) << "a job is cancelled once, however often it is named";
+  EXPECT_LE(calls() - before, 3U) << "a job that is named several times is cancelled once";
   ASSERT_TRUE(stage_.play());
 }
 
@@ -591,7 +592,7 @@ TEST_F(MessageDelivery, ReceivedMessageIsKnownAfterItsKeyIsGone) {
   EXPECT_EQ((*again)["status"], "known");
   Message forged = signed_message();
   forged.signature[7] = forged.signature[7] == 'a' ? 'b' : 'a';
-  EXPECT_FALSE(deliver(sealed(forged, *stage_.here.key))) << "nobody else hears of it";
+  EXPECT_FALSE(deliver(sealed(forged, *stage_.here.key))) << "no other peer is informed";
   stage_.steps(20);
   stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
 }
@@ -611,7 +612,7 @@ TEST_F(MessageDelivery, RejectedMessageIsCancelledRemotely) {
   send({job(1, "ok a")});
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error refused");
-  EXPECT_EQ(stage_.requests(), 2U) << "the message, and that it is to be cancelled";
+  EXPECT_EQ(stage_.requests(), 2U) << "the message and its cancellation";
 }
 
 TEST_F(MessageDelivery, CancelFindsItsMessageAfterAKeyChange) {
@@ -620,7 +621,7 @@ TEST_F(MessageDelivery, CancelFindsItsMessageAfterAKeyChange) {
   ASSERT_EQ(stage_.there.running.size(), 1U);
   stage_.there.server.run_command(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
   ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
-  ASSERT_TRUE(stage_.play(200)) << "it goes on there";
+  ASSERT_TRUE(stage_.play(200)) << "the job continues on the other host";
   EXPECT_EQ(job_here(1), "error cancelled");
 }
 
@@ -712,13 +713,13 @@ TEST_F(MessageLines, TooLargeLinesAreOmittedAndTheAnswerIsSent) { write(1, 30000
 TEST_F(MessageDelivery, TooLongReasonIsShortenedAndAnswered) {
   send({job(1, "hold a")});
   stage_.steps(8);
-  stage_.part(true);
+  stage_.set_disconnected(true);
   ASSERT_EQ(stage_.there.running.size(), 1U);
   ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
   stage_.steps(4);
   ASSERT_EQ(there("answer", kCameMark), "due");
   stage_.there.server.run_command(2, {"HSET", kCame, "error", std::string(2U << 20, 'x')});
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(there("answer", kCameMark), "given");
   EXPECT_LE(here("error").size(), 4096U);
@@ -731,11 +732,11 @@ TEST_F(MessageDelivery, LateAnswerIsRetriedAsLongAsAnyOther) {
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
   stage_.clock.advance(8 * kDay);
-  stage_.part(true);
+  stage_.set_disconnected(true);
   ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
   for (int i = 0; i < 60; ++i) stage_.step(1000);
   EXPECT_EQ(there("answer", kCameMark), "due");
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error cancelled");
 }
@@ -754,7 +755,7 @@ TEST_F(MessageDelivery, DeliveryTimeoutIsAtMostAWeek) {
 
 // Without capacity, no due entry becomes a request, and the rounds do not run in a busy loop.
 TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
-  stage_.part(true);
+  stage_.set_disconnected(true);
   send({job(1, "ok a")});
   stage_.step();
   stage_.clock.advance(60000);
@@ -770,7 +771,7 @@ TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
   // The first round may follow a change of the clock.
   stage_.clock.advance(6000);
   EXPECT_GT(rounds.run_round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
-  stage_.part(false);
+  stage_.set_disconnected(false);
   ASSERT_TRUE(stage_.play());
 }
 
@@ -784,8 +785,9 @@ TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
                   {"last", true}};
   const auto answered = [&](const SigningKey& key, const json& output) -> std::string {
     const json envelope = seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, output, key).value();
-    const auto answer = stage_.carry(MessageStage::kHere, rpc_request("message.deliver", {{"envelope", envelope}}), 0);
-    const auto read = read_rpc_answer(answer.value());
+    const auto answer =
+        stage_.carry(MessageStage::kHere, encode_rpc_request("message.deliver", {{"envelope", envelope}}), 0);
+    const auto read = parse_rpc_answer(answer.value());
     return read ? "" : read.error().message;
   };
   EXPECT_THAT(answered(SigningKey::make(), body), HasSubstr("is not the coordinator to which"));
@@ -802,7 +804,7 @@ TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
   odd = body;
   odd["status"] = 7;
   odd["error"] = json::array();
-  EXPECT_EQ(answered(*stage_.there.key, odd), "") << "it says that it failed";
+  EXPECT_EQ(answered(*stage_.there.key, odd), "") << "the answer reports the failure";
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_THAT(here("error"), HasSubstr("without a reason"));
 }
@@ -816,8 +818,9 @@ TEST_F(MessageDelivery, AnswersAndLinesBelongToOneJob) {
     json with = body;
     with["of"] = to_json(name);
     const json envelope = seal({kind, 1, stage_.clock.unix_ms() / 1000, ""}, with, *stage_.there.key).value();
-    const auto answer = stage_.carry(MessageStage::kHere, rpc_request("message.deliver", {{"envelope", envelope}}), 0);
-    const auto read = read_rpc_answer(answer.value());
+    const auto answer =
+        stage_.carry(MessageStage::kHere, encode_rpc_request("message.deliver", {{"envelope", envelope}}), 0);
+    const auto read = parse_rpc_answer(answer.value());
     return read ? "" : read.error().message;
   };
   for (const char* none : {"job:12:1 job:12:2", "", " "}) {
@@ -871,7 +874,7 @@ class MessageFiles : public MessageDelivery {
  protected:
   // Returns a job with an ended local job's artifact as its input.
   Job make_reader_job(const std::string& bytes) {
-    const std::string left = stage_.here.leave("job:12:7", "app", bytes);
+    const std::string left = stage_.here.store_artifact("job:12:7", "app", bytes);
     EXPECT_TRUE(stage_.here.store->save(1, "job:12:7",
                                         {{"id", "7"},
                                          {"caller_id", "12"},
@@ -882,7 +885,7 @@ class MessageFiles : public MessageDelivery {
                                          {"artifacts", left}}));
     Job out = job(1, "ok read");
     out.inputs = {"build"};
-    out.given = remote_inputs_to_json({{7, "build", {{"size", "9"}}, {}, left}});
+    out.remote_inputs = remote_inputs_to_json({{7, "build", {{"size", "9"}}, {}, left}});
     return out;
   }
 };
@@ -894,9 +897,10 @@ TEST_F(MessageFiles, ArtifactsReturnWithTheAnswer) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_EQ(stage_.here.read_job_file("job:12:1", "ok leave"), "ok leave");
-  EXPECT_EQ(stage_.here.read_job_file("job:12:2", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+  EXPECT_EQ(stage_.here.read_job_file("job:12:2", MessageStage::get_artifact_bytes("ok long leave")).size(),
+            (1300U << 10) + 13);
   EXPECT_THAT(stage_.here.field("job:12:2", "artifacts"), HasSubstr("out/left.txt"));
-  EXPECT_GE(stage_.requests(), 6U) << "in pieces";
+  EXPECT_GE(stage_.requests(), 6U) << "the file is sent in pieces";
 }
 
 TEST_F(MessageFiles, InputsAreSentWithTheMessage) {
@@ -941,7 +945,7 @@ TEST_F(MessageFiles, InputsBeyondEitherLimitAreNotSent) {
 // The message was accepted. The next leader is a coordinator with another state_dir, where its files are missing.
 TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithItsFiles) {
   const std::string incoming = stage_.there.state_dir + "/contexts/2/incoming", elsewhere = incoming + ".elsewhere";
-  stage_.tell_instead([&](const std::string& answer) {
+  stage_.replace_answers([&](const std::string& answer) {
     if (there("state", kCameMark) == "arrived" && !std::filesystem::exists(elsewhere))
       std::filesystem::rename(incoming, elsewhere);
     return answer;
@@ -965,13 +969,13 @@ TEST_F(MessageFiles, InputsOfAnotherHostAreNotSent) {
   EXPECT_THAT(here("error"), HasSubstr("are not on the host of this coordinator"));
 }
 
-// For a damaged file, the name is reported and the content is not sent.
+// The name of a damaged file is reported, and the content is not sent.
 TEST_F(MessageFiles, DamagedArtifactIsNotReceived) {
   send({job(1, "ok leave")});
-  stage_.part(true);
+  stage_.set_disconnected(true);
   stage_.steps(12);
   const std::string objects = stage_.there.state_dir + "/contexts/2/objects/";
-  stage_.part(false);
+  stage_.set_disconnected(false);
   stage_.steps(1);
   std::size_t damaged = 0;
   stage_.when([&] { return std::filesystem::exists(objects); },
@@ -995,7 +999,8 @@ TEST_F(MessageFiles, UnrequestedFileIsRejected) {
   const json body = make_piece_body(name, {std::string(64, 'a'), 3}, 0, "abc");
   const auto sent = [&](const SigningKey& key) {
     const json envelope = seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, key).value();
-    return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
+    return parse_rpc_answer(
+        stage_.receive(stage_.here, encode_rpc_request("message.deliver", {{"envelope", envelope}})));
   };
   EXPECT_EQ(sent(SigningKey::make()).error().code, Code::denied);
   EXPECT_EQ(sent(*stage_.there.key).error().code, Code::not_found);
@@ -1017,7 +1022,8 @@ TEST_F(MessageFiles, PieceOfAFileOverTheLimitIsRejected) {
     const json body = make_piece_body(name, {asked.sha256, bytes}, 0, "ab");
     const json envelope =
         seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.there.key).value();
-    return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
+    return parse_rpc_answer(
+        stage_.receive(stage_.here, encode_rpc_request("message.deliver", {{"envelope", envelope}})));
   };
   const auto refused = sent(101);
   ASSERT_FALSE(refused);
@@ -1048,10 +1054,11 @@ TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
               HasSubstr("no sender has more than a quarter of message.max_incoming_bytes, which is 8388608 there"));
   EXPECT_EQ(there("state", kCameMark), "");
   const InboundBundleId of_others{"message.13.100.x", SigningKey::make().public_key()};
-  EXPECT_TRUE(stage_.there.files.store->reserve_files(*stage_.there.store, 2, of_others, {large})) << "others go on";
+  EXPECT_TRUE(stage_.there.files.store->reserve_files(*stage_.there.store, 2, of_others, {large}))
+      << "other senders are not affected";
   stage_.restart();
   stage_.steps(100);
-  EXPECT_EQ(there("state", kCameMark), "") << "what lies there counts after a restart";
+  EXPECT_EQ(there("state", kCameMark), "") << "received files count after a restart";
   stage_.there.files.store->remove_bundle(2, before);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
@@ -1071,7 +1078,8 @@ TEST_F(MessageFiles, ArtifactsArriveOnceTheQuotaAllows) {
   stage_.here.files.store->remove_bundle(1, before);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
-  EXPECT_EQ(stage_.here.read_job_file("job:12:1", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+  EXPECT_EQ(stage_.here.read_job_file("job:12:1", MessageStage::get_artifact_bytes("ok long leave")).size(),
+            (1300U << 10) + 13);
 }
 
 // All files together would exceed the quota.
@@ -1084,7 +1092,7 @@ TEST_F(MessageFiles, LargeAnswerArrivesInParts) {
   for (const char* name : {"a", "b", "c"}) {
     const Id id = static_cast<Id>(1 + name[0] - 'a');
     EXPECT_EQ(job_here(id), "finished ok");
-    const std::string left = MessageStage::left_by("ok long " + std::string(name) + " leave");
+    const std::string left = MessageStage::get_artifact_bytes("ok long " + std::string(name) + " leave");
     EXPECT_EQ(stage_.here.read_job_file("job:12:" + std::to_string(id), left), left);
   }
   EXPECT_TRUE(std::filesystem::is_empty(stage_.here.state_dir + "/contexts/1/incoming"));
@@ -1109,7 +1117,7 @@ TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
     outgoing.timeout = 120;
     const std::string sha256 = sha256_hex(bytes);
     std::uint64_t pieces = 0;
-    stage_.tell_instead([&](const std::string& answer) -> std::string {
+    stage_.replace_answers([&](const std::string& answer) -> std::string {
       ++pieces;
       const bool is_piece = answer.find("\"have\"") != std::string::npos && answer.find("want") == std::string::npos;
       const json want{{"job", "job:12:7"}, {"sha256", sha256}, {"have", 0}};
@@ -1122,8 +1130,8 @@ TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
     const std::string key = redis_key(outgoing);
     EXPECT_EQ(stage_.here.field(key, "status"), "error");
     EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("repeatedly requests the same files"));
-    EXPECT_LT(pieces, 60U) << "in two minutes";
-    stage_.tell_instead(nullptr);
+    EXPECT_LT(pieces, 60U) << "pieces within two minutes";
+    stage_.replace_answers(nullptr);
     ASSERT_TRUE(stage_.play());
   }
 }
@@ -1154,8 +1162,8 @@ TEST_F(MessageDelivery, AnswerOfAnUnexpectedNodeIsRejected) {
   const auto envelope =
       seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.there.key).value();
   const auto from = [&](const std::string& key) {
-    const auto read =
-        read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}}), key));
+    const auto read = parse_rpc_answer(
+        stage_.receive(stage_.here, encode_rpc_request("message.deliver", {{"envelope", envelope}}), key));
     return read ? "" : read.error().message;
   };
   EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record on this host names the node"));
@@ -1223,7 +1231,7 @@ TEST_F(MessageDelivery, FlowOverTheRemoteLimitsIsRejected) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(here("status"), "error");
   EXPECT_THAT(here("error"), HasSubstr("flow: jobs.a: policy.memory: 2 GiB is more than the ceiling of 1 GiB"));
-  EXPECT_EQ(there("flow", kCameMark), "") << "nothing was started";
+  EXPECT_EQ(there("flow", kCameMark), "") << "no flow was started";
 }
 
 TEST_F(MessageDelivery, TopicBelongsToItsCurrentRunner) {

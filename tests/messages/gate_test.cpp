@@ -44,7 +44,8 @@ class MessageGates : public testing::Test {
     return deliver(test::seal_message(message, context, clock_, peer_));
   }
   std::string deliver(const json& envelope) {
-    const auto read = read_rpc_answer(receiver_.answer(rpc_request("message.deliver", {{"envelope", envelope}})));
+    const auto read =
+        parse_rpc_answer(receiver_.handle_request(encode_rpc_request("message.deliver", {{"envelope", envelope}})));
     return read ? read->value("status", "") : std::string(to_string(read.error().code)) + ": " + read.error().message;
   }
   std::vector<RefusalNote> notes(Id context = kServed) { return store_->refusals(context, 2000).value(); }
@@ -68,8 +69,8 @@ TEST_F(MessageGates, EmptyDatabaseIsNoContext) {
   receiver_.set_filter(all);
   EXPECT_THAT(deliver(message(1, 77), 77), HasSubstr("denied"));
   EXPECT_EQ(redis_.run_command(77, {"DBSIZE"}).number(), 0U);
-  EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("unavailable")) << "it was looked for a moment ago";
-  EXPECT_EQ(deliver(message(2, kOther), kOther), "stored") << "it has a Redis of its own";
+  EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("unavailable")) << "the context was checked a moment ago";
+  EXPECT_EQ(deliver(message(2, kOther), kOther), "stored") << "the other context has another Redis";
   clock_.advance(5001);
   EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("denied"));
   EXPECT_EQ(redis_.run_command(78, {"DBSIZE"}).number(), 0U);
@@ -79,8 +80,8 @@ TEST_F(MessageGates, ManyForgeriesEvictNoNote) {
   redis_.run_command(kServed, {"HSET", "context:8", "submitters", "[]"});
   EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 1U);
-  EXPECT_EQ(notes()[0].actor, 5U) << "who it was is known";
-  EXPECT_EQ(notes()[0].access_list, "submitters") << "and what would allow it";
+  EXPECT_EQ(notes()[0].actor, 5U) << "the actor is known";
+  EXPECT_EQ(notes()[0].access_list, "submitters") << "the list that would permit it";
   Message forged = message(2);
   forged.message = "forged";
   for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(forged), HasSubstr("denied"));
@@ -104,7 +105,7 @@ TEST_F(MessageGates, RefusalOfAKnownSenderIsNotedWithoutARecord) {
   Message forged = message(2);
   forged.message = "forged";
   EXPECT_THAT(deliver(forged), HasSubstr("denied"));
-  EXPECT_TRUE(notes().empty()) << "strangers write nothing there";
+  EXPECT_TRUE(notes().empty()) << "an unknown sender causes no note";
 }
 
 TEST_F(MessageGates, OnlyNewSealedMessagesIdentifyTheSender) {
@@ -114,12 +115,12 @@ TEST_F(MessageGates, OnlyNewSealedMessagesIdentifyTheSender) {
   EXPECT_EQ(receiver_.verified_sender(), ann_.public_key());
   EXPECT_FALSE(receiver_.is_unknown_sender());
   EXPECT_EQ(deliver(envelope), "known");
-  EXPECT_EQ(receiver_.verified_sender(), "") << "anybody may have captured it";
-  EXPECT_TRUE(receiver_.is_unknown_sender()) << "and can send it again and again";
+  EXPECT_EQ(receiver_.verified_sender(), "") << "another party may have captured the envelope";
+  EXPECT_TRUE(receiver_.is_unknown_sender()) << "and can send it repeatedly";
   envelope = test::seal_message(message(2), kServed, clock_, peer_);
   envelope["sent"] = 1;
-  EXPECT_EQ(deliver(envelope), "stored") << "its actor has signed it";
-  EXPECT_EQ(receiver_.verified_sender(), "") << "but nobody the envelope";
+  EXPECT_EQ(deliver(envelope), "stored") << "the actor has signed the message";
+  EXPECT_EQ(receiver_.verified_sender(), "") << "but the envelope has no signature";
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ MemoryServer& emptied(MemoryServer& server) {
 class WatchedFiles final : public ArtifactStore {
  public:
   WatchedFiles(std::shared_ptr<ArtifactStore> files, const std::uint64_t& calls, std::vector<std::string>& let_go)
-      : files_(std::move(files)), calls_(calls), let_go_(let_go) {}
+      : files_(std::move(files)), calls_(calls), released_early_(let_go) {}
 
   Result<std::string> read_file(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
                                 std::uint64_t offset, std::size_t max) override {
@@ -70,7 +70,8 @@ class WatchedFiles final : public ArtifactStore {
     WatchedBundle(std::unique_ptr<RetainedFiles> handed, WatchedFiles& of, std::string parcel)
         : handed_(std::move(handed)), of_(of), parcel_(std::move(parcel)), since_(of.calls_) {}
     ~WatchedBundle() override {
-      if (of_.calls_ == since_) of_.let_go_.push_back(parcel_ + ": let go before a record says whose its files are");
+      if (of_.calls_ == since_)
+        of_.released_early_.push_back(parcel_ + ": let go before a record says whose its files are");
     }
 
    private:
@@ -82,7 +83,7 @@ class WatchedFiles final : public ArtifactStore {
 
   std::shared_ptr<ArtifactStore> files_;
   const std::uint64_t& calls_;
-  std::vector<std::string>& let_go_;
+  std::vector<std::string>& released_early_;
 };
 
 }  // namespace
@@ -115,7 +116,7 @@ void MessageSide::begin(const Clock& clock) {
   is_dead_ = false;
 }
 
-std::string MessageSide::leave(const std::string& job_key, const std::string& name, const std::string& bytes) {
+std::string MessageSide::store_artifact(const std::string& job_key, const std::string& name, const std::string& bytes) {
   const auto run =
       make_run_artifacts(state_dir, context, artifact_store_name(*store, context).value(), job_key, 64U << 20);
   EXPECT_TRUE(run->open(name, false));
@@ -141,7 +142,7 @@ MessageStage::MessageStage()
       here(message_hall().here, clock, 1, kHere, folder / "here"),
       there(message_hall().there, clock, 2, kThere, folder / "there") {
   for (MessageSide* side : {&here, &there})
-    side->files.store = std::make_shared<WatchedFiles>(side->files.store, calls_, let_go_);
+    side->files.store = std::make_shared<WatchedFiles>(side->files.store, calls_, released_early_);
   restart();
   prepare(here);
   prepare(there);
@@ -158,7 +159,7 @@ MessageStage::MessageStage()
   runner(here, there);
   runner(there, here);
   for (MessageSide* side : {&here, &there})
-    side->server.set_faults([this, side](const ServerCall& call) { return judge(*side, call); });
+    side->server.set_faults([this, side](const ServerCall& call) { return choose_fault(*side, call); });
 }
 
 MessageStage::~MessageStage() {
@@ -170,8 +171,8 @@ void MessageStage::prepare(MessageSide& side) {
   EXPECT_TRUE(side.store->save(side.context, "context:" + id, {{"id", id}, {"submitters", "[12,34]"}}));
 }
 
-Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
-  if (at_work_ != &side) return Fault::none;
+Fault MessageStage::choose_fault(MessageSide& side, const ServerCall& call) {
+  if (active_side_ != &side) return Fault::none;
   ++commands_;
   if (side.is_dead_) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
@@ -181,7 +182,7 @@ Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
     return Fault::none;
   ++calls_;
   for (MessageDisturbance& each : calls_disturbed_) {
-    if (!each.strikes(calls_, side.address + ' ' + std::string(call.name))) continue;
+    if (!each.matches(calls_, side.address + ' ' + std::string(call.name))) continue;
     side.is_dead_ = each.fate == MessageFate::killed_before || each.fate == MessageFate::killed_after;
     return each.fate == MessageFate::killed_before || each.fate == MessageFate::request_lost ? Fault::before
                                                                                              : Fault::after;
@@ -223,21 +224,21 @@ Result<std::string> MessageStage::carry(const std::string& address, const std::s
   const auto lost = [] { return fail(Code::unavailable, "nobody answers"); };
   MessageFate fate = MessageFate::fine;
   for (MessageDisturbance& each : requests_disturbed_) {
-    if (each.strikes(number, address)) fate = each.fate;
+    if (each.matches(number, address)) fate = each.fate;
   }
-  if (apart_ || fate == MessageFate::parcel_lost) return lost();
+  if (is_disconnected_ || fate == MessageFate::parcel_lost) return lost();
   MessageSide& to = address == kThere ? there : here;
   if (fate == MessageFate::late) late_.push_back({clock.unix_ms() + 30000, address, request});
   if (fate == MessageFate::twice) (void)receive(to, request);
   std::string answer = receive(to, request);
-  if (to.is_dead_ || fate == MessageFate::answer_lost || address == deaf_to_) return lost();
-  return instead_ ? instead_(answer) : answer;
+  if (to.is_dead_ || fate == MessageFate::answer_lost || address == address_without_answers_) return lost();
+  return replacement_ ? replacement_(answer) : answer;
 }
 
 std::string MessageStage::receive(MessageSide& side, const std::string& request, const std::string& node) {
-  MessageSide* const before = std::exchange(at_work_, &side);
-  std::string answer = side.receiver_->answer(request, node);
-  at_work_ = before;
+  MessageSide* const before = std::exchange(active_side_, &side);
+  std::string answer = side.receiver_->handle_request(request, node);
+  active_side_ = before;
   return answer;
 }
 
@@ -250,7 +251,7 @@ bool MessageStage::has_mail(MessageSide& side) {
 }
 
 void MessageStage::supervise(MessageSide& side) {
-  at_work_ = &side;
+  active_side_ = &side;
   for (int i = 0; i < 10; ++i) {
     side.is_idle_ = !has_mail(side);
     auto round = side.rounds_->run_round(16);
@@ -265,10 +266,10 @@ void MessageStage::supervise(MessageSide& side) {
     }
     if (side.is_dead_ || round->next_ms > 0) break;
   }
-  at_work_ = nullptr;
+  active_side_ = nullptr;
 }
 
-std::string MessageStage::left_by(const std::string& script) {
+std::string MessageStage::get_artifact_bytes(const std::string& script) {
   return script.find("long") == std::string::npos ? script : script + std::string(1300U << 10, 'a');
 }
 
@@ -307,7 +308,8 @@ void MessageStage::run_jobs(MessageSide& side) {
     end.detail = is_cancelled ? "cancelled" : script.starts_with("ok") ? "ok" : "exit";
     if (end.status == JobStatus::error) end.error = "it went wrong";
     end.result = {{"script", script}};
-    if (script.ends_with("leave")) end.artifacts = side.leave(claimed.ref.job_key, "out/left.txt", left_by(script));
+    if (script.ends_with("leave"))
+      end.artifacts = side.store_artifact(claimed.ref.job_key, "out/left.txt", get_artifact_bytes(script));
     if (script.ends_with("read")) end.result["read"] = files_given(side, claimed);
     const std::vector<Report> reports{LogAppend{claimed.ref, {{1, 2, LogStream::err, script + " two\n"}}},
                                       EndReport{claimed.ref, std::move(end)}};
@@ -327,7 +329,7 @@ void MessageStage::run_jobs(MessageSide& side) {
     const std::string script(field_of(each.record, "script"));
     ++side.claims[script];
     const std::vector<Report> line{LogAppend{each.ref, {{1, 1, LogStream::out, script + " one\n"}}}};
-    if (!side.store->report(side.context, line).value().at(0)) ADD_FAILURE() << "no line";
+    if (!side.store->report(side.context, line).value().at(0)) ADD_FAILURE() << "the log line was not stored";
     side.running.push_back(std::move(each));
   }
 }
@@ -378,7 +380,7 @@ bool MessageStage::is_quiet() {
 
 bool MessageStage::play(int rounds) {
   for (int i = 0; i < rounds; ++i) {
-    step(pace_ms_);
+    step(step_ms_);
     if (is_quiet()) return true;
   }
   return false;
@@ -419,7 +421,7 @@ std::string MessageStage::outcome() {
   return out;
 }
 
-void MessageStage::find_violations(MessageSide& side, std::vector<std::string>& all) {
+void MessageStage::add_violations(MessageSide& side, std::vector<std::string>& all) {
   const std::string where = side.address + ": ";
   const auto anomalies = side.store->anomalies(side.context, 100).value();
   for (const std::string& each : anomalies) all.push_back(where + "anomaly: " + each);
@@ -432,10 +434,10 @@ void MessageStage::find_violations(MessageSide& side, std::vector<std::string>& 
   for (const Finding& each : flows) all.push_back(where + each.rule + ": " + each.text);
 }
 
-std::vector<std::string> MessageStage::trouble() {
-  std::vector<std::string> all = let_go_;
-  find_violations(here, all);
-  find_violations(there, all);
+std::vector<std::string> MessageStage::find_violations() {
+  std::vector<std::string> all = released_early_;
+  add_violations(here, all);
+  add_violations(there, all);
   return all;
 }
 

@@ -48,7 +48,7 @@ struct MessageDisturbance {
   std::uint64_t times = 1;
   std::string step = {};
 
-  bool strikes(std::uint64_t number, const std::string& of) {
+  bool matches(std::uint64_t number, const std::string& of) {
     if (number == call) step = of;
     if (times == 0 || step.empty() || step != of) return false;
     --times;
@@ -72,7 +72,7 @@ class MessageSide {
   MessageAttachments files;
 
   // Stores an artifact of the job. Returns the value for the field `artifacts`.
-  std::string leave(const std::string& job_key, const std::string& name, const std::string& bytes);
+  std::string store_artifact(const std::string& job_key, const std::string& name, const std::string& bytes);
   // Reads the job's artifact or given file with the hash of `bytes`. Returns "" if the file is not on this host.
   std::string read_job_file(const std::string& job_key, const std::string& bytes);
 
@@ -112,7 +112,7 @@ class MessageStage {
   // Returns an unsigned message to the other side.
   Message message(Id id, std::vector<Job> jobs);
   static Job job(Id id, const std::string& script);
-  static std::string left_by(const std::string& script);
+  static std::string get_artifact_bytes(const std::string& script);
   void send(Message message);  // signs and stores the message, and pushes it on msg_out
 
   // An action of a client, done once when its condition holds.
@@ -126,14 +126,16 @@ class MessageStage {
 
   void disturb_calls(std::vector<MessageDisturbance> disturbances) { calls_disturbed_ = std::move(disturbances); }
   void disturb_requests(std::vector<MessageDisturbance> disturbances) { requests_disturbed_ = std::move(disturbances); }
-  void part(bool apart) { apart_ = apart; }       // all requests are lost
-  void pace(std::uint64_t ms) { pace_ms_ = ms; }  // time between the steps of play()
+  void set_disconnected(bool disconnected) { is_disconnected_ = disconnected; }  // all requests are lost
+  void set_step_ms(std::uint64_t ms) { step_ms_ = ms; }                          // time between the steps of play()
   // Requests to this address arrive, but their answers are lost.
-  void deafen(const std::string& address) { deaf_to_ = address; }
+  void drop_answers_to(const std::string& address) { address_without_answers_ = address; }
   // The transport of both sides refuses every request with this error; nothing: requests are carried.
   void refuse_requests(std::optional<Error> error) { transport_error_ = std::move(error); }
   // Replaces the answers that the requesting side receives.
-  void tell_instead(std::function<std::string(const std::string& answer)> instead) { instead_ = std::move(instead); }
+  void replace_answers(std::function<std::string(const std::string& answer)> instead) {
+    replacement_ = std::move(instead);
+  }
 
   void restart() {  // restarts both supervisors, with new settings
     here.begin(clock);
@@ -151,7 +153,7 @@ class MessageStage {
 
   // Describes every message and its jobs on both sides, independently of the injected faults.
   std::string outcome();
-  std::vector<std::string> trouble();  // returns the violated invariants
+  std::vector<std::string> find_violations();  // returns the violated invariants
 
   std::string receive(MessageSide& side, const std::string& request, const std::string& node = {});
   Result<std::string> carry(const std::string& address, const std::string& request, std::uint64_t number);
@@ -165,25 +167,25 @@ class MessageStage {
     std::uint64_t at_ms;
     std::string address, request;
   };
-  Fault judge(MessageSide& side, const ServerCall& call);
+  Fault choose_fault(MessageSide& side, const ServerCall& call);
   void prepare(MessageSide& side);
   void supervise(MessageSide& side);
   void run_jobs(MessageSide& side);
   bool has_mail(MessageSide& side);
-  void find_violations(MessageSide& side, std::vector<std::string>& all);
+  void add_violations(MessageSide& side, std::vector<std::string>& all);
 
   std::vector<MessageDisturbance> calls_disturbed_, requests_disturbed_;
   std::deque<Act> acts_;
   std::vector<Late> late_;
   std::set<std::string> sent_;
   std::uint64_t calls_ = 0, requests_ = 0, commands_ = 0;
-  std::vector<std::string> let_go_;  // files released too early
-  MessageSide* at_work_ = nullptr;   // the side whose calls are counted
-  bool apart_ = false;
+  std::vector<std::string> released_early_;  // files released too early
+  MessageSide* active_side_ = nullptr;       // the side whose calls are counted
+  bool is_disconnected_ = false;
   std::optional<Error> transport_error_;
-  std::string deaf_to_;
-  std::uint64_t pace_ms_ = 250;
-  std::function<std::string(const std::string&)> instead_;
+  std::string address_without_answers_;
+  std::uint64_t step_ms_ = 250;
+  std::function<std::string(const std::string&)> replacement_;
 };
 
 }  // namespace mycojobs

@@ -140,9 +140,9 @@ TEST_F(RouterTest, SilentSupervisorLeavesPlacesForOthers) {
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
   const auto other = queue(kFine, 1);
   ASSERT_TRUE(eventually([&] { return is_unavailable_now(other[0]); }));
-  EXPECT_EQ(away(slow), some(slow, 0, 8)) << "the first ones";
+  EXPECT_EQ(away(slow), some(slow, 0, 8)) << "the first jobs";
   EXPECT_EQ(field(slow[8], "detail"), "queued");
-  EXPECT_EQ(field(slow[8], "epoch"), "") << "nobody has claimed it";
+  EXPECT_EQ(field(slow[8], "epoch"), "") << "the job is not claimed";
 }
 
 TEST_F(RouterTest, RunnerAndAddressAreOneSupervisor) {
@@ -159,7 +159,7 @@ TEST_F(RouterTest, WaitingJobGetsAPlaceInItsTurn) {
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
   ASSERT_TRUE(store_->cancel(1, slow[8]));
-  EXPECT_EQ(field(slow[8], "detail"), "cancelled") << "at once, as any job that waits";
+  EXPECT_EQ(field(slow[8], "detail"), "cancelled") << "a waiting job is cancelled immediately";
   lose(slow[0]);
   lose(slow[1]);
   ASSERT_TRUE(eventually([&] { return is_unavailable_now(slow[9]) && is_unavailable_now(slow[10]); }));
@@ -170,18 +170,18 @@ TEST_F(RouterTest, WaitingJobGetsAPlaceInItsTurn) {
 // The jobs are in the shared queue, where a client may put them.
 TEST_F(RouterTest, ClaimsWithoutAPlaceAreReturnedInOrder) {
   std::vector<std::string> slow;
-  for (Id id = 101; id <= 120; ++id) slow.push_back(push(id, kSlow, kRouterQueue));
+  for (Id id = 101; id <= 120; ++id) slow.push_back(push(id, kSlow, kRouterQueueKey));
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8 && field(slow[8], "detail") == "queued"; }));
   const auto other = queue(kFine, 1);
   ASSERT_TRUE(eventually([&] { return is_unavailable_now(other[0]); }));
   for (std::size_t i = 8; i < slow.size(); ++i) {
     ASSERT_TRUE(eventually([&] { return field(slow[i], "status") == "dispatched"; }));
-    EXPECT_THAT(field(slow[i], "deliveries"), testing::AnyOf("", "0")) << "nothing of it was begun";
+    EXPECT_THAT(field(slow[i], "deliveries"), testing::AnyOf("", "0")) << "no job of the flow has started";
   }
   for (std::size_t i = 0; i < 2; ++i) {
     lose(slow[i]);
-    EXPECT_TRUE(eventually([&] { return away(slow) == some(slow, i + 1, 8); })) << "the next one, and no other";
+    EXPECT_TRUE(eventually([&] { return away(slow) == some(slow, i + 1, 8); })) << "exactly the next job";
   }
 }
 
@@ -230,7 +230,7 @@ TEST(RouterQueue, BelongsToAHost) {
   EXPECT_EQ(router_queue("https://[2001:db8::1]:443/"), "mj:queue:router:[2001:db8::1]:443");
   for (const std::string& odd : {std::string(), std::string("http://"), std::string("http://a b"),
                                  "http://" + std::string(256, 'a'), std::string("http://a\nb")})
-    EXPECT_EQ(router_queue(odd), kRouterQueue) << odd;
+    EXPECT_EQ(router_queue(odd), kRouterQueueKey) << odd;
 }
 
 TEST(RouterPlaces, ReservationsAreLimitedToFreePlaces) {
@@ -247,7 +247,7 @@ TEST(RouterPlaces, ReservationsAreLimitedToFreePlaces) {
   EXPECT_EQ(fill("e"), 1U);
   EXPECT_EQ(fill("f"), 0U);
   for (int i = 0; i < 6; ++i) places.release_slot("a");
-  EXPECT_EQ(fill("a"), 2U) << "2 and 4 places are left: 3, and one that comes back to it";
+  EXPECT_EQ(fill("a"), 2U) << "2 and 4 slots are free";
 }
 
 // Each job of a call has a place, also if the jobs come from several queues.
@@ -271,19 +271,19 @@ TEST(RouterQueues, HostsAreServedInTurn) {
   RouterQueues queues;
   queues.update_queues({{"qa", "a"}, {"qb", "b"}, {"qc", "c"}}, {});
   const auto first = queues.next_claims(places);
-  EXPECT_THAT(first.queues, ElementsAre("qa", "qb", "qc", kRouterQueue));
+  EXPECT_THAT(first.queues, ElementsAre("qa", "qb", "qc", kRouterQueueKey));
   EXPECT_EQ(first.max_jobs, 8U);
   queues.record_claims(first, {"qa", "qa"});
   for (int i = 0; i < 8; ++i) places.acquire_slot("a");
   const auto second = queues.next_claims(places);
-  EXPECT_THAT(second.queues, ElementsAre("qb", "qc", kRouterQueue)) << "a has as many as are free";
+  EXPECT_THAT(second.queues, ElementsAre("qb", "qc", kRouterQueueKey)) << "queue qa has as many jobs as slots are free";
   EXPECT_EQ(second.max_jobs, 4U);
-  queues.record_claims(second, {"qb", kRouterQueue});
+  queues.record_claims(second, {"qb", kRouterQueueKey});
   EXPECT_EQ(queues.next_claims(places).queues.front(), "qc");
 }
 
 TEST(RouterQueues, UnknownHostsAreServedLast) {
-  std::vector<std::string> names{"queue:python", "mj:queue:runner9", kRouterQueue, "mj:queue:router:a:1"};
+  std::vector<std::string> names{"queue:python", "mj:queue:runner9", kRouterQueueKey, "mj:queue:router:a:1"};
   for (int i = 0; i < 100; ++i) names.push_back("mj:queue:router:nobody" + std::to_string(i));
   RouterQueues queues;
   queues.update_queues({{"mj:queue:router:a:1", "a:1"}}, names);
@@ -307,7 +307,7 @@ TEST(RouterQueues, PausedQueueResumesWithCapacity) {
   EXPECT_THAT(queues.next_claims(places).queues, IsEmpty());
   places.release_slot("a");
   EXPECT_TRUE(queues.can_claim_shared_queue(places));
-  EXPECT_THAT(queues.next_claims(places).queues, ElementsAre(kRouterQueue));
+  EXPECT_THAT(queues.next_claims(places).queues, ElementsAre(kRouterQueueKey));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class SupervisorOverMycelium : public ::testing::Test {
   std::unique_ptr<Supervisor> start() {
     SupervisorSettings settings;
     settings.messages = {1, std::make_shared<const SigningKey>(SigningKey::make()), true};
-    settings.transports = [url = mesh_[0].rest] {
+    settings.transports = [url = mesh_[0].rest_url] {
       return std::make_unique<Transports>([](std::string_view) { return ""; }, *Networks::parse({"loopback"}), url);
     };
     return Supervisor::start(redis_, clock_, std::move(settings)).value();
@@ -63,7 +63,7 @@ class SupervisorOverMycelium : public ::testing::Test {
   test::MyceliumMesh mesh_{2};
   SigningKey sender_ = SigningKey::make();
   std::string address_ = "mycelium://" + mesh_[1].key, peer_key_ = SigningKey::make().public_key();
-  MyceliumListener peer_{mesh_[1].rest, [](std::string_view request) {
+  MyceliumListener peer_{mesh_[1].rest_url, [](std::string_view request) {
                            return answer_rpc(request, kMaxRequestBytes, [](std::string_view, const json&) {
                              return Result<json>(json{{"status", "stored"}});
                            });

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {readFileSync, writeFileSync} from 'node:fs';
 import {cpus, loadavg} from 'node:os';
-import {claims, scroll_to, sees, sleep, World} from './world.mjs';
+import {run_claims, scroll_to, expect_text, sleep, World} from './world.mjs';
 
 const SECONDS = Number(process.env.MYCOJOBS_PAGE_SECONDS ?? 75), RATE = Number(process.env.MYCOJOBS_PAGE_RATE ?? 200);
 const LONG = SECONDS >= 600;
@@ -33,7 +33,7 @@ class Load {
       const due = Math.floor((Date.now() - began) / 1000 * RATE) - this.begun;
       for (let i = 0; i < due && under_way.size < 64; i++) {
         const n = this.begun++;
-        const sent = world.job(n % 50 === 7 ? 'raise ValueError("no such customer")' : 'pass', {name: `import-${n}.py`}).then(() => { this.made++; }, () => { this.refused++; }).finally(() => under_way.delete(sent));
+        const sent = world.start_job(n % 50 === 7 ? 'raise ValueError("no such customer")' : 'pass', {name: `import-${n}.py`}).then(() => { this.made++; }, () => { this.refused++; }).finally(() => under_way.delete(sent));
         under_way.add(sent);
       }
       await sleep(10);
@@ -56,7 +56,7 @@ function chromium_takes() {
 }
 
 async function open_seen(view) {
-  const page = await world.open(view, world.operator, {apart: true, seen: true});
+  const page = await world.open_view(view, world.operator, {apart: true, seen: true});
   page.client = await page.createCDPSession();
   await page.client.send('Performance.enable', {timeDomain: 'threadTicks'});  // CPU time without waiting time
   // the driver makes the browser keep up to 200 MiB of responses for debugging
@@ -98,16 +98,16 @@ function judged(samples) {
   return {rows, wrong, busy};
 }
 
-await claims(world, {
+await run_claims(world, {
   async [`five pages hold their memory for ${SECONDS} s while ${RATE} jobs a second come and go`]() {
-    const printing = await world.job(`import time\nfor i in range(${(SECONDS + 60) * 5}):\n    print("row", i, "of the import")\n    time.sleep(0.2)`, {name: 'nightly-import.py', timeout: SECONDS + 300});
+    const printing = await world.start_job(`import time\nfor i in range(${(SECONDS + 60) * 5}):\n    print("row", i, "of the import")\n    time.sleep(0.2)`, {name: 'nightly-import.py', timeout: SECONDS + 300});
     for (let i = 0; i < 30; i++) await world.rpc('flow.start', {id: (await world.rpc('flow.create', {definition: {name: `night-${i}`, jobs: {ask: {approval: {comment: 'on?'}}}}})).id});
     VIEWS.log = `#/jobs/${printing.key.replace('job:', '')}`;
     const pages = {};
     for (const [name, view] of Object.entries(VIEWS)) pages[name] = await open_seen(view);
-    await sees(pages.overview, 'What is stuck');
-    await sees(pages.log, 'row 3', '.log');
-    for (let i = 0; i < 300; i++) await world.job('pass', {name: `before-${i}.py`});
+    await expect_text(pages.overview, 'What is stuck');
+    await expect_text(pages.log, 'row 3', '.log');
+    for (let i = 0; i < 300; i++) await world.start_job('pass', {name: `before-${i}.py`});
     await scroll_to(pages.scrolled, 3000);
     const load = new Load();
     const began = Date.now(), samples = [];
@@ -129,17 +129,17 @@ await claims(world, {
       `CPU time of each page's main thread, of one CPU: ${busy.join(', ')}.`, '', '| page | first quarter | last quarter | most | may rise by |', '|---|---|---|---|---|', ...rows].join('\n');
     console.log(table);
     if (process.env.MYCOJOBS_PAGE_REPORT) writeFileSync(process.env.MYCOJOBS_PAGE_REPORT, `${table}\n`);
-    for (const name of ['overview', 'jobs']) await sees(pages[name], 'live', 'header');
+    for (const name of ['overview', 'jobs']) await expect_text(pages[name], 'live', 'header');
     // Up to 64 submissions are under way at a time and may be stored in another order than they were sent, so only a job
     // that is submitted after all others is certain to be the newest.
-    await world.job('pass', {name: 'newest-of-all.py'});
-    await sees(pages.jobs, 'newest-of-all.py', '.window');
-    await sees(pages.flows, 'hourly', '.window');
-    await sees(pages.scrolled, /new jobs?/i, '.status');
+    await world.start_job('pass', {name: 'newest-of-all.py'});
+    await expect_text(pages.jobs, 'newest-of-all.py', '.window');
+    await expect_text(pages.flows, 'hourly', '.window');
+    await expect_text(pages.scrolled, /new jobs?/i, '.status');
     assert.ok(await pages.scrolled.$eval('.virtual', (at) => at.scrollTop) >= 3000, 'a reader is left where he is');
     await pages.scrolled.$eval('.status button', (at) => at.click());
-    await sees(pages.scrolled, 'newest-of-all.py', '.window');
-    for (const [name, page] of Object.entries(pages)) assert.deepEqual(page.wrong, [], name);
+    await expect_text(pages.scrolled, 'newest-of-all.py', '.window');
+    for (const [name, page] of Object.entries(pages)) assert.deepEqual(page.console_errors, [], name);
     assert.ok(load.made > took * RATE / 4, `only ${load.made} jobs in ${took} s: it was not tried`);
     assert.deepEqual(wrong, []);
   },

@@ -148,16 +148,16 @@ test('an overwritten line shows its latest text', () => {
 test('overwritten text is not counted', () => {
   const log = lines_of(['first\n']);
   for (let i = 0; i < 80; i++) log.add_piece({seq: 1 + i, ts_ms: 0, stream: 'stderr', text: `\r${'x'.repeat(1 << 20)}`});
-  assert.deepEqual([log.lines.length, log.dropped, log.chars], [2, 0, 5 + (1 << 20)]);
+  assert.deepEqual([log.lines.length, log.dropped_count, log.char_count], [2, 0, 5 + (1 << 20)]);
 });
 test('an evicted incomplete line is not counted', () => {
   const log = lines_of([]);
   log.add_piece({seq: 0, ts_ms: 0, stream: 'stderr', text: 'begun'});
   for (let i = 0; i < 80; i++) log.add_piece({seq: 1 + i, ts_ms: 0, stream: 'stdout', text: `${'x'.repeat(1 << 20)}\n`});
-  assert.ok(log.dropped > 0);
+  assert.ok(log.dropped_count > 0);
   log.add_piece({seq: 90, ts_ms: 0, stream: 'stderr', text: ' and ended\n'});
   assert.equal(log.lines.at(-1).text, ' and ended');
-  assert.equal(log.chars, log.lines.reduce((sum, line) => sum + line.text.length, 0));
+  assert.equal(log.char_count, log.lines.reduce((sum, line) => sum + line.text.length, 0));
 });
 
 test('a larger log keeps the earlier lines behind a gap', () => {

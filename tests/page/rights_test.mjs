@@ -4,20 +4,20 @@ import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {openSync, readFileSync} from 'node:fs';
 import {join} from 'node:path';
-import {claims, click, FORMS, sees, text, until, World} from './world.mjs';
+import {run_claims, click, VIEW_VARIANTS, expect_text, text, wait_until, World} from './world.mjs';
 
 const world = await new World().start();
-const tokens = Object.fromEntries([['admin', 12], ['reader', 13], ['executor', 14], ['stranger', 15], ['submitter', 16]].map(([role, actor]) => [role, world.token(actor)]));
-const others = await world.job('raise SystemExit(3)', {name: 'of the operator'});
-await world.ended(others.key);
+const tokens = Object.fromEntries([['admin', 12], ['reader', 13], ['executor', 14], ['stranger', 15], ['submitter', 16]].map(([role, actor]) => [role, world.create_token(actor)]));
+const others = await world.start_job('raise SystemExit(3)', {name: 'of the operator'});
+await world.wait_for_end(others.key);
 const own = await world.rpc('job.start', {script: 'raise SystemExit(4)', script_type: 'python', name: 'of the submitter'}, tokens.submitter);
-await world.ended(own.key);
+await world.wait_for_end(own.key);
 const definition = {name: 'ask', jobs: {named: {approval: {approvers: [15], comment: 'stranger, say'}}}};
 const flow = await world.rpc('flow.create', {definition});
 await world.rpc('flow.start', {id: flow.id});
 world.run('workflow', 'apply', join(process.env.MYCOJOBS_SOURCE, 'examples/workflow/order/order.json'));
 world.run('workflow', 'send', 'order/Placed', JSON.stringify({id: 7, item: 'book', count: 1, cents: 150000, card: 'visa'}));
-await until('its approval', async () => (await world.rpc('approval.list')).questions.some((each) => each.workflow));
+await wait_until('its approval', async () => (await world.rpc('approval.list')).questions.some((each) => each.workflow));
 const order = {workflow: 'order/order@1', key: 7};
 const buttons = (page) => page.$$eval('main button', (all) => all.map((each) => each.innerText.trim()));
 const at = (key) => `#/jobs/${key.replace('job:', '')}`;
@@ -34,82 +34,82 @@ const by_hand = (page, token, calls) => page.evaluate(async (asked, bearer) => {
 const all_denied = async (page, token, calls) => assert.deepEqual(await by_hand(page, token, calls), Object.fromEntries(calls.map(([method]) => [method, 'denied'])));
 const id_of = (key) => key.replace('job:', '');
 
-await claims(world, {
-  async 'a reader sees everything and is offered nothing to do'() {
-    const page = await world.open(at(others.key), tokens.reader);
-    await sees(page, 'exit code 3');
+await run_claims(world, {
+  async 'a reader sees everything and is offered no action'() {
+    const page = await world.open_view(at(others.key), tokens.reader);
+    await expect_text(page, 'exit code 3');
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Change|Approve/.test(each)), []);
     await page.goto(`${world.url}/#/overview`);
-    await sees(page, 'queue:python');
+    await expect_text(page, 'queue:python');
     assert.deepEqual((await buttons(page)).filter((each) => /Pause|Verify|Doctor/.test(each)), []);
     await page.goto(`${world.url}/#/approvals`);
-    await sees(page, 'stranger, say');
-    await sees(page, 'Order 7 of 1500 EUR');
+    await expect_text(page, 'stranger, say');
+    await expect_text(page, 'Order 7 of 1500 EUR');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
     await page.goto(`${world.url}/#/workflows/order%2Forder%401?key=7`);
-    await sees(page, 'Order 7 of 1500 EUR');
+    await expect_text(page, 'Order 7 of 1500 EUR');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Cancel|Remove/.test(each)), []);
     await page.goto(`${world.url}/#/flows/${flow.id}?node=named`);
-    await sees(page, 'needs approval', '.node-card');
+    await expect_text(page, 'needs approval', '.node-card');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Pause|Cancel|Run/.test(each)), []);
     await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}], ['queue.requeue', {letter: '1-0'}], ['queue.drop', {letter: '1-0'}],
       ['context.verify', {}], ['context.doctor', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}], ['workflow.approve', order], ['workflow.cancel', order], ['workflow.remove', order]]);
     await page.close();
   },
-  async 'a submitter sees its own alone, and may run that again'() {
-    const page = await world.open('#/jobs', tokens.submitter);
-    await sees(page, 'of the submitter');
+  async 'a submitter sees only its own jobs and may run them again'() {
+    const page = await world.open_view('#/jobs', tokens.submitter);
+    await expect_text(page, 'of the submitter');
     assert.equal((await text(page)).includes('of the operator'), false);
     await click(page, '.virtual a', 'of the submitter');
-    await sees(page, 'exit code 4');
+    await expect_text(page, 'exit code 4');
     await click(page, 'main button', 'Run again');
-    await until('its second attempt', async () => (await world.rpc('job.get', {id: own.key.replace('job:', '')})).attempt === 2);
+    await wait_until('its second attempt', async () => (await world.rpc('job.get', {id: own.key.replace('job:', '')})).attempt === 2);
     await page.goto(`${world.url}/${at(others.key)}`);
-    await sees(page, 'may not read job');
+    await expect_text(page, 'may not read job');
     await page.goto(`${world.url}/#/overview`);
-    await sees(page, 'You see only your own records');
+    await expect_text(page, 'You see only your own records');
     await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}],
       ['context.overview', {}], ['context.verify', {}], ['context.doctor', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
     await page.close();
   },
-  async 'what an admin runs again runs as its original caller'() {
-    const whose = async (view) => until('a new job', async () => { const [, key] = /#\/jobs\/([^?]*)/.exec(decodeURIComponent(view.url())) ?? []; return key && key !== done && key !== id_of(own.key) && key; });
+  async 'a job that an admin runs again runs as its original caller'() {
+    const whose = async (view) => wait_until('a new job', async () => { const [, key] = /#\/jobs\/([^?]*)/.exec(decodeURIComponent(view.url())) ?? []; return key && key !== done && key !== id_of(own.key) && key; });
     const finished = await world.rpc('job.start', {script: 'result = {"done": True}', script_type: 'python', name: 'mine', env_vars: {KEPT: 'yes'}}, tokens.submitter);
     const done = id_of(finished.key);
-    await world.ended(finished.key);
-    const page = await world.open(at(finished.key), tokens.admin);
-    await sees(page, 'finished', '.title');
+    await world.wait_for_end(finished.key);
+    const page = await world.open_view(at(finished.key), tokens.admin);
+    await expect_text(page, 'finished', '.title');
     await click(page, 'main button', 'Run again');
     const clicked = await whose(page);
     assert.match(clicked, /^16:/);
     assert.equal((await world.rpc('job.get', {id: clicked})).env_vars.KEPT, 'yes');
     await page.goto(`${world.url}/${at(finished.key)}`);
-    await sees(page, 'Run again', '.title');
+    await expect_text(page, 'Run again', '.title');
     await page.keyboard.press('r');
-    await sees(page, 'Run again', 'dialog[open]');
+    await expect_text(page, 'Run again', 'dialog[open]');
     await page.keyboard.press('Enter');
     assert.match(await whose(page), /^16:/);
-    await world.ended(own.key);
+    await world.wait_for_end(own.key);
     await page.goto(`${world.url}/${at(own.key)}`);
-    await sees(page, 'Run a copy');
+    await expect_text(page, 'Run a copy');
     await click(page, 'main button', 'Run a copy');
     assert.match(await whose(page), /^16:/);
     await page.goto(`${world.url}/#/try?of=${encodeURIComponent(done)}`);
-    await sees(page, 'was created by actor 16', 'main');
-    await sees(page, 'with your rights', 'main');
+    await expect_text(page, 'was created by actor 16', 'main');
+    await expect_text(page, 'with your rights', 'main');
     const theirs = await world.rpc('flow.create', {definition: {name: 'theirs', jobs: {a: {log: 'x'}}}}, tokens.submitter);
     await world.rpc('flow.start', {id: theirs.id}, tokens.submitter);
-    await until('its end', async () => (await world.rpc('flow.get', {id: theirs.id})).status === 'finished');
+    await wait_until('its end', async () => (await world.rpc('flow.get', {id: theirs.id})).status === 'finished');
     await page.goto(`${world.url}/#/flows/${theirs.id}`);
     await click(page, 'main button', 'Run again');
-    const again = await until('a new flow', () => { const [, id] = /#\/flows\/(\d+)/.exec(page.url()) ?? []; return id && Number(id) !== theirs.id && Number(id); });
+    const again = await wait_until('a new flow', () => { const [, id] = /#\/flows\/(\d+)/.exec(page.url()) ?? []; return id && Number(id) !== theirs.id && Number(id); });
     assert.equal((await world.rpc('flow.get', {id: again})).caller_id, 16);
     for (const [method, id] of [['job.restart', done], ['flow.replay', theirs.id]]) {
       await assert.rejects(world.rpc(method, {id, caller_id: 12}, tokens.admin), /caller_id/, `${method} takes no caller`);
       await assert.rejects(world.rpc(method, {id}, tokens.reader), /may not/);
     }
     await page.goto(`${world.url}/#/try?kind=flow&of=${theirs.id}`);
-    await sees(page, 'was created by actor 16', 'main');
+    await expect_text(page, 'was created by actor 16', 'main');
     await page.close();
   },
   async 'an admin may do everything'() {
@@ -117,39 +117,39 @@ await claims(world, {
     const shares = async (token) => (await world.rpc('context.doctor', {}, token)).some((each) => each.name === 'sharing');
     assert.equal(await shares(world.operator), true);
     assert.equal(await shares(tokens.admin), false, 'which other contexts there are is for operators');
-    const page = await world.open(at(others.key), tokens.admin);
-    await sees(page, 'Run again');
+    const page = await world.open_view(at(others.key), tokens.admin);
+    await expect_text(page, 'Run again');
     await page.goto(`${world.url}/#/overview`);
-    await sees(page, 'Verify');
+    await expect_text(page, 'Verify');
     await click(page, 'td button', 'Pause');
-    await sees(page, 'paused');
+    await expect_text(page, 'paused');
     await click(page, 'td button', 'Resume');
     await assert.rejects(world.rpc('queue.pause', {queue: 'refused'}, tokens.reader));
-    const refusals = await until('what was refused', () => page.evaluateHandle(() => [...document.querySelectorAll('.findings li')].find((at) => at.innerText.includes('of requests without permission'))?.querySelector('summary') ?? null).then((found) => found.asElement()));
+    const refusals = await wait_until('what was refused', () => page.evaluateHandle(() => [...document.querySelectorAll('.findings li')].find((at) => at.innerText.includes('of requests without permission'))?.querySelector('summary') ?? null).then((found) => found.asElement()));
     await refusals.click();
-    await until('who it was, and what he wanted', () => page.$$eval('.findings table tr', (all) => all.some((at) => at.innerText.startsWith('13') && at.innerText.includes('queues'))));
-    await until('all that an admin may', async () => JSON.stringify(await by_hand(page, tokens.admin, [['queue.dead', {}], ['context.verify', {}], ['context.doctor', {}], ['context.refusals', {id: 1}], ['job.get', {id: id_of(own.key)}]])) === JSON.stringify(Object.fromEntries(['queue.dead', 'context.verify', 'context.doctor', 'context.refusals', 'job.get'].map((each) => [each, 'done']))));
+    await wait_until('who it was, and what he wanted', () => page.$$eval('.findings table tr', (all) => all.some((at) => at.innerText.startsWith('13') && at.innerText.includes('queues'))));
+    await wait_until('all that an admin may', async () => JSON.stringify(await by_hand(page, tokens.admin, [['queue.dead', {}], ['context.verify', {}], ['context.doctor', {}], ['context.refusals', {id: 1}], ['job.get', {id: id_of(own.key)}]])) === JSON.stringify(Object.fromEntries(['queue.dead', 'context.verify', 'context.doctor', 'context.refusals', 'job.get'].map((each) => [each, 'done']))));
     await all_denied(page, tokens.admin, [['actor.create', {id: 99}], ['context.create', {id: 9}], ['context.delete', {id: 1}]]);
     await page.close();
   },
-  async 'an executor sees nothing of what others made, and is offered nothing'() {
-    const page = await world.open('#/jobs', tokens.executor);
-    await sees(page, 'may not read');
+  async 'an executor sees no job of other actors and is offered no action'() {
+    const page = await world.open_view('#/jobs', tokens.executor);
+    await expect_text(page, 'may not read');
     await page.goto(`${world.url}/#/overview`);
-    await sees(page, 'Overview', 'main h1');
-    await sees(page, 'may not read', 'main');
+    await expect_text(page, 'Overview', 'main h1');
+    await expect_text(page, 'may not read', 'main');
     assert.doesNotMatch(await text(page, 'main'), /You see only your own records/);
     await page.goto(`${world.url}/#/approvals`);
-    await sees(page, 'Nothing waits for approval', 'main');
+    await expect_text(page, 'Nothing waits for approval', 'main');
     await page.goto(`${world.url}/#/try`);
-    await sees(page, 'but not create jobs');
+    await expect_text(page, 'but not create jobs');
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Approve|Pause|Verify|Doctor/.test(each)), []);
     await all_denied(page, tokens.executor, [['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['context.overview', {}], ['queue.dead', {}],
       ['queue.pause', {queue: 'python'}], ['queue.drop', {letter: '1-0'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}], ['workflow.show', order], ['workflow.approve', order]]);
     await page.close();
   },
-  async 'whoever has no token, or a wrong one, is refused by hand, too'() {
-    const page = await world.browse();
+  async 'direct requests without a token or with a wrong token are rejected'() {
+    const page = await world.open_page();
     await page.goto(`${world.url}/`);
     const words = await page.evaluate(async () => {
       const status = async (path, options) => (await fetch(path, options)).status;
@@ -159,22 +159,22 @@ await claims(world, {
     assert.deepEqual(words, [401, 401, 401]);
     await page.close();
   },
-  async 'a stranger sees nothing but what asks for it by name, and answers it'() {
-    const page = await world.open('#/jobs', tokens.stranger);
-    await sees(page, 'may not read');
+  async 'an actor without a role sees only the approvals that name it, and decides them'() {
+    const page = await world.open_view('#/jobs', tokens.stranger);
+    await expect_text(page, 'may not read');
     assert.equal((await text(page)).includes('of the operator'), false);
     await all_denied(page, tokens.stranger, [['workflow.list', {}], ['workflow.show', order], ['workflow.approve', order], ['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['context.overview', {}], ['flow.get', {id: flow.id}], ['flow.cancel', {id: flow.id}], ['job.start', {script: 'pass', script_type: 'python'}]]);
     await page.goto(`${world.url}/#/approvals`);
-    await sees(page, 'stranger, say');
+    await expect_text(page, 'stranger, say');
     assert.equal((await text(page)).includes('Order 7'), false);
     await click(page, 'button', 'Approve');
-    await until('approved', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
+    await wait_until('approved', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
     await page.goto(`${world.url}/#/try`);
-    await sees(page, 'but not create jobs');
+    await expect_text(page, 'but not create jobs');
     await page.close();
   },
-  async 'a token that is taken away is asked for again'() {
-    const page = await world.open('#/jobs', tokens.executor);
+  async 'after a token was revoked, the page asks for a token'() {
+    const page = await world.open_view('#/jobs', tokens.executor);
     await world.run('key', 'token', '--actor', '99');
     const {writeFileSync} = await import('node:fs');
     const rows = readFileSync(world.tokens, 'utf8').split('\n');
@@ -183,37 +183,37 @@ await claims(world, {
     await page.waitForSelector('input[type=password]', {timeout: 20000});
     await page.close();
   },
-  async 'an actor logs in by its key, which stays in the browser, and is in until the key is taken away'() {
+  async 'an actor logs in with its key, which stays in the browser, until the key is revoked'() {
     const fresh = (name) => world.run('key', 'new', join(world.folder, name)).trim().split('\n').pop().trim();
     const [mine, next] = [fresh('mine.key'), fresh('next.key')];
     const secret = (name) => readFileSync(join(world.folder, name), 'utf8').trim();
     await world.rpc('actor.create', {id: 13, pubkey: mine});
-    const page = await world.browse();
+    const page = await world.open_page();
     const sent = [];
     page.on('request', (request) => sent.push(`${request.url()} ${request.postData() ?? ''} ${JSON.stringify(request.headers())}`));
     await page.goto(`${world.url}/#/jobs`);
     const choose = async (name) => (await page.waitForSelector('input[type=file]')).uploadFile(join(world.folder, name));
     await choose('coordinator.log');
-    await sees(page, 'not a key of');
-    await world.axe(page, 'the login by key');
+    await expect_text(page, 'not a key of');
+    await world.check_accessibility(page, 'the login by key');
     await choose('mine.key');
-    await sees(page, 'actor 13', 'header');
-    await sees(page, 'of the operator');
+    await expect_text(page, 'actor 13', 'header');
+    await expect_text(page, 'of the operator');
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Verify|Doctor/.test(each)), []);
     assert.equal(await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length), 0);
     // If the server no longer knows the session, the page logs in again.
-    await world.end('coordinator', 'SIGKILL');
+    await world.stop_process('coordinator', 'SIGKILL');
     await world.start_coordinator();
-    await world.ended((await world.job('pass', {name: 'after-the-restart'})).key);
-    await sees(page, 'after-the-restart');
-    await sees(page, 'live', 'header');
+    await world.wait_for_end((await world.start_job('pass', {name: 'after-the-restart'})).key);
+    await expect_text(page, 'after-the-restart');
+    await expect_text(page, 'live', 'header');
     await world.rpc('actor.update', {id: 13, pubkey: next});
     await page.waitForSelector('input[type=password]', {timeout: 20000});
     await choose('mine.key');
-    await sees(page, 'no actor here has the key');
+    await expect_text(page, 'no actor here has the key');
     await page.type('input[type=password]', secret('next.key'));
     await page.keyboard.press('Enter');
-    await sees(page, 'actor 13', 'header');
+    await expect_text(page, 'actor 13', 'header');
     const begun = sent.filter((each) => each.includes('session.begin')).length;
     assert.ok(begun >= 4, `${begun} logins`);
     for (const each of sent) {
@@ -222,13 +222,13 @@ await claims(world, {
     }
     await click(page, 'header button', 'Log out');
     await page.waitForSelector('input[type=password]');
-    await until('the session to be ended', () => sent.some((each) => each.includes('session.end')));
-    assert.deepEqual(page.wrong, []);
+    await wait_until('the session to be ended', () => sent.some((each) => each.includes('session.end')));
+    assert.deepEqual(page.console_errors, []);
     await page.close();
   },
-  async 'nothing is signed for another origin than the page has'() {
+  async 'the page signs nothing for another origin'() {
     world.run('key', 'new', join(world.folder, 'relayed.key'));
-    const page = await world.browse();
+    const page = await world.open_page();
     const begun = [];
     await page.setRequestInterception(true);
     page.on('request', (request) => {
@@ -240,50 +240,50 @@ await claims(world, {
     });
     await page.goto(`${world.url}/#/jobs`);
     await (await page.waitForSelector('input[type=file]')).uploadFile(join(world.folder, 'relayed.key'));
-    await sees(page, 'no challenge is signed');
+    await expect_text(page, 'no challenge is signed');
     assert.deepEqual(begun, []);
     await page.close();
   },
   async '`dev` prints one address, which needs no token and has the five examples'() {
     const log = openSync(join(world.folder, 'dev.log'), 'a'), out = openSync(join(world.folder, 'dev.out'), 'a');
-    world.begin('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0'], {stdio: ['ignore', out, log]});
+    world.start_process('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0'], {stdio: ['ignore', out, log]});
     const printed = () => readFileSync(join(world.folder, 'dev.out'), 'utf8');
-    await until('its address', printed);
+    await wait_until('its address', printed);
     const [, address] = /^the page is at (http:\/\/127\.0\.0\.1:\d+\/)\n$/.exec(printed()) ?? assert.fail(printed());
-    for (const [form, how] of Object.entries(FORMS)) {
-      const page = await world.browse(how);
+    for (const [form, how] of Object.entries(VIEW_VARIANTS)) {
+      const page = await world.open_page(how);
       await page.goto(address);
-      await sees(page, 'No job has run in this context yet');
-      await world.axe(page, `the examples${form}`);
-      await world.picture(page, `dev${form}`);
+      await expect_text(page, 'No job has run in this context yet');
+      await world.check_accessibility(page, `the examples${form}`);
+      await world.write_picture(page, `dev${form}`);
       await page.close();
     }
-    const page = await world.browse();
+    const page = await world.open_page();
     await page.goto(address);
     await click(page, 'button', 'Run the 5 examples');
     for (const [name, state] of [['compute.py', 'finished'], ['denied.py', 'finished'], ['traceback.py', 'failed: exception'], ['memory.py', 'failed: oom'], ['endless.py', 'failed: timeout']])
-      await until(`${name} ${state}`, () => page.$$eval('.window .job', (all, what, how) => all.some((at) => at.innerText.includes(what) && at.innerText.includes(how)), name, state));
+      await wait_until(`${name} ${state}`, () => page.$$eval('.window .job', (all, what, how) => all.some((at) => at.innerText.includes(what) && at.innerText.includes(how)), name, state));
     await page.goto(`${address}#/overview`);
-    await sees(page, 'What is stuck');
+    await expect_text(page, 'What is stuck');
     assert.doesNotMatch(await text(page), /No job has run in this context yet/);
     await page.goto(`${address}#/try`);
     await page.waitForSelector('textarea');
     await click(page, 'button', 'Run');
-    await sees(page, 'step 4', '.log');
+    await expect_text(page, 'step 4', '.log');
     assert.equal(printed().split('\n').length, 2, 'one line');
-    assert.deepEqual(page.wrong, []);
+    assert.deepEqual(page.console_errors, []);
     await page.close();
   },
-  async 'what one has read is not shown to who logs in after'() {
-    const page = await world.open('#/approvals', tokens.admin);
-    await sees(page, 'Order 7 of', 'main');
+  async 'data that one actor has read is not shown to the next actor that logs in'() {
+    const page = await world.open_view('#/approvals', tokens.admin);
+    await expect_text(page, 'Order 7 of', 'main');
     await click(page, 'header button', 'Log out');
     await page.waitForSelector('input[type=password]');
     await page.setRequestInterception(true);  // delays the responses
     page.on('request', (request) => (/approval\.list|context\.rights/.test(request.postData() ?? '') ? undefined : request.continue()));
     await page.type('input[type=password]', tokens.submitter);
     await page.keyboard.press('Enter');
-    await sees(page, 'Approvals', 'h1');
+    await expect_text(page, 'Approvals', 'h1');
     assert.doesNotMatch(await text(page, 'main'), /Order 7 of|Approve/);
     assert.equal(await page.$('header .badge'), null);
     await page.close();

@@ -67,7 +67,7 @@ TEST_F(Example, BrokenPluginsDoNotAffectOtherJobs) {
     return run(folder_, words, {"MYCOJOBS_STATE_DIR=" + folder_ / "state", "MYCOJOBS_PLUGINS_DIR=" + plugins});
   };
   for (const char* name : {"load_crash", "no_symbol", "taken_type", "crashes"}) {
-    std::filesystem::copy_file(built_plugin(name), plugins + "/" + name + ".so");
+    std::filesystem::copy_file(get_plugin_path(name), plugins + "/" + name + ".so");
     std::filesystem::permissions(plugins + "/" + name + ".so", std::filesystem::perms(0644));
   }
   const std::string script = folder_.write("job.cat", "x\n");

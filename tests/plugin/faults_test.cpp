@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return std::string(row.param.fault); });
 
 TEST_F(Plugins, HangingCallIsKilledAtTheDeadline) {
-  auto options = options_for(copied_plugin(folder_, "sleeps"));
+  auto options = make_options(copy_plugin(folder_, "sleeps"));
   options.prepare_timeout_ms = 200;
   auto loaded = plugin::PluginClient::load(options, clock_);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -69,7 +69,7 @@ TEST_F(Plugins, UnexpectedOutputIsDetectedWithTheNextCall) {
   auto early = load("speaks_early");
   ASSERT_TRUE(early) << early.error().message;
   const auto prepared = (*early)->prepare({1, 12}, kJob);
-  ASSERT_FALSE(prepared) << "its byte is the first of the frame that answers";
+  ASSERT_FALSE(prepared) << "the stray byte is read as the start of the reply frame";
   EXPECT_EQ(prepared.error().message, "plugin cat: it wrote invalid data to its host's socket (prepare)");
 }
 
@@ -95,7 +95,7 @@ TEST_F(Plugins, NetAndMemoryStayInTheProfileUpToTheCeiling) {
   auto loaded = load("greedy_profile");
   ASSERT_TRUE(loaded) << loaded.error().message;
   const Policy& profile = (*loaded)->profile();
-  EXPECT_TRUE(profile.exec) << "what it does not name is as in the profile of programs";
+  EXPECT_TRUE(profile.exec) << "fields that the plugin does not name have the values of the profile of programs";
   EXPECT_EQ(profile.memory_bytes, 512ULL << 30);
   Ceiling ceiling;
   ceiling.max = Policy();
@@ -166,7 +166,7 @@ TEST_F(Plugins, InterpretReplacesTheWholeResult) {
   }
 }
 
-class TurnedClock final : public Clock {
+class ManualPluginClock final : public Clock {
  public:
   std::uint64_t unix_ms() const override { return now; }
   std::uint64_t boot_ms() const override { return now; }
@@ -174,7 +174,7 @@ class TurnedClock final : public Clock {
 };
 
 TEST_F(Plugins, ArePausedAfterThreeFaultsAndResume) {
-  TurnedClock clock;
+  ManualPluginClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
   const auto crash = [&] { return (*loaded)->prepare({1, 12}, R"({"script": "crash"})").error().message; };
@@ -188,41 +188,42 @@ TEST_F(Plugins, ArePausedAfterThreeFaultsAndResume) {
             std::string::npos);
   clock.now += 2000;
   EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
-  EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)") << "forgiven: it counts from one again";
+  EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)")
+      << "the failures were forgiven, and the count starts again";
   EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
 }
 
 // A script of one tenant must not be able to end the jobs of another.
 TEST_F(Plugins, FaultsOfOneContextDoNotAffectOthers) {
-  TurnedClock clock;
+  ManualPluginClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
   for (int i = 0; i < 4; ++i) EXPECT_FALSE((*loaded)->prepare({1, 12}, R"({"script": "crash"})"));
   EXPECT_NE((*loaded)->get_backoff_reason({1, 12}), "");
   EXPECT_EQ((*loaded)->prepare({1, 12}, kJob).error().code, Code::unavailable)
-      << "its jobs are put back, none is ended";
+      << "the jobs are released, and none has ended";
   EXPECT_EQ((*loaded)->get_backoff_reason({2, 12}), "");
   EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
-  EXPECT_TRUE((*loaded)->prepare({3, 12}, kJob)) << "a host of its own";
+  EXPECT_TRUE((*loaded)->prepare({3, 12}, kJob)) << "the caller has a separate host";
 }
 
 // Submitters of one context are isolated from each other, as contexts are.
 TEST_F(Plugins, FaultsOfOneCallerDoNotAffectOthers) {
-  TurnedClock clock;
+  ManualPluginClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
   const plugin::PluginUser bob{1, 66}, ann{1, 12};
   for (int i = 0; i < 4; ++i) {
     EXPECT_FALSE((*loaded)->prepare(bob, R"({"script": "crash"})"));
-    EXPECT_TRUE((*loaded)->prepare(ann, kJob)) << "a host of its own";
+    EXPECT_TRUE((*loaded)->prepare(ann, kJob)) << "the caller has a separate host";
   }
   EXPECT_NE((*loaded)->get_backoff_reason(bob), "");
   EXPECT_TRUE((*loaded)->has_faults(bob));
   EXPECT_EQ((*loaded)->get_backoff_reason(ann), "");
   EXPECT_FALSE((*loaded)->has_faults(ann));
   for (Id caller = 1000; caller < 3500; ++caller) EXPECT_EQ((*loaded)->get_backoff_reason({1, caller}), "");
-  EXPECT_NE((*loaded)->get_backoff_reason(bob), "") << "what is known of it is not pushed out by other callers";
+  EXPECT_NE((*loaded)->get_backoff_reason(bob), "") << "the entry of a caller is not evicted by other callers";
 }
 
 TEST(PluginPause, IsFourTimesTheDurationOfTheFault) {

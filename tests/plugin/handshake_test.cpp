@@ -17,7 +17,8 @@ struct RefusedRow {
 class PluginRejected : public Plugins, public ::testing::WithParamInterface<RefusedRow> {};
 
 TEST_P(PluginRejected, ReportsItsReason) {
-  EXPECT_NE(refusal(GetParam().fault).find(GetParam().says), std::string::npos) << refusal(GetParam().fault);
+  EXPECT_NE(get_rejection(GetParam().fault).find(GetParam().says), std::string::npos)
+      << get_rejection(GetParam().fault);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -40,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return std::string(row.param.fault); });
 
 TEST_F(Plugins, HangingLoadIsKilledAtTheDeadline) {
-  auto options = options_for(copied_plugin(folder_, "load_hang"));
+  auto options = make_options(copy_plugin(folder_, "load_hang"));
   options.load_timeout_ms = 300;
   const auto loaded = plugin::PluginClient::load(options, clock_);
   ASSERT_FALSE(loaded);
@@ -62,7 +63,7 @@ TEST_F(Plugins, CPluginsWork) {
 
 TEST_F(Plugins, NonSharedObjectIsRejected) {
   const std::string path = folder_.write("text.so", "#!/bin/sh\n");
-  const auto loaded = plugin::PluginClient::load(options_for(path), clock_);
+  const auto loaded = plugin::PluginClient::load(make_options(path), clock_);
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code, Code::invalid);
   EXPECT_NE(loaded.error().message.find("it cannot be loaded: "), std::string::npos) << loaded.error().message;
@@ -70,37 +71,38 @@ TEST_F(Plugins, NonSharedObjectIsRejected) {
 }
 
 TEST_F(Plugins, FileWritableByOthersIsRejected) {
-  const std::string path = copied_plugin(folder_, "none");
-  const auto why = [&path, this] {
-    const auto loaded = plugin::PluginClient::load(options_for(path), clock_);
+  const std::string path = copy_plugin(folder_, "none");
+  const auto get_error = [&path, this] {
+    const auto loaded = plugin::PluginClient::load(make_options(path), clock_);
     return loaded ? "" : loaded.error().message;
   };
-  EXPECT_EQ(why(), "");
+  EXPECT_EQ(get_error(), "");
   ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
-  EXPECT_EQ(why(), "mode 0664: other users can write to it: chmod go-w");
+  EXPECT_EQ(get_error(), "mode 0664: other users can write to it: chmod go-w");
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0777), 0);
-  EXPECT_EQ(why(), "its folder " + folder_.path().string() + "/: mode 0777: other users can write to it: chmod go-w");
+  EXPECT_EQ(get_error(),
+            "its folder " + folder_.path().string() + "/: mode 0777: other users can write to it: chmod go-w");
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0700), 0);
   if (::geteuid() == 0) {
     ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-    EXPECT_EQ(why(), "mode 0600: it is loaded as user 65534, which cannot read it: chmod o+r");
+    EXPECT_EQ(get_error(), "mode 0600: it is loaded as user 65534, which cannot read it: chmod o+r");
     ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
     ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
-    EXPECT_EQ(why(), "user 12345 owns it: chown it to root or to user 0");
+    EXPECT_EQ(get_error(), "user 12345 owns it: chown it to root or to user 0");
   }
 }
 
 TEST_F(Plugins, NonRegularFileIsRejected) {
-  const std::string path = copied_plugin(folder_, "none");
+  const std::string path = copy_plugin(folder_, "none");
   ASSERT_EQ(::symlink(path.c_str(), (folder_ / "link.so").c_str()), 0);
   ASSERT_EQ(::mkfifo((folder_ / "pipe.so").c_str(), 0600), 0);
   for (const char* name : {"link.so", "pipe.so", "."}) {
-    const auto loaded = plugin::PluginClient::load(options_for(folder_ / name), clock_);
+    const auto loaded = plugin::PluginClient::load(make_options(folder_ / name), clock_);
     ASSERT_FALSE(loaded) << name;
     EXPECT_EQ(loaded.error().message, "it is not a regular file: put the plugin itself there") << name;
   }
-  const auto missing = plugin::PluginClient::load(options_for(folder_ / "missing.so"), clock_);
+  const auto missing = plugin::PluginClient::load(make_options(folder_ / "missing.so"), clock_);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Code::not_found);
 }

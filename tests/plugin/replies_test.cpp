@@ -36,7 +36,7 @@ TEST(PluginReplies, RejectionContainsOnlyItsReason) {
   EXPECT_EQ(parse_prepare_reply(R"({"error": "no", "field": "script"})")->refusal->field, "script");
   EXPECT_FALSE(parse_prepare_reply(R"({"error": ""})"));
   EXPECT_FALSE(parse_prepare_reply(R"({"error": "no", "command": ["/bin/cat"]})"));
-  EXPECT_EQ(parse_probe_reply(R"({"error": "no"})")->refusal->error, "no");
+  EXPECT_EQ(parse_probe_reply(R"({"error": "no"})")->refusal->reason, "no");
 }
 
 TEST(PluginReplies, MissingProgramIsInvalid) {
@@ -77,7 +77,7 @@ TEST(PluginReplies, OfInterpretAreAResultAnErrorOrNeither) {
   EXPECT_EQ(parse_interpret_reply(R"({"result": {"a": "b"}})")->result->at("a"), "b");
   const auto error = parse_interpret_reply(R"({"error": {"message": "m", "type": "T", "line": 3, "retry": 1.5}})");
   ASSERT_TRUE(error) << error.error().message;
-  EXPECT_EQ(error->line, 3U);
+  EXPECT_EQ(error->error_line, 3U);
   EXPECT_EQ(error->retry_after_ms, 1500U);
   EXPECT_TRUE(parse_interpret_reply(R"({"error": {"message": "m", "retry": false}})")->retry_forbidden);
   for (const char* text :

@@ -79,7 +79,7 @@ constexpr std::array kRoles{Role{'a', "admin", 12},
                             kOperator};
 
 // Returns the creator of the records on which the role is tested.
-Id maker_for(const Role& role) { return role.letter == 'f' ? kFormer.actor : kMaker.actor; }
+Id get_maker(const Role& role) { return role.letter == 'f' ? kFormer.actor : kMaker.actor; }
 
 // The outcome of each attempt: "ok", "denied", or an unexpected error.
 struct AttemptResult {
@@ -91,7 +91,7 @@ const json kGate{{"name", "n"}, {"jobs", {{"ok", {{"approval", json::object()}}}
 const json kNamedGate{{"name", "n"}, {"jobs", {{"ok", {{"approval", {{"approvers", {kReader, kStranger}}}}}}}}};
 const json kJob{{"script", "x"}, {"script_type", "python"}};
 
-json with(json object, const json& more) {
+json merge(json object, const json& more) {
   object.update(more);
   return object;
 }
@@ -175,8 +175,10 @@ class RightsTable : public ::testing::Test {
     EXPECT_TRUE(reply.contains("result")) << method << params << reply;
     return reply.value("result", json::object());
   }
-  Id new_job(Id creator) { return create_record("job.create", with(kJob, {{"caller_id", creator}})).value("id", 0U); }
-  Id queued_job(Id creator) { return create_record("job.start", with(kJob, {{"caller_id", creator}})).value("id", 0U); }
+  Id new_job(Id creator) { return create_record("job.create", merge(kJob, {{"caller_id", creator}})).value("id", 0U); }
+  Id queued_job(Id creator) {
+    return create_record("job.start", merge(kJob, {{"caller_id", creator}})).value("id", 0U);
+  }
   Id running_job(Id creator) {
     const Id id = queued_job(creator);
     EXPECT_TRUE(store_->save(1, job_key(creator, id), {{"runner_id", std::to_string(runner_)}}));
@@ -216,7 +218,7 @@ class RightsTable : public ::testing::Test {
     EXPECT_GT(methods.size(), 10U);
     for (const json& each : methods) {
       const std::string name = each.at("name");
-      EXPECT_TRUE(tried_.contains(name) || elsewhere.contains(name)) << name << ": who may call it?";
+      EXPECT_TRUE(tried_.contains(name) || elsewhere.contains(name)) << name << ": the method has no row in the table";
     }
   }
   // Runs the program as an operator would; --actor selects the actor.
@@ -266,14 +268,14 @@ void JsonRpcRights::expect_creating_and_reading() {
        [&](const Role& role) {
          return std::vector{ask(role, "job.create", kJob),
                             ask(role, "job.start", kJob),
-                            rpc_reaches(*server_, role, "job.run", with(kJob, {{"wait_ms", 1}})),
+                            rpc_reaches(*server_, role, "job.run", merge(kJob, {{"wait_ms", 1}})),
                             ask(role, "jobs.create", {{"jobs", {kJob}}}),
                             ask(role, "flow.create", {{"definition", kGate}}),
                             ask(role, "message.create", {{"message", "m"}, {"message_type", "chat"}})};
        }},
       {Does::read,
        [&](const Role& role) {
-         const Id creator = maker_for(role), id = new_job(creator);
+         const Id creator = get_maker(role), id = new_job(creator);
          const json job{{"id", id}, {"caller_id", creator}}, flow{{"id", new_flow(creator)}};
          std::vector<AttemptResult> tried;
          for (const char* method : {"job.get", "job.logs", "job.status", "job.explain", "job.result", "job.history"})
@@ -287,7 +289,7 @@ void JsonRpcRights::expect_creating_and_reading() {
        }},
       {Does::read_run,
        [&](const Role& role) {
-         const json job{{"id", running_job(maker_for(role))}, {"caller_id", maker_for(role)}};
+         const json job{{"id", running_job(get_maker(role))}, {"caller_id", get_maker(role)}};
          return std::vector{ask(role, "job.get", job), ask(role, "job.status", job), ask(role, "job.logs", job)};
        }},
       {Does::read_all,
@@ -307,14 +309,14 @@ void JsonRpcRights::expect_steering_and_more() {
   };
   const auto gated_job = [this](Id creator) {
     return json{{"id", create_record("job.start",
-                                     with(kJob, {{"caller_id", creator}, {"prerequisites", {"approval:ok"}}}))["id"]},
+                                     merge(kJob, {{"caller_id", creator}, {"prerequisites", {"approval:ok"}}}))["id"]},
                 {"caller_id", creator},
                 {"name", "ok"}};
   };
   expect_table({
       {Does::steer,
        [&](const Role& role) {
-         const Id creator = maker_for(role);
+         const Id creator = get_maker(role);
          const json flow{{"id", waiting_flow(creator)}}, job{{"id", queued_job(creator)}, {"caller_id", creator}};
          std::vector<AttemptResult> tried{
              ask(role, "job.start", {{"id", text(creator) + ":" + text(new_job(creator))}}),
@@ -324,7 +326,7 @@ void JsonRpcRights::expect_steering_and_more() {
              ask(role, "flow.start", {{"id", new_flow(creator)}}),
              ask(role, "flow.pause", flow),
              ask(role, "flow.resume", flow),
-             rpc_reaches(*server_, role, "flow.signal", with(flow, {{"name", "go"}})),
+             rpc_reaches(*server_, role, "flow.signal", merge(flow, {{"name", "go"}})),
              rpc_reaches(*server_, role, "flow.retry", flow),
              ask(role, "flow.cancel", flow),
              ask(role, "message.cancel", {{"id", new_message(creator)}, {"caller_id", creator}}),
@@ -333,21 +335,21 @@ void JsonRpcRights::expect_steering_and_more() {
        }},
       {Does::answer,
        [&](const Role& role) {
-         const Id creator = maker_for(role);
+         const Id creator = get_maker(role);
          return std::vector{ask(role, "flow.approve", {{"id", waiting_flow(creator)}, {"name", "ok"}}),
                             ask(role, "flow.reject", {{"id", waiting_flow(creator)}, {"name", "ok"}}),
                             ask(role, "job.approve", gated_job(creator)), ask(role, "job.reject", gated_job(creator))};
        }},
       {Does::answer_named,
        [&](const Role& role) {
-         const Id approved = waiting_flow(maker_for(role), kNamedGate),
-                  other = waiting_flow(maker_for(role), kNamedGate);
+         const Id approved = waiting_flow(get_maker(role), kNamedGate),
+                  other = waiting_flow(get_maker(role), kNamedGate);
          return std::vector{ask(role, "flow.approve", {{"id", approved}, {"name", "ok"}}),
                             ask(role, "flow.reject", {{"id", other}, {"name", "ok"}})};
        }},
       {Does::administer,
        [&](const Role& role) {
-         const Id creator = maker_for(role), flow = waiting_flow(creator);
+         const Id creator = get_maker(role), flow = waiting_flow(creator);
          create_record("flow.cancel", {{"id", flow}});
          return std::vector{ask(role, "context.update", {{"id", 1}, {"notify", json::array()}}),
                             ask(role, "runner.create", {{"local", true}}),
@@ -398,22 +400,22 @@ TEST_F(RightsTable, SupervisorsHttp) {
       {Does::create,
        [&](const Role& role) {
          return std::vector{ask(role, "job.start", kJob), ask(role, "jobs.create", {{"jobs", {kJob}}}),
-                            rpc_reaches(*supervisor_, role, "job.run", with(kJob, {{"wait_ms", 1}}))};
+                            rpc_reaches(*supervisor_, role, "job.run", merge(kJob, {{"wait_ms", 1}}))};
        }},
       {Does::read,
        [&](const Role& role) {
-         const Id creator = maker_for(role), job = new_job(creator);
+         const Id creator = get_maker(role), job = new_job(creator);
          return std::vector{ask(role, "job.status", of(creator, job)), ask(role, "job.logs", of(creator, job)),
                             rpc_reaches(*supervisor_, role, "job.result", of(creator, job))};
        }},
       {Does::read_run,
        [&](const Role& role) {
-         const Id creator = maker_for(role);
+         const Id creator = get_maker(role);
          return std::vector{ask(role, "job.status", of(creator, running_job(creator)))};
        }},
       {Does::steer,
        [&](const Role& role) {
-         const Id creator = maker_for(role);
+         const Id creator = get_maker(role);
          return std::vector{ask(role, "job.cancel", of(creator, queued_job(creator)))};
        }},
       {Does::administer,
@@ -430,9 +432,9 @@ class CommandRights : public RightsTable {
   void expect_creating_and_reading();
   void expect_steering_and_answering();
   void expect_administering();
-  std::string message_of(Id creator) { return text(creator) + ":" + text(new_message(creator)); }
+  std::string make_message_id(Id creator) { return text(creator) + ":" + text(new_message(creator)); }
   std::string gated_job(Id creator) {
-    const json job = with(kJob, {{"caller_id", creator}, {"prerequisites", {"approval:ok"}}});
+    const json job = merge(kJob, {{"caller_id", creator}, {"prerequisites", {"approval:ok"}}});
     return text(creator) + ":" + text(create_record("job.start", job).value("id", 0U));
   }
   std::string create_schedule(Id creator) {
@@ -456,7 +458,7 @@ void CommandRights::expect_creating_and_reading() {
        }},
       {Does::read,
        [&](const Role& role) {
-         const std::string message = message_of(maker_for(role));
+         const std::string message = make_message_id(get_maker(role));
          // The message is not signed. A caller who may read the message gets that answer.
          return reaching({own(role, {"message", "show", message}),
                           own(role, {"message", "verify", message, "--key", std::string(64, 'a')})});
@@ -474,18 +476,18 @@ void CommandRights::expect_steering_and_answering() {
   expect_table({
       {Does::steer,
        [&](const Role& role) {
-         const Id creator = maker_for(role);
+         const Id creator = get_maker(role);
          const std::string flow = text(waiting_flow(creator));
          return reaching({own(role, {"job", "restart", text(creator) + ":" + text(queued_job(creator))}),
                           own(role, {"flow", "pause", flow}), own(role, {"flow", "resume", flow}),
                           own(role, {"flow", "signal", flow, "go"}), own(role, {"flow", "retry", flow}),
                           own(role, {"flow", "replay", flow}), own(role, {"flow", "cancel", flow}),
-                          own(role, {"message", "cancel", message_of(creator)}),
-                          own(role, {"message", "sign", message_of(creator), "--key", key_})});
+                          own(role, {"message", "cancel", make_message_id(creator)}),
+                          own(role, {"message", "sign", make_message_id(creator), "--key", key_})});
        }},
       {Does::answer,
        [&](const Role& role) {
-         const Id creator = maker_for(role);
+         const Id creator = get_maker(role);
          return std::vector{own(role, {"flow", "approve", text(waiting_flow(creator)), "ok"}),
                             own(role, {"flow", "reject", text(waiting_flow(creator)), "ok"}),
                             own(role, {"job", "approve", gated_job(creator), "ok"}),
@@ -493,13 +495,13 @@ void CommandRights::expect_steering_and_answering() {
        }},
       {Does::answer_named,
        [&](const Role& role) {
-         return std::vector{own(role, {"flow", "approve", text(waiting_flow(maker_for(role), kNamedGate)), "ok"})};
+         return std::vector{own(role, {"flow", "approve", text(waiting_flow(get_maker(role), kNamedGate)), "ok"})};
        }},
   });
   expect_table({{Does::steer, [&](const Role& role) {
                    if (role.letter == 'f')
                      return std::vector<AttemptResult>{};  // this role could not have created a schedule
-                   const std::string schedule = create_schedule(maker_for(role));
+                   const std::string schedule = create_schedule(get_maker(role));
                    return std::vector{own(role, {"flow", "schedule", "pause", schedule}),
                                       own(role, {"flow", "schedule", "resume", schedule})};
                  }}});
@@ -510,12 +512,12 @@ void CommandRights::expect_administering() {
   expect_table({
       {Does::administer,
        [&](const Role& role) {
-         const Id creator = maker_for(role), flow = waiting_flow(creator);
+         const Id creator = get_maker(role), flow = waiting_flow(creator);
          create_record("flow.cancel", {{"id", flow}});
          return reaching({own(role, {"runner", "create", "--topic", "t"}),
                           own(role, {"runner", "update", "20", "--topic", "t"}), own(role, {"runner", "delete", "77"}),
                           own(role, {"job", "delete", text(creator) + ":" + text(new_job(creator))}),
-                          own(role, {"message", "delete", message_of(creator)}),
+                          own(role, {"message", "delete", make_message_id(creator)}),
                           own(role, {"flow", "delete", text(flow)}),
                           own(role, {"flow", "schedule", "remove", create_schedule(kMaker.actor)}),
                           own(role, {"context", "refusals", "1"})});
@@ -541,7 +543,8 @@ TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
     const bool asks =
         std::any_of(each.flags.begin(), each.flags.end(), [](const auto& flag) { return flag.name == "actor"; });
     const std::string name(each.name);
-    EXPECT_TRUE(!asks || tried_.contains(name) || others.contains(name)) << name << ": who may?";
+    EXPECT_TRUE(!asks || tried_.contains(name) || others.contains(name))
+        << name << ": the command has no row in the table";
   }
 }
 
@@ -558,7 +561,7 @@ TEST_F(RightsTable, MessagesOnATopic) {
                    job.id = message.id;
                    message.job = {job};
                    const std::string key = redis_key(message);
-                   EXPECT_TRUE(store_->topic_send(1, "runner20", key, encode(message)));
+                   EXPECT_TRUE(store_->send_to_topic(1, "runner20", key, encode(message)));
                    EXPECT_TRUE(intake.process(*store_, {1}, {key}));
                    const auto record = store_->load(1, key);
                    const std::string status(record ? field_of(*record, "status") : "");
@@ -582,7 +585,7 @@ TEST_F(RightsTable, PublishedKeySendsNoMessageOfAnother) {
   EXPECT_TRUE(intake.process(*store_, {1}, {key}));
   const auto record = store_->load(1, key);
   ASSERT_TRUE(record);
-  EXPECT_EQ(field_of(*record, "status"), "dispatched") << "it is neither taken nor refused";
+  EXPECT_EQ(field_of(*record, "status"), "dispatched") << "the job is neither claimed nor refused";
   EXPECT_EQ(field_of(*record, "error"), "");
   EXPECT_FALSE(store_->load(1, job_key(12, create_record->job.at(0).id)).has_value());
 }
@@ -611,8 +614,8 @@ TEST_F(RightsTable, SignedMessages) {
     EXPECT_TRUE(sign(message, key));
     return message;
   };
-  const auto jobs_of = [&](Id actor) { return store_->keys(1, "job:" + text(actor) + ':', 10000).value().size(); };
-  const auto from_elsewhere = [&](const Role& role) {
+  const auto count_jobs = [&](Id actor) { return store_->keys(1, "job:" + text(actor) + ':', 10000).value().size(); };
+  const auto send_from_other_host = [&](const Role& role) {
     Message message;
     message.context_id = 7;
     message.target_address = "http://here:1";
@@ -620,35 +623,35 @@ TEST_F(RightsTable, SignedMessages) {
     message = signed_by(role, std::move(message), role.letter != 'n');
     const json envelope =
         seal({EnvelopeKind::message, 1, message.created_at, ""}, {{"message", to_json(message)}}, peer).value();
-    const std::string request = rpc_request("message.deliver", {{"envelope", envelope}});
-    auto answer = read_rpc_answer(receiver.answer(request));
+    const std::string request = encode_rpc_request("message.deliver", {{"envelope", envelope}});
+    auto answer = parse_rpc_answer(receiver.handle_request(request));
     // An unknown key is looked up once per second.
     EXPECT_TRUE(eventually([&] {
       if (answer || answer.error().code != Code::unavailable) return true;
-      answer = read_rpc_answer(receiver.answer(request));
+      answer = parse_rpc_answer(receiver.handle_request(request));
       return false;
     }));
     const std::string outcome = answer ? "ok" : std::string(to_string(answer.error().code));
-    const auto before = jobs_of(role.actor);
+    const auto before = count_jobs(role.actor);
     EXPECT_TRUE(rounds.run_round(16));
-    EXPECT_EQ(jobs_of(role.actor), before + (outcome == "ok" ? 1 : 0)) << role.name;
+    EXPECT_EQ(count_jobs(role.actor), before + (outcome == "ok" ? 1 : 0)) << role.name;
     return AttemptResult{"a message from elsewhere", outcome};
   };
-  const auto from_here = [&](const Role& role) {
+  const auto send_from_this_host = [&](const Role& role) {
     const Message message = signed_by(role, {}, true);
     EXPECT_TRUE(store_->save(1, redis_key(message), encode(message)));
     EXPECT_TRUE(store_->enqueue_outbox(1, redis_key(message)));
-    const auto before = jobs_of(role.actor);
+    const auto before = count_jobs(role.actor);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.run_round(16));  // first out of msg_out, then in
-    const bool create_record = jobs_of(role.actor) == before + 1;
+    const bool create_record = count_jobs(role.actor) == before + 1;
     const auto record = store_->load(1, redis_key(message));
     const bool refused = record && field_of(*record, "error").find(" may not create ") != std::string::npos;
     return AttemptResult{"a message on msg_out", create_record ? "ok" : refused ? "denied" : "neither"};
   };
   expect_table({{Does::create, [&](const Role& role) {
                    if (role.letter == 'o') return std::vector<AttemptResult>{};  // an operator signs no messages
-                   std::vector<AttemptResult> tried{from_elsewhere(role)};
-                   if (role.letter != 'n') tried.push_back(from_here(role));
+                   std::vector<AttemptResult> tried{send_from_other_host(role)};
+                   if (role.letter != 'n') tried.push_back(send_from_this_host(role));
                    return tried;
                  }}});
 }
@@ -767,7 +770,7 @@ TEST_F(RightsTable, ContextWithoutARecordIsClosed) {
     message.id = ++next_id_;
     message.caller_id = role.actor;
     message.job = {decode<Job>({{"id", "1"}, {"script", "x"}, {"script_type", "v"}}).record};
-    EXPECT_TRUE(store_->topic_send(1, "runner20", redis_key(message), encode(message)));
+    EXPECT_TRUE(store_->send_to_topic(1, "runner20", redis_key(message), encode(message)));
     EXPECT_TRUE(intake.process(*store_, {1}, {}));
     EXPECT_TRUE(store_->load(1, job_key(role.actor, 1))) << role.name;
   }

@@ -32,8 +32,8 @@ bool write_text(const std::string& path, const std::string& text) {
 
 std::vector<std::string> delegate_cgroups(uid_t uid) {
   std::vector<std::string> folders;
-  for (const auto& place : mycojobs::sandbox::find_cgroups()) {
-    const std::string folder = place.path + "/mycojobs-as-user-" + std::to_string(::getpid());
+  for (const auto& cgroup : mycojobs::sandbox::find_cgroups()) {
+    const std::string folder = cgroup.path + "/mycojobs-as-user-" + std::to_string(::getpid());
     if (::mkdir(folder.c_str(), 0755) != 0) continue;
     folders.push_back(folder);
     for (const char* file : {"", "/cgroup.procs", "/tasks", "/cgroup.subtree_control", "/cgroup.threads"}) {
@@ -54,7 +54,7 @@ void remove_cgroups(const std::string& folder) {
 }
 
 // Returns the first folder of the path that other users cannot enter, or "" if there is none.
-std::string closed_folder(const std::string& path) {
+std::string find_closed_folder(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
     struct stat info {};
@@ -65,25 +65,27 @@ std::string closed_folder(const std::string& path) {
 
 // If the source tree is below a closed folder (for example the home of root), makes it accessible at the same path in a
 // new mount namespace that contains nothing else of the closed folder.
-bool open_the_way() {
+bool expose_source_tree() {
   const std::string source = mj::test::source_folder();
-  const std::string closed = closed_folder(fs::path(source).parent_path());
-  if (closed.empty()) return true;
+  const std::string closed_folder = find_closed_folder(fs::path(source).parent_path());
+  if (closed_folder.empty()) return true;
   const int tree = ::open_tree(AT_FDCWD, source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
   std::error_code error;
   return tree >= 0 && ::unshare(CLONE_NEWNS) == 0 &&
          ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         ::mount("way", closed.c_str(), "tmpfs", 0, "mode=755,size=1m") == 0 &&
+         ::mount("tmpfs", closed_folder.c_str(), "tmpfs", 0, "mode=755,size=1m") == 0 &&
          (fs::create_directories(source, error), !error) &&
          ::move_mount(tree, "", AT_FDCWD, source.c_str(), MOVE_MOUNT_F_EMPTY_PATH) == 0;
 }
 
-[[noreturn]] void become(uid_t uid, const std::vector<std::string>& groups, const std::string& home, char** argv) {
+[[noreturn]] void exec_as_user(uid_t uid, const std::vector<std::string>& groups, const std::string& home,
+                               char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const auto& folder : groups) {
     if (!write_text(folder + "/cgroup.procs", "0")) std::perror(folder.c_str());
   }
-  if (!open_the_way()) std::perror(("as_user: cannot open the way to " + mj::test::source_folder()).c_str());
+  if (!expose_source_tree())
+    std::perror(("as_user: cannot make the source tree accessible: " + mj::test::source_folder()).c_str());
   ::setenv("HOME", home.c_str(), 1);
   ::setenv("TMPDIR", home.c_str(), 1);
   ::setenv("USER", "ordinary", 1);
@@ -93,7 +95,7 @@ bool open_the_way() {
     std::perror("as_user");
     ::_exit(126);
   }
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // setuid clears this flag
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // setuid clears the parent-death signal
   ::execv(argv[0], argv);
   std::perror(argv[0]);
   ::_exit(127);
@@ -119,7 +121,7 @@ int main(int argc, char** argv) {
   }
   const auto groups = delegate_cgroups(uid);
   const pid_t child = ::fork();
-  if (child == 0) become(uid, groups, home, argv + 2);
+  if (child == 0) exec_as_user(uid, groups, home, argv + 2);
   int status = 0;
   ::waitpid(child, &status, 0);
   for (const auto& folder : groups) remove_cgroups(folder);

@@ -19,19 +19,20 @@ using namespace mycojobs::sandbox;
 constexpr int kControl = 3;
 
 // Sends Ready, then answers each request with a pidfd of a process that is not a child of the host: the host itself.
-void lie() {
+void answer_with_own_pidfd() {
   RawFrame frame;
   receive_raw(kControl, frame);
   send_message(kControl, Ready{});
   receive_raw(kControl, frame);
-  Fork request;
+  ForkRequest request;
   decode(frame, request);
   const int self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
   send_message(kControl, RunForked{request.run, 0}, {self});
   receive_raw(kControl, frame);
 }
 
-void babble() {
+// Sends one frame of each kind with an invalid body.
+void send_all_kinds() {
   RawFrame frame;
   receive_raw(kControl, frame);
   send_message(kControl, Ready{});
@@ -48,9 +49,9 @@ mycojobs::test::Random& random_numbers() {
 }
 
 // Sends mutated frames of the protocol, with descriptors that may not match the frame.
-void say(int socket, const std::vector<std::string>& frames) {
+void send_mutated_frames(int socket, const std::vector<std::string>& frames) {
   mycojobs::test::Random& random = random_numbers();
-  for (std::uint64_t left = random() % 12; left > 0; --left) {
+  for (std::uint64_t remaining = random() % 12; remaining > 0; --remaining) {
     std::vector<int> fds;
     while (fds.size() < kMaxFrameFds && random() % 2 == 0) {
       const int kind = static_cast<int>(random() % 3);
@@ -59,13 +60,13 @@ void say(int socket, const std::vector<std::string>& frames) {
                     : kind == 1 ? ::eventfd(1, EFD_CLOEXEC)
                                 : ::dup(2));
     }
-    const std::string frame = mycojobs::test::mutated(frames[random() % frames.size()], random);
+    const std::string frame = mycojobs::test::mutate(frames[random() % frames.size()], random);
     if (!frame.empty()) send_raw(socket, frame, fds, MSG_DONTWAIT);
     for (int fd : fds) ::close(fd);
   }
 }
 
-std::vector<std::string> zygotes_frames() {
+std::vector<std::string> make_zygote_frames() {
   return {encode(Ready{}),
           encode(RequestRefused{"no"}),
           encode(SetupStepFailed{"zygote_root", 1}),
@@ -75,42 +76,42 @@ std::vector<std::string> zygotes_frames() {
           encode(InitReaped{1, 0, 5, 5}),
           encode(InitReaped{1ULL << 63, 9, 0, 0})};
 }
-std::vector<std::string> inits_frames() {
+std::vector<std::string> make_init_frames() {
   return {encode(SetupStepFailed{"rights", 1}), encode(RunConfined{7, {{"proc", 1}, {"cwd", 2}}}),
           encode(JobEnded{0, 1, false}), encode(JobEnded{9, 0, true})};
 }
 
-void garble() {
+void send_frames_before_serving() {
   RawFrame frame;
   receive_raw(kControl, frame);
   if (random_numbers()() % 2 == 0) send_message(kControl, Ready{});
-  say(kControl, zygotes_frames());
-  say(kControl, zygotes_frames());
+  send_mutated_frames(kControl, make_zygote_frames());
+  send_mutated_frames(kControl, make_zygote_frames());
 }
 
-int forks = 0;
 // The first fork is the canary job, which decides whether the host may serve.
-void count_forks() { ++forks; }
-void turn_rogue() {
-  if (++forks > 1) say(kControl, zygotes_frames());
+int fork_count = 0;
+void count_forks() { ++fork_count; }
+void send_frames_after_fork() {
+  if (++fork_count > 1) send_mutated_frames(kControl, make_zygote_frames());
 }
-void fall_silent() {
-  while (++forks > 1) ::pause();
+void stop_answering() {
+  while (++fork_count > 1) ::pause();
 }
-void lie_about_the_run() {
-  constexpr int kStatus = 4;
-  if (forks > 1) say(kStatus, inits_frames());
+void send_frames_as_init() {
+  constexpr int kStatusSocket = 4;
+  if (fork_count > 1) send_mutated_frames(kStatusSocket, make_init_frames());
 }
 
-void listen_on_a_file() {
-  constexpr int kStatus = 4;
-  if (forks > 1) send_message(kStatus, RunConfined{7, {}}, {::open("/dev/null", O_RDONLY)});
+void send_file_as_listener() {
+  constexpr int kStatusSocket = 4;
+  if (fork_count > 1) send_message(kStatusSocket, RunConfined{7, {}}, {::open("/dev/null", O_RDONLY)});
 }
 
 // Nests epoll sets deeper than the kernel permits for waiting.
-void listen_on_nested_sets() {
-  constexpr int kStatus = 4;
-  if (forks <= 1) return;
+void send_nested_epoll_sets() {
+  constexpr int kStatusSocket = 4;
+  if (fork_count <= 1) return;
   int inner = ::epoll_create1(EPOLL_CLOEXEC);
   for (int depth = 0; depth < 8; ++depth) {
     const int outer = ::epoll_create1(EPOLL_CLOEXEC);
@@ -119,16 +120,16 @@ void listen_on_nested_sets() {
     if (::epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) != 0) break;
     inner = outer;
   }
-  send_message(kStatus, RunConfined{7, {}}, {inner});
+  send_message(kStatusSocket, RunConfined{7, {}}, {inner});
 }
 
 // The message is too long to fit in the frame that reports the end of the run.
-void talk_much() {
-  constexpr int kStatus = 4;
-  if (forks > 1) send_message(kStatus, SetupStepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
+void send_long_message() {
+  constexpr int kStatusSocket = 4;
+  if (fork_count > 1) send_message(kStatusSocket, SetupStepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
 }
 
-int nothing(mycojobs::JobChannel) { return 0; }
+int run_nothing(mycojobs::JobChannel) { return 0; }
 
 }  // namespace
 
@@ -136,20 +137,21 @@ int main(int, char** argv) {
   const std::string name = argv[0];
   if (const std::size_t dash = name.find('-'); dash != std::string::npos) {
     random_numbers().seed(std::strtoull(name.c_str() + dash + 1, nullptr, 10));
-    if (name[0] == 'g') garble();
-    if (name[0] == 'r') mycojobs::serve_zygote({"rogue", turn_rogue, nullptr, nullptr, nothing});
-    if (name[0] == 's') mycojobs::serve_zygote({"status", count_forks, nullptr, lie_about_the_run, nothing});
+    if (name[0] == 'g') send_frames_before_serving();
+    if (name[0] == 'r') mycojobs::serve_zygote({"rogue", send_frames_after_fork, nullptr, nullptr, run_nothing});
+    if (name[0] == 's') mycojobs::serve_zygote({"status", count_forks, nullptr, send_frames_as_init, run_nothing});
     return 0;
   }
-  if (name == "listener") mycojobs::serve_zygote({"listener", count_forks, nullptr, listen_on_a_file, nothing});
-  if (name == "nested") mycojobs::serve_zygote({"nested", count_forks, nullptr, listen_on_nested_sets, nothing});
-  if (name == "wordy") mycojobs::serve_zygote({"wordy", count_forks, nullptr, talk_much, nothing});
-  if (name == "silent") mycojobs::serve_zygote({"silent", fall_silent, nullptr, nullptr, nothing});
-  if (name == "lie") lie();
-  if (name == "babble") babble();
+  if (name == "listener")
+    mycojobs::serve_zygote({"listener", count_forks, nullptr, send_file_as_listener, run_nothing});
+  if (name == "nested") mycojobs::serve_zygote({"nested", count_forks, nullptr, send_nested_epoll_sets, run_nothing});
+  if (name == "wordy") mycojobs::serve_zygote({"wordy", count_forks, nullptr, send_long_message, run_nothing});
+  if (name == "silent") mycojobs::serve_zygote({"silent", stop_answering, nullptr, nullptr, run_nothing});
+  if (name == "lie") answer_with_own_pidfd();
+  if (name == "babble") send_all_kinds();
   if (name == "die") return 1;
   if (name == "thread") std::thread([] { ::pause(); }).detach();
   if (name == "file") (void)::open("/dev/null", O_RDONLY);
-  if (name == "thread" || name == "file") mycojobs::serve_zygote({"bad", nullptr, nullptr, nullptr, nothing});
+  if (name == "thread" || name == "file") mycojobs::serve_zygote({"bad", nullptr, nullptr, nullptr, run_nothing});
   return 0;
 }

@@ -50,7 +50,7 @@ std::string read_descriptor_path(pid_t pid, std::uint64_t descriptor) {
   return size < 0 ? "" : std::string(target, static_cast<std::size_t>(size));
 }
 
-// Reports whether the process is the init of a pid namespace. Reads the last number of "NSpid: 3412 57 1".
+// Reports whether the process is the init of its pid namespace: the last number of "NSpid: 3412 57 1" is 1.
 bool is_init(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -71,7 +71,7 @@ bool matches(const NumberedFault& row, pid_t pid, const __ptrace_syscall_info& i
 }
 
 // Skips the system call and returns `value` to the caller.
-void answer(pid_t pid, long value) {
+void skip_call(pid_t pid, long value) {
   user_regs_struct registers{};
   iovec part{&registers, sizeof registers};
   ::ptrace(PTRACE_GETREGSET, pid, NT_PRSTATUS, &part);
@@ -87,7 +87,7 @@ void answer(pid_t pid, long value) {
   ::ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &part);
 }
 
-void supervise(const std::vector<NumberedFault>& faults) {
+void inject_faults(const std::vector<NumberedFault>& faults) {
   int status = 0;
   for (pid_t pid = 0; (pid = ::waitpid(-1, &status, __WALL)) > 0 || errno == EINTR;) {
     if (pid < 0 || !WIFSTOPPED(status)) continue;
@@ -98,7 +98,7 @@ void supervise(const std::vector<NumberedFault>& faults) {
       ::ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid, sizeof info, &info);
       const auto found =
           std::find_if(faults.begin(), faults.end(), [&](const auto& row) { return matches(row, pid, info); });
-      if (found != faults.end()) answer(pid, found->fault.answer);
+      if (found != faults.end()) skip_call(pid, found->fault.result);
     } else if (event == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP) {
       ::ptrace(PTRACE_LISTEN, pid, nullptr, nullptr);
       continue;
@@ -110,7 +110,7 @@ void supervise(const std::vector<NumberedFault>& faults) {
   }
 }
 
-bool load_traps(const std::vector<NumberedFault>& faults) {
+bool load_trap_filter(const std::vector<NumberedFault>& faults) {
   std::vector<sock_filter> program = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const auto& row : faults) {
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(row.number), 0, 1));
@@ -124,42 +124,42 @@ bool load_traps(const std::vector<NumberedFault>& faults) {
 
 }  // namespace
 
-std::string on_kernel_with(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
+std::string run_on_kernel_with(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
   std::vector<NumberedFault> numbered;
   for (const auto& fault : faults) numbered.push_back({call_number(fault.call), fault});
-  int output[2], go[2];
-  if (::pipe(output) != 0 || ::pipe(go) != 0) return "no pipes";
+  int result_pipe[2], start_pipe[2];
+  if (::pipe(result_pipe) != 0 || ::pipe(start_pipe) != 0) return "cannot create pipes";
   const pid_t supervisor = ::fork();
   if (supervisor == 0) {
-    ::close(output[0]);
+    ::close(result_pipe[0]);
     const pid_t traced = ::fork();
     if (traced == 0) {
       char byte = 0;
-      ::close(go[1]);
-      (void)!::read(go[0], &byte, 1);
-      ::close(go[0]);
+      ::close(start_pipe[1]);
+      (void)!::read(start_pipe[0], &byte, 1);
+      ::close(start_pipe[0]);
       [&]() noexcept {  // an exception must not leave the child
-        const std::string text = load_traps(numbered) ? body() : "cannot load the traps";
-        (void)!::write(output[1], text.data(), text.size());
+        const std::string result = load_trap_filter(numbered) ? body() : "cannot load the traps";
+        (void)!::write(result_pipe[1], result.data(), result.size());
       }();
       ::_exit(0);
     }
-    ::close(output[1]);
+    ::close(result_pipe[1]);
     constexpr long kOptions =
         PTRACE_O_TRACESECCOMP | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
     if (::ptrace(PTRACE_SEIZE, traced, nullptr, kOptions) != 0) ::_exit(1);
-    ::close(go[1]);
-    supervise(numbered);
+    ::close(start_pipe[1]);
+    inject_faults(numbered);
     ::_exit(0);
   }
-  for (int fd : {output[1], go[0], go[1]}) ::close(fd);
-  std::string text;
+  for (int fd : {result_pipe[1], start_pipe[0], start_pipe[1]}) ::close(fd);
+  std::string result;
   char part[4096];
-  for (ssize_t size = 0; (size = ::read(output[0], part, sizeof part)) > 0;)
-    text.append(part, static_cast<std::size_t>(size));
-  ::close(output[0]);
+  for (ssize_t size = 0; (size = ::read(result_pipe[0], part, sizeof part)) > 0;)
+    result.append(part, static_cast<std::size_t>(size));
+  ::close(result_pipe[0]);
   ::waitpid(supervisor, nullptr, 0);
-  return text;
+  return result;
 }
 
 }  // namespace mycojobs::test

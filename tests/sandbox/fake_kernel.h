@@ -12,8 +12,8 @@ namespace mycojobs::test {
 
 struct Fault {
   std::string call;  // name of the system call
-  long answer = 0;   // returned value, or -errno
-  // The fault applies only where (argument & mask) == value. Mask 0: it applies to all arguments.
+  long result = 0;   // returned value, or -errno
+  // The fault applies only where (argument & mask) == value. With mask 0 it applies to all arguments.
   unsigned argument = 0;
   std::uint64_t mask = 0, value = 0;
   // The fault applies only to files whose name contains `path`. Either `path_argument` or `descriptor_argument` is the
@@ -24,6 +24,6 @@ struct Fault {
 
 // Runs `body` and all its processes in a traced child, and returns the result of `body`. Works for every user who may
 // trace their own processes.
-std::string on_kernel_with(const std::vector<Fault>&, const std::function<std::string()>& body);
+std::string run_on_kernel_with(const std::vector<Fault>&, const std::function<std::string()>& body);
 
 }  // namespace mycojobs::test

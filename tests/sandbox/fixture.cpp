@@ -21,12 +21,12 @@ namespace {
 constexpr const char* kHost = "attempt";
 constexpr std::uint64_t kTimeoutMs = 300000;  // reached only by a hang, also under emulation on a busy host
 
-// Reads the available data. Returns false if the pipe is closed.
-bool drain(int fd, std::string& into) {
-  char part[65536];
+// Appends the available data to `text`. Returns false if the pipe is closed.
+bool read_available(int fd, std::string& text) {
+  char buffer[65536];
   for (;;) {
-    const ssize_t size = ::read(fd, part, sizeof part);
-    if (size > 0) into.append(part, static_cast<std::size_t>(size));
+    const ssize_t size = ::read(fd, buffer, sizeof buffer);
+    if (size > 0) text.append(buffer, static_cast<std::size_t>(size));
     if (size == 0) return false;
     if (size < 0) return errno == EAGAIN || errno == EINTR;
   }
@@ -44,21 +44,21 @@ std::map<std::string, std::string> parse_answers(const std::string& text) {
 
 }  // namespace
 
-std::string RunResult::answer(const std::string& line) const {
-  const auto found = answers.find(line);
+std::string RunResult::answer(const std::string& attempt) const {
+  const auto found = answers.find(attempt);
   return found == answers.end() ? "no answer (" + outcome.reason + ")" : found->second;
 }
 
-SandboxConfig test_config() {
+SandboxConfig make_test_config() {
   SandboxConfig config;
   config.libexec_dir = mj::test::programs_folder();
   config.hosts = {{kHost, mj::test::program_path("attempt_host")}};
-  if (!may_limit_by_cgroup()) config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  if (!can_limit_by_cgroup()) config.allow_missing = {"cgroup:memory", "cgroup:pids"};
   return config;
 }
 
-bool may_limit_by_cgroup() {
-  static const bool kMay = [] {
+bool can_limit_by_cgroup() {
+  static const bool kCanLimit = [] {
     SandboxConfig config;
     config.libexec_dir = mj::test::programs_folder();
     const auto layers = probe_layers(config);
@@ -67,12 +67,12 @@ bool may_limit_by_cgroup() {
     for (const auto& layer : *layers) all = all && (layer.ok || layer.name.rfind("cgroup:", 0) != 0);
     return all;
   }();
-  return kMay;
+  return kCanLimit;
 }
 
 Sandbox& shared_sandbox() {
   static const std::unique_ptr<Sandbox> kSandbox = [] {
-    auto started = start_sandbox(test_config());
+    auto started = start_sandbox(make_test_config());
     if (!started) {
       ADD_FAILURE() << started.error().message;
       std::abort();
@@ -82,32 +82,33 @@ Sandbox& shared_sandbox() {
   return *kSandbox;
 }
 
-std::uint64_t next_run() {
+std::uint64_t next_run_id() {
   static std::atomic<std::uint64_t> next{1};
   return next++;
 }
 
-RunSpec spec_with(std::uint64_t wall_ms) {
+RunSpec make_spec(std::uint64_t wall_ms) {
   RunSpec spec;
-  spec.run = next_run();
+  spec.run = next_run_id();
   spec.host = kHost;
   spec.context = 1;
   spec.limits.wall_ms = wall_ms;
   return spec;
 }
 
-StartedRun start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
+StartedRun start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& attempts) {
   auto pipes = sandbox.launch(spec);
   if (!pipes) {
     ADD_FAILURE() << pipes.error().message;
     return {spec, {}, {}};
   }
-  (void)::send(pipes->requests, lines.data(), lines.size(), MSG_NOSIGNAL);  // a rejected run has closed the socket
+  (void)::send(pipes->requests, attempts.data(), attempts.size(),
+               MSG_NOSIGNAL);  // a rejected run has closed the socket
   ::shutdown(pipes->requests, SHUT_WR);
   return {spec, *pipes, {}};
 }
 
-RunResult wait_for(Sandbox& sandbox, StartedRun& started) {
+RunResult wait_for_end(Sandbox& sandbox, StartedRun& started) {
   RunResult result;
   result.out = started.out;
   std::string answers;
@@ -120,19 +121,19 @@ RunResult wait_for(Sandbox& sandbox, StartedRun& started) {
                         {started.pipes.err, POLLIN, 0},
                         {started.pipes.channel, POLLIN, 0}};
     ::poll(sources, 4, 1000);
-    if (!drain(started.pipes.out, result.out)) started.pipes.out = (::close(started.pipes.out), -1);
-    if (!drain(started.pipes.err, result.err)) started.pipes.err = (::close(started.pipes.err), -1);
-    if (!drain(started.pipes.channel, answers)) started.pipes.channel = (::close(started.pipes.channel), -1);
-    for (auto& each : sandbox.read_ended()) {
-      if (each.run != started.spec.run) continue;
-      result.outcome = std::move(each.outcome);
+    if (!read_available(started.pipes.out, result.out)) started.pipes.out = (::close(started.pipes.out), -1);
+    if (!read_available(started.pipes.err, result.err)) started.pipes.err = (::close(started.pipes.err), -1);
+    if (!read_available(started.pipes.channel, answers)) started.pipes.channel = (::close(started.pipes.channel), -1);
+    for (auto& report : sandbox.read_ended()) {
+      if (report.run != started.spec.run) continue;
+      result.outcome = std::move(report.outcome);
       ended = true;
     }
   }
   EXPECT_TRUE(ended) << "the run has not ended";
   for (int fd : {started.pipes.out, started.pipes.err, started.pipes.channel}) {
     if (fd < 0) continue;
-    drain(fd, fd == started.pipes.out ? result.out : fd == started.pipes.err ? result.err : answers);
+    read_available(fd, fd == started.pipes.out ? result.out : fd == started.pipes.err ? result.err : answers);
     ::close(fd);
   }
   ::close(started.pipes.requests);
@@ -145,7 +146,7 @@ void wait_for_output(StartedRun& started, const std::string& text) {
   while (started.out.find(text) == std::string::npos && now_boot_ms() < deadline) {
     pollfd source{started.pipes.out, POLLIN, 0};
     ::poll(&source, 1, 1000);
-    if (!drain(started.pipes.out, started.out)) break;
+    if (!read_available(started.pipes.out, started.out)) break;
   }
   EXPECT_NE(started.out.find(text), std::string::npos);
 }
@@ -173,6 +174,15 @@ std::string read_process_name(pid_t pid) {
   return name;
 }
 
+std::size_t read_resident_kib(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; file >> word;) {
+    std::size_t kib = 0;
+    if (word == "VmRSS:" && file >> kib) return kib;
+  }
+  return 0;
+}
+
 std::vector<pid_t> find_descendants(pid_t parent) {
   std::vector<pid_t> all = find_children(parent);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -183,14 +193,14 @@ std::vector<pid_t> find_descendants(pid_t parent) {
 
 bool is_reaped(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
-std::size_t count_groups(pid_t launcher) {
+std::size_t count_cgroups(pid_t launcher) {
   std::size_t count = 0;
-  const std::string mark = "-" + std::to_string(launcher) + "-";
+  const std::string infix = "-" + std::to_string(launcher) + "-";
   std::error_code error;
   for (auto it = std::filesystem::recursive_directory_iterator("/sys/fs/cgroup", error);
        it != std::filesystem::recursive_directory_iterator(); it.increment(error)) {
     const std::string name = it->path().filename();
-    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(mark) != std::string::npos) {
+    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(infix) != std::string::npos) {
       ++count;
       for (const auto& run : std::filesystem::directory_iterator(it->path(), error)) count += run.is_directory(error);
     }
@@ -198,34 +208,34 @@ std::size_t count_groups(pid_t launcher) {
   return count;
 }
 
-OwnSandbox own_sandbox(const SandboxConfig& config) {
+DedicatedSandbox start_dedicated_sandbox(const SandboxConfig& config) {
   const auto before = find_children(::getpid());
   auto started = start_sandbox(config);
   if (!started) {
     ADD_FAILURE() << started.error().message;
     std::abort();
   }
-  OwnSandbox own{std::move(*started), -1, -1};
+  DedicatedSandbox dedicated_sandbox{std::move(*started), -1, -1};
   for (pid_t pid : find_children(::getpid())) {
-    if (std::find(before.begin(), before.end(), pid) == before.end()) own.guardian = pid;
+    if (std::find(before.begin(), before.end(), pid) == before.end()) dedicated_sandbox.guardian = pid;
   }
-  own.launcher = find_children(own.guardian).at(0);
-  return own;
+  dedicated_sandbox.launcher = find_children(dedicated_sandbox.guardian).at(0);
+  return dedicated_sandbox;
 }
 
-RunResult run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
-  StartedRun started = start_attempts(sandbox, std::move(spec), lines);
-  return wait_for(sandbox, started);
+RunResult run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& attempts) {
+  StartedRun started = start_attempts(sandbox, std::move(spec), attempts);
+  return wait_for_end(sandbox, started);
 }
 
-RunResult run_attempts(const std::string& lines, std::uint64_t wall_ms) {
-  return run_attempts(shared_sandbox(), spec_with(wall_ms), lines);
+RunResult run_attempts(const std::string& attempts, std::uint64_t wall_ms) {
+  return run_attempts(shared_sandbox(), make_spec(wall_ms), attempts);
 }
 
-RunResult run_with_exec(const std::string& lines, std::uint64_t wall_ms) {
-  RunSpec spec = spec_with(wall_ms);
+RunResult run_attempts_with_exec(const std::string& attempts, std::uint64_t wall_ms) {
+  RunSpec spec = make_spec(wall_ms);
   spec.limits.exec = true;
-  return run_attempts(shared_sandbox(), spec, lines);
+  return run_attempts(shared_sandbox(), spec, attempts);
 }
 
 std::string get_violation(const RunResult& result) {

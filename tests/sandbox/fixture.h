@@ -1,4 +1,5 @@
-// A real launcher with the attempt host, and functions that run attempts in a fresh sandbox.
+// Runs test jobs in a real sandbox. The script host of the tests (attempt_host) executes an attempt per line of its
+// input: an action of a job that the sandbox may forbid. It reports the result of each attempt.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,31 +20,36 @@ struct RunResult {
   Outcome outcome;
   std::string out, err;                        // output of the job
   std::map<std::string, std::string> answers;  // attempt -> result
-  std::string answer(const std::string& line) const;
+  // Returns the result of the attempt, or "no answer" with the reason of the end.
+  std::string answer(const std::string& attempt) const;
 };
 
-SandboxConfig test_config();
-bool may_limit_by_cgroup();  // tries once whether this host permits it
+SandboxConfig make_test_config();
+// Returns whether this host permits cgroups with limits. The first call probes the host.
+bool can_limit_by_cgroup();
 
-// One sandbox for the whole test program, because starting a launcher takes longer than a run.
+// Returns the sandbox of the whole test program, because starting a launcher takes longer than a run.
 Sandbox& shared_sandbox();
 
-std::uint64_t next_run();
-RunSpec spec_with(std::uint64_t wall_ms = 20000);
+std::uint64_t next_run_id();
+// Returns a run of the attempt host in context 1.
+RunSpec make_spec(std::uint64_t wall_ms = 20000);
 
-// Runs the attempts in `lines` (one per line) until the run ends.
-RunResult run_attempts(Sandbox&, RunSpec, const std::string& lines);
-RunResult run_attempts(const std::string& lines, std::uint64_t wall_ms = 20000);
-RunResult run_with_exec(const std::string& lines, std::uint64_t wall_ms = 20000);
+// Runs the attempts (one per line) and waits for the end of the run. wall_ms is the wall-clock limit. Without a
+// sandbox, runs them in shared_sandbox().
+RunResult run_attempts(Sandbox&, RunSpec, const std::string& attempts);
+RunResult run_attempts(const std::string& attempts, std::uint64_t wall_ms = 20000);
+// The same for a run that may call fork and exec.
+RunResult run_attempts_with_exec(const std::string& attempts, std::uint64_t wall_ms = 20000);
 
-// A run in two steps: start_attempts() launches it, and wait_for() waits for its end.
+// A run in two steps: start_attempts() launches it, and wait_for_end() waits for its end.
 struct StartedRun {
   RunSpec spec;
   RunPipes pipes;
   std::string out;  // output that was read so far
 };
-StartedRun start_attempts(Sandbox&, RunSpec, const std::string& lines);
-RunResult wait_for(Sandbox&, StartedRun&);
+StartedRun start_attempts(Sandbox&, RunSpec, const std::string& attempts);
+RunResult wait_for_end(Sandbox&, StartedRun&);
 void wait_for_output(StartedRun&, const std::string& text);  // waits for `text` on stdout
 
 std::uint64_t now_boot_ms();
@@ -51,18 +57,20 @@ std::uint64_t now_boot_ms();
 // Returns the children that are not zombies.
 std::vector<pid_t> find_children(pid_t parent);
 std::string read_process_name(pid_t);  // as printed by ps; empty if the process does not exist
+std::size_t read_resident_kib(pid_t);  // 0 if the process does not exist
 std::vector<pid_t> find_descendants(pid_t parent);
 bool is_reaped(pid_t);
 // Counts the cgroups of runs below the folders of this launcher, in all hierarchies.
-std::size_t count_groups(pid_t launcher);
+std::size_t count_cgroups(pid_t launcher);
 
-// A sandbox of a single test, and the processes that serve it.
-struct OwnSandbox {
+// A sandbox that only one test uses, and the processes that serve it.
+struct DedicatedSandbox {
   std::unique_ptr<Sandbox> sandbox;
   pid_t guardian = -1, launcher = -1;
-  std::size_t prewarmed = SandboxConfig().prewarmed;  // maximum number of prewarmed sandboxes of each zygote
+  std::size_t max_prewarmed = SandboxConfig().max_prewarmed;  // for each zygote, in the default configuration
 };
-OwnSandbox own_sandbox(const SandboxConfig& config = test_config());
+// Aborts the test program if the launcher cannot be started.
+DedicatedSandbox start_dedicated_sandbox(const SandboxConfig& config = make_test_config());
 
 // Returns the name of the violation, such as "ptrace". Fails the test and returns "" if there was no violation.
 std::string get_violation(const RunResult&);

@@ -14,12 +14,12 @@
 namespace mycojobs::test {
 namespace {
 
-std::uint64_t seconds_to_fuzz() {
+std::uint64_t read_fuzz_seconds() {
   const char* text = std::getenv("MYCOJOBS_FUZZ_SECONDS");
   return text == nullptr ? 5 : std::strtoull(text, nullptr, 10);
 }
 
-std::uint64_t new_seed() {
+std::uint64_t choose_seed() {
   const char* text = std::getenv("MYCOJOBS_FUZZ_SEED");
   const std::uint64_t seed = text == nullptr ? std::random_device{}() : std::strtoull(text, nullptr, 10);
   std::cout << "MYCOJOBS_FUZZ_SEED=" << seed << std::endl;
@@ -28,14 +28,14 @@ std::uint64_t new_seed() {
 
 // SI3, SI4: invalid input from the agent ends the launcher cleanly, with all processes that it started.
 TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
-  sandbox::Configure good;
-  good.uid_base = 1878982656;
-  good.uid_count = 65536;
-  good.allow_missing = {"cgroup:memory", "cgroup:pids"};
-  const std::string configure = sandbox::encode(good);
-  const std::string launch = sandbox::encode(sandbox::Launch{spec_with()});
+  sandbox::Configure configuration;
+  configuration.uid_base = 1878982656;
+  configuration.uid_count = 65536;
+  configuration.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  const std::string configure = sandbox::encode(configuration);
+  const std::string launch = sandbox::encode(sandbox::Launch{make_spec()});
   struct Row {
-    const char* what;
+    const char* description;
     std::vector<std::string> frames;
     std::size_t descriptors;
   };
@@ -54,54 +54,54 @@ TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
   for (const auto& row : rows) {
     RawLauncher launcher;
     for (const auto& frame : row.frames) launcher.send(frame, &frame == &row.frames.back() ? row.descriptors : 0);
-    EXPECT_EQ(launcher.wait(), 0) << row.what;
+    EXPECT_EQ(launcher.wait(), 0) << row.description;
   }
 }
 
 // SZ43: the launcher may reject or accept each frame. It must not crash, hang, or affect another launcher.
 TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
-  OwnSandbox bystander = own_sandbox();
-  Random random(new_seed());
+  DedicatedSandbox bystander = start_dedicated_sandbox();
+  Random random(choose_seed());
   sandbox::Configure configure;
   configure.uid_base = 1878982656;
   configure.uid_count = 65536;
   configure.allow_missing = {"cgroup:memory", "cgroup:pids"};
-  configure.hosts = test_config().hosts;
+  configure.hosts = make_test_config().hosts;
   configure.zygote_runs = 100;
-  RunSpec spec = spec_with(1000);
+  RunSpec spec = make_spec(1000);
   const std::vector<std::string> frames = {sandbox::encode(sandbox::Launch{spec}),
                                            sandbox::encode(sandbox::Kill{spec.run, KillReason::cancelled, 0}),
                                            sandbox::encode(sandbox::Fence{spec.run, 1}), sandbox::encode(configure)};
-  const std::uint64_t deadline = now_boot_ms() + seconds_to_fuzz() * 1000;
+  const std::uint64_t deadline = now_boot_ms() + read_fuzz_seconds() * 1000;
   std::size_t rounds = 0;
   for (; now_boot_ms() < deadline; ++rounds) {
     RawLauncher launcher;
     const std::string first = sandbox::encode(configure);
-    launcher.send(random() % 4 == 0 ? mutated(first, random) : first, random() % 16 == 0 ? random() % 9 : 0);
-    for (std::uint64_t left = random() % 40; left > 0; --left) {
+    launcher.send(random() % 4 == 0 ? mutate(first, random) : first, random() % 16 == 0 ? random() % 9 : 0);
+    for (std::uint64_t remaining = random() % 40; remaining > 0; --remaining) {
       const std::uint64_t descriptors = random() % 4 == 0 ? random() % 9 : 4;
-      const std::string frame = mutated(frames[random() % frames.size()], random);
+      const std::string frame = mutate(frames[random() % frames.size()], random);
       if (!launcher.send(frame, frame[0] == 2 ? descriptors : random() % 8 == 0 ? 1 : 0)) break;
       if (random() % 8 == 0) launcher.drain();
     }
-    launcher.hang_up();
+    launcher.close_connection();
     ASSERT_EQ(launcher.wait(), 0) << "round " << rounds;
   }
   std::cout << rounds << " launchers" << std::endl;
-  EXPECT_EQ(to_string(run_attempts(*bystander.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*bystander.sandbox, make_spec(), "getpid").outcome.status), "ok");
 }
 
-// SZ44: a compromised script host, before it serves, while it serves, and as a job that is not confined yet. Its runs
-// may end in any way. The launcher and the runs of other hosts must not be affected.
+// SZ44: a compromised script host sends mutated frames before it serves, while it serves, and from a job that is not
+// confined yet. Its runs may end in any way. The launcher and the runs of other hosts must not be affected.
 TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms(0755));
-  Random random(new_seed());
-  const std::uint64_t deadline = now_boot_ms() + seconds_to_fuzz() * 1000;
+  Random random(choose_seed());
+  const std::uint64_t deadline = now_boot_ms() + read_fuzz_seconds() * 1000;
   std::size_t runs = 0;
   for (int round = 0; now_boot_ms() < deadline; ++round) {
-    SandboxConfig config = test_config();
+    SandboxConfig config = make_test_config();
     for (int i = 0; i < 30; ++i) {
       const char* const kinds[] = {"garble-", "rogue-", "status-"};
       const std::string name = kinds[i % 3] + std::to_string(random() % 1000000);
@@ -109,24 +109,24 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
       if (!std::filesystem::exists(path)) std::filesystem::create_symlink(mj::test::program_path("bad_host"), path);
       config.hosts.push_back({name, path});
     }
-    OwnSandbox own = own_sandbox(config);
-    StartedRun steady = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
-    wait_for_output(steady, "up");
+    DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+    StartedRun unaffected = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
+    wait_for_output(unaffected, "up");
     for (const auto& host : config.hosts) {
       const std::string& name = host.name;
       if (name == "attempt" || now_boot_ms() > deadline) continue;
       for (int times = 0; times < 2; ++times, ++runs) {
-        RunSpec spec = spec_with(2000);
+        RunSpec spec = make_spec(2000);
         spec.host = name;
-        run_attempts(*own.sandbox, spec, "getpid");
-        EXPECT_TRUE(own.sandbox->alive()) << name;
-        if (!own.sandbox->alive()) return std::filesystem::remove_all(folder), void();
+        run_attempts(*dedicated_sandbox.sandbox, spec, "getpid");
+        EXPECT_TRUE(dedicated_sandbox.sandbox->alive()) << name;
+        if (!dedicated_sandbox.sandbox->alive()) return std::filesystem::remove_all(folder), void();
       }
     }
-    own.sandbox->kill(steady.spec.run, KillReason::cancelled, 0);
-    EXPECT_EQ(to_string(wait_for(*own.sandbox, steady).outcome.status), "cancelled");
-    EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-    EXPECT_FALSE(is_reaped(own.launcher));
+    dedicated_sandbox.sandbox->kill(unaffected.spec.run, KillReason::cancelled, 0);
+    EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, unaffected).outcome.status), "cancelled");
+    EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
+    EXPECT_FALSE(is_reaped(dedicated_sandbox.launcher));
   }
   std::cout << runs << " runs" << std::endl;
   std::filesystem::remove_all(folder);

@@ -1,4 +1,4 @@
-// Random calls inside a job for a limited time must have no effect outside the job.
+// Random system calls of a job must have no effect outside the job.
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -19,14 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// Returns names, types, owners, modes, sizes, modification times and contents of all files below `root`.
+// Returns names, types, owners, modes, sizes, change times and contents of all files below `root`.
 std::string describe_tree(const fs::path& root) {
   std::vector<std::string> lines;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
@@ -35,25 +28,25 @@ std::string describe_tree(const fs::path& root) {
     std::ostringstream line;
     line << entry.path() << ' ' << info.st_mode << ' ' << info.st_uid << ' ' << info.st_gid << ' ' << info.st_size
          << ' ' << info.st_ctim.tv_sec << '.' << info.st_ctim.tv_nsec << ' ';
-    if (S_ISREG(info.st_mode)) line << std::hash<std::string>{}(contents(entry.path()));
+    if (S_ISREG(info.st_mode)) line << std::hash<std::string>{}(read_file(entry.path()));
     lines.push_back(line.str());
   }
   std::sort(lines.begin(), lines.end());
-  std::string all;
-  for (const auto& line : lines) all += line + "\n";
-  return all;
+  std::string text;
+  for (const auto& line : lines) text += line + "\n";
+  return text;
 }
 
-// Returns state of the host that no job may change.
-std::string state_of_host(const fs::path& guarded) {
+// Returns the state of the host that no job may change.
+std::string describe_host(const fs::path& guarded_folder) {
   utsname names{};
   ::uname(&names);
-  std::string state = describe_tree(guarded) + names.nodename + names.domainname;
+  std::string state = describe_tree(guarded_folder) + names.nodename + names.domainname;
   for (const char* file : {"/proc/self/mountinfo", "/proc/self/uid_map", "/proc/self/limits", "/proc/self/cgroup",
                            "/proc/self/oom_score_adj", "/proc/self/coredump_filter", "/proc/sys/kernel/core_pattern",
                            "/proc/sys/kernel/hostname", "/proc/sys/user/max_user_namespaces", "/proc/swaps",
                            "/proc/modules", "/etc/passwd", "/etc/hosts", "/dev/null"}) {
-    state += std::string(file) + ": " + contents(file);
+    state += std::string(file) + ": " + read_file(file);
   }
   for (const char* file : {"/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/etc/passwd", "/dev/null", "/dev/urandom"}) {
     struct stat info {};
@@ -64,49 +57,56 @@ std::string state_of_host(const fs::path& guarded) {
   return state;
 }
 
-// SZ45
+// Requirement SZ45 (rows.txt): random calls of jobs change nothing outside of the job. MYCOJOBS_FUZZ_SECONDS sets the
+// duration. MYCOJOBS_FUZZ_SEED repeats a run with the seed that it printed.
 TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
-  const char* text = std::getenv("MYCOJOBS_FUZZ_SECONDS");
-  const char* chosen = std::getenv("MYCOJOBS_FUZZ_SEED");
-  const std::uint64_t seconds = text == nullptr ? 10 : std::strtoull(text, nullptr, 10);
-  const std::uint64_t seed = chosen == nullptr ? std::random_device{}() : std::strtoull(chosen, nullptr, 10);
+  const char* seconds_text = std::getenv("MYCOJOBS_FUZZ_SECONDS");
+  const char* seed_text = std::getenv("MYCOJOBS_FUZZ_SEED");
+  const std::uint64_t seconds = seconds_text == nullptr ? 10 : std::strtoull(seconds_text, nullptr, 10);
+  const std::uint64_t seed = seed_text == nullptr ? std::random_device{}() : std::strtoull(seed_text, nullptr, 10);
   std::cout << "MYCOJOBS_FUZZ_SEED=" << seed << std::endl;
-  char guarded[] = "/tmp/mycojobs-guarded-XXXXXX";
-  ASSERT_NE(::mkdtemp(guarded), nullptr);
-  ::chmod(guarded, 0777);
+  char guarded_folder[] = "/tmp/mycojobs-guarded-XXXXXX";
+  ASSERT_NE(::mkdtemp(guarded_folder), nullptr);
+  ::chmod(guarded_folder, 0777);
   for (int i = 0; i < 20; ++i) {
-    const fs::path path = fs::path(guarded) / ("file" + std::to_string(i));
+    const fs::path path = fs::path(guarded_folder) / ("file" + std::to_string(i));
     std::ofstream(path) << "guarded " << i;
     fs::permissions(path, fs::perms(0666));
   }
-  OwnSandbox own = own_sandbox();
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  EXPECT_TRUE(eventually([&] { return find_children(own.launcher).size() == 1; }));
-  const std::string before = state_of_host(guarded);
-  const auto zygotes = find_children(own.launcher);
-  const std::size_t groups = count_groups(own.launcher);
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
+  EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));
+  const std::string initial_state = describe_host(guarded_folder);
+  const auto initial_zygotes = find_children(dedicated_sandbox.launcher);
+  const std::size_t initial_cgroup_count = count_cgroups(dedicated_sandbox.launcher);
   const std::uint64_t deadline = now_boot_ms() + seconds * 1000;
-  std::map<std::string, int> ends;
-  for (std::uint64_t round = 0; now_boot_ms() < deadline; ++round) {
-    RunSpec spec = spec_with(1500);
-    spec.limits.exec = round % 2 == 0;
-    const std::string line = "fuzz " + std::to_string(seed % 1000000000 + round) + " 150";
-    const RunResult result = run_attempts(*own.sandbox, spec, line);
+  std::map<std::string, int> status_counts;
+  for (std::uint64_t run_index = 0; now_boot_ms() < deadline; ++run_index) {
+    RunSpec spec = make_spec(1500);
+    spec.limits.exec = run_index % 2 == 0;
+    const std::string line = "fuzz " + std::to_string(seed % 1000000000 + run_index) + " 150";
+    const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, line);
     const std::string status(to_string(result.outcome.status));
-    ++ends[status == "violation" ? status : status + " " + result.outcome.reason];
-    const bool fits = status != "lost" && status != "unkillable" && status != "setup_error" && own.sandbox->alive();
-    EXPECT_TRUE(fits) << line << (spec.limits.exec ? " with exec: " : ": ") << result.outcome.reason;
-    if (!fits) break;
+    ++status_counts[status == "violation" ? status : status + " " + result.outcome.reason];
+    const bool is_expected =
+        status != "lost" && status != "unkillable" && status != "setup_error" && dedicated_sandbox.sandbox->alive();
+    EXPECT_TRUE(is_expected) << line << (spec.limits.exec ? " with exec: " : ": ") << result.outcome.reason;
+    if (!is_expected) break;
   }
-  for (const auto& [status, count] : ends) std::cout << status << ' ' << count << std::endl;
-  EXPECT_EQ(state_of_host(guarded), before);
-  EXPECT_EQ(find_children(own.launcher), zygotes);
-  // Only idle sandboxes remain: each has an init, a job, and a group in each hierarchy.
-  EXPECT_TRUE(eventually([&] { return find_descendants(own.launcher).size() <= zygotes.size() + 2 * own.prewarmed; }));
-  EXPECT_TRUE(eventually([&] { return count_groups(own.launcher) <= groups + 2 * own.prewarmed; }));
-  EXPECT_FALSE(is_reaped(own.launcher));
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  fs::remove_all(guarded);
+  for (const auto& [status, count] : status_counts) std::cout << status << ' ' << count << std::endl;
+  EXPECT_EQ(describe_host(guarded_folder), initial_state);
+  EXPECT_EQ(find_children(dedicated_sandbox.launcher), initial_zygotes);
+  // Only idle sandboxes may remain. Each has an init process, a job process, and a cgroup in each hierarchy.
+  EXPECT_TRUE(eventually([&] {
+    return find_descendants(dedicated_sandbox.launcher).size() <=
+           initial_zygotes.size() + 2 * dedicated_sandbox.max_prewarmed;
+  }));
+  EXPECT_TRUE(eventually([&] {
+    return count_cgroups(dedicated_sandbox.launcher) <= initial_cgroup_count + 2 * dedicated_sandbox.max_prewarmed;
+  }));
+  EXPECT_FALSE(is_reaped(dedicated_sandbox.launcher));
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
+  fs::remove_all(guarded_folder);
 }
 
 }  // namespace

@@ -8,14 +8,13 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "fixture.h"
 
 namespace mycojobs::test {
 namespace {
 
-// A parent for granted folders. All users may enter and write it, because jobs have user ids of their own.
+// A temporary folder to grant. All users may enter and write it, because jobs have user ids of their own.
 class GrantedFolder {
  public:
   GrantedFolder() {
@@ -33,11 +32,6 @@ class GrantedFolder {
   std::string path_;
 };
 
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 bool has_step(const Outcome& outcome, const std::string& step) {
   return std::any_of(outcome.setup.begin(), outcome.setup.end(), [&](const auto& time) { return time.step == step; });
 }
@@ -46,7 +40,7 @@ TEST(Grants, FolderIsReadAndNotWritten) {
   const GrantedFolder folder;
   std::ofstream(folder / "data") << "hello";
   ::chmod((folder / "data").c_str(), 0666);
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_read = {folder.path()};
   const RunResult result = run_attempts(shared_sandbox(), spec,
                                         "read " + (folder / "data") + "\nopen_create " + (folder / "new") +
@@ -58,14 +52,14 @@ TEST(Grants, FolderIsReadAndNotWritten) {
   EXPECT_EQ(result.answer("open_create /var/x"), "EROFS");
 }
 
-TEST(Grants, OfOneRunAreNotTheNexts) {
+TEST(Grants, EndWithTheirRun) {
   const GrantedFolder folder;
   std::ofstream(folder / "data") << "hello";
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_read = {folder.path()};
   run_attempts(shared_sandbox(), spec, "getpid");
-  const std::string look = "read " + (folder / "data");
-  EXPECT_EQ(run_attempts(look).answer(look), "ENOENT");
+  const std::string line = "read " + (folder / "data");
+  EXPECT_EQ(run_attempts(line).answer(line), "ENOENT");
 }
 
 std::vector<pid_t> find_openers(pid_t launcher) {
@@ -79,33 +73,33 @@ TEST(Grants, OneProcessOpensFoldersForAllRuns) {
   const GrantedFolder one, two;
   std::ofstream(one / "data") << "one";
   std::ofstream(two / "data") << "two";
-  const OwnSandbox own = own_sandbox();
-  const auto ran_with = [&](std::vector<std::string> folders) {
-    RunSpec spec = spec_with();
+  const DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  const auto run_with_folders = [&](std::vector<std::string> folders) {
+    RunSpec spec = make_spec();
     spec.grants.fs_read = std::move(folders);
-    return run_attempts(*own.sandbox, spec, "read " + (one / "data") + "\nread " + (two / "data"));
+    return run_attempts(*dedicated_sandbox.sandbox, spec, "read " + (one / "data") + "\nread " + (two / "data"));
   };
   const auto answers = [&](const RunResult& result) {
     return result.answer("read " + (one / "data")) + " " + result.answer("read " + (two / "data"));
   };
-  EXPECT_EQ(answers(ran_with({one.path()})), "one ENOENT");
-  const auto openers = find_openers(own.launcher);
+  EXPECT_EQ(answers(run_with_folders({one.path()})), "one ENOENT");
+  const auto openers = find_openers(dedicated_sandbox.launcher);
   ASSERT_EQ(openers.size(), 1U);
-  EXPECT_EQ(to_string(ran_with({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
-  EXPECT_EQ(answers(ran_with({two.path()})), "ENOENT two");
-  EXPECT_EQ(find_openers(own.launcher), openers);
+  EXPECT_EQ(to_string(run_with_folders({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
+  EXPECT_EQ(answers(run_with_folders({two.path()})), "ENOENT two");
+  EXPECT_EQ(find_openers(dedicated_sandbox.launcher), openers);
   ::kill(openers[0], SIGKILL);
-  ASSERT_TRUE(eventually([&] { return find_openers(own.launcher).empty(); }));
-  EXPECT_EQ(answers(ran_with({one.path(), two.path()})), "one two");
+  ASSERT_TRUE(eventually([&] { return find_openers(dedicated_sandbox.launcher).empty(); }));
+  EXPECT_EQ(answers(run_with_folders({one.path(), two.path()})), "one two");
 }
 
 TEST(Grants, FolderIsWritten) {
   const GrantedFolder folder;
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_write = {folder.path()};
   const RunResult result = run_attempts(
       shared_sandbox(), spec, "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " 0020666");
-  EXPECT_EQ(content(folder / "result"), "done")
+  EXPECT_EQ(read_file(folder / "result"), "done")
       << result.outcome.reason << result.answer("write " + (folder / "result") + " done");
   EXPECT_FALSE(std::filesystem::exists(folder / "device"));
 }
@@ -114,7 +108,7 @@ TEST(Grants, FolderIsWritten) {
 TEST(Grants, LinkInThePathIsNotFollowed) {
   const GrantedFolder folder;
   std::filesystem::create_directory_symlink("/etc", folder / "data");
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_read = {folder / "data"};
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
   EXPECT_EQ(to_string(outcome.status), "setup_error");
@@ -122,7 +116,7 @@ TEST(Grants, LinkInThePathIsNotFollowed) {
 }
 
 TEST(Grants, MissingFolderIsNamed) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_read = {"/srv/mycojobs-test/is/not/there"};
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
   EXPECT_EQ(to_string(outcome.status), "setup_error");
@@ -132,7 +126,7 @@ TEST(Grants, MissingFolderIsNamed) {
 TEST(Grants, ForbiddenPathsAreRejected) {
   for (const char* path :
        {"", "/etc", "relative", "/srv/../etc", "/", "/proc", "/srv", "/srv/./x", "/srv//x", "/srv/x/"}) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.grants.fs_read = {path};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
     EXPECT_EQ(to_string(outcome.status), "setup_error") << path;
@@ -141,7 +135,7 @@ TEST(Grants, ForbiddenPathsAreRejected) {
 }
 
 TEST(Grants, CallIsAllowed) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.syscalls = {"keyctl", "inotify_init1"};
   const RunResult result = run_attempts(shared_sandbox(), spec, "call inotify_init1\ncall keyctl");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
@@ -150,7 +144,7 @@ TEST(Grants, CallIsAllowed) {
 
 TEST(Grants, CallThatLeavesTheSandboxIsNeverAllowed) {
   for (const char* name : {"mount", "io_uring_setup", "no_such_call"}) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.grants.syscalls = {name};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
     EXPECT_EQ(to_string(outcome.status), "setup_error") << name;
@@ -161,7 +155,7 @@ TEST(Grants, CallThatLeavesTheSandboxIsNeverAllowed) {
 // Only the exec grant includes these calls: each of them alone would let a job start a program from memory.
 TEST(Grants, ProcessesAndProgramsAreNeverGrantedByName) {
   for (const char* name : {"fork", "vfork", "clone", "clone3", "execve", "execveat"}) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.grants.syscalls = {"memfd_create", name};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "fork\nexec_memfd").outcome;
     EXPECT_EQ(to_string(outcome.status), "setup_error") << name;
@@ -172,7 +166,7 @@ TEST(Grants, ProcessesAndProgramsAreNeverGrantedByName) {
 }
 
 TEST(Cpu, LimitEndsARunThatSpins) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.cpu_ms = 400;
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "spin").outcome;
   EXPECT_EQ(to_string(outcome.status), "timeout_cpu") << outcome.reason;
@@ -181,13 +175,13 @@ TEST(Cpu, LimitEndsARunThatSpins) {
 }
 
 TEST(Cpu, SleepCostsNothing) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.cpu_ms = 300;
   EXPECT_EQ(to_string(run_attempts(shared_sandbox(), spec, "sleep 600").outcome.status), "ok");
 }
 
 TEST(Cpu, ChildrenCount) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   spec.limits.cpu_ms = 400;
   EXPECT_EQ(to_string(run_attempts(shared_sandbox(), spec, "fork_spin\nfork_spin\nsleep 20000").outcome.status),
@@ -195,11 +189,11 @@ TEST(Cpu, ChildrenCount) {
 }
 
 TEST(PrewarmedSandbox, ServesIndependentEqualRuns) {
-  OwnSandbox own = own_sandbox();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   std::vector<std::string> pids;
   EXPECT_TRUE(eventually([&] {
-    const RunResult result =
-        run_attempts(*own.sandbox, spec_with(), "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
+    const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(),
+                                          "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
     EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
     EXPECT_TRUE(result.answer("getpid").ends_with(" of 1")) << result.answer("getpid");
     EXPECT_EQ(result.answer("list /tmp"), "mine");
@@ -209,77 +203,79 @@ TEST(PrewarmedSandbox, ServesIndependentEqualRuns) {
 }
 
 TEST(PrewarmedSandbox, DifferentRunIsSetUpSeparately) {
-  OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(
-      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  ASSERT_TRUE(eventually(
+      [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome, "prewarmed"); }));
+  RunSpec spec = make_spec();
   spec.limits.open_files = 40;
-  const RunResult result = run_attempts(*own.sandbox, spec, "descriptors");
+  const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "descriptors");
   EXPECT_FALSE(has_step(result.outcome, "prewarmed"));
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason << result.err;
   // After many runs of the new kind, prewarmed sandboxes are of that kind.
-  EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "prewarmed"); }));
+  EXPECT_TRUE(eventually(
+      [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, spec, "getpid").outcome, "prewarmed"); }));
 }
 
 TEST(PrewarmedSandbox, ClocksStartWithTheRun) {
-  OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(
-      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  ASSERT_TRUE(eventually(
+      [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome, "prewarmed"); }));
   ::usleep(400'000);
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(300), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(300), "sleep 60000").outcome.status),
+            "timeout_wall");
 }
 
 // The launcher used to read the clock after it had started the job. In this test, both share one CPU and the job runs
 // first, so the job has ended before the launcher continues.
 TEST(PrewarmedSandbox, WallTimeCoversTheJobsOwnMeasurement) {
-  OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(
-      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  ASSERT_TRUE(eventually(
+      [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome, "prewarmed"); }));
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(::sched_getcpu(), &one);
-  ASSERT_EQ(::sched_setaffinity(own.launcher, sizeof one, &one), 0);
+  ASSERT_EQ(::sched_setaffinity(dedicated_sandbox.launcher, sizeof one, &one), 0);
   const sched_param first{1};
-  for (const pid_t pid : find_descendants(own.launcher)) {
+  for (const pid_t pid : find_descendants(dedicated_sandbox.launcher)) {
     ::sched_setaffinity(pid, sizeof one, &one);
     if (::sched_setscheduler(pid, SCHED_FIFO, &first) != 0 && errno == EPERM) GTEST_SKIP() << "needs CAP_SYS_NICE";
   }
   int prewarmed = 0;
   for (int i = 0; i < 20; ++i) {
-    const RunResult result = run_attempts(*own.sandbox, spec_with(), "busy_for 20");
+    const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "busy_for 20");
     prewarmed += has_step(result.outcome, "prewarmed") ? 1 : 0;
     const unsigned long measured = std::strtoul(result.answer("busy_for 20").c_str(), nullptr, 10);
     EXPECT_GE(measured, 20'000U) << result.outcome.reason;
     EXPECT_GE(result.outcome.usage.wall_us, measured);
   }
-  EXPECT_GT(prewarmed, 0) << "else this says nothing";
+  EXPECT_GT(prewarmed, 0) << "otherwise the test proves nothing";
 }
 
 // The first run selects the kind of prewarmed sandboxes, but its small memory limit must not apply to their set-up.
 TEST(PrewarmedSandbox, SmallFirstRunAffectsNoOther) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  OwnSandbox own = own_sandbox();
-  RunSpec small = spec_with();
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  RunSpec small = make_spec();
   small.limits.memory_bytes = 4U << 20;
-  run_attempts(*own.sandbox, small, "getpid");
-  EXPECT_TRUE(
-      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
+  run_attempts(*dedicated_sandbox.sandbox, small, "getpid");
+  EXPECT_TRUE(eventually(
+      [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome, "prewarmed"); }));
 }
 
 // A prewarmed sandbox is killed while idle: the next run must not be lost.
 TEST(PrewarmedSandbox, DeathOfOneAffectsNoOther) {
-  OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(
-      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  ASSERT_TRUE(eventually(
+      [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome, "prewarmed"); }));
   for (int i = 0; i < 20; ++i) {
-    for (const pid_t zygote : find_children(own.launcher)) {
+    for (const pid_t zygote : find_children(dedicated_sandbox.launcher)) {
       for (const pid_t init : find_children(zygote)) {
         ::kill(init, SIGKILL);
         EXPECT_TRUE(eventually([init] { return is_reaped(init); }));
       }
     }
-    EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok") << i;
+    EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok") << i;
   }
 }
 

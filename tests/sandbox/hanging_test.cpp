@@ -13,24 +13,24 @@ namespace {
 
 using ::testing::HasSubstr;
 
-RunSpec with_folder(const std::string& path) {
-  RunSpec spec = spec_with();
+RunSpec make_spec_with_folder(const std::string& path) {
+  RunSpec spec = make_spec();
   spec.grants.fs_read = {path};
   return spec;
 }
 
-void expect_that_others_go_on(Sandbox& sandbox) {
-  EXPECT_EQ(to_string(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
-  const RunResult slow = run_attempts(sandbox, spec_with(300), "sleep 60000");
+void expect_other_runs_unaffected(Sandbox& sandbox) {
+  EXPECT_EQ(to_string(run_attempts(sandbox, make_spec(), "getpid").outcome.status), "ok");
+  const RunResult slow = run_attempts(sandbox, make_spec(300), "sleep 60000");
   EXPECT_EQ(to_string(slow.outcome.status), "timeout_wall") << slow.outcome.reason;
   const std::string other = "/var/tmp/mycojobs-other-" + std::to_string(::getpid());
   std::filesystem::create_directories(other);
-  const RunResult granted = run_attempts(sandbox, with_folder(other), "getpid");
+  const RunResult granted = run_attempts(sandbox, make_spec_with_folder(other), "getpid");
   EXPECT_EQ(to_string(granted.outcome.status), "ok") << granted.outcome.reason;
   std::filesystem::remove(other);
-  StartedRun killed = start_attempts(sandbox, spec_with(), "sleep 60000");
+  StartedRun killed = start_attempts(sandbox, make_spec(), "sleep 60000");
   sandbox.kill(killed.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(sandbox, killed).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for_end(sandbox, killed).outcome.status), "cancelled");
 }
 
 class Hanging : public ::testing::Test {
@@ -42,58 +42,60 @@ class Hanging : public ::testing::Test {
 
 TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   HangingFolder folder;
-  OwnSandbox own = own_sandbox();
-  StartedRun first = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
-  StartedRun cancelled = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  StartedRun first = start_attempts(*dedicated_sandbox.sandbox, make_spec_with_folder(folder.path()), "getpid");
+  StartedRun cancelled = start_attempts(*dedicated_sandbox.sandbox, make_spec_with_folder(folder.path()), "getpid");
   ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; }));
-  expect_that_others_go_on(*own.sandbox);
-  own.sandbox->kill(cancelled.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, cancelled).outcome.status), "cancelled");
-  const Outcome given_up = wait_for(*own.sandbox, first).outcome;
-  EXPECT_EQ(to_string(given_up.status), "lost");
-  EXPECT_TRUE(given_up.unstarted);
-  EXPECT_THAT(given_up.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
+  expect_other_runs_unaffected(*dedicated_sandbox.sandbox);
+  dedicated_sandbox.sandbox->kill(cancelled.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, cancelled).outcome.status), "cancelled");
+  const Outcome lost_outcome = wait_for_end(*dedicated_sandbox.sandbox, first).outcome;
+  EXPECT_EQ(to_string(lost_outcome.status), "lost");
+  EXPECT_TRUE(lost_outcome.unstarted);
+  EXPECT_THAT(lost_outcome.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
   // A run that arrives while the folder is known to hang sends no second request, and receives the result when the hang
   // ends.
   const int blocked_count = folder.waiting_count();
-  StartedRun next = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
-  expect_that_others_go_on(*own.sandbox);
+  StartedRun next = start_attempts(*dedicated_sandbox.sandbox, make_spec_with_folder(folder.path()), "getpid");
+  expect_other_runs_unaffected(*dedicated_sandbox.sandbox);
   EXPECT_EQ(folder.waiting_count(), blocked_count);
   folder.disconnect();
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, next).outcome.status), "setup_error")
+      << "the file system was disconnected permanently";
 }
 
 // Lost runs are reported when no process of the job is left. An exiting agent waits for these reports, but not for the
 // disk.
 TEST_F(Hanging, WaitForAllJobsDoesNotWaitForTheDisk) {
   HangingFolder folder;
-  OwnSandbox own = own_sandbox();
-  start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
-  StartedRun runs = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
-  wait_for_output(runs, "up");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  start_attempts(*dedicated_sandbox.sandbox, make_spec_with_folder(folder.path()), "getpid");
+  StartedRun running = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
+  wait_for_output(running, "up");
   ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; }));
-  ::kill(own.launcher, SIGKILL);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, runs).outcome.status), "lost") << "and the other one with it";
-  EXPECT_TRUE(eventually([&] { return is_reaped(own.guardian); }));
+  ::kill(dedicated_sandbox.launcher, SIGKILL);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, running).outcome.status), "lost")
+      << "both runs are lost";
+  EXPECT_TRUE(eventually([&] { return is_reaped(dedicated_sandbox.guardian); }));
 }
 
 TEST_F(Hanging, FolderOfAScriptHostDelaysOnlyItsContext) {
   HangingFolder folder;
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   ScriptHost host = config.hosts[0];
   host.context = 1;
   host.folders = {{folder.path(), "/extra"}};
   config.hosts.push_back(host);
-  OwnSandbox own = own_sandbox(config);
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  RunSpec spec = make_spec();
   spec.context = 1;
-  StartedRun first = start_attempts(*own.sandbox, spec, "getpid");
+  StartedRun first = start_attempts(*dedicated_sandbox.sandbox, spec, "getpid");
   ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; }));
-  RunSpec other = spec_with();
+  RunSpec other = make_spec();
   other.context = 2;
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, other, "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, other, "getpid").outcome.status), "ok");
   folder.disconnect();
-  const Outcome outcome = wait_for(*own.sandbox, first).outcome;
+  const Outcome outcome = wait_for_end(*dedicated_sandbox.sandbox, first).outcome;
   EXPECT_EQ(to_string(outcome.status), "setup_error");
   EXPECT_THAT(outcome.reason, HasSubstr(folder.path()));
 }

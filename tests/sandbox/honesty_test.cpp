@@ -23,7 +23,7 @@ namespace mycojobs::test {
 namespace {
 
 // Returns "started" or the error.
-std::string start_here(const SandboxConfig& config) {
+std::string try_start(const SandboxConfig& config) {
   const auto sandbox = start_sandbox(config);
   return sandbox ? "started" : sandbox.error().message;
 }
@@ -45,7 +45,7 @@ TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
       {"SH3 restriction refused", {{"landlock_restrict_self", -EPERM}}, "landlock", ""},
       {"SH3 rules refused", {{"landlock_add_rule", -EINVAL}}, "landlock", ""},
       {"SH3 no user namespaces", {{"clone", -EPERM, 0, kUserNamespace, kUserNamespace}}, "zygote_namespaces", "userns"},
-      {"SH3 none left",
+      {"SH3 no user namespaces left",
        {{"clone", -ENOSPC, 0, kUserNamespace, kUserNamespace}},
        "zygote_namespaces",
        "max_user_namespaces"},
@@ -58,7 +58,7 @@ TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
        "zygote_write_maps",
        "AppArmor"},
       {"SH4 AppArmor, at write", {{"write", -EPERM, 0, 0, 0, "/uid_map", -1, 0}}, "zygote_write_maps", "AppArmor"},
-      {"SH4 the groups' map", {{"write", -EPERM, 0, 0, 0, "/gid_map", -1, 0}}, "zygote_write_maps", "AppArmor"},
+      {"SH4 the map of groups", {{"write", -EPERM, 0, 0, 0, "/gid_map", -1, 0}}, "zygote_write_maps", "AppArmor"},
       {"SH3 mounts forbidden", {{"mount", -EACCES}}, "zygote_root", "AppArmor"},
       {"SH3 masked /proc", {{"mount", -EPERM}}, "zygote_root", "systempaths"},
       {"SH3 no mount_setattr", {{"mount_setattr", -ENOSYS}}, "zygote_root", ""},
@@ -67,8 +67,8 @@ TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
        {{"openat", -ENOENT, 2, O_ACCMODE, O_WRONLY, "max_user_namespaces", 1}},
        "zygote_userns_limit",
        "user.max_user"},
-      {"SH3 limit not kept", {{"unshare", 0, 0, kUserNamespace, kUserNamespace}}, "zygote_userns_limit", ""},
-      {"SH3 no mount namespace of one's own", {{"unshare", -EPERM, 0, CLONE_NEWNS, CLONE_NEWNS}}, "namespaces", ""},
+      {"SH3 ineffective limit", {{"unshare", 0, 0, kUserNamespace, kUserNamespace}}, "zygote_userns_limit", ""},
+      {"SH3 no mount namespace", {{"unshare", -EPERM, 0, CLONE_NEWNS, CLONE_NEWNS}}, "namespaces", ""},
       {"SH3 ids stay", {{"setresuid", -EPERM}}, "zygote_ids", ""},
       {"SH3 capabilities stay", {{"capset", -EPERM}}, "", ""},
       {"SH3 no_new_privs stays off", {{"prctl", -EINVAL, 0, 0xff, 38}}, "", ""},
@@ -78,38 +78,38 @@ TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
       {"SH3 keyring refused", {{"keyctl", -EDQUOT}}, "keyring", ""},
   };
   for (const auto& row : rows) {
-    const std::string output = on_kernel_with(row.faults, [] { return start_here(test_config()); });
+    const std::string output = run_on_kernel_with(row.faults, [] { return try_start(make_test_config()); });
     EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << row.row << ": " << output;
     EXPECT_NE(output.find(row.step), std::string::npos) << row.row << ": " << output;
     EXPECT_NE(output.find(row.remedy), std::string::npos) << row.row << ": " << output;
   }
-  EXPECT_EQ(on_kernel_with({{"vhangup", -EPERM}}, [] { return start_here(test_config()); }), "started");
+  EXPECT_EQ(run_on_kernel_with({{"vhangup", -EPERM}}, [] { return try_start(make_test_config()); }), "started");
 }
 
 // A kernel with audit writes Landlock denials to the log of the host unless flags disable it (ABI 7). Older kernels
 // have no such flags.
 TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
   const auto run_one = [] {
-    auto sandbox = start_sandbox(test_config());
+    auto sandbox = start_sandbox(make_test_config());
     if (!sandbox) return sandbox.error().message;
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.grants.network = Network::allow_list;  // the proxy is confined, too
     spec.grants.net_allow = {"127.0.0.1:9"};
     const RunResult run_result = run_attempts(**sandbox, spec, "getpid");
     return std::string(to_string(run_result.outcome.status)) + run_result.outcome.reason;
   };
-  constexpr std::uint64_t kOfThisProgram = 1, kOfDomainsBelow = 4;
+  constexpr std::uint64_t kLogSameExecOff = 1, kLogSubdomainsOff = 4;
   if (sandbox::landlock_abi() >= 7) {
-    EXPECT_EQ(on_kernel_with({{"landlock_restrict_self", -EPERM, 1, kOfThisProgram, 0},
-                              {"landlock_restrict_self", -EPERM, 1, kOfDomainsBelow, 0}},
-                             run_one),
+    EXPECT_EQ(run_on_kernel_with({{"landlock_restrict_self", -EPERM, 1, kLogSameExecOff, 0},
+                                  {"landlock_restrict_self", -EPERM, 1, kLogSubdomainsOff, 0}},
+                                 run_one),
               "ok");
   }
-  // An older kernel refuses the flags. Its ABI is pretended only where the real one knows all rights of that version.
-  std::vector<Fault> old_kernel = {{"landlock_restrict_self", -EINVAL, 1, kOfThisProgram, kOfThisProgram},
-                                   {"landlock_restrict_self", -EINVAL, 1, kOfDomainsBelow, kOfDomainsBelow}};
+  // An older kernel rejects the flags. Its ABI version is simulated only if the real kernel knows all rights of it.
+  std::vector<Fault> old_kernel = {{"landlock_restrict_self", -EINVAL, 1, kLogSameExecOff, kLogSameExecOff},
+                                   {"landlock_restrict_self", -EINVAL, 1, kLogSubdomainsOff, kLogSubdomainsOff}};
   if (sandbox::landlock_abi() >= 7) old_kernel.push_back({"landlock_create_ruleset", 6, 2, 0xff, 1});
-  EXPECT_EQ(on_kernel_with(old_kernel, run_one), "ok");
+  EXPECT_EQ(run_on_kernel_with(old_kernel, run_one), "ok");
 }
 
 // SH3: a false success. System calls that set ids, capabilities or the filter return success without an effect.
@@ -121,26 +121,26 @@ TEST(Honesty, NonWorkingLayerIsFoundByATrial) {
   };
   // An unprivileged user cannot be traced in this way without no_new_privs.
   if (::geteuid() == 0) rows.push_back({"no_new_privs", {{"prctl", 0, 0, 0xff, 38}}});
-  for (const auto& [what, faults] : rows) {
-    const std::string output = on_kernel_with(faults, [] { return start_here(test_config()); });
-    EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << what << ": " << output;
+  for (const auto& [layer, faults] : rows) {
+    const std::string output = run_on_kernel_with(faults, [] { return try_start(make_test_config()); });
+    EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << layer << ": " << output;
   }
 }
 
 // Returns the reported state of the Landlock layer of this kernel, followed by the rows with unexpected results.
-std::string rows_here(SandboxConfig config) {
+std::string describe_broken_rows(SandboxConfig config) {
   auto sandbox = start_sandbox(config);
   if (!sandbox) return sandbox.error().message;
-  const RunResult run_result = run_attempts(**sandbox, spec_with(), "getpid");
+  const RunResult run_result = run_attempts(**sandbox, make_spec(), "getpid");
   std::string output = "none";
   for (const auto& layer : run_result.outcome.layers) {
     if (layer.rfind("landlock:", 0) == 0) output = layer;
   }
   for (const auto* rows :
        {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(), &rows_combined()}) {
-    for (const auto& text : broken_rows(**sandbox, *rows)) output += "\n" + text;
+    for (const auto& text : find_broken_rows(**sandbox, *rows)) output += "\n" + text;
   }
-  for (const auto& text : broken_rows(**sandbox, rows_with_exec(), true)) output += "\n" + text;
+  for (const auto& text : find_broken_rows(**sandbox, rows_with_exec(), true)) output += "\n" + text;
   return output;
 }
 
@@ -148,11 +148,13 @@ std::string rows_here(SandboxConfig config) {
 TEST(Honesty, NoRowDependsOnLandlock) {
   for (long abi = 1; abi <= 5; ++abi) {
     const std::vector<Fault> faults = {{"landlock_create_ruleset", abi, 2, 0xff, 1}};
-    EXPECT_EQ(on_kernel_with(faults, [] { return rows_here(test_config()); }), "landlock:" + std::to_string(abi));
+    EXPECT_EQ(run_on_kernel_with(faults, [] { return describe_broken_rows(make_test_config()); }),
+              "landlock:" + std::to_string(abi));
   }
-  SandboxConfig without = test_config();
+  SandboxConfig without = make_test_config();
   without.allow_missing.emplace_back("landlock");
-  const std::string output = on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return rows_here(without); });
+  const std::string output =
+      run_on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return describe_broken_rows(without); });
   EXPECT_EQ(output.rfind("none", 0), 0U) << output;
   // Landlock alone prevents one case: an executed program can write to files of /proc about itself.
   std::istringstream lines(output.substr(4));
@@ -164,38 +166,38 @@ TEST(Honesty, NoRowDependsOnLandlock) {
 
 // SH3
 TEST(Honesty, UnwritableCgroupsAreNamedUnlessOptional) {
-  const std::vector<Fault> read_only = {{"mkdir", -EROFS, 0, 0, 0, "/cgroup", 0}};
-  SandboxConfig strict = test_config();
+  const std::vector<Fault> read_only_cgroups = {{"mkdir", -EROFS, 0, 0, 0, "/cgroup", 0}};
+  SandboxConfig strict = make_test_config();
   strict.allow_missing.clear();
-  const std::string output = on_kernel_with(read_only, [&] { return start_here(strict); });
+  const std::string output = run_on_kernel_with(read_only_cgroups, [&] { return try_start(strict); });
   EXPECT_NE(output.find("cgroup:memory: missing"), std::string::npos) << output;
   EXPECT_NE(output.find("Delegate"), std::string::npos) << output;
   SandboxConfig lenient = strict;
   lenient.allow_missing = {"cgroup:memory", "cgroup:pids"};
-  const std::string run_result = on_kernel_with(read_only, [&]() -> std::string {
+  const std::string result = run_on_kernel_with(read_only_cgroups, [&]() -> std::string {
     auto sandbox = start_sandbox(lenient);
     if (!sandbox) return sandbox.error().message;
-    const RunResult plain = run_attempts(**sandbox, spec_with(), "touch 512");
+    const RunResult plain = run_attempts(**sandbox, make_spec(), "touch 512");
     std::string layers;
     for (const auto& layer : plain.outcome.layers) layers += layer.rfind("cgroup:", 0) == 0 ? layer + " " : "";
     return layers + plain.answer("touch 512");
   });
-  EXPECT_EQ(run_result, "ENOMEM") << "the level is told, and an rlimit stands in";
+  EXPECT_EQ(result, "ENOMEM") << "the missing layers are reported, and an rlimit replaces the group";
 }
 
 // SH3: the group is created, but its limit cannot be set.
 TEST(Honesty, RejectedLimitStartsNoJob) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
   const std::vector<Fault> faults = {{"write", -EACCES, 0, 0, 0, "memory.", -1, 0}};
-  const std::string output = on_kernel_with(faults, [] { return start_here(test_config()); });
+  const std::string output = run_on_kernel_with(faults, [] { return try_start(make_test_config()); });
   EXPECT_NE(output.find("cgroup_make"), std::string::npos) << output;
 }
 
 // SF27: /dev/null is a link to another device, then a regular file.
 TEST(Honesty, WrongDevicePreventsTheStart) {
-  if (::geteuid() != 0) GTEST_SKIP() << "another /dev is root's to make";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can create another /dev";
   for (const bool link : {true, false}) {
-    const std::string output = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+    const std::string output = run_on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
       char folder[] = "/tmp/mycojobs-dev-XXXXXX";
       if (::mkdtemp(folder) == nullptr || ::unshare(CLONE_NEWNS) != 0) return "no namespace";
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
@@ -211,7 +213,7 @@ TEST(Honesty, WrongDevicePreventsTheStart) {
       } else {
         ::close(::open("/dev/null", O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
       }
-      const std::string result = start_here(test_config());
+      const std::string result = try_start(make_test_config());
       ::umount2(folder, MNT_DETACH);
       ::rmdir(folder);
       return result;
@@ -223,11 +225,11 @@ TEST(Honesty, WrongDevicePreventsTheStart) {
 
 // A job can read the same configuration of host programs as every user of the host, and no secrets.
 TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
-  if (::geteuid() != 0) GTEST_SKIP() << "another /etc is root's to make";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can create another /etc";
   const std::string lines =
       "read /etc/R/Renviron\nread /etc/R/repositories\nread /etc/java-17-openjdk/security/java.security\n"
       "read /etc/java-17-openjdk/security/keys.p12\nread /etc/fonts/fonts.conf\nread /etc/services";
-  const std::string output = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+  const std::string output = run_on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
     if (::unshare(CLONE_NEWNS) != 0) return "no namespace";
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
     const auto write = [](const std::string& path, const std::string& text, mode_t mode) {
@@ -243,9 +245,9 @@ TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
     write("/etc/fonts/fonts.conf", "secret\n", 0644);
     ::chmod("/etc/fonts", 0700);
     write("/etc/services", "secret\n", 0600);
-    auto sandbox = start_sandbox(test_config());
+    auto sandbox = start_sandbox(make_test_config());
     if (!sandbox) return sandbox.error().message;
-    const RunResult run_result = run_attempts(**sandbox, spec_with(), lines);
+    const RunResult run_result = run_attempts(**sandbox, make_spec(), lines);
     std::string all(to_string(run_result.outcome.status));
     for (const auto& [line, answer] : run_result.answers) all += "\n" + line + ": " + answer;
     return all;

@@ -15,73 +15,66 @@
 namespace mycojobs::test {
 namespace {
 
-std::size_t open_descriptors_here() {
+std::size_t count_own_descriptors() {
   const auto folder = std::filesystem::directory_iterator("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(folder), end(folder)));
 }
 
-std::size_t resident_kib(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; file >> word;) {
-    std::size_t kib = 0;
-    if (word == "VmRSS:" && file >> kib) return kib;
-  }
-  return 0;
-}
-
-RunSpec exec_spec(std::uint64_t wall_ms = 20000) {
-  RunSpec spec = spec_with(wall_ms);
+RunSpec make_exec_spec(std::uint64_t wall_ms = 20000) {
+  RunSpec spec = make_spec(wall_ms);
   spec.limits.exec = true;
   return spec;
 }
 
-void expect_serves(Sandbox& sandbox) {
-  EXPECT_EQ(to_string(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
+void expect_sandbox_serves(Sandbox& sandbox) {
+  EXPECT_EQ(to_string(run_attempts(sandbox, make_spec(), "getpid").outcome.status), "ok");
 }
 
-struct Fight {
-  const char* row;
-  const char* lines;
-  bool exec;
-  const char* status;
+struct HostileRun {
+  const char* row;     // id in rows.txt
+  const char* lines;   // attempts
+  bool exec;           // with the exec grant
+  const char* status;  // expected status
 };
-void PrintTo(const Fight& fight, std::ostream* out) {
-  std::string lines = fight.lines;
+void PrintTo(const HostileRun& run, std::ostream* out) {
+  std::string lines = run.lines;
   std::replace(lines.begin(), lines.end(), '\n', ',');
-  *out << fight.row << " " << lines;
+  *out << run.row << " " << lines;
 }
 
-class Hostile : public ::testing::TestWithParam<Fight> {};
+// Each parameter is a hostile run with its expected status. After the run, the sandbox must serve the next run.
+class Hostile : public ::testing::TestWithParam<HostileRun> {};
 
 TEST_P(Hostile, EndsAsExpectedAndTheNextJobRuns) {
-  RunSpec spec = spec_with(1500);
+  RunSpec spec = make_spec(1500);
   spec.limits.exec = GetParam().exec;
   const RunResult result = run_attempts(shared_sandbox(), spec, GetParam().lines);
   EXPECT_EQ(to_string(result.outcome.status), GetParam().status) << result.outcome.reason;
-  expect_serves(shared_sandbox());
+  expect_sandbox_serves(shared_sandbox());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     HostileJobs, Hostile,
-    ::testing::Values(Fight{"SQ24", "many_violations 40", false, "violation"},
-                      Fight{"SZ30", "violation_under_signals", false, "violation"},
-                      Fight{"SZ31", "violation_without_descriptors", false, "violation"},
-                      Fight{"SZ32", "violation_by_orphan", true, "violation"},
-                      Fight{"SZ33", "ignore_signals\nviolation_under_name", false, "violation"},
-                      Fight{"SZ34", "hold_by_vfork", true, "timeout_wall"},
-                      Fight{"SZ35", "stop_oneself", false, "timeout_wall"},
-                      Fight{"SZ36", "bad_lists\nsleep 5000", false, "signal"},
-                      Fight{"SZ37", "ignore_signals\nflood_init 2000\npause", false, "timeout_wall"},
-                      Fight{"SZ37", "flood_init 2000\nexit 3", false, "exit"},
-                      Fight{"SZ38", "daemonize\nignore_signals\nstop_oneself", true, "timeout_wall"},
-                      Fight{"SP1", "kill 1 9\nkill 1 19\nkill -1 9\nexit 4", false, "exit"},
-                      Fight{"SY2", "bad_pointer", false, "signal"}, Fight{"SY9", "overflow_stack", false, "signal"},
-                      Fight{"SK17", "landlock_layers 40\nexit 5", false, "exit"},
-                      Fight{"SZ48", "queue_up\npause", false, "timeout_wall"},
-                      Fight{"SZ48", "queue_up\ndaemonize\nzombies 20\nexit 8", true, "exit"},
-                      Fight{"SZ48", "queue_up\ncall ptrace", false, "violation"},
-                      Fight{"SZ39", "raise 31", false, "signal"},
-                      Fight{"SZ39", "raise 19\nexit 6", false, "timeout_wall"}));
+    ::testing::Values(HostileRun{"SQ24", "many_violations 40", false, "violation"},
+                      HostileRun{"SZ30", "violation_under_signals", false, "violation"},
+                      HostileRun{"SZ31", "violation_without_descriptors", false, "violation"},
+                      HostileRun{"SZ32", "violation_by_orphan", true, "violation"},
+                      HostileRun{"SZ33", "ignore_signals\nviolation_under_name", false, "violation"},
+                      HostileRun{"SZ34", "hold_by_vfork", true, "timeout_wall"},
+                      HostileRun{"SZ35", "stop_oneself", false, "timeout_wall"},
+                      HostileRun{"SZ36", "bad_lists\nsleep 5000", false, "signal"},
+                      HostileRun{"SZ37", "ignore_signals\nflood_init 2000\npause", false, "timeout_wall"},
+                      HostileRun{"SZ37", "flood_init 2000\nexit 3", false, "exit"},
+                      HostileRun{"SZ38", "daemonize\nignore_signals\nstop_oneself", true, "timeout_wall"},
+                      HostileRun{"SP1", "kill 1 9\nkill 1 19\nkill -1 9\nexit 4", false, "exit"},
+                      HostileRun{"SY2", "bad_pointer", false, "signal"},
+                      HostileRun{"SY9", "overflow_stack", false, "signal"},
+                      HostileRun{"SK17", "landlock_layers 40\nexit 5", false, "exit"},
+                      HostileRun{"SZ48", "queue_up\npause", false, "timeout_wall"},
+                      HostileRun{"SZ48", "queue_up\ndaemonize\nzombies 20\nexit 8", true, "exit"},
+                      HostileRun{"SZ48", "queue_up\ncall ptrace", false, "violation"},
+                      HostileRun{"SZ39", "raise 31", false, "signal"},
+                      HostileRun{"SZ39", "raise 19\nexit 6", false, "timeout_wall"}));
 
 // SK17
 TEST(HostileJobs, SeventeenthLandlockLayerIsRejected) {
@@ -99,91 +92,92 @@ TEST(HostileJobs, JobNameCannotChangeTheReason) {
 
 // SP10
 TEST(HostileJobs, StormOfSignalsEndsAtTheDeadline) {
-  RunSpec spec = exec_spec(3000);
+  RunSpec spec = make_exec_spec(3000);
   spec.limits.pids = 512;
   const RunResult result = run_attempts(shared_sandbox(), spec, "signal_storm 500");
   EXPECT_EQ(to_string(result.outcome.status), "timeout_wall") << result.outcome.reason;
   EXPECT_EQ(result.out, "storm");
-  expect_serves(shared_sandbox());
+  expect_sandbox_serves(shared_sandbox());
 }
 
 // SP9
 TEST(HostileJobs, FiveHundredZombiesAreReaped) {
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // so all processes below the zygote belong to the run
-  OwnSandbox own = own_sandbox(config);
-  RunSpec spec = exec_spec();
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  RunSpec spec = make_exec_spec();
   spec.limits.pids = 600;
-  const RunResult result = run_attempts(*own.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
+  const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   for (const auto& [line, answer] : result.answers) EXPECT_EQ(answer, "ok") << line;
-  for (pid_t zygote : find_children(own.launcher)) {
+  for (pid_t zygote : find_children(dedicated_sandbox.launcher)) {
     EXPECT_TRUE(eventually([&] { return find_children(zygote).empty(); }));
   }
 }
 
 // SP6, SZ40: reading to the end of a job's output must not block on processes that the job left behind.
 TEST(HostileJobs, OutputEndsWithTheRun) {
-  OwnSandbox own = own_sandbox();
-  StartedRun started = start_attempts(*own.sandbox, exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  StartedRun started =
+      start_attempts(*dedicated_sandbox.sandbox, make_exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
   wait_for_output(started, "up");
   const int out = ::dup(started.pipes.out);
-  const RunResult result = wait_for(*own.sandbox, started);
+  const RunResult result = wait_for_end(*dedicated_sandbox.sandbox, started);
   EXPECT_EQ(result.outcome.stragglers, 2U) << result.outcome.reason;
-  pollfd source{out, POLLIN, 0};
-  EXPECT_EQ(::poll(&source, 1, 20000), 1);
+  pollfd event{out, POLLIN, 0};
+  EXPECT_EQ(::poll(&event, 1, 20000), 1);
   char byte = 0;
-  EXPECT_EQ(::read(out, &byte, 1), 0) << "somebody still holds the job's stdout";
+  EXPECT_EQ(::read(out, &byte, 1), 0) << "a process still has the job's stdout";
   ::close(out);
 }
 
 // SP2: tries every pid that exists outside.
 TEST(HostileJobs, HostProcessesAreNotReachedByPid) {
-  OwnSandbox own = own_sandbox();
-  StartedRun other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  StartedRun other = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(other, "up");
-  std::vector<pid_t> pids = find_descendants(own.launcher);
+  std::vector<pid_t> pids = find_descendants(dedicated_sandbox.launcher);
   EXPECT_GE(pids.size(), 3U);
-  pids.insert(pids.end(), {own.guardian, own.launcher, ::getpid(), ::getppid()});
+  pids.insert(pids.end(), {dedicated_sandbox.guardian, dedicated_sandbox.launcher, ::getpid(), ::getppid()});
   std::string lines;
   for (pid_t pid : pids) {
     if (pid > 2) lines += "kill " + std::to_string(pid) + " 9\n";
   }
-  const RunResult result = run_attempts(*own.sandbox, spec_with(), lines);
+  const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), lines);
   for (const auto& [line, answer] : result.answers) EXPECT_EQ(answer, "ESRCH") << line;
-  own.sandbox->kill(other.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, other).outcome.status), "cancelled");
+  dedicated_sandbox.sandbox->kill(other.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, other).outcome.status), "cancelled");
 }
 
 // SP12
 TEST(HostileJobs, EndOfTheStartingThreadEndsNoJob) {
-  OwnSandbox own;
+  DedicatedSandbox dedicated_sandbox;
   StartedRun started;
   std::thread([&] {
-    own = own_sandbox();
-    started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 200\nexit 7");
+    dedicated_sandbox = start_dedicated_sandbox();
+    started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 200\nexit 7");
   }).join();
-  EXPECT_EQ(wait_for(*own.sandbox, started).outcome.exit_code, 7);
-  expect_serves(*own.sandbox);
+  EXPECT_EQ(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.exit_code, 7);
+  expect_sandbox_serves(*dedicated_sandbox.sandbox);
 }
 
-// SI3, SZ26: unsolicited descriptors are not kept by the agent.
+// SI3, SZ26: the agent closes unsolicited descriptors.
 TEST(HostileJobs, DescriptorsSentUpTheChannelAreDropped) {
   run_attempts("getpid");
-  const std::size_t before = open_descriptors_here();
+  const std::size_t before = count_own_descriptors();
   const RunResult result = run_attempts("rights_to_channel 200\nexit 0");
   EXPECT_EQ(to_string(result.outcome.status), "ok");
-  EXPECT_EQ(open_descriptors_here(), before);
+  EXPECT_EQ(count_own_descriptors(), before);
 }
 
 // SZ69: no descriptor of a job is a socket of a trusted process that receives messages. That process would have to
 // close descriptors sent with a message, and closing a socket with SO_LINGER can block for as long as the job chooses.
 TEST(HostileJobs, NoSocketOfAJobLeadsToATrustedProcess) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.network = Network::loopback;
   const RunResult result = run_attempts(shared_sandbox(), spec, "rights_to_every 64");
   EXPECT_EQ(result.answer("rights_to_every 64"), "none") << result.outcome.reason;
-  spec.run = next_run();
+  spec.run = next_run_id();
   spec.grants.syscalls = {"sendmsg"};
   spec.warm.runs = 2;
   spec.warm.key = spec.warm.family = std::string(64, 'k');
@@ -198,21 +192,21 @@ TEST(HostileJobs, StandardStreamsArePipesOfTheRun) {
 
 // SQ12
 TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
-  OwnSandbox own = own_sandbox();
-  expect_serves(*own.sandbox);
-  const std::size_t before = resident_kib(own.launcher);
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print_forever");
-  char part[65536];
-  for (std::size_t seen = 0; seen < (64U << 20);) {
-    pollfd source{started.pipes.out, POLLIN, 0};
-    ASSERT_GE(::poll(&source, 1, 20000), 1);
-    const ssize_t size = ::read(started.pipes.out, part, sizeof part);
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  expect_sandbox_serves(*dedicated_sandbox.sandbox);
+  const std::size_t before = read_resident_kib(dedicated_sandbox.launcher);
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print_forever");
+  char buffer[65536];
+  for (std::size_t read_bytes = 0; read_bytes < (64U << 20);) {
+    pollfd event{started.pipes.out, POLLIN, 0};
+    ASSERT_GE(::poll(&event, 1, 20000), 1);
+    const ssize_t size = ::read(started.pipes.out, buffer, sizeof buffer);
     ASSERT_GT(size, 0);
-    seen += static_cast<std::size_t>(size);
+    read_bytes += static_cast<std::size_t>(size);
   }
-  own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "output_limit");
-  EXPECT_LT(resident_kib(own.launcher), before + 4096);
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::output_limit, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "output_limit");
+  EXPECT_LT(read_resident_kib(dedicated_sandbox.launcher), before + 4096);
 }
 
 // SQ13
@@ -225,7 +219,7 @@ TEST(HostileJobs, LargeOutputOnBothStreamsIsComplete) {
 
 // SF17, SZ28: a job cannot change the programs of the sandbox.
 TEST(HostileJobs, ProgramsOfTheSandboxAreUnchanged) {
-  const auto contents = [] {
+  const auto hash_programs = [] {
     std::string all;
     for (const char* name : {"/mycojobs-launcher", "/attempt_host"}) {
       std::ifstream file(mj::test::programs_folder() + name, std::ios::binary);
@@ -233,11 +227,11 @@ TEST(HostileJobs, ProgramsOfTheSandboxAreUnchanged) {
     }
     return std::hash<std::string>{}(all);
   };
-  const std::size_t before = contents();
-  run_with_exec(
+  const std::size_t before = hash_programs();
+  run_attempts_with_exec(
       "open_truncate /proc/self/exe\nwrite /proc/self/exe x\nwrite /host x\nwrite_through_mem /host\n"
       "unlink /host\nshell cp /bin/true /host\nserve_again");
-  EXPECT_EQ(contents(), before);
+  EXPECT_EQ(hash_programs(), before);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The identity of jobs on the host: user ids that no other launcher assigns, and the scheduling rank inherited from the
+// The identity of jobs on the host: user ids that no other launcher assigns, and the nice value inherited from the
 // agent.
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -30,37 +30,38 @@ class Ids : public ::testing::Test {
     folder_ = ::mkdtemp(path);
   }
   ~Ids() override { std::filesystem::remove_all(folder_); }
-  IdRegistry open() const { return IdRegistry::open(folder_ + "/ids"); }
+  IdRegistry open_registry() const { return IdRegistry::open(folder_ + "/ids"); }
   std::string folder_;
 };
 
-std::uint32_t base_of(IdRegistry& registry, std::uint32_t base = kBase, std::uint32_t count = kCount) {
+std::uint32_t choose_base(IdRegistry& registry, std::uint32_t base = kBase, std::uint32_t count = kCount) {
   const auto ids = choose_ids(base, count, registry);
   EXPECT_TRUE(ids) << ids.error().message;
   return ids ? ids->base : 0;
 }
 
 TEST_F(Ids, LiveRangesNeverOverlap) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
-  auto one = open(), two = open(), three = open();
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
+  auto one = open_registry(), two = open_registry(), three = open_registry();
   ASSERT_EQ(one.problem(), "");
-  EXPECT_EQ(base_of(one), kBase);
-  EXPECT_EQ(base_of(two), kBase + kCount);
-  EXPECT_EQ(base_of(three, kBase + 100, 2048), kBase + 2 * kCount);  // another size, starting within the first range
-  EXPECT_EQ(base_of(one), kBase) << "one's own range is not another's";
+  EXPECT_EQ(choose_base(one), kBase);
+  EXPECT_EQ(choose_base(two), kBase + kCount);
+  EXPECT_EQ(choose_base(three, kBase + 100, 2048),
+            kBase + 2 * kCount);  // another size, starting within the first range
+  EXPECT_EQ(choose_base(one), kBase) << "a registry's own range is not an overlap";
   two = IdRegistry();
-  auto four = open();
-  EXPECT_EQ(base_of(four), kBase + kCount) << "it was given back";
+  auto four = open_registry();
+  EXPECT_EQ(choose_base(four), kBase + kCount) << "the range was released";
 }
 
 TEST_F(Ids, RangeOfAKilledLauncherIsFree) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
   const pid_t launcher = ::fork();
   if (launcher == 0) {
-    auto registry = open();
-    const std::uint32_t base = base_of(registry);
+    auto registry = open_registry();
+    const std::uint32_t base = choose_base(registry);
     (void)!::write(pipe[1], &base, sizeof base);
     ::pause();
     ::_exit(0);
@@ -68,36 +69,36 @@ TEST_F(Ids, RangeOfAKilledLauncherIsFree) {
   std::uint32_t base = 0;
   ASSERT_EQ(::read(pipe[0], &base, sizeof base), static_cast<ssize_t>(sizeof base));
   EXPECT_EQ(base, kBase);
-  auto beside = open();
-  EXPECT_EQ(base_of(beside), kBase + kCount);
+  auto second = open_registry();
+  EXPECT_EQ(choose_base(second), kBase + kCount);
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
-  auto after = open();
-  EXPECT_EQ(base_of(after), kBase);
+  auto third = open_registry();
+  EXPECT_EQ(choose_base(third), kBase);
 }
 
 TEST_F(Ids, FolderWritableByOthersIsIgnored) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
   std::filesystem::create_directory(folder_ + "/ids");
   ::chmod((folder_ + "/ids").c_str(), 0777);
-  auto registry = open();
+  auto registry = open_registry();
   EXPECT_NE(registry.problem().find(folder_), std::string::npos) << registry.problem();
-  EXPECT_EQ(base_of(registry), kBase) << "as without one";
+  EXPECT_EQ(choose_base(registry), kBase) << "same as without a registry";
 }
 
 TEST_F(Ids, ExhaustionIsReportedWithItsRemedy) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
-  auto one = open(), two = open();
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
+  auto one = open_registry(), two = open_registry();
   constexpr std::uint32_t kLast = 0xfffffffe - kCount;
-  EXPECT_EQ(base_of(one, kLast), kLast);
+  EXPECT_EQ(choose_base(one, kLast), kLast);
   const auto none = choose_ids(kLast, kCount, two);
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("sandbox.uid_range"), std::string::npos) << none.error().message;
 }
 
-IdSpan read_id_span(const OwnSandbox& own) {
-  const std::string map =
-      run_attempts(*own.sandbox, spec_with(), "read /proc/self/uid_map").answer("read /proc/self/uid_map");
+IdSpan read_id_span(const DedicatedSandbox& dedicated_sandbox) {
+  const std::string map = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "read /proc/self/uid_map")
+                              .answer("read /proc/self/uid_map");
   unsigned long long inside = 1, base = 0, count = 0;
   EXPECT_EQ(std::sscanf(map.c_str(), "%llu %llu %llu", &inside, &base, &count), 3) << map;
   EXPECT_EQ(inside, 0U);
@@ -105,26 +106,26 @@ IdSpan read_id_span(const OwnSandbox& own) {
 }
 
 TEST(Identity, TwoLaunchersOfAHostHaveNoIdInCommon) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
-  const OwnSandbox one = own_sandbox(), two = own_sandbox();
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
+  const DedicatedSandbox one = start_dedicated_sandbox(), two = start_dedicated_sandbox();
   const IdSpan first = read_id_span(one), second = read_id_span(two);
   EXPECT_FALSE(first.overlaps(second)) << first.base << ", " << second.base;
 }
 
 // Returns the nice values of launcher and init relative to the agent, followed by the nice value of the job.
-std::string ranks_of_a_run() {
-  const OwnSandbox own = own_sandbox();
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "inherited\nprint up\nsleep 60000");
+std::string measure_nice_values() {
+  const DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "inherited\nprint up\nsleep 60000");
   wait_for_output(started, "up");
-  std::string ranks;
-  const pid_t zygote = find_children(own.launcher).at(0), init = find_children(zygote).at(0);
+  std::string nice_values;
+  const pid_t zygote = find_children(dedicated_sandbox.launcher).at(0), init = find_children(zygote).at(0);
   const int agent = ::getpriority(PRIO_PROCESS, 0);
-  for (const pid_t pid : {own.launcher, init})
-    ranks += std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(pid)) - agent) + " ";
-  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  wait_for(*own.sandbox, started);
-  const std::string job = run_attempts(*own.sandbox, spec_with(), "inherited").answer("inherited");
-  return ranks + job.substr(job.find("nice="));
+  for (const pid_t pid : {dedicated_sandbox.launcher, init})
+    nice_values += std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(pid)) - agent) + " ";
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  wait_for_end(*dedicated_sandbox.sandbox, started);
+  const std::string job = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "inherited").answer("inherited");
+  return nice_values + job.substr(job.find("nice="));
 }
 
 TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
@@ -134,16 +135,16 @@ TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
   const pid_t agent = ::fork();  // an unprivileged process cannot undo a change of its nice value
   if (agent == 0) {
     ::setpriority(PRIO_PROCESS, 0, before + 5);
-    const std::string ranks = ranks_of_a_run();
-    (void)!::write(pipe[1], ranks.data(), ranks.size());
+    const std::string nice_values = measure_nice_values();
+    (void)!::write(pipe[1], nice_values.data(), nice_values.size());
     ::_exit(0);
   }
   ::close(pipe[1]);
   char text[256] = {};
   (void)!::read(pipe[0], text, sizeof text - 1);
   ::waitpid(agent, nullptr, 0);
-  const std::string above = ::geteuid() == 0 ? "-10 -10 " : "0 0 ";
-  EXPECT_EQ(text, above + "nice=" + std::to_string(before + 5));
+  const std::string supervisors = ::geteuid() == 0 ? "-10 -10 " : "0 0 ";
+  EXPECT_EQ(text, supervisors + "nice=" + std::to_string(before + 5));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace mycojobs::test {
 namespace {
 
-std::size_t open_descriptors(pid_t pid) {
+std::size_t count_descriptors(pid_t pid) {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry :
        std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
@@ -31,63 +31,68 @@ std::size_t open_descriptors(pid_t pid) {
 }
 
 TEST(Launcher, TwoHundredJobsLeaveNothing) {
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // prewarmed sandboxes would add processes to the counts
-  OwnSandbox own = own_sandbox(config);
-  run_attempts(*own.sandbox, spec_with(), "getpid");
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // prewarmed sandboxes would add processes to the counts
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid");
   EXPECT_TRUE(
       // the zygote that serves; the zygote of the canary has ended
-      eventually([&] { return find_children(own.launcher).size() == 1; }));
+      eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));
   const auto mounts = host_mounts();
-  const std::size_t ours = open_descriptors(::getpid());
-  const std::size_t theirs = open_descriptors(own.launcher);
-  const std::size_t processes = find_descendants(own.launcher).size();
-  const std::size_t groups = count_groups(own.launcher);
+  const std::size_t agent_descriptors = count_descriptors(::getpid());
+  const std::size_t launcher_descriptors = count_descriptors(dedicated_sandbox.launcher);
+  const std::size_t processes = find_descendants(dedicated_sandbox.launcher).size();
+  const std::size_t groups = count_cgroups(dedicated_sandbox.launcher);
   for (int i = 0; i < 200; ++i) {
-    RunSpec spec = spec_with(i % 20 == 3 ? 5 : 20000);
+    RunSpec spec = make_spec(i % 20 == 3 ? 5 : 20000);
     spec.limits.exec = i % 2 == 0;
-    run_attempts(*own.sandbox, spec, i % 10 == 0 ? "call ptrace" : i % 10 == 2 ? "daemonize" : "write /tmp/x y");
+    run_attempts(*dedicated_sandbox.sandbox, spec,
+                 i % 10 == 0   ? "call ptrace"
+                 : i % 10 == 2 ? "daemonize"
+                               : "write /tmp/x y");
   }
   EXPECT_EQ(host_mounts(), mounts);
-  EXPECT_EQ(open_descriptors(::getpid()), ours);
-  EXPECT_TRUE(eventually([&] { return open_descriptors(own.launcher) <= theirs; }));
-  EXPECT_TRUE(eventually([&] { return find_descendants(own.launcher).size() == processes; }));
-  EXPECT_TRUE(eventually([&] { return count_groups(own.launcher) == groups; })) << count_groups(own.launcher);
-  own.sandbox.reset();
-  EXPECT_TRUE(is_reaped(own.launcher));
-  EXPECT_EQ(count_groups(own.launcher), 0U);
+  EXPECT_EQ(count_descriptors(::getpid()), agent_descriptors);
+  EXPECT_TRUE(eventually([&] { return count_descriptors(dedicated_sandbox.launcher) <= launcher_descriptors; }));
+  EXPECT_TRUE(eventually([&] { return find_descendants(dedicated_sandbox.launcher).size() == processes; }));
+  EXPECT_TRUE(eventually([&] { return count_cgroups(dedicated_sandbox.launcher) == groups; }))
+      << count_cgroups(dedicated_sandbox.launcher);
+  dedicated_sandbox.sandbox.reset();
+  EXPECT_TRUE(is_reaped(dedicated_sandbox.launcher));
+  EXPECT_EQ(count_cgroups(dedicated_sandbox.launcher), 0U);
 }
 
 TEST(Launcher, KilledLauncherLosesItsRunsAndIsRestarted) {
-  OwnSandbox own = own_sandbox();
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const auto family = find_descendants(own.launcher);
+  const auto family = find_descendants(dedicated_sandbox.launcher);
   EXPECT_GE(family.size(), 3U);  // zygote, init, job
-  ::kill(own.launcher, SIGKILL);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
-  EXPECT_FALSE(own.sandbox->alive());
-  EXPECT_FALSE(own.sandbox->launch(spec_with()));
-  for (pid_t pid : family) EXPECT_TRUE(is_reaped(pid)) << pid << " is there, and its run may begin elsewhere";
-  ASSERT_TRUE(own.sandbox->restart());
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  EXPECT_EQ(count_groups(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
+  ::kill(dedicated_sandbox.launcher, SIGKILL);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
+  EXPECT_FALSE(dedicated_sandbox.sandbox->alive());
+  EXPECT_FALSE(dedicated_sandbox.sandbox->launch(make_spec()));
+  for (pid_t pid : family) EXPECT_TRUE(is_reaped(pid)) << pid << " still exists, and its run may begin elsewhere";
+  ASSERT_TRUE(dedicated_sandbox.sandbox->restart());
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(count_cgroups(dedicated_sandbox.launcher), 0U)
+      << "the groups of the dead launcher are removed at the next start";  // SX11
 }
 
 // Regression test: the timer for unkillable runs kept firing after their processes had ended, so the loop of the agent
 // never slept again.
 TEST(Launcher, KilledLauncherCausesNoWakeUps) {
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   config.unkillable_ms = 1000;
-  OwnSandbox own = own_sandbox(config);
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  ::kill(own.launcher, SIGKILL);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
-  ASSERT_TRUE(own.sandbox->restart());
-  pollfd events{own.sandbox->event_fd(), POLLIN, 0};
+  ::kill(dedicated_sandbox.launcher, SIGKILL);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
+  ASSERT_TRUE(dedicated_sandbox.sandbox->restart());
+  pollfd events{dedicated_sandbox.sandbox->event_fd(), POLLIN, 0};
   EXPECT_TRUE(eventually([&] {
-    own.sandbox->read_ended();
+    dedicated_sandbox.sandbox->read_ended();
     return ::poll(&events, 1, 1500) == 0;
   }));
 }
@@ -97,12 +102,12 @@ TEST(Launcher, EndsWithTheAgent) {
   ASSERT_EQ(::pipe(report), 0);
   const pid_t agent = ::fork();
   if (agent == 0) {
-    OwnSandbox own = own_sandbox();
-    StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+    StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
     wait_for_output(started, "up");
-    std::vector<pid_t> family = find_descendants(own.launcher);
-    family.push_back(own.guardian);
-    family.push_back(own.launcher);
+    std::vector<pid_t> family = find_descendants(dedicated_sandbox.launcher);
+    family.push_back(dedicated_sandbox.guardian);
+    family.push_back(dedicated_sandbox.launcher);
     (void)!::write(report[1], family.data(), family.size() * sizeof(pid_t));
     ::pause();
     ::_exit(0);
@@ -116,71 +121,71 @@ TEST(Launcher, EndsWithTheAgent) {
     EXPECT_TRUE(eventually([&] { return is_reaped(family[i]); })) << family[i];
   }
   EXPECT_TRUE(
-      eventually([&] { return count_groups(family[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
+      eventually([&] { return count_cgroups(family[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
   ::close(report[0]);
   ::close(report[1]);
 }
 
 TEST(Launcher, KilledZygoteLosesItsRunsAndIsReplaced) {
-  OwnSandbox own = own_sandbox();
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  for (pid_t zygote : find_children(own.launcher)) ::kill(zygote, SIGKILL);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  for (pid_t zygote : find_children(dedicated_sandbox.launcher)) ::kill(zygote, SIGKILL);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
 }
 
 TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // so all processes below the zygote belong to the run
-  OwnSandbox own = own_sandbox(config);
-  RunSpec spec = spec_with();
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  RunSpec spec = make_spec();
   spec.fence_boot_ms = now_boot_ms() + 500;
-  StartedRun started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
   wait_for_output(started, "up");
-  ::kill(own.launcher, SIGSTOP);
-  const auto zygotes = find_children(own.launcher);
+  ::kill(dedicated_sandbox.launcher, SIGSTOP);
+  const auto zygotes = find_children(dedicated_sandbox.launcher);
   EXPECT_TRUE(eventually([&] {
     for (pid_t zygote : zygotes) {
       if (!find_children(zygote).empty()) return false;
     }
     return true;
   })) << "init has not ended its namespace";
-  ::kill(own.launcher, SIGCONT);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
+  ::kill(dedicated_sandbox.launcher, SIGCONT);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
 }
 
 TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
-  SandboxConfig config = test_config();
-  config.zygote_runs = 5;
-  OwnSandbox own = own_sandbox(config);
-  run_attempts(*own.sandbox, spec_with(), "getpid");
-  const auto first = find_children(own.launcher);
+  SandboxConfig config = make_test_config();
+  config.max_zygote_runs = 5;
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid");
+  const auto first = find_children(dedicated_sandbox.launcher);
   for (int i = 0; i < 30; ++i) {
-    const RunResult result = run_attempts(*own.sandbox, spec_with(), "getpid");
+    const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid");
     EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   }
-  EXPECT_TRUE(eventually([&] { return find_children(own.launcher).size() == 1; }));
-  EXPECT_NE(find_children(own.launcher), first);
+  EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));
+  EXPECT_NE(find_children(dedicated_sandbox.launcher), first);
 }
 
 TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
-  OwnSandbox own = own_sandbox();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   for (ContextId context : {1U, 2U, 3U}) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.context = context;
-    EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec, "getpid").outcome.status), "ok");
+    EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, spec, "getpid").outcome.status), "ok");
   }
-  EXPECT_TRUE(eventually([&] { return find_children(own.launcher).size() == 3; }));
+  EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 3; }));
 }
 
 TEST(Launcher, WaitingRunCanBeCancelled) {
-  OwnSandbox own = own_sandbox();
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  RunSpec spec = make_spec();
   spec.context = 9;  // the zygote of this context is not started yet
-  StartedRun started = start_attempts(*own.sandbox, spec, "sleep 60000");
-  own.sandbox->kill(spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, "sleep 60000");
+  dedicated_sandbox.sandbox->kill(spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "cancelled");
 }
 
 // SI5, SI14, and hosts that do not start.
@@ -188,25 +193,25 @@ TEST(Launcher, HostsThatViolateTheirContractAreRejected) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   ::chmod(folder, 0755);
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   for (const char* name : {"lie", "babble", "die", "thread", "file"}) {
     const std::string path = std::string(folder) + "/" + name;
     std::filesystem::create_symlink(mj::test::program_path("bad_host"), path);
     config.hosts.push_back({name, path});
   }
-  OwnSandbox own = own_sandbox(config);
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   for (const auto& host : config.hosts) {
     const std::string& name = host.name;
     if (name == "attempt") continue;
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.host = name;
-    const RunResult result = run_attempts(*own.sandbox, spec, "getpid");
+    const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "getpid");
     EXPECT_EQ(to_string(result.outcome.status), "setup_error") << name << ": " << result.outcome.reason;
     if (name != "lie" || !result.outcome.setup_error) continue;
-    EXPECT_EQ(result.outcome.setup_error->step, "zygote_warm_up") << "it is refused for its answer";
+    EXPECT_EQ(result.outcome.setup_error->step, "zygote_warm_up") << "the zygote is rejected because of its answer";
     EXPECT_EQ(result.outcome.setup_error->error, EPROTO);
   }
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
   std::filesystem::remove_all(folder);
 }
 
@@ -247,7 +252,7 @@ TEST(Launcher, FailedSetupStepPreventsTheStartByName) {
                            "no_new_privs",
                            "landlock",
                            "seccomp"}) {
-    SandboxConfig config = test_config();
+    SandboxConfig config = make_test_config();
     config.fail_step = step;
     const auto sandbox = start_sandbox(config);
     ASSERT_FALSE(sandbox) << step;
@@ -257,48 +262,48 @@ TEST(Launcher, FailedSetupStepPreventsTheStartByName) {
   }
 }
 
-// A new zygote waits for its launcher. It would wait forever if it inherited the launcher's end of their socket. Every
-// process of the family holds the pipe, so its end of file shows that all of them have ended.
+// A new zygote waits for its launcher, without limit if it inherited the launcher's end of their socket. Every process
+// of the family has the pipe open, so its end of file shows that all of them have ended.
 TEST(Launcher, NoZygoteSurvivesLauncherAndGuard) {
   constexpr int kRounds = 100;
   const auto seed = std::random_device{}();
   std::mt19937 random(seed);
-  const std::vector<pid_t> of_other_tests = descendants(::getpid());
+  const std::vector<pid_t> other_processes = descendants(::getpid());
   for (int round = 0; round < kRounds; ++round) {
-    int ends[2] = {-1, -1};
-    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const Fd read_end(ends[0]);
-    Fd write_end(ends[1]);
-    SandboxConfig config = test_config();
+    int pipe_ends[2] = {-1, -1};
+    ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
+    const Fd read_end(pipe_ends[0]);
+    Fd write_end(pipe_ends[1]);
+    SandboxConfig config = make_test_config();
     config.alive_fd = write_end.get();
     // otherwise the parent-death signal of the kernel would hide most surviving processes
     config.disabled_steps = {"zygote_parent"};
-    std::thread starting([&config] { (void)start_sandbox(config); });
+    std::thread start_thread([&config] { (void)start_sandbox(config); });
     ::usleep(static_cast<useconds_t>(random() % 12000));
     std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, and so on
     std::erase_if(family, [&](pid_t pid) {
-      return std::find(of_other_tests.begin(), of_other_tests.end(), pid) != of_other_tests.end();
+      return std::find(other_processes.begin(), other_processes.end(), pid) != other_processes.end();
     });
     family.resize(std::min<std::size_t>(family.size(), 2));
     for (const pid_t pid : family) ::kill(pid, SIGKILL);
-    starting.join();
+    start_thread.join();
     write_end.reset();
-    pollfd have_all_ended{read_end.get(), POLLIN, 0};
-    ASSERT_EQ(::poll(&have_all_ended, 1, 20000), 1) << "a process lives on; seed " << seed << ", round " << round;
+    pollfd pipe_closed{read_end.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&pipe_closed, 1, 20000), 1) << "a process remains; seed " << seed << ", round " << round;
   }
 }
 
 // SH2
 TEST(Launcher, UnknownLayerNameIsRejected) {
   for (const char* layer : {"cgroups", "seccomp", ""}) {
-    SandboxConfig config = test_config();
+    SandboxConfig config = make_test_config();
     config.allow_missing = {layer};
     EXPECT_FALSE(start_sandbox(config)) << layer;
   }
 }
 
 TEST(Launcher, MissingProgramIsOneClearError) {
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   config.libexec_dir = "/nonexistent";
   const auto sandbox = start_sandbox(config);
   ASSERT_FALSE(sandbox);
@@ -307,7 +312,7 @@ TEST(Launcher, MissingProgramIsOneClearError) {
 }
 
 TEST(Launcher, ProbeReportsEveryLayer) {
-  const auto layers = probe_layers(test_config());
+  const auto layers = probe_layers(make_test_config());
   ASSERT_TRUE(layers) << layers.error().message;
   for (const char* name : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "uid", "seccomp",
                            "landlock", "cgroup:memory", "cgroup:pids", "canary"}) {
@@ -322,12 +327,12 @@ TEST(Launcher, ProbeReportsEveryLayer) {
 // Regression test: the next launcher had checked before the old launcher and its jobs had ended. The groups remained
 // until a third launcher started.
 TEST(Launcher, GroupsOfALateDeadLauncherAreRemoved) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  const OwnSandbox old = own_sandbox(), next = own_sandbox();
-  ASSERT_GT(count_groups(old.launcher), 0U);
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  const DedicatedSandbox old = start_dedicated_sandbox(), next = start_dedicated_sandbox();
+  ASSERT_GT(count_cgroups(old.launcher), 0U);
   ::kill(old.guardian, SIGKILL);
-  EXPECT_TRUE(eventually([&] { return count_groups(old.launcher) == 0; }));
-  EXPECT_GT(count_groups(next.launcher), 0U);
+  EXPECT_TRUE(eventually([&] { return count_cgroups(old.launcher) == 0; }));
+  EXPECT_GT(count_cgroups(next.launcher), 0U);
 }
 
 }  // namespace

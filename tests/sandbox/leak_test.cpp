@@ -4,10 +4,8 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "fixture.h"
 
@@ -23,64 +21,56 @@ std::size_t count_entries(const std::string& folder) {
   return count;
 }
 
-std::size_t resident_kib(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("VmRSS:", 0) == 0) return std::stoul(line.substr(6));
-  }
-  return 0;
-}
-
-struct Left {
+struct ResourceCounts {
   std::size_t processes = 0, descriptors = 0, groups = 0, namespaces = 0, mounts = 0, own_descriptors = 0;
-  bool operator==(const Left&) const = default;
+  bool operator==(const ResourceCounts&) const = default;
 };
 
-std::ostream& operator<<(std::ostream& out, const Left& left) {
-  return out << "processes " << left.processes << ", descriptors " << left.descriptors << ", groups " << left.groups
-             << ", namespaces " << left.namespaces << ", mounts " << left.mounts << ", own descriptors "
-             << left.own_descriptors;
+std::ostream& operator<<(std::ostream& out, const ResourceCounts& counts) {
+  return out << "processes " << counts.processes << ", descriptors " << counts.descriptors << ", groups "
+             << counts.groups << ", namespaces " << counts.namespaces << ", mounts " << counts.mounts
+             << ", own descriptors " << counts.own_descriptors;
 }
 
 // Counts the resources of the launcher and all its descendants, and the mounts of the host.
-Left look(const OwnSandbox& own) {
-  Left left;
+ResourceCounts count_resources(const DedicatedSandbox& dedicated_sandbox) {
+  ResourceCounts counts;
   std::set<std::string> namespaces;
-  auto all = find_descendants(own.launcher);
-  all.push_back(own.launcher);
+  auto all = find_descendants(dedicated_sandbox.launcher);
+  all.push_back(dedicated_sandbox.launcher);
   for (const pid_t pid : all) {
     const std::string folder = "/proc/" + std::to_string(pid);
-    left.descriptors += count_entries(folder + "/fd");
+    counts.descriptors += count_entries(folder + "/fd");
     std::error_code error;
     for (const char* kind : {"mnt", "net", "pid", "ipc", "uts", "user", "cgroup"}) {
       namespaces.insert(fs::read_symlink(folder + "/ns/" + kind, error).string());
     }
   }
-  left.processes = all.size();
-  left.groups = count_groups(own.launcher);
-  left.namespaces = namespaces.size();
-  left.mounts = host_mounts().size();
-  left.own_descriptors = count_entries("/proc/self/fd");
-  return left;
+  counts.processes = all.size();
+  counts.groups = count_cgroups(dedicated_sandbox.launcher);
+  counts.namespaces = namespaces.size();
+  counts.mounts = host_mounts().size();
+  counts.own_descriptors = count_entries("/proc/self/fd");
+  return counts;
 }
 
 // Waits until the counts are stable: descriptors of the last runs are closed a little later than their processes end.
-Left settled(const OwnSandbox& own) {
-  Left left = look(own);
-  int same = 0;
+ResourceCounts wait_for_stable_counts(const DedicatedSandbox& dedicated_sandbox) {
+  ResourceCounts counts = count_resources(dedicated_sandbox);
+  int equal_count = 0;
   EXPECT_TRUE(eventually([&] {
     ::poll(nullptr, 0, 100);
-    const Left now = look(own);
-    same = now == left ? same + 1 : 0;
-    left = now;
-    return same == 10;
+    const ResourceCounts now = count_resources(dedicated_sandbox);
+    equal_count = now == counts ? equal_count + 1 : 0;
+    counts = now;
+    return equal_count == 10;
   }));
-  return left;
+  return counts;
 }
 
-// Starts a run. The kinds of runs take different paths through the launcher.
-StartedRun start_one(Sandbox& sandbox, std::size_t i) {
-  RunSpec spec = spec_with();
+// Starts a run of kind i % 50. The kinds take different paths through the launcher.
+StartedRun start_run_of_kind(Sandbox& sandbox, std::size_t i) {
+  RunSpec spec = make_spec();
   std::string lines = "getpid";
   switch (i % 50) {
     case 1:
@@ -114,27 +104,27 @@ StartedRun start_one(Sandbox& sandbox, std::size_t i) {
   return start_attempts(sandbox, spec, lines);
 }
 
-// Runs four jobs at a time. Their output fits in the pipes and is not read. Counts lost runs, which an agent would
-// repeat.
-std::size_t lost = 0;
+// An agent would repeat lost runs.
+std::size_t lost_run_count = 0;
 
+// Runs four jobs at a time. Their output fits in the pipes and is not read.
 void run_many(Sandbox& sandbox, std::size_t count) {
-  std::map<std::uint64_t, StartedRun> under_way;
-  for (std::size_t i = 0; i < count || !under_way.empty();) {
-    if (i < count && under_way.size() < 4) {
-      StartedRun started = start_one(sandbox, i++);
-      under_way.emplace(started.spec.run, std::move(started));
+  std::map<std::uint64_t, StartedRun> active_runs;
+  for (std::size_t i = 0; i < count || !active_runs.empty();) {
+    if (i < count && active_runs.size() < 4) {
+      StartedRun started = start_run_of_kind(sandbox, i++);
+      active_runs.emplace(started.spec.run, std::move(started));
       continue;
     }
     pollfd event{sandbox.event_fd(), POLLIN, 0};
     ASSERT_EQ(::poll(&event, 1, 30000), 1) << "no run ends";
     for (const auto& ended : sandbox.read_ended()) {
-      lost += ended.outcome.status == RunStatus::lost ? 1 : 0;
-      const auto found = under_way.find(ended.run);
-      if (found == under_way.end()) continue;
+      lost_run_count += ended.outcome.status == RunStatus::lost ? 1 : 0;
+      const auto found = active_runs.find(ended.run);
+      if (found == active_runs.end()) continue;
       const RunPipes& pipes = found->second.pipes;
       for (const int fd : {pipes.out, pipes.err, pipes.channel, pipes.requests}) ::close(fd);
-      under_way.erase(found);
+      active_runs.erase(found);
     }
   }
 }
@@ -142,28 +132,30 @@ void run_many(Sandbox& sandbox, std::size_t count) {
 TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
   const std::size_t runs = text == nullptr ? 20000 : std::strtoul(text, nullptr, 10);
-  SandboxConfig config = test_config();
-  config.prewarmed = 2;
-  config.zygote_runs = 3000;  // several generations of zygotes
-  OwnSandbox own = own_sandbox(config);
-  run_many(*own.sandbox, 400);
-  const auto rests = [&own](std::size_t processes) {
-    return eventually([&] { return find_descendants(own.launcher).size() == processes; });
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 2;
+  config.max_zygote_runs = 3000;  // several generations of zygotes
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  run_many(*dedicated_sandbox.sandbox, 400);
+  const auto wait_for_processes = [&dedicated_sandbox](std::size_t processes) {
+    return eventually([&] { return find_descendants(dedicated_sandbox.launcher).size() == processes; });
   };
   // The zygote, the process that opens granted folders, and one idle sandbox with an init and a job.
-  constexpr std::size_t kResting = 1 + 1 + 2;
-  ASSERT_TRUE(rests(kResting)) << look(own);
-  const Left before = settled(own);
-  const std::size_t kib = resident_kib(own.launcher);
+  constexpr std::size_t kIdleProcesses = 1 + 1 + 2;
+  ASSERT_TRUE(wait_for_processes(kIdleProcesses)) << count_resources(dedicated_sandbox);
+  const ResourceCounts before = wait_for_stable_counts(dedicated_sandbox);
+  const std::size_t initial_kib = read_resident_kib(dedicated_sandbox.launcher);
   const std::size_t files = count_entries("/tmp");
-  run_many(*own.sandbox, runs);
-  EXPECT_TRUE(rests(kResting));
-  EXPECT_TRUE(eventually([&] { return look(own) == before; })) << look(own) << "\nbefore: " << before;
-  EXPECT_LE(resident_kib(own.launcher), kib + 2048);
+  run_many(*dedicated_sandbox.sandbox, runs);
+  EXPECT_TRUE(wait_for_processes(kIdleProcesses));
+  EXPECT_TRUE(eventually([&] { return count_resources(dedicated_sandbox) == before; }))
+      << count_resources(dedicated_sandbox) << "\nbefore: " << before;
+  EXPECT_LE(read_resident_kib(dedicated_sandbox.launcher), initial_kib + 2048);
   EXPECT_LE(count_entries("/tmp"), files + 200) << "other tests use it too";
-  EXPECT_LE(lost, 2U) << "of " << runs << ": rare, on a busy machine, and not explained yet";
-  std::cout << runs << " runs, lost " << lost << "; launcher " << kib << " KiB before, " << resident_kib(own.launcher)
-            << " after; " << look(own) << std::endl;
+  EXPECT_LE(lost_run_count, 2U) << "of " << runs << ": rare, on a busy machine, and not explained yet";
+  std::cout << runs << " runs, lost " << lost_run_count << "; launcher " << initial_kib << " KiB before, "
+            << read_resident_kib(dedicated_sandbox.launcher) << " after; " << count_resources(dedicated_sandbox)
+            << std::endl;
 }
 
 }  // namespace

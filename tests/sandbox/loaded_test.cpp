@@ -17,33 +17,33 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 // A folder that is mounted at /extra for the hosts and contains one library.
-class Extra {
+class ExtraFolder {
  public:
-  Extra() {
+  ExtraFolder() {
     char name[] = "/tmp/mj-loaded-XXXXXX";
     folder_ = ::mkdtemp(name);
     ::chmod(folder_.c_str(), 0755);
     write("library", "one");
   }
-  Extra(const Extra&) = delete;
-  Extra& operator=(const Extra&) = delete;
-  ~Extra() { fs::remove_all(folder_); }
+  ExtraFolder(const ExtraFolder&) = delete;
+  ExtraFolder& operator=(const ExtraFolder&) = delete;
+  ~ExtraFolder() { fs::remove_all(folder_); }
   const std::string& path() const { return folder_; }
   // Writes a file as a package manager does: into a new file, which is then renamed.
   std::string write(const std::string& name, const std::string& text) const {
-    const std::string path = folder_ + "/" + name, beside = path + ".new";
-    std::ofstream(beside) << text;
-    ::chmod(beside.c_str(), 0644);
-    fs::rename(beside, path);
+    const std::string path = folder_ + "/" + name, new_path = path + ".new";
+    std::ofstream(new_path) << text;
+    ::chmod(new_path.c_str(), 0644);
+    fs::rename(new_path, path);
     return path;
   }
-  std::string folder(const std::string& name) const {
+  std::string create_folder(const std::string& name) const {
     fs::create_directory(folder_ + "/" + name);
     ::chmod((folder_ + "/" + name).c_str(), 0755);
     return folder_ + "/" + name;
   }
-  SandboxConfig config(const std::string& loaded = "/extra/library") const {
-    SandboxConfig config = test_config();
+  SandboxConfig make_config(const std::string& loaded = "/extra/library") const {
+    SandboxConfig config = make_test_config();
     config.hosts[0].context = 1;
     config.hosts[0].arguments = {loaded};
     config.hosts[0].folders = {{folder_, "/extra"}};
@@ -54,8 +54,8 @@ class Extra {
   std::string folder_;
 };
 
-std::string read_status(Sandbox& sandbox) {
-  const RunResult result = run_attempts(sandbox, spec_with(), "getpid");
+std::string run_and_get_status(Sandbox& sandbox) {
+  const RunResult result = run_attempts(sandbox, make_spec(), "getpid");
   return std::string(to_string(result.outcome.status)) +
          (result.outcome.setup_error ? ": " + result.outcome.setup_error->remedy : "");
 }
@@ -68,121 +68,123 @@ std::vector<pid_t> find_zygotes(pid_t launcher) {
 }
 
 TEST(ZygotePreload, ZygoteFromBeforeAnUpdateIsReplaced) {
-  const Extra extra;
-  OwnSandbox own = own_sandbox(extra.config());
-  ASSERT_EQ(read_status(*own.sandbox), "ok");
-  ASSERT_TRUE(eventually([&] { return find_zygotes(own.launcher).size() == 1; }));
-  const pid_t first = find_zygotes(own.launcher)[0];
-  RunSpec long_one = spec_with(40000);
-  StartedRun under_way = start_attempts(*own.sandbox, long_one, "sleep 8000");
+  const ExtraFolder extra;
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(extra.make_config());
+  ASSERT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
+  ASSERT_TRUE(eventually([&] { return find_zygotes(dedicated_sandbox.launcher).size() == 1; }));
+  const pid_t first = find_zygotes(dedicated_sandbox.launcher)[0];
+  RunSpec spec = make_spec(40000);
+  StartedRun running = start_attempts(*dedicated_sandbox.sandbox, spec, "sleep 8000");
   extra.write("library", "two");
   EXPECT_TRUE(eventually([&] {
-    const auto now = find_zygotes(own.launcher);
+    const auto now = find_zygotes(dedicated_sandbox.launcher);
     return now.size() == 1 && now[0] != first;
-  })) << "it still serves";
-  EXPECT_NE(to_string(wait_for(*own.sandbox, under_way).outcome.status), "lost");
-  EXPECT_EQ(read_status(*own.sandbox), "ok");
+  })) << "the old zygote still serves";
+  EXPECT_NE(to_string(wait_for_end(*dedicated_sandbox.sandbox, running).outcome.status), "lost");
+  EXPECT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
 }
 
 // Without the watching process, updates would not be detected.
 TEST(ZygotePreload, ZygoteWithUnwatchedFoldersIsReplaced) {
-  const Extra extra;
-  OwnSandbox own = own_sandbox(extra.config());
-  ASSERT_EQ(read_status(*own.sandbox), "ok");
-  ASSERT_TRUE(eventually([&] { return find_zygotes(own.launcher).size() == 1; }));
-  const pid_t first = find_zygotes(own.launcher)[0];
-  for (const pid_t child : find_children(own.launcher)) {
+  const ExtraFolder extra;
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(extra.make_config());
+  ASSERT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
+  ASSERT_TRUE(eventually([&] { return find_zygotes(dedicated_sandbox.launcher).size() == 1; }));
+  const pid_t first = find_zygotes(dedicated_sandbox.launcher)[0];
+  for (const pid_t child : find_children(dedicated_sandbox.launcher)) {
     if (child != first) ::kill(child, SIGKILL);
   }
   EXPECT_TRUE(eventually([&] {
-    const auto now = find_zygotes(own.launcher);
+    const auto now = find_zygotes(dedicated_sandbox.launcher);
     return now.size() == 1 && now[0] != first;
   }));
-  EXPECT_EQ(read_status(*own.sandbox), "ok");
-  EXPECT_EQ(find_children(own.launcher).size(), 2U) << "one stands by the new one";
+  EXPECT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
+  EXPECT_EQ(find_children(dedicated_sandbox.launcher).size(), 2U)
+      << "the new zygote has a child that watches its folders";
 }
 
 // Attack: a file that other users can write would run with more rights than a job.
 TEST(ZygotePreload, FileWritableByOthersIsNotLoaded) {
   struct Row {
-    const char* what;
-    std::function<std::string(const Extra&)> spoil;  // returns the path that the error must name
+    const char* description;
+    std::function<std::string(const ExtraFolder&)> make_unsafe;  // returns the path that the error must name
   };
   const Row rows[] = {
-      {"a folder deep below",
-       [](const Extra& e) {
-         e.folder("lib");
-         auto p = e.folder("lib/site-packages");
-         ::chmod(p.c_str(), 0777);
-         return p;
+      {"a nested folder",
+       [](const ExtraFolder& extra) {
+         extra.create_folder("lib");
+         auto path = extra.create_folder("lib/site-packages");
+         ::chmod(path.c_str(), 0777);
+         return path;
        }},
-      {"with the sticky bit",
-       [](const Extra& e) {
-         auto p = e.folder("lib");
-         ::chmod(p.c_str(), 01777);
-         return p;
+      {"a folder with the sticky bit",
+       [](const ExtraFolder& extra) {
+         auto path = extra.create_folder("lib");
+         ::chmod(path.c_str(), 01777);
+         return path;
        }},
-      {"a file",
-       [](const Extra& e) {
-         auto p = e.write("module.py", "");
-         ::chmod(p.c_str(), 0666);
-         return p;
+      {"a file that all users can write",
+       [](const ExtraFolder& extra) {
+         auto path = extra.write("module.py", "");
+         ::chmod(path.c_str(), 0666);
+         return path;
        }},
-      {"a file of a group",
-       [](const Extra& e) {
-         auto p = e.write("module.py", "");
-         ::chmod(p.c_str(), 0664);
-         return p;
+      {"a file that a group can write",
+       [](const ExtraFolder& extra) {
+         auto path = extra.write("module.py", "");
+         ::chmod(path.c_str(), 0664);
+         return path;
        }},
-      {"a link to what others own",
-       [](const Extra& e) {
-         const std::string target = e.path() + ".target";
+      {"a link to a file that others can write",
+       [](const ExtraFolder& extra) {
+         const std::string target = extra.path() + ".target";
          std::ofstream(target) << "";
          ::chmod(target.c_str(), 0666);
-         fs::create_symlink(target, e.path() + "/module.py");
+         fs::create_symlink(target, extra.path() + "/module.py");
          return target;
        }},
-      {"by way of a folder of others",
-       [](const Extra& e) {
-         const std::string open = e.path() + ".target";
-         fs::create_directory(open);
-         ::chmod(open.c_str(), 0777);
-         std::ofstream(open + "/module.py") << "";
-         fs::create_symlink(open + "/module.py", e.path() + "/module.py");
-         return open;
+      {"a link through a folder that others can write",
+       [](const ExtraFolder& extra) {
+         const std::string target = extra.path() + ".target";
+         fs::create_directory(target);
+         ::chmod(target.c_str(), 0777);
+         std::ofstream(target + "/module.py") << "";
+         fs::create_symlink(target + "/module.py", extra.path() + "/module.py");
+         return target;
        }},
-      {"a link that goes round",
-       [](const Extra& e) {
-         fs::create_symlink("round", e.path() + "/round");
-         return e.path() + "/round";
+      {"a circular link",
+       [](const ExtraFolder& extra) {
+         fs::create_symlink("round", extra.path() + "/round");
+         return extra.path() + "/round";
        }},
   };
   for (const Row& row : rows) {
-    const Extra extra;
-    const std::string named = row.spoil(extra);
-    OwnSandbox own = own_sandbox(extra.config());
-    const std::string status = read_status(*own.sandbox);
-    EXPECT_THAT(status, HasSubstr("setup_error")) << row.what;
-    EXPECT_THAT(status, HasSubstr(named + ": ")) << row.what;
+    const ExtraFolder extra;
+    const std::string unsafe_path = row.make_unsafe(extra);
+    DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(extra.make_config());
+    const std::string status = run_and_get_status(*dedicated_sandbox.sandbox);
+    EXPECT_THAT(status, HasSubstr("setup_error")) << row.description;
+    EXPECT_THAT(status, HasSubstr(unsafe_path + ": ")) << row.description;
     fs::remove_all(extra.path() + ".target");
   }
 }
 
 TEST(ZygotePreload, FileOfAnotherUserIsNotPreloaded) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
-  const Extra foreign;
-  const std::string file = foreign.write("module.py", "");
+  const ExtraFolder extra;
+  const std::string file = extra.write("module.py", "");
   ASSERT_EQ(::chown(file.c_str(), 54321, 54321), 0);
-  EXPECT_THAT(read_status(*own_sandbox(foreign.config()).sandbox), HasSubstr(file + ": belongs to user 54321"));
+  EXPECT_THAT(run_and_get_status(*start_dedicated_sandbox(extra.make_config()).sandbox),
+              HasSubstr(file + ": belongs to user 54321"));
 }
 
 TEST(ZygotePreload, LinksWithinAndIntoTheSystemAreAccepted) {
-  const Extra extra;
-  extra.folder("lib");
+  const ExtraFolder extra;
+  extra.create_folder("lib");
   fs::create_symlink("lib", extra.path() + "/lib64");
   fs::create_symlink("/usr/bin/env", extra.path() + "/env");
   fs::create_symlink("/nowhere/at/all", extra.path() + "/dangling");
-  EXPECT_EQ(read_status(*own_sandbox(extra.config()).sandbox), "ok");
+  EXPECT_EQ(run_and_get_status(*start_dedicated_sandbox(extra.make_config()).sandbox), "ok");
 }
 
 }  // namespace

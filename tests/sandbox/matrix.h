@@ -13,9 +13,12 @@
 
 namespace mycojobs::test {
 
-// The letters of the table. D: denied. V: the call ended the job. R: reached the kernel without effect, because the
-// call requested nothing or the kernel rejected its arguments. O: open, the attempt succeeded. -: not tried, because it
-// could harm the host.
+// One row of the table. Its entry for each column is a letter:
+// - D: the attempt was denied.
+// - V: the call ended the job.
+// - R: the call reached the kernel without effect, because it requested nothing or its arguments were invalid.
+// - O: open, the attempt succeeded.
+// - "-": not tried, because the attempt could harm the host.
 struct MatrixRow {
   std::string row, name;  // together the key in the table
   std::string lines;      // attempts, one per line; the row is denied if all attempts are denied
@@ -25,6 +28,7 @@ struct MatrixRow {
   Limits limits = {};
 };
 
+// A column is a sandbox without the layers of some set-up steps.
 struct MatrixColumn {
   std::string name;
   std::vector<std::string> disabled_steps;
@@ -35,12 +39,12 @@ inline std::ostream& operator<<(std::ostream& out, const MatrixColumn& column) {
 const std::vector<MatrixColumn>& matrix_columns();
 
 // Creates the files and sockets of the host that some rows search for. The destructor removes them.
-class HostThings {
+class HostResources {
  public:
-  HostThings();
-  ~HostThings();
-  HostThings(const HostThings&) = delete;
-  HostThings& operator=(const HostThings&) = delete;
+  HostResources();
+  ~HostResources();
+  HostResources(const HostResources&) = delete;
+  HostResources& operator=(const HostResources&) = delete;
 
   std::string file = "/tmp/mycojobs-matrix-XXXXXX", shared = "/dev/shm/mycojobs-matrix-XXXXXX";
   std::string folder = "/tmp/mycojobs-listen-XXXXXX", socket, abstract, port;
@@ -49,11 +53,11 @@ class HostThings {
   std::vector<int> listeners_;
 };
 
-inline bool is_among(const std::vector<std::string>& list, const std::string& each) {
-  return std::find(list.begin(), list.end(), each) != list.end();
+inline bool is_among(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
 }
-std::vector<MatrixRow> matrix_rows(const HostThings&);
-bool may_be_tried(const MatrixRow&, const MatrixColumn&);
+std::vector<MatrixRow> matrix_rows(const HostResources&);
+bool can_be_tried(const MatrixRow&, const MatrixColumn&);
 char get_outcome_letter(const MatrixRow&, const MatrixColumn&, const RunResult&);  // '?' if the run failed
 
 // The contents of tests/sandbox/matrix.txt.

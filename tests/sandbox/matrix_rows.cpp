@@ -20,11 +20,11 @@ namespace {
 constexpr std::uint64_t kMiB = 1U << 20;
 
 // Effective forms of the calls that end a job. Without the filter, the kernel checks the rights of the job.
-struct EndingCall {
+struct CallRow {
   const char* row;
   const char* line;
 };
-constexpr EndingCall kEndingCalls[] = {
+constexpr CallRow kEndingCalls[] = {
     {"SK5", "call_on bpf 5 @ 120"},
     {"SK6", "call keyctl 0 0xfffffffd 0"},
     {"SK6", "call keyctl 1 0"},
@@ -59,7 +59,7 @@ constexpr EndingCall kEndingCalls[] = {
 #endif
 };
 // Effective forms of calls that are refused without ending the job.
-constexpr EndingCall kRefusedCalls[] = {
+constexpr CallRow kRefusedCalls[] = {
     {"SF20", "open_by_handle /job"},
     {"SR6", "join_namespace /proc/1/ns/net"},
     {"SK16", "name_host x"},
@@ -92,8 +92,8 @@ Limits small_limits() {
   return limits;
 }
 
-// Every row runs in a job of its own. Returns the attempts that create the files a row needs.
-std::string preparation(const std::string& line) {
+// Returns the attempts that create the files of a row. Every row runs in a job of its own.
+std::string find_preparation(const std::string& line) {
   if (line.find(" /tmp/through") != std::string::npos) return "symlink /usr/x /tmp/through\n";
   if (line.find("/tmp/s ") != std::string::npos || line == "open_read /tmp/s") return "symlink /etc/shadow /tmp/s\n";
   if (line == "rename_at /tmp s /etc passwd") return "symlink /etc/shadow /tmp/s\n";
@@ -101,35 +101,35 @@ std::string preparation(const std::string& line) {
 }
 
 // Except for these families, the available families depend on the kernel's modules.
-bool is_odd_family(const std::string& line) {
+bool is_rare_family(const std::string& line) {
   if (!line.starts_with("socket ")) return false;
-  for (const char* known : {"socket 1 ", "socket 2 ", "socket 10 ", "socket 16 "}) {
-    if (line.starts_with(known)) return false;
+  for (const char* common_family : {"socket 1 ", "socket 2 ", "socket 10 ", "socket 16 "}) {
+    if (line.starts_with(common_family)) return false;
   }
   return true;
 }
 
-void add_tables(std::vector<MatrixRow>& rows) {
+void add_table_rows(std::vector<MatrixRow>& rows) {
   MatrixRow families{"SN5", "socket of any other family and type", "", {"EAFNOSUPPORT", "EPERM"}};
   for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
                             &rows_combined(), &rows_with_exec()}) {
     for (const Row& row : *table) {
       if (is_among(row.accepted, "ok")) continue;  // permitted
-      // Permitted by the sandbox too; the kernel refuses these arguments.
+      // The sandbox permits these calls, and the kernel refuses the arguments.
       if (std::string(row.row) == "SK14" || row.attempt == "prctl 15 0") continue;
       const bool exec = table == &rows_with_exec();
-      if (is_odd_family(row.attempt)) {
+      if (is_rare_family(row.attempt)) {
         families.lines += row.attempt + "\n";
       } else {
         rows.push_back({row.row, row.attempt + (exec ? " [exec]" : ""), row.attempt + "\n", row.accepted,
-                        preparation(row.attempt), exec});
+                        find_preparation(row.attempt), exec});
       }
     }
   }
   rows.push_back(families);
 }
 
-void add_of_the_host(std::vector<MatrixRow>& rows, const HostThings& host) {
+void add_host_rows(std::vector<MatrixRow>& rows, const HostResources& host) {
   const std::vector<std::string> no_file = {"ENOENT", "EACCES"}, no_socket = {"EAFNOSUPPORT"};
   rows.push_back({"SF3", "open_read FILE OF THE HOST", "open_read " + host.file + "\n", no_file});
   rows.push_back(
@@ -142,7 +142,7 @@ void add_of_the_host(std::vector<MatrixRow>& rows, const HostThings& host) {
 
 }  // namespace
 
-HostThings::HostThings() {
+HostResources::HostResources() {
   for (std::string* path : {&file, &shared}) {
     const int fd = ::mkstemp(path->data());
     EXPECT_GE(fd, 0);
@@ -177,16 +177,16 @@ HostThings::HostThings() {
   listeners_.push_back(listener);
 }
 
-HostThings::~HostThings() {
+HostResources::~HostResources() {
   for (int fd : listeners_) ::close(fd);
   for (const auto& path : {file, shared, socket}) ::unlink(path.c_str());
   ::rmdir(folder.c_str());
 }
 
-std::vector<MatrixRow> matrix_rows(const HostThings& host) {
+std::vector<MatrixRow> matrix_rows(const HostResources& host) {
   std::vector<MatrixRow> rows;
-  add_tables(rows);
-  add_of_the_host(rows, host);
+  add_table_rows(rows);
+  add_host_rows(rows, host);
   const std::vector<std::string> denied = {"EPERM", "EACCES"};
   rows.push_back({"SF15", "exec_copy /tmp/true", "exec_copy /tmp/true\n", denied});
   rows.push_back({"exec off", "exec /bin/true", "exec /bin/true\n", denied});
@@ -196,27 +196,27 @@ std::vector<MatrixRow> matrix_rows(const HostThings& host) {
     const std::string line = std::string("call ") + call;
     if (attempt_outside(line) != "no such call") rows.push_back({"SK4", line, line + "\n", {}});
   }
-  for (const EndingCall& call : kEndingCalls) rows.push_back({call.row, call.line, call.line + std::string("\n"), {}});
-  for (const EndingCall& call : kRefusedCalls)
+  for (const CallRow& call : kEndingCalls) rows.push_back({call.row, call.line, call.line + std::string("\n"), {}});
+  for (const CallRow& call : kRefusedCalls)
     rows.push_back({call.row, call.line, call.line + std::string("\n"), {"handle: EOPNOTSUPP"}});
-  for (const LimitRow& each : kLimitRows) {
-    rows.push_back({each.row, each.line, each.line + std::string("\n"), {}, "", each.exec, small_limits()});
+  for (const LimitRow& limit : kLimitRows) {
+    rows.push_back({limit.row, limit.line, limit.line + std::string("\n"), {}, "", limit.exec, small_limits()});
   }
   return rows;
 }
 
-bool may_be_tried(const MatrixRow& row, const MatrixColumn& column) {
-  const auto without = [&](const char* layer) { return is_among(column.disabled_steps, layer); };
+bool can_be_tried(const MatrixRow& row, const MatrixColumn& column) {
+  const auto is_disabled = [&](const char* layer) { return is_among(column.disabled_steps, layer); };
   // The matrix must not risk the host: if the layers do not hold, these calls could stop the whole host.
-  constexpr const char* kOfTheWholeHost[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",
-                                             "acct",   "init_module", "finit_module",    "delete_module"};
-  for (const char* call : kOfTheWholeHost) {
-    if (row.name == std::string("call ") + call && without("seccomp")) return false;
+  constexpr const char* kHostWideCalls[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",
+                                            "acct",   "init_module", "finit_module",    "delete_module"};
+  for (const char* call : kHostWideCalls) {
+    if (row.name == std::string("call ") + call && is_disabled("seccomp")) return false;
   }
   // The inherited limit can be infinite, and infinity plus one is not a valid limit.
-  if (without("rlimits") && row.name.starts_with("raise_limit ")) return false;
+  if (is_disabled("rlimits") && row.name.starts_with("raise_limit ")) return false;
   // Without the network namespace, connections must reach only the server of this test.
-  return !without("netns") || !row.name.starts_with("connect_tcp ") || row.name == "connect_tcp PORT OF THE HOST";
+  return !is_disabled("netns") || !row.name.starts_with("connect_tcp ") || row.name == "connect_tcp PORT OF THE HOST";
 }
 
 }  // namespace mycojobs::test

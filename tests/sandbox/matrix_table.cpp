@@ -17,7 +17,7 @@ std::vector<std::string> split_words(const std::string& text) {
 }
 
 // Returns the errno in "EAGAIN after 14", "folder: ENOENT" or "EPERM", or "" if there is none.
-std::string errno_in(const std::string& result) {
+std::string find_errno(const std::string& result) {
   for (const auto& word : split_words(result)) {
     if (word.size() > 2 && word[0] == 'E' &&
         word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == std::string::npos)
@@ -29,28 +29,28 @@ std::string errno_in(const std::string& result) {
 // Reports whether the error means a missing permission or a missing object. Other errors are about arguments.
 bool is_refusal(const std::string& error, bool raw_call) {
   static const std::vector<std::string> kAlways = {"EPERM", "EACCES", "EROFS", "ENOSYS", "ENOSPC", "EMFILE"};
-  static const std::vector<std::string> kOfThings = {
+  static const std::vector<std::string> kMissingObject = {
       "ENOENT",       "EXDEV",           "ELOOP",           "ETXTBSY",     "ENXIO",        "ESRCH",  "EAGAIN", "EFBIG",
       "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ENETUNREACH", "ECONNREFUSED", "ENOMEM", "EIO"};
-  return is_among(kAlways, error) || (!raw_call && is_among(kOfThings, error));
+  return is_among(kAlways, error) || (!raw_call && is_among(kMissingObject, error));
 }
 
 // Calls that succeed for all users because their arguments request nothing. This holds for all calls of SK4 with zeros
 // as arguments, except PTRACE_TRACEME.
-bool asks_for_nothing(const MatrixRow& row) {
+bool requests_nothing(const MatrixRow& row) {
   static const std::vector<std::string> kNames = {
       "call splice 0 0 0 0 0 0", "call tee 0 0 0 0",       "call vmsplice 0 0 0 0", "call sendmmsg 3 0 0 0",
       "call madvise 0 0 12",     "call prlimit64 1 7 0 0", "call modify_ldt 0 0 0"};
   return (row.row == "SK4" && row.name != "call ptrace") || is_among(kNames, row.name);
 }
 
-char letter_of_answer(const std::string& line, const std::string& result, const std::vector<std::string>& accepted) {
+char get_answer_letter(const std::string& line, const std::string& result, const std::vector<std::string>& accepted) {
   if (is_among(accepted, result)) return 'D';
   // setfsuid and setfsgid return the previous id and never an error. Without capabilities they change nothing.
   if (line.starts_with("call setfs")) return 'D';
   if (line.starts_with("calls_let_through")) return result.find("=ok") == std::string::npos ? 'R' : 'O';
   if (line.starts_with("let_through")) return 'O';
-  const std::string error = errno_in(result);
+  const std::string error = find_errno(result);
   if (error.empty()) return 'O';
   const bool raw_call = line.starts_with("call") || line.starts_with("prctl") || line.starts_with("ioctl") ||
                         line.starts_with("socket_ioctl");
@@ -83,8 +83,8 @@ const std::vector<MatrixColumn>& matrix_columns() {
 
 std::string make_row_key(const MatrixRow& row) { return row.row + ": " + row.name; }
 
-char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const RunResult& ran) {
-  switch (ran.outcome.status) {
+char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const RunResult& result) {
+  switch (result.outcome.status) {
     case RunStatus::violation:
       return 'V';
     case RunStatus::oom:
@@ -94,7 +94,7 @@ char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const 
     case RunStatus::signal:
       // SIGSYS is the answer of the filter to foreign call numbers. Without the filter, the job caused SIGSYS itself
       // (prctl).
-      return ran.outcome.signal == SIGSYS && !is_among(column.disabled_steps, "seccomp") ? 'V' : 'O';
+      return result.outcome.signal == SIGSYS && !is_among(column.disabled_steps, "seccomp") ? 'V' : 'O';
     case RunStatus::ok:
     case RunStatus::exit:
       break;
@@ -106,9 +106,9 @@ char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const 
   char worst = 'D';
   std::istringstream lines(row.lines);
   for (std::string line; std::getline(lines, line);) {
-    const auto found = ran.answers.find(line);
-    const char letter = found == ran.answers.end() ? 'O' : letter_of_answer(line, found->second, row.accepted);
-    if (letter == 'O' && asks_for_nothing(row)) {
+    const auto found = result.answers.find(line);
+    const char letter = found == result.answers.end() ? 'O' : get_answer_letter(line, found->second, row.accepted);
+    if (letter == 'O' && requests_nothing(row)) {
       worst = 'R';
     } else if (letter == 'O' || (letter == 'R' && worst == 'D')) {
       worst = letter;
@@ -119,20 +119,20 @@ char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const 
 
 char MatrixTable::at(const std::string& key, const std::string& column) const {
   const auto row = letters.find(key);
-  const auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
-  return row == letters.end() || place >= row->second.size() ? ' ' : row->second[place];
+  const auto index = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
+  return row == letters.end() || index >= row->second.size() ? ' ' : row->second[index];
 }
 
 // The first column defines the rows.
 void MatrixTable::set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& all) {
-  auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
-  if (place == columns.size()) columns.push_back(column);
-  if (place == 0) keys.clear();
+  auto index = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
+  if (index == columns.size()) columns.push_back(column);
+  if (index == 0) keys.clear();
   for (const auto& [key, letter] : all) {
     if (!is_among(keys, key)) keys.push_back(key);
     std::string& row = letters[key];
     row.resize(columns.size(), '?');
-    row[place] = letter;
+    row[index] = letter;
   }
 }
 
@@ -154,7 +154,7 @@ std::string MatrixTable::text() const {
 
 // A long row names only its first attempts; matrix.txt has all of them.
 std::string MatrixTable::markdown() const {
-  constexpr std::size_t kNamed = 3, kMaxLength = 60;
+  constexpr std::size_t kMaxNamed = 3, kMaxLength = 60;
   std::string all = "| row | attempts |";
   std::string rule = "|---|---|";
   for (const auto& column : columns) {
@@ -174,11 +174,11 @@ std::string MatrixTable::markdown() const {
   for (const auto& line : lines) {
     const auto& names = attempts[line];
     all += "| " + line.first + " | ";
-    for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(kMaxNamed, names.size()); ++i) {
       const std::string name = names[i].size() > kMaxLength ? names[i].substr(0, kMaxLength) + " …" : names[i];
       all += (i > 0 ? ", `" : "`") + name + "`";
     }
-    if (names.size() > kNamed) all += " and " + std::to_string(names.size() - kNamed) + " more";
+    if (names.size() > kMaxNamed) all += " and " + std::to_string(names.size() - kMaxNamed) + " more";
     all += " |";
     for (char letter : line.second)
       all += letter == 'O' || letter == 'R' ? " **" + std::string(1, letter) + "** |"

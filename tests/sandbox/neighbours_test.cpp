@@ -10,14 +10,15 @@ namespace {
 
 // SX1, SX6, SX9, SF12, SP3: a concurrent job leaves as much as it can.
 TEST(Neighbours, OtherJobIsInvisible) {
-  OwnSandbox own = own_sandbox();  // new sandboxes, so each job is process 2 of its namespace
-  Sandbox& sandbox = *own.sandbox;
-  StartedRun one = start_attempts(sandbox, spec_with(),
+  DedicatedSandbox dedicated_sandbox =
+      start_dedicated_sandbox();  // new sandboxes, so each job is process 2 of its namespace
+  Sandbox& sandbox = *dedicated_sandbox.sandbox;
+  StartedRun one = start_attempts(sandbox, make_spec(),
                                   "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
                                   "up\nsleep 60000");
   wait_for_output(one, "up");
   const RunResult other = run_attempts(
-      sandbox, spec_with(),
+      sandbox, make_spec(),
       "list /tmp\nlist /dev/shm\nlist /job\nread /proc/3/status\nkill 3 9\nkill 4 9\nrace_for_others 100\nopen_read "
       "/proc/2/root/tmp/a");
   EXPECT_EQ(other.answer("list /tmp"), "");
@@ -29,30 +30,30 @@ TEST(Neighbours, OtherJobIsInvisible) {
   EXPECT_EQ(other.answer("race_for_others 100"), "none");
   EXPECT_NE(other.answer("open_read /proc/2/root/tmp/a"), "ok");
   sandbox.kill(one.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(sandbox, one).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for_end(sandbox, one).outcome.status), "cancelled");
 }
 
 // SI12: searches for an unconfined process while many processes are being created.
 TEST(Neighbours, NoProcessIsCaughtBetweenForkAndConfinement) {
   Sandbox& sandbox = shared_sandbox();
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   StartedRun racer = start_attempts(sandbox, spec, "print up\nrace_for_others 1500");
   wait_for_output(racer, "up");
   for (int i = 0; i < 60; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
-  const RunResult result = wait_for(sandbox, racer);
+  const RunResult result = wait_for_end(sandbox, racer);
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   EXPECT_EQ(result.answer("race_for_others 1500"), "none");
 }
 
 // SX7: while processes of a uid exist, the uid is not assigned to another job.
 TEST(Neighbours, UidIsUsedOnceAtATime) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
   Sandbox& sandbox = shared_sandbox();
   std::vector<StartedRun> held;
   std::vector<std::string> uids;
   for (int i = 0; i < 8; ++i) {
-    held.push_back(start_attempts(sandbox, spec_with(), "print_uid\nsleep 60000"));
+    held.push_back(start_attempts(sandbox, make_spec(), "print_uid\nsleep 60000"));
     wait_for_output(held.back(), "uid ");
     uids.push_back(held.back().out);
   }
@@ -60,14 +61,14 @@ TEST(Neighbours, UidIsUsedOnceAtATime) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(std::count(uids.begin(), uids.end(), uids[i]), 1) << uids[i];
   for (auto& started : held) {
     sandbox.kill(started.spec.run, KillReason::cancelled, 0);
-    wait_for(sandbox, started);
+    wait_for_end(sandbox, started);
   }
 }
 
 // SX8
 TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  RunSpec spec = spec_with();
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   const RunResult large = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
   EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
@@ -80,7 +81,7 @@ TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
 // SQ21, SQ6
 TEST(Neighbours, ManyJobsBelowTheLimitAreNotOverIt) {
   for (int i = 0; i < 120; ++i) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.limits.memory_bytes = 32U << 20;
     spec.limits.tmp_bytes = 4U << 20;
     const RunResult result =
@@ -91,12 +92,12 @@ TEST(Neighbours, ManyJobsBelowTheLimitAreNotOverIt) {
 
 // SQ3, SZ41: memory held outside the process is charged to the job.
 TEST(Neighbours, MemoryOutsideOfTheProcessCounts) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
   for (const char* lines : {"hold_everything",
                             "hold_memfd 300\nhold_memfd 300\nhold_memfd 300\nhold_memfd 300\n"
                             "hold_memfd 300",
                             "fill /tmp\nfill /dev/shm\ntouch 60"}) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.limits.memory_bytes = 128U << 20;
     const RunResult result = run_attempts(shared_sandbox(), spec, lines);
     EXPECT_EQ(to_string(result.outcome.status), "oom") << lines << ": " << result.outcome.reason;

@@ -11,8 +11,9 @@ bool has(const std::vector<std::string>& list, const std::string& prefix) {
 }
 
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
-  OwnSandbox own = own_sandbox();  // the first run of a sandbox reports all steps; later runs reuse the sandbox
-  const RunResult result = run_attempts(*own.sandbox, spec_with(), "getpid\nprint hello");
+  DedicatedSandbox dedicated_sandbox =
+      start_dedicated_sandbox();  // the first run of a sandbox reports all steps; later runs reuse the sandbox
+  const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid\nprint hello");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   EXPECT_EQ(result.answer("getpid"), "2 of 1");
   EXPECT_EQ(result.out, "hello");
@@ -58,7 +59,7 @@ TEST(Outcome, SpinningJobIsStoppedAndItsCpuIsCounted) {
 
 // SQ16
 TEST(Outcome, CpuOfAChildIsCounted) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   const RunResult result = run_attempts(shared_sandbox(), spec, "fork_burn");
   EXPECT_EQ(result.answer("fork_burn"), "ok");
@@ -67,42 +68,42 @@ TEST(Outcome, CpuOfAChildIsCounted) {
 
 TEST(Outcome, SilentCancelledJobDiesAfterTheGrace) {  // SP7
   Sandbox& sandbox = shared_sandbox();
-  StartedRun started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
+  StartedRun started = start_attempts(sandbox, make_spec(), "ignore_signals\nprint deaf\nsleep 60000");
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::cancelled, 50);
-  const RunResult result = wait_for(sandbox, started);
+  const RunResult result = wait_for_end(sandbox, started);
   EXPECT_EQ(to_string(result.outcome.status), "cancelled") << result.outcome.reason;
 }
 
 TEST(Outcome, CancelledJobReceivesTermFirst) {
   Sandbox& sandbox = shared_sandbox();
-  StartedRun started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // a grace longer than this test
-  EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for_end(sandbox, started).outcome.status), "cancelled");
 }
 
 TEST(Outcome, CancelledJobHasItsFullGrace) {
   Sandbox& sandbox = shared_sandbox();
-  StartedRun started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 500\nprint cleaned");
+  StartedRun started = start_attempts(sandbox, make_spec(), "ignore_signals\nprint deaf\nsleep 500\nprint cleaned");
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);
-  const RunResult result = wait_for(sandbox, started);
+  const RunResult result = wait_for_end(sandbox, started);
   EXPECT_EQ(to_string(result.outcome.status), "cancelled") << result.outcome.reason;
   EXPECT_NE(result.out.find("cleaned"), std::string::npos) << result.out;
 }
 
 TEST(Outcome, FirstRecordedReasonWins) {
   Sandbox& sandbox = shared_sandbox();
-  StartedRun started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
+  StartedRun started = start_attempts(sandbox, make_spec(), "ignore_signals\nprint deaf\nsleep 60000");
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::output_limit, 20000);
   sandbox.kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "output_limit");
+  EXPECT_EQ(to_string(wait_for_end(sandbox, started).outcome.status), "output_limit");
 }
 
 TEST(Outcome, PassedFenceIsLost) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.fence_boot_ms = now_boot_ms() + 200;
   const RunResult result = run_attempts(shared_sandbox(), spec, "sleep 60000");
   EXPECT_EQ(to_string(result.outcome.status), "lost") << result.outcome.reason;
@@ -110,29 +111,29 @@ TEST(Outcome, PassedFenceIsLost) {
 
 TEST(Outcome, MovedFenceKeepsTheRunAlive) {
   Sandbox& sandbox = shared_sandbox();
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.fence_boot_ms = now_boot_ms() + 2000;
   StartedRun started = start_attempts(sandbox, spec, "sleep 3000\ngetpid");
   sandbox.fence(spec.run, now_boot_ms() + 60000);
-  const RunResult result = wait_for(sandbox, started);
+  const RunResult result = wait_for_end(sandbox, started);
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
 }
 
 TEST(Outcome, FenceOfZeroIsNoFence) {
   Sandbox& sandbox = shared_sandbox();
-  RunSpec without = spec_with();
+  RunSpec without = make_spec();
   without.fence_boot_ms = 0;
   EXPECT_EQ(to_string(run_attempts(sandbox, without, "sleep 100").outcome.status), "ok");
-  RunSpec taken_back = spec_with();
+  RunSpec taken_back = make_spec();
   taken_back.fence_boot_ms = now_boot_ms() + 500;
   StartedRun started = start_attempts(sandbox, taken_back, "sleep 1000");
   sandbox.fence(taken_back.run, 0);
-  EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "ok");
-  RunSpec late = spec_with();
+  EXPECT_EQ(to_string(wait_for_end(sandbox, started).outcome.status), "ok");
+  RunSpec late = make_spec();
   StartedRun fenced = start_attempts(sandbox, late, "sleep 60000");
   sandbox.fence(late.run, 0);
   sandbox.fence(late.run, now_boot_ms());
-  EXPECT_EQ(to_string(wait_for(sandbox, fenced).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for_end(sandbox, fenced).outcome.status), "lost");
 }
 
 // SQ20, SH2
@@ -153,7 +154,7 @@ TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
       {"file_bytes", [](Limits& l) { l.file_bytes = 0; }},
   };
   for (const auto& row : rows) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     row.spoil(spec.limits);
     const RunResult result = run_attempts(shared_sandbox(), spec, "getpid");
     EXPECT_EQ(to_string(result.outcome.status), "setup_error") << row.field;
@@ -164,17 +165,17 @@ TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
 }
 
 TEST(Outcome, UnknownHostIsASetupError) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.host = "cobol";
   EXPECT_EQ(to_string(run_attempts(shared_sandbox(), spec, "").outcome.status), "setup_error");
 }
 
 TEST(Outcome, MissingHostProgramIsASetupErrorWithARemedy) {
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   config.hosts = {{"attempt", "/nonexistent/host"}};
   auto sandbox = start_sandbox(config);
   ASSERT_TRUE(sandbox) << sandbox.error().message;
-  const RunResult result = run_attempts(**sandbox, spec_with(), "getpid");
+  const RunResult result = run_attempts(**sandbox, make_spec(), "getpid");
   EXPECT_EQ(to_string(result.outcome.status), "setup_error");
   ASSERT_TRUE(result.outcome.setup_error);
   EXPECT_EQ(result.outcome.setup_error->step, "zygote_program");

@@ -54,7 +54,7 @@ constexpr Kind kKinds[] = {
 };
 
 // Returns the kernel memory of the host in KiB.
-long kernel_memory() {
+long read_kernel_kib() {
   long sum = 0;
   std::ifstream file("/proc/meminfo");
   std::string word;
@@ -64,76 +64,77 @@ long kernel_memory() {
   // Sum over all networks, in pages. Memory of datagrams is part of the slabs.
   std::ifstream sockets("/proc/net/sockstat");
   for (std::string line; std::getline(sockets, line);) {
-    const std::size_t at = line.find(" mem ");
-    if (line.rfind("TCP:", 0) == 0 && at != std::string::npos)
-      sum += std::atol(line.c_str() + at + 5) * (::sysconf(_SC_PAGESIZE) / 1024);
+    const std::size_t position = line.find(" mem ");
+    if (line.rfind("TCP:", 0) == 0 && position != std::string::npos)
+      sum += std::atol(line.c_str() + position + 5) * (::sysconf(_SC_PAGESIZE) / 1024);
   }
   return sum;
 }
 
-// Returns the KiB charged to the group of the run, the launcher's newest. Version 1 of cgroups counts connections
+// Returns the KiB charged to the group of the launcher's newest run. Version 1 of cgroups counts connections
 // separately.
-long charged(pid_t launcher) {
-  const std::string mark = "-" + std::to_string(launcher) + "-";
-  unsigned long newest = 0;
+long read_charged_kib(pid_t launcher) {
+  const std::string infix = "-" + std::to_string(launcher) + "-";
+  unsigned long newest_run = 0;
   long sum = 0;
   std::error_code error;
   for (auto it = fs::recursive_directory_iterator("/sys/fs/cgroup", error); it != fs::recursive_directory_iterator();
        it.increment(error)) {
-    if (!it->is_directory(error) || it->path().parent_path().filename().string().find(mark) == std::string::npos)
+    if (!it->is_directory(error) || it->path().parent_path().filename().string().find(infix) == std::string::npos)
       continue;
     const unsigned long run = std::strtoul(it->path().filename().c_str(), nullptr, 10);
-    long here = 0, bytes = 0;
+    long kib = 0, bytes = 0;
     for (const char* name : {"memory.usage_in_bytes", "memory.kmem.tcp.usage_in_bytes", "memory.current"}) {
       std::ifstream file(it->path() / name);
-      if (file >> bytes) here += bytes / 1024;
+      if (file >> bytes) kib += bytes / 1024;
     }
-    if (here == 0 || run < newest) continue;
-    newest = run;
-    sum = here;
+    if (kib == 0 || run < newest_run) continue;
+    newest_run = run;
+    sum = kib;
   }
   return sum;
 }
 
-struct Taken {
-  long host = 0, group = 0;  // KiB
-  std::string count;
+struct Measurement {
+  long host_kib = 0, group_kib = 0;
+  std::string count;  // number of allocations, with the errno of the first failure
 };
 
-Taken take(const Kind& kind) {
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;
-  const OwnSandbox own = own_sandbox(config);
-  RunSpec spec = spec_with(60000);
+Measurement measure_once(const Kind& kind) {
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;
+  const DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  RunSpec spec = make_spec(60000);
   spec.limits.memory_bytes = 64U << 20;
   spec.limits.exec = kind.exec;
   if (kind.network) spec.grants.network = Network::loopback;
   // The memory of an idle run is subtracted.
-  StartedRun idle = start_attempts(*own.sandbox, spec, "pin_and_hold nothing");
+  StartedRun idle = start_attempts(*dedicated_sandbox.sandbox, spec, "pin_and_hold nothing");
   wait_for_output(idle, "\n");
-  Taken taken;
-  const long before = kernel_memory(), group_before = charged(own.launcher);
-  spec.run = next_run();
-  StartedRun started = start_attempts(*own.sandbox, spec, std::string("pin_and_hold ") + kind.name);
+  Measurement measurement;
+  const long host_before = read_kernel_kib(), group_before = read_charged_kib(dedicated_sandbox.launcher);
+  spec.run = next_run_id();
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, std::string("pin_and_hold ") + kind.name);
   wait_for_output(started, "\n");
   ::usleep(200'000);  // the kernel charges in batches
-  taken.host = kernel_memory() - before;
-  taken.group = charged(own.launcher) - group_before;
-  taken.count = started.out.substr(0, started.out.find('\n'));
-  own.sandbox->kill(spec.run, KillReason::cancelled, 0);
-  wait_for(*own.sandbox, started);
-  own.sandbox->kill(idle.spec.run, KillReason::cancelled, 0);
-  wait_for(*own.sandbox, idle);
-  return taken;
+  measurement.host_kib = read_kernel_kib() - host_before;
+  measurement.group_kib = read_charged_kib(dedicated_sandbox.launcher) - group_before;
+  measurement.count = started.out.substr(0, started.out.find('\n'));
+  dedicated_sandbox.sandbox->kill(spec.run, KillReason::cancelled, 0);
+  wait_for_end(*dedicated_sandbox.sandbox, started);
+  dedicated_sandbox.sandbox->kill(idle.spec.run, KillReason::cancelled, 0);
+  wait_for_end(*dedicated_sandbox.sandbox, idle);
+  return measurement;
 }
 
-void measure(const Kind& kind) {
-  std::array<Taken, 3> all;
-  for (auto& each : all) each = take(kind);
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.host < b.host; });
-  const Taken& median = all[1];
+void print_median(const Kind& kind) {
+  std::array<Measurement, 3> all;
+  for (auto& measurement : all) measurement = measure_once(kind);
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.host_kib < b.host_kib; });
+  const Measurement& median = all[1];
   std::printf("| %s%s%s | %s | %.1f | %.1f |\n", kind.name, kind.exec ? ", exec" : "", kind.network ? ", net" : "",
-              median.count.c_str(), static_cast<double>(median.host) / 1024, static_cast<double>(median.group) / 1024);
+              median.count.c_str(), static_cast<double>(median.host_kib) / 1024,
+              static_cast<double>(median.group_kib) / 1024);
   std::fflush(stdout);
 }
 
@@ -142,10 +143,12 @@ void measure(const Kind& kind) {
 
 int main(int argc, char** argv) {
   using namespace mycojobs::test;
-  const std::vector<std::string> wanted(argv + 1, argv + argc);
+  const std::vector<std::string> requested_kinds(argv + 1, argv + argc);
   std::printf("| kind | taken | MiB of the host's kernel | MiB charged to the job |\n|---|---|---|---|\n");
   for (const auto& kind : kKinds) {
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), kind.name) != wanted.end()) measure(kind);
+    if (requested_kinds.empty() ||
+        std::find(requested_kinds.begin(), requested_kinds.end(), kind.name) != requested_kinds.end())
+      print_median(kind);
   }
   return 0;
 }

@@ -24,7 +24,7 @@ const std::string kMaxLocks = std::to_string(CountedCalls::kMaxLocks);
 const std::string kMaxListeners = std::to_string(CountedCalls::kMaxListeners);
 
 RunResult run_with_loopback(const std::string& lines, bool exec = false) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.network = Network::loopback;
   spec.limits.exec = exec;
   return run_attempts(shared_sandbox(), spec, lines);
@@ -40,7 +40,7 @@ TEST(KernelMemory, RecordLockOfASingleJobIsNotSet) {
 }
 
 TEST(KernelMemory, ContestedRecordLocksAreLimited) {
-  const RunResult result = run_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6", kWallMs);
+  const RunResult result = run_attempts_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6", kWallMs);
   EXPECT_EQ(result.answer("pin record_locks 20000"), kMaxLocks + " ENOLCK") << result.outcome.reason;
   EXPECT_EQ(result.answer("locks_held"), kMaxLocks);
   EXPECT_EQ(result.answer("lock_path /tmp/a 6"), "ENOLCK");
@@ -48,13 +48,13 @@ TEST(KernelMemory, ContestedRecordLocksAreLimited) {
 }
 
 TEST(KernelMemory, RecordLocksOfAllProcessesOfAJobCountTogether) {
-  const RunResult result = run_with_exec("locks_of_children 10 2000", kWallMs);
+  const RunResult result = run_attempts_with_exec("locks_of_children 10 2000", kWallMs);
   EXPECT_EQ(result.answer("locks_of_children 10 2000"), kMaxLocks) << result.outcome.reason;
 }
 
 TEST(KernelMemory, ReleasedRecordLockDoesNotCount) {
   const RunResult result =
-      run_with_exec("lock_and_unlock 12000\nlocks_of_children 4 1000\nlocks_of_children 4 1000", kWallMs);
+      run_attempts_with_exec("lock_and_unlock 12000\nlocks_of_children 4 1000\nlocks_of_children 4 1000", kWallMs);
   EXPECT_EQ(result.answer("lock_and_unlock 12000"), "12000") << result.outcome.reason;
   EXPECT_EQ(result.answer("locks_of_children 4 1000"), "4000");
 }
@@ -62,14 +62,14 @@ TEST(KernelMemory, ReleasedRecordLockDoesNotCount) {
 // The count does not carry over to the next run in the same sandbox.
 TEST(KernelMemory, NextRunStartsAtZero) {
   for (int i = 0; i < 3; ++i) {
-    const RunResult result = run_with_exec("pin record_locks 5000", kWallMs);
+    const RunResult result = run_attempts_with_exec("pin record_locks 5000", kWallMs);
     EXPECT_EQ(result.answer("pin record_locks 5000"), "5000") << i << result.outcome.reason;
   }
 }
 
 // A signal can interrupt a call that is being counted. The interruption is not a violation.
 TEST(KernelMemory, SignalsDuringCountedCallsAreNoViolation) {
-  const RunResult result = run_with_exec("locks_under_signals 4000", kWallMs);
+  const RunResult result = run_attempts_with_exec("locks_under_signals 4000", kWallMs);
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   EXPECT_EQ(result.answer("locks_under_signals 4000"), "ok");
 }
@@ -77,7 +77,7 @@ TEST(KernelMemory, SignalsDuringCountedCallsAreNoViolation) {
 TEST(KernelMemory, OpenFileLocksAreRejected) {
   for (const char* line : {"lock_path /tmp/a 37", "lock_path /tmp/a 38"}) {  // F_OFD_SETLK, F_OFD_SETLKW
     EXPECT_EQ(run_attempts(line).answer(line), "EINVAL");
-    EXPECT_EQ(run_with_exec(line, kWallMs).answer(line), "EINVAL");
+    EXPECT_EQ(run_attempts_with_exec(line, kWallMs).answer(line), "EINVAL");
   }
 }
 
@@ -86,17 +86,17 @@ TEST(KernelMemory, RecordLockInAGrantedFolderExcludesAnotherRun) {
   char folder[] = "/var/tmp/mycojobs-test-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms::all);
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_write = {folder};
   const std::string file = std::string(folder) + "/data", line = "lock_path " + file + " 6";
   StartedRun holder =
       start_attempts(shared_sandbox(), spec, line + "\nchmod " + file + " 0666\nprint held\nsleep 60000");
   wait_for_output(holder, "held");
-  spec.run = next_run();
+  spec.run = next_run_id();
   EXPECT_EQ(run_attempts(shared_sandbox(), spec, line).answer(line), "EAGAIN");
   shared_sandbox().kill(holder.spec.run, KillReason::cancelled, 0);
-  wait_for(shared_sandbox(), holder);
-  spec.run = next_run();
+  wait_for_end(shared_sandbox(), holder);
+  spec.run = next_run_id();
   EXPECT_EQ(run_attempts(shared_sandbox(), spec, line).answer(line), "ok");
   std::filesystem::remove_all(folder);
 }
@@ -104,12 +104,12 @@ TEST(KernelMemory, RecordLockInAGrantedFolderExcludesAnotherRun) {
 // The launcher counts the calls. It must still serve other runs and detect a forbidden call.
 TEST(KernelMemory, FloodOfCountedCallsDoesNotBlockTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   StartedRun storm = start_attempts(sandbox, spec, "print up\nlock_storm 1500\ncall ptrace");
   wait_for_output(storm, "up");
   for (int i = 0; i < 20; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
-  EXPECT_EQ(get_violation(wait_for(sandbox, storm)), "ptrace");
+  EXPECT_EQ(get_violation(wait_for_end(sandbox, storm)), "ptrace");
 }
 
 TEST(KernelMemory, ListenersAreLimited) {
@@ -122,26 +122,27 @@ TEST(KernelMemory, ListenersAreLimited) {
 // The launcher does not receive the job's socket, because closing the last reference can block as long as the job
 // chooses.
 TEST(KernelMemory, SocketClosedDuringListenDelaysOnlyItsJob) {
-  OwnSandbox own = own_sandbox();
-  RunSpec spec = spec_with(kWallMs);
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
+  RunSpec spec = make_spec(kWallMs);
   spec.grants.network = Network::loopback;
   spec.grants.syscalls = {"setsockopt"};  // permits the real SO_LINGER, which is otherwise pretended
-  StartedRun attack = start_attempts(*own.sandbox, spec, "linger\nclose_behind_listen 300\nprint done\nsleep 600000");
-  std::uint64_t others = 0;
-  while (attack.out.find("done") == std::string::npos && others++ < 5000) {
-    StartedRun other = start_attempts(*own.sandbox, spec_with(20000), "getpid");
-    ASSERT_EQ(to_string(wait_for(*own.sandbox, other).outcome.status), "ok");
-    char part[64];
-    const ssize_t got = ::read(attack.pipes.out, part, sizeof part);
-    if (got > 0) attack.out.append(part, static_cast<std::size_t>(got));
+  StartedRun attack =
+      start_attempts(*dedicated_sandbox.sandbox, spec, "linger\nclose_behind_listen 300\nprint done\nsleep 600000");
+  std::uint64_t other_runs = 0;
+  while (attack.out.find("done") == std::string::npos && other_runs++ < 5000) {
+    StartedRun other = start_attempts(*dedicated_sandbox.sandbox, make_spec(20000), "getpid");
+    ASSERT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, other).outcome.status), "ok");
+    char buffer[64];
+    const ssize_t size = ::read(attack.pipes.out, buffer, sizeof buffer);
+    if (size > 0) attack.out.append(buffer, static_cast<std::size_t>(size));
   }
-  own.sandbox->kill(attack.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, attack).outcome.status), "cancelled");
+  dedicated_sandbox.sandbox->kill(attack.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, attack).outcome.status), "cancelled");
   EXPECT_TRUE(eventually([&] {
-    const auto children = find_children(own.launcher);
+    const auto children = find_children(dedicated_sandbox.launcher);
     return std::none_of(children.begin(), children.end(),
                         [](pid_t pid) { return read_process_name(pid) == "mycojobs-calls"; });
-  })) << "what worked for the job goes with it";
+  })) << "the helper of the job ends with the job";
 }
 
 // Otherwise a worker thread of the kernel, shared by the whole host, could close the last reference and block.
@@ -153,12 +154,12 @@ TEST(KernelMemory, NoSocketOfAJobLingers) {
 // The launcher does not read unsolicited messages: other jobs start and end, and a forbidden call is still detected.
 TEST(KernelMemory, FloodOfListensDoesNotBlockTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.network = Network::loopback;
   StartedRun storm = start_attempts(sandbox, spec, "print up\nlisten_storm 1500\ncall ptrace");
   wait_for_output(storm, "up");
   for (int i = 0; i < 20; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
-  EXPECT_EQ(get_violation(wait_for(sandbox, storm)), "ptrace");
+  EXPECT_EQ(get_violation(wait_for_end(sandbox, storm)), "ptrace");
 }
 
 // An incomplete (corked) datagram is charged to no group: 64 KiB for each open file of each process.
@@ -170,14 +171,15 @@ TEST(KernelMemory, WaitingDatagramsAreRejected) {
   EXPECT_EQ(result.answer("cork_option"), "EPERM");
 }
 
-// Of 400 connections that are not accepted, only a few are queued with little data, for all queue and buffer sizes.
+// The kernel queues only a few of 400 connections that are not accepted, with little data, for all queue and buffer
+// sizes.
 TEST(KernelMemory, UnacceptedConnectionsAreFewAndSmall) {
   const RunResult result = run_with_loopback("pending 400");
   const std::string answer = result.answer("pending 400");
-  unsigned through = 0, all = 0, sent_kib = 0;
-  ASSERT_EQ(std::sscanf(answer.c_str(), "%u of %u, %u KiB", &through, &all, &sent_kib), 3) << answer;
-  EXPECT_GT(through, 0U);
-  EXPECT_LE(through, static_cast<unsigned>(sandbox::kMaxPendingConnections) + 1) << answer;
+  unsigned established = 0, attempted = 0, sent_kib = 0;
+  ASSERT_EQ(std::sscanf(answer.c_str(), "%u of %u, %u KiB", &established, &attempted, &sent_kib), 3) << answer;
+  EXPECT_GT(established, 0U);
+  EXPECT_LE(established, static_cast<unsigned>(sandbox::kMaxPendingConnections) + 1) << answer;
 }
 
 TEST(KernelMemory, ClosingConnectionsAreFew) {
@@ -189,7 +191,7 @@ TEST(KernelMemory, ClosingConnectionsAreFew) {
 TEST(KernelMemory, EveryKindReachesALimit) {
   for (const char* kind : {"record_locks 30000", "flocks", "epoll_items", "epolls", "eventfds", "timerfds", "timers",
                            "signals", "pipes", "pairs", "files", "symlinks", "landlock_rules", "threads"}) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.limits.memory_bytes = 32U << 20;
     spec.limits.tmp_bytes = 16U << 20;
     const std::string line = std::string("pin ") + kind;
@@ -203,8 +205,8 @@ TEST(KernelMemory, EveryKindReachesALimit) {
 // In version 2 of cgroups, one killed process ends the job. In version 1 the other processes continue, and the outcome
 // is still oom.
 TEST(KernelMemory, ChildKilledForMemoryIsNotOk) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  RunSpec spec = spec_with();
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   spec.limits.memory_bytes = 32U << 20;
   const RunResult result = run_attempts(shared_sandbox(), spec, "child_touch 128");

@@ -31,7 +31,7 @@ TEST(Processes, ProcShowsOnlyItsOwnProcesses) {
 
 // SP6
 TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
-  const RunResult run_result = run_with_exec("daemonize");
+  const RunResult run_result = run_attempts_with_exec("daemonize");
   EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
   EXPECT_EQ(run_result.answer("daemonize"), "ok");
   EXPECT_EQ(run_result.outcome.stragglers, 1U);
@@ -39,17 +39,17 @@ TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
 
 // SP9: zombies whose parent has exited are reaped, so they do not count against the limit.
 TEST(Processes, ZombiesAreReaped) {
-  const RunResult run_result = run_with_exec("zombies 40\nprint x");
+  const RunResult run_result = run_attempts_with_exec("zombies 40\nprint x");
   EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
   EXPECT_EQ(run_result.answer("zombies 40"), "ok");
 }
 
 // SQ1, SQ2
 TEST(Processes, ForkBombsReachThePidsLimit) {
-  const RunResult forks = run_with_exec("fork_bomb");
+  const RunResult forks = run_attempts_with_exec("fork_bomb");
   EXPECT_EQ(to_string(forks.outcome.status), "ok") << forks.outcome.reason;
   // without cgroups, the less precise rlimit applies
-  const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";
+  const std::string limit = can_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";
   EXPECT_EQ(forks.answer("fork_bomb").rfind(limit, 0), 0U) << forks.answer("fork_bomb");
   EXPECT_GT(forks.outcome.stragglers, 0U);
   const RunResult threads = run_attempts("thread_bomb");
@@ -58,7 +58,7 @@ TEST(Processes, ForkBombsReachThePidsLimit) {
 
 // SQ3
 TEST(Processes, OverTheMemoryLimitIsOom) {
-  if (!may_limit_by_cgroup()) {
+  if (!can_limit_by_cgroup()) {
     EXPECT_EQ(run_attempts("touch 512").answer("touch 512"), "ENOMEM");  // the rlimit applies instead
     return;
   }
@@ -99,10 +99,10 @@ TEST(Processes, OnlyTheDeclaredDescriptorsAreOpen) {
 // SI6
 TEST(Processes, EnvironmentIsEmpty) {
   ::setenv("MYCOJOBS_CANARY_SECRET", "do not tell", 1);
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   auto sandbox = start_sandbox(config);
   ASSERT_TRUE(sandbox) << sandbox.error().message;
-  const RunResult run_result = run_attempts(**sandbox, spec_with(), "environ\nread /proc/self/environ");
+  const RunResult run_result = run_attempts(**sandbox, make_spec(), "environ\nread /proc/self/environ");
   EXPECT_EQ(run_result.answer("environ"), "");
   EXPECT_EQ(run_result.answer("read /proc/self/environ").find("CANARY"), std::string::npos);
 }
@@ -127,17 +127,17 @@ TEST(Processes, StatusShowsNoCapabilities) {
 }
 
 TEST(Processes, ConcurrentJobsHaveTheirOwnUsers) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
-  StartedRun beside = start_attempts(shared_sandbox(), spec_with(), "print up\nsleep 300\ngetuid");
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
+  StartedRun beside = start_attempts(shared_sandbox(), make_spec(), "print up\nsleep 300\ngetuid");
   wait_for_output(beside, "up");
   const std::string first = run_attempts("getuid").answer("getuid");
-  EXPECT_NE(first, wait_for(shared_sandbox(), beside).answer("getuid"));
+  EXPECT_NE(first, wait_for_end(shared_sandbox(), beside).answer("getuid"));
   EXPECT_GE(std::stoi(first), 1000);
 }
 
 // SR1
 TEST(Processes, SetuidProgramGainsNothing) {
-  const RunResult run_result = run_with_exec("run /bin/su\ngetuid");
+  const RunResult run_result = run_attempts_with_exec("run /bin/su\ngetuid");
   EXPECT_NE(run_result.answer("getuid"), ::geteuid() == 0 ? "0" : "x");
 }
 

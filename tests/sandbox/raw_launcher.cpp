@@ -14,10 +14,10 @@ RawLauncher::RawLauncher() {
   int pair[2] = {-1, -1};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   socket_.reset(pair[0]);
-  const Fd theirs(pair[1]);
+  const Fd launcher_end(pair[1]);
   SpawnSpec spec;
   spec.program = mj::test::program_path("mycojobs-launcher");
-  spec.descriptors = {{theirs.get(), 3}};
+  spec.inherited_descriptors = {{launcher_end.get(), 3}};
   auto child = spawn(spec);
   EXPECT_TRUE(child);
   if (child) child_ = std::move(*child);
@@ -49,10 +49,10 @@ void RawLauncher::drain() const {
 
 int RawLauncher::wait() {
   pollfd ended{child_.pidfd.get(), POLLIN, 0};
-  const bool in_time = ::poll(&ended, 1, 20000) == 1;
-  if (!in_time) ::kill(child_.pid, SIGKILL);
+  const bool has_ended = ::poll(&ended, 1, 20000) == 1;
+  if (!has_ended) ::kill(child_.pid, SIGKILL);
   const int code = wait_child(child_);
-  return in_time ? code : -1;
+  return has_ended ? code : -1;
 }
 
 }  // namespace mycojobs::test

@@ -14,7 +14,7 @@ class RawLauncher {
   // Sends a frame; each descriptor is a copy of stderr. Returns false if the launcher has closed the connection.
   bool send(const std::string& frame, std::size_t descriptors = 0) const;
   void drain() const;  // reads and discards the messages of the launcher
-  void hang_up() { socket_.reset(); }
+  void close_connection() { socket_.reset(); }
   // Returns the exit code or 128 + signal. Returns -1 if the launcher has not ended within 20 s; it is killed then.
   int wait();
 

@@ -9,14 +9,14 @@
 
 namespace mycojobs::test {
 
-SandboxConfig one_sandbox() {
-  SandboxConfig config = test_config();
-  config.prewarmed = 1;
+SandboxConfig one_sandbox_config() {
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 1;
   return config;
 }
 
-bool a_peak_begins_anew() {
-  if (!may_limit_by_cgroup() || std::filesystem::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")) return true;
+bool can_reset_memory_peak() {
+  if (!can_limit_by_cgroup() || std::filesystem::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")) return true;
   utsname system{};
   ::uname(&system);
   int major_number = 0, minor_number = 0;
@@ -24,21 +24,21 @@ bool a_peak_begins_anew() {
   return major_number > 6 || (major_number == 6 && minor_number >= 12);
 }
 
-int parse_pid(const RunResult& ran) { return std::atoi(ran.answer("getpid").c_str()); }
-bool is_reused(const RunResult& ran) { return parse_pid(ran) > 2; }
+int parse_pid(const RunResult& result) { return std::atoi(result.answer("getpid").c_str()); }
+bool is_reused(const RunResult& result) { return parse_pid(result) > 2; }
 
-RunResult run_in(OwnSandbox& own, const std::string& lines) {
-  return run_attempts(*own.sandbox, spec_with(), lines + "\ngetpid");
+RunResult run_in(DedicatedSandbox& dedicated_sandbox, const std::string& lines) {
+  return run_attempts(*dedicated_sandbox.sandbox, make_spec(), lines + "\ngetpid");
 }
 
-void wait_for_reuse(OwnSandbox& own) {
-  ASSERT_TRUE(eventually([&] { return is_reused(run_in(own, "")); }));
+void wait_for_reuse(DedicatedSandbox& dedicated_sandbox) {
+  ASSERT_TRUE(eventually([&] { return is_reused(run_in(dedicated_sandbox, "")); }));
 }
 
-bool next_is_in_the_same(OwnSandbox& own, const std::string& lines) {
-  wait_for_reuse(own);
-  run_attempts(*own.sandbox, spec_with(), lines);
-  return is_reused(run_in(own, ""));
+bool next_run_uses_same_sandbox(DedicatedSandbox& dedicated_sandbox, const std::string& lines) {
+  wait_for_reuse(dedicated_sandbox);
+  run_attempts(*dedicated_sandbox.sandbox, make_spec(), lines);
+  return is_reused(run_in(dedicated_sandbox, ""));
 }
 
 }  // namespace mycojobs::test

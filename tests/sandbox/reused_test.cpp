@@ -14,92 +14,92 @@ namespace mycojobs::test {
 namespace {
 
 TEST(ReusedSandbox, CleanRunsFollowEachOther) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  const RunResult first = run_in(own, ""), second = run_in(own, "");
-  EXPECT_EQ(parse_pid(second), parse_pid(first) + 1) << "each is a process of its own";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  const RunResult first = run_in(dedicated_sandbox, ""), second = run_in(dedicated_sandbox, "");
+  EXPECT_EQ(parse_pid(second), parse_pid(first) + 1) << "each run is a new process";
 }
 
 TEST(ReusedSandbox, FilesAndModesAreAsCreated) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  const RunResult one = run_in(own,
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  const RunResult one = run_in(dedicated_sandbox,
                                "open_create /tmp/a\nwrite /job/b x\nwrite /dev/shm/c x\nmkdir /tmp/d\nmkdir /tmp/d/e\n"
                                "write /tmp/d/e/f x\nmknod /tmp/pipe 0x1000\nchmod /tmp 0700");
   ASSERT_EQ(to_string(one.outcome.status), "ok") << one.outcome.reason;
-  const RunResult two = run_in(own, "list /tmp\nlist /job\nlist /dev/shm");
+  const RunResult two = run_in(dedicated_sandbox, "list /tmp\nlist /job\nlist /dev/shm");
   EXPECT_TRUE(is_reused(two));
   EXPECT_EQ(two.answer("list /tmp"), "");
   EXPECT_EQ(two.answer("list /job"), "kept");
   EXPECT_EQ(two.answer("list /dev/shm"), "");
 }
 
-// Nothing of a granted folder is left for the next run, since the sandbox of a run with grants ends with the run.
+// The sandbox of a run with grants ends with the run, so the next run cannot access a granted folder.
 TEST(ReusedSandbox, RunWithGrantsSharesNoSandbox) {
-  OwnSandbox own = own_sandbox(one_sandbox());
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
   std::string folder = "/var/tmp/mycojobs-test-granted_XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   ::chmod(folder.c_str(), 0755);
-  const std::string ask = "list " + folder;
+  const std::string query = "list " + folder;
   for (int i = 0; i < 3; ++i) {
-    wait_for_reuse(own);
-    RunSpec spec = spec_with();
+    wait_for_reuse(dedicated_sandbox);
+    RunSpec spec = make_spec();
     spec.grants.fs_read = {folder};
-    const RunResult granted = run_attempts(*own.sandbox, spec, ask);
-    EXPECT_EQ(granted.answer(ask), "") << granted.outcome.reason;
-    EXPECT_NE(run_in(own, ask).answer(ask), "") << "the folder is still mounted";
+    const RunResult granted = run_attempts(*dedicated_sandbox.sandbox, spec, query);
+    EXPECT_EQ(granted.answer(query), "") << granted.outcome.reason;
+    EXPECT_NE(run_in(dedicated_sandbox, query).answer(query), "") << "the folder is still mounted";
   }
   ::rmdir(folder.c_str());
 }
 
 TEST(ReusedSandbox, HostFolderIsEmptyAndTheSame) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  EXPECT_TRUE(next_is_in_the_same(own, "write /job/kept/a x\nmkdir /job/kept/b"));
-  EXPECT_EQ(run_in(own, "list /job/kept").answer("list /job/kept"), "");
-  EXPECT_FALSE(next_is_in_the_same(own, "chmod /job/kept 0"));
-  EXPECT_FALSE(next_is_in_the_same(own, "rename /job/kept /job/other"));
-  EXPECT_FALSE(next_is_in_the_same(own, "rename /job/kept /job/other\nmkdir /job/kept"));
-  EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  EXPECT_TRUE(next_run_uses_same_sandbox(dedicated_sandbox, "write /job/kept/a x\nmkdir /job/kept/b"));
+  EXPECT_EQ(run_in(dedicated_sandbox, "list /job/kept").answer("list /job/kept"), "");
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "chmod /job/kept 0"));
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "rename /job/kept /job/other"));
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "rename /job/kept /job/other\nmkdir /job/kept"));
+  EXPECT_EQ(run_in(dedicated_sandbox, "list /job").answer("list /job"), "kept");
 }
 
 TEST(ReusedSandbox, RunThatLeavesManyFilesIsTheLast) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  EXPECT_TRUE(next_is_in_the_same(own, "open_create /tmp/a"));
-  EXPECT_FALSE(next_is_in_the_same(own, "files /tmp"));
-  const RunResult next = run_in(own, "list /tmp");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  EXPECT_TRUE(next_run_uses_same_sandbox(dedicated_sandbox, "open_create /tmp/a"));
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "files /tmp"));
+  const RunResult next = run_in(dedicated_sandbox, "list /tmp");
   EXPECT_EQ(next.answer("list /tmp"), "");
 }
 
 TEST(ReusedSandbox, FailedExitKeepsTheSandboxUnlikeOtherEnds) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  EXPECT_TRUE(next_is_in_the_same(own, "exit 3"));
-  EXPECT_FALSE(next_is_in_the_same(own, "call ptrace"));
-  EXPECT_FALSE(next_is_in_the_same(own, "bad_pointer"));
-  if (may_limit_by_cgroup()) {
-    EXPECT_FALSE(next_is_in_the_same(own, "touch 400"));
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  EXPECT_TRUE(next_run_uses_same_sandbox(dedicated_sandbox, "exit 3"));
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "call ptrace"));
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "bad_pointer"));
+  if (can_limit_by_cgroup()) {
+    EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "touch 400"));
   }
 }
 
 TEST(ReusedSandbox, KilledOrOvertimeRunIsTheLast) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  RunSpec spec = spec_with(300);
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec, "sleep 60000").outcome.status), "timeout_wall");
-  EXPECT_FALSE(is_reused(run_in(own, "")));
-  wait_for_reuse(own);
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  RunSpec spec = make_spec(300);
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, spec, "sleep 60000").outcome.status), "timeout_wall");
+  EXPECT_FALSE(is_reused(run_in(dedicated_sandbox, "")));
+  wait_for_reuse(dedicated_sandbox);
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
-  EXPECT_FALSE(is_reused(run_in(own, "")));
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "cancelled");
+  EXPECT_FALSE(is_reused(run_in(dedicated_sandbox, "")));
 }
 
 TEST(ReusedSandbox, StragglersAreNotInherited) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
   for (int i = 0; i < 12; ++i) {
-    const RunResult result = run_attempts(*own.sandbox, spec, "getpid\nlist /proc\norphans 5 60000");
+    const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "getpid\nlist /proc\norphans 5 60000");
     ASSERT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
     EXPECT_EQ(parse_pid(result), 2) << i;
   }
@@ -107,32 +107,34 @@ TEST(ReusedSandbox, StragglersAreNotInherited) {
 
 // The reported usage of a run excludes all earlier runs.
 TEST(ReusedSandbox, UsageBelongsToItsRun) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  const RunResult large = run_in(own, "touch 150");
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  const RunResult large = run_in(dedicated_sandbox, "touch 150");
   EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
-  EXPECT_EQ(is_reused(run_in(own, "")), a_peak_begins_anew());
-  wait_for_reuse(own);
-  const RunResult small = run_in(own, "touch 1");
-  ASSERT_TRUE(is_reused(small)) << "else this says nothing";
+  EXPECT_EQ(is_reused(run_in(dedicated_sandbox, "")), can_reset_memory_peak());
+  wait_for_reuse(dedicated_sandbox);
+  const RunResult small = run_in(dedicated_sandbox, "touch 1");
+  ASSERT_TRUE(is_reused(small)) << "otherwise the test proves nothing";
   EXPECT_LT(small.outcome.usage.memory_peak_bytes, 50ULL << 20);
   EXPECT_EQ(small.outcome.usage.pids_peak, 1U);
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.cpu_ms = 400;
-  const RunResult spun = run_attempts(*own.sandbox, spec, "getpid\nspin");
+  const RunResult spun = run_attempts(*dedicated_sandbox.sandbox, spec, "getpid\nspin");
   EXPECT_EQ(to_string(spun.outcome.status), "timeout_cpu");
   EXPECT_GT(spun.outcome.usage.user_us + spun.outcome.usage.system_us, 300'000U);
-  const RunResult idle = run_in(own, "");
+  const RunResult idle = run_in(dedicated_sandbox, "");
   EXPECT_LT(idle.outcome.usage.user_us + idle.outcome.usage.system_us, 300'000U);
 }
 
 TEST(ReusedSandbox, RunWithManyProcessesHasItsOwnPeak) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  OwnSandbox own = own_sandbox(one_sandbox());
-  RunSpec spec = spec_with();
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
-  const auto run = [&](const std::string& lines) { return run_attempts(*own.sandbox, spec, lines + "\ngetpid"); };
+  const auto run = [&](const std::string& lines) {
+    return run_attempts(*dedicated_sandbox.sandbox, spec, lines + "\ngetpid");
+  };
   const auto peak = [&](const std::string& lines) { return run(lines).outcome.usage.pids_peak; };
   const std::string many = "shell sleep 0.1 | sleep 0.1 | sleep 0.1; :";
   run(many);
@@ -153,44 +155,46 @@ TEST(ReusedSandbox, RunWithManyProcessesHasItsOwnPeak) {
 
 // The kernel estimates the split of a short run's CPU into user and system time, so only their sums can be compared.
 TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  for (int i = 0; i < 450; ++i) ASSERT_EQ(to_string(run_in(own, "").outcome.status), "ok");
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  for (int i = 0; i < 450; ++i) ASSERT_EQ(to_string(run_in(dedicated_sandbox, "").outcome.status), "ok");
+  RunSpec spec = make_spec();
   spec.limits.cpu_ms = 150;
-  const RunResult result = run_attempts(*own.sandbox, spec, "getpid\nsleep 300");
+  const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "getpid\nsleep 300");
   ASSERT_TRUE(is_reused(result));
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
 }
 
 // Refusals of one run are not reported for the next run.
 TEST(ReusedSandbox, RunThatReachedALimitIsTheLast) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  OwnSandbox own = own_sandbox(one_sandbox());
-  EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
-  EXPECT_EQ(to_string(run_in(own, "exit 3").outcome.status), "exit");
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  EXPECT_FALSE(next_run_uses_same_sandbox(dedicated_sandbox, "thread_bomb"));
+  EXPECT_EQ(to_string(run_in(dedicated_sandbox, "exit 3").outcome.status), "exit");
 }
 
 // Without a reset, a reported peak can be that of an earlier run, up to a bound. A run that exceeds the bound is the
 // last run in its sandbox, and its peak is exact.
 TEST(ReusedSandbox, SmallRunsContinueWithoutPeakReset) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  OwnSandbox own = own_sandbox(one_sandbox());
-  EXPECT_TRUE(next_is_in_the_same(own, "touch 2"));
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  EXPECT_TRUE(next_run_uses_same_sandbox(dedicated_sandbox, "touch 2"));
   for (int i = 0; i < 20; ++i) {
-    const RunResult small = run_in(own, "touch 1");
+    const RunResult small = run_in(dedicated_sandbox, "touch 1");
     ASSERT_TRUE(is_reused(small)) << i;
     EXPECT_LT(small.outcome.usage.memory_peak_bytes, 6ULL << 20) << i;
   }
-  EXPECT_EQ(next_is_in_the_same(own, "touch 10"), a_peak_begins_anew());
+  EXPECT_EQ(next_run_uses_same_sandbox(dedicated_sandbox, "touch 10"), can_reset_memory_peak());
 }
 
 // The usage of a killed run is exact as well, although no run follows in its sandbox.
 TEST(ReusedSandbox, UsageOfTheLastRunIsItsOwn) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  OwnSandbox own = own_sandbox(one_sandbox());
-  RunSpec spec = spec_with();
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
-  const auto run = [&](const std::string& lines) { return run_attempts(*own.sandbox, spec, "getpid\n" + lines); };
+  const auto run = [&](const std::string& lines) {
+    return run_attempts(*dedicated_sandbox.sandbox, spec, "getpid\n" + lines);
+  };
   ASSERT_TRUE(eventually([&] { return is_reused(run("")); }));
   run("touch 100\nshell sleep 0.1 | sleep 0.1 | sleep 0.1; :");
   const RunResult killed = run("call ptrace");
@@ -200,77 +204,78 @@ TEST(ReusedSandbox, UsageOfTheLastRunIsItsOwn) {
 }
 
 TEST(ReusedSandbox, EverythingIsCreatedForASingleRun) {
-  SandboxConfig config = test_config();
-  config.sandbox_runs = 1;
-  OwnSandbox own = own_sandbox(config);
-  for (int i = 0; i < 12; ++i) EXPECT_EQ(parse_pid(run_in(own, "")), 2);
+  SandboxConfig config = make_test_config();
+  config.max_sandbox_runs = 1;
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(parse_pid(run_in(dedicated_sandbox, "")), 2);
 }
 
 TEST(ReusedSandbox, ServesUpToItsLimit) {
-  SandboxConfig config = one_sandbox();
-  config.sandbox_runs = 3;
-  OwnSandbox own = own_sandbox(config);
-  for (int i = 0; i < 12; ++i) EXPECT_LE(parse_pid(run_in(own, "")), 4);
+  SandboxConfig config = one_sandbox_config();
+  config.max_sandbox_runs = 3;
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  for (int i = 0; i < 12; ++i) EXPECT_LE(parse_pid(run_in(dedicated_sandbox, "")), 4);
 }
 
 // All runs of a sandbox share the timer of the fence. A timer that was set for one run must not end another run, or
 // fire between runs.
 TEST(ReusedSandbox, FenceEndsWithItsRun) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  RunSpec fenced = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  RunSpec fenced = make_spec();
   fenced.fence_boot_ms = now_boot_ms() + 1500;
-  const RunResult first = run_attempts(*own.sandbox, fenced, "getpid");
+  const RunResult first = run_attempts(*dedicated_sandbox.sandbox, fenced, "getpid");
   EXPECT_EQ(to_string(first.outcome.status), "ok") << first.outcome.reason;
   std::this_thread::sleep_for(std::chrono::milliseconds(2000));
-  const RunResult next = run_in(own, "");
-  EXPECT_EQ(parse_pid(next), parse_pid(first) + 1) << "the sandbox has waited for it";
-  fenced = spec_with();
+  const RunResult next = run_in(dedicated_sandbox, "");
+  EXPECT_EQ(parse_pid(next), parse_pid(first) + 1) << "the fence of the ended run has ended the sandbox";
+  fenced = make_spec();
   fenced.fence_boot_ms = now_boot_ms() + 1500;
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, fenced, "getpid").outcome.status), "ok");
-  EXPECT_EQ(to_string(run_in(own, "sleep 2500").outcome.status), "ok") << "without a fence of its own";
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, fenced, "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_in(dedicated_sandbox, "sleep 2500").outcome.status), "ok") << "without a fence of its own";
 }
 
 // The launcher receives the new fence before the end of the run, at which init had already stopped the timer.
 TEST(ReusedSandbox, MovedFenceEndsWithItsRun) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  RunSpec fenced = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  RunSpec fenced = make_spec();
   fenced.fence_boot_ms = now_boot_ms() + 60000;
-  StartedRun started = start_attempts(*own.sandbox, fenced, "print up\nsleep 300\ngetpid");
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, fenced, "print up\nsleep 300\ngetpid");
   wait_for_output(started, "up");
-  ::kill(own.launcher, SIGSTOP);
-  own.sandbox->fence(fenced.run, now_boot_ms() + 2500);
+  ::kill(dedicated_sandbox.launcher, SIGSTOP);
+  dedicated_sandbox.sandbox->fence(fenced.run, now_boot_ms() + 2500);
   std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-  ::kill(own.launcher, SIGCONT);
-  const RunResult result = wait_for(*own.sandbox, started);
+  ::kill(dedicated_sandbox.launcher, SIGCONT);
+  const RunResult result = wait_for_end(*dedicated_sandbox.sandbox, started);
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-  EXPECT_EQ(parse_pid(run_in(own, "")), parse_pid(result) + 1) << "the sandbox has waited for it";
+  EXPECT_EQ(parse_pid(run_in(dedicated_sandbox, "")), parse_pid(result) + 1)
+      << "the fence of the ended run has ended the sandbox";
 }
 
 TEST(ReusedSandbox, FenceHoldsWhileTheLauncherIsStopped) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  RunSpec spec = make_spec();
   spec.fence_boot_ms = now_boot_ms() + 2000;
-  StartedRun started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
   wait_for_output(started, "up");
-  ::kill(own.launcher, SIGSTOP);
-  const auto zygotes = find_children(own.launcher);
+  ::kill(dedicated_sandbox.launcher, SIGSTOP);
+  const auto zygotes = find_children(dedicated_sandbox.launcher);
   EXPECT_TRUE(eventually([&] {
     return std::all_of(zygotes.begin(), zygotes.end(), [](pid_t zygote) { return find_children(zygote).empty(); });
   })) << "init has not ended its namespace";
-  ::kill(own.launcher, SIGCONT);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
+  ::kill(dedicated_sandbox.launcher, SIGCONT);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
 }
 
 TEST(ReusedSandbox, SignalsToInitAreIgnored) {
-  OwnSandbox own = own_sandbox(one_sandbox());
-  wait_for_reuse(own);
-  const RunResult result = run_in(own, "kill 1 9\nkill 1 15\nkill 1 17\nkill 1 19\nkill -1 9");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(one_sandbox_config());
+  wait_for_reuse(dedicated_sandbox);
+  const RunResult result = run_in(dedicated_sandbox, "kill 1 9\nkill 1 15\nkill 1 17\nkill 1 19\nkill -1 9");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-  EXPECT_TRUE(is_reused(run_in(own, "")));
+  EXPECT_TRUE(is_reused(run_in(dedicated_sandbox, "")));
 }
 
 }  // namespace

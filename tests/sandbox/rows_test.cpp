@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The numbers of the list of attempts that must fail.
-const std::map<std::string, std::string> kList = {
+// The numbers of the attempts that must fail, by section. Section SZ has no fixed numbers.
+const std::map<std::string, std::string> kExpectedIds = {
     {"SF", "1 2 3 4 6 7 8 10 11 12 13 14 15 16 17 19 20 21 23 24 26 27 28 30"},
     {"SP", "1 2 3 4 5 6 7 9 10 12 15 16 18"},
     {"SN", "1 2 3 5 6 9 10 11 12 14 15"},
@@ -47,7 +47,7 @@ std::map<std::string, RowCoverage> read_rows() {
     std::istringstream words(line.substr(0, end));
     std::string id, test;
     words >> id;
-    EXPECT_FALSE(rows.contains(id)) << id << " twice";
+    EXPECT_FALSE(rows.contains(id)) << id << " is listed twice";
     while (words >> test) rows[id].tests.push_back(test);
     rows[id].remark = end == std::string::npos ? "" : line.substr(end + 3);
   }
@@ -56,7 +56,7 @@ std::map<std::string, RowCoverage> read_rows() {
 
 // Returns Suite.Name of all tests of this program and of every TEST below tests/. Parameterized tests are named
 // Prefix/Suite.
-std::set<std::string> tests_that_exist() {
+std::set<std::string> find_existing_tests() {
   std::set<std::string> tests;
   const auto& unit = *::testing::UnitTest::GetInstance();
   for (int i = 0; i < unit.total_test_suite_count(); ++i) {
@@ -80,27 +80,28 @@ std::set<std::string> tests_that_exist() {
 
 TEST(Rows, EachIsCoveredOrNamed) {
   const auto rows = read_rows();
-  std::size_t listed = 0;
-  for (const auto& [section, numbers] : kList) {
+  std::size_t listed_count = 0;
+  for (const auto& [section, numbers] : kExpectedIds) {
     std::istringstream each(numbers);
-    for (std::string number; each >> number; ++listed) {
+    for (std::string number; each >> number; ++listed_count) {
       EXPECT_TRUE(rows.contains(section + number)) << section + number << " is missing";
     }
   }
-  const auto own = std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.first.starts_with("SZ"); });
-  EXPECT_EQ(rows.size(), listed + static_cast<std::size_t>(own)) << "a row that no list has";
-  const auto tests = tests_that_exist();
+  const auto additional =
+      std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.first.starts_with("SZ"); });
+  EXPECT_EQ(rows.size(), listed_count + static_cast<std::size_t>(additional)) << "the row is in no list";
+  const auto tests = find_existing_tests();
   for (const auto& [id, row] : rows) {
-    const bool named = row.remark.starts_with("not exercised: ") || row.remark.starts_with("waiting: ");
-    EXPECT_TRUE(!row.tests.empty() || named) << id << " has neither test nor reason";
+    const bool has_reason = row.remark.starts_with("not exercised: ") || row.remark.starts_with("waiting: ");
+    EXPECT_TRUE(!row.tests.empty() || has_reason) << id << " has neither a test nor a reason";
     for (const auto& test : row.tests) {
       // Prefix/Suite.Name of another program appears as Suite.Name in its source
       const std::size_t slash = test.find('/');
       const bool exists =
           tests.contains(test) || (slash != std::string::npos && tests.contains(test.substr(slash + 1)));
-      EXPECT_TRUE(exists) << id << " names " << test << ", which is not there";
+      EXPECT_TRUE(exists) << id << " names " << test << ", which does not exist";
       if (test.find(".DISABLED_") != std::string::npos) {
-        EXPECT_TRUE(row.remark.starts_with("waiting: ")) << id << " does not say what it waits for";
+        EXPECT_TRUE(row.remark.starts_with("waiting: ")) << id << " does not name the reason for waiting";
       }
     }
   }
@@ -122,7 +123,7 @@ TEST(Rows, TableRowsAreInTheList) {
 TEST(Rows, DelegatedGroupsAreUsed) {
   if (std::getenv("MYCOJOBS_TEST_DELEGATED") == nullptr) GTEST_SKIP() << "no group was delegated to this run";
   EXPECT_NE(::geteuid(), 0U);
-  EXPECT_TRUE(may_limit_by_cgroup());
+  EXPECT_TRUE(can_limit_by_cgroup());
 }
 
 }  // namespace

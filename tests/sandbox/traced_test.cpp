@@ -16,27 +16,28 @@
 namespace mycojobs::test {
 namespace {
 
-// A file with a lock that this process holds until it passes the lock to the processes that inherited the descriptor.
+// A locked file. This process holds the lock until release_own_lock(); then only processes that inherited the
+// descriptor hold it.
 class AliveFile {
  public:
-  AliveFile() : held_(::memfd_create("alive", MFD_CLOEXEC)) {
-    EXPECT_EQ(::flock(held_.get(), LOCK_EX), 0);
-    const std::string path = "/proc/self/fd/" + std::to_string(held_.get());
-    other_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // another open file description of the same file
-    EXPECT_TRUE(other_);
+  AliveFile() : locked_(::memfd_create("alive", MFD_CLOEXEC)) {
+    EXPECT_EQ(::flock(locked_.get(), LOCK_EX), 0);
+    const std::string path = "/proc/self/fd/" + std::to_string(locked_.get());
+    probe_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // another open file description of the same file
+    EXPECT_TRUE(probe_);
   }
-  int fd() const { return held_.get(); }
-  void leave() { held_.reset(); }
+  int fd() const { return locked_.get(); }
+  void release_own_lock() { locked_.reset(); }
   bool is_free() {
-    if (::flock(other_.get(), LOCK_EX | LOCK_NB) != 0) return false;
-    return ::flock(other_.get(), LOCK_UN) == 0;
+    if (::flock(probe_.get(), LOCK_EX | LOCK_NB) != 0) return false;
+    return ::flock(probe_.get(), LOCK_UN) == 0;
   }
 
  private:
-  Fd held_, other_;
+  Fd locked_, probe_;
 };
 
-std::vector<std::string> open_files(pid_t pid) {
+std::vector<std::string> list_open_files(pid_t pid) {
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
@@ -44,28 +45,28 @@ std::vector<std::string> open_files(pid_t pid) {
   }
   return files;
 }
-bool has_alive(pid_t pid) {
-  for (const auto& file : open_files(pid)) {
+bool has_lock_open(pid_t pid) {
+  for (const auto& file : list_open_files(pid)) {
     if (file.find("memfd:alive") != std::string::npos) return true;
   }
   return false;
 }
 
 // The processes of the only run of a sandbox.
-struct Family {
+struct RunProcesses {
   pid_t zygote = -1, init = -1, job = -1, straggler = -1;
 };
-Family find_family(const OwnSandbox& own) {
-  Family family;
-  EXPECT_TRUE(
-      eventually([&] { return find_children(own.launcher).size() == 1; }));  // the zygote of the canary has ended
-  family.zygote = find_children(own.launcher).at(0);
-  EXPECT_TRUE(eventually([&] { return find_children(family.zygote).size() == 1; }));  // the canary has ended
-  family.init = find_children(family.zygote).at(0);
-  const auto processes = find_children(family.init);
-  family.job = processes.at(0);  // the older process, because /proc is sorted
-  if (processes.size() > 1) family.straggler = processes.at(1);
-  return family;
+RunProcesses find_run_processes(const DedicatedSandbox& dedicated_sandbox) {
+  RunProcesses processes;
+  EXPECT_TRUE(eventually(
+      [&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));  // the zygote of the canary has ended
+  processes.zygote = find_children(dedicated_sandbox.launcher).at(0);
+  EXPECT_TRUE(eventually([&] { return find_children(processes.zygote).size() == 1; }));  // the canary has ended
+  processes.init = find_children(processes.zygote).at(0);
+  const auto children = find_children(processes.init);
+  processes.job = children.at(0);  // the older process, because /proc is sorted
+  if (children.size() > 1) processes.straggler = children.at(1);
+  return processes;
 }
 
 // After a kill, the traced process remains as a zombie that only this tracer can reap, until release().
@@ -78,15 +79,15 @@ class Tracer {
   Tracer& operator=(const Tracer&) = delete;
   ~Tracer() { release(); }
   // Returns the next stop or exit status, or 0 if none arrived.
-  int next_status() const {
+  int wait_for_status() const {
     int status = 0;
     return eventually([&] { return ::waitpid(pid_, &status, __WALL | WNOHANG) == pid_; }) ? status : 0;
   }
   void release() {
     if (pid_ < 0) return;
-    const bool dead = ::ptrace(PTRACE_DETACH, pid_, nullptr, 0) != 0;
-    if (dead) {
-      EXPECT_TRUE(WIFSIGNALED(next_status()));
+    const bool was_killed = ::ptrace(PTRACE_DETACH, pid_, nullptr, 0) != 0;
+    if (was_killed) {
+      EXPECT_TRUE(WIFSIGNALED(wait_for_status()));
     }
     pid_ = -1;
   }
@@ -95,71 +96,75 @@ class Tracer {
   pid_t pid_;
 };
 
-std::optional<Outcome> next_report(Sandbox& sandbox, std::uint64_t run) {
+std::optional<Outcome> wait_for_report(Sandbox& sandbox, std::uint64_t run) {
   std::optional<Outcome> report;
   EXPECT_TRUE(eventually([&] {
-    for (auto& each : sandbox.read_ended()) {
-      if (each.run == run && !report) report = std::move(each.outcome);
+    for (auto& ended : sandbox.read_ended()) {
+      if (ended.run == run && !report) report = std::move(ended.outcome);
     }
     return report.has_value();
-  })) << "nothing is said of the run";
+  })) << "the run is not reported";
   return report;
 }
 
-SandboxConfig impatient_config() {
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // so all processes below the zygote belong to the run
+SandboxConfig make_config_with_short_timeout() {
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
   config.unkillable_ms = 50;
   return config;
 }
 
 TEST(AliveLock, JobDoesNotHaveTheLock) {
   const AliveFile file;
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // so all processes below the zygote belong to the run
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
   config.alive_fd = file.fd();
-  OwnSandbox own = own_sandbox(config);
-  EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3 4");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  EXPECT_EQ(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "list /proc/self/fd").answer("list /proc/self/fd"),
+            "0 1 2 3 4");
 }
 
 TEST(AliveLock, LauncherZygoteAndInitHaveTheLock) {
-  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user may not look into these processes";
+  if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user cannot inspect these processes";
   const AliveFile file;
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // so all processes below the zygote belong to the run
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
   config.alive_fd = file.fd();
-  OwnSandbox own = own_sandbox(config);
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = find_family(own);
-  for (pid_t pid : {own.launcher, family.zygote, family.init}) EXPECT_TRUE(has_alive(pid)) << pid;
-  EXPECT_FALSE(open_files(family.job).empty());
-  EXPECT_FALSE(has_alive(family.job));
-  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  for (pid_t pid : {dedicated_sandbox.launcher, processes.zygote, processes.init})
+    EXPECT_TRUE(has_lock_open(pid)) << pid;
+  EXPECT_FALSE(list_open_files(processes.job).empty());
+  EXPECT_FALSE(has_lock_open(processes.job));
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "cancelled");
 }
 
 // The kernel closes the files of a process while it exits, so init is stopped just before that. The guardian would wait
 // for init and is killed first.
 TEST(AliveLock, LockIsFreeOnlyAfterTheLastInit) {
   AliveFile file;
-  SandboxConfig config = test_config();
-  config.prewarmed = 0;  // so all processes below the zygote belong to the run
+  SandboxConfig config = make_test_config();
+  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
   config.alive_fd = file.fd();
-  OwnSandbox own = own_sandbox(config);
-  file.leave();
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  file.release_own_lock();
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = find_family(own);
-  Tracer tracer(family.init, PTRACE_O_TRACEEXIT);
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  Tracer tracer(processes.init, PTRACE_O_TRACEEXIT);
   EXPECT_FALSE(file.is_free());
-  ::kill(own.guardian, SIGKILL);
-  EXPECT_EQ(tracer.next_status() >> 8, SIGTRAP | (PTRACE_EVENT_EXIT << 8));
-  EXPECT_TRUE(eventually([&] { return open_files(own.launcher).empty() && open_files(family.zygote).empty(); }));
-  EXPECT_FALSE(file.is_free()) << "init is there, and it does not count";
+  ::kill(dedicated_sandbox.guardian, SIGKILL);
+  EXPECT_EQ(tracer.wait_for_status() >> 8, SIGTRAP | (PTRACE_EVENT_EXIT << 8));
+  EXPECT_TRUE(eventually([&] {
+    return list_open_files(dedicated_sandbox.launcher).empty() && list_open_files(processes.zygote).empty();
+  }));
+  EXPECT_FALSE(file.is_free()) << "the lock is free while init exists";
   tracer.release();
   EXPECT_TRUE(eventually([&] { return file.is_free(); }));
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
 }
 
 // The kernel closes the files of a killed init before it kills the other processes of the namespace. Without waiting
@@ -170,139 +175,142 @@ TEST(AliveLock, LockIsHeldUntilTheJobIsGone) {
   ASSERT_EQ(::pipe(report), 0);
   const pid_t agent = ::fork();
   if (agent == 0) {
-    SandboxConfig config = test_config();
-    config.prewarmed = 0;  // so all processes below the zygote belong to the run
+    SandboxConfig config = make_test_config();
+    config.max_prewarmed = 0;  // all processes below the zygote belong to the run
     config.alive_fd = file.fd();
-    OwnSandbox own = own_sandbox(config);
-    StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+    StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
     wait_for_output(started, "up");
-    const Family family = find_family(own);
-    const pid_t all[] = {family.job, own.launcher, family.zygote, family.init};
-    (void)!::write(report[1], all, sizeof all);
+    const RunProcesses processes = find_run_processes(dedicated_sandbox);
+    const pid_t pids[] = {processes.job, dedicated_sandbox.launcher, processes.zygote, processes.init};
+    (void)!::write(report[1], pids, sizeof pids);
     ::pause();
     ::_exit(0);
   }
-  file.leave();
-  pid_t all[4] = {};
-  ASSERT_EQ(::read(report[0], all, sizeof all), static_cast<ssize_t>(sizeof all));
-  Tracer tracer(all[0]);
-  ::kill(all[1], SIGKILL);
+  file.release_own_lock();
+  pid_t pids[4] = {};
+  ASSERT_EQ(::read(report[0], pids, sizeof pids), static_cast<ssize_t>(sizeof pids));
+  Tracer tracer(pids[0]);
+  ::kill(pids[1], SIGKILL);
   ::kill(agent, SIGKILL);
   ::waitpid(agent, nullptr, 0);
-  for (pid_t pid : {all[1], all[2], all[3]}) EXPECT_TRUE(eventually([&] { return open_files(pid).empty(); })) << pid;
-  EXPECT_FALSE(file.is_free()) << "the job is there, and it does not count";
+  for (pid_t pid : {pids[1], pids[2], pids[3]})
+    EXPECT_TRUE(eventually([&] { return list_open_files(pid).empty(); })) << pid;
+  EXPECT_FALSE(file.is_free()) << "the lock is free while the job exists";
   tracer.release();
   EXPECT_TRUE(eventually([&] { return file.is_free(); }));
-  EXPECT_TRUE(is_reaped(all[0])) << "the lock was free too early";
+  EXPECT_TRUE(is_reaped(pids[0])) << "the lock was free too early";
   ::close(report[0]);
   ::close(report[1]);
 }
 
 TEST(Unkillable, IsReportedWithoutDelayingOthers) {
-  OwnSandbox own = own_sandbox(impatient_config());
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(make_config_with_short_timeout());
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = find_family(own);
-  Tracer tracer(family.job);
-  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  const auto report = next_report(*own.sandbox, started.spec.run);
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  Tracer tracer(processes.job);
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  const auto report = wait_for_report(*dedicated_sandbox.sandbox, started.spec.run);
   ASSERT_TRUE(report);
   EXPECT_EQ(to_string(report->status), "unkillable");
-  EXPECT_EQ(report->reason.rfind("KILL has had no effect for 50 ms on process " + std::to_string(family.job) + " (", 0),
-            0U)
+  EXPECT_EQ(
+      report->reason.rfind("KILL has had no effect for 50 ms on process " + std::to_string(processes.job) + " (", 0),
+      0U)
       << report->reason;
   EXPECT_NE(report->reason.find("cancelled"), std::string::npos) << report->reason;
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // has no effect on an ended run
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "exit 3").outcome.status), "exit");
-  EXPECT_TRUE(own.sandbox->read_ended().empty());
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // has no effect on an ended run
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "exit 3").outcome.status), "exit");
+  EXPECT_TRUE(dedicated_sandbox.sandbox->read_ended().empty());
   tracer.release();
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "cancelled");
 }
 
 // Init stops waiting and does not add the usage of the process, but the group has counted it.
 TEST(Usage, LateJobHasTheUsageOfItsGroup) {
-  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
-  SandboxConfig config = impatient_config();
+  if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
+  SandboxConfig config = make_config_with_short_timeout();
   config.unkillable_ms = 60000;
-  OwnSandbox own = own_sandbox(config);
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nspin");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nspin");
   wait_for_output(started, "up");
-  const Family family = find_family(own);
-  const auto used_ms = [&] {
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  const auto read_cpu_ms = [&] {
     clockid_t clock{};
-    timespec used{};
-    if (::clock_getcpuclockid(family.job, &clock) != 0 || ::clock_gettime(clock, &used) != 0) return 0L;
-    return static_cast<long>(used.tv_sec) * 1000 + used.tv_nsec / 1000000;
+    timespec cpu_time{};
+    if (::clock_getcpuclockid(processes.job, &clock) != 0 || ::clock_gettime(clock, &cpu_time) != 0) return 0L;
+    return static_cast<long>(cpu_time.tv_sec) * 1000 + cpu_time.tv_nsec / 1000000;
   };
-  EXPECT_TRUE(eventually([&] { return used_ms() > 200; }));
-  Tracer tracer(family.job);
-  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_TRUE(eventually([&] { return open_files(family.init).empty(); })) << "init is there";
+  EXPECT_TRUE(eventually([&] { return read_cpu_ms() > 200; }));
+  Tracer tracer(processes.job);
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_TRUE(eventually([&] { return list_open_files(processes.init).empty(); })) << "init still exists";
   tracer.release();
-  const Outcome outcome = wait_for(*own.sandbox, started).outcome;
+  const Outcome outcome = wait_for_end(*dedicated_sandbox.sandbox, started).outcome;
   EXPECT_EQ(to_string(outcome.status), "cancelled") << outcome.reason;
   EXPECT_GE(outcome.usage.user_us + outcome.usage.system_us, 200'000U);
 }
 
 // No kill was requested: init kills the processes that an ended job left behind.
 TEST(Unkillable, StragglerOfAnEndedJobIsReported) {
-  OwnSandbox own = own_sandbox(impatient_config());
-  RunSpec spec = spec_with();
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(make_config_with_short_timeout());
+  RunSpec spec = make_spec();
   spec.limits.exec = true;
-  StartedRun started = start_attempts(*own.sandbox, spec, "daemonize\nprint up\nsleep 60000");
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, "daemonize\nprint up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = find_family(own);
-  ASSERT_GT(family.straggler, 0);
-  Tracer tracer(family.straggler);
-  ::kill(family.job, SIGSEGV);
-  const auto report = next_report(*own.sandbox, spec.run);
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  ASSERT_GT(processes.straggler, 0);
+  Tracer tracer(processes.straggler);
+  ::kill(processes.job, SIGSEGV);
+  const auto report = wait_for_report(*dedicated_sandbox.sandbox, spec.run);
   ASSERT_TRUE(report);
   EXPECT_EQ(to_string(report->status), "unkillable");
   tracer.release();
-  const RunResult result = wait_for(*own.sandbox, started);
+  const RunResult result = wait_for_end(*dedicated_sandbox.sandbox, started);
   EXPECT_EQ(to_string(result.outcome.status), "signal") << result.outcome.reason;
   EXPECT_EQ(result.outcome.signal, SIGSEGV);
 }
 
 // The processes of the other run have ended, but its zygote cannot report this.
 TEST(Unkillable, DelaysNoOtherRunOfItsZygote) {
-  OwnSandbox own = own_sandbox(impatient_config());
-  StartedRun stuck = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(make_config_with_short_timeout());
+  StartedRun stuck = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(stuck, "up");
-  const Family family = find_family(own);
-  StartedRun other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  StartedRun other = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(other, "up");
-  Tracer tracer(family.job);
-  ::kill(family.zygote, SIGKILL);  // its exit blocks in the kernel until all its namespaces have ended
-  std::map<std::uint64_t, std::string> shown;
+  Tracer tracer(processes.job);
+  ::kill(processes.zygote, SIGKILL);  // its exit blocks in the kernel until all its namespaces have ended
+  std::map<std::uint64_t, std::string> statuses;
   EXPECT_TRUE(eventually([&] {
-    for (const auto& each : own.sandbox->read_ended()) shown[each.run] = to_string(each.outcome.status);
-    return shown[stuck.spec.run] == "unkillable" && shown[other.spec.run] == "lost";
-  })) << shown[stuck.spec.run]
-      << ", " << shown[other.spec.run];
+    for (const auto& ended : dedicated_sandbox.sandbox->read_ended())
+      statuses[ended.run] = to_string(ended.outcome.status);
+    return statuses[stuck.spec.run] == "unkillable" && statuses[other.spec.run] == "lost";
+  })) << statuses[stuck.spec.run]
+      << ", " << statuses[other.spec.run];
   tracer.release();
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, stuck).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, stuck).outcome.status), "lost");
   for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel, other.pipes.requests}) ::close(fd);
 }
 
 // A lost run may start again elsewhere, so it must not be reported as lost while one of its processes exists.
 TEST(Unkillable, IsLostOnlyAfterItIsGone) {
-  OwnSandbox own = own_sandbox(impatient_config());
-  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(make_config_with_short_timeout());
+  StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = find_family(own);
-  Tracer tracer(family.job);
-  ::kill(own.launcher, SIGKILL);
-  const auto report = next_report(*own.sandbox, started.spec.run);
+  const RunProcesses processes = find_run_processes(dedicated_sandbox);
+  Tracer tracer(processes.job);
+  ::kill(dedicated_sandbox.launcher, SIGKILL);
+  const auto report = wait_for_report(*dedicated_sandbox.sandbox, started.spec.run);
   ASSERT_TRUE(report);
   EXPECT_EQ(to_string(report->status), "unkillable");
-  ASSERT_TRUE(own.sandbox->restart());
-  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  EXPECT_TRUE(own.sandbox->read_ended().empty());
+  ASSERT_TRUE(dedicated_sandbox.sandbox->restart());
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
+  EXPECT_TRUE(dedicated_sandbox.sandbox->read_ended().empty());
   tracer.release();
-  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
-  EXPECT_TRUE(is_reaped(family.job));
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
+  EXPECT_TRUE(is_reaped(processes.job));
 }
 
 }  // namespace

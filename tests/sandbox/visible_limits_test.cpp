@@ -27,71 +27,74 @@ MountFlags parse_mount_flags(const std::string& text) {
   return flags;
 }
 
-// The flags that every mount at or below a path must have. The longest matching path decides.
+// Returns the flags that every mount at or below a path must have. The longest matching path decides.
 std::map<std::string, MountFlags> expected_mounts(bool exec, const std::string& read, const std::string& written) {
   const MountFlags system = {"ro", "nosuid", "nodev"}, device = {"ro", "nosuid", "noexec"};
-  const MountFlags made = {"ro", "nosuid", "nodev", "noexec"};
-  MountFlags own = {"rw", "nosuid", "nodev", "noexec"};
-  if (exec) own.erase("noexec");
+  const MountFlags generated = {"ro", "nosuid", "nodev", "noexec"};
+  MountFlags writable = {"rw", "nosuid", "nodev", "noexec"};
+  if (exec) writable.erase("noexec");
   std::map<std::string, MountFlags> expected = {
-      {"/", system},         {"/usr", system},        {"/host", system},
-      {"/proc", made},       {"/dev/shm", own},       {"/tmp", own},
-      {"/job", own},         {"/etc/passwd", made},   {"/etc/group", made},
-      {"/etc", system},      {"/dev/null", device},   {"/dev/zero", device},
-      {"/dev/full", device}, {"/dev/random", device}, {"/dev/urandom", device},
+      {"/", system},         {"/usr", system},           {"/host", system},
+      {"/proc", generated},  {"/dev/shm", writable},     {"/tmp", writable},
+      {"/job", writable},    {"/etc/passwd", generated}, {"/etc/group", generated},
+      {"/etc", system},      {"/dev/null", device},      {"/dev/zero", device},
+      {"/dev/full", device}, {"/dev/random", device},    {"/dev/urandom", device},
   };
   for (const char* folder : {"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}) expected[folder] = system;
   if (!read.empty()) {
-    expected["/var"] = made;  // contains the mount points of granted folders
-    expected[read] = made;
+    expected["/var"] = generated;  // contains the mount points of granted folders
+    expected[read] = generated;
     expected[written] = {"rw", "nosuid", "nodev", "noexec"};
   }
   return expected;
 }
 
-std::string flag_list(const MountFlags& flags) {
+std::string join_flags(const MountFlags& flags) {
   std::string all;
   for (const auto& flag : flags) all += (all.empty() ? "" : ",") + flag;
   return all;
 }
 
-const MountFlags* mount_row_for(const std::map<std::string, MountFlags>& expected, const std::string& place) {
-  const MountFlags* found = nullptr;
-  std::size_t length = 0;
+// Returns the flags of the longest path that contains the mount point, or nullptr.
+const MountFlags* find_expected_flags(const std::map<std::string, MountFlags>& expected,
+                                      const std::string& mount_point) {
+  const MountFlags* best = nullptr;
+  std::size_t best_size = 0;
   for (const auto& [prefix, flags] : expected) {
-    const bool fits = place == prefix || (prefix != "/" && place.starts_with(prefix + "/"));
-    if (fits && prefix.size() >= length) found = &flags, length = prefix.size();
+    const bool matches = mount_point == prefix || (prefix != "/" && mount_point.starts_with(prefix + "/"));
+    if (matches && prefix.size() >= best_size) best = &flags, best_size = prefix.size();
   }
-  return found;
+  return best;
 }
 
 void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>& expected) {
   const RunResult run_result = run_attempts(shared_sandbox(), spec, "all_mounts");
   std::istringstream mounts(run_result.answer("all_mounts"));
-  std::map<std::string, std::string> seen;  // a later mount covers an earlier mount of the same path
+  std::map<std::string, std::string> mounted;  // a later mount covers an earlier mount of the same path
   for (std::string mount; std::getline(mounts, mount, '|');) {
     const std::size_t blank = mount.find(' ');
-    seen[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
+    mounted[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
   }
-  for (const auto& [place, text] : seen) {
+  for (const auto& [mount_point, text] : mounted) {
     const MountFlags flags = parse_mount_flags(text);
-    const MountFlags* row = mount_row_for(expected, place);
+    const MountFlags* row = find_expected_flags(expected, mount_point);
     if (row == nullptr) {
-      ADD_FAILURE() << "a mount without a row: " << place;
+      ADD_FAILURE() << "a mount without a row: " << mount_point;
       continue;
     }
     // A mount may have more restrictions than its row, because mounts of the host below it keep their own flags.
     EXPECT_TRUE(std::includes(flags.begin(), flags.end(), row->begin(), row->end()))
-        << place << ' ' << text << ": expected " << flag_list(*row);
+        << mount_point << ' ' << text << ": expected " << join_flags(*row);
   }
-  for (const char* place : {"/", "/usr", "/host", "/proc", "/tmp", "/job", "/dev/shm", "/dev/null", "/etc/passwd"})
-    EXPECT_TRUE(seen.contains(place)) << place << " in " << run_result.answer("all_mounts");
+  for (const char* mount_point :
+       {"/", "/usr", "/host", "/proc", "/tmp", "/job", "/dev/shm", "/dev/null", "/etc/passwd"})
+    EXPECT_TRUE(mounted.contains(mount_point)) << mount_point << " in " << run_result.answer("all_mounts");
 }
 
 TEST(VisibleMounts, HaveTheirFlags) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   expect_mounts(spec, expected_mounts(false, "", ""));
-  spec = spec_with();
+  spec = make_spec();
   spec.limits.exec = true;
   expect_mounts(spec, expected_mounts(true, "", ""));
 }
@@ -104,7 +107,7 @@ TEST(VisibleMounts, GrantedFoldersHaveTheirFlags) {
     std::filesystem::create_directory(folder + name);
     ::chmod((folder + name).c_str(), 0777);
   }
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.grants.fs_read = {folder + "/read"};
   spec.grants.fs_write = {folder + "/written"};
   expect_mounts(spec, expected_mounts(false, folder + "/read", folder + "/written"));
@@ -142,10 +145,10 @@ struct ExpectedLimit {
   rlim_t value;
 };
 
-// The limits that the sandbox sets. A limit can only be lowered, so a lower hard limit of this process applies. All
-// other limits must equal those of this process.
+// Returns the limits that the sandbox sets. A limit can only be lowered, so a lower hard limit of this process applies.
+// All other limits must equal those of this process.
 std::map<int, rlim_t> expected_limits(const Limits& limits) {
-  const bool own_uid = ::geteuid() == 0;
+  const bool has_own_uid = ::geteuid() == 0;
   const ExpectedLimit rows[] = {
       {RLIMIT_NOFILE, limits.open_files},
       {RLIMIT_FSIZE, limits.file_bytes},
@@ -156,38 +159,38 @@ std::map<int, rlim_t> expected_limits(const Limits& limits) {
       {RLIMIT_STACK, 8U << 20},
       {__RLIMIT_NICE, 0},
       {__RLIMIT_RTPRIO, 0},
-      {__RLIMIT_NPROC, own_uid ? limits.pids + 2 : 4096},
-      {RLIMIT_DATA, may_limit_by_cgroup() ? RLIM_INFINITY : limits.memory_bytes},
+      {__RLIMIT_NPROC, has_own_uid ? limits.pids + 2 : 4096},
+      {RLIMIT_DATA, can_limit_by_cgroup() ? RLIM_INFINITY : limits.memory_bytes},
   };
   std::map<int, rlim_t> expected;
   for (const ExpectedLimit& row : rows) {
-    rlimit ours{};
-    ::getrlimit(row.resource, &ours);
-    expected[row.resource] = std::min(row.value, ours.rlim_max);
+    rlimit own_limit{};
+    ::getrlimit(row.resource, &own_limit);
+    expected[row.resource] = std::min(row.value, own_limit.rlim_max);
   }
   return expected;
 }
 
 TEST(VisibleLimits, AreThoseOfTheRun) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.open_files = 77;
   spec.limits.file_bytes = 5U << 20;
   spec.limits.pids = 33;
   const RunResult run_result = run_attempts(shared_sandbox(), spec, "all_limits");
   const auto expected = expected_limits(spec.limits);
   std::istringstream words(run_result.answer("all_limits"));
-  int seen = 0;
-  for (std::string word; words >> word; ++seen) {
+  int limit_count = 0;
+  for (std::string word; words >> word; ++limit_count) {
     const int resource = std::stoi(word);
     const std::string value = word.substr(word.find('=') + 1);
-    rlimit ours{};
-    ::getrlimit(static_cast<__rlimit_resource>(resource), &ours);
+    rlimit own_limit{};
+    ::getrlimit(static_cast<__rlimit_resource>(resource), &own_limit);
     const auto row = expected.find(resource);
-    const rlim_t soft = row == expected.end() ? ours.rlim_cur : row->second;
-    const rlim_t hard = row == expected.end() ? ours.rlim_max : row->second;
+    const rlim_t soft = row == expected.end() ? own_limit.rlim_cur : row->second;
+    const rlim_t hard = row == expected.end() ? own_limit.rlim_max : row->second;
     EXPECT_EQ(value, std::to_string(soft) + ":" + std::to_string(hard)) << "resource " << resource;
   }
-  EXPECT_EQ(seen, RLIM_NLIMITS) << run_result.answer("all_limits");
+  EXPECT_EQ(limit_count, RLIM_NLIMITS) << run_result.answer("all_limits");
 }
 
 }  // namespace

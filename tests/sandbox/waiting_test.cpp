@@ -1,4 +1,4 @@
-// Limits and grants of single runs, and script hosts that block others or send too much.
+// Limits and grants of single runs, and script hosts that block or send too much.
 #include <unistd.h>
 
 #include <csignal>
@@ -13,7 +13,7 @@ namespace mycojobs::test {
 namespace {
 
 RunResult run_with(const std::function<void(RunSpec&)>& change, const std::string& lines) {
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   change(spec);
   return run_attempts(shared_sandbox(), spec, lines);
 }
@@ -122,7 +122,7 @@ TEST(Waiting, LoopbackIsTheJobsOwn) {
 // SX10: jobs with grants alternate with jobs without grants.
 TEST(Waiting, EachRunHasItsOwnPolicyInAnyOrder) {
   for (int i = 0; i < 20; ++i) {
-    RunSpec spec = spec_with();
+    RunSpec spec = make_spec();
     spec.limits.exec = i % 2 == 0;
     if (i % 3 == 0) spec.grants.network = Network::loopback;
     const RunResult result = run_attempts(shared_sandbox(), spec, "fork\nsocket 2 1");
@@ -131,53 +131,53 @@ TEST(Waiting, EachRunHasItsOwnPolicyInAnyOrder) {
   }
 }
 
-// Runs a job on the bad_host with this name. Returns its outcome and whether the launcher is alive.
-Outcome run_of_bad_host(const std::string& name, bool& alive) {
+// Runs a job on the bad_host with this name. Stores in `launcher_alive` whether the launcher still runs.
+Outcome run_bad_host(const std::string& name, bool& launcher_alive) {
   const std::string folder = "/tmp/mycojobs-" + name + "-" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
   std::filesystem::create_symlink(mj::test::program_path("bad_host"), folder + "/" + name);
-  SandboxConfig config = test_config();
+  SandboxConfig config = make_test_config();
   config.hosts.push_back({name, folder + "/" + name});
-  OwnSandbox own = own_sandbox(config);
-  RunSpec spec = spec_with(500);
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  RunSpec spec = make_spec(500);
   spec.host = name;
-  const RunResult result = run_attempts(*own.sandbox, spec, "getpid");
-  alive = own.sandbox->alive();
+  const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "getpid");
+  launcher_alive = dedicated_sandbox.sandbox->alive();
   std::filesystem::remove_all(folder);
   return result.outcome;
 }
 
-// The host exits at once: on a busy machine, the exit may be detected before its message.
-bool is_refused(const Outcome& outcome) {
+// The host sends a message and exits immediately. On a busy machine, the exit may be detected first, as a lost run.
+bool is_rejected(const Outcome& outcome) {
   return outcome.status == RunStatus::setup_error || outcome.status == RunStatus::lost;
 }
 
 // SZ46: the descriptor that a job's process sends as its listener cannot be polled. Only its own run may fail.
 TEST(Waiting, FileAsListenerDoesNotEndTheLauncher) {
-  bool alive = false;
-  EXPECT_TRUE(is_refused(run_of_bad_host("listener", alive)));
-  EXPECT_TRUE(alive);
+  bool launcher_alive = false;
+  EXPECT_TRUE(is_rejected(run_bad_host("listener", launcher_alive)));
+  EXPECT_TRUE(launcher_alive);
 }
 TEST(Waiting, NestedListenerSetsDoNotEndTheLauncher) {
-  bool alive = false;
-  EXPECT_TRUE(is_refused(run_of_bad_host("nested", alive)));
-  EXPECT_TRUE(alive);
+  bool launcher_alive = false;
+  EXPECT_TRUE(is_rejected(run_bad_host("nested", launcher_alive)));
+  EXPECT_TRUE(launcher_alive);
 }
 
 // The end of a run is reported even if its processes sent too much about their set-up.
 TEST(Waiting, VerboseProcessCannotHideTheEndOfItsRun) {
-  bool alive = false;
-  const Outcome outcome = run_of_bad_host("wordy", alive);
-  EXPECT_TRUE(is_refused(outcome)) << outcome.reason.substr(0, 200);
-  EXPECT_TRUE(alive);
+  bool launcher_alive = false;
+  const Outcome outcome = run_bad_host("wordy", launcher_alive);
+  EXPECT_TRUE(is_rejected(outcome)) << outcome.reason.substr(0, 200);
+  EXPECT_TRUE(launcher_alive);
 }
 
 // SZ47: a zygote accepts a run and never answers. The wall-clock limit still applies.
 TEST(Waiting, SilentZygoteCannotExtendARun) {
-  bool alive = false;
-  const Outcome outcome = run_of_bad_host("silent", alive);
+  bool launcher_alive = false;
+  const Outcome outcome = run_bad_host("silent", launcher_alive);
   EXPECT_EQ(to_string(outcome.status), "timeout_wall") << outcome.reason;
-  EXPECT_TRUE(alive);
+  EXPECT_TRUE(launcher_alive);
 }
 
 }  // namespace

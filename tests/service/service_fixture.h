@@ -1,4 +1,4 @@
-// The services over an in-memory store, and their callers.
+// Fixture of the tests of services: an in-memory store, and callers with different roles in context 1.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,11 +23,12 @@ class ServiceTest : public ::testing::Test {
   MemoryServer redis_{clock_};
   std::unique_ptr<Store> store_ = *redis_.open();
   std::unique_ptr<FlowStore> flow_store_ = *redis_.open_flows();
-  RunCache runs_;
+  RunCache run_cache_;
 
-  // Callers in context 1, whose record names 12 (admin), 13 (reader) and 16, 17 (submitters).
-  const RequestContext operator_{1, 1, EntryPoint::command, true};
-  const RequestContext admin_ = by(12), reader_ = by(13), submitter_ = by(16), other_ = by(17), stranger_ = by(15);
+  // The record of context 1 lists 12 as admin, 13 as reader, and 16 and 17 as submitters. Actor 15 has no role.
+  const RequestContext operator_caller_{1, 1, EntryPoint::command, /*is_operator=*/true};
+  const RequestContext admin_ = make_caller(12), reader_ = make_caller(13), submitter_ = make_caller(16),
+                       other_submitter_ = make_caller(17), unrelated_actor_ = make_caller(15);
 
   void SetUp() override {
     Context context;
@@ -35,21 +36,23 @@ class ServiceTest : public ::testing::Test {
     context.admins = {12};
     context.readers = {13};
     context.submitters = {16, 17};
-    ASSERT_TRUE(create_context(operator_, *store_, context));
+    ASSERT_TRUE(create_context(operator_caller_, *store_, context));
   }
-  static RequestContext by(Id actor, EntryPoint way = EntryPoint::rpc) { return {1, actor, way, false}; }
-  // Returns this caller with a ceiling of 128 MiB in context 1.
-  static RequestContext below_128_mib(RequestContext caller) {
+  static RequestContext make_caller(Id actor, EntryPoint entry_point = EntryPoint::rpc) {
+    return {1, actor, entry_point, /*is_operator=*/false};
+  }
+  // Returns a copy of the caller with a memory ceiling of 128 MiB in context 1.
+  static RequestContext add_128_mib_ceiling(RequestContext caller) {
     auto ceilings = std::make_shared<Ceilings>();
     ceilings->contexts[1] = ceilings->standard;
     ceilings->contexts[1].memory_bytes = 128U << 20;
     caller.ceilings = std::move(ceilings);
     return caller;
   }
-  static constexpr std::string_view kOver128MiB = "policy.memory: 129 MiB is more than the ceiling of 128 MiB";
-  FlowStores stores() { return {*store_, *flow_store_, runs_}; }
-  // Makes the context's lists unreadable, as another client could.
-  void spoil_context() { ASSERT_TRUE(store_->save(1, "context:1", {{"admins", "not a list"}})); }
+  static constexpr std::string_view kAboveCeilingText = "policy.memory: 129 MiB is more than the ceiling of 128 MiB";
+  FlowStores make_flow_stores() { return {*store_, *flow_store_, run_cache_}; }
+  // Replaces the list of admins in the record of context 1 by a value that cannot be parsed, as any Redis client can.
+  void corrupt_admin_list() { ASSERT_TRUE(store_->save(1, "context:1", {{"admins", "not a list"}})); }
 
   static Job new_job(Id id = 0) {
     Job job;
@@ -58,20 +61,20 @@ class ServiceTest : public ::testing::Test {
     job.script_type = "python";
     return job;
   }
-  std::string field(const std::string& key, std::string_view name) {
+  std::string read_field(const std::string& key, std::string_view name) {
     const std::string_view names[] = {name};
     const auto fields = store_->load_fields(1, key, names);
     return fields && !fields->empty() ? fields->front().second : "";
   }
 };
 
-// Returns "" for success, otherwise the code.
+// Returns the name of the error code, or an empty text for success.
 template <class T>
-std::string outcome(const Result<T>& result) {
+std::string error_code_of(const Result<T>& result) {
   return result ? "" : std::string(to_string(result.error().code));
 }
 template <class T>
-std::string message(const Result<T>& result) {
+std::string error_message_of(const Result<T>& result) {
   return result ? "" : result.error().message;
 }
 

@@ -155,7 +155,7 @@ void Life::send_message() {
   }
   const std::string topic = any_service().settings().runner.topic;
   ask("sends a message to " + topic, [message, topic](Store& store) {
-    return store.topic_send(kContext, topic, redis_key(message), encode(message));
+    return store.send_to_topic(kContext, topic, redis_key(message), encode(message));
   });
 }
 
@@ -191,7 +191,7 @@ void Life::start_flow() {
                 request.context = kContext;
                 request.flow = made.id;
                 request.start = StartRun{"manual", kFlowCaller};
-                MJ_CHECK(progress(client.flows(), cache, request));
+                MJ_CHECK(advance_run(client.flows(), cache, request));
                 flows_[name] = made.id;
                 return {};
               }});
@@ -211,7 +211,7 @@ void Life::cancel_flow() {
                 request.context = kContext;
                 request.flow = flow;
                 request.control = cancel;
-                MJ_CHECK(progress(client.flows(), cache, request));
+                MJ_CHECK(advance_run(client.flows(), cache, request));
                 return {};
               }});
 }
@@ -225,8 +225,10 @@ void Life::kill_coordinator() {
 void Life::pause_queue() {
   const bool paused = maybe(2);
   const std::string queue = kQueueNames[world().below(2)];
-  clients_[0]->ask({(paused ? "pauses " : "resumes ") + queue,
-                    [queue, paused](Store& store) { return store.pause_queue(kContext, queue, paused); }});
+  clients_[0]->ask({(paused ? "pauses " : "resumes ") + queue, [queue, paused](Store& store) -> Result<void> {
+                      MJ_CHECK(store.set_queue_paused(kContext, queue, paused));
+                      return {};
+                    }});
 }
 
 void Life::kill_agent() {

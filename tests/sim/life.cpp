@@ -148,8 +148,10 @@ void Life::end_fault_phase() {
   // Waits until abandoned calls have arrived, such as a request to pause a queue.
   world().run_until(world().now() + settings_.max_late_ms + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
-    clients_[0]->ask(
-        {std::string("resumes ") + queue, [queue](Store& store) { return store.pause_queue(kContext, queue, false); }});
+    clients_[0]->ask({std::string("resumes ") + queue, [queue](Store& store) -> Result<void> {
+                        MJ_CHECK(store.set_queue_paused(kContext, queue, false));
+                        return {};
+                      }});
   }
   world().note("no trouble any more");
 }

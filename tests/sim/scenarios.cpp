@@ -50,7 +50,7 @@ void message_with_two_jobs(Stage& stage) {
   message.context_id = kContext;
   message.job = {Stage::job(1, "ok 20"), Stage::job(2, "ok 30")};
   stage.client.ask({"sends a message", [message](Store& store) {
-                      return store.topic_send(kContext, "runner1", redis_key(message), encode(message));
+                      return store.send_to_topic(kContext, "runner1", redis_key(message), encode(message));
                     }});
 }
 

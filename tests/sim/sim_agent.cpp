@@ -210,7 +210,7 @@ void SimAgent::make_parts() {
           .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(now_us()); }});
 }
 
-bool SimAgent::idle() const { return intake_->occupied_slots() == 0 && processes_.empty() && orders_.empty(); }
+bool SimAgent::idle() const { return intake_->held_or_requested_jobs() == 0 && processes_.empty() && orders_.empty(); }
 
 bool SimAgent::gone() const {
   return killed() &&

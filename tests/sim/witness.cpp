@@ -132,8 +132,8 @@ std::vector<std::string> violations(Store& store) {
     MJ_TRY(places, store.job_states(kContext, keys, true));
     for (const JobStoreState& job : places) {
       JobHistory& history = census.jobs[job.job_key];
-      MJ_TRY(listing, read_new_entries(store, kContext, census, job, true, history));
-      const JobVerdict verdict = check_invariants(census.inspection(job, history, listing, true));
+      MJ_TRY(listing, read_new_facts(store, kContext, census, job, true, history));
+      const JobVerdict verdict = check_invariants(census.make_inspection(job, history, listing, true));
       for (const JobFinding& each : verdict.findings) {
         if (each.rule != "held-with-free-slots") add(each);  // the groups check this rule more precisely
       }

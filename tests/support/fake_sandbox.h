@@ -35,14 +35,14 @@ struct SandboxControl {
   std::set<std::uint64_t> unkillable_runs;        // runs that survive KILL
   std::vector<RunEnded> ended;
   std::vector<KillCall> kill_calls;
-  std::vector<std::string> retired_warm_keys;  // keys of the warm runs to forget
+  std::vector<std::string> retired_warm_keys;
   std::map<std::uint64_t, std::uint64_t> fences;
   std::atomic<std::size_t> max_concurrent_runs = 0, launches = 0;
   bool is_alive = true, is_restartable = true;
-  bool uses_pipes = false;  // as the real sandbox; else socket pairs
+  bool uses_pipes = false;  // pipes as in the real sandbox, instead of socket pairs
   int failing_launches = 0;
-  std::function<void()> on_ended = [] {};  // The sandbox has ended, and all its runs with it.
-  // Called in launch(), with the lock held: the job's ends of the new run.
+  std::function<void()> on_ended = [] {};  // called when the sandbox has ended with all its runs
+  // Called in launch() with the job's ends of the new run. The lock is held.
   std::function<void(std::uint64_t run, std::vector<Fd>& ends)> on_launch = [](std::uint64_t, std::vector<Fd>&) {};
 
   void end(std::uint64_t run, RunStatus status) { end(run, make_outcome(status)); }

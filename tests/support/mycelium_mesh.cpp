@@ -20,8 +20,8 @@ MyceliumMesh::MyceliumMesh(std::size_t nodes, unsigned window_s)
     ADD_FAILURE() << "the nodes do not start: " << program_.err();
     std::abort();
   }
-  control_ = addresses["control"];
-  for (const json& each : addresses["nodes"]) nodes_.push_back({each["rest"], each["rpc"], each["key"], each["ip"]});
+  control_url_ = addresses["control"];
+  for (const json& node : addresses["nodes"]) nodes_.push_back({node["rest"], node["rpc"], node["key"], node["ip"]});
 }
 
 void MyceliumMesh::control(std::size_t node, const std::string& action, unsigned count) {
@@ -39,12 +39,12 @@ MyceliumMesh::Counts MyceliumMesh::counts(std::size_t node) {
           out.value("sending", std::uint64_t{0}), out.value("inbox", std::uint64_t{0}), out.value("longest_hold", 0.0)};
 }
 
-json MyceliumMesh::send_control_request(const json& action) {
+json MyceliumMesh::send_control_request(const json& request) {
   HttpPost post;
-  post.url = control_;
-  post.body = action.dump();
+  post.url = control_url_;
+  post.body = request.dump();
   const auto answer = http_.post(post);
-  EXPECT_TRUE(answer && answer->status == 200) << action.dump();
+  EXPECT_TRUE(answer && answer->status == 200) << request.dump();
   return answer ? json::parse(answer->body, nullptr, false) : json::object();
 }
 

@@ -12,14 +12,14 @@
 namespace mycojobs::test {
 
 struct MeshNode {
-  std::string rest, rpc;  // base URLs of the two APIs
+  std::string rest_url, rpc_url;  // base URLs of the two APIs
   std::string key, ip;
 };
 
 // A network of imitated nodes, numbered from 0. Not thread-safe.
 class MyceliumMesh {
  public:
-  // `window_s`: seconds for which a node retries an unreachable peer.
+  // A node retries an unreachable peer for `window_s` seconds.
   explicit MyceliumMesh(std::size_t nodes, unsigned window_s = 300);
 
   const MeshNode& operator[](std::size_t node) const { return nodes_.at(node); }
@@ -39,7 +39,7 @@ class MyceliumMesh {
 
   TempDir folder_;
   Process program_;
-  std::string control_;
+  std::string control_url_;
   std::vector<MeshNode> nodes_;
   HttpClient http_;
 };

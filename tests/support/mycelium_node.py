@@ -35,32 +35,32 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from urllib.parse import parse_qs, urlsplit
 
-REST_BODY = 2 << 20
-RPC_BODY = 10 << 20
-CHUNK, LEAST_CHUNK = 1300, 250
+MAX_REST_BODY_BYTES = 2 << 20
+MAX_RPC_BODY_BYTES = 10 << 20
+CHUNK_BYTES, MIN_LAST_CHUNK_BYTES = 1300, 250
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     def __init__(self, status):
         super().__init__(status)
         self.status = status
 
 
 class Message:
-    def __init__(self, ident, source, destination, topic, payload, window):
-        self.id, self.source, self.destination = ident, source, destination
+    def __init__(self, message_id, source, destination, topic, payload, window):
+        self.id, self.source, self.destination = message_id, source, destination
         self.topic, self.payload = topic, payload
         self.state = "pending"
         self.created = int(time.time())
         self.end = time.monotonic() + window
-        self.is_stuck = len(payload) > CHUNK and 0 < len(payload) % CHUNK < LEAST_CHUNK
+        self.is_stuck = len(payload) > CHUNK_BYTES and 0 < len(payload) % CHUNK_BYTES < MIN_LAST_CHUNK_BYTES
 
     def progress(self):
         if self.state != "sending":
             return self.state
-        return {"sending": {"pending": 0, "sent": 1, "acked": (len(self.payload) - 1) // CHUNK}}
+        return {"sending": {"pending": 0, "sent": 1, "acked": (len(self.payload) - 1) // CHUNK_BYTES}}
 
-    def shown(self, to):
+    def to_json(self, to):
         out = {"id": self.id, "srcIp": self.source.ip, "srcPk": self.source.key, "dstIp": to.ip, "dstPk": to.key,
                "payload": base64.b64encode(self.payload).decode()}
         if self.topic:
@@ -87,7 +87,7 @@ class Node:
     def start(self):
         self.inbox, self.outbox, self.waiting = [], {}, {}
         self.running = True
-        for name, handler in (("rest", Rest), ("rpc", Rpc)):
+        for name, handler in (("rest", RestHandler), ("rpc", RpcHandler)):
             server = Server(("127.0.0.1", self.ports.get(name, 0)), handler)
             server.node = self
             self.ports[name] = server.server_address[1]
@@ -105,58 +105,58 @@ class Node:
         return f"http://127.0.0.1:{self.ports[name]}"
 
     # --- API: each call holds the lock -------------------------------------------------------------------------
-    def held(self, call):
+    def call_with_lock(self, call):
         with self.lock:
-            begun = time.monotonic()
+            start_s = time.monotonic()
             try:
                 return call()
             finally:
-                self.longest_hold = max(self.longest_hold, time.monotonic() - begun)
+                self.longest_hold = max(self.longest_hold, time.monotonic() - start_s)
 
     def info(self):
         return {"nodeSubnet": str(self.subnet), "nodePubkey": self.key}
 
-    def push(self, body, ident=None):
-        topic = b"" if ident else decode(body.get("topic") or "")
+    def push(self, body, message_id=None):
+        topic = b"" if message_id else decode(body.get("topic") or "")
         payload = decode(body.get("payload"))
         if len(topic) > 255:
-            raise Refused(400)
+            raise RequestRejected(400)
         destination = body.get("dst")
         if not isinstance(destination, dict) or len(destination) != 1 or not {"pk", "ip"} & set(destination):
-            raise Refused(422)
+            raise RequestRejected(422)
         if "pk" in destination and len(bytes.fromhex(destination["pk"])) != 32:
-            raise Refused(422)
+            raise RequestRejected(422)
         if "ip" in destination:
             ip_address(destination["ip"])
-        message = Message(ident or os.urandom(8).hex(), self, destination, topic, payload, self.mesh.window)
-        with self.mesh.moved:
+        message = Message(message_id or os.urandom(8).hex(), self, destination, topic, payload, self.mesh.window)
+        with self.mesh.changed:
             self.outbox[message.id] = message
             self.pushed += 1
-            self.mesh.moved.notify_all()
+            self.mesh.changed.notify_all()
         return message
 
     def push_and_wait(self, body, wait):
         waiter = [threading.Event(), None]
 
-        def begin():
-            with self.mesh.moved:  # no message is delivered before the waiter is registered
+        def push_and_register():
+            with self.mesh.changed:  # no message is delivered before the waiter is registered
                 message = self.push(body)
                 if wait is not None:
                     self.waiting[message.id] = waiter
                 return message
-        message = self.held(begin)
+        message = self.call_with_lock(push_and_register)
         if wait is None:
             return "sent", {"id": message.id}
         if waiter[0].wait(wait):
             return "reply", waiter[1]
-        with self.mesh.moved:
+        with self.mesh.changed:
             self.waiting.pop(message.id, None)
         return "late", {"id": message.id}
 
     def pop(self, peek, wait, topic):
-        def look():
+        def find_message():
             end = time.monotonic() + wait
-            with self.mesh.moved:
+            with self.mesh.changed:
                 while True:
                     for message in self.inbox:
                         if topic is None or message.topic == topic:
@@ -164,25 +164,25 @@ class Node:
                                 self.inbox.remove(message)
                             if message.state == "received":
                                 message.state = "read"
-                            return message.shown(self)
+                            return message.to_json(self)
                     if time.monotonic() >= end or not self.running:
                         return None
-                    self.mesh.moved.wait(max(0.0, end - time.monotonic()))
-        return self.held(look)
+                    self.mesh.changed.wait(max(0.0, end - time.monotonic()))
+        return self.call_with_lock(find_message)
 
-    def state(self, ident):
-        message = self.outbox.get(ident)
+    def state(self, message_id):
+        message = self.outbox.get(message_id)
         if message is None:
             return None
-        return {"dst": message.destination.get("ip") or self.mesh.ip_of(message.destination["pk"]),
+        return {"dst": message.destination.get("ip") or self.mesh.find_ip(message.destination["pk"]),
                 "state": message.progress(), "created": message.created, "deadline": int(message.created + self.mesh.window),
                 "msgLen": len(message.payload)}
 
-    # --- overlay: requires mesh.moved ----------------------------------------------------------------------------
+    # --- overlay: requires mesh.changed ----------------------------------------------------------------------------
     def receive(self, message):
         waiter = self.waiting.pop(message.id, None)
         if waiter:
-            waiter[1] = message.shown(self)
+            waiter[1] = message.to_json(self)
             waiter[0].set()
         else:
             self.inbox.append(message)
@@ -191,11 +191,11 @@ class Node:
 class Mesh:
     def __init__(self, count, window):
         self.window = window
-        self.moved = threading.Condition(threading.RLock())
+        self.changed = threading.Condition(threading.RLock())
         self.nodes = [Node(self) for _ in range(count)]
-        threading.Thread(target=self.carry, daemon=True).start()
+        threading.Thread(target=self.deliver_messages, daemon=True).start()
 
-    def ip_of(self, key):
+    def find_ip(self, key):
         for node in self.nodes:
             if node.key == key:
                 return node.ip
@@ -209,16 +209,16 @@ class Mesh:
                 return node
         return None
 
-    def carry(self):
-        with self.moved:
+    def deliver_messages(self):
+        with self.changed:
             while True:
                 for node in self.nodes:
                     for message in list(node.outbox.values()):
                         if message.state in ("pending", "sending"):
-                            self.carry_one(node, message)
-                self.moved.wait(0.02)
+                            self.deliver_message(node, message)
+                self.changed.wait(0.02)
 
-    def carry_one(self, node, message):
+    def deliver_message(self, node, message):
         if time.monotonic() > message.end:
             message.state = "aborted"
             return
@@ -239,30 +239,30 @@ class Mesh:
         if to.double > 0:
             to.double -= 1
             to.receive(message)
-        self.moved.notify_all()
+        self.changed.notify_all()
 
     def control(self, order):
-        node, what = self.nodes[order["node"]], order["do"]
-        if what == "stop":
-            with self.moved:
+        node, action = self.nodes[order["node"]], order["do"]
+        if action == "stop":
+            with self.changed:
                 node.running = False
-                self.moved.notify_all()
+                self.changed.notify_all()
             node.stop()
             return {}
-        with self.moved:
-            if what == "start":
+        with self.changed:
+            if action == "start":
                 node.start()
-            elif what in ("offline", "online"):
-                node.online = what == "online"
-            elif what in ("lose", "double", "stick"):
-                setattr(node, what, order["count"])
-            elif what == "forge":
+            elif action in ("offline", "online"):
+                node.online = action == "online"
+            elif action in ("lose", "double", "stick"):
+                setattr(node, action, order["count"])
+            elif action == "forge":
                 forged = Message(order.get("id") or os.urandom(8).hex(), self.nodes[order["from"]], {"pk": node.key},
                                  order.get("topic", "").encode(), decode(order["payload"]), self.window)
                 node.receive(forged)
-            elif what != "count":
-                raise Refused(400)
-            self.moved.notify_all()
+            elif action != "count":
+                raise RequestRejected(400)
+            self.changed.notify_all()
             states = [message.state for message in node.outbox.values()]
             return {"pushed": node.pushed, "pending": states.count("pending"), "sending": states.count("sending"),
                     "inbox": len(node.inbox), "longest_hold": node.longest_hold}
@@ -279,19 +279,19 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, *arguments):
-        self.open = set()
+        self.open_connections = set()
         super().__init__(*arguments)
 
     def process_request(self, request, address):
-        self.open.add(request)
+        self.open_connections.add(request)
         super().process_request(request, address)
 
     def shutdown_request(self, request):
-        self.open.discard(request)
+        self.open_connections.discard(request)
         super().shutdown_request(request)
 
     def drop_connections(self):
-        for request in list(self.open):
+        for request in list(self.open_connections):
             try:
                 request.shutdown(2)
             except OSError:
@@ -305,12 +305,12 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    most = REST_BODY
+    max_body_bytes = MAX_REST_BODY_BYTES
 
     def log_message(self, *_):
         pass
 
-    def answer(self, status, value=None):
+    def send_answer(self, status, value=None):
         body = b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
         if status != 204:
@@ -319,95 +319,95 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def body(self):
+    def read_body(self):
         size = int(self.headers.get("Content-Length", 0))
         text = self.rfile.read(size)
-        if size > self.most:
-            raise Refused(413)
+        if size > self.max_body_bytes:
+            raise RequestRejected(413)
         return json.loads(text)
 
     def serve(self):
         try:
             self.run(urlsplit(self.path))
-        except Refused as refused:
-            self.answer(refused.status)
+        except RequestRejected as rejection:
+            self.send_answer(rejection.status)
         except (ValueError, TypeError, KeyError, AttributeError):
-            self.answer(422)
+            self.send_answer(422)
 
     do_GET = do_POST = serve
 
 
-class Rest(Handler):
+class RestHandler(Handler):
     def run(self, url):
         node, path, get = self.server.node, url.path, self.command == "GET"
         query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
         if get and path == "/api/v1/admin":
-            return self.answer(200, node.held(node.info))
+            return self.send_answer(200, node.call_with_lock(node.info))
         if get and path == "/api/v1/messages":
             topic = decode(query["topic"]) if "topic" in query else None
             found = node.pop(query.get("peek") == "true", int(query.get("timeout", 0)), topic)
-            return self.answer(200, found) if found else self.answer(204)
+            return self.send_answer(200, found) if found else self.send_answer(204)
         if not get and path == "/api/v1/messages":
             wait = int(query["reply_timeout"]) if "reply_timeout" in query else None
-            what, value = node.push_and_wait(self.body(), wait)
-            return self.answer({"sent": 201, "reply": 200, "late": 408}[what], value)
-        kind, ident = path.rsplit("/", 1)
-        if not get and kind == "/api/v1/messages/reply" and len(bytes.fromhex(ident)) == 8:
-            body = self.body()
-            node.held(lambda: node.push(body, ident))
-            return self.answer(204)
-        if get and kind == "/api/v1/messages/status" and len(bytes.fromhex(ident)) == 8:
-            found = node.held(lambda: node.state(ident))
-            return self.answer(200, found) if found else self.answer(404)
-        return self.answer(404 if get else 405)
+            outcome, value = node.push_and_wait(self.read_body(), wait)
+            return self.send_answer({"sent": 201, "reply": 200, "late": 408}[outcome], value)
+        kind, message_id = path.rsplit("/", 1)
+        if not get and kind == "/api/v1/messages/reply" and len(bytes.fromhex(message_id)) == 8:
+            body = self.read_body()
+            node.call_with_lock(lambda: node.push(body, message_id))
+            return self.send_answer(204)
+        if get and kind == "/api/v1/messages/status" and len(bytes.fromhex(message_id)) == 8:
+            found = node.call_with_lock(lambda: node.state(message_id))
+            return self.send_answer(200, found) if found else self.send_answer(404)
+        return self.send_answer(404 if get else 405)
 
 
-class Rpc(Handler):
-    most = RPC_BODY
+class RpcHandler(Handler):
+    max_body_bytes = MAX_RPC_BODY_BYTES
 
     def run(self, url):
         if self.command != "POST":
-            return self.answer(405)
-        call = self.body()
+            return self.send_answer(405)
+        call = self.read_body()
         try:
             out = {"result": self.call(call["method"], call.get("params") or [])}
-        except Refused as refused:
-            out = {"error": {"code": -32000 - refused.status % 100, "message": "Server error"}}
+        except RequestRejected as rejection:
+            out = {"error": {"code": -32000 - rejection.status % 100, "message": "Server error"}}
         except (ValueError, TypeError, KeyError, IndexError):
             out = {"error": {"code": -32602, "message": "Invalid params"}}
-        return self.answer(200, {"jsonrpc": "2.0", "id": call.get("id"), **out})
+        return self.send_answer(200, {"jsonrpc": "2.0", "id": call.get("id"), **out})
 
     def call(self, method, params):
         node = self.server.node
-        given = list(params) + [None] * 3
+        arguments = list(params) + [None] * 3
         if method == "getInfo":
-            return node.held(node.info)
+            return node.call_with_lock(node.info)
         if method == "popMessage":
-            return node.pop(bool(given[0]), given[1] or 0, None if given[2] is None else decode(given[2]))
+            return node.pop(bool(arguments[0]), arguments[1] or 0, None if arguments[2] is None else decode(arguments[2]))
         if method == "pushMessage":
-            return node.push_and_wait(given[0], given[1])[1]
+            return node.push_and_wait(arguments[0], arguments[1])[1]
         if method == "pushMessageReply":
-            node.held(lambda: node.push(given[1], given[0]))
+            node.call_with_lock(lambda: node.push(arguments[1], arguments[0]))
             return True
         if method == "getMessageInfo":
-            found = node.held(lambda: node.state(given[0]))
+            found = node.call_with_lock(lambda: node.state(arguments[0]))
             if found is None:
-                raise Refused(404)
+                raise RequestRejected(404)
             return found
-        raise Refused(404)
+        raise RequestRejected(404)
 
 
-class Control(Handler):
-    most = RPC_BODY
+class ControlHandler(Handler):
+    max_body_bytes = MAX_RPC_BODY_BYTES
 
     def run(self, url):
-        self.answer(200, self.server.mesh.control(self.body()))
+        self.send_answer(200, self.server.mesh.control(self.read_body()))
 
 
 def main():
     parent = os.getppid()
     mesh = Mesh(int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 300)
-    control = Server(("127.0.0.1", 0), Control)
+    control = Server(("127.0.0.1", 0), ControlHandler)
     control.mesh = mesh
     threading.Thread(target=control.serve_forever, daemon=True).start()
     print(json.dumps({"control": f"http://127.0.0.1:{control.server_address[1]}",

@@ -33,7 +33,7 @@ TempDir::TempDir() {
 }
 
 TempDir::~TempDir() {
-  std::error_code ignored;  // files that a killed server still has open are removed too; errors are ignored
+  std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
 
@@ -49,12 +49,12 @@ std::string read_file(const std::string& path) {
   return bytes.str();
 }
 
-Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra,
+Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra_environment,
                  std::string input) {
   static int number = 0;
   const std::string stem = folder / ("process" + std::to_string(++number));
-  out_ = stem + ".out";
-  err_ = stem + ".err";
+  out_path_ = stem + ".out";
+  err_path_ = stem + ".err";
   std::string in = "/dev/null";
   if (!input.empty()) {
     in = stem + ".in";
@@ -63,13 +63,13 @@ Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vect
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_addopen(&actions, 1, out_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, err_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   std::vector<char*> arguments;
   for (auto& word : argv) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   std::vector<char*> environment;
-  for (auto& pair : extra) environment.push_back(pair.data());
+  for (auto& pair : extra_environment) environment.push_back(pair.data());
   for (char** pair = environ; *pair != nullptr; ++pair) environment.push_back(*pair);
   environment.push_back(nullptr);
   const int error = ::posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr, arguments.data(), environment.data());
@@ -78,7 +78,10 @@ Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vect
 }
 
 Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), status_(other.status_), out_(other.out_), err_(other.err_) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      status_(other.status_),
+      out_path_(other.out_path_),
+      err_path_(other.err_path_) {}
 
 Process::~Process() {
   if (!is_running()) return;
@@ -110,8 +113,8 @@ ProcessResult Process::wait(Seconds limit) {
 
 std::vector<pid_t> descendants(pid_t root_pid) {
   std::vector<pid_t> pids;
-  std::error_code gone;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(root_pid) + "/task", gone)) {
+  std::error_code ignored;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(root_pid) + "/task", ignored)) {
     std::ifstream children(task.path() / "children");
     for (pid_t child = 0; children >> child;) {
       pids.push_back(child);
@@ -131,9 +134,9 @@ std::set<std::string> host_mounts() {
   return lines;
 }
 
-ProcessResult run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra,
+ProcessResult run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra_environment,
                   std::string input) {
-  return Process(folder, std::move(argv), std::move(extra), std::move(input)).wait();
+  return Process(folder, std::move(argv), std::move(extra_environment), std::move(input)).wait();
 }
 
 }  // namespace mycojobs::test

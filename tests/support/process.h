@@ -44,8 +44,9 @@ struct ProcessResult {
 // A child process. Not thread-safe.
 class Process {
  public:
-  // argv[0] is looked up in PATH. `extra` ("NAME=value") is put before the environment of the test.
-  Process(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {}, std::string input = "");
+  // argv[0] is looked up in PATH. `extra_environment` ("NAME=value") is put before the environment of the test.
+  Process(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra_environment = {},
+          std::string input = "");
   ~Process();  // sends KILL if the process is still running
   Process(Process&&) noexcept;
   Process& operator=(Process&&) = delete;
@@ -55,13 +56,13 @@ class Process {
   bool is_running();
   // Waits for the end of the process; kills the process after `limit`.
   ProcessResult wait(Seconds limit = Seconds(120));
-  std::string out() const { return read_file(out_); }
-  std::string err() const { return read_file(err_); }
+  std::string out() const { return read_file(out_path_); }
+  std::string err() const { return read_file(err_path_); }
 
  private:
   pid_t pid_ = -1;
   int status_ = 0;
-  std::string out_, err_;
+  std::string out_path_, err_path_;
 };
 
 // Returns all visible descendants of the process; a parent precedes its children.
@@ -72,7 +73,7 @@ std::vector<pid_t> descendants(pid_t root_pid);
 std::set<std::string> host_mounts();
 
 // Runs a program to its end and returns its exit code and output.
-ProcessResult run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},
+ProcessResult run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra_environment = {},
                   std::string input = "");
 
 }  // namespace mycojobs::test

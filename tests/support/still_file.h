@@ -22,7 +22,7 @@ class BlockingFile {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << path;
-    EXPECT_EQ(::fcntl(file_.get(), F_SETOWN, 0), 0) << "no SIGIO when somebody waits";
+    EXPECT_EQ(::fcntl(file_.get(), F_SETOWN, 0), 0) << "no SIGIO when an open() waits";
   }
   // Returns whether an open() of the file is blocked.
   bool is_waited_for() const { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; }

@@ -122,7 +122,7 @@ std::optional<std::size_t> find_module(const std::string& path) {
   return std::nullopt;
 }
 
-// The path from the root of what an include names; "" for headers of libraries and the system.
+// Returns the path of an included header from the root, or "" for headers of libraries and of the system.
 std::string resolve_include(const std::string& target) {
   for (const char* base : {"agent/", "", "include/"}) {
     if (find_module(base + target) && target.find('/') != std::string::npos) return base + target;
@@ -130,13 +130,13 @@ std::string resolve_include(const std::string& target) {
   return "";
 }
 
-std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+std::string get_folder(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 bool is_public_sandbox(const std::string& path) {
-  return folder_of(path) == "sandbox/" || path == "sandbox/zygote/zygote.h";
+  return get_folder(path) == "sandbox/" || path == "sandbox/zygote/zygote.h";
 }
 
-std::optional<std::string> wrong_module(const Source& source, const Include& include) {
+std::optional<std::string> check_module(const Source& source, const Include& include) {
   const auto from = find_module(source.path);
   if (!from) return "the file is in no module";
   if (include.target.find("..") != std::string::npos) return "goes up by ..";
@@ -155,7 +155,7 @@ std::optional<std::string> wrong_module(const Source& source, const Include& inc
 const Names kPrivate = {"text/cbor_map_reader.h", "flows/flow_fold.h", "flows/flow_plan_reader.h",
                         "workflows/workflow_fact_fields.h", "workflows/manifest/manifest_fields.h"};
 
-std::optional<std::string> wrong_library(const Source& source, const Include& include) {
+std::optional<std::string> check_library(const Source& source, const Include& include) {
   for (const auto& reserved : kReservedHeaders) {
     const bool named = include.target == reserved.header ||
                        (!reserved.header.ends_with(".h") && include.target.starts_with(reserved.header));
@@ -177,7 +177,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
 }
 
 // Only main wires the modules together: no other file may include all of these.
-bool wires_all(const Source& source) {
+bool is_composition_root(const Source& source) {
   Names missing = {"store", "sandbox", "executors", "worker"};
   for (const Include& include : source.includes) {
     if (const auto to = find_module(resolve_include(include.target))) missing.erase(kModules[*to].name);
@@ -185,12 +185,12 @@ bool wires_all(const Source& source) {
   return missing.empty() && source.path != "agent/main.cpp";
 }
 
-std::vector<std::string> violations(const fs::path& root) {
+std::vector<std::string> find_violations(const fs::path& root) {
   std::vector<std::string> found;
   for (const Source& source : read_sources(root)) {
-    if (wires_all(source)) found.push_back(source.path + ": only agent/main.cpp may name all the modules");
+    if (is_composition_root(source)) found.push_back(source.path + ": only agent/main.cpp may name all the modules");
     for (const Include& include : source.includes) {
-      for (const auto& wrong : {wrong_module(source, include), wrong_library(source, include)}) {
+      for (const auto& wrong : {check_module(source, include), check_library(source, include)}) {
         if (wrong) {
           found.push_back(source.path + ':' + std::to_string(include.line) + ": " + include.target + ": " + *wrong);
         }
@@ -203,13 +203,13 @@ std::vector<std::string> violations(const fs::path& root) {
 
 // Which sub-folders of a module include which. Files directly in the module's folder are shared by the sub-folders, or
 // assemble them, and do not count.
-std::map<std::string, Names> uses_of_folders(const fs::path& root) {
+std::map<std::string, Names> find_folder_uses(const fs::path& root) {
   std::map<std::string, Names> uses;
   for (const Source& source : read_sources(root)) {
     const auto from = find_module(source.path);
     for (const Include& include : source.includes) {
       const std::string path = resolve_include(include.target);
-      const std::string user = folder_of(source.path), used = folder_of(path);
+      const std::string user = get_folder(source.path), used = get_folder(path);
       if (!from || find_module(path) != from || user == used) continue;
       const std::string& top = kModules[*from].folder;
       if (user != top && used != top) uses[user].insert(used);
@@ -244,19 +244,19 @@ std::set<Names> find_cycles(const std::map<std::string, Names>& uses) {
 
 TEST(Includes, FollowTheOrderOfTheModules) {
   EXPECT_GT(read_sources(mj::test::source_folder()).size(), 30U) << "the sources were not found";
-  for (const auto& violation : violations(mj::test::source_folder())) ADD_FAILURE() << violation;
+  for (const auto& violation : find_violations(mj::test::source_folder())) ADD_FAILURE() << violation;
 }
 
 TEST(Includes, SubFoldersHaveNoCircle) {
-  for (const auto& circle : find_cycles(uses_of_folders(mj::test::source_folder()))) {
+  for (const auto& circle : find_cycles(find_folder_uses(mj::test::source_folder()))) {
     ADD_FAILURE() << ::testing::PrintToString(circle);
   }
 }
 
 TEST(Includes, FoldersStaySmall) {
   std::map<std::string, std::size_t> files;
-  for (const Source& source : read_sources(mj::test::source_folder())) ++files[folder_of(source.path)];
-  EXPECT_EQ(files["include/mycojobs/"], 1U) << "the interface for plugins is all that is there";
+  for (const Source& source : read_sources(mj::test::source_folder())) ++files[get_folder(source.path)];
+  EXPECT_EQ(files["include/mycojobs/"], 1U) << "the folder contains only the interface for plugins";
   for (const auto& [folder, count] : files) EXPECT_LE(count, kMaxFolderFiles) << folder;
 }
 
@@ -293,14 +293,14 @@ class Planted : public ::testing::Test {
     root_ = name;
   }
   void TearDown() override { fs::remove_all(root_); }
-  void plant(const std::string& path, const std::string& text) {
+  void write_source(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
   std::vector<std::string> planted(const std::string& path, const std::string& text) {
     fs::remove_all(root_);
-    plant(path, text);
-    return violations(root_);
+    write_source(path, text);
+    return find_violations(root_);
   }
 
   fs::path root_;
@@ -342,11 +342,11 @@ TEST_F(Planted, ASecondMainIsFound) {
 }
 
 TEST_F(Planted, CirclesOfSubFoldersAreFound) {
-  plant("agent/api/rpc/x.h", "#include \"api/http/y.h\"\n");
-  plant("agent/api/http/y.h", "#include \"api/top.h\"\n");
-  EXPECT_TRUE(find_cycles(uses_of_folders(root_)).empty());
-  plant("agent/api/http/z.h", "#include \"api/rpc/x.h\"\n");
-  EXPECT_EQ(find_cycles(uses_of_folders(root_)), (std::set<Names>{{"agent/api/http/", "agent/api/rpc/"}}));
+  write_source("agent/api/rpc/x.h", "#include \"api/http/y.h\"\n");
+  write_source("agent/api/http/y.h", "#include \"api/top.h\"\n");
+  EXPECT_TRUE(find_cycles(find_folder_uses(root_)).empty());
+  write_source("agent/api/http/z.h", "#include \"api/rpc/x.h\"\n");
+  EXPECT_EQ(find_cycles(find_folder_uses(root_)), (std::set<Names>{{"agent/api/http/", "agent/api/rpc/"}}));
 }
 
 TEST_F(Planted, WhatIsAllowedIsNotReported) {

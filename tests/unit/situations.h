@@ -1,4 +1,4 @@
-// Made-up situations of a job, in place of the results of look_at().
+// Artificial situations of a job, instead of situations that were read from a store.
 #pragma once
 
 #include <string>
@@ -11,28 +11,29 @@ namespace mycojobs::test {
 
 inline constexpr std::uint64_t kNow = 1'700'000'000'000;
 
-inline void set(JobSituation& about, std::string name, std::string value) {
-  std::erase_if(about.job.record, [&](const auto& field) { return field.first == name; });
-  about.job.record.emplace_back(std::move(name), std::move(value));
+inline void set_field(JobSituation& situation, std::string name, std::string value) {
+  std::erase_if(situation.job.record, [&](const auto& field) { return field.first == name; });
+  situation.job.record.emplace_back(std::move(name), std::move(value));
 }
 
-// A job that its client has written and pushed; no agent serves its queue.
-inline JobSituation pushed() {
-  JobSituation about;
-  about.job.job_key = "job:12:7";
-  about.job.record_type = "hash";
-  about.job.claim_type = "none";
-  about.job.now_ms = kNow;
-  about.job.queue_entry_count = 1;
-  about.queue = "queue:v";
-  about.queue_length = 3;
-  about.entries_ahead = 1;
-  set(about, "script_type", "v");
-  set(about, "status", "dispatched");
-  return about;
+// Returns a job that its client has written and pushed. No agent serves its queue.
+inline JobSituation make_pushed() {
+  JobSituation situation;
+  situation.job.job_key = "job:12:7";
+  situation.job.record_type = "hash";
+  situation.job.claim_type = "none";
+  situation.job.now_ms = kNow;
+  situation.job.queue_entry_count = 1;
+  situation.queue = "queue:v";
+  situation.queue_length = 3;
+  situation.entries_ahead = 1;
+  set_field(situation, "script_type", "v");
+  set_field(situation, "status", "dispatched");
+  return situation;
 }
 
-inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t slots = 2, std::uint32_t claims = 0) {
+inline RunnerInfo make_runner(Id id, std::vector<std::string> types, std::uint32_t slots = 2,
+                              std::uint32_t claims = 0) {
   RunnerInfo info;
   info.runner.id = id;
   info.runner.local = true;
@@ -40,47 +41,47 @@ inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t sl
   info.runner.slots = slots;
   info.runner.seen_ms = kNow - 12000;
   info.holder = {"instance-a", "host-a", "boot", 4711};
-  info.held_ms = 5000;
-  info.live_claims = claims;
+  info.hold_remaining_ms = 5000;
+  info.live_claim_count = claims;
   return info;
 }
 
-// The job of pushed(), with a claim in this state.
-inline JobSituation claimed(const std::string& state) {
-  JobSituation about = pushed();
-  ClaimView& claim = about.job.claim;
-  about.job.claim_type = "hash";
+// The job of make_pushed() with a claim in this state.
+inline JobSituation make_claimed(const std::string& state) {
+  JobSituation situation = make_pushed();
+  ClaimView& claim = situation.job.claim;
+  situation.job.claim_type = "hash";
   claim.exists = true;
   claim.state = state;
-  claim.queue = about.queue;
+  claim.queue = situation.queue;
   claim.attempt = claim.deliveries = 1;
   claim.epoch = 99;
   claim.runner = 20;
   claim.instance = "instance-a";
-  if (state != "queued") about.job.queue_entry_count = 0, about.entries_ahead.reset();
-  return about;
+  if (state != "queued") situation.job.queue_entry_count = 0, situation.entries_ahead.reset();
+  return situation;
 }
 
-inline JobSituation live() {
-  JobSituation about = claimed("live");
-  about.job.lease_until_ms = about.job.claim.lease_until_ms = kNow + 4000;
-  about.runners = {runner(20, {"v"}, 2, 1)};
-  set(about, "status", "started");
-  set(about, "started_ms", std::to_string(kNow - 90000));
-  return about;
+inline JobSituation make_live() {
+  JobSituation situation = make_claimed("live");
+  situation.job.lease_until_ms = situation.job.claim.lease_until_ms = kNow + 4000;
+  situation.runners = {make_runner(20, {"v"}, 2, 1)};
+  set_field(situation, "status", "started");
+  set_field(situation, "started_ms", std::to_string(kNow - 90000));
+  return situation;
 }
 
-inline JobSituation ended(const std::string& status, const std::string& detail) {
-  JobSituation about = claimed("ended");
-  about.job.claim.status = status;
-  about.job.claim.detail = detail;
-  about.job.claim.ended_ms = kNow - 5000;
-  set(about, "status", status);
-  set(about, "error", status == "finished" ? "" : "what went wrong");
-  return about;
+inline JobSituation make_ended(const std::string& status, const std::string& detail) {
+  JobSituation situation = make_claimed("ended");
+  situation.job.claim.status = status;
+  situation.job.claim.detail = detail;
+  situation.job.claim.ended_ms = kNow - 5000;
+  set_field(situation, "status", status);
+  set_field(situation, "error", status == "finished" ? "" : "what went wrong");
+  return situation;
 }
 
-inline JobStoreState other(const std::string& key, const std::string& state) {
+inline JobStoreState make_other_job(const std::string& key, const std::string& state) {
   JobStoreState job;
   job.job_key = key;
   job.record_type = state.empty() ? "none" : "hash";
@@ -89,19 +90,19 @@ inline JobStoreState other(const std::string& key, const std::string& state) {
   return job;
 }
 
-inline JobSituation waiting(std::vector<JobStoreState> awaited) {
-  JobSituation about = claimed("waiting");
-  for (const JobStoreState& job : awaited) about.job.awaited_jobs.push_back(job.job_key);
-  about.dependencies = std::move(awaited);
-  return about;
+inline JobSituation make_waiting(std::vector<JobStoreState> dependencies) {
+  JobSituation situation = make_claimed("waiting");
+  for (const JobStoreState& job : dependencies) situation.job.awaited_jobs.push_back(job.job_key);
+  situation.dependencies = std::move(dependencies);
+  return situation;
 }
 
-inline JobSituation held() {
-  JobSituation about = claimed("held");
-  about.job.is_held = true;
-  about.job.held_by_keys = {"db"};
-  set(about, "concurrency_key", "db");
-  return about;
+inline JobSituation make_held() {
+  JobSituation situation = make_claimed("held");
+  situation.job.is_held = true;
+  situation.job.held_by_keys = {"db"};
+  set_field(situation, "concurrency_key", "db");
+  return situation;
 }
 
 }  // namespace mycojobs::test

@@ -95,7 +95,7 @@ std::string strip_comments(const std::string& text) {
 }
 
 // Returns the text between the bracket at `open` and its partner, split at the commas of that level.
-std::vector<std::string> arguments_at(const std::string& code, std::size_t open) {
+std::vector<std::string> split_arguments(const std::string& code, std::size_t open) {
   std::vector<std::string> all(1);
   int depth = 1;
   for (std::size_t i = open + 1; i < code.size(); ++i) {
@@ -120,7 +120,7 @@ bool is_name(const std::string& argument) {
 
 std::vector<std::string> throwing_calls(const std::string& text) {
   std::vector<std::string> found;
-  const auto has = [&text](const char* word) { return text.find(word) != std::string::npos; };
+  const auto has = [&text](const char* name) { return text.find(name) != std::string::npos; };
   // A fast path for most sources, since the regular expressions are slow.
   if (!has("filesystem") && !has("fs::") && !has("entry")) return found;
   const std::string code = strip_comments(text);
@@ -136,11 +136,12 @@ std::vector<std::string> throwing_calls(const std::string& text) {
   each(kCall, [&](const std::smatch& match) {
     const auto row = kWithCode.find(match[1].str());
     if (row == kWithCode.end()) return;
-    const auto arguments = arguments_at(code, static_cast<std::size_t>(match.position(2)));
+    const auto arguments = split_arguments(code, static_cast<std::size_t>(match.position(2)));
     // Does not access the file system.
     const bool of_status = arguments.size() == 1 && arguments[0].ends_with("status");
-    const bool counted = row->second.contains(arguments.size()) && (arguments.empty() || is_name(arguments.back()));
-    if (!counted && !of_status)
+    const bool has_checked_arguments =
+        row->second.contains(arguments.size()) && (arguments.empty() || is_name(arguments.back()));
+    if (!has_checked_arguments && !of_status)
       report(static_cast<std::size_t>(match.position(0)), match[1].str() + " without an error code");
   });
   static const std::regex kRange("for\\s*\\([^;()]*:\\s*(?:std::filesystem|fs)::(?:recursive_)?directory_iterator");

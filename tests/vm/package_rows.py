@@ -172,10 +172,10 @@ def readiness_follows_redis_and_no_order_of_starts_fails():
         sh("systemctl", "stop", "redis-server")
         until(lambda: answers(503), stands)
         away = asked(urls[0])[1]
-        check("the store is away" in away, away)
+        check("Redis is unavailable" in away, away)
         check(asked("http://127.0.0.1:9653/healthz")[0] == 200, "it lives")
         check(sh("mycojobs", "health", "--url", "http://127.0.0.1:9653", ok=False).returncode == 1, "mycojobs health")
-        until(lambda: status() == "the store is away", status)
+        until(lambda: status() == "Redis is unavailable", status)
         sh("systemctl", "restart", AGENT, COORDINATOR)
         check((state(AGENT), state(COORDINATOR)) == ("active", "active"), "they wait")
         check(status().startswith("waits for its store: "), status())
@@ -390,16 +390,16 @@ def a_full_disk_is_reported_and_the_agent_goes_on():
 
 @row
 def a_program_that_is_too_old_refuses_the_store():
-    sh("redis-cli", "-n", "1", "HSET", "mj:format", "version", "2", "program", "9.9")
+    sh("redis-cli", "-n", "1", "HSET", "mj:format", "version", "3", "program", "9.9")
     try:
         done = sh("mycojobs", "job", "submit", "/tmp/job.py", *REDIS, ok=False)
-        check(done.returncode == 77 and "format 2 of mycojobs 9.9" in done.stderr, done.stderr)
+        check(done.returncode == 77 and "format 3 of mycojobs 9.9" in done.stderr, done.stderr)
         check(sh("systemctl", "restart", AGENT, ok=False).returncode != 0, "it started")
         until(lambda: state(AGENT) == "failed", lambda: state(AGENT))
         log = sh("journalctl", "--no-pager", "-u", AGENT, "-n", "20").stdout
-        check("supports formats up to 1" in log, log)
+        check("supports formats up to 2" in log, log)
     finally:
-        sh("redis-cli", "-n", "1", "HSET", "mj:format", "version", "1")
+        sh("redis-cli", "-n", "1", "HSET", "mj:format", "version", "2")
         sh("systemctl", "start", AGENT)
     return "agent and command exit 77 and name both formats; the agent is not started again and again"
 

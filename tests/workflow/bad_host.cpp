@@ -18,14 +18,14 @@ std::string framed(StepFrameKind kind, std::uint32_t call, const std::string& pa
   return frame + payload;
 }
 
-void say(StepFrameKind kind, std::uint32_t call, const std::string& payload) {
+void send_reply(StepFrameKind kind, std::uint32_t call, const std::string& payload) {
   if (!write_all(kSocketFd, framed(kind, call, payload))) ::_exit(1);
 }
 
-bool take(char* to, std::size_t size) {
-  for (ssize_t got = 0; size > 0; to += got, size -= static_cast<std::size_t>(got)) {
-    got = ::read(kSocketFd, to, size);
-    if (got <= 0) return false;
+bool read_exactly(char* buffer, std::size_t size) {
+  for (ssize_t count = 0; size > 0; buffer += count, size -= static_cast<std::size_t>(count)) {
+    count = ::read(kSocketFd, buffer, size);
+    if (count <= 0) return false;
   }
   return true;
 }
@@ -34,10 +34,10 @@ bool take(char* to, std::size_t size) {
 std::uint32_t next_step() {
   for (std::string payload;;) {
     char bytes[kHeaderBytes];
-    if (!take(bytes, sizeof bytes)) ::_exit(0);
+    if (!read_exactly(bytes, sizeof bytes)) ::_exit(0);
     const StepFrameHeader header = parse_header(bytes);
     payload.resize(header.size);
-    if (!take(payload.data(), payload.size())) ::_exit(0);
+    if (!read_exactly(payload.data(), payload.size())) ::_exit(0);
     if (header.kind == static_cast<std::uint8_t>(StepFrameKind::step)) return header.call;
   }
 }
@@ -55,42 +55,44 @@ const std::string kFine = std::string("\xa3\x65state\xf6\x67") + "effects\x80\x6
 }  // namespace
 
 int main(int, char** argv) {
-  const std::string path = argv[0], how = path.substr(path.rfind("bad-") + 4);
-  if (how == "exits") return 3;
-  if (how == "silent") ::pause();
-  if (how == "refuses") say(StepFrameKind::refused, 0, "cannot drop rights: seccomp_load: EINVAL");
-  if (how == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
-  std::string greeting = framed(StepFrameKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
+  const std::string path = argv[0], fault = path.substr(path.rfind("bad-") + 4);
+  if (fault == "exits") return 3;
+  if (fault == "silent") ::pause();
+  if (fault == "refuses") send_reply(StepFrameKind::refused, 0, "cannot drop rights: seccomp_load: EINVAL");
+  if (fault == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
+  std::string greeting = framed(StepFrameKind::ready, 0, fault == "wordy" ? std::string(5000, 'n') : "lua-0/0");
   // The answer arrives with the greeting, before the step is sent.
-  if (how == "early") greeting += framed(StepFrameKind::answer, 1, kFine);
+  if (fault == "early") greeting += framed(StepFrameKind::answer, 1, kFine);
   if (!write_all(kSocketFd, greeting)) ::_exit(1);
   for (;;) {
     const std::uint32_t call = next_step();
-    if (how == "fine") say(StepFrameKind::answer, call, kFine);
-    if (how == "hangs") ::pause();
-    if (how == "dies") ::_exit(9);
-    if (how == "closes") ::close(kSocketFd), ::pause();
-    if (how == "other_call") say(StepFrameKind::answer, call + 1, kFine);
-    if (how == "other_kind") say(StepFrameKind::program, call, kFine);
-    if (how == "never_knows") say(StepFrameKind::unknown_program, call, "");
-    if (how == "no_cbor") say(StepFrameKind::answer, call, "no CBOR");
-    if (how == "no_map") say(StepFrameKind::answer, call, "\x80");
-    if (how == "long_form") say(StepFrameKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
-    if (how == "bad_state") say(StepFrameKind::answer, call, "\xa3\x65state\x41\xff" + kFine.substr(8));
-    if (how == "long_state")
-      say(StepFrameKind::answer, call, "\xa3\x65state" + in_bytes(long_bytes(kMaxStateBytes + 1)) + kFine.substr(8));
-    if (how == "long_rest")
-      say(StepFrameKind::answer, call,
-          "\xa4\x63"
-          "ann" +
-              in_bytes(long_bytes(kMaxStepBytes)) + kFine.substr(1));
-    if (how == "more_fields") say(StepFrameKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
-    if (how == "bad_kind")
-      say(StepFrameKind::answer, call,
-          "\xa1\x65"
-          "error\xa2\x64kind\x63odd\x67message\x60");
-    if (how == "half") (void)write_all(kSocketFd, std::string("\xff\x00\x00\x00\x05", 5)), ::_exit(0);
-    if (how == "huge") {
+    if (fault == "fine") send_reply(StepFrameKind::answer, call, kFine);
+    if (fault == "hangs") ::pause();
+    if (fault == "dies") ::_exit(9);
+    if (fault == "closes") ::close(kSocketFd), ::pause();
+    if (fault == "other_call") send_reply(StepFrameKind::answer, call + 1, kFine);
+    if (fault == "other_kind") send_reply(StepFrameKind::program, call, kFine);
+    if (fault == "never_knows") send_reply(StepFrameKind::unknown_program, call, "");
+    if (fault == "no_cbor") send_reply(StepFrameKind::answer, call, "no CBOR");
+    if (fault == "no_map") send_reply(StepFrameKind::answer, call, "\x80");
+    if (fault == "long_form") send_reply(StepFrameKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
+    if (fault == "bad_state") send_reply(StepFrameKind::answer, call, "\xa3\x65state\x41\xff" + kFine.substr(8));
+    if (fault == "long_state")
+      send_reply(StepFrameKind::answer, call,
+                 "\xa3\x65state" + in_bytes(long_bytes(kMaxStateBytes + 1)) + kFine.substr(8));
+    if (fault == "long_rest")
+      send_reply(StepFrameKind::answer, call,
+                 "\xa4\x63"
+                 "ann" +
+                     in_bytes(long_bytes(kMaxStepBytes)) + kFine.substr(1));
+    if (fault == "more_fields")
+      send_reply(StepFrameKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
+    if (fault == "bad_kind")
+      send_reply(StepFrameKind::answer, call,
+                 "\xa1\x65"
+                 "error\xa2\x64kind\x63odd\x67message\x60");
+    if (fault == "half") (void)write_all(kSocketFd, std::string("\xff\x00\x00\x00\x05", 5)), ::_exit(0);
+    if (fault == "huge") {
       std::string frame;
       append_header(frame, StepFrameKind::answer, call, 0xf0000000);
       (void)write_all(kSocketFd, frame);

@@ -45,7 +45,7 @@ TEST(WorkflowEngines, KernelRunsOnTheRealEngine) {
   stage.settle();
   EXPECT_EQ(stage.state(cell)["pc"], "pay ok");
   EXPECT_EQ(stage.state(workflow_tests::kLedger), 500);
-  EXPECT_FALSE(engines.last_problem());
+  EXPECT_FALSE(engines.first_error());
   DeploymentState again;
   again.id = stage.deployment.id;
   const auto verdict = verify_replay(again, stage.catalog, stage.journal, EnginePool(options(), 1).as_step_engine());
@@ -118,9 +118,9 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
           });
       EXPECT_FALSE(verdict.mismatch || verdict.problem) << code;
       EXPECT_EQ(again, stage.deployment);
-      EXPECT_EQ(steps, counting) << "the present way gives another answer";
+      EXPECT_EQ(steps, counting) << "the current program returns another answer";
     }
-    EXPECT_FALSE(engines.last_problem());
+    EXPECT_FALSE(engines.first_error());
   }
 }
 
@@ -152,8 +152,8 @@ TEST(WorkflowEngines, MissingEngineIsAnErrorWithoutAnAnswer) {
   stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
   stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
   stage.settle();
-  ASSERT_TRUE(engines.last_problem());
-  EXPECT_EQ(engines.last_problem()->code, Code::io);
+  ASSERT_TRUE(engines.first_error());
+  EXPECT_EQ(engines.first_error()->code, Code::io);
 }
 
 // Regression test: JSON-RPC accepted code that could not be run, and each instance failed.
@@ -165,7 +165,7 @@ TEST(WorkflowEngines, InvalidCodeIsReportedByNameAndLine) {
     return *found ? std::to_string((*found)->line) + ": " + (*found)->message : std::string();
   };
   EXPECT_EQ(fault("function step() return 1 end"), "");
-  EXPECT_EQ(fault("function step() while true do end end"), "") << "of a step, not of the code";
+  EXPECT_EQ(fault("function step() while true do end end"), "") << "the fault belongs to a step, not to the code";
   EXPECT_NE(fault("function other() end").find("it defines no function step"), std::string::npos);
   EXPECT_EQ(fault("\nfunction step(a b) end").substr(0, 3), "2: ");
   EXPECT_EQ(fault("\n\nerror('at the top')"), "3: at the top");

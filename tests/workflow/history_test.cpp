@@ -1,4 +1,5 @@
-// A journal as a file, the differences of a new manifest, a simulation on a copy, and names in the spelling of users.
+// A journal as a file, the differences of a new manifest, a simulation on a copy, and names in the spelling of
+// users.
 #include "workflows/tools/workflow_history.h"
 
 #include <gtest/gtest.h>
@@ -83,11 +84,11 @@ TEST_F(WorkflowHistoryTest, ShadowShowsStatesAsValues) {
   const json report = to_json(simulate(stage.deployment, stage.catalog, settings, stage.engine));
   EXPECT_EQ(report["obstacles"][0]["instance"], "com.acme/order@1[\"a\"]");
   EXPECT_EQ(report["steps"], 0);
-  settings.events.push_back(arrived("com.acme/OrderCreated@1", {{"order_id", "b"}, {"cents", 7}}));
+  settings.events.push_back(make_event("com.acme/OrderCreated@1", {{"order_id", "b"}, {"cents", 7}}));
   const json more = to_json(simulate(stage.deployment, stage.catalog, settings, stage.engine));
   EXPECT_EQ(more["effects"][0]["params"], json({{"cents", 7}}));
   EXPECT_EQ(more["effects"][0]["ref"], "pay");
-  EXPECT_EQ(more["pending"].size(), 1U) << "of the copied world: a shadow does not answer it";
+  EXPECT_EQ(more["pending"].size(), 1U) << "the intent of the copied deployment stays pending in a shadow";
   bool seen = false;
   for (const auto& each : more["changed"])
     if (each["instance"] == "com.acme/order@1[\"b\"]") seen = each["before"].is_null() && each["after"]["pc"] == "paid";
@@ -99,9 +100,9 @@ std::vector<std::string> shown(const json& before, const json& after, const std:
              new_one = read_manifest(after, {{"shop.lua", code}});
   EXPECT_TRUE(old_one.manifest && new_one.manifest) << join(new_one.problems);
   std::vector<std::string> out;
-  for (const auto& each : differences(before, *old_one.manifest, after, *new_one.manifest)) {
+  for (const auto& each : compare_manifests(before, *old_one.manifest, after, *new_one.manifest)) {
     out.push_back(std::string(to_string(each.change)) + ' ' + each.part + ' ' + each.name);
-    for (const auto& follows : each.effects) out.push_back("  " + follows);
+    for (const auto& consequence : each.consequences) out.push_back("  " + consequence);
   }
   return out;
 }
@@ -146,13 +147,13 @@ TEST_F(WorkflowHistoryTest, OutlookNamesBlockingInstances) {
       {{"event", "com.acme/Refund@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});
   const auto read = read_manifest(after, {{"shop.lua", "return {}"}});
   ASSERT_TRUE(read.manifest) << join(read.problems);
-  const auto seen = upgrade_impact(stage.deployment, stage.catalog, *read.manifest);
+  const auto seen = assess_upgrade(stage.deployment, stage.catalog, *read.manifest);
   EXPECT_EQ(seen.obstacles.size(), 1U);
   EXPECT_EQ(seen.instances_with_old_code, Texts{"com.acme/order@1[\"a\"]"});
   EXPECT_EQ(seen.lost_events, Texts{"com.acme/order@1[\"a\"] does not accept com.acme/Refund@1"});
   EXPECT_TRUE(to_json(seen)["refused"].get<bool>());
   const auto* same = stage.catalog.find(stage.deployment.manifest);
-  EXPECT_TRUE(upgrade_impact(stage.deployment, stage.catalog, *same).instances_with_old_code.empty());
+  EXPECT_TRUE(assess_upgrade(stage.deployment, stage.catalog, *same).instances_with_old_code.empty());
 }
 
 TEST(WorkflowNames, AreFoundInTheUsualSpellings) {
@@ -171,18 +172,18 @@ TEST(WorkflowNames, AreFoundInTheUsualSpellings) {
 TEST(WorkflowNames, KeysFollowTheSchema) {
   json manifest = orders_manifest();
   const auto texts = read_manifest(manifest, {{"shop.lua", ""}}).manifest;
-  EXPECT_EQ(find_instance_id(*texts, "order 7").value(), order("7")) << "the key is a text, whatever it looks like";
-  EXPECT_EQ(find_instance_id(*texts, "ledger").value(), kLedger);
-  EXPECT_FALSE(find_instance_id(*texts, "ledger 7"));
-  EXPECT_FALSE(find_instance_id(*texts, "order"));
+  EXPECT_EQ(parse_instance_id(*texts, "order 7").value(), order("7")) << "the key is always a text";
+  EXPECT_EQ(parse_instance_id(*texts, "ledger").value(), kLedger);
+  EXPECT_FALSE(parse_instance_id(*texts, "ledger 7"));
+  EXPECT_FALSE(parse_instance_id(*texts, "order"));
   manifest["workflows"][0]["key_schema"] = {{"type", "integer"}};
   manifest["schemas"]["com.acme/OrderCreated@1"]["properties"]["order_id"] = {{"type", "integer"}};
   manifest["schemas"]["com.acme/OrderClosed@1"]["properties"]["order_id"] = {{"type", "integer"}};
   const auto read = read_manifest(manifest, {{"shop.lua", ""}});
   ASSERT_TRUE(read.manifest) << join(read.problems);
-  EXPECT_EQ(find_instance_id(*read.manifest, "order 7")->key, cbor(7));
-  EXPECT_EQ(short_name(find_instance_id(*read.manifest, "order 7").value()), "order 7");
-  EXPECT_EQ(find_instance_id(*read.manifest, "order seven").error().code, Code::invalid);
+  EXPECT_EQ(parse_instance_id(*read.manifest, "order 7")->key, cbor(7));
+  EXPECT_EQ(short_name(parse_instance_id(*read.manifest, "order 7").value()), "order 7");
+  EXPECT_EQ(parse_instance_id(*read.manifest, "order seven").error().code, Code::invalid);
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ TEST(WorkflowHostile, ClockRestartsTheEngineAndFailsNoStep) {
   EXPECT_EQ(answer.error().code, Code::unavailable);
   EXPECT_NE(answer.error().message.find("ms of CPU time, and was restarted"), std::string::npos)
       << answer.error().message;
-  EXPECT_EQ(engine.started(), 1U) << "it is not tried again at once";
+  EXPECT_EQ(engine.started(), 1U) << "the start is not repeated immediately";
   EXPECT_EQ(text(engine.step(program("function step() return {1} end"), request()).value()), "[1]");
   EXPECT_EQ(engine.started(), 2U);
 }

@@ -29,7 +29,7 @@ class WorkflowInvariant : public testing::Test {
   }
   // Takes the next step of a cell with another answer.
   WorkflowDecision answered(const InstanceId& id, const json& output) {
-    return stage.take(StepCompleted{id, stage.cell(id).inbox.front().id, parse_step_answer(output)});
+    return stage.commit_input(StepCompleted{id, stage.cell(id).inbox.front().id, parse_step_answer(output)});
   }
   Stage stage;
   std::string hash;
@@ -55,13 +55,14 @@ TEST_F(WorkflowInvariant, 01_UndeclaredEffectIsRejected) {
 
 TEST_F(WorkflowInvariant, 02_InvalidEventIsRejectedAndNotJournaled) {
   const auto height = stage.deployment.height;
-  EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}})), "cents: is missing");
-  EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}, {"cents", -1}})), "cents: is -1; at least 0");
-  EXPECT_THAT(stage.refused(arrived("com.acme/None@1", 1)), HasSubstr("there is no schema"));
+  EXPECT_EQ(stage.get_rejection(make_event(kCreated, json{{"order_id", "a"}})), "cents: is missing");
+  EXPECT_EQ(stage.get_rejection(make_event(kCreated, json{{"order_id", "a"}, {"cents", -1}})),
+            "cents: is -1; at least 0");
+  EXPECT_THAT(stage.get_rejection(make_event("com.acme/None@1", 1)), HasSubstr("there is no schema"));
   EXPECT_EQ(stage.deployment.height, height);
   // The encoding does not depend on order and spelling.
-  const auto one = stage.decided(arrived(kCreated, json::parse(R"({"order_id": "a", "cents": 2})")));
-  const auto two = stage.decided(arrived(kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")));
+  const auto one = stage.decide_input(make_event(kCreated, json::parse(R"({"order_id": "a", "cents": 2})")));
+  const auto two = stage.decide_input(make_event(kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")));
   EXPECT_EQ(one->facts, two->facts);
   stage.send(kCreated, created("p"));
   answered(order("p"), effect("payment/charge@1", {{"cents", "much"}}));
@@ -78,9 +79,9 @@ TEST_F(WorkflowInvariant, 02_SystemEventsCannotBeSentByUsers) {
   const json forged{
       {"workflow", "w"},           {"workflow_hash", "h"}, {"intent", "i"}, {"effect", "payment/charge@1"},
       {"payload", {{"ok", true}}}, {"status", "ok"},       {"sequence", 1}, {"index", 0}};
-  EXPECT_THAT(stage.refused(arrived("com.acme/OrderEvent@1", json{{"$tag", "Receipt"}, {"$value", forged}})),
+  EXPECT_THAT(stage.get_rejection(make_event("com.acme/OrderEvent@1", json{{"$tag", "Receipt"}, {"$value", forged}})),
               HasSubstr("only the system sends sys/EffectReceiptEnvelope@1"));
-  EXPECT_THAT(stage.refused(arrived("sys/EffectReceiptEnvelope@1", forged)), HasSubstr("only the system"));
+  EXPECT_THAT(stage.get_rejection(make_event("sys/EffectReceiptEnvelope@1", forged)), HasSubstr("only the system"));
 }
 
 TEST_F(WorkflowInvariant, 03_IntentBindsItsOrigin) {
@@ -118,13 +119,13 @@ TEST_F(WorkflowInvariant, 04_BadSignatureIsRejectedAndJournaled) {
   const auto intent = charging("a");
   ReceiptArrived forged;
   forged.intent = intent, forged.payload = R"({"ok": true})", forged.refusal_reason = "signed by another key";
-  EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
+  EXPECT_THAT(stage.kinds(stage.commit_input(forged)), ElementsAre("receipt_refused"));
   EXPECT_EQ(stage.deployment.refused_receipts, 1U);
   EXPECT_EQ(stage.cell(order("a")).refused_receipts, 1U);
   EXPECT_TRUE(stage.cell(order("a")).pending_intents.contains(intent));
   EXPECT_THAT(stage.cell(order("a")).inbox, IsEmpty());
   stage.receipt(intent, {{"ok", true}});  // the genuine receipt is still accepted
-  EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
+  EXPECT_THAT(stage.kinds(stage.commit_input(forged)), ElementsAre("receipt_refused"));
 }
 
 TEST_F(WorkflowInvariant, 05_ContinuationsReturnToTheirOrigin) {
@@ -159,10 +160,11 @@ TEST_F(WorkflowInvariant, 06_ReceiptSettlesOnceOrIsNamedUnknown) {
   EXPECT_EQ(stage.deployment, after);
   ReceiptArrived unknown;
   unknown.intent = std::string(64, 'a');
-  EXPECT_THAT(stage.refused(unknown), HasSubstr("unknown intent"));
-  EXPECT_EQ(stage.decided(unknown).error().code, Code::not_found);
-  EXPECT_EQ(stage.decided(EffectDispatched{std::string(64, 'a'), "job:7:1"}).error().code, Code::not_found);
-  EXPECT_THAT(stage.take(EffectDispatched{intent, "job:7:1"}).facts, IsEmpty());  // reported too late to have an effect
+  EXPECT_THAT(stage.get_rejection(unknown), HasSubstr("unknown intent"));
+  EXPECT_EQ(stage.decide_input(unknown).error().code, Code::not_found);
+  EXPECT_EQ(stage.decide_input(EffectDispatched{std::string(64, 'a'), "job:7:1"}).error().code, Code::not_found);
+  EXPECT_THAT(stage.commit_input(EffectDispatched{intent, "job:7:1"}).facts,
+              IsEmpty());  // reported too late to have an effect
 }
 
 TEST_F(WorkflowInvariant, 07_FaultIsHandledByItsArm) {
@@ -193,8 +195,8 @@ TEST_F(WorkflowInvariant, 07_InstanceWithoutTheArmFails) {
   EXPECT_THAT(stage.receipt(second, {{"ok", true}}).facts, IsEmpty());
   const auto late = stage.send(kCreated, created("a"));
   EXPECT_EQ(std::get<EventAccepted>(late.facts.at(0).content).targets.at(0).skip_reason, "failed");
-  EXPECT_THAT(stage.refused(RemoveInstance{order("b"), "actor:1"}), HasSubstr("unknown instance"));
-  EXPECT_THAT(stage.kinds(stage.take(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
+  EXPECT_THAT(stage.get_rejection(RemoveInstance{order("b"), "actor:1"}), HasSubstr("unknown instance"));
+  EXPECT_THAT(stage.kinds(stage.commit_input(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
   stage.send(kCreated, created("a"));
   EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::running);
 }
@@ -203,8 +205,8 @@ TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   const auto intent = charging("a");
   charging("b");
   stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(CancelInstance{order("c"), "actor:1", ""}), HasSubstr("unknown instance"));
-  const auto cancelled = stage.take(CancelInstance{order("a"), "actor:1", "the customer has called"});
+  EXPECT_THAT(stage.get_rejection(CancelInstance{order("c"), "actor:1", ""}), HasSubstr("unknown instance"));
+  const auto cancelled = stage.commit_input(CancelInstance{order("a"), "actor:1", "the customer has called"});
   EXPECT_THAT(stage.kinds(cancelled), ElementsAre("failed"));
   const auto& cell = stage.cell(order("a"));
   EXPECT_EQ(cell.failure, kCancelledFailure);
@@ -212,9 +214,9 @@ TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   EXPECT_THAT(cell.pending_intents, IsEmpty());
   EXPECT_THAT(cell.inbox, IsEmpty());
   EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());  // a late receipt is not an error
-  EXPECT_THAT(stage.refused(CancelInstance{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
+  EXPECT_THAT(stage.get_rejection(CancelInstance{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
-  EXPECT_THAT(stage.kinds(stage.take(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
+  EXPECT_THAT(stage.kinds(stage.commit_input(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
 }
 
 TEST_F(WorkflowInvariant, 07_FailedReceiptHasAFailurePayload) {
@@ -271,20 +273,20 @@ TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyAfterADurableStep) {
   const auto* manifest = stage.catalog.find(hash);
   const StepCompleted done{order("a"), stage.cell(order("a")).inbox.front().id,
                            stage.engine(*manifest->workflow("com.acme/order@1"), *manifest, *request)};
-  ASSERT_TRUE(stage.decided(done));  // this decision is lost
+  ASSERT_TRUE(stage.decide_input(done));  // this decision is lost
   EXPECT_THAT(next_effects_to_publish(stage.deployment), IsEmpty());
-  const auto kept = stage.take(done);
+  const auto kept = stage.commit_input(done);
   ASSERT_EQ(next_effects_to_publish(stage.deployment).size(),
             1U);  // until the publication is recorded as a fact, also after a crash
   const auto intent = kept.effects_to_publish.at(0).pending_intent.intent.hash;
   EXPECT_EQ(next_effects_to_publish(stage.deployment)[0].pending_intent.intent.hash, intent);
-  stage.take(EffectDispatched{intent, "job:7:1"});
+  stage.commit_input(EffectDispatched{intent, "job:7:1"});
   EXPECT_THAT(next_effects_to_publish(stage.deployment), IsEmpty());
   EXPECT_EQ(stage.cell(order("a")).pending_intents.at(intent).effect_ref, "job:7:1");
-  EXPECT_THAT(stage.take(EffectDispatched{intent, "job:7:2"}).facts, IsEmpty());
-  EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // the same step twice
+  EXPECT_THAT(stage.commit_input(EffectDispatched{intent, "job:7:2"}).facts, IsEmpty());
+  EXPECT_EQ(stage.decide_input(done).error().code, Code::conflict);  // the same step twice
   stage.send(kCreated, created("a"));
-  EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // another message is next
+  EXPECT_EQ(stage.decide_input(done).error().code, Code::conflict);  // another message is next
 }
 
 TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnce) {
@@ -352,22 +354,22 @@ TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstDifference) {
   const auto verdict = verify_replay(from, stage.catalog, stage.journal, stage.engine);
   ASSERT_TRUE(verdict.mismatch);
   EXPECT_EQ(verdict.mismatch->instance, order("c"));
-  EXPECT_THAT(stage.take(*verdict.mismatch).facts, IsEmpty());  // "c" has failed already
-  EXPECT_THAT(stage.kinds(stage.take(OutputMismatchFound{order("a"), 3})), ElementsAre("failed"));
+  EXPECT_THAT(stage.commit_input(*verdict.mismatch).facts, IsEmpty());  // "c" has failed already
+  EXPECT_THAT(stage.kinds(stage.commit_input(OutputMismatchFound{order("a"), 3})), ElementsAre("failed"));
   EXPECT_EQ(stage.cell(order("a")).failure, "nondeterministic");
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
 }
 
 TEST_F(WorkflowInvariant, 13_SnapshotOnlyShortensReplay) {
   stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 instance can take a step"));
+  EXPECT_THAT(stage.get_rejection(TakeSnapshot{}), HasSubstr("1 instance can take a step"));
   const auto intent = stage.step(order("a")).effects_to_publish.at(0).pending_intent.intent.hash;
-  EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 effect not published"));
-  stage.take(EffectDispatched{intent, "job:7:1"});
-  const auto taken = stage.take(TakeSnapshot{});
+  EXPECT_THAT(stage.get_rejection(TakeSnapshot{}), HasSubstr("1 effect not published"));
+  stage.commit_input(EffectDispatched{intent, "job:7:1"});
+  const auto taken = stage.commit_input(TakeSnapshot{});
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
-  ASSERT_EQ(taken.blobs.size(), 2U) << "a page, and its root";
+  ASSERT_EQ(taken.blobs.size(), 2U) << "one page and its root";
   const auto read = read_snapshot(std::get<SnapshotTaken>(taken.facts[0].content).hash, [&](const std::string& wanted) {
     return Result<std::string>(taken.blobs[taken.blobs[0].hash == wanted ? 0 : 1].bytes);
   });
@@ -401,12 +403,12 @@ TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
   const auto next = stage.add(orders_manifest(), "return {} -- other code");
   EXPECT_NE(next, hash);
   stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("com.acme/order@1[\"a\"]: runs (1 event waiting)"));
+  EXPECT_THAT(stage.get_rejection(ApplyManifest{next}), HasSubstr("com.acme/order@1[\"a\"]: runs (1 event waiting)"));
   const auto intent = stage.step(order("a")).effects_to_publish.at(0).pending_intent.intent.hash;
-  EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 effect queued"));
-  stage.take(EffectDispatched{intent, "job:7:1"});
-  EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 intent in flight"));
-  EXPECT_THAT(stage.take(ApplyManifest{hash}).facts, IsEmpty());  // the manifest is already active
+  EXPECT_THAT(stage.get_rejection(ApplyManifest{next}), HasSubstr("1 effect queued"));
+  stage.commit_input(EffectDispatched{intent, "job:7:1"});
+  EXPECT_THAT(stage.get_rejection(ApplyManifest{next}), HasSubstr("1 intent in flight"));
+  EXPECT_THAT(stage.commit_input(ApplyManifest{hash}).facts, IsEmpty());  // the manifest is already active
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
   stage.apply(next);
@@ -436,7 +438,7 @@ TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
   const DeploymentState before = stage.deployment;
   ShadowSettings settings;
   settings.manifest = stage.add(orders_manifest(), "return {} -- other");
-  settings.events = {arrived(kCreated, created("n")), arrived(kCreated, 3)};
+  settings.events = {make_event(kCreated, created("n")), make_event(kCreated, 3)};
   settings.receipts["payment/charge@1"] = R"({"ok": true})";
   settings.sample = {5, std::string(32, 'e')};
   const auto report = simulate(stage.deployment, stage.catalog, settings, stage.engine);
@@ -463,7 +465,7 @@ TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
 
 TEST_F(WorkflowInvariant, 16_IntentLinksStepJobAndReceipt) {
   const auto intent = charging("a");
-  stage.take(EffectDispatched{intent, "job:7:1"});
+  stage.commit_input(EffectDispatched{intent, "job:7:1"});
   stage.receipt(intent, {{"ok", true}});
   std::vector<std::string> trail;
   for (const auto& fact : stage.journal) {
@@ -513,8 +515,8 @@ TEST_F(WorkflowInvariant, UnroutedEventOfOldCodeIsJournaled) {
 TEST_F(WorkflowInvariant, InboxAndDeliveriesAreBounded) {
   stage.rules.max_inbox_events = 2;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(arrived(kCreated, created("a"))), HasSubstr("has 2 events waiting"));
-  EXPECT_EQ(stage.refused(arrived(kCreated, created("b"))), "");
+  EXPECT_THAT(stage.get_rejection(make_event(kCreated, created("a"))), HasSubstr("has 2 events waiting"));
+  EXPECT_EQ(stage.get_rejection(make_event(kCreated, created("b"))), "");
   stage.rules.max_step_deliveries = 1;
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
@@ -548,7 +550,8 @@ TEST_F(WorkflowInvariant, EndlessSelfAnswerEndsItsInstance) {
     for (int j = 0; j < 2; ++j) EXPECT_THAT(stage.kinds(answered(order("a"), again)), ElementsAre("step", "event"));
   }
   EXPECT_EQ(stage.cell(order("a")).inbox.front().depth, 2U);
-  EXPECT_EQ(decode_deployment(encode(stage.deployment).value()).value(), stage.deployment) << "a snapshot knows it";
+  EXPECT_EQ(decode_deployment(encode(stage.deployment).value()).value(), stage.deployment)
+      << "a snapshot contains the value";
   for (int j = 0; j < 2; ++j) answered(order("a"), again);
   const auto last = answered(order("a"), again);
   EXPECT_THAT(stage.kinds(last), ElementsAre("step_failed", "failed"));

@@ -15,7 +15,7 @@ ParsedManifest read(const json& manifest, const std::string& code = "return {}")
   return read_manifest(manifest, {{"shop.lua", code}});
 }
 // Returns the problems after one change; an empty `value` removes the field.
-std::string refused(const char* pointer, const std::optional<json>& value) {
+std::string get_rejection(const char* pointer, const std::optional<json>& value) {
   json manifest = orders_manifest();
   const json::json_pointer at(pointer);
   if (value)
@@ -116,7 +116,7 @@ TEST(WorkflowManifestRead, ErrorsNameTheirPlace) {
       {"/routing/subscriptions/1/event", "com.acme/OrderCreated@1", "it is listed twice"},
       {"/routing/more", 1, "routing.more: is an unknown field"},
   };
-  for (const auto& row : rows) EXPECT_THAT(refused(row.at, row.value), HasSubstr(row.problem)) << row.at;
+  for (const auto& row : rows) EXPECT_THAT(get_rejection(row.at, row.value), HasSubstr(row.problem)) << row.at;
 }
 
 TEST(WorkflowManifestRead, ImpossibleManifestIsRejectedOnlyAtInput) {

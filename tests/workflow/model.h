@@ -21,7 +21,7 @@
 namespace mycojobs::workflow_tests {
 
 inline const InstanceId kSink{"m/sink@1", ""};
-inline constexpr int kNoState = -1;  // a machine whose state is null
+inline constexpr int kNoState = -1;  // the state of a machine without state
 
 // The behaviour of a machine in one case.
 struct Move {
@@ -40,7 +40,7 @@ struct Machine {
   std::string name;
   bool keyed = false, context = false, rejected = false;  // rejected: handles refused receipts
   std::map<std::string, std::string> tags;                // tags of the accepted events, by schema
-  // By state and tag; without an entry the state is kept.
+  // The key is state and tag. Without an entry, the state is unchanged.
   std::map<std::pair<int, std::string>, std::array<Move, 2>> moves;
   json output(const json& state, const json& event, const json& ctx, int key) const;
   std::string lua() const;

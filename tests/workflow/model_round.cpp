@@ -76,7 +76,7 @@ void ModelRound::send() {
   json value{{"n", pick(4)}};
   if (schema != "m/Note@1") value["k"] = pick(10) == 0 ? 9 : pick(5);
   if (pick(15) == 0) value["more"] = 1;
-  const auto taken = take(arrived(schema, value));
+  const auto taken = take(make_event(schema, value));
   if (was_lost_) return;
   check(taken.has_value() == (Model::fits(schema, value) && model_.codes.at(model_.code).takes(schema)),
         "an event is taken or refused wrongly: " + value.dump() + why_);

@@ -46,7 +46,7 @@ TEST(WorkflowProcess, HasNoCapabilities) {
 }
 
 TEST(WorkflowProcess, IsUserNobodyWithOneSocket) {
-  if (::geteuid() != 0) GTEST_SKIP() << "root alone may look into that process";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can inspect the process";
   const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   auto status = read_status(process->pid());
   EXPECT_EQ(status["Uid"], "65534\t65534\t65534\t65534");
@@ -284,7 +284,7 @@ TEST(WorkflowProcess, ContextsDoNotShareAProcess) {
   EXPECT_EQ(engine.started(), 2U);
   EXPECT_TRUE(
       engine.step(WorkflowProgram::make(3, "a.lua", "step", "function step() return {} end").value(), request()));
-  EXPECT_EQ(engine.started(), 3U) << "the third took the place of the one that was used longest ago";
+  EXPECT_EQ(engine.started(), 3U) << "the third process replaced the least recently used process";
 }
 
 TEST(WorkflowProcess, OwnersAndLimitsDoNotShareAProcess) {

@@ -37,7 +37,7 @@ StepReplayResult replayed(const WorkflowHistory& history, DeploymentState& deplo
   EnginePool engines(with, 1);
   const auto verdict =
       verify_replay(deployment, build_catalog(history).value(), history.facts, engines.as_step_engine());
-  EXPECT_FALSE(engines.last_problem());
+  EXPECT_FALSE(engines.first_error());
   return verdict;
 }
 

@@ -18,7 +18,7 @@ std::string find_problems(const json& file) {
 json make_scenario_file(const json& steps) {
   return {{"manifest", "shop.json"}, {"scenarios", json::array({{{"name", "it"}, {"steps", steps}}})}};
 }
-std::string problem_of(const json& step) { return find_problems(make_scenario_file(json::array({step}))); }
+std::string find_problem(const json& step) { return find_problems(make_scenario_file(json::array({step}))); }
 
 TEST(ScenarioFile, ErrorsAreReportedTogetherWithTheirPath) {
   EXPECT_EQ(find_problems(1), "is the number 1, not a map");
@@ -33,18 +33,18 @@ TEST(ScenarioFile, ErrorsAreReportedTogetherWithTheirPath) {
 
 TEST(ScenarioFile, IncompleteOrAmbiguousStepIsRejected) {
   const std::string at = "scenarios[0].steps[0]";
-  EXPECT_EQ(problem_of({{"note", "x"}}), at + ": has nothing to do: send, receipt, wait, apply or expect");
-  EXPECT_EQ(problem_of({{"wait", "1s"}, {"apply", "x"}}), at + ": has one of send, receipt, wait, apply");
-  EXPECT_EQ(problem_of({{"wait", "1s"}, {"ok", 1}}), at + ": ok belongs to a receipt");
-  EXPECT_EQ(problem_of({{"receipt", "x"}}), at + ": a receipt has one of ok, error, timeout, cancelled");
-  EXPECT_EQ(problem_of({{"receipt", "x"}, {"ok", 1}, {"error", "y"}}),
+  EXPECT_EQ(find_problem({{"note", "x"}}), at + ": has nothing to do: send, receipt, wait, apply or expect");
+  EXPECT_EQ(find_problem({{"wait", "1s"}, {"apply", "x"}}), at + ": has one of send, receipt, wait, apply");
+  EXPECT_EQ(find_problem({{"wait", "1s"}, {"ok", 1}}), at + ": ok belongs to a receipt");
+  EXPECT_EQ(find_problem({{"receipt", "x"}}), at + ": a receipt has one of ok, error, timeout, cancelled");
+  EXPECT_EQ(find_problem({{"receipt", "x"}, {"ok", 1}, {"error", "y"}}),
             at + ": a receipt has one of ok, error, timeout, cancelled");
-  EXPECT_EQ(problem_of({{"send", {{"a", 1}, {"b", 2}}}}), at + ".send: has two names: \"a\" and \"b\"");
-  EXPECT_EQ(problem_of({{"send", json::object()}}), at + ".send: has no name: {name: value}");
-  EXPECT_NE(problem_of({{"wait", "15"}}).find(at + ".wait: "), std::string::npos);
-  EXPECT_EQ(problem_of({{"expect", {{"status", {{"order 7", "odd"}}}}}}),
+  EXPECT_EQ(find_problem({{"send", {{"a", 1}, {"b", 2}}}}), at + ".send: has two names: \"a\" and \"b\"");
+  EXPECT_EQ(find_problem({{"send", json::object()}}), at + ".send: has no name: {name: value}");
+  EXPECT_NE(find_problem({{"wait", "15"}}).find(at + ".wait: "), std::string::npos);
+  EXPECT_EQ(find_problem({{"expect", {{"status", {{"order 7", "odd"}}}}}}),
             at + ".expect: status: \"odd\" is not one of running, waiting, completed, failed");
-  EXPECT_NE(problem_of({{"expect", {{"efects", 1}}}}).find("did you mean \"effects\"?"), std::string::npos);
+  EXPECT_NE(find_problem({{"expect", {{"efects", 1}}}}).find("did you mean \"effects\"?"), std::string::npos);
 }
 
 TEST(ScenarioValues, WildcardsMatchAnyAndMoreValues) {
@@ -79,17 +79,17 @@ class ScenarioPlay : public ::testing::Test {
     EXPECT_TRUE(read.problems.empty()) << join(read.problems);
     ManifestCatalog catalog;
     catalog.add(read.manifest);
-    ScenarioDeployment deployment{catalog, read.manifest->hash, {}};
+    ScenarioManifests manifests{catalog, read.manifest->hash, {}};
     if (later_) {
       auto other = read_manifest(*later_, {{"shop.lua", "return {}"}});
       catalog.add(other.manifest);
-      deployment.files["later.json"] = other.manifest->hash;
+      manifests.files["later.json"] = other.manifest->hash;
     }
     json file = make_scenario_file(steps);
     file["answers"] = answers;
     const auto scenarios = read_scenarios(file);
     EXPECT_TRUE(scenarios.file) << join(scenarios.problems);
-    return run_scenario(*scenarios.file, scenarios.file->scenarios[0], deployment, make_engine(functions_));
+    return run_scenario(*scenarios.file, scenarios.file->scenarios[0], manifests, make_engine(functions_));
   }
   // Returns the first mismatch as "path: message".
   std::string wrong(const json& steps, const json& answers = json::object()) {

@@ -29,7 +29,7 @@ Made made(const json& schemas) {
   out.problems = join(problems.release_problems());
   return out;
 }
-std::string problems_of(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }
+std::string find_problems(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }
 // Returns the encoded bytes in hex, or the error.
 std::string checked(const char* schema, const json& value, ValueForm form = ValueForm::from_json) {
   const auto out = made({{"a/T@1", json::parse(schema)}});
@@ -106,27 +106,27 @@ TEST(WorkflowSchema, InvalidValueIsNamedWithItsPlace) {
 }
 
 TEST(WorkflowSchema, InvalidSchemaIsNamedWithItsPlace) {
-  EXPECT_THAT(problems_of(R"({"typ": "integer"})"),
+  EXPECT_THAT(find_problems(R"({"typ": "integer"})"),
               HasSubstr("a/T@1.typ: is not a supported word of schemas; did you mean \"type\"?"));
-  EXPECT_THAT(problems_of(R"({"type": "int"})"), HasSubstr("is not a type"));
-  EXPECT_THAT(problems_of("1"), HasSubstr("not a schema"));
-  EXPECT_THAT(problems_of(R"({"minLength": 1})"), HasSubstr("has no effect without the type string"));
-  EXPECT_THAT(problems_of(R"({"type": "integer", "items": {}})"), HasSubstr("has no effect without the type array"));
-  EXPECT_THAT(problems_of(R"({"type": "integer", "minimum": 3, "maximum": 2})"), HasSubstr("is above its maximum"));
-  EXPECT_THAT(problems_of(R"({"type": "string", "maxLength": -1})"), HasSubstr("not a whole number from 0"));
-  EXPECT_THAT(problems_of(R"({"type": "string", "format": "date"})"), HasSubstr("the only format is bytes"));
-  EXPECT_THAT(problems_of(R"({"type": "object", "required": ["a"]})"), HasSubstr("is not among the properties"));
-  EXPECT_THAT(problems_of(R"({"$ref": "a/None@1"})"), HasSubstr("there is no schema"));
-  EXPECT_THAT(problems_of(R"({"$ref": "a/T@1"})"), HasSubstr("leads back to itself"));
-  EXPECT_THAT(problems_of(R"({"$ref": "sys/Any@1", "type": "integer"})"), HasSubstr("is redundant beside $ref"));
-  EXPECT_THAT(problems_of(R"({"oneOf": []})"), HasSubstr("one at least"));
-  EXPECT_THAT(problems_of(R"({"oneOf": [{"type": "integer"}]})"), HasSubstr("needs a title or a $ref"));
-  EXPECT_THAT(problems_of(R"({"oneOf": [{"title": "A"}, {"title": "A", "type": "null"}]})"),
+  EXPECT_THAT(find_problems(R"({"type": "int"})"), HasSubstr("is not a type"));
+  EXPECT_THAT(find_problems("1"), HasSubstr("not a schema"));
+  EXPECT_THAT(find_problems(R"({"minLength": 1})"), HasSubstr("has no effect without the type string"));
+  EXPECT_THAT(find_problems(R"({"type": "integer", "items": {}})"), HasSubstr("has no effect without the type array"));
+  EXPECT_THAT(find_problems(R"({"type": "integer", "minimum": 3, "maximum": 2})"), HasSubstr("is above its maximum"));
+  EXPECT_THAT(find_problems(R"({"type": "string", "maxLength": -1})"), HasSubstr("not a whole number from 0"));
+  EXPECT_THAT(find_problems(R"({"type": "string", "format": "date"})"), HasSubstr("the only format is bytes"));
+  EXPECT_THAT(find_problems(R"({"type": "object", "required": ["a"]})"), HasSubstr("is not among the properties"));
+  EXPECT_THAT(find_problems(R"({"$ref": "a/None@1"})"), HasSubstr("there is no schema"));
+  EXPECT_THAT(find_problems(R"({"$ref": "a/T@1"})"), HasSubstr("leads back to itself"));
+  EXPECT_THAT(find_problems(R"({"$ref": "sys/Any@1", "type": "integer"})"), HasSubstr("is redundant beside $ref"));
+  EXPECT_THAT(find_problems(R"({"oneOf": []})"), HasSubstr("one at least"));
+  EXPECT_THAT(find_problems(R"({"oneOf": [{"type": "integer"}]})"), HasSubstr("needs a title or a $ref"));
+  EXPECT_THAT(find_problems(R"({"oneOf": [{"title": "A"}, {"title": "A", "type": "null"}]})"),
               HasSubstr("another arm has the tag"));
-  EXPECT_THAT(problems_of(R"({"oneOf": [{"$ref": "sys/Any@1"}, {"title": "B", "$ref": "sys/Any@1"}]})"),
+  EXPECT_THAT(find_problems(R"({"oneOf": [{"$ref": "sys/Any@1"}, {"title": "B", "$ref": "sys/Any@1"}]})"),
               HasSubstr("another arm has the same schema"));
-  EXPECT_THAT(problems_of(R"({"enum": []})"), HasSubstr("one at least"));
-  EXPECT_THAT(problems_of(R"({"enum": [1], "const": 1})"), HasSubstr("is redundant beside const"));
+  EXPECT_THAT(find_problems(R"({"enum": []})"), HasSubstr("one at least"));
+  EXPECT_THAT(find_problems(R"({"enum": [1], "const": 1})"), HasSubstr("is redundant beside const"));
 }
 
 TEST(WorkflowSchema, SchemaMayContainItself) {

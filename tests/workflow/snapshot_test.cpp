@@ -41,7 +41,7 @@ class WorkflowSnapshot : public testing::Test {
     });
   }
   // Returns the error after a change of the root's list of pages.
-  std::string refused(const std::function<void(json&)>& change) {
+  std::string get_rejection(const std::function<void(json&)>& change) {
     json root = uncbor(taken_.root.bytes);
     change(root);
     const std::string bytes = cbor(root), hash = sha256_hex(bytes);
@@ -60,11 +60,11 @@ TEST_F(WorkflowSnapshot, RoundTripsThroughItsPages) {
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->deployment, deployment_);
   EXPECT_EQ(again->pages.size(), taken_.pages.size());
-  EXPECT_EQ(build_snapshot(again->deployment, 2'000)->root, taken_.root) << "the same world, the same bytes";
+  EXPECT_EQ(build_snapshot(again->deployment, 2'000)->root, taken_.root) << "the same deployment has the same bytes";
   const DeploymentSnapshot one = build_snapshot(deployment_).value();
   EXPECT_EQ(one.pages.size(), 1U);
   put(one.root), put(one.pages[0]);
-  EXPECT_EQ(read(one.root.hash)->deployment, deployment_) << "however large pages are";
+  EXPECT_EQ(read(one.root.hash)->deployment, deployment_) << "for every page size";
   DeploymentState empty;
   empty.id = deployment_.id, empty.height = 3;
   put(build_snapshot(empty)->root);
@@ -82,18 +82,21 @@ TEST_F(WorkflowSnapshot, MissingOrForeignPageIsNamed) {
 }
 
 TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
-  EXPECT_EQ(refused([](json&) {}), "");
-  EXPECT_THAT(refused([](json& root) { std::swap(root["pages"][0], root["pages"][1]); }), HasSubstr("does not follow"));
-  EXPECT_THAT(refused([](json& root) { root["pages"].push_back(root["pages"][0]); }), HasSubstr("does not follow"));
-  EXPECT_NE(refused([&](json& root) { root["pages"][0] = taken_.root.hash; }), "");
-  EXPECT_THAT(refused([](json& root) { root["pages"][0] = 7; }), HasSubstr("pages"));
-  EXPECT_THAT(refused([](json& root) { root["more"] = 7; }), HasSubstr("more"));
-  EXPECT_THAT(refused([](json& root) { root["version"] = 1; }), HasSubstr("version 1"));
+  EXPECT_EQ(get_rejection([](json&) {}), "");
+  EXPECT_THAT(get_rejection([](json& root) { std::swap(root["pages"][0], root["pages"][1]); }),
+              HasSubstr("does not follow"));
+  EXPECT_THAT(get_rejection([](json& root) { root["pages"].push_back(root["pages"][0]); }),
+              HasSubstr("does not follow"));
+  EXPECT_NE(get_rejection([&](json& root) { root["pages"][0] = taken_.root.hash; }), "");
+  EXPECT_THAT(get_rejection([](json& root) { root["pages"][0] = 7; }), HasSubstr("pages"));
+  EXPECT_THAT(get_rejection([](json& root) { root["more"] = 7; }), HasSubstr("more"));
+  EXPECT_THAT(get_rejection([](json& root) { root["version"] = 1; }), HasSubstr("version 1"));
   DeploymentState other = deployment_;
   other.id = "2/m@1";
   const DeploymentSnapshot theirs = build_snapshot(other, 2'000).value();
   for (const WorkflowBlob& page : theirs.pages) put(page);
-  EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is not a page of it"));
+  EXPECT_THAT(get_rejection([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }),
+              HasSubstr("is not a page of it"));
 }
 
 // The lookup of a receipt's instance would find only one of the instances. Found by ./dev fuzz workflow_snapshot.

@@ -93,7 +93,7 @@ std::map<std::string, StepFunction> orders_engine() {
 
 InstanceId order(const std::string& id) { return {"com.acme/order@1", cbor(id)}; }
 
-EventArrived arrived(const std::string& schema, const json& value) {
+EventArrived make_event(const std::string& schema, const json& value) {
   return {schema, value.dump(), ValueForm::from_json, "actor:7"};
 }
 
@@ -108,15 +108,15 @@ std::string Stage::add(const json& manifest, const std::string& code) {
   catalog.add(read.manifest);
   return read.manifest->hash;
 }
-void Stage::apply(const std::string& hash) { take(ApplyManifest{hash}); }
+void Stage::apply(const std::string& hash) { commit_input(ApplyManifest{hash}); }
 
-Result<WorkflowDecision> Stage::decided(decltype(WorkflowInput::content) what) const {
-  return decide(deployment, catalog, {{now_ms, std::string(32, static_cast<char>(now_ms % 251))}, std::move(what)},
+Result<WorkflowDecision> Stage::decide_input(decltype(WorkflowInput::content) input) const {
+  return decide(deployment, catalog, {{now_ms, std::string(32, static_cast<char>(now_ms % 251))}, std::move(input)},
                 rules);
 }
-WorkflowDecision Stage::take(decltype(WorkflowInput::content) what) {
+WorkflowDecision Stage::commit_input(decltype(WorkflowInput::content) input) {
   ++now_ms;
-  auto decision = decided(std::move(what));
+  auto decision = decide_input(std::move(input));
   EXPECT_TRUE(decision) << decision.error().message;
   if (!decision) return {};
   const auto done = commit(deployment, *decision);
@@ -124,8 +124,8 @@ WorkflowDecision Stage::take(decltype(WorkflowInput::content) what) {
   journal.insert(journal.end(), decision->facts.begin(), decision->facts.end());
   return std::move(*decision);
 }
-std::string Stage::refused(decltype(WorkflowInput::content) what) const {
-  const auto decision = decided(std::move(what));
+std::string Stage::get_rejection(decltype(WorkflowInput::content) input) const {
+  const auto decision = decide_input(std::move(input));
   return decision ? "" : decision.error().message;
 }
 WorkflowDecision Stage::step(const InstanceId& id) {
@@ -133,7 +133,7 @@ WorkflowDecision Stage::step(const InstanceId& id) {
   EXPECT_TRUE(request) << request.error().message;
   if (!request) return {};
   const auto* manifest = catalog.find(cell(id).manifest);
-  return take(
+  return commit_input(
       StepCompleted{id, cell(id).inbox.front().id, engine(*manifest->workflow(id.workflow), *manifest, *request)});
 }
 void Stage::settle() {
@@ -143,7 +143,7 @@ void Stage::settle() {
 WorkflowDecision Stage::receipt(const std::string& intent, const json& payload, ReceiptStatus status) {
   ReceiptArrived arrived;
   arrived.intent = intent, arrived.payload = payload.dump(), arrived.status = status;
-  return take(std::move(arrived));
+  return commit_input(std::move(arrived));
 }
 json Stage::state(const InstanceId& id) const {
   const InstanceState* found = deployment.find_instance(id);

@@ -34,7 +34,7 @@ std::map<std::string, StepFunction> orders_engine();
 inline const InstanceId kLedger{"com.acme/ledger@1", ""};
 InstanceId order(const std::string& id);
 
-EventArrived arrived(const std::string& schema, const json& value);
+EventArrived make_event(const std::string& schema, const json& value);
 
 class Stage {
  public:
@@ -42,12 +42,14 @@ class Stage {
 
   std::string add(const json& manifest, const std::string& code = "return {}");  // returns the hash
   void apply(const std::string& hash);
-  Result<WorkflowDecision> decided(decltype(WorkflowInput::content) what) const;
-  // Decides and commits. Records a test failure if the input is refused.
-  WorkflowDecision take(decltype(WorkflowInput::content) what);
-  std::string refused(
-      decltype(WorkflowInput::content) what) const;  // returns the error, or "" if the input is accepted
-  WorkflowDecision send(const std::string& schema, const json& value) { return take(arrived(schema, value)); }
+  Result<WorkflowDecision> decide_input(decltype(WorkflowInput::content) input) const;
+  // Decides on the input and commits the decision. Records a test failure if the input is refused.
+  WorkflowDecision commit_input(decltype(WorkflowInput::content) input);
+  std::string get_rejection(
+      decltype(WorkflowInput::content) input) const;  // returns the error, or "" if the input is accepted
+  WorkflowDecision send(const std::string& schema, const json& value) {
+    return commit_input(make_event(schema, value));
+  }
   WorkflowDecision step(const InstanceId&);
   void settle();  // takes steps until none is possible
   WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);

@@ -42,17 +42,17 @@ TEST(WorkflowStep, InvalidFieldIsNamed) {
   const json event{{"schema", "a/E@1"}, {"value", raw("\x01")}};
   const json good{{"version", 1}, {"state", nullptr}, {"ctx", nullptr}, {"event", event}};
   ASSERT_TRUE(decode_step_request(cbor(good)));
-  const auto refused = [&](const char* pointer, const json& value) {
+  const auto get_rejection = [&](const char* pointer, const json& value) {
     json changed = good;
     changed[json::json_pointer(pointer)] = value;
     const auto read = decode_step_request(cbor(changed));
     return read ? std::string("taken") : read.error().message;
   };
-  EXPECT_EQ(refused("/version", 2), "version is not 1");
-  EXPECT_EQ(refused("/state", "text"), "state is not a byte string");
-  EXPECT_EQ(refused("/event/value", 1), "event.value is not a byte string");
-  EXPECT_EQ(refused("/event/more", 1), "event.more is an unknown field");
-  EXPECT_EQ(refused("/extra", 1), "extra is an unknown field");
+  EXPECT_EQ(get_rejection("/version", 2), "version is not 1");
+  EXPECT_EQ(get_rejection("/state", "text"), "state is not a byte string");
+  EXPECT_EQ(get_rejection("/event/value", 1), "event.value is not a byte string");
+  EXPECT_EQ(get_rejection("/event/more", 1), "event.more is an unknown field");
+  EXPECT_EQ(get_rejection("/extra", 1), "extra is an unknown field");
   EXPECT_EQ(decode_step_request(cbor(1)).error().message, "it is not a map");
   EXPECT_FALSE(decode_step_request(""));
 }

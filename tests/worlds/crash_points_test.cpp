@@ -21,40 +21,46 @@ void PrintTo(const WorldScenario& scenario, std::ostream* out) { *out << scenari
 constexpr DeploymentLimits kSmall{.snapshot_every = 4, .max_inbox_entries = 2, .max_steps = 2};
 
 const WorldScenario kScenarios[] = {
-    {"Ingress", [](WorldStage& stage) { stage.place(1, "keep"), stage.place(2, "keep"); }, {}, "world_commit"},
-    {"Job", [](WorldStage& stage) { stage.place(1, "job"), stage.place(2, "slow"); }, {}, "submit"},
+    {"Ingress",
+     [](WorldStage& stage) { stage.place_order(1, "keep"), stage.place_order(2, "keep"); },
+     {},
+     "world_commit"},
+    {"Job", [](WorldStage& stage) { stage.place_order(1, "job"), stage.place_order(2, "slow"); }, {}, "submit"},
     {"SignedJob",
      [](WorldStage& stage) {
        stage.runner_key = std::make_shared<SigningKey>(SigningKey::make());
        ASSERT_TRUE(stage.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage.runner_key->public_key()}}));
-       stage.place(1, "job");
+       stage.place_order(1, "job");
      },
      {},
      "submit"},
-    {"Timer", [](WorldStage& stage) { stage.place(1, "timer"); }, {}, "world_commit"},
-    {"Flow", [](WorldStage& stage) { stage.place(1, "flow"); }, {}, "flow_create"},
-    {"Signal", [](WorldStage& stage) { stage.place(1, "signal"); }, {}, "flow_commit"},
-    {"Cancel", [](WorldStage& stage) { stage.place(1, "withdraw"); }, {}, "world_commit"},
-    {"CancelJob", [](WorldStage& stage) { stage.place(1, "stop"); }, {}, "cancel"},
+    {"Timer", [](WorldStage& stage) { stage.place_order(1, "timer"); }, {}, "world_commit"},
+    {"Flow", [](WorldStage& stage) { stage.place_order(1, "flow"); }, {}, "flow_create"},
+    {"Signal", [](WorldStage& stage) { stage.place_order(1, "signal"); }, {}, "flow_commit"},
+    {"Cancel", [](WorldStage& stage) { stage.place_order(1, "withdraw"); }, {}, "world_commit"},
+    {"CancelJob", [](WorldStage& stage) { stage.place_order(1, "stop"); }, {}, "cancel"},
     {"CancelInstance",
      [](WorldStage& stage) {
-       stage.place(1, "hold");
+       stage.place_order(1, "hold");
        for (int i = 0; i < 50 && stage.status(1) != "waiting"; ++i) stage.step();
-       ASSERT_TRUE(service::cancel_instance(stage.by, stage.in(), {"order", "1"}, "enough"));
+       ASSERT_TRUE(service::cancel_instance(stage.by, stage.stores(), {"order", "1"}, "enough"));
      },
      {},
      "cancel"},
-    {"Derived", [](WorldStage& stage) { stage.place(1, "chat"), stage.place(2, "chat"); }, {}, "world_commit"},
-    {"OneAfterTheOther", [](WorldStage& stage) { stage.place(1, "all"); }, {}, "submit"},
+    {"Derived",
+     [](WorldStage& stage) { stage.place_order(1, "chat"), stage.place_order(2, "chat"); },
+     {},
+     "world_commit"},
+    {"OneAfterTheOther", [](WorldStage& stage) { stage.place_order(1, "all"); }, {}, "submit"},
     {"Snapshots",
      [](WorldStage& stage) {
-       for (int i = 1; i <= 3; ++i) stage.place(i, "job");
+       for (int i = 1; i <= 3; ++i) stage.place_order(i, "job");
      },
      kSmall, "world_commit"},
     {"Collection",
      [](WorldStage& stage) {
        for (int i = 0; i < 6; ++i) {
-         stage.place(1, "big");
+         stage.place_order(1, "big");
          stage.step();
        }
      },
@@ -62,7 +68,7 @@ const WorldScenario kScenarios[] = {
     {"LongStates",
      [](WorldStage& stage) {
        for (int i = 0; i < 6; ++i) {
-         stage.place(1, "big"), stage.place(2, "big");
+         stage.place_order(1, "big"), stage.place_order(2, "big");
          stage.step();
        }
      },
@@ -84,7 +90,7 @@ class DeploymentCrashPoints : public testing::TestWithParam<WorldScenario> {
     GetParam().play(stage);
     std::string wrong = stage.play() ? "" : "it does not end; ";
     const std::string outcome = stage.outcome();
-    for (const std::string& line : stage.trouble()) wrong += line + "; ";
+    for (const std::string& line : stage.find_violations()) wrong += line + "; ";
     if (undisturbed_.empty()) {
       undisturbed_ = outcome;
       calls_ = stage.calls();

@@ -33,7 +33,7 @@ class DeploymentFairness : public testing::Test {
     gate_again_.set_value();
     rounds_.reset();
   }
-  // A deployment with one workflow of its own name, whose event has this name, too.
+  // Applies a deployment with one workflow. Workflow and event have the name of the deployment.
   void apply(const std::string& name, Id owner) {
     const json event{{"type", "object"}, {"required", {"id"}}, {"properties", {{"id", {{"type", "integer"}}}}}};
     const json manifest{{"name", name},
@@ -44,7 +44,7 @@ class DeploymentFairness : public testing::Test {
                         {"effects_emitted", json::array()},
                         {"impl", {{"module", "w.lua"}, {"entrypoint", "step"}}},
                         {"routing", {{"subscriptions", {{{"event", name}, {"workflow", name}, {"key_field", "id"}}}}}}};
-    const auto done = service::apply_workflow(stage_.by, stage_.in(), manifest, {{{"w.lua", "return {}"}}, owner});
+    const auto done = service::apply_workflow(stage_.by, stage_.stores(), manifest, {{{"w.lua", "return {}"}}, owner});
     ASSERT_TRUE(done) << done.error().message;
   }
   void apply_many(int count) {
@@ -78,12 +78,12 @@ class DeploymentFairness : public testing::Test {
       ASSERT_TRUE(next) << next.error().message;
       if (*next > 0) return;
     }
-    FAIL() << "it does not come to rest";
+    FAIL() << "the deployment does not become idle";
   }
-  // One step at a time, and each commit waits for its steps.
+  // Steps run one at a time, and each commit waits for its steps.
   static DeploymentLimits in_step() {
     DeploymentLimits limits;
-    limits.shares.threads = limits.shares.per_deployment = 1;
+    limits.shares.max_threads = limits.shares.max_per_deployment = 1;
     limits.step_wait_ms = 60'000;
     return limits;
   }
@@ -123,9 +123,9 @@ TEST_F(DeploymentFairness, OwnersAreServedInTurn) {
     for (int id = 1; id <= 5; ++id) post(many(i), id);
   post(kLast);
   for (int i = 0; i < 1000 && count_steps(kLast) == 0; ++i) round();
-  EXPECT_LE(steps().size(), 10U) << "a commit of one deployment was before it, not of all 30";
+  EXPECT_LE(steps().size(), 10U) << "only the commit of one deployment was earlier, not of all 30";
   for (int i = 0; i < 1000 && steps().size() < 151; ++i) round();
-  EXPECT_EQ(steps().size(), 151U) << "all come to their turn";
+  EXPECT_EQ(steps().size(), 151U) << "all deployments are served";
 }
 
 TEST_F(DeploymentFairness, RoundSpendsABoundedTimeOnAnOwner) {
@@ -154,7 +154,7 @@ TEST_F(DeploymentFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
   round();
   EXPECT_GE(rounds_->step_waits(), 1U);
   EXPECT_LE(rounds_->step_waits(), 4U) << "10 ms, of 5 ms each";
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(height(many(i)), 2U) << "the event of each is journaled all the same";
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(height(many(i)), 2U) << "the event of each deployment is journaled anyway";
 }
 
 // The only thread of the owner is busy with another deployment, so a short step ends late.
@@ -162,7 +162,7 @@ TEST_F(DeploymentFairness, DeploymentWithQueuedStepsIsAwaitedOnce) {
   const std::string busy = many(0), queued = many(1);
   apply_many(2);
   DeploymentLimits limits;
-  limits.shares.per_owner = 1;
+  limits.shares.max_per_owner = 1;
   limits.step_wait_ms = 20;
   limits.owner_ms = 3'600'000;
   begin(limits, clock_, [this, busy](const std::string& deployment) {
@@ -186,10 +186,10 @@ TEST_F(DeploymentFairness, DeploymentWithQueuedStepsIsAwaitedOnce) {
   post(queued);
   round();
   EXPECT_EQ(height(queued), 4U);
-  EXPECT_EQ(rounds_->step_waits(), before) << "it is known to take long";
+  EXPECT_EQ(rounds_->step_waits(), before) << "the deployment is known as slow";
 }
 
-// 20 effects of one step, whose jobs take 10 ms each to be made.
+// One step requests 20 effects, and the creation of each job takes 10 ms.
 TEST_F(DeploymentFairness, CommitPublishesEffectsForABoundedTime) {
   ASSERT_TRUE(stage_.apply());
   stage_.code = [](const WorkflowSpec&, const StepRequest& request) -> Result<StepOutput> {
@@ -211,7 +211,7 @@ TEST_F(DeploymentFairness, CommitPublishesEffectsForABoundedTime) {
       DeploymentLoop::Dependencies{*stage_.store, *stage_.flows, *stage_.deployments, take, stage_.clock},
       WorldStage::kContext, limits);
   ASSERT_TRUE(rounds_->recover());
-  stage_.place(1, "job");
+  stage_.place_order(1, "job");
   stage_.server.set_faults([this](const ServerCall& call) {
     if (call.name == "submit") stage_.clock.advance(10);
     return Fault::none;
@@ -232,14 +232,14 @@ TEST_F(DeploymentFairness, OnlyTheThrowingStepIsDeferred) {
     if (throws && request.event.key == encode_cbor(1).value()) throw std::bad_alloc();
     return shop_step(spec, request);
   };
-  stage_.place(1, "keep");
-  stage_.place(2, "keep");
+  stage_.place_order(1, "keep");
+  stage_.place_order(2, "keep");
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.status(1), "running");
   EXPECT_EQ(stage_.status(2), "waiting");
   throws = false;
   ASSERT_TRUE(stage_.play());
-  EXPECT_EQ(stage_.status(1), "waiting") << "the step failed, not the instance";
+  EXPECT_EQ(stage_.status(1), "waiting") << "only the step has failed, not the instance";
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class Inbox : public testing::Test {
   std::string pop(DeploymentInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
     const auto mail = inbox.pop(waits);
     if (!mail) return "";
-    stage_.server.run_command(1, {"XDEL", "mj:world-in:acme/shop@1", mail->id});
+    stage_.server.run_command(1, {"XDEL", "mj:deployment-inbox:acme/shop@1", mail->id});
     return std::string(field_of(mail->fields, "value"));
   }
   std::vector<std::string> consume_all(DeploymentInbox& inbox) {
@@ -73,8 +73,9 @@ TEST_F(Inbox, RecreatedInboxIsRead) {
   DeploymentInbox inbox;
   read(inbox);
   EXPECT_EQ(pop(inbox), "a1");
-  stage_.server.run_command(1, {"DEL", "mj:world-in:acme/shop@1"});
-  stage_.server.run_command(1, {"XADD", "mj:world-in:acme/shop@1", "1-1", "kind", "event", "value", "a2", "to", "a"});
+  stage_.server.run_command(1, {"DEL", "mj:deployment-inbox:acme/shop@1"});
+  stage_.server.run_command(
+      1, {"XADD", "mj:deployment-inbox:acme/shop@1", "1-1", "kind", "event", "value", "a2", "to", "a"});
   read(inbox);
   EXPECT_EQ(pop(inbox), "a2");
 }
@@ -96,7 +97,7 @@ TEST_F(Inbox, UnaddressedEntryFollowsAllEarlierEntries) {
   DeploymentInbox inbox;
   read(inbox);
   for (const char* each : {"a1", "a2"}) EXPECT_EQ(pop(inbox), each);
-  EXPECT_EQ(pop(inbox), "") << "it is sorted in by the next reading";
+  EXPECT_EQ(pop(inbox), "") << "the entry is sorted by the next read";
   read(inbox);
   EXPECT_THAT(consume_all(inbox), ElementsAre("nobody", "nobody either"));
   read(inbox);
@@ -118,7 +119,7 @@ TEST_F(Inbox, WaitingInstanceIsSkipped) {
 TEST_F(Inbox, NumberOfEntriesIsLimited) {
   for (int i = 0; i < 40; ++i) post(std::string(10000, 'x'), {"a"});
   InboxLimits limits;
-  limits.bytes = 100000;
+  limits.max_bytes = 100000;
   DeploymentInbox inbox(limits);
   for (int i = 0; i < 5; ++i) read(inbox);
   std::size_t kept = 0, all = 0;
@@ -134,14 +135,14 @@ TEST_F(Inbox, NumberOfEntriesIsLimited) {
 TEST_F(Inbox, OrderIsKeptForEachInstance) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     std::mt19937 random(seed);
-    stage_.server.run_command(1, {"DEL", "mj:world-in:acme/shop@1"});
+    stage_.server.run_command(1, {"DEL", "mj:deployment-inbox:acme/shop@1"});
     std::map<std::string, std::vector<std::string>> sent, taken;
     std::map<std::string, std::vector<std::string>> targets;
     const auto note = [&](const std::string& value) {
       for (const std::string& target : targets[value]) taken[target].push_back(value);
     };
     InboxLimits limits;
-    limits.page = static_cast<std::uint32_t>(1 + random() % 7);
+    limits.max_read_entries = static_cast<std::uint32_t>(1 + random() % 7);
     DeploymentInbox inbox(limits);
     for (int i = 0; i < 120; ++i) {
       const std::string value = "e" + std::to_string(i);
@@ -172,8 +173,8 @@ std::uint64_t steps_of_the_first(WorldStage& stage) {
 }
 
 TEST_F(Inbox, LateInstanceRunsInFirstRound) {
-  for (int i = 0; i < 3000; ++i) stage_.place(1, "keep");
-  stage_.place(2, "keep");
+  for (int i = 0; i < 3000; ++i) stage_.place_order(1, "keep");
+  stage_.place_order(2, "keep");
   stage_.coordinate(0);
   std::uint64_t before = 0;
   for (const WorkflowFact& fact : stage_.journal()) {
@@ -184,7 +185,7 @@ TEST_F(Inbox, LateInstanceRunsInFirstRound) {
   EXPECT_LT(before, 1000U);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(steps_of_the_first(stage_), 3000U);
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 TEST_F(Inbox, SnapshotPauseAdmitsInstancesWithoutEntries) {
@@ -194,18 +195,18 @@ TEST_F(Inbox, SnapshotPauseAdmitsInstancesWithoutEntries) {
   limits.max_steps = 5;
   WorldStage stage(limits);
   ASSERT_TRUE(stage.apply());
-  for (int i = 0; i < 2000; ++i) stage.place(1, "keep");
+  for (int i = 0; i < 2000; ++i) stage.place_order(1, "keep");
   stage.coordinate(0);
   int id = 2;
   for (; id <= 10 && steps_of_the_first(stage) < 2000; ++id) {
-    stage.place(id, "keep");
+    stage.place_order(id, "keep");
     stage.coordinate(0);
     EXPECT_EQ(stage.status(id), "waiting") << id;
   }
   ASSERT_TRUE(stage.play());
   EXPECT_EQ(steps_of_the_first(stage), 2000U);
   EXPECT_GT(stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot_height, 0U);
-  EXPECT_THAT(stage.trouble(), IsEmpty());
+  EXPECT_THAT(stage.find_violations(), IsEmpty());
 }
 
 }  // namespace

@@ -24,14 +24,14 @@ class DeploymentLogs : public testing::Test {
     stage_.writes = [](const Job& job) { return std::vector<std::string>{job.name + " begins\n", "it ends\n"}; };
   }
   Result<InstanceLog> read(int id, const std::string& after = "", std::uint64_t limit = service::kLogFrames) {
-    return service::instance_log(stage_.by, stage_.in(), {"order", std::to_string(id)}, {after, limit});
+    return service::read_instance_log(stage_.by, stage_.stores(), {"order", std::to_string(id)}, {after, limit});
   }
   // Returns all current frames, read in pages of `limit`.
   std::vector<LogFrame> all(int id, std::uint64_t limit = service::kLogFrames) {
     std::vector<LogFrame> frames;
     InstanceLog page;
-    page.more = true;
-    while (page.more) {
+    page.has_more = true;
+    while (page.has_more) {
       auto next = read(id, page.after, limit);
       if (!next) ADD_FAILURE() << next.error().message;
       if (!next) break;
@@ -72,8 +72,8 @@ class DeploymentLogs : public testing::Test {
 };
 
 TEST_F(DeploymentLogs, LinesOfAllEffectsAreInJournalOrder) {
-  stage_.place(2, "job");
-  stage_.place(1, "all");
+  stage_.place_order(2, "job");
+  stage_.place_order(1, "all");
   ASSERT_TRUE(stage_.play());
   const std::vector<LogFrame> frames = all(1);
   EXPECT_THAT(texts(frames), ElementsAre(HasSubstr(" 1 acme/pay@1 begins"), HasSubstr(" 2 it ends"),
@@ -91,7 +91,7 @@ TEST_F(DeploymentLogs, LinesOfAllEffectsAreInJournalOrder) {
 }
 
 TEST_F(DeploymentLogs, PagesOfAnySizeGiveEachLineOnce) {
-  stage_.place(1, "all");
+  stage_.place_order(1, "all");
   ASSERT_TRUE(stage_.play());
   const std::vector<std::string> whole = texts(all(1));
   ASSERT_EQ(whole.size(), 5U);
@@ -100,20 +100,20 @@ TEST_F(DeploymentLogs, PagesOfAnySizeGiveEachLineOnce) {
 
 TEST_F(DeploymentLogs, FollowerReceivesNewLinesAndEffects) {
   let_jobs_wait();
-  stage_.place(1, "x");
+  stage_.place_order(1, "x");
   settle_down();
   EXPECT_THAT(all(1), IsEmpty());
   write("job:1:3", 1, "one");
   EXPECT_THAT(texts(read(1, after_)->frames), ElementsAre("job:1:3 1 one\n"));
   write("job:1:3", 2, "two");
-  stage_.place(1, "x");
+  stage_.place_order(1, "x");
   settle_down();
   write("job:1:4", 1, "other");
   after_ = read(1, after_)->after;
   write("job:1:3", 3, "three");
   const auto page = read(1, after_);
   EXPECT_THAT(texts(page->frames), ElementsAre("job:1:3 3 three\n"));
-  EXPECT_FALSE(page->more);
+  EXPECT_FALSE(page->has_more);
   EXPECT_FALSE(page->ended);
   EXPECT_THAT(texts(all(1)),
               ElementsAre("job:1:3 1 one\n", "job:1:3 2 two\n", "job:1:3 3 three\n", "job:1:4 1 other\n"));
@@ -121,7 +121,7 @@ TEST_F(DeploymentLogs, FollowerReceivesNewLinesAndEffects) {
 
 TEST_F(DeploymentLogs, FollowingEndsWithTheInstanceAndItsLogs) {
   let_jobs_wait();
-  stage_.place(1, "x");
+  stage_.place_order(1, "x");
   settle_down();
   ASSERT_TRUE(stage_.send("acme/Closed@1", {{"id", 1}}));
   settle_down();
@@ -130,14 +130,14 @@ TEST_F(DeploymentLogs, FollowingEndsWithTheInstanceAndItsLogs) {
   ASSERT_TRUE(stage_.store->cancel(1, "job:1:3"));
   settle_down();
   EXPECT_TRUE(read(1, after_)->ended) << stage_.status(1);
-  stage_.place(1, "x");
+  stage_.place_order(1, "x");
   settle_down();
   EXPECT_FALSE(read(1, after_)->ended) << "another life of it";
 }
 
 TEST_F(DeploymentLogs, LostLinesAreReported) {
   let_jobs_wait();
-  stage_.place(1, "x");
+  stage_.place_order(1, "x");
   settle_down();
   for (int seq = 1; seq <= 5; ++seq) write("job:1:3", seq, "line " + std::to_string(seq));
   stage_.server.run_command(1, {"XDEL", "mj:log:job:1:3", "2-0", "3-0"});
@@ -152,7 +152,7 @@ TEST_F(DeploymentLogs, LostLinesAreReported) {
 }
 
 TEST_F(DeploymentLogs, RepeatedJobHasLostNothing) {
-  stage_.place(1, "slow");
+  stage_.place_order(1, "slow");
   ASSERT_TRUE(stage_.play());
   const std::string job = all(1).at(0).effect_ref;
   for (int i = 0; i < 3; ++i) {
@@ -170,7 +170,7 @@ TEST_F(DeploymentLogs, RepeatedJobHasLostNothing) {
 }
 
 TEST_F(DeploymentLogs, MissingLogIsReported) {
-  stage_.place(1, "job");
+  stage_.place_order(1, "job");
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).effect_ref));
   EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("no longer exists with its record")));
@@ -178,8 +178,8 @@ TEST_F(DeploymentLogs, MissingLogIsReported) {
 
 TEST_F(DeploymentLogs, PositionOfAnotherInstanceIsRejected) {
   let_jobs_wait();
-  stage_.place(1, "x");
-  stage_.place(2, "x");
+  stage_.place_order(1, "x");
+  stage_.place_order(2, "x");
   settle_down();
   all(1);
   EXPECT_EQ(read(2, after_).error().code, Code::invalid) << after_;
@@ -192,16 +192,17 @@ TEST_F(DeploymentLogs, PositionOfAnotherInstanceIsRejected) {
 }
 
 TEST_F(DeploymentLogs, JobsOfAnotherOwnerAreHidden) {
-  stage_.place(1, "keep");
-  stage_.place(2, "job");
+  stage_.place_order(1, "keep");
+  stage_.place_order(2, "job");
   ASSERT_TRUE(stage_.play());
-  ASSERT_TRUE(service::apply_workflow(stage_.by, stage_.in(), shop_manifest(), {{{"shop.lua", "return {1}"}}, Id{12}}));
+  ASSERT_TRUE(
+      service::apply_workflow(stage_.by, stage_.stores(), shop_manifest(), {{{"shop.lua", "return {1}"}}, Id{12}}));
   const service::RequestContext owner{1, 12, EntryPoint::command, false};
-  const auto page = service::instance_log(owner, stage_.in(), {"order", "2"});
+  const auto page = service::read_instance_log(owner, stage_.stores(), {"order", "2"});
   ASSERT_TRUE(page) << page.error().message;
   EXPECT_THAT(texts(page->frames), ElementsAre(HasSubstr("the log is another's")));
   const service::RequestContext stranger{1, 13, EntryPoint::command, false};
-  EXPECT_EQ(service::instance_log(stranger, stage_.in(), {"order", "2"}).error().code, Code::denied);
+  EXPECT_EQ(service::read_instance_log(stranger, stage_.stores(), {"order", "2"}).error().code, Code::denied);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class DeploymentOwner : public testing::Test {
  protected:
   void apply_as(Id owner) {
     const auto done =
-        service::apply_workflow(stage_.by, stage_.in(), shop_manifest(), {{{"shop.lua", "return {}"}}, owner});
+        service::apply_workflow(stage_.by, stage_.stores(), shop_manifest(), {{{"shop.lua", "return {}"}}, owner});
     ASSERT_TRUE(done) << done.error().message;
   }
   void save_lists(const std::string& submitters, const std::string& readers) {
@@ -39,7 +39,7 @@ class DeploymentOwner : public testing::Test {
   }
   // Returns the error of the order's only effect, or "" after success.
   std::string run_order(int id, const std::string& how) {
-    stage_.place(id, how);
+    stage_.place_order(id, how);
     EXPECT_TRUE(stage_.play());
     const json found = stage_.show(id);
     EXPECT_EQ(found.at("state").at("receipts").size(), 1U) << found.dump();
@@ -63,34 +63,35 @@ TEST_F(DeploymentOwner, SignalsOnlyFlowsItMaySteer) {
   const std::string payload_error = run_order(1, "signal");
   EXPECT_THAT(payload_error, HasSubstr(R"("detail":"denied")"));
   EXPECT_THAT(payload_error, HasSubstr("actor 12 may not steer flow 1"));
-  EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "the flow continues to wait";
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, SignalsNoFlowWithASimilarId) {
   apply_as(1);
   EXPECT_THAT(run_order(1, "far"), HasSubstr("flow_id: 4294967297 is not a valid id"));
-  EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "the flow continues to wait";
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, StartsOnlyFlowsItMayRead) {
   apply_as(12);
   EXPECT_THAT(run_order(1, "flow"), HasSubstr("actor 12 has not created a flow in context 1 with the name pack"));
   save_lists("[12]", "[12]");
-  EXPECT_EQ(run_order(2, "flow"), "") << "an admin's, which it may read now";
+  EXPECT_EQ(run_order(2, "flow"), "") << "the flow of an admin, which the actor may read now";
   save_lists("[12]", "[]");
   make_pack(12, "ok pack");
-  EXPECT_EQ(run_order(3, "flow"), "") << "its own";
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_EQ(run_order(3, "flow"), "") << "the flow of the actor";
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, RunsNoFlowWithAForgedName) {
   apply_as(1);
   make_pack(12, "fail pack");
-  EXPECT_EQ(run_order(1, "flow"), "") << "the newest of that name is another's, and its scripts would run as actor 1";
+  EXPECT_EQ(run_order(1, "flow"), "")
+      << "the newest flow of that name belongs to another actor, and its scripts would run as actor 1";
   make_pack(1, "fail pack");
-  EXPECT_THAT(run_order(2, "flow"), HasSubstr("it went wrong")) << "the newest of its own";
+  EXPECT_THAT(run_order(2, "flow"), HasSubstr("it went wrong")) << "the newest flow of the actor";
 }
 
 TEST_F(DeploymentOwner, StartsNothingAfterRevocation) {
@@ -102,9 +103,9 @@ TEST_F(DeploymentOwner, StartsNothingAfterRevocation) {
     EXPECT_THAT(payload_error, HasSubstr(R"("detail":"denied")"));
     EXPECT_THAT(payload_error, HasSubstr("actor 12 may not create " + std::string(how)));
   }
-  EXPECT_EQ(stage_.ran.size(), 1U);
+  EXPECT_EQ(stage_.run_counts.size(), 1U);
   save_lists("[12]", "[]");
-  EXPECT_EQ(run_order(4, "job"), "") << "and does again";
+  EXPECT_EQ(run_order(4, "job"), "") << "the schedule starts runs again";
 }
 
 // The ceiling may have been lowered since the manifest was applied and the flow's definition was stored.
@@ -120,13 +121,13 @@ TEST_F(DeploymentOwner, StartsNothingAboveTheCeiling) {
   EXPECT_THAT(of_job, HasSubstr(R"("message":")" + words));
   EXPECT_THAT(of_flow, HasSubstr(R"("detail":"policy_refused")"));
   EXPECT_THAT(of_flow, HasSubstr(R"("message":"flow: jobs.one: )" + words));
-  EXPECT_TRUE(stage_.ran.empty());
-  EXPECT_EQ(stage_.flows->list(WorldStage::kContext, "", 0, 100).value().size(), 3U) << "no flow was made";
+  EXPECT_TRUE(stage_.run_counts.empty());
+  EXPECT_EQ(stage_.flows->list(WorldStage::kContext, "", 0, 100).value().size(), 3U) << "no flow was created";
   stage_.job_limits.ceiling.max.memory_bytes = 64U << 20;
   stage_.replace(0);
-  EXPECT_EQ(run_order(3, "again"), "") << "the operator allows more";
+  EXPECT_EQ(run_order(3, "again"), "") << "the operator permits more";
   EXPECT_EQ(run_order(4, "flow"), "");
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, StartsNoJobWithAnOversizedScript) {
@@ -136,15 +137,15 @@ TEST_F(DeploymentOwner, StartsNoJobWithAnOversizedScript) {
   const std::string of_job = run_order(1, "job");
   EXPECT_THAT(of_job, HasSubstr(R"("detail":"too_large")"));
   EXPECT_THAT(of_job, HasSubstr("job.max_script_bytes allows 1"));
-  EXPECT_TRUE(stage_.ran.empty());
+  EXPECT_TRUE(stage_.run_counts.empty());
 }
 
 TEST_F(DeploymentOwner, WaitsWhileTheListsAreUnreadable) {
   apply_as(12);
   save_lists("not a list", "[]");
-  stage_.place(1, "job");
+  stage_.place_order(1, "job");
   for (int i = 0; i < 10; ++i) stage_.step(1000);
-  EXPECT_TRUE(stage_.ran.empty());
+  EXPECT_TRUE(stage_.run_counts.empty());
   EXPECT_EQ(receipts(), 0);
   save_lists("[12]", "[]");
   ASSERT_TRUE(stage_.play());
@@ -154,14 +155,14 @@ TEST_F(DeploymentOwner, WaitsWhileTheListsAreUnreadable) {
 // A caller that knows the intent may submit a job with its key before the effect is published.
 TEST_F(DeploymentOwner, JobOfAnotherOwnerIsNoReceipt) {
   apply_as(1);
-  stage_.place(1, "job");
-  for (std::uint64_t call = 1; stage_.world().index().unpublished_intents().empty(); ++call) {
-    ASSERT_LT(call, 10U) << "no call is between the step and its effect";
+  stage_.place_order(1, "job");
+  for (std::uint64_t call = 1; stage_.load_deployment().index().unpublished_intents().empty(); ++call) {
+    ASSERT_LT(call, 10U) << "no call occurs between the step and its effect";
     stage_.replace(0);
     stage_.disturb({{stage_.calls() + call, WorldFate::killed_before}});
     stage_.coordinate(0);
-    if (receipts() == 0 && !stage_.world().index().unpublished_intents().empty()) break;
-    ASSERT_EQ(stage_.text({"HGET", "job:1:3", "id"}), "") << "too late";
+    if (receipts() == 0 && !stage_.load_deployment().index().unpublished_intents().empty()) break;
+    ASSERT_EQ(stage_.text({"HGET", "job:1:3", "id"}), "") << "the effect already exists";
   }
   stage_.disturb({});
   Job forged;
@@ -169,17 +170,17 @@ TEST_F(DeploymentOwner, JobOfAnotherOwnerIsNoReceipt) {
   forged.context_id = 1;
   forged.script_type = "python";
   forged.script = "ok forged";
-  forged.idempotency_key = "intent " + stage_.world().index().unpublished_intents().begin()->second;
+  forged.idempotency_key = "intent " + stage_.load_deployment().index().unpublished_intents().begin()->second;
   forged.unknown.emplace_back("effect_of", "1 acme/shop@1");
   const auto submitted = stage_.store->submit(forged);
   ASSERT_TRUE(submitted) << submitted.error().message;
   stage_.run_jobs();
   ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "job", {{"key", redis_key(*submitted)}}));
   stage_.coordinate(0);
-  EXPECT_EQ(receipts(), 0) << "the effect's own job has not run";
+  EXPECT_EQ(receipts(), 0) << "the job of the effect has not run";
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(receipts(), 1);
-  EXPECT_EQ(stage_.ran[R"(acme/pay@1 {"id":1})"], 1);
+  EXPECT_EQ(stage_.run_counts[R"(acme/pay@1 {"id":1})"], 1);
 }
 
 }  // namespace

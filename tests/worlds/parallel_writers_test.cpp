@@ -50,7 +50,7 @@ class DeploymentParallelWriters : public testing::Test {
         std::count_if(all.begin(), all.end(), [&](const WorkflowFact& fact) { return fact_kind(fact) == kind; }));
   }
   void begin_order(int id, const std::string& how) {
-    stage_.place(id, how);
+    stage_.place_order(id, how);
     ASSERT_TRUE(stage_.play());
   }
 
@@ -71,7 +71,7 @@ TEST_F(DeploymentParallelWriters, InstanceIsCancelledAndRemovedOnce) {
   EXPECT_EQ(at_once([&](const service::WorkflowStores& in, int) { return remove_instance(stage_.by, in, kOrder); }),
             kWriters);
   EXPECT_EQ(facts("deleted"), 1);
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 TEST_F(DeploymentParallelWriters, ApprovalIsAnsweredOnce) {
@@ -82,8 +82,8 @@ TEST_F(DeploymentParallelWriters, ApprovalIsAnsweredOnce) {
     return {};
   });
   EXPECT_EQ(answered, kWriters);
-  EXPECT_EQ(facts("receipt"), 1) << "the first one decides";
-  EXPECT_THAT(stage_.trouble(), IsEmpty());
+  EXPECT_EQ(facts("receipt"), 1) << "the first receipt decides";
+  EXPECT_THAT(stage_.find_violations(), IsEmpty());
 }
 
 }  // namespace

@@ -20,19 +20,19 @@ using testing::IsEmpty;
 // state.
 class DeploymentFindings : public testing::Test {
  protected:
-  static constexpr const char* kHead = "mj:world-head:acme/shop@1";
-  static constexpr const char* kJournal = "mj:world:acme/shop@1";
-  static constexpr const char* kBlobs = "mj:world-blobs:acme/shop@1";
-  static constexpr const char* kInbox = "mj:world-in:acme/shop@1";
+  static constexpr const char* kHead = "mj:deployment-head:acme/shop@1";
+  static constexpr const char* kJournal = "mj:deployment:acme/shop@1";
+  static constexpr const char* kBlobs = "mj:deployment-blobs:acme/shop@1";
+  static constexpr const char* kInbox = "mj:deployment-inbox:acme/shop@1";
 
   void SetUp() override {
     ASSERT_TRUE(stage_.apply());
-    stage_.place(2, "timer");
-    stage_.place(3, "approval");
-    stage_.place(4, "keep");
-    stage_.place(5, "big");
+    stage_.place_order(2, "timer");
+    stage_.place_order(3, "approval");
+    stage_.place_order(4, "keep");
+    stage_.place_order(5, "big");
     for (int i = 0; i < 3; ++i) stage_.step();
-    stage_.place(1, "job");
+    stage_.place_order(1, "job");
     for (int i = 0; i < 5; ++i) stage_.coordinate(0);  // no runner takes the job
     job_ = stage_.show(1).at("intents")[0].at("carrier");
     ASSERT_THAT(found(), IsEmpty());
@@ -56,10 +56,10 @@ class DeploymentFindings : public testing::Test {
   void mends(const std::string& rule) {
     EXPECT_EQ(found(), std::set<std::string>{rule}) << texts_;
     EXPECT_FALSE(rebuild(true).empty());
-    EXPECT_EQ(found(), std::set<std::string>{rule}) << "a dry run mends nothing";
+    EXPECT_EQ(found(), std::set<std::string>{rule}) << "a dry run repairs nothing";
     EXPECT_FALSE(rebuild().empty());
     EXPECT_THAT(found(), IsEmpty()) << texts_;
-    EXPECT_THAT(rebuild(), IsEmpty()) << "twice is as good as once";
+    EXPECT_THAT(rebuild(), IsEmpty()) << "a second rebuild changes nothing";
   }
   void cannot_mend(const std::string& rule, const std::string& text) {
     EXPECT_EQ(found(), std::set<std::string>{rule}) << texts_;
@@ -88,12 +88,12 @@ TEST_F(DeploymentFindings, FindsMissingFirstFacts) {
   cannot_mend("deployment-journal", "the next height is 1");
 }
 TEST_F(DeploymentFindings, FindsAnInvalidFact) {
-  const std::string next = std::to_string(stage_.world().state().height + 1);
+  const std::string next = std::to_string(stage_.load_deployment().state().height + 1);
   run_command({"XADD", kJournal, next + "-0", "f", "nonsense"});
   cannot_mend("deployment-journal", "height " + next + " is not a valid fact");
 }
 TEST_F(DeploymentFindings, FindsAnInconsistentFact) {
-  const WorkflowFact fact{stage_.world().state().height + 1, 1,
+  const WorkflowFact fact{stage_.load_deployment().state().height + 1, 1,
                           InstanceCompleted{{"acme/order@1", encode_cbor(4).value()}}};
   run_command({"XADD", kJournal, std::to_string(fact.height) + "-0", "f", encode(fact).value()});
   cannot_mend("deployment-journal", "workflow-state");
@@ -114,12 +114,12 @@ TEST_F(DeploymentFindings, FindsAHeadOfAnotherDeployment) {
   EXPECT_TRUE(stage_.apply()->repeated);
 }
 TEST_F(DeploymentFindings, FindsAnUnlistedDeployment) {
-  run_command({"SREM", "mj:worlds", WorldStage::kShop});
+  run_command({"SREM", "mj:deployments", WorldStage::kShop});
   mends("deployment-index");
   EXPECT_EQ(stage_.deployments->list_deployments(1)->size(), 1U);
 }
 TEST_F(DeploymentFindings, FindsAnInstanceWronglyMarkedFull) {
-  run_command({"SADD", "mj:world-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
+  run_command({"SADD", "mj:deployment-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
   EXPECT_FALSE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
   mends("deployment-index");
   EXPECT_TRUE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
@@ -151,9 +151,9 @@ TEST_F(DeploymentFindings, FindsASnapshotOfAnotherDeployment) {
   for (const WorkflowBlob& page : made.pages) run_command({"HSET", kBlobs, page.hash, page.bytes});
   run_command({"HSET", kBlobs, made.root.hash, made.root.bytes});
   run_command({"HSET", kHead, "hash", made.root.hash});
-  EXPECT_EQ(stage_.world().state().refused_receipts, 7U) << "whoever loads it believes it";
+  EXPECT_EQ(stage_.load_deployment().state().refused_receipts, 7U) << "a loader accepts the stored value";
   mends("deployment-snapshot");
-  EXPECT_EQ(stage_.world().state().refused_receipts, 0U);
+  EXPECT_EQ(stage_.load_deployment().state().refused_receipts, 0U);
 }
 TEST_F(DeploymentFindings, FindsAMissingState) {
   run_command({"HDEL", kBlobs, stage_.show(5).at("state_hash")});
@@ -164,14 +164,14 @@ TEST_F(DeploymentFindings, FindsAWrongState) {
   cannot_mend("deployment-blob", "does not have the content of its hash");
 }
 TEST_F(DeploymentFindings, FindsAMissingManifest) {
-  run_command({"DEL", "mj:world-manifests:acme/shop@1"});
-  cannot_mend("deployment-manifest", "is not there");
-  ASSERT_TRUE(stage_.apply()) << "as the finding says";
+  run_command({"DEL", "mj:deployment-manifests:acme/shop@1"});
+  cannot_mend("deployment-manifest", "does not exist");
+  ASSERT_TRUE(stage_.apply()) << "apply the remedy of the finding";
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
 TEST_F(DeploymentFindings, FindsAWrongManifest) {
   const std::string hash = stage_.deployments->read(1, WorldStage::kShop, 0, 0)->manifest;
-  run_command({"HSET", "mj:world-manifests:acme/shop@1", hash, "{}"});
+  run_command({"HSET", "mj:deployment-manifests:acme/shop@1", hash, "{}"});
   cannot_mend("deployment-manifest", "cannot be read");
 }
 TEST_F(DeploymentFindings, FindsAnUnreportedEnd) {
@@ -197,15 +197,15 @@ TEST_F(DeploymentFindings, FindsAJobOfAnotherIntent) {
   cannot_mend("deployment-effect", "carries another intent");
 }
 TEST_F(DeploymentFindings, FindsAnUnscheduledTimer) {
-  run_command({"ZREM", "mj:worlds:due", WorldStage::kShop});
+  run_command({"ZREM", "mj:deployments:due", WorldStage::kShop});
   mends("deployment-due");
   stage_.clock.advance(6000);
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("effect"), "sys/timer@1");
 }
 TEST_F(DeploymentFindings, FindsAnUnscheduledInbox) {
-  stage_.place(6, "keep");
-  run_command({"ZREM", "mj:worlds:due", WorldStage::kShop});
+  stage_.place_order(6, "keep");
+  run_command({"ZREM", "mj:deployments:due", WorldStage::kShop});
   mends("deployment-due");
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_EQ(stage_.status(6), "waiting");
@@ -213,7 +213,7 @@ TEST_F(DeploymentFindings, FindsAnUnscheduledInbox) {
 TEST_F(DeploymentFindings, FindsAnEmptyEntry) {
   ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "nonsense", {{"a", "b"}}));
   EXPECT_EQ(found(), std::set<std::string>{"deployment-inbox"}) << texts_;
-  EXPECT_THAT(rebuild(), IsEmpty()) << "a note: the coordinator drops it";
+  EXPECT_THAT(rebuild(), IsEmpty()) << "only a note, because the coordinator removes the entry";
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }

@@ -58,7 +58,7 @@ class StepPoolTest : public ::testing::Test {
 };
 
 TEST_F(StepPoolTest, SlowDeploymentDelaysNoOther) {
-  begin({.threads = 8, .per_owner = 3, .per_deployment = 2, .reserve = 2});
+  begin({.max_threads = 8, .max_per_owner = 3, .max_per_deployment = 2, .reserved_threads = 2});
   for (int i = 0; i < 50; ++i) submit_slow(1, "slow");
   ASSERT_TRUE(wait_for_slow(2));
   for (int i = 0; i < 50; ++i) submit_quick(1, "of the same owner");
@@ -68,7 +68,7 @@ TEST_F(StepPoolTest, SlowDeploymentDelaysNoOther) {
 }
 
 TEST_F(StepPoolTest, LastThreadsAreReservedForNewOwners) {
-  begin({.threads = 4, .per_owner = 4, .per_deployment = 4, .reserve = 2});
+  begin({.max_threads = 4, .max_per_owner = 4, .max_per_deployment = 4, .reserved_threads = 2});
   for (int i = 0; i < 50; ++i) submit_slow(1, "first");
   ASSERT_TRUE(wait_for_slow(2));
   for (int i = 0; i < 50; ++i) submit_slow(2, "second");
@@ -80,7 +80,7 @@ TEST_F(StepPoolTest, LastThreadsAreReservedForNewOwners) {
 
 // The host gives 4 of the 8 threads.
 TEST_F(StepPoolTest, ReserveIsTheLastAvailableThread) {
-  begin({.threads = 8, .per_owner = 6, .per_deployment = 4, .reserve = 2});
+  begin({.max_threads = 8, .max_per_owner = 6, .max_per_deployment = 4, .reserved_threads = 2});
   for (Id owner = 1; owner <= 4; ++owner) submit_slow(owner, "of " + std::to_string(owner));
   ASSERT_TRUE(wait_for_slow(4));
   const SimulatedThreadShortage shortage;
@@ -98,7 +98,7 @@ TEST_F(StepPoolTest, ReserveIsTheLastAvailableThread) {
 }
 
 TEST_F(StepPoolTest, OwnerThatBreaksTheEngineHasOneThread) {
-  begin({.threads = 8, .per_owner = 4, .per_deployment = 4, .reserve = 2});
+  begin({.max_threads = 8, .max_per_owner = 4, .max_per_deployment = 4, .reserved_threads = 2});
   submit_slow(1, "hangs", false);
   ASSERT_TRUE(wait_for_slow(1));
   release();
@@ -114,7 +114,7 @@ TEST_F(StepPoolTest, OwnerThatBreaksTheEngineHasOneThread) {
 }
 
 TEST_F(StepPoolTest, StepsOfADeploymentKeepTheirOrder) {
-  begin({.threads = 4, .per_owner = 4, .per_deployment = 1, .reserve = 1});
+  begin({.max_threads = 4, .max_per_owner = 4, .max_per_deployment = 1, .reserved_threads = 1});
   std::vector<int> order;
   std::atomic<int> count{0};
   for (int i = 0; i < 100; ++i)
@@ -141,7 +141,7 @@ TEST_F(StepPoolTest, FinishedStepsAreNamedAndWakeTheRound) {
 }
 
 TEST_F(StepPoolTest, DroppedStepsAreNotRun) {
-  begin({.threads = 1, .per_owner = 1, .per_deployment = 1, .reserve = 0});
+  begin({.max_threads = 1, .max_per_owner = 1, .max_per_deployment = 1, .reserved_threads = 0});
   submit_slow(1, "one");
   ASSERT_TRUE(wait_for_slow(1));
   for (int i = 0; i < 5; ++i) submit_quick(1, "one");

@@ -179,8 +179,8 @@ WorldStage::WorldStage(DeploymentLimits limits, int coordinators)
       deployments(server.open_workflows().value()),
       limits_(limits) {
   if (limits_.step_wait_ms == DeploymentLimits().step_wait_ms) {
-    // One step at a time, and each commit waits for its steps.
-    limits_.shares.threads = limits_.shares.per_deployment = 1;
+    // Steps run one at a time, and each commit waits for its steps.
+    limits_.shares.max_threads = limits_.shares.max_per_deployment = 1;
     limits_.step_wait_ms = 60'000;
   }
   coordinators_.resize(static_cast<std::size_t>(coordinators));
@@ -197,9 +197,9 @@ WorldStage::WorldStage(DeploymentLimits limits, int coordinators)
   start.start = StartRun{"manual", 1};
   RunCache cache;
   EXPECT_EQ(start.flow, 1U);
-  EXPECT_TRUE(progress(*flows, cache, start));
+  EXPECT_TRUE(advance_run(*flows, cache, start));
   create(*flows, kPack);
-  server.set_faults([this](const ServerCall& call) { return judge(call); });
+  server.set_faults([this](const ServerCall& call) { return choose_fault(call); });
 }
 
 WorldStage::~WorldStage() { server.set_faults(nullptr); }
@@ -221,9 +221,9 @@ void WorldStage::begin(StagedCoordinator& each) {
   each.is_dead = false;
 }
 
-Fault WorldStage::judge(const ServerCall& call) {
-  if (at_work_ == nullptr) return Fault::none;
-  if (at_work_->is_dead) return Fault::before;
+Fault WorldStage::choose_fault(const ServerCall& call) {
+  if (active_coordinator_ == nullptr) return Fault::none;
+  if (active_coordinator_->is_dead) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
   static const std::set<std::string_view> kChecks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
                                                   "flow_jobs", "load",         "load_some",  "flow_list",  "ended_job"};
@@ -232,7 +232,7 @@ Fault WorldStage::judge(const ServerCall& call) {
   ++calls_by_name[std::string(call.name)];
   for (const WorldDisturbance& each : disturbed_) {
     if (each.call != calls_) continue;
-    at_work_->is_dead = each.fate == WorldFate::killed_before || each.fate == WorldFate::killed_after;
+    active_coordinator_->is_dead = each.fate == WorldFate::killed_before || each.fate == WorldFate::killed_after;
     return each.fate == WorldFate::killed_before || each.fate == WorldFate::request_lost ? Fault::before : Fault::after;
   }
   return Fault::none;
@@ -247,20 +247,20 @@ std::vector<Log> make_log_lines(const std::vector<std::string>& texts, std::uint
 }  // namespace
 
 Result<service::AppliedWorkflow> WorldStage::apply(const json& manifest, const std::string& text) {
-  return service::apply_workflow(by, in(), manifest, {{{"shop.lua", text}}, std::nullopt});
+  return service::apply_workflow(by, stores(), manifest, {{{"shop.lua", text}}, std::nullopt});
 }
 Result<service::SentEvent> WorldStage::send(const std::string& event, const json& value) {
-  return service::send_event(by, in(), {event, value.dump(), ""});
+  return service::send_event(by, stores(), {event, value.dump(), ""});
 }
 json WorldStage::show(int id) {
-  auto found = service::show_instance(by, in(), {"acme/order@1", std::to_string(id)});
+  auto found = service::show_instance(by, stores(), {"acme/order@1", std::to_string(id)});
   return found ? std::move(*found) : json();
 }
 std::string WorldStage::status(int id) {
   const json found = show(id);
   return found.is_null() ? "none" : found.at("status").get<std::string>();
 }
-LoadedDeployment WorldStage::world(bool from_beginning) {
+LoadedDeployment WorldStage::load_deployment(bool from_beginning) {
   return LoadedDeployment::load(*deployments, kContext, kShop, from_beginning).value();
 }
 std::vector<WorkflowFact> WorldStage::journal() {
@@ -275,7 +275,7 @@ std::vector<WorkflowFact> WorldStage::journal() {
 
 void WorldStage::coordinate(std::size_t which) {
   StagedCoordinator& each = coordinators_.at(which);
-  at_work_ = &each;
+  active_coordinator_ = &each;
   for (int i = 0; i < 20; ++i) {
     auto recovered = each.recovers ? each.rounds->recover() : Result<void>();
     each.recovers = !recovered;
@@ -284,7 +284,7 @@ void WorldStage::coordinate(std::size_t which) {
     if (!next) each.recovers = true;
     if (!next || *next > 0) break;
   }
-  at_work_ = nullptr;
+  active_coordinator_ = nullptr;
   if (each.is_dead) begin(each);
 }
 
@@ -302,8 +302,8 @@ void WorldStage::run_jobs() {
   for (const ClaimedJob& each : claimed.jobs) {
     Job job = decode<Job>(each.record).record;
     const auto params = job.env_vars.find("MYCOJOBS_PARAMS");
-    ++ran[job.name + ' ' + (params == job.env_vars.end() ? "" : params->second)];
-    if (job.attempt <= 1) ++carried[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
+    ++run_counts[job.name + ' ' + (params == job.env_vars.end() ? "" : params->second)];
+    if (job.attempt <= 1) ++job_counts[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
     JobEnd end;
     const bool ok = job.script.starts_with("ok") || (job.script == "fail twice" && job.attempt == 3);
     end.status = ok ? JobStatus::finished : JobStatus::error;
@@ -316,7 +316,7 @@ void WorldStage::run_jobs() {
                    {"runner", 7},
                    {"intent", job.env_vars["MYCOJOBS_INTENT"]},
                    {"status", to_string(end.status)},
-                   {"result_sha256", result_hash(end.result, end.result_json)}};
+                   {"result_sha256", compute_result_hash(end.result, end.result_json)}};
       EXPECT_TRUE(sign(receipt, "receipt", *runner_key));
       end.receipt = receipt.dump();
     }
@@ -341,9 +341,9 @@ void WorldStage::step(std::uint64_t ms) {
 }
 
 bool WorldStage::is_quiet() {
-  if (server.run_command(kContext, {"XLEN", "mj:world-in:" + std::string(kShop)}).number() > 0) return false;
+  if (server.run_command(kContext, {"XLEN", "mj:deployment-inbox:" + std::string(kShop)}).number() > 0) return false;
   if (server.run_command(kContext, {"LLEN", "queue:python"}).number() > 0) return false;
-  const LoadedDeployment now = world();
+  const LoadedDeployment now = load_deployment();
   if (!now.state().ready_instances.empty() || !now.index().unpublished_intents().empty()) return false;
   return std::all_of(now.state().intents.begin(), now.state().intents.end(), [&](const auto& row) {
     return find_pending(now.state(), row.first)->effect_ref == kApprovalEffectRef;
@@ -362,7 +362,7 @@ bool WorldStage::play(int rounds) {
 
 std::string WorldStage::outcome() {
   std::string out;
-  const LoadedDeployment now = world();
+  const LoadedDeployment now = load_deployment();
   for (const auto& [id, cell] : now.state().instances) {
     out += display_name(id) + ' ' + std::string(to_string(cell.status())) + " steps " + std::to_string(cell.steps) +
            ' ' + cell.failure + ' ' + cell.message;
@@ -375,7 +375,7 @@ std::string WorldStage::outcome() {
     for (const auto& [intent, pending] : cell.pending_intents) out += " waits for " + pending.intent.effect;
     out += '\n';
   }
-  for (const auto& [name, times] : ran) out += "ran " + name + ": " + std::to_string(times) + '\n';
+  for (const auto& [name, times] : run_counts) out += "ran " + name + ": " + std::to_string(times) + '\n';
   const auto all = flows->list(kContext, "", 0, 100).value();
   std::multiset<std::string> lines;
   for (const FlowSummary& each : all)
@@ -391,11 +391,11 @@ std::string WorldStage::outcome() {
   return out;
 }
 
-std::vector<std::string> WorldStage::trouble() {
+std::vector<std::string> WorldStage::find_violations() {
   std::vector<std::string> all;
   const auto anomalies = store->anomalies(kContext, 100).value();
   for (const std::string& each : anomalies) all.push_back("anomaly: " + each);
-  for (const auto& [name, times] : carried)
+  for (const auto& [name, times] : job_counts)
     if (times != 1) all.push_back(name + " ran " + std::to_string(times) + " times");
   const auto found = verify(*store, kContext, {}).value();
   for (const Finding& each : found.findings) all.push_back(each.rule + ": " + each.text);
@@ -404,17 +404,18 @@ std::vector<std::string> WorldStage::trouble() {
   const auto of_deployments = verify_deployments(*deployments, *store, kContext).value();
   for (const Finding& each : of_deployments) all.push_back(each.rule + ": " + each.text);
   // The snapshot and the full journal must yield the same state, and every repeated step the same output.
-  if (!(world().state() == world(true).state())) all.emplace_back("the snapshot is another world than the journal");
+  if (!(load_deployment().state() == load_deployment(true).state()))
+    all.emplace_back("the snapshot differs from the state of the journal");
   const StepRunner take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
                                  const StepRequest& request) -> Result<StepAnswer> {
     MJ_TRY(output, code(spec, request));
     return StepAnswer(std::move(output));
   };
-  const auto replayed = service::verify_workflow(by, in(), kShop, take);
+  const auto replayed = service::verify_workflow(by, stores(), kShop, take);
   if (!replayed)
     all.push_back("replay: " + replayed.error().message);
-  else if (replayed->differs)
-    all.push_back("replay differs at " + std::to_string(replayed->differs->height));
+  else if (replayed->mismatch)
+    all.push_back("replay differs at " + std::to_string(replayed->mismatch->height));
   return all;
 }
 

@@ -53,20 +53,20 @@ class WorldStage {
   std::shared_ptr<const SigningKey> runner_key;                // null: the runner does not sign
   std::function<void(Job&, JobEnd&)> tamper;                   // changes the end of a job before it is stored
   std::function<std::vector<std::string>(const Job&)> writes;  // lines that a job writes before it ends
-  std::map<std::string, int> ran;                              // number of runs, by name and parameters of the job
-  std::map<std::string, int> carried;                          // number of jobs, by idempotency key
+  std::map<std::string, int> run_counts;                       // number of runs, by name and parameters of the job
+  std::map<std::string, int> job_counts;                       // number of jobs, by idempotency key
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
   JobLimits job_limits;  // for coordinators started from now on
   service::RequestContext by{kContext, 1, EntryPoint::command, true};
-  service::WorkflowStores in() { return {*store, *deployments}; }
+  service::WorkflowStores stores() { return {*store, *deployments}; }
   Result<service::AppliedWorkflow> apply(const nlohmann::json& manifest = shop_manifest(),
                                          const std::string& text = "return {}");
   Result<service::SentEvent> send(const std::string& event, const nlohmann::json& value);
-  void place(int id, const std::string& how) { ASSERT_TRUE(send("acme/Placed@1", {{"id", id}, {"how", how}})); }
+  void place_order(int id, const std::string& how) { ASSERT_TRUE(send("acme/Placed@1", {{"id", id}, {"how", how}})); }
   nlohmann::json show(int id);  // null if the instance does not exist
   std::string status(int id);
-  LoadedDeployment world(bool from_beginning = false);
+  LoadedDeployment load_deployment(bool from_beginning = false);
   std::vector<WorkflowFact> journal();
   std::string text(const std::vector<std::string>& words) {
     return std::string(server.run_command(kContext, words).text());
@@ -85,7 +85,7 @@ class WorldStage {
 
   // Describes every instance, job and flow, independently of heights and injected faults.
   std::string outcome();
-  std::vector<std::string> trouble();  // returns the violated invariants
+  std::vector<std::string> find_violations();  // returns the violated invariants
 
  private:
   struct StagedCoordinator {
@@ -96,14 +96,14 @@ class WorldStage {
     bool recovers = true, is_dead = false;
   };
   void begin(StagedCoordinator&);
-  Fault judge(const ServerCall&);
+  Fault choose_fault(const ServerCall&);
 
   DeploymentLimits limits_;
   std::vector<StagedCoordinator> coordinators_;
   std::unique_ptr<ContextLoop> flow_rounds_;  // without faults
   std::vector<WorldDisturbance> disturbed_;
   std::uint64_t calls_ = 0;
-  StagedCoordinator* at_work_ = nullptr;
+  StagedCoordinator* active_coordinator_ = nullptr;
 };
 
 }  // namespace mycojobs

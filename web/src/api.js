@@ -10,10 +10,11 @@ export const set_token = (text) => { token = text; };
 export const has_token = () => token !== '';
 export const set_denied_handler = (handler) => { handle_denied = handler; };
 
+// error_code is the field `word` of the answer, for example 'not_found'; the page adds 'unreachable' and 'io'.
 export class RpcError extends Error {
-  constructor(message, word, remedy, field) {
+  constructor(message, error_code, remedy, field) {
     super(message);
-    Object.assign(this, {word, remedy, field});
+    Object.assign(this, {error_code, remedy, field});
   }
 }
 
@@ -42,16 +43,15 @@ async function call_session_method(method, params = {}) {
     await new Promise((resolve) => setTimeout(resolve, LOGIN_RETRY_MS));
   }
 }
-async function begin_session(user_key) {
+export async function log_in_by_key(user_key) {
   const {challenge, audience} = await call_session_method('session.challenge');
   if (audience !== location.origin) throw new RpcError(`the server has the name ${audience}, which differs from this page: no challenge is signed`, 'denied', '');
   const fields = {algorithm: 'ed25519', audience, challenge, signer: user_key.signer};
   const session = await call_session_method('session.begin', {...fields, signature: await user_key.sign(encode_login(fields))});
   [key, token] = [user_key, session.token];
 }
-export const log_in_by_key = begin_session;
 let renewal = null;
-const renew_session = () => (renewal ??= begin_session(key).finally(() => { renewal = null; }));
+const renew_session = () => (renewal ??= log_in_by_key(key).finally(() => { renewal = null; }));
 // Ends the session on the server. A token of the tokens file is only deleted in this page.
 export function log_out() {
   if (key && token) fetch_path('/rpc', {method: 'POST', keepalive: true, headers: headers({'Content-Type': 'application/json'}), body: format_request('session.end', {})}).catch(() => {});
@@ -67,7 +67,7 @@ async function ensure_new_token(refused_token) {
       await renew_session();
       return true;
     } catch (error) {
-      if (error.word === 'unreachable' || error.word === 'unavailable') throw error;
+      if (error.error_code === 'unreachable' || error.error_code === 'unavailable') throw error;
     }
   }
   handle_denied();
@@ -79,8 +79,8 @@ export async function rpc(method, params = {}, signal = undefined, is_retry = fa
   let response;
   let slow_timer = setTimeout(function check_slow_call() {
     check_ready();
-    slow_timer = setTimeout(check_slow_call, READY_MS);
-  }, SLOW_MS);
+    slow_timer = setTimeout(check_slow_call, READY_POLL_INTERVAL_MS);
+  }, SLOW_CALL_MS);
   try {
     response = await fetch_path('/rpc', {method: 'POST', signal, headers: headers({'Content-Type': 'application/json'}),
       body: format_request(method, params)});
@@ -119,17 +119,18 @@ function set_connection_state(state) {
   connection_state = state;
   for (const listener of watchers) listener(state);
 }
-// A busy server also answers 'unavailable', so the store is reported as unavailable only if the error persists. Not every
-// stream reports its return, so the page polls the store.
-const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 1000;
+// A busy server also answers 'unavailable', so the store is reported as unavailable only if the error persists. No event
+// reports reliably that the store is available again, so the page calls jobs.page every PROBE_INTERVAL_MS until the call
+// succeeds. A call that takes longer than SLOW_CALL_MS starts checks of /readyz every READY_POLL_INTERVAL_MS.
+const PROBE_INTERVAL_MS = 2000, READY_POLL_INTERVAL_MS = 500, SLOW_CALL_MS = 1000;
 let outage = null;
 export const get_store_outage = () => outage ?? {since_ms: Date.now(), message: ''};  // since_ms: in the time of this host
 export function report_store_error(for_ms, message) {
   const is_first = !outage;
   outage ??= {since_ms: Date.now() - for_ms, message};
-  if (for_ms >= PROBE_MS) set_connection_state('store');  // even if a failed call was the first sign
+  if (for_ms >= PROBE_INTERVAL_MS) set_connection_state('store');  // even if a failed call was the first sign
   else if (is_first) setTimeout(poll_ready, 0);
-  if (is_first) setTimeout(probe, PROBE_MS);
+  if (is_first) setTimeout(probe_store, PROBE_INTERVAL_MS);
 }
 // Reads the state of the store from the server. /readyz is answered immediately, while calls wait for the store.
 let is_checking = false;
@@ -140,24 +141,24 @@ async function check_ready() {
   const answer = await fetch_path('/readyz', {}).then((response) => response.json()).catch(() => ({}));
   clearTimeout(crowd_timer);
   is_checking = false;
-  if (String(answer.reason ?? '').startsWith('the store is away')) report_store_error(PROBE_MS, answer.reason);
+  if (String(answer.reason ?? '').startsWith('Redis is unavailable')) report_store_error(PROBE_INTERVAL_MS, answer.reason);
 }
 function poll_ready() {
   if (!outage || connection_state === 'store') return;
   check_ready();
-  setTimeout(poll_ready, READY_MS);
+  setTimeout(poll_ready, READY_POLL_INTERVAL_MS);
 }
 export function clear_store_error() {
   outage = null;
   if (connection_state === 'store') set_connection_state('live');
 }
-async function probe() {
+async function probe_store() {
   if (!outage) return;
   const error = await rpc('jobs.page', {limit: 1}).then(() => null, (problem) => problem);
   if (!outage) return;
-  if (!['unavailable', 'unreachable', 'io'].includes(error?.word)) return clear_store_error();
-  if (error.word === 'unavailable') set_connection_state('store');
-  setTimeout(probe, PROBE_MS);
+  if (!['unavailable', 'unreachable', 'io'].includes(error?.error_code)) return clear_store_error();
+  if (error.error_code === 'unavailable') set_connection_state('store');
+  setTimeout(probe_store, PROBE_INTERVAL_MS);
 }
 
 // Returns a parser of server-sent events: call it with each received text, and it calls on_event({event, id, data}). An event
@@ -181,12 +182,12 @@ export function create_event_parser(on_event) {
   };
 }
 
-const PAUSE_MS = 500, MAX_PAUSE_MS = 5000, MAX_SILENCE_MS = 40000, HIDDEN_MS = 5000;
+const MIN_RECONNECT_DELAY_MS = 500, MAX_RECONNECT_DELAY_MS = 5000, MAX_SILENCE_MS = 40000, MAX_HIDDEN_MS = 5000;
 
 // A browser opens at most six connections to a server for all of its pages. If event streams occupy all of them, calls are
 // blocked, so that /readyz is not answered. For CROWDED_PERIOD_MS the streams then take turns: each receives the new
 // events, closes its connection, and reconnects after a pause.
-const CROWD_TIMEOUT_MS = 2000, CROWDED_PERIOD_MS = 60000, TURN_MS = 400, TURN_PAUSE_MS = 2000, READY_CHECK_MS = 15000;
+const CROWD_TIMEOUT_MS = 2000, CROWDED_PERIOD_MS = 60000, TURN_MS = 400, TURN_PAUSE_MS = 2000, SERVER_CHECK_INTERVAL_MS = 15000;
 let crowded_until = 0;
 const open_streams = new Set();
 const is_crowded = () => Date.now() < crowded_until;
@@ -199,38 +200,39 @@ function start_taking_turns() {
 // calls would not detect that its streams block the calls of other pages.
 export function watch_server() {
   document.addEventListener('visibilitychange', () => { if (!document.hidden) check_ready(); });
-  setInterval(() => { if (!document.hidden && open_streams.size) check_ready(); }, READY_CHECK_MS);
+  setInterval(() => { if (!document.hidden && open_streams.size) check_ready(); }, SERVER_CHECK_INTERVAL_MS);
 }
 
 // Opens an event stream. It reconnects after errors and resumes after the last received event. It is closed while the page
-// is hidden for more than HIDDEN_MS. Calls on_event(event, data) for each event, and on_gone(message, word) if the server has
-// ended the stream permanently. Returns a function that closes the stream.
+// is hidden for more than MAX_HIDDEN_MS. Calls on_event(event, data) for each event. Calls on_gone(message, error_code) if
+// the server has ended the stream permanently. Returns a function that closes the stream.
 export function open_event_stream(query, on_event, on_gone = () => {}) {
-  let is_closed = false, last_event_id = '', pause_ms = PAUSE_MS, current_abort = null, reconnect_timer = 0, hidden_timer = 0, turn_timer = 0;
+  let is_closed = false, last_event_id = '', reconnect_delay_ms = MIN_RECONNECT_DELAY_MS, current_controller = null, reconnect_timer = 0, hidden_timer = 0, turn_timer = 0;
   const reconnect = () => {
     if (is_closed || document.hidden && is_suspended) return;
-    const delay_ms = is_crowded() ? Math.max(pause_ms, TURN_PAUSE_MS) : pause_ms;
-    reconnect_timer = setTimeout(listen, delay_ms + Math.random() * delay_ms);
-    pause_ms = Math.min(pause_ms * 2, MAX_PAUSE_MS);
+    const min_delay_ms = is_crowded() ? Math.max(reconnect_delay_ms, TURN_PAUSE_MS) : reconnect_delay_ms;
+    reconnect_timer = setTimeout(listen, min_delay_ms + Math.random() * min_delay_ms);
+    reconnect_delay_ms = Math.min(reconnect_delay_ms * 2, MAX_RECONNECT_DELAY_MS);
   };
-  let is_suspended = false, released_abort = null;
+  // released_controller: controller of the connection that was closed to let other streams take their turn.
+  let is_suspended = false, released_controller = null;
   const release_connection = () => {
     clearTimeout(turn_timer);
-    released_abort = current_abort;
-    current_abort?.abort();
+    released_controller = current_controller;
+    current_controller?.abort();
   };
   open_streams.add(release_connection);
   async function listen() {
-    current_abort = new AbortController();
-    const own_abort = current_abort, used_token = token;
+    current_controller = new AbortController();
+    const own_controller = current_controller, used_token = token;
     let silence_timer = 0;
     const restart_silence_timer = () => {
       clearTimeout(silence_timer);
-      silence_timer = setTimeout(() => own_abort.abort(), MAX_SILENCE_MS);
+      silence_timer = setTimeout(() => own_controller.abort(), MAX_SILENCE_MS);
     };
     try {
       restart_silence_timer();
-      const response = await fetch_path(`/events?${query}`, {signal: own_abort.signal, headers: headers(last_event_id ? {'Last-Event-ID': last_event_id} : {})});
+      const response = await fetch_path(`/events?${query}`, {signal: own_controller.signal, headers: headers(last_event_id ? {'Last-Event-ID': last_event_id} : {})});
       if (response.status === 401) {
         if (await ensure_new_token(used_token)) reconnect();
         return;
@@ -251,7 +253,7 @@ export function open_event_stream(query, on_event, on_gone = () => {}) {
       let has_received = false;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const parse_events = create_event_parser(({event, id, data}) => {
-        pause_ms = PAUSE_MS;
+        reconnect_delay_ms = MIN_RECONNECT_DELAY_MS;
         if (id) last_event_id = id;
         if (!data) return;
         if (event === 'gone') is_closed = true;
@@ -269,24 +271,24 @@ export function open_event_stream(query, on_event, on_gone = () => {}) {
       }
       if (!is_closed) reconnect();
     } catch (error) {
-      if (is_closed || own_abort !== current_abort) return;
-      if (released_abort === own_abort) return reconnect();
+      if (is_closed || own_controller !== current_controller) return;
+      if (released_controller === own_controller) return reconnect();
       if (error.name !== 'AbortError' || !is_suspended) {
         set_connection_state('away');
         reconnect();
       }
     } finally {
       clearTimeout(silence_timer);
-      if (own_abort === current_abort) clearTimeout(turn_timer);
+      if (own_controller === current_controller) clearTimeout(turn_timer);
     }
   }
   function on_visibility_change() {
     clearTimeout(hidden_timer);
     if (document.hidden) {
-      hidden_timer = setTimeout(() => { is_suspended = true; clearTimeout(reconnect_timer); current_abort?.abort(); }, HIDDEN_MS);
+      hidden_timer = setTimeout(() => { is_suspended = true; clearTimeout(reconnect_timer); current_controller?.abort(); }, MAX_HIDDEN_MS);
     } else if (is_suspended) {
       is_suspended = false;
-      pause_ms = PAUSE_MS;
+      reconnect_delay_ms = MIN_RECONNECT_DELAY_MS;
       listen();
     }
   }
@@ -299,6 +301,6 @@ export function open_event_stream(query, on_event, on_gone = () => {}) {
     clearTimeout(turn_timer);
     clearTimeout(hidden_timer);
     document.removeEventListener('visibilitychange', on_visibility_change);
-    current_abort?.abort();
+    current_controller?.abort();
   };
 }

@@ -75,7 +75,7 @@ function Timeline({dag, id, context, version, select, selected}) {
   const tick_ms = TICKS.find((entry) => total_ms / entry <= (innerWidth < 700 ? 2 : 6)) ?? TICKS[TICKS.length - 1];
   const ticks = [];
   for (let offset_ms = 0; offset_ms <= total_ms; offset_ms += tick_ms) ticks.push(offset_ms);
-  const to_percent = (offset_ms) => Math.max(0, Math.min(100, ((offset_ms - from) / total_ms) * 100));
+  const to_percent = (at_ms) => Math.max(0, Math.min(100, ((at_ms - from) / total_ms) * 100));
   return html`<div class="gantt" tabindex="0" role="group" aria-label="timeline"><div class="gantt-head"><span></span><div class="track">${ticks.map((offset_ms) => html`<span class="tick" style=${{left: `${(offset_ms / total_ms) * 100}%`}}>${offset_ms ? `+${format_duration(offset_ms)}` : format_clock(from)}</span>`)}</div></div>
     ${rows.map(({node, bars}) => html`<button type="button" class=${`gantt-row${selected === node.name ? ' chosen' : ''}`} key=${node.id} onClick=${() => select(node.name)}><span class="gantt-name"><${Glyph} shape=${node_state(node)[0]}/> <${UntrustedText} text=${node.name} max_chars=${40}/></span>
       <div class="track">${bars.map((bar) => html`<span class=${`bar ${bar.kind} ${bar.kind === 'run' ? node_state(node)[0] : ''}`} style=${{left: `${to_percent(bar.from)}%`, width: `${Math.max(to_percent(bar.to) - to_percent(bar.from), 0.4)}%`}} title=${`${{run: 'ran', queued: 'queued', waits: 'waited', lost: 'failed attempt'}[bar.kind]} ${format_duration(bar.to - bar.from)}${bar.note ? `: ${to_line(bar.note)}` : ''}`}></span>`)}</div></button>`)}
@@ -153,10 +153,10 @@ export function FlowView({id, query, context, rights}) {
     <p class="crumbs"><a href=${href(['flows'], {context})}>Flows</a> / ${record.parent ? html`<span class="quiet">part of <bdi>${to_line(record.parent)}</bdi></span> / ` : ''}${id}</p>
     <div class="title"><h1><${UntrustedText} text=${record.name || `flow ${id}`} max_chars=${120}/></h1><${State} state=${flow_state(has_ended ? record : {...record, detail: dag.detail})}/>
       <div class="actions">${can_steer && record.detail === 'new' && html`<${Action} kind="first" run=${call('flow.start')}>Start<//>`}
-        ${can_steer && can_retry && html`<${Action} kind="first" keys="r" title="the failed nodes (r)" run=${call('flow.retry')}>Run again<//>`}
-        ${can_steer && rights.create && has_ended && html`<${Action} kind=${can_retry ? '' : 'first'} keys=${can_retry ? '' : 'r'} title=${`a new run of the same definition, as actor ${record.caller_id}`} run=${replay}>${can_retry ? 'New run' : 'Run again'}<//>`}
+        ${can_steer && can_retry && html`<${Action} kind="first" shortcut_key="r" title="the failed nodes (r)" run=${call('flow.retry')}>Run again<//>`}
+        ${can_steer && rights.create && has_ended && html`<${Action} kind=${can_retry ? '' : 'first'} shortcut_key=${can_retry ? '' : 'r'} title=${`a new run of the same definition, as actor ${record.caller_id}`} run=${replay}>${can_retry ? 'New run' : 'Run again'}<//>`}
         ${can_steer && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="no new job starts">Pause<//>`)}
-        ${can_steer && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
+        ${can_steer && record.status === 'started' && html`<${Action} shortcut_key="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
     <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${format_counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${has_ended ? 'took' : 'runs for'} ${format_duration(elapsed(record.started_ms, has_ended ? record.ended_ms : now))}</span>` : ''}<span>${has_ended ? html`ended <${RelativeTime} at_ms=${record.ended_ms} now=${now}/>` : html`created <${RelativeTime} at_ms=${to_number(record.created_at) * 1000} now=${now}/>`}</span></p>
     <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${ended_count} aria-label="progress"></progress><span>${ended_count} of ${nodes.length} done${skipped_count > 0 ? `, ${skipped_count} skipped` : ''}</span></div>
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}

@@ -1,5 +1,5 @@
 // The view of one job: its state and the reason, log, error with the line of the script, result, and actions.
-import {html, useCall, useEffect, useMemo, useState, RelativeTime, CopyButton, Action, Glyph, Problem, Section, Sentence, State, UntrustedText, flow_href, navigate, has_failed, href, job_href, job_state, useNow, useTitle, Card, Command, ErrorBoundary} from './ui.js';
+import {html, useCall, useEffect, useMemo, useState, RelativeTime, CopyButton, Action, Glyph, Problem, Section, TextWithCommands, State, UntrustedText, flow_href, navigate, has_failed, href, job_href, job_state, useNow, useTitle, Card, Command, ErrorBoundary} from './ui.js';
 import {open_event_stream, rpc} from './api.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
@@ -9,20 +9,20 @@ const REDRAW_MS = 200;
 // Follows the log and the state of a job.
 function useJobStream(key, context) {
   const log = useMemo(() => new LogLines(), [key, context]);
-  const [state_and_reason, set_stream] = useState({state: null, gone: ''});
+  const [stream_state, set_stream_state] = useState({state: null, gone: ''});
   useEffect(() => {
-    set_stream({state: null, gone: ''});
+    set_stream_state({state: null, gone: ''});
     let timer = 0, state = null;
     // Draw at most once per REDRAW_MS, and only the log. The rest of the view is drawn when the state of the job changes.
-    const schedule_redraw = () => { timer ||= setTimeout(() => { timer = 0; log.notify(); set_stream((previous) => (previous.state === state ? previous : {...previous, state})); }, REDRAW_MS); };
+    const schedule_redraw = () => { timer ||= setTimeout(() => { timer = 0; log.notify(); set_stream_state((previous) => (previous.state === state ? previous : {...previous, state})); }, REDRAW_MS); };
     const close_stream = open_event_stream(new URLSearchParams({context, job: key.replace('job:', '')}).toString(), (event, data) => {
       if (event === 'log') log.add_piece(data);
       if (event === 'job') state = data;
       schedule_redraw();
-    }, (reason) => set_stream((previous) => ({...previous, gone: reason})));
+    }, (reason) => set_stream_state((previous) => ({...previous, gone: reason})));
     return () => { close_stream(); clearTimeout(timer); };
   }, [log]);
-  return {log, ...state_and_reason};
+  return {log, ...stream_state};
 }
 
 const MAX_LINES = 2000, MAX_LINE_CHARS = 2000;  // limits of lines of a script and characters of a line; a copy is complete
@@ -55,7 +55,7 @@ export const Pairs = ({fields}) => html`<dl class="pairs">${Object.entries(to_ob
 
 const KIND_LABELS = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
   completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'retry requested', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
-function History({moments: entries}) {
+function History({entries}) {
   const start_ms = entries[0]?.at_ms;
   return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${entries.map((entry) => html`<tr><td><time>${format_time(entry.at_ms)}</time></td><td class="num">${format_duration(elapsed(start_ms, entry.at_ms))}</td>
     <td>${get_entry(KIND_LABELS, entry.kind) ?? to_line(entry.kind, 40)}${entry.detail && entry.kind !== 'completed' ? html`: <${UntrustedText} text=${entry.detail}/>` : ''}${entry.due_ms ? `, again ${format_time(entry.due_ms)}` : ''}</td><td class="num">${entry.attempt ?? ''}</td><td class="num">${entry.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
@@ -77,11 +77,11 @@ function Actions({job, job_id, context, rights, load}) {
   // The server restarts the stored record as its original caller, not as the user of the page.
   const restart = async () => navigate(job_href((await rpc('job.restart', {id: job_id, context_id: context})).key, context));
   return html`<div class="actions">
-    ${may_control && can_retry && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${make_call('job.retry')}>Run again<//>`}
-    ${can_restart && !is_active && !can_retry && html`<${Action} kind="first" keys="r" title=${`unchanged, as a new job of actor ${job.caller_id} (r)`} run=${restart}>Run again<//>`}
+    ${may_control && can_retry && html`<${Action} kind="first" shortcut_key="r" title="as its next attempt (r)" run=${make_call('job.retry')}>Run again<//>`}
+    ${can_restart && !is_active && !can_retry && html`<${Action} kind="first" shortcut_key="r" title=${`unchanged, as a new job of actor ${job.caller_id} (r)`} run=${restart}>Run again<//>`}
     ${can_restart && can_retry && html`<${Action} run=${restart} title=${`unchanged, as a new job of actor ${job.caller_id}`}>Run a copy<//>`}
     ${may_control && is_active && job.detail === 'created' && html`<${Action} kind="first" run=${make_call('job.start')}>Start<//>`}
-    ${may_control && is_active && html`<${Action} keys="x" title="cancels it permanently (x)" run=${make_call('job.cancel')}>Cancel<//>`}
+    ${may_control && is_active && html`<${Action} shortcut_key="x" title="cancels it permanently (x)" run=${make_call('job.cancel')}>Cancel<//>`}
     ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: job_id})}>Change and run</a>`}
   </div>`;
 }
@@ -95,7 +95,7 @@ export function Answer({approve, reject, is_pause = false}) {
 
 // shown_text: text that the view already shows, so that it is not repeated.
 export function Explanation({explanation, shown_text = ''}) {
-  return html`<div class="why">${shown_text && to_text(explanation.reason).includes(shown_text) ? '' : html`<p><bdi>${escape_hidden(explanation.reason)}</bdi></p>`}${explanation.next && html`<p class="quiet"><b>Next:</b> <${Sentence} text=${explanation.next}/></p>`}
+  return html`<div class="why">${shown_text && to_text(explanation.reason).includes(shown_text) ? '' : html`<p><bdi>${escape_hidden(explanation.reason)}</bdi></p>`}${explanation.next && html`<p class="quiet"><b>Next:</b> <${TextWithCommands} text=${explanation.next}/></p>`}
     ${explanation.evidence?.length > 0 && html`<details><summary class="quiet">evidence</summary><ul>${[explanation.evidence].flat().map((entry) => html`<li><bdi>${escape_hidden(entry)}</bdi></li>`)}</ul></details>`}</div>`;
 }
 
@@ -161,7 +161,7 @@ export function JobView({name, context, rights}) {
     <${Artifacts} artifacts=${job.artifacts} id=${to_text(job.key).replace('job:', '')}/>
     <${DroppedArtifacts} artifacts=${job.artifacts_dropped}/>
     <div class="columns wide"><div>
-      ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${format_counted(Math.max(to_number(job.attempt), 1), 'attempt')}><${History} moments=${history.value}/><//>`}
+      ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${format_counted(Math.max(to_number(job.attempt), 1), 'attempt')}><${History} entries=${history.value}/><//>`}
       ${job.script && html`<${Section} title="Script" note=${format_bytes(new Blob([to_text(job.script)]).size)} open=${current.status !== 'error'}><${Script} script=${job.script} is_open=${true}/><${CopyButton} text=${to_text(job.script)}/><//>`}
     </div><div>
       ${job.usage && html`<${Section} title="Usage"><${Usage} usage=${job.usage}/><//>`}

@@ -5,7 +5,7 @@ import {Rows} from './rows.js';
 import {Virtual} from './virtual.js';
 import {format_age, format_count, format_counted, elapsed, format_time, format_duration} from './text.js';
 
-// FIELDS: the fields that a row shows. Scripts, results and receipts are loaded only in the view of one job.
+// The fields of jobs that a row shows. Scripts, results and receipts are loaded only in the view of one job.
 const FIELDS = ['name', 'detail', 'error', 'flow_id', 'script_type', 'changed_ms', 'started_ms', 'ended_ms'];
 const PAGE_SIZE = 200, MAX_PAGES = 5;
 const STATUSES = [['', 'all'], ['dispatched', 'queued'], ['waiting_for_prerequisites', 'waiting'], ['started', 'running'], ['error', 'failed'], ['finished', 'finished']];
@@ -25,17 +25,17 @@ function useJobs(context, filter, changed_ms) {
   const key = JSON.stringify([context, filter]);
   const rows = useMemo(() => new Rows(), [key]);
   const [state, set] = useState({tick: 0, error: null, is_loading: false});
-  const current = useRef(rows), at_front = useRef(true), latest = useRef(0);
+  const current = useRef(rows), at_front = useRef(true), latest_change_ms = useRef(0);
   if (current.current !== rows) at_front.current = true;
   current.current = rows;
-  latest.current = changed_ms ?? 0;
-  const redraw = (more = {}) => set((now) => ({...now, tick: now.tick + 1, ...more}));
+  latest_change_ms.current = changed_ms ?? 0;
+  const redraw = (changes = {}) => set((previous) => ({...previous, tick: previous.tick + 1, ...changes}));
   // Loads the next page. Only one page is loaded at a time.
   const load = async () => {
     if (rows.is_loading || rows.is_complete || rows.scanned >= rows.scan_limit) return;
     rows.is_loading = true;
-    const index_time_ms = rows.scanned === 0 ? latest.current : 0;
-    set((now) => ({...now, is_loading: true}));
+    const index_time_ms = rows.scanned === 0 ? latest_change_ms.current : 0;
+    set((previous) => ({...previous, is_loading: true}));
     let load_error = null;
     try {
       const params = {context_id: context, ...filter, limit: PAGE_SIZE, fields: FIELDS};
@@ -78,8 +78,8 @@ function useJobs(context, filter, changed_ms) {
     if (!changed_ms || filter.until_ms || !rows.is_loaded || rows.is_updating) return;
     rows.is_updating = true;
     const update = async () => {
-      while (current.current === rows && latest.current > rows.newest_ms) {
-        const target_ms = latest.current, is_at_front = at_front.current && !rows.has_overflow;
+      while (current.current === rows && latest_change_ms.current > rows.newest_ms) {
+        const target_ms = latest_change_ms.current, is_at_front = at_front.current && !rows.has_overflow;
         const {jobs, after} = await read_changed_since(is_at_front ? rows.front_ms : rows.newest_ms);
         if (current.current !== rows) return;
         if (after === '') rows.merge(jobs, at_front.current && is_at_front, filter);

@@ -1,29 +1,30 @@
-// Splits the output of jobs into lines. No side effects.
-const MAX_LINES = 200_000, MAX_CHARS = 64 << 20;  // limits of the page; older lines are dropped
+// Joins pieces of the output of jobs and splits them into lines.
+const MAX_LINES = 200_000, MAX_CHARS = 64 << 20;  // limits of one log; the oldest lines are dropped
 
-// Appends text to an open line. A carriage return discards the previous text of the line; one at the end takes effect when
-// more text follows. Returns the change of the line's length.
+// Appends text to an open line. A carriage return discards the previous text of the line. A carriage return at the end of
+// the text takes effect when more text follows. Returns the change of the line's length.
 function append_part(line, part) {
   let end = part.length;
   while (end > 0 && part[end - 1] === '\r') end--;
   const old_length = line.text.length;
   if (end > 0) {
     const return_index = part.lastIndexOf('\r', end - 1);
-    line.text = (line.returned || return_index >= 0 ? '' : line.text) + part.slice(return_index + 1, end);
-    line.returned = false;
+    line.text = (line.has_pending_return || return_index >= 0 ? '' : line.text) + part.slice(return_index + 1, end);
+    line.has_pending_return = false;
   }
-  line.returned ||= end < part.length;
+  line.has_pending_return ||= end < part.length;
   return line.text.length - old_length;
 }
 
-// Collects pieces of output from the server as lines. Each stream of each writer has an open line, which the next piece of
-// this stream continues. A piece has the field `writer` only if several writers share the log.
+// The lines of one log. Each stream of each writer has an open line, which the next piece of the stream continues. A piece
+// has the field `writer` only if several writers share the log.
 export class LogLines {
   lines = [];
-  dropped = 0;
-  chars = 0;
-  open_lines = new Map();
-  notify = () => {};  // notifies the watcher of new lines
+  dropped_count = 0;  // number of lines that were dropped
+  char_count = 0;  // total length of `lines`
+  open_lines = new Map();  // by stream
+  notify = () => {};  // called by users of the log after they have added pieces
+  // Sets the function that notify() calls, and calls it once. Returns a function that removes it.
   watch(listener) {
     this.notify = listener;
     listener();
@@ -37,20 +38,20 @@ export class LogLines {
       let line = this.open_lines.get(stream_key);
       if (is_last && part === '') return;
       if (!line) {
-        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, writer: piece.writer, text: '', number: this.dropped + this.lines.length + 1};
+        line = {seq: piece.seq, at_ms: piece.ts_ms, stream: piece.stream, writer: piece.writer, text: '', number: this.dropped_count + this.lines.length + 1};
         this.lines.push(line);
         this.open_lines.set(stream_key, line);
       }
-      this.chars += append_part(line, part);
+      this.char_count += append_part(line, part);
       if (!is_last) this.open_lines.delete(stream_key);
     });
-    if (this.lines.length > MAX_LINES * 1.1 || this.chars > MAX_CHARS * 1.1) this.drop_oldest_lines();
+    if (this.lines.length > MAX_LINES * 1.1 || this.char_count > MAX_CHARS * 1.1) this.drop_oldest_lines();
   }
   drop_oldest_lines() {
     let drop_count = 0;
-    while (this.lines.length - drop_count > MAX_LINES || (this.chars > MAX_CHARS && drop_count < this.lines.length - 1)) this.chars -= this.lines[drop_count++].text.length;
+    while (this.lines.length - drop_count > MAX_LINES || (this.char_count > MAX_CHARS && drop_count < this.lines.length - 1)) this.char_count -= this.lines[drop_count++].text.length;
     const dropped_lines = new Set(this.lines.splice(0, drop_count));
     for (const [stream_key, line] of this.open_lines) if (dropped_lines.has(line)) this.open_lines.delete(stream_key);
-    this.dropped += drop_count;
+    this.dropped_count += drop_count;
   }
 }

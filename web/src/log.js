@@ -58,7 +58,7 @@ export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
     const index = filtered ? filtered[i] : i, line = lines[index];
     const is_selected = index === (matches?.[match_index] ?? -1);
     const draw = () => html`<div role="row" class=${`line ${line.stream}${is_selected ? ' chosen' : ''}`}>
-      <span role="cell" class="number">${line.number}</span>${show_times && html`<span role="cell" class="number" title=${format_time(line.at)}>${format_clock(line.at)}</span>`}
+      <span role="cell" class="number">${line.number}</span>${show_times && html`<span role="cell" class="number" title=${format_time(line.at_ms)}>${format_clock(line.at_ms)}</span>`}
       ${line.writer && html`<span role="cell" class="whose"><bdi dir="ltr">${escape_hidden(to_line(line.writer, 60))}</bdi></span>`}
       ${line.stream !== 'stdout' && html`<span role="cell" class="stream">${line.stream === 'stderr' ? 'err' : 'sys'}</span>`}<span role="cell" class="text"><${LogText} text=${line.text} needle=${needle}/></span></div>`;
     return line && html`<${Memo} key=${line.number} deps=${[line, line.text, needle, show_times, is_selected]} draw=${draw}/>`;
@@ -70,11 +70,11 @@ export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
         <button type="button" class="small" onClick=${() => move_match(-1)} aria-label="the one before">\u2191</button><button type="button" class="small" onClick=${() => move_match(1)} aria-label="the next one">\u2193</button>
         <label class="check"><input type="checkbox" checked=${only_matches} onChange=${(e) => set_only_matches(e.target.checked)}/> these alone</label>`}
       <span class="grow"></span>
-      <span class="quiet">${format_counted(log.dropped + lines.length, 'line')}${ended ? '' : ', live'}</span>
+      <span class="quiet">${format_counted(log.dropped_count + lines.length, 'line')}${ended ? '' : ', live'}</span>
       <label class="check"><input type="checkbox" checked=${show_times} onChange=${(e) => set_show_times(e.target.checked)}/> times</label>
       <label class="check"><input type="checkbox" checked=${is_following} onChange=${(e) => set_following(e.target.checked)}/> follow</label>
     </div>
-    ${log.dropped > 0 && html`<p class="quiet">${format_counted(log.dropped, 'earlier line')} are not shown: <code>${command}</code> prints them</p>`}
+    ${log.dropped_count > 0 && html`<p class="quiet">${format_counted(log.dropped_count, 'earlier line')} are not shown: <code>${command}</code> prints them</p>`}
     ${error && html`<p class="problem">${error}</p>`}
     ${row_count === 0 ? html`<p class="empty">${ended ? 'It has no output.' : 'Nothing yet.'}</p>`
       : html`<div class="lines" data-rows=${Math.min(row_count, 24)} onWheel=${(e) => e.deltaY < 0 && set_following(false)} onTouchMove=${() => set_following(false)}

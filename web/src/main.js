@@ -33,7 +33,7 @@ function Login({on_login}) {
     set_token(credential);
     await rpc('system.info').catch((problem) => {
       set_token('');
-      throw problem.word === 'denied' ? {message: 'this server does not know this token', remedy: 'create one with `mycojobs key token --actor ID`'} : problem;
+      throw problem.error_code === 'denied' ? {message: 'this server does not know this token', remedy: 'create one with `mycojobs key token --actor ID`'} : problem;
     });
   };
   const log_in_with_key = async (credential) => log_in_by_key(await parse_key(credential));
@@ -94,7 +94,7 @@ function ConfirmDialog({button, close}) {
 // Uses the clock of this host. The running duration is outside of role=alert, so that screen readers do not repeat it.
 function StoreOutage({since_ms, message}) {
   useNow();
-  return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${format_clock(since_ms)}: the shown data is from before. Retrying.</p>
+  return html`<section class="store-away" aria-label="Redis is unavailable"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${format_clock(since_ms)}: the shown data is from before. Retrying.</p>
     <p class="quiet">for ${format_elapsed(since_ms, Date.now())} now: <bdi>${to_line(message, 200)}</bdi></p></section>`;
 }
 
@@ -152,7 +152,7 @@ function Page() {
       set_info(await rpc('system.info'));
       set_stage('in');
     } catch (error) {
-      if (error.word === 'denied') set_stage('login');
+      if (error.error_code === 'denied') set_stage('login');
       else { set_stage('away'); setTimeout(load_info, 2000); }
     }
   };

@@ -1,5 +1,5 @@
 // The view for operators: health of the context, and jobs that do not make progress, with reasons.
-import {html, useCall, useNow, useState, RelativeTime, Action, Command, Glyph, Problem, Sentence, UntrustedText, href, job_href, store_now_ms, useTitle} from './ui.js';
+import {html, useCall, useNow, useState, RelativeTime, Action, Command, Glyph, Problem, TextWithCommands, UntrustedText, href, job_href, store_now_ms, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {Chart} from './chart.js';
 import {Examples} from './examples.js';
@@ -46,7 +46,7 @@ function Doctor({context}) {
   return html`<div class="doctor"><div class="actions"><${Action} run=${async () => set_checks(await rpc('context.doctor', {context_id: context}))}>Doctor<//>
     <span class="quiet">checks Redis, the leader of the context and its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
     ${checks && html`<div role="status">${failed_checks.length === 0 ? html`<p><${Glyph} shape="done"/> ${format_counted(ok_checks.length, 'check')}, nothing is wrong</p>`
-      : html`<ul class="findings">${failed_checks.map((entry) => html`<li><${Glyph} shape=${entry.state === 'missing' ? 'failed' : 'asks'}/><div><b>${entry.state}</b> ${to_line(entry.area, 60)}, ${to_line(entry.name, 60)}: <${UntrustedText} text=${entry.detail}/>${entry.remedy && html` <span class="quiet"><b>Remedy:</b> <${Sentence} text=${entry.remedy}/></span>`}</div></li>`)}</ul>`}
+      : html`<ul class="findings">${failed_checks.map((entry) => html`<li><${Glyph} shape=${entry.state === 'missing' ? 'failed' : 'asks'}/><div><b>${entry.state}</b> ${to_line(entry.area, 60)}, ${to_line(entry.name, 60)}: <${UntrustedText} text=${entry.detail}/>${entry.remedy && html` <span class="quiet"><b>Remedy:</b> <${TextWithCommands} text=${entry.remedy}/></span>`}</div></li>`)}</ul>`}
       ${ok_checks.length > 0 && html`<details><summary class="quiet">${format_counted(ok_checks.length, 'check')} found no problem</summary><table><tbody>${ok_checks.map((entry) => html`<tr><td>${to_line(entry.area, 60)}</td><td>${to_line(entry.name, 60)}</td><td><${UntrustedText} text=${entry.detail}/></td></tr>`)}</tbody></table></details>`}</div>`}</div>`;
 }
 
@@ -54,7 +54,7 @@ function Verify({context}) {
   const [report, set_report] = useState(null);
   return html`<div class="actions"><${Action} run=${async () => set_report(await rpc('context.verify', {context_id: context}))}>Verify<//>
     <span class="quiet">checks the data of all jobs, flows and workflows</span></div>
-    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((entry) => entry.violation) ? 'failed' : 'done'}/> ${report.found ? format_counted(report.found, 'finding') : 'No findings'}: ${format_counted(report.jobs, 'job')}, ${format_counted(report.facts, 'fact')}, ${format_counted(report.queues, 'queue')}${report.findings.some((entry) => entry.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` shows the possible repairs'}/></span>` : ''}</p>
+    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((entry) => entry.violation) ? 'failed' : 'done'}/> ${report.found ? format_counted(report.found, 'finding') : 'No findings'}: ${format_counted(report.jobs, 'job')}, ${format_counted(report.facts, 'fact')}, ${format_counted(report.queues, 'queue')}${report.findings.some((entry) => entry.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${TextWithCommands} text=${'`mycojobs doctor --rebuild --dry-run` shows the possible repairs'}/></span>` : ''}</p>
     ${report.findings.length > 0 && html`<table><thead><tr><th>rule</th><th>of</th><th>what</th></tr></thead><tbody>${report.findings.slice(0, 50).map((entry) => html`<tr><td>${entry.violation ? '' : 'note: '}${entry.rule}</td><td><${UntrustedText} text=${entry.subject}/></td><td><${UntrustedText} text=${entry.text}/></td></tr>`)}</tbody></table>`}</div>`}`;
 }
 
@@ -88,7 +88,7 @@ function LazyDetails({title, children}) {
   return html`<details onToggle=${(event) => set(event.currentTarget.open)}><summary class="quiet">${title}</summary>${open && children}</details>`;
 }
 function Finding({finding, view, context, rights}) {
-  return html`<li><${Glyph} shape=${finding.shape}/><div class="grow">${finding.text}${finding.next && html` <span class="quiet next">${typeof finding.next === 'string' ? html`<${Sentence} text=${finding.next}/>` : finding.next}</span>`}
+  return html`<li><${Glyph} shape=${finding.shape}/><div class="grow">${finding.text}${finding.next && html` <span class="quiet next">${typeof finding.next === 'string' ? html`<${TextWithCommands} text=${finding.next}/>` : finding.next}</span>`}
     ${finding.resume && rights?.administer && html` <${Action} kind="small" run=${() => rpc('queue.resume', {queue: finding.resume, context_id: context})}>Resume<//>`}
     ${finding.about === 'dead' && html`<${LazyDetails} title="show them"><${DeadLetters} context=${context} total=${view.dead} rights=${rights}/><//>`}
     ${finding.about === 'refusals' && rights?.administer && html`<${LazyDetails} title="show them"><${Refusals} context=${context} total=${view.refusals}/><//>`}</div></li>`;

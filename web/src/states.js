@@ -1,7 +1,7 @@
 // States of jobs, flows and nodes as [shape, word]: `shape` is a class of style.css and a drawing of ui.js.
 import {get_entry, to_line} from './text.js';
 
-// Ends with status `error` that are not failures: the job was cancelled, or its flow has skipped it.
+// Details of jobs with status `error` that have not failed: the job was cancelled, or its flow has skipped it.
 const NON_FAILURE_DETAILS = {cancelled: 'cancelled', skipped: 'skipped', not_needed: 'not needed'};
 export const has_failed = (job) => job.status === 'error' && get_entry(NON_FAILURE_DETAILS, job.detail) === undefined;
 // Returns whether the flow of a job has decided not to run it.

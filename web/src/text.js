@@ -26,7 +26,7 @@ export const to_object = (value) => (value !== null && typeof value === 'object'
 // Looks up a name from untrusted data. Finds only own entries, not members of Object.prototype.
 export const get_entry = (table, name) => (typeof name === 'string' && Object.hasOwn(table, name) ? table[name] : undefined);
 // Quotes a word for a command that users copy into a shell. A backtick is escaped, since it would end the command in
-// Sentence.
+// TextWithCommands.
 export const shell_word = (word) => (/^[\w@%+=:,./][\w@%+=:,./-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''").replaceAll('`', `'"$(printf '\\140')"'`)}'`);
 
 const FORMAT_CHARACTERS = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
@@ -109,7 +109,7 @@ export function format_duration(ms) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
-// Returns a duration in its largest unit, which is exact enough for lists.
+// Returns the time since a moment in its largest unit, which is exact enough for lists: "27 s ago".
 const UNITS = [[86400_000, 'd'], [3600_000, 'h'], [60_000, 'min'], [1000, 's']];
 export function format_age(at_ms, now_ms) {
   [at_ms, now_ms] = [to_number(at_ms), to_number(now_ms)];

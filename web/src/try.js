@@ -29,7 +29,7 @@ jobs:
       print("approved")
 `;
 
-const is_something = (value) => value != null && value !== '' && value !== 0 && !(typeof value === 'object' && Object.keys(value).length === 0);
+const has_value = (value) => value != null && value !== '' && value !== 0 && !(typeof value === 'object' && Object.keys(value).length === 0);
 
 export function Try({query, context, rights, view}) {
   useTitle('Try it');
@@ -48,7 +48,7 @@ export function Try({query, context, rights, view}) {
     set_text(to_text(job.script));
     set_owner_id(job.caller_id ?? 0);
     set_form({script_type: job.script_type, name: job.name ?? '', timeout: String(job.timeout ?? '')});
-    set_extra_fields(Object.fromEntries(COPIED_FIELDS.filter((name) => !['script', 'script_type', 'name', 'timeout'].includes(name) && is_something(job[name])).map((name) => [name, job[name]])));
+    set_extra_fields(Object.fromEntries(COPIED_FIELDS.filter((name) => !['script', 'script_type', 'name', 'timeout'].includes(name) && has_value(job[name])).map((name) => [name, job[name]])));
   };
   useEffect(() => {
     set_problems(null);
@@ -62,7 +62,7 @@ export function Try({query, context, rights, view}) {
       : rpc('job.get', {id: query.of, context_id: context}).then(if_current(load_job))).catch(if_current(set_error));
     return () => { is_stale = true; };
   }, [query.of, is_flow, context]);
-  const check = async () => { const result = await rpc('flow.check', {definition: text}); set_problems(result.problems.concat(to_list(result.warnings).map((entry) => ({...entry, warns: true})))); return result.ok; };
+  const check = async () => { const result = await rpc('flow.check', {definition: text}); set_problems(result.problems.concat(to_list(result.warnings).map((entry) => ({...entry, is_warning: true})))); return result.ok; };
   const run = async () => {
     if (is_flow) {
       if (!(await check())) return;
@@ -93,7 +93,7 @@ export function Try({query, context, rights, view}) {
       <label>name <input value=${form.name} onInput=${(e) => set_form({...form, name: e.target.value})} placeholder="for people"/></label><label>seconds at most <input inputmode="numeric" value=${form.timeout} onInput=${(e) => set_form({...form, timeout: e.target.value.replace(/\D/g, '')})} placeholder="the default"/></label></div>`}
     ${!is_flow && Object.keys(extra_fields).length > 0 && html`<section class="kept" aria-label="also"><p class="quiet">It also gets: <button type="button" class="small" onClick=${() => set_extra_fields({})}>remove that</button></p><${Pairs} fields=${extra_fields}/></section>`}
     <div class="actions"><${Action} kind="first" title="Ctrl+Enter" run=${run}>Run<//>${is_flow && html`<${Action} run=${check}>Check<//>`}<span class="quiet">Ctrl+Enter runs it</span></div>
-    ${problems && !problems.some((entry) => !entry.warns) && html`<p role="status"><${Glyph} shape="done"/> No problem found.</p>`}
-    ${problems?.length > 0 && html`<div role="alert"><ul class="findings">${problems.map((entry) => html`<li><${Glyph} shape=${entry.warns ? 'asks' : 'failed'}/><div>${entry.line ? html`<button type="button" class="small" onClick=${() => select_problem(entry)}>line ${entry.line}</button> ` : ''}<bdi>${escape_hidden(entry.path)}</bdi> ${escape_hidden(entry.message)}</div></li>`)}</ul></div>`}
+    ${problems && !problems.some((entry) => !entry.is_warning) && html`<p role="status"><${Glyph} shape="done"/> No problem found.</p>`}
+    ${problems?.length > 0 && html`<div role="alert"><ul class="findings">${problems.map((entry) => html`<li><${Glyph} shape=${entry.is_warning ? 'asks' : 'failed'}/><div>${entry.line ? html`<button type="button" class="small" onClick=${() => select_problem(entry)}>line ${entry.line}</button> ` : ''}<bdi>${escape_hidden(entry.path)}</bdi> ${escape_hidden(entry.message)}</div></li>`)}</ul></div>`}
   </main>`;
 }

@@ -50,8 +50,8 @@ function decode(text) {
   }
 }
 export function href(parts, query = {}) {
-  const filled = Object.entries(query).filter(([, value]) => value !== '' && value != null);
-  const text = new URLSearchParams(filled).toString();
+  const set_parameters = Object.entries(query).filter(([, value]) => value !== '' && value != null);
+  const text = new URLSearchParams(set_parameters).toString();
   return `#/${parts.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 export const navigate = (target) => { location.hash = target; };
@@ -103,8 +103,8 @@ export const Card = ({title, children}) => html`<section class="card"><h2>${titl
 
 // Shows untrusted text, isolated from the direction of the surrounding text.
 export const UntrustedText = ({text, max_chars = 300}) => html`<bdi>${to_line(text, max_chars)}</bdi>`;
-// Shows a sentence of the server, with `commands` in a style that is easy to copy.
-export function Sentence({text}) {
+// Shows a text of the server. Each part in backticks is a command, which is shown in a style that is easy to copy.
+export function TextWithCommands({text}) {
   return escape_hidden(text).split(/(`[^`]+`)/).map((part) =>
     part.startsWith('`') && part.length > 2 ? html`<code class="command">${part.slice(1, -1)}</code>` : part);
 }
@@ -117,10 +117,11 @@ export const RelativeTime = ({at_ms, now}) => html`<time title=${format_time(at_
 let clock_offset_ms = 0;
 export const set_store_time = (now_ms) => { if (now_ms) clock_offset_ms = now_ms - Date.now(); };
 export const store_now_ms = () => Date.now() + clock_offset_ms;
+// Returns the current time of the store. The view is drawn again every `every_ms` while the page is visible.
 export function useNow(every_ms = 1000) {
-  const [now, set] = useState(store_now_ms());
-  useEffect(() => poll_while_visible(every_ms, () => set(store_now_ms())), [every_ms]);
-  return now;
+  const [now_ms, set_now_ms] = useState(store_now_ms());
+  useEffect(() => poll_while_visible(every_ms, () => set_now_ms(store_now_ms())), [every_ms]);
+  return now_ms;
 }
 // Calls callback() regularly while the page is visible, and when it becomes visible. Returns a function that stops the calls.
 export function poll_while_visible(every_ms, callback) {
@@ -133,13 +134,13 @@ export function poll_while_visible(every_ms, callback) {
   };
 }
 
-// Repeats a call that failed because the server or its store was unavailable.
+// Calls load() again after a while if the last call failed because the server or its store was unavailable.
 const RETRY_MS = 3000;
 export function useRetry(error, load) {
   const latest = useRef(load);
   latest.current = load;
   useEffect(() => {
-    if (!['unreachable', 'unavailable'].includes(error?.word)) return undefined;
+    if (!['unreachable', 'unavailable'].includes(error?.error_code)) return undefined;
     const timer = setTimeout(() => latest.current(), RETRY_MS);
     return () => clearTimeout(timer);
   }, [error]);
@@ -149,31 +150,32 @@ export function useRetry(error, load) {
 // is never returned.
 export function useCall(method, params, deps = [], enabled = true) {
   const call = enabled ? stringifyJson([method, params]) : '';
-  const [state, set] = useState({value: null, error: null, call: ''});
-  const last_number = useRef(0);
+  const [state, set_state] = useState({value: null, error: null, call: ''});
+  const last_call_number = useRef(0);
   const load = useCallback(async () => {
-    if (!enabled) return set({value: null, error: null, call});
-    const number = ++last_number.current;
+    if (!enabled) return set_state({value: null, error: null, call});
+    const call_number = ++last_call_number.current;
     try {
       const value = await rpc(method, params);
-      if (number === last_number.current) set({value, error: null, call});
+      if (call_number === last_call_number.current) set_state({value, error: null, call});
     } catch (error) {
-      if (number === last_number.current) set((previous) => ({value: previous.call === call ? previous.value : null, error, call}));
+      if (call_number === last_call_number.current) set_state((previous) => ({value: previous.call === call ? previous.value : null, error, call}));
     }
   }, [call]);
   useEffect(() => {
     load();
-    return () => { last_number.current++; };
+    return () => { last_call_number.current++; };
   }, [load, ...deps]);
   const {value, error} = state.call === call ? state : {value: null, error: null};
   useRetry(error, load);
   return {value, error, load};
 }
 
-export const Problem = ({error}) => error && html`<p class="problem" role="alert"><${Glyph} shape="failed"/> ${escape_hidden(error.message)}${error.remedy ? html` <span class="quiet"><${Sentence} text=${error.remedy}/></span>` : ''}</p>`;
+export const Problem = ({error}) => error && html`<p class="problem" role="alert"><${Glyph} shape="failed"/> ${escape_hidden(error.message)}${error.remedy ? html` <span class="quiet"><${TextWithCommands} text=${error.remedy}/></span>` : ''}</p>`;
 
-// A button that is disabled while its action runs, and shows an error of the action beside it.
-export function Action({children, run, kind = '', title = '', keys = ''}) {
+// A button that is disabled while its action runs, and shows an error of the action beside it. The key `shortcut_key`
+// also runs the action (main.js).
+export function Action({children, run, kind = '', title = '', shortcut_key = ''}) {
   const [state, set_state] = useState({busy: false, error: null});
   const is_mounted = useRef(true);
   useEffect(() => () => { is_mounted.current = false; }, []);
@@ -187,17 +189,17 @@ export function Action({children, run, kind = '', title = '', keys = ''}) {
       if (is_mounted.current) set_state({busy: false, error});
     }
   };
-  return html`<span class="action"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${keys} onClick=${handle_click}>${children}</button><${Problem} error=${state.error}/></span>`;
+  return html`<span class="action"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${shortcut_key} onClick=${handle_click}>${children}</button><${Problem} error=${state.error}/></span>`;
 }
 
-// An input field for a value of the address, which is updated with a delay. While it has the focus, it shows the typed
-// text, even if the view is drawn with the previous value.
+// An input field whose value is part of the page address. change() may update the address later, so the field shows the
+// typed text until it loses the focus.
 export function DelayedInput({value, change, ...attributes}) {
   const [draft, set_draft] = useState(null);
   return html`<input ...${attributes} value=${draft ?? value} onInput=${(event) => { set_draft(event.target.value); change(event); }} onBlur=${() => set_draft(null)}/>`;
 }
 
-// Copies a text. Browsers allow the clipboard only on https and localhost, and can refuse it.
+// A button that copies a text. Browsers permit access to the clipboard only on https and localhost, and can refuse it.
 export function CopyButton({text, label = 'copy'}) {
   const [message, set_message] = useState('');
   const copy = async () => {

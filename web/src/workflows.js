@@ -19,7 +19,6 @@ function usePollCounter() {
   useEffect(() => poll_while_visible(POLL_MS, () => set((n) => n + 1)), []);
   return poll_count;
 }
-const key_text = (key) => to_text(key);
 export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: stringifyJson(key)});
 // Selection of a row by keyboard. The selection is a name, not an index, so that new rows do not move it. Returns the
 // current index; -1: no selection.
@@ -53,15 +52,15 @@ export function Cells({name, query, context, cursor}) {
   const [limit, set_limit] = useState(INITIAL_LIMIT);
   const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [usePollCounter()]);
   const find = (query.find ?? '').toLowerCase();
-  const rows = (value ?? []).filter((entry) => key_text(entry.key).toLowerCase().includes(find));
+  const rows = (value ?? []).filter((entry) => to_text(entry.key).toLowerCase().includes(find));
   const selected = useSelection(rows, (entry) => `${entry.workflow} ${stringifyJson(entry.key)}`, cursor, (entry) => navigate(instance_href(entry.workflow, entry.key, context)));
   return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${UntrustedText} text=${name} max_chars=${120}/></h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace_route(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([entry, label]) => html`<button type="button" aria-pressed=${status === entry} onClick=${() => replace_route(href(['workflows', name], {context, status: entry, find: query.find}))}>${label}</button>`)}</div></form>
     <p class="quiet status" role="status">${value ? `${format_count(rows.length)} shown` : ''}${value && value.length >= limit && limit < MAX_LIMIT ? html`, there are more <button type="button" class="small" onClick=${() => set_limit(Math.min(limit * 5, MAX_LIMIT))}>Show more</button>` : ''}</p>
     <${Problem} error=${error}/>
-    ${value && rows.length === 0 ? html`<p class="empty">No instance matches.</p>` : rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="instances"><table><thead><tr><th>state</th><th>key</th><th class="num">steps</th><th class="num">mail</th><th class="num">waits for</th><th class="num">size</th></tr></thead><tbody>${rows.map((entry, i) => html`<tr key=${`${entry.workflow} ${key_text(entry.key)}`} class=${i === selected ? 'chosen' : ''}>
-      <td><${State} state=${to_state(entry.status)}/></td><td><a href=${instance_href(entry.workflow, entry.key, context)}><${UntrustedText} text=${key_text(entry.key) || 'the only one'} max_chars=${120}/></a></td><td class="num">${format_count(entry.steps)}</td><td class="num">${format_count(entry.mail)}</td><td class="num">${format_count(entry.pending)}</td><td class="num quiet">${format_bytes(entry.state_bytes)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
+    ${value && rows.length === 0 ? html`<p class="empty">No instance matches.</p>` : rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="instances"><table><thead><tr><th>state</th><th>key</th><th class="num">steps</th><th class="num">mail</th><th class="num">waits for</th><th class="num">size</th></tr></thead><tbody>${rows.map((entry, i) => html`<tr key=${`${entry.workflow} ${to_text(entry.key)}`} class=${i === selected ? 'chosen' : ''}>
+      <td><${State} state=${to_state(entry.status)}/></td><td><a href=${instance_href(entry.workflow, entry.key, context)}><${UntrustedText} text=${to_text(entry.key) || 'the only one'} max_chars=${120}/></a></td><td class="num">${format_count(entry.steps)}</td><td class="num">${format_count(entry.mail)}</td><td class="num">${format_count(entry.pending)}</td><td class="num quiet">${format_bytes(entry.state_bytes)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
 }
 
 // Shows the job or flow that performs an effect, with a link if the page has a view for it.
@@ -156,10 +155,10 @@ export function InstanceView({name, query, context, rights}) {
   const poll_count = usePollCounter(), now = useNow();
   const {value: instance, error, load} = useCall('workflow.show', params, [poll_count]);
   const explanation = useCall('workflow.explain', params, [instance?.last, instance?.status, instance?.pending]);
-  const title = key_text(key) || name;
+  const title = to_text(key) || name;
   useTitle(`${title} ${name}`);
   const crumbs = html`<p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a> / <a href=${href(['workflows', name], {context})}><${UntrustedText} text=${name} max_chars=${80}/></a></p>`;
-  if (!instance) return html`<main>${crumbs}<h1><${UntrustedText} text=${title} max_chars=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<${InstanceLog} params=${params} poll_count=${poll_count}/><section class="card"><h2>History</h2><${Timeline} params=${params} last_height=${0}/></section>`}` : html`<p class="empty">Loading \u2026</p>`}</main>`;
+  if (!instance) return html`<main>${crumbs}<h1><${UntrustedText} text=${title} max_chars=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.error_code === 'not_found' && html`<${InstanceLog} params=${params} poll_count=${poll_count}/><section class="card"><h2>History</h2><${Timeline} params=${params} last_height=${0}/></section>`}` : html`<p class="empty">Loading \u2026</p>`}</main>`;
   const make_answer = (intent, verb) => async (comment) => { await rpc(`workflow.${verb}`, {...params, intent, ...(comment ? {comment} : {})}); await load(); };
   const can_answer = (entry) => rights && (rights.administer || to_list(entry.params?.approvers).includes(rights.actor));
   const approvals = instance.intents.filter((entry) => entry.effect === APPROVAL);
@@ -167,7 +166,7 @@ export function InstanceView({name, query, context, rights}) {
   const remove = async () => { await rpc('workflow.remove', params); navigate(href(['workflows', name], {context})); };
   return html`<main class="instance">${crumbs}
     <div class="title"><h1><${UntrustedText} text=${title} max_chars=${120}/></h1><${State} state=${to_state(instance.status)}/>${rights?.steer_all && html`<div class="actions">${instance.status === 'failed' && html`<${Action} run=${remove} title="removes the instance">Remove<//>`}
-      ${['running', 'waiting'].includes(instance.status) && html`<${Action} keys="x" title="cancels the instance with its jobs and flows (x)" run=${cancel}>Cancel<//>`}</div>`}</div>
+      ${['running', 'waiting'].includes(instance.status) && html`<${Action} shortcut_key="x" title="cancels the instance with its jobs and flows (x)" run=${cancel}>Cancel<//>`}</div>`}</div>
     <p class="facts quiet"><span>${format_counted(instance.steps, 'step')}</span><span>${format_counted(instance.mail, 'event')} to come</span><span>${format_counted(instance.pending, 'effect')} under way</span>${instance.refused ? html`<span>${format_counted(instance.refused, 'receipt')} refused</span>` : ''}</p>
     <${Problem} error=${error}/>
     ${instance.failure && html`<p class="problem"><${Glyph} shape="failed"/> <bdi>${escape_hidden(instance.failure)}: ${escape_hidden(instance.message)}</bdi></p>`}

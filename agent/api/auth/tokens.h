@@ -7,7 +7,6 @@
 // The file must belong to the user of this process or to root, and no other user may have write permission.
 #pragma once
 
-#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>

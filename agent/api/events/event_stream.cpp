@@ -55,7 +55,8 @@ Result<void> parse_job_request(Services& services, const HttpRequest& http_reque
   const std::string event_id = get_resume_id(http_request);
   if (!event_id.empty() && !parse_u64(event_id, request.after_seq))
     return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
-  MJ_CHECK(call.record_refusal(service::inspect_job(call.request_context(), call.store(), Action::read, request.job)));
+  MJ_CHECK(
+      call.report_if_denied(service::inspect_job(call.request_context(), call.store(), Action::read, request.job)));
   return {};
 }
 
@@ -90,10 +91,10 @@ Result<EventRequest> parse_event_request(Services& services, const HttpRequest& 
   const json params = context_params(request.context);
   MJ_TRY(call, MethodCall::create(services, params, caller));
   if (request.flow == 0) {
-    MJ_CHECK(call.record_refusal(service::check_permission(call.request_context(), call.store(), Action::read)));
+    MJ_CHECK(call.report_if_denied(service::check_permission(call.request_context(), call.store(), Action::read)));
     return request;
   }
-  MJ_CHECK(call.record_refusal(service::read_flow(call.request_context(), call.store(), request.flow)));
+  MJ_CHECK(call.report_if_denied(service::read_flow(call.request_context(), call.store(), request.flow)));
   return request;
 }
 
@@ -116,8 +117,8 @@ Result<void> EventStream::check_permission() {
   const json params = context_params(request_.context);
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
   if (request_.flow == 0)
-    return call.record_refusal(service::check_permission(call.request_context(), call.store(), Action::read));
-  MJ_CHECK(call.record_refusal(service::read_flow(call.request_context(), call.store(), request_.flow)));
+    return call.report_if_denied(service::check_permission(call.request_context(), call.store(), Action::read));
+  MJ_CHECK(call.report_if_denied(service::read_flow(call.request_context(), call.store(), request_.flow)));
   return {};
 }
 
@@ -135,7 +136,7 @@ bool EventStream::has_read_permission() {
 Result<std::uint64_t> EventStream::read_store_time() {
   const json params = context_params(request_.context);
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   return flows->now_ms(request_.context);
 }
 
@@ -156,7 +157,7 @@ bool EventStream::begin() {
 Result<std::set<Id>> EventStream::find_recent_flows() {
   const json params = context_params(request_.context);
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(active, flows->active_flows(request_.context, 0, kMaxActiveFlows));
   MJ_TRY(recent, flows->list(request_.context, "", 0, kMaxRecentFlows));
   std::set<Id> ids(active.begin(), active.end());
@@ -194,7 +195,7 @@ bool EventStream::send_changes(const std::deque<std::pair<Id, std::uint64_t>>& c
 Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
   const json params = context_params(request_.context);
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(result, flows->read(request_.context, flow, after));
   Page page;
   page.is_deleted = result.record.empty();

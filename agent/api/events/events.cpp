@@ -11,6 +11,7 @@
 #include "base/parse.h"
 #include "base/thread.h"
 #include "model/codec.h"
+#include "store/keys.h"
 #include "store/redis/redis_flows.h"
 #include "text/json.h"
 
@@ -44,7 +45,7 @@ Result<void> EventHub::open() {
   std::vector<std::pair<Id, std::string>> servers;  // hints of the servers of these contexts are received
   for (const Id context : services_.settings.contexts) servers.emplace_back(context, "");
   if (servers.empty()) servers.emplace_back(1, "");
-  MJ_TRY(waiter, stores_.open_waiter(servers, kFlowMovedTopic));
+  MJ_TRY(waiter, stores_.open_waiter(servers, kFlowChangedChannel));
   waiter_ = std::move(waiter);
   MJ_TRY(thread, start_thread([this] { receive_hints(); }));
   thread_ = std::move(thread);
@@ -96,7 +97,7 @@ void EventHub::notify_subscribers(const std::string& hint) {
 }
 
 bool EventHub::reserve_capacity(const EventRequest& request) {
-  const std::uint32_t max = services_.settings.limits.event_streams;
+  const std::uint32_t max = services_.settings.limits.max_event_streams;
   const RpcCaller& caller = request.caller;
   std::uint32_t total = 0, actor_total = 0;
   for (const Subscription& subscription : subscriptions_) {
@@ -143,9 +144,10 @@ void EventHub::unsubscribe(std::list<Subscription>::iterator it) {
   subscriptions_.erase(it);
 }
 
-EventHub::WaitOutcome EventHub::wait(Subscription& subscription, Subscription& pending, std::uint32_t ms) {
+EventHub::WaitOutcome EventHub::wait_for_changes(Subscription& subscription, Subscription& pending,
+                                                 std::uint32_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  const std::chrono::milliseconds timeout(ms);
+  const std::chrono::milliseconds timeout(timeout_ms);
   const bool has_changed = changed_.wait_for(lock, timeout, [&] {
     return stopping_ || subscription.must_end || subscription.recheck_all || !subscription.changes.empty();
   });
@@ -161,7 +163,8 @@ void EventHub::stream_flows(const EventRequest& request, Subscription& subscript
   Subscription pending;
   bool keep_open = events.begin();
   while (keep_open) {
-    const WaitOutcome outcome = wait(subscription, pending, services_.settings.limits.heartbeat_ms);
+    const WaitOutcome outcome =
+        wait_for_changes(subscription, pending, services_.settings.limits.heartbeat_interval_ms);
     if (outcome == WaitOutcome::ended) break;
     keep_open = outcome == WaitOutcome::timeout ? events.heartbeat()
                                                 : events.send_changes(pending.changes, pending.recheck_all);
@@ -177,11 +180,11 @@ void EventHub::stream_job(const EventRequest& request, Subscription& subscriptio
     const auto result = events.poll();
     if (result == JobStream::ReadResult::ended) break;
     idle_ms = result == JobStream::ReadResult::sent ? 0 : idle_ms + kJobPollIntervalMs;
-    if (idle_ms >= services_.settings.limits.heartbeat_ms) {
+    if (idle_ms >= services_.settings.limits.heartbeat_interval_ms) {
       keep_open = sink.send(": heartbeat\n\n");
       idle_ms = 0;
     }
-    if (wait(subscription, pending, kJobPollIntervalMs) == WaitOutcome::ended) break;
+    if (wait_for_changes(subscription, pending, kJobPollIntervalMs) == WaitOutcome::ended) break;
   }
 }
 
@@ -205,15 +208,16 @@ void EventHub::stream_overview(const EventRequest& request, Subscription& subscr
     } else if (has_news) {
       sent_text = (*overview)->timeless_text;
       keep_open = sink.send("event: overview\ndata: " + (*overview)->text + "\n\n");
-    } else if (idle_ms >= services_.settings.limits.heartbeat_ms) {
+    } else if (idle_ms >= services_.settings.limits.heartbeat_interval_ms) {
       keep_open = sink.send(": heartbeat\n\n");
     }
-    idle_ms = has_news || idle_ms >= services_.settings.limits.heartbeat_ms ? 0 : idle_ms + kPollIntervalMs;
-    keep_open = keep_open && sink.is_open() && wait(subscription, pending, kPollIntervalMs) != WaitOutcome::ended;
+    idle_ms = has_news || idle_ms >= services_.settings.limits.heartbeat_interval_ms ? 0 : idle_ms + kPollIntervalMs;
+    keep_open =
+        keep_open && sink.is_open() && wait_for_changes(subscription, pending, kPollIntervalMs) != WaitOutcome::ended;
   }
 }
 
-HttpReply EventHub::stream(const HttpRequest& http_request, const RpcCaller& caller) {
+HttpReply EventHub::make_stream_reply(const HttpRequest& http_request, const RpcCaller& caller) {
   auto request = parse_event_request(services_, http_request, caller);
   if (!request) {
     const bool is_missing = request.error().code == Code::not_found, is_denied = request.error().code == Code::denied;

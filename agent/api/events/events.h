@@ -4,14 +4,14 @@
 //
 //   event: flow            data: {context, flow, revision, status, detail, error}      the current state of a flow
 //   event: fact            data: {context, flow, revision, at_ms, kind, node?, job?, node_status?, ...}
-//   : heartbeat            sent when there was no event for ApiLimits::heartbeat_ms
+//   : heartbeat            sent when there was no event for ApiLimits::heartbeat_interval_ms
 //
-// With &flow: the id of an event is the revision. The header Last-Event-ID (or ?after=) resumes after this revision,
-// and no fact is omitted. For all flows of a context: the id is "<at_ms>.<flow>.<revision>", and Last-Event-ID resumes
-// with the facts of active and recent flows since at_ms.
+// A stream with &flow uses the revision as the id of an event. The header Last-Event-ID (or ?after=) resumes after this
+// revision, and no fact is omitted. A stream of all flows of a context uses the id "<at_ms>.<flow>.<revision>", and
+// Last-Event-ID resumes with the facts of active and recent flows since at_ms.
 //
-// With &job: state and log of the job (job_stream.h). With &overview=1: the overview of the context after each change,
-// at most once a second (overview_feed.h).
+// A stream with &job sends the state and the log of the job (job_stream.h). A stream with &overview=1 sends the
+// overview of the context after each change, at most once a second (overview_feed.h).
 //
 // Threads: one thread waits for hints of the store. Each stream reads the store in the thread of its connection. A
 // stream with too many unprocessed hints is ended; its client reconnects with Last-Event-ID.
@@ -42,38 +42,40 @@ class EventHub {
   ~EventHub() { stop(); }
   Result<void> open();  // starts the thread that waits for hints
   void stop();          // ends all streams
-  // Answers GET /events. The stream of the reply runs in the thread of the connection.
-  HttpReply stream(const HttpRequest&, const RpcCaller&);
+  // Returns the reply to GET /events. The server calls the stream of the reply in the thread of the connection.
+  HttpReply make_stream_reply(const HttpRequest&, const RpcCaller&);
 
   // State of one open stream, with the changes that the stream has not processed yet.
   struct Subscription {
-    Id context = 0, flow = 0;  // flow 0: all flows
-    Id actor = 0;              // actor whose share is used; 0: none
+    Id context = 0;
+    Id flow = 0;   // 0 for a stream of all flows
+    Id actor = 0;  // actor to which the stream is counted; 0 if there is none
     bool is_operator = false;
-    bool uses_hints = true;                            // false: the stream polls in short intervals
+    bool uses_hints = true;                            // if false, the stream polls in short intervals
     std::deque<std::pair<Id, std::uint64_t>> changes;  // flow and its new revision
     bool recheck_all = false;                          // hints may have been lost
     bool must_end = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
   };
-  // The oldest subscription is the last one. Returns end() if there are too many.
+  // Adds a subscription at the front of the list, so that the oldest is the last one. Returns end() if the limits do
+  // not allow another stream.
   std::list<Subscription>::iterator subscribe(const EventRequest&);
   void unsubscribe(std::list<Subscription>::iterator);
   enum class WaitOutcome { changed, timeout, ended };
-  // Waits for changes, at most `ms`, and moves them to `pending`. WaitOutcome::ended: the stream must end.
-  WaitOutcome wait(Subscription&, Subscription& pending, std::uint32_t ms);
+  // Waits for changes and moves them to `pending`. Returns WaitOutcome::ended if the stream must end.
+  WaitOutcome wait_for_changes(Subscription&, Subscription& pending, std::uint32_t timeout_ms);
 
  private:
   void stream_flows(const EventRequest&, Subscription&, EventSink&);
   void stream_overview(const EventRequest&, Subscription&, EventSink&);
   void stream_job(const EventRequest&, Subscription&, EventSink&);
-  // REQUIRES for the next two functions and notify_subscribers(): the lock is held.
-  // Returns whether the limits allow a stream for the request. May end a stream of another actor.
+  // Returns whether the limits allow a stream for the request. May end a stream of another actor. REQUIRES: the lock is
+  // held.
   bool reserve_capacity(const EventRequest&);
-  // Ends the oldest stream of the actor with the most streams. Returns false if no other actor would have more streams
-  // than `actor` with one more stream.
+  // Ends the oldest stream of the actor with the most streams. Returns false if no other actor has more streams than
+  // `actor` would have with one more stream. REQUIRES: the lock is held.
   bool end_stream_of_largest_actor(Id actor);
   void receive_hints();
-  void notify_subscribers(const std::string& hint);
+  void notify_subscribers(const std::string& hint);  // REQUIRES: the lock is held.
 
   Services& services_;
   StoreFactory& stores_;

@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxLinesPerPage = 500;
+
 std::string format_event(std::string_view name, std::uint64_t id, const json& data) {
   return "event: " + std::string(name) + "\nid: " + std::to_string(id) + "\ndata: " + dump_json(data) + "\n\n";
 }
@@ -23,7 +24,7 @@ Result<JobStream::Page> JobStream::read() const {
   const json params{{"context_id", request_.context}};
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
   MJ_TRY(job,
-         call.record_refusal(service::inspect_job(call.request_context(), call.store(), Action::read, request_.job)));
+         call.report_if_denied(service::inspect_job(call.request_context(), call.store(), Action::read, request_.job)));
   MJ_TRY(log, call.store().logs(request_.context, request_.job, last_seq_, kMaxLinesPerPage, 0));
   return Page{std::move(job), std::move(log)};
 }

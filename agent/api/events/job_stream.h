@@ -19,8 +19,8 @@ class JobStream {
   JobStream(Services& services, const EventRequest& request, EventSink& sink)
       : services_(services), request_(request), sink_(sink), last_seq_(request.after_seq) {}
   enum class ReadResult { sent, unchanged, ended };
-  // Polls the job once and sends the changes. Checks the right to read each time. ReadResult::over: the stream must
-  // end.
+  // Polls the job once and sends the changes. Checks the right to read each time. ReadResult::ended: the stream
+  // must end.
   ReadResult poll();
 
  private:

@@ -40,10 +40,10 @@ namespace {
 using std::chrono::milliseconds;
 using TimePoint = std::chrono::steady_clock::time_point;
 
-constexpr std::size_t kMaxLargeBodies = 3;       // limit of all bodies except those of peers, in bodies of maximum size
-constexpr std::size_t kMaxLargePeerBodies = 16;  // limit of the bodies of all peers, in bodies of maximum size
-constexpr std::size_t kMaxLargeAnswers = 4;      // limit of the answers of all actors, in limits of one actor
-constexpr milliseconds kReleaseTimeout{1000};    // until a closed connection has released its bytes
+// Limits of the memory for all large bodies and answers, as multiples of ApiLimits::max_body_bytes, max_peer_body_bytes
+// and max_answer_bytes.
+constexpr std::size_t kMaxLargeBodies = 3, kMaxLargePeerBodies = 16, kMaxLargeAnswers = 4;
+constexpr milliseconds kReleaseTimeout{1000};  // maximum wait until a closed connection has released its bytes
 
 std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
@@ -55,7 +55,7 @@ std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1
   return to_text(head);
 }
 
-void set_peer(HttpRequest& request, int socket, std::uint16_t port) {
+void set_peer_address(HttpRequest& request, int socket, std::uint16_t port) {
   request.port = port;
   request.loopback = is_loopback_peer(socket);
   request.network = get_peer_network(socket);
@@ -71,24 +71,24 @@ HttpReply unexpected_body_reply() {
                      "send no Content-Length and no Transfer-Encoding");
 }
 
-// Returns a complete answer that announces the end of the connection.
+// Returns a complete answer that announces that the server closes the connection.
 std::string to_wire_text(const HttpReply& reply) {
   return format_head(reply, HttpFraming::counted, true, false) + reply.body;
 }
 
 struct Client {
-  // The thread of the connection writes standing, actor, asks and request_actor with the server's lock held, and reads
-  // them without the lock. Other threads read them with the lock.
+  // The thread of the connection writes connection_class, actor, request_class and request_actor with the server's lock
+  // held, and reads them without the lock. Other threads read them with the lock.
   ConnectionClass connection_class = ConnectionClass::health;
-  std::uint64_t actor = 0;  // actor whose share is used; 0: none
+  std::uint64_t actor = 0;  // actor to which the connection is counted; 0 if there is none
   std::thread thread;
   std::unique_ptr<Connection> connection;
   RequestReader reader;  // reader of the current request; initially of the admitted first head
   ConnectionClass request_class = ConnectionClass::health;  // class of the current request
   std::uint64_t request_actor = 0;                          // actor of the current request
-  std::string network = {};                                 // HttpRequest::network; empty: not counted
+  std::string network = {};                                 // HttpRequest::network; empty if it is not counted
   // Guarded by the server's lock:
-  std::string signer_key = {};         // key of the peer that has signed a request on this connection; empty: none
+  std::string signer_key = {};         // key of the peer that signed a request on this connection; empty if unsigned
   std::uint64_t signature_number = 0;  // sequence number of the latest signed request
   TimePoint last_request_at = std::chrono::steady_clock::now();  // time of the latest request
   bool is_idle = false;                                          // waits for the next request
@@ -109,7 +109,7 @@ class ConnectionEventSink final : public EventSink {
   bool send(std::string_view text) override {
     if (text.empty() || !is_open()) return is_open();
     connection_.set_write_timeout(write_ms_);
-    return chunked_ ? connection_.write(chunk_text(text)) : connection_.write(text);
+    return chunked_ ? connection_.write(encode_chunk(text)) : connection_.write(text);
   }
   bool is_open() const override {
     if (stopping_ || connection_.is_broken()) return false;
@@ -133,17 +133,17 @@ class Server final : public HttpServer {
         limits_(limits),
         routes_(std::move(routes)),
         admit_(std::move(admit)),
-        event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        pending_(limits.pending_connections, limits.header_ms, request_limits()),
-        bodies_(kMaxLargeBodies * limits.body_bytes, limits.body_bytes),
-        operator_bodies_(kMaxLargeBodies * limits.body_bytes, SIZE_MAX),
-        peer_bodies_(kMaxLargePeerBodies * limits.peer_body_bytes, SIZE_MAX),
-        answers_(kMaxLargeAnswers * limits.answer_bytes, limits.answer_bytes),
-        operator_answers_(kMaxLargeAnswers * limits.answer_bytes, SIZE_MAX) {}
+        wake_up_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        pending_(limits.max_pending_connections, limits.head_timeout_ms, request_limits()),
+        bodies_(kMaxLargeBodies * limits.max_body_bytes, limits.max_body_bytes),
+        operator_bodies_(kMaxLargeBodies * limits.max_body_bytes, SIZE_MAX),
+        peer_bodies_(kMaxLargePeerBodies * limits.max_peer_body_bytes, SIZE_MAX),
+        answers_(kMaxLargeAnswers * limits.max_answer_bytes, limits.max_answer_bytes),
+        operator_answers_(kMaxLargeAnswers * limits.max_answer_bytes, SIZE_MAX) {}
   ~Server() override { Server::stop(); }
-  Result<void> begin() {
+  Result<void> start_accepting() {
     MJ_TRY(thread, start_thread([this] { accept_loop(); }));
-    thread_ = std::move(thread);
+    accept_thread_ = std::move(thread);
     return {};
   }
 
@@ -152,15 +152,15 @@ class Server final : public HttpServer {
     const bool is_v6 = host_.find(':') != std::string::npos;
     return "http://" + (is_v6 ? '[' + host_ + ']' : host_) + ':' + std::to_string(listening_.port);
   }
-  std::uint32_t connections() const override {
+  std::uint32_t count_connections() const override {
     const std::lock_guard lock(mutex_);
     return static_cast<std::uint32_t>(clients_.size()) + pending_count_;
   }
   void stop() override {
     if (stopping_.exchange(true)) return;
     const std::uint64_t wake_up = 1;
-    (void)!::write(event_.get(), &wake_up, sizeof wake_up);
-    if (thread_.joinable()) thread_.join();
+    (void)!::write(wake_up_event_.get(), &wake_up, sizeof wake_up);
+    if (accept_thread_.joinable()) accept_thread_.join();
     const auto all_ended = [this] {
       reap();
       return clients_.empty();
@@ -174,7 +174,7 @@ class Server final : public HttpServer {
   }
 
  private:
-  RequestLimits request_limits() const { return {limits_.header_bytes, limits_.body_bytes}; }
+  RequestLimits request_limits() const { return {limits_.max_head_bytes, limits_.max_body_bytes}; }
 
   Admission check_request(const HttpRequest& request) const {
     HttpReply reply = check_route(routes_, request.method, request.path);
@@ -192,7 +192,7 @@ class Server final : public HttpServer {
   void accept_loop() {
     std::vector<pollfd> entries;
     while (!stopping_) {
-      entries.assign({{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}});
+      entries.assign({{listening_.socket.get(), POLLIN, 0}, {wake_up_event_.get(), POLLIN, 0}});
       pending_.append_pollfds(entries);
       const int rejected_timeout_ms = rejected_.empty() ? -1 : 200, pending_timeout_ms = pending_.get_poll_timeout_ms();
       (void)::poll(entries.data(), entries.size(),
@@ -237,7 +237,7 @@ class Server final : public HttpServer {
   void admit_pending(PendingConnections::Connection& pending) {
     if (pending.error)
       return rejected_.reject(std::move(pending.socket), to_wire_text(bad_request_reply(*pending.error)));
-    set_peer(pending.reader.request(), pending.socket.get(), port());
+    set_peer_address(pending.reader.request(), pending.socket.get(), port());
     const Admission admission = check_request(pending.reader.request());
     if (admission.refusal.status >= 400)
       return rejected_.reject(std::move(pending.socket), to_wire_text(admission.refusal));
@@ -280,11 +280,11 @@ class Server final : public HttpServer {
     const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
       return client.connection_class == connection_class && !client.is_closing;
     });
-    const std::uint32_t max = connection_class == ConnectionClass::health  ? limits_.health_connections
-                              : connection_class == ConnectionClass::page  ? limits_.page_connections
-                              : connection_class == ConnectionClass::login ? limits_.login_connections
-                              : connection_class == ConnectionClass::peer  ? limits_.peer_connections
-                                                                           : limits_.connections;
+    const std::uint32_t max = connection_class == ConnectionClass::health  ? limits_.max_health_connections
+                              : connection_class == ConnectionClass::page  ? limits_.max_page_connections
+                              : connection_class == ConnectionClass::login ? limits_.max_login_connections
+                              : connection_class == ConnectionClass::peer  ? limits_.max_peer_connections
+                                                                           : limits_.max_connections;
     const bool has_capacity = count < max;
     if (connection_class == ConnectionClass::peer) return has_capacity || close_peer_connection();
     if (connection_class == ConnectionClass::token) {
@@ -299,9 +299,9 @@ class Server final : public HttpServer {
   }
 
   std::size_t body_bytes(ConnectionClass connection_class) const {
-    return connection_class == ConnectionClass::peer    ? limits_.peer_body_bytes
-           : connection_class == ConnectionClass::login ? limits_.login_body_bytes
-                                                        : limits_.body_bytes;
+    return connection_class == ConnectionClass::peer    ? limits_.max_peer_body_bytes
+           : connection_class == ConnectionClass::login ? limits_.max_login_body_bytes
+                                                        : limits_.max_body_bytes;
   }
 
   static bool is_peer(const Client& client) {
@@ -320,10 +320,10 @@ class Server final : public HttpServer {
   // Shuts a connection down. Returns false for end(), or if the threads of too many connections that were shut down
   // still run. REQUIRES: the lock is held.
   bool close_connection(std::list<Client>::iterator target) {
-    constexpr std::ptrdiff_t kMaxClosing = 256;
+    constexpr std::ptrdiff_t kMaxClosingConnections = 256;
     const auto closing_count =
         std::count_if(clients_.begin(), clients_.end(), [](const Client& client) { return client.is_closing; });
-    if (target == clients_.end() || closing_count >= kMaxClosing) return false;
+    if (target == clients_.end() || closing_count >= kMaxClosingConnections) return false;
     target->is_closing = true;
     ::shutdown(target->connection->fd(), SHUT_RDWR);
     return true;
@@ -334,8 +334,8 @@ class Server final : public HttpServer {
            connection_class == ConnectionClass::login;
   }
   // Returns the oldest connection of the class that receives its request or writes its answer, or end(). Connections
-  // with a running handler are excluded. network: only connections of this network; empty: all. REQUIRES: the lock is
-  // held.
+  // with a running handler are excluded. If `network` is not empty, only connections of this network are considered.
+  // REQUIRES: the lock is held.
   std::list<Client>::iterator find_oldest(ConnectionClass connection_class, const std::string& network) {
     return std::find_if(clients_.begin(), clients_.end(), [&](const Client& client) {
       return client.connection_class == connection_class && !client.is_closing && !client.has_ended &&
@@ -367,8 +367,8 @@ class Server final : public HttpServer {
     for (auto it = clients_.begin(); it != clients_.end(); ++it) {
       if (it->connection_class != ConnectionClass::token || it->actor != actor || it->is_closing || it->has_ended)
         continue;
-      const bool is_other_wait = filter == WaitFilter::any && (it->is_waiting || it->is_writing);
-      if (!waits_for_request(*it) && !is_other_wait) continue;
+      const bool is_accepted_wait = filter == WaitFilter::any && (it->is_waiting || it->is_writing);
+      if (!waits_for_request(*it) && !is_accepted_wait) continue;
       const bool is_first =
           result == clients_.end() || waits_for_request(*it) > waits_for_request(*result) ||
           (waits_for_request(*it) == waits_for_request(*result) && it->last_request_at < result->last_request_at);
@@ -419,7 +419,7 @@ class Server final : public HttpServer {
       ++count;
       if (peer.signature_number < oldest->signature_number) oldest = &peer;
     }
-    if (count > std::max(1U, limits_.peer_connections / 4)) oldest->signer_key.clear();
+    if (count > std::max(1U, limits_.max_peer_connections / 4)) oldest->signer_key.clear();
   }
 
   bool has_signature(const Client& client) const {
@@ -438,7 +438,7 @@ class Server final : public HttpServer {
     try {
       while (handle_request(client) && !stopping_) {
         client.reader = RequestReader(request_limits());
-        connection.set_read_timeout(limits_.idle_ms);
+        connection.set_read_timeout(limits_.idle_timeout_ms);
         set_idle(client, true);
         if (!connection.wait_for_byte() || !read_next_head(client)) break;
         set_idle(client, false);
@@ -451,33 +451,34 @@ class Server final : public HttpServer {
     client.has_ended = true;
     connection_ended_.notify_all();
     const std::uint64_t wake_up = 1;
-    (void)!::write(event_.get(), &wake_up, sizeof wake_up);
+    (void)!::write(wake_up_event_.get(), &wake_up, sizeof wake_up);
   }
 
-  // Reads the head of the next request on a connection. Returns false if the client ended, or the request was refused.
+  // Reads the head of the next request on a connection. Returns false if the client has closed the connection, or if
+  // the request was refused.
   bool read_next_head(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.set_read_timeout(limits_.header_ms);
+    connection.set_read_timeout(limits_.head_timeout_ms);
     const auto head_complete = connection.read_head(reader);
     if (head_complete && !*head_complete) return false;
     HttpReply refusal = head_complete ? HttpReply() : bad_request_reply(head_complete.error());
     if (head_complete) {
-      set_peer(reader.request(), connection.fd(), port());
-      reader.request().has_signed = has_signature(client);
+      set_peer_address(reader.request(), connection.fd(), port());
+      reader.request().has_signed_before = has_signature(client);
       Admission admission = check_request(reader.request());
       refusal = std::move(admission.refusal);
       if (refusal.status < 400 && !reclassify(client, admission)) refusal = too_many_requests_reply();
       reader.limit_body(body_bytes(client.request_class));
     }
     if (refusal.status < 400) return true;
-    connection.set_write_timeout(limits_.write_ms);
+    connection.set_write_timeout(limits_.write_timeout_ms);
     if (connection.write(to_wire_text(refusal))) connection.finish();
     return false;
   }
 
-  // Counts the connection by the class and actor of its latest request. Otherwise an actor could exceed its share by a
-  // connection that it opened as a peer. Returns false if the limits do not allow it.
+  // Counts the connection to the class and actor of its latest request. Otherwise an actor could exceed its share with
+  // connections that it opened as a peer. Returns false if the limits do not allow the change.
   bool reclassify(Client& client, const Admission& admission) {
     const std::lock_guard lock(mutex_);
     client.request_class = admission.connection_class;
@@ -500,16 +501,17 @@ class Server final : public HttpServer {
   bool handle_request(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.set_body_timeouts(client.request_class == ConnectionClass::login ? limits_.header_ms : limits_.body_ms,
-                                 limits_.body_part_ms);
-    connection.set_write_timeout(limits_.write_ms);
+    connection.set_body_timeouts(
+        client.request_class == ConnectionClass::login ? limits_.head_timeout_ms : limits_.body_timeout_ms,
+        limits_.body_part_timeout_ms);
+    connection.set_write_timeout(limits_.write_timeout_ms);
     const HttpReply reply = make_reply(client);
     if (!reply.signer_key.empty()) record_signature(client, reply.signer_key);
     // BodyMemoryBudget no longer counts the body, so a client that reads the answer slowly must not keep it in memory.
     reader.request().body = {};
     const bool keep_alive = reply.status < 400 && !is_unauthenticated(client.connection_class) &&
                             reader.is_complete() && reader.is_keep_alive() && !stopping_;
-    connection.set_write_timeout(limits_.write_ms);
+    connection.set_write_timeout(limits_.write_timeout_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(client, reply, keep_alive);
     std::string text = format_head(reply, HttpFraming::counted, reader.is_http_1_1(), keep_alive);
@@ -715,20 +717,20 @@ class Server final : public HttpServer {
     const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
     if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive))) return false;
     const ScopedFlag waiting_flag(*this, client.is_waiting);
-    ConnectionEventSink sink(connection, chunked, stopping_, limits_.event_write_ms);
+    ConnectionEventSink sink(connection, chunked, stopping_, limits_.event_write_timeout_ms);
     try {
       reply.stream(sink);
     } catch (const std::exception&) {
       log(LogLevel::error, "api", "a stream of {} failed inside the server", reader.request().path);
       return false;
     }
-    return sink.is_open() && chunked && connection.write(chunk_text({})) && keep_alive;
+    return sink.is_open() && chunked && connection.write(encode_chunk({})) && keep_alive;
   }
 
   // Removes connections after their threads have ended. REQUIRES: the lock is held.
   void reap() {
     std::uint64_t count = 0;
-    (void)!::read(event_.get(), &count, sizeof count);
+    (void)!::read(wake_up_event_.get(), &count, sizeof count);
     for (auto client = clients_.begin(); client != clients_.end();) {
       if (!client->has_ended) {
         ++client;
@@ -744,7 +746,7 @@ class Server final : public HttpServer {
   ApiLimits limits_;
   std::vector<HttpRoute> routes_;
   AdmissionCheck admit_;
-  Fd event_;
+  Fd wake_up_event_;
   PendingConnections pending_;                   // used only by the accepting thread
   std::atomic<std::uint32_t> pending_count_{0};  // number of connections in pending_
   std::atomic<bool> stopping_{false};
@@ -757,7 +759,7 @@ class Server final : public HttpServer {
   std::list<Client> clients_;
   std::uint64_t signature_count_ = 0;  // number of signed requests so far
   RejectedConnections rejected_;       // used only by the accepting thread
-  std::thread thread_;
+  std::thread accept_thread_;
 };
 
 }  // namespace
@@ -768,7 +770,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen,
   MJ_TRY(listening, open_listening(address));
   auto server = std::make_unique<Server>(std::move(listening), address.host.empty() ? "127.0.0.1" : address.host,
                                          limits, std::move(routes), std::move(admit));
-  MJ_CHECK(server->begin());
+  MJ_CHECK(server->start_accepting());
   return server;
 }
 

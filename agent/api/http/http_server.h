@@ -4,7 +4,8 @@
 //   accept -> first head -> admission -> body -> handler -> answer -> next head ...
 //     |  pending         |   each admitted connection has a thread of its own
 //
-//   deadlines: header_ms for a head, body_ms for a body, write_ms for an answer, idle_ms until the next request begins
+// Deadlines: ApiLimits::head_timeout_ms for a head, body_timeout_ms for a body, write_timeout_ms for an answer, and
+// idle_timeout_ms until the next request begins.
 //
 // Threads: one thread accepts connections and reads their first heads (pending_connections.h). Handlers run in the
 // threads of the connections.
@@ -27,16 +28,16 @@ namespace mycojobs::api {
 struct HttpRequest {
   std::string method, path, body;
   std::map<std::string, std::string> query;    // the first value of each name
-  std::map<std::string, std::string> headers;  // names in lower case; the first value of each
+  std::map<std::string, std::string> headers;  // names in lower case; the first value of each name
   bool loopback = false;                       // the peer has a loopback address
   std::uint16_t port = 0;                      // port of the server
-  std::string network = {};                    // the peer's address; IPv6: its first 64 bits
-  bool has_signed = false;                     // an earlier request of this connection had a valid signature
-  // Reports that the handler starts or stops waiting, for example for the end of a job. While it waits, the server may
-  // close its connection in favour of another client. Returns false if this has happened; the handler must then return.
-  // Null: the request does not belong to a server.
+  std::string network = {};                    // the peer's IPv4 address, or the first 64 bits of its IPv6 address
+  bool has_signed_before = false;              // an earlier request of this connection had a valid signature
+  // Reports that the handler starts or stops waiting, for example for the end of a job. While the handler waits, the
+  // server may close the connection in favour of another client. Returns false if the connection was closed; the
+  // handler must then return. Null if the request does not belong to a server.
   std::function<bool(bool is_waiting)> report_wait = {};
-  // Returns the value of a header; empty: the request does not have it.
+  // Returns the value of a header, or an empty text if the request does not have it.
   std::string header(const std::string& lower_case_name) const;
 };
 
@@ -44,7 +45,8 @@ struct HttpRequest {
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  virtual bool send(std::string_view text) = 0;  // false: the client is gone or too slow, or the server stops
+  // Returns false if the client has closed the connection or reads too slowly, or if the server stops.
+  virtual bool send(std::string_view text) = 0;
   virtual bool is_open() const = 0;
 };
 
@@ -61,27 +63,29 @@ struct HttpRoute {
   std::function<HttpReply(const HttpRequest&)> handler;
 };
 
-// Class of a connection, by the head of its latest request. Connections are counted for each class.
+// Class of a connection, which the head of its latest request determines. Each class has a separate limit.
+//
+// The classes health, page and login need no token. Each of their connections serves one request. If the limit of one
+// of these classes is reached, a new connection replaces the oldest connection of the class that still sends its
+// request or receives its answer.
 enum class ConnectionClass {
-  // The first three classes need no token. Each has a low limit, and its connections accept one request. A new
-  // connection replaces the oldest connection whose request is incomplete or whose answer is not read.
   health,     // health requests, without a body
-  page,       // files of the page, without a body
-  login,      // clients without a token; a network can use a quarter of the connections
-  anonymous,  // loopback clients of `dev`
+  page,       // requests for files of the page, without a body
+  login,      // requests of clients that log in; a network can use a quarter of the connections
+  anonymous,  // loopback clients without a token, in `dev`
   token,      // callers with an actor's token; an actor can use a quarter of the connections
   operators,  // callers with an operator's token
-  // Supervisors of other hosts, which sign their requests. A new connection replaces the oldest connection without a
-  // valid signature, or else the connection that has been idle longest. A supervisor can use a quarter of the
-  // connections.
+  // Supervisors of other hosts, which sign their requests. A supervisor can use a quarter of the connections. If the
+  // limit is reached, a new connection replaces the oldest connection without a valid signature, or else the connection
+  // that has been idle longest.
   peer,
 };
 struct Admission {
-  HttpReply refusal = {};  // status 400 or higher: the request is refused with this reply
+  HttpReply refusal = {};  // the request is refused with this reply if the status of the reply is 400 or higher
   ConnectionClass connection_class = ConnectionClass::anonymous;
-  std::uint64_t actor = 0;  // actor whose share of connections and large bodies is used; 0: none
-  // Answers the request if the limit of the class is reached. Called in the accepting thread, so it must not block.
-  // Null: status 503.
+  std::uint64_t actor = 0;  // actor to which the connection and its large bodies are counted; 0 if there is none
+  // Makes the answer if the limit of the class is reached. Called in the accepting thread, so it must not block. If
+  // null, the answer has status 503.
   std::function<HttpReply()> make_full_reply = {};
 };
 using AdmissionCheck = std::function<Admission(const HttpRequest&)>;
@@ -95,8 +99,8 @@ class HttpServer {
   virtual ~HttpServer() = default;
   virtual std::uint16_t port() const = 0;
   virtual std::string url() const = 0;
-  virtual void stop() = 0;                        // waits until running handlers have answered
-  virtual std::uint32_t connections() const = 0;  // number of open connections
+  virtual void stop() = 0;  // waits until running handlers have answered
+  virtual std::uint32_t count_connections() const = 0;
 };
 
 struct ListenAddress {
@@ -104,21 +108,23 @@ struct ListenAddress {
   std::uint16_t port = 0;
   bool loopback = false;
 };
-// Parses "127.0.0.1:9652", "[::1]:9652", "localhost:9652" or ":9652" (all addresses). Error `invalid` names the remedy.
+// Parses "127.0.0.1:9652", "[::1]:9652", "localhost:9652" or ":9652" (all addresses). Error: invalid, with the remedy.
 Result<ListenAddress> parse_listen(const std::string& text);
 // Returns a JSON-RPC error, {"error": {...}}, for a request that is refused before a method is called.
 HttpReply error_reply(int status, const std::string& error_code, const std::string& message, const std::string& remedy);
 // Returns a reply with status 404 or 405 if there is no such route; else a reply with status 200.
 HttpReply check_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
-// These functions return whether a browser sent the request for any web page, or for a page of another origin than this
-// server. Such requests are refused: a page could otherwise use the browser's access to this server.
+// Returns whether a web page in a browser sent the request. Such requests may be refused, because a page could
+// otherwise use the browser's access to this server.
 bool is_from_web_page(const HttpRequest&);
+// Returns whether a web page of another origin than this server sent the request.
 bool is_cross_origin(const HttpRequest&);
 HttpReply web_page_refused_reply();
 // Returns whether the header Host is a loopback name or address. Another name can resolve to a loopback address, since
 // its owner controls its DNS records (DNS rebinding).
 bool is_loopback_name(const HttpRequest&);
-bool has_own_host_name(const HttpRequest&);  // the header Host is the host name of this machine
+// Returns whether the header Host is the host name of this machine.
+bool has_own_host_name(const HttpRequest&);
 HttpReply other_host_refused_reply(const std::string& remedy);
 HttpReply too_many_requests_reply();        // 503: too many connections
 HttpReply not_json_reply();                 // 415: a form or a compressed body

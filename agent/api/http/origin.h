@@ -14,7 +14,8 @@ namespace mycojobs::api {
 // user, list or blanks.
 bool is_host_and_port(std::string_view);
 
-// "https://jobs.example.org", "http://10.0.0.7:9652": lower case, without the scheme's own port. Error invalid.
+// Parses an origin and returns it in the form "https://jobs.example.org" or "http://10.0.0.7:9652": lower case, without
+// the scheme's default port. Error `invalid`.
 Result<std::string> parse_origin(std::string_view);
 // Parses a list of origins. Error `invalid`: a text is not an origin, or one Host header would select two origins.
 Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);

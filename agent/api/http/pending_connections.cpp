@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 namespace mycojobs::api {
 
@@ -17,13 +18,13 @@ void PendingConnections::append_pollfds(std::vector<pollfd>& entries) const {
   for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
 }
 
-bool PendingConnections::receive(Connection& connection) {
+bool PendingConnections::receive_head(Connection& connection) {
   const long received = receive_available(connection.socket.get(), connection.bytes);
   if (received <= 0) return received < 0 && (errno == EAGAIN || errno == EINTR);
-  if (const auto head = connection.reader.parse_head(connection.bytes)) {
-    connection.bytes.erase(0, *head);
+  if (const auto head_bytes = connection.reader.parse_head(connection.bytes)) {
+    connection.bytes.erase(0, *head_bytes);
   } else {
-    connection.error = head.error();
+    connection.error = head_bytes.error();
   }
   return true;
 }
@@ -32,7 +33,7 @@ std::vector<PendingConnections::Connection> PendingConnections::receive_heads(co
   std::vector<Connection> ready;
   const auto now = std::chrono::steady_clock::now();
   for (auto connection = connections_.begin(); connection != connections_.end(); ++entries) {
-    const bool is_open = (entries->revents == 0 || receive(*connection)) && now < connection->deadline;
+    const bool is_open = (entries->revents == 0 || receive_head(*connection)) && now < connection->deadline;
     const bool is_head_finished = connection->error || connection->reader.has_head();
     if (is_head_finished) ready.push_back(std::move(*connection));
     connection = is_open && !is_head_finished ? std::next(connection) : connections_.erase(connection);

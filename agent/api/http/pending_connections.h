@@ -1,11 +1,11 @@
-// Connections without a complete first request head. These clients are unauthenticated, so they share one thread, and
-// have a short deadline and a separate limit. If the limit is reached, a new connection replaces the oldest connection,
-// so silent connections cannot block a client that sends its request promptly. Not thread-safe.
+// Connections whose first request head is incomplete. Their clients are not authenticated yet, so these connections
+// have a separate limit and a short deadline, and the accepting thread serves all of them. If the limit is reached, a
+// new connection replaces the oldest connection, so silent connections cannot block a client that sends its request
+// promptly. Not thread-safe.
 #pragma once
 
 #include <poll.h>
 
-#include <chrono>
 #include <list>
 #include <optional>
 #include <string>
@@ -21,25 +21,29 @@ class PendingConnections {
  public:
   struct Connection {
     Fd socket;
-    std::string bytes;  // received bytes after the head
-    Deadline deadline{};
+    std::string bytes;    // received bytes that the reader has not consumed; after the head, the start of the body
+    Deadline deadline{};  // time limit for the head
     RequestReader reader;
-    std::optional<Error> error;  // the head is invalid or too large
+    std::optional<Error> error;  // set if the head is invalid or too large
   };
   PendingConnections(std::uint32_t max_connections, std::uint32_t head_timeout_ms, const RequestLimits& limits)
       : max_connections_(max_connections), head_timeout_ms_(head_timeout_ms), limits_(limits) {}
 
   void add(Fd socket);
   void append_pollfds(std::vector<pollfd>&) const;  // appends one entry for each connection
-  // Processes the results of poll(). entries: the first entry that append_pollfds() has appended. Removes and returns
-  // the connections whose head is complete or invalid. Closes connections after their deadline.
+  // Receives bytes from the connections that poll() reported. Removes and returns the connections whose head is
+  // complete or invalid, and closes the connections whose deadline has passed. `entries` points to the first entry that
+  // append_pollfds() has appended. REQUIRES: no connection was added since append_pollfds().
   std::vector<Connection> receive_heads(const pollfd* entries);
-  int get_poll_timeout_ms() const;  // until the next deadline; -1: there are no connections
+  // Returns the time until the next deadline as a time-out for poll(): -1 if there are no connections.
+  int get_poll_timeout_ms() const;
   std::size_t size() const { return connections_.size(); }
   void clear() { connections_.clear(); }
 
  private:
-  static bool receive(Connection&);  // false: the client has closed the connection
+  // Receives available bytes and parses the head. Returns false if the client has closed the connection, or after an
+  // error of the socket.
+  static bool receive_head(Connection&);
 
   std::uint32_t max_connections_, head_timeout_ms_;
   RequestLimits limits_;

@@ -12,7 +12,7 @@ namespace {
 std::string decode_form_text(std::string_view coded) {
   std::string text(coded);
   std::replace(text.begin(), text.end(), '+', ' ');
-  return percent_decoded(text);
+  return decode_percent(text);
 }
 
 std::map<std::string, std::string> parse_query(std::string_view text) {

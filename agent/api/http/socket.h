@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,7 +21,7 @@ struct ListeningSocket {
 // Errors: conflict (the port is in use), denied (a privileged port), invalid (not an address of this host), io.
 Result<ListeningSocket> open_listening(const ListenAddress&);
 bool is_loopback_peer(int socket);
-std::string get_peer_network(int socket);  // the peer's address; IPv6: its first 64 bits; empty: unknown
+std::string get_peer_network(int socket);  // see HttpRequest::network; empty: unknown
 
 // A connection of one client. After an error or an exceeded deadline it cannot be used again. Not thread-safe, except
 // that another thread may call shutdown() on fd().
@@ -43,7 +42,7 @@ class Connection {
   // error of the socket, or at the deadline. Errors: those of RequestReader.
   Result<bool> read_head(RequestReader&);
   Result<bool> read_body(RequestReader&, BodyMemoryBudget&);
-  bool write(std::string_view);  // writes all bytes; false: an error or the deadline
+  bool write(std::string_view);  // writes all bytes; returns false after an error or at the deadline
   // Shuts down the output, then discards input until the client closes the connection or the deadline. Closing a
   // connection with unread input would reset it, and the client could lose the answer.
   void finish();
@@ -53,7 +52,8 @@ class Connection {
 
  private:
   bool wait(short events, Deadline deadline) const;
-  bool receive_more();  // reads into buffered_input_; false: end of input, error, or deadline
+  // Reads into buffered_input_. Returns false at the end of input, after an error, or at the deadline.
+  bool receive_more();
 
   Fd socket_;
   Deadline read_deadline_{}, write_deadline_{};
@@ -62,8 +62,8 @@ class Connection {
   std::string buffered_input_;  // bytes that were read but not consumed
 };
 
-// Appends at most 16 KiB of received bytes to `buffer`. Does not block. Returns their number; 0: end of input; -1:
-// error in errno.
+// Appends at most 16 KiB of received bytes to `buffer` without blocking. Returns their number, 0 at the end of input,
+// or -1 after an error (errno).
 long receive_available(int socket, std::string& buffer);
 
 }  // namespace mycojobs::api

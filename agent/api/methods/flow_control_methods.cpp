@@ -1,4 +1,4 @@
-// The `flow.` methods that change a flow. All of them use progress(), like the loop of the coordinator.
+// The `flow.` methods that change a flow. All of them use advance_run(), like the loop of the coordinator.
 #include <nlohmann/json.hpp>
 
 #include "api/methods/flow_methods.h"
@@ -19,13 +19,13 @@ json flow_state_to_json(Id flow, const FlowProgress& progress) {
 
 // Returns the context of the request with the actor that acts: the caller, or the actor_id that an operator specifies.
 Result<service::RequestContext> make_actor_context(const MethodCall& call) {
-  return service::as_named(call.request_context(), call.optional_id("actor_id"), "actor_id");
+  return service::impersonate(call.request_context(), call.optional_id("actor_id"), "actor_id");
 }
 
 Result<json> start(MethodCall& call) {
   MJ_TRY(context, make_actor_context(call));
-  MJ_TRY(flows, call.flow_store());
-  MJ_TRY(progress, service::start_flow(context, call.flow_stores(*flows), {call.id("id"), "rpc"}));
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_TRY(progress, service::start_flow(context, call.make_flow_stores(*flows), {call.id("id"), "rpc"}));
   return flow_state_to_json(call.id("id"), progress);
 }
 
@@ -36,8 +36,8 @@ Result<json> control(MethodCall& call, Verb verb) {
   if (call.has_param("key")) request.key = call.text("key");
   if (call.has_param("payload")) request.payload = dump_json(call.params().at("payload"));
   request.allow_irreversible = call.flag("allow_irreversible");
-  MJ_TRY(flows, call.flow_store());
-  MJ_TRY(progress, service::control_flow(context, call.flow_stores(*flows), request));
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_TRY(progress, service::control_flow(context, call.make_flow_stores(*flows), request));
   return flow_state_to_json(request.flow, progress);
 }
 

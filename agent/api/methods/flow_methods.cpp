@@ -20,7 +20,7 @@ using nlohmann::json;
 json flow_to_json(const Flow& flow) {
   json object = to_json(flow);
   object.erase("result_json");
-  if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
+  if (!flow.result.empty()) object["result"] = to_typed_json(flow.result, flow.result_json);
   object.erase("definition");  // may be large; flow.get returns it on request
   if (auto inputs = parse_flow_inputs(flow); !inputs.is_null()) object["inputs"] = std::move(inputs);
   return object;
@@ -30,7 +30,7 @@ json flow_result_to_json(const Flow& flow) {
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
   return {{"id", flow.id},         {"status", to_string(flow.status)},
           {"detail", flow.detail}, {"error", flow.error},
-          {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
+          {"ended", ended},        {"result", to_typed_json(flow.result, flow.result_json)}};
 }
 
 namespace flow_methods {
@@ -47,28 +47,28 @@ Result<TextMap> parse_env_vars(const MethodCall& call) {
   return std::move(decoded.record.env_vars);
 }
 
-// Returns the notification targets in the form of the record; empty: the request has none.
-Result<std::string> parse_notify(const MethodCall& call) {
+// Returns the notification targets in the form of the record, or an empty text if the request has no targets.
+Result<std::string> parse_notify_param(const MethodCall& call) {
   if (!call.has_param("notify")) return std::string();
   const json& value = call.params().at("notify");
-  const ParsedNotify parsed = read_notify(value, "notify");
+  const ParsedNotify parsed = parse_notify(value, "notify");
   if (!parsed.problems.empty()) return fail(Code::invalid, join(parsed.problems));
   return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
 }
 
 Result<Flow> make_flow(MethodCall& call, const service::CreateFlow& request) {
   const auto get_param = [&](const char* name) { return call.has_param(name) ? call.params().at(name) : json(); };
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   if (call.has_param("definition")) {
     if (call.has_param("nodes") || call.has_param("jobs"))
       return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-    return service::create_flow(call.request_context(), call.flow_stores(*flows), get_param("definition"),
+    return service::create_flow(call.request_context(), call.make_flow_stores(*flows), get_param("definition"),
                                 get_param("inputs"), request);
   }
   if (call.has_param("inputs")) return fail(Code::invalid, "inputs: only a definition declares inputs; omit it");
   if (!call.has_param("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
   const json nodes = call.has_param("nodes") ? call.params().at("nodes") : json::object();
-  return service::create_flow_of_jobs(call.request_context(), call.flow_stores(*flows), call.text("name"),
+  return service::create_flow_of_jobs(call.request_context(), call.make_flow_stores(*flows), call.text("name"),
                                       get_param("jobs"), nodes, request);
 }
 
@@ -78,7 +78,7 @@ Result<json> create(MethodCall& call) {
   if (call.has_param("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
   MJ_TRY(env, parse_env_vars(call));
   request.env_vars = std::move(env);
-  MJ_TRY(notify, parse_notify(call));
+  MJ_TRY(notify, parse_notify_param(call));
   request.notify = std::move(notify);
   request.traceparent = call.text("traceparent");
   MJ_CHECK(service::check(request));
@@ -90,7 +90,7 @@ Result<json> get(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   json object = flow_to_json(flow);
   if (!call.flag("definition")) return object;
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(text, flows->definition(call.context(), flow.definition_hash));
   auto parsed = parse_json(text);
   object["definition"] = parsed ? *parsed : json(text);
@@ -103,7 +103,7 @@ Result<service::ListFlows> parse_list_request(const MethodCall& call, Id before)
     request.status = parse<FlowStatus>(call.text("status"));
     if (!request.status) return fail(Code::invalid, "status: is not one of dispatched, started, error, finished");
   }
-  request.word = call.text("state");
+  request.display_state = call.text("state");
   request.caller = call.id("caller_id");
   request.until_ms = call.number("until_ms", 0);
   return request;
@@ -116,7 +116,7 @@ json rows_to_json(const std::vector<service::FlowRow>& rows) {
     object["name"] = row.summary.name;
     object["at_ms"] = row.summary.at_ms;
     object["retired"] = row.summary.record.empty();
-    if (row.flow.status == FlowStatus::started) object["detail"] = row.word;
+    if (row.flow.status == FlowStatus::started) object["detail"] = row.display_state;
     list.push_back(std::move(object));
   }
   return list;
@@ -124,8 +124,8 @@ json rows_to_json(const std::vector<service::FlowRow>& rows) {
 
 Result<json> list(MethodCall& call) {
   MJ_TRY(request, parse_list_request(call, call.id("before")));
-  MJ_TRY(flows, call.flow_store());
-  MJ_TRY(rows, service::list_flows(call.request_context(), call.flow_stores(*flows), request));
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_TRY(rows, service::list_flows(call.request_context(), call.make_flow_stores(*flows), request));
   return rows_to_json(rows);
 }
 
@@ -137,18 +137,18 @@ Result<json> page(MethodCall& call) {
     before = static_cast<Id>(flow);
   }
   MJ_TRY(request, parse_list_request(call, before));
-  MJ_TRY(flows, call.flow_store());
-  MJ_TRY(page, service::page_flows(call.request_context(), call.flow_stores(*flows), request));
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_TRY(page, service::page_flows(call.request_context(), call.make_flow_stores(*flows), request));
   return json{{"flows", rows_to_json(page.flows)},
               {"after", page.after == 0 ? "" : std::to_string(page.after)},
-              {"looked_at", page.looked_at},
+              {"looked_at", page.rows_read},
               {"malformed", page.malformed.size()}};
 }
 
 // Returns the FlowNodes of the coordinator's specification, extended by the run-time state of each node.
 Result<json> dag(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(view, inspect_flow(*flows, call.store(), call.context(), flow.id));
   // Without a readable definition, the nodes of the record are used.
   auto run = load_run(*flows, call.context(), flow.id, call.run_cache());
@@ -202,7 +202,7 @@ Result<json> dag(MethodCall& call) {
 
 Result<json> explain(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(reasons, explain_flow(*flows, call.store(), call.context(), flow.id));
   json list = json::array();
   for (const FlowReason& reason : reasons) {
@@ -217,7 +217,7 @@ Result<json> explain(MethodCall& call) {
 
 Result<json> timeline(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
   MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
   json list = json::array();
@@ -232,16 +232,16 @@ Result<json> result(MethodCall& call) {
 }
 
 Result<json> replay(MethodCall& call) {
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   const service::ReplayFlow request{call.id("id"), call.flag("allow_irreversible"), call.text("traceparent")};
-  MJ_TRY(flow, service::replay_flow(call.request_context(), call.flow_stores(*flows), request));
+  MJ_TRY(flow, service::replay_flow(call.request_context(), call.make_flow_stores(*flows), request));
   return flow_to_json(flow);
 }
 
 Result<json> remove_flow(MethodCall& call) {
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   const Id id = call.id("id");
-  MJ_CHECK(service::delete_flow(call.request_context(), call.flow_stores(*flows), id));
+  MJ_CHECK(service::delete_flow(call.request_context(), call.make_flow_stores(*flows), id));
   return json{{"key", "flow:" + std::to_string(id)}, {"deleted", true}};
 }
 

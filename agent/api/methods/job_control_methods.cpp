@@ -57,7 +57,7 @@ void add_job_control_methods(Services& services, const std::vector<Param>& job_p
   restart_params.push_back(
       {"idempotency_key", "text", "the same key of the job's caller returns the new job of the first call"});
   methods.push_back(make_method(services, "job.restart",
-                                "queue a job that has ended once more, unchanged, as a new job of its original caller",
+                                "queue an ended job again, unchanged, as a new job of its original caller",
                                 restart_params, "JobState: where the new job is", restart));
   methods.push_back(make_method(services, "job.delete", "delete a job that has ended, or was never queued", job_params,
                                 "Deleted: its key", remove));

@@ -1,4 +1,5 @@
-// The `job.` and `jobs.` methods, and the methods of a supervisor.
+// Handlers and descriptions of the job.* and jobs.* RPC methods. A supervisor offers a subset of them, and two runner
+// methods with different names.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -48,7 +49,8 @@ json job_state_to_json(const Job& job, const std::string& key) {
 
 namespace job_methods {
 
-// Loads the job that the parameters identify. Errors: invalid, not_found, denied (the caller cannot read the job).
+// Loads the job that the parameters `id` and `caller_id` identify. Errors: invalid, not_found, denied (the caller
+// cannot read the job).
 Result<JobView> find_readable_job(MethodCall& call) {
   MJ_TRY(key, call.job_key());
   return service::find_job(call.request_context(), call.store(), Action::read, key);
@@ -57,21 +59,21 @@ Result<JobView> find_readable_job(MethodCall& call) {
 json job_result_to_json(const Job& job, const std::string& key) {
   json object = job_state_to_json(job, key);
   const json record = to_json(job);
-  object["result"] = typed_values(job.result, job.result_json);
+  object["result"] = to_typed_json(job.result, job.result_json);
   for (const char* name : {"error_info", "usage", "artifacts", "artifacts_dropped", "layers", "receipt"}) {
     if (record.contains(name)) object[name] = record[name];
   }
   return object;
 }
 
-Result<json> create(MethodCall& call) {
+Result<json> handle_create(MethodCall& call) {
   MJ_TRY(job, parse_job(call.params()));
   MJ_TRY(stored,
          service::create_job(call.request_context(), call.store(), call.optional_id("caller_id"), std::move(job)));
   return to_json(stored);
 }
 
-Result<json> create_many(MethodCall& call) {
+Result<json> handle_create_many(MethodCall& call) {
   const json& list = call.params().at("jobs");
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -86,8 +88,8 @@ Result<json> create_many(MethodCall& call) {
   return rows;
 }
 
-// Queues a new job, or a job that job.create has stored. Returns its key.
-Result<std::string> start_job(MethodCall& call) {
+// Queues a new job if the call has a script, otherwise the job that job.create has stored. Returns the job's key.
+Result<std::string> queue_new_or_stored_job(MethodCall& call) {
   if (call.has_param("script") || call.has_param("payload")) {
     MJ_TRY(job, parse_job(call.params()));
     MJ_TRY(started,
@@ -101,40 +103,40 @@ Result<std::string> start_job(MethodCall& call) {
   return key;
 }
 
-Result<json> start(MethodCall& call) {
-  MJ_TRY(key, start_job(call));
+Result<json> handle_start(MethodCall& call) {
+  MJ_TRY(key, queue_new_or_stored_job(call));
   MJ_TRY(view, load_job(call.store(), call.context(), key));
   return job_state_to_json(view.job, key);
 }
 
-Result<json> run(MethodCall& call) {
-  MJ_TRY(key, start_job(call));
+Result<json> handle_run(MethodCall& call) {
+  MJ_TRY(key, queue_new_or_stored_job(call));
   const std::uint64_t deadline_ms = get_wait_deadline(call);
   std::uint32_t pause_ms = 10;
   while (true) {
     MJ_TRY(view, load_job(call.store(), call.context(), key));
     if (has_ended(view.job) || call.services().clock.boot_ms() >= deadline_ms) return job_result_to_json(view.job, key);
-    MJ_CHECK(call.sleep_without_backend(pause_ms));
+    MJ_CHECK(call.release_backend_and_sleep(pause_ms));
     pause_ms = std::min(pause_ms * 2, 250U);
   }
 }
 
-Result<json> get(MethodCall& call) {
+Result<json> handle_get(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   return to_json(view);
 }
 
-Result<json> status(MethodCall& call) {
+Result<json> handle_status(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   return job_state_to_json(view.job, view.key);
 }
 
-Result<json> result(MethodCall& call) {
+Result<json> handle_result(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   return job_result_to_json(view.job, view.key);
 }
 
-Result<json> logs(MethodCall& call) {
+Result<json> handle_logs(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 500), 1, kMaxRows);
   std::uint64_t after_seq = call.number("after_seq", 0);
@@ -147,15 +149,15 @@ Result<json> logs(MethodCall& call) {
       for (const Log& line : page.lines) lines.push_back(to_json(line)), after_seq = line.seq;
       return json{{"lines", std::move(lines)}, {"ended", page.ended}, {"after_seq", after_seq}};
     }
-    MJ_CHECK(call.sleep_without_backend(100));
+    MJ_CHECK(call.release_backend_and_sleep(100));
   }
 }
 
-Result<json> list(MethodCall& call) {
+Result<json> handle_list(MethodCall& call) {
   service::ListJobs request;
   request.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxRows);
   if (call.has_param("status")) {
-    MJ_TRY(status, service::read_job_status(call.text("status")));
+    MJ_TRY(status, service::parse_job_status(call.text("status")));
     request.filter.status = status;
   }
   request.filter.state = call.text("state");
@@ -168,7 +170,7 @@ Result<json> list(MethodCall& call) {
   return rows;
 }
 
-Result<json> explain_job(MethodCall& call) {
+Result<json> handle_explain(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   MJ_TRY(explanation, explain(call.store(), call.context(), view.key));
   return json{{"key", explanation.job_key},   {"state", explanation.state},       {"cause", explanation.cause},
@@ -234,30 +236,32 @@ void add_job_methods(Services& services, std::vector<Method>& methods) {
   log_params.push_back({"wait_ms", "ms", "maximum wait for the first line (default 0, at most 30000)"});
   methods.push_back(make_method(services, "job.create",
                                 "write a job's record without queueing it: job.start queues it, a flow adopts it",
-                                job_fields("id", "its id; absent: the next free one"), "Job: the job", create));
-  methods.push_back(make_method(services, "job.get", "read everything about a job", job_params, "Job: the job", get));
+                                job_fields("id", "its id; absent: the next free one"), "Job: the job", handle_create));
+  methods.push_back(
+      make_method(services, "job.get", "read everything about a job", job_params, "Job: the job", handle_get));
   methods.push_back(make_method(services, "job.list", "list jobs, latest change first", list_params,
-                                "[Job]: jobs without script and result", list));
+                                "[Job]: jobs without script and result", handle_list));
   methods.push_back(make_method(services, "job.start", "queue a job: one that was created, or a new one",
-                                job_fields("key", id_help), "JobState: where it is", start));
+                                job_fields("key", id_help), "JobState: where it is", handle_start));
   methods.push_back(make_method(services, "job.run", "queue a job and wait for its end", run_params,
                                 "JobResult: where it is, and its result; ended is false if the wait was over first",
-                                run));
-  methods.push_back(
-      make_method(services, "job.status", "read the state of a job", job_params, "JobState: where it is", status));
+                                handle_run));
+  methods.push_back(make_method(services, "job.status", "read the state of a job", job_params, "JobState: where it is",
+                                handle_status));
   methods.push_back(make_method(services, "job.result", "read the result of a job", job_params,
-                                "JobResult: where it is, and its result", result));
+                                "JobResult: where it is, and its result", handle_result));
   methods.push_back(make_method(services, "job.logs", "read a job's log", log_params,
-                                "LogPage: lines, ended (no line will follow), after_seq for the next call", logs));
+                                "LogPage: lines, ended (no line will follow), after_seq for the next call",
+                                handle_logs));
   add_job_control_methods(services, job_params, methods);
   methods.push_back(make_method(services, "job.explain", "explain the state of a job", job_params,
-                                "JobReason: state, cause, reason, evidence, next", explain_job));
+                                "JobReason: state, cause, reason, evidence, next", handle_explain));
   methods.push_back(
       make_method(services, "jobs.create",
                   "write several jobs, or none if one is invalid; an error reports the number of written jobs",
-                  create_params, "[Job]: the jobs", create_many));
+                  create_params, "[Job]: the jobs", handle_create_many));
   methods.push_back(make_method(services, "jobs.list", "the same as job.list", list_params,
-                                "[Job]: jobs without script and result", list));
+                                "[Job]: jobs without script and result", handle_list));
 }
 
 void add_supervisor_methods(Services& services, std::vector<Method>& methods) {

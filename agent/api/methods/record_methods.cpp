@@ -66,7 +66,7 @@ Result<json> actor_update(MethodCall& call) {
 
 Result<json> actor_delete(MethodCall& call) {
   const Id id = call.id("id");
-  MJ_TRY(contexts, service::known_contexts(call.store(), call.services().settings.contexts));
+  MJ_TRY(contexts, service::list_known_contexts(call.store(), call.services().settings.contexts));
   MJ_CHECK(service::delete_actor(call.request_context(), call.store(), id, contexts));
   return make_deletion_result("actor:" + std::to_string(id));
 }
@@ -78,21 +78,22 @@ Result<json> context_create(MethodCall& call) {
   return to_json(stored);
 }
 
-Result<json> context_get(MethodCall& call) {
-  if (call.has_param("id")) MJ_CHECK(call.switch_context(call.id("id")));
-  MJ_TRY(context, service::read_context(call.request_context(), call.store()));
-  return to_json(context);
-}
-
+// Selects the context of the parameter `id`, if the request has it.
 Result<void> switch_to_id_param(MethodCall& call) {
   return call.has_param("id") ? call.switch_context(call.id("id")) : Result<void>();
+}
+
+Result<json> context_get(MethodCall& call) {
+  MJ_CHECK(switch_to_id_param(call));
+  MJ_TRY(context, service::read_context(call.request_context(), call.store()));
+  return to_json(context);
 }
 
 Result<json> context_list(MethodCall& call) {
   const std::vector<Id>& served_ids = call.services().settings.contexts;
   std::vector<Id> ids = served_ids;
   if (served_ids.empty()) {
-    MJ_TRY(known_ids, service::known_contexts(call.store(), {}));
+    MJ_TRY(known_ids, service::list_known_contexts(call.store(), {}));
     ids = std::move(known_ids);
   }
   MJ_TRY(result, service::list_contexts(call.request_context(), call.store(), ids));
@@ -110,8 +111,8 @@ Result<json> context_update(MethodCall& call) {
 
 Result<json> context_delete(MethodCall& call) {
   MJ_CHECK(call.switch_context(call.id("id")));
-  MJ_TRY(flows, call.flow_store());
-  MJ_CHECK(service::delete_context(call.request_context(), call.flow_stores(*flows)));
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_CHECK(service::delete_context(call.request_context(), call.make_flow_stores(*flows)));
   return make_deletion_result("context:" + std::to_string(call.context()));
 }
 
@@ -149,7 +150,7 @@ Result<json> runner_list(MethodCall& call) {
     json object = runner_to_json(info.runner);
     object["state"] = to_string(get_presence(info));
     object["host"] = info.holder.host;
-    object["claims"] = info.live_claims;
+    object["claims"] = info.live_claim_count;
     rows.push_back(std::move(object));
   }
   return rows;
@@ -195,13 +196,13 @@ Result<json> message_send(MethodCall& call) {
 Result<json> message_get(MethodCall& call) {
   const Id owner = call.optional_id("caller_id").value_or(call.actor());
   MJ_TRY(message, service::read_message(call.request_context(), call.store(), owner, call.id("id")));
-  return service::message_json(message);
+  return service::message_to_json(message);
 }
 
 Result<json> message_cancel(MethodCall& call) {
   const Id owner = call.optional_id("caller_id").value_or(call.actor());
   MJ_TRY(message, service::cancel_message(call.request_context(), call.store(), owner, call.id("id")));
-  return service::message_json(message);
+  return service::message_to_json(message);
 }
 
 Result<json> message_delete(MethodCall& call) {

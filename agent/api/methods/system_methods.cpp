@@ -56,7 +56,7 @@ Result<json> queue_requeue(MethodCall& call) { return resolve_dead_letter(call, 
 Result<json> queue_drop(MethodCall& call) { return resolve_dead_letter(call, false); }
 
 Result<json> info(MethodCall& call) {
-  MJ_TRY(server, call.store().facts());
+  MJ_TRY(server, call.store().server_info());
   const Services& services = call.services();
   return json{{"version", kVersion},
               {"role", services.settings.role == ApiRole::supervisor ? "supervisor" : "coordinator"},

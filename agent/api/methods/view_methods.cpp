@@ -19,10 +19,16 @@ constexpr std::size_t kMaxPageRows = 1000;
 constexpr std::size_t kMaxFindings = 1000;
 
 Result<json> rights(MethodCall& call) {
-  MJ_TRY(rights, service::rights(call.request_context(), call.store()));
-  return json{{"actor", call.actor()},         {"operator", call.is_operator()},  {"create", rights.create},
-              {"read_all", rights.read_all},   {"read_own", rights.read_own},     {"steer_all", rights.steer_all},
-              {"steer_own", rights.steer_own}, {"administer", rights.administer}, {"context_id", call.context()}};
+  MJ_TRY(rights, service::get_rights(call.request_context(), call.store()));
+  return json{{"actor", call.actor()},
+              {"operator", call.is_operator()},
+              {"create", rights.can_create},
+              {"read_all", rights.can_read_all},
+              {"read_own", rights.can_read_own},
+              {"steer_all", rights.can_steer_all},
+              {"steer_own", rights.can_steer_own},
+              {"administer", rights.can_administer},
+              {"context_id", call.context()}};
 }
 
 Result<json> overview(MethodCall& call) {
@@ -31,8 +37,8 @@ Result<json> overview(MethodCall& call) {
 }
 
 Result<json> verify(MethodCall& call) {
-  MJ_TRY(flows, call.flow_store());
-  MJ_TRY(workflows, call.workflow_store());
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_TRY(workflows, call.open_workflow_store());
   MJ_TRY(objects, call.services().backends.open_objects());
   MJ_TRY(report, service::verify(call.request_context(), {call.store(), *objects, *flows, *workflows}));
   json findings = json::array();
@@ -49,11 +55,13 @@ Result<json> verify(MethodCall& call) {
 
 // The result includes this process, which can answer calls while /readyz reports that it is not ready.
 Result<json> doctor(MethodCall& call) {
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   const ApiSettings& settings = call.services().settings;
-  const auto& own_servers = settings.own_servers;
-  const bool has_own_server = std::find(own_servers.begin(), own_servers.end(), call.context()) != own_servers.end();
-  MJ_TRY(checks, service::doctor(call.request_context(), call.store(), *flows, has_own_server, settings.wait_replicas));
+  const auto& contexts_with_own_redis = settings.contexts_with_own_redis;
+  const bool has_own_server = std::find(contexts_with_own_redis.begin(), contexts_with_own_redis.end(),
+                                        call.context()) != contexts_with_own_redis.end();
+  MJ_TRY(checks,
+         service::run_doctor(call.request_context(), call.store(), *flows, has_own_server, settings.wait_replicas));
   const std::string not_ready_reason = settings.health.get_not_ready_reason();
   checks.push_back({"coordinator", "this one", not_ready_reason.empty() ? CheckStatus::ok : CheckStatus::error,
                     "mycojobs " + std::string(kVersion) +
@@ -70,7 +78,8 @@ std::string make_cursor(std::uint64_t until_ms) {
   return std::to_string(std::min<std::uint64_t>(until_ms, UINT32_MAX * 1000ULL) * 1000 + 999) + " 0";
 }
 
-// Returns the names of the requested fields and of those that each job has: ids, key and status. Empty: all fields.
+// Returns the names of the requested fields, and of the fields that each job in the result has: ids, key and status. An
+// empty set means all fields.
 Result<std::set<std::string>> read_fields(const MethodCall& call) {
   std::set<std::string> fields;
   if (!call.has_param("fields")) return fields;
@@ -93,7 +102,7 @@ Result<json> page(MethodCall& call) {
   MJ_TRY(fields, read_fields(call));
   JobFilter filter;
   if (call.has_param("status")) {
-    MJ_TRY(status, service::read_job_status(call.text("status")));
+    MJ_TRY(status, service::parse_job_status(call.text("status")));
     filter.status = status;
   }
   filter.state = call.text("state");
@@ -119,14 +128,14 @@ Result<json> history(MethodCall& call) {
 }
 
 Result<json> questions(MethodCall& call) {
-  MJ_TRY(flows, call.flow_store());
-  MJ_TRY(workflows, call.workflow_store());
-  MJ_TRY(page, service::list_questions(call.request_context(), call.flow_stores(*flows), *workflows, call.id("after"),
-                                       &call.services().approvals));
+  MJ_TRY(flows, call.open_flow_store());
+  MJ_TRY(workflows, call.open_workflow_store());
+  MJ_TRY(page, service::list_questions(call.request_context(), call.make_flow_stores(*flows), *workflows,
+                                       call.id("after"), &call.services().approvals));
   json rows = json::array();
-  for (const service::OpenQuestion& question : page.all) {
-    json object{{"name", question.name},           {"pause", question.pause},     {"asks", question.asks},
-                {"approvers", question.approvers}, {"answers", question.answers}, {"since_ms", question.since_ms},
+  for (const service::OpenQuestion& question : page.questions) {
+    json object{{"name", question.name},           {"pause", question.is_pause},     {"asks", question.text},
+                {"approvers", question.approvers}, {"answers", question.can_answer}, {"since_ms", question.since_ms},
                 {"until_ms", question.until_ms}};
     if (question.workflow.empty()) {
       object["job"] = question.job_key;

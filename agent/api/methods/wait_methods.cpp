@@ -39,7 +39,7 @@ Result<json> poll_until_ended(MethodCall& call, Poll&& poll) {
     const std::uint64_t poll_end = now();
     if (!ended || !ended->empty() || poll_end >= deadline) return ended;
     const std::uint64_t pause = std::max(min_pause, (poll_end - poll_start) * kPauseFactor);
-    MJ_CHECK(call.sleep_without_backend(static_cast<std::uint32_t>(std::min(pause, deadline - poll_end))));
+    MJ_CHECK(call.release_backend_and_sleep(static_cast<std::uint32_t>(std::min(pause, deadline - poll_end))));
     min_pause = std::min<std::uint64_t>(min_pause * 2, kMaxPauseMs);
   }
 }

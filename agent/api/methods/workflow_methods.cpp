@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxFrameWaitMs = 30'000;
 constexpr std::uint32_t kFramePollIntervalMs = 250;
 
 Result<service::WorkflowStores> workflow_stores(MethodCall& call) {
-  MJ_TRY(workflows, call.workflow_store());
+  MJ_TRY(workflows, call.open_workflow_store());
   return service::WorkflowStores{call.store(), *workflows, &call.services().manifests};
 }
 service::InstanceReference parse_instance(const MethodCall& call) {
@@ -65,10 +65,10 @@ Result<json> list(MethodCall& call) {
   MJ_TRY(stores, workflow_stores(call));
   return service::list_workflows(call.request_context(), stores);
 }
-Result<json> list_cells(MethodCall& call) {
+Result<json> list_instances(MethodCall& call) {
   MJ_TRY(stores, workflow_stores(call));
-  return service::list_cells(call.request_context(), stores,
-                             {call.text("workflow"), call.text("status"), call.number("limit", 100)});
+  return service::list_instances(call.request_context(), stores,
+                                 {call.text("workflow"), call.text("status"), call.number("limit", 100)});
 }
 Result<json> show(MethodCall& call) {
   MJ_TRY(stores, workflow_stores(call));
@@ -76,8 +76,8 @@ Result<json> show(MethodCall& call) {
 }
 Result<json> timeline(MethodCall& call) {
   MJ_TRY(stores, workflow_stores(call));
-  return service::instance_timeline(call.request_context(), stores, parse_instance(call),
-                                    {call.number("limit", service::kTimelineFacts), call.number("before", 0)});
+  return service::read_instance_timeline(call.request_context(), stores, parse_instance(call),
+                                         {call.number("limit", service::kTimelineFacts), call.number("before", 0)});
 }
 Result<json> logs(MethodCall& call) {
   const std::uint64_t deadline_ms =
@@ -85,15 +85,15 @@ Result<json> logs(MethodCall& call) {
   service::LogRequest request{call.text("after"), call.number("limit", service::kLogFrames)};
   while (true) {
     MJ_TRY(stores, workflow_stores(call));
-    MJ_TRY(page, service::instance_log(call.request_context(), stores, parse_instance(call), request));
+    MJ_TRY(page, service::read_instance_log(call.request_context(), stores, parse_instance(call), request));
     if (!page.frames.empty() || page.ended || call.services().clock.boot_ms() >= deadline_ms) return to_json(page);
     request.after = page.after;
-    if (!page.more) MJ_CHECK(call.sleep_without_backend(kFramePollIntervalMs));
+    if (!page.has_more) MJ_CHECK(call.release_backend_and_sleep(kFramePollIntervalMs));
   }
 }
 Result<json> explain(MethodCall& call) {
   MJ_TRY(stores, workflow_stores(call));
-  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(leader, flows->leader(call.context()));
   return service::explain_instance(call.request_context(), stores, parse_instance(call), leader.first);
 }
@@ -107,7 +107,7 @@ Result<json> facts(MethodCall& call) {
 template <bool approved>
 Result<json> decide_approval(MethodCall& call) {
   MJ_TRY(stores, workflow_stores(call));
-  MJ_TRY(context, service::as_named(call.request_context(), call.optional_id("actor_id"), "actor_id"));
+  MJ_TRY(context, service::impersonate(call.request_context(), call.optional_id("actor_id"), "actor_id"));
   const service::AnswerApproval request{parse_instance(call), call.text("intent"), approved, call.text("comment")};
   MJ_TRY(intent, service::answer_approval(context, stores, request));
   return json{{"intent", intent}, {"approved", approved}};
@@ -180,7 +180,7 @@ void add_workflow_methods(Services& services, std::vector<Method>& methods) {
                    {"status", "text", "only instances in this state: running, waiting, completed or failed"},
                    {"limit", "count", "maximum number (default 100, at most 10000)"},
                    context},
-                  "[WorkflowCell]: instances by key", list_cells));
+                  "[WorkflowCell]: instances by key", list_instances));
   methods.push_back(make_method(services, "workflow.show", "read an instance: its state, intents and waiting events",
                                 instance_params, "WorkflowInstance: state, intents, mail", show));
   std::vector<Param> timeline_params = instance_params;

@@ -169,7 +169,7 @@ std::string Rpc::answer(std::string_view body, const RpcCaller& caller) const {
                                 is_too_large ? "too_large" : "parse_error", "",
                                 is_too_large ? "send less at a time" : "send one JSON text, as UTF-8"));
   }
-  if (const std::string_view digits = integer_beyond_64_bits(body); !digits.empty()) {
+  if (const std::string_view digits = find_integer_beyond_64_bits(body); !digits.empty()) {
     const auto id = parsed->is_object() ? parsed->find("id") : parsed->end();
     return dump_json(make_error(id == parsed->end() ? json() : *id, rpc_code(Code::invalid),
                                 "the integer " + mycojobs::excerpt(digits) + " does not fit 64 bits", "invalid", "",

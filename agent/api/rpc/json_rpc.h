@@ -44,7 +44,7 @@ struct RpcLimits {
   std::size_t max_batch_answer_bytes = 16U << 20;
 };
 
-// Returns the error code of JSON-RPC: invalid -32602, not_found -32001, conflict -32002, denied -32003, unavailable
+// Returns the JSON-RPC code of an error: invalid -32602, not_found -32001, conflict -32002, denied -32003, unavailable
 // -32004, too_large -32005, unsupported -32006, stale_claim -32007, io and internal -32603. The specification defines
 // -32700 and -32600 to -32603. Every error has `data` {word, field?, remedy}.
 int rpc_code(Code);

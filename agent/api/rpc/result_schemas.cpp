@@ -10,7 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// members: "name:type", separated by blanks. "name!:type": the member is always present.
+// The schema of an object. `members` lists "name:type", separated by blanks; "name!:type" means that the member is
+// always present.
 struct ResultShape {
   std::string_view name, help, members;
 };
@@ -25,7 +26,7 @@ constexpr ResultShape kShapes[] = {
      "state of a context. ends: jobs that ended in each slot of slot_ms, the latest first; p50_ms, p99_ms, failures "
      "and waits: of looked_at jobs, since since_ms",
      "now_ms!:unix_ms changed_ms!:unix_ms jobs!:integer running!:integer delayed!:integer prerequisites!:integer "
-     "held!:integer missing!:integer ended!:integer kept_bytes!:integer quota_bytes!:integer dead!:integer "
+     "held!:integer missing!:integer ended!:integer stored_bytes!:integer quota_bytes!:integer dead!:integer "
      "anomalies!:integer refusals!:integer notices!:integer outbox!:integer inbox!:integer flows!:integer "
      "flows_active!:integer slot_ms!:ms ends!:list "
      "queues!:[QueueTally] runners!:[RunnerTally] looked_at!:integer since_ms!:unix_ms picked_up!:integer p50_ms!:ms "

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/ed25519.h"
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/key_files.h"
@@ -13,7 +12,6 @@
 #include "model/codec.h"
 #include "service/actor_service.h"
 #include "service/record_service.h"
-#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -21,8 +19,8 @@ namespace {
 int print_actor(const Invocation& call, const Actor& actor) {
   if (call.json) return print_json(to_json(actor));
   print(fmt::format("actor {}\n  key      {}\n", actor.id,
-                    actor.pubkey.empty() ? paint(OutputStyle::faint, "none") : printable(actor.pubkey)));
-  for (const std::string& address : actor.address) print("  address  " + printable(address) + "\n");
+                    actor.pubkey.empty() ? paint(OutputStyle::faint, "none") : to_printable(actor.pubkey)));
+  for (const std::string& address : actor.address) print("  address  " + to_printable(address) + "\n");
   return EXIT_SUCCESS;
 }
 
@@ -42,7 +40,9 @@ Result<Actor> read_actor_flags(const Invocation& call, std::vector<std::string>&
   return actor;
 }
 
-Result<int> create_actor(Invocation& call) {
+}  // namespace
+
+Result<int> actor_create_command(Invocation& call) {
   std::vector<std::string> fields;
   MJ_TRY(caller, request_context(call));
   MJ_TRY(actor, read_actor_flags(call, fields));
@@ -53,7 +53,7 @@ Result<int> create_actor(Invocation& call) {
   return print_actor(call, stored_actor);
 }
 
-Result<int> list_actors(Invocation& call) {
+Result<int> actor_list_command(Invocation& call) {
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(actors, service::list_actors(caller, *session.store));
@@ -61,13 +61,13 @@ Result<int> list_actors(Invocation& call) {
   TableRows rows{{"ACTOR", "KEY", "ADDRESSES"}};
   for (const Actor& actor : actors) {
     array.push_back(to_json(actor));
-    rows.push_back({std::to_string(actor.id), actor.pubkey.empty() ? "-" : printable(actor.pubkey),
-                    actor.address.empty() ? "-" : printable(fmt::format("{}", fmt::join(actor.address, ", ")))});
+    rows.push_back({std::to_string(actor.id), actor.pubkey.empty() ? "-" : to_printable(actor.pubkey),
+                    actor.address.empty() ? "-" : to_printable(fmt::format("{}", fmt::join(actor.address, ", ")))});
   }
   return print_listing(call, array, rows);
 }
 
-Result<int> show_actor(Invocation& call) {
+Result<int> actor_show_command(Invocation& call) {
   MJ_TRY(id, parse_id("actor", call.arguments.at(0)));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
@@ -75,7 +75,7 @@ Result<int> show_actor(Invocation& call) {
   return print_actor(call, actor);
 }
 
-Result<int> update_actor(Invocation& call) {
+Result<int> actor_update_command(Invocation& call) {
   std::vector<std::string> fields;
   MJ_TRY(id, parse_id("actor", call.arguments.at(0)));
   MJ_TRY(caller, request_context(call));
@@ -86,7 +86,7 @@ Result<int> update_actor(Invocation& call) {
   return print_actor(call, stored_actor);
 }
 
-Result<int> delete_actor(Invocation& call) {
+Result<int> actor_delete_command(Invocation& call) {
   MJ_TRY(id, parse_id("actor", call.arguments.at(0)));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
@@ -94,13 +94,5 @@ Result<int> delete_actor(Invocation& call) {
   MJ_CHECK(to_command_line_error(call, service::delete_actor(caller, *session.store, id, contexts)));
   return print_deleted(call, fmt::format("actor:{}", id));
 }
-
-}  // namespace
-
-int actor_create_command(Invocation& call) { return finish(create_actor(call)); }
-int actor_list_command(Invocation& call) { return finish(list_actors(call)); }
-int actor_show_command(Invocation& call) { return finish(show_actor(call)); }
-int actor_update_command(Invocation& call) { return finish(update_actor(call)); }
-int actor_delete_command(Invocation& call) { return finish(delete_actor(call)); }
 
 }  // namespace mycojobs

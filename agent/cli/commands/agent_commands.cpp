@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <sysexits.h>
 
 #include <functional>
 #include <memory>
@@ -26,22 +25,22 @@ LiveValue<Ceilings> share_ceilings(const Settings& settings) {
   return {std::make_shared<const Ceilings>(settings.ceilings)};
 }
 
-// Starts the API of a coordinator or of `dev`. anonymous: requests from loopback need no token. Returns null if
+// Starts the API of a coordinator or of `dev`. allows_anonymous: requests from loopback need no token. Returns null if
 // `api.listen` is empty, or if its default address is in use, which is logged.
 Result<std::unique_ptr<ApiServer>> start_coordinator_api(const ProgramDependencies& dependencies,
                                                          const Settings& settings, StoreFactory& stores,
-                                                         const std::vector<Id>& contexts, bool anonymous, Health health,
-                                                         const LiveValue<Ceilings>& ceilings) {
+                                                         const std::vector<Id>& contexts, bool allows_anonymous,
+                                                         Health health, const LiveValue<Ceilings>& ceilings) {
   if (settings.api_listen.empty()) return nullptr;
   ApiSettings api;
   api.listen = settings.api_listen;
   api.tokens_file = settings.api_tokens;
   api.origins = settings.api_names;
-  api.anonymous = anonymous;
+  api.allows_anonymous = allows_anonymous;
   MJ_TRY(networks, parse_coordinator_networks(settings));
   api.networks = std::move(networks);
   api.contexts = contexts;
-  for (const auto& [context, url] : settings.context_redis) api.own_servers.push_back(context);
+  for (const auto& [context, url] : settings.context_redis) api.contexts_with_own_redis.push_back(context);
   api.max_script_bytes = settings.job_max_script_bytes;
   api.ceilings = ceilings;
   api.wait_replicas = settings.redis_wait_replicas;
@@ -49,7 +48,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const ProgramDependenci
   api.metrics = dependencies.metrics;
   MJ_TRY(key, load_coordinator_key(settings));
   if (key) api.coordinator_key = key->public_key();
-  api.files = make_message_attachments(settings, dependencies.clock);
+  api.attachments = make_message_attachments(settings, dependencies.clock);
   api.check_code = [checker = std::make_shared<workflow::CodeChecker>(make_engine_options(settings))](
                        const WorkflowManifest& manifest) { return checker->check(manifest); };
   auto server = start_api(stores, dependencies.clock, std::move(api));
@@ -83,9 +82,10 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const ProgramDependencie
   return std::move(*server);
 }
 
-// Servers for health and metrics of a process.
+// The servers for health and metrics of a process. A server is null if its setting is empty. If both settings have the
+// same address, `metrics` serves both.
 struct StatusServers {
-  std::unique_ptr<HealthServer> health, metrics;  // null: the setting is empty, or one server has both
+  std::unique_ptr<HealthServer> health, metrics;
 };
 
 // Starts the servers of the settings. refresh_metrics: called before each reply with metrics, by threads of the
@@ -97,11 +97,11 @@ Result<StatusServers> start_status_servers(const ProgramDependencies& dependenci
     metrics->add(Metric::http_refusals, {reason});
   };
   if (!settings.metrics_listen.empty()) {
-    auto text = [refresh = std::move(refresh_metrics), metrics = dependencies.metrics] {
+    auto render_metrics = [refresh = std::move(refresh_metrics), metrics = dependencies.metrics] {
       refresh();
       return metrics->render();
     };
-    auto server = start_health(settings.metrics_listen, health, std::move(text), count_refusal);
+    auto server = start_health(settings.metrics_listen, health, std::move(render_metrics), count_refusal);
     if (!server) return fail(server.error(), "metrics.listen");
     servers.metrics = std::move(*server);
   }
@@ -112,14 +112,15 @@ Result<StatusServers> start_status_servers(const ProgramDependencies& dependenci
   return servers;
 }
 
-// Checks the address before anything is started, if possible. Error: the address was configured and is in use.
+// Checks whether the address of the API is free, before other parts are started. If the default address is in use,
+// prints a message. Error `conflict`: the address was configured and is in use.
 Result<void> check_api_address(const Settings& settings) {
   if (settings.api_listen.empty()) return {};
   auto availability = check_listen_address(settings.api_listen);
   if (availability || availability.error().code != Code::conflict) return {};
-  const std::string text = availability.error().message + " with --api-listen ADDRESS:PORT";
-  if (settings.api_listen_chosen) return fail(Code::conflict, "api.listen: " + text);
-  print_message("no JSON-RPC and no page here: " + text);
+  const std::string advice = availability.error().message + " with --api-listen ADDRESS:PORT";
+  if (settings.api_listen_chosen) return fail(Code::conflict, "api.listen: " + advice);
+  print_message("no JSON-RPC and no page here: " + advice);
   return {};
 }
 
@@ -141,23 +142,23 @@ std::string describe_runner(const Invocation& call) {
 
 }  // namespace
 
-int agent_command(Invocation& call) {
+Result<int> agent_command(Invocation& call) {
   use_default_redis(call.settings);
-  auto stores = call.dependencies.stores(call.settings, call.settings.redis);
+  auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
   ProcessLiveness liveness;
   AgentStatus status(*call.dependencies.metrics, liveness);
   const Health health = make_health_queries(status, liveness);
   auto status_servers =
       start_status_servers(call.dependencies, call.settings, health, [&status] { status.refresh_metrics(); });
-  if (!status_servers) return print_error(status_servers.error());
-  auto agent_result = start_agent(call.dependencies, call.settings, *stores,
-                                  [&status](const Error& error) { return status.wait(error); });
-  if (!agent_result && status.is_stopped()) return EXIT_SUCCESS;
-  if (!agent_result) return print_error(agent_result.error());
-  Agent& agent = status.attach_agent(std::move(*agent_result));
+  if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
+  auto started_agent = start_agent(call.dependencies, call.settings, *stores,
+                                   [&status](const Error& error) { return status.wait(error); });
+  if (!started_agent && status.is_stopped()) return EXIT_SUCCESS;
+  if (!started_agent) return tl::unexpected<Error>(std::move(started_agent).error());
+  Agent& agent = status.attach_agent(std::move(*started_agent));
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   auto api = start_supervisor_api(call.dependencies, call.settings, *stores, health, ceilings);
-  if (!api) return print_error(api.error());
+  if (!api) return tl::unexpected<Error>(std::move(api).error());
   log(LogLevel::info, "worker", "{}", describe_runner(call));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
@@ -168,28 +169,28 @@ int agent_command(Invocation& call) {
   return serve(agent, describe_runner(call), liveness, reload);
 }
 
-int dev_command(Invocation& call) {
+Result<int> dev_command(Invocation& call) {
   if (!call.settings.redis.empty()) {
-    return print_error({Code::invalid, "`mycojobs dev` uses its own Redis: omit --redis, or use `mycojobs agent`"});
+    return fail(Code::invalid, "`mycojobs dev` uses its own Redis: omit --redis, or use `mycojobs agent`");
   }
-  if (auto availability = check_api_address(call.settings); !availability) return print_error(availability.error());
+  MJ_CHECK(check_api_address(call.settings));
   auto services = open_services(call.dependencies, call.settings, true);
-  if (!services) return print_error(services.error());
+  if (!services) return tl::unexpected<Error>(std::move(services).error());
   if (!services->agent) {
-    return print_error({Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
-                                            ": stop it, or give another --state-dir"});
+    return fail(Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
+                                    ": stop it, or give another --state-dir");
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe_runner(call),
-      call.dependencies.embedded_url(call.settings));
+      call.dependencies.get_embedded_url(call.settings));
   ProcessLiveness liveness;
   const Health health = make_health_queries(*services->agent, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   auto api = start_coordinator_api(call.dependencies, call.settings, *services->stores, call.settings.contexts, true,
                                    health, ceilings);
-  if (!api) return print_error(api.error());
+  if (!api) return tl::unexpected<Error>(std::move(api).error());
   auto status_servers = start_status_servers(call.dependencies, call.settings, health,
                                              [&services] { services->agent->refresh_metrics(); });
-  if (!status_servers) return print_error(status_servers.error());
+  if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
   if (*api && (*api)->has_page()) print(fmt::format("the page is at {}/\n", (*api)->url()));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
@@ -216,21 +217,21 @@ std::string describe_coordinator(const std::vector<Id>& contexts) {
 
 }  // namespace
 
-int coordinator_command(Invocation& call) {
+Result<int> coordinator_command(Invocation& call) {
   use_default_redis(call.settings);
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
-  auto stores = call.dependencies.stores(call.settings, call.settings.redis);
+  auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
   auto coordinator = make_coordinator(call.dependencies, call.settings, *stores, contexts);
-  if (!coordinator) return print_error(coordinator.error());
+  if (!coordinator) return tl::unexpected<Error>(std::move(coordinator).error());
   ProcessLiveness liveness;
   const Health health = make_health_queries(**coordinator, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   auto api = start_coordinator_api(call.dependencies, call.settings, *stores, contexts, false, health, ceilings);
-  if (!api) return print_error(api.error());
+  if (!api) return tl::unexpected<Error>(std::move(api).error());
   auto status_servers =
       start_status_servers(call.dependencies, call.settings, health, [&coordinator] { (*coordinator)->measure(); });
-  if (!status_servers) return print_error(status_servers.error());
-  if (auto result = (*coordinator)->start_threads(); !result) return print_error(result.error());
+  if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
+  MJ_CHECK((*coordinator)->start_threads());
   log(LogLevel::info, "coordinator", "{}", describe_coordinator(contexts));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {

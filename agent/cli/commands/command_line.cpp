@@ -33,34 +33,36 @@ constexpr CommandGroup kGroups[] = {
 };
 constexpr std::string_view kOtherCommands = "Others", kVerbGroup = "Commands";
 
-bool contains_word(std::string_view nouns, std::string_view noun) {
-  return (" " + std::string(nouns) + " ").find(" " + std::string(noun) + " ") != std::string::npos;
+bool contains_word(std::string_view list, std::string_view word) {
+  return (" " + std::string(list) + " ").find(" " + std::string(word) + " ") != std::string::npos;
 }
 
 // The formatter of CLI11 with lines that are wrapped at the width of the terminal.
 class WrappedHelp final : public CLI::Formatter {
  public:
   explicit WrappedHelp(std::size_t columns)
-      : width_(std::clamp<std::size_t>(columns, 40, 120)), indent_(width_ >= 76 ? 30 : kCommands) {}
+      : width_(std::clamp<std::size_t>(columns, 40, 120)), indent_(width_ >= 76 ? 30 : kCommandColumn) {}
 
-  // CLI11 writes two blank lines between groups.
+  // Removes the second of the two blank lines that CLI11 writes between groups.
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
-    for (auto at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n", at)) text.erase(at, 1);
+    for (auto gap = text.find("\n\n\n"); gap != std::string::npos; gap = text.find("\n\n\n", gap)) text.erase(gap, 1);
     return text;
   }
 
   std::string make_description(const CLI::App* app) const override {
     const std::string text = app->get_description();
-    return text.empty() ? "" : wrapped(text, width_) + "\n";
+    return text.empty() ? "" : wrap_text(text, width_) + "\n";
   }
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = make_option_name(option, is_positional);
-    if (const auto off = name.find("{false}"); off != std::string::npos) name.erase(off, 7);  // suffix of --no-local
-    return row(name + make_option_opts(option), make_option_desc(option), indent_);
+    constexpr std::string_view kFalseSuffix = "{false}";
+    if (const auto begin = name.find(kFalseSuffix); begin != std::string::npos)
+      name.erase(begin, kFalseSuffix.size());  // suffix of --no-local
+    return format_row(name + make_option_opts(option), make_option_desc(option), indent_);
   }
   std::string make_subcommand(const CLI::App* command) const override {
-    return row(command->get_name(), command->get_description(), kCommands);
+    return format_row(command->get_name(), command->get_description(), kCommandColumn);
   }
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
     std::vector<CommandGroup> groups(std::begin(kGroups), std::end(kGroups));
@@ -81,17 +83,17 @@ class WrappedHelp final : public CLI::Formatter {
   }
 
  private:
-  static constexpr std::size_t kCommands = 18;  // column of the descriptions of commands, whose names are short
+  static constexpr std::size_t kCommandColumn = 18;  // column of the descriptions of commands, whose names are short
 
   // Returns the name and the description beside it; a long name has a line of its own.
-  std::string row(const std::string& name, const std::string& about, std::size_t indent) const {
+  std::string format_row(const std::string& name, const std::string& description, std::size_t indent) const {
     std::string line = "  " + name;
-    if (columns(line) + 2 > indent) {
+    if (count_columns(line) + 2 > indent) {
       line += "\n" + std::string(indent, ' ');
     } else {
-      line.append(indent - columns(line), ' ');
+      line.append(indent - count_columns(line), ' ');
     }
-    const std::string text = wrapped(about, width_ - indent);
+    const std::string text = wrap_text(description, width_ - indent);
     for (char c : text) line += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
     return line + "\n";
   }
@@ -104,8 +106,8 @@ void set_formatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& for
   for (CLI::App* subcommand : app.get_subcommands({})) set_formatter(*subcommand, formatter);
 }
 
-// Output to a pager or a file fits the usual width of terminals.
-std::size_t help_columns() {
+// Returns the width of the terminal. If the output is a pager or a file, returns the usual width of terminals.
+std::size_t get_help_columns() {
   for (std::FILE* stream : {stdout, stderr}) {
     if (const Terminal terminal = get_terminal(stream); terminal.lines > 0) return terminal.columns;
   }
@@ -113,7 +115,7 @@ std::size_t help_columns() {
   return kDefaultColumns;
 }
 
-std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
+std::string_view get_first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
 
 // Wraps the help of all commands to this width and groups the commands.
 void format_help(CLI::App& root, std::size_t columns) {
@@ -171,7 +173,7 @@ std::string find_unknown_command(int argc, const char* const* argv) {
     if (path.empty() && is_hidden_command(word)) return "";
     std::set<std::string_view> known_words;
     for (const Command& row : commands()) {
-      if (row.name.starts_with(path)) known_words.insert(first_word(row.name.substr(path.size())));
+      if (row.name.starts_with(path)) known_words.insert(get_first_word(row.name.substr(path.size())));
     }
     if (!known_words.contains(word)) {
       const std::vector<std::string_view> candidates(known_words.begin(), known_words.end());
@@ -304,7 +306,7 @@ std::vector<std::string> move_settings_to_end(int argc, const char* const* argv)
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto is_noun = [](const std::string& word) {
     return is_hidden_command(word) || std::any_of(commands().begin(), commands().end(),
-                                                  [&](const Command& row) { return first_word(row.name) == word; });
+                                                  [&](const Command& row) { return get_first_word(row.name) == word; });
   };
   const auto noun = std::find_if(words.begin(), words.end(), is_noun);
   if (noun == words.end() || noun == words.begin() || !words.front().starts_with('-')) return words;
@@ -377,10 +379,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       parser.row = &row;
       parser.app = add_command(root, row);
       // Arguments and flags are added to the selected command only. For all commands this would double the start time.
-      if (!words.empty() && first_word(row.name) == words.front()) add_arguments_and_flags(parser);
+      if (!words.empty() && get_first_word(row.name) == words.front()) add_arguments_and_flags(parser);
     }
   }
-  format_help(root, help_columns());
+  format_help(root, get_help_columns());
   CommandLine line;
   std::vector<const char*> arguments{"mycojobs"};
   for (const std::string& word : words) arguments.push_back(word.c_str());
@@ -401,7 +403,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     return make_error_line(has_command ? error.what() : make_missing_command_error(words));
   } catch (const CLI::ParseError& error) {
     const bool is_error = error.get_exit_code() != 0;
-    if (is_error && errors_are_json()) {
+    if (is_error && prints_errors_as_json()) {
       line.exit_code = print_error({Code::invalid, error.what()}, EX_USAGE);
     } else {
       line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;

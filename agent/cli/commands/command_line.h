@@ -2,7 +2,6 @@
 // commands and flags.
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>

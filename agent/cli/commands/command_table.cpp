@@ -89,7 +89,7 @@ std::vector<FlagRow> message_flags() {
       {"stream", "", "receive log lines of its jobs while they run"},
       {"follow", "", "wait for its end"},
       {"caller", "ID", "the actor that sends it (default 1)"}};
-  for (const FlagRow& row : local_run_flags()) flags.push_back(row);
+  for (const FlagRow& row : script_flags()) flags.push_back(row);
   return flags;
 }
 
@@ -118,7 +118,7 @@ std::vector<FlagRow> runner_fields(bool creates) {
 }
 
 std::vector<FlagRow> sandbox_flags() {
-  auto flags = local_run_flags();
+  auto flags = script_flags();
   flags.push_back({"artifacts", "DIR", "store its artifacts in this folder"});
   return flags;
 }
@@ -156,8 +156,8 @@ const std::vector<Command> kCommands = {
      job_artifacts_command},
     {"job cancel", "cancel a job permanently, in any state", "JOB", {}, job_cancel_command},
     {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
-    {"job restart", "run a job that has ended once more, unchanged, as a new job of its caller, and print its key",
-     "JOB", actor_flag(), job_restart_command},
+    {"job restart", "run an ended job again, unchanged, as a new job of its caller, and print its key", "JOB",
+     actor_flag(), job_restart_command},
     {"job delete", "delete a job that has ended, or was never queued, with its log", "JOB", actor_flag(),
      job_delete_command},
     {"job explain", "explain the state of a job and the next step", "JOB", {}, job_explain_command},
@@ -405,7 +405,7 @@ const std::vector<Command> kCommands = {
      {kTypeFlag},
      policy_diff_command},
     {"policy learn", "run one script in a sandbox without Redis, and print the policy that it needs", "FILE",
-     local_run_flags(), policy_learn_command},
+     script_flags(), policy_learn_command},
     {"sandbox run", "run one script in a sandbox without Redis: its output, its outcome, the layers in force", "FILE",
      sandbox_flags(), sandbox_run_command},
     {"executor list",
@@ -470,7 +470,7 @@ const std::vector<Command> kCommands = {
      health_command},
     {"key new", "create a key pair for signatures, and print the public key", "NAME", {}, key_new_command},
     {"key show", "print the public key of a pair", "NAME", {}, key_show_command},
-    {"key list", "list the key pairs by name, with the public keys", "", {}, key_list_command},
+    {"key list", "list the key pairs by name, with the public keys", "", {}, key_show_command},
     {"key token",
      "create a bearer token for the JSON-RPC of coordinators and supervisors, and print it once",
      "",

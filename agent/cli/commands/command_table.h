@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "cli/invocation.h"
 
 namespace mycojobs {
@@ -14,8 +15,8 @@ struct Command {
   std::string_view help;
   std::string_view arguments;  // "FILE", "[FILE]", "A B", "FILE...", "": names separated by spaces; [] is optional
   std::vector<FlagRow> flags;
-  int (*run)(Invocation&);  // returns the exit code
-  bool is_service = false;  // a service logs its actions; other commands log only problems
+  Result<int> (*run)(Invocation&);  // returns the exit code, or an error to be printed
+  bool is_service = false;          // a service logs its actions; other commands log only problems
 };
 
 const std::vector<Command>& commands();

@@ -35,7 +35,7 @@ std::string join_words(const std::set<std::string>& words, std::string_view sepa
 // values of a flag, flags, subcommands, or the first argument. Without candidates bash offers file names. The script
 // splits the line itself, because bash treats the colon of an id as a word break.
 constexpr std::string_view kBash = R"bash(# Completion of mycojobs for bash, made by `mycojobs completion bash`.
-# Of what strangers have named, plain words alone: compgen expands what stands in its list of words.
+# Lists only names without special characters, because compgen expands its list of words and other users choose the names.
 _mycojobs_listed() {
   timeout 3 mycojobs complete "$@" 2>/dev/null </dev/null | grep -x '[A-Za-z0-9:._-]*'
 }

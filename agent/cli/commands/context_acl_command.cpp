@@ -9,9 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/request_arguments.h"
 #include "cli/terminal.h"
-#include "model/codec.h"
 #include "store/redis/redis_acl.h"
-#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -52,7 +50,9 @@ void print_instructions(const Invocation& call) {
       "(docs/operations.md)");
 }
 
-Result<int> print_acl_users(Invocation& call) {
+}  // namespace
+
+Result<int> context_acl_command(Invocation& call) {
   MJ_TRY(contexts, get_contexts(call));
   MJ_TRY(databases, databases_of_role(contexts, call.settings.context_redis));
   MJ_TRY(caller, parse_id_flag(call, "caller", 0));
@@ -75,9 +75,5 @@ Result<int> print_acl_users(Invocation& call) {
   print_instructions(call);
   return 0;
 }
-
-}  // namespace
-
-int context_acl_command(Invocation& call) { return finish(print_acl_users(call)); }
 
 }  // namespace mycojobs

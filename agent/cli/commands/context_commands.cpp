@@ -27,8 +27,8 @@ Result<Id> parse_context_argument(const Invocation& call) {
   return parse_id("context", call.arguments.at(0));
 }
 
-// Returns the context of a request that concerns the named context.
-Result<service::RequestContext> make_context_request(const Invocation& call) {
+// Returns the context of the command's request, for the context of the argument instead of that of the settings.
+Result<service::RequestContext> request_argument_context(const Invocation& call) {
   MJ_TRY(id, parse_context_argument(call));
   MJ_TRY(caller, request_context(call));
   caller.context = id;
@@ -68,22 +68,11 @@ int print_context(const Invocation& call, const Context& context, bool exists, c
   TableRows rows{{"NAMESPACE", "KIND", "OBJECTS", "FOUND BY", "WORDS OF"}};
   for (const KindInfo& entry : kinds) {
     rows.push_back({entry.kind.name_space, entry.kind.kind, std::to_string(entry.count),
-                    printable(fmt::format("{}", fmt::join(entry.index, ", "))),
-                    printable(fmt::format("{}", fmt::join(entry.text, ", ")))});
+                    to_printable(fmt::format("{}", fmt::join(entry.index, ", "))),
+                    to_printable(fmt::format("{}", fmt::join(entry.text, ", ")))});
   }
   print_table(rows);
   return EXIT_SUCCESS;
-}
-
-Result<int> show_context(Invocation& call) {
-  MJ_TRY(id, parse_context_argument(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(record, service::load_context(*session.store, id));
-  MJ_TRY(objects, session.services.stores->open_objects());
-  MJ_TRY(kinds, objects->kinds(id));
-  Context context = record.value_or(Context());
-  context.id = id;
-  return print_context(call, context, record.has_value(), kinds);
 }
 
 // Returns the actor for an id, or for the name of a key of `key new`: the actor that has this key.
@@ -119,66 +108,8 @@ Result<std::vector<service::RoleChange>> read_role_flags(const Invocation& call,
   return changes;
 }
 
-Result<int> create_context(Invocation& call) {
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(id, parse_id("context", call.arguments.at(0)));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(changes, read_role_flags(call, *session.store));
-  Context context;
-  context.id = id;
-  for (const service::RoleChange& entry : changes) (context.*entry.role->ids).push_back(entry.actor);
-  MJ_TRY(stored_context, service::create_context(caller, *session.store, context));
-  return print_context(call, stored_context, true, {});
-}
-
-Result<int> list_contexts(Invocation& call) {
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(ids, find_contexts(call, *session.store));
-  MJ_TRY(result, service::list_contexts(caller, *session.store, ids));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows rows{{"CONTEXT", "ADMINS", "SUBMITTERS", "EXECUTORS", "READERS"}};
-  for (const Context& context : result.contexts) {
-    array.push_back(to_json(context));
-    rows.push_back({std::to_string(context.id), format_ids(context.admins), format_ids(context.submitters),
-                    format_ids(context.executors), format_ids(context.readers)});
-  }
-  if (call.json) return print_json(array);
-  print_table(rows);
-  if (!result.without.empty())
-    print_message(fmt::format("without a record, closed to RPC: {}", fmt::join(result.without, ", ")));
-  return 0;
-}
-
-Result<int> delete_context(Invocation& call) {
-  MJ_TRY(caller, make_context_request(call));
-  MJ_TRY(session, open_flow_session_for_query(call));
-  MJ_CHECK(to_command_line_error(call, service::delete_context(caller, session.stores())));
-  return print_deleted(call, fmt::format("context:{}", caller.context));
-}
-
-Result<int> list_refusals(Invocation& call) {
-  MJ_TRY(caller, make_context_request(call));
-  MJ_TRY(limit, parse_id_flag(call, "limit", 50));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(refusals, service::list_refusals(caller, *session.store, limit));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows rows{{"NUMBER", "AT", "ACTOR", "MAY NOT", "WHAT", "LIST"}};
-  for (const RefusalNote& note : refusals) {
-    array.push_back({{"number", note.number},
-                     {"at_ms", note.at_ms},
-                     {"actor", note.actor},
-                     {"action", printable(note.action)},
-                     {"thing", printable(note.resource)},
-                     {"list", printable(note.access_list)}});
-    rows.push_back({std::to_string(note.number), local_time(note.at_ms), std::to_string(note.actor),
-                    printable(note.action), printable(note.resource), printable(note.access_list)});
-  }
-  return print_listing(call, array, rows);
-}
-
 Result<int> change_roles(Invocation& call, bool is_grant) {
-  MJ_TRY(caller, make_context_request(call));
+  MJ_TRY(caller, request_argument_context(call));
   const auto roles = service::roles();
   if (std::none_of(roles.begin(), roles.end(), [&](const service::Role& role) { return call.has(role.name); })) {
     return fail(Code::invalid, "name a role and its actor: --admin ID, --submitter ID, --executor ID or --reader ID");
@@ -206,20 +137,22 @@ int print_notify_targets(const Invocation& call, const Context& context) {
   print(fmt::format("context {}: receivers of the ends of flows and of jobs outside of flows\n", context.id));
   const auto targets = parse_json(context.notify);
   if (!targets || !targets->is_array()) {
-    print("  " + one_line(context.notify) + "\n");
+    print("  " + to_printable_line(context.notify) + "\n");
     return EXIT_SUCCESS;
   }
   for (const auto& target : *targets)
-    print("  " + one_line(target.is_string() ? target.get<std::string>() : dump_json(target)) + "\n");
+    print("  " + to_printable_line(target.is_string() ? target.get<std::string>() : dump_json(target)) + "\n");
   return EXIT_SUCCESS;
 }
 
-Result<int> change_notify_targets(Invocation& call) {
-  MJ_TRY(caller, make_context_request(call));
+}  // namespace
+
+Result<int> context_notify_command(Invocation& call) {
+  MJ_TRY(caller, request_argument_context(call));
   if (call.has("none") && call.has("target")) return fail(Code::invalid, "--target and --none: use only one of them");
   std::string targets_json;
   for (const std::string& target : call.get_all("target")) {
-    if (auto result = add_notify(target, targets_json); !result) return fail(result.error(), "--target");
+    if (auto result = add_notify_target(target, targets_json); !result) return fail(result.error(), "--target");
   }
   MJ_TRY(session, open_store_for_query(call));
   Context context;
@@ -234,15 +167,75 @@ Result<int> change_notify_targets(Invocation& call) {
   return print_notify_targets(call, context);
 }
 
-}  // namespace
+Result<int> context_create_command(Invocation& call) {
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(id, parse_id("context", call.arguments.at(0)));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(changes, read_role_flags(call, *session.store));
+  Context context;
+  context.id = id;
+  for (const service::RoleChange& entry : changes) (context.*entry.role->ids).push_back(entry.actor);
+  MJ_TRY(stored_context, service::create_context(caller, *session.store, context));
+  return print_context(call, stored_context, true, {});
+}
 
-int context_notify_command(Invocation& call) { return finish(change_notify_targets(call)); }
-int context_create_command(Invocation& call) { return finish(create_context(call)); }
-int context_list_command(Invocation& call) { return finish(list_contexts(call)); }
-int context_delete_command(Invocation& call) { return finish(delete_context(call)); }
-int context_refusals_command(Invocation& call) { return finish(list_refusals(call)); }
-int context_show_command(Invocation& call) { return finish(show_context(call)); }
-int context_grant_command(Invocation& call) { return finish(change_roles(call, true)); }
-int context_revoke_command(Invocation& call) { return finish(change_roles(call, false)); }
+Result<int> context_list_command(Invocation& call) {
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(ids, find_contexts(call, *session.store));
+  MJ_TRY(result, service::list_contexts(caller, *session.store, ids));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"CONTEXT", "ADMINS", "SUBMITTERS", "EXECUTORS", "READERS"}};
+  for (const Context& context : result.contexts) {
+    array.push_back(to_json(context));
+    rows.push_back({std::to_string(context.id), format_ids(context.admins), format_ids(context.submitters),
+                    format_ids(context.executors), format_ids(context.readers)});
+  }
+  if (call.json) return print_json(array);
+  print_table(rows);
+  if (!result.ids_without_record.empty())
+    print_message(fmt::format("without a record, closed to RPC: {}", fmt::join(result.ids_without_record, ", ")));
+  return 0;
+}
+
+Result<int> context_delete_command(Invocation& call) {
+  MJ_TRY(caller, request_argument_context(call));
+  MJ_TRY(session, open_flow_session_for_query(call));
+  MJ_CHECK(to_command_line_error(call, service::delete_context(caller, session.stores())));
+  return print_deleted(call, fmt::format("context:{}", caller.context));
+}
+
+Result<int> context_refusals_command(Invocation& call) {
+  MJ_TRY(caller, request_argument_context(call));
+  MJ_TRY(limit, parse_id_flag(call, "limit", 50));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(refusals, service::list_refusals(caller, *session.store, limit));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"NUMBER", "AT", "ACTOR", "MAY NOT", "WHAT", "LIST"}};
+  for (const RefusalNote& note : refusals) {
+    array.push_back({{"number", note.number},
+                     {"at_ms", note.at_ms},
+                     {"actor", note.actor},
+                     {"action", to_printable(note.action)},
+                     {"thing", to_printable(note.resource)},
+                     {"list", to_printable(note.access_list)}});
+    rows.push_back({std::to_string(note.number), format_local_time(note.at_ms), std::to_string(note.actor),
+                    to_printable(note.action), to_printable(note.resource), to_printable(note.access_list)});
+  }
+  return print_listing(call, array, rows);
+}
+
+Result<int> context_show_command(Invocation& call) {
+  MJ_TRY(id, parse_context_argument(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(record, service::load_context(*session.store, id));
+  MJ_TRY(objects, session.services.stores->open_objects());
+  MJ_TRY(kinds, objects->kinds(id));
+  Context context = record.value_or(Context());
+  context.id = id;
+  return print_context(call, context, record.has_value(), kinds);
+}
+Result<int> context_grant_command(Invocation& call) { return change_roles(call, true); }
+Result<int> context_revoke_command(Invocation& call) { return change_roles(call, false); }
 
 }  // namespace mycojobs

@@ -24,7 +24,6 @@
 #include "inspect/verify/rebuild.h"
 #include "model/codec.h"
 #include "store/redis/default_user.h"
-#include "text/json.h"
 #include "text/plural.h"
 
 namespace mycojobs {
@@ -54,7 +53,7 @@ void check_sandbox(const Invocation& call, Checks& checks) {
 
 void check_executors(const Invocation& call, Checks& checks) {
   ExecutorTrials trials(call);
-  for (const auto& executor : call.dependencies.executors(call.settings)) {
+  for (const auto& executor : call.dependencies.make_executors(call.settings)) {
     auto probe = executor->probe();
     const std::string failure = probe ? trials.find_failure(*executor) : "";
     if (!failure.empty()) {
@@ -75,23 +74,23 @@ void check_executors(const Invocation& call, Checks& checks) {
 
 // A rejected plugin is a warning, because an agent works without it.
 void check_plugins(const Invocation& call, Checks& checks) {
-  for (const auto& report : call.dependencies.plugins(call.settings)) {
+  for (const auto& report : call.dependencies.list_plugins(call.settings)) {
     if (report.state == plugin::PluginState::refused)
       checks.push_back({"plugin", std::filesystem::path(report.file).filename().string(), CheckStatus::warning,
                         "refused: " + report.reason, "mycojobs plugin check " + report.file});
   }
 }
 
-Result<ServerFacts> load_facts(Result<std::unique_ptr<Store>> store) {
+Result<StoreServerInfo> load_server_info(Result<std::unique_ptr<Store>> store) {
   if (!store) return tl::unexpected(store.error());
-  return (*store)->facts();
+  return (*store)->server_info();
 }
 
 // Adds the checks of one server. max_context: the largest context in its databases.
 void add_server_checks(const Invocation& call, Checks& checks, const std::string& name,
-                       const Result<ServerFacts>& facts, Id max_context, const std::string& url) {
-  if (!facts) return add_failed_check(checks, name, "server", facts.error());
-  for (Check& check : diagnose_server(*facts, max_context, call.settings.redis_wait_replicas)) {
+                       const Result<StoreServerInfo>& server_info, Id max_context, const std::string& url) {
+  if (!server_info) return add_failed_check(checks, name, "server", server_info.error());
+  for (Check& check : diagnose_server(*server_info, max_context, call.settings.redis_wait_replicas)) {
     check.area = name;
     checks.push_back(std::move(check));
   }
@@ -137,17 +136,20 @@ void check_redis(const Invocation& call, Checks& checks) {
     auto services = open_services(call.dependencies, call.settings, false);
     add_server_checks(
         call, checks, "redis",
-        services ? load_facts(services->stores->open()) : Result<ServerFacts>(tl::unexpected(services.error())),
-        max_context, call.settings.redis.empty() ? call.dependencies.embedded_url(call.settings) : call.settings.redis);
+        services ? load_server_info(services->stores->open())
+                 : Result<StoreServerInfo>(tl::unexpected(services.error())),
+        max_context,
+        call.settings.redis.empty() ? call.dependencies.get_embedded_url(call.settings) : call.settings.redis);
   }
   for (Id context : call.settings.contexts) {
     const auto server = dedicated_servers.find(context);
     if (server == dedicated_servers.end()) continue;
-    // Configured as the server for keys without a context, so that facts() queries this server.
+    // Configured as the server for keys without a context, so that server_info() queries this server.
     Settings server_settings = call.settings;
     server_settings.context_redis = {{Id{0}, server->second}};
     add_server_checks(call, checks, "redis of context " + std::to_string(context),
-                      load_facts(call.dependencies.stores(server_settings, server->second)->open()), 0, server->second);
+                      load_server_info(call.dependencies.make_stores(server_settings, server->second)->open()), 0,
+                      server->second);
   }
 }
 
@@ -173,17 +175,7 @@ int run_doctor(const Invocation& call) {
   return is_ready ? 0 : EX_UNAVAILABLE;
 }
 
-}  // namespace
-
-int doctor_command(Invocation& call) {
-  if (call.has("rebuild")) return doctor_rebuild(call);
-  if (call.has("dry-run")) return print_error({Code::invalid, "--dry-run: belongs to --rebuild"});
-  return run_doctor(call);
-}
-
-// mycojobs verify, mycojobs doctor --rebuild
-
-namespace {
+// Functions of mycojobs verify and mycojobs doctor --rebuild
 
 ProgressCallback make_progress_callback(ProgressLine& progress) {
   return [&progress](std::string_view phase, std::uint64_t done, std::uint64_t total) {
@@ -216,8 +208,8 @@ void print_findings(const std::vector<Finding>& findings, bool show_all) {
           show_all ? rule_findings.size() : std::min(rule_findings.size(), kMaxShownPerRule);
       omitted_count += rule_findings.size() - shown_count;
       for (std::size_t i = 0; i < shown_count; ++i)
-        rows.push_back({format_finding_kind(*rule_findings[i]), entry->first, printable(rule_findings[i]->subject),
-                        printable(rule_findings[i]->text)});
+        rows.push_back({format_finding_kind(*rule_findings[i]), entry->first, to_printable(rule_findings[i]->subject),
+                        to_printable(rule_findings[i]->text)});
     }
   }
   print_table(totals);
@@ -244,7 +236,94 @@ Result<ContextStores> open_context_stores(StoreFactory& factory) {
   return ContextStores{std::move(objects), std::move(flows), std::move(deployments)};
 }
 
-Result<int> verify_all(const Invocation& call) {
+struct ContextRebuild {
+  RebuildReport report;
+  std::vector<Finding> remaining_violations;  // empty for a dry run
+  bool is_complete = true;
+};
+
+Result<ContextRebuild> rebuild_context(Store& records, const ContextStores& stores, Id context, bool dry_run,
+                                       const ProgressCallback& progress) {
+  ContextRebuild out;
+  const auto add_differences = [&](std::vector<std::string>& lines) {
+    std::move(lines.begin(), lines.end(), std::back_inserter(out.report.differences));
+  };
+  MJ_TRY(report, rebuild(records, context, dry_run, progress));
+  out.report = std::move(report);
+  MJ_TRY(object_differences, rebuild_objects(*stores.objects, context, dry_run));
+  add_differences(object_differences);
+  MJ_TRY(flow_rebuild, rebuild_flows(*stores.flows, records, context, dry_run));
+  add_differences(flow_rebuild.differences);
+  out.is_complete = flow_rebuild.is_complete;
+  MJ_TRY(deployment_differences, rebuild_deployments(*stores.deployments, records, context, dry_run));
+  add_differences(deployment_differences);
+  if (dry_run) return out;
+  MJ_TRY(verification,
+         verify_context({records, *stores.objects, *stores.flows, *stores.deployments}, context, progress));
+  std::copy_if(verification.findings.begin(), verification.findings.end(), std::back_inserter(out.remaining_violations),
+               [](const Finding& finding) { return finding.violation; });
+  out.is_complete = out.is_complete && out.remaining_violations.empty();
+  return out;
+}
+
+void print_rebuild(Id context, const ContextRebuild& result, bool dry_run) {
+  const std::size_t differences = result.report.differences.size();
+  const char* state = differences == 0     ? ""
+                      : dry_run            ? ", not repaired"
+                      : result.is_complete ? ", repaired"
+                                           : ", not all repaired";
+  print(fmt::format("context {}: {}, {}{}\n", context, count_with_noun(result.report.jobs, "job"),
+                    count_with_noun(differences, "difference"), state));
+  for (const std::string& line : result.report.differences) print("  " + to_printable_line(line) + "\n");
+  if (!result.remaining_violations.empty()) print("  left:\n");
+  for (const Finding& finding : result.remaining_violations)
+    print("  " + finding.rule + "  " + to_printable_line(to_printable(finding.text)) + "\n");
+}
+
+Result<int> rebuild_all(const Invocation& call) {
+  const bool dry_run = call.has("dry-run");
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(stores, open_context_stores(*session.services.stores));
+  nlohmann::json contexts = nlohmann::json::array();
+  std::size_t differences = 0;
+  bool is_complete = true;
+  for (Id context : call.settings.contexts) {
+    Result<ContextRebuild> result;
+    {
+      ProgressLine progress(call.dependencies.clock);
+      result = rebuild_context(*session.store, stores, context, dry_run, make_progress_callback(progress));
+    }
+    if (!result) return fail(result.error(), fmt::format("context {}", context));
+    const RebuildReport& report = result->report;
+    differences += report.differences.size();
+    is_complete = is_complete && result->is_complete;
+    nlohmann::json remaining_violations = nlohmann::json::array();
+    for (const Finding& finding : result->remaining_violations) remaining_violations.push_back(to_json(finding));
+    contexts.push_back({{"context", context},
+                        {"jobs", report.jobs},
+                        {"differences", report.differences},
+                        {"left", std::move(remaining_violations)}});
+    if (!call.json) print_rebuild(context, *result, dry_run);
+  }
+  MJ_TRY(actor_differences, rebuild_actors(*session.store, dry_run));
+  differences += actor_differences.size();
+  if (call.json) {
+    print_json({{"dry_run", dry_run},
+                {"complete", is_complete},
+                {"differences", differences},
+                {"contexts", contexts},
+                {"actors", actor_differences}});
+  } else {
+    for (const std::string& line : actor_differences) print("actors: " + to_printable_line(line) + "\n");
+  }
+  if (!is_complete && !dry_run)
+    print_message("some violations cannot be repaired: docs/protocol.md explains the loss of each key");
+  return (dry_run && differences > 0) || !is_complete ? 1 : 0;
+}
+
+}  // namespace
+
+Result<int> verify_command(Invocation& call) {
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(stores, open_context_stores(*session.services.stores));
   nlohmann::json contexts = nlohmann::json::array();
@@ -290,94 +369,10 @@ Result<int> verify_all(const Invocation& call) {
   return violations == 0 ? 0 : 1;
 }
 
-struct ContextRebuild {
-  RebuildReport report;
-  std::vector<Finding> remaining_violations;  // empty for a dry run
-  bool is_complete = true;
-};
-
-Result<ContextRebuild> rebuild_context(Store& records, const ContextStores& stores, Id context, bool dry_run,
-                                       const ProgressCallback& progress) {
-  ContextRebuild out;
-  const auto add = [&](std::vector<std::string>& lines) {
-    std::move(lines.begin(), lines.end(), std::back_inserter(out.report.differences));
-  };
-  MJ_TRY(report, rebuild(records, context, dry_run, progress));
-  out.report = std::move(report);
-  MJ_TRY(object_differences, rebuild_objects(*stores.objects, context, dry_run));
-  add(object_differences);
-  MJ_TRY(flow_rebuild, rebuild_flows(*stores.flows, records, context, dry_run));
-  add(flow_rebuild.differences);
-  out.is_complete = flow_rebuild.is_complete;
-  MJ_TRY(deployment_differences, rebuild_deployments(*stores.deployments, records, context, dry_run));
-  add(deployment_differences);
-  if (dry_run) return out;
-  MJ_TRY(verification,
-         verify_context({records, *stores.objects, *stores.flows, *stores.deployments}, context, progress));
-  std::copy_if(verification.findings.begin(), verification.findings.end(), std::back_inserter(out.remaining_violations),
-               [](const Finding& finding) { return finding.violation; });
-  out.is_complete = out.is_complete && out.remaining_violations.empty();
-  return out;
+Result<int> doctor_command(Invocation& call) {
+  if (call.has("rebuild")) return rebuild_all(call);
+  if (call.has("dry-run")) return fail(Code::invalid, "--dry-run: belongs to --rebuild");
+  return run_doctor(call);
 }
-
-void print_rebuild(Id context, const ContextRebuild& result, bool dry_run) {
-  const std::size_t differences = result.report.differences.size();
-  const char* state = differences == 0     ? ""
-                      : dry_run            ? ", not repaired"
-                      : result.is_complete ? ", repaired"
-                                           : ", not all repaired";
-  print(fmt::format("context {}: {}, {}{}\n", context, count_with_noun(result.report.jobs, "job"),
-                    count_with_noun(differences, "difference"), state));
-  for (const std::string& line : result.report.differences) print("  " + one_line(line) + "\n");
-  if (!result.remaining_violations.empty()) print("  left:\n");
-  for (const Finding& finding : result.remaining_violations)
-    print("  " + finding.rule + "  " + one_line(printable(finding.text)) + "\n");
-}
-
-Result<int> rebuild_all(const Invocation& call) {
-  const bool dry_run = call.has("dry-run");
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(stores, open_context_stores(*session.services.stores));
-  nlohmann::json contexts = nlohmann::json::array();
-  std::size_t differences = 0;
-  bool is_complete = true;
-  for (Id context : call.settings.contexts) {
-    Result<ContextRebuild> result;
-    {
-      ProgressLine progress(call.dependencies.clock);
-      result = rebuild_context(*session.store, stores, context, dry_run, make_progress_callback(progress));
-    }
-    if (!result) return fail(result.error(), fmt::format("context {}", context));
-    const RebuildReport& report = result->report;
-    differences += report.differences.size();
-    is_complete = is_complete && result->is_complete;
-    nlohmann::json remaining_violations = nlohmann::json::array();
-    for (const Finding& finding : result->remaining_violations) remaining_violations.push_back(to_json(finding));
-    contexts.push_back({{"context", context},
-                        {"jobs", report.jobs},
-                        {"differences", report.differences},
-                        {"left", std::move(remaining_violations)}});
-    if (!call.json) print_rebuild(context, *result, dry_run);
-  }
-  MJ_TRY(actor_differences, rebuild_actors(*session.store, dry_run));
-  differences += actor_differences.size();
-  if (call.json) {
-    print_json({{"dry_run", dry_run},
-                {"complete", is_complete},
-                {"differences", differences},
-                {"contexts", contexts},
-                {"actors", actor_differences}});
-  } else {
-    for (const std::string& line : actor_differences) print("actors: " + one_line(line) + "\n");
-  }
-  if (!is_complete && !dry_run)
-    print_message("some violations cannot be repaired: docs/protocol.md explains the loss of each key");
-  return (dry_run && differences > 0) || !is_complete ? 1 : 0;
-}
-
-}  // namespace
-
-int verify_command(Invocation& call) { return finish(verify_all(call)); }
-int doctor_rebuild(Invocation& call) { return finish(rebuild_all(call)); }
 
 }  // namespace mycojobs

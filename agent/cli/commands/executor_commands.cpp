@@ -14,12 +14,12 @@
 #include "cli/executor_trial.h"
 #include "cli/terminal.h"
 #include "model/codec.h"
-#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
 namespace {
 
+using nlohmann::json;
 using ContractVerdict = ContractResult::Verdict;
 
 std::string_view to_string(ContractVerdict verdict) {
@@ -48,7 +48,7 @@ Result<int> run_contract(const Invocation& call, const Executor& executor, const
                               : result.verdict == ContractVerdict::failed ? OutputStyle::bad
                                                                           : OutputStyle::faint;
     print(paint(style, std::string(to_string(result.verdict)), false) + "  " + result.name +
-          (result.detail.empty() ? "" : ": " + printable(result.detail)) + "\n");
+          (result.detail.empty() ? "" : ": " + to_printable(result.detail)) + "\n");
   };
   MJ_TRY(results, check_contract(executor, script_type, sandbox, samples, print_contract_result));
   if (call.json) {
@@ -68,17 +68,11 @@ Result<int> run_contract(const Invocation& call, const Executor& executor, const
 
 }  // namespace
 
-// mycojobs executor list, mycojobs executor check
-
-namespace {
-
-using nlohmann::json;
-
-Result<int> list_executors(const Invocation& call) {
+Result<int> executor_list_command(Invocation& call) {
   auto array = json::array();
   TableRows rows{{"EXECUTOR", "SCRIPT TYPES", "STATE", "WHAT RUNS THE SCRIPTS"}};
   ExecutorTrials trials(call);
-  for (const auto& executor : call.dependencies.executors(call.settings)) {
+  for (const auto& executor : call.dependencies.make_executors(call.settings)) {
     const auto probe = executor->probe();
     const std::string failure = probe ? trials.find_failure(*executor) : "";
     const std::string types = fmt::format("{}", fmt::join(executor->script_types(), " "));
@@ -92,24 +86,19 @@ Result<int> list_executors(const Invocation& call) {
                      {"about", to_utf8(description)},
                      {"stages", std::move(stages)}});
     const char* state = !probe ? "missing" : failure.empty() ? "works" : "fails";
-    rows.push_back({std::string(executor->name()), types, state, printable(description)});
+    rows.push_back({std::string(executor->name()), types, state, to_printable(description)});
   }
   return print_listing(call, array, rows);
 }
 
-Result<int> check_executor(const Invocation& call) {
+Result<int> executor_check_command(Invocation& call) {
   MJ_TRY(found_executor, find_executor(call, call.arguments.at(0), ""));
   if (!call.has("samples")) return print_cases(call);
   MJ_TRY(description, found_executor.executor->probe());
   print_message(description);
-  MJ_TRY(sandbox, call.dependencies.sandbox(call.settings, {}, -1));
+  MJ_TRY(sandbox, call.dependencies.start_sandbox(call.settings, {}, -1));
   return run_contract(call, *found_executor.executor, found_executor.type, *sandbox, call.get("samples"));
 }
-
-}  // namespace
-
-int executor_list_command(Invocation& call) { return finish(list_executors(call)); }
-int executor_check_command(Invocation& call) { return finish(check_executor(call)); }
 
 namespace {
 
@@ -126,31 +115,29 @@ json to_json(const PluginReport& report) {
           {"reason", report.reason}};
 }
 
-int list_plugins(const Invocation& call) {
-  const auto reports = call.dependencies.plugins(call.settings);
-  if (call.json) {
-    json array = json::array();
-    for (const PluginReport& report : reports) array.push_back(to_json(report));
-    return print_json(array);
-  }
-  if (reports.empty()) {
+}  // namespace
+
+Result<int> plugin_list_command(Invocation& call) {
+  const auto reports = call.dependencies.list_plugins(call.settings);
+  if (reports.empty() && !call.json) {
     const std::string& folder = call.settings.plugins_dir;
     print_message("no plugins in " + (folder.empty() ? call.settings.libexec_dir + "/plugins" : folder));
     return 0;
   }
+  json array = json::array();
   TableRows rows{{"FILE", "NAME", "VERSION", "ABI", "SCRIPT TYPES", "STATE", "REASON"}};
   for (const PluginReport& report : reports) {
+    array.push_back(to_json(report));
     const bool is_loaded = !report.name.empty();
     rows.push_back({std::filesystem::path(report.file).filename().string(), is_loaded ? report.name : "-",
                     is_loaded ? report.version : "-", is_loaded ? std::to_string(report.abi) : "-",
                     is_loaded ? fmt::format("{}", fmt::join(report.script_types, " ")) : "-",
                     std::string(plugin::to_string(report.state)), report.reason});
   }
-  print_table(rows);
-  return 0;
+  return print_listing(call, array, rows);
 }
 
-Result<int> check_plugin(const Invocation& call) {
+Result<int> plugin_check_command(Invocation& call) {
   const plugin::PluginCheck check_result = call.dependencies.check_plugin(call.settings, call.arguments.front());
   if (call.json) {
     json array = json::array();
@@ -165,13 +152,8 @@ Result<int> check_plugin(const Invocation& call) {
   const std::string samples = call.get("samples");
   const auto executor = call.dependencies.create_plugin_executor(check_result);
   if (!check_result.ok() || samples.empty() || !executor) return check_result.ok() ? 0 : EX_DATAERR;
-  MJ_TRY(sandbox, call.dependencies.sandbox(call.settings, {}, -1));
+  MJ_TRY(sandbox, call.dependencies.start_sandbox(call.settings, {}, -1));
   return run_contract(call, *executor, executor->script_types().front(), *sandbox, samples);
 }
-
-}  // namespace
-
-int plugin_list_command(Invocation& call) { return list_plugins(call); }
-int plugin_check_command(Invocation& call) { return finish(check_plugin(call)); }
 
 }  // namespace mycojobs

@@ -1,22 +1,24 @@
 #include "cli/commands/flow_commands.h"
-#include "cli/command_output.h"
-#include "cli/request_arguments.h"
-#include "cli/store_session.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/parse.h"
+#include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/flow_start_commands.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
+#include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/flow_drawing.h"
 #include "inspect/flow_view.h"
@@ -24,6 +26,7 @@
 #include "model/codec.h"
 #include "model/flow_data.h"
 #include "model/result_values.h"
+#include "store/keys.h"
 #include "store/redis/redis_flows.h"
 #include "text/json.h"
 #include "text/plural.h"
@@ -80,7 +83,7 @@ Result<Id> parse_flow_argument(const Invocation& call) {
               excerpt(text) + " is not a flow: give its id, for example 12; `mycojobs flow list` shows them");
 }
 
-std::string context_flag_text(const Invocation& call) {
+std::string format_context_flag(const Invocation& call) {
   const Id context = call.context();
   return context == 1 ? "" : fmt::format(" --context {}", context);
 }
@@ -100,8 +103,6 @@ constexpr std::uint64_t kRedrawIntervalMs = 1000;       // interval for updating
 constexpr std::uint64_t kMinQueryIntervalMs = 100;
 constexpr std::uint64_t kReasonDelayMs = 3000;  // delay before the reason why nothing runs is displayed
 constexpr std::uint32_t kSignalPollMs = 100;    // maximum delay of the reaction to Ctrl-C
-
-bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
 // Queries a flow repeatedly and displays its state.
 class LiveFlowDisplay {
@@ -156,7 +157,8 @@ class LiveFlowDisplay {
     if (!reasons && reasons.error().code == Code::unavailable) return tl::unexpected(reasons.error());
     if (!reasons || reasons->empty()) return {};
     const FlowReason& reason = reasons->front();
-    reason_ = one_line(reason.reason) + (reason.next_action.empty() ? "" : "; next: " + one_line(reason.next_action));
+    reason_ = to_printable_line(reason.reason) +
+              (reason.next_action.empty() ? "" : "; next: " + to_printable_line(reason.next_action));
     const std::string cause = reason.cause + " " + reason.node;
     if (!is_redrawn_ && cause != shown_cause_ && !style_.json) print_message("waits: " + reason_);
     shown_cause_ = cause;
@@ -191,7 +193,7 @@ class LiveFlowDisplay {
   }
   std::size_t count_rows(const std::string& line) const {
     const std::size_t width = std::max<std::size_t>(terminal_.columns, 1);
-    return std::max<std::size_t>(1, (columns(line) + width - 1) / width);
+    return std::max<std::size_t>(1, (count_columns(line) + width - 1) / width);
   }
   // Returns the number of rows for the reason, which may include a command.
   std::size_t count_reason_rows() const {
@@ -223,7 +225,7 @@ class LiveFlowDisplay {
                        {"revision", view_.revision}}) +
             "\n");
     } else {
-      write(fmt::format("{}  {}\n", format_clock_time(), one_line(format_headline(view_))));
+      write(fmt::format("{}  {}\n", format_clock_time(), to_printable_line(format_headline(view_))));
     }
   }
   void report_node(const NodeView& node) {
@@ -236,8 +238,8 @@ class LiveFlowDisplay {
     }
     const std::string runner =
         node.status == NodeStatus::running && node.runner != 0 ? fmt::format("  runner {}", node.runner) : "";
-    const std::string error = node.error.empty() ? "" : "  " + shorten_message(one_line(node.error), 160);
-    write(fmt::format("{}  {}  {}{}{}\n", format_clock_time(), one_line(node.name),
+    const std::string error = node.error.empty() ? "" : "  " + shorten_message(to_printable_line(node.error), 160);
+    write(fmt::format("{}  {}  {}{}{}\n", format_clock_time(), to_printable_line(node.name),
                       format_node_state(node, view_.now_ms), runner, error));
   }
   std::string format_clock_time() const {
@@ -256,7 +258,7 @@ class LiveFlowDisplay {
   }
   bool poll_hints() {
     if (!waiter_) {
-      auto waiter = session_.services.stores->open_waiter({{call_.context(), queue_key("flow")}}, kFlowMovedTopic);
+      auto waiter = session_.services.stores->open_waiter({{call_.context(), queue_key("flow")}}, kFlowChangedChannel);
       if (waiter) waiter_ = std::move(*waiter);
     }
     auto wait_result = waiter_ ? waiter_->wait(kSignalPollMs, false) : fail(Code::unavailable, "no waiter");
@@ -276,7 +278,7 @@ class LiveFlowDisplay {
     if (unavailable_since_ms_ == 0) unavailable_since_ms_ = now();
     if (now() - unavailable_since_ms_ > kMaxFlowUnavailableMs) {
       return fail(Code::unavailable, fmt::format("{}; flow {} continues: `mycojobs flow watch {}{}` shows it again",
-                                                 error.message, flow_, flow_, context_flag_text(call_)));
+                                                 error.message, flow_, flow_, format_context_flag(call_)));
     }
     waiter_.reset();
     reopen_flow_session(call_, session_, style_.with_agent);
@@ -308,7 +310,7 @@ namespace {
 
 int print_flow_json(const FlowView& view) {
   nlohmann::json object = to_json(view);
-  object["result"] = typed_values(view.record.result, view.record.result_json);
+  object["result"] = to_typed_json(view.record.result, view.record.result_json);
   return print_json(object);
 }
 
@@ -320,12 +322,13 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
     return;
   }
   print_result_messages(view.record.result);
-  if (!view.record.error.empty()) print_message(paint(OutputStyle::bad, "error: ", true) + one_line(view.record.error));
+  if (!view.record.error.empty())
+    print_message(paint(OutputStyle::bad, "error: ", true) + to_printable_line(view.record.error));
   const bool is_finished = view.status == "finished";
   const std::size_t skipped_count = count_skipped(view);
   print_message(
       paint(is_finished ? OutputStyle::good : OutputStyle::bad, fmt::format("flow {}", view.record.id), true) + " " +
-      one_line(view.detail) +
+      to_printable_line(view.detail) +
       (skipped_count == 0 ? "" : fmt::format(", {} skipped", count_with_noun(skipped_count, "node"))));
 }
 
@@ -401,44 +404,43 @@ nlohmann::json to_json(const FlowListEntry& entry) {
   return out;
 }
 
-OutputStyle flow_style(const Flow& flow) {
+OutputStyle get_flow_style(const Flow& flow) {
   if (flow.status == FlowStatus::finished) return OutputStyle::good;
   return flow.status == FlowStatus::error ? OutputStyle::bad : OutputStyle::plain;
 }
 
-Result<int> list_flows(const Invocation& call) {
+}  // namespace
+
+Result<int> flow_list_command(Invocation& call) {
   MJ_TRY(limit, parse_count_flag(call, "limit", 50));
   MJ_TRY(start_after, parse_id_flag(call, "after", 0));
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(page, find_flows(session, call, limit, start_after));
   if (page.next_after != 0) print_message(fmt::format("there are more: continue with --after {}", page.next_after));
   if (!page.invalid_ids.empty()) {
-    print_message(fmt::format(
-        "mj:catalog: {} no flow (the first is {}): `mycojobs verify` lists all, `mycojobs doctor --rebuild` "
-        "removes them",
-        count_with_noun(page.invalid_ids.size(), "entry names", "entries name"), printable(page.invalid_ids[0])));
+    print_message(
+        fmt::format("{}: {} no flow (the first is {}): `mycojobs verify` lists all, `mycojobs doctor --rebuild` "
+                    "removes them",
+                    kFlowCatalogKey, count_with_noun(page.invalid_ids.size(), "entry names", "entries name"),
+                    to_printable(page.invalid_ids[0])));
   }
   nlohmann::json array = nlohmann::json::array();
   TableRows rows{{"FLOW", "NAME", "STATE", "CREATED", "ENDED", "ERROR"}};
   for (const FlowListEntry& entry : page.entries) {
     array.push_back(to_json(entry));
-    rows.push_back({std::to_string(entry.flow), shortened(one_line(to_utf8(entry.name)), 40),
-                    is_retired(entry) ? entry.state : paint(flow_style(entry.record), entry.state),
-                    local_time(entry.at_ms), local_time(entry.record.ended_ms),
-                    shorten_message(one_line(to_utf8(entry.record.error)), 80)});
+    rows.push_back({std::to_string(entry.flow), shorten_text(to_printable_line(to_utf8(entry.name)), 40),
+                    is_retired(entry) ? entry.state : paint(get_flow_style(entry.record), entry.state),
+                    format_local_time(entry.at_ms), format_local_time(entry.record.ended_ms),
+                    shorten_message(to_printable_line(to_utf8(entry.record.error)), 80)});
   }
   return print_listing(call, array, rows, TableFit::screen);
 }
-
-}  // namespace
-
-int flow_list_command(Invocation& call) { return finish(list_flows(call)); }
 
 // mycojobs flow show | inspect | explain | result: read-only commands with a single query.
 
 namespace {
 
-OutputStyle state_style(NodeStatus status) {
+OutputStyle get_node_style(NodeStatus status) {
   switch (status) {
     case NodeStatus::completed:
       return OutputStyle::good;
@@ -458,7 +460,7 @@ std::string join_node_names(const FlowView& view, const std::vector<std::uint32_
   std::string out;
   for (std::size_t i = 0; i < indexes.size(); ++i) {
     if (i == max_names) return out + fmt::format(" and {} more", indexes.size() - max_names);
-    out += (i == 0 ? "" : ", ") + one_line(to_utf8(view.nodes.at(indexes[i]).name));
+    out += (i == 0 ? "" : ", ") + to_printable_line(to_utf8(view.nodes.at(indexes[i]).name));
   }
   return out;
 }
@@ -477,7 +479,7 @@ Result<FlowView> load_flow_view(const Invocation& call, FlowSession& session) {
 
 void print_anomalies(const FlowView& view) {
   for (const std::string& line : view.anomalies)
-    print_message(paint(OutputStyle::bad, "anomaly: ", true) + one_line(line));
+    print_message(paint(OutputStyle::bad, "anomaly: ", true) + to_printable_line(line));
 }
 
 void print_nodes(const FlowView& view) {
@@ -491,11 +493,11 @@ void print_nodes(const FlowView& view) {
     for (std::uint32_t need : node.needs) {
       if (need < view.nodes.size()) needs.push_back(need);
     }
-    rows.push_back({shortened(one_line(to_utf8(node.name)), 40), node.kind,
+    rows.push_back({shorten_text(to_printable_line(to_utf8(node.name)), 40), node.kind,
                     node.job_key.empty() ? "-" : node.job_key.substr(4),
-                    paint(state_style(node.status), format_node_state(node, view.now_ms)),
+                    paint(get_node_style(node.status), format_node_state(node, view.now_ms)),
                     node.runner == 0 ? "" : std::to_string(node.runner), join_node_names(view, needs, 3),
-                    shorten_message(one_line(to_utf8(node.error)), 80)});
+                    shorten_message(to_printable_line(to_utf8(node.error)), 80)});
     if (has_children)
       rows.back().insert(rows.back().begin() + 3, node.child == 0 ? "" : fmt::format("flow:{}", node.child));
   }
@@ -506,32 +508,54 @@ void print_nodes(const FlowView& view) {
 void print_answers(const FlowView& view) {
   for (std::uint32_t index : sort_nodes(view)) {
     const NodeView& node = view.nodes[index];
-    const std::string name = paint(OutputStyle::strong, one_line(to_utf8(node.name)));
-    if (!node.prompt.empty()) print(name + " asks: " + one_line(to_utf8(node.prompt)) + "\n");
+    const std::string name = paint(OutputStyle::strong, to_printable_line(to_utf8(node.name)));
+    if (!node.prompt.empty()) print(name + " asks: " + to_printable_line(to_utf8(node.prompt)) + "\n");
     for (const FlowAnswer& answer : node.answers) {
-      print(fmt::format("{} {}, {:%Y-%m-%d %H:%M:%S}\n", name, one_line(to_utf8(describe(answer))),
+      print(fmt::format("{} {}, {:%Y-%m-%d %H:%M:%S}\n", name, to_printable_line(to_utf8(describe(answer))),
                         fmt::localtime(static_cast<std::time_t>(answer.at_ms / 1000))));
     }
   }
 }
 
-Result<int> show_flow(const Invocation& call) {
+nlohmann::json to_json(const FlowReason& reason) {
+  nlohmann::json out{{"cause", reason.cause},
+                     {"reason", to_utf8(reason.reason)},
+                     {"evidence", nlohmann::json::array()},
+                     {"next", to_utf8(reason.next_action)}};
+  for (const std::string& line : reason.evidence) out["evidence"].push_back(to_utf8(line));
+  if (!reason.node.empty()) out["node"] = to_utf8(reason.node);
+  return out;
+}
+
+OutputStyle get_cause_style(std::string_view cause) {
+  for (std::string_view good_cause : {"finished", "running", "queued", "ready", "unapplied", "timer", "compensating"}) {
+    if (cause == good_cause) return OutputStyle::good;
+  }
+  for (std::string_view bad_cause : {"failed", "node_failed", "definition_missing", "job_lost", "anomaly", "timeout"}) {
+    if (cause == bad_cause) return OutputStyle::bad;
+  }
+  return OutputStyle::warn;
+}
+
+}  // namespace
+
+Result<int> flow_show_command(Invocation& call) {
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(view, load_flow_view(call, session));
   if (call.json) return print_flow_json(view);
   print(paint(OutputStyle::strong, format_headline(view)) + "\n");
-  if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
+  if (!view.record.parent.empty()) print("parent   " + to_printable_line(view.record.parent) + "\n");
   if (const auto inputs = parse_flow_inputs(view.record); !inputs.is_null())
-    print("inputs   " + shortened(one_line(to_utf8(dump_json(inputs))), 1000) + "\n");
-  if (view.hold_request) print("said     " + one_line(to_utf8(describe(*view.hold_request))) + "\n");
-  if (!view.record.error.empty()) print("error    " + one_line(view.record.error) + "\n");
+    print("inputs   " + shorten_text(to_printable_line(to_utf8(dump_json(inputs))), 1000) + "\n");
+  if (view.hold_request) print("said     " + to_printable_line(to_utf8(describe(*view.hold_request))) + "\n");
+  if (!view.record.error.empty()) print("error    " + to_printable_line(view.record.error) + "\n");
   print_nodes(view);
   print_answers(view);
   print_anomalies(view);
   return 0;
 }
 
-Result<int> inspect_flow_data(const Invocation& call) {
+Result<int> flow_inspect_command(Invocation& call) {
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(view, load_flow_view(call, session));
   if (call.json) return print_json(to_json(view));
@@ -545,38 +569,18 @@ Result<int> inspect_flow_data(const Invocation& call) {
     rows.push_back({paint(OutputStyle::strong, title), std::to_string(list->size()), join_node_names(view, *list, 8)});
   rows.push_back({paint(OutputStyle::strong, "terminal"), has_ended(view) ? "yes" : "no"});
   rows.push_back({paint(OutputStyle::strong, "revision"), std::to_string(view.revision),
-                  fmt::format("checkpoint at {}", view.checkpoint_at)});
+                  fmt::format("checkpoint at {}", view.checkpoint_revision)});
   rows.push_back(
       {paint(OutputStyle::strong, "events"), std::to_string(view.events_waiting), "that wait to be applied"});
   rows.push_back({paint(OutputStyle::strong, "definition"), view.has_plan ? "there" : "missing",
-                  one_line(to_utf8(view.record.definition_hash))});
+                  to_printable_line(to_utf8(view.record.definition_hash))});
   rows.push_back({paint(OutputStyle::strong, "anomalies"), std::to_string(view.anomalies.size())});
   print_table(rows);
   print_anomalies(view);
   return 0;
 }
 
-nlohmann::json to_json(const FlowReason& reason) {
-  nlohmann::json out{{"cause", reason.cause},
-                     {"reason", to_utf8(reason.reason)},
-                     {"evidence", nlohmann::json::array()},
-                     {"next", to_utf8(reason.next_action)}};
-  for (const std::string& line : reason.evidence) out["evidence"].push_back(to_utf8(line));
-  if (!reason.node.empty()) out["node"] = to_utf8(reason.node);
-  return out;
-}
-
-OutputStyle cause_style(std::string_view cause) {
-  for (std::string_view good_cause : {"finished", "running", "queued", "ready", "unapplied", "timer", "compensating"}) {
-    if (cause == good_cause) return OutputStyle::good;
-  }
-  for (std::string_view bad_cause : {"failed", "node_failed", "definition_missing", "job_lost", "anomaly", "timeout"}) {
-    if (cause == bad_cause) return OutputStyle::bad;
-  }
-  return OutputStyle::warn;
-}
-
-Result<int> explain_flow_state(const Invocation& call) {
+Result<int> flow_explain_command(Invocation& call) {
   MJ_TRY(flow, parse_flow_argument(call));
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(reasons, explain_flow(*session.flows, *session.store, call.context(), flow));
@@ -586,8 +590,8 @@ Result<int> explain_flow_state(const Invocation& call) {
     return print_json(out);
   }
   for (const FlowReason& reason : reasons) {
-    const std::string node = reason.node.empty() ? "" : " " + one_line(to_utf8(reason.node));
-    print(fmt::format("flow:{}{}  {}\n", flow, node, paint(cause_style(reason.cause), reason.cause)));
+    const std::string node = reason.node.empty() ? "" : " " + to_printable_line(to_utf8(reason.node));
+    print(fmt::format("flow:{}{}  {}\n", flow, node, paint(get_cause_style(reason.cause), reason.cause)));
     std::vector<std::string> evidence;
     for (const std::string& line : reason.evidence) evidence.push_back(to_utf8(line));
     print_explanation(to_utf8(reason.reason), evidence, to_utf8(reason.next_action));
@@ -595,34 +599,27 @@ Result<int> explain_flow_state(const Invocation& call) {
   return 0;
 }
 
-Result<int> print_flow_result(const Invocation& call) {
+Result<int> flow_result_command(Invocation& call) {
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(view, load_flow_view(call, session));
   if (!has_ended(view)) {
     return fail(Code::conflict, fmt::format("flow {} has not ended: it is {}; `mycojobs flow watch {}{}` shows its end",
-                                            view.record.id, view.detail, view.record.id, context_flag_text(call)));
+                                            view.record.id, view.detail, view.record.id, format_context_flag(call)));
   }
   if (call.json) {
     print_json({{"flow", view.record.id},
                 {"status", view.status},
                 {"detail", view.detail},
                 {"error", to_utf8(view.record.error)},
-                {"result", typed_values(view.record.result, view.record.result_json)}});
+                {"result", to_typed_json(view.record.result, view.record.result_json)}});
   } else {
     for (const auto& [key, value] : view.record.result)
-      print(paint(OutputStyle::strong, one_line(key)) + " = " + printable(value) + "\n");
+      print(paint(OutputStyle::strong, to_printable_line(key)) + " = " + to_printable(value) + "\n");
     if (!view.record.error.empty())
-      print_message(paint(OutputStyle::bad, "error: ", true) + one_line(view.record.error));
+      print_message(paint(OutputStyle::bad, "error: ", true) + to_printable_line(view.record.error));
   }
   return exit_code(view);
 }
-
-}  // namespace
-
-int flow_show_command(Invocation& call) { return finish(show_flow(call)); }
-int flow_inspect_command(Invocation& call) { return finish(inspect_flow_data(call)); }
-int flow_explain_command(Invocation& call) { return finish(explain_flow_state(call)); }
-int flow_result_command(Invocation& call) { return finish(print_flow_result(call)); }
 
 // mycojobs flow graph | timeline | journal | watch
 
@@ -653,33 +650,6 @@ Result<FlowView> load_view_to_draw(const Invocation& call) {
   return inspect_flow(*session.flows, *session.store, call.context(), *flow);
 }
 
-Result<int> draw_flow_graph(const Invocation& call) {
-  const Terminal terminal = get_terminal(stdout);
-  MJ_TRY(format, parse_format_flag(call, terminal));
-  exit_on_stop_signals();
-  MJ_TRY(view, load_view_to_draw(call));
-  print(draw_flow(view, format, terminal.columns, terminal.colour, kMaxBoxNodes));
-  return 0;
-}
-
-Result<int> print_flow_timeline(const Invocation& call) {
-  MJ_TRY(flow, parse_flow_argument(call));
-  MJ_TRY(session, open_flow_session_for_query(call));
-  MJ_TRY(rows, flow_timeline(*session.flows, *session.store, call.context(), flow));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows table{{"TIME", "AFTER", "NODE", "WHAT"}};
-  const std::uint64_t begin_ms = rows.empty() ? 0 : rows.front().at_ms;
-  for (const TimelineRow& row : rows) {
-    array.push_back(
-        {{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", to_utf8(row.node)}, {"what", to_utf8(row.text)}});
-    table.push_back({row.at_ms == 0 ? "-" : time_of_day(row.at_ms),
-                     row.at_ms < begin_ms ? "-" : "+" + format_short_duration(row.at_ms - begin_ms),
-                     shortened(one_line(to_utf8(row.node)), 40),
-                     shorten_message(one_line(to_utf8(row.text)), kMaxFactColumns)});
-  }
-  return print_listing(call, array, table);
-}
-
 // Replaces the payload of a signal by its size, because only its sender and receivers may see it.
 std::string replace_payload(const std::string& details) {
   auto parsed = parse_json(details.empty() ? "{}" : details);
@@ -701,12 +671,41 @@ void print_flow_fact(const Invocation& call, const RunFact& fact) {
     print_json_line(line);
     return;
   }
-  print(fmt::format("{:>6}  {}  {}{}{}\n", fact.revision, time_of_day(fact.at_ms), one_line(to_utf8(fact.kind)),
-                    fact.node ? fmt::format("  node {}", *fact.node) : "",
-                    details.empty() ? "" : "  " + shortened(one_line(to_utf8(details)), kMaxFactColumns)));
+  print(fmt::format("{:>6}  {}  {}{}{}\n", fact.revision, time_of_day(fact.at_ms),
+                    to_printable_line(to_utf8(fact.kind)), fact.node ? fmt::format("  node {}", *fact.node) : "",
+                    details.empty() ? "" : "  " + shorten_text(to_printable_line(to_utf8(details)), kMaxFactColumns)));
 }
 
-Result<int> print_flow_journal(const Invocation& call) {
+}  // namespace
+
+Result<int> flow_graph_command(Invocation& call) {
+  const Terminal terminal = get_terminal(stdout);
+  MJ_TRY(format, parse_format_flag(call, terminal));
+  exit_on_stop_signals();
+  MJ_TRY(view, load_view_to_draw(call));
+  print(draw_flow(view, format, terminal.columns, terminal.colour, kMaxBoxNodes));
+  return 0;
+}
+
+Result<int> flow_timeline_command(Invocation& call) {
+  MJ_TRY(flow, parse_flow_argument(call));
+  MJ_TRY(session, open_flow_session_for_query(call));
+  MJ_TRY(rows, flow_timeline(*session.flows, *session.store, call.context(), flow));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows table{{"TIME", "AFTER", "NODE", "WHAT"}};
+  const std::uint64_t begin_ms = rows.empty() ? 0 : rows.front().at_ms;
+  for (const TimelineRow& row : rows) {
+    array.push_back(
+        {{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", to_utf8(row.node)}, {"what", to_utf8(row.text)}});
+    table.push_back({row.at_ms == 0 ? "-" : time_of_day(row.at_ms),
+                     row.at_ms < begin_ms ? "-" : "+" + format_short_duration(row.at_ms - begin_ms),
+                     shorten_text(to_printable_line(to_utf8(row.node)), 40),
+                     shorten_message(to_printable_line(to_utf8(row.text)), kMaxFactColumns)});
+  }
+  return print_listing(call, array, table);
+}
+
+Result<int> flow_journal_command(Invocation& call) {
   MJ_TRY(flow, parse_flow_argument(call));
   const bool follow = call.has("follow");
   MJ_TRY(session, open_flow_session(call, false));
@@ -720,17 +719,12 @@ Result<int> print_flow_journal(const Invocation& call) {
       last_revision = std::max(last_revision, fact.revision);
     }
     for (const std::string& line : page.anomalies)
-      print_message(paint(OutputStyle::bad, "anomaly: ", true) + one_line(to_utf8(line)));
+      print_message(paint(OutputStyle::bad, "anomaly: ", true) + to_printable_line(to_utf8(line)));
     if (page.has_more && !page.facts.empty()) {
       if (const int signal = next_follower_signal(0); signal != 0) return signal_exit_code(signal);
       continue;
     }
-    const auto status = parse<FlowStatus>([&] {
-      for (const auto& [name, value] : page.record) {
-        if (name == "status") return value;
-      }
-      return std::string();
-    }());
+    const auto status = parse<FlowStatus>(field_of(page.record, "status"));
     const bool is_ended = status == FlowStatus::finished || status == FlowStatus::error;
     if (!follow || is_ended) return 0;
     if (const int signal = next_follower_signal(static_cast<int>(kJournalPollMs)); signal != 0)
@@ -738,7 +732,7 @@ Result<int> print_flow_journal(const Invocation& call) {
   }
 }
 
-Result<int> watch_flow(const Invocation& call) {
+Result<int> flow_watch_command(Invocation& call) {
   MJ_TRY(flow, parse_flow_argument(call));
   MJ_TRY(session, open_flow_session(call, false));
   MJ_TRY(follow_result, follow_flow(call, session, flow, {.to_stdout = true, .json = call.json}));
@@ -746,13 +740,6 @@ Result<int> watch_flow(const Invocation& call) {
   if (!call.json) print_flow_end(call, follow_result.view);
   return exit_code(follow_result.view);
 }
-
-}  // namespace
-
-int flow_graph_command(Invocation& call) { return finish(draw_flow_graph(call)); }
-int flow_timeline_command(Invocation& call) { return finish(print_flow_timeline(call)); }
-int flow_journal_command(Invocation& call) { return finish(print_flow_journal(call)); }
-int flow_watch_command(Invocation& call) { return finish(watch_flow(call)); }
 
 // mycojobs flow logs
 
@@ -785,11 +772,11 @@ void print_flow_log_line(const Invocation& call, const FlowLogLine& log_line, st
     print_json_line(line);
     return;
   }
-  const std::string name = one_line(to_utf8(log_line.node));
-  const std::string padding(width - std::min(width, columns(name)), ' ');
+  const std::string name = to_printable_line(to_utf8(log_line.node));
+  const std::string padding(width - std::min(width, count_columns(name)), ' ');
   const bool is_err = log_line.line.stream == LogStream::err;
-  print(paint(is_err ? OutputStyle::warn : OutputStyle::faint, name + padding + " | ") + printable(log_line.line.text) +
-        "\n");
+  print(paint(is_err ? OutputStyle::warn : OutputStyle::faint, name + padding + " | ") +
+        to_printable(log_line.line.text) + "\n");
 }
 
 std::size_t get_name_width(const FlowView& view, const NodeNames& selected) {
@@ -798,12 +785,14 @@ std::size_t get_name_width(const FlowView& view, const NodeNames& selected) {
   for (const NodeView& node : view.nodes) {
     const bool has_output = node.kind.empty() || node.kind == "job" || node.kind == "log";
     if (has_output && is_selected(selected, node.name))
-      width = std::max(width, std::min(kMaxColumns, columns(one_line(to_utf8(node.name)))));
+      width = std::max(width, std::min(kMaxColumns, count_columns(to_printable_line(to_utf8(node.name)))));
   }
   return width;
 }
 
-Result<int> print_flow_logs(const Invocation& call) {
+}  // namespace
+
+Result<int> flow_logs_command(Invocation& call) {
   MJ_TRY(flow, parse_flow_argument(call));
   const bool follow = call.has("follow");
   MJ_TRY(session, open_flow_session(call, false));
@@ -828,10 +817,6 @@ Result<int> print_flow_logs(const Invocation& call) {
   }
 }
 
-}  // namespace
-
-int flow_logs_command(Invocation& call) { return finish(print_flow_logs(call)); }
-
 // mycojobs flow cancel | pause | resume | approve | reject | retry | signal | replay | delete
 
 namespace {
@@ -839,13 +824,13 @@ namespace {
 // detail: a word of flow_display_states().
 void print_control_result(const Invocation& call, const FlowProgress& progress, Id flow, std::string_view outcome,
                           const std::string& detail) {
-  const std::string_view result = progress.facts > 0 ? outcome : "is unchanged: the same request was made before";
+  const std::string_view result = progress.fact_count > 0 ? outcome : "is unchanged: the same request was made before";
   print_answer(call,
                {{"flow", flow},
                 {"status", to_string(progress.status)},
                 {"detail", detail},
                 {"revision", progress.revision},
-                {"changed", progress.facts > 0},
+                {"changed", progress.fact_count > 0},
                 {"answer", result}},
                fmt::format("flow {} {} ({})", flow, result, detail));
 }
@@ -873,7 +858,21 @@ Result<int> control_flow(const Invocation& call, FlowControl::Verb verb, std::st
   return 0;
 }
 
-Result<int> replay_flow(const Invocation& call) {
+}  // namespace
+
+using Verb = FlowControl::Verb;
+
+Result<int> flow_cancel_command(Invocation& call) { return control_flow(call, Verb::cancel, "is being cancelled"); }
+Result<int> flow_pause_command(Invocation& call) {
+  return control_flow(call, Verb::pause, "is paused; running nodes continue");
+}
+Result<int> flow_resume_command(Invocation& call) { return control_flow(call, Verb::resume, "is resumed"); }
+Result<int> flow_approve_command(Invocation& call) { return control_flow(call, Verb::approve, "has the approval"); }
+Result<int> flow_reject_command(Invocation& call) { return control_flow(call, Verb::reject, "has the rejection"); }
+Result<int> flow_retry_command(Invocation& call) { return control_flow(call, Verb::retry, "tries again"); }
+Result<int> flow_signal_command(Invocation& call) { return control_flow(call, Verb::signal, "has the signal"); }
+
+Result<int> flow_replay_command(Invocation& call) {
   MJ_TRY(source_flow, parse_flow_argument(call));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_flow_session_for_query(call));
@@ -886,28 +885,12 @@ Result<int> replay_flow(const Invocation& call) {
   return 0;
 }
 
-Result<int> delete_flow(const Invocation& call) {
+Result<int> flow_delete_command(Invocation& call) {
   MJ_TRY(flow, parse_flow_argument(call));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_CHECK(to_command_line_error(call, service::delete_flow(caller, session.stores(), flow)));
   return print_answer(call, {{"flow", flow}, {"answer", "is deleted"}}, fmt::format("flow {} is deleted", flow));
 }
-
-}  // namespace
-
-using Verb = FlowControl::Verb;
-
-int flow_cancel_command(Invocation& call) { return finish(control_flow(call, Verb::cancel, "is being cancelled")); }
-int flow_pause_command(Invocation& call) {
-  return finish(control_flow(call, Verb::pause, "is paused; running nodes continue"));
-}
-int flow_resume_command(Invocation& call) { return finish(control_flow(call, Verb::resume, "is resumed")); }
-int flow_approve_command(Invocation& call) { return finish(control_flow(call, Verb::approve, "has the approval")); }
-int flow_reject_command(Invocation& call) { return finish(control_flow(call, Verb::reject, "has the rejection")); }
-int flow_retry_command(Invocation& call) { return finish(control_flow(call, Verb::retry, "tries again")); }
-int flow_signal_command(Invocation& call) { return finish(control_flow(call, Verb::signal, "has the signal")); }
-int flow_replay_command(Invocation& call) { return finish(replay_flow(call)); }
-int flow_delete_command(Invocation& call) { return finish(delete_flow(call)); }
 
 }  // namespace mycojobs

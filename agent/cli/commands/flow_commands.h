@@ -1,12 +1,10 @@
 // Shared functions of the flow commands: sessions, arguments, and the live display of a flow.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "cli/store_session.h"
 #include "flows/flow_progress.h"
@@ -30,7 +28,7 @@ void reopen_flow_session(const Invocation&, FlowSession&, bool with_agent);  // 
 std::optional<Id> parse_flow_id(std::string_view text);
 Result<Id> parse_flow_argument(const Invocation&);  // parses the first argument
 // Returns " --context 3" if the context is not the default; used in suggested commands.
-std::string context_flag_text(const Invocation&);
+std::string format_context_flag(const Invocation&);
 
 // Prints a warning on stderr if the flow needs a coordinator and the context has no leader.
 void warn_if_no_leader(const Invocation&, FlowSession&);

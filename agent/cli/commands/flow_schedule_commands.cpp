@@ -13,7 +13,6 @@
 #include "flows/schedules.h"
 #include "model/codec.h"
 #include "text/cron.h"
-#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
 
@@ -36,7 +35,7 @@ Result<std::vector<ScheduledTime>> find_next_times(const Schedule& schedule, std
   for (int i = 0; i < kMaxShownTimes; ++i) {
     MJ_TRY(next_ms, next_time(cron, schedule.zone, after_ms));
     if (next_ms == 0) break;
-    times.push_back({next_ms, time_to_string(next_ms, schedule.zone)});
+    times.push_back({next_ms, format_zoned_time(next_ms, schedule.zone)});
     after_ms = next_ms;
   }
   return times;
@@ -79,15 +78,15 @@ std::vector<ScheduledTime> find_shown_times(const Schedule& schedule, std::uint6
 int print_schedule(const Invocation& call, const Schedule& schedule, std::uint64_t now_ms) {
   const std::vector<ScheduledTime> times = find_shown_times(schedule, now_ms);
   if (call.json) return print_json(to_json(schedule, times));
-  print(fmt::format("{} ({}): {}, {}; overlap {}, missed {}\n", printable(schedule.name), get_state(schedule),
-                    one_line(describe_cron(schedule)), one_line(schedule.zone), one_line(schedule.overlap),
-                    one_line(schedule.missed)));
-  print(fmt::format("definition {}, of actor {}\n", one_line(schedule.definition_hash), schedule.caller));
+  print(fmt::format("{} ({}): {}, {}; overlap {}, missed {}\n", to_printable(schedule.name), get_state(schedule),
+                    to_printable_line(describe_cron(schedule)), to_printable_line(schedule.zone),
+                    to_printable_line(schedule.overlap), to_printable_line(schedule.missed)));
+  print(fmt::format("definition {}, of actor {}\n", to_printable_line(schedule.definition_hash), schedule.caller));
   if (schedule.last_flow != 0) {
-    print(fmt::format("last: {} as flow {}\n", time_to_string(schedule.last_start_ms, schedule.zone),
+    print(fmt::format("last: {} as flow {}\n", format_zoned_time(schedule.last_start_ms, schedule.zone),
                       schedule.last_flow));
   }
-  if (!schedule.skip_reason.empty()) print("note: " + one_line(schedule.skip_reason) + "\n");
+  if (!schedule.skip_reason.empty()) print("note: " + to_printable_line(schedule.skip_reason) + "\n");
   for (std::size_t i = 0; i < times.size(); ++i) print((i == 0 ? "next: " : "      ") + times[i].text + "\n");
   return EXIT_SUCCESS;
 }
@@ -112,7 +111,7 @@ Result<Schedule> load_schedule_argument(const Invocation& call, FlowSession& ses
   return fail(Code::not_found,
               fmt::format("schedule {} does not exist in context {}{}; `mycojobs flow schedule "
                           "list{}` shows them",
-                          excerpt(name), call.context(), did_you_mean(name, names), context_flag_text(call)));
+                          excerpt(name), call.context(), did_you_mean(name, names), format_context_flag(call)));
 }
 
 // Checks that the caller of the schedule may create flows. The right is checked again at each scheduled time.
@@ -152,7 +151,7 @@ Result<Schedule> store_schedule(const Invocation& call, FlowSession& session, Sc
   MJ_CHECK(check_caller(call, session, schedule));
   if (existing) {
     // Scheduled times that are due belong to the old definition, and are started with it.
-    MJ_TRY(limits, service::limits_of(make_request_context(call, existing->caller), *session.store));
+    MJ_TRY(limits, service::get_job_limits(make_request_context(call, existing->caller), *session.store));
     const auto check_due_plan = [&limits](Id, const FlowPlan& due_plan) { return check_jobs(due_plan, limits); };
     MJ_CHECK(complete_schedule(*session.flows, session.cache, context, *existing, check_due_plan));
     MJ_TRY(current, find_schedule(session, context, schedule.name));
@@ -184,43 +183,6 @@ auto retry_on_conflict(const Attempt& attempt) -> decltype(attempt()) {
   }
 }
 
-Result<int> add_schedule(const Invocation& call) {
-  MJ_TRY(schedule, read_schedule(call));
-  MJ_TRY(plan, read_flow_file_argument(call, 1));
-  MJ_CHECK(check_inputs(plan));
-  MJ_TRY(session, open_flow_session_for_query(call));
-  MJ_TRY(stored, retry_on_conflict([&] { return store_schedule(call, session, schedule, plan); }));
-  MJ_TRY(now, session.flows->now_ms(call.context()));
-  print_schedule(call, stored, now);
-  warn_if_no_leader(call, session);
-  return 0;
-}
-
-Result<int> list_schedules(const Invocation& call) {
-  MJ_TRY(session, open_flow_session_for_query(call));
-  MJ_TRY(schedules, session.flows->schedules(call.context()));
-  MJ_TRY(now, session.flows->now_ms(call.context()));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows rows{{"NAME", "STATE", "CRON", "ZONE", "NEXT", "LAST", "FLOW", "NOTE"}};
-  for (const Schedule& entry : schedules) {
-    array.push_back(to_json(entry, find_shown_times(entry, now)));
-    const bool has_next = !entry.paused && entry.next_start_ms != 0;
-    rows.push_back({one_line(entry.name), entry.paused ? paint(OutputStyle::warn, "paused") : get_state(entry),
-                    one_line(entry.cron), one_line(entry.zone),
-                    has_next ? time_to_string(entry.next_start_ms, entry.zone) : "",
-                    entry.last_start_ms == 0 ? "" : time_to_string(entry.last_start_ms, entry.zone),
-                    entry.last_flow == 0 ? "" : std::to_string(entry.last_flow), one_line(entry.skip_reason)});
-  }
-  return print_listing(call, array, rows);
-}
-
-Result<int> show_schedule(const Invocation& call) {
-  MJ_TRY(session, open_flow_session_for_query(call));
-  MJ_TRY(schedule, load_schedule_argument(call, session));
-  MJ_TRY(now, session.flows->now_ms(call.context()));
-  return print_schedule(call, schedule, now);
-}
-
 // Scheduled times during the pause are not missed: the schedule continues with the first time after now.
 Result<Schedule> set_schedule_paused(const Invocation& call, FlowSession& session, bool paused) {
   MJ_TRY(schedule, load_schedule_argument(call, session));
@@ -247,7 +209,48 @@ Result<int> pause_schedule(const Invocation& call, bool paused) {
   return print_schedule(call, schedule, now);
 }
 
-Result<int> remove_schedule(const Invocation& call) {
+}  // namespace
+
+Result<int> flow_schedule_add_command(Invocation& call) {
+  MJ_TRY(schedule, read_schedule(call));
+  MJ_TRY(plan, read_flow_file_argument(call, 1));
+  MJ_CHECK(check_inputs(plan));
+  MJ_TRY(session, open_flow_session_for_query(call));
+  MJ_TRY(stored, retry_on_conflict([&] { return store_schedule(call, session, schedule, plan); }));
+  MJ_TRY(now, session.flows->now_ms(call.context()));
+  print_schedule(call, stored, now);
+  warn_if_no_leader(call, session);
+  return 0;
+}
+
+Result<int> flow_schedule_list_command(Invocation& call) {
+  MJ_TRY(session, open_flow_session_for_query(call));
+  MJ_TRY(schedules, session.flows->schedules(call.context()));
+  MJ_TRY(now, session.flows->now_ms(call.context()));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"NAME", "STATE", "CRON", "ZONE", "NEXT", "LAST", "FLOW", "NOTE"}};
+  for (const Schedule& entry : schedules) {
+    array.push_back(to_json(entry, find_shown_times(entry, now)));
+    const bool has_next = !entry.paused && entry.next_start_ms != 0;
+    rows.push_back({to_printable_line(entry.name), entry.paused ? paint(OutputStyle::warn, "paused") : get_state(entry),
+                    to_printable_line(entry.cron), to_printable_line(entry.zone),
+                    has_next ? format_zoned_time(entry.next_start_ms, entry.zone) : "",
+                    entry.last_start_ms == 0 ? "" : format_zoned_time(entry.last_start_ms, entry.zone),
+                    entry.last_flow == 0 ? "" : std::to_string(entry.last_flow), to_printable_line(entry.skip_reason)});
+  }
+  return print_listing(call, array, rows);
+}
+
+Result<int> flow_schedule_show_command(Invocation& call) {
+  MJ_TRY(session, open_flow_session_for_query(call));
+  MJ_TRY(schedule, load_schedule_argument(call, session));
+  MJ_TRY(now, session.flows->now_ms(call.context()));
+  return print_schedule(call, schedule, now);
+}
+Result<int> flow_schedule_pause_command(Invocation& call) { return pause_schedule(call, true); }
+Result<int> flow_schedule_resume_command(Invocation& call) { return pause_schedule(call, false); }
+
+Result<int> flow_schedule_remove_command(Invocation& call) {
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(schedule, load_schedule_argument(call, session));
   MJ_TRY(caller, request_context(call));
@@ -256,14 +259,5 @@ Result<int> remove_schedule(const Invocation& call) {
   return print_answer(call, {{"name", schedule.name}, {"removed", true}},
                       schedule.name + " is removed; its flows stay");
 }
-
-}  // namespace
-
-int flow_schedule_add_command(Invocation& call) { return finish(add_schedule(call)); }
-int flow_schedule_list_command(Invocation& call) { return finish(list_schedules(call)); }
-int flow_schedule_show_command(Invocation& call) { return finish(show_schedule(call)); }
-int flow_schedule_pause_command(Invocation& call) { return finish(pause_schedule(call, true)); }
-int flow_schedule_resume_command(Invocation& call) { return finish(pause_schedule(call, false)); }
-int flow_schedule_remove_command(Invocation& call) { return finish(remove_schedule(call)); }
 
 }  // namespace mycojobs

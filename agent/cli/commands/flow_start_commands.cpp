@@ -1,6 +1,4 @@
 #include "cli/commands/flow_start_commands.h"
-#include "cli/command_output.h"
-#include "cli/request_arguments.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -14,9 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/random.h"
+#include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/flow_commands.h"
 #include "cli/job_submission.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/terminal.h"
 #include "flows/flow_plan.h"
@@ -103,7 +103,8 @@ PlanProblem parse_syntax_problem(std::string message) {
   return problem;
 }
 
-bool is_json(const std::string& file, const std::string& text) {
+// Decides by the extension of the file, otherwise by its first character. Other files are YAML.
+bool has_json_content(const std::string& file, const std::string& text) {
   if (file.ends_with(".yaml") || file.ends_with(".yml")) return false;
   const auto begin = text.find_first_not_of(" \t\r\n");
   return file.ends_with(".json") || (begin != std::string::npos && text[begin] == '{');
@@ -125,8 +126,8 @@ Result<json> read_input_flags(const Invocation& call, const json& definition) {
       const std::string file = text.substr(1);
       MJ_TRY(content, read_script(file, kMaxInputsFileBytes));
       YamlText positions;
-      auto parsed = is_json(file, content) ? parse_exact_json(content, kMaxInputsFileBytes)
-                                           : yaml_to_json(content, kMaxInputsFileBytes, positions);
+      auto parsed = has_json_content(file, content) ? parse_exact_json(content, kMaxInputsFileBytes)
+                                                    : yaml_to_json(content, kMaxInputsFileBytes, positions);
       if (!parsed) return fail(Code::invalid, "--input: " + file + ": " + parsed.error().message);
       if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is not a map from names to values");
       values.update(*parsed);
@@ -145,7 +146,7 @@ Result<json> read_input_flags(const Invocation& call, const json& definition) {
 
 void check_script_types(FlowSource& source, const FlowPlan& plan) {
   std::vector<std::string> types = source.call.settings.script_types;
-  for (const auto& executor : source.call.dependencies.executors(source.call.settings)) {
+  for (const auto& executor : source.call.dependencies.make_executors(source.call.settings)) {
     const auto executor_types = executor->script_types();
     types.insert(types.end(), executor_types.begin(), executor_types.end());
   }
@@ -153,7 +154,8 @@ void check_script_types(FlowSource& source, const FlowPlan& plan) {
   for (const PlanNode& node : plan.nodes) {
     const std::string& type = node.job.script_type;
     const bool is_known = std::find(known_types.begin(), known_types.end(), type) != known_types.end();
-    if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || is_known || nearest(type, known_types).empty())
+    if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || is_known ||
+        find_nearest(type, known_types).empty())
       continue;
     source.problems.push_back({"jobs." + node.name + ".type",
                                "no executor here runs " + excerpt(type) + did_you_mean(type, known_types) +
@@ -175,7 +177,8 @@ Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string&
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
   ParsedFlowFile flow_file;
   YamlText positions;
-  auto parsed = is_json(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : flow_yaml_to_json(text, positions);
+  auto parsed =
+      has_json_content(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : flow_yaml_to_json(text, positions);
   if (!parsed) {
     flow_file.problems.push_back(parse_syntax_problem(parsed.error().message));
     return flow_file;
@@ -198,7 +201,8 @@ Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string&
     flow_file.plan.reset();
   }
   // JSON is valid YAML, so the same reader determines the positions.
-  if (!flow_file.problems.empty() && positions.positions.empty()) (void)yaml_to_json(text, kMaxDefinitionBytes, positions);
+  if (!flow_file.problems.empty() && positions.positions.empty())
+    (void)yaml_to_json(text, kMaxDefinitionBytes, positions);
   for (PlanProblem& problem : flow_file.problems) set_position(positions, problem);
   std::stable_sort(flow_file.problems.begin(), flow_file.problems.end(),
                    [](const PlanProblem& a, const PlanProblem& b) { return a.line < b.line; });
@@ -295,7 +299,7 @@ Result<int> follow_started(const Invocation& call, FlowSession& session, Id flow
   MJ_TRY(follow_result, follow_flow(call, session, flow, {.with_agent = true}));
   Agent* agent = session.services.agent.get();
   if (follow_result.signal != 0) {
-    const std::string hint = fmt::format("`mycojobs flow watch {}{}` shows it again", flow, context_flag_text(call));
+    const std::string hint = fmt::format("`mycojobs flow watch {}{}` shows it again", flow, format_context_flag(call));
     print_message(
         agent != nullptr
             ? fmt::format("exiting: flow {} continues with the next agent and coordinator on this state folder "
@@ -344,7 +348,19 @@ Result<Id> find_or_create_flow(const Invocation& call, FlowSession& session, con
   return flow.id;
 }
 
-Result<int> start_flow(const Invocation& call) {
+nlohmann::json to_json(const std::vector<PlanProblem>& problems) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const PlanProblem& problem : problems)
+    out.push_back({{"path", to_utf8(problem.path)},
+                   {"message", to_utf8(problem.message)},
+                   {"line", problem.line},
+                   {"column", problem.column}});
+  return out;
+}
+
+}  // namespace
+
+Result<int> flow_start_command(Invocation& call) {
   if (call.has("follow") && call.has("detach"))
     return fail(Code::invalid, "--follow and --detach: use only one of them");
   const std::string& argument = call.arguments.at(0);
@@ -373,12 +389,12 @@ Result<int> start_flow(const Invocation& call) {
   Flow record;
   record.id = flow;
   record.name = plan ? plan->name : "";
-  print_created(call, record, progress.facts > 0 ? "is started" : "had been started before");
+  print_created(call, record, progress.fact_count > 0 ? "is started" : "had been started before");
   warn_if_no_leader(call, session);
   return 0;
 }
 
-Result<int> create_flow_only(const Invocation& call) {
+Result<int> flow_create_command(Invocation& call) {
   MJ_TRY(plan, read_flow_file_argument(call));
   MJ_CHECK(check_inputs(plan));
   MJ_TRY(request, read_create_request(call));
@@ -388,17 +404,7 @@ Result<int> create_flow_only(const Invocation& call) {
   return 0;
 }
 
-nlohmann::json to_json(const std::vector<PlanProblem>& problems) {
-  nlohmann::json out = nlohmann::json::array();
-  for (const PlanProblem& problem : problems)
-    out.push_back({{"path", to_utf8(problem.path)},
-                   {"message", to_utf8(problem.message)},
-                   {"line", problem.line},
-                   {"column", problem.column}});
-  return out;
-}
-
-Result<int> check_flow_file(const Invocation& call) {
+Result<int> flow_check_command(Invocation& call) {
   exit_on_stop_signals();
   MJ_TRY(flow_file, read_flow_file(call, call.arguments.at(0), true));
   if (call.json) {
@@ -411,20 +417,14 @@ Result<int> check_flow_file(const Invocation& call) {
                   {"nodes", flow_file.plan->static_node_count()}});
     print_json(out);
   } else if (flow_file.plan) {
-    print(fmt::format("{}: {}, definition {}\n", one_line(flow_file.plan->name),
+    print(fmt::format("{}: {}, definition {}\n", to_printable_line(flow_file.plan->name),
                       count_with_noun(flow_file.plan->static_node_count(), "node"), flow_file.plan->hash));
     for (const PlanProblem& warning : flow_file.warnings)
       print_warning(format_problems(call.arguments.at(0), {warning}));
   } else {
-    print(printable(format_problems(call.arguments.at(0), flow_file.problems)) + "\n");
+    print(to_printable(format_problems(call.arguments.at(0), flow_file.problems)) + "\n");
   }
   return flow_file.plan ? 0 : EX_DATAERR;
 }
-
-}  // namespace
-
-int flow_start_command(Invocation& call) { return finish(start_flow(call)); }
-int flow_create_command(Invocation& call) { return finish(create_flow_only(call)); }
-int flow_check_command(Invocation& call) { return finish(check_flow_file(call)); }
 
 }  // namespace mycojobs

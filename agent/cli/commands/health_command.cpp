@@ -3,8 +3,8 @@
 #include <string>
 
 #include "api/http/http_server.h"
+#include "cli/command_output.h"
 #include "cli/commands/commands.h"
-#include "cli/terminal.h"
 #include "net/http_client.h"
 #include "text/json.h"
 #include "text/utf8.h"
@@ -28,7 +28,9 @@ Result<std::string> find_health_url(const Invocation& call) {
   return "http://" + (is_ipv6 ? '[' + host + ']' : host) + ':' + std::to_string(address.port);
 }
 
-Result<int> query_health(Invocation& call) {
+}  // namespace
+
+Result<int> health_command(Invocation& call) {
   constexpr std::uint32_t kTimeoutMs = 3000;
   MJ_TRY(url, find_health_url(call));
   HttpPost request;
@@ -52,12 +54,8 @@ Result<int> query_health(Invocation& call) {
   const std::string status = body["status"].is_string() ? body["status"].get<std::string>() : "?";
   const std::string reason =
       body.contains("reason") && body["reason"].is_string() ? body["reason"].get<std::string>() : "";
-  print(call.json ? dump_json(body) + "\n" : ascii(status + (reason.empty() ? "" : ": " + reason), 500) + "\n");
+  print_answer(call, body, to_ascii(status + (reason.empty() ? "" : ": " + reason), 500));
   return response && response->status == 200 ? 0 : 1;
 }
-
-}  // namespace
-
-int health_command(Invocation& call) { return finish(query_health(call)); }
 
 }  // namespace mycojobs

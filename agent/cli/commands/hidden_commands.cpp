@@ -1,4 +1,4 @@
-// mycojobs complete, man-page
+// mycojobs complete, mycojobs man-page
 #include "cli/commands/hidden_commands.h"
 
 #include <sys/time.h>
@@ -14,9 +14,10 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxCandidates = 200;
-constexpr suseconds_t kTimeoutUs = 800'000;  // acceptable delay for a user who presses Tab
+constexpr suseconds_t kTimeoutUs = 800'000;  // limits the delay after the user has pressed Tab
 
-// Exits without a message; names that were printed already are used.
+// Signal handler of the timer. Does not print a message, because a message would disturb the command that the user
+// types.
 void exit_silently(int) { ::_exit(0); }
 
 void set_exit_timer() {
@@ -36,8 +37,8 @@ CandidateList list_job_names(StoreFactory& stores, Id context) {
   MJ_TRY(page, store->jobs(context, filter));
   std::vector<std::string> names;
   for (const auto* jobs : {&page.unprocessed_jobs, &page.jobs}) {
-    for (const ListedJob& entry : *jobs) {
-      if (entry.key.starts_with("job:")) names.push_back(entry.key.substr(4));
+    for (const ListedJob& job : *jobs) {
+      if (job.key.starts_with("job:")) names.push_back(job.key.substr(4));
     }
   }
   return names;
@@ -84,17 +85,16 @@ bool is_plain(std::string_view name) {
   });
 }
 
-// If the store is unavailable, slow or denies access, prints neither names nor errors, because the user is typing.
-int complete_command(Invocation& call) {
+// Prints neither names nor errors if the store is unavailable, is slow or denies access.
+Result<int> complete_command(Invocation& call) {
   const auto* kind = std::find_if(std::begin(kCandidateKinds), std::end(kCandidateKinds),
                                   [&](const CandidateKind& entry) { return entry.name == call.arguments[0]; });
-  if (kind == std::end(kCandidateKinds))
-    return print_error({Code::invalid, "complete: jobs, flows, queues or schedules"});
+  if (kind == std::end(kCandidateKinds)) return fail(Code::invalid, "complete: jobs, flows, queues or schedules");
   set_exit_timer();
   // Unlike open_services(), this does not start a server.
   const std::string url =
-      call.settings.redis.empty() ? call.dependencies.embedded_url(call.settings) : call.settings.redis;
-  const auto stores = call.dependencies.stores(call.settings, url);
+      call.settings.redis.empty() ? call.dependencies.get_embedded_url(call.settings) : call.settings.redis;
+  const auto stores = call.dependencies.make_stores(call.settings, url);
   const CandidateList names = kind->list(*stores, call.context());
   if (!names) return 0;
   std::string lines;
@@ -103,9 +103,9 @@ int complete_command(Invocation& call) {
   return 0;
 }
 
-int man_page_command(Invocation& call) {
+Result<int> man_page_command(Invocation& call) {
   const std::string page = make_man_page(call.arguments[0]);
-  if (page.empty()) return print_error({Code::not_found, "there is no man page " + call.arguments[0]});
+  if (page.empty()) return fail(Code::not_found, "there is no man page " + call.arguments[0]);
   print(page);
   return 0;
 }

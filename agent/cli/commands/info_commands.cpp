@@ -17,14 +17,13 @@
 
 namespace mycojobs {
 
-int version_command(Invocation& call) {
+Result<int> version_command(Invocation& call) {
   return print_answer(call, {{"version", kVersion}}, std::string("mycojobs ") + kVersion);
 }
 
-int config_print_command(Invocation& call) {
-  auto config = load_config(read_system_sources(call.options));
-  if (!config) return print_error(config.error());
-  print(format_config(*config, call.json));
+Result<int> config_print_command(Invocation& call) {
+  MJ_TRY(config, load_config(read_system_sources(call.options)));
+  print(format_config(config, call.json));
   return 0;
 }
 
@@ -45,7 +44,7 @@ std::string format_rejection(const Config& config, const RejectedSetting& reject
 void warn_about_executors(const Invocation& call, Config& config) {
   const auto& configured = config.settings.executors;
   if (configured.empty()) return;
-  for (const auto& executor : call.dependencies.executors(config.settings)) {
+  for (const auto& executor : call.dependencies.make_executors(config.settings)) {
     const bool is_configured = std::any_of(configured.begin(), configured.end(), [&](const CommandSettings& entry) {
       return entry.name == executor->name();
     });
@@ -93,20 +92,20 @@ std::vector<RejectedSetting> find_missing_folders(const Config& config, const Ho
 
 }  // namespace
 
-int config_check_command(Invocation& call) {
+Result<int> config_check_command(Invocation& call) {
   const ConfigSources sources = read_system_sources(call.options);
-  auto config = call.arguments.empty() ? load_config(sources) : check_config_file(call.arguments.front(), sources.host);
-  if (!config) return print_error(config.error());
+  MJ_TRY(config,
+         call.arguments.empty() ? load_config(sources) : check_config_file(call.arguments.front(), sources.host));
   std::string problems;
-  std::vector<RejectedSetting> rejected = find_rejected_settings(config->settings);
-  for (RejectedSetting& entry : find_missing_folders(*config, sources.host)) rejected.push_back(std::move(entry));
+  std::vector<RejectedSetting> rejected = find_rejected_settings(config.settings);
+  for (RejectedSetting& entry : find_missing_folders(config, sources.host)) rejected.push_back(std::move(entry));
   for (const RejectedSetting& entry : rejected)
-    problems += (problems.empty() ? "" : "\n") + format_rejection(*config, entry);
-  if (!rejected.empty()) return print_error({rejected.front().error.code, problems});
-  warn_about_executors(call, *config);
-  for (const std::string& warning : config->warnings) print_warning(warning);
-  const std::string file = config->file.empty() ? "no file; environment and defaults" : config->file;
-  return print_answer(call, {{"ok", true}, {"file", config->file}, {"warnings", config->warnings}}, file + ": ok");
+    problems += (problems.empty() ? "" : "\n") + format_rejection(config, entry);
+  if (!rejected.empty()) return fail(rejected.front().error.code, problems);
+  warn_about_executors(call, config);
+  for (const std::string& warning : config.warnings) print_warning(warning);
+  const std::string file = config.file.empty() ? "no file; environment and defaults" : config.file;
+  return print_answer(call, {{"ok", true}, {"file", config.file}, {"warnings", config.warnings}}, file + ": ok");
 }
 
 namespace {
@@ -124,14 +123,14 @@ std::string find_candidate_list(const Command& command) {
 
 std::string list_script_types(const Invocation& call) {
   std::string names;
-  for (const auto& executor : call.dependencies.executors(call.settings)) {
+  for (const auto& executor : call.dependencies.make_executors(call.settings)) {
     for (const auto& type : executor->script_types()) names += (names.empty() ? "" : " ") + type;
   }
   return names;
 }
 
 std::string list_rpc_methods(const Invocation& call) {
-  const auto stores = call.dependencies.stores(call.settings, call.settings.redis);
+  const auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
   std::string names;
   api::Services services(*stores, call.dependencies.clock, {});
   for (const auto& method : api::make_methods(services, ApiRole::coordinator))
@@ -141,10 +140,10 @@ std::string list_rpc_methods(const Invocation& call) {
 
 }  // namespace
 
-int completion_command(Invocation& call) {
+Result<int> completion_command(Invocation& call) {
   const std::string& shell = call.arguments.front();
   if (shell != "bash" && shell != "zsh") {
-    return print_error({Code::invalid, "\"" + shell + "\": there are completion scripts for bash and zsh"});
+    return fail(Code::invalid, "\"" + shell + "\": there are completion scripts for bash and zsh");
   }
   CommandRows command_rows;
   const std::string types = list_script_types(call), methods = list_rpc_methods(call);

@@ -1,7 +1,5 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -65,11 +63,11 @@ class JobFollower {
   std::uint64_t last_seq() const { return last_seq_; }
 
  private:
-  // The first signal requests cancellation, which is retried until the store accepts it. A third signal, during the
-  // exit, ends the process at once.
+  // The first stop signal requests cancellation, which is retried until the store accepts it. The second returns an
+  // error, so that the command exits. A third, during the exit, ends the process at once.
   Result<void> handle_signals(Store& store) {
     const int signal = next_follower_signal(0);
-    // A lost reader counts as the first Ctrl-C only, because a Ctrl-C in a terminal also ends the reader of the pipe.
+    // SIGPIPE counts only as the first stop signal, because a Ctrl-C in a terminal also ends the reader of the pipe.
     const bool is_stop = signal == SIGPIPE ? stop_count_ == 0 : signal != 0;
     if (is_stop && ++stop_count_ > 1) {
       exit_on_stop_signals();
@@ -104,10 +102,10 @@ class JobFollower {
         (explanation && explanation->state == "ended"))
       return {};
     reported_cause_ = cause;
-    print_message(
-        explanation
-            ? fmt::format("{} waits: {}; {}", key_, one_line(explanation->reason), one_line(explanation->next_action))
-            : fmt::format("{} waits; why is unknown: {}", key_, one_line(explanation.error().message)));
+    print_message(explanation ? fmt::format("{} waits: {}; {}", key_, to_printable_line(explanation->reason),
+                                            to_printable_line(explanation->next_action))
+                              : fmt::format("{} waits; why is unknown: {}", key_,
+                                            to_printable_line(explanation.error().message)));
     return {};
   }
 
@@ -126,15 +124,16 @@ class JobFollower {
 std::string wrap_receipt(const JobView& view) {
   constexpr std::size_t kMaxColumns = 78;
   constexpr std::string_view kSeparator = " · ";
-  const std::string text = view.key + " " + printable(format_receipt(view.job));
+  const std::string text = view.key + " " + to_printable(format_receipt(view.job));
   std::string out;
   std::size_t line_columns = 0;
   for (std::size_t position = 0; position < text.size();) {
     const std::size_t part_end = std::min(text.find(kSeparator, position), text.size());
     const std::string part = text.substr(position, part_end - position);
-    const bool fits = line_columns == 0 || line_columns + columns(kSeparator) + columns(part) <= kMaxColumns;
+    const bool fits =
+        line_columns == 0 || line_columns + count_columns(kSeparator) + count_columns(part) <= kMaxColumns;
     if (line_columns > 0) out += fits ? kSeparator : "\n";
-    line_columns = columns(part) + (fits && line_columns > 0 ? line_columns + columns(kSeparator) : 0);
+    line_columns = count_columns(part) + (fits && line_columns > 0 ? line_columns + count_columns(kSeparator) : 0);
     out += part;
     position = part_end + kSeparator.size();
   }
@@ -152,9 +151,9 @@ void print_job_end(const JobView& view, bool as_json, const nlohmann::json& log_
   print_result_messages(job.result);
   for (const auto& line : format_artifacts(job.artifacts, kMaxShownArtifacts))
     print_message(paint(OutputStyle::strong, "artifact ", true) + line);
-  for (const auto& line : dropped_lines(job.artifacts_dropped))
-    print_message(paint(OutputStyle::warn, "artifact ", true) + printable(line));
-  if (!job.error.empty()) print_message(paint(OutputStyle::bad, "error: ", true) + printable(job.error));
+  for (const auto& line : format_dropped_artifacts(job.artifacts_dropped))
+    print_message(paint(OutputStyle::warn, "artifact ", true) + to_printable(line));
+  if (!job.error.empty()) print_message(paint(OutputStyle::bad, "error: ", true) + to_printable(job.error));
   const bool is_finished = job.status == JobStatus::finished;
   const std::string receipt = wrap_receipt(view);
   print_message(paint(is_finished ? OutputStyle::good : OutputStyle::bad, view.key, true) +
@@ -213,9 +212,7 @@ Result<Job> follow_job(const Invocation& call, StoreSession& session, const std:
 
 // mycojobs run FILE
 
-namespace {
-
-Result<int> run_job(const Invocation& call) {
+Result<int> run_command(Invocation& call) {
   MJ_TRY(submission, read_submission(call));
   MJ_TRY(session, open_store(call, true));
   MJ_CHECK(check_types_are_served(call, *session.store, {submission.job.script_type}));
@@ -225,10 +222,6 @@ Result<int> run_job(const Invocation& call) {
   if (session.services.agent) wait_for_drain(*session.services.agent);
   return exit_code(job);
 }
-
-}  // namespace
-
-int run_command(Invocation& call) { return finish(run_job(call)); }
 
 // mycojobs job submit
 
@@ -254,9 +247,9 @@ Result<int> submit_job(const Invocation& call) {
 
 }  // namespace
 
-int job_submit_command(Invocation& call) {
-  if (call.has("batch")) return finish(submit_batch(call));
-  return call.has("follow") ? run_command(call) : finish(submit_job(call));
+Result<int> job_submit_command(Invocation& call) {
+  if (call.has("batch")) return submit_batch(call);
+  return call.has("follow") ? run_command(call) : submit_job(call);
 }
 
 // mycojobs job list | show | logs: read-only commands.
@@ -265,7 +258,7 @@ namespace {
 
 constexpr std::size_t kMaxListedArtifacts = 20;  // limit of `job show`; `job artifacts` lists all
 
-OutputStyle job_style(const Job& job) {
+OutputStyle get_job_style(const Job& job) {
   if (job.status == JobStatus::finished) return OutputStyle::good;
   return job.status == JobStatus::error ? OutputStyle::bad : OutputStyle::plain;
 }
@@ -285,7 +278,7 @@ Result<std::uint64_t> parse_since_flag(const Invocation& call) {
 Result<service::ListJobs> read_job_query(const Invocation& call) {
   service::ListJobs query;
   if (call.has("status")) {
-    MJ_TRY(status, to_command_line_error(call, service::read_job_status(call.get("status"))));
+    MJ_TRY(status, to_command_line_error(call, service::parse_job_status(call.get("status"))));
     query.filter.status = status;
   }
   for (const char* flag : {"state", "name", "type"}) {
@@ -307,7 +300,9 @@ Result<service::ListJobs> read_job_query(const Invocation& call) {
   return query;
 }
 
-Result<int> list_jobs(Invocation& call) {
+}  // namespace
+
+Result<int> job_list_command(Invocation& call) {
   MJ_TRY(query, read_job_query(call));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
@@ -329,10 +324,10 @@ Result<int> list_jobs(Invocation& call) {
   for (const JobView& view : result.jobs) {
     const Job& job = view.job;
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
-    rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
-                    paint(job_style(job), to_string(job.status)), printable(job.detail), local_time(view.changed_ms),
-                    format_optional_duration(wait_duration_ms(job, now)),
-                    format_optional_duration(run_duration_ms(job, now)), printable(whole_characters(problem, 80))});
+    rows.push_back({view.key.substr(4), to_printable(job.name), to_printable(job.script_type),
+                    paint(get_job_style(job), to_string(job.status)), to_printable(job.detail),
+                    format_local_time(view.changed_ms), format_optional_duration(wait_duration_ms(job, now)),
+                    format_optional_duration(run_duration_ms(job, now)), to_printable(whole_characters(problem, 80))});
   }
   print_list(rows);
   if (result.has_more) print_message("there are more; --limit shows them");
@@ -341,7 +336,7 @@ Result<int> list_jobs(Invocation& call) {
   return 0;
 }
 
-Result<int> show_job(Invocation& call) {
+Result<int> job_show_command(Invocation& call) {
   MJ_TRY(key, parse_job_argument(call));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(view, load_job(*session.store, call.context(), key));
@@ -349,28 +344,28 @@ Result<int> show_job(Invocation& call) {
   TableRows rows;
   for (const auto& [name, value] : encode(view.job)) {
     if (name == "script" || name == "error_info") continue;
-    std::string text = printable(value);
+    std::string text = to_printable(value);
     if (name == "artifacts") {
       text.clear();
       for (const auto& line : format_artifacts(value, kMaxListedArtifacts)) text += (text.empty() ? "" : ", ") + line;
     }
     if (name == "artifacts_dropped") {
       text.clear();
-      for (const auto& line : dropped_lines(value)) text += (text.empty() ? "" : "; ") + printable(line);
+      for (const auto& line : format_dropped_artifacts(value)) text += (text.empty() ? "" : "; ") + to_printable(line);
     }
-    rows.push_back({paint(OutputStyle::strong, printable(name)), text});
+    rows.push_back({paint(OutputStyle::strong, to_printable(name)), text});
   }
   print_table(rows);
   for (const std::string& problem : view.problems)
     print_message(paint(OutputStyle::bad, "unreadable: ", true) + problem);
   auto info = parse_json(view.job.error_info.empty() ? "{}" : view.job.error_info);
   if (info && info->is_object() && info->contains("traceback") && (*info)["traceback"].is_string()) {
-    print("\n" + printable((*info)["traceback"].get<std::string>()));
+    print("\n" + to_printable((*info)["traceback"].get<std::string>()));
   }
   return 0;
 }
 
-Result<int> print_job_logs(Invocation& call) {
+Result<int> job_logs_command(Invocation& call) {
   MJ_TRY(key, parse_job_argument(call));
   MJ_TRY(session, open_store(call, false));
   const Id context = call.context();
@@ -393,12 +388,6 @@ Result<int> print_job_logs(Invocation& call) {
   return 0;
 }
 
-}  // namespace
-
-int job_list_command(Invocation& call) { return finish(list_jobs(call)); }
-int job_show_command(Invocation& call) { return finish(show_job(call)); }
-int job_logs_command(Invocation& call) { return finish(print_job_logs(call)); }
-
 // mycojobs job cancel | retry | restart | explain | approve | reject
 
 namespace {
@@ -406,44 +395,6 @@ namespace {
 int print_job_answer(const Invocation& call, const std::string& key, const Job& job, const std::string& text) {
   return print_answer(call, {{"key", key}, {"status", to_string(job.status)}, {"detail", job.detail}, {"answer", text}},
                       key + " " + text);
-}
-
-Result<int> delete_job(Invocation& call) {
-  MJ_TRY(key, parse_job_argument(call));
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_CHECK(to_command_line_error(call, service::delete_job(caller, *session.store, key)));
-  return print_deleted(call, key);
-}
-
-Result<int> cancel_job(Invocation& call) {
-  MJ_TRY(key, parse_job_argument(call));
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(job, service::cancel_job(caller, *session.store, key));
-  if (job.status == JobStatus::started)
-    return print_job_answer(call, key, job, "is requested to end: TERM, and KILL after the runner's grace time");
-  if (job.status == JobStatus::error && job.detail == "cancelled")
-    return print_job_answer(call, key, job, "is cancelled");
-  return print_job_answer(call, key, job,
-                          fmt::format("had ended before as {} {}", to_string(job.status), printable(job.detail)));
-}
-
-Result<int> retry_job(Invocation& call) {
-  MJ_TRY(key, parse_job_argument(call));
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(job, to_command_line_error(call, service::retry_job(caller, *session.store, key)));
-  return print_job_answer(call, key, job, "is queued again, as its next attempt");
-}
-
-Result<int> restart_job(Invocation& call) {
-  MJ_TRY(key, parse_job_argument(call));
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(job, to_command_line_error(call, service::restart_job(caller, *session.store, key, std::nullopt)));
-  return print_answer(call, {{"key", redis_key(job)}, {"restart_of", key}, {"status", to_string(job.status)}},
-                      redis_key(job));
 }
 
 Result<int> answer_job_approval(const Invocation& call, bool approved) {
@@ -467,14 +418,54 @@ OutputStyle explanation_style(const Explanation& explanation) {
              : OutputStyle::warn;
 }
 
-Result<int> explain_job(Invocation& call) {
+}  // namespace
+
+Result<int> job_cancel_command(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(job, service::cancel_job(caller, *session.store, key));
+  if (job.status == JobStatus::started)
+    return print_job_answer(call, key, job, "is requested to end: TERM, and KILL after the runner's grace time");
+  if (job.status == JobStatus::error && job.detail == "cancelled")
+    return print_job_answer(call, key, job, "is cancelled");
+  return print_job_answer(call, key, job,
+                          fmt::format("had ended before as {} {}", to_string(job.status), to_printable(job.detail)));
+}
+
+Result<int> job_delete_command(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_CHECK(to_command_line_error(call, service::delete_job(caller, *session.store, key)));
+  return print_deleted(call, key);
+}
+
+Result<int> job_retry_command(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(job, to_command_line_error(call, service::retry_job(caller, *session.store, key)));
+  return print_job_answer(call, key, job, "is queued again, as its next attempt");
+}
+
+Result<int> job_restart_command(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(job, to_command_line_error(call, service::restart_job(caller, *session.store, key, std::nullopt)));
+  return print_answer(call, {{"key", redis_key(job)}, {"restart_of", key}, {"status", to_string(job.status)}},
+                      redis_key(job));
+}
+
+Result<int> job_explain_command(Invocation& call) {
   MJ_TRY(key, parse_job_argument(call));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(situation, inspect_job(*session.store, call.context(), key));
   // The store detects the death of the owner only when the lease expires, but on the host of a killed `run` it is known
   // now.
   const ClaimView& claim = situation.job.claim;
-  situation.owner_ended =
+  situation.has_owner_ended =
       claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).has_ended(claim.instance);
   const Explanation explanation = explain(situation);
   if (call.json) {
@@ -491,16 +482,8 @@ Result<int> explain_job(Invocation& call) {
   }
   return explanation.cause == "no_such_job" || explanation.cause == "in_database_0" ? EX_NOINPUT : 0;
 }
-
-}  // namespace
-
-int job_cancel_command(Invocation& call) { return finish(cancel_job(call)); }
-int job_delete_command(Invocation& call) { return finish(delete_job(call)); }
-int job_retry_command(Invocation& call) { return finish(retry_job(call)); }
-int job_restart_command(Invocation& call) { return finish(restart_job(call)); }
-int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
-int job_approve_command(Invocation& call) { return finish(answer_job_approval(call, true)); }
-int job_reject_command(Invocation& call) { return finish(answer_job_approval(call, false)); }
+Result<int> job_approve_command(Invocation& call) { return answer_job_approval(call, true); }
+Result<int> job_reject_command(Invocation& call) { return answer_job_approval(call, false); }
 
 // mycojobs job artifacts JOB [NAME]: artifact files of a job.
 
@@ -511,7 +494,7 @@ constexpr std::size_t kMaxTerminalBytes = 1U << 20;
 struct JobArtifacts {
   std::string key;
   std::vector<StoredArtifact> artifacts;
-  std::string location;  // where artifacts are that are not on this host: "runner 3 on host atlas"
+  std::string location;  // "runner 3 on host atlas", if this host lacks artifacts of the job; otherwise empty
 };
 
 std::string describe_runner(Store& store, Id context, Id id) {
@@ -522,7 +505,7 @@ std::string describe_runner(Store& store, Id context, Id id) {
   const auto runner =
       std::find_if(runners->begin(), runners->end(), [&](const RunnerInfo& info) { return info.runner.id == id; });
   const bool has_host = runner != runners->end() && !runner->holder.host.empty();
-  return has_host ? name + " on host " + one_line(runner->holder.host) : name;
+  return has_host ? name + " on host " + to_printable_line(runner->holder.host) : name;
 }
 
 Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
@@ -542,7 +525,8 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
   return job_artifacts;
 }
 
-// Adds the remedy for an artifact that is on another host.
+// Adds the names of the job and the artifact to an error. If the artifact is not on this host, also adds the host of
+// the job, where the user can call the command again.
 Error add_location(const JobArtifacts& job_artifacts, const StoredArtifact& artifact, Error error) {
   if (error.code == Code::not_found) {
     error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
@@ -567,8 +551,8 @@ void list_artifacts(const Invocation& call, const JobArtifacts& job_artifacts) {
   TableRows rows{{"NAME", "BYTES", "HERE", "SHA256"}};
   for (const StoredArtifact& artifact : job_artifacts.artifacts) {
     array.push_back(to_json(artifact));
-    rows.push_back({one_line(artifact.name), std::to_string(artifact.bytes), is_local_artifact(artifact) ? "yes" : "no",
-                    artifact.sha256});
+    rows.push_back({to_printable_line(artifact.name), std::to_string(artifact.bytes),
+                    is_local_artifact(artifact) ? "yes" : "no", artifact.sha256});
   }
   print_listing(call, array, rows);
   if (!call.json && !job_artifacts.location.empty())
@@ -586,7 +570,7 @@ Result<void> print_artifact(const StoredArtifact& artifact) {
   }));
   if (text.size() > kMaxTerminalBytes || !is_utf8(text) || text.find('\0') != std::string::npos)
     return fail(Code::invalid, "cannot be shown on a terminal: give --output FILE");
-  print(printable(text));
+  print(to_printable(text));
   return {};
 }
 
@@ -603,7 +587,9 @@ Result<void> write_artifact(const StoredArtifact& artifact, const std::string& o
   return copy_artifact(output_artifact, folder);
 }
 
-Result<int> print_or_write_artifacts(const Invocation& call) {
+}  // namespace
+
+Result<int> job_artifacts_command(Invocation& call) {
   const std::string output = call.get("output");
   if (call.has("output") && output.empty()) return fail(Code::invalid, "--output: is empty");
   MJ_TRY(job_artifacts, find_job_artifacts(call));
@@ -634,13 +620,9 @@ Result<int> print_or_write_artifacts(const Invocation& call) {
     }
     if (!result) return tl::unexpected<Error>(add_location(job_artifacts, artifact, std::move(result).error()));
     if (call.has("output"))
-      print_message("wrote " + one_line(artifact.name) + " (" + format_size(artifact.bytes) + ")");
+      print_message("wrote " + to_printable_line(artifact.name) + " (" + format_size(artifact.bytes) + ")");
   }
   return 0;
 }
-
-}  // namespace
-
-int job_artifacts_command(Invocation& call) { return finish(print_or_write_artifacts(call)); }
 
 }  // namespace mycojobs

@@ -11,14 +11,12 @@
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/receipt_check.h"
-#include "text/json.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
-namespace {
 
-Result<int> create_key(Invocation& call) {
+Result<int> key_new_command(Invocation& call) {
   MJ_TRY(file, key_file_path(call.settings, call.arguments.at(0)));
   std::error_code error;
   const auto folder = std::filesystem::path(file).parent_path();
@@ -34,8 +32,8 @@ Result<int> create_key(Invocation& call) {
   return 0;
 }
 
-// Prints the public key of the named key, or of all keys.
-Result<int> show_keys(Invocation& call) {
+// Command of `key show NAME` and `key list`: prints the public key of the named key, or of all keys without a name.
+Result<int> key_show_command(Invocation& call) {
   std::vector<std::string> names = call.arguments;
   if (names.empty()) {
     std::error_code error;
@@ -53,7 +51,7 @@ Result<int> show_keys(Invocation& call) {
     MJ_TRY(file, key_file_path(call.settings, name));
     MJ_TRY(key, SigningKey::load(file));
     array.push_back({{"name", name}, {"file", file}, {"public_key", key.public_key()}});
-    rows.push_back({printable(name), key.public_key()});
+    rows.push_back({to_printable(name), key.public_key()});
   }
   const bool is_single = !call.arguments.empty();
   if (call.json) {
@@ -66,7 +64,7 @@ Result<int> show_keys(Invocation& call) {
   return 0;
 }
 
-Result<int> verify_receipt(Invocation& call) {
+Result<int> receipt_verify_command(Invocation& call) {
   MJ_TRY(key, parse_job_argument(call));
   const std::string pubkey = call.get("key");
   if (call.has("key") && !is_public_key(pubkey))
@@ -80,7 +78,7 @@ Result<int> verify_receipt(Invocation& call) {
   for (const ReceiptCheck& check : checks) {
     all_hold = all_hold && check.passed;
     array.push_back({{"what", check.part}, {"holds", check.passed}, {"detail", to_utf8(check.detail)}});
-    rows.push_back({check.passed ? "holds" : "DOES NOT HOLD", check.part, printable(check.detail)});
+    rows.push_back({check.passed ? "holds" : "DOES NOT HOLD", check.part, to_printable(check.detail)});
   }
   if (call.json) {
     print_json_line({{"job", key}, {"holds", all_hold}, {"checks", array}});
@@ -89,12 +87,5 @@ Result<int> verify_receipt(Invocation& call) {
   }
   return all_hold ? 0 : 1;
 }
-
-}  // namespace
-
-int key_new_command(Invocation& call) { return finish(create_key(call)); }
-int key_show_command(Invocation& call) { return finish(show_keys(call)); }
-int key_list_command(Invocation& call) { return finish(show_keys(call)); }
-int receipt_verify_command(Invocation& call) { return finish(verify_receipt(call)); }
 
 }  // namespace mycojobs

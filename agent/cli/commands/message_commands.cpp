@@ -1,4 +1,4 @@
-// mycojobs message send, follow, list, show, sign, verify, cancel
+// mycojobs message send | follow | cancel | list | show | sign | verify
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,6 +22,7 @@
 #include "security/signatures.h"
 #include "service/actor_service.h"
 #include "service/message_service.h"
+#include "store/keys.h"
 #include "store/record_changes.h"
 #include "text/json.h"
 #include "text/terminal_text.h"
@@ -56,45 +57,9 @@ Result<MessageId> parse_message_argument(const Invocation& call) {
 }
 
 Result<Message> load_message(const Invocation& call, Store& store) {
-  MJ_TRY(name, parse_message_argument(call));
+  MJ_TRY(message_id, parse_message_argument(call));
   MJ_TRY(caller, request_context(call));
-  return service::read_message(caller, store, name.caller, name.id);
-}
-
-Result<int> list_messages(Invocation& call) {
-  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(messages, service::list_messages(caller, *session.store, limit));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
-  for (const Message& message : messages) {
-    array.push_back(to_json(message));
-    array.back()["state"] = service::message_word(message);
-    rows.push_back({redis_key(message).substr(8), std::string(to_string(message.message_type)),
-                    std::string(service::message_word(message)), printable(message.topic),
-                    shorten_message(printable(message.error), kMaxErrorColumns)});
-  }
-  return print_listing(call, array, rows, TableFit::screen);
-}
-
-Result<int> show_message(Invocation& call) {
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(message, load_message(call, *session.store));
-  nlohmann::json fields = service::message_json(message);
-  // Delivery state of a sent message, with the reason of a delay.
-  constexpr std::string_view kMarkFields[] = {"state", "tries", "why", "answer"};
-  auto mark = session.store->load_fields(call.context(), "mj:message:" + redis_key(message), kMarkFields);
-  if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
-  if (mark) {
-    for (const auto& [name, value] : *mark) fields["mark"][name] = value;
-  }
-  if (call.json) return print_json(fields);
-  TableRows rows;
-  for (const auto& [name, value] : fields.items())
-    rows.push_back({name, printable(value.is_string() ? value.get<std::string>() : dump_json(value))});
-  print_table(rows);
-  return 0;
+  return service::read_message(caller, store, message_id.caller, message_id.id);
 }
 
 Result<SigningKey> load_sender_key(const Invocation& call) {
@@ -122,7 +87,7 @@ Result<void> sign_record(const Invocation& call, Store& store, const Fields& sto
                          const SigningKey& key) {
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
-  MJ_CHECK(service::name_target(store, call.context(), message));
+  MJ_CHECK(service::set_target_key(store, call.context(), message));
   MJ_CHECK(sign(message, key));
   const Fields fields{{"created_at", std::to_string(message.created_at)},
                       {"target_context", std::to_string(message.target_context)},
@@ -134,39 +99,6 @@ Result<void> sign_record(const Invocation& call, Store& store, const Fields& sto
   return {};
 }
 
-Result<int> sign_message(Invocation& call) {
-  MJ_TRY(key, load_sender_key(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(message, load_message(call, *session.store));
-  // Read access to a message does not permit signing it.
-  MJ_TRY(caller, request_context(call));
-  MJ_CHECK(
-      service::check_permission(caller, *session.store, Action::steer,
-                                {.name = "message " + redis_key(message).substr(8), .creator = message.caller_id}));
-  MJ_TRY(name, parse_message_argument(call));
-  MJ_TRY(stored, session.store->load(call.context(), "message:" + call.arguments.at(0)));
-  message = decode<Message>(stored).record;
-  if (message.id != name.id || message.caller_id != name.caller)
-    return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
-  if (has_ended(message.status))
-    return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(to_string(message.status)));
-  if (call.has("to")) {
-    MJ_TRY(target, parse_id_flag(call, "to", 0));
-    message.target_context = target;
-  }
-  MJ_CHECK(check_sender_key(*session.store, message, key));
-  MJ_CHECK(sign_record(call, *session.store, stored, message, key));
-  if (call.json) {
-    print_json_line({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}});
-  } else {
-    print_message(redis_key(message) + " is signed; it counts for " +
-                  format_duration(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
-  }
-  return 0;
-}
-
-// ---- sending ----
-
 Result<std::uint32_t> parse_seconds_flag(const Invocation& call, const char* flag) {
   if (!call.has(flag)) return 0;
   auto seconds = parse_duration_s(call.get(flag));
@@ -174,8 +106,8 @@ Result<std::uint32_t> parse_seconds_flag(const Invocation& call, const char* fla
   return *seconds;
 }
 
-constexpr std::uint32_t kDefaultDeliveryTimeoutS =
-    24 * 3600;  // default time limit of the delivery and of the signature
+// Default time limit of the delivery and of the signature.
+constexpr std::uint32_t kDefaultDeliveryTimeoutS = 24 * 3600;
 
 // Reads the content: a script, a flow, or a text for users.
 Result<void> read_content(const Invocation& call, Message& message) {
@@ -186,7 +118,7 @@ Result<void> read_content(const Invocation& call, Message& message) {
   if (call.has("mail") && !call.has("text")) return fail(Code::invalid, "--mail: is for a text: --text TEXT");
   if (call.has("text") && call.get("text").empty()) return fail(Code::invalid, "--text: is empty");
   if (call.arguments.empty()) {
-    for (const FlagRow& flag : local_run_flags()) {
+    for (const FlagRow& flag : script_flags()) {
       if (call.has(flag.name))
         return fail(Code::invalid, "--" + std::string(flag.name) + ": is for a script (FILE) alone");
     }
@@ -221,16 +153,16 @@ Result<Message> read_message(const Invocation& call) {
   if (call.has("address")) MJ_CHECK(service::check_address(message.target_address));
   message.topic = call.get("topic");
   message.stream_logs = call.has("stream") || call.has("follow");
-  MJ_TRY(deliver, parse_seconds_flag(call, "deliver-within"));
-  MJ_TRY(ack, parse_seconds_flag(call, "ack-within"));
-  MJ_TRY(result, parse_seconds_flag(call, "result-within"));
-  message.timeout = deliver > 0 ? deliver : kDefaultDeliveryTimeoutS;
-  message.timeout_ack = ack;
-  message.timeout_result = result;
+  MJ_TRY(delivery_timeout_s, parse_seconds_flag(call, "deliver-within"));
+  MJ_TRY(ack_timeout_s, parse_seconds_flag(call, "ack-within"));
+  MJ_TRY(result_timeout_s, parse_seconds_flag(call, "result-within"));
+  message.timeout = delivery_timeout_s > 0 ? delivery_timeout_s : kDefaultDeliveryTimeoutS;
+  message.timeout_ack = ack_timeout_s;
+  message.timeout_result = result_timeout_s;
   return message;
 }
 
-// Describes the delivery state of a message for users who wait, with the reason of a delay.
+// Returns the delivery state of a message and the reason for a delay, as a text for the user.
 std::string describe_delivery(const Invocation& call, StoreSession& session, const Message& message) {
   auto flows = session.services.stores->open_flows();
   const auto leader = flows ? (*flows)->leader(call.context()) : fail(Code::unavailable, "");
@@ -240,14 +172,14 @@ std::string describe_delivery(const Invocation& call, StoreSession& session, con
            context;
   }
   constexpr std::string_view kMarkFields[] = {"tries", "why"};
-  const auto mark = session.store->load_fields(call.context(), "mj:message:" + redis_key(message), kMarkFields);
-  const std::string reason = mark ? printable(field_of(*mark, "why")) : "";
+  const auto mark = session.store->load_fields(call.context(), kMessageKey + redis_key(message), kMarkFields);
+  const std::string reason = mark ? to_printable(field_of(*mark, "why")) : "";
   if (message.status == MessageStatus::acknowledged) return "it is there, and its answer is awaited";
   if (reason.empty()) return "it is on its way";
   return "it could not be delivered, and is tried again: " + reason;
 }
 
-// Waits for the end of a message, and prints the log of its jobs.
+// Waits for the end of a message. Prints the log lines of its jobs, and the state of a delayed delivery.
 class MessageFollower {
  public:
   MessageFollower(const Invocation& call, StoreSession& session, Message message)
@@ -277,13 +209,13 @@ class MessageFollower {
   std::uint64_t now() const { return call_.dependencies.clock.boot_ms(); }
   std::string continuation_hint() const {
     return redis_key(message_) + " continues: `mycojobs message follow " + redis_key(message_).substr(8) +
-           context_flag_text(call_) + "` waits for it again";
+           format_context_flag(call_) + "` waits for it again";
   }
-  // Returns true if the message has ended.
+  // Reads the message and prints new log lines of its jobs. Returns true if the message has ended.
   Result<bool> refresh() {
     MJ_TRY(fields, session_.store->load(call_.context(), redis_key(message_)));
-    const MessageStatus previous = std::exchange(message_, decode<Message>(fields).record).status;
-    if (previous != message_.status) quiet_since_ms_ = now();
+    const MessageStatus previous_status = std::exchange(message_, decode<Message>(fields).record).status;
+    if (previous_status != message_.status) quiet_since_ms_ = now();
     for (const Job& job : message_.job) {
       const std::string key = job_key(message_.caller_id, job.id);
       auto page = session_.store->logs(call_.context(), key, last_seqs_[key], 500, 0);
@@ -297,6 +229,7 @@ class MessageFollower {
     }
     return has_ended(message_.status);
   }
+  // Prints the delivery state if neither the status nor the log has changed for a while. A state is printed once.
   void report_delivery() {
     if (now() - quiet_since_ms_ < kDeliveryStateDelayMs) return;
     quiet_since_ms_ = now();
@@ -322,25 +255,36 @@ Result<int> print_message_result(const Invocation& call, Store& store, const Mes
     if (call.json) continue;
     print_message(redis_key(job) + ": " + std::string(to_string(job.status)) +
                   (job.error.empty() ? "" : ", " + job.error));
-    for (const auto& [name, value] : job.result) print(printable(name) + " = " + printable(value) + "\n");
+    for (const auto& [name, value] : job.result) print(to_printable(name) + " = " + to_printable(value) + "\n");
   }
   const bool is_processed = message.status == MessageStatus::processed;
   if (call.json) {
-    nlohmann::json object = service::message_json(message);
+    nlohmann::json object = service::message_to_json(message);
     object["jobs"] = std::move(jobs);
     print_json(object);
   } else {
     print_message(redis_key(message) + " is " + std::string(to_string(message.status)) +
                   (message.error.empty() ? "" : ": " + message.error));
-    const auto flow = is_processed ? service::flow_result(message) : std::nullopt;
+    const auto flow = is_processed ? service::get_flow_result(message) : std::nullopt;
     if (flow) {
-      for (const auto& [name, value] : flow->result) print(printable(name) + " = " + printable(value) + "\n");
+      for (const auto& [name, value] : flow->result) print(to_printable(name) + " = " + to_printable(value) + "\n");
     }
   }
   return is_processed ? 0 : 1;
 }
 
-Result<int> send_message(Invocation& call) {
+// Returns the public key of the message's caller: the given key, or the key of the actor's record.
+Result<std::string> find_sender_pubkey(const Invocation& call, Store& store, const Message& message) {
+  if (call.has("key")) return parse_public_key(call, call.get("key"));
+  MJ_TRY(caller, request_context(call));
+  auto actor = service::read_actor(caller, store, message.caller_id);
+  if (!actor) return fail(actor.error(), "actor:" + std::to_string(message.caller_id));
+  return actor->pubkey;
+}
+
+}  // namespace
+
+Result<int> message_send_command(Invocation& call) {
   MJ_TRY(key, load_sender_key(call));
   MJ_TRY(message_to_send, read_message(call));
   MJ_TRY(session, open_store_for_query(call));
@@ -354,7 +298,7 @@ Result<int> send_message(Invocation& call) {
       print_json(to_json(posted_message));
     } else {
       print(redis_key(posted_message).substr(8) + "\n");
-      print_message("mycojobs message follow " + redis_key(posted_message).substr(8) + context_flag_text(call) +
+      print_message("mycojobs message follow " + redis_key(posted_message).substr(8) + format_context_flag(call) +
                     " waits for its end");
     }
     return 0;
@@ -364,7 +308,7 @@ Result<int> send_message(Invocation& call) {
   return print_message_result(call, *session.store, ended_message);
 }
 
-Result<int> follow_message(Invocation& call) {
+Result<int> message_follow_command(Invocation& call) {
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(message, load_message(call, *session.store));
   block_stop_signals();
@@ -372,28 +316,7 @@ Result<int> follow_message(Invocation& call) {
   return print_message_result(call, *session.store, ended_message);
 }
 
-// Returns the public key of the message's caller: the given key, or the key of the actor's record.
-Result<std::string> find_sender_pubkey(const Invocation& call, Store& store, const Message& message) {
-  if (call.has("key")) return parse_public_key(call, call.get("key"));
-  MJ_TRY(caller, request_context(call));
-  auto actor = service::read_actor(caller, store, message.caller_id);
-  if (!actor) return fail(actor.error(), "actor:" + std::to_string(message.caller_id));
-  return actor->pubkey;
-}
-
-Result<int> verify_message(Invocation& call) {
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(message, load_message(call, *session.store));
-  MJ_TRY(pubkey, find_sender_pubkey(call, *session.store, message));
-  MJ_TRY(now_ms, session.store->now_ms());
-  const auto validity = check_signature(message, {pubkey, now_ms / 1000});
-  const std::string reason = validity ? "" : validity.error().message;
-  print_answer(call, {{"message", redis_key(message)}, {"holds", validity.has_value()}, {"why_not", to_utf8(reason)}},
-               (validity ? "holds: signed by " + pubkey : "DOES NOT HOLD: " + printable(reason)));
-  return validity ? 0 : 1;
-}
-
-Result<int> cancel_message(Invocation& call) {
+Result<int> message_cancel_command(Invocation& call) {
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(previous, load_message(call, *session.store));
   MJ_TRY(caller, request_context(call));
@@ -403,22 +326,91 @@ Result<int> cancel_message(Invocation& call) {
   if (has_ended(previous.status)) {
     print(redis_key(message) + " had ended before: it is " + status_text + "\n");
   } else if (has_ended(message.status)) {
-    print(redis_key(message) + " has ended: " + printable(message.error) + "\n");
+    print(redis_key(message) + " has ended: " + to_printable(message.error) + "\n");
   } else {
     print(redis_key(message) + " is requested to end: mycojobs message follow " + redis_key(message).substr(8) +
-          context_flag_text(call) + " waits for it\n");
+          format_context_flag(call) + " waits for it\n");
   }
   return 0;
 }
 
-}  // namespace
+Result<int> message_list_command(Invocation& call) {
+  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(messages, service::list_messages(caller, *session.store, limit));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
+  for (const Message& message : messages) {
+    array.push_back(to_json(message));
+    array.back()["state"] = service::to_display_status(message);
+    rows.push_back({redis_key(message).substr(8), std::string(to_string(message.message_type)),
+                    std::string(service::to_display_status(message)), to_printable(message.topic),
+                    shorten_message(to_printable(message.error), kMaxErrorColumns)});
+  }
+  return print_listing(call, array, rows, TableFit::screen);
+}
 
-int message_send_command(Invocation& call) { return finish(send_message(call)); }
-int message_follow_command(Invocation& call) { return finish(follow_message(call)); }
-int message_cancel_command(Invocation& call) { return finish(cancel_message(call)); }
-int message_list_command(Invocation& call) { return finish(list_messages(call)); }
-int message_show_command(Invocation& call) { return finish(show_message(call)); }
-int message_sign_command(Invocation& call) { return finish(sign_message(call)); }
-int message_verify_command(Invocation& call) { return finish(verify_message(call)); }
+Result<int> message_show_command(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
+  nlohmann::json fields = service::message_to_json(message);
+  // Delivery state of a sent message, with the reason of a delay.
+  constexpr std::string_view kMarkFields[] = {"state", "tries", "why", "answer"};
+  auto mark = session.store->load_fields(call.context(), kMessageKey + redis_key(message), kMarkFields);
+  if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
+  if (mark) {
+    for (const auto& [name, value] : *mark) fields["mark"][name] = value;
+  }
+  if (call.json) return print_json(fields);
+  TableRows rows;
+  for (const auto& [name, value] : fields.items())
+    rows.push_back({name, to_printable(value.is_string() ? value.get<std::string>() : dump_json(value))});
+  print_table(rows);
+  return 0;
+}
+
+Result<int> message_sign_command(Invocation& call) {
+  MJ_TRY(key, load_sender_key(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
+  // Read access to a message does not permit signing it.
+  MJ_TRY(caller, request_context(call));
+  MJ_CHECK(
+      service::check_permission(caller, *session.store, Action::steer,
+                                {.name = "message " + redis_key(message).substr(8), .creator = message.caller_id}));
+  MJ_TRY(message_id, parse_message_argument(call));
+  MJ_TRY(stored, session.store->load(call.context(), "message:" + call.arguments.at(0)));
+  message = decode<Message>(stored).record;
+  if (message.id != message_id.id || message.caller_id != message_id.caller)
+    return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
+  if (has_ended(message.status))
+    return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(to_string(message.status)));
+  if (call.has("to")) {
+    MJ_TRY(target, parse_id_flag(call, "to", 0));
+    message.target_context = target;
+  }
+  MJ_CHECK(check_sender_key(*session.store, message, key));
+  MJ_CHECK(sign_record(call, *session.store, stored, message, key));
+  if (call.json) {
+    print_json_line({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}});
+  } else {
+    print_message(redis_key(message) + " is signed; it counts for " +
+                  format_duration(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
+  }
+  return 0;
+}
+
+Result<int> message_verify_command(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
+  MJ_TRY(pubkey, find_sender_pubkey(call, *session.store, message));
+  MJ_TRY(now_ms, session.store->now_ms());
+  const auto validity = check_signature(message, {pubkey, now_ms / 1000});
+  const std::string reason = validity ? "" : validity.error().message;
+  print_answer(call, {{"message", redis_key(message)}, {"holds", validity.has_value()}, {"why_not", to_utf8(reason)}},
+               (validity ? "holds: signed by " + pubkey : "DOES NOT HOLD: " + to_printable(reason)));
+  return validity ? 0 : 1;
+}
 
 }  // namespace mycojobs

@@ -12,7 +12,6 @@
 #include "executors/run_specs.h"
 #include "model/codec.h"
 #include "security/profiles.h"
-#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -42,7 +41,15 @@ std::string to_upper(std::string_view text) {
   return out;
 }
 
-Result<int> show_policy(const Invocation& call) {
+Result<Policy> read_applied_policy(const Policy& profile, const std::string& file) {
+  MJ_TRY(policy_file, read_policy_file(file));
+  if (!policy_file.ok()) return fail(Code::invalid, join(policy_file.problems));
+  return apply_request(profile, policy_file.request);
+}
+
+}  // namespace
+
+Result<int> policy_show_command(Invocation& call) {
   const std::string type = get_type_flag(call);
   MJ_TRY(stages, find_stages(call, type));
   const Ceiling ceiling = call.settings.ceilings.get(call.context());
@@ -70,15 +77,15 @@ Result<int> show_policy(const Invocation& call) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
     std::vector<std::string> row{std::string(to_string(field))};
-    for (const Policy& policy : policies) row.push_back(unquote(value_text(field, policy)));
-    row.push_back(!has_ceiling(field) ? "true" : unquote(value_text(field, ceiling.max)));
+    for (const Policy& policy : policies) row.push_back(unquote(format_policy_value(field, policy)));
+    row.push_back(!has_ceiling(field) ? "true" : unquote(format_policy_value(field, ceiling.max)));
     rows.push_back(std::move(row));
   }
   print_table(rows);
   return 0;
 }
 
-Result<int> check_policy(const Invocation& call) {
+Result<int> policy_check_command(Invocation& call) {
   const std::string type = get_type_flag(call);
   MJ_TRY(stages, find_stages(call, type));
   MJ_TRY(policy_file, read_policy_file(call.arguments.at(0)));
@@ -100,23 +107,17 @@ Result<int> check_policy(const Invocation& call) {
     TableRows rows{{"FIELD", "VALUE"}};
     for (std::size_t i = 0; i < kPolicyFields; ++i) {
       const auto field = static_cast<PolicyField>(i);
-      rows.push_back({std::string(to_string(field)), unquote(value_text(field, granted.policy))});
+      rows.push_back({std::string(to_string(field)), unquote(format_policy_value(field, granted.policy))});
     }
     print_table(rows);
   } else {
     for (const FieldProblem& refusal : refusals)
-      print_message(paint(OutputStyle::bad, "refused: ", true) + printable(refusal.message));
+      print_message(paint(OutputStyle::bad, "refused: ", true) + to_printable(refusal.message));
   }
   return refusals.empty() ? 0 : EX_DATAERR;
 }
 
-Result<Policy> read_applied_policy(const Policy& profile, const std::string& file) {
-  MJ_TRY(policy_file, read_policy_file(file));
-  if (!policy_file.ok()) return fail(Code::invalid, join(policy_file.problems));
-  return apply_request(profile, policy_file.request);
-}
-
-Result<int> compare_policies(const Invocation& call) {
+Result<int> policy_diff_command(Invocation& call) {
   MJ_TRY(stages, find_stages(call, get_type_flag(call)));
   MJ_TRY(old_policy, read_applied_policy(stages.back().policy, call.arguments.at(0)));
   MJ_TRY(new_policy, read_applied_policy(stages.back().policy, call.arguments.at(1)));
@@ -138,11 +139,5 @@ Result<int> compare_policies(const Invocation& call) {
   }
   return differences.empty() ? 0 : 1;
 }
-
-}  // namespace
-
-int policy_show_command(Invocation& call) { return finish(show_policy(call)); }
-int policy_check_command(Invocation& call) { return finish(check_policy(call)); }
-int policy_diff_command(Invocation& call) { return finish(compare_policies(call)); }
 
 }  // namespace mycojobs

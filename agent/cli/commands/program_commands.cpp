@@ -13,7 +13,6 @@
 #include "cli/commands/commands.h"
 #include "cli/terminal.h"
 #include "executors/executor_settings.h"
-#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -63,7 +62,9 @@ Result<std::string> store_program(const std::string& folder, const std::string& 
   return fail(Code::io, folder + ": " + error.message());
 }
 
-Result<int> add_program(const Invocation& call) {
+}  // namespace
+
+Result<int> program_add_command(Invocation& call) {
   MJ_TRY(bytes, read_program(call.arguments.at(0)));
   const Id context = call.context();
   MJ_TRY(hash, store_program(programs_folder(call.settings.state_dir, context), bytes));
@@ -72,7 +73,7 @@ Result<int> add_program(const Invocation& call) {
   return 0;
 }
 
-Result<int> list_programs(const Invocation& call) {
+Result<int> program_list_command(Invocation& call) {
   const std::string folder = programs_folder(call.settings.state_dir, call.context());
   auto array = nlohmann::json::array();
   TableRows rows{{"SHA-256", "BYTES"}};
@@ -84,21 +85,16 @@ Result<int> list_programs(const Invocation& call) {
     const std::uintmax_t bytes = entry->file_size(size_error);
     if (size_error) continue;
     array.push_back({{"sha256", name}, {"bytes", bytes}});
-    rows.push_back({one_line(name), std::to_string(bytes)});
+    rows.push_back({to_printable_line(name), std::to_string(bytes)});
   }
   if (error && error != std::errc::no_such_file_or_directory)
     return fail(Code::io, folder + ": cannot be read: " + error.message());
   if (!call.json && array.empty()) {
-    print_message("context " + std::to_string(call.context()) + " has no programs in " + printable(folder) +
+    print_message("context " + std::to_string(call.context()) + " has no programs in " + to_printable(folder) +
                   ": add it with `mycojobs program add FILE`");
     return 0;
   }
   return print_listing(call, array, rows);
 }
-
-}  // namespace
-
-int program_add_command(Invocation& call) { return finish(add_program(call)); }
-int program_list_command(Invocation& call) { return finish(list_programs(call)); }
 
 }  // namespace mycojobs

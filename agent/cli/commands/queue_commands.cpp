@@ -1,21 +1,19 @@
-// mycojobs queue list | pause | resume | purge
+// mycojobs queue list | pause | resume | purge | dead
 #include <fmt/format.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/parse.h"
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/request_arguments.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/runner_view.h"
-#include "model/codec.h"
 #include "service/queue_service.h"
-#include "text/json.h"
 
 namespace mycojobs {
 
@@ -51,33 +49,6 @@ std::string format_queue_state(const QueueInfo& info) {
   return info.paused ? paint(OutputStyle::warn, "paused") : "open";
 }
 
-Result<int> list_queues(Invocation& call) {
-  MJ_TRY(caller, request_context(call));
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(queues, service::list_queues(caller, *session.store));
-  MJ_TRY(runners, session.store->runners(call.context()));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows rows{{"QUEUE", "ENTRIES", "PRIORITISED", "STATE", "FACTS", "RUNNERS"}};
-  for (const QueueInfo& info : merge_queues(std::move(queues), runners)) {
-    const std::vector<Id> ids = find_serving_runners(runners, info.queue);
-    const bool is_stuck = ids.empty() && info.length + info.prioritised > 0;
-    array.push_back({{"queue", info.queue},
-                     {"entries", info.length},
-                     {"prioritised", info.prioritised},
-                     {"paused", info.paused},
-                     {"facts", info.facts},
-                     {"journal_head", info.journal_head},
-                     {"horizon_ms", info.horizon_ms},
-                     {"runners", ids}});
-    if (!info.wrong_type.empty()) array.back()["wrong_type"] = info.wrong_type;
-    rows.push_back({printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised),
-                    format_queue_state(info), std::to_string(info.facts),
-                    ids.empty() ? paint(is_stuck ? OutputStyle::bad : OutputStyle::faint, "none")
-                                : fmt::format("{}", fmt::join(ids, ","))});
-  }
-  return print_listing(call, array, rows, TableFit::screen);
-}
-
 struct QueueSession {
   StoreSession session;
   std::string queue;
@@ -89,7 +60,7 @@ Result<QueueSession> open_queue_session(const Invocation& call) {
   MJ_TRY(session, open_store_for_query(call));
   queue_session.session = std::move(session);
   MJ_TRY(queues, queue_session.session.store->queues(call.context()));
-  MJ_TRY(queue, service::queue_named(call.arguments.at(0), queues));
+  MJ_TRY(queue, service::resolve_queue_key(call.arguments.at(0), queues));
   queue_session.queue = queue;
   MJ_TRY(runners, queue_session.session.store->runners(call.context()));
   for (const QueueInfo& info : merge_queues(std::move(queues), runners)) {
@@ -127,7 +98,38 @@ Result<void> confirm_purge(const Invocation& call, const QueueSession& queue_ses
   return fail(Code::invalid, "nothing was changed");
 }
 
-Result<int> purge_queue(Invocation& call) {
+}  // namespace
+
+Result<int> queue_list_command(Invocation& call) {
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(queues, service::list_queues(caller, *session.store));
+  MJ_TRY(runners, session.store->runners(call.context()));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"QUEUE", "ENTRIES", "PRIORITISED", "STATE", "FACTS", "RUNNERS"}};
+  for (const QueueInfo& info : merge_queues(std::move(queues), runners)) {
+    const std::vector<Id> ids = find_serving_runners(runners, info.queue);
+    const bool is_stuck = ids.empty() && info.length + info.prioritised > 0;
+    array.push_back({{"queue", info.queue},
+                     {"entries", info.length},
+                     {"prioritised", info.prioritised},
+                     {"paused", info.paused},
+                     {"facts", info.facts},
+                     {"journal_head", info.journal_head},
+                     {"horizon_ms", info.horizon_ms},
+                     {"runners", ids}});
+    if (!info.wrong_type.empty()) array.back()["wrong_type"] = info.wrong_type;
+    rows.push_back({to_printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised),
+                    format_queue_state(info), std::to_string(info.facts),
+                    ids.empty() ? paint(is_stuck ? OutputStyle::bad : OutputStyle::faint, "none")
+                                : fmt::format("{}", fmt::join(ids, ","))});
+  }
+  return print_listing(call, array, rows, TableFit::screen);
+}
+Result<int> queue_pause_command(Invocation& call) { return pause_queue(call, true); }
+Result<int> queue_resume_command(Invocation& call) { return pause_queue(call, false); }
+
+Result<int> queue_purge_command(Invocation& call) {
   MJ_TRY(queue_session, open_queue_session(call));
   std::uint64_t removed_count = 0;
   if (queue_session.entries > 0) {
@@ -149,13 +151,6 @@ Result<int> purge_queue(Invocation& call) {
                                                        removed_count, queue_session.queue));
 }
 
-}  // namespace
-
-int queue_list_command(Invocation& call) { return finish(list_queues(call)); }
-int queue_pause_command(Invocation& call) { return finish(pause_queue(call, true)); }
-int queue_resume_command(Invocation& call) { return finish(pause_queue(call, false)); }
-int queue_purge_command(Invocation& call) { return finish(purge_queue(call)); }
-
 // mycojobs queue dead
 
 namespace {
@@ -175,15 +170,11 @@ Result<int> list_dead_letters(Invocation& call, const service::RequestContext& c
                      {"queue", letter.queue},
                      {"reason", letter.reason},
                      {"at_ms", letter.at_ms}});
-    rows.push_back({letter.id, printable(letter.job_key.substr(0, 80)), printable(letter.queue),
-                    paint(OutputStyle::bad, printable(letter.reason)), format_time(letter.at_ms)});
+    rows.push_back({letter.id, to_printable(letter.job_key.substr(0, 80)), to_printable(letter.queue),
+                    paint(OutputStyle::bad, to_printable(letter.reason)), format_time(letter.at_ms)});
   }
-  if (call.json) {
-    print_json(array);
-  } else {
-    print_table(rows);
-    if (has_older) print_message("there are older ones; --limit shows them");
-  }
+  print_listing(call, array, rows);
+  if (has_older && !call.json) print_message("there are older ones; --limit shows them");
   return 0;
 }
 
@@ -208,13 +199,13 @@ Result<int> complete_dead_letter(Invocation& call, const service::RequestContext
 Result<int> requeue_dead_letters(Invocation& call, const service::RequestContext& caller, Store& store) {
   MJ_TRY(letters, service::dead_letters(caller, store, kMaxDeadLetters));
   ProgressLine progress(call.dependencies.clock);
-  std::uint64_t outcome = 0;
+  std::uint64_t requeued_count = 0;
   nlohmann::json rejected = nlohmann::json::array();
   for (const DeadLetter& letter : letters) {
-    progress.show("requeuing", outcome + rejected.size(), letters.size());
+    progress.show("requeuing", requeued_count + rejected.size(), letters.size());
     auto result = service::settle_dead_letter(caller, store, letter.id, true);
     if (result) {
-      ++outcome;
+      ++requeued_count;
       continue;
     }
     const Code code = result.error().code;
@@ -225,14 +216,16 @@ Result<int> requeue_dead_letters(Invocation& call, const service::RequestContext
     if (!call.json) print_message(add_letter_id(result.error(), letter.id).message);
   }
   if (call.json) {
-    print_json({{"requeued", outcome}, {"refused", rejected}});
+    print_json({{"requeued", requeued_count}, {"refused", rejected}});
   } else {
-    print(fmt::format("{} requeued, {} left\n", outcome, rejected.size()));
+    print(fmt::format("{} requeued, {} left\n", requeued_count, rejected.size()));
   }
   return rejected.empty() ? 0 : 1;
 }
 
-Result<int> handle_dead_letters(Invocation& call) {
+}  // namespace
+
+Result<int> queue_dead_command(Invocation& call) {
   const int action_count =
       (call.has("requeue") ? 1 : 0) + (call.has("requeue-all") ? 1 : 0) + (call.has("drop") ? 1 : 0);
   if (action_count > 1) return fail(Code::invalid, "--requeue, --requeue-all and --drop: use only one of them");
@@ -243,9 +236,5 @@ Result<int> handle_dead_letters(Invocation& call) {
   return call.has("requeue-all") ? requeue_dead_letters(call, caller, *session.store)
                                  : list_dead_letters(call, caller, *session.store);
 }
-
-}  // namespace
-
-int queue_dead_command(Invocation& call) { return finish(handle_dead_letters(call)); }
 
 }  // namespace mycojobs

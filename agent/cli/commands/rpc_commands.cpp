@@ -48,7 +48,9 @@ Error add_remedy(Error error, const std::string& url) {
   return error;
 }
 
-Result<int> call_method(Invocation& call) {
+}  // namespace
+
+Result<int> rpc_command(Invocation& call) {
   std::string text = call.arguments.size() > 1 ? call.arguments[1] : "{}";
   if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
   auto params = parse_exact_json(text);
@@ -63,7 +65,7 @@ Result<int> call_method(Invocation& call) {
   return print_json(*reply);
 }
 
-Result<int> create_token(Invocation& call) {
+Result<int> key_token_command(Invocation& call) {
   api::RpcCaller caller;
   caller.operator_token = call.has("operator");
   std::uint64_t actor = 0;
@@ -86,10 +88,5 @@ Result<int> create_token(Invocation& call) {
   }
   return 0;
 }
-
-}  // namespace
-
-int rpc_command(Invocation& call) { return finish(call_method(call)); }
-int key_token_command(Invocation& call) { return finish(create_token(call)); }
 
 }  // namespace mycojobs

@@ -24,7 +24,7 @@ namespace {
 std::string format_runner_state(const RunnerInfo& info, std::uint64_t silent_ms) {
   switch (get_presence(info)) {
     case RunnerPresence::live: {
-      const std::string reason = pause_reason(info);
+      const std::string reason = get_pause_reason(info);
       return reason.empty() ? paint(OutputStyle::good, "live")
                             : paint(OutputStyle::bad, "live, takes no jobs: " + reason);
     }
@@ -38,39 +38,6 @@ std::string format_runner_state(const RunnerInfo& info, std::uint64_t silent_ms)
 
 // Returns true for a remote supervisor, which does not register here.
 bool is_remote_runner(const RunnerInfo& info) { return !info.runner.address.empty() && info.runner.seen_ms == 0; }
-
-Result<int> list_runners(Invocation& call) {
-  MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(runners, session.store->runners(call.context()));
-  MJ_TRY(now_ms, store_now_ms(*session.store, call.context()));
-  nlohmann::json array = nlohmann::json::array();
-  TableRows rows{{"RUNNER", "HOST", "PID", "SLOTS", "BUSY", "EXECUTORS", "LAST SEEN", "STATE", "ADDRESS"}};
-  for (const RunnerInfo& info : runners) {
-    const Runner& runner = info.runner;
-    const std::uint64_t silent_ms = now_ms - std::min(runner.seen_ms, now_ms);
-    array.push_back({{"id", runner.id},
-                     {"host", info.holder.host},
-                     {"pid", info.holder.pid},
-                     {"slots", runner.slots},
-                     {"claims", info.live_claims},
-                     {"executors", runner.executors},
-                     {"local", runner.local},
-                     {"topic", runner.topic},
-                     {"address", runner.address},
-                     {"version", runner.version},
-                     {"seen_ms", runner.seen_ms},
-                     {"held_ms", info.held_ms},
-                     {"takes_no_jobs", pause_reason(info)},
-                     {"state", is_remote_runner(info) ? "elsewhere" : to_string(get_presence(info))}});
-    rows.push_back({std::to_string(runner.id), info.holder.host.empty() ? "-" : printable(info.holder.host),
-                    info.holder.pid > 0 ? std::to_string(info.holder.pid) : "-", std::to_string(runner.slots),
-                    std::to_string(info.live_claims), printable(fmt::format("{}", fmt::join(runner.executors, ","))),
-                    runner.seen_ms == 0 ? "never" : format_duration(silent_ms) + " ago",
-                    is_remote_runner(info) ? "elsewhere" : format_runner_state(info, silent_ms),
-                    runner.address.empty() ? "-" : printable(runner.address)});
-  }
-  return print_listing(call, array, rows, TableFit::screen);
-}
 
 // Returns a runner with the fields of the flags, and appends the names of these fields. The secret can be set by RPC
 // only, because a flag would be visible to other users of the host.
@@ -106,8 +73,8 @@ int print_runner(const Invocation& call, const Runner& runner) {
   print(fmt::format("runner {}\n", runner.id));
   for (const auto& [name, value] : object.items()) {
     if (name != "id")
-      print(
-          fmt::format("  {:<11}{}\n", name, one_line(value.is_string() ? value.get<std::string>() : dump_json(value))));
+      print(fmt::format("  {:<11}{}\n", name,
+                        to_printable_line(value.is_string() ? value.get<std::string>() : dump_json(value))));
   }
   return EXIT_SUCCESS;
 }
@@ -136,15 +103,20 @@ Result<int> store_runner(Invocation& call, bool creates) {
   return print_runner(call, stored_runner);
 }
 
-Result<int> show_runner(Invocation& call) {
+}  // namespace
+
+Result<int> runner_create_command(Invocation& call) { return store_runner(call, true); }
+
+Result<int> runner_show_command(Invocation& call) {
   MJ_TRY(id, parse_id("runner", call.arguments.at(0)));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(runner, service::read_runner(caller, *session.store, id));
   return print_runner(call, runner);
 }
+Result<int> runner_update_command(Invocation& call) { return store_runner(call, false); }
 
-Result<int> delete_runner(Invocation& call) {
+Result<int> runner_delete_command(Invocation& call) {
   MJ_TRY(id, parse_id("runner", call.arguments.at(0)));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
@@ -152,7 +124,7 @@ Result<int> delete_runner(Invocation& call) {
   return print_deleted(call, fmt::format("runner:{}", id));
 }
 
-Result<int> delete_message(Invocation& call) {
+Result<int> message_delete_command(Invocation& call) {
   const std::string& text = call.arguments.at(0);
   const auto colon = text.find(':');
   const std::string caller_text = colon == std::string::npos ? std::to_string(kDefaultCaller) : text.substr(0, colon);
@@ -164,13 +136,38 @@ Result<int> delete_message(Invocation& call) {
   return print_deleted(call, fmt::format("message:{}:{}", caller_id, id));
 }
 
-}  // namespace
-
-int runner_create_command(Invocation& call) { return finish(store_runner(call, true)); }
-int runner_show_command(Invocation& call) { return finish(show_runner(call)); }
-int runner_update_command(Invocation& call) { return finish(store_runner(call, false)); }
-int runner_delete_command(Invocation& call) { return finish(delete_runner(call)); }
-int message_delete_command(Invocation& call) { return finish(delete_message(call)); }
-int runner_list_command(Invocation& call) { return finish(list_runners(call)); }
+Result<int> runner_list_command(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(runners, session.store->runners(call.context()));
+  MJ_TRY(now_ms, store_now_ms(*session.store, call.context()));
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"RUNNER", "HOST", "PID", "SLOTS", "BUSY", "EXECUTORS", "LAST SEEN", "STATE", "ADDRESS"}};
+  for (const RunnerInfo& info : runners) {
+    const Runner& runner = info.runner;
+    const std::uint64_t silent_ms = now_ms - std::min(runner.seen_ms, now_ms);
+    array.push_back({{"id", runner.id},
+                     {"host", info.holder.host},
+                     {"pid", info.holder.pid},
+                     {"slots", runner.slots},
+                     {"claims", info.live_claim_count},
+                     {"executors", runner.executors},
+                     {"local", runner.local},
+                     {"topic", runner.topic},
+                     {"address", runner.address},
+                     {"version", runner.version},
+                     {"seen_ms", runner.seen_ms},
+                     {"held_ms", info.hold_remaining_ms},
+                     {"takes_no_jobs", get_pause_reason(info)},
+                     {"state", is_remote_runner(info) ? "elsewhere" : to_string(get_presence(info))}});
+    rows.push_back({std::to_string(runner.id), info.holder.host.empty() ? "-" : to_printable(info.holder.host),
+                    info.holder.pid > 0 ? std::to_string(info.holder.pid) : "-", std::to_string(runner.slots),
+                    std::to_string(info.live_claim_count),
+                    to_printable(fmt::format("{}", fmt::join(runner.executors, ","))),
+                    runner.seen_ms == 0 ? "never" : format_duration(silent_ms) + " ago",
+                    is_remote_runner(info) ? "elsewhere" : format_runner_state(info, silent_ms),
+                    runner.address.empty() ? "-" : to_printable(runner.address)});
+  }
+  return print_listing(call, array, rows, TableFit::screen);
+}
 
 }  // namespace mycojobs

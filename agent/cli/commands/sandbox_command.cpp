@@ -18,7 +18,6 @@
 #include "model/policy_json.h"
 #include "model/result_values.h"
 #include "sandbox/withheld_calls.h"
-#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -58,14 +57,16 @@ Result<RunTrial> run_trial(const Invocation& call, bool is_learning) {
   }
   trial.policy = stages.policy;
   exit_on_stop_signals();  // the launcher and all its processes end with this process
-  MJ_TRY(sandbox, call.dependencies.sandbox(call.settings, {}, -1));
+  MJ_TRY(sandbox, call.dependencies.start_sandbox(call.settings, {}, -1));
   JobFacts facts;
   facts.job = job;
   facts.deadline_unix_ms = call.dependencies.clock.unix_ms() + stages.specs.back().limits.wall_ms;
   facts.max_result_bytes = call.settings.job_max_result_bytes;
   facts.granted_policy = stages.policy;
   if (!stages.policy.secrets.empty()) {
-    MJ_TRY(values, Secrets(get_secret_sources(call.settings), job.context_id).rescan()->values(stages.policy.secrets));
+    MJ_TRY(
+        values,
+        SecretReader(get_secret_sources(call.settings), job.context_id).rescan()->get_secrets(stages.policy.secrets));
     facts.secrets = std::move(values);
   }
   facts.max_artifact_bytes = call.settings.job_max_artifact_bytes;
@@ -79,7 +80,7 @@ Result<RunTrial> run_trial(const Invocation& call, bool is_learning) {
   hooks.max_output_bytes = trial.policy.output_kill ? trial.policy.output_bytes : 0;
   hooks.on_output = [&call](bool is_err, std::string_view bytes) { print_output(is_err || call.json, bytes); };
   hooks.on_note = [](const std::string& note) {
-    print_message(paint(OutputStyle::faint, "note: ", true) + printable(note));
+    print_message(paint(OutputStyle::faint, "note: ", true) + to_printable(note));
   };
   MJ_TRY(local_run, run_locally(*sandbox, std::move(stages.specs), *conversation, hooks));
   trial.local_run = std::move(local_run);
@@ -128,14 +129,15 @@ void print_outcome(const RunTrial& trial) {
   const Outcome& outcome = trial.local_run.outcome;
   const Usage& usage = outcome.usage;
   for (const auto& [key, value] : trial.local_run.end.result)
-    print_message(paint(OutputStyle::strong, one_line(key), true) + " = " + printable(value));
+    print_message(paint(OutputStyle::strong, to_printable_line(key), true) + " = " + to_printable(value));
   for (const auto& [name, bytes] : trial.artifacts)
-    print_message(paint(OutputStyle::strong, "artifact ", true) + one_line(name) + " (" + format_size(bytes) + ")");
+    print_message(paint(OutputStyle::strong, "artifact ", true) + to_printable_line(name) + " (" + format_size(bytes) +
+                  ")");
   for (const auto& note : trial.artifact_notes)
-    print_message(paint(OutputStyle::warn, "note: ", true) + printable(note));
+    print_message(paint(OutputStyle::warn, "note: ", true) + to_printable(note));
   if (!trial.local_run.end.error.empty())
-    print_message(paint(OutputStyle::bad, "error: ", true) + printable(trial.local_run.end.error));
-  for (const auto& note : outcome.notes) print_message(paint(OutputStyle::warn, "note: ", true) + printable(note));
+    print_message(paint(OutputStyle::bad, "error: ", true) + to_printable(trial.local_run.end.error));
+  for (const auto& note : outcome.notes) print_message(paint(OutputStyle::warn, "note: ", true) + to_printable(note));
   std::string layers;
   for (const auto& layer : outcome.layers) layers += (layers.empty() ? "" : " ") + layer;
   std::uint64_t setup_us = 0;
@@ -153,25 +155,6 @@ void print_outcome(const RunTrial& trial) {
   print_row("layers", layers);
 }
 
-Result<int> run_in_sandbox(const Invocation& call) {
-  MJ_TRY(trial, run_trial(call, false));
-  if (call.json) {
-    json object = to_json_report(trial.local_run.outcome);
-    object["profile"] = trial.profile;
-    object["policy"] = to_json(trial.policy);
-    object["detail"] = trial.local_run.end.detail;
-    object["error"] = trial.local_run.end.error;
-    object["result"] = typed_values(trial.local_run.end.result, trial.local_run.end.result_json);
-    object["artifacts"] = json::object();
-    for (const auto& [name, bytes] : trial.artifacts) object["artifacts"][name] = {{"bytes", bytes}};
-    object["artifacts_not_kept"] = trial.artifact_notes;
-    print_json(object);
-  } else {
-    print_outcome(trial);
-  }
-  return get_exit_code(trial);
-}
-
 bool is_grantable(const std::string& path) {
   return !path.starts_with("/var/tmp/") && policies::check_folder(path).has_value();
 }
@@ -179,7 +162,7 @@ bool is_grantable(const std::string& path) {
 // Derives a policy from the notes of a learning run. remarks: notes that cannot be granted by a policy.
 PolicyRequest derive_policy(const std::vector<std::string>& notes, std::vector<std::string>& remarks) {
   PolicyRequest request;
-  const auto set_field = [&request](PolicyField field) { request.named.set(static_cast<std::size_t>(field)); };
+  const auto set_field = [&request](PolicyField field) { request.named_fields.set(static_cast<std::size_t>(field)); };
   for (const std::string& note : notes) {
     const std::string kind = note.substr(0, note.find(' '));
     const std::string value = note.substr(std::min(note.size(), kind.size() + 1));
@@ -206,7 +189,28 @@ PolicyRequest derive_policy(const std::vector<std::string>& notes, std::vector<s
   return request;
 }
 
-Result<int> learn_policy(const Invocation& call) {
+}  // namespace
+
+Result<int> sandbox_run_command(Invocation& call) {
+  MJ_TRY(trial, run_trial(call, false));
+  if (call.json) {
+    json object = to_json_report(trial.local_run.outcome);
+    object["profile"] = trial.profile;
+    object["policy"] = to_json(trial.policy);
+    object["detail"] = trial.local_run.end.detail;
+    object["error"] = trial.local_run.end.error;
+    object["result"] = to_typed_json(trial.local_run.end.result, trial.local_run.end.result_json);
+    object["artifacts"] = json::object();
+    for (const auto& [name, bytes] : trial.artifacts) object["artifacts"][name] = {{"bytes", bytes}};
+    object["artifacts_not_kept"] = trial.artifact_notes;
+    print_json(object);
+  } else {
+    print_outcome(trial);
+  }
+  return get_exit_code(trial);
+}
+
+Result<int> policy_learn_command(Invocation& call) {
   MJ_TRY(trial, run_trial(call, true));
   const Outcome& outcome = trial.local_run.outcome;
   std::vector<std::string> remarks;
@@ -215,24 +219,22 @@ Result<int> learn_policy(const Invocation& call) {
   remarks.push_back(fmt::format("used: memory {:.1f} MiB, CPU {}, processes and threads {}",
                                 static_cast<double>(usage.memory_peak_bytes) / (1 << 20),
                                 format_milliseconds(usage.user_us + usage.system_us), usage.pids_peak));
-  remarks.push_back("the run ended as " + std::string(to_string(outcome.status)) +
-                    (trial.local_run.end.error.empty() ? "" : ": " + one_line(trial.local_run.end.error)) +
-                    (request.named.any() ? "; refused calls may hide further ones: grant this and learn again" : ""));
+  remarks.push_back(
+      "the run ended as " + std::string(to_string(outcome.status)) +
+      (trial.local_run.end.error.empty() ? "" : ": " + to_printable_line(trial.local_run.end.error)) +
+      (request.named_fields.any() ? "; refused calls may hide further ones: grant this and learn again" : ""));
   if (call.json)
     return print_json({{"policy", json::parse(write_policy(request))}, {"remarks", remarks}, {"seen", outcome.notes}});
-  std::string text = "# what " + one_line(call.arguments.at(0)) + " used beyond the profile " + trial.profile + "\n";
+  std::string text =
+      "# what " + to_printable_line(call.arguments.at(0)) + " used beyond the profile " + trial.profile + "\n";
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (request.names(field)) text += std::string(to_string(field)) + " = " + value_text(field, request.values) + "\n";
+    if (request.names(field))
+      text += std::string(to_string(field)) + " = " + format_policy_value(field, request.values) + "\n";
   }
-  for (const auto& remark : remarks) text += "# " + one_line(remark) + "\n";
+  for (const auto& remark : remarks) text += "# " + to_printable_line(remark) + "\n";
   print(text);
   return 0;
 }
-
-}  // namespace
-
-int sandbox_run_command(Invocation& call) { return finish(run_in_sandbox(call)); }
-int policy_learn_command(Invocation& call) { return finish(learn_policy(call)); }
 
 }  // namespace mycojobs

@@ -7,7 +7,6 @@
 #include "cli/service_setup.h"
 #include "cli/terminal.h"
 #include "security/secrets.h"
-#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -44,32 +43,30 @@ int print_secrets(const Invocation& call, const std::vector<SecretEntry>& entrie
   TableRows rows{{"SECRET", "STATE", "WHY"}};
   for (const SecretEntry& entry : entries) {
     array.push_back({{"name", entry.name}, {"state", entry.state}, {"path", entry.path}, {"problem", entry.problem}});
-    rows.push_back({one_line(entry.name), entry.state, one_line(entry.problem.empty() ? entry.path : entry.problem)});
+    rows.push_back({to_printable_line(entry.name), entry.state,
+                    to_printable_line(entry.problem.empty() ? entry.path : entry.problem)});
   }
   return print_listing(call, array, rows);
 }
 
-Result<int> list_secrets(const Invocation& call) {
+}  // namespace
+
+Result<int> secret_list_command(Invocation& call) {
   MJ_TRY(entries, find_secret_entries(call));
   if (entries.empty() && !call.json) {
     print_message("context " + std::to_string(call.context()) + " has no secrets: they are files in " +
-                  printable(call.settings.secrets_dir) + "/" + std::to_string(call.context()));
+                  to_printable(call.settings.secrets_dir) + "/" + std::to_string(call.context()));
     return 0;
   }
   return print_secrets(call, entries);
 }
 
-Result<int> check_secrets(const Invocation& call) {
+Result<int> secret_check_command(Invocation& call) {
   MJ_TRY(entries, find_secret_entries(call));
   std::erase_if(entries, [](const SecretEntry& entry) { return entry.problem.empty(); });
   if (call.json || !entries.empty()) print_secrets(call, entries);
   if (entries.empty() && !call.json) print_message("all is well");
   return entries.empty() ? 0 : 1;
 }
-
-}  // namespace
-
-int secret_list_command(Invocation& call) { return finish(list_secrets(call)); }
-int secret_check_command(Invocation& call) { return finish(check_secrets(call)); }
 
 }  // namespace mycojobs

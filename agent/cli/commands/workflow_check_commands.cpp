@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/parse.h"
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/workflow_check_commands.h"
@@ -44,7 +43,7 @@ void print_problems(const Invocation& call, const std::vector<FileProblem>& prob
   if (call.json)
     print_json({{"ok", false}, {"problems", to_json(problems)}});
   else
-    print(printable(join(problems)) + "\n");
+    print(to_printable(join(problems)) + "\n");
 }
 
 // Indents the lines of a text. is_diff: lines that begin with - or + are coloured.
@@ -56,46 +55,11 @@ std::string indent_lines(std::string_view text, std::string_view indentation, bo
     const OutputStyle style = is_diff && line.starts_with('-')   ? OutputStyle::bad
                               : is_diff && line.starts_with('+') ? OutputStyle::good
                                                                  : OutputStyle::plain;
-    out += std::string(indentation) + paint(style, printable(line)) + '\n';
+    out += std::string(indentation) + paint(style, to_printable(line)) + '\n';
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
   }
   return out;
 }
-
-// --- check
-
-Result<int> check_manifest(const Invocation& call) {
-  exit_on_stop_signals();
-  MJ_TRY(manifest_file, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
-  if (!manifest_file.manifest) {
-    print_problems(call, manifest_file.problems);
-    return EX_DATAERR;
-  }
-  const WorkflowManifest& manifest = *manifest_file.manifest;
-  std::size_t effect_count = 0;
-  for (const auto& effect : manifest.effects) effect_count += effect.system ? 0 : 1;
-  if (call.json) {
-    json workflows = json::array();
-    for (const auto& entry : manifest.workflows)
-      workflows.push_back({{"name", entry.name},
-                           {"hash", entry.hash},
-                           {"keyed", entry.is_keyed()},
-                           {"effects_emitted", entry.effects_emitted}});
-    return print_json({{"ok", true},
-                       {"problems", json::array()},
-                       {"name", manifest.name},
-                       {"hash", manifest.hash},
-                       {"workflows", std::move(workflows)},
-                       {"effects", effect_count},
-                       {"subscriptions", manifest.subscriptions.size()}});
-  }
-  print(fmt::format("{}: {}, {}, {}, manifest {}\n", one_line(manifest.name),
-                    count_with_noun(manifest.workflows.size(), "workflow"), count_with_noun(effect_count, "effect"),
-                    count_with_noun(manifest.subscriptions.size(), "subscription"), manifest.hash));
-  return 0;
-}
-
-// --- test
 
 // The scenarios of a file, with the manifests that they use.
 struct LoadedScenarios {
@@ -103,7 +67,7 @@ struct LoadedScenarios {
   YamlText positions;
   ManifestCatalog catalog;
   std::map<std::string, HistoryManifest> manifests;  // by hash
-  ScenarioDeployment deployment{catalog, "", {}};
+  ScenarioManifests scenario_manifests{catalog, "", {}};
 };
 
 // Adds the manifest of this file to the catalog and returns its hash, or an empty text if the manifest has problems.
@@ -134,10 +98,10 @@ Result<std::unique_ptr<LoadedScenarios>> load_scenarios(const Invocation& call, 
   const std::string manifest_path =
       manifest_override.empty() ? (folder / out->scenarios.manifest).string() : manifest_override;
   MJ_TRY(hash, add_manifest(call, manifest_path, *out, problems));
-  out->deployment.manifest = hash;
+  out->scenario_manifests.manifest = hash;
   for (const auto& name : list_applied_manifests(out->scenarios)) {
     MJ_TRY(applied_hash, add_manifest(call, (folder / name).string(), *out, problems));
-    out->deployment.files[name] = applied_hash;
+    out->scenario_manifests.files[name] = applied_hash;
   }
   if (!problems.empty()) return nullptr;
   return out;
@@ -170,7 +134,7 @@ std::string format_mismatch(const FileProblem& located_problem, const Mismatch& 
   const bool is_multiline =
       mismatch.expected.find('\n') != std::string::npos || mismatch.actual.find('\n') != std::string::npos;
   if (is_multiline)
-    return out + indent_lines(show_diff(line_diff(mismatch.expected, mismatch.actual), 3), "          ", true);
+    return out + indent_lines(format_diff(diff_lines(mismatch.expected, mismatch.actual), 3), "          ", true);
   if (!mismatch.expected.empty()) out += indent_lines("- " + mismatch.expected, "          ");
   if (!mismatch.actual.empty()) out += indent_lines("+ " + mismatch.actual, "          ");
   return out;
@@ -186,7 +150,7 @@ void print_scenario_result(const Invocation& call, const std::string& file, cons
   json problems = json::array();
   std::string text =
       paint(is_successful ? OutputStyle::good : OutputStyle::bad, is_successful ? "  ok    " : "  FAIL  ") +
-      one_line(scenario.name) + '\n';
+      to_printable_line(scenario.name) + '\n';
   for (const auto& mismatch : scenario_result.mismatches) {
     const FileProblem located_problem =
         locate_problems(file, loaded.positions, {{mismatch.path, mismatch.message}}).front();
@@ -206,7 +170,7 @@ Result<void> test_scenario_file(const Invocation& call, const std::string& file,
   std::vector<FileProblem> problems;
   MJ_TRY(loaded, load_scenarios(call, file, call.get("manifest"), problems));
   summary.files.push_back({{"file", to_utf8(file)}, {"problems", to_json(problems)}, {"scenarios", json::array()}});
-  if (!call.json) print(one_line(file) + "\n");
+  if (!call.json) print(to_printable_line(file) + "\n");
   if (!loaded) {
     ++summary.failed;
     if (!call.json) print(indent_lines(join(problems), "  "));
@@ -217,8 +181,9 @@ Result<void> test_scenario_file(const Invocation& call, const std::string& file,
   const std::string selected_name = call.get("name");
   for (const auto& scenario : loaded->scenarios.scenarios) {
     if (scenario.name.find(selected_name) == std::string::npos) continue;
-    const ScenarioResult scenario_result = run_scenario(loaded->scenarios, scenario, loaded->deployment, engine);
-    if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+    const ScenarioResult scenario_result =
+        run_scenario(loaded->scenarios, scenario, loaded->scenario_manifests, engine);
+    if (const auto problem = engines.first_error()) return tl::unexpected(*problem);
     print_scenario_result(call, file, *loaded, scenario, scenario_result, summary);
     if (!call.has("history")) continue;
     MJ_TRY(history, write_history(make_history(*loaded, scenario_result)));
@@ -226,31 +191,6 @@ Result<void> test_scenario_file(const Invocation& call, const std::string& file,
   }
   return {};
 }
-
-Result<int> test_scenarios(const Invocation& call) {
-  exit_on_stop_signals();
-  ScenarioTestSummary summary;
-  const std::uint64_t begin_ms = call.dependencies.clock.boot_ms();
-  for (const auto& file : call.arguments) MJ_CHECK(test_scenario_file(call, file, summary));
-  const std::uint64_t elapsed_ms = call.dependencies.clock.boot_ms() - begin_ms;
-  if (summary.history) MJ_CHECK(write_file(call.get("history"), *summary.history));
-  if (summary.played == 0 && summary.failed == 0)
-    return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
-  const bool is_successful = summary.failed == 0;
-  if (call.json)
-    print_json({{"ok", is_successful},
-                {"played", summary.played},
-                {"failed", summary.failed},
-                {"ms", elapsed_ms},
-                {"files", std::move(summary.files)}});
-  else
-    print(fmt::format("{}, {} ms: {}\n", count_with_noun(summary.played, "scenario"), elapsed_ms,
-                      is_successful ? paint(OutputStyle::good, "all as expected")
-                                    : paint(OutputStyle::bad, fmt::format("{} failed", summary.failed))));
-  return is_successful ? EXIT_SUCCESS : EXIT_FAILURE;
-}
-
-// --- copies of deployments for the simulation
 
 // A deployment with its manifests, on which a new manifest is simulated.
 struct DeploymentCopy {
@@ -283,8 +223,8 @@ Result<DeploymentCopy> load_scenario_copy(const Invocation& call, const std::str
     return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
   workflow::EnginePool engines(make_engine_options(call.settings), 1);
   ScenarioResult scenario_result =
-      run_scenario(loaded->scenarios, *selected_scenario, loaded->deployment, engines.as_step_engine());
-  if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+      run_scenario(loaded->scenarios, *selected_scenario, loaded->scenario_manifests, engines.as_step_engine());
+  if (const auto problem = engines.first_error()) return tl::unexpected(*problem);
   if (!scenario_result.mismatches.empty())
     return fail(Code::invalid,
                 file + ": the scenario is not as it expects: " + scenario_result.mismatches.front().message);
@@ -327,42 +267,119 @@ void print_shadow_report(const Invocation& call, const ShadowReport& report) {
     print_json(to_json(report));
     return;
   }
-  const auto effects = [](const char* heading, const std::vector<EffectToPublish>& effect_list) {
+  const auto print_effects = [](const char* heading, const std::vector<EffectToPublish>& effect_list) {
     print(fmt::format("{}: {}\n", heading, effect_list.empty() ? "none" : std::to_string(effect_list.size())));
     for (const auto& entry : effect_list)
-      print(fmt::format("  {}  {}  {}\n", one_line(entry.pending_intent.intent.effect),
-                        one_line(display_name(entry.instance)),
-                        one_line(dump_json(cbor_to_readable_json(entry.pending_intent.intent.params)))));
+      print(fmt::format("  {}  {}  {}\n", to_printable_line(entry.pending_intent.intent.effect),
+                        to_printable_line(display_name(entry.instance)),
+                        to_printable_line(dump_json(cbor_to_readable_json(entry.pending_intent.intent.params)))));
   };
   print(fmt::format("an apply now: {}\n", report.obstacles.empty() ? "is possible" : "is refused"));
-  if (!report.obstacles.empty()) print("  " + one_line(join(report.obstacles)) + "\n");
-  effects("effects asked for", report.effects);
-  effects("effects without a receipt", report.pending_effects);
+  if (!report.obstacles.empty()) print("  " + to_printable_line(join(report.obstacles)) + "\n");
+  print_effects("effects asked for", report.effects);
+  print_effects("effects without a receipt", report.pending_effects);
   if (!report.placeholder_effects.empty())
     print(
         fmt::format("generated receipts: {}\n  their payloads are the smallest valid ones; --receipt EFFECT=JSON "
                     "gives one, --pending none\n",
-                    one_line(fmt::format("{}", fmt::join(report.placeholder_effects, ", ")))));
+                    to_printable_line(fmt::format("{}", fmt::join(report.placeholder_effects, ", ")))));
   print(fmt::format("instances that differ: {}\n",
                     report.changed_instances.empty() ? "none" : std::to_string(report.changed_instances.size())));
   for (const auto& entry : report.changed_instances) {
-    print(fmt::format("  {}  {}{}\n", one_line(display_name(entry.instance)), to_string(entry.status),
-                      entry.failure.empty() ? "" : ": " + one_line(entry.message)));
-    const auto text = [](const std::optional<std::string>& cbor) {
+    print(fmt::format("  {}  {}{}\n", to_printable_line(display_name(entry.instance)), to_string(entry.status),
+                      entry.failure.empty() ? "" : ": " + to_printable_line(entry.message)));
+    const auto format_state = [](const std::optional<std::string>& cbor) {
       return dump_json(cbor ? cbor_to_readable_json(*cbor) : json(nullptr), 2);
     };
-    print(indent_lines(show_diff(line_diff(text(entry.old_state), text(entry.new_state)), 3), "    ", true));
+    print(indent_lines(format_diff(diff_lines(format_state(entry.old_state), format_state(entry.new_state)), 3), "    ",
+                       true));
   }
-  for (const auto& entry : report.refused_inputs) print("refused: " + one_line(entry) + "\n");
+  for (const auto& entry : report.refused_inputs) print("refused: " + to_printable_line(entry) + "\n");
   print(fmt::format("{} of code{}; what other inputs would bring is not known\n", count_with_noun(report.steps, "step"),
                     report.is_truncated ? ", and more to do: --steps" : ""));
 }
 
 namespace {
 
-// --- simulate
+void print_differences(const std::vector<ManifestDifference>& differences, const std::optional<UpgradeImpact>& impact) {
+  if (differences.empty()) print("no differences\n");
+  for (const auto& entry : differences) {
+    print(paint(OutputStyle::strong,
+                fmt::format("{} {}: {}", entry.part, to_printable_line(entry.name), to_string(entry.change))) +
+          "\n");
+    for (const auto& consequence : entry.consequences) print("  " + to_printable_line(consequence) + "\n");
+    print(indent_lines(entry.text, "    ", true));
+  }
+  if (!impact) return;
+  print(impact->obstacles.empty() ? "an apply now is possible\n"
+                                  : "an apply now is refused: " + to_printable_line(join(impact->obstacles)) + "\n");
+  const auto print_some = [](const std::vector<std::string>& rows, const char* suffix) {
+    for (std::size_t i = 0; i < std::min(rows.size(), kMaxShownInstances); ++i)
+      print(to_printable_line(rows[i]) + suffix + '\n');
+    if (rows.size() > kMaxShownInstances)
+      print(fmt::format("and {} more{}; --json has all\n", rows.size() - kMaxShownInstances, suffix));
+  };
+  print_some(impact->instances_with_old_code, " keeps its code");
+  print_some(impact->lost_events, "");
+}
 
-Result<int> simulate_manifest(const Invocation& call) {
+}  // namespace
+
+Result<int> workflow_check_command(Invocation& call) {
+  exit_on_stop_signals();
+  MJ_TRY(manifest_file, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
+  if (!manifest_file.manifest) {
+    print_problems(call, manifest_file.problems);
+    return EX_DATAERR;
+  }
+  const WorkflowManifest& manifest = *manifest_file.manifest;
+  std::size_t effect_count = 0;
+  for (const auto& effect : manifest.effects) effect_count += effect.system ? 0 : 1;
+  if (call.json) {
+    json workflows = json::array();
+    for (const auto& entry : manifest.workflows)
+      workflows.push_back({{"name", entry.name},
+                           {"hash", entry.hash},
+                           {"keyed", entry.is_keyed()},
+                           {"effects_emitted", entry.effects_emitted}});
+    return print_json({{"ok", true},
+                       {"problems", json::array()},
+                       {"name", manifest.name},
+                       {"hash", manifest.hash},
+                       {"workflows", std::move(workflows)},
+                       {"effects", effect_count},
+                       {"subscriptions", manifest.subscriptions.size()}});
+  }
+  print(fmt::format("{}: {}, {}, {}, manifest {}\n", to_printable_line(manifest.name),
+                    count_with_noun(manifest.workflows.size(), "workflow"), count_with_noun(effect_count, "effect"),
+                    count_with_noun(manifest.subscriptions.size(), "subscription"), manifest.hash));
+  return 0;
+}
+
+Result<int> workflow_test_command(Invocation& call) {
+  exit_on_stop_signals();
+  ScenarioTestSummary summary;
+  const std::uint64_t begin_ms = call.dependencies.clock.boot_ms();
+  for (const auto& file : call.arguments) MJ_CHECK(test_scenario_file(call, file, summary));
+  const std::uint64_t elapsed_ms = call.dependencies.clock.boot_ms() - begin_ms;
+  if (summary.history) MJ_CHECK(write_file(call.get("history"), *summary.history));
+  if (summary.played == 0 && summary.failed == 0)
+    return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
+  const bool is_successful = summary.failed == 0;
+  if (call.json)
+    print_json({{"ok", is_successful},
+                {"played", summary.played},
+                {"failed", summary.failed},
+                {"ms", elapsed_ms},
+                {"files", std::move(summary.files)}});
+  else
+    print(fmt::format("{}, {} ms: {}\n", count_with_noun(summary.played, "scenario"), elapsed_ms,
+                      is_successful ? paint(OutputStyle::good, "all as expected")
+                                    : paint(OutputStyle::bad, fmt::format("{} failed", summary.failed))));
+  return is_successful ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+Result<int> workflow_simulate_command(Invocation& call) {
   exit_on_stop_signals();
   MJ_TRY(manifest_file, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
   if (!manifest_file.manifest) {
@@ -370,7 +387,7 @@ Result<int> simulate_manifest(const Invocation& call) {
     return EX_DATAERR;
   }
   if (call.has("history") && call.has("scenario"))
-    return fail(Code::invalid, "--history and --scenario: the world is the one or the other");
+    return fail(Code::invalid, "--history and --scenario exclude each other: give one of them");
   DeploymentCopy deployment_copy;
   deployment_copy.deployment.id = "simulation/" + manifest_file.manifest->name;
   if (call.has("history")) {
@@ -386,36 +403,12 @@ Result<int> simulate_manifest(const Invocation& call) {
   workflow::EnginePool engines(make_engine_options(call.settings), 1);
   const ShadowReport report =
       simulate(std::move(deployment_copy.deployment), deployment_copy.catalog, settings, engines.as_step_engine());
-  if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+  if (const auto problem = engines.first_error()) return tl::unexpected(*problem);
   print_shadow_report(call, report);
   return report.refused_inputs.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-// --- diff
-
-void print_differences(const std::vector<ManifestDifference>& differences, const std::optional<UpgradeImpact>& impact) {
-  if (differences.empty()) print("no differences\n");
-  for (const auto& entry : differences) {
-    print(paint(OutputStyle::strong,
-                fmt::format("{} {}: {}", entry.part, one_line(entry.name), to_string(entry.change))) +
-          "\n");
-    for (const auto& effect : entry.effects) print("  " + one_line(effect) + "\n");
-    print(indent_lines(entry.text, "    ", true));
-  }
-  if (!impact) return;
-  print(impact->obstacles.empty() ? "an apply now is possible\n"
-                                  : "an apply now is refused: " + one_line(join(impact->obstacles)) + "\n");
-  const auto print_some = [](const std::vector<std::string>& rows, const char* suffix) {
-    for (std::size_t i = 0; i < std::min(rows.size(), kMaxShownInstances); ++i)
-      print(one_line(rows[i]) + suffix + '\n');
-    if (rows.size() > kMaxShownInstances)
-      print(fmt::format("and {} more{}; --json has all\n", rows.size() - kMaxShownInstances, suffix));
-  };
-  print_some(impact->instances_with_old_code, " keeps its code");
-  print_some(impact->lost_events, "");
-}
-
-Result<int> diff_manifests(const Invocation& call) {
+Result<int> workflow_diff_command(Invocation& call) {
   exit_on_stop_signals();
   MJ_TRY(old_manifest, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
   MJ_TRY(new_manifest, read_manifest_file(make_engine_options(call.settings), call.arguments.at(1)));
@@ -425,12 +418,12 @@ Result<int> diff_manifests(const Invocation& call) {
     print_problems(call, problems);
     return EX_DATAERR;
   }
-  const auto differences = mycojobs::differences(*old_manifest.document, *old_manifest.manifest, *new_manifest.document,
-                                                 *new_manifest.manifest);
+  const auto differences =
+      compare_manifests(*old_manifest.document, *old_manifest.manifest, *new_manifest.document, *new_manifest.manifest);
   std::optional<UpgradeImpact> impact;
   if (call.has("history")) {
     MJ_TRY(deployment_copy, load_history_copy(call.get("history")));
-    impact = upgrade_impact(deployment_copy.deployment, deployment_copy.catalog, *new_manifest.manifest);
+    impact = assess_upgrade(deployment_copy.deployment, deployment_copy.catalog, *new_manifest.manifest);
   }
   if (call.json) {
     json out{{"before", old_manifest.manifest->hash},
@@ -443,12 +436,5 @@ Result<int> diff_manifests(const Invocation& call) {
   }
   return differences.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
-
-}  // namespace
-
-int workflow_check_command(Invocation& call) { return finish(check_manifest(call)); }
-int workflow_test_command(Invocation& call) { return finish(test_scenarios(call)); }
-int workflow_simulate_command(Invocation& call) { return finish(simulate_manifest(call)); }
-int workflow_diff_command(Invocation& call) { return finish(diff_manifests(call)); }
 
 }  // namespace mycojobs

@@ -1,6 +1,5 @@
 // mycojobs workflow apply | send | list | cells | show | timeline | logs | explain | tail | approve | reject | cancel |
 // remove | export | verify-replay: commands for applied workflows.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -24,7 +23,6 @@
 #include "service/workflow_logs.h"
 #include "service/workflow_service.h"
 #include "text/json.h"
-#include "text/timestamp.h"
 #include "text/utf8.h"
 #include "workflows/engine/engine_pool.h"
 #include "workflows/tools/workflow_history.h"
@@ -63,39 +61,12 @@ service::InstanceReference parse_instance_argument(const Invocation& call) {
 
 std::string format_value(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : dump_json(value);
-  return shortened(one_line(to_utf8(text)), kMaxShownBytes);
+  return shorten_text(to_printable_line(to_utf8(text)), kMaxShownBytes);
 }
 
 OutputStyle status_style(std::string_view status) {
   if (status == "failed") return OutputStyle::bad;
   return status == "running" ? OutputStyle::strong : status == "waiting" ? OutputStyle::plain : OutputStyle::good;
-}
-
-// ---- apply, send ----
-
-Result<int> apply_manifest(const Invocation& call) {
-  MJ_TRY(file, read_manifest_file(make_engine_options(call.settings), get_argument(call, 0)));
-  if (!file.manifest) return fail(Code::invalid, join(file.problems));
-  MJ_TRY(session, open_workflow_session(call));
-  service::ApplyWorkflow request;
-  request.code = std::move(file.code);
-  if (call.has("owner")) {
-    MJ_TRY(owner, parse_id_flag(call, "owner", kDefaultCaller));
-    request.owner = owner;
-  }
-  MJ_TRY(result, service::apply_workflow(session.caller, session.stores(), *file.document, request));
-  if (call.json)
-    return print_json({{"manifest", result.deployment},
-                       {"hash", result.hash},
-                       {"replaced", result.replaced},
-                       {"repeated", result.repeated},
-                       {"owner", result.owner}});
-  const std::string state = result.repeated           ? "was in force already"
-                            : result.replaced.empty() ? "is in force"
-                                                      : "is in force instead of " + result.replaced.substr(0, 12);
-  print(fmt::format("{} {} {}; its effects run as actor {}\n", one_line(result.deployment), result.hash.substr(0, 12),
-                    state, result.owner));
-  return 0;
 }
 
 // Sends the event once, with retries while the store is unavailable: the idempotency key prevents a second event.
@@ -115,85 +86,6 @@ Result<service::SentEvent> send_once(const Invocation& call, WorkflowSession& se
               fmt::format("{}; it is unknown whether the event was sent: the same command with --idempotency-key {} "
                           "sends it once",
                           result.error().message, *request.idempotency_key));
-}
-
-Result<int> send_event(const Invocation& call) {
-  service::SendEvent request{get_argument(call, 0), get_argument(call, 1), call.get("workflow")};
-  request.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
-  request.traceparent = call.get("traceparent");
-  if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
-  MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(sent_event, send_once(call, session, request));
-  if (call.json)
-    return print_json({{"manifest", sent_event.deployment},
-                       {"event", sent_event.event},
-                       {"id", sent_event.id},
-                       {"repeated", sent_event.repeated},
-                       {"targets", sent_event.targets}});
-  std::string targets;
-  for (const std::string& target : sent_event.targets) targets += (targets.empty() ? "" : ", ") + target;
-  print(
-      one_line(sent_event.event + " to " + targets + (sent_event.repeated ? ", sent before as " + sent_event.id : "")) +
-      "\n");
-  return 0;
-}
-
-// ---- queries ----
-
-Result<int> list_deployments(const Invocation& call) {
-  MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(rows, service::list_workflows(session.caller, session.stores()));
-  if (call.json) return print_json(rows);
-  TableRows table{{"WORKFLOW", "MANIFEST", "CODE", "RUNNING", "WAITING", "FAILED", "INBOX", "HEIGHT", "TAKES"}};
-  for (const json& row : rows) {
-    std::string events;
-    for (const json& event : row["takes"]) events += (events.empty() ? "" : ", ") + event.get<std::string>();
-    const json& counts = row["instances"];
-    table.push_back({format_value(row["workflow"]), format_value(row["manifest"]),
-                     row["hash"].get<std::string>().substr(0, 12), counts["running"].dump(), counts["waiting"].dump(),
-                     counts["failed"].dump(), row["inbox"].dump(), row["height"].dump(), format_value(events)});
-  }
-  print_list(table);
-  return 0;
-}
-
-Result<int> list_cells(const Invocation& call) {
-  MJ_TRY(limit, parse_count_flag(call, "limit", 100));
-  MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(rows, to_command_line_error(call, service::list_cells(session.caller, session.stores(),
-                                                               {get_argument(call, 0), call.get("status"), limit})));
-  if (call.json) return print_json(rows);
-  TableRows table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
-  for (const json& row : rows) {
-    const std::string status = row["status"];
-    table.push_back({format_value(row["key"]), paint(status_style(status), status), row["steps"].dump(),
-                     row["mail"].dump(), row["pending"].dump(), row["state_bytes"].dump() + " bytes",
-                     row["last"].dump()});
-  }
-  print_list(table);
-  return 0;
-}
-
-Result<int> show_instance(const Invocation& call) {
-  MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(instance, service::show_instance(session.caller, session.stores(), parse_instance_argument(call)));
-  if (call.json) return print_json(instance);
-  const std::string status = instance["status"];
-  print(fmt::format("{} {}  {}\n", paint(OutputStyle::strong, format_value(instance["workflow"])),
-                    format_value(instance["key"]), paint(status_style(status), status)));
-  if (instance.contains("message"))
-    print("error    " + format_value(instance["failure"]) + ": " + format_value(instance["message"]) + "\n");
-  print("state    " + shortened(one_line(to_utf8(dump_json(instance["state"]))), 2000) + "\n");
-  print(fmt::format("steps    {}, last at height {}\n", instance["steps"].dump(), instance["last"].dump()));
-  TableRows table{{"INTENT", "EFFECT", "CARRIED BY", "PARAMETERS"}};
-  for (const json& intent : instance["intents"])
-    table.push_back({intent["intent"].get<std::string>().substr(0, 12), format_value(intent["effect"]),
-                     intent["published"] == true ? format_value(intent["carrier"]) : "not started",
-                     format_value(intent["params"])});
-  if (table.size() > 1) print_table(table);
-  for (const json& mail : instance["waiting_mail"])
-    print(fmt::format("mail     {} of height {}\n", format_value(mail["schema"]), mail["height"].dump()));
-  return 0;
 }
 
 // Returns a fact as one line.
@@ -222,28 +114,11 @@ std::vector<std::string> make_fact_row(const json& fact, bool with_cells) {
   if (with_cells) {
     std::string cells;
     for (const json& cell : fact["cells"]) cells += (cells.empty() ? "" : ", ") + cell.get<std::string>();
-    row.push_back(shortened(one_line(cells), 60));
+    row.push_back(shorten_text(to_printable_line(cells), 60));
   }
   row.push_back(fact["kind"]);
   row.push_back(describe_fact(fact));
   return row;
-}
-
-Result<int> print_instance_timeline(const Invocation& call) {
-  service::TimelineRequest request;
-  if (call.has("limit") && !parse_u64(call.get("limit"), request.limit))
-    return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
-  if (call.has("before") && (!parse_u64(call.get("before"), request.before) || request.before == 0))
-    return fail(Code::invalid, "--before: a height, a whole number above 0");
-  MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(rows, to_command_line_error(call, service::instance_timeline(session.caller, session.stores(),
-                                                                      parse_instance_argument(call), request)));
-  if (rows.size() == request.limit) print_message("earlier facts: --before " + rows.front()["height"].dump());
-  if (call.json) return print_json(rows);
-  TableRows table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
-  for (const json& fact : rows) table.push_back(make_fact_row(fact, false));
-  print_table(table);
-  return 0;
 }
 
 // Prints the log of an instance in whole lines, with the effect and its job.
@@ -255,7 +130,7 @@ class LogFramePrinter {
       log.effect = frame.effect;
       log.splitter.add_part(frame.line, [&](const Log& line) { print_line(frame.effect_ref, log, line); });
     }
-    for (const std::string& effect_ref : page.over) end_log(effect_ref);
+    for (const std::string& effect_ref : page.finished_effects) end_log(effect_ref);
   }
   void end_all_logs() {
     while (!logs_.empty()) end_log(std::string(logs_.begin()->first));
@@ -275,12 +150,186 @@ class LogFramePrinter {
   static void print_line(const std::string& effect_ref, const EffectLog& log, const Log& line) {
     const std::string prefix = format_value(log.effect) + ' ' + format_value(effect_ref);
     const bool is_stdout = line.stream == LogStream::out;
-    print(paint(is_stdout ? OutputStyle::faint : OutputStyle::warn, prefix + " | ") + printable(line.text) + "\n");
+    print(paint(is_stdout ? OutputStyle::faint : OutputStyle::warn, prefix + " | ") + to_printable(line.text) + "\n");
   }
   std::map<std::string, EffectLog> logs_;  // by the job or flow that performs the effect
 };
 
-Result<int> print_instance_logs(const Invocation& call) {
+Result<int> answer_approval(const Invocation& call, bool approved) {
+  MJ_TRY(session, open_workflow_session(call));
+  const service::AnswerApproval request{parse_instance_argument(call), call.get("intent"), approved,
+                                        call.get("comment")};
+  MJ_TRY(intent, to_command_line_error(call, service::answer_approval(session.caller, session.stores(), request)));
+  if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
+  print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
+  return 0;
+}
+
+std::string format_instance(const service::InstanceReference& instance) {
+  return instance.key.empty() ? instance.workflow : instance.workflow + ' ' + instance.key;
+}
+
+int print_replay_result(const Invocation& call, const service::ReplayResult& result, bool fails_instance) {
+  json out{{"manifest", result.deployment},
+           {"entries", result.entries},
+           {"steps", result.steps},
+           {"same", !result.mismatch}};
+  if (result.mismatch)
+    out["differs"] = {{"height", result.mismatch->height}, {"cell", display_name(result.mismatch->instance)}};
+  if (call.json)
+    print_json(out);
+  else if (result.mismatch)
+    print_message(fmt::format("{}: the step at height {} of {} gave another output{}", result.deployment,
+                              result.mismatch->height, display_name(result.mismatch->instance),
+                              fails_instance ? "; the instance has failed as nondeterministic" : ""));
+  else
+    print(fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", result.deployment, result.entries,
+                      result.steps));
+  return result.mismatch ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+// Replays a journal from a file. Writes nothing.
+Result<int> verify_history(const Invocation& call) {
+  const std::string file = call.get("history");
+  MJ_TRY(text, read_script(file, kMaxHistoryBytes));
+  auto history = read_history(text);
+  if (!history) return fail(std::move(history).error(), file);
+  auto catalog = build_catalog(*history);
+  if (!catalog) return fail(std::move(catalog).error(), file);
+  workflow::EnginePool engines(make_engine_options(call.settings), 1);
+  DeploymentState deployment;
+  deployment.id = history->deployment;
+  const StepReplayResult result = verify_replay(deployment, *catalog, history->facts, engines.as_step_engine());
+  if (const auto problem = engines.first_error()) return tl::unexpected(*problem);
+  if (result.problem)
+    return fail(Code::invalid, file + ": " + std::string(result.problem->rule) + ": " + result.problem->text);
+  const std::uint64_t entries = deployment.height + (result.mismatch ? 1 : 0);
+  return print_replay_result(call, {history->deployment, entries, result.steps, result.mismatch}, false);
+}
+
+}  // namespace
+
+Result<int> workflow_apply_command(Invocation& call) {
+  MJ_TRY(file, read_manifest_file(make_engine_options(call.settings), get_argument(call, 0)));
+  if (!file.manifest) return fail(Code::invalid, join(file.problems));
+  MJ_TRY(session, open_workflow_session(call));
+  service::ApplyWorkflow request;
+  request.code = std::move(file.code);
+  if (call.has("owner")) {
+    MJ_TRY(owner, parse_id_flag(call, "owner", kDefaultCaller));
+    request.owner = owner;
+  }
+  MJ_TRY(result, service::apply_workflow(session.caller, session.stores(), *file.document, request));
+  if (call.json)
+    return print_json({{"manifest", result.deployment},
+                       {"hash", result.hash},
+                       {"replaced", result.replaced},
+                       {"repeated", result.repeated},
+                       {"owner", result.owner}});
+  const std::string state = result.repeated           ? "was in force already"
+                            : result.replaced.empty() ? "is in force"
+                                                      : "is in force instead of " + result.replaced.substr(0, 12);
+  print(fmt::format("{} {} {}; its effects run as actor {}\n", to_printable_line(result.deployment),
+                    result.hash.substr(0, 12), state, result.owner));
+  return 0;
+}
+
+Result<int> workflow_send_command(Invocation& call) {
+  service::SendEvent request{get_argument(call, 0), get_argument(call, 1), call.get("workflow")};
+  request.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
+  request.traceparent = call.get("traceparent");
+  if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(sent_event, send_once(call, session, request));
+  if (call.json)
+    return print_json({{"manifest", sent_event.deployment},
+                       {"event", sent_event.event},
+                       {"id", sent_event.id},
+                       {"repeated", sent_event.repeated},
+                       {"targets", sent_event.targets}});
+  std::string targets;
+  for (const std::string& target : sent_event.targets) targets += (targets.empty() ? "" : ", ") + target;
+  print(to_printable_line(sent_event.event + " to " + targets +
+                          (sent_event.repeated ? ", sent before as " + sent_event.id : "")) +
+        "\n");
+  return 0;
+}
+
+Result<int> workflow_list_command(Invocation& call) {
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(rows, service::list_workflows(session.caller, session.stores()));
+  if (call.json) return print_json(rows);
+  TableRows table{{"WORKFLOW", "MANIFEST", "CODE", "RUNNING", "WAITING", "FAILED", "INBOX", "HEIGHT", "TAKES"}};
+  for (const json& row : rows) {
+    std::string events;
+    for (const json& event : row["takes"]) events += (events.empty() ? "" : ", ") + event.get<std::string>();
+    const json& counts = row["instances"];
+    table.push_back({format_value(row["workflow"]), format_value(row["manifest"]),
+                     row["hash"].get<std::string>().substr(0, 12), counts["running"].dump(), counts["waiting"].dump(),
+                     counts["failed"].dump(), row["inbox"].dump(), row["height"].dump(), format_value(events)});
+  }
+  print_list(table);
+  return 0;
+}
+
+Result<int> workflow_cells_command(Invocation& call) {
+  MJ_TRY(limit, parse_count_flag(call, "limit", 100));
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(rows,
+         to_command_line_error(call, service::list_instances(session.caller, session.stores(),
+                                                             {get_argument(call, 0), call.get("status"), limit})));
+  if (call.json) return print_json(rows);
+  TableRows table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
+  for (const json& row : rows) {
+    const std::string status = row["status"];
+    table.push_back({format_value(row["key"]), paint(status_style(status), status), row["steps"].dump(),
+                     row["mail"].dump(), row["pending"].dump(), row["state_bytes"].dump() + " bytes",
+                     row["last"].dump()});
+  }
+  print_list(table);
+  return 0;
+}
+
+Result<int> workflow_show_command(Invocation& call) {
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(instance, service::show_instance(session.caller, session.stores(), parse_instance_argument(call)));
+  if (call.json) return print_json(instance);
+  const std::string status = instance["status"];
+  print(fmt::format("{} {}  {}\n", paint(OutputStyle::strong, format_value(instance["workflow"])),
+                    format_value(instance["key"]), paint(status_style(status), status)));
+  if (instance.contains("message"))
+    print("error    " + format_value(instance["failure"]) + ": " + format_value(instance["message"]) + "\n");
+  print("state    " + shorten_text(to_printable_line(to_utf8(dump_json(instance["state"]))), 2000) + "\n");
+  print(fmt::format("steps    {}, last at height {}\n", instance["steps"].dump(), instance["last"].dump()));
+  TableRows table{{"INTENT", "EFFECT", "CARRIED BY", "PARAMETERS"}};
+  for (const json& intent : instance["intents"])
+    table.push_back({intent["intent"].get<std::string>().substr(0, 12), format_value(intent["effect"]),
+                     intent["published"] == true ? format_value(intent["carrier"]) : "not started",
+                     format_value(intent["params"])});
+  if (table.size() > 1) print_table(table);
+  for (const json& mail : instance["waiting_mail"])
+    print(fmt::format("mail     {} of height {}\n", format_value(mail["schema"]), mail["height"].dump()));
+  return 0;
+}
+
+Result<int> workflow_timeline_command(Invocation& call) {
+  service::TimelineRequest request;
+  if (call.has("limit") && !parse_u64(call.get("limit"), request.limit))
+    return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
+  if (call.has("before") && (!parse_u64(call.get("before"), request.before) || request.before == 0))
+    return fail(Code::invalid, "--before: a height, a whole number above 0");
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(rows, to_command_line_error(call, service::read_instance_timeline(session.caller, session.stores(),
+                                                                           parse_instance_argument(call), request)));
+  if (rows.size() == request.limit) print_message("earlier facts: --before " + rows.front()["height"].dump());
+  if (call.json) return print_json(rows);
+  TableRows table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
+  for (const json& fact : rows) table.push_back(make_fact_row(fact, false));
+  print_table(table);
+  return 0;
+}
+
+Result<int> workflow_logs_command(Invocation& call) {
   MJ_TRY(session, open_workflow_session(call));
   service::ManifestCache manifests;
   const service::WorkflowStores stores{*session.store, *session.workflow_store, &manifests};
@@ -288,22 +337,23 @@ Result<int> print_instance_logs(const Invocation& call) {
   LogFramePrinter printer;
   for (;;) {
     MJ_TRY(page, to_command_line_error(
-                     call, service::instance_log(session.caller, stores, parse_instance_argument(call), request)));
+                     call, service::read_instance_log(session.caller, stores, parse_instance_argument(call), request)));
     if (call.json)
       for (const service::LogFrame& frame : page.frames) print_json_line(to_json(frame));
     else
       printer.print_page(page);
     request.after = page.after;
-    const bool is_over = !page.more && (page.ended || !call.has("follow"));
-    if (is_over) printer.end_all_logs();
-    if (is_over) return 0;
+    if (!page.has_more && (page.ended || !call.has("follow"))) {
+      printer.end_all_logs();
+      return 0;
+    }
     std::fflush(stdout);
-    if (const int signal = next_follower_signal(page.more ? 0 : kFactPollMs); signal != 0)
+    if (const int signal = next_follower_signal(page.has_more ? 0 : kFactPollMs); signal != 0)
       return signal_exit_code(signal);
   }
 }
 
-Result<int> explain_instance(const Invocation& call) {
+Result<int> workflow_explain_command(Invocation& call) {
   MJ_TRY(session, open_workflow_session(call));
   MJ_TRY(flows, session.services.stores->open_flows());
   MJ_TRY(leader, flows->leader(call.context()));
@@ -311,8 +361,8 @@ Result<int> explain_instance(const Invocation& call) {
   MJ_TRY(reasons, service::explain_instance(session.caller, session.stores(), instance, leader.first));
   if (call.json) return print_json({{"workflow", instance.workflow}, {"key", instance.key}, {"reasons", reasons}});
   for (const json& reason : reasons) {
-    print(
-        fmt::format("{} {}  {}\n", one_line(instance.workflow), one_line(instance.key), format_value(reason["cause"])));
+    print(fmt::format("{} {}  {}\n", to_printable_line(instance.workflow), to_printable_line(instance.key),
+                      format_value(reason["cause"])));
     std::vector<std::string> evidence;
     for (const json& line : reason["evidence"]) evidence.push_back(format_value(line));
     print_explanation(format_value(reason["reason"]), evidence, format_value(reason["next"]));
@@ -320,7 +370,7 @@ Result<int> explain_instance(const Invocation& call) {
   return 0;
 }
 
-Result<int> follow_facts(const Invocation& call) {
+Result<int> workflow_tail_command(Invocation& call) {
   std::uint64_t last_height = 0;
   if (call.has("after") && !parse_u64(call.get("after"), last_height))
     return fail(Code::invalid, "--after: a height, a whole number");
@@ -344,87 +394,35 @@ Result<int> follow_facts(const Invocation& call) {
       return signal_exit_code(signal);
   }
 }
+Result<int> workflow_approve_command(Invocation& call) { return answer_approval(call, true); }
+Result<int> workflow_reject_command(Invocation& call) { return answer_approval(call, false); }
 
-// ---- answers ----
-
-Result<int> answer_approval(const Invocation& call, bool approved) {
-  MJ_TRY(session, open_workflow_session(call));
-  const service::AnswerApproval request{parse_instance_argument(call), call.get("intent"), approved,
-                                        call.get("comment")};
-  MJ_TRY(intent, to_command_line_error(call, service::answer_approval(session.caller, session.stores(), request)));
-  if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
-  print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
-  return 0;
-}
-
-std::string format_instance(const service::InstanceReference& instance) {
-  return instance.key.empty() ? instance.workflow : instance.workflow + ' ' + instance.key;
-}
-
-Result<int> cancel_instance(const Invocation& call) {
+Result<int> workflow_cancel_command(Invocation& call) {
   MJ_TRY(session, open_workflow_session(call));
   const service::InstanceReference instance = parse_instance_argument(call);
   MJ_CHECK(to_command_line_error(
       call, service::cancel_instance(session.caller, session.stores(), instance, call.get("reason"))));
   if (call.json) return print_json({{"workflow", instance.workflow}, {"key", instance.key}, {"cancelling", true}});
-  print(one_line(format_instance(instance)) + " is being cancelled\n");
+  print(to_printable_line(format_instance(instance)) + " is being cancelled\n");
   return 0;
 }
 
-Result<int> remove_instance(const Invocation& call) {
+Result<int> workflow_remove_command(Invocation& call) {
   MJ_TRY(session, open_workflow_session(call));
   const service::InstanceReference instance = parse_instance_argument(call);
   MJ_CHECK(to_command_line_error(call, service::remove_instance(session.caller, session.stores(), instance)));
   return print_deleted(call, format_instance(instance));
 }
 
-// ---- replays ----
-
-Result<int> export_history(const Invocation& call) {
+Result<int> workflow_export_command(Invocation& call) {
   MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(history, service::workflow_history(session.caller, session.stores(), get_argument(call, 0)));
+  MJ_TRY(history, service::read_workflow_history(session.caller, session.stores(), get_argument(call, 0)));
   MJ_TRY(text, write_history(history));
   print(text);
   return 0;
 }
 
-int print_replay_result(const Invocation& call, const service::ReplayResult& result, bool fails_instance) {
-  json out{
-      {"manifest", result.deployment}, {"entries", result.entries}, {"steps", result.steps}, {"same", !result.differs}};
-  if (result.differs)
-    out["differs"] = {{"height", result.differs->height}, {"cell", display_name(result.differs->instance)}};
-  if (call.json)
-    print_json(out);
-  else if (result.differs)
-    print_message(fmt::format("{}: the step at height {} of {} gave another output{}", result.deployment,
-                              result.differs->height, display_name(result.differs->instance),
-                              fails_instance ? "; the instance has failed as nondeterministic" : ""));
-  else
-    print(fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", result.deployment, result.entries,
-                      result.steps));
-  return result.differs ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-// Replays a journal from a file. Writes nothing.
-Result<int> verify_history(const Invocation& call) {
-  const std::string file = call.get("history");
-  MJ_TRY(text, read_script(file, kMaxHistoryBytes));
-  auto history = read_history(text);
-  if (!history) return fail(std::move(history).error(), file);
-  auto catalog = build_catalog(*history);
-  if (!catalog) return fail(std::move(catalog).error(), file);
-  workflow::EnginePool engines(make_engine_options(call.settings), 1);
-  DeploymentState deployment;
-  deployment.id = history->deployment;
-  const StepReplayResult result = verify_replay(deployment, *catalog, history->facts, engines.as_step_engine());
-  if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
-  if (result.problem)
-    return fail(Code::invalid, file + ": " + std::string(result.problem->rule) + ": " + result.problem->text);
-  const std::uint64_t entries = deployment.height + (result.mismatch ? 1 : 0);
-  return print_replay_result(call, {history->deployment, entries, result.steps, result.mismatch}, false);
-}
-
-Result<int> verify_journal(const Invocation& call) {
+Result<int> workflow_verify_replay_command(Invocation& call) {
   if (call.has("history") == !call.arguments.empty())
     return fail(Code::invalid, "give a WORKFLOW, or --history FILE: whose journal is replayed");
   if (call.has("history")) return verify_history(call);
@@ -436,23 +434,5 @@ Result<int> verify_journal(const Invocation& call) {
   MJ_TRY(result, service::verify_workflow(session.caller, session.stores(), get_argument(call, 0), step));
   return print_replay_result(call, result, true);
 }
-
-}  // namespace
-
-int workflow_apply_command(Invocation& call) { return finish(apply_manifest(call)); }
-int workflow_send_command(Invocation& call) { return finish(send_event(call)); }
-int workflow_list_command(Invocation& call) { return finish(list_deployments(call)); }
-int workflow_cells_command(Invocation& call) { return finish(list_cells(call)); }
-int workflow_show_command(Invocation& call) { return finish(show_instance(call)); }
-int workflow_timeline_command(Invocation& call) { return finish(print_instance_timeline(call)); }
-int workflow_logs_command(Invocation& call) { return finish(print_instance_logs(call)); }
-int workflow_explain_command(Invocation& call) { return finish(explain_instance(call)); }
-int workflow_tail_command(Invocation& call) { return finish(follow_facts(call)); }
-int workflow_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
-int workflow_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }
-int workflow_cancel_command(Invocation& call) { return finish(cancel_instance(call)); }
-int workflow_remove_command(Invocation& call) { return finish(remove_instance(call)); }
-int workflow_export_command(Invocation& call) { return finish(export_history(call)); }
-int workflow_verify_replay_command(Invocation& call) { return finish(verify_journal(call)); }
 
 }  // namespace mycojobs

@@ -122,9 +122,11 @@ void add_ceiling_values(const Policy& max, const std::string& name, const Policy
                         const PolicyText* text, bool include_defaults, Config& config) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (!has_ceiling(field) || (!include_defaults && !request.named[i])) continue;
-    const std::string source = request.named[i] ? find_position(*text, std::string(to_string(field))) : "default";
-    config.values.push_back({name + '.' + std::string(to_string(field)), value_text(field, max), source, true});
+    if (!has_ceiling(field) || (!include_defaults && !request.named_fields[i])) continue;
+    const std::string source =
+        request.named_fields[i] ? find_position(*text, std::string(to_string(field))) : "default";
+    config.values.push_back(
+        {name + '.' + std::string(to_string(field)), format_policy_value(field, max), source, true});
   }
 }
 
@@ -161,7 +163,7 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
     MJ_TRY(parsed_policy, read_ceiling(default_text->second, "ceiling"));
     default_request = std::move(parsed_policy);
   }
-  ceilings.written[0] = default_request.named;
+  ceilings.written_fields[0] = default_request.named_fields;
   ceilings.standard = apply_request(make_builtin_ceiling(settings), default_request);
   add_ceiling_values(ceilings.standard, "ceiling", default_request,
                      default_text == file.ceilings.end() ? nullptr : &default_text->second, true, config);
@@ -169,14 +171,14 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
     if (id == 0) continue;
     const std::string name = "contexts." + std::to_string(id) + ".ceiling";
     MJ_TRY(parsed_policy, read_ceiling(text, name));
-    ceilings.written[id] = parsed_policy.named;
+    ceilings.written_fields[id] = parsed_policy.named_fields;
     ceilings.contexts[id] = apply_request(ceilings.standard, parsed_policy);
     add_ceiling_values(ceilings.contexts[id], name, parsed_policy, &text, false, config);
   }
-  add_own_folder(ceilings.own_folders, settings.state_dir);
-  add_own_folder(ceilings.own_folders, settings.secrets_dir);
-  add_own_folder(ceilings.own_folders, settings.plugins_dir);
-  add_own_folder(ceilings.own_folders, config.file);  // access to a folder that contains the file includes the file
+  add_own_folder(ceilings.agent_folders, settings.state_dir);
+  add_own_folder(ceilings.agent_folders, settings.secrets_dir);
+  add_own_folder(ceilings.agent_folders, settings.plugins_dir);
+  add_own_folder(ceilings.agent_folders, config.file);  // access to a folder that contains the file includes the file
   return {};
 }
 
@@ -306,7 +308,8 @@ bool contains_password(std::string_view text) {
   return at_sign != std::string_view::npos && colon != std::string_view::npos && colon + 1 < at_sign;
 }
 
-// Combines the sources of a configuration. Values of a later apply_ call replace those of earlier calls.
+// Combines the sources of a configuration. Each call of apply_file(), apply_environment() or apply_flags() replaces
+// values of earlier calls.
 class ConfigBuilder {
  public:
   explicit ConfigBuilder(const HostFacts& host) {
@@ -350,7 +353,7 @@ class ConfigBuilder {
   }
   void apply_flags(const FlagValues& flags) {
     for (const auto& [name, text] : flags.values) {
-      if (find_option(get_current_name(name)) != nullptr) set_value({name, text, get_flag_name(name)});
+      if (find_option(resolve_option_name(name)) != nullptr) set_value({name, text, get_flag_name(name)});
     }
   }
   Result<Config> build() {
@@ -402,8 +405,9 @@ class ConfigBuilder {
         config_.warnings.push_back("mycelium.ip and mycelium.port are passed over: mycelium.url is set");
       } else {
         const auto ip = parse_ip(settings.mycelium_ip);
-        settings.mycelium_url = "http://" + (ip && ip->v6 ? "[" + settings.mycelium_ip + "]" : settings.mycelium_ip) +
-                                ":" + std::to_string(settings.mycelium_port);
+        settings.mycelium_url = "http://" +
+                                (ip && ip->is_v6 ? "[" + settings.mycelium_ip + "]" : settings.mycelium_ip) + ":" +
+                                std::to_string(settings.mycelium_port);
       }
     }
     std::string& url = settings.mycelium_url;
@@ -502,7 +506,7 @@ nlohmann::json to_json_value(const ConfigValue& value) {
   return items;
 }
 
-std::string padded(std::string text, std::size_t width) {
+std::string pad_right(std::string text, std::size_t width) {
   text.resize(std::max(text.size(), width), ' ');
   return text;
 }
@@ -523,7 +527,7 @@ std::string format_config(const Config& config, bool as_json) {
     // JSON's texts, numbers, booleans and lists of these are valid TOML. A default ceiling is printed as a comment,
     // since an explicit ceiling has a different effect.
     out += value.is_json && value.source == "default" ? "# " : "";
-    out += padded(padded(value.name, width) + " = " + dump_json(to_json_value(value)), width + 24) + "  # " +
+    out += pad_right(pad_right(value.name, width) + " = " + dump_json(to_json_value(value)), width + 24) + "  # " +
            value.source + "\n";
   }
   return out;

@@ -2,7 +2,6 @@
 // defaults. Each value is stored with its source.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

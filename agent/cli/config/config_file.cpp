@@ -28,7 +28,8 @@ std::string format_position(const std::string& path, const toml::source_region& 
   return path + ':' + std::to_string(region.begin.line) + ':' + std::to_string(region.begin.column);
 }
 
-// Converts a TOML node to JSON. A date or a time becomes text, which no policy field accepts.
+// Converts a TOML node to JSON, and records the position of each name. A date or a time becomes text, which no policy
+// field accepts.
 nlohmann::json to_json_tree(const toml::node& node, const std::string& name, const std::string& path,
                             std::map<std::string, std::string>& positions) {
   positions.emplace(name, format_position(path, node.source()));
@@ -56,72 +57,79 @@ nlohmann::json to_json_tree(const toml::node& node, const std::string& name, con
     if (number->get() >= 0) return static_cast<std::uint64_t>(number->get());
     return number->get();
   }
+  // The remaining values have no form in JSON: inf, nan, dates and times.
   std::ostringstream text;
-  if (const auto* number = node.as_floating_point()) text << number->get();  // inf, nan: not representable in JSON
+  if (const auto* number = node.as_floating_point()) text << number->get();
   if (const auto* date = node.as_date()) text << date->get();
   if (const auto* time = node.as_time()) text << time->get();
-  if (const auto* both = node.as_date_time()) text << both->get();
+  if (const auto* date_time = node.as_date_time()) text << date_time->get();
   return text.str();
 }
 
-PolicyText policy_text(const toml::table& table, const std::string& path) {
+PolicyText make_policy_text(const toml::table& table, const std::string& path) {
   PolicyText out;
   out.json = dump_json(to_json_tree(table, "", path, out.positions));
   return out;
 }
 
-std::optional<std::string> scalar_text(const toml::node& node) {
+// Formats a text or an integer. Returns no value for other types.
+std::optional<std::string> format_scalar(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
   return std::nullopt;
 }
 
-// Returns the items of a list as comma-separated text, like a flag's value.
-std::optional<std::string> list_text(const toml::node& node) {
+// Formats the items of a list as comma-separated text, which is the form of a flag's value. Returns no value if an item
+// is empty, has a comma, or is neither text nor an integer.
+std::optional<std::string> format_list(const toml::node& node) {
   const auto* items = node.as_array();
   if (items == nullptr) return std::nullopt;
   std::string out;
   for (const auto& item : *items) {
-    const auto text = scalar_text(item);
+    const auto text = format_scalar(item);
     if (!text || text->empty() || text->find(',') != std::string::npos) return std::nullopt;
     out += (out.empty() ? "" : ",") + *text;
   }
   return out;
 }
 
-struct ExpectedText {
+// Text of a value, or no text if the value does not have the form that `expectation` describes for error messages.
+struct TextOrExpectation {
   std::optional<std::string> text;
-  std::string_view expected;
+  std::string_view expectation;
 };
 
-ExpectedText to_text(OptionType type, const toml::node& node) {
+// Converts the value of an option to the text that a flag would have.
+TextOrExpectation to_text(OptionType type, const toml::node& node) {
   switch (type) {
     case OptionType::text:
-      return {node.is_string() ? scalar_text(node) : std::nullopt, "text in quotes"};
+      return {node.is_string() ? format_scalar(node) : std::nullopt, "text in quotes"};
     case OptionType::count:
-      return {node.is_integer() ? scalar_text(node) : std::nullopt, "a whole number"};
+      return {node.is_integer() ? format_scalar(node) : std::nullopt, "a whole number"};
     case OptionType::bytes:
-      return {scalar_text(node), "a size: bytes, or text such as \"256MiB\""};
+      return {format_scalar(node), "a size: bytes, or text such as \"256MiB\""};
     case OptionType::duration:
-      return {scalar_text(node), "a duration: text such as \"30s\""};
+      return {format_scalar(node), "a duration: text such as \"30s\""};
     case OptionType::flag:
       if (const auto* flag = node.as_boolean()) return {flag->get() ? "true" : "false", ""};
       return {std::nullopt, "true or false"};
     case OptionType::list:
     case OptionType::texts:
-      return {list_text(node), "a list, such as [\"a\", \"b\"]"};
+      return {format_list(node), "a list, such as [\"a\", \"b\"]"};
   }
   return {std::nullopt, "known"};
 }
 
+// Stores the settings of a configuration file in a FileValues object.
 class ConfigFileReader {
  public:
-  ConfigFileReader(const std::string& path, FileValues& out) : path_(path), out_(out) {}
+  ConfigFileReader(const std::string& path, FileValues& values) : path_(path), values_(values) {}
 
+  // Reads a table of options. `prefix` is the name of the table with a final dot; "" for the whole file.
   Result<void> read_table(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
       const std::string name = prefix + std::string(key.str());
-      if (const Option* option = find_option(get_current_name(name))) {
+      if (const Option* option = find_option(resolve_option_name(name))) {
         MJ_CHECK(read_option(*option, name, node));
       } else if (name == "ceiling") {
         MJ_CHECK(read_ceiling(0, name, node));
@@ -129,7 +137,7 @@ class ConfigFileReader {
         for (const auto& [type, entry] : *node.as_table()) {
           const std::string table_name = "executors." + std::string(type.str());
           if (!entry.is_table()) return reject_non_table(entry, table_name);
-          out_.executors.emplace(type.str(), policy_text(*entry.as_table(), path_));
+          values_.executors.emplace(type.str(), make_policy_text(*entry.as_table(), path_));
         }
       } else if (name == "contexts" && node.is_table()) {
         MJ_CHECK(read_contexts(*node.as_table()));
@@ -145,7 +153,8 @@ class ConfigFileReader {
 
  private:
   static bool is_section(std::string_view prefix) {
-    return std::any_of(options().begin(), options().end(), [&](const Option& o) { return o.name.starts_with(prefix); });
+    return std::any_of(options().begin(), options().end(),
+                       [&](const Option& option) { return option.name.starts_with(prefix); });
   }
   tl::unexpected<Error> reject(const toml::source_region& region, const std::string& message) const {
     return fail(Code::invalid, format_position(path_, region) + ": " + message);
@@ -154,9 +163,9 @@ class ConfigFileReader {
     return reject(node.source(), name + ": is not a table: write [" + name + "]");
   }
   Result<void> read_option(const Option& option, const std::string& name, const toml::node& node) {
-    const auto [text, expected] = to_text(option.type, node);
-    if (!text) return reject(node.source(), name + ": is not " + std::string(expected));
-    out_.options.push_back({name, *text, format_position(path_, node.source())});
+    const auto [text, expectation] = to_text(option.type, node);
+    if (!text) return reject(node.source(), name + ": is not " + std::string(expectation));
+    values_.options.push_back({name, *text, format_position(path_, node.source())});
     return {};
   }
   Result<void> read_contexts(const toml::table& contexts) {
@@ -173,7 +182,7 @@ class ConfigFileReader {
   }
   Result<void> read_ceiling(Id id, const std::string& name, const toml::node& node) {
     if (!node.is_table()) return reject_non_table(node, name);
-    if (!out_.ceilings.emplace(id, policy_text(*node.as_table(), path_)).second)
+    if (!values_.ceilings.emplace(id, make_policy_text(*node.as_table(), path_)).second)
       return reject(node.source(), name + ": is given twice");
     return {};
   }
@@ -186,7 +195,7 @@ class ConfigFileReader {
       if (key.str() == "python") {
         const std::string table_name = name + ".python";
         if (!node.is_table()) return reject_non_table(node, table_name);
-        if (!out_.context_python.emplace(id, policy_text(*node.as_table(), path_)).second)
+        if (!values_.context_python.emplace(id, make_policy_text(*node.as_table(), path_)).second)
           return reject(node.source(), table_name + ": is given twice");
         continue;
       }
@@ -198,7 +207,7 @@ class ConfigFileReader {
       const auto text = to_text(OptionType::text, node).text;
       if (!text || text->empty()) return reject(node.source(), name + ".redis: is not an address in quotes");
       const bool is_first =
-          out_.context_redis.emplace(id, ConfigValue{name + ".redis", *text, format_position(path_, node.source())})
+          values_.context_redis.emplace(id, ConfigValue{name + ".redis", *text, format_position(path_, node.source())})
               .second;
       if (!is_first) return reject(key.source(), name + ": is given twice");
     }
@@ -206,13 +215,13 @@ class ConfigFileReader {
   }
 
   const std::string& path_;
-  FileValues& out_;
+  FileValues& values_;
 };
 
-// Parses a policy file.
+// Parses the text of a policy file in TOML. Returns the policy as JSON, with the position of each field.
 Result<PolicyText> read_policy_toml(const std::string& path, const std::string& text) {
   try {
-    return policy_text(toml::parse(text, path), path);
+    return make_policy_text(toml::parse(text, path), path);
   } catch (const toml::parse_error& error) {
     return fail(Code::invalid, format_position(path, error.source()) + ": " + std::string(error.description()));
   }
@@ -223,20 +232,21 @@ Result<PolicyText> read_policy_toml(const std::string& path, const std::string& 
 std::string find_position(const PolicyText& text, std::string field) {
   for (;;) {
     if (const auto entry = text.positions.find(field); entry != text.positions.end()) return entry->second;
-    const auto end = field.find_last_of(".[");
-    field.resize(end == std::string::npos ? 0 : end);
+    // The whole file has the name "" and always has a position, so the loop ends.
+    const auto parent_length = field.find_last_of(".[");
+    field.resize(parent_length == std::string::npos ? 0 : parent_length);
   }
 }
 
 Result<std::string> read_text_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
   std::string text;
-  char block[4096];
+  char buffer[4096];
   while (file) {
-    const std::size_t size = std::fread(block, 1, sizeof block, file.get());
+    const std::size_t size = std::fread(buffer, 1, sizeof buffer, file.get());
     if (size == 0 && std::ferror(file.get()) == 0) return text;
     if (size == 0) break;
-    text.append(block, size);
+    text.append(buffer, size);
     if (text.size() > kMaxConfigFileBytes) {
       return fail(Code::too_large, path + ": is longer than " + std::to_string(kMaxConfigFileBytes) + " bytes");
     }
@@ -280,6 +290,7 @@ class JsonPositions {
  private:
   char peek() const { return offset_ < text_.size() ? text_[offset_] : '\0'; }
   void skip_blanks() { offset_ = std::min(text_.find_first_not_of(" \t\r\n", offset_), text_.size()); }
+  // Skips a string. Returns the text between the quotes, with unchanged escapes.
   std::string read_string() {
     const std::size_t begin = ++offset_;
     while (offset_ < text_.size() && text_[offset_] != '"') offset_ += text_[offset_] == '\\' ? 2 : 1;
@@ -329,12 +340,12 @@ Result<PolicyText> read_policy_json(const std::string& path, std::string text) {
 }  // namespace
 
 Result<ParsedPolicy> read_policy_file(const std::string& path) {
-  const bool toml = path.ends_with(".toml");
+  const bool is_toml = path.ends_with(".toml");
   MJ_TRY(text, read_text_file(path));
-  if (!toml && !path.ends_with(".json")) {
+  if (!is_toml && !path.ends_with(".json")) {
     return fail(Code::invalid, path + ": its name has no known extension: use .toml or .json");
   }
-  MJ_TRY(policy, toml ? read_policy_toml(path, text) : read_policy_json(path, text));
+  MJ_TRY(policy, is_toml ? read_policy_toml(path, text) : read_policy_json(path, text));
   ParsedPolicy parsed_policy = read_policy(policy.json, "policy");
   for (FieldProblem& problem : parsed_policy.problems) {
     const std::string field = problem.field == "policy" ? "" : problem.field.substr(sizeof "policy." - 1);

@@ -27,7 +27,8 @@ std::string default_slots(const HostFacts& host) {
 std::string default_libexec(const HostFacts& host) {
   return host.installed_helpers.empty() ? host.program_dir : host.installed_helpers;
 }
-// By the XDG rules a relative XDG_STATE_HOME is ignored. Empty if there is no HOME; load_config() reports the remedy.
+// Returns the default state folder. A relative XDG_STATE_HOME is ignored, as the XDG specification requires. The result
+// is empty if HOME is not set; load_config() then reports the remedy.
 std::string default_state(const HostFacts& host) {
   if (host.root) return "/var/lib/mycojobs";
   if (const auto xdg = host.variable("XDG_STATE_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs";
@@ -377,7 +378,7 @@ std::span<const RenamedOption> renamed_options() {
   return kRenamed;
 }
 
-std::string_view get_current_name(std::string_view name) {
+std::string_view resolve_option_name(std::string_view name) {
   for (const RenamedOption& entry : renamed_options()) {
     if (entry.alternative == name) return entry.current;
   }
@@ -419,7 +420,7 @@ PolicyRequest make_operator_defaults(const Settings& settings) {
   const auto request_if_changed = [&out](PolicyField field, auto& value, auto setting) {
     if (value == setting) return;
     value = setting;
-    out.named[static_cast<std::size_t>(field)] = true;
+    out.named_fields[static_cast<std::size_t>(field)] = true;
   };
   out.values = default_policy;
   request_if_changed(PolicyField::memory, out.values.memory_bytes, settings.sandbox_memory_bytes);

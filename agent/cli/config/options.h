@@ -135,9 +135,9 @@ struct RenamedOption {
   bool is_former;  // true: using the alternative name causes a warning
 };
 std::span<const RenamedOption> renamed_options();
-std::string_view get_current_name(std::string_view name);  // current name of an option, for any of its names
-std::string get_flag_name(std::string_view name);          // "--job-default-timeout"
-std::string get_variable_name(std::string_view name);      // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
+std::string_view resolve_option_name(std::string_view name);  // returns the current name of an option
+std::string get_flag_name(std::string_view name);             // "--job-default-timeout"
+std::string get_variable_name(std::string_view name);         // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
 inline std::string get_flag_name(const Option& option) { return get_flag_name(option.name); }
 inline std::string get_variable_name(const Option& option) { return get_variable_name(option.name); }
 bool accepts_flag(const Option&, std::string_view command);

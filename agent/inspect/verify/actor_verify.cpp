@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/parse.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -53,7 +54,7 @@ void add_index_entries(ActorsByKey& out, const Fields& index) {
 
 // Returns the whole index, or the entries of the keys in `records` if the index is too long to be read at once.
 Result<ActorsByKey> read_index_keys(Store& store, const ActorsByKey& records) {
-  constexpr const char* kIndex = "mj:actor-keys";
+  constexpr const char* kIndex = kActorKeysKey;
   ActorsByKey out;
   auto index = store.load(0, kIndex);
   if (index) add_index_entries(out, *index);
@@ -86,8 +87,8 @@ Result<std::vector<ActorKeyProblem>> find_actor_key_problems(Store& store) {
   auto index = read_index_keys(store, records);
   if (!index && index.error().code != Code::invalid) return tl::unexpected<Error>(std::move(index).error());
   if (!index) {
-    problems.push_back(
-        {"", "mj:actor-keys", "mj:actor-keys is not a hash: " + index.error().message + "; delete that key"});
+    problems.push_back({"", kActorKeysKey,
+                        std::string(kActorKeysKey) + " is not a hash: " + index.error().message + "; delete that key"});
     return problems;
   }
   for (const auto& [pubkey, ids] : records) {
@@ -108,8 +109,10 @@ Result<std::vector<ActorKeyProblem>> find_actor_key_problems(Store& store) {
   }
   for (const auto& [pubkey, ids] : *index)
     if (!records.contains(pubkey))
-      problems.push_back({pubkey, "mj:actor-keys",
-                          "mj:actor-keys has a public key of " + format_actor_names(ids) + " that no actor has", true});
+      problems.push_back(
+          {pubkey, kActorKeysKey,
+           std::string(kActorKeysKey) + " has a public key of " + format_actor_names(ids) + " that no actor has",
+           true});
   return problems;
 }
 

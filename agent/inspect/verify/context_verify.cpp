@@ -1,6 +1,5 @@
 #include "inspect/verify/context_verify.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "inspect/verify/deployment_verify.h"

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
+#include "store/keys.h"
 #include "text/json.h"
 #include "workflows/manifest/workflow_manifest.h"
 #include "workflows/workflow_decider.h"
@@ -120,9 +120,9 @@ class DeploymentScan {
 
   Result<void> read_code() {
     std::set<std::string> hashes{inspection_.state.manifest};
-    for (const auto& [id, cell] : inspection_.state.instances) {
-      hashes.insert(cell.manifest);
-      if (cell.state && cell.state->is_spilled()) MJ_CHECK(read_blob(id, *cell.state));
+    for (const auto& [id, instance] : inspection_.state.instances) {
+      hashes.insert(instance.manifest);
+      if (instance.state && instance.state->is_spilled()) MJ_CHECK(read_blob(id, *instance.state));
     }
     hashes.erase("");
     for (const std::string& hash : hashes) MJ_CHECK(check_manifest(hash));
@@ -158,7 +158,8 @@ class DeploymentScan {
     return {};
   }
 
-  // Reads all pages, because a single read has a size limit. Only the field `key` of the entries is kept.
+  // Reads all pages, because a single read has a size limit. Drops all fields of the entries except `key`, to save
+  // memory.
   Result<std::vector<InboxEntry>> read_inbox_entries() {
     std::vector<InboxEntry> entries;
     for (std::string after; entries.size() <= kMaxInboxEntries;) {
@@ -189,11 +190,11 @@ class DeploymentScan {
       const PendingIntent& pending = inspection_.state.find_instance(id)->pending_intents.at(intent);
       const bool has_no_record = pending.effect_ref == kTimerEffectRef || pending.effect_ref == kApprovalEffectRef;
       if (!pending.published || has_no_record) continue;
-      EffectRefInspection each{id, intent, pending.effect_ref};
-      each.is_in_inbox = ended_effect_refs.contains(pending.effect_ref);
-      each.receipt_refused = refused_intents_.contains(intent);
-      MJ_CHECK(read_record(each));
-      inspection_.effect_refs.push_back(std::move(each));
+      EffectRefInspection effect{id, intent, pending.effect_ref};
+      effect.is_in_inbox = ended_effect_refs.contains(pending.effect_ref);
+      effect.receipt_refused = refused_intents_.contains(intent);
+      MJ_CHECK(read_record(effect));
+      inspection_.effect_refs.push_back(std::move(effect));
     }
     return {};
   }
@@ -235,9 +236,9 @@ Result<DeploymentScan> scan_repeatedly(WorkflowStore& deployments, Store& store,
   for (int attempt = 1; attempt < kMinConsistentReads && !scan.findings.empty(); ++attempt) {
     std::this_thread::sleep_for(kReadPause);
     MJ_TRY(next_scan, scan_unchanged(deployments, store, context, deployment));
-    std::erase_if(next_scan.findings, [&](const DeploymentFinding& each) {
-      return std::none_of(scan.findings.begin(), scan.findings.end(), [&](const DeploymentFinding& other) {
-        return other.rule == each.rule && other.text == each.text;
+    std::erase_if(next_scan.findings, [&](const DeploymentFinding& finding) {
+      return std::none_of(scan.findings.begin(), scan.findings.end(), [&](const DeploymentFinding& earlier) {
+        return earlier.rule == finding.rule && earlier.text == finding.text;
       });
     });
     scan = std::move(next_scan);
@@ -247,7 +248,7 @@ Result<DeploymentScan> scan_repeatedly(WorkflowStore& deployments, Store& store,
 
 // Returns the deployments that are listed or have a journal.
 Result<std::set<std::string>> list_all_deployments(WorkflowStore& deployments, Store& store, Id context) {
-  constexpr std::string_view kJournalPrefix = "mj:world:";
+  constexpr std::string_view kJournalPrefix = kDeploymentJournalKey;
   MJ_TRY(listed, deployments.list_deployments(context));
   std::set<std::string> names(listed.begin(), listed.end());
   MJ_TRY(keys, store.keys(context, kJournalPrefix, kMaxDeployments));
@@ -261,10 +262,10 @@ Result<void> rebuild_deployment(WorkflowStore& deployments, Store& store, Id con
     MJ_TRY(scan, scan_repeatedly(deployments, store, context, deployment));
     std::vector<std::string> lines;
     std::vector<DeploymentFix> fixes;
-    for (const DeploymentFinding& each : scan.findings) {
-      if (!each.violation) continue;
-      lines.push_back(each.text + (each.fixes.empty() ? " (cannot be repaired)" : ""));
-      fixes.insert(fixes.end(), each.fixes.begin(), each.fixes.end());
+    for (const DeploymentFinding& finding : scan.findings) {
+      if (!finding.violation) continue;
+      lines.push_back(finding.text + (finding.fixes.empty() ? " (cannot be repaired)" : ""));
+      fixes.insert(fixes.end(), finding.fixes.begin(), finding.fixes.end());
     }
     Result<bool> repaired = true;
     if (!dry_run && !fixes.empty()) repaired = deployments.repair(context, deployment, scan.height(), fixes);

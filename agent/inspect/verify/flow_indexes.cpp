@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -18,7 +19,9 @@ constexpr std::size_t kMaxIndexKeys = 1000000;
 constexpr std::uint32_t kMaxCatalogBatch = 500;
 constexpr std::chrono::milliseconds kIndexCheckInterval{100};
 
-std::string get_catalog_key(const std::string& name) { return name.empty() ? "mj:catalog" : "mj:catalog:" + name; }
+std::string get_catalog_key(const std::string& name) {
+  return name.empty() ? kFlowCatalogKey : kFlowNameCatalogKey + name;
+}
 
 Result<std::vector<CatalogEntry>> read_catalog(FlowStore& flows, Id context, const std::string& name) {
   std::vector<CatalogEntry> entries;
@@ -38,7 +41,7 @@ class FlowIndexScan {
 
   Result<std::vector<FlowIndexProblem>> run() {
     MJ_CHECK(check_catalog(""));
-    constexpr std::string_view kPrefix = "mj:catalog:";
+    constexpr std::string_view kPrefix = kFlowNameCatalogKey;
     MJ_TRY(keys, store_.keys(context_, kPrefix, kMaxIndexKeys));
     for (const std::string& key : keys) MJ_CHECK(check_catalog(key.substr(kPrefix.size())));
     MJ_CHECK(check_schedules());
@@ -58,9 +61,9 @@ class FlowIndexScan {
     std::map<Id, std::vector<const CatalogEntry*>> entries_by_flow;
     for (const CatalogEntry& entry : *catalog) {
       if (entry.flow == 0)
-        add(name, entry, "which names no flow");
+        add_entry_problem(name, entry, "which names no flow");
       else if (!flow_ids_.contains(entry.flow))
-        add(name, entry, "whose flow:" + entry.flow_text + " does not exist");
+        add_entry_problem(name, entry, "whose flow:" + entry.flow_text + " does not exist");
       else
         entries_by_flow[entry.flow].push_back(&entry);
     }
@@ -79,26 +82,27 @@ class FlowIndexScan {
     const bool has_expected = std::any_of(entries.begin(), entries.end(),
                                           [&](const CatalogEntry* entry) { return entry->id == expected_id; });
     for (const CatalogEntry* entry : entries) {
-      if (has_expected && entry->id != expected_id) add(name, *entry, "a second one of flow:" + entry->flow_text);
+      if (has_expected && entry->id != expected_id)
+        add_entry_problem(name, *entry, "a second one of flow:" + entry->flow_text);
     }
     return {};
   }
-  void add(const std::string& name, const CatalogEntry& entry, const std::string& what) {
+  void add_entry_problem(const std::string& name, const CatalogEntry& entry, const std::string& description) {
     const std::string key = get_catalog_key(name);
-    FlowIndexProblem problem{make_finding("flow-catalog", key, key + " holds entry " + entry.id + ", " + what)};
+    FlowIndexProblem problem{make_finding("flow-catalog", key, key + " holds entry " + entry.id + ", " + description)};
     problem.catalog = name;
     problem.entry = entry;
     problems_.push_back(std::move(problem));
   }
 
   Result<void> check_schedules() {
-    constexpr std::string_view kPrefix = "mj:schedule:";
+    constexpr std::string_view kPrefix = kScheduleKey;
     MJ_TRY(names, store_.keys(context_, kPrefix, kMaxIndexKeys));
     for (std::string& name : names) name.erase(0, kPrefix.size());
     auto schedules = flows_.schedule_states(context_, names);
     if (!schedules && schedules.error().code == Code::invalid) {
       problems_.push_back(
-          {make_finding("schedule-index", "mj:schedules", "schedules cannot be read: " + schedules.error().message),
+          {make_finding("schedule-index", kSchedulesKey, "schedules cannot be read: " + schedules.error().message),
            true});
       return {};
     }
@@ -128,7 +132,7 @@ class FlowIndexScan {
 
 // Returns the idempotency key of the flow's creation and the fingerprint of the request.
 Result<Fields> find_idempotency_fields(Store& store, Id context, Id flow, Id caller) {
-  auto names = store.load(context, "mj:flow-keys:" + std::to_string(caller));
+  auto names = store.load(context, kFlowIdempotencyKey + std::to_string(caller));
   if (!names && names.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(names).error());
   const std::string prefix = std::to_string(flow) + ' ';
   for (const auto& [key, value] : names ? *names : Fields()) {
@@ -137,9 +141,9 @@ Result<Fields> find_idempotency_fields(Store& store, Id context, Id flow, Id cal
   return Fields();
 }
 
-// Returns the message from which the flow was created; empty: there is none.
+// Returns the message from which the flow was created, or an empty text.
 Result<std::string> find_source_message(Store& store, Id context, Id flow) {
-  constexpr std::string_view kPrefix = "mj:message:";
+  constexpr std::string_view kPrefix = kMessageKey;
   static constexpr std::array<std::string_view, 1> kFlowField{"flow"};
   MJ_TRY(keys, store.keys(context, kPrefix, kMaxIndexKeys));
   for (const std::string& key : keys) {
@@ -150,7 +154,7 @@ Result<std::string> find_source_message(Store& store, Id context, Id flow) {
   return std::string();
 }
 
-// Returns the row of a flow in a catalog; 0: there is none.
+// Returns the row of a flow in a catalog, or 0 if the catalog lacks the flow.
 Result<std::uint64_t> find_catalog_row(FlowStore& flows, Id context, const std::string& name, Id flow) {
   MJ_TRY(entries, read_catalog(flows, context, name));
   for (const CatalogEntry& entry : entries) {
@@ -165,7 +169,7 @@ Result<std::uint64_t> find_catalog_row(FlowStore& flows, Id context, const std::
 // jobs.
 Result<std::set<Id>> find_claimed_jobs(Store& store, const FlowInspection& inspection, Id caller) {
   static constexpr std::array<std::string_view, 1> kFlowField{"flow"};
-  const std::string prefix = "mj:claim:job:" + std::to_string(caller) + ':';
+  const std::string prefix = kClaimKey + std::string("job:") + std::to_string(caller) + ':';
   const std::string flow_reference = std::to_string(inspection.context) + ' ' + std::to_string(inspection.flow);
   MJ_TRY(claims, store.keys(inspection.context, prefix, kMaxIndexKeys));
   std::set<Id> jobs;
@@ -215,25 +219,25 @@ Result<std::optional<MissingFlowState>> derive_flow_state(FlowStore& flows, Stor
   MissingFlowState missing_state;
   MJ_TRY(key, find_idempotency_fields(store, inspection.context, inspection.flow, record.caller_id));
   MJ_TRY(message, find_source_message(store, inspection.context, inspection.flow));
-  missing_state.words = {{"caller", std::to_string(record.caller_id)},
-                         {"first_job", std::to_string(jobs.empty() ? 0 : jobs.front())},
-                         {"jobs", std::to_string(jobs.empty() ? 0 : jobs.back() - jobs.front() + 1)},
-                         {"created_ms", std::to_string(std::uint64_t{record.created_at} * 1000)},
-                         {"definition", record.definition_hash},
-                         {"name", record.name},
-                         {"ids", std::string(field_of(*inspection.record, "jobs"))},
-                         {"parent", record.parent},
-                         {"row", std::to_string(row)},
-                         {"index_row", std::to_string(index_row)}};
+  missing_state.fields = {{"caller", std::to_string(record.caller_id)},
+                          {"first_job", std::to_string(jobs.empty() ? 0 : jobs.front())},
+                          {"jobs", std::to_string(jobs.empty() ? 0 : jobs.back() - jobs.front() + 1)},
+                          {"created_ms", std::to_string(std::uint64_t{record.created_at} * 1000)},
+                          {"definition", record.definition_hash},
+                          {"name", record.name},
+                          {"ids", std::string(field_of(*inspection.record, "jobs"))},
+                          {"parent", record.parent},
+                          {"row", std::to_string(row)},
+                          {"index_row", std::to_string(index_row)}};
   if (key.empty()) key = {{"key", ""}};
-  missing_state.words.insert(missing_state.words.end(), key.begin(), key.end());
-  if (!message.empty()) missing_state.words.emplace_back("message", message);
+  missing_state.fields.insert(missing_state.fields.end(), key.begin(), key.end());
+  if (!message.empty()) missing_state.fields.emplace_back("message", message);
   if (is_terminal(record.status)) {
     const std::uint64_t ended_ms = inspection.facts.empty() ? record.ended_ms : inspection.facts.back().at_ms;
-    missing_state.words.emplace_back("ended_ms", std::to_string(ended_ms));
+    missing_state.fields.emplace_back("ended_ms", std::to_string(ended_ms));
   }
-  missing_state.listed = row > 0;
-  missing_state.indexed = record.name.empty() || index_row > 0;
+  missing_state.in_catalog = row > 0;
+  missing_state.in_name_catalog = record.name.empty() || index_row > 0;
   return std::optional(std::move(missing_state));
 }
 

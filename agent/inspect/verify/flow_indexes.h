@@ -18,18 +18,21 @@ struct FlowIndexProblem {
   Finding finding;
   bool is_loss = false;      // the repair of the index does not restore the lost data
   std::string catalog = {};  // catalog of `entry`: the name of its definition; empty: the catalog of all flows
-  std::optional<CatalogEntry> entry = {};  // an entry to be removed
-  std::string schedule = {};               // a schedule to be repaired
+  std::optional<CatalogEntry> entry = {};  // the entry to be removed; no value: the problem is not about an entry
+  std::string schedule = {};               // the schedule to be repaired; empty: the problem is not about a schedule
 };
-// all: flows that have a record, a mark or a journal. Data that changes during the read gives no finding.
-Result<std::vector<FlowIndexProblem>> find_flow_index_problems(FlowStore&, Store&, Id context, const std::set<Id>& all);
+// flow_ids: flows that have a record, a mark or a journal. Data that changes during the read gives no finding.
+Result<std::vector<FlowIndexProblem>> find_flow_index_problems(FlowStore&, Store&, Id context,
+                                                               const std::set<Id>& flow_ids);
 Result<void> repair_flow_index(FlowStore&, Id context, const FlowIndexProblem&);
 
 struct MissingFlowState {
-  Fields words;                          // all fields except `state`
-  bool listed = false, indexed = false;  // in the catalog of all flows, and in the catalog of its name
+  Fields fields;                 // all fields of the mark except `state`
+  bool in_catalog = false;       // the catalog of all flows contains the flow
+  bool in_name_catalog = false;  // the catalog of its name contains the flow, or the flow has no name
 };
-// Returns the mark of a flow without one. No value: only the record names the flow, so that another client wrote it.
+// Returns the mark that a flow without a mark should have. Returns no value if only the record names the flow, because
+// another client wrote it.
 Result<std::optional<MissingFlowState>> derive_flow_state(FlowStore&, Store&, const FlowInspection&,
                                                           const Flow& record);
 

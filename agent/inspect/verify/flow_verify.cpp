@@ -18,6 +18,7 @@
 #include "inspect/verify/flow_indexes.h"
 #include "model/codec.h"
 #include "store/flow_store.h"
+#include "store/keys.h"
 #include "store/store.h"
 
 namespace mycojobs {
@@ -48,18 +49,19 @@ class FlowVerifier {
  private:
   FlowScan report_read_errors();
   // Adds a finding for data that cannot be read and returns false.
-  bool add(std::string_view rule, const std::string& text) {
+  bool add_finding(std::string_view rule, const std::string& text) {
     scan_.findings.push_back(make_flow_finding(rule, inspection_.flow, text));
     return false;
   }
-  // The functions with a bool return false if the check must stop there, after they have added a finding if needed.
+  // Functions that return a bool return false if the check cannot continue. They have then added a finding,
+  // unless the key is not a flow or the flow has changed.
   Result<bool> read_journal();
-  Result<bool> read_states();
+  Result<bool> read_index_entries();
   Result<bool> find_mark();  // for a flow without a mark
   Result<bool> read_plan();
   Result<void> read_checkpoint();
   Result<bool> read_jobs();  // false: the flow has changed
-  Result<void> read_awaited();
+  Result<void> read_awaited_flows();
   Result<void> read_record();
 
   FlowStore& flows_;
@@ -74,7 +76,7 @@ Result<FlowScan> FlowVerifier::run() {
   MJ_TRY(is_readable, read_journal());
   if (!is_readable) return std::move(scan_);
   MJ_CHECK(read_record());
-  MJ_TRY(has_mark, read_states());
+  MJ_TRY(has_mark, read_index_entries());
   if (!has_mark) return report_read_errors();
   if (get_flow_state(inspection_) != "creating") {
     MJ_TRY(has_plan, read_plan());
@@ -85,7 +87,7 @@ Result<FlowScan> FlowVerifier::run() {
       scan_.has_changed = true;
       return std::move(scan_);
     }
-    MJ_CHECK(read_awaited());
+    MJ_CHECK(read_awaited_flows());
   }
   scan_.is_readable = true;
   scan_.revision = inspection_.revision;
@@ -97,7 +99,7 @@ Result<FlowScan> FlowVerifier::run() {
 // Returns the findings for a flow to which the rules cannot be applied. Anomalies of the journal are first.
 FlowScan FlowVerifier::report_read_errors() {
   if (!inspection_.anomalies.empty()) {
-    add("flow-journal", ": " + inspection_.anomalies.front() + format_more_count(inspection_.anomalies.size()));
+    add_finding("flow-journal", ": " + inspection_.anomalies.front() + format_more_count(inspection_.anomalies.size()));
     std::rotate(scan_.findings.begin(), std::prev(scan_.findings.end()), scan_.findings.end());
   }
   return std::move(scan_);
@@ -108,7 +110,7 @@ Result<bool> FlowVerifier::read_journal() {
   while (true) {
     auto read = flows_.read(inspection_.context, inspection_.flow, after);
     if (!read && read.error().code == Code::invalid) {
-      return add("flow-journal", "cannot be read: " + read.error().message);
+      return add_finding("flow-journal", "cannot be read: " + read.error().message);
     }
     if (!read) return fail(std::move(read).error(), name_);
     if (after == 0) record_ = decode<Flow>(read->record).record;
@@ -120,13 +122,13 @@ Result<bool> FlowVerifier::read_journal() {
   }
 }
 
-Result<bool> FlowVerifier::read_states() {
+Result<bool> FlowVerifier::read_index_entries() {
   auto index_entries = flows_.read_index_entries(inspection_.context, inspection_.flow);
   const bool is_recoverable = index_entries || index_entries.error().code == Code::invalid;
   if (!is_recoverable) return fail(std::move(index_entries).error(), name_);
   if (index_entries) inspection_.index_entries = *index_entries;
   if (index_entries && !index_entries->state.empty()) return true;
-  if (!index_entries) return add("flow-journal", "cannot be checked: " + index_entries.error().message);
+  if (!index_entries) return add_finding("flow-journal", "cannot be checked: " + index_entries.error().message);
   return find_mark();
 }
 
@@ -135,14 +137,14 @@ Result<bool> FlowVerifier::find_mark() {
   const bool has_started = inspection_.revision > 0;
   const bool is_creating = get_flow_state(inspection_) == "creating";
   if (!inspection_.record || (record_.definition_hash.empty() && !is_creating)) {
-    if (has_started) return add("flow-mark", "has a journal, but neither a state key nor a record");
+    if (has_started) return add_finding("flow-mark", "has a journal, but neither a state key nor a record");
     return false;
   }
   MJ_TRY(mark, derive_flow_state(flows_, store_, inspection_, record_));
   if (!mark) return false;
-  inspection_.derived_mark = std::move(mark->words);
-  inspection_.index_entries.in_catalog = mark->listed;
-  inspection_.index_entries.in_name_catalog = mark->indexed;
+  inspection_.derived_mark = std::move(mark->fields);
+  inspection_.index_entries.in_catalog = mark->in_catalog;
+  inspection_.index_entries.in_name_catalog = mark->in_name_catalog;
   return true;
 }
 
@@ -153,10 +155,10 @@ Result<bool> FlowVerifier::read_plan() {
     return fail(std::move(text).error(), name_);
   }
   auto plan = text ? parse_stored_plan(*text, hash) : Result<FlowPlan>(fail(text.error(), "definition"));
-  if (!plan) return add("flow-definition", "cannot go on without its definition: " + plan.error().message);
+  if (!plan) return add_finding("flow-definition", "cannot go on without its definition: " + plan.error().message);
   if (plan->nodes.size() != record_.jobs.size()) {
-    return add("flow-mark", "has " + std::to_string(plan->nodes.size()) + " nodes and " +
-                                std::to_string(record_.jobs.size()) + " jobs");
+    return add_finding("flow-mark", "has " + std::to_string(plan->nodes.size()) + " nodes and " +
+                                        std::to_string(record_.jobs.size()) + " jobs");
   }
   inspection_.plan = std::move(*plan);
   for (const Id id : record_.jobs) scan_.jobs.push_back(job_key(record_.caller_id, id));
@@ -182,7 +184,7 @@ Result<bool> FlowVerifier::read_jobs() {
   return read.revision == inspection_.revision;
 }
 
-Result<void> FlowVerifier::read_awaited() {
+Result<void> FlowVerifier::read_awaited_flows() {
   std::vector<Id> other_flows;
   const FoldedFlow run = fold_run(inspection_);
   for (const auto& [flow, node] : run.state.awaited_flows) {
@@ -214,12 +216,9 @@ Result<FlowScan> scan_flow(FlowStore& flows, Store& store, Id context, Id flow) 
   return FlowVerifier(flows, store, context, flow).run();
 }
 
-}  // namespace
-namespace {
-
 constexpr std::size_t kMaxFlowKeys = 10000000;
 constexpr std::size_t kMaxJobsBatch = 200;
-constexpr int kFlowChecks = 3;     // a finding must occur in all of them
+constexpr int kFlowChecks = 3;     // number of reads that must all have a finding
 constexpr int kMaxFlowReads = 20;  // attempts to read a flow that changes continuously
 constexpr std::chrono::milliseconds kFlowCheckInterval{100};
 
@@ -231,13 +230,13 @@ struct KnownFlows {
 Result<KnownFlows> list_known_flows(Store& store, Id context) {
   KnownFlows result;
   std::set<Id> marked_ids;
-  for (const std::string_view prefix : {"mj:flow:", "mj:run:", "flow:"}) {
+  for (const std::string_view prefix : {kFlowKey, kFlowJournalKey, "flow:"}) {
     MJ_TRY(keys, store.keys(context, prefix, kMaxFlowKeys));
     for (const std::string& key : keys) {
       std::uint64_t id = 0;  // other names belong to another client
       if (!parse_u64(std::string_view(key).substr(prefix.size()), id) || id == 0 || id > UINT32_MAX) continue;
       result.ids.insert(static_cast<Id>(id));
-      if (prefix == "mj:flow:") marked_ids.insert(static_cast<Id>(id));
+      if (prefix == kFlowKey) marked_ids.insert(static_cast<Id>(id));
     }
   }
   std::set_difference(result.ids.begin(), result.ids.end(), marked_ids.begin(), marked_ids.end(),
@@ -277,13 +276,13 @@ Result<FlowScan> scan_persistent_findings(FlowStore& flows, Store& store, Id con
 struct OrphanedJob {
   std::string job_key;
   std::string owner;             // "flow:7", "message:9:1"; empty: the claim names neither
-  bool owner_has_ended = false;  // the owner has ended; false: the key with the state of the owner is missing
+  bool owner_has_ended = false;  // otherwise the key with the state of the owner is missing
 };
 
 Result<std::vector<JobStoreState>> list_planned_jobs(FlowStore& flows, Store& store, Id context,
                                                      const std::set<std::string>& known_jobs) {
-  constexpr std::string_view kClaims = "mj:claim:";
-  MJ_TRY(keys, store.keys(context, "mj:claim:job:", kMaxFlowKeys));
+  constexpr std::string_view kClaims = kClaimKey;
+  MJ_TRY(keys, store.keys(context, kClaimKey + std::string("job:"), kMaxFlowKeys));
   std::vector<std::string> batch, candidates;
   const auto load_states = [&]() -> Result<void> {
     MJ_TRY(views, flows.job_views(context, batch));
@@ -324,7 +323,7 @@ Result<std::optional<OrphanedJob>> find_orphan(FlowStore& flows, Store& store, I
   if (job.claim.message.empty()) return std::optional(std::move(orphan));
   orphan.owner = job.claim.message;
   static constexpr std::array<std::string_view, 1> kStateField{"state"};
-  auto mark = store.load_fields(context, "mj:message:" + job.claim.message, kStateField);
+  auto mark = store.load_fields(context, kMessageKey + job.claim.message, kStateField);
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
   if (state == "away") return std::optional<OrphanedJob>();  // the answer to the message ends the job
@@ -443,8 +442,8 @@ Result<void> FlowRebuilder::repair_orphans() {
   MJ_TRY(orphans, find_orphans(flows_, store_, context_, known_jobs_));
   for (const OrphanedJob& orphan : orphans) {
     if (!dry_run_ && orphan.owner_has_ended) MJ_CHECK(store_.cancel(context_, orphan.job_key));
-    const std::string what = orphan.owner_has_ended ? ": cancelled" : ": `mycojobs job cancel` ends it";
-    report_difference(format_orphan(orphan) + what, orphan.owner_has_ended);
+    const std::string remedy = orphan.owner_has_ended ? ": cancelled" : ": `mycojobs job cancel` ends it";
+    report_difference(format_orphan(orphan) + remedy, orphan.owner_has_ended);
   }
   return {};
 }

@@ -23,7 +23,7 @@ Result<bool> is_missing_from_index(Store& store, Id context, const JobKeyProblem
     return tl::unexpected<Error>(std::move(index_entry).error());
   if (index_entry && !index_entry->empty()) return false;
   // A retired job has removed its key.
-  auto claim = store.load_fields(context, "mj:claim:" + suspect.job_key, kIdempotencyField);
+  auto claim = store.load_fields(context, kClaimKey + suspect.job_key, kIdempotencyField);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
   return claim && field_of(*claim, "idem") == suspect.idempotency_key;
 }
@@ -31,8 +31,8 @@ Result<bool> is_missing_from_index(Store& store, Id context, const JobKeyProblem
 }  // namespace
 
 Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id context) {
-  constexpr std::string_view kClaims = "mj:claim:";
-  MJ_TRY(keys, store.keys(context, "mj:claim:job:", std::numeric_limits<std::size_t>::max()));
+  constexpr std::string_view kClaims = kClaimKey;
+  MJ_TRY(keys, store.keys(context, kClaimKey + std::string("job:"), std::numeric_limits<std::size_t>::max()));
   std::vector<JobKeyProblem> found;
   for (std::size_t begin = 0; begin < keys.size(); begin += kMaxClaimsBatch) {
     const auto batch = std::span(keys).subspan(begin, std::min(kMaxClaimsBatch, keys.size() - begin));
@@ -41,7 +41,7 @@ Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id contex
       const std::string_view idempotency_key = field_of(claims[i], "idem");
       const std::string job = batch[i].substr(kClaims.size());
       if (idempotency_key.empty() || !is_job_key(job)) continue;
-      const std::string index = "mj:idempotency:" + std::to_string(parse_job_caller(job));
+      const std::string index = kIdempotencyKey + std::to_string(parse_job_caller(job));
       JobKeyProblem suspect{
           make_finding("idempotency-key", job, job + " is not in " + index + ": its idempotency key leads nowhere"),
           index, std::string(idempotency_key), job};

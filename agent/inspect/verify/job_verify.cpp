@@ -9,7 +9,6 @@
 #include <set>
 #include <thread>
 
-#include "base/parse.h"
 #include "inspect/explain.h"
 #include "inspect/verify/job_keys.h"
 #include "inspect/verify/kept_bytes.h"
@@ -19,7 +18,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kMaxPerRead = 1000;
+constexpr std::uint32_t kMaxEntriesPerRead = 1000;  // entries of a list, or facts of a journal
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 void add_fact(JobHistory& history, const Fact& fact) {
@@ -34,7 +33,7 @@ void add_fact(JobHistory& history, const Fact& fact) {
 }
 
 void add_fact(KeyInventory& inventory, std::uint32_t queue, const Fact& fact) {
-  ++inventory.facts;
+  ++inventory.fact_count;
   if (!is_job_key(fact.job_key)) {
     inventory.stray_facts.emplace_back(inventory.queues[queue].queue, fact.revision);
     return;
@@ -45,15 +44,15 @@ void add_fact(KeyInventory& inventory, std::uint32_t queue, const Fact& fact) {
     history.second_queue = queue;
     return;
   }
-  const auto& read = history.folded.revisions;
-  if (!std::binary_search(read.begin(), read.end(), fact.revision)) add_fact(history, fact);
+  const auto& revisions = history.folded.revisions;
+  if (!std::binary_search(revisions.begin(), revisions.end(), fact.revision)) add_fact(history, fact);
 }
 
 Result<void> read_queue_list(Store& store, Id context, std::uint32_t queue, KeyInventory& inventory) {
   const std::string& name = inventory.queues[queue].queue;
   if (!inventory.queues[queue].wrong_type.empty()) return {};
-  for (std::uint64_t offset = 0;; offset += kMaxPerRead) {
-    MJ_TRY(entries, store.queue_entries(context, name, offset, kMaxPerRead));
+  for (std::uint64_t offset = 0;; offset += kMaxEntriesPerRead) {
+    MJ_TRY(entries, store.queue_entries(context, name, offset, kMaxEntriesPerRead));
     for (std::string& entry : entries) {
       if (!is_job_key(entry)) {
         inventory.stray_entries.emplace_back(name, std::move(entry));
@@ -67,7 +66,7 @@ Result<void> read_queue_list(Store& store, Id context, std::uint32_t queue, KeyI
         history.in_other_list = true;
       }
     }
-    if (entries.size() < kMaxPerRead) return {};
+    if (entries.size() < kMaxEntriesPerRead) return {};
   }
 }
 
@@ -89,50 +88,41 @@ std::string KeyInventory::queue_name(std::uint32_t queue) const {
 }
 
 std::uint32_t KeyInventory::queue_index(const std::string& name) const {
-  const auto result =
-      std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& each) { return each.queue == name; });
-  return result == queues.end() ? JobHistory::kNoQueue : static_cast<std::uint32_t>(result - queues.begin());
+  const auto queue =
+      std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& info) { return info.queue == name; });
+  return queue == queues.end() ? JobHistory::kNoQueue : static_cast<std::uint32_t>(queue - queues.begin());
 }
 
 std::string KeyInventory::get_queue(const JobHistory& history, const JobStoreState& job) const {
   return history.queue == JobHistory::kNoQueue ? job.claim.queue : queue_name(history.queue);
 }
 
-JobInspection KeyInventory::inspection(const JobStoreState& states, const JobHistory& history,
-                                       const FactListDifference& difference, bool is_complete) const {
-  const std::string queue = get_queue(history, states);
-  const bool is_own_list = queue_name(history.entry_queue) == queue;
-  const bool in_other_list = history.in_other_list || (history.entry_count > 0 && !is_own_list);
-  return {states,
+JobInspection KeyInventory::make_inspection(const JobStoreState& store_state, const JobHistory& history,
+                                            const FactListDifference& difference, bool is_complete) const {
+  const std::string queue = get_queue(history, store_state);
+  const bool is_in_own_list = queue_name(history.entry_queue) == queue;
+  const bool in_other_list = history.in_other_list || (history.entry_count > 0 && !is_in_own_list);
+  return {store_state,
           history,
           difference,
           queue,
-          is_complete   ? states.queue_entry_count
-          : is_own_list ? history.entry_count
-                        : 0,
+          is_complete      ? store_state.queue_entry_count
+          : is_in_own_list ? history.entry_count
+                           : 0,
           in_other_list};
 }
 
-std::string get_key_prefix(std::string_view suffix) {
-  for (const InternalKey& key : internal_keys()) {
-    if (key.type == "hash" && key.pattern.ends_with(suffix)) {
-      return std::string(key.pattern.substr(0, key.pattern.size() - suffix.size()));
-    }
-  }
-  return {};
-}
-
-Result<void> read_more_entries(Store& store, Id context, std::uint32_t queue, KeyInventory& inventory,
-                               const ProgressCallback& progress) {
+Result<void> read_more_facts(Store& store, Id context, std::uint32_t queue, KeyInventory& inventory,
+                             const ProgressCallback& progress) {
   std::uint64_t total = 0;
-  for (const QueueInfo& each : inventory.queues) total += each.facts;
-  std::uint64_t& read_to = inventory.read_to[queue];
+  for (const QueueInfo& info : inventory.queues) total += info.facts;
+  std::uint64_t& last_revision = inventory.last_revisions[queue];
   while (true) {
-    MJ_TRY(facts, store.journal(context, inventory.queues[queue].queue, read_to, kMaxPerRead));
+    MJ_TRY(facts, store.journal(context, inventory.queues[queue].queue, last_revision, kMaxEntriesPerRead));
     for (const Fact& fact : facts) add_fact(inventory, queue, fact);
-    if (!facts.empty()) read_to = facts.back().revision;
-    if (progress) progress("journals", inventory.facts, std::max(total, inventory.facts));
-    if (facts.size() < kMaxPerRead) return {};
+    if (!facts.empty()) last_revision = facts.back().revision;
+    if (progress) progress("journals", inventory.fact_count, std::max(total, inventory.fact_count));
+    if (facts.size() < kMaxEntriesPerRead) return {};
   }
 }
 
@@ -156,13 +146,13 @@ Result<KeyInventory> read_key_inventory(Store& store, Id context, const Progress
   inventory.start_ms = start;
   MJ_TRY(queues, store.queues(context));
   inventory.queues = std::move(queues);
-  inventory.read_to.resize(inventory.queues.size());
+  inventory.last_revisions.resize(inventory.queues.size());
   for (std::uint32_t i = 0; i < inventory.queues.size(); ++i) {
-    MJ_CHECK(read_more_entries(store, context, i, inventory, progress));
+    MJ_CHECK(read_more_facts(store, context, i, inventory, progress));
     // Facts that were retired at the end of the journal count as read.
-    inventory.read_to[i] = std::max(inventory.read_to[i], inventory.queues[i].journal_head);
+    inventory.last_revisions[i] = std::max(inventory.last_revisions[i], inventory.queues[i].journal_head);
   }
-  const std::string claims = get_key_prefix("<job key>");
+  const std::string claims = kClaimKey;
   for (const std::string& prefix : {std::string("job:"), claims + "job:"}) {
     if (progress) progress("keys", inventory.jobs.size(), 0);
     MJ_TRY(keys, store.keys(context, prefix, kAll));
@@ -177,11 +167,11 @@ Result<KeyInventory> read_key_inventory(Store& store, Id context, const Progress
   return inventory;
 }
 
-Result<FactListDifference> read_new_entries(Store& store, Id context, const KeyInventory& inventory,
-                                            const JobStoreState& states, bool check_unlisted, JobHistory& history) {
-  std::vector<std::uint64_t> listed = states.claim.revisions;
+Result<FactListDifference> read_new_facts(Store& store, Id context, const KeyInventory& inventory,
+                                          const JobStoreState& store_state, bool check_unlisted, JobHistory& history) {
+  std::vector<std::uint64_t> listed = store_state.claim.revisions;
   std::sort(listed.begin(), listed.end());  // a client may have written them
-  const auto read = [&](std::uint64_t revision) {
+  const auto is_read = [&](std::uint64_t revision) {
     const auto& revisions = history.folded.revisions;
     return std::binary_search(revisions.begin(), revisions.end(), revision);
   };
@@ -191,10 +181,10 @@ Result<FactListDifference> read_new_entries(Store& store, Id context, const KeyI
     std::vector<std::uint64_t> unlisted;
     std::set_difference(history.folded.revisions.begin(), history.folded.revisions.end(), listed.begin(), listed.end(),
                         std::back_inserter(unlisted));
-    MJ_TRY(facts, read_facts_at(store, context, inventory.get_queue(history, states), unlisted));
+    MJ_TRY(facts, read_facts_at(store, context, inventory.get_queue(history, store_state), unlisted));
     for (const std::uint64_t revision : unlisted) {
       const auto fact = facts.find(revision);
-      if (fact != facts.end() && fact->second.job_key == states.job_key) continue;
+      if (fact != facts.end() && fact->second.job_key == store_state.job_key) continue;
       history.folded = FoldedJob{};
       history.problem.reset();
       history.problem_count = 0;
@@ -202,20 +192,20 @@ Result<FactListDifference> read_new_entries(Store& store, Id context, const KeyI
       break;
     }
   }
-  if (!history.has_facts()) history.queue = inventory.queue_index(states.claim.queue);
-  const std::string queue = inventory.get_queue(history, states);
+  if (!history.has_facts()) history.queue = inventory.queue_index(store_state.claim.queue);
+  const std::string queue = inventory.get_queue(history, store_state);
   std::vector<std::uint64_t> unread;
   std::copy_if(listed.begin(), listed.end(), std::back_inserter(unread),
-               [&](std::uint64_t each) { return !read(each); });
+               [&](std::uint64_t revision) { return !is_read(revision); });
   MJ_TRY(facts, read_facts_at(store, context, queue, unread));
   for (const std::uint64_t revision : unread) {
-    if (read(revision)) continue;  // listed twice
-    const auto result = facts.find(revision);
-    const Fact* fact = result == facts.end() ? nullptr : &result->second;
-    const bool later = !history.has_facts() || revision > history.folded.revisions.back();
-    if (revision == 0 || (fact != nullptr && fact->job_key != states.job_key)) {
+    if (is_read(revision)) continue;  // listed twice
+    const auto entry = facts.find(revision);
+    const Fact* fact = entry == facts.end() ? nullptr : &entry->second;
+    const bool is_newer = !history.has_facts() || revision > history.folded.revisions.back();
+    if (revision == 0 || (fact != nullptr && fact->job_key != store_state.job_key)) {
       difference.foreign.push_back(revision);
-    } else if (fact != nullptr && later) {
+    } else if (fact != nullptr && is_newer) {
       add_fact(history, *fact);
     } else {
       difference.missing.push_back(revision);
@@ -228,20 +218,19 @@ Result<FactListDifference> read_new_entries(Store& store, Id context, const KeyI
 
 namespace {
 
-constexpr std::size_t kGroupBatch = 64;
+constexpr std::size_t kMaxGroupBatch = 64;  // number of jobs that are read in one step
 
-std::uint32_t limit_of(const JobStoreState& job) {
-  std::uint64_t limit = 0;
-  if (!parse_u64(field_of(job.record, "concurrency_limit"), limit)) limit = 0;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(limit, 1, UINT32_MAX));
+std::uint32_t get_concurrency_limit(const JobStoreState& job) {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(number_of(job.record, "concurrency_limit"), 1, UINT32_MAX));
 }
 
 }  // namespace
 
 void JobGroups::add_job(const JobStoreState& job) {
-  const bool ended = has_ended(job);
-  inventory_.jobs[job.job_key].has_ended = ended;
-  if (ended) return;
+  const bool is_ended = has_ended(job);
+  inventory_.jobs[job.job_key].has_ended = is_ended;
+  if (is_ended) return;
   if (!job.awaited_jobs.empty()) waits_[job.job_key] = job.awaited_jobs;
   if (!job.claim.message.empty()) messages_[job.claim.message].push_back(job.job_key);
   add_slots(job, slots_);
@@ -256,36 +245,38 @@ void JobGroups::add_slots(const JobStoreState& job, SlotsByKey& slots) {
   const auto state = parse_job_state(job.claim.state);
   if (state == JobState::held) {
     group.held[job.job_key] = job.claim.revisions;
-    group.limit = group.limit == 0 ? limit_of(job) : std::min(group.limit, limit_of(job));
+    const std::uint32_t limit = get_concurrency_limit(job);
+    group.limit = group.limit == 0 ? limit : std::min(group.limit, limit);
   } else if (!has_ended(job) && (state == JobState::queued || state == JobState::none)) {
     ++group.candidates;
   }
 }
 
 const std::vector<std::string>& JobGroups::get_awaited_jobs(const std::string& job) const {
-  static const std::vector<std::string> none;
+  static const std::vector<std::string> kNoJobs;
   const auto found = waits_.find(job);
-  return found == waits_.end() ? none : found->second;
+  return found == waits_.end() ? kNoJobs : found->second;
 }
 
 std::vector<std::string> JobGroups::find_waiting_for_ended() const {
   std::vector<std::string> jobs;
-  for (const auto& [job, deps] : waits_) {
-    const bool has_ended_dependency = std::any_of(deps.begin(), deps.end(), [&](const std::string& dep) {
-      const auto found = inventory_.jobs.find(dep);
-      return found != inventory_.jobs.end() && found->second.has_ended;
+  for (const auto& [job, awaited_jobs] : waits_) {
+    const bool waits_for_ended = std::any_of(awaited_jobs.begin(), awaited_jobs.end(), [&](const std::string& awaited) {
+      const auto entry = inventory_.jobs.find(awaited);
+      return entry != inventory_.jobs.end() && entry->second.has_ended;
     });
-    if (has_ended_dependency) jobs.push_back(job);
+    if (waits_for_ended) jobs.push_back(job);
   }
   return jobs;
 }
 
 Result<std::vector<Finding>> JobGroups::check(const std::function<void()>& pause) {
-  MJ_TRY(all, check_slots(pause));
-  MJ_TRY(messages, check_messages(pause));
-  MJ_TRY(waits, check_cycles());
-  for (auto* source : {&messages, &waits}) std::move(source->begin(), source->end(), std::back_inserter(all));
-  return std::move(all);
+  MJ_TRY(findings, check_slots(pause));
+  MJ_TRY(message_findings, check_messages(pause));
+  MJ_TRY(cycle_findings, check_cycles());
+  for (auto* source : {&message_findings, &cycle_findings})
+    std::move(source->begin(), source->end(), std::back_inserter(findings));
+  return std::move(findings);
 }
 
 Result<std::vector<JobStoreState>> JobGroups::read_job_states(const std::vector<std::string>& jobs) {
@@ -303,10 +294,10 @@ Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& slots_to_
   MJ_TRY(jobs, read_new_jobs());
   for (const auto& [key, group] : slots_to_count) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
   SlotsByKey counted;
-  for (std::size_t begin = 0; begin < jobs.size(); begin += kGroupBatch) {
+  for (std::size_t begin = 0; begin < jobs.size(); begin += kMaxGroupBatch) {
     const std::vector<std::string> batch(
         jobs.begin() + static_cast<std::ptrdiff_t>(begin),
-        jobs.begin() + static_cast<std::ptrdiff_t>(std::min(begin + kGroupBatch, jobs.size())));
+        jobs.begin() + static_cast<std::ptrdiff_t>(std::min(begin + kMaxGroupBatch, jobs.size())));
     MJ_TRY(states, read_job_states(batch));
     for (const JobStoreState& job : states) add_slots(job, counted);
   }
@@ -327,11 +318,11 @@ Result<std::vector<Finding>> JobGroups::check_slots(const std::function<void()>&
   MJ_TRY(second_count, count_slots(first_count));
   for (const auto& [key, group] : second_count) {
     const auto& earlier = first_count.at(key).held;
-    const bool unchanged = std::any_of(group.held.begin(), group.held.end(), [&](const auto& job) {
+    const bool is_unchanged = std::any_of(group.held.begin(), group.held.end(), [&](const auto& job) {
       const auto match = earlier.find(job.first);
       return match != earlier.end() && match->second == job.second;
     });
-    if (!unchanged) continue;
+    if (!is_unchanged) continue;
     findings.push_back(make_finding("held-with-free-slots", key,
                                     count_with_noun(group.held.size(), "job is", "jobs are") +
                                         " held by the concurrency key " + key + ", " + group.held.begin()->first +
@@ -343,35 +334,31 @@ Result<std::vector<Finding>> JobGroups::check_slots(const std::function<void()>&
 
 Result<std::string> JobGroups::check_message_mark(const std::string& message, const std::vector<std::string>& jobs) {
   MJ_TRY(states, read_job_states(jobs));
-  const auto open = std::count_if(states.begin(), states.end(), [&](const JobStoreState& job) {
+  const auto active_count = std::count_if(states.begin(), states.end(), [&](const JobStoreState& job) {
     return job.claim.message == message && !has_ended(job);
   });
-  auto mark = store_.load(context_, get_key_prefix("<message key>") + message);
+  auto mark = store_.load(context_, kMessageKey + message);
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected(mark.error());
-  if (!mark) return std::string(open > 0 ? "has jobs that have not ended and no mark that counts them" : "");
+  if (!mark) return std::string(active_count > 0 ? "has jobs that have not ended and no mark that counts them" : "");
   const std::string count_text(field_of(*mark, "left"));
-  if (count_text == std::to_string(open)) return std::string();
+  if (count_text == std::to_string(active_count)) return std::string();
   return "has a mark that counts as not ended: " + (count_text.empty() ? "no" : count_text) +
-         " of its jobs; there are " + std::to_string(open);
+         " of its jobs; there are " + std::to_string(active_count);
 }
 
 Result<std::vector<Finding>> JobGroups::check_messages(const std::function<void()>& pause) {
-  // Adds messages whose marks count jobs although no job names the message. Messages that were accepted since the
-  // census are skipped, since their jobs were not counted.
-  const std::string prefix = get_key_prefix("<message key>");
+  // Adds the messages with a mark that counts jobs although no job names the message. A message that was accepted after
+  // the inventory was read is skipped, because its jobs are not in the inventory.
+  constexpr std::string_view prefix = kMessageKey;
   MJ_TRY(marks, store_.keys(context_, prefix, std::numeric_limits<std::size_t>::max()));
   for (const std::string& mark : marks) {
     const std::string message = mark.substr(prefix.size());
     if (messages_.contains(message)) continue;
-    static constexpr std::array<std::string_view, 2> kAsked{"left", "taken_ms"};
-    auto fields = store_.load_fields(context_, mark, kAsked);
+    static constexpr std::array<std::string_view, 2> kMarkFields{"left", "taken_ms"};
+    auto fields = store_.load_fields(context_, mark, kMarkFields);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected(fields.error());
     if (!fields) continue;  // another client's key, or deleted
-    std::uint64_t count_text = 0;
-    std::uint64_t taken_ms = 0;
-    parse_u64(field_of(*fields, "left"), count_text);
-    parse_u64(field_of(*fields, "taken_ms"), taken_ms);
-    if (count_text > 0 && taken_ms < inventory_.start_ms) messages_[message];
+    if (number_of(*fields, "left") > 0 && number_of(*fields, "taken_ms") < inventory_.start_ms) messages_[message];
   }
   std::map<std::string, std::string> suspects;
   for (const auto& [message, jobs] : messages_) {
@@ -448,15 +435,15 @@ namespace {
 
 constexpr std::size_t kMaxVerifyBatch = 64;  // number of jobs that are read in one step
 constexpr std::size_t kMaxSearchBatch = 8;   // same, if queues are searched for the jobs
-constexpr int kVerifyChecks = 6;
+constexpr int kMaxVerifyChecks = 6;          // reads of a job whose findings are not confirmed
 constexpr std::chrono::milliseconds kVerifyInterval{200};
 
 // Returns the findings about a single job. Held jobs are checked by JobGroups, which reads all jobs of a concurrency
 // key.
 std::vector<Finding> find_job_problems(const JobInspection& inspection) {
   std::vector<Finding> findings;
-  for (JobFinding& each : check_invariants(inspection).findings) {
-    if (each.rule != "held-with-free-slots") findings.push_back(std::move(each));
+  for (JobFinding& finding : check_invariants(inspection).findings) {
+    if (finding.rule != "held-with-free-slots") findings.push_back(std::move(finding));
   }
   return findings;
 }
@@ -470,7 +457,7 @@ bool concerns_queue_entries(const Finding& finding, const JobStoreState& job) {
 }
 bool concern_queue_entries(const std::vector<Finding>& findings, const JobStoreState& job) {
   return std::any_of(findings.begin(), findings.end(),
-                     [&](const Finding& f) { return concerns_queue_entries(f, job); });
+                     [&](const Finding& finding) { return concerns_queue_entries(finding, job); });
 }
 
 class ContextVerifier {
@@ -508,7 +495,7 @@ class ContextVerifier {
   KeyInventory inventory_;
   JobGroups groups_;
   Suspects suspects_;
-  bool last_check_ = false;
+  bool is_last_check_ = false;
   VerifyReport report_;
 };
 
@@ -518,29 +505,29 @@ Result<VerifyReport> ContextVerifier::run() {
   for (const std::string& job : groups_.find_waiting_for_ended()) suspects_[job].search_queues = true;
   MJ_CHECK(check_suspects());
   MJ_TRY(message_problems, read_message_states(store_, context_));
-  for (const MessageProblem& each : message_problems)
-    report_.findings.insert(report_.findings.end(), each.findings.begin(), each.findings.end());
+  for (const MessageProblem& problem : message_problems)
+    report_.findings.insert(report_.findings.end(), problem.findings.begin(), problem.findings.end());
   MJ_TRY(key_problems, find_job_key_problems(store_, context_));
-  for (const JobKeyProblem& each : key_problems) report_.findings.push_back(each.finding);
+  for (const JobKeyProblem& problem : key_problems) report_.findings.push_back(problem.finding);
   MJ_TRY(byte_problems,
          find_stored_bytes_problems(store_, context_, [] { std::this_thread::sleep_for(kVerifyInterval); }));
-  for (const StoredBytesProblem& each : byte_problems) report_.findings.push_back(each.finding);
+  for (const StoredBytesProblem& problem : byte_problems) report_.findings.push_back(problem.finding);
   MJ_TRY(group_findings, groups_.check([] { std::this_thread::sleep_for(kVerifyInterval); }));
   std::move(group_findings.begin(), group_findings.end(), std::back_inserter(report_.findings));
   std::stable_sort(report_.findings.begin(), report_.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.subject < b.subject; });
   report_.jobs = inventory_.jobs.size();
-  report_.facts = inventory_.facts;
+  report_.facts = inventory_.fact_count;
   report_.queues = inventory_.queues.size();
   return std::move(report_);
 }
 
 // Entries and facts that name no job cannot change, so that one read is enough.
 void ContextVerifier::check_stray_entries() {
-  for (const QueueInfo& each : inventory_.queues) {
-    if (each.wrong_type.empty()) continue;
-    report_.findings.push_back(make_finding("queue-type", each.queue,
-                                            each.queue + " is a " + each.wrong_type +
+  for (const QueueInfo& info : inventory_.queues) {
+    if (info.wrong_type.empty()) continue;
+    report_.findings.push_back(make_finding("queue-type", info.queue,
+                                            info.queue + " is a " + info.wrong_type +
                                                 " where a list belongs: another client wrote it; delete or rename it"));
   }
   for (const auto& [queue, revision] : inventory_.stray_facts) {
@@ -557,13 +544,13 @@ void ContextVerifier::check_stray_entries() {
 
 Result<void> ContextVerifier::scan() {
   std::vector<std::string> batch;
-  std::uint64_t done = 0;
+  std::uint64_t job_count = 0;
   for (const auto& [job, history] : inventory_.jobs) {
     batch.push_back(job);
-    if (++done % kMaxVerifyBatch != 0 && done != inventory_.jobs.size()) continue;
+    if (++job_count % kMaxVerifyBatch != 0 && job_count != inventory_.jobs.size()) continue;
     MJ_CHECK(scan_batch(batch));
     batch.clear();
-    report("jobs", done, inventory_.jobs.size());
+    report("jobs", job_count, inventory_.jobs.size());
   }
   return {};
 }
@@ -572,8 +559,8 @@ Result<void> ContextVerifier::scan_batch(const std::vector<std::string>& jobs) {
   MJ_TRY(states, store_.job_states(context_, jobs, false));
   for (const JobStoreState& job : states) {
     JobHistory& history = inventory_.jobs.at(job.job_key);
-    MJ_TRY(difference, read_new_entries(store_, context_, inventory_, job, false, history));
-    const auto findings = find_job_problems(inventory_.inspection(job, history, difference, false));
+    MJ_TRY(difference, read_new_facts(store_, context_, inventory_, job, false, history));
+    const auto findings = find_job_problems(inventory_.make_inspection(job, history, difference, false));
     if (!findings.empty()) suspects_[job.job_key].search_queues = concern_queue_entries(findings, job);
     groups_.add_job(job);
   }
@@ -581,9 +568,9 @@ Result<void> ContextVerifier::scan_batch(const std::vector<std::string>& jobs) {
 }
 
 Result<void> ContextVerifier::check_suspects() {
-  for (int check = 0; check < kVerifyChecks && !suspects_.empty(); ++check) {
+  for (int check = 0; check < kMaxVerifyChecks && !suspects_.empty(); ++check) {
     if (check > 0) std::this_thread::sleep_for(kVerifyInterval);
-    last_check_ = check == kVerifyChecks - 1;
+    is_last_check_ = check == kMaxVerifyChecks - 1;
     std::vector<std::string> jobs;
     bool needs_search = false;
     for (const auto& [job, suspect] : suspects_) {
@@ -610,16 +597,17 @@ Result<void> ContextVerifier::check_batch(const std::vector<std::string>& jobs, 
   MJ_TRY(states, store_.job_states(context_, jobs, search_queues));
   for (const JobStoreState& job : states) {
     JobHistory& history = inventory_.jobs.at(job.job_key);
-    MJ_TRY(difference, read_new_entries(store_, context_, inventory_, job, true, history));
-    JobInspection inspection = inventory_.inspection(job, history, difference, search_queues);
+    MJ_TRY(difference, read_new_facts(store_, context_, inventory_, job, true, history));
+    JobInspection inspection = inventory_.make_inspection(job, history, difference, search_queues);
     if (!search_queues) inspection.entry_count.reset();
     compare_findings(job, find_job_problems(inspection));
   }
   return {};
 }
 
-// A finding of an earlier read is confirmed if the job has not changed since, unless the finding depends on the content
-// of a queue in an earlier read; the queue is searched first. A retired job has no revisions that show a change.
+// Reports a finding that two reads in sequence have found if the job has not changed between them, or after the last
+// read. A finding about the content of a queue is reported only after reads that search the queue. The revisions of a
+// retired job are empty, so they show no change.
 void ContextVerifier::compare_findings(const JobStoreState& job, std::vector<Finding> findings) {
   Suspect& suspect = suspects_[job.job_key];
   if (findings.empty()) {
@@ -628,15 +616,15 @@ void ContextVerifier::compare_findings(const JobStoreState& job, std::vector<Fin
   }
   const bool needs_search = !suspect.search_queues && concern_queue_entries(findings, job);
   const bool has_changed = suspect.revisions != job.claim.revisions;
-  if (suspect.earlier_findings.empty() || ((has_changed || needs_search) && !last_check_)) {
+  if (suspect.earlier_findings.empty() || ((has_changed || needs_search) && !is_last_check_)) {
     suspect = {suspect.search_queues || needs_search, std::move(findings), job.claim.revisions};
     return;
   }
-  for (Finding& each : findings) {
+  for (Finding& finding : findings) {
     const bool is_confirmed = std::any_of(suspect.earlier_findings.begin(), suspect.earlier_findings.end(),
-                                          [&](const Finding& earlier) { return earlier.rule == each.rule; });
-    if (is_confirmed && !(needs_search && concerns_queue_entries(each, job)))
-      report_.findings.push_back(std::move(each));
+                                          [&](const Finding& earlier) { return earlier.rule == finding.rule; });
+    if (is_confirmed && !(needs_search && concerns_queue_entries(finding, job)))
+      report_.findings.push_back(std::move(finding));
   }
   suspects_.erase(job.job_key);
 }
@@ -644,14 +632,14 @@ void ContextVerifier::compare_findings(const JobStoreState& job, std::vector<Fin
 }  // namespace
 
 Result<std::vector<MessageProblem>> read_message_states(Store& store, Id context) {
-  const std::string prefix = get_key_prefix("<message key>");
+  constexpr std::string_view prefix = kMessageKey;
   MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
   for (std::string& key : keys) key.erase(0, prefix.size());
   MJ_TRY(states, store.message_states(context, keys));
   std::vector<MessageProblem> out;
-  for (MessageStoreState& each : states) {
-    auto findings = check_invariants(each);
-    if (!findings.empty()) out.push_back({std::move(each), std::move(findings)});
+  for (MessageStoreState& state : states) {
+    auto findings = check_invariants(state);
+    if (!findings.empty()) out.push_back({std::move(state), std::move(findings)});
   }
   return out;
 }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,49 +22,50 @@
 
 namespace mycojobs {
 
-// The jobs of a context and their histories from the journals. verify and rebuild share this reading. The store may
-// change during the read; read_new_entries() reads the changes.
 using ProgressCallback = std::function<void(std::string_view phase, std::uint64_t done, std::uint64_t total)>;
 
+// The jobs of a context and their histories from the journals, for verify() and rebuild(). The store may change during
+// the read; read_new_facts() reads the changes.
 struct KeyInventory {
   std::vector<QueueInfo> queues;
   std::unordered_map<std::string, JobHistory> jobs;
   std::vector<std::pair<std::string, std::string>> stray_entries;  // queue, entry: names no job
   std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue, revision: names no job
-  std::vector<std::uint64_t> read_to;  // by queue: revision up to which the journal was read
-  std::uint64_t facts = 0;
-  std::uint64_t start_ms = 0;  // time of the store
+  std::vector<std::uint64_t> last_revisions;  // by queue: revision up to which the journal was read
+  std::uint64_t fact_count = 0;               // number of facts that were read
+  std::uint64_t start_ms = 0;                 // time of the store
 
   std::string queue_name(std::uint32_t queue) const;         // "" for kNoQueue
   std::uint32_t queue_index(const std::string& name) const;  // kNoQueue if the queue was not listed
-  std::string get_queue(const JobHistory&,
-                        const JobStoreState&) const;  // queue with the facts of the job in its journal
-  // whole: the places come from a complete read; otherwise the entries are those that were read with the lists.
-  JobInspection inspection(const JobStoreState&, const JobHistory&, const FactListDifference&, bool is_complete) const;
+  // Returns the queue whose journal contains the facts of the job.
+  std::string get_queue(const JobHistory&, const JobStoreState&) const;
+  // is_complete: the job was read together with the number of its queue entries. Otherwise the number is taken from the
+  // earlier read of the lists.
+  JobInspection make_inspection(const JobStoreState&, const JobHistory&, const FactListDifference&,
+                                bool is_complete) const;
 };
 Result<KeyInventory> read_key_inventory(Store&, Id context, const ProgressCallback&);
-// Reads the facts that were added to the journal of a queue since.
-Result<void> read_more_entries(Store&, Id context, std::uint32_t queue, KeyInventory&, const ProgressCallback&);
+// Reads the facts that were added to the journal of a queue after the last read.
+Result<void> read_more_facts(Store&, Id context, std::uint32_t queue, KeyInventory&, const ProgressCallback&);
 // Reads the lists of the queues again.
 Result<void> read_entries(Store&, Id context, KeyInventory&, const ProgressCallback&);
 
-// Adds the facts that the claim lists and that were written since to the history, so that it matches `places` exactly.
-// again: also checks whether unlisted facts still exist; retired facts are removed from the history.
-Result<FactListDifference> read_new_entries(Store&, Id context, const KeyInventory&, const JobStoreState& places,
-                                            bool check_unlisted, JobHistory&);
+// Adds the facts that the claim lists and that were written after the last read to the history, so that the history
+// matches the state exactly. check_unlisted: also checks whether unlisted facts still exist. If one of them is missing,
+// the history is cleared and read again from the claim, because the job was retired.
+Result<FactListDifference> read_new_facts(Store&, Id context, const KeyInventory&, const JobStoreState&,
+                                          bool check_unlisted, JobHistory&);
 
-// Returns the key prefix of data about a job or a message: "<job key>" (its claim), "<message key>".
-std::string get_key_prefix(std::string_view suffix);
-
-// Finds problems between jobs: jobs that wait for others, that share the slots of a concurrency key, or that belong to
-// one message. Each group is counted over all jobs, and a mismatch is counted again.
+// Finds problems in groups of jobs: jobs that wait for other jobs, jobs that share the slots of a concurrency key, and
+// jobs of one message. Each group is counted over all jobs, and a mismatch is counted again before it is reported.
 class JobGroups {
  public:
   JobGroups(Store& store, Id context, KeyInventory& inventory)
       : store_(store), context_(context), inventory_(inventory) {}
 
   void add_job(const JobStoreState&);
-  std::vector<std::string> find_waiting_for_ended() const;  // jobs that seem to wait for an ended job
+  // Returns the jobs that wait for an ended job, according to the jobs that were added.
+  std::vector<std::string> find_waiting_for_ended() const;
   // `pause` waits between two reads.
   Result<std::vector<Finding>> check(const std::function<void()>& pause);
 

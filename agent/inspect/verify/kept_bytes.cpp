@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <map>
-#include <set>
 #include <span>
 #include <string_view>
 
@@ -16,15 +15,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kStoredBytesKey = "mj:kept";
-constexpr const char* kCreatedBytesKey = "mj:kept-created";
 constexpr const char* kTotalField = "all";
 constexpr std::array<std::string_view, 3> kChargeFields{"kept", "kept_end", "log_bytes"};
 constexpr std::size_t kMaxStoredBatch = 200;
-constexpr std::uint64_t kLogStep = 2048;  // same as in scripts/lib/kept.lua
 constexpr int kMaxRepairAttempts = 100;
 
-using ByteCounts = std::map<std::string, std::uint64_t>;  // by caller; kTotalField: the sum
+using ByteCounts = std::map<std::string, std::uint64_t>;  // by caller; the sum is at kTotalField
 
 // Returns no fields if the key is missing or belongs to another client.
 Result<Fields> load_or_empty(Store& store, Id context, const char* key) {
@@ -43,13 +39,19 @@ void add_bytes(ByteCounts& bytes, std::string_view key, std::uint64_t amount) {
   bytes[kTotalField] += amount;
 }
 
+// Returns each key once, because the store may list a key twice.
+Result<std::vector<std::string>> list_unique_keys(Store& store, Id context, std::string_view prefix) {
+  MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return std::move(keys);
+}
+
 // Adds the charges of definitions or schedules. fields: the names of the fields with the charged bytes and the charged
 // caller.
 Result<void> add_charged(Store& store, Id context, std::string_view prefix,
                          const std::array<std::string_view, 2>& fields, ByteCounts& bytes) {
-  MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
-  std::sort(keys.begin(), keys.end());
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  MJ_TRY(keys, list_unique_keys(store, context, prefix));
   for (std::size_t from = 0; from < keys.size();) {
     MJ_TRY(batch, store.load_batch(
                       context, std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from)), fields));
@@ -61,24 +63,23 @@ Result<void> add_charged(Store& store, Id context, std::string_view prefix,
 }
 
 Result<ByteCounts> read_charged_bytes(Store& store, Id context) {
-  constexpr std::string_view kClaims = "mj:claim:";
+  constexpr std::string_view kClaims = kClaimKey;
   ByteCounts bytes;
-  MJ_TRY(keys, store.keys(context, "mj:claim:job:", std::numeric_limits<std::size_t>::max()));
-  std::sort(keys.begin(), keys.end());
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  MJ_TRY(keys, list_unique_keys(store, context, kClaimKey + std::string("job:")));
   for (std::size_t from = 0; from < keys.size();) {
     const auto batch = std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from));
     MJ_TRY(claims, store.load_batch(context, batch, kChargeFields));
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const std::uint64_t log_bytes = number_of(claims[i], "log_bytes");
       add_bytes(bytes, batch[i].substr(kClaims.size()),
-                number_of(claims[i], "kept") + number_of(claims[i], "kept_end") + log_bytes - log_bytes % kLogStep);
+                number_of(claims[i], "kept") + number_of(claims[i], "kept_end") + log_bytes -
+                    log_bytes % kLogChargeStepBytes);
     }
     from += std::max<std::size_t>(1, claims.size());
   }
-  MJ_CHECK(add_charged(store, context, "mj:definition:", {"kept", "caller"}, bytes));
-  MJ_CHECK(add_charged(store, context, "mj:schedule:", {"kept", "kept_of"}, bytes));
-  MJ_TRY(created, load_or_empty(store, context, kCreatedBytesKey));
+  MJ_CHECK(add_charged(store, context, kDefinitionKey, {"kept", "caller"}, bytes));
+  MJ_CHECK(add_charged(store, context, kScheduleKey, {"kept", "kept_of"}, bytes));
+  MJ_TRY(created, load_or_empty(store, context, kStoredBytesUnqueuedKey));
   for (const auto& [key, value] : created) add_bytes(bytes, key, number_of(created, key));
   return bytes;
 }

@@ -1,5 +1,5 @@
-// Compares the counters of the memory that jobs use in Redis (mj:kept, scripts/lib/kept.lua) with the claims of the
-// jobs. For verify() and rebuild().
+// Compares the counters of the memory that jobs use in Redis (mj:stored-bytes, scripts/lib/stored_usage.lua) with the
+// claims of the jobs. For verify() and rebuild().
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace mycojobs {
 
 struct StoredBytesProblem {
   Finding finding;
-  std::string field;             // field of mj:kept: a caller, or "all"
+  std::string field;             // field of mj:stored-bytes: a caller, or "all"
   bool is_over = false;          // the counter is larger than the sum of the claims
   std::uint64_t difference = 0;  // in bytes
 };

@@ -121,11 +121,11 @@ Result<void> ContextRebuilder::repair_stored_bytes_counters() {
 // that this job waits for.
 Result<void> ContextRebuilder::repair_job(const JobStoreState& first) {
   JobHistory& history = inventory_.jobs.at(first.job_key);
-  MJ_TRY(listing, read_new_entries(store_, context_, inventory_, first, false, history));
+  MJ_TRY(listing, read_new_facts(store_, context_, inventory_, first, false, history));
   const auto state = parse_job_state(first.claim.state);
   const bool needs_second_read = state == JobState::waiting || state == JobState::held;
   if (!needs_second_read &&
-      make_repair_plan(check_invariants(inventory_.inspection(first, history, listing, false))).fixes.empty())
+      make_repair_plan(check_invariants(inventory_.make_inspection(first, history, listing, false))).fixes.empty())
     return {};
   const std::vector<std::string> keys{first.job_key};
   std::vector<std::string> repaired_texts;
@@ -150,9 +150,9 @@ Result<ContextRebuilder::Step> ContextRebuilder::repair_once(const JobStoreState
   JobHistory& history = inventory_.jobs.at(job.job_key);
   // A missing job may have been retired since its facts were read.
   const bool is_missing = job.record_type == "none" && job.claim_type == "none";
-  MJ_TRY(listing, read_new_entries(store_, context_, inventory_, job, has_changed || is_missing, history));
+  MJ_TRY(listing, read_new_facts(store_, context_, inventory_, job, has_changed || is_missing, history));
   if (is_retired(job, history)) return Step::done;
-  const JobInspection inspection = inventory_.inspection(job, history, listing, true);
+  const JobInspection inspection = inventory_.make_inspection(job, history, listing, true);
   const JobVerdict verdict = check_invariants(inspection);
   const JobRepairPlan plan = make_repair_plan(verdict);
   const bool is_repeated = std::any_of(plan.findings.begin(), plan.findings.end(), [&](const JobFinding* finding) {
@@ -160,12 +160,12 @@ Result<ContextRebuilder::Step> ContextRebuilder::repair_once(const JobStoreState
   });
   if (plan.fixes.empty() || is_repeated) return Step::done;
   Repair repair{job.digest, inspection.queue, 0, plan.fixes};
-  if (history.queue != JobHistory::kNoQueue) repair.journal_head = inventory_.read_to[history.queue];
+  if (history.queue != JobHistory::kNoQueue) repair.journal_head = inventory_.last_revisions[history.queue];
   Result<bool> result = dry_run_ ? Result<bool>(true) : store_.repair(context_, job.job_key, repair);
   if (!result && result.error().code != Code::invalid) return tl::unexpected(result.error());
   if (result && !*result) {
     if (history.queue != JobHistory::kNoQueue)
-      MJ_CHECK(read_more_entries(store_, context_, history.queue, inventory_, {}));
+      MJ_CHECK(read_more_facts(store_, context_, history.queue, inventory_, {}));
     return Step::conflict;
   }
   for (const JobFinding* finding : plan.findings) {

@@ -10,16 +10,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxNodeAnswerBytes =
-    4U << 20;  // limit for an answer of the node: a message of 2 MiB and its envelope
-
-std::string text_member(const json& object, const char* name) {
-  const auto field = object.find(name);
-  return field != object.end() && field->is_string() ? field->get<std::string>() : std::string();
-}
+// Limit for an answer of the node, which contains a message of at most 2 MiB.
+constexpr std::size_t kMaxNodeAnswerBytes = 4U << 20;
 
 Result<MyceliumAddress> parse_node_address(const json& message, const char* key, const char* ip) {
-  const auto by_key = parse_mycelium(text_member(message, key)), by_ip = parse_mycelium(text_member(message, ip));
+  const auto by_key = parse_mycelium(text_field(message, key)), by_ip = parse_mycelium(text_field(message, ip));
   if (!by_key || by_key->key.empty() || !by_ip || !by_ip->ip)
     return fail(Code::internal, "the Mycelium node answers a message without " + std::string(key) + " or " + ip);
   return MyceliumAddress{by_key->key, by_ip->ip};
@@ -28,10 +23,10 @@ Result<MyceliumAddress> parse_node_address(const json& message, const char* key,
 Result<MyceliumMessage> parse_node_message(const json& message) {
   if (!message.is_object()) return fail(Code::internal, "the Mycelium node answers no message");
   MyceliumMessage result;
-  result.id = text_member(message, "id");
+  result.id = text_field(message, "id");
   MJ_TRY(from, parse_node_address(message, "srcPk", "srcIp"));
   MJ_TRY(to, parse_node_address(message, "dstPk", "dstIp"));
-  auto payload = decode_base64(text_member(message, "payload"));
+  auto payload = decode_base64(text_field(message, "payload"));
   if (result.id.empty() || !payload)
     return fail(Code::internal, "the Mycelium node answers a message without id or payload");
   result.from = std::move(from);
@@ -110,12 +105,12 @@ Result<HttpAnswer> MyceliumNode::call(const std::string& url, const std::string*
   return std::move(*answer);
 }
 
-Result<HttpAnswer> MyceliumNode::rest(const std::string& path, const json* body, std::uint32_t timeout_ms) {
+Result<HttpAnswer> MyceliumNode::call_rest(const std::string& path, const json* body, std::uint32_t timeout_ms) {
   const std::string text = body != nullptr ? dump_json(*body) : "";
   return call(url_ + "/api/v1" + path, body != nullptr ? &text : nullptr, timeout_ms);
 }
 
-Result<json> MyceliumNode::rpc(std::string_view method, const json& params, std::uint32_t timeout_ms) {
+Result<json> MyceliumNode::call_json_rpc(std::string_view method, const json& params, std::uint32_t timeout_ms) {
   const std::string text = dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}});
   MJ_TRY(answer, call(url_, &text, timeout_ms));
   if (answer.status != 200) return status_error(url_, answer.status);
@@ -124,19 +119,19 @@ Result<json> MyceliumNode::rpc(std::string_view method, const json& params, std:
     return fail(Code::internal, "the Mycelium node at " + url_ + " answers no JSON-RPC");
   if (reply->contains("result")) return std::move((*reply)["result"]);
   const json& error = (*reply)["error"];
-  return fail(Code::not_found, "the Mycelium node at " + url_ + " refuses " + std::string(method) + ": " +
-                                   (error.is_object() ? text_member(error, "message") : ""));
+  return fail(Code::not_found,
+              "the Mycelium node at " + url_ + " refuses " + std::string(method) + ": " + text_field(error, "message"));
 }
 
 Result<void> MyceliumNode::detect_api(std::uint32_t timeout_ms) {
   if (api_ != Api::unknown) return {};
-  MJ_TRY(admin, rest("/admin", nullptr, timeout_ms));
+  MJ_TRY(admin, call_rest("/admin", nullptr, timeout_ms));
   if (admin.status == 200) {
     api_ = Api::rest;
     return {};
   }
   if (admin.status >= 500) return status_error(url_, admin.status);
-  const auto info = rpc("getInfo", json::array(), timeout_ms);
+  const auto info = call_json_rpc("getInfo", json::array(), timeout_ms);
   if (!info && info.error().code == Code::unavailable) return tl::unexpected<Error>(info.error());
   if (!info || !info->is_object())
     return fail(Code::internal, "at " + url_ +
@@ -150,14 +145,14 @@ Result<std::string> MyceliumNode::key(std::uint32_t timeout_ms) {
   MJ_CHECK(detect_api(timeout_ms));
   json info;
   if (api_ == Api::rest) {
-    MJ_TRY(answer, rest("/admin", nullptr, timeout_ms));
+    MJ_TRY(answer, call_rest("/admin", nullptr, timeout_ms));
     if (answer.status != 200) return status_error(url_, answer.status);
     if (auto parsed = parse_json(answer.body)) info = std::move(*parsed);
   } else {
-    MJ_TRY(answer, rpc("getInfo", json::array(), timeout_ms));
+    MJ_TRY(answer, call_json_rpc("getInfo", json::array(), timeout_ms));
     info = std::move(answer);
   }
-  const auto node_address = info.is_object() ? parse_mycelium(text_member(info, "nodePubkey")) : std::nullopt;
+  const auto node_address = parse_mycelium(text_field(info, "nodePubkey"));
   if (!node_address || node_address->key.empty())
     return fail(Code::internal, "the Mycelium node at " + url_ + " names no key");
   return node_address->key;
@@ -169,14 +164,14 @@ Result<std::string> MyceliumNode::push(const MyceliumAddress& to, std::string_vi
   const json message = make_message_body(to, topic, payload);
   json sent;
   if (api_ == Api::rest) {
-    MJ_TRY(answer, rest("/messages", &message, timeout_ms));
+    MJ_TRY(answer, call_rest("/messages", &message, timeout_ms));
     if (answer.status != 201) return status_error(url_, answer.status);
     if (auto parsed = parse_json(answer.body)) sent = std::move(*parsed);
   } else {
-    MJ_TRY(answer, rpc("pushMessage", json::array({message, nullptr}), timeout_ms));
+    MJ_TRY(answer, call_json_rpc("pushMessage", json::array({message, nullptr}), timeout_ms));
     sent = std::move(answer);
   }
-  std::string id = sent.is_object() ? text_member(sent, "id") : "";
+  std::string id = text_field(sent, "id");
   if (id.empty()) return fail(Code::internal, "the Mycelium node at " + url_ + " does not accept a message");
   return id;
 }
@@ -185,11 +180,11 @@ Result<void> MyceliumNode::reply(const MyceliumMessage& request, std::string_vie
   MJ_CHECK(detect_api(timeout_ms));
   const json message = make_message_body({request.from.key, {}}, "", payload);
   if (api_ == Api::rest) {
-    MJ_TRY(answer, rest("/messages/reply/" + request.id, &message, timeout_ms));
+    MJ_TRY(answer, call_rest("/messages/reply/" + request.id, &message, timeout_ms));
     if (answer.status != 204) return status_error(url_, answer.status);
     return {};
   }
-  MJ_TRY(answer, rpc("pushMessageReply", json::array({request.id, message}), timeout_ms));
+  MJ_TRY(answer, call_json_rpc("pushMessageReply", json::array({request.id, message}), timeout_ms));
   if (answer != true) return fail(Code::internal, "the Mycelium node at " + url_ + " does not accept a reply");
   return {};
 }
@@ -198,12 +193,12 @@ Result<std::optional<MyceliumMessage>> MyceliumNode::pop(std::string_view topic,
   MJ_CHECK(detect_api(timeout_ms));
   json received;
   if (api_ == Api::rest) {
-    MJ_TRY(answer, rest("/messages?timeout=0&topic=" + escape_base64(topic), nullptr, timeout_ms));
+    MJ_TRY(answer, call_rest("/messages?timeout=0&topic=" + escape_base64(topic), nullptr, timeout_ms));
     if (answer.status == 204) return std::nullopt;
     if (answer.status != 200) return status_error(url_, answer.status);
     if (auto parsed = parse_json(answer.body)) received = std::move(*parsed);
   } else {
-    MJ_TRY(answer, rpc("popMessage", json::array({false, 0, encode_base64(topic)}), timeout_ms));
+    MJ_TRY(answer, call_json_rpc("popMessage", json::array({false, 0, encode_base64(topic)}), timeout_ms));
     if (answer.is_null()) return std::nullopt;
     received = std::move(answer);
   }
@@ -214,12 +209,12 @@ Result<std::optional<MyceliumMessage>> MyceliumNode::pop(std::string_view topic,
 Result<MyceliumNode::Delivery> MyceliumNode::delivery(const std::string& id, std::uint32_t timeout_ms) {
   MJ_CHECK(detect_api(timeout_ms));
   if (api_ == Api::rpc) {
-    const auto info = rpc("getMessageInfo", json::array({id}), timeout_ms);
+    const auto info = call_json_rpc("getMessageInfo", json::array({id}), timeout_ms);
     if (!info && info.error().code == Code::not_found) return Delivery();
     if (!info) return tl::unexpected<Error>(info.error());
     return parse_delivery(*info);
   }
-  MJ_TRY(answer, rest("/messages/status/" + id, nullptr, timeout_ms));
+  MJ_TRY(answer, call_rest("/messages/status/" + id, nullptr, timeout_ms));
   if (answer.status == 404) return Delivery();
   if (answer.status != 200) return status_error(url_, answer.status);
   const auto info = parse_json(answer.body);

@@ -10,8 +10,7 @@
 //     the message stays `sending` for 300 s and never arrives. Payloads are therefore padded (pad_payload).
 //   - A pop that waits holds a lock that every other call needs, so pop() never waits.
 //   - Replies have no topic, so that no filter finds them. The node passes them to the call that waits for a reply,
-//   without
-//     a check of the sender or of the kind of the message.
+//     without a check of the sender or of the kind of the message.
 //   - The node tries to reach an unreachable peer for 300 s; the message is `pending` for that time.
 //   - The body of a REST request is at most 2 MiB, which is 1.5 MiB of payload as base64.
 #pragma once
@@ -42,21 +41,26 @@ struct MyceliumMessage {
 
 class MyceliumNode {
  public:
-  // stop: ends calls once true; null: calls cannot be stopped. Must outlive this object.
+  // Once `stop` is true, the current call and all later calls end. It must outlive this object, and is null if calls
+  // cannot be stopped.
   explicit MyceliumNode(std::string url, const std::atomic<bool>* stop = nullptr) : url_(std::move(url)), stop_(stop) {}
 
   // Errors of all functions: `unavailable` (the node does not answer), `too_large` (the node's limit of a message),
   // `internal` (unexpected answer). timeout_ms limits the call to the node, which never waits for a peer.
-  Result<std::string> key(std::uint32_t timeout_ms);  // key of the node: 64 hex characters
-  // Passes a message to the node, which then tries to deliver it, and returns the id of the message. payload: JSON;
-  // push() and reply() pad it.
+  Result<std::string> key(std::uint32_t timeout_ms);  // Returns the key of the node: 64 hex characters.
+  // Passes a message to the node, which then tries to deliver it, and returns the id of the message. The payload is
+  // JSON, which push() and reply() pad.
   Result<std::string> push(const MyceliumAddress& to, std::string_view topic, std::string_view payload,
                            std::uint32_t timeout_ms);
   Result<void> reply(const MyceliumMessage& request, std::string_view payload, std::uint32_t timeout_ms);
   Result<std::optional<MyceliumMessage>> pop(std::string_view topic, std::uint32_t timeout_ms);
-  // unknown: the node does not have the message any more. pending: the peer has not answered yet. sending: the peer
-  // receives chunks.
-  enum class State { unknown, pending, sending, received, aborted };
+  enum class State {
+    unknown,  // the node does not have the message any more
+    pending,  // the peer has not answered yet
+    sending,  // the peer receives chunks
+    received,
+    aborted
+  };
   struct Delivery {
     State state = State::unknown;
     std::uint64_t acked = 0;  // number of chunks that the peer has acknowledged, while `sending`
@@ -66,9 +70,9 @@ class MyceliumNode {
  private:
   enum class Api { unknown, rest, rpc };
   Result<void> detect_api(std::uint32_t timeout_ms);
-  Result<HttpAnswer> rest(const std::string& path, const nlohmann::json* body, std::uint32_t timeout_ms);
+  Result<HttpAnswer> call_rest(const std::string& path, const nlohmann::json* body, std::uint32_t timeout_ms);
   // Returns the result. Additional error: `not_found`, if the node answers with an error.
-  Result<nlohmann::json> rpc(std::string_view method, const nlohmann::json& params, std::uint32_t timeout_ms);
+  Result<nlohmann::json> call_json_rpc(std::string_view method, const nlohmann::json& params, std::uint32_t timeout_ms);
   Result<HttpAnswer> call(const std::string& url, const std::string* body, std::uint32_t timeout_ms);
 
   std::string url_;

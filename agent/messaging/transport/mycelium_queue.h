@@ -32,8 +32,8 @@ class MyceliumFairQueue {
   };
   using Peers = std::map<std::string, Peer>;
   void drop_latest();
-  MyceliumMessage remove(Peers::iterator,
-                         bool latest);  // latest: the latest message of the peer instead of the first
+  // Removes the first message of the peer, or the latest message if `latest` is true.
+  MyceliumMessage remove(Peers::iterator, bool latest);
 
   Limits limits_;
   Peers peers_;  // by the keys of their nodes

@@ -31,7 +31,7 @@ constexpr std::uint64_t kStuckTimeoutMs = 2000;        // time without a new chu
 // Returns whether a message came from the expected node. A node has one key, and all addresses with the first 64 bits
 // of its own address.
 bool matches_address(const MyceliumAddress& expected, const MyceliumAddress& actual) {
-  return expected.key.empty() ? in_range(*actual.ip, *expected.ip, 64) : actual.key == expected.key;
+  return expected.key.empty() ? is_in_range(*actual.ip, *expected.ip, 64) : actual.key == expected.key;
 }
 
 std::uint64_t now_ms() {
@@ -221,14 +221,14 @@ MyceliumListener::~MyceliumListener() {
 void MyceliumListener::run() {
   std::uint32_t pause_ms = kMinPollMs;
   while (!stop_) {
-    const auto done = run_once();
+    const auto has_worked = run_once();
     if (stop_) break;
-    log_state(done ? nullptr : &done.error());
-    if (done && *done) {
+    log_state(has_worked ? nullptr : &has_worked.error());
+    if (has_worked && *has_worked) {
       pause_ms = kMinPollMs;
       continue;
     }
-    pause(done ? pause_ms : kUnavailablePollMs);
+    pause(has_worked ? pause_ms : kUnavailablePollMs);
     pause_ms = std::min(pause_ms * 2, kMaxIdlePollMs);
   }
 }

@@ -43,8 +43,8 @@ class MyceliumTransport final : public Transport {
   Result<std::string> exchange(const std::string& address, const std::string& request,
                                std::uint32_t timeout_ms) override;
   bool is_peer_reachable() const override { return is_peer_reachable_; }
-  // Number of messages on the topic that were not accepted as answers: from another node, late, or invalid.
-  // Thread-safe.
+  // Returns the number of messages on the topic that were not accepted as answers, since they came from another node,
+  // were late or were invalid. Thread-safe.
   std::uint64_t ignored() const { return ignored_; }
 
  private:
@@ -57,7 +57,7 @@ class MyceliumTransport final : public Transport {
   };
   static constexpr std::size_t kMaxStuck = 4;
   // Removes the requests that the node has delivered or given up. Returns true if no remaining request blocks a new
-  // one.
+  // request.
   Result<bool> has_send_capacity(const Call&, std::vector<UndeliveredRequest>&);
   Result<void> wait_for_send_capacity(const Call&);
   Result<std::string> send(const Call&);
@@ -86,12 +86,13 @@ class MyceliumListener {
   MyceliumListener(const MyceliumListener&) = delete;
   MyceliumListener& operator=(const MyceliumListener&) = delete;
 
-  // False: no thread could be created, so that requests are not answered.
+  // Returns false if no thread could be created, so that requests are not answered.
   bool started() const { return thread_.joinable(); }
-  bool connected() const { return connected_; }         // the node answers; thread-safe, as the next functions
+  // The following functions are thread-safe.
+  bool connected() const { return connected_; }         // whether the node answers
   std::uint64_t answered() const { return answered_; }  // number of answered requests
   std::uint64_t ignored() const { return ignored_; }    // number of messages on the topic that were not requests
-  std::uint64_t dropped() const { return dropped_; }    // number of requests dropped since their peer had too many
+  std::uint64_t dropped() const { return dropped_; }    // number of requests over the limits of the queue
 
  private:
   void run();
@@ -99,7 +100,7 @@ class MyceliumListener {
   Result<bool> run_once();
   Result<bool> receive_requests();
   Result<void> answer(const MyceliumMessage&);
-  void log_state(const Error*);  // null: the node answers
+  void log_state(const Error*);  // null if the node answers
   void pause(std::uint32_t ms);
 
   const std::string url_;
@@ -107,8 +108,8 @@ class MyceliumListener {
   std::atomic<bool> stop_ = false, connected_ = false;
   std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0, dropped_ = 0;
   MyceliumFairQueue queue_{{}};
-  bool is_unavailable_ = false;  // the node is unreachable, and the log says so
-  std::string own_key_;          // key of the node; empty: not read since the node was unreachable
+  bool is_unavailable_ = false;  // whether the log reports that the node is unreachable
+  std::string own_key_;          // key of the node; empty until it is read, and while the node is unreachable
   MyceliumNode node_;
   std::thread thread_;
 };

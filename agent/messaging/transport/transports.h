@@ -14,8 +14,8 @@ namespace mycojobs {
 
 class Transports {
  public:
-  // local_handler: answers for the contexts of this process. http_networks: networks that may be called. mycelium_url:
-  // URL of the API of the node (mycelium.url); empty: no Mycelium node is used.
+  // local_handler answers for the contexts of this process. http_networks are the networks that may be called.
+  // mycelium_url is the URL of the API of the node (mycelium.url), or empty if no Mycelium node is used.
   Transports(RequestHandler local_handler, Networks http_networks, const std::string& mycelium_url)
       : local_(std::move(local_handler)), http_(std::move(http_networks)) {
     if (!mycelium_url.empty()) mycelium_.emplace(mycelium_url);

@@ -1,5 +1,6 @@
 #include "store/redis/default_user.h"
 
+#include "store/keys.h"
 #include "store/redis/redis_acl.h"
 #include "store/redis/redis_connection.h"
 
@@ -27,7 +28,7 @@ Result<std::optional<DefaultUser>> probe_default_user(const std::string& url) {
   options.endpoint.user.clear();
   options.endpoint.password.clear();
   RedisConnection anonymous(std::move(options));
-  const auto read = anonymous.command({"EXISTS", "mj:format"});
+  const auto read = anonymous.command({"EXISTS", kFormatKey});
   if (!read && read.error().code != Code::denied) return tl::unexpected(read.error());
   if (!has_role_user && (!read || !server_has_own_users(anonymous))) return std::nullopt;
   return read ? DefaultUser::open : DefaultUser::closed;

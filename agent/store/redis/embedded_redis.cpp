@@ -190,7 +190,8 @@ Result<void> EmbeddedRedis::spawn_server(Deadline deadline) {
   const Fd null_input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const Fd output(::open((folder_ + "/redis.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!null_input || !output) return fail(Code::io, "cannot write to the folder " + folder_ + ": " + errno_text(errno));
-  spec.descriptors = {{null_input.get(), 0}, {output.get(), 1}, {output.get(), 2}, {lock_.get(), kServerLockFd}};
+  spec.inherited_descriptors = {
+      {null_input.get(), 0}, {output.get(), 1}, {output.get(), 2}, {lock_.get(), kServerLockFd}};
   MJ_TRY(child, spawn(spec));
   child_ = std::move(child);
   pid_ = child_.pid;

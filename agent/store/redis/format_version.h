@@ -1,5 +1,5 @@
-// The version of the formats of the internal keys. The database of a context has its version in `mj:format`; without
-// this key the version is 1.
+// The version of the formats of the internal keys. The database of a context has its version in `mj:format`. Without
+// this key, no program has used the context.
 //
 // Rule: a change that an older program would misread or destroy increments the version, for example a key with another
 // type or meaning, or an unknown fact or state. A new key, field or kind of fact that an older program can ignore does
@@ -15,10 +15,15 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint32_t kStoreFormat = 1;
+// The formats that this program supports. In format 1, many keys had other names.
+inline constexpr std::uint32_t kStoreFormat = 2, kOldestStoreFormat = 2;
+struct SupportedFormats {
+  std::uint32_t oldest = kOldestStoreFormat;
+  std::uint32_t newest = kStoreFormat;
+};
 
-// Checks the format and raises it to `own`, in one step. Called on each new connection to a context before any other
-// command. Error denied: the format of the context is newer than `own`.
-Result<void> agree_on_format(Id context, Link&, std::uint32_t own = kStoreFormat);
+// Checks the format and raises it to the newest supported format, in one step. Called on each new connection to a
+// context before any other command. Error denied: the program does not support the format of the context.
+Result<void> agree_on_format(Id context, Link&, SupportedFormats = {});
 
 }  // namespace mycojobs

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 
 #include "store/keys.h"
 #include "store/redis/redis_connection.h"
@@ -100,27 +101,13 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Internal keys that agents cannot access: flows, schedules, workflows, id counters of new records, owners of public
-// keys, received messages, the order of the inbox, and denied requests. Agents have no access to mj:refusals because a
-// client that may write there can also delete entries; a claim that was denied to an agent with such a user is noted in
-// the record of its runner.
-constexpr std::array<std::string_view, 34> kHiddenFromAgents{
-    "mj:run:",        "mj:checkpoint:",      "mj:catalog",         "mj:catalog:",
-    "mj:definition:", "mj:definition-uses:", "mj:schedules",       "mj:schedule:",
-    "mj:coordinator", "mj:flow-keys:",       "mj:flow-waits:",     "mj:flows:active",
-    "mj:flows:ended", "mj:queue:router:",    "mj:next:",           "mj:next:actor",
-    "mj:next:runner", "mj:next:message:",    "mj:next:flow",       "mj:queue:router",
-    "mj:refusals",    "mj:health",           "mj:actor-keys",      "mj:actor-looks",
-    "mj:world:",      "mj:world-blobs:",     "mj:world-head:",     "mj:world-manifests:",
-    "mj:world-full:", "mj:world-keys:",      "mj:world-key-ages:", "mj:came",
-    "mj:inbox-turns", "mj:world-applies"};
-constexpr std::array<std::string_view, 3> kReadOnlyForAgents{"mj:looking", "mj:paused", "mj:worlds"};
+const std::string kAllInternalNames = std::string(kInternalKeyPrefix) + '*';
 
 // Returns the fixed prefix of a pattern: "mj:claim:<job key>" -> "mj:claim:".
 std::string_view fixed_prefix(const InternalKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
 
-bool contains(std::span<const std::string_view> list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
+void add_channels(std::vector<std::string>& rules, std::initializer_list<std::string_view> channels) {
+  for (const std::string_view channel : channels) rules.push_back('&' + std::string(channel));
 }
 
 void add_agent_keys(std::vector<std::string>& rules) {
@@ -128,16 +115,16 @@ void add_agent_keys(std::vector<std::string>& rules) {
     rules.push_back("~" + std::string(key));
   rules.insert(rules.end(), {"%R~context:*", "%R~actor:*"});
   for (const InternalKey& key : internal_keys()) {
+    if (key.agent_access == AgentAccess::none) continue;
     const std::string_view prefix = fixed_prefix(key);
-    if (contains(kHiddenFromAgents, prefix)) continue;
-    rules.push_back((contains(kReadOnlyForAgents, prefix) ? "%R~" : "~") + std::string(prefix) +
+    rules.push_back((key.agent_access == AgentAccess::read ? "%R~" : "~") + std::string(prefix) +
                     (prefix.size() == key.pattern.size() ? "" : "*"));
   }
 }
 
 void add_key_rules(std::vector<std::string>& rules, const std::string& permission) {
   for (const std::string_view key : kRecords) rules.push_back(permission + std::string(key));
-  rules.insert(rules.end(), {permission + "msg_out_coordinator", permission + "mj:*"});
+  rules.insert(rules.end(), {permission + "msg_out_coordinator", permission + kAllInternalNames});
 }
 
 // Each rule in parentheses is a selector of Redis: it permits its commands on its own keys only, in addition to the
@@ -182,16 +169,14 @@ std::vector<std::string> acl_rules(std::string_view role, std::span<const std::u
   }
   if (role == "agent") {
     add_agent_keys(rules);
-    rules.insert(rules.end(),
-                 {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&mj:worlds", "&runner*"});
+    add_channels(rules, {kWakeChannel, kNoticesKey, kFlowsDueKey, kReplicationChannel, kOutgoingChannel,
+                         kDeploymentsKey, "runner*"});
   } else if (role == "reader") {
     add_key_rules(rules, "%R~");
-    rules.emplace_back("&mj:flows:moved");
-    rules.emplace_back("&mj:wake");
-    rules.emplace_back("&mj:worlds");
+    add_channels(rules, {kFlowChangedChannel, kWakeChannel, kDeploymentsKey});
   } else {
     add_key_rules(rules, "~");
-    rules.insert(rules.end(), {"&mj:*", "&runner*"});
+    add_channels(rules, {kAllInternalNames, "runner*"});
   }
   return rules;
 }

@@ -31,13 +31,13 @@ struct RedisRole {
 };
 std::span<const RedisRole> redis_roles();
 
-// Returns the database number of each context. urls: Redis URLs of contexts that have their own server; such a URL may
-// name a database. Error: invalid (a URL).
+// Returns the database number of each context. `urls` has the Redis URLs of contexts with a server of their own; such a
+// URL may name a database. Error: invalid (a URL).
 Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> contexts,
                                                      const std::map<Id, std::string>& urls);
 
-// Returns the arguments of `ACL SETUSER` after the user name and the password. caller: the only actor whose records a
-// submitter may write; 0: records of any actor. REQUIRES: role is a name in redis_roles().
+// Returns the arguments of `ACL SETUSER` after the user name and the password. `caller` is the only actor whose records
+// a submitter may write; 0 permits the records of any actor. REQUIRES: role is a name in redis_roles().
 std::vector<std::string> acl_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller);
 
 }  // namespace mycojobs

@@ -17,13 +17,10 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxClaims = 64;
-constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // also in store/scripts/claims.lua
 // Limits of one script call, since a running script blocks all other clients of the server.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
-constexpr std::size_t kMinLongEndBytes =
-    2048;  // kMinEndBytes of store/scripts/lib/kept.lua: a shorter end is always stored
-constexpr std::size_t kMaxBriefText = 256;
+constexpr std::size_t kMaxBriefTextBytes = 256;
 
 void add_report(Arguments& out, const LogAppend& append) {
   out.add("log").add(append.claim.job_key).add(append.claim.claim_id).add(append.claim.token);
@@ -47,15 +44,15 @@ JobEnd strip_long_texts(const JobEnd& end) {
   JobEnd out;
   out.status = JobStatus::error;
   out.detail = end.detail;
-  out.error = cut(end.error, kMaxBriefText);
+  out.error = truncate_utf8(end.error, kMaxBriefTextBytes);
   if (end.status == JobStatus::finished) {
     out.detail = "result_quota";
     out.error =
         "its result is not kept: the jobs of its caller keep more than quota.caller_bytes or quota.context_bytes "
         "allows";
   }
-  if (end.usage.size() <= kMaxBriefText) out.usage = end.usage;
-  if (end.layers.size() <= kMaxBriefText) out.layers = end.layers;
+  if (end.usage.size() <= kMaxBriefTextBytes) out.usage = end.usage;
+  if (end.layers.size() <= kMaxBriefTextBytes) out.layers = end.layers;
   out.ran_as = end.ran_as;
   return out;
 }
@@ -79,12 +76,12 @@ Result<void> parse_report_reply(const Reply& reply, const std::string& job_key) 
   return fail(Code::internal, "redis: report answered " + std::string(code.substr(0, 40)));
 }
 
-// Parses one claim from the reply of the script `claim`. random: begins with the id and the token of this claim.
+// Parses one claim from the reply of the script `claim`. `random` begins with the id and the token of this claim.
 ClaimedJob parse_claimed_job(const Reply& entry, std::string_view random) {
   ClaimedJob job;
   job.ref.job_key = entry.at(1).text();
-  job.ref.claim_id = random.substr(0, kIdDigits);
-  job.ref.token = random.substr(kIdDigits, kTokenDigits);
+  job.ref.claim_id = random.substr(0, kClaimIdDigits);
+  job.ref.token = random.substr(kClaimIdDigits, kClaimTokenDigits);
   job.queue = entry.at(0).text();
   job.epoch = entry.at(3).number();
   job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
@@ -102,7 +99,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   }
   MJ_CHECK(release_unanswered_claims(request.context));
   // An id and a token for each possible claim are passed as one argument, since each argument of a script costs time.
-  const std::string random = random_hex(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits) / 2);
+  const std::string random = random_hex(std::size_t{request.max_jobs} * (kClaimIdDigits + kClaimTokenDigits) / 2);
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
   arguments.add(request.actor ? std::to_string(*request.actor) : "").add(std::uint64_t{request.context});
@@ -115,8 +112,8 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
     if (answer.error().code == Code::denied) metrics().add(Metric::refusals, {request.context, "run"});
-    for (std::size_t position = 0; position < random.size(); position += kIdDigits + kTokenDigits)
-      lost_claim_ids_[request.context].push_back(random.substr(position, kIdDigits));
+    for (std::size_t position = 0; position < random.size(); position += kClaimIdDigits + kClaimTokenDigits)
+      lost_claim_ids_[request.context].push_back(random.substr(position, kClaimIdDigits));
     return tl::unexpected<Error>(std::move(answer).error());
   }
   const Reply& reply = *answer;
@@ -131,10 +128,10 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     if (index >= request.max_jobs)
       return fail(Code::internal, "redis: the claim script returned a claim that was not requested");
     ClaimedJob& job = out.jobs.emplace_back(
-        parse_claimed_job(entry, std::string_view(random).substr(index * (kIdDigits + kTokenDigits))));
+        parse_claimed_job(entry, std::string_view(random).substr(index * (kClaimIdDigits + kClaimTokenDigits))));
     job.ref.context = request.context;
     if (metrics().is_enabled() || traces().is_enabled()) {
-      const bool is_internal_queue = metrics().is_enabled() && job.queue.starts_with("mj:");
+      const bool is_internal_queue = metrics().is_enabled() && job.queue.starts_with(kInternalKeyPrefix);
       job.ref.script_type =
           job_type_label(job.queue, job.record, is_internal_queue ? served_types(request.context) : kNoTypeNames);
       job.ref.attempt = job.attempt;
@@ -150,7 +147,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   return out;
 }
 
-// heads: pairs of a queue and the latest revision that the call has written to its journal.
+// `heads` has pairs of a queue and the latest revision that the call has written to its journal.
 void RedisStore::record_heads(Id context, const Reply& heads) {
   if (!journal_heads_) return;
   for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
@@ -161,19 +158,19 @@ void RedisStore::record_heads(Id context, const Reply& heads) {
 // until their leases expire. A call that was not executed yet will never be: its connection was killed
 // (RedisConnection::close_after_error()).
 Result<void> RedisStore::release_unanswered_claims(Id context) {
-  const auto found = lost_claim_ids_.find(context);
-  if (found == lost_claim_ids_.end()) return {};
+  const auto match = lost_claim_ids_.find(context);
+  if (match == lost_claim_ids_.end()) return {};
   std::uint64_t jobs = 0;
   std::string cursor;
   do {
     Arguments arguments{cursor};
-    arguments.add(std::uint64_t{found->second.size()});
-    for (const std::string& id : found->second) arguments.add(id);
+    arguments.add(std::uint64_t{match->second.size()});
+    for (const std::string& id : match->second) arguments.add(id);
     MJ_TRY(reply, run(context, scripts::unclaim, arguments));
     cursor = reply.at(0).text();
     jobs += reply.at(1).number();
   } while (!cursor.empty());
-  lost_claim_ids_.erase(found);
+  lost_claim_ids_.erase(match);
   if (jobs > 0) {
     log(LogLevel::warn, "store", "context {}: {} of claims that were not answered back in their queues", context,
         count_with_noun(jobs, "job"));
@@ -199,7 +196,7 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
 // An end with long texts is sent in two versions: complete, and short for the case that the caller's quota is exceeded.
 void RedisStore::add_end_report(const EndReport& ended, ReportCall& call) const {
   const Fields& fields = call.ends.emplace_back(end_fields(ended.end));
-  const bool is_long = count_bytes(fields) >= kMinLongEndBytes;
+  const bool is_long = count_bytes(fields) >= kMinEndBytes;
   const Fields& short_fields = is_long ? call.ends.emplace_back(end_fields(strip_long_texts(ended.end))) : fields;
   Arguments& out = call.arguments;
   out.add(is_long ? "long_end" : "end").add(ended.claim.job_key).add(ended.claim.claim_id).add(ended.claim.token);
@@ -233,9 +230,9 @@ void RedisStore::encode_reports(std::span<const Report> reports, ReportCall& cal
       add_end_report(*ended, call);
     } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
       add_report(out, *append);
-    } else if (const auto* mark = std::get_if<DetailUpdate>(&reports[i])) {
-      out.add("mark").add(mark->claim.job_key).add(mark->claim.claim_id).add(mark->claim.token);
-      out.add("1").add(mark->detail);
+    } else if (const auto* update = std::get_if<DetailUpdate>(&reports[i])) {
+      out.add("mark").add(update->claim.job_key).add(update->claim.claim_id).add(update->claim.token);
+      out.add("1").add(update->detail);
     } else {
       add_report(out, std::get<Release>(reports[i]));
     }

@@ -42,8 +42,8 @@ void consume_credentials(std::string_view& rest, RedisEndpoint& out) {
   const std::string_view credentials = rest.substr(0, at);
   rest.remove_prefix(at + 1);
   const auto colon = credentials.find(':');
-  if (colon != std::string_view::npos) out.password = percent_decoded(credentials.substr(colon + 1));
-  out.user = percent_decoded(credentials.substr(0, colon));
+  if (colon != std::string_view::npos) out.password = decode_percent(credentials.substr(colon + 1));
+  out.user = decode_percent(credentials.substr(0, colon));
 }
 
 Result<RedisEndpoint> parse_unix(std::string_view rest) {
@@ -65,7 +65,7 @@ Result<RedisEndpoint> parse_unix(std::string_view rest) {
     out.database = database;
     rest = rest.substr(0, question);
   }
-  out.unix_path = percent_decoded(rest);
+  out.unix_path = decode_percent(rest);
   if (out.unix_path.empty()) return url_error("the path is empty");
   if (out.unix_path.front() != '/')
     return url_error("unix: requires an absolute path, for example unix:/run/redis/redis.sock");
@@ -201,7 +201,7 @@ std::string_view find_remedy(int error, bool is_path) {
                        "and that its setting `bind` has this address";
     case ENETUNREACH:
     case EHOSTUNREACH:
-      return "no way leads there from here: is the host of the redis url right?";
+      return "no route to the host: is the host of the redis url right?";
     case ETIMEDOUT:
       return "no answer: check the host of the redis url and whether a firewall blocks its port";
     case EACCES:
@@ -381,12 +381,12 @@ Result<void> RedisConnection::connect() {
   socket_ = std::move(socket);
   reader_.reset(redisReaderCreate());
   has_replied_ = is_not_redis_ = false;
-  auto done = handshake();
-  if (done && options_.on_connect) done = options_.on_connect(*this);
-  if (!done) close();
-  was_connected_ = was_connected_ || done;
-  if (!done && !was_connected_ && is_not_redis_) done.error().message += kNoRedis;
-  return done;
+  auto result = handshake();
+  if (result && options_.on_connect) result = options_.on_connect(*this);
+  if (!result) close();
+  was_connected_ = was_connected_ || result;
+  if (!result && !was_connected_ && is_not_redis_) result.error().message += kNoRedis;
+  return result;
 }
 
 Result<void> RedisConnection::handshake() {
@@ -461,7 +461,7 @@ Result<Reply> RedisConnection::run_with_text(const Script& script, const Argumen
 }
 
 std::optional<int> RedisConnection::begin(const Script& script, const Arguments& arguments) {
-  // So many bytes fit into the send buffer of an idle socket, so that send() does not block.
+  // This number of bytes fits into the send buffer of an idle socket, so that send() does not block.
   constexpr std::size_t kMaxNonBlockingBytes = 8192;
   std::size_t bytes = 0;
   for (std::string_view text : arguments.list()) bytes += text.size() + 16;

@@ -73,11 +73,11 @@ class RedisConnection final : public Link {
   std::optional<int> begin(const Script&, const Arguments&) override;
   Result<Reply> finish(const Script&, const Arguments&) override;
 
-  // For callers that wait on several connections: send() a command, and read the reply when fd() is readable.
+  // A caller that waits on several connections sends a command with send() and reads the reply when fd() is readable.
   int fd() const { return socket_.get(); }
   Result<void> send(const Arguments&);
   Result<void> read_some();  // one read without waiting
-  // Returns the next complete reply, which may be an error reply; nullopt: there is none yet.
+  // Returns the next complete reply, which may be an error reply, or nullopt if no reply is complete yet.
   Result<std::optional<Reply>> next_reply();
 
   const std::string& server_run_id() const override { return run_id_; }
@@ -95,8 +95,8 @@ class RedisConnection final : public Link {
   Result<Reply> await(std::uint32_t extra_ms);
   Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
   Result<void> feed_reader(Deadline);  // one read, which waits until the deadline
-  tl::unexpected<Error> abandon_connection(
-      const std::string& why);  // abandons the connection and returns `unavailable`
+  // Closes the connection, which the next handshake kills on the server. Returns the error unavailable.
+  tl::unexpected<Error> abandon_connection(const std::string& reason);
   tl::unexpected<Error> convert_refusal(const Reply&) const;
 
   Options options_;
@@ -106,9 +106,9 @@ class RedisConnection final : public Link {
   bool was_connected_ = false;   // a connection was established completely before
   bool has_replied_ = false;     // a valid reply was received on this connection
   bool is_not_redis_ = false;    // the connection failed in a way that suggests a server that is not Redis
-  std::uint64_t client_id_ = 0;  // the server's id of this connection; 0: unknown
+  std::uint64_t client_id_ = 0;  // the server's id of this connection, or 0 if it is unknown
   // Id of a connection that was closed after an error, and of which the server may still have unread commands. The next
-  // handshake ends it on the server. 0: none.
+  // handshake ends it on the server. 0 if there is no such connection.
   std::uint64_t abandoned_id_ = 0;
   std::string abandoned_run_id_;  // run_id of that connection's server
 };

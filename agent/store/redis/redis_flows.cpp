@@ -71,8 +71,9 @@ class RedisFlows final : public FlowStore, private ContextLinks {
  private:
   Result<std::string> reserve_job_ids(Id context, Id caller, std::uint32_t count);
   Result<void> put_job_batch(Id context, Id flow, std::span<const Job>);
-  Result<std::string> delete_flow(Id context, Id flow, bool is_requested,
-                                  std::uint64_t before_ms);  // reply of the script
+  // Deletes a flow that ended before this time, or any ended flow if `is_requested`. Returns the result of the script:
+  // "gone", "missing" or "not_ended".
+  Result<std::string> delete_flow(Id context, Id flow, bool is_requested, std::uint64_t before_ms);
 
   // Number of events that were applied to a flow when it was read. A commit with events and no facts does not change
   // the revision; without this number, its repetition would remove other events.
@@ -89,8 +90,9 @@ constexpr std::size_t kMaxIdsBatch = 500;
 
 tl::unexpected<Error> flow_not_found(Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
-  return fail(Code::not_found, name + " does not exist in context " + std::to_string(context) +
-                                   ", or its key mj:" + name + " was lost: `mycojobs doctor --rebuild` restores it");
+  return fail(Code::not_found, name + " does not exist in context " + std::to_string(context) + ", or its key " +
+                                   std::string(kInternalKeyPrefix) + name +
+                                   " was lost: `mycojobs doctor --rebuild` restores it");
 }
 
 }  // namespace
@@ -139,20 +141,20 @@ Result<std::string> RedisFlows::reserve_job_ids(Id context, Id caller, std::uint
     arguments.add(std::uint64_t{caller}).add(std::uint64_t{count}).add(skip);
     MJ_TRY(reply, run(context, scripts::flow_reserve, arguments));
     const std::uint64_t first = reply.number();
-    bool is_any_used = false;
-    for (std::uint64_t offset = 0; offset < count && !is_any_used; offset += kMaxIdsBatch) {
+    bool has_used_id = false;
+    for (std::uint64_t offset = 0; offset < count && !has_used_id; offset += kMaxIdsBatch) {
       std::vector<std::string> keys;
       for (std::uint64_t id = first + offset; id < first + std::min<std::uint64_t>(count, offset + kMaxIdsBatch);
            ++id) {
         keys.push_back(job_key(caller, static_cast<Id>(id)));
-        keys.push_back("mj:claim:" + keys.back());
+        keys.push_back(kClaimKey + keys.back());
       }
       Arguments query{"EXISTS"};
       for (const std::string& key : keys) query.add(key);
       MJ_TRY(existing, command(context, query));
-      is_any_used = existing.number() > 0;
+      has_used_id = existing.number() > 0;
     }
-    if (!is_any_used) return std::to_string(first);
+    if (!has_used_id) return std::to_string(first);
   }
 }
 
@@ -188,8 +190,9 @@ Result<void> RedisFlows::put_job_batch(Id context, Id flow, std::span<const Job>
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{sent_jobs.size()});
     add_quota(arguments);
-    for (const SentJob& each : sent_jobs)
-      arguments.add(each.key).add(each.queue).add(each.accepted ? "1" : "0").add_list(each.fields);
+    for (const SentJob& sent_job : sent_jobs) {
+      arguments.add(sent_job.key).add(sent_job.queue).add(sent_job.accepted ? "1" : "0").add_list(sent_job.fields);
+    }
     MJ_TRY(reply, run(context, scripts::flow_put_jobs, arguments));
     if (reply.text() == "missing") return flow_not_found(context, flow);
     if (!reply.text().empty()) return fail(Code::conflict, std::string(reply.text()));
@@ -225,7 +228,7 @@ Result<void> RedisFlows::put_flow(const Flow& flow, const std::string& definitio
 }
 
 Result<std::string> RedisFlows::definition(Id context, const std::string& hash) {
-  MJ_TRY(reply, command(context, {"HGET", "mj:definition:" + hash, "text"}));
+  MJ_TRY(reply, command(context, {"HGET", kDefinitionKey + hash, "text"}));
   if (reply.is_nil()) {
     return fail(Code::not_found, "definition " + hash + " does not exist in context " + std::to_string(context));
   }
@@ -241,7 +244,7 @@ Result<std::pair<std::vector<Id>, std::uint64_t>> RedisFlows::due_flows(Id conte
 
 Result<std::vector<Id>> RedisFlows::active_flows(Id context, Id after, std::uint32_t max) {
   const std::string from = "(" + std::to_string(after);
-  Arguments arguments{"ZRANGEBYSCORE", "mj:flows:active", from, "4294967295", "LIMIT", "0"};
+  Arguments arguments{"ZRANGEBYSCORE", kFlowsActiveKey, from, "4294967295", "LIMIT", "0"};
   MJ_TRY(reply, command(context, arguments.add(std::uint64_t{std::max(max, 1U)})));
   std::vector<Id> flows;
   for (std::size_t i = 0; i < reply.size(); ++i) {
@@ -269,7 +272,7 @@ Result<void> RedisFlows::release_leadership(Id context, const std::string& insta
 
 Result<std::pair<std::string, std::string>> RedisFlows::leader(Id context) {
   MJ_TRY(now, now_ms(context));
-  MJ_TRY(reply, command(context, {"HMGET", "mj:coordinator", "instance", "where", "until_ms"}));
+  MJ_TRY(reply, command(context, {"HMGET", kCoordinatorKey, "instance", "where", "until_ms"}));
   if (reply.at(2).number() < now) return std::pair<std::string, std::string>();
   return std::pair(std::string(reply.at(0).text()), std::string(reply.at(1).text()));
 }
@@ -327,7 +330,7 @@ Result<void> check_name(const std::string& name) {
               "digit first");
 }
 
-std::string catalog_key(const std::string& name) { return name.empty() ? "mj:catalog" : "mj:catalog:" + name; }
+std::string catalog_key(const std::string& name) { return name.empty() ? kFlowCatalogKey : kFlowNameCatalogKey + name; }
 
 }  // namespace
 
@@ -374,7 +377,7 @@ Result<std::uint32_t> RedisFlows::retire(Id context, std::uint64_t retention_ms,
   if (retention_ms == 0) return 0U;
   MJ_TRY(now, now_ms(context));
   const std::uint64_t before = now - std::min(now, retention_ms);
-  Arguments arguments{"ZRANGEBYSCORE", "mj:flows:ended", "-inf"};
+  Arguments arguments{"ZRANGEBYSCORE", kFlowsEndedKey, "-inf"};
   arguments.add(before).add("LIMIT").add("0").add(std::uint64_t{std::clamp(max, 1U, 1000U)});
   MJ_TRY(reply, command(context, arguments));
   std::uint32_t deleted = 0;
@@ -382,7 +385,7 @@ Result<std::uint32_t> RedisFlows::retire(Id context, std::uint64_t retention_ms,
     const std::string member(reply.at(i).text());
     const Id flow = parse_id(member);
     if (flow == 0 || std::to_string(flow) != member) {
-      MJ_CHECK(command(context, {"ZREM", "mj:flows:ended", member}));  // written by another client
+      MJ_CHECK(command(context, {"ZREM", kFlowsEndedKey, member}));  // written by another client
       continue;
     }
     MJ_TRY(outcome, delete_flow(context, flow, false, before));
@@ -423,13 +426,13 @@ Result<void> RedisFlows::put_schedule(Id context, const Schedule& schedule, cons
 }
 
 Result<std::vector<Schedule>> RedisFlows::schedules(Id context) {
-  MJ_TRY(names, command(context, {"SMEMBERS", "mj:schedules"}));
+  MJ_TRY(names, command(context, {"SMEMBERS", kSchedulesKey}));
   std::vector<Schedule> out;
   for (std::size_t i = 0; i < names.size(); ++i) {
     Schedule schedule;
     schedule.name = names.at(i).text();
     if (!is_schedule_name(schedule.name)) continue;  // written by another client, as keys that are not hashes
-    const std::string key = "mj:schedule:" + schedule.name;
+    const std::string key = kScheduleKey + schedule.name;
     MJ_TRY(type, command(context, {"TYPE", key}));
     if (type.text() != "hash") continue;
     MJ_TRY(reply, command(context, {"HGETALL", key}));
@@ -483,13 +486,14 @@ bool parse_fact(const Reply& entry, RunFact& fact) {
   return !fact.kind.empty() && has_time && has_node;
 }
 
-void read_entries(const Reply& entries, std::uint64_t after, FlowReadResult& run) {
+void parse_entries(const Reply& entries, std::uint64_t after, FlowReadResult& run) {
   std::uint64_t previous_revision = after;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     RunFact fact;
     const bool is_fact = parse_fact(entries.at(i), fact);
     if (!is_fact) {
-      run.anomalies.push_back("entry " + ascii(entries.at(i).at(0).text(), 80) + " of the run's journal is not a fact");
+      run.anomalies.push_back("entry " + to_ascii(entries.at(i).at(0).text(), 80) +
+                              " of the run's journal is not a fact");
     }
     if (fact.revision > previous_revision + 1) {
       run.anomalies.push_back(
@@ -501,7 +505,7 @@ void read_entries(const Reply& entries, std::uint64_t after, FlowReadResult& run
   }
 }
 
-std::uint64_t last_revision(const Reply& entries) {
+std::uint64_t get_last_revision(const Reply& entries) {
   const std::string_view id = entries.at(entries.size() - 1).at(0).text();
   std::uint64_t revision = 0;
   parse_u64(id.substr(0, id.find('-')), revision);
@@ -512,12 +516,12 @@ std::uint64_t last_revision(const Reply& entries) {
 // change the record.
 void set_identity(const Fields& identity, FlowReadResult& run) {
   for (const auto& [name, value] : identity) {
-    const auto field = std::find_if(run.record.begin(), run.record.end(),
-                                    [&, &key = name](const auto& each) { return each.first == key; });
-    if (field == run.record.end()) {
+    const auto match = std::find_if(run.record.begin(), run.record.end(),
+                                    [&, &key = name](const auto& field) { return field.first == key; });
+    if (match == run.record.end()) {
       run.record.emplace_back(name, value);
     } else {
-      field->second = value;
+      match->second = value;
     }
   }
 }
@@ -577,7 +581,7 @@ Result<FlowReadResult> RedisFlows::read(Id context, Id flow, std::optional<std::
     arguments.add(std::uint64_t{flow});
     position ? arguments.add(*position) : arguments.add("");
     arguments.add(std::uint64_t{kMaxFactsBatch});
-    MJ_TRY(reply, this->run(context, scripts::flow_read, arguments));
+    MJ_TRY(reply, run(context, scripts::flow_read, arguments));
     result.record = reply.at(0).fields();
     set_identity(reply.at(10).fields(), result);
     result.revision = reply.at(1).number();
@@ -586,7 +590,7 @@ Result<FlowReadResult> RedisFlows::read(Id context, Id flow, std::optional<std::
       result.checkpoint_revision = reply.at(3).number();
     }
     const Reply entries = reply.at(4);
-    read_entries(entries, position.value_or(result.checkpoint_revision), result);
+    parse_entries(entries, position.value_or(result.checkpoint_revision), result);
     result.has_more = reply.at(5).number() == 1;
     result.events.clear();
     const Reply events = reply.at(6);
@@ -601,7 +605,7 @@ Result<FlowReadResult> RedisFlows::read(Id context, Id flow, std::optional<std::
     const Reply jobs = reply.at(11);
     for (std::size_t i = 0; i < jobs.size(); ++i)
       result.jobs.push_back(parse_job_view(std::string(jobs.at(i).at(0).text()), jobs.at(i).at(1)));
-    if (entries.size() > 0) position = last_revision(entries);
+    if (entries.size() > 0) position = get_last_revision(entries);
     is_first_page = false;
     // The caller continues after the last fact, so a page must not be returned without facts while there are more
     // entries.
@@ -617,12 +621,13 @@ Fields add_traceparent(Fields fields, const std::string& traceparent) {
 }
 
 // Returns the error that a reply of the script reports, if it reports one.
-Result<void> check_committed(const FlowCommit& commit, const Reply& reply) {
+Result<void> check_commit_reply(const FlowCommit& commit, const Reply& reply) {
   const std::string flow = "flow:" + std::to_string(commit.flow);
   const std::string_view status = reply.at(0).text();
   if (status == "missing") {
     return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
-                                     ", or its key mj:" + flow + " was lost: `mycojobs doctor --rebuild` restores it");
+                                     ", or its key " + std::string(kInternalKeyPrefix) + flow +
+                                     " was lost: `mycojobs doctor --rebuild` restores it");
   }
   if (status == "conflict") {
     return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
@@ -636,12 +641,12 @@ Result<void> check_committed(const FlowCommit& commit, const Reply& reply) {
 
 Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   MJ_CHECK(check_commit(commit));
-  const auto applied_count = applied_events_.find({commit.context, commit.flow});
-  const bool has_event_count = commit.applied_events > 0 && applied_count != applied_events_.end();
+  const auto applied = applied_events_.find({commit.context, commit.flow});
+  const bool has_event_count = commit.applied_events > 0 && applied != applied_events_.end();
   Arguments arguments;
   arguments.add(std::uint64_t{commit.context}).add(std::uint64_t{commit.flow}).add(commit.expected_revision);
   arguments.add(std::uint64_t{commit.applied_events});
-  has_event_count ? arguments.add(applied_count->second) : arguments.add("");
+  has_event_count ? arguments.add(applied->second) : arguments.add("");
   commit.due_ms ? arguments.add(*commit.due_ms) : arguments.add("");
   arguments.add(commit.checkpoint).add(commit.ended ? "1" : "0").add(std::uint64_t{commit.parent});
   arguments.add(std::uint64_t{commit.facts.size()});
@@ -653,18 +658,19 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   arguments.add_list(commit.record_fields);
   add_quota(arguments);
   arguments.add(std::uint64_t{commit.dispatches.size()});
-  // Own the texts of which `arguments` has views. `planted` contains queues and records.
+  // These own texts of which `arguments` has views: the queues and records of new nodes, and record fields.
   std::deque<std::pair<std::string, Fields>> new_records;
   std::deque<Fields> traced_fields;
-  const std::string context = step_traceparent(traces(), commit);
+  const std::string traceparent = step_traceparent(traces(), commit);
   const std::uint64_t started_us = unix_us();
-  for (const FlowDispatch& each : commit.dispatches) {
-    arguments.add(each.job_key)
-        .add_list(context.empty() ? each.record_fields
-                                  : traced_fields.emplace_back(add_traceparent(each.record_fields, context)));
+  for (const FlowDispatch& dispatch : commit.dispatches) {
+    arguments.add(dispatch.job_key)
+        .add_list(traceparent.empty()
+                      ? dispatch.record_fields
+                      : traced_fields.emplace_back(add_traceparent(dispatch.record_fields, traceparent)));
     auto& [queue, record] = new_records.emplace_back();
-    if (each.new_node_job) {
-      Job planned_job = *each.new_node_job;
+    if (dispatch.new_node_job) {
+      Job planned_job = *dispatch.new_node_job;
       planned_job.context_id = commit.context;
       planned_job.flow_id = commit.flow;
       queue = dispatch_queue(planned_job);
@@ -674,17 +680,17 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
     arguments.add(queue).add_list(record);
   }
   arguments.add(std::uint64_t{commit.ends.size()});
-  for (const FlowEnd& each : commit.ends) arguments.add(each.job_key).add_list(each.fields);
+  for (const FlowEnd& end : commit.ends) arguments.add(end.job_key).add_list(end.fields);
   add_job_keys(arguments, commit.cancelled_jobs);
   add_job_keys(arguments, commit.requeued_jobs);
   add_job_keys(arguments, commit.replanned_jobs);
   MJ_TRY(reply, run(commit.context, scripts::flow_commit, arguments));
   const std::string_view status = reply.at(0).text();
   if (status == "conflict" || status == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
-  MJ_CHECK(check_committed(commit, reply));
+  MJ_CHECK(check_commit_reply(commit, reply));
   count_commit(metrics(), commit);
   trace_commit(traces(), commit, {started_us, unix_us()});
-  if (has_event_count) applied_count->second += commit.applied_events;
+  if (has_event_count) applied->second += commit.applied_events;
   if (commit.ended) applied_events_.erase({commit.context, commit.flow});
   return reply.at(0).number();
 }
@@ -763,7 +769,7 @@ Result<void> RedisFlows::drop_entry(Id context, const std::string& name, const C
 
 Result<std::vector<ScheduleIndexEntries>> RedisFlows::schedule_states(Id context, std::span<const std::string> names) {
   std::set<std::string> all_names(names.begin(), names.end());
-  MJ_TRY(schedule_names, command(context, {"SMEMBERS", "mj:schedules"}));
+  MJ_TRY(schedule_names, command(context, {"SMEMBERS", kSchedulesKey}));
   for (std::size_t i = 0; i < schedule_names.size(); ++i) all_names.emplace(schedule_names.at(i).text());
   std::vector<ScheduleIndexEntries> out;
   for (const std::string& name : all_names) {

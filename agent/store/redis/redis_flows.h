@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "store/flow_store.h"
+#include "store/keys.h"
 #include "store/redis/redis_store.h"
 
 namespace mycojobs {
@@ -13,11 +14,7 @@ Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink, StoreInstrumentati
 
 // Starts the creation of a flow from the record flow:<id>, which another client has written. The caller continues with
 // put_jobs() and put_flow(). Idempotent until put_flow(). Returns false if the flow exists already, by create() or as a
-// completed adoption. Errors: not_found; unsupported: the store was not created by make_redis_flows().
+// completed adoption. Errors: not_found; unsupported (the store was not created by make_redis_flows()).
 Result<bool> adopt_flow_record(FlowStore&, Id context, Id flow, Id caller);
-
-// Channels of hints for waiting clients (Waiter). A hint can be lost, so the stored state must be checked too.
-inline constexpr const char* kFlowDueTopic = "mj:flows:due";      // "<context> <flow>": the flow is due now
-inline constexpr const char* kFlowMovedTopic = "mj:flows:moved";  // "<context> <flow> <revision>": after a commit
 
 }  // namespace mycojobs

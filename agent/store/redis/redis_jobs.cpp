@@ -23,8 +23,9 @@ constexpr std::size_t kMaxStepJobs = 256, kMaxStepBytes = 4U << 20, kMaxStepText
 // A job that is being submitted.
 struct SubmittedJob {
   Fields fields;
-  std::string queue, accepted;    // accepted: key of an existing job with the same content; empty: none is known
-  Job stored;                     // the existing job, if `accepted` is set
+  std::string queue;
+  std::string accepted_key;       // key of an existing job with the same content, or empty
+  Job stored_job;                 // the existing job, if accepted_key is set
   std::optional<Span> span = {};  // span of the submission
 };
 
@@ -37,7 +38,7 @@ struct SubmitStep {
 // them have an id, and no id or idempotency key occurs twice.
 SubmitStep select_step(std::span<const Job> jobs) {
   SubmitStep step;
-  std::set<std::string_view> names;
+  std::set<std::string_view> idempotency_keys;
   std::set<Id> ids;
   std::size_t bytes = 0, texts = 0;
   for (const Job& job : jobs) {
@@ -46,7 +47,7 @@ SubmitStep select_step(std::span<const Job> jobs) {
     const bool has_capacity = step.jobs.size() < kMaxStepJobs && bytes < kMaxStepBytes && texts < kMaxStepTexts;
     if (!is_same_group || !has_capacity) break;
     if (job.id != 0 && !ids.insert(job.id).second) break;
-    if (!job.idempotency_key.empty() && !names.insert(job.idempotency_key).second) break;
+    if (!job.idempotency_key.empty() && !idempotency_keys.insert(job.idempotency_key).second) break;
     auto fields = new_job_fields(job);
     if (!fields) {
       step.rejected = NewJobs::RejectedJob{step.jobs.size(), std::move(fields).error()};
@@ -82,8 +83,8 @@ std::optional<NewJobs::RejectedJob> accept_existing(const Reply& existing, std::
     const std::string key(row.at(2).text());
     auto stored = check_created_record(row.at(1).text(), key, row.at(3).fields(), request[index]);
     if (!stored) return NewJobs::RejectedJob{index, std::move(stored).error()};
-    step.jobs[index].accepted = key;
-    step.jobs[index].stored = std::move(*stored);
+    step.jobs[index].accepted_key = key;
+    step.jobs[index].stored_job = std::move(*stored);
   }
   return std::nullopt;
 }
@@ -102,15 +103,15 @@ Result<NewJobs> RedisStore::submit_batch(std::span<const Job> jobs, bool queued)
   const Id context = jobs[0].context_id;
   SubmitStep step = select_step(jobs);
   result.rejected = std::move(step.rejected);
-  for (SubmittedJob& each : step.jobs) each.span = begin_submission(traces(), each.fields);
+  for (SubmittedJob& job : step.jobs) job.span = begin_submission(traces(), job.fields);
   while (!result.rejected) {
     Arguments arguments;
     arguments.add(std::uint64_t{jobs[0].caller_id}).add(queued ? "1" : "0").add(std::uint64_t{step.jobs.size()});
     add_quota(arguments);
     for (std::size_t i = 0; i < step.jobs.size(); ++i) {
-      const SubmittedJob& each = step.jobs[i];
-      arguments.add(std::uint64_t{jobs[i].id}).add(each.queue).add(each.accepted).add(jobs[i].idempotency_key);
-      arguments.add_list(each.fields);
+      const SubmittedJob& job = step.jobs[i];
+      arguments.add(std::uint64_t{jobs[i].id}).add(job.queue).add(job.accepted_key).add(jobs[i].idempotency_key);
+      arguments.add_list(job.fields);
     }
     MJ_TRY(reply, run(context, scripts::submit, arguments));
     const std::string_view status = reply.at(0).text();
@@ -120,11 +121,11 @@ Result<NewJobs> RedisStore::submit_batch(std::span<const Job> jobs, bool queued)
       result.rejected = accept_existing(reply.at(1), jobs, step);
     } else {
       for (std::size_t i = 0; i < step.jobs.size(); ++i) {
-        result.existed.push_back(!step.jobs[i].accepted.empty());
+        result.existed.push_back(!step.jobs[i].accepted_key.empty());
         if (!result.existed[i])
           end_submission(traces(), step.jobs[i].span,
                          job_key(jobs[0].caller_id, static_cast<Id>(reply.at(3 + i).at(0).number())));
-        result.jobs.push_back(result.existed[i] ? std::move(step.jobs[i].stored)
+        result.jobs.push_back(result.existed[i] ? std::move(step.jobs[i].stored_job)
                                                 : decode_stored_job(std::move(step.jobs[i]), reply.at(3 + i), reply));
       }
       break;
@@ -150,7 +151,7 @@ Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
 
 Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& request) {
   Arguments arguments;
-  arguments.add(request.prefix).add("mj:next:" + request.counter).add(std::uint64_t{request.id});
+  arguments.add(request.prefix).add(kNextIdKey + request.counter).add(std::uint64_t{request.id});
   arguments.add_list(request.fields);
   add_quota(arguments);
   // Actors are the only records without a context, so nothing else is written to database 0.
@@ -184,8 +185,8 @@ namespace {
 constexpr std::uint32_t kMaxScannedJobs = 1000;  // scanned jobs in one step of the server
 
 // Queues that are always included, since they may contain jobs of other clients before an agent has served the context.
-constexpr std::array<std::string_view, 6> kQueues = {"queue:python", "queue:osis",   "queue:sal",
-                                                     "queue:v",      "queue:native", "queue:rust"};
+constexpr std::array<std::string_view, 6> kBuiltInQueues = {"queue:python", "queue:osis",   "queue:sal",
+                                                            "queue:v",      "queue:native", "queue:rust"};
 
 std::vector<ListedJob> parse_listed_jobs(const Reply& rows) {
   std::vector<ListedJob> out;
@@ -217,8 +218,8 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobFilter& request) {
   arguments.add(std::min<std::uint64_t>(request.since_ms, UINT32_MAX * 1000ULL) * 1000);
   arguments.add(request.status ? to_string(*request.status) : std::string_view()).add(request.state).add(request.name);
   arguments.add(request.script_type).add(request.caller ? std::to_string(*request.caller) : std::string());
-  arguments.add(std::uint64_t{kQueues.size()});
-  for (const std::string_view queue : kQueues) arguments.add(queue);
+  arguments.add(std::uint64_t{kBuiltInQueues.size()});
+  for (const std::string_view queue : kBuiltInQueues) arguments.add(queue);
   MJ_TRY(reply, run(context, scripts::job_list, arguments));
   JobsPage page;
   page.rows_read = reply.at(0).number();
@@ -229,7 +230,7 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobFilter& request) {
   return page;
 }
 
-// Sets `next` to the job that waits longer: the next job of the list, or the next job with a priority. A time of 0 is
+// Sets next_job to the job that waits longer: the next job of the list, or the next job with a priority. A time of 0 is
 // unknown.
 static QueueTally parse_tally(const Reply& row) {
   QueueTally queue{std::string(row.at(0).text()), row.at(1).number(), row.at(2).number(), row.at(3).number() == 1,
@@ -246,8 +247,8 @@ static QueueTally parse_tally(const Reply& row) {
 
 Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) {
   Arguments arguments;
-  arguments.add(slot_ms).add(std::uint64_t{slots}).add(std::uint64_t{kQueues.size()});
-  for (const std::string_view queue : kQueues) arguments.add(queue);
+  arguments.add(slot_ms).add(std::uint64_t{slots}).add(std::uint64_t{kBuiltInQueues.size()});
+  for (const std::string_view queue : kBuiltInQueues) arguments.add(queue);
   MJ_TRY(reply, run(context, scripts::tally, arguments));
   Tally out;
   static constexpr std::pair<std::string_view, std::uint64_t Tally::*> kNumbers[] = {
@@ -362,13 +363,14 @@ void verify_end(EndedJob& job, const ClaimView& claim, bool is_system_end_unchan
   job.claim_id = claim.claim_id;
   job.idempotency_key = claim.idempotency_key;
   job.runner = claim.runner;
-  const bool by_system = claim.claim_id.empty();
+  const bool was_ended_by_system = claim.claim_id.empty();
   // A claim that was rebuilt from the journal has no digest of an end that the system wrote. Such a record counts as
   // unchanged, with the status and detail of the claim.
   const bool has_no_digest = claim.end_digest.empty();
-  if (has_no_digest && !(by_system && claim.status == "error")) return;
-  const bool is_unchanged = by_system ? has_no_digest || is_system_end_unchanged
-                                      : compute_end_digest(extract_end_fields(job.fields)) == claim.end_digest;
+  if (has_no_digest && !(was_ended_by_system && claim.status == "error")) return;
+  const bool is_unchanged = was_ended_by_system
+                                ? has_no_digest || is_system_end_unchanged
+                                : compute_end_digest(extract_end_fields(job.fields)) == claim.end_digest;
   job.record_state = is_unchanged ? EndedJob::RecordState::unchanged : EndedJob::RecordState::changed;
 }
 
@@ -412,8 +414,8 @@ JobStoreState parse_job_state(const std::string& job_key, const Reply& reply) {
   for (std::size_t i = 0; i < waits.size(); ++i) job.awaited_jobs.emplace_back(waits.at(i).text());
   const Reply awaited = reply.at(6);
   for (std::size_t i = 0; i + 4 < awaited.size(); i += 5) {
-    const auto is = [&](std::size_t n) { return awaited.at(i + n).text() == "1"; };
-    job.dependencies.push_back({std::string(awaited.at(i).text()), is(1), is(2), is(3), is(4)});
+    const auto is_set = [&](std::size_t offset) { return awaited.at(i + offset).text() == "1"; };
+    job.dependencies.push_back({std::string(awaited.at(i).text()), is_set(1), is_set(2), is_set(3), is_set(4)});
   }
   return job;
 }
@@ -500,7 +502,7 @@ Fact parse_fact(const Reply& entry) {
 
 Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                               std::uint32_t max) {
-  const std::string key = "mj:journal:" + queue;
+  const std::string key = kQueueJournalKey + queue;
   const std::string first = std::to_string(after_revision + 1) + "-0";
   Arguments arguments{"XRANGE", key, first, "+", "COUNT"};
   auto reply = command(context, arguments.add(std::uint64_t{std::max(max, 1U)}));
@@ -596,10 +598,10 @@ Result<bool> answer_prerequisite(Store& store, Id context, const std::string& jo
 namespace {
 
 // Splits a text at a separator.
-std::vector<std::string_view> split(std::string_view text, char at) {
+std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find(at), text.size());
+    const std::size_t end = std::min(text.find(separator), text.size());
     parts.push_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -609,18 +611,18 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 // Parses an entry of mj:notices. Returns nullopt if it is malformed, that is, another client has written it.
 std::optional<Notice> parse_notice(std::string_view entry) {
   const auto parts = split(entry, ' ');
-  std::uint64_t tries = 0;
+  std::uint64_t attempts = 0;
   Notice notice;
   notice.entry = entry;
   if (parts.size() < 4 || parts.size() > 5) return std::nullopt;
   notice.record_key = parts[0];
-  const bool known = is_job_key(notice.record_key) || is_flow_key(notice.record_key);
-  if (!known || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], tries) || tries > UINT16_MAX)
+  const bool is_valid_key = is_job_key(notice.record_key) || is_flow_key(notice.record_key);
+  if (!is_valid_key || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], attempts) || attempts > UINT16_MAX)
     return std::nullopt;
   notice.finished = parts[2] == to_string(JobStatus::finished);
-  notice.attempts = static_cast<std::uint32_t>(tries);
+  notice.attempts = static_cast<std::uint32_t>(attempts);
   if (parts.size() == 5) {
-    for (const auto each : split(parts[4], ',')) notice.reached_targets.emplace_back(each);
+    for (const auto digest : split(parts[4], ',')) notice.reached_targets.emplace_back(digest);
   }
   return notice;
 }
@@ -650,8 +652,9 @@ Result<DueNotices> RedisStore::due_notices(Id context, std::uint32_t max, std::u
     } else {
       Notice invalid_notice;
       invalid_notice.entry = entry;
-      MJ_CHECK(complete_notice(context, invalid_notice,
-                               {std::nullopt, "mj:notices: " + excerpt(entry) + " is not a notice; it was dropped"}));
+      MJ_CHECK(complete_notice(
+          context, invalid_notice,
+          {std::nullopt, std::string(kNoticesKey) + ": " + excerpt(entry) + " is not a notice; it was dropped"}));
     }
   }
   return due;

@@ -135,7 +135,7 @@ Result<Reply> ContextLinks::command(Id context, const Arguments& arguments, std:
   auto reply = redis->command(arguments, extra_ms);
   // The server's error WRONGTYPE does not name the key; it is the first argument of the command.
   if (!reply && reply.error().message.find("WRONGTYPE") != std::string::npos && arguments.list().size() > 1)
-    return fail(std::move(reply).error(), ascii(arguments.list()[1], 120));
+    return fail(std::move(reply).error(), to_ascii(arguments.list()[1], 120));
   return reply;
 }
 

@@ -75,9 +75,9 @@ class Link {
   // Runs a script with EVALSHA, or with EVAL if the server does not have the script yet.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
   // run() in two halves, for callers that must not block. begin() sends the request and returns the descriptor that
-  // becomes readable with the reply; nullopt: sending would block (for example without a connection) or has failed, so
-  // call run(). finish() waits for the reply. It must be called with the same script and arguments, before any other
-  // call.
+  // becomes readable with the reply, or nullopt if sending would block (for example without a connection) or has
+  // failed; then call run(). finish() waits for the reply. It must be called with the same script and arguments, before
+  // any other call.
   virtual std::optional<int> begin(const Script&, const Arguments&) { return std::nullopt; }
   virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
   virtual const std::string& server_run_id() const = 0;  // run_id of the latest connection's server
@@ -85,12 +85,12 @@ class Link {
   virtual bool has_been_connected() const { return true; }
 };
 
-// Creates a link to the database of a context. Context 0: database 0 of the default server, for records without a
-// context.
+// Creates a link to the database of a context. Context 0 stands for database 0 of the default server, which has the
+// records without a context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
 // Maximum number of bytes that jobs may store in a context's database: records, output and results
-// (store/scripts/lib/kept.lua). 0 means no limit.
+// (store/scripts/lib/stored_usage.lua). 0 means no limit.
 struct StoreQuota {
   std::uint64_t caller_bytes = 512ULL << 20;    // for the jobs of one caller
   std::uint64_t context_bytes = 2048ULL << 20;  // for all jobs of the context

@@ -25,9 +25,9 @@ tl::unexpected<Error> message_not_found(const std::string& key, Id context) {
   return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
 }
 
-std::string join_keys(const std::vector<std::string>& texts) {
+std::string join_keys(const std::vector<std::string>& keys) {
   std::string result;
-  for (const std::string& key : texts) result += (result.empty() ? "" : " ") + key;
+  for (const std::string& key : keys) result += (result.empty() ? "" : " ") + key;
   return result;
 }
 
@@ -42,13 +42,17 @@ Result<std::vector<std::string>> RedisStore::pending_messages(Id context, const 
 
 Result<std::vector<std::string>> RedisStore::topic_pending(Id context, const std::string& topic) {
   Arguments lists;
-  lists.add("").add(topic_key(topic)).add("mj:topic-missing:" + topic).add(kMaxPending).add(kMissingRecordMs);
+  lists.add("").add(topic_key(topic)).add(kTopicMissingRecordsKey + topic).add(kMaxPending).add(kMissingRecordMs);
   return pending_messages(context, lists);
 }
 
-Result<std::vector<std::string>> RedisStore::outgoing(Id context) {
+Result<std::vector<std::string>> RedisStore::outbox_keys(Id context) {
   Arguments lists;
-  lists.add(kOutgoingList).add(kRoutingList).add("mj:topic-missing:msg_out").add(kMaxPending).add(kMissingRecordMs);
+  lists.add(kOutgoingList)
+      .add(kRoutingList)
+      .add(std::string(kTopicMissingRecordsKey) + kOutgoingList)
+      .add(kMaxPending)
+      .add(kMissingRecordMs);
   return pending_messages(context, lists);
 }
 
@@ -57,16 +61,16 @@ Result<void> RedisStore::enqueue_outbox(Id context, const std::string& message_k
   return {};
 }
 
-Result<void> RedisStore::topic_send(Id context, const std::string& topic, const std::string& message_key,
-                                    const Fields& message) {
+Result<void> RedisStore::send_to_topic(Id context, const std::string& topic, const std::string& message_key,
+                                       const Fields& message) {
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::topic_send, arguments.add(topic).add(message_key).add_list(message)));
   if (reply.text() == "other") return fail(Code::conflict, message_key + " exists with other content; use another id");
   return {};
 }
 
-// Runs a script that creates the jobs of a message. head: adds the arguments of the script that precede the jobs. A job
-// whose record exists is accepted if it has the same content.
+// Runs a script that creates the jobs of a message. `head` adds the arguments of the script that precede the jobs. A
+// job whose record exists is accepted if it has the same content.
 Result<AcceptedMessage> RedisStore::create_message_jobs(Id context, const Script& script,
                                                         const std::function<void(Arguments&)>& head,
                                                         const std::string& message_key,
@@ -120,7 +124,8 @@ Result<AcceptedMessage> RedisStore::accept_message(Id context, const AcceptMessa
 
 Result<void> RedisStore::close_message(Id context, const std::string& list, const std::string& message_key,
                                        const std::string& reason) {
-  MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, cut(reason, kMaxReasonBytes)}));
+  MJ_TRY(reply,
+         run(context, scripts::close_message, Arguments{list, message_key, truncate_utf8(reason, kMaxReasonBytes)}));
   if (reply.text() == "missing") return message_not_found(message_key, context);
   if (!reason.empty()) metrics().add(Metric::messages, {context, "refused"});
   return {};
@@ -176,11 +181,12 @@ Result<DueMessages> RedisStore::due_messages(Id context, std::uint32_t max, std:
 }
 
 Result<void> RedisStore::complete_delivery(Id context, const OutboxEntry& entry, const MailResult& result) {
-  static constexpr std::array kWords = std::to_array<const char*>({"delivered", "later", "failed", "over"});
+  static constexpr std::array kResultNames = std::to_array<const char*>({"delivered", "later", "failed", "over"});
   Arguments arguments;
-  arguments.add(entry.entry).add(kWords.at(static_cast<std::size_t>(result.kind))).add(result.retry_delay_ms);
-  MJ_CHECK(run(context, scripts::settle_mail,
-               arguments.add(result.detail).add(cut(result.reason, kMaxReasonBytes)).add_list(result.extra_fields)));
+  arguments.add(entry.entry).add(kResultNames.at(static_cast<std::size_t>(result.kind))).add(result.retry_delay_ms);
+  MJ_CHECK(run(
+      context, scripts::settle_mail,
+      arguments.add(result.detail).add(truncate_utf8(result.reason, kMaxReasonBytes)).add_list(result.extra_fields)));
   if (result.kind == MailResult::Kind::failed) metrics().add(Metric::messages, {context, "failed"});
   return {};
 }
@@ -189,7 +195,7 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
   std::vector<Fields> ends;
   ends.reserve(answer.jobs.size());
   Arguments arguments;
-  arguments.add(answer.message_key).add(answer.content_hash).add(cut(answer.reason, kMaxReasonBytes));
+  arguments.add(answer.message_key).add(answer.content_hash).add(truncate_utf8(answer.reason, kMaxReasonBytes));
   arguments.add_list(answer.fields).add(answer.router_answer);
   arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
   add_quota(arguments);
@@ -254,9 +260,9 @@ Result<std::vector<MessageStoreState>> RedisStore::message_states(Id context,
   return out;
 }
 
-Result<bool> RedisStore::repair_message(Id context, const std::string& message_key, const std::string& digest,
-                                        const std::vector<std::string>& kinds) {
-  Arguments arguments{message_key, digest};
+Result<bool> RedisStore::repair_message(Id context, const std::string& message_key,
+                                        const std::string& inspection_digest, const std::vector<std::string>& kinds) {
+  Arguments arguments{message_key, inspection_digest};
   arguments.add(std::uint64_t{kinds.size()});
   for (const std::string& kind : kinds) arguments.add(kind);
   MJ_TRY(reply, run(context, scripts::repair_message, arguments));

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/parse.h"
+#include "store/keys.h"
 #include "store/object_index.h"
 #include "text/search_words.h"
 #include "text/utf8.h"
@@ -27,7 +28,7 @@ std::string_view to_string(ObjectOp::Verb verb) {
   return verb == ObjectOp::Verb::remove ? "remove" : "check";
 }
 
-std::string format_object(const ObjectOp& op) { return op.kind.kind + " " + excerpt(op.id, 80); }
+std::string describe_object(const ObjectOp& op) { return op.kind.kind + " " + excerpt(op.id, 80); }
 
 // Returns the prefix of an error message: "operations[2]: " if there are several operations.
 std::string operation_prefix(std::span<const ObjectOp> ops, std::size_t index) {
@@ -52,7 +53,7 @@ Result<void> check_ops(std::span<const ObjectOp> ops) {
       return fail(Code::invalid, operation_prefix(ops, i) + "version: is too large");
     const auto [entry, is_new] = positions.try_emplace({op.kind, op.id}, i);
     if (!is_new) {
-      return fail(Code::invalid, operation_prefix(ops, i) + format_object(op) + " is that of operations[" +
+      return fail(Code::invalid, operation_prefix(ops, i) + describe_object(op) + " is that of operations[" +
                                      std::to_string(entry->second) + "]: one operation for each object");
     }
   }
@@ -96,7 +97,7 @@ tl::unexpected<Error> write_error(const Reply& reply, std::span<const ObjectOp> 
   const std::size_t index = reply.at(1).number() - 1;
   if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + excerpt(status));
   const ObjectOp& op = ops[index];
-  const std::string object_text = operation_prefix(ops, index) + format_object(op);
+  const std::string object_text = operation_prefix(ops, index) + describe_object(op);
   if (status == "missing") return fail(Code::not_found, object_text + " does not exist");
   if (status != "conflict") return fail(Code::internal, "redis: a write was answered " + excerpt(status));
   const std::uint64_t version = reply.at(2).number();
@@ -113,13 +114,13 @@ tl::unexpected<Error> write_error(const Reply& reply, std::span<const ObjectOp> 
 
 std::string kind_name(const ObjectKind& kind) { return kind.name_space + ":" + kind.kind; }
 std::string object_key(const ObjectKind& kind, std::string_view id) {
-  return "mj:osis:object:" + kind_name(kind) + ":" + std::string(id);
+  return kObjectKey + kind_name(kind) + ":" + std::string(id);
 }
-std::string object_ids_key(const ObjectKind& kind) { return "mj:osis:ids:" + kind_name(kind); }
-std::string object_kind_key(const ObjectKind& kind) { return "mj:osis:kind:" + kind_name(kind); }
+std::string object_ids_key(const ObjectKind& kind) { return kObjectIdsKey + kind_name(kind); }
+std::string object_kind_key(const ObjectKind& kind) { return kObjectKindKey + kind_name(kind); }
 std::string object_index_key(const ObjectKind& kind, std::string_view field) {
-  return field.empty() ? "mj:osis:words:" + kind_name(kind)
-                       : "mj:osis:index:" + kind_name(kind) + ":" + std::string(field);
+  return field.empty() ? kObjectWordsKey + kind_name(kind)
+                       : kObjectIndexKey + kind_name(kind) + ":" + std::string(field);
 }
 
 Result<void> check_kind(Id context, const ObjectKind& kind) {
@@ -132,8 +133,8 @@ Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectK
   MJ_TRY(reply, command(context, {"HGETALL", object_kind_key(kind)}));
   Schema loaded;
   for (const auto& [name, value] : reply.fields()) {
-    if (name == "rev") loaded.rev = value;
-    if (name == "backfill") loaded.indexing = true, loaded.indexed = value;
+    if (name == "rev") loaded.revision = value;
+    if (name == "backfill") loaded.is_indexing = true, loaded.last_indexed_id = value;
     if (name.starts_with("i ")) loaded.fields.index.push_back(name.substr(2));
     if (name.starts_with("t ")) loaded.fields.text.push_back(name.substr(2));
   }
@@ -144,15 +145,15 @@ Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectK
   return loaded;
 }
 
-Result<RedisObjects::Schema> RedisObjects::schema(Id context, const ObjectKind& kind) {
-  const auto page_reply = schemas_.find({context, kind});
-  if (page_reply != schemas_.end()) return page_reply->second;
+Result<RedisObjects::Schema> RedisObjects::get_cached_schema(Id context, const ObjectKind& kind) {
+  const auto cached = schemas_.find({context, kind});
+  if (cached != schemas_.end()) return cached->second;
   return load_schema(context, kind);
 }
 
 Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
   std::vector<PutArguments> bodies(ops.size());
-  std::vector<std::string> names(ops.size()), revs(ops.size()), versions(ops.size());
+  std::vector<std::string> names(ops.size()), revisions(ops.size()), versions(ops.size());
   std::size_t bytes = 0, entries = 0;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const ObjectOp& op = ops[i];
@@ -161,9 +162,9 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
     if (op.verb != ObjectOp::Verb::put) continue;
     auto json = object_with_id(op.json, op.id);
     if (!json) return fail(std::move(json).error(), operation_prefix(ops, i) + "object");
-    MJ_TRY(schema_now, schema(claim.context, op.kind));
-    revs[i] = schema_now.rev;
-    MJ_TRY(indexed, index_entries(*json, schema_now.fields));
+    MJ_TRY(current_schema, get_cached_schema(claim.context, op.kind));
+    revisions[i] = current_schema.revision;
+    MJ_TRY(indexed, index_entries(*json, current_schema.fields));
     bytes += json->size() + indexed.size();
     entries += static_cast<std::size_t>(std::count(indexed.begin(), indexed.end(), '\3'));
     bodies[i] = {std::move(*json), std::move(indexed)};
@@ -177,7 +178,7 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
   Arguments arguments{claim.job_key, claim.claim_id, claim.token, call};
   arguments.add(std::uint64_t{ops.size()});
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    arguments.add(to_string(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revs[i]);
+    arguments.add(to_string(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revisions[i]);
     arguments.add(bodies[i].json).add(bodies[i].entries);
   }
   return run(claim.context, scripts::object_write, arguments);
@@ -199,15 +200,15 @@ Result<WriteReply> RedisObjects::write(const ClaimRef& claim, const std::string&
 Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKind& kind,
                                            const std::vector<std::string>& index,
                                            const std::vector<std::string>& text) {
-  MJ_TRY(schema_now, is_declared(claim.context, kind, index, text));
-  if (schema_now) return DeclareReply{"", schemas_.at({claim.context, kind}).indexing};
+  MJ_TRY(has_all_fields, is_declared(claim.context, kind, index, text));
+  if (has_all_fields) return DeclareReply{"", schemas_.at({claim.context, kind}).is_indexing};
   std::set<std::string> names;
   for (const std::string& field : index) names.insert("i " + field);
   for (const std::string& field : text) names.insert("t " + field);
   Arguments arguments{claim.job_key, claim.claim_id, claim.token};
   const std::string name = kind_name(kind);
   arguments.add(name).add(std::uint64_t{kMaxDeclaredFields}).add(std::uint64_t{names.size()});
-  for (const std::string& each : names) arguments.add(each);
+  for (const std::string& field : names) arguments.add(field);
   MJ_TRY(reply, run(claim.context, scripts::object_declare, arguments));
   const std::string_view answer = reply.at(0).text();
   schemas_.erase({claim.context, kind});
@@ -226,21 +227,21 @@ Result<bool> RedisObjects::is_declared(Id context, const ObjectKind& kind, const
   MJ_CHECK(check_kind(context, kind));
   for (const std::string& field : index) MJ_CHECK(check_object_field("index", field));
   for (const std::string& field : text) MJ_CHECK(check_object_field("text", field));
-  MJ_TRY(schema_now, load_schema(context, kind));
+  MJ_TRY(current_schema, load_schema(context, kind));
   const auto contains_all = [](const std::vector<std::string>& requested, const std::vector<std::string>& declared) {
-    return std::all_of(requested.begin(), requested.end(), [&](const std::string& each) {
-      return std::binary_search(declared.begin(), declared.end(), each);
+    return std::all_of(requested.begin(), requested.end(), [&](const std::string& field) {
+      return std::binary_search(declared.begin(), declared.end(), field);
     });
   };
-  return contains_all(index, schema_now.fields.index) && contains_all(text, schema_now.fields.text);
+  return contains_all(index, current_schema.fields.index) && contains_all(text, current_schema.fields.text);
 }
 
 Result<bool> RedisObjects::index_more(Id context, const ObjectKind& kind) {
   MJ_CHECK(check_kind(context, kind));
   MJ_TRY(current, load_schema(context, kind));
-  if (!current.indexing) return false;
+  if (!current.is_indexing) return false;
   const std::string name = kind_name(kind);
-  const std::string low = current.indexed.empty() ? "-" : "(" + current.indexed;
+  const std::string low = current.last_indexed_id.empty() ? "-" : "(" + current.last_indexed_id;
   const std::string ids = object_ids_key(kind);
   Arguments query{name, ""};
   query.add(ids).add(low).add("+").add(kIndexBatch).add(kMaxIndexBatchBytes);
@@ -249,15 +250,15 @@ Result<bool> RedisObjects::index_more(Id context, const ObjectKind& kind) {
   const std::string after(page.at(0).text());
   std::vector<std::string> items;
   for (std::size_t i = 0; i < page.at(1).size(); ++i) {
-    const Reply each = page.at(1).at(i);
-    auto entries = index_entries(each.at(1).text(), current.fields);
-    items.emplace_back(each.at(0).text());
-    items.emplace_back(each.at(2).text());
+    const Reply row = page.at(1).at(i);
+    auto entries = index_entries(row.at(1).text(), current.fields);
+    items.emplace_back(row.at(0).text());
+    items.emplace_back(row.at(2).text());
     items.push_back(std::move(entries).value_or(""));  // an invalid object of another client gets no entries
   }
-  Arguments update{name, current.rev, after};
+  Arguments update{name, current.revision, after};
   update.add(std::uint64_t{items.size()});
-  for (const std::string& each : items) update.add(each);
+  for (const std::string& item : items) update.add(item);
   MJ_TRY(changed, run(context, scripts::object_index, update));
   return changed.number() == 0 || !after.empty();
 }
@@ -311,11 +312,11 @@ struct Range {
   std::string low, high;
 };
 
-// Returns the bounds of a query for a range of numbers. after: a cursor (16 hex digits of the value, a blank, the id),
-// or empty.
+// Returns the bounds of a query for a range of numbers. `after` is a cursor (16 hex digits of the value, a blank, the
+// id), or empty.
 Result<Range> make_range(const ObjectQuery& query, const std::string& after) {
-  const auto finite = [](const std::optional<double>& number) { return !number || std::isfinite(*number); };
-  if (!finite(query.min) || !finite(query.max)) return fail(Code::invalid, "min, max: are to be finite numbers");
+  const auto is_finite = [](const std::optional<double>& number) { return !number || std::isfinite(*number); };
+  if (!is_finite(query.min) || !is_finite(query.max)) return fail(Code::invalid, "min, max: are to be finite numbers");
   Range range;
   range.low = query.min ? "[" + index_value(*query.min) + "\1" : "[n";
   range.high = query.max ? "(" + index_value(*query.max) + "\2" : "(o";
@@ -344,8 +345,8 @@ Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& kind, const
   return read_object(kind, id, reply, 0);
 }
 
-Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& kind, const PageRequest& requested,
-                                      std::size_t limit, std::string& last_member) {
+Result<ObjectPage> RedisObjects::read_page(Id context, const ObjectKind& kind, const PageRequest& requested,
+                                           std::size_t limit, std::string& last_member) {
   const std::string name = kind_name(kind);
   Arguments arguments{name, requested.field, requested.key, requested.low, requested.high};
   MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kMaxPageBytes)));
@@ -356,8 +357,8 @@ Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& kind, const 
   const Reply page_reply = reply.at(1);
   last_member = page_reply.at(0).text();
   for (std::size_t i = 0; i < page_reply.at(1).size(); ++i) {
-    const Reply each = page_reply.at(1).at(i);
-    MJ_TRY(object, read_object(kind, std::string(each.at(0).text()), each, 1));
+    const Reply row = page_reply.at(1).at(i);
+    MJ_TRY(object, read_object(kind, std::string(row.at(0).text()), row, 1));
     out.objects.push_back(std::move(object));
   }
   return out;
@@ -368,8 +369,8 @@ Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& kind, const 
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_after(after));
   std::string last_member;
-  MJ_TRY(out,
-         page(context, kind, {"", object_ids_key(kind), after.empty() ? "-" : "(" + after, "+"}, limit, last_member));
+  MJ_TRY(out, read_page(context, kind, {"", object_ids_key(kind), after.empty() ? "-" : "(" + after, "+"}, limit,
+                        last_member));
   out.next_cursor = last_member;
   return std::move(out);
 }
@@ -383,7 +384,7 @@ Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& kind, const 
   std::string last_member;
   if (!query.equal) {
     MJ_TRY(range, make_range(query, after));
-    MJ_TRY(out, page(context, kind, {field, key, range.low, range.high}, limit, last_member));
+    MJ_TRY(out, read_page(context, kind, {field, key, range.low, range.high}, limit, last_member));
     if (!last_member.empty())
       out.next_cursor = last_member.substr(1, kNumberDigits) + " " + parse_member_id(last_member);
     return std::move(out);
@@ -391,10 +392,10 @@ Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& kind, const 
   MJ_CHECK(check_after(after));
   const std::string value = index_value(*query.equal);
   const std::string low = after.empty() ? "[" + value + "\1" : "(" + value + "\1" + after;
-  MJ_TRY(out, page(context, kind, {field, key, low, "(" + value + "\2"}, limit, last_member));
+  MJ_TRY(out, read_page(context, kind, {field, key, low, "(" + value + "\2"}, limit, last_member));
   // Long texts with the same beginning have the same index entry, so the values are compared.
   std::erase_if(out.objects,
-                [&](const StoredObject& each) { return !has_value(each.json, query.field, *query.equal); });
+                [&](const StoredObject& object) { return !has_value(object.json, query.field, *query.equal); });
   out.next_cursor = last_member.empty() ? "" : parse_member_id(last_member);
   return std::move(out);
 }
@@ -405,7 +406,7 @@ Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& kind, cons
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_after(after));
   std::set<std::string> words;
-  add_words(text, words);
+  add_search_words(text, words);
   if (words.empty() || words.size() > kMaxSearchWords) {
     return fail(Code::invalid, "text: has " + std::to_string(words.size()) +
                                    " words to search for; the limit is 1 to " + std::to_string(kMaxSearchWords));
@@ -421,8 +422,8 @@ Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& kind, cons
   const Reply page_reply = reply.at(1);
   out.next_cursor = page_reply.at(0).text();
   for (std::size_t i = 0; i < page_reply.at(1).size(); ++i) {
-    const Reply each = page_reply.at(1).at(i);
-    MJ_TRY(object, read_object(kind, std::string(each.at(0).text()), each, 1));
+    const Reply row = page_reply.at(1).at(i);
+    MJ_TRY(object, read_object(kind, std::string(row.at(0).text()), row, 1));
     out.objects.push_back(std::move(object));
   }
   return out;
@@ -461,9 +462,9 @@ namespace {
 
 constexpr std::string_view kBatch = "1000";
 
-// The parts of a key "mj:osis:<word>:...".
+// The parts of a key "mj:osis:<category>:...".
 struct ParsedObjectKey {
-  std::string word;
+  std::string category;
   ObjectKind kind;
   std::string rest;  // id of an object, or field of an index
 };
@@ -487,10 +488,11 @@ std::optional<ParsedObjectKey> parse_key(std::string_view key) {
 
 struct KindKeys {
   std::set<std::string> ids;      // ids of its objects
-  std::set<std::string> indexes;  // fields with an index; "": the index of words
+  std::set<std::string> indexes;  // fields with an index; an empty text names the index of words
 };
 
-using EntriesByField = std::map<std::string, std::unordered_set<std::string>>;  // field "": the index of words
+using EntriesByField =
+    std::map<std::string, std::unordered_set<std::string>>;  // an empty field names the index of words
 
 // Adds the index entries of an object, as stored with the object, to the entries of each field.
 void add_entries_by_field(const std::string& entries, const std::string& id, EntriesByField& by_field) {
@@ -504,18 +506,19 @@ void add_entries_by_field(const std::string& entries, const std::string& id, Ent
 
 }  // namespace
 
-Result<std::vector<std::string>> RedisObjects::all_keys(Id context) {
-  std::set<std::string> page_reply;
+Result<std::vector<std::string>> RedisObjects::scan_keys(Id context) {
+  std::set<std::string> keys;  // SCAN may return a key more than once
   std::string cursor = "0";
   do {
-    MJ_TRY(page, command(context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", "mj:osis:*"}));
+    MJ_TRY(page,
+           command(context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", std::string(kInternalKeyPrefix) + "osis:*"}));
     cursor = page.at(0).text();
-    for (std::size_t i = 0; i < page.at(1).size(); ++i) page_reply.emplace(page.at(1).at(i).text());
+    for (std::size_t i = 0; i < page.at(1).size(); ++i) keys.emplace(page.at(1).at(i).text());
   } while (cursor != "0");
-  return std::vector<std::string>(page_reply.begin(), page_reply.end());
+  return std::vector<std::string>(keys.begin(), keys.end());
 }
 
-Result<std::vector<std::string>> RedisObjects::members(Id context, const std::string& key) {
+Result<std::vector<std::string>> RedisObjects::read_members(Id context, const std::string& key) {
   std::vector<std::string> all;
   std::string low = "-";
   for (;;) {
@@ -532,58 +535,58 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
   const auto add_problem = [&](std::string text) {
     if (verdict.problems.size() < max_problems) verdict.problems.push_back({current_kind, std::move(text)});
   };
-  MJ_TRY(keys, all_keys(context));
+  MJ_TRY(keys, scan_keys(context));
   std::map<ObjectKind, KindKeys> kinds;
   for (const std::string& key : keys) {
     const auto parsed = parse_key(key);
     if (!parsed) continue;
     KindKeys& kind_keys = kinds[parsed->kind];
-    if (parsed->word == "object") kind_keys.ids.insert(parsed->rest);
-    if (parsed->word == "index" || parsed->word == "words") kind_keys.indexes.insert(parsed->rest);
+    if (parsed->category == "object") kind_keys.ids.insert(parsed->rest);
+    if (parsed->category == "index" || parsed->category == "words") kind_keys.indexes.insert(parsed->rest);
   }
-  MJ_TRY(kind_names, members(context, "mj:osis:kinds"));
+  MJ_TRY(kind_names, read_members(context, kObjectKindsKey));
   for (const auto& [kind, kind_keys] : kinds) {
     const std::string name = kind_name(kind);
     current_kind = kind;
     if (!kind_keys.ids.empty() && !std::binary_search(kind_names.begin(), kind_names.end(), name)) {
       add_problem("is not in the list of kinds");
     }
-    MJ_TRY(ids, members(context, object_ids_key(kind)));
+    MJ_TRY(ids, read_members(context, object_ids_key(kind)));
     for (const std::string& id : ids) {
-      if (!kind_keys.ids.contains(id)) add_problem("the list of objects has " + excerpt(id) + ", which is not there");
+      if (!kind_keys.ids.contains(id)) add_problem("the list of objects has " + excerpt(id) + ", which does not exist");
     }
     for (const std::string& id : kind_keys.ids) {
       if (!std::binary_search(ids.begin(), ids.end(), id)) add_problem(excerpt(id) + " is in no list of objects");
     }
-    MJ_TRY(schema_now, load_schema(context, kind));
+    MJ_TRY(current_schema, load_schema(context, kind));
     EntriesByField expected;
     for (const std::string& id : kind_keys.ids) {
       ++verdict.objects;
       MJ_TRY(reply, command(context, {"HMGET", object_key(kind, id), "json", "version", "entries"}));
       const std::string entries(reply.at(2).text());
-      auto expected_entries = index_entries(reply.at(0).text(), schema_now.fields);
+      auto expected_entries = index_entries(reply.at(0).text(), current_schema.fields);
       if (!expected_entries || reply.at(1).number() == 0) {
         add_problem(excerpt(id) + " is not an object");
         continue;
       }
-      if (!schema_now.indexing && entries != *expected_entries)
+      if (!current_schema.is_indexing && entries != *expected_entries)
         add_problem(excerpt(id) + " has entries of other fields or values");
       add_entries_by_field(entries, id, expected);
     }
     std::set<std::string> fields = kind_keys.indexes;
     for (const auto& [field, entries] : expected) fields.insert(field);
     for (const std::string& field : fields) {
-      MJ_TRY(declared, members(context, object_index_key(kind, field)));
+      MJ_TRY(stored_members, read_members(context, object_index_key(kind, field)));
       const auto& expected_members = expected[field];
-      verdict.entries += declared.size();
-      for (const std::string& member : declared) {
+      verdict.entries += stored_members.size();
+      for (const std::string& member : stored_members) {
         if (!expected_members.contains(member))
           add_problem("index " + excerpt(field) + " has " + excerpt(member) + " of no object");
       }
-      if (schema_now.indexing) continue;
-      const std::unordered_set<std::string> members_set(declared.begin(), declared.end());
+      if (current_schema.is_indexing) continue;
+      const std::unordered_set<std::string> stored_set(stored_members.begin(), stored_members.end());
       for (const std::string& member : expected_members) {
-        if (!members_set.contains(member)) add_problem("index " + excerpt(field) + " lacks " + excerpt(member));
+        if (!stored_set.contains(member)) add_problem("index " + excerpt(field) + " lacks " + excerpt(member));
       }
     }
   }
@@ -592,23 +595,23 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
 
 Result<void> RedisObjects::reindex(Id context, const ObjectKind& kind) {
   MJ_CHECK(check_kind(context, kind));
-  MJ_TRY(keys, all_keys(context));
-  MJ_TRY(ids, members(context, object_ids_key(kind)));
-  std::set<std::string> all(ids.begin(), ids.end());
+  MJ_TRY(keys, scan_keys(context));
+  MJ_TRY(ids, read_members(context, object_ids_key(kind)));
+  std::set<std::string> all_ids(ids.begin(), ids.end());
   std::vector<std::string> fields;  // fields with an index
   for (const std::string& key : keys) {
     const auto parsed = parse_key(key);
     if (!parsed || parsed->kind != kind) continue;
-    if (parsed->word == "object") all.insert(parsed->rest);
-    if (parsed->word == "index" || parsed->word == "words") fields.push_back(parsed->rest);
+    if (parsed->category == "object") all_ids.insert(parsed->rest);
+    if (parsed->category == "index" || parsed->category == "words") fields.push_back(parsed->rest);
   }
   const std::string name = kind_name(kind);
-  for (auto at = all.begin(); at != all.end();) {
+  for (auto id = all_ids.begin(); id != all_ids.end();) {
     std::vector<std::string_view> batch;
-    for (; at != all.end() && batch.size() < 1000; ++at) batch.push_back(*at);
+    for (; id != all_ids.end() && batch.size() < 1000; ++id) batch.push_back(*id);
     Arguments arguments{name};
     arguments.add(std::uint64_t{batch.size()});
-    for (std::string_view id : batch) arguments.add(id);
+    for (std::string_view batch_id : batch) arguments.add(batch_id);
     MJ_CHECK(run(context, scripts::object_ids, arguments));
   }
   Arguments reset{name};

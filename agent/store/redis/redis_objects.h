@@ -43,31 +43,32 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
 
  private:
   struct Schema {
-    std::string rev = "0";
+    std::string revision = "0";
     DeclaredFields fields;
-    bool indexing = false;
-    std::string indexed;  // if indexing: id of the last indexed object
+    bool is_indexing = false;
+    std::string last_indexed_id;  // id of the last indexed object, while is_indexing is true
   };
   struct PageRequest {  // arguments of the script object_page: a sorted set and two bounds
     std::string field, key, low, high;
   };
 
   Result<Schema> load_schema(Id context, const ObjectKind&);
-  Result<Schema> schema(Id context, const ObjectKind&);  // from the cache, so it may be outdated
+  Result<Schema> get_cached_schema(Id context, const ObjectKind&);  // may be outdated
   Result<Reply> write_once(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
-  Result<ObjectPage> page(Id context, const ObjectKind&, const PageRequest&, std::size_t limit, std::string& last);
-  Result<std::vector<std::string>> all_keys(Id context);
-  Result<std::vector<std::string>> members(Id context, const std::string& key);
+  Result<ObjectPage> read_page(Id context, const ObjectKind&, const PageRequest&, std::size_t limit,
+                               std::string& last_member);
+  Result<std::vector<std::string>> scan_keys(Id context);
+  Result<std::vector<std::string>> read_members(Id context, const std::string& key);  // of a sorted set
 
   std::map<std::pair<Id, ObjectKind>, Schema> schemas_;
 };
 
 // Names of keys; store/keys.cpp describes the keys.
-std::string kind_name(const ObjectKind&);  // "default:todo"
+std::string kind_name(const ObjectKind&);  // for example "default:todo"
 std::string object_key(const ObjectKind&, std::string_view id);
 std::string object_ids_key(const ObjectKind&);
 std::string object_kind_key(const ObjectKind&);
-std::string object_index_key(const ObjectKind&, std::string_view field);  // field "": the index of words
+std::string object_index_key(const ObjectKind&, std::string_view field);  // an empty field names the index of words
 
 // Checks the context and the names of a kind. Error invalid, which names the invalid part.
 Result<void> check_kind(Id context, const ObjectKind&);

@@ -35,23 +35,24 @@ Result<void> RedisStore::requeue(Id context, const std::string& job_key) {
 Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
   MJ_TRY(lists, scan(context, {"MATCH", "*queue:*"}, kMaxNames));
   std::set<std::string> names;
+  const std::string internal_queue = std::string(kInternalKeyPrefix) + "queue:";
   for (std::string& name : lists) {
-    constexpr std::string_view kJournals = "mj:journal:";
+    constexpr std::string_view kJournals = kQueueJournalKey;
     if (name.starts_with(kJournals)) names.insert(name.substr(kJournals.size()));
-    if (name.starts_with("queue:") || name.starts_with("mj:queue:")) names.insert(std::move(name));
+    if (name.starts_with("queue:") || name.starts_with(internal_queue)) names.insert(std::move(name));
   }
   std::set<std::string, std::less<>> paused;
-  MJ_TRY(index_names, command(context, {"SMEMBERS", "mj:queues"}));
+  MJ_TRY(index_names, command(context, {"SMEMBERS", kQueuesKey}));
   for (std::size_t i = 0; i < index_names.size(); ++i) names.emplace(index_names.at(i).text());
-  MJ_TRY(paused_names, command(context, {"SMEMBERS", "mj:paused"}));
+  MJ_TRY(paused_names, command(context, {"SMEMBERS", kPausedKey}));
   for (std::size_t i = 0; i < paused_names.size(); ++i) names.insert(*paused.emplace(paused_names.at(i).text()).first);
   std::vector<QueueInfo> out;
   for (const std::string& name : names) {
     QueueInfo info;
     info.queue = name;
     info.paused = paused.contains(name);
-    const std::string journal = "mj:journal:" + name;
-    const std::string prioritised = "mj:priority:" + name;
+    const std::string journal = kQueueJournalKey + name;
+    const std::string prioritised = kPriorityKey + name;
     MJ_TRY(type, command(context, {"TYPE", name}));
     // A key such as queue:python:meta belongs to another system, because its name is not a valid script type.
     const bool is_foreign = name.starts_with("queue:") && !is_script_type(std::string_view(name).substr(6));
@@ -73,7 +74,7 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
         if (field == "last-generated-id") parse_u64(value.substr(0, value.find('-')), info.journal_head);
       }
     }
-    MJ_TRY(horizon, command(context, {"HGET", "mj:horizon", name}));
+    MJ_TRY(horizon, command(context, {"HGET", kJournalHorizonKey, name}));
     info.horizon_ms = horizon.number();
     out.push_back(std::move(info));
   }
@@ -81,14 +82,9 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
 }
 
 Result<bool> RedisStore::set_queue_paused(Id context, const std::string& queue, bool paused) {
-  MJ_TRY(changed, command(context, {paused ? "SADD" : "SREM", "mj:paused", queue}));
-  MJ_CHECK(command(context, {"PUBLISH", "mj:wake", queue}));
+  MJ_TRY(changed, command(context, {paused ? "SADD" : "SREM", kPausedKey, queue}));
+  MJ_CHECK(command(context, {"PUBLISH", kWakeChannel, queue}));
   return changed.number() == 1;
-}
-
-Result<void> RedisStore::pause_queue(Id context, const std::string& queue, bool paused) {
-  MJ_CHECK(set_queue_paused(context, queue, paused));
-  return {};
 }
 
 Result<std::uint32_t> RedisStore::purge_queue(Id context, const std::string& queue, std::uint32_t max) {
@@ -125,7 +121,7 @@ const TypeNames& RedisStore::served_types(Id context) {
   if (now < served.expires_at) return served.types;
   served.expires_at = now + kServedTypesLifetime;
   // After an error, which the metrics of store calls count, the previous types stay valid.
-  if (auto index_ids = known_queues(context)) served.types = std::move(index_ids->types);
+  if (auto known = known_queues(context)) served.types = std::move(known->types);
   return served.types;
 }
 
@@ -144,16 +140,16 @@ Result<Survey> RedisStore::survey(Id context, std::span<const std::string> queue
     out.queues.push_back(
         {std::string(row.at(0).text()), row.at(1).number() + row.at(2).number(), waiting, row.at(3).number() == 1});
   }
-  std::size_t at = 1;
+  std::size_t index = 1;
   for (std::uint64_t* count : {&out.live, &out.delayed, &out.prerequisites, &out.ended, &out.dead_letters,
                                &out.active_flows, &out.outbox, &out.inbox}) {
-    *count = reply.at(at++).number();
+    *count = reply.at(index++).number();
   }
   return out;
 }
 
 Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t max) {
-  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:dead", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", kDeadLettersKey, "+", "-", "COUNT"}.add(std::uint64_t{max})));
   std::vector<DeadLetter> out;
   for (std::size_t i = reply.size(); i-- > 0;) {
     const std::string id(reply.at(i).at(0).text());
@@ -171,7 +167,7 @@ Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t
 }
 
 Result<std::vector<std::string>> RedisStore::anomalies(Id context, std::size_t max) {
-  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:anomalies", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", kAnomaliesKey, "+", "-", "COUNT"}.add(std::uint64_t{max})));
   std::vector<std::string> out;
   for (std::size_t i = reply.size(); i-- > 0;) out.emplace_back(reply.at(i).at(1).at(1).text());
   return out;
@@ -197,14 +193,14 @@ Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bo
     ids.insert(static_cast<Id>(id));
     return true;
   };
-  MJ_TRY(index_ids, command(context, {"ZRANGE", "mj:runners", "0", "-1"}));
+  MJ_TRY(index_ids, command(context, {"ZRANGE", kRunnersKey, "0", "-1"}));
   for (std::size_t i = 0; i < index_ids.size(); ++i) add(index_ids.at(i).text());
   if (!scan_records) return ids;
-  MJ_TRY(last_scan, command(context, {"ZSCORE", "mj:runners", "*"}));
+  MJ_TRY(last_scan, command(context, {"ZSCORE", kRunnersKey, "*"}));
   std::uint64_t checked_ms = 0;
   parse_u64(last_scan.text(), checked_ms);
   if (checked_ms <= now_ms && now_ms - checked_ms < kRecordScanIntervalMs) return ids;
-  Arguments index{"ZADD", "mj:runners"};
+  Arguments index{"ZADD", kRunnersKey};
   index.add(now_ms).add("*");
   MJ_TRY(names, scan(context, {"MATCH", "runner:*"}, kMaxNames));
   for (const std::string& name : names) {
@@ -227,11 +223,11 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool scan_r
   MJ_TRY(time, command(context, {"TIME"}));
   const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
   MJ_TRY(ids, runner_ids(context, now, scan_records));
-  MJ_TRY(live, leases(context));
-  std::map<std::string, std::uint32_t> claims;
-  for (const Lease& lease : live) {
-    MJ_TRY(runner, command(context, {"HGET", "mj:claim:" + lease.job_key, "runner"}));
-    ++claims[std::string(runner.text())];
+  MJ_TRY(live_leases, leases(context));
+  std::map<std::string, std::uint32_t> claim_counts;  // by runner id
+  for (const Lease& lease : live_leases) {
+    MJ_TRY(runner, command(context, {"HGET", kClaimKey + lease.job_key, "runner"}));
+    ++claim_counts[std::string(runner.text())];
   }
   std::vector<RunnerInfo> out;
   for (const Id id : ids) {
@@ -240,19 +236,19 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool scan_r
     if (!record) {  // the record was deleted, or the key is not a hash
       if (record.error().code == Code::not_found) {
         const std::string id_text = std::to_string(id);
-        MJ_CHECK(command(context, {"ZREM", "mj:runners", id_text}));
+        MJ_CHECK(command(context, {"ZREM", kRunnersKey, id_text}));
         // Another client may have written the record again before ZREM; then the index must keep it.
         const std::string key = "runner:" + id_text;
-        MJ_TRY(journal_exists, command(context, {"EXISTS", key}));
-        if (journal_exists.number() > 0) MJ_CHECK(command(context, {"ZADD", "mj:runners", "NX", "0", id_text}));
+        MJ_TRY(record_exists, command(context, {"EXISTS", key}));
+        if (record_exists.number() > 0) MJ_CHECK(command(context, {"ZADD", kRunnersKey, "NX", "0", id_text}));
       }
       continue;
     }
     RunnerInfo info;
     info.runner = decode<Runner>(*record).record;
     info.runner.id = id;
-    info.live_claims = claims[std::to_string(id)];
-    MJ_TRY(hold, command(context, {"HGETALL", "mj:hold:runner:" + std::to_string(id)}));
+    info.live_claim_count = claim_counts[std::to_string(id)];
+    MJ_TRY(hold, command(context, {"HGETALL", kRunnerOwnerKey + std::to_string(id)}));
     std::uint64_t until = 0;
     for (const auto& [field, value] : hold.fields()) {
       if (field == "instance") info.holder.instance = value;
@@ -262,7 +258,7 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool scan_r
       if (field == "pid" && parse_u64(value, pid)) info.holder.pid = static_cast<std::int64_t>(pid);
       if (field == "until_ms") parse_u64(value, until);
     }
-    info.held_ms = until > now ? until - now : 0;
+    info.hold_remaining_ms = until > now ? until - now : 0;
     out.push_back(std::move(info));
   }
   return out;

@@ -84,11 +84,11 @@ Result<bool> RedisStore::delete_context_if(Id context, const std::string& revisi
 Result<bool> RedisStore::delete_actor_if(Id actor, std::span<const ExpectedContext> expected) {
   std::uint64_t argument_count = 0;
   for (const ExpectedContext& entry : expected)
-    argument_count += dedicated_servers_.contains(entry.context) ? 0 : 3 * entry.fields.size();
+    argument_count += contexts_with_own_server_.contains(entry.context) ? 0 : 3 * entry.fields.size();
   Arguments arguments;
   arguments.add(std::uint64_t{actor}).add(argument_count);
   for (const ExpectedContext& entry : expected) {
-    if (dedicated_servers_.contains(entry.context)) continue;
+    if (contexts_with_own_server_.contains(entry.context)) continue;
     for (const auto& [name, value] : entry.fields) arguments.add(std::uint64_t{entry.context}).add(name).add(value);
   }
   const std::string key = "actor:" + std::to_string(actor);
@@ -138,11 +138,6 @@ Result<void> post_message_record(RecordStore& store, Id context, const std::stri
   return redis->post_message(context, message_key, signature);
 }
 
-Result<bool> set_queue_paused(RecordStore& store, Id context, const std::string& queue, bool paused) {
-  MJ_TRY(redis, to_redis_store(store));
-  return redis->set_queue_paused(context, queue, paused);
-}
-
 Result<void> RedisStore::delete_record(Id context, const std::string& key) {
   MJ_CHECK(check_context(context, key));
   MJ_TRY(redis, link(context));
@@ -158,7 +153,7 @@ Result<void> RedisStore::record_refusal(Id context, const RefusalNote& note) {
   Arguments arguments;
   arguments.add(std::uint64_t{note.actor})
       .add(note.action)
-      .add(cut(note.resource, kMaxReasonBytes))
+      .add(truncate_utf8(note.resource, kMaxReasonBytes))
       .add(note.access_list);
   MJ_CHECK(run(context, scripts::note_refusal, arguments));
   metrics().add(Metric::refusals, {context, note.action});
@@ -167,7 +162,7 @@ Result<void> RedisStore::record_refusal(Id context, const RefusalNote& note) {
 }
 
 Result<std::vector<RefusalNote>> RedisStore::refusals(Id context, std::size_t max) {
-  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:refusals", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", kRefusalsKey, "+", "-", "COUNT"}.add(std::uint64_t{max})));
   std::vector<RefusalNote> notes;
   for (std::size_t i = 0; i < reply.size(); ++i) {
     RefusalNote note;

@@ -55,21 +55,21 @@ void seal_append_only_file(RedisConnection& link) {
 
 // Prepares a new connection. A database with a newer format is rejected before any write. After a restart of the
 // server, each live claim gets a lease of full length, and lost facts are recorded as an anomaly.
-Result<void> prepare_connection(Id context, JournalHeads& seen, LogLevel news, RedisConnection& link) {
+Result<void> prepare_connection(Id context, JournalHeads& heads, LogLevel restart_level, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(reply, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (reply.at(0).number() > 0) {
-    log(news, "store", "context {}: Redis was restarted; {} received a new lease", context,
+    log(restart_level, "store", "context {}: Redis was restarted; {} received a new lease", context,
         count_with_noun(static_cast<std::uint64_t>(reply.at(0).number()), "live claim"));
   }
   if (reply.at(1).number() == 1) seal_append_only_file(link);
-  const std::string lost_queues = seen.find_lost_queues(context, link.server_run_id(), reply.at(2).fields());
+  const std::string lost_queues = heads.find_lost_queues(context, link.server_run_id(), reply.at(2).fields());
   if (lost_queues.empty()) return {};
   const std::string text = "Redis was started without the end of its data: " + lost_queues +
                            "; the latest acknowledged writes are lost, and their jobs may run again: after their ends, "
                            "repair the rest with `mycojobs doctor --rebuild`";
   log(LogLevel::error, "store", "context {}: {}", context, text);
-  (void)link.command({"XADD", "mj:anomalies", "MAXLEN", "~", "10000", "*", "text", text});
+  (void)link.command({"XADD", kAnomaliesKey, "MAXLEN", "~", "10000", "*", "text", text});
   return {};
 }
 
@@ -127,9 +127,9 @@ OpenLink link_opener(const RedisStoreConfig& config) {
   return [config](Id context) -> Result<std::unique_ptr<Link>> {
     MJ_TRY(options, connection_options(config, context));
     if (context != 0) {
-      const LogLevel news = config.is_intermittent ? LogLevel::info : LogLevel::warn;
-      options.on_connect = [context, news, seen = config.journal_heads](RedisConnection& link) {
-        return prepare_connection(context, *seen, news, link);
+      const LogLevel restart_level = config.is_intermittent ? LogLevel::info : LogLevel::warn;
+      options.on_connect = [context, restart_level, heads = config.journal_heads](RedisConnection& link) {
+        return prepare_connection(context, *heads, restart_level, link);
       };
     }
     return std::make_unique<RedisConnection>(std::move(options));
@@ -140,13 +140,13 @@ RedisStore::RedisStore(const RedisStoreConfig& config)
     : ContextLinks(link_opener(config), config.instrumentation),
       journal_heads_(config.journal_heads),
       wait_replicas_(config.wait_replicas) {
-  for (const auto& own_url : config.context_urls) dedicated_servers_.insert(own_url.first);
+  for (const auto& own_url : config.context_urls) contexts_with_own_server_.insert(own_url.first);
   auto options = connection_options(config, 0);
   if (!options || options->endpoint.user.empty()) return;
   // The result is cached for each database, because the server adds an entry to its ACL log at each refusal.
   check_database_access_ = [options = std::move(*options),
                             cached = std::map<std::uint32_t, bool>()](std::uint32_t database) mutable -> Result<bool> {
-    if (const auto records = cached.find(database); records != cached.end()) return records->second;
+    if (const auto entry = cached.find(database); entry != cached.end()) return entry->second;
     options.database = database;
     const auto result = RedisConnection(options).connect();
     if (!result && result.error().code != Code::denied) return tl::unexpected<Error>(result.error());
@@ -156,17 +156,17 @@ RedisStore::RedisStore(const RedisStoreConfig& config)
 
 void JournalHeads::observe_head(Id context, const std::string& queue, std::uint64_t head) {
   const std::lock_guard lock(mutex_);
-  std::uint64_t& latest_head = contexts_[context].heads[queue];
+  std::uint64_t& latest_head = observed_by_context_[context].heads[queue];
   latest_head = std::max(latest_head, head);
 }
 
 std::string JournalHeads::find_lost_queues(Id context, const std::string& server_run_id, const Fields& heads_at_start) {
   const std::lock_guard lock(mutex_);
-  ObservedHeads& seen = contexts_[context];
-  if (seen.server_run_id == server_run_id) return {};
-  seen.server_run_id = server_run_id;
+  ObservedHeads& observed = observed_by_context_[context];
+  if (observed.server_run_id == server_run_id) return {};
+  observed.server_run_id = server_run_id;
   std::string lost_queues;
-  for (const auto& [queue, head] : seen.heads) {
+  for (const auto& [queue, head] : observed.heads) {
     std::uint64_t at_start = 0;
     for (const auto& [name, value] : heads_at_start) {
       if (name == queue) parse_u64(value, at_start);
@@ -175,18 +175,18 @@ std::string JournalHeads::find_lost_queues(Id context, const std::string& server
     lost_queues += (lost_queues.empty() ? "" : ", ") + queue + " is at revision " + std::to_string(at_start) +
                    ", and was seen at " + std::to_string(head);
   }
-  seen.heads.clear();
+  observed.heads.clear();
   return lost_queues;
 }
 
 Result<void> RedisStore::await_replicas(Id context) {
   if (wait_replicas_ == 0) return {};
-  constexpr std::uint32_t kWaitMs = 2000;
+  constexpr std::uint32_t kTimeoutMs = 2000;
   // WAIT only waits for writes of this connection. If the change was made on an earlier connection, PUBLISH is the
   // write that replicas must confirm, which they do after all previous writes.
-  MJ_CHECK(command(context, {"PUBLISH", "mj:replicas", ""}));
-  MJ_TRY(replicas,
-         command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kWaitMs}), kWaitMs));
+  MJ_CHECK(command(context, {"PUBLISH", kReplicationChannel, ""}));
+  MJ_TRY(replicas, command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kTimeoutMs}),
+                           kTimeoutMs));
   if (replicas.number() >= wait_replicas_) return {};
   return fail(Code::unavailable, "redis: " + std::to_string(replicas.number()) +
                                      " replicas have the write, redis_wait_replicas requires " +
@@ -214,7 +214,7 @@ Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::
   MJ_TRY(redis, link(context));
   // Database 0 contains actors. Single fields of other records can be read there too, since `explain` detects a job
   // that a client has written to the wrong database.
-  const bool is_global = context == 0 && (key.starts_with("actor:") || key == "mj:actor-keys" || !names.empty());
+  const bool is_global = context == 0 && (key.starts_with("actor:") || key == kActorKeysKey || !names.empty());
   Arguments arguments{key};
   arguments.add(kMaxLoadBytes).add(std::uint64_t{names.size()});
   for (std::string_view name : names) arguments.add(name);
@@ -243,7 +243,7 @@ Result<std::vector<Fields>> RedisStore::load_batch(Id context, std::span<const s
 
 Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {
   MJ_TRY(redis, link(context));
-  std::set<std::string> records;
+  std::set<std::string> found_keys;
   std::string cursor = "0";
   do {
     Arguments call{"SCAN", cursor, "COUNT", "1000"};
@@ -251,9 +251,9 @@ Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& f
     MJ_TRY(page, redis->command(call));
     cursor = page.at(0).text();
     const Reply names = page.at(1);
-    for (std::size_t i = 0; i < names.size() && records.size() < max; ++i) records.emplace(names.at(i).text());
-  } while (cursor != "0" && records.size() < max);
-  return std::vector<std::string>(records.begin(), records.end());
+    for (std::size_t i = 0; i < names.size() && found_keys.size() < max; ++i) found_keys.emplace(names.at(i).text());
+  } while (cursor != "0" && found_keys.size() < max);
+  return std::vector<std::string>(found_keys.begin(), found_keys.end());
 }
 
 Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view prefix, std::size_t max) {
@@ -268,32 +268,32 @@ Result<std::uint64_t> RedisStore::queue_length(Id context, const std::string& qu
 }
 
 // Reads entries until there is a line, since the log of a job that ran often can contain many marks of earlier ends.
-// page.ended: the last entry that was read marks an end.
+// LogPage::ended is set if the last entry that was read marks an end.
 Result<LogPage> RedisStore::read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                                      std::uint32_t wait_ms) {
   const std::string key = log_key(job_key);
   max = std::max<std::size_t>(max, 1);
   LogPage page;
-  for (std::uint64_t latest_head = after_seq;; wait_ms = 0) {
+  for (std::uint64_t last_seq = after_seq;; wait_ms = 0) {
     Arguments arguments{"XREAD", "COUNT"};
     arguments.add(std::uint64_t{max});
     if (wait_ms > 0) arguments.add("BLOCK").add(std::uint64_t{wait_ms});
-    arguments.add("STREAMS").add(key).add(std::to_string(latest_head) +
+    arguments.add("STREAMS").add(key).add(std::to_string(last_seq) +
                                           "-18446744073709551615");  // also skips 7-1 after 7
     MJ_TRY(reply, command(context, arguments, wait_ms));
     const Reply entries = reply.at(0).at(1);
-    const std::uint64_t seq_before = latest_head;
+    const std::uint64_t seq_before = last_seq;
     for (std::size_t i = 0; i < entries.size(); ++i) {
       Log line;
       const bool is_line = read_line(entries.at(i), line);
-      latest_head = line.seq;
+      last_seq = line.seq;
       if (is_line)
         page.lines.push_back(std::move(line));
       else
-        page.skipped_seqs.push_back(latest_head);
+        page.skipped_seqs.push_back(last_seq);
       page.ended = entries.at(i).at(1).at(0).text() == "end";
     }
-    if (!page.lines.empty() || entries.size() < max || latest_head <= seq_before) return page;
+    if (!page.lines.empty() || entries.size() < max || last_seq <= seq_before) return page;
   }
 }
 
@@ -305,7 +305,7 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
   // client has ended the job, or it has not ended.
   MJ_TRY(status, command(context, {"HMGET", job_key, "status", "script"}));
   if (status.at(0).is_nil() && status.at(1).is_nil()) return fail(Code::not_found, job_key + " does not exist");
-  MJ_TRY(state, command(context, {"HGET", "mj:claim:" + job_key, "state"}));
+  MJ_TRY(state, command(context, {"HGET", kClaimKey + job_key, "state"}));
   const std::string_view status_text = status.at(0).text();
   const bool ended =
       state.text() == "ended" || (state.is_nil() && (status_text == "finished" || status_text == "error"));
@@ -317,10 +317,10 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
   return page;
 }
 
-Result<ServerFacts> RedisStore::facts(Id context) {
+Result<StoreServerInfo> RedisStore::server_info(Id context) {
   MJ_TRY(redis, link(context));
-  MJ_TRY(info, redis->command({"INFO"}));
-  const std::string_view text = info.text();
+  MJ_TRY(reply, redis->command({"INFO"}));
+  const std::string_view text = reply.text();
   const auto has_line = [&](std::string_view line) { return text.find(line) != std::string_view::npos; };
   const auto field = [&](std::string_view name) {
     const auto at = text.find("\n" + std::string(name) + ":");
@@ -328,41 +328,40 @@ Result<ServerFacts> RedisStore::facts(Id context) {
     const auto begin = at + name.size() + 2;
     return std::string(text.substr(begin, text.find_first_of("\r\n", begin) - begin));
   };
-  bool is_config_denied = false;  // CONFIG is denied; not repeated, because the server logs each refusal
+  bool is_config_denied = false;  // CONFIG is not repeated after a refusal, because the server logs each refusal
   const auto setting = [&](std::string_view name) {
     if (is_config_denied) return std::string();
-    auto reply = redis->command({"CONFIG", "GET", name});
-    is_config_denied = !reply && reply.error().code == Code::denied;
-    return reply ? std::string(reply->at(1).text()) : std::string();
+    auto setting_reply = redis->command({"CONFIG", "GET", name});
+    is_config_denied = !setting_reply && setting_reply.error().code == Code::denied;
+    return setting_reply ? std::string(setting_reply->at(1).text()) : std::string();
   };
-  ServerFacts facts;
-  facts.product = has_line("valkey_version:") ? "valkey" : "redis";
-  facts.version = field(facts.product + "_version");
-  facts.run_id = redis->server_run_id();
+  StoreServerInfo info;
+  info.product = has_line("valkey_version:") ? "valkey" : "redis";
+  info.version = field(info.product + "_version");
+  info.run_id = redis->server_run_id();
   std::uint64_t databases = 0;
   parse_u64(setting("databases"), databases);
-  facts.databases = static_cast<std::uint32_t>(databases);
+  info.databases = static_cast<std::uint32_t>(databases);
   // Parses lines such as "db3:keys=12,...".
   for (std::size_t at = text.find("\ndb"); at != std::string_view::npos; at = text.find("\ndb", at + 1)) {
     std::uint64_t database = 0;
-    const std::string_view new_page = text.substr(at + 3);
-    if (!parse_u64(new_page.substr(0, new_page.find(':')), database) || database == 0 || database > UINT32_MAX)
-      continue;
-    bool open = true;
+    const std::string_view line = text.substr(at + 3);
+    if (!parse_u64(line.substr(0, line.find(':')), database) || database == 0 || database > UINT32_MAX) continue;
+    bool has_access = true;
     if (check_database_access_) {
       MJ_TRY(result, check_database_access_(static_cast<std::uint32_t>(database)));
-      open = result;
+      has_access = result;
     }
-    if (open) facts.used_databases.push_back(static_cast<Id>(database));
+    if (has_access) info.used_databases.push_back(static_cast<Id>(database));
   }
-  facts.appendonly = setting("appendonly");
-  facts.appendfsync = setting("appendfsync");
-  facts.maxmemory_policy = setting("maxmemory-policy");
-  facts.persistence_error = has_line("rdb_last_bgsave_status:err") || has_line("aof_last_write_status:err") ||
-                            has_line("aof_last_bgrewrite_status:err");
-  facts.cluster = has_line("cluster_enabled:1");
-  facts.replica = has_line("role:slave");
-  return facts;
+  info.appendonly = setting("appendonly");
+  info.appendfsync = setting("appendfsync");
+  info.maxmemory_policy = setting("maxmemory-policy");
+  info.persistence_error = has_line("rdb_last_bgsave_status:err") || has_line("aof_last_write_status:err") ||
+                           has_line("aof_last_bgrewrite_status:err");
+  info.cluster = has_line("cluster_enabled:1");
+  info.replica = has_line("role:slave");
+  return info;
 }
 
 Result<std::uint64_t> RedisStore::now_ms() {

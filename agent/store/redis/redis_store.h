@@ -37,7 +37,7 @@ class JournalHeads {
     std::map<std::string, std::uint64_t> heads;  // by queue
   };
   std::mutex mutex_;
-  std::map<Id, ObservedHeads> contexts_;
+  std::map<Id, ObservedHeads> observed_by_context_;
 };
 
 struct RedisStoreConfig {
@@ -58,7 +58,8 @@ struct RedisStoreConfig {
   std::uint32_t wait_replicas = 0;
 };
 
-// Returns the server and database of a context; context 0: database 0 of the default server. Error: invalid (a URL).
+// Returns the server and database of a context. Context 0 stands for database 0 of the default server. Error: invalid
+// (a URL).
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id context);
 
 OpenLink link_opener(const RedisStoreConfig&);
@@ -101,7 +102,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<CreatedRecord> create_record(Id context, const NewRecord&) override;
   Result<Fields> change_record(Id context, const std::string& key, const Fields&) override;
   Result<void> delete_record(Id context, const std::string& key) override;
-  // Contracts of the next five functions and of set_queue_paused(): store/record_changes.h.
+  // Contracts of the next five functions: store/record_changes.h.
   Result<Fields> change_record_if(Id context, const std::string& key, const Fields&, const Fields& expected);
   Result<std::string> context_revision(Id context);
   Result<bool> delete_context_if(Id context, const std::string& revision);
@@ -111,8 +112,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> requeue(Id context, const std::string& job_key) override;
 
   Result<std::vector<QueueInfo>> queues(Id context) override;
-  Result<void> pause_queue(Id context, const std::string& queue, bool paused) override;
-  Result<bool> set_queue_paused(Id context, const std::string& queue, bool paused);
+  Result<bool> set_queue_paused(Id context, const std::string& queue, bool paused) override;
   Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) override;
   Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
                                                  std::uint32_t max) override;
@@ -155,10 +155,10 @@ class RedisStore final : public Store, private ContextLinks {
                            const std::string& replaces, RunnerHolder& held_by) override;
   Result<void> release_runner(Id context, Id runner, const RunnerHolder& self) override;
   Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) override;
-  Result<std::vector<std::string>> outgoing(Id context) override;
+  Result<std::vector<std::string>> outbox_keys(Id context) override;
   Result<void> enqueue_outbox(Id context, const std::string& message_key) override;
-  Result<void> topic_send(Id context, const std::string& topic, const std::string& message_key,
-                          const Fields& message) override;
+  Result<void> send_to_topic(Id context, const std::string& topic, const std::string& message_key,
+                             const Fields& message) override;
   Result<AcceptedMessage> accept_message(Id context, const AcceptMessage&) override;
   Result<void> close_message(Id context, const std::string& list, const std::string& message_key,
                              const std::string& reason) override;
@@ -174,15 +174,15 @@ class RedisStore final : public Store, private ContextLinks {
                                           const std::string& job_key, const std::vector<Log>&) override;
   Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
   Result<std::uint32_t> retire_messages(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
-  Result<ServerFacts> facts(Id context) override;
+  Result<StoreServerInfo> server_info(Id context) override;
   Result<std::uint64_t> now_ms() override;
 
  private:
   Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
   Result<AcceptedMessage> create_message_jobs(Id context, const Script&, const std::function<void(Arguments&)>& head,
                                               const std::string& message_key, const std::vector<MessageJob>&);
-  // Scans all records of actors and indexes their public keys. scan_start: the start time of a scan that the script
-  // actor_of_key has requested, which is recorded as complete at the end; empty: the scan is not recorded.
+  // Scans all records of actors and indexes their public keys. scan_start is the start time of a scan that the script
+  // actor_of_key has requested, and that is recorded as complete at the end. If it is empty, the scan is not recorded.
   Result<void> index_actors(const std::string& scan_start);
   Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms, bool scan_records);
   Result<std::vector<RunnerInfo>> list_runners(Id context, bool scan_records);
@@ -211,17 +211,20 @@ class RedisStore final : public Store, private ContextLinks {
                                                     std::vector<Result<void>> answers, std::uint64_t started_us);
 
   std::unique_ptr<ReportCall> pending_report_;   // call of begin_report() until finish_report()
-  std::shared_ptr<JournalHeads> journal_heads_;  // null: revisions are not recorded
+  std::shared_ptr<JournalHeads> journal_heads_;  // null if revisions are not recorded
   struct ServedTypes {
     TypeNames types;
     std::chrono::steady_clock::time_point expires_at{};
   };
   std::map<Id, ServedTypes> served_types_;
   std::uint32_t wait_replicas_ = 0;
-  // Returns whether the ACL of the server permits this database. Null: the URL names no user, so no check is needed.
+  // Returns whether the ACL of the server permits this database. Null if the URL names no user, so that no check is
+  // needed.
   std::function<Result<bool>(std::uint32_t database)> check_database_access_;
-  std::map<Id, std::vector<std::string>> lost_claim_ids_;  // ids of possible claims whose reply was lost, by context
-  std::set<Id> dedicated_servers_;                         // contexts with a server of their own
+  // Ids of claims whose reply was lost, by context. The server may have granted these claims, so
+  // release_unanswered_claims() releases them.
+  std::map<Id, std::vector<std::string>> lost_claim_ids_;
+  std::set<Id> contexts_with_own_server_;
 };
 
 // Maximum size of a record that is read, as memory of Redis. Reading a record needs a multiple of this in the process.

@@ -8,6 +8,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "store/keys.h"
 #include "store/redis/redis_connection.h"
 
 namespace mycojobs {
@@ -16,7 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::string_view kWakeChannel = "mj:wake";
 constexpr std::string_view kBlockSeconds = "5";  // time-out of BLMOVE, after which it is sent again
 constexpr milliseconds kReplyTimeout{8000};
 constexpr milliseconds kPingInterval{5000};
@@ -72,7 +72,7 @@ Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   WaitResult result;
   errors_.clear();
   const auto has_result = [&] { return result.has_work || result.reconnected || !result.hints.empty(); };
-  for (bool done = false; !done;) {
+  for (bool is_done = false; !is_done;) {
     connect_due(result);
     for (Server& server : servers_) {
       for (std::size_t i = 0; server.is_connected && i < server.connections.size(); ++i)
@@ -80,7 +80,7 @@ Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
     }
     const bool is_ready = has_result() || !errors_.empty();
     const bool was_woken = poll_once(is_ready ? steady_clock::now() : until, for_work, result);
-    done = is_ready || was_woken || has_result() || !errors_.empty() || steady_clock::now() >= until;
+    is_done = is_ready || was_woken || has_result() || !errors_.empty() || steady_clock::now() >= until;
   }
   result.has_unreachable_server =
       std::any_of(servers_.begin(), servers_.end(), [](const Server& server) { return !server.is_connected; });
@@ -154,9 +154,9 @@ bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& result) {
     auto [server, connection] = owners[i];
     if (!server->is_connected) continue;  // the server failed on another connection
     if (fds[i + 1].revents != 0) {
-      auto done = connection->connection->read_some();
-      if (done) done = process_replies(*connection, for_work, result);
-      if (!done) drop_connection(*server, std::move(done).error());
+      auto read_result = connection->connection->read_some();
+      if (read_result) read_result = process_replies(*connection, for_work, result);
+      if (!read_result) drop_connection(*server, std::move(read_result).error());
     } else if (connection->reply_pending && steady_clock::now() >= connection->reply_deadline) {
       drop_connection(*server,
                       {Code::unavailable, "Redis at " + server->endpoint.redacted_url() + ": no answer in time"});

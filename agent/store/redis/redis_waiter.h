@@ -39,7 +39,7 @@ class RedisWaiter final : public Waiter {
           queue(std::move(queue_key)) {}
     std::unique_ptr<RedisConnection> connection;
     Id context;
-    std::string queue;  // empty: the connection of the channels
+    std::string queue;  // empty for the connection of the channels
     bool paused = false;
     bool reply_pending = false;  // a command was sent, and its reply has not been received
     Time reply_deadline;         // deadline of the reply, after which the server counts as unavailable

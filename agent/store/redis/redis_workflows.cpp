@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "store/keys.h"
 #include "text/plural.h"
 
 namespace mycojobs {
@@ -13,8 +14,8 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
       : ContextLinks(std::move(open), std::move(instrumentation)) {}
 
   Result<std::vector<std::string>> list_deployments(Id context) override {
-    MJ_TRY(reply, command(context, {"SMEMBERS", "mj:worlds"}));
-    auto names = texts(reply);
+    MJ_TRY(reply, command(context, {"SMEMBERS", kDeploymentsKey}));
+    auto names = to_texts(reply);
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -28,27 +29,27 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
   Result<std::string> manifest(Id context, const std::string& deployment, const std::string& hash) override {
-    return field(context, "mj:world-manifests:" + deployment, hash, "manifest");
+    return read_hash_field(context, kDeploymentManifestsKey + deployment, hash, "manifest");
   }
   Result<std::string> blob(Id context, const std::string& deployment, const std::string& hash) override {
-    return field(context, "mj:world-blobs:" + deployment, hash, "blob");
+    return read_hash_field(context, kDeploymentBlobsKey + deployment, hash, "blob");
   }
 
   Result<DeploymentReadResult> read(Id context, const std::string& deployment, std::uint64_t after,
                                     std::uint32_t max) override {
     MJ_TRY(reply, run(context, scripts::world_read, Arguments{deployment}.add(after).add(std::uint64_t{max})));
-    DeploymentReadResult read;
-    read.height = reply.at(0).number();
-    read.snapshot_height = reply.at(1).number();
-    read.snapshot = reply.at(2).text();
-    read.facts = texts(reply.at(3));
-    read.manifest = reply.at(4).text();
-    return read;
+    DeploymentReadResult result;
+    result.height = reply.at(0).number();
+    result.snapshot_height = reply.at(1).number();
+    result.snapshot = reply.at(2).text();
+    result.facts = to_texts(reply.at(3));
+    result.manifest = reply.at(4).text();
+    return result;
   }
 
   Result<std::vector<std::string>> blobs(Id context, const std::string& deployment) override {
-    MJ_TRY(reply, command(context, Arguments{"HKEYS", "mj:world-blobs:" + deployment}));
-    return texts(reply);
+    MJ_TRY(reply, command(context, Arguments{"HKEYS", kDeploymentBlobsKey + deployment}));
+    return to_texts(reply);
   }
   Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
                           const std::vector<std::string>& hashes) override {
@@ -56,7 +57,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     arguments.add(deployment).add(base_height).add(std::uint64_t{hashes.size()});
     for (const std::string& hash : hashes) arguments.add(hash);
     MJ_TRY(reply, run(context, scripts::world_collect, arguments));
-    if (reply.text() == "conflict") return fail(Code::conflict, deployment + ": it has moved on since");
+    if (reply.text() == "conflict") return fail(Code::conflict, deployment + ": it has changed since");
     return {};
   }
 
@@ -72,17 +73,17 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     arguments.add(std::uint64_t{request.full_instances.has_value()});
     if (request.full_instances) arguments.add(std::uint64_t{request.full_instances->size()});
     if (request.full_instances)
-      for (const std::string& each : *request.full_instances) arguments.add(each);
+      for (const std::string& instance : *request.full_instances) arguments.add(instance);
     arguments.add(expected_applies);
     MJ_TRY(reply, run(request.context, scripts::world_commit, arguments));
-    const bool status = reply.at(0).text() == "done";
-    metrics().add(Metric::workflow_commits, {request.context, status ? "ok" : "conflict"});
-    if (status) return {};
+    const bool is_committed = reply.at(0).text() == "done";
+    metrics().add(Metric::workflow_commits, {request.context, is_committed ? "ok" : "conflict"});
+    if (is_committed) return {};
     if (reply.at(0).text() == "applied")
       return fail(Code::conflict, request.deployment + ": another manifest was applied in the meantime");
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, request.deployment + ": " + count_with_noun(reply.at(1).number(), "event") +
-                                      " wait for a coordinator: try again when they are worked off");
+                                      " wait for a coordinator: try again when they are processed");
     return fail(Code::conflict, request.deployment + ": is at height " + std::string(reply.at(1).text()) + ", not at " +
                                     std::to_string(request.base_height) + ": another client was faster");
   }
@@ -123,18 +124,18 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
            run(context, scripts::world_mail, Arguments{deployment}.add(std::uint64_t{max}).add(max_bytes).add(after)));
     std::vector<InboxEntry> entries;
     for (std::size_t i = 0; i < reply.size(); ++i) {
-      InboxEntry mail{std::string(reply.at(i).at(0).text()), {}, reply.at(i).at(1).fields()};
+      InboxEntry entry{std::string(reply.at(i).at(0).text()), {}, reply.at(i).at(1).fields()};
       const auto kind =
-          std::find_if(mail.fields.begin(), mail.fields.end(), [](const auto& f) { return f.first == "kind"; });
-      if (kind != mail.fields.end()) mail.kind = kind->second;
-      entries.push_back(std::move(mail));
+          std::find_if(entry.fields.begin(), entry.fields.end(), [](const auto& f) { return f.first == "kind"; });
+      if (kind != entry.fields.end()) entry.kind = kind->second;
+      entries.push_back(std::move(entry));
     }
     return entries;
   }
 
   Result<std::pair<std::vector<std::string>, std::uint64_t>> due_deployments(Id context, std::uint32_t max) override {
     MJ_TRY(reply, run(context, scripts::world_due, Arguments{}.add(std::uint64_t{max})));
-    return std::pair(texts(reply.at(0)), reply.at(1).number());
+    return std::pair(to_texts(reply.at(0)), reply.at(1).number());
   }
 
   Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>& polls) override {
@@ -173,7 +174,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     state.due_ms = reply.at(5).number();
     state.inbox_entries = reply.at(6).number();
     state.now_ms = reply.at(7).number();
-    state.full_instances = texts(reply.at(8));
+    state.full_instances = to_texts(reply.at(8));
     std::sort(state.full_instances.begin(), state.full_instances.end());
     return state;
   }
@@ -195,14 +196,16 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     for (const PostTarget& target : targets) names += (names.empty() ? "" : ",") + target.instance;
     return names;
   }
-  static std::vector<std::string> texts(const Reply& reply) {
+  static std::vector<std::string> to_texts(const Reply& reply) {
     std::vector<std::string> result;
     for (std::size_t i = 0; i < reply.size(); ++i) result.emplace_back(reply.at(i).text());
     return result;
   }
-  Result<std::string> field(Id context, const std::string& key, const std::string& hash, const std::string& kind) {
+  // Reads a field of a hash key. `kind` names the content in the error not_found.
+  Result<std::string> read_hash_field(Id context, const std::string& key, const std::string& hash,
+                                      const std::string& kind) {
     MJ_TRY(reply, command(context, {"HGET", key, hash}));
-    if (reply.is_nil()) return fail(Code::not_found, kind + ' ' + hash + " is not there");
+    if (reply.is_nil()) return fail(Code::not_found, kind + ' ' + hash + " does not exist");
     return std::string(reply.text());
   }
 };

@@ -10,7 +10,7 @@
 namespace mycojobs {
 
 // As WorkflowStore::commit(), for a commit with a manifest. expected_applies: value of the field `count` of
-// mj:world-applies, or empty, as read before the manifest was checked. Errors: conflict: another manifest of the
+// mj:deployment-applies, or empty, as read before the manifest was checked. Errors: conflict: another manifest of the
 // context was applied since then, and nothing was changed; unsupported: the store was not created by
 // make_redis_workflows().
 Result<void> commit_manifest(WorkflowStore&, const DeploymentCommit&, const std::string& expected_applies);

@@ -6,6 +6,7 @@
 #include "model/codec.h"
 #include "model/enums.h"
 #include "store/job_fields.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -27,9 +28,9 @@ bool is_word(std::string_view text) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string_view::npos;
 }
 
-constexpr std::string_view kQueue = "queue:";
+constexpr std::string_view kQueuePrefix = "queue:";
 
-// Details for which count_from_zero() creates series. The other details are rare, and would only add empty series.
+// Details for which initialize_series() creates series. The other details are rare, and would only add empty series.
 constexpr std::array kUsualErrors =
     std::to_array<std::string_view>({"exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "violation",
                                      "setup_error", "cancelled", "dead_letter", "lost"});
@@ -49,21 +50,21 @@ std::string_view script_type_label(std::string_view script_type, const TypeNames
 
 // A claim from the queue of a type proves that a runner serves this type, so its name needs no check.
 std::string job_type_label(std::string_view queue, const Fields& record, const TypeNames& served) {
-  if (queue.starts_with(kQueue)) return std::string(queue.substr(kQueue.size()));
+  if (queue.starts_with(kQueuePrefix)) return std::string(queue.substr(kQueuePrefix.size()));
   return std::string(script_type_label(field_of(record, "script_type"), served));
 }
 
 std::string_view queue_label(std::string_view queue, const TypeNames& served) {
-  if (queue.starts_with(kQueue)) return script_type_label(queue.substr(kQueue.size()), served);
-  if (queue.starts_with("mj:queue:runner")) return "runner";
-  return queue.starts_with(kRouterQueue) ? "router" : "other";
+  if (queue.starts_with(kQueuePrefix)) return script_type_label(queue.substr(kQueuePrefix.size()), served);
+  if (queue.starts_with(kRunnerQueueKey)) return "runner";
+  return queue.starts_with(kRouterQueueKey) ? "router" : "other";
 }
 
 void initialize_series(Metrics& metrics, Id context, std::span<const std::string> types) {
   if (!metrics.is_enabled()) return;
   for (const char* operation : {"report", "renewal"}) metrics.add(Metric::stale_writes, {context, operation}, 0);
   for (const char* was_started : {"true", "false"}) metrics.add(Metric::releases, {context, was_started}, 0);
-  metrics.add(Metric::entries_set_aside, {context}, 0);
+  metrics.add(Metric::queue_entries_dropped, {context}, 0);
   for (const std::string& type : types) {
     metrics.add(Metric::attempts, {context, type, to_string(JobStatus::error), "setup_error"}, 0);
     metrics.add(Metric::job_ends, {context, type, to_string(JobStatus::finished), "ok"}, 0);
@@ -74,7 +75,7 @@ void initialize_series(Metrics& metrics, Id context, std::span<const std::string
 
 void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
   if (!metrics.is_enabled()) return;
-  if (reply.skipped_entries > 0) metrics.add(Metric::entries_set_aside, {context}, reply.skipped_entries);
+  if (reply.skipped_entries > 0) metrics.add(Metric::queue_entries_dropped, {context}, reply.skipped_entries);
   for (const ClaimedJob& job : reply.jobs) {
     metrics.add(Metric::claims, {context, job.ref.script_type});
     if (job.deliveries > 1 || job.attempt > 1) continue;
@@ -118,7 +119,7 @@ void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
                                                                        {"overdue", reply.timed_out},
                                                                        {"retired", reply.retired}}};
   for (const auto& [kind, jobs] : counters) {
-    if (jobs > 0) metrics.add(Metric::jobs_moved, {context, kind}, jobs);
+    if (jobs > 0) metrics.add(Metric::job_transitions, {context, kind}, jobs);
   }
 }
 

@@ -27,7 +27,8 @@ std::string step_name(const FlowCommit& commit) {
 std::optional<Span> begin_submission(const Traces& traces, Fields& record) {
   constexpr std::size_t kTraceBytes = 16, kSpanBytes = 8;
   if (!traces.is_enabled()) return std::nullopt;
-  auto field = std::find_if(record.begin(), record.end(), [](const auto& each) { return each.first == "traceparent"; });
+  auto field =
+      std::find_if(record.begin(), record.end(), [](const auto& entry) { return entry.first == "traceparent"; });
   if (field == record.end()) field = record.insert(field, {"traceparent", ""});
   const auto context = parse_traceparent(field->second);
   if (context && !context->sampled) return std::nullopt;
@@ -38,7 +39,7 @@ std::optional<Span> begin_submission(const Traces& traces, Fields& record) {
   span.parent_id = context ? context->span_id : "";
   span.span_id = random_hex(kSpanBytes);
   span.start_us = unix_us();
-  field->second = traceparent({span.trace_id, span.span_id, true});
+  field->second = to_traceparent({span.trace_id, span.span_id, true});
   return span;
 }
 
@@ -128,14 +129,14 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
     add_span(traces, commit.traceparent, step_name(commit), std::move(step));
   }
   const std::uint64_t started_ms = number_of(commit.record_fields, "started_ms"),
-                      ended = number_of(commit.record_fields, "ended_ms");
-  if (!commit.ended || started_ms == 0 || ended == 0) return;
+                      ended_ms = number_of(commit.record_fields, "ended_ms");
+  if (!commit.ended || started_ms == 0 || ended_ms == 0) return;
   Span flow_span{"",
                  "",
                  "",
                  "flow",
                  started_ms * kUsPerMs,
-                 ended * kUsPerMs,
+                 ended_ms * kUsPerMs,
                  {{"mycojobs.flow", flow},
                   {"mycojobs.status", std::string(field_of(commit.record_fields, "status"))},
                   {"mycojobs.detail", std::string(field_of(commit.record_fields, "detail"))}}};

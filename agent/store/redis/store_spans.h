@@ -1,5 +1,5 @@
-// Trace spans of store calls, in the traces of jobs and flows (docs/tracing.md). Thread-safe. No spans are
-// recorded if Traces::wanted() is false.
+// Trace spans of store calls, in the traces of jobs and flows (docs/tracing.md). Thread-safe. No spans are recorded if
+// Traces::is_enabled() is false.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct CallTime {
 
 // Starts the span of the submission of a job or flow, and sets the `traceparent` of its record to this span, so that
 // later spans become its children. A record without a trace gets a new trace. Returns the span for end_submission(), to
-// be called when the record is stored; nullopt: no span is recorded, because traces are off or the trace is not
+// be called when the record is stored, or nullopt if no span is recorded, because traces are off or the trace is not
 // sampled.
 std::optional<Span> begin_submission(const Traces&, Fields& record);
 void end_submission(Traces&, std::optional<Span>&, const std::string& key);

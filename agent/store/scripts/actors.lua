@@ -9,9 +9,9 @@
 -- that the caller must make now in ms or empty, record of the actor if there is exactly one}.
 -- Repeat: safe; a repeat gets no second scan to make until the first one has ended or is 30 s old.
 local pubkey = next_arg()
-local err = check_type('mj:actor-keys', 'hash') or check_type('mj:actor-looks', 'hash')
+local err = check_type(kActorKeysKey, 'hash') or check_type(kActorScansKey, 'hash')
 if err then return err end
-local scans = to_table(redis.call('HGETALL', 'mj:actor-looks'))
+local scans = to_table(redis.call('HGETALL', kActorScansKey))
 local started, began, ended = to_number(scans.started), to_number(scans.began), to_number(scans.ended)
 local owners = find_owners(pubkey)
 local min_pause_ms = math.max(#owners == 0 and 1000 or 60000, 100 * (ended - began))
@@ -21,8 +21,8 @@ if started > began then
 else
   is_scan_due = is_scan_due or now_ms >= ended + min_pause_ms
 end
-if is_scan_due then redis.call('HSET', 'mj:actor-looks', 'started', to_integer_text(now_ms)) end
-if #owners == 0 and redis.call('HEXISTS', 'mj:actor-keys', pubkey) == 1 then redis.call('HDEL', 'mj:actor-keys', pubkey) end
+if is_scan_due then redis.call('HSET', kActorScansKey, 'started', to_integer_text(now_ms)) end
+if #owners == 0 and redis.call('HEXISTS', kActorKeysKey, pubkey) == 1 then redis.call('HDEL', kActorKeysKey, pubkey) end
 return {#owners, owners[1] or '', to_integer_text(began), is_scan_due and to_integer_text(now_ms) or '',
   #owners == 1 and redis.call('HGETALL', 'actor:' .. owners[1]) or {}}
 
@@ -32,7 +32,7 @@ return {#owners, owners[1] or '', to_integer_text(began), is_scan_due and to_int
 -- Reply: the next cursor; "0" after the last part.
 -- Repeat: safe; an actor is added to the index once.
 local cursor, scan_start = next_arg(), next_arg()
-local err = check_type('mj:actor-keys', 'hash') or check_type('mj:actor-looks', 'hash')
+local err = check_type(kActorKeysKey, 'hash') or check_type(kActorScansKey, 'hash')
 if err then return err end
 local page = redis.call('SCAN', cursor, 'MATCH', 'actor:*', 'COUNT', '1000')
 for _, key in ipairs(page[2]) do
@@ -40,7 +40,7 @@ for _, key in ipairs(page[2]) do
   local pubkey = id and redis.pcall('HGET', key, 'pubkey')
   if type(pubkey) == 'string' and pubkey ~= '' and #pubkey <= 200 then add_key_owner(pubkey, id) end
 end
-if page[1] == '0' and scan_start ~= '' and redis.call('HGET', 'mj:actor-looks', 'started') == scan_start then
-  redis.call('HSET', 'mj:actor-looks', 'began', scan_start, 'ended', to_integer_text(now_ms))
+if page[1] == '0' and scan_start ~= '' and redis.call('HGET', kActorScansKey, 'started') == scan_start then
+  redis.call('HSET', kActorScansKey, 'began', scan_start, 'ended', to_integer_text(now_ms))
 end
 return page[1]

@@ -1,6 +1,9 @@
 """Assembles the Lua scripts of the store with the library functions that they use, as constants of the program (../lua_scripts.h).
 
-    assemble.py OUTPUT.cpp FILE.lua...
+    assemble.py OUTPUT.cpp KEYS.toml LIMITS.toml FILE.lua...
+
+Constants of KEYS.toml and LIMITS.toml, such as kClaimKey, are replaced by their values (make_constants.py). A name that ends in
+Key or Channel must be one of them.
 
 A file has the scripts of one subject. Each script begins with a line such as "--# claim: dispatch_journal job_indexes": its name, and
 the parts of lib/ that it uses, in addition to prelude.lua. Redis executes all definitions in front of a script at each call, so only
@@ -12,10 +15,13 @@ import pathlib
 import re
 import sys
 
+import make_constants
+
 NOT_CODE = re.compile(r"""--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 NAME = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
 BEGINNING = re.compile(r"(?m)^(?=[a-z])(?!end\b|\w+\))")
 SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z_]*)\n")
+CONSTANT = re.compile(r"\bk[A-Z]\w*\b")
 DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
 
 
@@ -53,12 +59,22 @@ def assemble(lib, parts, body):
     return "".join(definition.text for definition in candidates if definition not in unused) + body
 
 
-def main(output, *files):
+def insert_constants(text, constants, script):
+    """Inserts the values of the shared constants, so that Redis need not define variables for them at each call."""
+    def value(match):
+        if match[0] not in constants and match[0].endswith(("Key", "Channel")):
+            raise SystemExit(f"{script}: {match[0]}: keys.toml has no such key")
+        return constants.get(match[0], match[0])
+    return CONSTANT.sub(value, text)
+
+
+def main(output, keys_path, limits_path, *files):
+    constants = make_constants.script_constants(keys_path, limits_path)
     lines = ['#include "store/all_scripts.h"', "", "namespace mycojobs::scripts {"]
     names = []
     for file in map(pathlib.Path, files):
         for name, parts, body in read_scripts(file):
-            text = assemble(file.parent / "lib", parts, body)
+            text = insert_constants(assemble(file.parent / "lib", parts, body), constants, name)
             sha1 = hashlib.sha1(text.encode()).hexdigest()
             names.append(name)
             lines.append(f'const Script {name}{{"{name}", "{sha1}", R"lua({text})lua"}};')

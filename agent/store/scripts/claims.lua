@@ -3,11 +3,11 @@
 -- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
 -- otherwise.
 
---# claim: dispatch_journal job_indexes messages deployments kept job_ends refusals
+--# claim: dispatch_journal job_indexes messages deployments stored_usage job_ends refusals
 -- Claims jobs from the right end of queues, and handles entries that cannot run now: they are parked, ended or dropped.
--- ARGV: runner (id), instance (text), actor (id; empty: rights are not checked; 0: the agent is no actor), context
--- (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries, lease_ms,
--- ids (text), queues (list), the quotas in bytes of a caller and of the context.
+-- ARGV: runner (id), instance (text), actor (id; empty to skip the check of rights; 0 if the agent has no actor),
+-- context (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries,
+-- lease_ms, ids (text), queues (list), the quotas in bytes of a caller and of the context.
 -- Reply: {number of entries that were skipped (dropped or ended), {{queue, job, index in ids, epoch, attempt,
 -- deliveries, record}...}, paused queues, 1 if the call has reached its limit of entries, {queue, revision, ...} of the
 -- journals that were written}.
@@ -17,7 +17,7 @@
 local runner, instance, actor, context = next_arg(), next_arg(), next_arg(), next_arg()
 local max_jobs, max_bytes, max_script = to_number(next_arg()), to_number(next_arg()), to_number(next_arg())
 local max_deliveries, lease_ms = to_number(next_arg()), to_number(next_arg())
--- For each of max_jobs claims: an id of 16 digits and a token of 64 digits.
+-- An id of kClaimIdDigits and a token of kClaimTokenDigits for each of max_jobs claims.
 local ids = next_arg()
 local queues = list_arg()
 read_quota()
@@ -26,7 +26,7 @@ if err then return err end
 
 -- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (security/rights.h): if
 -- the record of the context names executors, only these and the admins may run jobs.
-local function permission_denial()
+local function find_denial_reason()
   local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
   if lists.err then return 'context:' .. context .. ' is not a hash: its list of executors cannot be read' end
   local executors, admins = lists[1] or '', lists[2] or ''
@@ -37,7 +37,7 @@ local function permission_denial()
     .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
 end
-err = actor ~= '' and permission_denial()
+err = actor ~= '' and find_denial_reason()
 if err then
   add_refusal_once(actor, 'run', 'jobs', 'executors')
   -- An agent may have the right to write its runner record but not the list of refusals. `job explain` reads this
@@ -47,46 +47,48 @@ if err then
 end
 
 local claimed, bytes, skipped, examined, is_reply_full, paused = {}, 0, 0, 0, false, {}
--- By caller: bytes of the records that other clients have written and that are charged at the end of this call.
+-- Bytes by caller of the records that other clients have written and that are charged at the end of this call.
 local charges = {}
 local now, lease, until_ms = to_integer_text(now_ms), to_integer_text(lease_ms), to_integer_text(now_ms + lease_ms)
 local is_prioritised  -- whether the current entry is from mj:priority:<queue>
 
 -- Removes the current entry from its queue.
 local function drop_entry(queue, entry)
-  if is_prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
+  if is_prioritised then redis.call('ZREM', kPriorityKey .. queue, entry) else redis.call('RPOP', queue) end
 end
 
 -- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
 -- `claimed`.
 local function claim_job(queue, job, claim, record, ckey)
-  local n = #claimed + 1
+  local index = #claimed + 1
   local epoch = math.max(to_number(claim.epoch) + 1, now_us)
   local attempt, deliveries = math.max(1, to_number(claim.attempt)), to_number(claim.deliveries) + 1
   epoch, attempt, deliveries = to_integer_text(epoch), to_integer_text(attempt), to_integer_text(deliveries)
-  local offset = 80 * (n - 1)
-  local id, token, log_base = string.sub(ids, offset + 1, offset + 16), redis.sha1hex(string.sub(ids, offset + 17, offset + 80)), get_last_log_seq(job)
-  redis.call('ZADD', 'mj:leases', until_ms, job)
+  local token_end = (kClaimIdDigits + kClaimTokenDigits) * index
+  local id_end = token_end - kClaimTokenDigits
+  local id, token = string.sub(ids, id_end - kClaimIdDigits + 1, id_end), redis.sha1hex(string.sub(ids, id_end + 1, token_end))
+  local log_base = get_last_log_seq(job)
+  redis.call('ZADD', kLeasesKey, until_ms, job)
   add_fact(queue, job, claim, 'claimed', 'c', id, 't', token, 'e', epoch, 'a', attempt, 'd', deliveries, 'r', runner,
     'i', instance, 'l', lease)
   set_claim(job, claim, 'state', 'live', 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
     'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue, 'lease_ms', lease,
     'until_ms', until_ms, 'began', now, 'kept', claim.kept)
-  if log_base > 0 or claim.log_base then redis.call('HSET', 'mj:claim:' .. job, 'log_base', to_integer_text(log_base)) end
+  if log_base > 0 or claim.log_base then redis.call('HSET', kClaimKey .. job, 'log_base', to_integer_text(log_base)) end
   if ckey then
-    redis.call('SADD', 'mj:running:' .. ckey, job)
-    redis.call('HSET', 'mj:claim:' .. job, 'ckey', ckey)
+    redis.call('SADD', kRunningKey .. ckey, job)
+    redis.call('HSET', kClaimKey .. job, 'ckey', ckey)
   end
   redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
     'epoch', epoch, 'runner_id', runner, 'claim_id', id, 'lease_until_ms', until_ms, 'started_ms', now, 'updated_at', now_s)
   drop_entry(queue, job)
   remove_from_index(job, claim, 'queued')
   if claim.overdue then
-    redis.call('ZREM', 'mj:overdue', job)
-    redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
+    redis.call('ZREM', kQueueDeadlinesKey, job)
+    redis.call('HDEL', kClaimKey .. job, 'overdue')
   end
-  if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
-  if claim.turn then redis.call('HDEL', 'mj:claim:' .. job, 'held', 'turn') end
+  if claim['end'] then redis.call('HDEL', kClaimKey .. job, 'end') end
+  if claim.turn then redis.call('HDEL', kClaimKey .. job, 'held', 'turn') end
   -- Update the fields in the copy of the record for the reply.
   local changes = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
     runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
@@ -100,7 +102,7 @@ local function claim_job(queue, job, claim, record, ckey)
     record[#record + 1] = name
     record[#record + 1] = value
   end
-  claimed[n] = {queue, job, n, epoch, attempt, deliveries, record}
+  claimed[index] = {queue, job, index, epoch, attempt, deliveries, record}
   claim.state = 'live'
   update_node_state(job, claim)
 end
@@ -121,7 +123,7 @@ end
 local function end_as_failed(queue, job, claim, reason, text)
   local id = add_dead_letter_entry(job, queue, reason)
   end_job(job, claim, failure_fields('dead_letter', text), false)
-  if claim then redis.call('HSET', 'mj:claim:' .. job, 'dead', id) end
+  if claim then redis.call('HSET', kClaimKey .. job, 'dead', id) end
   drop_entry(queue, job)
   skipped = skipped + 1
 end
@@ -138,7 +140,7 @@ end
 local function check_dependents_type(deps)
   for first = 1, #deps, 1000 do
     local keys = {}
-    for i = first, math.min(first + 999, #deps) do keys[#keys + 1] = 'mj:dependents:' .. deps[i] end
+    for i = first, math.min(first + 999, #deps) do keys[#keys + 1] = kDependentsKey .. deps[i] end
     local any_exists = redis.call('EXISTS', unpack(keys)) > 0
     for _, key in ipairs(any_exists and keys or {}) do
       local err = check_type(key, 'set')
@@ -149,8 +151,8 @@ end
 
 -- Returns whether the caller exceeds a quota. Its jobs do not start then, since their output and ends would be stored,
 -- too. tick queues them again when the caller stores less (waits_for_quota).
-local exceeded_by_caller = {}  -- by caller: the setting of the exceeded quota, or false
-local function quota_exceeded(caller)
+local exceeded_by_caller = {}  -- the setting of the exceeded quota, or false, by caller
+local function is_quota_exceeded(caller)
   if exceeded_by_caller[caller] == nil then
     exceeded_by_caller[caller] = check_quota(caller, charges[caller]) or false
     if exceeded_by_caller[caller] then request_retirement(caller) end
@@ -159,9 +161,9 @@ local function quota_exceeded(caller)
 end
 local function delay_for_quota(queue, job, claim)
   local due = to_integer_text(now_ms + kQuotaPauseMs)
-  redis.call('ZADD', 'mj:delayed', due, job)
+  redis.call('ZADD', kDelayedKey, due, job)
   park_job(job, claim, queue, 'delayed', 'quota', 'quota', 'due', due)
-  redis.call('HSET', 'mj:claim:' .. job, 'quota', exceeded_by_caller[parse_caller(job)])
+  redis.call('HSET', kClaimKey .. job, 'quota', exceeded_by_caller[parse_caller(job)])
   drop_entry(queue, job)
   return true
 end
@@ -174,46 +176,46 @@ local function park_if_blocked(queue, job, claim, record)
   examined = examined + dependency_cost(#deps)
   local open_dependencies = {}
   for _, dep in ipairs(deps) do
-    local ended = get_end_status(dep)
-    if ended == 'error' then
+    local end_status = get_end_status(dep)
+    if end_status == 'error' then
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
       drop_entry(queue, job)
       return true
     end
-    if not ended then open_dependencies[#open_dependencies + 1] = dep end
+    if not end_status then open_dependencies[#open_dependencies + 1] = dep end
   end
   if #open_dependencies > 0 then
-    local err = check_type('mj:waits:' .. job, 'set') or check_dependents_type(open_dependencies)
+    local err = check_type(kDependenciesKey .. job, 'set') or check_dependents_type(open_dependencies)
     if err then return postpone_entry(queue, job, claim, err) end
     for _, dep in ipairs(open_dependencies) do
-      redis.call('SADD', 'mj:waits:' .. job, dep)
-      redis.call('SADD', 'mj:dependents:' .. dep, job)
+      redis.call('SADD', kDependenciesKey .. job, dep)
+      redis.call('SADD', kDependentsKey .. dep, job)
     end
     park_job(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
     drop_entry(queue, job)
     return true
   end
-  if #deps > 0 then redis.call('HSET', 'mj:claim:' .. job, 'deps', 'met') end
+  if #deps > 0 then redis.call('HSET', kClaimKey .. job, 'deps', 'met') end
   local conditions = record.prerequisites
   if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
-    redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms), job)
+    redis.call('ZADD', kPrerequisitesKey, to_integer_text(now_ms), job)
     park_job(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
     drop_entry(queue, job)
     return true
   end
   local due = to_number(record.run_at_ms)
   if due > now_ms and to_number(claim.attempt) <= 1 then
-    redis.call('ZADD', 'mj:delayed', to_integer_text(due), job)
+    redis.call('ZADD', kDelayedKey, to_integer_text(due), job)
     park_job(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', to_integer_text(due))
     drop_entry(queue, job)
     return true
   end
-  if quota_exceeded(parse_caller(job)) then return delay_for_quota(queue, job, claim) end
+  if is_quota_exceeded(parse_caller(job)) then return delay_for_quota(queue, job, claim) end
   local key = record.concurrency_key
   if key and key ~= '' and #key <= 255 then
-    local err = check_type('mj:running:' .. key, 'set') or check_type('mj:held:' .. key, 'zset')
+    local err = check_type(kRunningKey .. key, 'set') or check_type(kHeldKey .. key, 'zset')
     if err then return postpone_entry(queue, job, claim, err) end
-    if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, to_number(record.concurrency_limit)) then
+    if redis.call('SCARD', kRunningKey .. key) >= math.max(1, to_number(record.concurrency_limit)) then
       hold_for_slot(job, claim, key)
       park_job(job, claim, queue, 'held', 'held', 'held')
       drop_entry(queue, job)
@@ -227,7 +229,7 @@ local kShortFields = {'status', 'detail', 'dependends', 'prerequisites', 'run_at
   'queued_ms', 'priority'}
 local kMaxOtherFieldBytes = 16777216  -- limit for the fields of a record except the script
 -- Reads a record. Returns {name, value, ...}, the length of the script, and, if the record is too long, the reason; of
--- such a record only the short fields in kAsked are read. Returns nil if the key is not a hash.
+-- such a record only kShortFields are read. Returns nil if the key is not a hash.
 local function read_record(job)
   local script = redis.pcall('HSTRLEN', job, 'script')
   if type(script) ~= 'number' then return nil end
@@ -250,9 +252,9 @@ local function read_record(job)
   return record, script, size_error
 end
 
--- Drops an entry with an invalid key such as job:12:007. If it has a record, the record gets an end, so that the client
--- that wrote it sees why the job never runs.
-local function end_bad_key(queue, entry)
+-- Drops an entry with an invalid key such as job:12:007. If the key has a record, an end is written to the record, so
+-- that the client that created it sees why the job never runs.
+local function end_job_with_bad_key(queue, entry)
   local status = string.match(entry, '^job:%d+:%d+$') and redis.pcall('HMGET', entry, 'status', 'id')
   if status and not status.err and (status[1] or status[2]) and status[1] ~= 'finished' and status[1] ~= 'error' then
     redis.call('HSET', entry, 'ended_ms', now, 'updated_at', now_s, unpack(failure_fields('dead_letter',
@@ -263,33 +265,33 @@ end
 
 -- Processes the next entry of a queue: claims its job, or parks, ends or drops it.
 local function claim_entry(queue, entry)
-  if not is_job_key(entry) then return end_bad_key(queue, entry) end
+  if not is_job_key(entry) then return end_job_with_bad_key(queue, entry) end
   local claim = read_claim(entry)
   local state = claim and claim.state
   if state and state ~= 'queued' and claim.leftover then
-    redis.call('HDEL', 'mj:claim:' .. entry, 'leftover')
+    redis.call('HDEL', kClaimKey .. entry, 'leftover')
     return drop_entry(queue, entry)
   end
   if state == 'ended' then return drop_invalid_entry(queue, entry, 'has ended already') end
   if state == 'live' then return drop_invalid_entry(queue, entry, 'is claimed already') end
   if state and state ~= 'queued' then return drop_invalid_entry(queue, entry, 'is ' .. to_printable(state) .. ' and not to be taken yet') end
   if state and claim.queue and claim.queue ~= queue then return drop_invalid_entry(queue, entry, 'belongs to ' .. to_printable(claim.queue or '')) end
-  local list, script, size_error = read_record(entry)
-  if list and #list == 0 and script == 0 and not size_error then
-    redis.call('ZADD', 'mj:missing', 'NX', to_integer_text(now_ms), entry .. ' ' .. queue)
+  local record_list, script_bytes, size_error = read_record(entry)
+  if record_list and #record_list == 0 and script_bytes == 0 and not size_error then
+    redis.call('ZADD', kMissingRecordsKey, 'NX', to_integer_text(now_ms), entry .. ' ' .. queue)
     drop_entry(queue, entry)
     skipped = skipped + 1
     return
   end
-  if not list then return add_dead_letter(queue, entry, 'wrong_type') end
+  if not record_list then return add_dead_letter(queue, entry, 'wrong_type') end
   if not claim then
-    return end_as_failed(queue, entry, nil, 'wrong_type', 'mj:claim:' .. entry .. ' is not a hash: another client wrote it')
+    return end_as_failed(queue, entry, nil, 'wrong_type', kClaimKey .. entry .. ' is not a hash: another client wrote it')
   end
-  local record = to_table(list)
+  local record = to_table(record_list)
   if not state and (record.status == 'finished' or record.status == 'error') then
     return drop_invalid_entry(queue, entry, 'has a record that says ' .. record.status)
   end
-  if is_only_created(entry, claim, record.detail) then return drop_invalid_entry(queue, entry, 'was created, and nobody has started it') end
+  if is_only_created(entry, claim, record.detail) then return drop_invalid_entry(queue, entry, 'was created, but not started') end
   claim.queue = queue
   if claim.cancel then
     end_job(entry, claim, failure_fields('cancelled', 'cancelled'), false)
@@ -303,10 +305,10 @@ local function claim_entry(queue, entry)
   end
   local timeout_ms, until_ms = to_number(record.queue_timeout_ms), nil
   if timeout_ms > 0 and has_not_run(claim) then
-    -- For a job of a plain client without queued_ms, the entry in mj:overdue shows since when the job waits.
-    local noted = to_number(record.queued_ms) == 0 and redis.call('ZSCORE', 'mj:overdue', entry)
-    if noted then claim.overdue = '1' end
-    until_ms = noted and to_number(noted) or compute_queue_deadline(timeout_ms, to_number(record.queued_ms), to_number(record.run_at_ms))
+    -- A job of a plain client has no queued_ms. Its deadline is the score in mj:queue-deadlines, which tick has computed.
+    local indexed_deadline = to_number(record.queued_ms) == 0 and redis.call('ZSCORE', kQueueDeadlinesKey, entry)
+    if indexed_deadline then claim.overdue = '1' end
+    until_ms = indexed_deadline and to_number(indexed_deadline) or compute_queue_deadline(timeout_ms, to_number(record.queued_ms), to_number(record.run_at_ms))
   end
   if until_ms and now_ms > until_ms then
     end_job(entry, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms of ' .. to_integer_text(timeout_ms) .. ' allows'), false)
@@ -315,27 +317,27 @@ local function claim_entry(queue, entry)
   if not claim.priority then claim.priority = valid_priority(record.priority) end
   local is_blocked, ckey = park_if_blocked(queue, entry, claim, record)
   if is_blocked and until_ms and claim.state ~= 'ended' then
-    redis.call('ZADD', 'mj:overdue', to_integer_text(until_ms), entry)
-    redis.call('HSET', 'mj:claim:' .. entry, 'overdue', 1)
+    redis.call('ZADD', kQueueDeadlinesKey, to_integer_text(until_ms), entry)
+    redis.call('HSET', kClaimKey .. entry, 'overdue', 1)
   end
   if is_blocked then return end
   local size = 0
-  for i = 1, #list do size = size + #list[i] end
+  for _, text in ipairs(record_list) do size = size + #text end
   if #claimed > 0 and bytes + size > max_bytes then
     is_reply_full = true
     return
   end
   bytes = bytes + size
   if not claim.kept then
-    local noted = claim.state and pop_created_charge(entry)
-    local caller, kept = parse_caller(entry), noted or math.max(kMinChargedBytes, size)
-    if not noted then
-      charges[caller] = (charges[caller] or 0) + kept
+    local created_charge = claim.state and pop_created_charge(entry)
+    local caller, charge_bytes = parse_caller(entry), created_charge or math.max(kMinChargedBytes, size)
+    if not created_charge then
+      charges[caller] = (charges[caller] or 0) + charge_bytes
       exceeded_by_caller[caller] = nil
     end
-    claim.kept = to_integer_text(kept)
+    claim.kept = to_integer_text(charge_bytes)
   end
-  claim_job(queue, entry, claim, list, ckey)
+  claim_job(queue, entry, claim, record_list, ckey)
 end
 
 -- Returns the next entry of a queue: first the priorities above 0, then the list, then the priorities below 0. Returns
@@ -343,7 +345,7 @@ end
 local function next_entry(queue, has_priorities)
   local low_priority_entry
   if has_priorities then
-    local first = redis.call('ZRANGE', 'mj:priority:' .. queue, 0, 0, 'WITHSCORES')
+    local first = redis.call('ZRANGE', kPriorityKey .. queue, 0, 0, 'WITHSCORES')
     if first[1] and to_number(first[2]) < 100 * kPriority then
       is_prioritised = true
       return first[1]
@@ -360,22 +362,22 @@ local function report_invalid_queue(queue)
 end
 
 -- Few queues have priorities or are paused, so one EXISTS checks all of them.
-local by_priority = {}
-for i, queue in ipairs(queues) do by_priority[i] = 'mj:priority:' .. queue end
-local has_any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
-local has_any_paused = redis.call('EXISTS', 'mj:paused') == 1
+local priority_keys = {}
+for i, queue in ipairs(queues) do priority_keys[i] = kPriorityKey .. queue end
+local has_any_priority = #queues > 0 and redis.call('EXISTS', unpack(priority_keys)) > 0
+local has_any_paused = redis.call('EXISTS', kPausedKey) == 1
 for i, queue in ipairs(queues) do
-  local priority_type = has_any_priority and key_type(by_priority[i]) or 'none'
-  local has = priority_type == 'zset'
-  if not has and priority_type ~= 'none' then reports_wrong_type(by_priority[i], 'zset') end
-  if has and check_type(queue, 'list') then
+  local priority_type = has_any_priority and key_type(priority_keys[i]) or 'none'
+  local has_priorities = priority_type == 'zset'
+  if not has_priorities and priority_type ~= 'none' then reports_wrong_type(priority_keys[i], 'zset') end
+  if has_priorities and check_type(queue, 'list') then
     report_invalid_queue(queue)
-  elseif has_any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
+  elseif has_any_paused and redis.call('SISMEMBER', kPausedKey, queue) == 1 then
     paused[#paused + 1] = queue
   else
     -- The number of entries in one call is limited, so that other clients of Redis do not wait long.
     while #claimed < max_jobs and examined < 256 and not is_reply_full do
-      local entry = next_entry(queue, has)
+      local entry = next_entry(queue, has_priorities)
       if not entry then break end
       if type(entry) == 'table' then
         report_invalid_queue(queue)
@@ -386,10 +388,10 @@ for i, queue in ipairs(queues) do
     end
   end
 end
-for caller, kept in pairs(charges) do charge(caller, kept) end
+for caller, charge_bytes in pairs(charges) do charge(caller, charge_bytes) end
 return {skipped, claimed, paused, examined >= 256 and 1 or 0, written_heads()}
 
---# renew: dispatch_journal job_indexes messages deployments kept job_ends
+--# renew: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Renews the leases of a runner.
 -- ARGV: lease_ms, count, then for each claim: job (key), claim_id, token.
 -- Reply: for each claim 0 (stale), 1 (renewed), or 2 (renewed, and cancellation of the job was requested).
@@ -406,13 +408,13 @@ for i = 1, count do
     -- renewal.
     local until_ms = to_integer_text(math.max(to_number(claim.until_ms) + 1, now_ms + lease_ms))
     -- Some renewals become facts: the first after one minute, then one each time the run time has doubled.
-    local next_fact = claim.beat and to_number(claim.beat) or to_number(claim.began) + 60000
-    if now_ms >= next_fact then
+    local next_fact_ms = claim.beat and to_number(claim.beat) or to_number(claim.began) + 60000
+    if now_ms >= next_fact_ms then
       add_fact(claim.queue, job, claim, 'heartbeat', 'c', claim_id)
       set_claim(job, claim, 'beat', to_integer_text(now_ms + now_ms - to_number(claim.began)))
     end
-    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))
-    redis.call('ZADD', 'mj:leases', until_ms, job)
+    redis.call('HSET', kClaimKey .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))
+    redis.call('ZADD', kLeasesKey, until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     replies[i] = claim.cancel and 2 or 1
   elseif not is_claim_owner(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
@@ -424,7 +426,7 @@ for i = 1, count do
 end
 return replies
 
---# report: dispatch_journal job_indexes messages deployments kept job_ends
+--# report: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Stores reports of runners in order.
 -- ARGV: count, the quotas in bytes of a caller and of the context, then for each report: kind (log, end, long_end,
 -- release or mark), job (key), claim_id, token, texts (list; see the function of each kind).
@@ -437,15 +439,15 @@ read_quota()
 local err = check_index_types()
 if err then return err end
 
--- Records an anomaly for a report of a claim that is not live, and returns the answer.
-local function stale_reply(job, what, claim_id)
-  add_anomaly(job .. ': ' .. what .. ' by claim ' .. to_printable(claim_id) .. ' was too late')
+-- Records an anomaly for a report of a claim that is not live, and returns the reply `stale`.
+local function stale_reply(job, report_name, claim_id)
+  add_anomaly(job .. ': ' .. report_name .. ' by claim ' .. to_printable(claim_id) .. ' was too late')
   return {'stale', ''}
 end
 
--- Charges new lines of output, and stores their number of bytes in the claim. Returns 0 if the lines must not be stored
--- because a quota is exceeded; then also a line for the log when this begins, and again after stored lines. Otherwise
--- returns a positive number.
+-- Charges new lines of output, and stores their number of bytes in the claim. Returns a positive number if the lines
+-- may be stored. Returns 0 if a quota is exceeded; at the begin of such a gap the second value is a line for the log
+-- that reports the gap.
 local function charge_output(job, claim, lines, log_base, last_seq)
   local bytes, charged_bytes = 0, to_number(claim.log_bytes)
   for i = 1, #lines, 4 do
@@ -454,22 +456,22 @@ local function charge_output(job, claim, lines, log_base, last_seq)
   if bytes == 0 then return 1 end
   local caller, charge_bytes = parse_caller(job), log_charge(charged_bytes + bytes) - log_charge(charged_bytes)
   local is_full, setting, limit = claim.log_full == '1', nil, nil
-  if charge_bytes > 0 then setting, limit = charge(caller, charge_bytes, kQuotaEighths) elseif is_full then setting, limit = check_quota(caller, kLogChargeStep) end
+  if charge_bytes > 0 then setting, limit = charge(caller, charge_bytes, kQuotaEighths) elseif is_full then setting, limit = check_quota(caller, kLogChargeStepBytes) end
   if not setting then
-    redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', to_integer_text(charged_bytes + bytes))
-    if is_full then redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0) end
+    redis.call('HSET', kClaimKey .. job, 'log_bytes', to_integer_text(charged_bytes + bytes))
+    if is_full then redis.call('HSET', kClaimKey .. job, 'log_full', 0) end
     return bytes
   end
   if is_full then return 0 end
-  redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
+  redis.call('HSET', kClaimKey .. job, 'log_full', 1)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
     .. to_integer_text(limit) .. ' bytes'
 end
--- Report `log`: appends lines of output. lines: number, time in ms, stream and text of each line.
+-- Report `log`: appends lines of output. `lines` has number, time in ms, stream and text of each line.
 local function handle_log(job, claim_id, token, lines)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'output', claim_id) end
-  local key = 'mj:log:' .. job
+  local key = kLogKey .. job
   local log_base, last_seq = to_number(claim.log_base), get_last_log_seq(job)
   local bytes, gap_text = charge_output(job, claim, lines, log_base, last_seq)
   for i = 1, #lines, 4 do
@@ -496,11 +498,11 @@ end
 -- Delays a failed attempt until the next attempt. The record shows the failure in the meantime.
 local function delay_retry(job, claim, fields, end_digest, after_ms)
   local due, detail = to_integer_text(now_ms + after_ms), get_detail(fields)
-  redis.call('ZADD', 'mj:delayed', due, job)
+  redis.call('ZADD', kDelayedKey, due, job)
   add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
   set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
     'end', end_digest, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
-  redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
+  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began')
   remove_from_index(job, claim, 'live')
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'artifacts_dropped', 'ran_as',
@@ -512,11 +514,12 @@ local function delay_retry(job, claim, fields, end_digest, after_ms)
   update_node_state(job, claim)
 end
 
--- Stores an end, or delays the job for its next attempt. retry_ms: pause before that attempt, or -1. end_digest: digest
--- of the fields. short: if the end has long texts, digest (sum) and fields of the same end without them.
+-- Stores an end, or delays the job for its next attempt. retry_ms is the pause before that attempt, or -1. end_digest
+-- is the digest of the fields. If the end has long texts, `short` has digest (sum) and fields of the same end without
+-- them.
 local function store_end(job, claim_id, token, retry_ms, end_digest, fields, short)
   local claim = read_claim(job)
-  if not claim then return {'invalid', 'mj:claim:' .. job .. ' has another type, written by another client: delete it'} end
+  if not claim then return {'invalid', kClaimKey .. job .. ' has another type, written by another client: delete it'} end
   if claim.state ~= 'live' and is_claim_owner(claim, claim_id, token) and claim['end'] then
     if claim['end'] == end_digest or short and claim['end'] == short.sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
@@ -529,32 +532,32 @@ local function store_end(job, claim_id, token, retry_ms, end_digest, fields, sho
   end
   local dead_letter_id = get_detail(fields) == 'dead_letter' and add_dead_letter_entry(job, claim.queue or '', 'bad_record')
   end_job(job, claim, fields, end_digest)
-  if dead_letter_id then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead_letter_id) end
+  if dead_letter_id then redis.call('HSET', kClaimKey .. job, 'dead', dead_letter_id) end
   return {'ok', ''}
 end
 
--- Report `end`. texts: -1 or the pause in ms before the next attempt, digest of the fields, fields.
+-- Report `end`. `texts` has -1 or the pause in ms before the next attempt, the digest of the fields, and the fields.
 local function handle_end(job, claim_id, token, texts)
   return store_end(job, claim_id, token, tonumber(table.remove(texts, 1)), table.remove(texts, 1), texts)
 end
--- Report `long_end`. texts: -1 or the pause, digest of the fields, digest of the short fields, number of texts in the
--- short fields, the short fields, fields.
+-- Report `long_end`. `texts` has -1 or the pause, the digest of the fields, the digest of the short fields, the number
+-- of texts in the short fields, the short fields, and the fields.
 local function handle_long_end(job, claim_id, token, texts)
   local retry_ms, end_digest, count = tonumber(texts[1]), texts[2], tonumber(texts[4])
   local short = {sum = texts[3], fields = {unpack(texts, 5, 4 + count)}}
   return store_end(job, claim_id, token, retry_ms, end_digest, {unpack(texts, 5 + count)}, short)
 end
 
--- Report `release`. texts: reason, '0' if the run had not begun.
+-- Report `release`. `texts` has the reason, and '0' if the run had not begun.
 local function handle_release(job, claim_id, token, texts)
   local claim = read_claim(job)
   if is_claim_owner(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a release', claim_id) end
-  local failed = release_claimed_job(job, claim, texts[1], texts[2] ~= '0')
-  return failed and {'invalid', failed.err} or {'ok', ''}
+  local err = release_claimed_job(job, claim, texts[1], texts[2] ~= '0')
+  return err and {'invalid', err.err} or {'ok', ''}
 end
 
--- Report `mark`. texts: the new `detail` of the record.
+-- Report `mark`. `texts` has the new `detail` of the record.
 local function handle_mark(job, claim_id, token, texts)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a mark', claim_id) end
@@ -574,7 +577,7 @@ end
 replies[count + 1] = written_heads()
 return replies
 
---# unclaim: dispatch_journal job_indexes messages deployments kept job_ends leases
+--# unclaim: dispatch_journal job_indexes messages deployments stored_usage job_ends leases
 -- Releases claims after a lost reply: no agent runs their jobs. The jobs return to their queues without a counted
 -- delivery. Each call processes one page of the leases.
 -- ARGV: cursor (position from the last reply; empty: begin), claim_ids (list).
@@ -587,7 +590,7 @@ if err then return err end
 local released, page, next_page = 0, read_lease_page(cursor)
 for i = 1, #page, 2 do
   local job = page[i]
-  local key = 'mj:claim:' .. job
+  local key = kClaimKey .. job
   local id = has_type(key, 'hash') and redis.call('HGET', key, 'claim_id')
   if id and claim_ids[id] then
     local claim = read_claim(job)
@@ -602,18 +605,18 @@ return {next_page, released}
 -- Reply: {position for the next call, or empty after the last page, {job, until_ms, lease_ms}...}.
 -- Repeat: safe; read-only.
 local cursor = next_arg()
-local err = check_type('mj:leases', 'zset')
+local err = check_type(kLeasesKey, 'zset')
 if err then return err end
 local page, next_page = read_lease_page(cursor)
 local reply = {next_page}
 for i = 1, #page, 2 do
-  local key = 'mj:claim:' .. page[i]
+  local key = kClaimKey .. page[i]
   local lease_ms = key_type(key) == 'hash' and redis.call('HGET', key, 'lease_ms')
   reply[#reply + 1] = {page[i], page[i + 1], lease_ms or '0'}
 end
 return reply
 
---# expire: dispatch_journal job_indexes messages deployments kept job_ends
+--# expire: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Expires a lease. The caller must have observed the lease without renewal for a whole lease on its own clock.
 -- ARGV: job (key), until_ms (end of the observed lease).
 -- Reply: 1 if the job was returned to its queue, or has ended because its cancellation was requested; 0 if the lease
@@ -636,11 +639,11 @@ if not claim.state and key_type(job) == 'hash' and redis.call('HGET', job, 'stat
   redis.call('RPUSH', queue, job)
   add_anomaly(job .. ' had a lease without a claim: returned to ' .. to_printable(queue))
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
-  redis.call('ZREM', 'mj:leases', job)
+  redis.call('ZREM', kLeasesKey, job)
   return 1
 end
 if claim.state ~= 'live' then
-  redis.call('ZREM', 'mj:leases', job)  -- the entry belongs to no live claim
+  redis.call('ZREM', kLeasesKey, job)  -- the entry belongs to no live claim
   return 0
 end
 if to_number(claim.until_ms) ~= until_ms then return 0 end
@@ -650,7 +653,7 @@ local remaining_ms = until_ms - now_ms
 if remaining_ms >= 0 and remaining_ms <= to_number(claim.lease_ms) then return 0 end
 return return_to_queue(job, claim, 'expired', 'its lease ran out') or 1
 
---# expire_instance: dispatch_journal job_indexes messages deployments kept job_ends leases
+--# expire_instance: dispatch_journal job_indexes messages deployments stored_usage job_ends leases
 -- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
 -- leases.
 -- ARGV: runner (id), instance (text), cursor (position from the last reply; empty: begin).
@@ -678,28 +681,28 @@ return jobs
 -- the start, ...}}. If this start was recorded already: {0, 0, the same list}.
 -- Repeat: safe; a call for the same start changes nothing.
 local run_id = next_arg()
-local err = check_type('mj:server', 'string') or check_type('mj:leases', 'zset') or check_type('mj:heads', 'hash') or check_type('mj:queues', 'set')
+local err = check_type(kServerKey, 'string') or check_type(kLeasesKey, 'zset') or check_type(kJournalHeadsKey, 'hash') or check_type(kQueuesKey, 'set')
 if err then return err end
-local stored_run_id = redis.call('GET', 'mj:server')
-if stored_run_id == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
+local stored_run_id = redis.call('GET', kServerKey)
+if stored_run_id == run_id then return {0, 0, redis.call('HGETALL', kJournalHeadsKey)} end
 local heads, extended = {}, 0
-for _, queue in ipairs(redis.call('SMEMBERS', 'mj:queues')) do
-  local key = 'mj:journal:' .. queue
+for _, queue in ipairs(redis.call('SMEMBERS', kQueuesKey)) do
+  local key = kQueueJournalKey .. queue
   if has_type(key, 'stream') then
     local info = to_table(redis.call('XINFO', 'STREAM', key))
     heads[#heads + 1] = queue
     heads[#heads + 1] = string.match(info['last-generated-id'], '^%d+')
   end
 end
-redis.call('DEL', 'mj:heads')
-redis.call('SET', 'mj:server', run_id)
-for i = 1, #heads, 2 do redis.call('HSET', 'mj:heads', heads[i], heads[i + 1]) end
-for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+redis.call('DEL', kJournalHeadsKey)
+redis.call('SET', kServerKey, run_id)
+for i = 1, #heads, 2 do redis.call('HSET', kJournalHeadsKey, heads[i], heads[i + 1]) end
+for _, job in ipairs(redis.call('ZRANGE', kLeasesKey, 0, -1)) do
   local claim = find_claim(job)
   if claim and claim.state == 'live' then
     local until_ms = to_integer_text(math.max(to_number(claim.until_ms), now_ms + to_number(claim.lease_ms)))
-    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms)
-    redis.call('ZADD', 'mj:leases', until_ms, job)
+    redis.call('HSET', kClaimKey .. job, 'until_ms', until_ms)
+    redis.call('ZADD', kLeasesKey, until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     extended = extended + 1
   end

@@ -7,15 +7,15 @@
 -- max_runners...}}.
 local max_queues, max_runners = to_number(next_arg()), to_number(next_arg())
 local queues, executors = {}, {}
-if key_type('mj:queues') == 'set' then
-  if redis.call('SCARD', 'mj:queues') <= max_queues then
-    queues = redis.call('SMEMBERS', 'mj:queues')
+if key_type(kQueuesKey) == 'set' then
+  if redis.call('SCARD', kQueuesKey) <= max_queues then
+    queues = redis.call('SMEMBERS', kQueuesKey)
   else
-    queues = redis.call('SRANDMEMBER', 'mj:queues', to_integer_text(max_queues))
+    queues = redis.call('SRANDMEMBER', kQueuesKey, to_integer_text(max_queues))
   end
 end
-if key_type('mj:runners') == 'zset' then
-  for _, id in ipairs(redis.call('ZRANGE', 'mj:runners', 0, max_runners - 1)) do
+if key_type(kRunnersKey) == 'zset' then
+  for _, id in ipairs(redis.call('ZRANGE', kRunnersKey, 0, max_runners - 1)) do
     local record = 'runner:' .. id
     local values = key_type(record) == 'hash' and redis.call('HMGET', record, 'local', 'executors') or {}
     if values[1] == 'true' then executors[#executors + 1] = values[2] or '' end
@@ -45,9 +45,9 @@ local function waiting_time(job)
 end
 
 local rows = {}
-local has_paused = key_type('mj:paused') == 'set'
+local has_paused = key_type(kPausedKey) == 'set'
 for i, queue in ipairs(queues) do
-  local priority_key = 'mj:priority:' .. queue
+  local priority_key = kPriorityKey .. queue
   local entries, prioritised = count('LLEN', queue, 'list'), count('ZCARD', priority_key, 'zset')
   local max_wait_ms = entries + prioritised == 0 and 0 or nil
   if entries > 0 then max_wait_ms = waiting_time(redis.call('LINDEX', queue, -1)) end
@@ -55,9 +55,9 @@ for i, queue in ipairs(queues) do
     local priority_wait_ms = waiting_time(redis.call('ZRANGE', priority_key, 0, 0)[1])
     max_wait_ms = priority_wait_ms and math.max(max_wait_ms or 0, priority_wait_ms) or max_wait_ms
   end
-  local paused = has_paused and redis.call('SISMEMBER', 'mj:paused', queue) or 0
+  local paused = has_paused and redis.call('SISMEMBER', kPausedKey, queue) or 0
   rows[i] = {queue, entries, prioritised, paused, max_wait_ms and to_integer_text(max_wait_ms) or ''}
 end
-return {rows, count('ZCARD', 'mj:leases', 'zset'), count('ZCARD', 'mj:delayed', 'zset'),
-  count('ZCARD', 'mj:prerequisites', 'zset'), count('ZCARD', 'mj:ended', 'zset'), count('XLEN', 'mj:dead', 'stream'),
-  count('ZCARD', 'mj:flows:active', 'zset'), count('ZCARD', 'mj:outbox', 'zset'), count('ZCARD', 'mj:inbox', 'zset')}
+return {rows, count('ZCARD', kLeasesKey, 'zset'), count('ZCARD', kDelayedKey, 'zset'),
+  count('ZCARD', kPrerequisitesKey, 'zset'), count('ZCARD', kEndedKey, 'zset'), count('XLEN', kDeadLettersKey, 'stream'),
+  count('ZCARD', kFlowsActiveKey, 'zset'), count('ZCARD', kOutboxKey, 'zset'), count('ZCARD', kInboxKey, 'zset')}

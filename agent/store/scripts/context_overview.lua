@@ -18,25 +18,25 @@ local function add_number(name, number)
   numbers[#numbers + 1] = name
   numbers[#numbers + 1] = to_integer_text(number)
 end
-for _, index in ipairs({{'jobs', 'mj:jobs', 'zset'}, {'running', 'mj:leases', 'zset'}, {'delayed', 'mj:delayed', 'zset'},
-  {'prerequisites', 'mj:prerequisites', 'zset'}, {'ended', 'mj:ended', 'zset'}, {'dead', 'mj:dead', 'stream'},
-  {'anomalies', 'mj:anomalies', 'stream'}, {'refusals', 'mj:refusals', 'stream'}, {'missing', 'mj:missing', 'zset'},
-  {'flows_active', 'mj:flows:active', 'zset'}, {'flows', 'mj:catalog', 'stream'}, {'notices', 'mj:notices', 'zset'},
-  {'outbox', 'mj:outbox', 'zset'}, {'inbox', 'mj:inbox', 'zset'}}) do
+for _, index in ipairs({{'jobs', kJobsKey, 'zset'}, {'running', kLeasesKey, 'zset'}, {'delayed', kDelayedKey, 'zset'},
+  {'prerequisites', kPrerequisitesKey, 'zset'}, {'ended', kEndedKey, 'zset'}, {'dead', kDeadLettersKey, 'stream'},
+  {'anomalies', kAnomaliesKey, 'stream'}, {'refusals', kRefusalsKey, 'stream'}, {'missing', kMissingRecordsKey, 'zset'},
+  {'flows_active', kFlowsActiveKey, 'zset'}, {'flows', kFlowCatalogKey, 'stream'}, {'notices', kNoticesKey, 'zset'},
+  {'outbox', kOutboxKey, 'zset'}, {'inbox', kInboxKey, 'zset'}}) do
   add_number(index[1], size(index[2], index[3]))
 end
 local held_jobs = 0
-for _, key in ipairs(key_type('mj:holding') == 'set' and redis.call('SRANDMEMBER', 'mj:holding', kMaxKeys) or {}) do
-  held_jobs = held_jobs + size('mj:held:' .. key, 'zset')
+for _, key in ipairs(key_type(kHeldConcurrencyKey) == 'set' and redis.call('SRANDMEMBER', kHeldConcurrencyKey, kMaxKeys) or {}) do
+  held_jobs = held_jobs + size(kHeldKey .. key, 'zset')
 end
 add_number('held', held_jobs)
-local newest = key_type('mj:jobs') == 'zset' and redis.call('ZRANGE', 'mj:jobs', 0, 0, 'REV', 'WITHSCORES') or {}
+local newest = key_type(kJobsKey) == 'zset' and redis.call('ZRANGE', kJobsKey, 0, 0, 'REV', 'WITHSCORES') or {}
 add_number('changed_us', to_number(newest[2]))
 
 local ends = {}
-for i = 1, key_type('mj:ended') == 'zset' and math.min(slots, 360) or 0 do
+for i = 1, key_type(kEndedKey) == 'zset' and math.min(slots, 360) or 0 do
   local slot_end = now_ms - (i - 1) * slot_ms
-  ends[i] = to_integer_text(redis.call('ZCOUNT', 'mj:ended', '(' .. to_integer_text(slot_end - slot_ms), to_integer_text(slot_end)))
+  ends[i] = to_integer_text(redis.call('ZCOUNT', kEndedKey, '(' .. to_integer_text(slot_end - slot_ms), to_integer_text(slot_end)))
 end
 
 -- Returns the time in ms since which the job waits, or 0 if it is unknown.
@@ -53,17 +53,17 @@ local function add_name(name)
     names[#names + 1] = name
   end
 end
-for _, key in ipairs({'mj:queues', 'mj:paused'}) do
+for _, key in ipairs({kQueuesKey, kPausedKey}) do
   for _, queue in ipairs(key_type(key) == 'set' and redis.call('SRANDMEMBER', key, kMaxKeys) or {}) do add_name(queue) end
 end
 for _, queue in ipairs(queues) do if size(queue, 'list') > 0 then add_name(queue) end end
 table.sort(names)
 local rows = {}
 for i, queue in ipairs(names) do
-  local priority_key = 'mj:priority:' .. queue
+  local priority_key = kPriorityKey .. queue
   local next_job = key_type(queue) == 'list' and redis.call('LINDEX', queue, -1) or false
   local next_priority_job = key_type(priority_key) == 'zset' and redis.call('ZRANGE', priority_key, 0, 0)[1] or false
-  local paused = key_type('mj:paused') == 'set' and redis.call('SISMEMBER', 'mj:paused', queue) or 0
+  local paused = key_type(kPausedKey) == 'set' and redis.call('SISMEMBER', kPausedKey, queue) or 0
   rows[i] = {queue, to_integer_text(size(queue, 'list')), to_integer_text(size(priority_key, 'zset')), to_integer_text(paused), next_job or '', get_waiting_since(next_job),
     next_priority_job or '', get_waiting_since(next_priority_job)}
 end

@@ -1,4 +1,4 @@
---# flow_commit: dispatch_journal job_indexes messages deployments kept job_ends flows
+--# flow_commit: dispatch_journal job_indexes messages deployments stored_usage job_ends flows
 -- Commits a change of a flow: appends facts, consumes events, changes the flow's jobs and record, and sets its due
 -- time. All of this happens in one step, or nothing if the revision has changed. The script has no KEYS; a list in ARGV
 -- is a count followed by that many texts.
@@ -16,7 +16,7 @@
 -- by consumed_before.
 local context, flow, expected, event_count, consumed_before = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg()), next_arg()
 local due, checkpoint, ended, parent = next_arg(), next_arg(), next_arg() == '1', next_arg()
-local flow_ref, events_key = context .. ' ' .. flow, 'mj:events:' .. flow
+local flow_ref, events_key = context .. ' ' .. flow, kFlowEventsKey .. flow
 local facts, record = {}, nil
 for i = 1, to_number(next_arg()) do facts[i] = {next_arg(), next_arg(), next_arg()} end  -- kind, node, data
 record = list_arg()
@@ -27,7 +27,7 @@ if err then return err end
 local mark = read_mark(flow)
 if not mark then return {'missing'} end
 local revision = get_revision(flow)
-if not revision then return journal_head_error('mj:run:' .. flow) end
+if not revision then return journal_head_error(kFlowJournalKey .. flow) end
 if revision ~= expected then return {'conflict', to_integer_text(revision)} end
 if consumed_before ~= '' and to_number(consumed_before) ~= to_number(mark.taken) then return {'taken'} end
 
@@ -45,11 +45,12 @@ end
 local dispatches, ends, cancels, requeues, replan_entries = jobs_arg(true, true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
 if err then return err end
 
--- Returns the claim of a job of this flow, or nil if the flow must not change the job; then an anomaly has the reason.
+-- Returns the claim of a job of this flow, or nil if the flow must not change the job; the reason is recorded as an
+-- anomaly.
 local function load_flow_claim(job)
   local claim = read_claim(job)
   if not claim then
-    add_anomaly('mj:claim:' .. job .. ' is not a hash, so flow ' .. flow .. ' cannot go on with it: delete that key')
+    add_anomaly(kClaimKey .. job .. ' is not a hash, so flow ' .. flow .. ' cannot continue: delete that key')
     end_job(job, nil, failure_fields('dead_letter', 'its claim was overwritten by another client'), false)
     add_flow_event(flow_ref, 'job ' .. job)
     return
@@ -90,8 +91,8 @@ local function create_node_record(entry)
     plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'foreign')
     return end_job(job, claim, failure_fields('dead_letter', 'another client wrote a record under its id'), false)
   end
-  local caller, kept = parse_caller(job), record_charge(entry.record)
-  local setting, limit = charge(caller, kept, kEndQuotaEighths)
+  local caller, charge_bytes = parse_caller(job), record_charge(entry.record)
+  local setting, limit = charge(caller, charge_bytes, kEndQuotaEighths)
   if setting then
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
     if not is_retry then plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'quota') end
@@ -99,9 +100,9 @@ local function create_node_record(entry)
   end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(entry.record))
-  if not is_retry then return plan_job(job, claim, entry.queue, flow_ref, 'kept', to_integer_text(kept)) end
-  redis.call('HSET', 'mj:claim:' .. job, 'kept', to_integer_text(kept))
-  redis.call('HDEL', 'mj:claim:' .. job, 'unplanted')
+  if not is_retry then return plan_job(job, claim, entry.queue, flow_ref, 'kept', to_integer_text(charge_bytes)) end
+  redis.call('HSET', kClaimKey .. job, 'kept', to_integer_text(charge_bytes))
+  redis.call('HDEL', kClaimKey .. job, 'unplanted')
 end
 
 -- Queues a planned job. An event reports a job that has ended already, so that the flow processes its end.
@@ -114,7 +115,7 @@ local function queue_job(job, claim, fields)
   redis.call('HSET', job, 'queued_ms', to_integer_text(now_ms), unpack(fields))
   local values = redis.call('HMGET', job, 'priority', 'queue_timeout_ms', 'run_at_ms')
   local priority = valid_priority(values[1] or '')
-  if claim.priority ~= priority then redis.call('HSET', 'mj:claim:' .. job, 'priority', priority) end
+  if claim.priority ~= priority then redis.call('HSET', kClaimKey .. job, 'priority', priority) end
   claim.priority = priority
   enqueue_job(job, claim, 'flow', false)
   if has_not_run(claim) then set_queue_deadline(job, to_number(values[2] or nil), now_ms, to_number(values[3] or nil)) end
@@ -135,9 +136,9 @@ local function plan_job_again(job, claim)
   add_fact(queue, job, claim, 'replanned', 'a', attempt)
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', flow_ref)
   claim.state = 'planned'
-  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
-  redis.call('ZREM', 'mj:ended', job)
-  if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
+  redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
+  redis.call('ZREM', kEndedKey, job)
+  if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json', 'error', 'error_info')
   redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
   return true
@@ -145,7 +146,7 @@ end
 -- Number of replans of each job. A node may be replanned and end again in one commit (for example a skipped node); then
 -- its replan is applied before its end.
 local replan_counts = {}
-for _, each in ipairs(replan_entries) do replan_counts[each.job] = (replan_counts[each.job] or 0) + 1 end
+for _, entry in ipairs(replan_entries) do replan_counts[entry.job] = (replan_counts[entry.job] or 0) + 1 end
 -- Ends a job with the fields that the flow has decided. A running job is cancelled instead.
 local function end_flow_job(job, claim, fields)
   if has_ended(claim) then
@@ -157,7 +158,7 @@ local function end_flow_job(job, claim, fields)
   local in_queue_list = claim.state == 'queued' and not has_priority(claim)
   claim.flow = nil  -- the flow decided this end and needs no event
   end_job(job, claim, fields, false)
-  if in_queue_list then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+  if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
 end
 local function replan_job(job, claim)
   if replan_counts[job] == 0 then return end
@@ -177,28 +178,28 @@ local function requeue_job(job, claim)
 end
 
 for i, fact in ipairs(facts) do
-  local words = {'f', fact[1], 'at', to_integer_text(now_ms)}
-  if fact[2] ~= '' then words[5], words[6] = 'n', fact[2] end
-  if fact[3] ~= '' then words[#words + 1] = 'm'; words[#words + 1] = fact[3] end
-  redis.call('XADD', 'mj:run:' .. flow, to_integer_text(revision + i) .. '-0', unpack(words))
+  local fields = {'f', fact[1], 'at', to_integer_text(now_ms)}
+  if fact[2] ~= '' then fields[5], fields[6] = 'n', fact[2] end
+  if fact[3] ~= '' then fields[#fields + 1] = 'm'; fields[#fields + 1] = fact[3] end
+  redis.call('XADD', kFlowJournalKey .. flow, to_integer_text(revision + i) .. '-0', unpack(fields))
 end
 revision = revision + #facts
-if checkpoint ~= '' then redis.call('HSET', 'mj:checkpoint:' .. flow, 'at', to_integer_text(revision), 'text', checkpoint) end
+if checkpoint ~= '' then redis.call('HSET', kFlowCheckpointKey .. flow, 'at', to_integer_text(revision), 'text', checkpoint) end
 if event_count > 0 then
   if has_type(events_key, 'list') then redis.call('LPOP', events_key, event_count) end
-  redis.call('HSET', 'mj:flow:' .. flow, 'taken', to_integer_text(to_number(mark.taken) + event_count))
+  redis.call('HSET', kFlowKey .. flow, 'taken', to_integer_text(to_number(mark.taken) + event_count))
 end
 
 local function for_each_job(list, action)
-  for _, each in ipairs(list) do
-    local claim = load_flow_claim(each.job)
-    if claim then action(each.job, claim, each.fields) end
+  for _, entry in ipairs(list) do
+    local claim = load_flow_claim(entry.job)
+    if claim then action(entry.job, claim, entry.fields) end
   end
 end
 for_each_job(ends, end_flow_job)
 for_each_job(replan_entries, replan_job)
 for_each_job(requeues, requeue_job)
-for _, each in ipairs(dispatches) do create_node_record(each) end
+for _, dispatch in ipairs(dispatches) do create_node_record(dispatch) end
 for_each_job(dispatches, queue_job)
 for_each_job(cancels, cancel_flow_job)
 
@@ -209,7 +210,7 @@ local function add_job_states(nodes)
   local updated = nodes
   for id in string.gmatch(nodes, '"id":(%d+),"name":"[^"]*","node_status":"dispatched"') do
     local job = 'job:' .. (mark.caller or '0') .. ':' .. id
-    local state = kNodeStates[redis.pcall('HGET', 'mj:claim:' .. job, 'state')]
+    local state = kNodeStates[redis.pcall('HGET', kClaimKey .. job, 'state')]
     if state then updated = replace_node_state(updated, job, state) end
   end
   return updated
@@ -225,33 +226,33 @@ end
 if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unpack(record)) end
 
 if ended then
-  redis.call('HSET', 'mj:flow:' .. flow, 'state', 'ended', 'ended_ms', to_integer_text(now_ms))
-  redis.call('HDEL', 'mj:flow:' .. flow, 'raised')
+  redis.call('HSET', kFlowKey .. flow, 'state', 'ended', 'ended_ms', to_integer_text(now_ms))
+  redis.call('HDEL', kFlowKey .. flow, 'raised')
   redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)
   redis.call('ZREM', kDue, flow)
   redis.call('ZREM', kActive, flow)
   if mark.state ~= 'ended' then
-    local written = to_table(record)
-    enqueue_notice('flow:' .. flow, written.status or 'error', to_number(written.ended_ms))
-    if mark.message then record_flow_end(mark.message, written.status or 'error') end
+    local record_fields = to_table(record)
+    enqueue_notice('flow:' .. flow, record_fields.status or 'error', to_number(record_fields.ended_ms))
+    if mark.message then record_flow_end(mark.message, record_fields.status or 'error') end
   end
   local event = 'flow flow:' .. flow
-  for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do add_flow_event(context .. ' ' .. waiting, event) end
-  redis.call('DEL', 'mj:flow-waits:' .. flow)
+  for _, waiting_flow in ipairs(redis.call('SMEMBERS', kFlowDependentsKey .. flow)) do add_flow_event(context .. ' ' .. waiting_flow, event) end
+  redis.call('DEL', kFlowDependentsKey .. flow)
   if parent ~= '0' then add_flow_event(context .. ' ' .. parent, event) end
 elseif #facts > 0 or mark.state == 'active' then
   if mark.state ~= 'active' then
     redis.call('ZADD', kActive, flow, flow)
-    redis.call('HSET', 'mj:flow:' .. flow, 'state', 'active')
-    redis.call('HDEL', 'mj:flow:' .. flow, 'ended_ms')
+    redis.call('HSET', kFlowKey .. flow, 'state', 'active')
+    redis.call('HDEL', kFlowKey .. flow, 'ended_ms')
     redis.call('ZREM', kEnded, flow)
   end
   -- The flow was raised at the revision on which this commit is based. The decider may not have seen the reason, so the
   -- flow stays due.
-  local raised = mark.raised == to_integer_text(expected)
-  if mark.raised then redis.call('HDEL', 'mj:flow:' .. flow, 'raised') end
-  local now = raised or key_type(events_key) == 'list' or (due ~= '' and to_number(due) <= now_ms)
-  if now then
+  local is_raised = mark.raised == to_integer_text(expected)
+  if mark.raised then redis.call('HDEL', kFlowKey .. flow, 'raised') end
+  local is_due_now = is_raised or key_type(events_key) == 'list' or (due ~= '' and to_number(due) <= now_ms)
+  if is_due_now then
     redis.call('ZADD', kDue, to_integer_text(now_ms), flow)
     redis.call('PUBLISH', kDue, flow_ref)
   elseif due ~= '' then
@@ -260,5 +261,5 @@ elseif #facts > 0 or mark.state == 'active' then
     redis.call('ZREM', kDue, flow)
   end
 end
-redis.call('PUBLISH', 'mj:flows:moved', flow_ref .. ' ' .. to_integer_text(revision))
+redis.call('PUBLISH', kFlowChangedChannel, flow_ref .. ' ' .. to_integer_text(revision))
 return {to_integer_text(revision)}

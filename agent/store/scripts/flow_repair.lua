@@ -14,20 +14,20 @@
 local flow = next_arg()
 local err = check_flow_types(flow) or check_type(kCatalog, 'stream')
 if err then return err end
-local mark, events = read_mark(flow), 'mj:events:' .. flow
+local mark, events = read_mark(flow), kFlowEventsKey .. flow
 local function has_row(key, row)
   local entry = to_number(row) > 0 and key_type(key) == 'stream' and redis.call('XRANGE', key, to_integer_text(to_number(row)), to_integer_text(to_number(row)), 'COUNT', 1)[1]
   return entry and to_table(entry[2]).flow == flow and 1 or 0
 end
 local fields = mark or {}
 local name, hash, key = fields.name or '', fields.definition or '', fields.key or ''
-local users, names = 'mj:definition-uses:' .. hash, 'mj:flow-keys:' .. (fields.caller or '0')
+local users, names = kDefinitionUsersKey .. hash, kFlowIdempotencyKey .. (fields.caller or '0')
 local in_name_catalog = name == '' and 1 or has_row(kCatalog .. ':' .. name, fields.index_row)
 local in_users = (hash == '' or key_type(users) == 'set' and redis.call('SISMEMBER', users, 'flow:' .. flow) == 1) and 1 or 0
 local has_key_entry = (key == '' or key_type(names) == 'hash' and redis.call('HEXISTS', names, key) == 1) and 1 or 0
 return {fields.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
   redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, fields.row), to_integer_text(get_revision(flow) or 0),
-  key_type(events) == 'list' and redis.call('LLEN', events) or 0, to_integer_text(now_ms), redis.call('EXISTS', 'mj:checkpoint:' .. flow),
+  key_type(events) == 'list' and redis.call('LLEN', events) or 0, to_integer_text(now_ms), redis.call('EXISTS', kFlowCheckpointKey .. flow),
   check_type(events, 'list') and 1 or 0, mark and identity_fields(flow, mark) or {}, in_name_catalog, in_users, has_key_entry, to_integer_text(to_number(fields.row)),
   to_integer_text(to_number(fields.index_row))}
 
@@ -38,8 +38,8 @@ return {fields.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redi
 -- Repeat: safe; read-only.
 local flow, replies = next_arg(), {}
 for i, awaited_flow in ipairs(list_arg()) do
-  local mark = key_type('mj:flow:' .. awaited_flow) == 'hash' and read_mark(awaited_flow)
-  local waits_key = 'mj:flow-waits:' .. awaited_flow
+  local mark = key_type(kFlowKey .. awaited_flow) == 'hash' and read_mark(awaited_flow)
+  local waits_key = kFlowDependentsKey .. awaited_flow
   replies[i] = {mark and mark.state or '', key_type(waits_key) == 'set' and redis.call('SISMEMBER', waits_key, flow) or 0}
 end
 return replies
@@ -56,19 +56,19 @@ return replies
 local flow, expected, state, count = next_arg(), to_number(next_arg()), next_arg(), to_number(next_arg())
 local steps = {}
 for i = 1, count do steps[i] = {kind = next_arg(), index = next_arg(), fields = list_arg()} end
-local err = check_flow_types(flow) or check_type(kCatalog, 'stream') or check_type('mj:anomalies', 'stream')
+local err = check_flow_types(flow) or check_type(kCatalog, 'stream') or check_type(kAnomaliesKey, 'stream')
 if err then return err end
 local mark = read_mark(flow) or {state = ''}
 if mark.state ~= state or get_revision(flow) ~= expected then return 'moved' end
 
 -- The functions that add the flow to each index and remove it.
-local events_key, checkpoint_key = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
+local events_key, checkpoint_key = kFlowEventsKey .. flow, kFlowCheckpointKey .. flow
 local function remove_from_zset(key) return function() redis.call('ZREM', key, flow) end end
 local function add_row(key, field)
   local row = not reports_wrong_type(key, 'stream') and get_stream_head(key)
-  if not row then return add_anomaly(to_printable(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
+  if not row then return add_anomaly(to_printable(key) .. ' cannot store flow ' .. flow .. ': delete that key') end
   redis.call('XADD', key, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
-  redis.call('HSET', 'mj:flow:' .. flow, field, to_integer_text(row + 1))
+  redis.call('HSET', kFlowKey .. flow, field, to_integer_text(row + 1))
 end
 local kIndexes = {
   active = {function() redis.call('ZADD', kActive, flow, flow) end, remove_from_zset(kActive)},
@@ -79,17 +79,17 @@ local kIndexes = {
   catalog = {function() add_row(kCatalog, 'row') end},
   index = {function() add_row(kCatalog .. ':' .. mark.name, 'index_row') end},
   users = {function()
-    local users = 'mj:definition-uses:' .. mark.definition
+    local users = kDefinitionUsersKey .. mark.definition
     if not reports_wrong_type(users, 'set') then redis.call('SADD', users, 'flow:' .. flow) end
   end},
   keys = {function()
-    local names = 'mj:flow-keys:' .. (mark.caller or '0')
+    local names = kFlowIdempotencyKey .. (mark.caller or '0')
     if not reports_wrong_type(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyFingerprint)) end
   end},
 }
 local step_handlers = {
   set_mark = function(step)
-    redis.call('HSET', 'mj:flow:' .. flow, unpack(step.fields))
+    redis.call('HSET', kFlowKey .. flow, unpack(step.fields))
     mark = read_mark(flow)
   end,
   set_record = function(step) redis.call('HSET', 'flow:' .. flow, unpack(step.fields)) end,
@@ -118,7 +118,7 @@ local key, id, field = next_arg(), next_arg(), next_arg()
 local err = check_type(key, 'stream')
 if err then return err end
 local flow = string.match(field, '^%d+$')
-err = flow and check_type('mj:flow:' .. flow, 'hash')
+err = flow and check_type(kFlowKey .. flow, 'hash')
 if err then return err end
 local mark = flow and read_mark(flow)
 if mark and id == to_integer_text(to_number(key == kCatalog and mark.row or mark.index_row)) .. '-0' then return 0 end
@@ -131,12 +131,12 @@ return redis.call('XDEL', key, id)
 -- definition}.
 -- Repeat: safe; read-only.
 local name = next_arg()
-local key = 'mj:schedule:' .. name
-local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
+local key = kScheduleKey .. name
+local err = check_type(key, 'hash') or check_type(kSchedulesKey, 'set')
 if err then return err end
 local hash = redis.call('HGET', key, 'definition_hash') or ''
-local users = 'mj:definition-uses:' .. hash
-return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name),
+local users = kDefinitionUsersKey .. hash
+return {redis.call('EXISTS', key), redis.call('SISMEMBER', kSchedulesKey, name),
   key_type(users) == 'set' and redis.call('SISMEMBER', users, 'schedule:' .. name) or 0, hash}
 
 --# flow_schedule_repair: flows
@@ -146,13 +146,13 @@ return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name)
 -- Reply: 1, or the number of removed names.
 -- Repeat: safe; the result is the same.
 local name = next_arg()
-local key = 'mj:schedule:' .. name
-local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
+local key = kScheduleKey .. name
+local err = check_type(key, 'hash') or check_type(kSchedulesKey, 'set')
 if err then return err end
 local hash = redis.call('HGET', key, 'definition_hash')
-if not hash then return redis.call('SREM', 'mj:schedules', name) end
+if not hash then return redis.call('SREM', kSchedulesKey, name) end
 err = check_definition_type(hash)
 if err then return err end
-redis.call('SADD', 'mj:schedules', name)
-redis.call('SADD', 'mj:definition-uses:' .. hash, 'schedule:' .. name)
+redis.call('SADD', kSchedulesKey, name)
+redis.call('SADD', kDefinitionUsersKey .. hash, 'schedule:' .. name)
 return 1

@@ -11,12 +11,12 @@
 -- Errors: MJCONFLICT if the idempotency key was used for another request; MJFULL if no flow id is free.
 -- Repeat: safe with an idempotency key. Without a key an abandoned creation is retired after the retention.
 local context, caller, jobs, first_job, key, fingerprint = next_arg(), next_arg(), to_number(next_arg()), next_arg(), next_arg(), redis.sha1hex(next_arg())
-local names_key = 'mj:flow-keys:' .. caller
-local err = check_type('mj:next:flow', 'string') or check_type(names_key, 'hash') or check_type(kEnded, 'zset')
+local names_key = kFlowIdempotencyKey .. caller
+local err = check_type(kNextFlowIdKey, 'string') or check_type(names_key, 'hash') or check_type(kEnded, 'zset')
 if err then return err end
 if key ~= '' then
   local flow, stored_fingerprint = string.match(redis.call('HGET', names_key, key) or '', '^(%d+) (%x+)$')
-  local mark = flow and key_type('mj:flow:' .. flow) == 'hash' and read_mark(flow)
+  local mark = flow and key_type(kFlowKey .. flow) == 'hash' and read_mark(flow)
   if mark and mark.key ~= key then mark = nil end  -- the flow was rebuilt without its key
   if mark and stored_fingerprint ~= fingerprint and stored_fingerprint ~= kAnyFingerprint then
     return redis.error_reply('MJCONFLICT idempotency_key: ' .. to_printable(key) .. ' began flow ' .. flow
@@ -25,18 +25,18 @@ if key ~= '' then
   if mark then return {flow, mark.first_job or '0', 1} end
 end
 if jobs > 0 and first_job == '0' then return {} end
-local id = find_free_ids(to_number(redis.call('GET', 'mj:next:flow')), 1, function(flow)
-  return redis.call('EXISTS', 'flow:' .. to_integer_text(flow), 'mj:flow:' .. to_integer_text(flow)) > 0
+local id = find_free_ids(to_number(redis.call('GET', kNextFlowIdKey)), 1, function(flow)
+  return redis.call('EXISTS', 'flow:' .. to_integer_text(flow), kFlowKey .. to_integer_text(flow)) > 0
 end)
 if not id then return redis.error_reply('MJFULL the context has no free flow id left') end
 id = to_integer_text(id)
-redis.call('HSET', 'mj:flow:' .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', to_integer_text(jobs), 'key', key,
+redis.call('HSET', kFlowKey .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', to_integer_text(jobs), 'key', key,
   'print', fingerprint, 'created_ms', to_integer_text(now_ms))
 redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', 'dispatched', 'detail', 'creating',
   'created_at', now_s, 'updated_at', now_s)
 redis.call('ZADD', kEnded, to_integer_text(now_ms), id)
 if key ~= '' then redis.call('HSET', names_key, key, id .. ' ' .. fingerprint) end
-redis.call('SET', 'mj:next:flow', id)
+redis.call('SET', kNextFlowIdKey, id)
 return {id, first_job, 0}
 
 --# flow_adopt: flows
@@ -52,7 +52,7 @@ if err then return err end
 local mark = read_mark(flow)
 if mark then return mark.state == 'creating' and mark.adopted and '' or 'known' end
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then return 'missing' end
-redis.call('HSET', 'mj:flow:' .. flow, 'state', 'creating', 'adopted', '1', 'caller', caller, 'first_job', '0', 'jobs', '0',
+redis.call('HSET', kFlowKey .. flow, 'state', 'creating', 'adopted', '1', 'caller', caller, 'first_job', '0', 'jobs', '0',
   'key', '', 'created_ms', to_integer_text(now_ms))
 redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)
 return ''
@@ -64,7 +64,7 @@ return ''
 -- Errors: MJFULL if the caller has not enough ids left.
 -- Repeat: safe; a repeat reserves further ids.
 local caller, jobs, skip = next_arg(), to_number(next_arg()), to_number(next_arg())
-local counter = 'mj:next:' .. caller
+local counter = kNextIdKey .. caller
 local err = check_type(counter, 'string')
 if err then return err end
 local first = to_number(redis.call('GET', counter)) + 1 + skip
@@ -74,7 +74,7 @@ end
 redis.call('SET', counter, to_integer_text(first + jobs - 1))
 return to_integer_text(first)
 
---# flow_put_jobs: dispatch_journal job_indexes messages deployments kept job_ends flows
+--# flow_put_jobs: dispatch_journal job_indexes messages deployments stored_usage job_ends flows
 -- Adds planned jobs to a flow that has not begun, all of them or none.
 -- ARGV: context (id), flow (id), count, the quotas in bytes of a caller and of the context, then for each job: key,
 -- queue, accepted (flag: its existing record has the same content), fields (list).
@@ -93,7 +93,7 @@ local is_open = mark.state == 'creating' or mark.state == 'new'
 local new_jobs, existing, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
   local job, queue, accepted, fields = next_arg(), next_arg(), next_arg() == '1', list_arg()
-  err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
+  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
   if err then return err end
   local claim, content = read_claim(job), digest(fields)
   local exists = redis.call('EXISTS', job) == 1
@@ -119,18 +119,18 @@ for i = 1, count do
     end
     local bytes = record_charge(fields)
     if not exists then charges[parse_caller(job)] = (charges[parse_caller(job)] or 0) + bytes end
-    new_jobs[#new_jobs + 1] = {job = job, queue = queue, fields = fields, claim = claim, exists = exists, content = content, kept = bytes}
+    new_jobs[#new_jobs + 1] = {job = job, queue = queue, fields = fields, claim = claim, exists = exists, content = content, charge_bytes = bytes}
   end
 end
 if #existing > 0 then return existing end
 local charged = {}
-for caller, kept in pairs(charges) do
-  local setting, limit = charge(caller, kept, kQuotaEighths)
+for caller, charge_bytes in pairs(charges) do
+  local setting, limit = charge(caller, charge_bytes, kQuotaEighths)
   if setting then
     for charged_caller, bytes in pairs(charged) do release_charge(charged_caller, bytes) end
     return quota_error(caller, setting, limit)
   end
-  charged[caller] = kept
+  charged[caller] = charge_bytes
 end
 for _, new_job in ipairs(new_jobs) do
   local job = new_job.job
@@ -146,12 +146,12 @@ for _, new_job in ipairs(new_jobs) do
   if new_job.exists then
     plan_job(job, new_job.claim, new_job.queue, flow_ref, 'content', new_job.content)
   else
-    plan_job(job, new_job.claim, new_job.queue, flow_ref, 'content', new_job.content, 'kept', to_integer_text(new_job.kept))
+    plan_job(job, new_job.claim, new_job.queue, flow_ref, 'content', new_job.content, 'kept', to_integer_text(new_job.charge_bytes))
   end
 end
 return {}
 
---# flow_put: dispatch_journal kept flows
+--# flow_put: dispatch_journal stored_usage flows
 -- Completes the creation of a flow: stores its definition, its record and its catalog entries. The flow becomes `new`.
 -- ARGV: flow (id), hash (of the definition), definition (text), name (or empty), fields (list), the quotas in bytes of
 -- a caller and of the context.
@@ -181,8 +181,8 @@ if name ~= '' then
   redis.call('XADD', index, to_integer_text(index_row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 end
 local values = to_table(fields)
-redis.call('HSET', 'mj:flow:' .. flow, 'ids', values.jobs or '', 'parent', values.parent or '')
-redis.call('HSET', 'mj:flow:' .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', to_integer_text(row + 1), 'index_row',
+redis.call('HSET', kFlowKey .. flow, 'ids', values.jobs or '', 'parent', values.parent or '')
+redis.call('HSET', kFlowKey .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', to_integer_text(row + 1), 'index_row',
   to_integer_text(index_row + 1))
 redis.call('ZREM', kEnded, flow)
 return ''
@@ -196,7 +196,7 @@ return ''
 -- Errors: MJFULL if the record is too large. Other keys with a wrong type are listed in the anomalies.
 -- Repeat: safe; read-only.
 local flow, after, max = next_arg(), next_arg(), to_number(next_arg())
-local err = check_type('flow:' .. flow, 'hash') or check_type('mj:flow:' .. flow, 'hash')
+local err = check_type('flow:' .. flow, 'hash') or check_type(kFlowKey .. flow, 'hash')
 if err then return err end
 local long_field, size = find_oversized_field('flow:' .. flow, 67108864)
 if long_field then
@@ -213,17 +213,17 @@ local function read_if_type(key, expected_type)
 end
 
 local checkpoint, checkpoint_revision = '', 0
-if read_if_type('mj:checkpoint:' .. flow, 'hash') then
-  checkpoint = redis.call('HGET', 'mj:checkpoint:' .. flow, 'text') or ''
-  checkpoint_revision = to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
+if read_if_type(kFlowCheckpointKey .. flow, 'hash') then
+  checkpoint = redis.call('HGET', kFlowCheckpointKey .. flow, 'text') or ''
+  checkpoint_revision = to_number(redis.call('HGET', kFlowCheckpointKey .. flow, 'at'))
 end
-local run, revision = 'mj:run:' .. flow, checkpoint_revision
+local run, revision = kFlowJournalKey .. flow, checkpoint_revision
 local entries, bytes, has_more = {}, 0, 0
 if read_if_type(run, 'stream') then
   revision = get_stream_head(run)
   if not revision then return journal_head_error(run) end
   if checkpoint_revision > revision then
-    anomalies[#anomalies + 1] = 'mj:checkpoint:' .. flow .. ' is of revision ' .. to_integer_text(checkpoint_revision) .. ', and the run has ' .. to_integer_text(revision)
+    anomalies[#anomalies + 1] = kFlowCheckpointKey .. flow .. ' is of revision ' .. to_integer_text(checkpoint_revision) .. ', and the run has ' .. to_integer_text(revision)
     checkpoint, checkpoint_revision = '', 0
   end
   local position = after == '' and checkpoint_revision or to_number(after)
@@ -240,7 +240,7 @@ if read_if_type(run, 'stream') then
 elseif checkpoint_revision > 0 then
   anomalies[#anomalies + 1] = run .. ' is missing: the run resumes from its checkpoint at revision ' .. to_integer_text(checkpoint_revision)
 end
-local events = read_if_type('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
+local events = read_if_type(kFlowEventsKey .. flow, 'list') and redis.call('LRANGE', kFlowEventsKey .. flow, 0, 999) or {}
 -- The reply includes the first jobs of the events, so that a step of a chain needs no further round trip.
 local jobs, job_bytes = {}, 0
 for i = 1, math.min(#events, 8) do
@@ -289,8 +289,8 @@ return views
 local key, before_flow, last_row, max = next_arg(), next_arg(), next_arg(), to_number(next_arg())
 local err = check_type(key, 'stream')
 if err then return err end
-if last_row == '' and before_flow ~= '0' and key_type('mj:flow:' .. before_flow) == 'hash' then
-  last_row = redis.call('HGET', 'mj:flow:' .. before_flow, key == kCatalog and 'row' or 'index_row') or ''
+if last_row == '' and before_flow ~= '0' and key_type(kFlowKey .. before_flow) == 'hash' then
+  last_row = redis.call('HGET', kFlowKey .. before_flow, key == kCatalog and 'row' or 'index_row') or ''
 end
 local max_row = last_row == '' and '+' or to_integer_text(math.max(0, to_number(last_row) - 1))
 local rows, bytes = {''}, 0
@@ -324,15 +324,15 @@ return rows
 -- Reply: {ms until the next due flow or 0, flow...}.
 -- Repeat: safe; the flows remain due until a commit changes this.
 local max = to_number(next_arg())
-local err = check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream')
+local err = check_type(kDue, 'zset') or check_type(kAnomaliesKey, 'stream')
 if err then return err end
 local reply = {'0'}
 for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
-  local mark = is_record_id(flow) and has_type('mj:flow:' .. flow, 'hash') and read_mark(flow)
+  local mark = is_record_id(flow) and has_type(kFlowKey .. flow, 'hash') and read_mark(flow)
   if mark and mark.state == 'active' then
     reply[#reply + 1] = flow
   else
-    add_anomaly('mj:flows:due names ' .. to_printable(flow) .. ', which is not a running flow; the entry was dropped')
+    add_anomaly(kFlowsDueKey .. ' names ' .. to_printable(flow) .. ', which is not a running flow; the entry was dropped')
     redis.call('ZREM', kDue, flow)
   end
 end
@@ -351,13 +351,13 @@ if err then return err end
 local mark = read_mark(flow)
 if not mark or mark.state ~= 'active' then return 0 end
 local revision = get_revision(flow)
-if not revision then return journal_head_error('mj:run:' .. flow) end
-redis.call('HSET', 'mj:flow:' .. flow, 'raised', to_integer_text(revision))
+if not revision then return journal_head_error(kFlowJournalKey .. flow) end
+redis.call('HSET', kFlowKey .. flow, 'raised', to_integer_text(revision))
 redis.call('ZADD', kDue, 'LT', to_integer_text(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
---# flow_await: dispatch_journal job_indexes messages deployments kept job_ends flows
+--# flow_await: dispatch_journal job_indexes messages deployments stored_usage job_ends flows
 -- Registers a flow for the end of another flow, or adds the event at once if that flow has ended. If the caller of the
 -- flow may not read the awaited flow, the event is `absent`, as for a missing flow, and the record is not read.
 -- ARGV: context (id), flow (id), awaited_flow (id).
@@ -365,16 +365,16 @@ return 1
 -- Errors: MJFULL if 1000 flows wait for the awaited flow.
 -- Repeat: safe; an event may occur twice.
 local context, flow, awaited_flow = next_arg(), next_arg(), next_arg()
-local waits_key, record = 'mj:flow-waits:' .. awaited_flow, 'context:' .. context
-local err = check_type(waits_key, 'set') or check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream') or check_type('mj:flow:' .. awaited_flow, 'hash')
-  or check_type('mj:flow:' .. flow, 'hash') or check_type('flow:' .. awaited_flow, 'hash') or check_type(record, 'hash')
+local waits_key, record = kFlowDependentsKey .. awaited_flow, 'context:' .. context
+local err = check_type(waits_key, 'set') or check_type(kDue, 'zset') or check_type(kAnomaliesKey, 'stream') or check_type(kFlowKey .. awaited_flow, 'hash')
+  or check_type(kFlowKey .. flow, 'hash') or check_type('flow:' .. awaited_flow, 'hash') or check_type(record, 'hash')
 if err then return err end
 local mark = read_mark(awaited_flow)
 
 -- Returns whether the caller of the flow may read the awaited flow: the row `read` of the table of rights
 -- (security/rights.h).
 local function has_read_permission()
-  local reader, creator = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. awaited_flow, 'caller_id')
+  local reader, creator = redis.call('HGET', kFlowKey .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. awaited_flow, 'caller_id')
   if not reader or reader == creator or redis.call('EXISTS', record) == 0 then return true end
   local lists = redis.call('HMGET', record, 'admins', 'readers')
   local pattern = '%f[%d]' .. reader .. '%f[%D]'
@@ -400,7 +400,7 @@ return 0
 -- set back and the entry counts as expired.
 -- Repeat: safe; the leading instance renews its leadership.
 local instance, location, ttl_ms = next_arg(), next_arg(), to_number(next_arg())
-local key = 'mj:coordinator'
+local key = kCoordinatorKey
 local err = check_type(key, 'hash')
 if err then return err end
 local leader = to_table(redis.call('HGETALL', key))
@@ -412,13 +412,13 @@ return 1
 --# flow_stop_leading:
 -- Releases the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe; the leadership of another
 -- instance is not changed.
-local instance, key = next_arg(), 'mj:coordinator'
+local instance, key = next_arg(), kCoordinatorKey
 local err = check_type(key, 'hash')
 if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
 return 0
 
---# flow_schedule_put: dispatch_journal kept flows
+--# flow_schedule_put: dispatch_journal stored_usage flows
 -- Writes a schedule at an expected revision.
 -- ARGV: name, expected (revision; 0: new), hash (of the definition), definition (text, or empty if it is stored
 -- already), fields (list), the quotas in bytes of a caller and of the context.
@@ -427,8 +427,8 @@ return 0
 -- Repeat: safe; a repeat with the same content at the same expected revision succeeds.
 local name, expected, hash, definition, fields = next_arg(), to_number(next_arg()), next_arg(), next_arg(), list_arg()
 read_quota()
-local key = 'mj:schedule:' .. name
-local err = check_type(key, 'hash') or check_type('mj:schedules', 'set') or check_definition_type(hash)
+local key = kScheduleKey .. name
+local err = check_type(key, 'hash') or check_type(kSchedulesKey, 'set') or check_definition_type(hash)
 if err then return err end
 local stored, content = to_table(redis.call('HGETALL', key)), {}
 for _, text in ipairs(fields) do content[#content + 1] = #text .. ':' .. text end
@@ -438,7 +438,7 @@ if revision ~= expected then
   if revision == expected + 1 and stored.content == content then return '' end  -- a repeat after a lost reply
   return {'conflict', to_integer_text(revision)}
 end
-if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end
+if definition == '' and redis.call('EXISTS', kDefinitionKey .. hash) == 0 then return 'missing' end
 local caller, new_charge, old_charge = to_table(fields).caller or '0', record_charge(fields), to_number(stored.kept)
 local charged_caller = stored.kept_of or caller
 local setting, limit = charge(charged_caller, math.max(0, new_charge - old_charge), kQuotaEighths)
@@ -451,27 +451,27 @@ end
 release_charge(charged_caller, math.max(0, old_charge - new_charge))
 redis.call('HSET', key, 'name', name, 'revision', to_integer_text(revision + 1), 'content', content, 'kept', to_integer_text(new_charge), 'kept_of', charged_caller,
   unpack(fields))
-redis.call('SADD', 'mj:schedules', name)
+redis.call('SADD', kSchedulesKey, name)
 add_definition_use(hash, definition, 'schedule:' .. name, caller)
 if stored.definition_hash and stored.definition_hash ~= hash then remove_definition_use(stored.definition_hash, 'schedule:' .. name) end
 return ''
 
---# flow_schedule_remove: dispatch_journal kept flows
+--# flow_schedule_remove: dispatch_journal stored_usage flows
 -- Removes a schedule and its use of the definition. ARGV: name. Reply: empty, or missing. Repeat: safe; the reply is
 -- missing.
 local name = next_arg()
-local key = 'mj:schedule:' .. name
-local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
+local key = kScheduleKey .. name
+local err = check_type(key, 'hash') or check_type(kSchedulesKey, 'set')
 if err then return err end
 local stored = redis.call('HMGET', key, 'definition_hash', 'kept', 'kept_of')
 local hash = stored[1]
-redis.call('SREM', 'mj:schedules', name)
+redis.call('SREM', kSchedulesKey, name)
 if redis.call('DEL', key) == 0 then return 'missing' end
 if stored[2] and stored[3] then release_charge(stored[3], to_number(stored[2])) end
 remove_definition_use(hash, 'schedule:' .. name)
 return ''
 
---# flow_retire: dispatch_journal job_indexes kept flows
+--# flow_retire: dispatch_journal job_indexes stored_usage flows
 -- Deletes an ended or abandoned flow with all of its keys.
 -- ARGV: flow (id), is_requested (flag: at the request of a user, independent of the retention), before_ms (end of the
 -- retention).
@@ -489,7 +489,7 @@ if not mark then
 end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
 if not is_requested and to_number(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
-if not is_requested and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and has_type('mj:notices', 'zset') then
+if not is_requested and redis.call('HEXISTS', kFlowKey .. flow, 'noticed') == 1 and has_type(kNoticesKey, 'zset') then
   redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)  -- try again later: the notice was not delivered yet
   return 'not_ended'
 end
@@ -503,16 +503,16 @@ if mark.state == 'creating' then
     if claim and claim.state == 'planned' and string.match(claim.flow or '', ' (%d+)$') == flow then
       local revisions = {}
       for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
-      local journal = 'mj:journal:' .. get_queue(job, claim)
+      local journal = kQueueJournalKey .. get_queue(job, claim)
       if #revisions > 0 and has_type(journal, 'stream') then redis.call('XDEL', journal, unpack(revisions)) end
       release_idempotency_keys(job, claim)
       release_job_charge(job, claim)
-      redis.call('UNLINK', job, 'mj:claim:' .. job)
-      call_index('ZREM', 'mj:jobs', job)
+      redis.call('UNLINK', job, kClaimKey .. job)
+      call_index('ZREM', kJobsKey, job)
     end
   end
   if last < to_number(mark.jobs) then
-    redis.call('HSET', 'mj:flow:' .. flow, 'swept', to_integer_text(last))
+    redis.call('HSET', kFlowKey .. flow, 'swept', to_integer_text(last))
     return 0
   end
 end
@@ -528,14 +528,14 @@ if mark.name and mark.name ~= '' then
   if has_type(index, 'stream') and redis.call('XLEN', index) == 0 then redis.call('UNLINK', index) end
 end
 remove_definition_use(mark.definition, 'flow:' .. flow)
-local names_key = 'mj:flow-keys:' .. (mark.caller or '0')
+local names_key = kFlowIdempotencyKey .. (mark.caller or '0')
 if mark.key and mark.key ~= '' and has_type(names_key, 'hash')
   and string.match(redis.call('HGET', names_key, mark.key) or '', '^(%d+) ') == flow then
   redis.call('HDEL', names_key, mark.key)
 end
 -- A record that another client has written is not deleted until it has become a flow.
 if not (mark.adopted and mark.state == 'creating') then redis.call('UNLINK', 'flow:' .. flow) end
-redis.call('UNLINK', 'mj:run:' .. flow, 'mj:checkpoint:' .. flow, 'mj:events:' .. flow, 'mj:flow-waits:' .. flow,
-  'mj:flow:' .. flow)
+redis.call('UNLINK', kFlowJournalKey .. flow, kFlowCheckpointKey .. flow, kFlowEventsKey .. flow, kFlowDependentsKey .. flow,
+  kFlowKey .. flow)
 redis.call('ZREM', kEnded, flow)
 return 1

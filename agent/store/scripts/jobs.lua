@@ -3,9 +3,9 @@
 -- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
 -- otherwise.
 
---# submit: ids dispatch_journal job_indexes kept
+--# submit: ids dispatch_journal job_indexes stored_usage
 -- Writes new jobs of one caller, all of them or none.
--- ARGV: caller (id), queued (flag: also queue the jobs), count, the quotas in bytes of a caller and of the context,
+-- ARGV: caller (id), is_queued (flag: also queue the jobs), count, the quotas in bytes of a caller and of the context,
 -- then for each job: id (0: allocate), queue, accepted (key of an existing job with the same content, or empty),
 -- idempotency key (or empty), fields (list). No two jobs have the same id or idempotency key, and either all jobs have
 -- an id or none.
@@ -14,14 +14,14 @@
 -- a job has a wrong type. Nothing is written in the last two cases.
 -- Errors: MJFULL if a quota is exceeded or the caller has no free id.
 -- Repeat: safe for jobs with an id or an idempotency key; these are reported as existing.
-local caller, queued, count = next_arg(), next_arg() == '1', to_number(next_arg())
+local caller, is_queued, count = next_arg(), next_arg() == '1', to_number(next_arg())
 read_quota()
-local counter, names_key = 'mj:next:' .. caller, 'mj:idempotency:' .. caller
-local shared = check_index_types() or check_type(counter, 'string') or check_type(names_key, 'hash')
-if shared then return shared end
--- The reply contains existing records until they have this many bytes; the record that exceeds the limit is included.
-local kMaxBytes = 8388608
-local queues, jobs, existing, bytes, last_id, total_charge = {}, {}, {}, 0, nil, 0
+local counter, names_key = kNextIdKey .. caller, kIdempotencyKey .. caller
+local err = check_index_types() or check_type(counter, 'string') or check_type(names_key, 'hash')
+if err then return err end
+-- Further existing records are left out of the reply when its records have this many bytes.
+local kMaxReplyBytes = 8388608
+local queue_errors, jobs, existing, reply_bytes, last_id, total_charge = {}, {}, {}, 0, nil, 0  -- charge in bytes
 
 local function job_key(id) return 'job:' .. caller .. ':' .. to_integer_text(id) end
 local function next_key()
@@ -31,7 +31,7 @@ local function next_key()
 end
 -- Returns the error for the index of priorities. The list of a queue is checked once for all jobs of that queue.
 local function check_priorities_type(queue, priority)
-  return valid_priority(priority) ~= '0' and check_type('mj:priority:' .. queue, 'zset') or nil
+  return valid_priority(priority) ~= '0' and check_type(kPriorityKey .. queue, 'zset') or nil
 end
 -- Returns the key for a new job; or nil and {exists or used, key}; or nil and an error.
 local function find_job_key(id, idempotency_key)
@@ -39,7 +39,7 @@ local function find_job_key(id, idempotency_key)
   if first_job then return nil, {key_type(first_job) == 'hash' and 'exists' or 'used', first_job} end
   if id == 0 then return next_key() end
   local job = job_key(id)
-  local err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
+  local err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
   if err then return nil, err end
   if redis.call('EXISTS', job) == 1 then return nil, {'exists', job} end
   if is_used(job) then return nil, {'used', job} end
@@ -49,18 +49,18 @@ for i = 1, count do
   local id, queue, accepted, idempotency_key, fields = to_number(next_arg()), next_arg(), next_arg(), next_arg(), list_arg()
   local record = to_table(fields)
   if idempotency_key == '' then idempotency_key = nil end
-  if queues[queue] == nil then queues[queue] = queued and check_type(queue, 'list') or false end
+  if queue_errors[queue] == nil then queue_errors[queue] = is_queued and check_type(queue, 'list') or false end
   local job, conflict = find_job_key(id, idempotency_key)
-  local err = queues[queue] or conflict and conflict.err and conflict or queued and check_priorities_type(queue, record.priority)
+  err = queue_errors[queue] or conflict and conflict.err and conflict or is_queued and check_priorities_type(queue, record.priority)
   if err then return {'wrong', to_integer_text(i), err.err} end
   if not conflict then
-    jobs[i] = {job = job, queue = queue, name = idempotency_key, fields = fields, wanted = record, kept = record_charge(fields)}
-    total_charge = total_charge + jobs[i].kept
+    jobs[i] = {key = job, queue = queue, idempotency_key = idempotency_key, fields = fields, record = record, charge_bytes = record_charge(fields)}
+    total_charge = total_charge + jobs[i].charge_bytes
   elseif accepted == conflict[2] and conflict[1] == 'exists' then
-    jobs[i] = {job = accepted}
-  elseif bytes <= kMaxBytes then
+    jobs[i] = {key = accepted}
+  elseif reply_bytes <= kMaxReplyBytes then
     local conflict_record = conflict[1] == 'exists' and redis.call('HGETALL', conflict[2]) or {}
-    for _, text in ipairs(conflict_record) do bytes = bytes + #text end
+    for _, text in ipairs(conflict_record) do reply_bytes = reply_bytes + #text end
     existing[#existing + 1] = {to_integer_text(i), conflict[1], conflict[2], conflict_record}
   end
 end
@@ -71,29 +71,29 @@ if setting then return quota_error(caller, setting, limit) end
 -- Writes to the same key are combined into one command, since the number of commands determines how long the script
 -- takes.
 local reply, new_names, pushes, change_times, created = {'new', now_s, to_integer_text(now_ms)}, {}, {}, {}, {}
-for _, each in ipairs(jobs) do
-  local job, fields, detail = each.job, each.fields, ''
+for _, new_job in ipairs(jobs) do
+  local job, fields, detail = new_job.key, new_job.fields, ''
   if fields then
-    local record = each.wanted
-    detail = not queued and 'created' or to_number(record.run_at_ms) > now_ms and 'delayed' or 'queued'
+    local record = new_job.record
+    detail = not is_queued and 'created' or to_number(record.run_at_ms) > now_ms and 'delayed' or 'queued'
     fields[#fields + 1] = 'detail'
     fields[#fields + 1] = detail
-    if queued then
+    if is_queued then
       fields[#fields + 1] = 'queued_ms'
       fields[#fields + 1] = to_integer_text(now_ms)
     end
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'status', 'dispatched', 'created_at', now_s, 'updated_at', now_s,
       unpack(fields))
-    if each.name then
-      new_names[#new_names + 1] = each.name
+    if new_job.idempotency_key then
+      new_names[#new_names + 1] = new_job.idempotency_key
       new_names[#new_names + 1] = job
     end
-    if queued then
-      pushes[each.queue] = pushes[each.queue] or {}
-      enqueue_new_job(job, each.queue, record, pushes[each.queue], 'kept', to_integer_text(each.kept))
+    if is_queued then
+      pushes[new_job.queue] = pushes[new_job.queue] or {}
+      enqueue_new_job(job, new_job.queue, record, pushes[new_job.queue], 'kept', to_integer_text(new_job.charge_bytes))
     else
       created[#created + 1] = job
-      created[#created + 1] = to_integer_text(each.kept)
+      created[#created + 1] = to_integer_text(new_job.charge_bytes)
     end
     change_times[#change_times + 1] = to_integer_text(now_us)
     change_times[#change_times + 1] = job
@@ -101,32 +101,32 @@ for _, each in ipairs(jobs) do
   reply[#reply + 1] = {string.match(job, '%d+$'), detail}
 end
 if #new_names > 0 then redis.call('HSET', names_key, unpack(new_names)) end
-if #created > 0 then call_index('HSET', kCreatedChargesKey, unpack(created)) end
-for queue, list in pairs(pushes) do
-  if #list > 0 then redis.call('LPUSH', queue, unpack(list)) end
+if #created > 0 then call_index('HSET', kStoredBytesUnqueuedKey, unpack(created)) end
+for queue, pushed_jobs in pairs(pushes) do
+  if #pushed_jobs > 0 then redis.call('LPUSH', queue, unpack(pushed_jobs)) end
 end
-if #change_times > 0 then call_index('ZADD', 'mj:jobs', unpack(change_times)) end
+if #change_times > 0 then call_index('ZADD', kJobsKey, unpack(change_times)) end
 if last_id then redis.call('SET', counter, to_integer_text(last_id)) end
 return reply
 
---# create_record: actor_keys ids dispatch_journal kept
+--# create_record: actor_keys ids dispatch_journal stored_usage
 -- Writes a record that is in no queue: an actor, context, runner or message.
 -- ARGV: prefix (of the key), counter (key), id (0: allocate), fields (list), the quotas in bytes of a caller and of the
 -- context.
--- Reply: {new, exists, used or taken, key, record}. used: the key was used before and its record was deleted; taken:
--- another actor has the public key.
+-- Reply: {new, exists, used or taken, key, record}. The first text is `used` if the key was used before and its record
+-- was deleted, and `taken` if another actor has the public key.
 -- Errors: MJFULL if a quota is exceeded or no id is free.
 -- Repeat: safe with an id: the reply is exists. Without an id a repeat writes another record.
 local prefix, counter, id, fields = next_arg(), next_arg(), to_number(next_arg()), list_arg()
 read_quota()
 local is_runner, pubkey = prefix == 'runner:', prefix == 'actor:' and to_table(fields).pubkey
 if pubkey == '' then pubkey = nil end
-local err = check_type(counter, 'string') or (is_runner and check_type('mj:runners', 'zset'))
-  or (pubkey and check_type('mj:actor-keys', 'hash'))
+local err = check_type(counter, 'string') or (is_runner and check_type(kRunnersKey, 'zset'))
+  or (pubkey and check_type(kActorKeysKey, 'hash'))
 if err then return err end
-local allocate = id == 0
-if allocate then
-  id = find_free_ids(to_number(redis.call('GET', counter)), 1, function(each) return is_used(prefix .. to_integer_text(each)) end)
+local allocates_id = id == 0
+if allocates_id then
+  id = find_free_ids(to_number(redis.call('GET', counter)), 1, function(candidate) return is_used(prefix .. to_integer_text(candidate)) end)
   if not id then return redis.error_reply('MJFULL ' .. to_printable(prefix) .. ' has no free id left') end
 end
 local key = prefix .. to_integer_text(id)
@@ -139,29 +139,30 @@ local caller, charge_bytes = string.match(prefix, '^message:(%d+):$'), record_ch
 if caller then
   local setting, limit = charge(caller, charge_bytes, kQuotaEighths)
   if setting then return quota_error(caller, setting, limit) end
-  call_index('HSET', kCreatedChargesKey, key, to_integer_text(charge_bytes))
+  call_index('HSET', kStoredBytesUnqueuedKey, key, to_integer_text(charge_bytes))
 end
 redis.call('HSET', key, 'id', to_integer_text(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
-if is_runner then redis.call('ZADD', 'mj:runners', 'NX', 0, to_integer_text(id)) end
+if is_runner then redis.call('ZADD', kRunnersKey, 'NX', 0, to_integer_text(id)) end
 if pubkey then add_key_owner(pubkey, to_integer_text(id)) end
-if allocate then redis.call('SET', counter, to_integer_text(id)) end
+if allocates_id then redis.call('SET', counter, to_integer_text(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
 --# start_job: dispatch_journal job_indexes
 -- Queues a job that was created without a queue entry.
 -- ARGV: job (key), queue.
--- Reply: {missing, queued or known, record}. known: the job is queued, is planned, runs or has ended.
+-- Reply: {missing, queued or known, record}. The first text is `known` if the job is queued, is planned, runs or has
+-- ended.
 -- Repeat: safe; the reply is known.
 local job, queue = next_arg(), next_arg()
-local err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash') or check_type(queue, 'list') or check_index_types()
+local err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_type(queue, 'list') or check_index_types()
 if err then return err end
 if redis.call('EXISTS', job) == 0 then return {'missing', {}} end
-local function known_reply() return {'known', redis.call('HGETALL', job)} end
-if redis.call('EXISTS', 'mj:claim:' .. job) == 1 or redis.call('HGET', job, 'status') ~= 'dispatched' then return known_reply() end
+local function make_known_reply() return {'known', redis.call('HGETALL', job)} end
+if redis.call('EXISTS', kClaimKey .. job) == 1 or redis.call('HGET', job, 'status') ~= 'dispatched' then return make_known_reply() end
 local record = to_table(redis.call('HGETALL', job))
 err = check_queue_types(queue, valid_priority(record.priority))
 if err then return err end
-if not is_only_created(job, {}, record.detail) and is_in_recent_entries(queue, job) then return known_reply() end
+if not is_only_created(job, {}, record.detail) and is_in_recent_entries(queue, job) then return make_known_reply() end
 local is_delayed = to_number(record.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', is_delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', to_integer_text(now_ms))
 enqueue_new_job(job, queue, record)
@@ -170,15 +171,15 @@ return {'queued', redis.call('HGETALL', job)}
 
 --# load:
 -- Reads a hash, or some of its fields.
--- ARGV: key, max (bytes), names (list; empty: all fields).
--- Reply: {0, {name, value, ...}}; {1} if the key does not exist; {2, field, bytes} if the hash is longer than max.
+-- ARGV: key, max_bytes, names (list; empty for all fields).
+-- Reply: {0, {name, value, ...}}; {1} if the key does not exist; {2, field, bytes} if the hash is longer.
 -- Repeat: safe; read-only.
-local key, max, names = next_arg(), to_number(next_arg()), list_arg()
+local key, max_bytes, names = next_arg(), to_number(next_arg()), list_arg()
 local err = check_type(key, 'hash')
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return {1} end
 if #names == 0 then
-  local field, size = find_oversized_field(key, max)
+  local field, size = find_oversized_field(key, max_bytes)
   if field then return {2, field, to_integer_text(size)} end
   return {0, redis.call('HGETALL', key)}
 end
@@ -186,7 +187,7 @@ local fields, bytes = {}, 0
 for _, name in ipairs(names) do
   local size = redis.call('HSTRLEN', key, name)
   bytes = bytes + size
-  if bytes > max then return {2, to_printable(name), to_integer_text(size)} end
+  if bytes > max_bytes then return {2, to_printable(name), to_integer_text(size)} end
   local value = redis.call('HGET', key, name)
   if value then
     fields[#fields + 1] = name
@@ -220,16 +221,16 @@ return rows
 --# ended_job: dispatch_journal
 -- Reads the record of a job together with the fields of its claim that describe its end. Clients cannot write the
 -- claim.
--- ARGV: job (key), max (bytes of the record).
+-- ARGV: job (key), max_bytes (of the record).
 -- Reply: {0, record, {name, value, ...} of the claim, 1 if status, detail and error of the record are those of an end
 -- that the system has set}; {1} or {2, field, bytes} as in load.
 -- Repeat: safe; read-only.
-local job, max = next_arg(), to_number(next_arg())
-local claim_key = 'mj:claim:' .. job
+local job, max_bytes = next_arg(), to_number(next_arg())
+local claim_key = kClaimKey .. job
 local err = check_type(job, 'hash')
 if err then return err end
 if redis.call('EXISTS', job) == 0 then return {1} end
-local field, size = find_oversized_field(job, max)
+local field, size = find_oversized_field(job, max_bytes)
 if field then return {2, field, to_integer_text(size)} end
 local record, claim = redis.call('HGETALL', job), {}
 for _, name in ipairs(key_type(claim_key) == 'hash' and {'state', 'status', 'detail', 'end', 'claim_id', 'runner', 'idem'} or {}) do
@@ -243,15 +244,15 @@ return {0, record, claim, claim_fields['end'] == by_system and '1' or '0'}
 --# job_list:
 -- Lists jobs, the latest change first. The first page also has jobs of plain clients that are in a queue but not in
 -- mj:jobs.
--- ARGV: max (jobs to examine), max_jobs (jobs to return), cursor and skip (position from the last reply; empty and 0:
+-- ARGV: max_examined (jobs), max_jobs (jobs to return), cursor and skip (position from the last reply; empty and 0:
 -- begin), since_us, then the filters, where empty matches all: status, state, name (part of it), script_type, caller
 -- (id); queues (list) to search for jobs of plain clients.
 -- Reply: {number of examined jobs, cursor and skip for the next page (empty and 0 after the last page), {jobs...},
 -- {jobs of plain clients...}}. Each job is {key, time of the last change in us, type of the key, record}.
 -- Repeat: safe; read-only.
-local max, max_jobs, cursor, skip, since_us = to_number(next_arg()), to_number(next_arg()), next_arg(), to_number(next_arg()), next_arg()
+local max_examined, max_jobs, cursor, skip, since_us = to_number(next_arg()), to_number(next_arg()), next_arg(), to_number(next_arg()), next_arg()
 local status, state, name, script_type, caller, queues = next_arg(), next_arg(), next_arg(), next_arg(), next_arg(), list_arg()
-local err = check_type('mj:jobs', 'zset')
+local err = check_type(kJobsKey, 'zset')
 if err then return err end
 local kRecord = {'id', 'caller_id', 'context_id', 'script_type', 'status', 'detail', 'error', 'name', 'flow_id', 'created_at',
   'updated_at', 'attempt', 'deliveries', 'runner_id', 'priority', 'queued_ms', 'started_ms', 'ended_ms', 'run_at_ms'}
@@ -287,14 +288,14 @@ end
 
 local examined, unindexed_jobs, jobs, kMaxQueues = 0, {}, {}, 100
 if cursor == '' then
-  if key_type('mj:queues') == 'set' then
-    for _, queue in ipairs(redis.call('SRANDMEMBER', 'mj:queues', kMaxQueues)) do queues[#queues + 1] = queue end
+  if key_type(kQueuesKey) == 'set' then
+    for _, queue in ipairs(redis.call('SRANDMEMBER', kQueuesKey, kMaxQueues)) do queues[#queues + 1] = queue end
   end
   local is_examined = {}
   for i = 1, math.min(#queues, kMaxQueues) do
-    for _, job in ipairs(key_type(queues[i]) == 'list' and redis.call('LRANGE', queues[i], 0, math.max(max, 100) - 1) or {}) do
-      if examined >= max then break end
-      if not is_examined[job] and is_job_key(job) and not redis.call('ZSCORE', 'mj:jobs', job) then
+    for _, job in ipairs(key_type(queues[i]) == 'list' and redis.call('LRANGE', queues[i], 0, math.max(max_examined, 100) - 1) or {}) do
+      if examined >= max_examined then break end
+      if not is_examined[job] and is_job_key(job) and not redis.call('ZSCORE', kJobsKey, job) then
         examined, is_examined[job] = examined + 1, true
         local record_type, record = load_matching_job(job)
         local fields = to_table(record or {})
@@ -306,7 +307,7 @@ if cursor == '' then
   end
 end
 
-local page = redis.call('ZRANGE', 'mj:jobs', cursor == '' and '+inf' or cursor, since_us, 'BYSCORE', 'REV', 'LIMIT', skip, max,
+local page = redis.call('ZRANGE', kJobsKey, cursor == '' and '+inf' or cursor, since_us, 'BYSCORE', 'REV', 'LIMIT', skip, max_examined,
   'WITHSCORES')
 local next_cursor, page_entries = cursor, 0
 for i = 1, #page, 2 do
@@ -319,26 +320,26 @@ for i = 1, #page, 2 do
   local record_type, record = load_matching_job(job)
   if record_type then jobs[#jobs + 1] = {job, changed_us, record_type, record} end
 end
-if page_entries < max and 2 * page_entries == #page then next_cursor, skip = '', 0 end
+if page_entries < max_examined and 2 * page_entries == #page then next_cursor, skip = '', 0 end
 return {examined, next_cursor, skip, jobs, unindexed_jobs}
 
---# cancel: dispatch_journal job_indexes messages deployments kept job_ends
+--# cancel: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Cancels a job.
 -- ARGV: job (key).
 -- Reply: ended, asked, over or missing, as cancel_job() returns it.
 -- Repeat: safe; the reply is over after the end.
 local job = next_arg()
-local err = check_index_types() or check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
+local err = check_index_types() or check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
 if err then return err end
 return cancel_job(job, read_claim(job))
 
---# requeue: dispatch_journal job_indexes messages deployments kept job_ends
+--# requeue: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Queues a job that ended as `error` again.
 -- ARGV: job (key).
 -- Reply: empty if it is queued, missing, or the reason why not.
 -- Repeat: safe; a queued job is refused.
 local job = next_arg()
-local err = check_index_types() or check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
+local err = check_index_types() or check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
 if err then return err end
-if redis.call('EXISTS', job) == 0 and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then return 'missing' end
+if redis.call('EXISTS', job) == 0 and redis.call('EXISTS', kClaimKey .. job) == 0 then return 'missing' end
 return requeue_ended_job(job, read_claim(job)) or ''

@@ -11,7 +11,7 @@
 -- Reply: sent; or other if the message exists with other content, and nothing is written.
 -- Repeat: safe; a message that is in the list, or was taken from it, is not added again.
 local topic, message, fields = next_arg(), next_arg(), list_arg()
-local list_key, mark_key = 'mj:topic:' .. topic, 'mj:message:' .. message
+local list_key, mark_key = kTopicKey .. topic, kMessageKey .. message
 local err = check_type(list_key, 'list') or check_type(message, 'hash') or check_type(mark_key, 'hash')
 if err then return err end
 local exists = redis.call('EXISTS', message) == 1
@@ -29,7 +29,7 @@ redis.call('PUBLISH', topic, message)
 return 'sent'
 
 --# post_message: messages
--- Puts a signed message into msg_out.
+-- Adds a signed message to msg_out.
 -- ARGV: message (key), signature (list of fields, may be empty).
 -- Reply: posted; missing; or the status of a message that was sent before.
 -- Repeat: safe; the reply is the status.
@@ -76,7 +76,7 @@ for i = #entries, 1, -1 do
   if not is_message_key(key) then
     redis.call('LREM', list, -1, key)
     add_anomaly(to_printable(list) .. ' held ' .. to_printable(key) .. ', which is not a message key')
-  elseif check_type(key, 'hash') or check_type('mj:message:' .. key, 'hash') then
+  elseif check_type(key, 'hash') or check_type(kMessageKey .. key, 'hash') then
     redis.call('LREM', list, -1, key)
     add_anomaly(to_printable(list) .. ' held ' .. key .. ', and that key or its state key is not a hash: another client wrote it')
   elseif redis.call('EXISTS', key) == 0 then
@@ -104,8 +104,8 @@ return messages
 -- Errors: MJCONFLICT if a key occurs twice or a job belongs to another message.
 -- Repeat: safe; the reply is repeated.
 local list, message, flow, origins, count = next_arg(), next_arg(), next_arg(), next_arg(), to_number(next_arg())
-local mark_key = 'mj:message:' .. message
-local err = check_type(list, 'list') or check_message_types(message) or check_index_types() or (flow ~= '' and (check_type('mj:flow:' .. flow, 'hash') or check_type('flow:' .. flow, 'hash')))
+local mark_key = kMessageKey .. message
+local err = check_type(list, 'list') or check_message_types(message) or check_index_types() or (flow ~= '' and (check_type(kFlowKey .. flow, 'hash') or check_type('flow:' .. flow, 'hash')))
 if err then return err end
 
 local jobs, keys, duplicate_error = read_message_jobs(count)
@@ -116,10 +116,10 @@ for _, job in ipairs(jobs) do
 end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
 local status, state = redis.call('HGET', message, 'status'), redis.call('HGET', mark_key, 'state')
--- For a message in state `arrived` only the mark counts, since another client may have changed the record.
+-- Only the mark counts for a message in state `arrived`, since another client may have changed the record.
 if state and state ~= 'arrived' or not state and (status == 'acknowledged' or status == 'processed' or status == 'error') then
   redis.call('LREM', list, -1, message)
-  redis.call('ZREM', 'mj:inbox', message)
+  redis.call('ZREM', kInboxKey, message)
   table.insert(keys, 1, 'repeated')
   return keys
 end
@@ -154,18 +154,18 @@ for _, job in ipairs(jobs) do
       add_fact(job.queue, job.key, claim, 'scheduled', 'm', message)
       set_claim(job.key, claim, 'state', 'queued', 'queue', job.queue, 'priority', claim.priority)
     end
-    redis.call('HSET', 'mj:claim:' .. job.key, 'message', message)
+    redis.call('HSET', kClaimKey .. job.key, 'message', message)
   end
 end
 redis.call('LREM', list, -1, message)
-redis.call('ZREM', 'mj:inbox', message)
+redis.call('ZREM', kInboxKey, message)
 redis.call('HSET', message, 'status', 'acknowledged', 'updated_at', now_s)
 if state == 'arrived' and redis.call('HGET', mark_key, 'stream') then
-  redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + 500), 'logs ' .. message)
+  redis.call('ZADD', kOutboxKey, to_integer_text(now_ms + 500), 'logs ' .. message)
 end
 if flow ~= '' then
-  local flow_mark = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
-  redis.call('HSET', 'mj:flow:' .. flow, 'message', message)
+  local flow_mark = to_table(redis.call('HGETALL', kFlowKey .. flow))
+  redis.call('HSET', kFlowKey .. flow, 'message', message)
   if flow_mark.state == 'ended' then record_flow_end(message, redis.call('HGET', 'flow:' .. flow, 'status') or 'error') end
 elseif open_jobs == 0 then
   end_message(message, failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')
@@ -180,7 +180,7 @@ return keys
 -- Reply: refused (also without a reason); over if it was taken or refused before; missing.
 -- Repeat: safe; the reply is over.
 local list, message, reason = next_arg(), next_arg(), next_arg()
-local mark_key = 'mj:message:' .. message
+local mark_key = kMessageKey .. message
 local err = check_type(list, 'list') or check_type(mark_key, 'hash') or check_mailbox_types()
 if err then return err end
 local state = redis.call('HGET', mark_key, 'state')
@@ -194,7 +194,7 @@ else
   end_message(message, reason)
 end
 if reason ~= '' or not state then redis.call('LREM', list, -1, message) end
-redis.call('ZREM', 'mj:inbox', message)
+redis.call('ZREM', kInboxKey, message)
 return reply
 
 --# arrive_message: dispatch_journal messages
@@ -207,14 +207,14 @@ return reply
 -- Repeat: safe; the reply is known.
 local message, content, written, max, max_per_caller = next_arg(), next_arg(), next_arg() == '1', to_number(next_arg()), to_number(next_arg())
 local fields, origin = list_arg(), list_arg()
-local mark_key = 'mj:message:' .. message
-local err = check_message_types(message) or check_type('msg_out_coordinator', 'list') or check_type('mj:came', 'hash')
-  or check_type('mj:inbox-turns', 'hash')
+local mark_key = kMessageKey .. message
+local err = check_message_types(message) or check_type('msg_out_coordinator', 'list') or check_type(kReceivedKey, 'hash')
+  or check_type(kInboxTurnsKey, 'hash')
 if err then return err end
-local earlier_key = not written and redis.call('HGET', 'mj:came', content)
-err = earlier_key and check_type('mj:message:' .. earlier_key, 'hash')
+local earlier_key = not written and redis.call('HGET', kReceivedKey, content)
+err = earlier_key and check_type(kMessageKey .. earlier_key, 'hash')
 if err then return err end
-if earlier_key and redis.call('HGET', 'mj:message:' .. earlier_key, 'content') == content then
+if earlier_key and redis.call('HGET', kMessageKey .. earlier_key, 'content') == content then
   return 'known'
 end
 if redis.call('EXISTS', mark_key) == 1 then
@@ -226,7 +226,7 @@ if redis.call('EXISTS', mark_key) == 1 then
   return 'known'
 end
 if not written and redis.call('EXISTS', message) == 1 then return 'taken' end
-local waiting = redis.call('ZCARD', 'mj:inbox')
+local waiting = redis.call('ZCARD', kInboxKey)
 -- Start-time fair queueing: each caller has a next turn, and each of its messages adds to it. So a message waits behind
 -- the messages of its own caller, and not behind the many messages of another caller. A large message takes several
 -- turns, so that turns also limit the memory that a caller uses. A next turn beyond all turns that may wait was set
@@ -235,20 +235,20 @@ local kTurnMs, kTurnBytes, kMaxTurns = 1 / 1024, 16384, 128
 local caller, bytes = string.match(message, '^message:(%d+):'), 0
 for _, text in ipairs(fields) do bytes = bytes + #text end
 local turns = math.max(1, math.min(kMaxTurns, math.ceil(bytes / kTurnBytes)))
-local first_turn = tonumber(redis.call('ZRANGE', 'mj:inbox', 0, 0, 'WITHSCORES')[2] or '') or now_ms
+local first_turn = tonumber(redis.call('ZRANGE', kInboxKey, 0, 0, 'WITHSCORES')[2] or '') or now_ms
 first_turn = math.max(0, math.min(first_turn, now_ms))
-local turn = tonumber(redis.call('HGET', 'mj:inbox-turns', caller) or '') or 0
+local turn = tonumber(redis.call('HGET', kInboxTurnsKey, caller) or '') or 0
 if not (turn >= first_turn and turn <= now_ms + (max_per_caller + kMaxTurns) * kTurnMs) then turn = first_turn end
 if waiting >= max then return 'full' end
 if turn - first_turn >= max_per_caller * kTurnMs then return 'sender_full' end
 redis.call('HSET', mark_key, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', to_integer_text(now_ms), unpack(origin))
 if not written then
   redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
-  redis.call('HSET', 'mj:came', content, message)
+  redis.call('HSET', kReceivedKey, content, message)
 end
-redis.call('ZADD', 'mj:inbox', string.format('%.17g', turn), message)
-if waiting == 0 then redis.call('DEL', 'mj:inbox-turns') end
-redis.call('HSET', 'mj:inbox-turns', caller, string.format('%.17g', turn + turns * kTurnMs))
+redis.call('ZADD', kInboxKey, string.format('%.17g', turn), message)
+if waiting == 0 then redis.call('DEL', kInboxTurnsKey) end
+redis.call('HSET', kInboxTurnsKey, caller, string.format('%.17g', turn + turns * kTurnMs))
 enqueue_inbox(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
 publish_mailbox_change()
@@ -265,7 +265,7 @@ return 'stored'
 -- Repeat: safe; the reply is repeated.
 local message, content, deliver_ms, result_ms = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
 local target, count = list_arg(), to_number(next_arg())
-local mark_key = 'mj:message:' .. message
+local mark_key = kMessageKey .. message
 local err = check_message_types(message) or check_type('msg_out_coordinator', 'list') or check_index_types()
 if err then return err end
 local jobs, keys, duplicate_error = read_message_jobs(count)
@@ -311,39 +311,39 @@ return keys
 -- The received messages include the latest keys in msg_in that another client has pushed.
 -- Repeat: safe; postponed entries become due again.
 local max, hold_ms, clock_went_back = to_number(next_arg()), to_number(next_arg()), next_arg() == '1'
-local err = check_type('mj:outbox', 'zset') or check_type('mj:inbox', 'zset') or check_type('msg_in', 'list')
+local err = check_type(kOutboxKey, 'zset') or check_type(kInboxKey, 'zset') or check_type('msg_in', 'list')
 if err then return err end
 local outbox_entries, messages = {}, {}
-for _, index in ipairs(clock_went_back and {'mj:outbox', 'mj:inbox'} or {}) do
+for _, index in ipairs(clock_went_back and {kOutboxKey, kInboxKey} or {}) do
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. to_integer_text(now_ms + hold_ms), '+inf', 'LIMIT', 0, 10000)) do
     if not string.find(entry, '^expire ') then redis.call('ZADD', index, to_integer_text(now_ms), entry) end
   end
 end
-for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', kOutboxKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local message = string.match(entry, '^%l+ (message:%d+:%d+)$')
-  if message and has_type('mj:message:' .. message, 'hash') then
-    redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + hold_ms), entry)
-    outbox_entries[#outbox_entries + 1] = {entry, redis.call('HGETALL', 'mj:message:' .. message)}
+  if message and has_type(kMessageKey .. message, 'hash') then
+    redis.call('ZADD', kOutboxKey, to_integer_text(now_ms + hold_ms), entry)
+    outbox_entries[#outbox_entries + 1] = {entry, redis.call('HGETALL', kMessageKey .. message)}
   else
-    redis.call('ZREM', 'mj:outbox', entry)
+    redis.call('ZREM', kOutboxKey, entry)
   end
 end
 -- Turns are fractions of a millisecond; 10 ms later includes all turns of the present moment.
-for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', to_integer_text(now_ms + 10), 'LIMIT', 0, max)) do
-  if has_type('mj:message:' .. message, 'hash') then
-    redis.call('ZADD', 'mj:inbox', to_integer_text(now_ms + hold_ms), message)
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', kInboxKey, '-inf', to_integer_text(now_ms + 10), 'LIMIT', 0, max)) do
+  if has_type(kMessageKey .. message, 'hash') then
+    redis.call('ZADD', kInboxKey, to_integer_text(now_ms + hold_ms), message)
     messages[#messages + 1] = message
   else
-    redis.call('ZREM', 'mj:inbox', message)
+    redis.call('ZREM', kInboxKey, message)
   end
 end
 for _, message in ipairs(redis.call('LRANGE', 'msg_in', 0, 31)) do
-  if is_message_key(message) and redis.call('EXISTS', 'mj:message:' .. message) == 0 and key_type(message) == 'hash' then
+  if is_message_key(message) and redis.call('EXISTS', kMessageKey .. message) == 0 and key_type(message) == 'hash' then
     messages[#messages + 1] = message
   end
 end
 local next_due = 0
-for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
+for _, index in ipairs({kOutboxKey, kInboxKey}) do
   local due = to_number(redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2])
   if due > 0 then
     due = math.max(1, due - now_ms)
@@ -352,7 +352,7 @@ for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
 end
 return {outbox_entries, messages, to_integer_text(next_due), to_integer_text(now_ms)}
 
---# settle_mail: dispatch_journal job_indexes messages deployments kept job_ends
+--# settle_mail: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Stores the result of processing an entry of the outbox.
 -- ARGV: entry ("<kind> <message>"), result (delivered, later, failed or over), pause_ms (of later: until the next try),
 -- detail (of failed: for the jobs of the message), reason (of later and failed), extra_fields (list, for
@@ -361,18 +361,18 @@ return {outbox_entries, messages, to_integer_text(next_due), to_integer_text(now
 -- Repeat: safe; the reply is gone, except after later.
 local entry, result, pause_ms, detail, reason, extra_fields = next_arg(), next_arg(), to_number(next_arg()), next_arg(), next_arg(), list_arg()
 local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
-local mark_key = 'mj:message:' .. (message or '')
+local mark_key = kMessageKey .. (message or '')
 local err = check_type(mark_key, 'hash') or check_mailbox_types() or check_index_types()
 if err then return err end
-if not message or not redis.call('ZSCORE', 'mj:outbox', entry) then return 'gone' end
+if not message or not redis.call('ZSCORE', kOutboxKey, entry) then return 'gone' end
 local mark_fields = to_table(redis.call('HGETALL', mark_key))
 if not mark_fields.state then
-  redis.call('ZREM', 'mj:outbox', entry)
+  redis.call('ZREM', kOutboxKey, entry)
   return 'gone'
 end
 if #extra_fields > 0 then redis.call('HSET', mark_key, unpack(extra_fields)) end
 if result == 'later' then
-  redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + pause_ms), entry)
+  redis.call('ZADD', kOutboxKey, to_integer_text(now_ms + pause_ms), entry)
   if reason ~= '' then
     redis.call('HSET', mark_key, 'why', reason, 'tries', to_integer_text(to_number(mark_fields.tries) + 1))
     if kind == 'send' and has_type(message, 'hash') then
@@ -381,15 +381,15 @@ if result == 'later' then
   end
   return 'later'
 end
-redis.call('ZREM', 'mj:outbox', entry)
+redis.call('ZREM', kOutboxKey, entry)
 if kind == 'cancel' then return result end
 local remote_id = kind == 'send' and result == 'delivered' and redis.call('HGET', mark_key, 'there')
 if remote_id and has_type(message, 'hash') then redis.call('HSET', message, 'transport_id', remote_id) end
 if mark_fields.state ~= 'away' then
   if kind == 'logs' and result == 'failed' then redis.call('HSET', mark_key, 'stream', '') end  -- the receiver does not want log lines
   if kind == 'answer' then
-    redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
-    redis.call('ZADD', 'mj:messages', 'NX', to_integer_text(now_ms), message)
+    redis.call('ZREM', kOutboxKey, 'logs ' .. message)
+    redis.call('ZADD', kMessagesKey, 'NX', to_integer_text(now_ms), message)
     redis.call('HSET', mark_key, 'answer', result == 'failed' and 'lost' or 'given')
     if result == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. to_printable(reason)) end
   end
@@ -401,7 +401,7 @@ if result == 'delivered' then
   if has_type(message, 'hash') then
     redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
   end
-  if mark_fields.result_ms then redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + to_number(mark_fields.result_ms)), 'expire ' .. message) end
+  if mark_fields.result_ms then redis.call('ZADD', kOutboxKey, to_integer_text(now_ms + to_number(mark_fields.result_ms)), 'expire ' .. message) end
 elseif result == 'failed' then
   -- The receiver may have refused this request after it accepted an earlier one, if the reply to that one was lost. So
   -- the message is cancelled there.
@@ -411,7 +411,7 @@ elseif result == 'failed' then
 end
 return result
 
---# answer_message: dispatch_journal job_indexes messages deployments kept job_ends
+--# answer_message: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Ends the jobs of a sent message with the ends in its answer. After the last part of the answer the message ends, and
 -- jobs that the answer does not contain end as lost.
 -- ARGV: message (key), content (hash of its content), reason (error of the message, or empty), fields (list, for the
@@ -423,7 +423,7 @@ return result
 local message, content, reason, fields, router_answer = next_arg(), next_arg(), next_arg(), list_arg(), next_arg()
 local is_last, count = next_arg() == '1', to_number(next_arg())
 read_quota()
-local mark_key = 'mj:message:' .. message
+local mark_key = kMessageKey .. message
 local err = check_type(mark_key, 'hash') or check_mailbox_types() or check_index_types()
 if err then return err end
 local mark_fields = to_table(redis.call('HGETALL', mark_key))
@@ -445,13 +445,13 @@ if #fields > 0 and has_type(message, 'hash') then redis.call('HSET', message, un
 if router_answer ~= '' then redis.call('HSET', mark_key, 'carried_answer', router_answer) end
 return 'done'
 
---# cancel_message: dispatch_journal job_indexes messages deployments kept job_ends
+--# cancel_message: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Cancels a message and all of its jobs and its flow. A message that was not taken yet ends at once.
 -- ARGV: message (key).
 -- Reply: ended; asked if jobs, the flow or the receiver must end first; over; missing.
 -- Repeat: safe; jobs that have ended are skipped, and a pending cancellation is requested again.
 local message = next_arg()
-local mark_key = 'mj:message:' .. message
+local mark_key = kMessageKey .. message
 local err = check_message_types(message) or check_mailbox_types() or check_index_types()
 if err then return err end
 local mark_fields = to_table(redis.call('HGETALL', mark_key))
@@ -463,7 +463,7 @@ end
 if not mark_fields.state or mark_fields.state == 'arrived' then
   -- The mark makes a coordinator that has read the message from a list close it.
   redis.call('HSET', mark_key, 'state', 'refused', 'left', 0)
-  redis.call('ZREM', 'mj:inbox', message)
+  redis.call('ZREM', kInboxKey, message)
   end_message(message, 'cancelled before it was taken')
   return 'ended'
 end
@@ -485,7 +485,7 @@ end
 enqueue_outbox('cancel ' .. message)
 return 'asked'
 
---# follow_log: dispatch_journal messages kept
+--# follow_log: dispatch_journal messages stored_usage
 -- Stores log lines of a job that runs elsewhere for a message. Lines beyond kMaxFollowed bytes of all jobs of the
 -- message, or beyond the quotas of the job's caller, are not stored.
 -- ARGV: message (key), content (hash of its content), job (key), lines (list: number, stream, text and time in ms of
@@ -495,10 +495,10 @@ return 'asked'
 local kMaxFollowed, kMaxSeq = 64 * 1024 * 1024, 4294967295
 local message, content, job, lines = next_arg(), next_arg(), next_arg(), list_arg()
 read_quota()
-local log = 'mj:log:' .. job
-local err = check_message_types(message) or check_type(log, 'stream') or check_type('mj:claim:' .. job, 'hash')
+local log = kLogKey .. job
+local err = check_message_types(message) or check_type(log, 'stream') or check_type(kClaimKey .. job, 'hash')
 if err then return err end
-local mark_fields, claim = to_table(redis.call('HGETALL', 'mj:message:' .. message)), read_claim(job)
+local mark_fields, claim = to_table(redis.call('HGETALL', kMessageKey .. message)), read_claim(job)
 if mark_fields.content ~= content or mark_fields.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return to_integer_text(0) end
 local last_seq, bytes, job_bytes = get_last_log_seq(job), to_number(mark_fields.log_bytes), to_number(claim.log_bytes)
 local is_full
@@ -514,12 +514,12 @@ for i = 1, #lines, 4 do
     last_seq = seq
   end
 end
-redis.call('HSET', 'mj:message:' .. message, 'log_bytes', to_integer_text(bytes))
-redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', to_integer_text(job_bytes))
+redis.call('HSET', kMessageKey .. message, 'log_bytes', to_integer_text(bytes))
+redis.call('HSET', kClaimKey .. job, 'log_bytes', to_integer_text(job_bytes))
 if is_full then
-  redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
+  redis.call('HSET', kClaimKey .. job, 'log_full', 1)
 elseif claim.log_full == '1' then
-  redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0)
+  redis.call('HSET', kClaimKey .. job, 'log_full', 0)
 end
 return to_integer_text(last_seq)
 
@@ -530,7 +530,7 @@ return to_integer_text(last_seq)
 -- Errors: MJFULL if no such ids are free.
 -- Repeat: safe; a repeat allocates further ids.
 local caller, count = next_arg(), to_number(next_arg())
-local counter = 'mj:next:' .. caller
+local counter = kNextIdKey .. caller
 local err = check_type(counter, 'string')
 if err then return err end
 local first = find_free_ids(to_number(redis.call('GET', counter)), count, function(id)
@@ -540,31 +540,31 @@ if not first then return redis.error_reply('MJFULL caller ' .. caller .. ' has n
 redis.call('SET', counter, to_integer_text(first + count - 1))
 return to_integer_text(first)
 
---# retire_messages: dispatch_journal messages kept
+--# retire_messages: dispatch_journal messages stored_usage
 -- Deletes messages that ended more than keep_ms ago, with their marks. The mark of a received message remains until the
 -- message is too old to be accepted again, so that a repeat is recognised.
 -- ARGV: keep_ms, max.
 -- Reply: number of deleted messages.
 -- Repeat: safe; a repeat deletes further messages.
 local keep_ms, max = to_number(next_arg()), to_number(next_arg())
-local err = check_type('mj:messages', 'zset')
+local err = check_type(kMessagesKey, 'zset')
 if err then return err end
 local deleted = 0
-for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max)) do
-  local mark_key = 'mj:message:' .. message
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', kMessagesKey, '-inf', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max)) do
+  local mark_key = kMessageKey .. message
   local mark_fields = has_type(mark_key, 'hash') and to_table(redis.call('HGETALL', mark_key)) or {}
   local expires_ms = to_number(mark_fields.fresh_until)
   if mark_fields.answer == 'due' or to_number(mark_fields.left) > 0 then
-    redis.call('ZADD', 'mj:messages', to_integer_text(now_ms), message)
+    redis.call('ZADD', kMessagesKey, to_integer_text(now_ms), message)
   elseif expires_ms > now_ms then
     release_message_charge(message)
     redis.call('UNLINK', message)
-    redis.call('ZADD', 'mj:messages', to_integer_text(expires_ms), message)
+    redis.call('ZADD', kMessagesKey, to_integer_text(expires_ms), message)
   else
     release_message_charge(message)
     redis.call('UNLINK', message, mark_key)
-    redis.call('ZREM', 'mj:messages', message)
-    if mark_fields.content and call_index('HGET', 'mj:came', mark_fields.content) == message then redis.call('HDEL', 'mj:came', mark_fields.content) end
+    redis.call('ZREM', kMessagesKey, message)
+    if mark_fields.content and call_index('HGET', kReceivedKey, mark_fields.content) == message then redis.call('HDEL', kReceivedKey, mark_fields.content) end
     deleted = deleted + 1
   end
 end

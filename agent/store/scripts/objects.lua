@@ -34,7 +34,7 @@ for i = 1, count do
   if op.verb == 'put' then
     puts = true
     if (redis.call('HGET', kind_key(op.kind), 'rev') or '0') ~= op.rev then return {'schema', i} end
-    if not kinds_seen[op.kind] and not redis.call('ZSCORE', 'mj:osis:kinds', op.kind) then new_kinds = new_kinds + 1 end
+    if not kinds_seen[op.kind] and not redis.call('ZSCORE', kObjectKindsKey, op.kind) then new_kinds = new_kinds + 1 end
     kinds_seen[op.kind] = true
     op.stamp = {to_integer_text(version + 1), op.existed and old_fields[2] or to_integer_text(now_ms), to_integer_text(now_ms)}
   else
@@ -42,7 +42,7 @@ for i = 1, count do
   end
   ops[i], stamps[i] = op, table.concat(op.stamp, ',')
 end
-if new_kinds > 0 and redis.call('ZCARD', 'mj:osis:kinds') + new_kinds > 1000 then return {'full'} end
+if new_kinds > 0 and redis.call('ZCARD', kObjectKindsKey) + new_kinds > 1000 then return {'full'} end
 
 local reply = table.concat(stamps, ';')
 -- The answer is stored for a repeat. If there is no memory left, a call that only removes objects continues without
@@ -58,7 +58,7 @@ for _, op in ipairs(ops) do
     redis.call('HSET', key, 'json', op.json, 'version', op.stamp[1], 'created_ms', op.stamp[2], 'updated_ms', op.stamp[3],
       'entries', op.entries)
     if not op.existed then redis.call('ZADD', ids_key(op.kind), '0', op.id) end
-    redis.call('ZADD', 'mj:osis:kinds', '0', op.kind)
+    redis.call('ZADD', kObjectKindsKey, '0', op.kind)
     if redis.call('HEXISTS', kind_key(op.kind), 'backfill') == 1 then  -- the indexes may not contain the old entries yet
       set_entries(op.kind, op.id, op.old, '')
       op.old = ''
@@ -69,7 +69,7 @@ for _, op in ipairs(ops) do
     redis.call('ZREM', ids_key(op.kind), op.id)
     redis.call('DEL', key)
     if redis.call('ZCARD', ids_key(op.kind)) == 0 and key_type(kind_key(op.kind)) == 'none' then
-      redis.call('ZREM', 'mj:osis:kinds', op.kind)
+      redis.call('ZREM', kObjectKindsKey, op.kind)
     end
   end
 end
@@ -100,11 +100,11 @@ end
 local indexing = redis.call('HEXISTS', key, 'backfill')
 if #new_fields == 0 then return {'ok', indexing} end
 if field_count + #new_fields / 2 > max_fields then return {'fields', field_count} end
-if not redis.call('ZSCORE', 'mj:osis:kinds', kind) and redis.call('ZCARD', 'mj:osis:kinds') >= 1000 then return {'full'} end
+if not redis.call('ZSCORE', kObjectKindsKey, kind) and redis.call('ZCARD', kObjectKindsKey) >= 1000 then return {'full'} end
 
 acquire_writer(job, claim_id, '', '')
 local rev = math.max(to_number(redis.call('HGET', key, 'rev')) + 1, now_us)
-redis.call('ZADD', 'mj:osis:kinds', '0', kind)
+redis.call('ZADD', kObjectKindsKey, '0', kind)
 redis.call('HSET', key, 'rev', to_integer_text(rev), unpack(new_fields))
 if redis.call('ZCARD', ids_key(kind)) > 0 then
   redis.call('HSET', key, 'backfill', '')
@@ -244,7 +244,7 @@ local err = check_kind_type(kind)
 if err then return err end
 for _, id in ipairs(ids) do
   if key_type(object_key(kind, id)) == 'hash' then
-    redis.call('ZADD', 'mj:osis:kinds', '0', kind)
+    redis.call('ZADD', kObjectKindsKey, '0', kind)
     redis.call('ZADD', ids_key(kind), '0', id)
   else
     redis.call('ZREM', ids_key(kind), id)
@@ -257,10 +257,10 @@ return 1
 -- ARGV: none.
 -- Reply: {{kind, number of objects, {fields of the hash of the kind}}...}.
 -- Repeat: safe; read-only.
-local err = check_type('mj:osis:kinds', 'zset')
+local err = check_type(kObjectKindsKey, 'zset')
 if err then return err end
 local rows = {}
-for i, kind in ipairs(redis.call('ZRANGE', 'mj:osis:kinds', 0, 999)) do
+for i, kind in ipairs(redis.call('ZRANGE', kObjectKindsKey, 0, 999)) do
   err = check_kind_type(kind)
   if err then return err end
   rows[i] = {kind, redis.call('ZCARD', ids_key(kind)), redis.call('HKEYS', kind_key(kind))}

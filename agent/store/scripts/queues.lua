@@ -7,7 +7,7 @@
 -- ARGV: queue, revisions (list).
 -- Reply: the entries with these revisions; deleted entries are left out.
 -- Repeat: safe; read-only.
-local journal = 'mj:journal:' .. next_arg()
+local journal = kQueueJournalKey .. next_arg()
 local err = check_type(journal, 'stream')
 if err then return err end
 local entries = {}
@@ -16,19 +16,19 @@ for _, revision in ipairs(list_arg()) do
 end
 return entries
 
---# purge_queue: dispatch_journal job_indexes messages deployments kept job_ends
+--# purge_queue: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Cancels the jobs in a queue and removes their entries, beginning with the next entry.
 -- ARGV: queue, max (number of entries).
 -- Reply: number of removed entries.
 -- Repeat: safe; a repeat continues with the remaining entries.
 local queue, max = next_arg(), to_number(next_arg())
-local err = check_index_types() or check_type(queue, 'list') or check_type('mj:priority:' .. queue, 'zset')
+local err = check_index_types() or check_type(queue, 'list') or check_type(kPriorityKey .. queue, 'zset')
 if err then return err end
 -- Cancels the job of an entry, unless the entry does not belong to a queued job of this queue.
 local function cancel_entry_job(entry)
   local claim = is_job_key(entry) and find_claim(entry)
   if not claim then return end
-  if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
+  if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', kClaimKey .. entry, 'leftover') end
   if claim.state == 'ended' then return end
   if not has_type(entry, 'hash') or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
   local record = redis.call('HMGET', entry, 'status', 'detail')
@@ -44,15 +44,15 @@ while removed < max do
   redis.call('RPOP', queue)
   removed = removed + 1
 end
-for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - removed - 1)) do
+for _, entry in ipairs(redis.call('ZRANGE', kPriorityKey .. queue, 0, max - removed - 1)) do
   if removed >= max then break end
   cancel_entry_job(entry)
-  redis.call('ZREM', 'mj:priority:' .. queue, entry)
+  redis.call('ZREM', kPriorityKey .. queue, entry)
   removed = removed + 1
 end
 return removed
 
---# settle_dead_letter: dispatch_journal job_indexes messages deployments kept job_ends
+--# settle_dead_letter: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Removes a dead letter from the list and, on request, runs its job again or queues its entry again.
 -- ARGV: id (of the dead letter), requeue (flag).
 -- Reply: empty; missing; or the reason why it cannot be queued again.
@@ -60,7 +60,7 @@ return removed
 local id, requeue = next_arg(), next_arg() == '1'
 local err = check_index_types()
 if err then return err end
-local letter = redis.call('XRANGE', 'mj:dead', id, id)[1]
+local letter = redis.call('XRANGE', kDeadLettersKey, id, id)[1]
 if not letter then return 'missing' end
 local fields = to_table(letter[2])
 local job, queue = fields.key or '', fields.queue or ''
@@ -77,5 +77,5 @@ if requeue then
     redis.call('LPUSH', queue, job)
   end
 end
-redis.call('XDEL', 'mj:dead', id)
+redis.call('XDEL', kDeadLettersKey, id)
 return ''

@@ -11,7 +11,7 @@
 -- Repeat: safe; without `expected` the result is the same, otherwise a repeat may fail with 3.
 local key, fields, expected = next_arg(), list_arg(), list_arg()
 local actor, pubkey = parse_actor_id(key), to_table(fields).pubkey
-local err = check_type(key, 'hash') or (actor and check_type('mj:actor-keys', 'hash'))
+local err = check_type(key, 'hash') or (actor and check_type(kActorKeysKey, 'hash'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return {1} end
 for i = 1, #expected, 2 do
@@ -27,16 +27,16 @@ if old_pubkey and pubkey ~= '' then add_key_owner(pubkey, actor) end
 if old_pubkey and old_pubkey ~= '' and old_pubkey ~= pubkey then remove_key_owner(old_pubkey, actor) end
 return {0, redis.call('HGETALL', key)}
 
---# delete_record: actor_keys dispatch_journal kept
+--# delete_record: actor_keys dispatch_journal stored_usage
 -- Deletes the record of an actor, a context, a runner or a message.
 -- ARGV: key.
 -- Reply: gone; missing; or the reason why it cannot be deleted, for example jobs that wait for the runner.
 -- Repeat: safe; the reply is missing.
 local key = next_arg()
 local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
-local hold_key, mark_key, actor = 'mj:hold:' .. key, 'mj:message:' .. key, parse_actor_id(key)
-local err = check_type(key, 'hash') or (runner and check_type(hold_key, 'hash')) or check_type(mark_key, 'hash') or check_type('mj:runners', 'zset')
-  or (actor and check_type('mj:actor-keys', 'hash')) or (message and check_type('mj:messages', 'zset'))
+local hold_key, mark_key, actor = kRunnerOwnerKey .. (runner or ''), kMessageKey .. key, parse_actor_id(key)
+local err = check_type(key, 'hash') or (runner and check_type(hold_key, 'hash')) or check_type(mark_key, 'hash') or check_type(kRunnersKey, 'zset')
+  or (actor and check_type(kActorKeysKey, 'hash')) or (message and check_type(kMessagesKey, 'zset'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return 'missing' end
 -- Returns whether the list contains the entry, or any entry if none is given.
@@ -50,12 +50,12 @@ if runner then
   if holder.instance and now_ms <= to_number(holder.until_ms) then return 'an agent on ' .. to_printable(holder.host or '?') .. ' is this runner' end
   local topic = redis.call('HGET', key, 'topic') or ''
   if topic == '' then topic = 'runner' .. runner end
-  err = check_type('mj:queue:runner' .. runner, 'list') or check_type('mj:topic:' .. topic, 'list')
+  err = check_type(kRunnerQueueKey .. runner, 'list') or check_type(kTopicKey .. topic, 'list')
   if err then return err end
-  if is_in_list('mj:queue:runner' .. runner) then return 'jobs wait for it in mj:queue:runner' .. runner end
-  if is_in_list('mj:topic:' .. topic) then return 'messages wait for it on the topic ' .. to_printable(topic) end
+  if is_in_list(kRunnerQueueKey .. runner) then return 'jobs wait for it in ' .. kRunnerQueueKey .. runner end
+  if is_in_list(kTopicKey .. topic) then return 'messages wait for it on the topic ' .. to_printable(topic) end
   redis.call('UNLINK', key, hold_key)
-  redis.call('ZREM', 'mj:runners', runner)
+  redis.call('ZREM', kRunnersKey, runner)
   return 'gone'
 end
 if message then
@@ -63,9 +63,9 @@ if message then
   local open_jobs = to_number(redis.call('HGET', mark_key, 'left') or nil)
   if open_jobs > 0 then return to_integer_text(open_jobs) .. ' of its jobs have not ended' end
   if record[2] == 'acknowledged' and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
-  err = check_type('msg_in', 'list') or check_type('mj:came', 'hash')
+  err = check_type('msg_in', 'list') or check_type(kReceivedKey, 'hash')
   if err then return err end
-  for _, list in ipairs({'mj:topic:' .. (record[1] or ''), 'msg_out', 'msg_out_coordinator'}) do
+  for _, list in ipairs({kTopicKey .. (record[1] or ''), 'msg_out', 'msg_out_coordinator'}) do
     err = check_type(list, 'list')
     if err then return err end
     if is_in_list(list, key) then return 'it waits in ' .. to_printable(list) end
@@ -76,7 +76,7 @@ if message then
   if is_in_list('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
   release_message_charge(key)
   if to_number(mark_fields.fresh_until) > now_ms then  -- the mark must recognise a repeat of the message until then
-    redis.call('ZADD', 'mj:messages', to_integer_text(now_ms), key)
+    redis.call('ZADD', kMessagesKey, to_integer_text(now_ms), key)
     redis.call('UNLINK', key)
     return 'gone'
   end
@@ -84,7 +84,7 @@ end
 local pubkey, content = actor and redis.call('HGET', key, 'pubkey'), message and redis.call('HGET', mark_key, 'content')
 redis.call('UNLINK', key, mark_key)
 if pubkey then remove_key_owner(pubkey, actor) end
-if content and redis.pcall('HGET', 'mj:came', content) == key then redis.call('HDEL', 'mj:came', content) end
+if content and redis.pcall('HGET', kReceivedKey, content) == key then redis.call('HDEL', kReceivedKey, content) end
 return 'gone'
 
 --# delete_actor: actor_keys
@@ -95,7 +95,7 @@ return 'gone'
 -- Repeat: safe; the reply is missing.
 local id, expected = next_arg(), list_arg()
 local key = 'actor:' .. id
-local err = check_type(key, 'hash') or check_type('mj:actor-keys', 'hash')
+local err = check_type(key, 'hash') or check_type(kActorKeysKey, 'hash')
 if err then return err end
 local changed = false
 for i = 1, #expected, 3 do
@@ -129,13 +129,13 @@ if compute_context_revision(context) ~= revision then return 0 end
 redis.call('UNLINK', 'context:' .. context)
 return 1
 
---# delete_job: dispatch_journal job_indexes messages deployments kept job_ends
+--# delete_job: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Deletes a job that has ended or was never queued, with its log and facts.
 -- ARGV: job (key).
 -- Reply: gone; missing; or the reason why it cannot be deleted.
 -- Repeat: safe; the reply is missing.
 local job = next_arg()
-local err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash') or check_index_types() or check_type('mj:horizon', 'hash')
+local err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_index_types() or check_type(kJournalHorizonKey, 'hash')
 if err then return err end
 local claim = read_claim(job)
 if claim.state == 'ended' then
@@ -150,15 +150,15 @@ local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
 if not is_only_created(job, {}, redis.call('HGET', job, 'detail')) and is_in_recent_entries(queue, job) then return 'it waits in ' .. to_printable(queue) end
 release_idempotency_keys(job, claim)
 release_job_charge(job, claim)
-redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
-redis.pcall('ZREM', 'mj:jobs', job)
+redis.call('UNLINK', job, kClaimKey .. job, kLogKey .. job)
+redis.pcall('ZREM', kJobsKey, job)
 return 'gone'
 
 --# note_refusal: refusals
--- Adds an entry to the access_list of denied requests. ARGV: actor (id), action, resource, access_list (texts of the
--- table of rights).
+-- Adds an entry to the list of denied requests. ARGV: actor (id), action, resource, access_list (texts of the table of
+-- rights).
 -- Reply: number of the entry. A repeat adds a second entry.
 local actor, action, resource, access_list = next_arg(), next_arg(), next_arg(), next_arg()
-local err = check_type('mj:refusals', 'stream')
+local err = check_type(kRefusalsKey, 'stream')
 if err then return err end
-return add_refusal(redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1], actor, action, resource, access_list)
+return add_refusal(redis.call('XREVRANGE', kRefusalsKey, '+', '-', 'COUNT', 1)[1], actor, action, resource, access_list)

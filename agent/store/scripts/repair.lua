@@ -23,7 +23,7 @@ for i, job in ipairs(jobs) do
 end
 return replies
 
---# repair: dispatch_journal job_indexes messages deployments kept job_ends inspection
+--# repair: dispatch_journal job_indexes messages deployments stored_usage job_ends inspection
 -- Applies repair steps to a job if nothing has changed since its inspection: the digest is the same, and the journal
 -- has no unread facts of the job. The steps are chosen in inspect/invariants.cpp.
 -- ARGV: job (key), digest (of the inspection), queue, journal_head (revision up to which the journal was read; 0: not
@@ -35,19 +35,19 @@ return replies
 local job, digest, queue, journal_head, count = next_arg(), next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
 local steps = {}
 for i = 1, count do steps[i] = {kind = next_arg(), index = next_arg(), argument = next_arg(), score = next_arg(), fields = list_arg()} end
-local err = check_index_types() or check_type('mj:jobs', 'zset')
+local err = check_index_types() or check_type(kJobsKey, 'zset')
 if err then return err end
-local claim_key = 'mj:claim:' .. job
+local claim_key = kClaimKey .. job
 
 local function has_unread_fact(entry, known_revisions)
   return to_table(entry[2]).j == job and not known_revisions[string.match(entry[1], '^%d+')]
 end
 local function has_changed()
   if compute_inspection_digest(inspect_job(job, true)) ~= digest then return true end
-  if journal_head == 0 or key_type('mj:journal:' .. queue) ~= 'stream' then return false end
+  if journal_head == 0 or key_type(kQueueJournalKey .. queue) ~= 'stream' then return false end
   local known_revisions, claim = {}, read_claim(job)
   for revision in string.gmatch(claim and claim.revs or '', '%d+') do known_revisions[revision] = true end
-  for _, entry in ipairs(redis.call('XRANGE', 'mj:journal:' .. queue, to_integer_text(journal_head + 1), '+', 'COUNT', 10000)) do
+  for _, entry in ipairs(redis.call('XRANGE', kQueueJournalKey .. queue, to_integer_text(journal_head + 1), '+', 'COUNT', 10000)) do
     if has_unread_fact(entry, known_revisions) then return true end
   end
   return false
@@ -57,26 +57,26 @@ end
 local function add_to_zset(step, key) redis.call('ZADD', key, step.score, job) end
 local function remove_from_zset(_, key) redis.call('ZREM', key, job) end
 local kIndexes = {
-  jobs = {'mj:jobs', 'zset', add_to_zset, remove_from_zset},
-  leases = {'mj:leases', 'zset', add_to_zset, remove_from_zset},
-  delayed = {'mj:delayed', 'zset', add_to_zset, remove_from_zset},
-  prerequisites = {'mj:prerequisites', 'zset', add_to_zset, remove_from_zset},
-  ended = {'mj:ended', 'zset', add_to_zset, remove_from_zset},
-  overdue = {'mj:overdue', 'zset', add_to_zset, remove_from_zset},
+  jobs = {kJobsKey, 'zset', add_to_zset, remove_from_zset},
+  leases = {kLeasesKey, 'zset', add_to_zset, remove_from_zset},
+  delayed = {kDelayedKey, 'zset', add_to_zset, remove_from_zset},
+  prerequisites = {kPrerequisitesKey, 'zset', add_to_zset, remove_from_zset},
+  ended = {kEndedKey, 'zset', add_to_zset, remove_from_zset},
+  overdue = {kQueueDeadlinesKey, 'zset', add_to_zset, remove_from_zset},
   queue = {'', 'list', function(_, key) redis.call('LPUSH', key, job) end,
     function(_, key) redis.call('LREM', key, 0, job) end},
-  priority = {'mj:priority:', 'zset', function(_, key)
+  priority = {kPriorityKey, 'zset', function(_, key)
     local claim = read_claim(job) or {}
     redis.call('ZADD', key, to_integer_text((100 - (tonumber(claim.priority) or 0)) * kPriority + now_ms), job)
   end, remove_from_zset},
-  slots = {'mj:running:', 'set', function(_, key) redis.call('SADD', key, job) end,
+  slots = {kRunningKey, 'set', function(_, key) redis.call('SADD', key, job) end,
     function(_, key) redis.call('SREM', key, job) end},
-  held = {'mj:held:', 'zset', function(step) hold_for_slot(job, read_claim(job) or {}, step.argument) end, remove_from_zset},
-  waits = {'mj:dependents:', 'set', function(step, key)
-    redis.call('SADD', 'mj:waits:' .. job, step.argument)
+  held = {kHeldKey, 'zset', function(step) hold_for_slot(job, read_claim(job) or {}, step.argument) end, remove_from_zset},
+  waits = {kDependentsKey, 'set', function(step, key)
+    redis.call('SADD', kDependenciesKey .. job, step.argument)
     redis.call('SADD', key, job)
   end, function(step, key)
-    redis.call('SREM', 'mj:waits:' .. job, step.argument)
+    redis.call('SREM', kDependenciesKey .. job, step.argument)
     redis.call('SREM', key, job)
   end},
 }
@@ -88,7 +88,7 @@ local function set_full_lease()
   local until_ms = to_integer_text(math.max(to_number(claim.until_ms), now_ms + lease_ms))
   redis.call('HSET', claim_key, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))
   if not claim.began then redis.call('HSET', claim_key, 'began', to_integer_text(now_ms), 'log_base', to_integer_text(get_last_log_seq(job))) end
-  redis.call('ZADD', 'mj:leases', until_ms, job)
+  redis.call('ZADD', kLeasesKey, until_ms, job)
   if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
 end
 
@@ -111,7 +111,7 @@ local function append_restored_fact(step)
   add_changed_field('l', claim.lease_ms and to_integer_text(to_number(claim.lease_ms)))
   add_changed_field('g', claim['end'])
   add_changed_field('en', claim.state == 'ended' and claim.ended_ms and to_integer_text(to_number(claim.ended_ms)))
-  add_changed_field('due', claim.state == 'delayed' and to_integer_text(to_number(redis.call('ZSCORE', 'mj:delayed', job) or '0')))
+  add_changed_field('due', claim.state == 'delayed' and to_integer_text(to_number(redis.call('ZSCORE', kDelayedKey, job) or '0')))
   add_changed_field('m', claim.message)
   add_changed_field('fl', claim.flow)
   claim.revs = step.argument ~= '' and step.argument or nil
@@ -136,7 +136,7 @@ local step_handlers = {
 if has_changed() then return 0 end
 for _, step in ipairs(steps) do
   err = kIndexes[step.index] and check_type(index_key(step), kIndexes[step.index][2])
-    or step.index == 'waits' and check_type('mj:waits:' .. job, 'set') or step.index == 'held' and check_type('mj:holding', 'set') or nil
+    or step.index == 'waits' and check_type(kDependenciesKey .. job, 'set') or step.index == 'held' and check_type(kHeldConcurrencyKey, 'set') or nil
   if err then return err end
 end
 for _, step in ipairs(steps) do step_handlers[step.kind](step) end
@@ -161,20 +161,20 @@ return replies
 -- Errors: MJTYPE, before the first write, if an index has a wrong type.
 -- Repeat: safe; the reply is 0.
 local message, digest, kinds = next_arg(), next_arg(), list_arg()
-local err = check_type('mj:message:' .. message, 'hash') or check_mailbox_types() or check_type('mj:came', 'hash')
+local err = check_type(kMessageKey .. message, 'hash') or check_mailbox_types() or check_type(kReceivedKey, 'hash')
 if err then return err end
 if compute_inspection_digest(inspect_message(message)) ~= digest then return 0 end
-local mark_fields = to_table(redis.call('HGETALL', 'mj:message:' .. message))
+local mark_fields = to_table(redis.call('HGETALL', kMessageKey .. message))
 for _, kind in ipairs(kinds) do
   local due_ms = kind == 'expire' and to_number(mark_fields.delivered_ms) + to_number(mark_fields.result_ms) or now_ms
   if kind == 'inbox' then
-    redis.call('ZADD', 'mj:inbox', to_integer_text(due_ms), message)
+    redis.call('ZADD', kInboxKey, to_integer_text(due_ms), message)
   elseif kind == 'messages' then
-    redis.call('ZADD', 'mj:messages', to_integer_text(due_ms), message)
+    redis.call('ZADD', kMessagesKey, to_integer_text(due_ms), message)
   elseif kind == 'came' then
-    redis.call('HSET', 'mj:came', mark_fields.content, message)
+    redis.call('HSET', kReceivedKey, mark_fields.content, message)
   else
-    redis.call('ZADD', 'mj:outbox', to_integer_text(due_ms), kind .. ' ' .. message)
+    redis.call('ZADD', kOutboxKey, to_integer_text(due_ms), kind .. ' ' .. message)
   end
 end
 publish_mailbox_change()

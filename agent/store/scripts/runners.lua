@@ -10,8 +10,8 @@
 -- Repeat: safe; the same instance renews.
 local id, instance, host, boot_id, pid, replaces = next_arg(), next_arg(), next_arg(), next_arg(), next_arg(), next_arg()
 local ttl_ms, pubkey, fields, initial_fields = to_number(next_arg()), next_arg(), list_arg(), list_arg()
-local key, record = 'mj:hold:runner:' .. id, 'runner:' .. id
-local err = check_type(key, 'hash') or check_type(record, 'hash') or check_type('mj:runners', 'zset')
+local key, record = kRunnerOwnerKey .. id, 'runner:' .. id
+local err = check_type(key, 'hash') or check_type(record, 'hash') or check_type(kRunnersKey, 'zset')
 if err then return err end
 local holder = to_table(redis.call('HGETALL', key))
 if holder.instance and holder.instance ~= instance and holder.instance ~= replaces and now_ms <= to_number(holder.until_ms) then
@@ -21,7 +21,7 @@ local registered = redis.call('HGET', record, 'pubkey') or ''
 if registered ~= '' and registered ~= pubkey then return {'key', registered} end
 redis.call('HSET', key, 'instance', instance, 'host', host, 'boot_id', boot_id, 'pid', pid,
   'until_ms', to_integer_text(now_ms + ttl_ms))
-redis.call('ZADD', 'mj:runners', 'NX', 0, id)
+redis.call('ZADD', kRunnersKey, 'NX', 0, id)
 redis.call('HSETNX', record, 'created_at', now_s)
 redis.call('HSET', record, 'updated_at', now_s, 'seen_ms', to_integer_text(now_ms), unpack(fields))
 for i = 1, #initial_fields, 2 do
@@ -33,7 +33,7 @@ return {'held'}
 -- Releases the id of a runner if this instance holds it. ARGV: id, instance. Reply: 0. Repeat: safe; an id of another
 -- instance is not released.
 local id, instance = next_arg(), next_arg()
-local key = 'mj:hold:runner:' .. id
+local key = kRunnerOwnerKey .. id
 local err = check_type(key, 'hash')
 if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end

@@ -1,4 +1,4 @@
---# tick: dispatch_journal job_indexes messages deployments kept job_ends
+--# tick: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Performs the time-driven work of a context: delayed jobs, dependents, held jobs, missing records, time-outs,
 -- retention.
 -- ARGV (integers): missing_wait (ms until an entry without a record is dropped), keep_ms (retention; 0: unlimited),
@@ -10,38 +10,40 @@
 -- Repeat: safe; any number of clients may call it at any time.
 local missing_wait, keep_ms, keep_count, max = to_number(next_arg()), to_number(next_arg()), to_number(next_arg()), to_number(next_arg())
 read_quota()
-local err = check_index_types() or check_type('mj:horizon', 'hash')
+local err = check_index_types() or check_type(kJournalHorizonKey, 'hash')
 if err then return err end
 local has_more = 0
-local function note_full_page(list, step)
-  if #list >= max * step then has_more = 1 end
-  return list
+-- Returns the page. Sets has_more if the page is full, since more entries may follow. An entry of the page has
+-- texts_per_entry texts.
+local function note_full_page(page, texts_per_entry)
+  if #page >= max * texts_per_entry then has_more = 1 end
+  return page
 end
 
 -- Returns whether a due job, delayed by delay_for_quota() in claims.lua, must wait longer because its caller still
 -- exceeds a quota; then the job is delayed again. In one call only kMaxQueuedBatch jobs of each caller are queued,
 -- since the end of the first job may exceed the quota again.
 local kMaxQueuedBatch = 50
-local exceeded, queue_attempts = {}, {}  -- by caller
+local exceeded_by_caller, queue_attempts = {}, {}  -- both by caller; the first as in claims.lua
 local function waits_for_quota(job, claim)
   if not claim.quota then return false end
   local caller = parse_caller(job)
-  if exceeded[caller] == nil then
-    exceeded[caller] = check_quota(caller) or false
-    if exceeded[caller] then request_retirement(caller) end
+  if exceeded_by_caller[caller] == nil then
+    exceeded_by_caller[caller] = check_quota(caller) or false
+    if exceeded_by_caller[caller] then request_retirement(caller) end
   end
   queue_attempts[caller] = (queue_attempts[caller] or 0) + 1
-  if not exceeded[caller] and queue_attempts[caller] <= kMaxQueuedBatch then return false end
-  local waited = math.max(0, now_ms - to_number(claim.waiting_since))
-  redis.call('ZADD', 'mj:delayed', to_integer_text(now_ms + math.max(kQuotaPauseMs, math.min(waited / 2, kMaxQuotaPauseMs))), job)
+  if not exceeded_by_caller[caller] and queue_attempts[caller] <= kMaxQueuedBatch then return false end
+  local waited_ms = math.max(0, now_ms - to_number(claim.waiting_since))
+  redis.call('ZADD', kDelayedKey, to_integer_text(now_ms + math.max(kQuotaPauseMs, math.min(waited_ms / 2, kMaxQuotaPauseMs))), job)
   return true
 end
 
 local queued = 0
-for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
+for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kDelayedKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if not claim or claim.state ~= 'delayed' then
-    redis.call('ZREM', 'mj:delayed', job)
+    redis.call('ZREM', kDelayedKey, job)
   elseif not waits_for_quota(job, claim) then
     -- A job that its runner released without a run becomes the next one of its queue again.
     enqueue_job(job, claim, 'due', claim.reason == 'released')
@@ -51,14 +53,14 @@ end
 
 -- Process dependents that exceeded the budget of a previous call.
 while dependents_budget > 0 do
-  local dep = redis.call('LPOP', 'mj:settling')
+  local dep = redis.call('LPOP', kPendingReleasesKey)
   if not dep then break end
   process_dependents(dep, get_end_status(dep) or 'error')
 end
-if redis.call('EXISTS', 'mj:settling') == 1 then has_more = 1 end
+if redis.call('EXISTS', kPendingReleasesKey) == 1 then has_more = 1 end
 
 -- Moves held jobs from a list to their queues. Earlier versions stored held jobs in a list, the next one at the right
--- end; the next claim enters the jobs in the sorted set. Returns whether jobs are left in the list. A list with other
+-- end; the next claim adds the jobs to the sorted set. Returns whether jobs are left in the list. A list with other
 -- entries belongs to another client and is not changed.
 local list_budget = max
 local function release_held_list(held_key)
@@ -82,28 +84,28 @@ end
 -- Queues the next held job of a concurrency key if the key has a free slot. Usually release_slot() does this, but the
 -- job that it has queued may be in a queue without agents.
 local function queue_held_job(key)
-  local held_key = 'mj:held:' .. key
+  local held_key = kHeldKey .. key
   if key_type(held_key) == 'list' and release_held_list(held_key) then return end
   local job = not reports_wrong_type(held_key, 'zset') and redis.call('ZRANGE', held_key, 0, 0)[1]
   local claim = job and find_claim(job)
   if not job then
-    redis.call('SREM', 'mj:holding', key)
+    redis.call('SREM', kHeldConcurrencyKey, key)
   elseif not claim or claim.state ~= 'held' then
     redis.call('ZREM', held_key, job)
   else
     -- If the record is not a hash, the limit is 1.
     local limit = has_type(job, 'hash') and to_number(redis.call('HGET', job, 'concurrency_limit')) or 0
-    local running = call_index('SCARD', 'mj:running:' .. key)
+    local running = call_index('SCARD', kRunningKey .. key)
     if running and running < math.max(1, limit) then enqueue_job(job, claim, 'held', true) end
   end
 end
-if key_type('mj:holding') == 'set' then
-  for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do queue_held_job(key) end
+if key_type(kHeldConcurrencyKey) == 'set' then
+  for _, key in ipairs(redis.call('SRANDMEMBER', kHeldConcurrencyKey, max)) do queue_held_job(key) end
 end
 
 -- Return entries to their queues if the missing record exists now, and drop entries after missing_wait ms.
 local missing = 0
-local waiting = note_full_page(redis.call('ZRANGE', 'mj:missing', 0, max - 1, 'WITHSCORES'), 2)
+local waiting = note_full_page(redis.call('ZRANGE', kMissingRecordsKey, 0, max - 1, 'WITHSCORES'), 2)
 for i = 1, #waiting, 2 do
   local member = waiting[i]
   local job, queue = string.match(member, '^(%S+) (.*)$')
@@ -120,11 +122,11 @@ for i = 1, #waiting, 2 do
     local claim = job and find_claim(job)
     if claim and claim.state == 'queued' then
       end_job(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
-      redis.call('HSET', 'mj:claim:' .. job, 'dead', id)
+      redis.call('HSET', kClaimKey .. job, 'dead', id)
     end
   end
   if is_resolved then
-    redis.call('ZREM', 'mj:missing', member)
+    redis.call('ZREM', kMissingRecordsKey, member)
     missing = missing + 1
   end
 end
@@ -137,22 +139,22 @@ local function find_pushed_timeouts(queue)
   local length = redis.call('LLEN', queue)
   local first = length > kMaxSearchedEntries and now_us % length or 0  -- another part in each search
   for _, job in ipairs(redis.call('LRANGE', queue, first, first + kMaxSearchedEntries - 1)) do
-    if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
+    if is_job_key(job) and redis.call('EXISTS', kClaimKey .. job) == 0 then
       local record = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
       if record.err then reports_wrong_type(job, 'hash') end
       local until_ms = not record.err and not is_only_created(job, {}, record[4]) and compute_queue_deadline(to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
-      if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', to_integer_text(until_ms), job) end
+      if until_ms then redis.call('ZADD', kQueueDeadlinesKey, 'NX', to_integer_text(until_ms), job) end
     end
   end
 end
-local pushed_search = call_index('HMGET', 'mj:pushed', 'at', 'cursor')
+local pushed_search = call_index('HMGET', kPushSearchKey, 'at', 'cursor')
 if pushed_search and math.abs(now_ms - to_number(pushed_search[1] or nil)) >= 500 then
-  local known = redis.call('SRANDMEMBER', 'mj:queues', 20)
-  for _, queue in ipairs(known) do find_pushed_timeouts(queue) end
+  local sampled_queues = redis.call('SRANDMEMBER', kQueuesKey, 20)
+  for _, queue in ipairs(sampled_queues) do find_pushed_timeouts(queue) end
   local page = redis.call('SCAN', to_integer_text(to_number(pushed_search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
   for _, queue in ipairs(page[2]) do find_pushed_timeouts(queue) end
   -- Nothing is written to a context without queues, which may have been deleted.
-  if #known + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', 'mj:pushed', 'at', to_integer_text(now_ms), 'cursor', page[1]) end
+  if #sampled_queues + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', kPushSearchKey, 'at', to_integer_text(now_ms), 'cursor', page[1]) end
 end
 -- Returns whether the job waits for a run. A job without a state in its claim waits if its record has a
 -- queue_timeout_ms and no end.
@@ -164,91 +166,91 @@ end
 
 -- End jobs that have waited longer than their queue_timeout_ms allows.
 local overdue = 0
-for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
+for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kQueueDeadlinesKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if claim and is_waiting(job, claim) then
-    local listed = not claim.state or claim.state == 'queued' and not has_priority(claim)
+    local in_queue_list = not claim.state or claim.state == 'queued' and not has_priority(claim)
     end_job(job, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
-    if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+    if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
     overdue = overdue + 1
   end
-  redis.call('ZREM', 'mj:overdue', job)
+  redis.call('ZREM', kQueueDeadlinesKey, job)
 end
 
 -- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (retention_obstacle) gets the
 -- negated time of the next check as its score in mj:ended. A positive later time would count as an end at that time.
 local retired = 0
-local kept_until = to_integer_text(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
+local recheck_score = to_integer_text(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
 local function delete_if_expired(job)
   local claim = find_claim(job)
-  if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  if retention_obstacle(job, claim) then return redis.call('ZADD', 'mj:ended', kept_until, job) end
+  if not claim or claim.state ~= 'ended' then return redis.call('ZREM', kEndedKey, job) end
+  if retention_obstacle(job, claim) then return redis.call('ZADD', kEndedKey, recheck_score, job) end
   delete_ended_job(job, claim)
   retired = retired + 1
 end
-for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(-now_ms), '(0', 'LIMIT', 0, max)) do
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', kEndedKey, to_integer_text(-now_ms), '(0', 'LIMIT', 0, max)) do
   local claim = find_claim(job)
-  local is_still_kept = claim and claim.state == 'ended' and retention_obstacle(job, claim)
-  redis.call('ZADD', 'mj:ended', is_still_kept and kept_until or to_integer_text(to_number(claim and claim.ended_ms)), job)
+  local has_obstacle = claim and claim.state == 'ended' and retention_obstacle(job, claim)
+  redis.call('ZADD', kEndedKey, has_obstacle and recheck_score or to_integer_text(to_number(claim and claim.ended_ms)), job)
 end
 if keep_ms > 0 then
-  for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
+  for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kEndedKey, '0', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
     delete_if_expired(job)
   end
 end
-local excess = keep_count > 0 and redis.call('ZCARD', 'mj:ended') - keep_count or 0
+local excess = keep_count > 0 and redis.call('ZCARD', kEndedKey) - keep_count or 0
 if excess > 0 then
   local before = retired
-  for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', '+inf', 'LIMIT', 0, math.min(excess, max))) do
+  for _, job in ipairs(redis.call('ZRANGEBYSCORE', kEndedKey, '0', '+inf', 'LIMIT', 0, math.min(excess, max))) do
     delete_if_expired(job)
   end
   if excess >= max and retired > before then has_more = 1 end
 end
 
--- A caller that stores almost as much as its quota (field `over` of mj:kept) loses its oldest ended jobs until it
+-- A caller that stores almost as much as its quota (field `over` of mj:stored-bytes) loses its oldest ended jobs until it
 -- stores three quarters of the quota. If the context is almost full (field `full`), the callers that store most lose
 -- theirs, one caller after another, until all callers together store three quarters of the quota of the context. A
 -- search of mj:ended takes several ticks: `at` is the end time that the search has reached, `began` is the time of its
--- begin. A search that has retired too few jobs is noted in mj:kept-searched: for kSearchPauseMs the next searches for
+-- begin. A search that has retired too few jobs is noted in mj:stored-bytes-search: for kSearchPauseMs the next searches for
 -- that caller examine only jobs that have ended since.
-local kSearchesKey, kSearchPauseMs, kNewEndsPauseMs, kMaxKeepers = 'mj:kept-searched', 60000, 5000, 2000
--- Returns the begin of a noted search and the end time up to which it has examined jobs. Returns now and 0 if there is
--- none, or if it is older than kSearchPauseMs.
+local kSearchPauseMs, kNewEndsPauseMs, kMaxComparedCallers = 60000, 5000, 2000
+-- Parses a noted search: its begin, and the end time up to which it has examined jobs. Returns now and 0 if there is no
+-- such search, or if it is older than kSearchPauseMs.
 local function parse_search(text)
-  local began, to = string.match(text or '', '^(%d+) (%d+)$')
-  if not began or to_number(began) > now_ms or to_number(began) + kSearchPauseMs <= now_ms then return now_ms, 0 end
-  return to_number(began), to_number(to)
+  local began_ms, examined_to_ms = string.match(text or '', '^(%d+) (%d+)$')
+  if not began_ms or to_number(began_ms) > now_ms or to_number(began_ms) + kSearchPauseMs <= now_ms then return now_ms, 0 end
+  return to_number(began_ms), to_number(examined_to_ms)
 end
 -- Returns the caller that stores most, among those above the share that is always allowed. Callers without a recent
 -- search come first; after them the caller with the oldest search. With too many callers to compare, returns
 -- `requested`.
 local function find_largest_caller(requested)
-  if redis.call('HLEN', kUsageKey) > kMaxKeepers then return requested end
-  local searches, max_bytes, caller, oldest_caller = to_table(call_index('HGETALL', kSearchesKey) or {}), always_allowed_bytes(), nil, nil
-  local usage, oldest = redis.call('HGETALL', kUsageKey), now_ms - kNewEndsPauseMs
+  if redis.call('HLEN', kStoredBytesKey) > kMaxComparedCallers then return requested end
+  local searches, max_bytes, caller, oldest_caller = to_table(call_index('HGETALL', kStoredBytesSearchKey) or {}), always_allowed_bytes(), nil, nil
+  local usage, oldest_ms = redis.call('HGETALL', kStoredBytesKey), now_ms - kNewEndsPauseMs
   for i = 1, #usage, 2 do
     local bytes = string.find(usage[i], '^%d+$') and to_number(usage[i + 1]) or 0
     if bytes > always_allowed_bytes() then
-      local _, to = parse_search(searches[usage[i]])
-      if to == 0 and bytes > max_bytes then max_bytes, caller = bytes, usage[i] end
-      if to > 0 and to <= oldest then oldest, oldest_caller = to, usage[i] end
+      local _, examined_to_ms = parse_search(searches[usage[i]])
+      if examined_to_ms == 0 and bytes > max_bytes then max_bytes, caller = bytes, usage[i] end
+      if examined_to_ms > 0 and examined_to_ms <= oldest_ms then oldest_ms, oldest_caller = examined_to_ms, usage[i] end
     end
   end
   return caller or oldest_caller
 end
 
 local search = {}
--- Returns whether enough jobs were retired.
-local function is_below_quota(caller_bytes, total_bytes)
+-- Returns whether enough jobs were retired: three quarters of the quota, or less, are in use.
+local function has_freed_enough(caller_bytes, total_bytes)
   if search.full then return total_bytes <= quota.context * 3 / 4 or caller_bytes <= always_allowed_bytes() end
   return quota.caller == 0 or caller_bytes <= quota.caller * 3 / 4
 end
-local function end_search() redis.call('HDEL', kUsageKey, 'over', 'at', 'began', 'full') end
+local function end_search() redis.call('HDEL', kStoredBytesKey, 'over', 'at', 'began', 'full') end
 -- Reads the state of the search into `search`: {caller, at, began, full}; empty if no job has to be retired.
 local function read_search()
-  local usage = call_index('HMGET', kUsageKey, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
+  local usage = call_index('HMGET', kStoredBytesKey, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
   if usage and usage[2] and (to_number(usage[3] or nil) ~= quota.caller or to_number(usage[4] or nil) ~= quota.context) then
-    redis.call('HSET', kUsageKey, 'caller_max', to_integer_text(quota.caller), 'context_max', to_integer_text(quota.context))
+    redis.call('HSET', kStoredBytesKey, 'caller_max', to_integer_text(quota.caller), 'context_max', to_integer_text(quota.context))
   end
   if not usage or not usage[1] then return end
   if usage[5] and usage[6] then
@@ -260,21 +262,21 @@ local function read_search()
   if is_context_full then caller = find_largest_caller(caller) end
   if not caller then return end_search() end
   search = {caller = caller, full = is_context_full}
-  search.began, search.at = parse_search(call_index('HGET', kSearchesKey, caller))
+  search.began, search.at = parse_search(call_index('HGET', kStoredBytesSearchKey, caller))
 end
 
 -- Examines one page of mj:ended. Returns true at the end of the index.
 local function delete_until_below_quota()
-  local usage = redis.call('HMGET', kUsageKey, search.caller, 'all')
-  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(search.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
+  local usage = redis.call('HMGET', kStoredBytesKey, search.caller, 'all')
+  local page = redis.call('ZRANGEBYSCORE', kEndedKey, to_integer_text(search.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
   local first_score, budget = page[2], max
   for i = 1, #page, 2 do
-    if budget == 0 or is_below_quota(to_number(usage[1] or nil), to_number(usage[2] or nil)) then return false end
+    if budget == 0 or has_freed_enough(to_number(usage[1] or nil), to_number(usage[2] or nil)) then return false end
     if parse_caller(page[i]) == search.caller then
       local retired_before = retired
       delete_if_expired(page[i])
       budget = budget - (retired - retired_before)
-      usage = redis.call('HMGET', kUsageKey, search.caller, 'all')
+      usage = redis.call('HMGET', kStoredBytesKey, search.caller, 'all')
     end
     search.at = to_number(page[i + 1])
   end
@@ -287,36 +289,36 @@ end
 read_search()
 if search.caller then
   local before = retired
-  local was_useless = delete_until_below_quota()
-  local now = redis.call('HMGET', kUsageKey, search.caller, 'all')
-  local own, all = to_number(now[1] or nil), to_number(now[2] or nil)
-  if is_below_quota(own, all) then was_useless = false end
-  if was_useless then
-    if (call_index('HLEN', kSearchesKey) or 0) > kMaxKeepers then redis.call('DEL', kSearchesKey) end
-    call_index('HSET', kSearchesKey, search.caller, to_integer_text(search.began) .. ' ' .. to_integer_text(now_ms))
+  local is_index_end = delete_until_below_quota()
+  local usage = redis.call('HMGET', kStoredBytesKey, search.caller, 'all')
+  local caller_bytes, total_bytes = to_number(usage[1] or nil), to_number(usage[2] or nil)
+  local has_failed = is_index_end and not has_freed_enough(caller_bytes, total_bytes)
+  if has_failed then
+    if (call_index('HLEN', kStoredBytesSearchKey) or 0) > kMaxComparedCallers then redis.call('DEL', kStoredBytesSearchKey) end
+    call_index('HSET', kStoredBytesSearchKey, search.caller, to_integer_text(search.began) .. ' ' .. to_integer_text(now_ms))
   end
-  if not was_useless and not is_below_quota(own, all) then
-    redis.call('HSET', kUsageKey, 'over', search.caller, 'at', to_integer_text(search.at), 'began', to_integer_text(search.began))
-    if search.full then redis.call('HSET', kUsageKey, 'full', 1) end
-  elseif search.full and all > quota.context * 3 / 4 and redis.call('HLEN', kUsageKey) <= kMaxKeepers then
+  if not has_failed and not has_freed_enough(caller_bytes, total_bytes) then
+    redis.call('HSET', kStoredBytesKey, 'over', search.caller, 'at', to_integer_text(search.at), 'began', to_integer_text(search.began))
+    if search.full then redis.call('HSET', kStoredBytesKey, 'full', 1) end
+  elseif search.full and total_bytes > quota.context * 3 / 4 and redis.call('HLEN', kStoredBytesKey) <= kMaxComparedCallers then
     -- Continue with the caller that stores most after this one.
-    redis.call('HSET', kUsageKey, 'over', search.caller, 'full', 1)
-    redis.call('HDEL', kUsageKey, 'at', 'began')
+    redis.call('HSET', kStoredBytesKey, 'over', search.caller, 'full', 1)
+    redis.call('HDEL', kStoredBytesKey, 'at', 'began')
   else
     end_search()
   end
   -- has_more is set only if jobs were retired. A search without results continues at the next regular tick, so that it
   -- does not keep Redis busy.
-  if retired > before and redis.call('HEXISTS', kUsageKey, 'over') == 1 then has_more = 1 end
+  if retired > before and redis.call('HEXISTS', kStoredBytesKey, 'over') == 1 then has_more = 1 end
 end
 
 -- Remove jobs from mj:jobs if another client has deleted the record before the first claim. Such entries become the
 -- oldest ones, so checking the oldest ten is enough.
-if has_type('mj:jobs', 'zset') then
-  for _, job in ipairs(redis.call('ZRANGE', 'mj:jobs', 0, 9)) do
-    if redis.call('EXISTS', job, 'mj:claim:' .. job) == 0 then redis.call('ZREM', 'mj:jobs', job) end
+if has_type(kJobsKey, 'zset') then
+  for _, job in ipairs(redis.call('ZRANGE', kJobsKey, 0, 9)) do
+    if redis.call('EXISTS', job, kClaimKey .. job) == 0 then redis.call('ZREM', kJobsKey, job) end
   end
 end
 
-local next_due = redis.call('ZRANGE', 'mj:delayed', 0, 0, 'WITHSCORES')[2]
+local next_due = redis.call('ZRANGE', kDelayedKey, 0, 0, 'WITHSCORES')[2]
 return {queued, processed_dependents, missing, overdue, retired, has_more, next_due and math.max(1, to_number(next_due) - now_ms) or 0}

@@ -10,13 +10,13 @@
 -- Reply: put; or other if another text is stored under this hash.
 -- Repeat: safe; the same text is stored again.
 local deployment, hash, text = next_arg(), next_arg(), next_arg()
-local key = 'mj:world-manifests:' .. deployment
-local err = check_type(key, 'hash') or check_type('mj:worlds', 'set')
+local key = kDeploymentManifestsKey .. deployment
+local err = check_type(key, 'hash') or check_type(kDeploymentsKey, 'set')
 if err then return err end
 local stored = redis.call('HGET', key, hash)
 if stored and stored ~= text then return 'other' end
 redis.call('HSET', key, hash, text)
-redis.call('SADD', 'mj:worlds', deployment)
+redis.call('SADD', kDeploymentsKey, deployment)
 return 'put'
 
 --# world_read: dispatch_journal flows
@@ -27,7 +27,7 @@ return 'put'
 -- Repeat: safe; read-only.
 local kMaxBytes, kPageFacts = 8388608, 16  -- a single fact may have several MiB
 local deployment, after, max_facts = next_arg(), to_number(next_arg()), to_number(next_arg())
-local journal, head_key = 'mj:world:' .. deployment, 'mj:world-head:' .. deployment
+local journal, head_key = kDeploymentJournalKey .. deployment, kDeploymentHeadKey .. deployment
 local err = check_type(journal, 'stream') or check_type(head_key, 'hash')
 if err then return err end
 local head = get_stream_head(journal)
@@ -50,7 +50,7 @@ return {to_integer_text(head), head_fields[1] or '0', head_fields[2] or '', fact
 -- ARGV: context (id), deployment, base_height, due (ms; 0: not due), facts (list), blobs (list of hash, bytes, ...),
 -- processed (list of inbox entries), snapshot (hash, or empty), manifest (hash that comes into force, or empty),
 -- requires_empty (flag: only with an empty inbox), flag and list of the instances with a full mailbox (the list only if
--- the flag is 1), expected_applies (value of mj:world-applies on which the manifest was checked; "*": not
+-- the flag is 1), expected_applies (value of mj:deployment-applies on which the manifest was checked; "*": not
 -- checked).
 -- Reply: {done}; {conflict, height}; {busy, number of inbox entries}; {applied} if another manifest of the context has
 -- come into force since the check.
@@ -58,10 +58,10 @@ return {to_integer_text(head), head_fields[1] or '0', head_fields[2] or '', fact
 local context, deployment, base_height, due = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
 local facts, blobs, processed, snapshot, manifest, requires_empty = list_arg(), list_arg(), list_arg(), next_arg(), next_arg(), next_arg() == '1'
 local full_instances = next_arg() == '1' and list_arg()
-local expected_applies, applies_key = next_arg(), 'mj:world-applies'
-local journal, inbox, blobs_key, full_key = 'mj:world:' .. deployment, 'mj:world-in:' .. deployment, 'mj:world-blobs:' .. deployment, 'mj:world-full:' .. deployment
-local err = check_type(journal, 'stream') or check_type(inbox, 'stream') or check_type(blobs_key, 'hash') or check_type('mj:worlds:due', 'zset')
-  or check_type('mj:world-head:' .. deployment, 'hash') or check_type(full_key, 'set') or (manifest ~= '' and check_type(applies_key, 'hash'))
+local expected_applies, applies_key = next_arg(), kDeploymentAppliesKey
+local journal, inbox, blobs_key, full_key = kDeploymentJournalKey .. deployment, kDeploymentInboxKey .. deployment, kDeploymentBlobsKey .. deployment, kDeploymentFullKey .. deployment
+local err = check_type(journal, 'stream') or check_type(inbox, 'stream') or check_type(blobs_key, 'hash') or check_type(kDeploymentsDueKey, 'zset')
+  or check_type(kDeploymentHeadKey .. deployment, 'hash') or check_type(full_key, 'set') or (manifest ~= '' and check_type(applies_key, 'hash'))
 if err then return err end
 local head = get_stream_head(journal)
 if not head then return journal_head_error(journal) end
@@ -74,10 +74,10 @@ for i = 1, #blobs, 2 do redis.call('HSET', blobs_key, blobs[i], blobs[i + 1]) en
 for i, fact in ipairs(facts) do redis.call('XADD', journal, to_integer_text(base_height + i) .. '-0', 'f', fact) end
 for i = 1, #processed, 100 do redis.call('XDEL', inbox, unpack(processed, i, math.min(i + 99, #processed))) end
 if snapshot ~= '' then
-  redis.call('HSET', 'mj:world-head:' .. deployment, 'height', to_integer_text(base_height + #facts), 'hash', snapshot)
+  redis.call('HSET', kDeploymentHeadKey .. deployment, 'height', to_integer_text(base_height + #facts), 'hash', snapshot)
 end
 if manifest ~= '' then
-  redis.call('HSET', 'mj:world-head:' .. deployment, 'manifest', manifest)
+  redis.call('HSET', kDeploymentHeadKey .. deployment, 'manifest', manifest)
   redis.call('HSET', applies_key, 'count', to_integer_text(to_number(apply_count) + 1))
 end
 if full_instances then
@@ -85,13 +85,13 @@ if full_instances then
   for i = 1, #full_instances, 100 do redis.call('SADD', full_key, unpack(full_instances, i, math.min(i + 99, #full_instances))) end
 end
 if redis.call('XLEN', inbox) > 0 then
-  redis.call('ZADD', 'mj:worlds:due', to_integer_text(now_ms), deployment)
+  redis.call('ZADD', kDeploymentsDueKey, to_integer_text(now_ms), deployment)
 elseif due > 0 then
-  redis.call('ZADD', 'mj:worlds:due', to_integer_text(due), deployment)
+  redis.call('ZADD', kDeploymentsDueKey, to_integer_text(due), deployment)
 else
-  redis.call('ZREM', 'mj:worlds:due', deployment)
+  redis.call('ZREM', kDeploymentsDueKey, deployment)
 end
-if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. deployment) end
+if #facts > 0 then redis.call('PUBLISH', kDeploymentsKey, context .. ' ' .. deployment) end
 return {'done'}
 
 --# world_post: deployments
@@ -105,19 +105,19 @@ return {'done'}
 -- Repeat: safe with an idempotency key, which is stored in the same step as the event.
 local context, deployment, max, manifest, key, content, keep_ms, max_keys = next_arg(), next_arg(), to_number(next_arg()), next_arg(), next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
 local targets, fields = list_arg(), list_arg()
-local full_key, keys_key, ages_key = 'mj:world-full:' .. deployment, 'mj:world-keys:' .. deployment, 'mj:world-key-ages:' .. deployment
+local full_key, keys_key, ages_key = kDeploymentFullKey .. deployment, kDeploymentEventKeysKey .. deployment, kDeploymentEventKeyTimesKey .. deployment
 local kMaxForgottenBatch, kMaxInboxBytes, kMeasureMs, kEntryBytes = 20, 268435456, 1000, 100
-local head_key, inbox = 'mj:world-head:' .. deployment, 'mj:world-in:' .. deployment
+local head_key, inbox = kDeploymentHeadKey .. deployment, kDeploymentInboxKey .. deployment
 local function drop_event_keys(names)
   for _, name in ipairs(names) do
     redis.call('HDEL', keys_key, name)
     redis.call('ZREM', ages_key, name)
   end
 end
-local err = check_type('mj:world-head:' .. deployment, 'hash') or check_type('mj:worlds', 'set') or check_type('mj:world-in:' .. deployment, 'stream') or check_type('mj:worlds:due', 'zset')
+local err = check_type(kDeploymentHeadKey .. deployment, 'hash') or check_type(kDeploymentsKey, 'set') or check_type(kDeploymentInboxKey .. deployment, 'stream') or check_type(kDeploymentsDueKey, 'zset')
   or check_type(full_key, 'set') or check_type(keys_key, 'hash') or check_type(ages_key, 'zset')
 if err then return err end
-if redis.call('SISMEMBER', 'mj:worlds', deployment) == 0 then return {'none'} end
+if redis.call('SISMEMBER', kDeploymentsKey, deployment) == 0 then return {'none'} end
 if key ~= '' then
   local id, stored_content = string.match(redis.call('HGET', keys_key, key) or '', '^(%d+%-%d+) (%S+)$')
   if id then return {stored_content == content and 'repeated' or 'used', id} end
@@ -157,7 +157,7 @@ return {'posted', id}
 -- ARGV: deployment, max_entries, max_bytes, cursor (id; empty: begin).
 -- Reply: entries in the form of XRANGE, until they have max_bytes bytes.
 -- Repeat: safe; read-only.
-local inbox, max_entries, max_bytes, cursor = 'mj:world-in:' .. next_arg(), to_number(next_arg()), to_number(next_arg()), next_arg()
+local inbox, max_entries, max_bytes, cursor = kDeploymentInboxKey .. next_arg(), to_number(next_arg()), to_number(next_arg()), next_arg()
 local err = check_type(inbox, 'stream')
 if err then return err end
 local entries, bytes, start = {}, 0, cursor == '' and '-' or '(' .. cursor
@@ -178,10 +178,10 @@ return entries
 -- Reply: {{deployments...}, ms until the next one, or 0 if some are due or none is registered}.
 -- Repeat: safe; read-only.
 local max = next_arg()
-local err = check_type('mj:worlds:due', 'zset')
+local err = check_type(kDeploymentsDueKey, 'zset')
 if err then return err end
-local due = redis.call('ZRANGEBYSCORE', 'mj:worlds:due', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)
-local next_due = redis.call('ZRANGE', 'mj:worlds:due', 0, 0, 'WITHSCORES')[2]
+local due = redis.call('ZRANGEBYSCORE', kDeploymentsDueKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)
+local next_due = redis.call('ZRANGE', kDeploymentsDueKey, 0, 0, 'WITHSCORES')[2]
 return {due, next_due and #due == 0 and to_integer_text(math.max(1, to_number(next_due) - now_ms)) or '0'}
 
 --# world_glance:
@@ -191,7 +191,7 @@ return {due, next_due and #due == 0 and to_integer_text(math.max(1, to_number(ne
 -- that have ended or do not exist}}...}}.
 -- Repeat: safe; read-only.
 local rows = {}
-local err = check_type('mj:worlds:due', 'zset')
+local err = check_type(kDeploymentsDueKey, 'zset')
 if err then return err end
 for _ = 1, to_number(next_arg()) do
   local deployment, ended_positions = next_arg(), {}
@@ -202,7 +202,7 @@ for _ = 1, to_number(next_arg()) do
     local status = not state and record_type == 'hash' and redis.call('HGET', effect_ref, 'status')
     if record_type == 'none' or state == 'ended' or status == 'finished' or status == 'error' then ended_positions[#ended_positions + 1] = position - 1 end
   end
-  local inbox, due = 'mj:world-in:' .. deployment, redis.call('ZSCORE', 'mj:worlds:due', deployment)
+  local inbox, due = kDeploymentInboxKey .. deployment, redis.call('ZSCORE', kDeploymentsDueKey, deployment)
   rows[#rows + 1] = {key_type(inbox) == 'stream' and redis.call('XLEN', inbox) or 0, due and to_integer_text(math.max(1, to_number(due))) or '0', ended_positions}
 end
 return {to_integer_text(now_ms), rows}
@@ -213,7 +213,7 @@ return {to_integer_text(now_ms), rows}
 -- Reply: gone; or conflict if the height has changed, since the new facts may refer to one of the blobs.
 -- Repeat: safe; deleted blobs are ignored.
 local deployment, base_height, hashes = next_arg(), to_number(next_arg()), list_arg()
-local journal, blobs_key = 'mj:world:' .. deployment, 'mj:world-blobs:' .. deployment
+local journal, blobs_key = kDeploymentJournalKey .. deployment, kDeploymentBlobsKey .. deployment
 local err = check_type(journal, 'stream') or check_type(blobs_key, 'hash')
 if err then return err end
 if get_stream_head(journal) ~= base_height then return 'conflict' end
@@ -227,15 +227,15 @@ return 'gone'
 -- time in ms or 0, number of inbox entries, time in ms, {instances with a full mailbox}}.
 -- Repeat: safe; read-only.
 local deployment = next_arg()
-local journal, head_key, inbox, full_key = 'mj:world:' .. deployment, 'mj:world-head:' .. deployment, 'mj:world-in:' .. deployment, 'mj:world-full:' .. deployment
-local err = check_type(journal, 'stream') or check_type(head_key, 'hash') or check_type(inbox, 'stream') or check_type(full_key, 'set') or check_type('mj:worlds', 'set')
-  or check_type('mj:worlds:due', 'zset')
+local journal, head_key, inbox, full_key = kDeploymentJournalKey .. deployment, kDeploymentHeadKey .. deployment, kDeploymentInboxKey .. deployment, kDeploymentFullKey .. deployment
+local err = check_type(journal, 'stream') or check_type(head_key, 'hash') or check_type(inbox, 'stream') or check_type(full_key, 'set') or check_type(kDeploymentsKey, 'set')
+  or check_type(kDeploymentsDueKey, 'zset')
 if err then return err end
 local head = get_stream_head(journal)
 if not head then return journal_head_error(journal) end
 local head_fields = redis.call('HMGET', head_key, 'height', 'hash', 'manifest')
-local due = redis.call('ZSCORE', 'mj:worlds:due', deployment)
-return {to_integer_text(head), to_integer_text(to_number(head_fields[1])), head_fields[2] or '', head_fields[3] or '', redis.call('SISMEMBER', 'mj:worlds', deployment),
+local due = redis.call('ZSCORE', kDeploymentsDueKey, deployment)
+return {to_integer_text(head), to_integer_text(to_number(head_fields[1])), head_fields[2] or '', head_fields[3] or '', redis.call('SISMEMBER', kDeploymentsKey, deployment),
   due and to_integer_text(math.max(1, to_number(due))) or '0', redis.call('XLEN', inbox), to_integer_text(now_ms), redis.call('SMEMBERS', full_key)}
 
 --# world_repair: dispatch_journal flows deployments
@@ -246,16 +246,16 @@ return {to_integer_text(head), to_integer_text(to_number(head_fields[1])), head_
 -- Reply: done; or moved if the height has changed, and nothing was written.
 -- Repeat: safe; a repeated `notice` adds a second entry to the inbox, and an effect is settled only once.
 local context, deployment, height, count = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
-local head_key, full_key = 'mj:world-head:' .. deployment, 'mj:world-full:' .. deployment
-local err = check_type('mj:world:' .. deployment, 'stream') or check_type(head_key, 'hash') or check_type(full_key, 'set') or check_type('mj:worlds', 'set')
-  or check_type('mj:worlds:due', 'zset') or check_type('mj:world-in:' .. deployment, 'stream')
+local head_key, full_key = kDeploymentHeadKey .. deployment, kDeploymentFullKey .. deployment
+local err = check_type(kDeploymentJournalKey .. deployment, 'stream') or check_type(head_key, 'hash') or check_type(full_key, 'set') or check_type(kDeploymentsKey, 'set')
+  or check_type(kDeploymentsDueKey, 'zset') or check_type(kDeploymentInboxKey .. deployment, 'stream')
 if err then return err end
-if get_stream_head('mj:world:' .. deployment) ~= height then return 'moved' end
+if get_stream_head(kDeploymentJournalKey .. deployment) ~= height then return 'moved' end
 local step_handlers = {
-  list = function() redis.call('SADD', 'mj:worlds', deployment) end,
+  list = function() redis.call('SADD', kDeploymentsKey, deployment) end,
   due = function()
-    redis.call('ZADD', 'mj:worlds:due', to_integer_text(now_ms), deployment)
-    redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. deployment)
+    redis.call('ZADD', kDeploymentsDueKey, to_integer_text(now_ms), deployment)
+    redis.call('PUBLISH', kDeploymentsKey, context .. ' ' .. deployment)
   end,
   head = function(value) redis.call('HSET', head_key, 'manifest', value) end,
   snapshot = function() redis.call('HDEL', head_key, 'height', 'hash') end,

@@ -41,9 +41,9 @@ std::vector<std::string> list_runner_queues(const WorkerSettings& settings,
   return queues;
 }
 
-Intake::Intake(Dependencies parts, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
+Intake::Intake(Dependencies dependencies, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
                const std::string& instance, Callbacks callbacks)
-    : dependencies_(std::move(parts)),
+    : dependencies_(std::move(dependencies)),
       clock_(clock),
       health_(health),
       settings_(settings),
@@ -51,8 +51,8 @@ Intake::Intake(Dependencies parts, const Clock& clock, StoreHealth& health, cons
       callbacks_(std::move(callbacks)),
       preparation_(settings_, dependencies_.executors, dependencies_.secrets, clock),
       topic_(settings.runner.id, [this](Id context) { return get_registered_runner(context).topic; }),
-      pauses_(clock),
-      next_run_(dependencies_.first_run),
+      context_pauses_(clock),
+      next_run_(dependencies_.first_run_number),
       random_(dependencies_.seed) {
   queues_ = list_runner_queues(settings_, dependencies_.executors, true);
 }
@@ -70,23 +70,23 @@ void Intake::stop() {
   dependencies_.waiter->wake();
 }
 
-// If the intake waits for work, the next entry of a queue wakes it anyway. Order matters: the counters change before
-// `waits_for_work_` is read. A call of run_once() that did not see the free slot has reset `waits_for_work_` before,
-// so the intake is woken.
+// An intake that waits for work needs no wake-up, since the next entry of a queue ends its wait. No wake-up is missed:
+// the counters change here before on_slot_free() reads `waits_for_work_`, and run_once() clears `waits_for_work_`
+// before it reads the counters, so at least one of the two threads sees the change of the other.
 void Intake::on_jobs_settled(std::uint32_t jobs) {
   held_jobs_ -= jobs;
-  occupied_slots_ -= jobs;
+  held_or_requested_jobs_ -= jobs;
   on_slot_free();
 }
 
 void Intake::on_slot_free() {
-  if (!waits_for_work_ && jobs_to_claim() > 0) dependencies_.waiter->wake();
+  if (!waits_for_work_ && count_jobs_to_claim() > 0) dependencies_.waiter->wake();
 }
 
 // Jobs are claimed ahead in large batches. While all slots are busy, waiting for more capacity delays no job.
-std::uint32_t Intake::jobs_to_claim() const {
+std::uint32_t Intake::count_jobs_to_claim() const {
   const std::uint32_t ahead = callbacks_.claim_ahead_count(), max = settings_.slots + ahead,
-                      occupied = occupied_slots_ + callbacks_.count_other_jobs();
+                      occupied = held_or_requested_jobs_ + callbacks_.count_other_jobs();
   if (occupied >= max || (occupied >= settings_.slots && max - occupied < (ahead + 1) / 2)) return 0;
   return max - occupied;
 }
@@ -106,15 +106,16 @@ Intake::WaitRequest Intake::run_once() {
 Intake::WaitRequest Intake::poll_once() {
   liveness_.mark_progress();
   for (const StartRejected& job : rejected_starts_.consume_all()) reject_start(job);
-  const bool can_claim = !draining_ && jobs_to_claim() > 0 && callbacks_.can_start_runs();
+  const bool can_claim = !draining_ && count_jobs_to_claim() > 0 && callbacks_.can_start_runs();
   const ClaimResult result = can_claim ? claim_batch() : ClaimResult{};
   if (woken_by_work_ && can_claim && result.claimed_jobs == 0) callbacks_.on_wakeup_without_jobs();
   if (result.has_more) return {0, false};
-  const bool wakes_on_work = can_claim && jobs_to_claim() > 0;
+  const bool wakes_on_work = can_claim && count_jobs_to_claim() > 0;
   if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), wakes_on_work};
   const std::uint64_t max = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
-  // Pauses count only while the intake claims. Otherwise a pause that is over would cause waits of 0 ms in a loop.
-  return {wakes_on_work ? pauses_.min_remaining_ms(max) : max, wakes_on_work};
+  // The wait ends with the first pause of a context only while the intake claims. Otherwise a pause that has ended
+  // would cause waits of 0 ms in a loop.
+  return {wakes_on_work ? context_pauses_.min_remaining_ms(max) : max, wakes_on_work};
 }
 
 void Intake::wait_until_due(WaitRequest request) {
@@ -148,8 +149,8 @@ void Intake::process_topic(std::vector<std::string> hints) {
     hints.resize(capacity);
   }
   hints_.insert(hints_.end(), std::make_move_iterator(hints.begin()), std::make_move_iterator(hints.end()));
-  const std::uint64_t pause = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
-  if (draining_ || clock_.boot_ms() < topic_checked_boot_ms_ + pause) return;
+  const std::uint64_t interval_ms = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
+  if (draining_ || clock_.boot_ms() < topic_checked_boot_ms_ + interval_ms) return;
   const std::vector<std::string> batch(
       hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(std::min(hints_.size(), kMaxHintsBatch)));
   const bool is_processed = topic_.process(dependencies_.store, settings_.contexts, batch);
@@ -162,41 +163,43 @@ Intake::ClaimResult Intake::claim_batch() {
   ClaimResult result;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
     liveness_.mark_progress();  // each context may wait for a server of its own
-    const std::uint32_t free = jobs_to_claim();
-    if (free == 0 || draining_) return {false, result.claimed_jobs};
+    const std::uint32_t jobs_to_claim = count_jobs_to_claim();
+    if (jobs_to_claim == 0 || draining_) return {false, result.claimed_jobs};
     const Id context = settings_.contexts[(rotation_ + i) % settings_.contexts.size()];
-    if (!pauses_.can_try(context)) continue;
-    // The disk of the secrets hangs; other agents may be able to run the jobs.
+    if (!context_pauses_.can_try(context)) continue;
+    // The secrets cannot be read now, for example because their disk hangs. Other agents may be able to run the jobs.
     if (preparation_.lacks_secrets(context)) {
-      pause(context);
+      pause_context(context);
       continue;
     }
-    const std::uint32_t max_jobs = std::min(free, kMaxClaimBatch);
-    const std::uint64_t sent = clock_.boot_ms();
-    occupied_slots_ += max_jobs;  // before the request is sent, so that a drain waits for jobs that are being claimed
+    const std::uint32_t max_jobs = std::min(jobs_to_claim, kMaxClaimBatch);
+    const std::uint64_t sent_boot_ms = clock_.boot_ms();
+    held_or_requested_jobs_ +=
+        max_jobs;  // before the request is sent, so that a drain waits for jobs that are being claimed
     auto reply = claim(context, max_jobs);
-    const auto received = static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
-    held_jobs_ += received;
-    occupied_slots_ -= max_jobs - received;
+    const auto received_jobs = static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
+    held_jobs_ += received_jobs;
+    held_or_requested_jobs_ -= max_jobs - received_jobs;
     if (!reply) {
-      pause(context);
+      pause_context(context);
       health_.on_failure(context, "claiming", reply.error());
       continue;
     }
-    pauses_.on_success(context);
+    context_pauses_.on_success(context);
     health_.on_success(context);
-    std::vector<std::string> paused = std::move(reply->paused);
-    for (std::string& queue : paused_queues(context)) paused.push_back(std::move(queue));
-    dependencies_.waiter->set_paused(context, paused);
+    std::vector<std::string> unclaimable_queues = std::move(reply->paused);
+    for (std::string& queue : list_unclaimable_queues(context)) unclaimable_queues.push_back(std::move(queue));
+    dependencies_.waiter->set_paused(context, unclaimable_queues);
     if (reply->skipped_entries > 0) {
       log(LogLevel::warn, "worker",
-          "context {}: {} queue entries cannot run; the streams mj:dead and mj:anomalies say why", context,
+          "context {}: {} queue entries cannot run; the streams mj:dead-letters and mj:anomalies say why", context,
           reply->skipped_entries);
     }
-    for (ClaimedJob& claimed : reply->jobs) start_claimed_job(claimed, fence_deadline(sent, settings_.lease_ms));
+    for (ClaimedJob& claimed : reply->jobs)
+      start_claimed_job(claimed, compute_fence_boot_ms(sent_boot_ms, settings_.lease_ms));
     result.claimed_jobs += reply->jobs.size();
     result.has_more = result.has_more || reply->has_more;
-    if (reply->jobs.size() == max_jobs) return {jobs_to_claim() > 0, result.claimed_jobs};
+    if (reply->jobs.size() == max_jobs) return {count_jobs_to_claim() > 0, result.claimed_jobs};
   }
   return result;
 }
@@ -208,9 +211,9 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   if (settings_.claims_as_actor) request.actor = settings_.runner.actor_id;
   request.instance = instance_;
   request.queues = queues_;
-  const auto paused = this->paused_queues(context);
+  const auto unclaimable_queues = list_unclaimable_queues(context);
   std::erase_if(request.queues, [&](const std::string& queue) {
-    return std::find(paused.begin(), paused.end(), queue) != paused.end();
+    return std::find(unclaimable_queues.begin(), unclaimable_queues.end(), queue) != unclaimable_queues.end();
   });
   if (request.queues.empty()) return ClaimReply{};
   // Rotate the queues each time that every context has been the first one.
@@ -224,47 +227,48 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   return dependencies_.store.as<ClaimStore>().claim(request);
 }
 
-// A waiting entry would end each wait at once. Therefore the queues of the context are not waited for until it is tried
-// again.
-void Intake::pause(Id context) {
-  pauses_.on_failure(context);
+// Stops claiming from the context until its pause ends. Its queues do not end waits until then, because an entry that
+// is in a queue already would end each wait at once.
+void Intake::pause_context(Id context) {
+  context_pauses_.on_failure(context);
   dependencies_.waiter->set_paused(context, queues_);
 }
 
-// Without a pause the next job of the queue would be claimed and released in a loop. Other queues of the context are
-// not affected.
-void Intake::pause_queue_claims(Id context, const std::string& queue) {
+// Stops claiming from one queue of the context for a time that grows with each failure. Otherwise the next job of the
+// queue would be claimed and released in a loop.
+void Intake::start_queue_backoff(Id context, const std::string& queue) {
   constexpr std::uint64_t kMinBackoffMs = 50;
   constexpr std::uint64_t kMaxBackoffMs = 3200;
   QueueBackoff& backoff = queue_backoffs_[{context, queue}];
   // A job that starts on a strand does not erase the backoff, so a backoff that ended long ago counts as erased.
   if (backoff.until_boot_ms + kMaxBackoffMs < clock_.boot_ms()) backoff.failures = 0;
-  const std::uint64_t pause = std::min(kMinBackoffMs << std::min(backoff.failures++, 6U), kMaxBackoffMs);
-  backoff.until_boot_ms = clock_.boot_ms() + pause;
-  dependencies_.waiter->set_paused(context, this->paused_queues(context));
+  const std::uint64_t backoff_ms = std::min(kMinBackoffMs << std::min(backoff.failures++, 6U), kMaxBackoffMs);
+  backoff.until_boot_ms = clock_.boot_ms() + backoff_ms;
+  dependencies_.waiter->set_paused(context, list_unclaimable_queues(context));
 }
 
 // Returns the queues of a context from which nothing is claimed now: the queues of script types if the runner's record
 // excludes them, and queues with a backoff.
-std::vector<std::string> Intake::paused_queues(Id context) const {
+std::vector<std::string> Intake::list_unclaimable_queues(Id context) const {
   std::vector<std::string> queues;
   if (!get_registered_runner(context).serves_queues) queues.assign(queues_.begin() + 1, queues_.end());
-  const std::uint64_t now = clock_.boot_ms();
+  const std::uint64_t now_boot_ms = clock_.boot_ms();
   for (auto entry = queue_backoffs_.lower_bound({context, ""});
        entry != queue_backoffs_.end() && entry->first.first == context; ++entry) {
-    if (entry->second.until_boot_ms > now) queues.push_back(entry->first.second);
+    if (entry->second.until_boot_ms > now_boot_ms) queues.push_back(entry->first.second);
   }
   return queues;
 }
 
 void Intake::start_claimed_job(ClaimedJob& claimed, std::uint64_t fence_boot_ms) {
-  const RunNumber run = std::exchange(next_run_, next_run_ + dependencies_.run_step);
+  const RunNumber run = std::exchange(next_run_, next_run_ + dependencies_.run_number_stride);
   callbacks_.on_claimed(run, claimed.ref);
   const Id context = claimed.ref.context;
   const std::string queue = claimed.queue;
   auto start = preparation_.prepare(dependencies_.store, claimed, fence_boot_ms, run);
   if (start) {
-    if (!queue_backoffs_.empty() && !start->create_conversation) queue_backoffs_.erase({context, queue});
+    const bool starts_on_strand = start->create_conversation != nullptr;
+    if (!queue_backoffs_.empty() && !starts_on_strand) queue_backoffs_.erase({context, queue});
     return callbacks_.start_job(std::move(*start));
   }
   const std::uint32_t retries = decode<Job>(claimed.record).record.retries;
@@ -277,20 +281,20 @@ void Intake::on_start_rejected(StartRejected job) {
 }
 
 void Intake::reject_start(const StartRejected& job) {
-  log(LogLevel::warn, "worker", "{}: {}{}", name_with_trace(job.claim.job_key, job.claim.traceparent),
+  log(LogLevel::warn, "worker", "{}: {}{}", append_trace_id(job.claim.job_key, job.claim.traceparent),
       job.error.code == Code::unavailable ? "back to its queue: " : "", job.error.message);
   if (job.error.code == Code::unavailable) {
     // A dependency of the job is unavailable, which is not a fault of the job. Without a backoff of the queue, the job
     // would be claimed again at once. If the caller is the reason, the queue continues for other callers, and the store
     // delays the job.
-    if (!job.is_caller_paused) pause_queue_claims(job.claim.context, job.queue);
+    if (!job.is_caller_paused) start_queue_backoff(job.claim.context, job.queue);
     return callbacks_.report(RunReport{job.run, Release{job.claim, job.error.message, false}, true});
   }
   JobEnd end = build_rejection_end(job.error);
   std::optional<std::uint64_t> retry_ms;
   if (job.error.code == Code::unsupported) {
     const double random = std::uniform_real_distribution<double>(0, 1)(random_);
-    retry_ms = retry_after(settings_.retry, end, job.attempt, job.retries, random);
+    retry_ms = compute_retry_delay_ms(settings_.retry, end, job.attempt, job.retries, random);
   }
   callbacks_.report(RunReport{job.run, EndReport{job.claim, std::move(end), retry_ms}, true});
 }

@@ -37,9 +37,9 @@ class Intake {
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
     const SecretWatcher& secrets;
-    std::uint64_t seed = std::random_device{}();  // randomizes the pauses before retries
-    RunNumber first_run = 1, run_step = 1;        // each intake of an agent uses run numbers of its own
-    Id server_context = 0;                        // the only context of the server; 0 for the shared server
+    std::uint64_t seed = std::random_device{}();            // randomizes the pauses before retries
+    RunNumber first_run_number = 1, run_number_stride = 1;  // intakes of an agent assign disjoint run numbers
+    Id server_context = 0;                                  // the only context of the server; 0 for the shared server
     // Values from the runner records. The settings apply if it is null or has no entry for a context.
     const std::map<Id, RegisteredRunner>* registered_runners = nullptr;
   };
@@ -81,8 +81,9 @@ class Intake {
     preparation_.replace_ceilings(std::move(ceilings));
   }
   const LivenessCounter& liveness() const { return liveness_; }
-  std::uint32_t occupied_slots() const { return occupied_slots_; }  // held jobs, and jobs that are being claimed
-  std::uint32_t held_jobs() const { return held_jobs_; }            // claimed jobs that have not ended
+  // Returns the number of held jobs plus the number of jobs that are being claimed.
+  std::uint32_t held_or_requested_jobs() const { return held_or_requested_jobs_; }
+  std::uint32_t held_jobs() const { return held_jobs_; }  // claimed jobs that have not ended
 
  private:
   struct ClaimResult {
@@ -90,13 +91,13 @@ class Intake {
     std::size_t claimed_jobs = 0;
   };
   WaitRequest poll_once();
-  std::uint32_t jobs_to_claim() const;  // Returns the number of jobs to claim now.
+  std::uint32_t count_jobs_to_claim() const;
   void process_topic(std::vector<std::string> hints);
   ClaimResult claim_batch();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
-  void pause(Id context);
-  void pause_queue_claims(Id context, const std::string& queue);
-  std::vector<std::string> paused_queues(Id context) const;
+  void pause_context(Id context);
+  void start_queue_backoff(Id context, const std::string& queue);
+  std::vector<std::string> list_unclaimable_queues(Id context) const;
   RegisteredRunner get_registered_runner(Id context) const;
   void start_claimed_job(ClaimedJob&, std::uint64_t fence_boot_ms);
   void reject_start(const StartRejected&);
@@ -113,7 +114,7 @@ class Intake {
   Mailbox<StartRejected> rejected_starts_;
   std::vector<std::string> hints_;           // hints that were not processed yet
   std::uint64_t topic_checked_boot_ms_ = 0;  // time of the last check of the topic; 0 requests a check
-  ContextPauses pauses_;
+  ContextPauses context_pauses_;
   struct QueueBackoff {
     unsigned failures = 0;
     std::uint64_t until_boot_ms = 0;
@@ -126,7 +127,7 @@ class Intake {
   unsigned failures_ = 0;       // consecutive failures of the waiter
   bool woken_by_work_ = false;  // whether the last wait ended with an entry of a queue
   LivenessCounter liveness_;
-  std::atomic<std::uint32_t> occupied_slots_{0}, held_jobs_{0};
+  std::atomic<std::uint32_t> held_or_requested_jobs_{0}, held_jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};
 };
 

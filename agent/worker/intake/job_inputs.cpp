@@ -49,14 +49,14 @@ using InputsByName = std::map<std::string, Dependency*, std::less<>>;
 // Returns each dependency once: by its name, if no other dependency has this name or id, and otherwise by its id.
 InputsByName index_by_name(std::vector<Dependency>& dependencies) {
   std::map<std::string, std::size_t> counts;
-  for (const Dependency& each : dependencies) {
-    ++counts[std::to_string(each.id)];
-    ++counts[each.name];
+  for (const Dependency& dependency : dependencies) {
+    ++counts[std::to_string(dependency.id)];
+    ++counts[dependency.name];
   }
   InputsByName inputs;
-  for (Dependency& each : dependencies) {
-    const bool is_unique = !each.name.empty() && counts[each.name] == 1;
-    inputs[is_unique ? each.name : std::to_string(each.id)] = &each;
+  for (Dependency& dependency : dependencies) {
+    const bool is_unique = !dependency.name.empty() && counts[dependency.name] == 1;
+    inputs[is_unique ? dependency.name : std::to_string(dependency.id)] = &dependency;
   }
   return inputs;
 }
@@ -102,9 +102,7 @@ class FileSelector {
 
  private:
   Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
-    if (!job.artifacts) {
-      job.artifacts = read_artifacts(job.artifacts_json, job.folders);
-    }
+    if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, job.folders);
     bool has_match = file_name.empty();
     for (const StoredArtifact& artifact : *job.artifacts) {
       if (!file_name.empty() && artifact.name != file_name) continue;
@@ -143,11 +141,11 @@ class FileSelector {
 
 // Adds the results and files that were received with the message of the job. The files belong to the job itself.
 Result<void> add_remote_inputs(const Job& job, std::vector<Dependency>& dependencies) {
-  if (job.given.empty()) return {};
-  MJ_TRY(remote_inputs, parse_remote_inputs(job.given));
-  for (RemoteInput& each : remote_inputs) {
-    dependencies.push_back({each.id, std::move(each.name), std::move(each.result), std::move(each.result_json),
-                            std::move(each.artifacts)});
+  if (job.remote_inputs.empty()) return {};
+  MJ_TRY(remote_inputs, parse_remote_inputs(job.remote_inputs));
+  for (RemoteInput& input : remote_inputs) {
+    dependencies.push_back({input.id, std::move(input.name), std::move(input.result), std::move(input.result_json),
+                            std::move(input.artifacts)});
   }
   return {};
 }
@@ -176,8 +174,8 @@ Result<void> JobInputs::resolve(JobFacts& facts) {
   InputsByName inputs = index_by_name(dependencies_);
   for (const auto& [name, dependency] : inputs)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
-  for (Dependency& each : dependencies_)
-    inputs[std::to_string(each.id)] = &each;  // files can be selected by name or by id
+  for (Dependency& dependency : dependencies_)
+    inputs[std::to_string(dependency.id)] = &dependency;  // files can be selected by name or by id
   FileSelector files(inputs, facts);
   for (const std::string& selector : facts.job.inputs) MJ_CHECK(files.add(selector));
   return {};

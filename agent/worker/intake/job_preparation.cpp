@@ -102,7 +102,7 @@ std::shared_ptr<ArtifactQueue> JobPreparation::create_artifact_queue(RecordStore
     auto name = artifact_store_name(store, claim.context);
     if (!name) {
       log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}",
-          name_with_trace(claim.job_key, claim.traceparent), name.error().message);
+          append_trace_id(claim.job_key, claim.traceparent), name.error().message);
     } else {
       store_name = std::move(*name);
     }
@@ -142,11 +142,11 @@ Result<const Executor*> JobPreparation::find_executor(const Job& job, const Clai
 
 std::shared_ptr<const std::string> JobPreparation::get_grant_json(const StagedRuns& staged) {
   constexpr std::size_t kMaxGrants = 8;
-  for (const Grant& each : grants_) {
-    if (each.policy == staged.policy && each.lowered == staged.lowered) return each.json;
+  for (const Grant& grant : grants_) {
+    if (grant.policy == staged.policy && grant.lowered == staged.lowered) return grant.json;
   }
   Grant grant{staged.policy, staged.lowered,
-              std::make_shared<const std::string>(grant_members(staged.policy, staged.lowered))};
+              std::make_shared<const std::string>(format_grant_members(staged.policy, staged.lowered))};
   auto json = grant.json;
   if (grants_.size() < kMaxGrants) {
     grants_.push_back(std::move(grant));
@@ -197,12 +197,12 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   facts.max_artifact_bytes = settings_.max_artifact_bytes;
   facts.grant_json = get_grant_json(staged);
   facts.granted_policy = std::move(staged.policy);
-  const auto context_secrets =
-      secrets_.get(start.context);  // read once, so that the redactor knows the values that the job gets
-  MJ_TRY(secrets, context_secrets->values(facts.granted_policy.secrets));
-  start.redactor = context_secrets->redactor(secrets);
+  // Read once, so that the redactor knows the values that the job gets.
+  const auto context_secrets = secrets_.get(start.context);
+  MJ_TRY(secrets, context_secrets->get_secrets(facts.granted_policy.secrets));
+  start.redactor = context_secrets->get_redactor(secrets);
   facts.secrets = std::move(secrets);
-  if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
+  if (WarmReuse& warm = start.specs.back().warm; warm.runs > 0) {
     assign_warm_key(warm, facts, warm_secret_);
     start.warm_secrets = facts.secrets;
   }

@@ -25,7 +25,7 @@ Result<std::vector<Job>> read_jobs(RecordStore& store, const Fields& fields, Id 
   }
   if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
   if (message.context_id == 0) message.context_id = context;
-  MJ_CHECK(apply_sender(message, {message.caller_id, context}));
+  MJ_CHECK(fill_and_check_sender(message, {message.caller_id, context}));
   MJ_TRY(acl, read_acl_context(store, context, EntryPoint::message));
   MJ_CHECK(check_permission(message.caller_id, Action::create, acl, {.name = "jobs"}));
   for (Job& job : message.job) {
@@ -66,16 +66,14 @@ bool TopicIntake::process_message(const TopicStore& store, Id context, const std
     return reject_message(store, context, message_key, fields.error().message);
   }
   is_found = true;
-  if (field_of(*fields, "detail") ==
-      kCreatedDetail) {  // Publishing a key must not send a message that was only created.
+  // Publishing a key must not send a message that was only created.
+  if (field_of(*fields, "detail") == kCreatedDetail) {
     log(LogLevel::warn, "worker", "{}: was created but not sent: the hint is skipped", message_key);
     return true;
   }
   auto jobs = read_jobs(store, *fields, context, message_key);
   if (!jobs && jobs.error().code == Code::unavailable) return false;
-  if (!jobs) {
-    return reject_message(store, context, message_key, jobs.error().message);
-  }
+  if (!jobs) return reject_message(store, context, message_key, jobs.error().message);
   AcceptMessage request{topic_key(find_topic_(context)), message_key, {}};
   for (Job& job : *jobs) request.jobs.push_back({std::move(job), queue_});
   auto accepted = store.as<MessageStore>().accept_message(context, request);
@@ -89,9 +87,9 @@ bool TopicIntake::process_message(const TopicStore& store, Id context, const std
 }
 
 bool TopicIntake::reject_message(MessageStore& store, Id context, const std::string& message_key,
-                                 const std::string& why) {
-  log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
-  auto closed = store.close_message(context, topic_key(find_topic_(context)), message_key, why);
+                                 const std::string& reason) {
+  log(LogLevel::warn, "worker", "{} refused: {}", message_key, reason);
+  auto closed = store.close_message(context, topic_key(find_topic_(context)), message_key, reason);
   return closed || closed.error().code != Code::unavailable;
 }
 

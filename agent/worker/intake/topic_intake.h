@@ -29,7 +29,7 @@ class TopicIntake {
  private:
   // Sets is_found if the context has a record of the message. Returns false if the store did not answer.
   bool process_message(const TopicStore&, Id context, const std::string& message_key, bool& is_found);
-  bool reject_message(MessageStore&, Id context, const std::string& message_key, const std::string& why);
+  bool reject_message(MessageStore&, Id context, const std::string& message_key, const std::string& reason);
 
   std::function<std::string(Id)> find_topic_;
   std::string queue_;

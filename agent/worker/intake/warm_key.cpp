@@ -30,7 +30,7 @@ class WarmKeyParts {
 
 }  // namespace
 
-void assign_warm_key(Warm& warm, const JobFacts& facts, const std::string& secret) {
+void assign_warm_key(WarmReuse& warm, const JobFacts& facts, const std::string& secret) {
   const Job& job = facts.job;
   WarmKeyParts parts;
   parts.add(job.context_id).add(job.caller_id).add(job.script_type).add(sha256_hex(job.script));
@@ -39,7 +39,7 @@ void assign_warm_key(Warm& warm, const JobFacts& facts, const std::string& secre
   for (const auto& [name, value] : job.env_vars) parts.add(name).add(value);
   warm.family = to_hex(hmac_sha256(secret, parts.bytes()));
   parts.add(facts.secrets.size());
-  for (const Secret& each : facts.secrets) parts.add(each.name).add(each.value);
+  for (const Secret& job_secret : facts.secrets) parts.add(job_secret.name).add(job_secret.value);
   warm.key = to_hex(hmac_sha256(secret, parts.bytes()));
 }
 

@@ -9,8 +9,8 @@
 
 namespace mycojobs {
 
-// Sets Warm::key and Warm::family of a run with a policy that allows warm processes. secret: random bytes of this
-// agent, so that the launcher, which stores the keys, cannot test guesses of a secret's value.
-void assign_warm_key(Warm&, const JobFacts&, const std::string& secret);
+// Sets WarmReuse::key and WarmReuse::family of a run with a policy that allows warm processes. secret: random bytes of
+// this agent, so that the launcher, which stores the keys, cannot test guesses of a secret's value.
+void assign_warm_key(WarmReuse&, const JobFacts&, const std::string& secret);
 
 }  // namespace mycojobs

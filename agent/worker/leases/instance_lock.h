@@ -1,10 +1,10 @@
-// Lock files that prove that no process of a former agent is left. Each instance of a runner locks a file of its own,
+// Lock files that prove that no process of a previous agent is left. Each instance of a runner locks a file of its own,
 //   <state_dir>/runners/<runner id>-<instance>.lock
 // through one open file description. The agent and all processes below it except the jobs keep the description open
 // (SandboxConfig::alive_fd). Jobs do not receive the descriptor, since they could unlock the file. So a process that
 // acquires the lock of an instance knows that all processes of the instance are gone, however they ended, and even if
 // their process ids have no meaning here (another container, another boot). The file is kept after its instance has
-// ended, so that the next instance learns the name of the former one.
+// ended, so that the next instance learns the name of the previous one.
 //
 // Limitation: if the guardian of the jobs (sandbox/launcher/guardian.h) is killed too, the kernel closes the files of a
 // killed init shortly before it ends the rest of its namespace. The lock can then be free while a job is about to be
@@ -34,8 +34,8 @@ class InstanceLock {
   Fd fd_;
 };
 
-// Returns the instances of the runner that have a file here, including the current one. Empty if the folder cannot be
-// read.
+// Returns the instances of the runner that have a file here, including the current instance. Returns an empty list if
+// the folder cannot be read.
 std::vector<std::string> list_instances(const std::string& state_dir, Id runner);
 
 // Returns the lock of the instance if it is free, which proves that the instance is gone. Returns no value if the

@@ -69,7 +69,7 @@ void LeaseKeeper::replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
 
 bool LeaseKeeper::renew_runner_hold(Id context) {
   if (const auto ceilings = ceilings_.now()) settings_.ceilings = *ceilings;
-  Runner runner = runner_record(settings_, context);
+  Runner runner = make_runner_record(settings_, context);
   runner.seen_ms = clock_.unix_ms();
   if (const std::string reason = callbacks_.unready_reason(); !reason.empty())
     runner.detail = std::string(kRunnerPaused) + reason.substr(0, kMaxDetailBytes);
@@ -108,7 +108,7 @@ bool LeaseKeeper::renew_leases(Id context) {
         callbacks_.on_cancelled(runs[i]);
         [[fallthrough]];
       case Renewal::renewed:
-        callbacks_.on_renewed(runs[i], fence_deadline(sent, settings_.lease_ms));
+        callbacks_.on_renewed(runs[i], compute_fence_boot_ms(sent, settings_.lease_ms));
         break;
       case Renewal::stale:
         callbacks_.on_stale(runs[i]);

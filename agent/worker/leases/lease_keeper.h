@@ -1,5 +1,5 @@
-// Renews the leases of all claims and the hold on the runner id, in the contexts of one Redis server. It has a store
-// connection of its own, so that neither a slow job nor a flood of output delays a heartbeat. A loop of
+// Renews the leases of all claims and the hold on the runner id, in the contexts of one Redis server. It uses a
+// separate connection to the store, so that neither a slow job nor a large output delays a heartbeat. Runs as a loop of
 // base/loop_thread.h.
 #pragma once
 

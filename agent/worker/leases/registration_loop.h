@@ -1,6 +1,6 @@
 // Registers the runner (runner_registration.h) in the contexts of one Redis server, and releases the jobs that its
-// former instances have claimed there. If the server is unavailable when the agent starts, the registrar runs as a loop
-// of base/loop_thread.h until the runner is registered; no job is claimed from the server before.
+// previous instances have claimed there. If the server is unavailable when the agent starts, the registrar runs as a
+// loop of base/loop_thread.h until the runner is registered; no job is claimed from the server before.
 #pragma once
 
 #include <atomic>
@@ -36,12 +36,12 @@ class Registrar : public TimedLoop {
             Id server_context, Callbacks);
 
   Result<void> register_all();  // Registers in all contexts; may be repeated. Errors: those of register_runner().
-  // Releases the jobs of former instances. Returns 0 when all jobs are released. Otherwise processes of a dead agent
+  // Releases the jobs of previous instances. Returns 0 when all jobs are released. Otherwise processes of a dead agent
   // are still ending, and the function must be called again after the returned number of ms. REQUIRES: register_all()
   // has succeeded.
   std::uint64_t release_previous_jobs();
-  std::uint64_t
-  run_once();  // Registers, releases previous jobs, and calls a callback. Returns the ms to the next call.
+  // Registers, releases previous jobs, and calls a callback. Returns the time in ms until the next call.
+  std::uint64_t run_once();
   bool is_registered() const { return registered_; }  // Thread-safe.
   // Returns the records by context. Thread-safe after is_registered() has returned true.
   const std::map<Id, RegisteredRunner>& registered_runners() const { return runners_; }

@@ -57,7 +57,7 @@ RunnerHolder current_instance() {
   return self;
 }
 
-Runner runner_record(const WorkerSettings& settings, Id context) {
+Runner make_runner_record(const WorkerSettings& settings, Id context) {
   Runner runner = settings.runner;
   runner.unknown.emplace_back(kPublishedCeiling, publish_ceiling(settings.ceilings.get(context)));
   return runner;
@@ -68,7 +68,7 @@ namespace {
 Result<void> acquire_runner_id(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHolder& self,
                                PreviousInstances& previous_instances) {
   const Id id = settings.runner.id;
-  const Runner runner = runner_record(settings, context);
+  const Runner runner = make_runner_record(settings, context);
   RunnerHolder current_holder;
   auto hold = store.hold_runner(context, runner, self, settings.lease_ms, "", current_holder);
   const auto is_held_by_other = [&] {
@@ -78,7 +78,7 @@ Result<void> acquire_runner_id(RunnerStore& store, Id context, const WorkerSetti
       (has_process_ended(current_holder, self) || previous_instances.has_ended(current_holder.instance))) {
     log(LogLevel::warn, "worker", "runner {} was held by process {}, which has ended: the id is taken over", id,
         current_holder.pid);
-    previous_instances.agent_died(current_holder.instance);
+    previous_instances.on_agent_died(current_holder.instance);
     hold = store.hold_runner(context, runner, self, settings.lease_ms, current_holder.instance, current_holder);
   }
   if (is_held_by_other()) {
@@ -122,8 +122,6 @@ Result<RegisteredRunner> register_runner(StoreRoles<RunnerStore, RecordStore> st
   return registered;
 }
 
-// The jobs of former instances.
-
 PreviousInstances::PreviousInstances(std::unique_ptr<InstanceRecords> records, const WorkerSettings& settings,
                                      const RunnerHolder& self)
     : self_(self.instance),
@@ -140,19 +138,19 @@ bool PreviousInstances::has_ended(const std::string& instance) {
   return true;
 }
 
-void PreviousInstances::agent_died(const std::string& instance) {
+void PreviousInstances::on_agent_died(const std::string& instance) {
   const std::lock_guard lock(mutex_);
   dead_agents_.insert(instance);
 }
 
-std::vector<std::string> PreviousInstances::list_known() {
+std::vector<std::string> PreviousInstances::list_recorded_instances() {
   const std::lock_guard lock(mutex_);
   return records_->list();
 }
 
-bool PreviousInstances::mark_queried(Id context, const std::string& instance) {
+bool PreviousInstances::add_release_attempt(Id context, const std::string& instance) {
   const std::lock_guard lock(mutex_);
-  return queried_contexts_[instance].insert(context).second;
+  return attempted_contexts_[instance].insert(context).second;
 }
 
 bool PreviousInstances::release_instance_jobs(LeaseStore& store, Id context, const std::string& instance) const {
@@ -178,7 +176,7 @@ void PreviousInstances::on_jobs_released(Id context, const std::string& instance
     records_->forget_if_ended(instance);
 }
 
-// One deadline for all instances, counted from the first call.
+// All instances share one deadline, which is set at the first call.
 bool PreviousInstances::should_wait_for_helpers(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
   const std::lock_guard lock(mutex_);
   if (!helper_deadline_boot_ms_) helper_deadline_boot_ms_ = now_boot_ms + helper_timeout_ms_;
@@ -190,14 +188,14 @@ bool PreviousInstances::should_wait_for_helpers(const std::vector<std::string>& 
 bool PreviousInstances::release_jobs_of_previous(LeaseStore& store, const std::vector<Id>& contexts,
                                                  std::uint64_t now_boot_ms) {
   std::vector<std::string> remaining_instances;
-  for (const std::string& instance : list_known()) {
+  for (const std::string& instance : list_recorded_instances()) {
     if (instance == self_) continue;
     if (!has_ended(instance)) {
       remaining_instances.push_back(instance);
       continue;
     }
     for (const Id context : contexts) {
-      if (mark_queried(context, instance) && release_instance_jobs(store, context, instance))
+      if (add_release_attempt(context, instance) && release_instance_jobs(store, context, instance))
         on_jobs_released(context, instance);
     }
   }

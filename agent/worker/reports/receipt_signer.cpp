@@ -31,12 +31,12 @@ void ReceiptSigner::sign(EndReport& report, LogHash& log) {
   receipt["runner"] = runner_;
   receipt["status"] = to_string(end.status);
   receipt["detail"] = end.detail;
-  receipt["result_sha256"] = result_hash(end.result, end.result_json);
+  receipt["result_sha256"] = compute_result_hash(end.result, end.result_json);
   receipt["log_lines"] = log.lines();
   receipt["log_sha256"] = log.hex();
   if (auto signing = mycojobs::sign(receipt, "receipt", *key_); !signing) {
     mycojobs::log(LogLevel::error, "worker", "{}: its receipt is not signed: {}",
-                  name_with_trace(report.claim.job_key, report.claim.traceparent), signing.error().message);
+                  append_trace_id(report.claim.job_key, report.claim.traceparent), signing.error().message);
     return;
   }
   report.end.receipt = dump_json(receipt);

@@ -14,9 +14,11 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxBatchReports = 256;
-constexpr std::uint64_t kAnswerTimeoutMs = 1000;  // then the thread blocks on the answer, with the store's time-out
-constexpr std::size_t kMaxBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
-constexpr std::size_t kEntryBytes = 512;          // approximate cost of an entry in the store
+// After this time, the thread blocks until the answer arrives or the time-out of the store has passed.
+constexpr std::uint64_t kAnswerTimeoutMs = 1000;
+// Limit of estimate_bytes() for a batch: about 2,000 lines, which the store needs a few ms to process.
+constexpr std::size_t kMaxBatchBytes = 1U << 20;
+constexpr std::size_t kEntryBytes = 512;  // approximate size of an entry in the store without its text
 
 std::size_t estimate_bytes(const Report& report) {
   std::size_t bytes = kEntryBytes;
@@ -47,7 +49,7 @@ Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, R
   watch_descriptor(timer_.fd());
 }
 
-// A connection is watched for one event: after the server has closed the connection, it would stay readable.
+// Connections are watched for one event only, because a connection that the server has closed would stay readable.
 void Reporter::watch_descriptor(int fd) {
   const bool is_connection = fd != mailbox_.fd() && fd != timer_.fd();
   epoll_event event{};
@@ -65,7 +67,7 @@ bool Reporter::send_at_once(RunReport& report) {
   if (!lock || stop_ || sent_context_ || !mailbox_.empty() || callbacks_.batch_delay_us() > 0) return false;
   const Id context = get_claim(report.report).context;
   const bool has_pending_reports = std::any_of(pending_reports_.begin(), pending_reports_.end(),
-                                               [](const auto& each) { return !each.second.empty(); });
+                                               [](const auto& entry) { return !entry.second.empty(); });
   if (has_pending_reports || !pauses_.can_try(context)) return false;
   receipts_.complete_receipt(report);
   const RunReport& pending = pending_reports_[context].emplace_back(std::move(report));

@@ -46,8 +46,8 @@ class Reporter {
   bool stopped() const { return stop_; }
 
  private:
-  using ContextReports =
-      std::deque<RunReport>;  // reports of one context in order; contexts do not wait for one another
+  // Reports of one context in order. Contexts do not wait for one another.
+  using ContextReports = std::deque<RunReport>;
   bool send_at_once(RunReport&);
   void read_answers();  // Reads the answer to the report that post() sent.
   void send_batch(Id context, ContextReports&);

@@ -56,8 +56,8 @@ void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t n
   if (!head.empty()) emit(stream, std::string(head), now_ms);
   text.remove_prefix(head.size());
   if (text.empty()) return;
-  head_bytes_left_ = 0;  // otherwise later text would be stored before the rest of this one
-  // The tail holds pieces of bounded size, so that dropping the oldest never drops much more than is needed.
+  head_bytes_left_ = 0;  // otherwise later text would be stored before the rest of this text
+  // The tail holds pieces of bounded size, so that dropping the oldest piece drops little more than is needed.
   while (!text.empty()) {
     if (tail_.empty() || tail_.back().stream != stream || tail_.back().text.size() >= kMaxPartBytes) {
       tail_.push_back(Log{now_ms, 0, stream, {}});

@@ -96,8 +96,8 @@ class RunOutput {
   std::uint64_t partial_since_ms_ = 0;
 };
 
-// Sets the status output_limit if the output exceeds `max_bytes` (0: unlimited), so that a job which ends before the
-// kill arrives has the same end as a slower job.
+// Sets the status output_limit if the output exceeds `max_bytes` (0 means unlimited), so that a job which ends before
+// the kill arrives has the same end as a slower job.
 void apply_output_limit(Outcome&, std::uint64_t max_bytes);
 
 }  // namespace mycojobs

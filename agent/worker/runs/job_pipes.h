@@ -55,8 +55,8 @@ class JobPipes {
   // the pipe is empty, since a job can use packet mode. Closes the descriptor at the end of the pipe.
   std::string_view read(JobPipe, std::span<char> buffer);
 
-  // Stops waiting for a pipe, and returns its descriptor for another thread, which also closes it. Null if the pipe is
-  // closed. REQUIRES: until end_background_read(), read() is not called for this pipe.
+  // Stops waiting for a pipe, and returns its descriptor for another thread, which also closes it. Returns null if the
+  // pipe is closed. REQUIRES: until end_background_read(), read() is not called for this pipe.
   std::shared_ptr<Fd> begin_background_read(JobPipe);
   void end_background_read(JobPipe);
   bool has_background_reads() const;

@@ -203,7 +203,7 @@ void JobRuns::release_started_job(RunNumber number, Run& run, std::string reason
 // Release of jobs to their queues. release() is for jobs that may have run, and logs the reason.
 
 void JobRuns::release(RunNumber number, const ClaimRef& claim, std::string reason, bool counts_delivery) {
-  log(LogLevel::warn, "worker", "{}: back to its queue: {}", name_with_trace(claim.job_key, claim.traceparent), reason);
+  log(LogLevel::warn, "worker", "{}: back to its queue: {}", append_trace_id(claim.job_key, claim.traceparent), reason);
   emit_action(RunReport{number, Release{claim, std::move(reason), counts_delivery}, true});
 }
 
@@ -236,9 +236,9 @@ void JobRuns::on(Kill& kill) {
 // A job that is already being cancelled is not marked as returned, so it ends as cancelled.
 void JobRuns::on(ReturnJobs& /*all*/) {
   for (auto run = runs_.begin(); run != runs_.end();) {
-    const auto each = run++;  // kill_run() erases a job that has not begun
-    each->second.is_returning = !each->second.kill_reason;
-    kill_run(each->first, each->second, KillReason::cancelled);
+    const auto current = run++;  // kill_run() erases a job that has not begun
+    current->second.is_returning = !current->second.kill_reason;
+    kill_run(current->first, current->second, KillReason::cancelled);
   }
   release_waiting_jobs("its agent stops");
 }
@@ -271,7 +271,7 @@ void JobRuns::on(BytesReceived& read) {
 void JobRuns::process_channel(RunNumber number, Run& run, std::string_view bytes) {
   Conversation& conversation = *run.job.conversation;
   conversation.feed(bytes);
-  const std::uint64_t frames = conversation.frames();
+  const std::uint64_t frames = conversation.frame_count();
   run.read_budget.charge(JobPipe::channel, bytes.size(), frames - std::min(frames, run.frames), now_.boot_ms);
   run.frames = frames;
   add_notes(run, conversation.consume_notes());
@@ -461,14 +461,14 @@ void JobRuns::count_output(const Run& run, Outcome& outcome) {
 }
 
 // Reports an unkillable run, once. This is not the end of the job, even if the job was cancelled or has exceeded its
-// time limit: lease and slot are stored until the run ends. The reason contains names that processes have chosen, so it
+// time limit: lease and slot are held until the run ends. The reason contains names that processes have chosen, so it
 // is redacted.
 void JobRuns::report_unkillable(RunNumber number, Run& run, const std::string& reason) {
   if (std::exchange(run.unkillable_reported, true)) return;
   log(LogLevel::error, "worker",
       "{}: unkillable on host {}: {}. Its slot is withheld. Check what the process waits for (a disk, a network file "
       "system, a debugger) or restart the host",
-      name_with_trace(run.job.claim.job_key, run.job.claim.traceparent), host_name(), run.output.redact(reason));
+      append_trace_id(run.job.claim.job_key, run.job.claim.traceparent), host_name(), run.output.redact(reason));
   emit_action(RunReport{number, DetailUpdate{run.job.claim, "unkillable"}, false});
 }
 
@@ -484,10 +484,10 @@ void JobRuns::add_notes(Run& run, const std::vector<std::string>& lines) {
 EndReport JobRuns::build_end_report(EndedRun& ending, JobEnd end) {
   const Run& run = ending.run;
   end.artifacts = std::move(ending.artifacts);
-  end.artifacts_dropped = dropped_json(ending.dropped, run.job.artifacts_optional);
+  end.artifacts_dropped = dropped_artifacts_to_json(ending.dropped, run.job.artifacts_optional);
   run.output.redact(end);
   const double random = std::uniform_real_distribution<double>(0, 1)(random_);
-  const auto retry_ms = retry_after(settings_.retry, end, run.job.attempt, run.job.retries, random);
+  const auto retry_ms = compute_retry_delay_ms(settings_.retry, end, run.job.attempt, run.job.retries, random);
   return {run.job.claim, std::move(end), retry_ms};
 }
 

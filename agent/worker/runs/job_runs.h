@@ -167,12 +167,14 @@ class JobRuns {
   JobRuns(Settings, std::uint64_t seed);  // seed: randomizes the pauses before retries
 
   std::vector<Action> step(Event, CurrentTime);
-  // Returns the next bytes for the channel of the run, after all previous bytes were sent. Empty: there are none now.
+  // Returns the next bytes for the channel of the run, or an empty text if there are none now. REQUIRES: all previous
+  // bytes were sent.
   std::string next_channel_bytes(RunNumber);
   // Returns the number of jobs that have no process left and still wait for the report of their end.
   std::size_t ending_count() const { return ended_runs_.size(); }
   const JobStart* find_job(RunNumber) const;  // Returns null if the run has no slot.
-  // Returns the time in ms after which TimePassed must be passed if there is no other event. No value: not needed.
+  // Returns the time in ms after which TimePassed must be passed if there is no other event, or no value if it need not
+  // be passed.
   std::optional<std::uint64_t> next_wakeup_ms() const;
 
   // Returns the run that a run of the sandbox belongs to. In the sandbox, each stage is a run of its own.

@@ -79,7 +79,7 @@ class ObjectBroker::ContextStrand {
 
     ObjectCaller caller;
     std::deque<ObjectTask> tasks;
-    std::string name = random_hex(8);  // prefix of the names of its writes; a number is appended
+    std::string name = random_hex(8);  // the names of writes are this prefix and a number
     std::uint64_t call_count = 0;
     bool has_written = false;       // whether the run may hold the write lock, or wait for it
     SteadyTime retry_at{};          // earliest time of the next step of the first task
@@ -165,7 +165,7 @@ class ObjectBroker::ContextStrand {
 
   // Records a denied call like service/service_caller.h does. In a context without a record nothing is recorded.
   void record_refusal(const ObjectTask& task, const ObjectCaller& caller) {
-    if (!task.refusal() || !task.refusal()->recorded) return;
+    if (!task.refusal() || !task.refusal()->has_context_record) return;
     RefusalNote note;
     note.actor = caller.actor;
     note.action = to_string(task.refusal()->action);
@@ -235,9 +235,9 @@ class ObjectBroker::ContextStrand {
       // If the release fails, the end of the claim releases the write lock.
       if (auto released = objects_->release(run.caller.claim); !released) {
         log(LogLevel::info, "broker", "{}: its writer lock was not released yet: {}",
-            name_with_trace(run.caller.claim.job_key, run.caller.claim.traceparent), released.error().message);
+            append_trace_id(run.caller.claim.job_key, run.caller.claim.traceparent), released.error().message);
       }
-      for (auto& [other, waiting] : runs_) waiting.retry_at = {};  // another run may be able to write now
+      for (auto& [other, other_run] : runs_) other_run.retry_at = {};  // another run may be able to write now
     }
     runs_.erase(entry);
   }

@@ -34,9 +34,9 @@ class Params {
                 get_path(name) + (find(name) == nullptr ? ": is missing: give " : ": is not ") + std::string(expected));
   }
   Result<void> check_names(std::string_view allowed) const {
-    for (const auto& each : object_.items()) {
-      if ((" " + std::string(allowed) + " ").find(" " + each.key() + " ") != std::string::npos) continue;
-      return fail(Code::invalid, get_path("") + excerpt(each.key()) + ": unknown parameter; the parameters are " +
+    for (const auto& member : object_.items()) {
+      if ((" " + std::string(allowed) + " ").find(" " + member.key() + " ") != std::string::npos) continue;
+      return fail(Code::invalid, get_path("") + excerpt(member.key()) + ": unknown parameter; the parameters are " +
                                      std::string(allowed));
     }
     return {};
@@ -68,9 +68,9 @@ class Params {
     // An empty Lua table may be a list or an object.
     if (value == nullptr || (value->is_object() && value->empty())) return out;
     if (!value->is_array()) return type_error(name, "a list of texts");
-    for (const json& each : *value) {
-      if (!each.is_string()) return type_error(name, "a list of texts");
-      out.push_back(each.get<std::string>());
+    for (const json& item : *value) {
+      if (!item.is_string()) return type_error(name, "a list of texts");
+      out.push_back(item.get<std::string>());
     }
     if (out.size() <= kMaxDeclaredFields) return out;
     return fail(Code::too_large, get_path(name) + ": " + std::to_string(out.size()) + " fields are more than the " +
@@ -281,10 +281,12 @@ Result<ObjectCall> parse_call(const json& request) {
   const auto method = request.find("method");
   const bool has_name = method != request.end() && method->is_string();
   const std::string name = has_name ? method->get<std::string>() : "";
-  const auto row = std::find_if(kMethods.begin(), kMethods.end(), [&](const auto& each) { return each.name == name; });
+  const auto row =
+      std::find_if(kMethods.begin(), kMethods.end(), [&](const auto& candidate) { return candidate.name == name; });
   if (row == kMethods.end()) {
     std::string names;
-    for (const MethodRow& each : kMethods) names += (names.empty() ? "" : ", ") + std::string(each.name);
+    for (const MethodRow& known_method : kMethods)
+      names += (names.empty() ? "" : ", ") + std::string(known_method.name);
     return fail(Code::invalid, "method: " + excerpt(name) + " is not known; the values are " + names);
   }
   const auto params_json = request.find("params");
@@ -351,7 +353,7 @@ std::string object_json(const StoredObject& object) {
 
 std::string page_json(const std::vector<StoredObject>& objects, const std::string& cursor) {
   std::string out = "{\"objects\":[";
-  for (const StoredObject& each : objects) out += (&each == objects.data() ? "" : ",") + object_json(each);
+  for (const StoredObject& object : objects) out += (&object == objects.data() ? "" : ",") + object_json(object);
   out += "]";
   if (!cursor.empty()) out += ",\"after\":" + dump_json(json(cursor));
   return out + "}";
@@ -359,12 +361,12 @@ std::string page_json(const std::vector<StoredObject>& objects, const std::strin
 
 std::string kinds_json(const std::vector<KindInfo>& kinds) {
   json list = json::array();
-  for (const KindInfo& each : kinds) {
-    list.push_back({{"namespace", each.kind.name_space},
-                    {"kind", each.kind.kind},
-                    {"count", each.count},
-                    {"index", each.index},
-                    {"text", each.text}});
+  for (const KindInfo& info : kinds) {
+    list.push_back({{"namespace", info.kind.name_space},
+                    {"kind", info.kind.kind},
+                    {"count", info.count},
+                    {"index", info.index},
+                    {"text", info.text}});
   }
   return dump_json(json{{"kinds", std::move(list)}});
 }

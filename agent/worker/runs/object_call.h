@@ -33,7 +33,7 @@ struct ParsedObjectCall {
   std::string id = "null";  // id of the call and of its answer, as JSON
   Result<ObjectCall> call;
 };
-ParsedObjectCall parse_object_call(std::string_view json);
+ParsedObjectCall parse_object_call(std::string_view text);
 
 // Answers as JSON. id: as in ParsedObjectCall.
 std::string build_error_answer(const std::string& id, const Error&);

@@ -40,7 +40,7 @@ Result<void> ObjectTask::check_rights(RecordStore& store, ObjectStore& objects, 
   }
   MJ_TRY(acl, read_acl_context(store, caller.context, EntryPoint::script));
   refusal_ = find_refusal(caller.actor, action, acl, {.name = "objects"});
-  if (refusal_) return tl::unexpected<Error>(refusal_error(*refusal_));
+  if (refusal_) return tl::unexpected<Error>(make_refusal_error(*refusal_));
   may_write_ = action == Action::administer;
   return {};
 }
@@ -79,7 +79,7 @@ ObjectTask::State ObjectTask::run_operation(ObjectStore& objects, const ObjectCa
       auto kinds = objects.kinds(caller.context);
       if (!kinds) return handle_error(kinds.error());
       if (!call_->all_namespaces)
-        std::erase_if(*kinds, [&](const auto& each) { return each.kind.name_space != call_->kind.name_space; });
+        std::erase_if(*kinds, [&](const auto& info) { return info.kind.name_space != call_->kind.name_space; });
       return finish(kinds_json(*kinds));
     }
   }
@@ -109,7 +109,7 @@ ObjectTask::State ObjectTask::write(ObjectStore& objects, const ObjectCaller& ca
   if (!result->busy.empty()) return State::lock_busy;
   if (call_->method != ObjectCall::Method::transaction) return finish(stamp_json(result->stamps.at(0)));
   std::string results;
-  for (const ObjectStamp& each : result->stamps) results += (results.empty() ? "" : ",") + stamp_json(each);
+  for (const ObjectStamp& stamp : result->stamps) results += (results.empty() ? "" : ",") + stamp_json(stamp);
   return finish("{\"results\":[" + results + "]}");
 }
 
@@ -126,9 +126,9 @@ ObjectTask::State ObjectTask::read_page(ObjectStore& objects, const ObjectCaller
     is_indexing_ = true;
     return State::in_progress;
   }
-  for (StoredObject& each : page->objects) {
-    page_bytes_ += each.json.size() + 256;
-    page_.push_back(std::move(each));
+  for (StoredObject& object : page->objects) {
+    page_bytes_ += object.json.size() + 256;
+    page_.push_back(std::move(object));
   }
   call_->cursor = page->next_cursor;
   const bool is_full = page_.size() >= call.limit || page_bytes_ >= kMaxJoinedBytes;

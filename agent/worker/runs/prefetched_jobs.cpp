@@ -18,7 +18,7 @@ bool PrefetchedJobs::is_overdue(std::uint64_t now_boot_ms) const {
 }
 
 std::deque<PrefetchedJobs::WaitingJob>::iterator PrefetchedJobs::find(RunNumber run) {
-  return std::find_if(jobs_.begin(), jobs_.end(), [run](const WaitingJob& each) { return each.job.run == run; });
+  return std::find_if(jobs_.begin(), jobs_.end(), [run](const WaitingJob& waiting) { return waiting.job.run == run; });
 }
 
 std::optional<JobStart> PrefetchedJobs::remove(RunNumber run) {

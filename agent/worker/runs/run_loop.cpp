@@ -18,12 +18,12 @@ JobRuns::Settings run_settings(const WorkerSettings& settings) {
 
 }  // namespace
 
-RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings, RunRate& pace,
-                 Callbacks callbacks)
+RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings,
+                 RunRate& run_rate, Callbacks callbacks)
     : sandbox_(std::move(sandbox)),
       clock_(clock),
       callbacks_(std::move(callbacks)),
-      run_rate_(pace),
+      run_rate_(run_rate),
       metrics_(settings.metrics),
       traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -86,8 +86,8 @@ void RunLoop::loop() {
     std::span<epoll_event> events(buffer);
     wait(lock, events);
     liveness_.mark_progress();
-    for (const epoll_event& epoll_event : events) {
-      const std::uint64_t bits = epoll_event.data.u64;
+    for (const epoll_event& ready : events) {
+      const std::uint64_t bits = ready.data.u64;
       if (bits == kTimer) timer_.acknowledge();
       if (bits <= kBackgroundReads) continue;  // handled below, after the pipes
       const PipeTag tag = PipeTag::from_bits(bits);
@@ -119,7 +119,7 @@ int RunLoop::runs_timeout_ms() const {
   if (has_unwatched_output_) return static_cast<int>(JobPipes::kWatchDelayMs);
   if (const auto wakeup_ms = runs_.next_wakeup_ms()) return static_cast<int>(*wakeup_ms);
   if (has_missing_threads_ || !launcher_.is_launcher_alive()) return static_cast<int>(LauncherMonitor::kRestartDelayMs);
-  return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kCheckMs);
+  return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kCheckIntervalMs);
 }
 
 // Ends warm processes that hold an outdated secret, without waiting for their idle time.
@@ -273,8 +273,8 @@ void RunLoop::abandon_pipes(RunNumber run) {
   });
 }
 
-// No process of the run is remaining_ms, so its pipes receive no more bytes. A background read that was blocked by such
-// a process now ends. The exception is `lost`, which does not prove the end of the processes (sandbox/sandbox.h): one
+// No process of the run is left, so its pipes receive no more bytes. A background read that was blocked by such a
+// process now ends. The exception is `lost`, which does not prove the end of the processes (sandbox/sandbox.h): one
 // of them may wait for a disk and block the read.
 void RunLoop::on_run_ended(RunEnded& ended) {
   const RunNumber run = JobRuns::get_run_number(ended.run);
@@ -339,8 +339,8 @@ void RunLoop::record_span(const RunEnded& ended, const JobStart& job, std::uint6
   ended_spans_.insert_or_assign(run, EndedSpan{claim.traceparent, span_key, std::move(span)});
 }
 
-// Sends the span of a run when the end of its job is known. detail: the error of the job, or empty after
-// success. Without a value the job has no end, and the status of the run applies.
+// Sends the span of a run when the end of its job is known. detail: the error of the job, or empty after success.
+// Without a value the job has no end, and the status of the run applies.
 void RunLoop::send_run_span(RunNumber run, const std::optional<std::string>& detail) {
   const auto entry = ended_spans_.find(run);
   if (entry == ended_spans_.end()) return;
@@ -355,8 +355,8 @@ void RunLoop::publish_sandbox_counts() {
   if (now == published_counts_) return;
   published_counts_ = now;
   metrics_->set(Metric::sandboxes, {"ready"}, now.ready);
-  metrics_->set(Metric::sandboxes, {"forming"}, now.forming);
-  metrics_->set(Metric::sandboxes, {"lent"}, now.lent);
+  metrics_->set(Metric::sandboxes, {"starting"}, now.starting);
+  metrics_->set(Metric::sandboxes, {"in_use"}, now.in_use);
   metrics_->set(Metric::zygotes, {}, now.zygotes);
 }
 

@@ -56,7 +56,7 @@ class RunLoop {
     WarmSecrets::IsCurrent has_current_secrets = [](Id, const std::vector<Secret>&) { return true; };
   };
   // run_rate: receives the times at which runs end; must outlive the loop.
-  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, RunRate& pace, Callbacks);
+  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, RunRate& run_rate, Callbacks);
   ~RunLoop() { stop(); }
   const Result<void>& started() const { return started_; }  // an error if the thread could not be created
   void stop();  // Ends the sandbox and all jobs. Waits for functions that strands are executing.
@@ -142,10 +142,10 @@ class RunLoop {
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
   const std::set<Id> folder_contexts_;  // WorkerSettings::folder_contexts
-  std::unordered_map<RunNumber, std::string>
-      reading_strands_;  // names of the strands that read the pipes of a run in place of the loop
-  std::unordered_map<RunNumber, RunEnded>
-      deferred_ends_;  // ends that are reported after the last background read of the run
+  // Names of the strands that read the pipes of a run in place of the loop.
+  std::unordered_map<RunNumber, std::string> reading_strands_;
+  // Ends that are reported after the last background read of the run.
+  std::unordered_map<RunNumber, RunEnded> deferred_ends_;
   Mailbox<BackgroundRead> background_reads_;
   struct EndedSpan {
     std::string traceparent, span_key;

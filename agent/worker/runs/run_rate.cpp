@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-// If the average time interval_us ends is longer than this, ends are stored at once and one by one.
+// If the average time between ends is longer than this, ends are stored at once and one by one.
 constexpr std::uint64_t kMaxBatchIntervalUs = 1000;
 constexpr std::uint32_t kBatchDelayUs = 1500;
 
@@ -14,9 +14,9 @@ constexpr std::uint32_t kBatchDelayUs = 1500;
 
 void RunRate::on_run_ended(std::uint64_t now_us) {
   const std::uint64_t last_us = last_end_us_.exchange(now_us, std::memory_order_relaxed);
-  const std::uint64_t between_stages = std::min(kSlowIntervalUs, now_us > last_us ? now_us - last_us : 0);
+  const std::uint64_t interval_us = std::min(kSlowIntervalUs, now_us > last_us ? now_us - last_us : 0);
   const std::uint64_t mean_us = mean_us_.load(std::memory_order_relaxed);
-  mean_us_.store((mean_us * 7 + between_stages) / 8, std::memory_order_relaxed);
+  mean_us_.store((mean_us * 7 + interval_us) / 8, std::memory_order_relaxed);
 }
 
 void RunRate::on_claim_ahead_failed() { mean_us_.store(kSlowIntervalUs, std::memory_order_relaxed); }

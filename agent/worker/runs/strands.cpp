@@ -7,12 +7,12 @@
 
 namespace mycojobs {
 
-void StrandPool::post(const std::string& name, Work work) {
+void StrandPool::post(const std::string& strand_name, Work work) {
   if (stopped_) return;
-  auto& strand = strands_[name];
+  auto& strand = strands_[strand_name];
   if (!strand) {
     strand = std::make_unique<Strand>();
-    start_strand_thread(name, *strand);
+    start_strand_thread(strand_name, *strand);
   }
   {
     const std::lock_guard lock(strand->mutex);

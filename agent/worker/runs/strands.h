@@ -36,7 +36,7 @@ class StrandPool {
   // Queues a function. The thread is created on first use and named after the strand (first 15 bytes). Everything that
   // the function uses must live until stop() returns. If no thread can be created, the function waits for
   // create_missing_threads(). post(), create_missing_threads() and stop() are called from the same thread.
-  void post(const std::string& strand, Work);
+  void post(const std::string& strand_name, Work);
   // Creates the threads that could not be created before. Returns false if threads are still missing; the caller then
   // tries again.
   bool create_missing_threads();

@@ -22,7 +22,7 @@ void WarmSecrets::on_run_started(const RunSpec& spec, const std::vector<Secret>&
 
 std::vector<std::string> WarmSecrets::list_outdated_keys(const IsCurrent& is_current, std::uint64_t now_boot_ms) {
   std::vector<std::string> keys;
-  if (keys_.empty() || now_boot_ms < checked_boot_ms_ + kCheckMs) return keys;
+  if (keys_.empty() || now_boot_ms < checked_boot_ms_ + kCheckIntervalMs) return keys;
   checked_boot_ms_ = now_boot_ms;
   std::erase_if(keys_, [&](const auto& entry) { return entry.second.until_boot_ms <= now_boot_ms; });
   for (const auto& [name, key] : keys_) {

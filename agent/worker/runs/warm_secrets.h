@@ -18,16 +18,16 @@ namespace mycojobs {
 // Not thread-safe.
 class WarmSecrets {
  public:
-  using IsCurrent = std::function<bool(Id context, const std::vector<Secret>&)>;  // SecretWatcher::has()
+  using IsCurrent = std::function<bool(Id context, const std::vector<Secret>&)>;  // SecretWatcher::are_current()
 
-  static constexpr std::uint64_t kCheckMs = SecretWatcher::kCheckMs;
+  static constexpr std::uint64_t kCheckIntervalMs = SecretWatcher::kCheckIntervalMs;
   // Maximum number of keys. The key of the process that ends first is evicted.
   static constexpr std::size_t kMaxKeys = 1000;
 
   // Reports that a run starts with these secrets.
   void on_run_started(const RunSpec&, const std::vector<Secret>&, std::uint64_t now_boot_ms);
-  // Returns the keys with changed secrets, at most every kCheckMs. Keys that were returned before are returned again,
-  // since a run that was prepared earlier may start later.
+  // Returns the keys with changed secrets, at most every kCheckIntervalMs. Keys that were returned before are returned
+  // again, since a run that was prepared earlier may start later.
   std::vector<std::string> list_outdated_keys(const IsCurrent&, std::uint64_t now_boot_ms);
   bool empty() const { return keys_.empty(); }
 

@@ -15,10 +15,9 @@ namespace {
 // take less than that second.
 constexpr std::uint64_t kMinLeaseCheckIntervalMs = 100, kMaxLeaseCheckIntervalMs = 400;
 constexpr std::uint64_t kMaxTickIntervalMs = 200;  // maximum interval of ticks
-constexpr std::uint64_t kMinTickIntervalMs =
-    20;  // minimum time from the last tick to a tick that request_early_tick() requests
-constexpr std::uint64_t kBatchPauseMs = 5;        // between two batches, so that other clients of the store are served
-constexpr std::uint32_t kMaxRecordWaitMs = 2000;  // maximum wait of an entry of a queue or topic for its record
+constexpr std::uint64_t kMinTickIntervalMs = 20;   // minimum time between two ticks, for request_early_tick()
+constexpr std::uint64_t kBatchPauseMs = 5;         // between two batches, so that other clients of the store are served
+constexpr std::uint32_t kMaxRecordWaitMs = 2000;   // maximum wait of an entry of a queue or topic for its record
 
 }  // namespace
 
@@ -36,12 +35,12 @@ Result<std::uint64_t> Maintenance::run_due_work(const MaintenanceStore& store, I
   NextTimes& next_times = next_times_[context];
   Result<void> result;
   const auto is_unavailable = [&result] { return !result && result.error().code == Code::unavailable; };
-  const auto store_error = [&result](Result<void> part) {
+  const auto keep_first_error = [&result](Result<void> part) {
     if (!part && result) result = std::move(part);
   };
-  store_error(tick(store, context, next_times));
-  if (!is_unavailable()) store_error(expire_leases(store, context, next_times));
-  if (!is_unavailable()) store_error(mark_lost_runners(store, context, next_times));
+  keep_first_error(tick(store, context, next_times));
+  if (!is_unavailable()) keep_first_error(expire_leases(store, context, next_times));
+  if (!is_unavailable()) keep_first_error(mark_lost_runners(store, context, next_times));
   if (!result) return tl::unexpected<Error>(std::move(result).error());
   const std::uint64_t now = clock_.boot_ms();
   const std::uint64_t next = std::min({next_times.next_tick, next_times.next_leases, next_times.next_runners});
@@ -90,7 +89,7 @@ Result<void> Maintenance::expire_leases(const StoreRoles<LeaseStore, RecordStore
     } else if (*expired) {
       auto record = store.as<RecordStore>().load(context, lease.job_key);  // for the trace id in the log line; optional
       log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
-          name_with_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
+          append_trace_id(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
     }
   }
   return result;
@@ -100,13 +99,13 @@ Result<void> Maintenance::mark_lost_runners(const StoreRoles<RunnerStore, Record
                                             NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_runners) return {};
-  next_times.next_runners =
-      now + std::max<std::uint64_t>(lease_ms_, 1000);  // the check reads the record of every runner
+  // The interval is long, since the check reads the record of every runner.
+  next_times.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);
   MJ_TRY(runners, store.as<RunnerStore>().held_runners(context));
   const std::uint64_t answer_ms = clock_.boot_ms();
   decltype(silent_runners_) still_silent;
   for (const RunnerInfo& info : runners) {
-    if (info.held_ms > 0 || info.runner.detail == kRunnerLost) continue;
+    if (info.hold_remaining_ms > 0 || info.runner.detail == kRunnerLost) continue;
     const auto key = std::pair(context, info.runner.id);
     const auto known = silent_runners_.find(key);
     if (known == silent_runners_.end() || known->second.instance != info.holder.instance) {

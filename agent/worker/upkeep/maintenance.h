@@ -51,8 +51,8 @@ class Maintenance {
   std::uint64_t lease_check_interval_ms_;  // interval of the checks of leases
   std::map<Id, NextTimes> next_times_;
   std::map<Id, LeaseObserver> leases_;
-  std::map<std::pair<Id, Id>, SilentRunner>
-      silent_runners_;  // by context and runner: runners that did not renew their hold in time
+  // Runners that did not renew their hold in time, by context and runner.
+  std::map<std::pair<Id, Id>, SilentRunner> silent_runners_;
 };
 
 }  // namespace mycojobs

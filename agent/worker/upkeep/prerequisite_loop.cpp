@@ -23,11 +23,11 @@ std::uint64_t PrerequisiteChecker::run_once() {
   for (const Id context : contexts_) {
     std::uint64_t& next_check = next_checks_boot_ms_[context];
     if (stopped() || clock_.boot_ms() < next_check) continue;
-    if (auto again_ms = evaluator_.look(context); again_ms) {
+    if (auto delay_ms = evaluator_.check_due_jobs(context); delay_ms) {
       pauses_.on_success(context);
-      next_check = clock_.boot_ms() + *again_ms;
+      next_check = clock_.boot_ms() + *delay_ms;
     } else {
-      on_failed(context, again_ms.error());
+      on_failed(context, delay_ms.error());
       pauses_.on_failure(context);
       next_check = clock_.boot_ms() + pauses_.remaining_ms(context);
     }

@@ -6,7 +6,6 @@
 
 #include "model/codec.h"
 #include "store/redis/redis_workflows.h"
-#include "text/cbor.h"
 #include "text/json.h"
 #include "workflows/workflow_snapshot.h"
 
@@ -46,7 +45,7 @@ Result<void> write_excess_blobs(WorkflowStore& store, DeploymentCommit commit,
 struct LatestSnapshot {
   std::string hash;
   std::uint64_t height = 0;
-  ParsedSnapshot read;
+  ParsedSnapshot content;
 };
 Result<std::optional<LatestSnapshot>> latest_snapshot(WorkflowStore& store, Id context, const std::string& name) {
   for (std::string previous;;) {
@@ -186,7 +185,7 @@ std::string DeploymentIndex::find_intent(const std::string& effect_ref) const {
   return found == effect_refs_.end() ? "" : found->second;
 }
 
-// ---- the world ----
+// ---- the deployment ----
 
 Result<LoadedDeployment> LoadedDeployment::load(WorkflowStore& store, Id context, const std::string& name,
                                                 bool from_beginning) {
@@ -199,13 +198,13 @@ Result<LoadedDeployment> LoadedDeployment::load(WorkflowStore& store, Id context
     MJ_TRY(found, latest_snapshot(store, context, name));
     latest = std::move(found);
   }
-  if (latest && latest->read.deployment.id == deployment.state_.id) {
-    deployment.state_ = std::move(latest->read.deployment);
+  if (latest && latest->content.deployment.id == deployment.state_.id) {
+    deployment.state_ = std::move(latest->content.deployment);
     deployment.index_ = DeploymentIndex(deployment.state_, kMaxCellInboxEntries);
     deployment.snapshot_height_ = latest->height;
     deployment.latest_snapshot_ = latest->hash;
     deployment.snapshot_blobs_ = referenced_blobs(deployment.state_);
-    deployment.snapshot_blobs_.merge(latest->read.pages);
+    deployment.snapshot_blobs_.merge(latest->content.pages);
   }
   MJ_CHECK(deployment.fold_all(store, deployment.state_.height));
   MJ_CHECK(deployment.load_manifests(store));
@@ -308,7 +307,7 @@ Result<StepRequest> LoadedDeployment::build_step_request(WorkflowStore& store, c
 }
 
 Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms, bool alone,
-                                      const std::optional<std::string>& replaced_manifest) {
+                                      const std::optional<std::string>& expected_applies) {
   DeploymentCommit commit;
   commit.context = context_;
   commit.deployment = name_;
@@ -329,7 +328,7 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
     commit.full_instances.emplace();
     for (const InstanceId& id : index_.full_instances()) commit.full_instances->push_back(store_name(id));
   }
-  MJ_CHECK(replaced_manifest ? commit_manifest(store, commit, *replaced_manifest) : store.commit(commit));
+  MJ_CHECK(expected_applies ? commit_manifest(store, commit, *expected_applies) : store.commit(commit));
   if (full_changed) stored_full_instances_ = index_.full_instances();
   stored_height_ += facts;
   written_blob_bytes_ += new_blob_bytes;
@@ -342,7 +341,7 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
   return {};
 }
 
-Result<void> LoadedDeployment::collect_garbage_blobs(WorkflowStore& store, std::uint64_t min) {
+Result<void> LoadedDeployment::collect_garbage_blobs(WorkflowStore& store, std::uint64_t min_bytes) {
   std::set<std::string> live_blobs = referenced_blobs(state_);
   live_blobs.insert(snapshot_blobs_.begin(), snapshot_blobs_.end());
   live_blobs.insert(latest_snapshot_);
@@ -350,7 +349,7 @@ Result<void> LoadedDeployment::collect_garbage_blobs(WorkflowStore& store, std::
   for (const auto& [id, instance] : state_.instances)
     if (instance.state && instance.state->is_spilled()) live_bytes += instance.state->size;
   written_blob_bytes_ = 0;
-  collection_threshold_ = std::max(live_bytes, min);
+  collection_threshold_ = std::max(live_bytes, min_bytes);
   MJ_TRY(hashes, store.blobs(context_, name_));
   std::vector<std::string> unused;
   for (std::string& hash : hashes) {

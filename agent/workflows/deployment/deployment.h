@@ -1,5 +1,5 @@
-// A deployment of workflows in memory. It is loaded from snapshot and journal, and changed by
-// commits that name the height that was read. Not thread-safe.
+// A deployment of workflows in memory. It is loaded from snapshot and journal, and changed by commits that name the
+// height that was read. Not thread-safe.
 //
 //   load() --> decide(), decide() ... --> commit()
 //     conflict: another process has committed; the decisions are lost, and load() reads the deployment again
@@ -40,8 +40,8 @@ Result<AppliedManifest> parse_applied_manifest(const std::string& text);
 Result<AppliedManifest> load_manifest(WorkflowStore&, Id context, const std::string& deployment,
                                       const std::string& hash);
 
-// Calls `see` for each fact after the height `after`, in order, until `see` returns false or an error. Errors:
-// unavailable; invalid (a fact is missing or cannot be decoded; the message names the height); errors of `see`.
+// Calls visit() for each fact after the height `after`, in order, until visit() returns false or an error. Errors:
+// unavailable; invalid (a fact is missing or cannot be decoded; the message names the height); errors of visit().
 Result<void> for_each_fact(WorkflowStore&, Id context, const std::string& deployment, std::uint64_t after,
                            const std::function<Result<bool>(WorkflowFact)>& visit);
 
@@ -98,9 +98,9 @@ class LoadedDeployment {
   const DeploymentState& state() const { return state_; }
   const DeploymentIndex& index() const { return index_; }
   const ManifestCatalog& catalog() const { return catalog_; }
-  Id owner_of(const std::string& manifest_hash) const;
+  Id owner_of(const std::string& hash) const;  // owner of a manifest; 0 if the manifest is unknown
   // Loads a manifest into the catalog unless the catalog has it.
-  Result<void> add_manifest(WorkflowStore&, const std::string& manifest_hash);
+  Result<void> add_manifest(WorkflowStore&, const std::string& hash);
   // Adds a manifest to the catalog unless the catalog has it.
   void add_manifest(AppliedManifest);
 
@@ -108,16 +108,17 @@ class LoadedDeployment {
   // the state is then unchanged.
   Result<void> decide(const WorkflowInput&);
   std::size_t pending_bytes() const { return pending_bytes_; }  // size of the facts and blobs that wait for commit()
-  // Returns the request for the step that processes the next mail of an instance. Reads a spilled state from its blob.
+  // Returns the request for the step that processes the next event in the inbox of an instance. Reads a spilled state
+  // from its blob.
   Result<StepRequest> build_step_request(WorkflowStore&, const InstanceId&);
   std::size_t pending_facts() const { return pending_facts_.size(); }
   // Marks an inbox entry as processed. The next commit() removes the entry.
-  void mark_processed(std::string mail_id) { processed_entries_.push_back(std::move(mail_id)); }
-  // Commits all decisions. alone: only if the inbox is empty. applies: the condition of commit_manifest(). After an
-  // error, including conflict (another process has committed), this object must not be used again; load the deployment
-  // again.
+  void mark_processed(std::string entry_id) { processed_entries_.push_back(std::move(entry_id)); }
+  // Commits all decisions. If `alone` is set, the commit fails unless the inbox is empty. If `expected_applies` has a
+  // value, the commit applies a manifest and has the condition of commit_manifest(). After an error, including conflict
+  // (another process has committed), this object must not be used again; load the deployment again.
   Result<void> commit(WorkflowStore&, std::uint64_t due_ms, bool alone = false,
-                      const std::optional<std::string>& replaced_manifest = std::nullopt);
+                      const std::optional<std::string>& expected_applies = std::nullopt);
 
   std::uint64_t facts_since_snapshot() const { return state_.height - snapshot_height_; }
   // Sets the maximum size of a snapshot. For a larger snapshot decide() fails with too_large; the caller then calls
@@ -126,9 +127,9 @@ class LoadedDeployment {
   void skip_snapshot() { snapshot_height_ = state_.height; }
   // Deletes blobs that are neither the state of an instance nor part of the latest snapshot (docs/decisions/0020). Call
   // it after a commit, without decisions since then. A concurrent commit of another process is not an error: the next
-  // collection deletes the blobs. min: minimum number of bytes of blobs to write before needs_collection() returns
-  // true again.
-  Result<void> collect_garbage_blobs(WorkflowStore&, std::uint64_t min);
+  // collection deletes the blobs. needs_collection() returns true again after at least `min_bytes` bytes of
+  // blobs were written.
+  Result<void> collect_garbage_blobs(WorkflowStore&, std::uint64_t min_bytes);
   bool needs_collection() const { return written_blob_bytes_ >= collection_threshold_; }
 
  private:
@@ -148,13 +149,13 @@ class LoadedDeployment {
   std::set<std::string> snapshot_blobs_;    // blobs that belong to the latest snapshot
   std::vector<std::string> pending_facts_;  // encoded facts that are not committed yet
   std::map<std::string, std::string> pending_blobs_;
-  std::size_t pending_bytes_ = 0;  // size of facts_ and blobs_
+  std::size_t pending_bytes_ = 0;  // size of pending_facts_ and pending_blobs_
   // Bytes of blobs: written since the last collection, and the threshold for the next one.
   std::uint64_t written_blob_bytes_ = 0, collection_threshold_ = 0;
   std::size_t max_snapshot_bytes_ = kMaxSnapshotBytes;
   std::vector<std::string> processed_entries_;
   std::string new_snapshot_, applied_manifest_;
-  std::optional<std::set<InstanceId>> stored_full_instances_;  // full instances as stored; no value: unknown
+  std::optional<std::set<InstanceId>> stored_full_instances_;  // full instances as stored; no value if unknown
 };
 
 }  // namespace mycojobs

@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-const std::string kUnknownTargets;                  // queue of the entries with unknown targets
+const std::string kUnknownTargets;                  // key of the queue of entries with unknown targets
 constexpr std::uint64_t kEntryOverheadBytes = 600;  // memory of an entry without its texts
 
 std::uint64_t compute_entry_bytes(const InboxEntry& entry) {
@@ -20,10 +20,10 @@ std::uint64_t compute_entry_bytes(const InboxEntry& entry) {
 Result<void> DeploymentInbox::read(WorkflowStore& store, Id context, const std::string& deployment,
                                    const TargetFinder& find_targets) {
   group_by_instance(find_targets);
-  if (bytes_ >= limits_.bytes) return {};
+  if (bytes_ >= limits_.max_bytes) return {};
   if (empty()) last_read_id_.clear();  // An inbox that was deleted or restored starts with lower ids.
-  const std::uint64_t max = std::min(kMaxInboxReadBytes, limits_.bytes - bytes_);
-  MJ_TRY(entries, store.read_inbox(context, deployment, limits_.page, max, last_read_id_));
+  const std::uint64_t max_read_bytes = std::min(kMaxInboxReadBytes, limits_.max_bytes - bytes_);
+  MJ_TRY(entries, store.read_inbox(context, deployment, limits_.max_read_entries, max_read_bytes, last_read_id_));
   for (InboxEntry& entry : entries) {
     last_read_id_ = entry.id;
     bytes_ += compute_entry_bytes(entry);
@@ -60,14 +60,14 @@ void DeploymentInbox::add(std::shared_ptr<Entry> entry) {
   if (entry->ready_targets == entry->targets.size()) deliverable_entries_.push_back(std::move(entry));
 }
 
-std::optional<InboxEntry> DeploymentInbox::pop(const std::function<bool(const std::string&)>& is_held_back) {
+std::optional<InboxEntry> DeploymentInbox::pop(const std::function<bool(const std::string&)>& is_blocked) {
   const auto is_deliverable = [&](const std::shared_ptr<Entry>& entry) {
-    return !is_held_back || std::none_of(entry->targets.begin(), entry->targets.end(), is_held_back);
+    return !is_blocked || std::none_of(entry->targets.begin(), entry->targets.end(), is_blocked);
   };
-  const auto found = std::find_if(deliverable_entries_.begin(), deliverable_entries_.end(), is_deliverable);
-  if (found == deliverable_entries_.end()) return std::nullopt;
-  const std::shared_ptr<Entry> entry = *found;
-  deliverable_entries_.erase(found);
+  const auto next = std::find_if(deliverable_entries_.begin(), deliverable_entries_.end(), is_deliverable);
+  if (next == deliverable_entries_.end()) return std::nullopt;
+  const std::shared_ptr<Entry> entry = *next;
+  deliverable_entries_.erase(next);
   for (const std::string& target : entry->targets) {
     const auto queue = queues_.find(target);
     queue->second.pop_front();

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kMaxDueDeployments = 10'000;  // names for each round; more than the worlds of many owners
+constexpr std::uint32_t kMaxDueDeployments = 10'000;  // maximum number of names read in each round
 constexpr std::uint64_t kIdleIntervalMs = 1000;
 constexpr std::uint64_t kBackoffDelayMs = 5000;
 constexpr std::uint64_t kMaxBackoffDelayMs = 600'000;  // maximum pause of an instance after repeated failures
@@ -79,7 +79,7 @@ bool has_record(const std::string& effect_ref) {
 
 bool is_unavailable(const Error& error) { return error.code == Code::unavailable; }
 
-std::string format_effect_owner(Id context, const LoadedDeployment& deployment) {
+std::string format_deployment_ref(Id context, const LoadedDeployment& deployment) {
   return std::to_string(context) + ' ' + deployment.name();
 }
 
@@ -87,8 +87,8 @@ std::string format_effect_owner(Id context, const LoadedDeployment& deployment) 
 Id get_owner(const LoadedDeployment& deployment, const InstanceState& instance) {
   return std::max<Id>(1, deployment.owner_of(instance.manifest));
 }
-Id get_owner(const LoadedDeployment& deployment, const std::string& pending) {
-  return get_owner(deployment, *deployment.state().find_instance(deployment.state().intents.at(pending)));
+Id get_owner(const LoadedDeployment& deployment, const std::string& intent) {
+  return get_owner(deployment, *deployment.state().find_instance(deployment.state().intents.at(intent)));
 }
 
 }  // namespace
@@ -210,9 +210,9 @@ Result<std::vector<std::string>> DeploymentLoop::poll_deployments(const std::vec
     Deployment& deployment = deployments_.at(name);
     const auto& effect_refs = deployment.loaded.index().effect_refs();
     DeploymentPoll poll{name, {}};
-    for (auto each = effect_refs.upper_bound(deployment.poll_cursor);
-         each != effect_refs.end() && poll.effect_refs.size() < kMaxEffectRefsBatch; ++each)
-      poll.effect_refs.push_back(each->first);
+    for (auto effect_ref = effect_refs.upper_bound(deployment.poll_cursor);
+         effect_ref != effect_refs.end() && poll.effect_refs.size() < kMaxEffectRefsBatch; ++effect_ref)
+      poll.effect_refs.push_back(effect_ref->first);
     polls.push_back(std::move(poll));
   }
   MJ_TRY(results, dependencies_.deployments.poll(context_, polls));
@@ -245,7 +245,7 @@ Result<DeploymentLoop::Deployment*> DeploymentLoop::load_deployment(const std::s
   MJ_TRY(loaded, LoadedDeployment::load(dependencies_.deployments, context_, name));
   loaded.set_max_inbox_events(limits_.max_inbox_events);
   loaded.set_max_snapshot_bytes(limits_.max_snapshot_bytes);
-  traces_[name].forget_before(loaded.state().height);
+  traces_[name].erase_after(loaded.state().height);
   owners_[name] = loaded.owner_of(loaded.state().manifest);
   return &deployments_.emplace(name, Deployment{std::move(loaded)}).first->second;
 }
@@ -262,16 +262,16 @@ Result<bool> DeploymentLoop::process_deployment(Id owner, const std::string& nam
   bool has_more = true;
   for (int i = 0; i < kMaxPasses; ++i) {
     auto deployment = load_deployment(name);
-    auto has_more_work = deployment ? run_commit(**deployment) : tl::unexpected<Error>(deployment.error());
-    if (has_more_work) {
-      has_more = *has_more_work;
+    auto result = deployment ? run_commit(**deployment) : tl::unexpected<Error>(deployment.error());
+    if (result) {
+      has_more = *result;
       if (!has_more || turns_.others_wait(owner) || dependencies_.clock.boot_ms() >= until_ms) break;
       continue;
     }
     unload(name);
-    if (is_unavailable(has_more_work.error())) return tl::unexpected<Error>(std::move(has_more_work).error());
-    if (has_more_work.error().code == Code::conflict) continue;
-    back_off(name, has_more_work.error());
+    if (is_unavailable(result.error())) return tl::unexpected<Error>(std::move(result).error());
+    if (result.error().code == Code::conflict) continue;
+    back_off(name, result.error());
     return false;
   }
   backoffs_.erase(name);
@@ -335,6 +335,8 @@ Result<bool> DeploymentLoop::take_snapshot(LoadedDeployment& deployment) {
 
 // ---- inbox entries ----
 
+namespace {
+
 // Returns the receivers of an entry, as far as they are known without parsing the payload
 // (DeploymentInbox::TargetFinder).
 std::optional<std::vector<std::string>> find_targets(const LoadedDeployment& deployment, const InboxEntry& entry) {
@@ -355,13 +357,15 @@ std::optional<std::vector<std::string>> find_targets(const LoadedDeployment& dep
   return std::vector{store_name(instance->second)};
 }
 
+}  // namespace
+
 Result<std::size_t> DeploymentLoop::process_inbox(Deployment& deployment) {
   LoadedDeployment& loaded = deployment.loaded;
   MJ_CHECK(deployment.inbox.read(dependencies_.deployments, context_, loaded.name(),
                                  [&](const InboxEntry& entry) { return find_targets(loaded, entry); }));
-  std::function<bool(const std::string&)> is_held_back;
+  std::function<bool(const std::string&)> is_blocked;
   if (should_drain(deployment)) {
-    is_held_back = [&](const std::string& instance_name) {
+    is_blocked = [&](const std::string& instance_name) {
       const InstanceState* instance = loaded.state().find_instance(parse_instance_id(instance_name));
       return instance != nullptr && !instance->inbox.empty();
     };
@@ -370,7 +374,7 @@ Result<std::size_t> DeploymentLoop::process_inbox(Deployment& deployment) {
   std::size_t count = 0;
   while (count < limits_.max_inbox_entries && loaded.pending_bytes() < limits_.max_commit_bytes &&
          dependencies_.clock.boot_ms() < until) {
-    const auto entry = deployment.inbox.pop(is_held_back);
+    const auto entry = deployment.inbox.pop(is_blocked);
     if (!entry) break;
     MJ_CHECK(decide_entry(loaded, *entry));
     loaded.mark_processed(entry->id);
@@ -410,7 +414,7 @@ Result<void> DeploymentLoop::decide_entry(LoadedDeployment& deployment, const In
   if (!result && result.error().code == Code::internal) return result;
   if (!result)
     log(LogLevel::warn, "workflows", "context {}: {}: {} refused: {}", context_, deployment.name(),
-        name_with_trace(label, get_text(entry.fields, "traceparent")), result.error().message);
+        append_trace_id(label, get_text(entry.fields, "traceparent")), result.error().message);
   return {};
 }
 
@@ -428,7 +432,7 @@ std::string DeploymentLoop::find_trace(const LoadedDeployment& deployment, const
 
 std::string DeploymentLoop::find_trace(const LoadedDeployment& deployment, std::uint64_t height) const {
   const auto found = traces_.find(deployment.name());
-  return found == traces_.end() ? "" : found->second.of(height);
+  return found == traces_.end() ? "" : found->second.find(height);
 }
 
 void DeploymentLoop::load_trace(const LoadedDeployment& deployment, const std::string& intent,
@@ -443,22 +447,22 @@ Result<void> DeploymentLoop::decide_receipt(LoadedDeployment& deployment, Receip
   const PendingIntent* pending = find_pending(deployment.state(), intent);
   const std::string trace = pending == nullptr ? "" : find_trace(deployment, *pending);
   auto result = decide_traced(deployment, trace, {sample(), std::move(receipt)});
-  if (result) dependencies_.metrics->add(Metric::workflow_intents, {context_, "receipt"});
+  if (result) dependencies_.metrics->add(Metric::workflow_effects, {context_, "receipt"});
   if (!result && result.error().code == Code::internal) return result;
   if (!result)
     log(LogLevel::warn, "workflows", "context {}: {}: receipt of {} refused: {}", context_, deployment.name(),
-        name_with_trace(intent.substr(0, 16), trace), result.error().message);
+        append_trace_id(intent.substr(0, 16), trace), result.error().message);
   return {};
 }
 
-Result<std::string> DeploymentLoop::load_pubkey(Id id) {
-  const auto entry = pubkeys_.find(id);
+Result<std::string> DeploymentLoop::load_pubkey(Id runner_id) {
+  const auto entry = pubkeys_.find(runner_id);
   if (entry != pubkeys_.end()) return entry->second;
   Runner runner;
-  runner.id = id;
+  runner.id = runner_id;
   auto record = dependencies_.store.load(context_, redis_key(runner));
   if (!record && is_unavailable(record.error())) return tl::unexpected<Error>(std::move(record).error());
-  return pubkeys_[id] = record ? decode<Runner>(*record).record.pubkey : "";
+  return pubkeys_[runner_id] = record ? decode<Runner>(*record).record.pubkey : "";
 }
 
 // Returns the reason to reject the receipt of a job, or an empty text if the receipt is valid: the record is unchanged
@@ -492,12 +496,13 @@ Result<std::string> DeploymentLoop::check_receipt(const EndedJob& ended, const J
   if (receipt_intent != json(intent) && (ended.status == to_string(JobStatus::finished) || !receipt_intent.is_null()))
     return "the receipt is for another intent";
   if (receipt->value("status", json()) != json(ended.status)) return "the receipt has another end than the record";
-  const bool is_same_result = receipt->value("result_sha256", json()) == json(result_hash(job.result, job.result_json));
+  const bool is_same_result =
+      receipt->value("result_sha256", json()) == json(compute_result_hash(job.result, job.result_json));
   return is_same_result ? "" : "the result differs from the signed result";
 }
 
-// A job can end before the fact that the job carries the effect was committed. The idempotency key of the job then
-// names the intent.
+// A job can end before the fact EffectPublished, which names the job, was committed. The idempotency key of the job
+// then names the intent.
 Result<std::optional<ReceiptArrived>> DeploymentLoop::build_job_receipt(LoadedDeployment& deployment,
                                                                         const std::string& job_key) {
   MJ_TRY(ended, dependencies_.store.ended_job(context_, job_key));
@@ -519,7 +524,7 @@ Result<std::optional<ReceiptArrived>> DeploymentLoop::build_job_receipt(LoadedDe
   ReceiptArrived receipt;
   if (ended.status == to_string(JobStatus::finished)) {
     receipt.intent = intent;
-    receipt.payload = typed_text(job.result, job.result_json);
+    receipt.payload = to_typed_json_text(job.result, job.result_json);
   } else {
     receipt = make_failed_receipt(intent, to_receipt_status(ended.detail), ended.detail, job.error);
   }
@@ -541,7 +546,7 @@ Result<std::optional<ReceiptArrived>> DeploymentLoop::build_flow_receipt(LoadedD
     receipt.intent = intent;
     JsonObject payload(receipt.payload);
     payload.add("flow_id", flow.id);
-    payload.append_member("result") += typed_text(flow.result, flow.result_json);
+    payload.append_member("result") += to_typed_json_text(flow.result, flow.result_json);
     payload.end();
     return std::optional(std::move(receipt));
   }
@@ -657,11 +662,11 @@ Result<void> DeploymentLoop::start_steps(Deployment& deployment, std::size_t max
   std::set<InstanceId> excluded;
   for (const auto& [instance, until] : deployment.backoff_ends) excluded.insert(instance);
   std::size_t bytes = loaded.pending_bytes();
-  for (const auto& each : deployment.running_steps) {
-    excluded.insert(each->instance);
-    bytes += each->request.state ? each->request.state->size() : 0;
+  for (const auto& step : deployment.running_steps) {
+    excluded.insert(step->instance);
+    bytes += step->request.state ? step->request.state->size() : 0;
   }
-  max = std::min(max, limits_.shares.per_deployment * kMaxQueuedStepsPerThread);
+  max = std::min(max, limits_.shares.max_per_deployment * kMaxQueuedStepsPerThread);
   if (deployment.running_steps.size() >= max) return {};
   for (const InstanceId& id : next_instances(loaded.state(), max - deployment.running_steps.size(), excluded)) {
     const InstanceState& instance = *loaded.state().find_instance(id);
@@ -670,7 +675,7 @@ Result<void> DeploymentLoop::start_steps(Deployment& deployment, std::size_t max
     auto step = std::make_shared<PendingStep>();
     step->instance = id;
     step->event_id = instance.inbox.front().id;
-    step->manifest = loaded.catalog().share_code(instance.manifest);
+    step->manifest = loaded.catalog().find_shared(instance.manifest);
     step->spec = step->manifest == nullptr ? nullptr : step->manifest->workflow(id.workflow);
     auto request = loaded.build_step_request(dependencies_.deployments, id);
     if (!request && is_unavailable(request.error())) return tl::unexpected<Error>(std::move(request).error());
@@ -709,7 +714,7 @@ void DeploymentLoop::wait_for_steps(Deployment& deployment) {
   if (waited_ms >= 2 * limits_.step_wait_ms) return;
   const auto all_have_ended = [&] {
     return std::all_of(deployment.running_steps.begin(), deployment.running_steps.end(),
-                       [](const auto& each) { return each->has_ended.load(); });
+                       [](const auto& step) { return step->has_ended.load(); });
   };
   ++step_waits_;
   const std::uint64_t start_ms = dependencies_.clock.boot_ms();
@@ -725,25 +730,25 @@ Result<std::size_t> DeploymentLoop::collect_answers(Deployment& deployment, std:
   std::uint64_t longest_ms = 0;
   std::size_t count = 0;
   bool any_has_ended = false;
-  for (auto& each : std::exchange(deployment.running_steps, {})) {
-    if (!each->has_ended || (count > 0 && loaded.pending_bytes() >= max_bytes)) {
-      unfinished_steps.push_back(std::move(each));
+  for (auto& step : std::exchange(deployment.running_steps, {})) {
+    if (!step->has_ended || (count > 0 && loaded.pending_bytes() >= max_bytes)) {
+      unfinished_steps.push_back(std::move(step));
       continue;
     }
-    longest_ms = std::max(longest_ms, each->took_ms);
+    longest_ms = std::max(longest_ms, step->took_ms);
     any_has_ended = true;
-    const InstanceState* instance = loaded.state().find_instance(each->instance);
+    const InstanceState* instance = loaded.state().find_instance(step->instance);
     if (instance == nullptr || instance->failed || instance->inbox.empty() ||
-        instance->inbox.front().id != each->event_id)
+        instance->inbox.front().id != step->event_id)
       continue;
-    dependencies_.metrics->add(Metric::workflow_steps, {context_, each->answer ? "ok" : "error"});
-    if (!each->answer) {
-      back_off_instance(deployment, each->instance, each->event_id, each->answer.error().message);
+    dependencies_.metrics->add(Metric::workflow_steps, {context_, step->answer ? "ok" : "error"});
+    if (!step->answer) {
+      back_off_instance(deployment, step->instance, step->event_id, step->answer.error().message);
       continue;
     }
-    deployment.backoff_delays_ms.erase(each->instance);
-    MJ_CHECK(decide_traced(loaded, find_trace(loaded, each->event_id.height),
-                           {sample(), StepCompleted{each->instance, each->event_id, std::move(*each->answer)}}));
+    deployment.backoff_delays_ms.erase(step->instance);
+    MJ_CHECK(decide_traced(loaded, find_trace(loaded, step->event_id.height),
+                           {sample(), StepCompleted{step->instance, step->event_id, std::move(*step->answer)}}));
     ++count;
   }
   deployment.running_steps = std::move(unfinished_steps);
@@ -757,7 +762,7 @@ void DeploymentLoop::back_off_instance(Deployment& deployment, const InstanceId&
   pause = std::clamp(2 * pause, kBackoffDelayMs, kMaxBackoffDelayMs);
   deployment.backoff_ends[instance] = dependencies_.clock.boot_ms() + pause;
   log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_,
-      name_with_trace(display_name(instance), find_trace(deployment.loaded, event_id.height)), reason);
+      append_trace_id(display_name(instance), find_trace(deployment.loaded, event_id.height)), reason);
 }
 
 // ---- effects ----
@@ -779,7 +784,7 @@ Result<std::size_t> DeploymentLoop::publish_effects(LoadedDeployment& deployment
 }
 
 // Additional results of dispatch_effect().
-struct DeploymentLoop::DispatchContext {
+struct DeploymentLoop::DispatchDetails {
   std::optional<Job> job;           // job that performs the effect, as stored before or submitted now
   std::string_view refusal_detail;  // detail of the receipt if the effect exceeds a limit of the operator; else empty
 
@@ -796,11 +801,11 @@ Result<void> DeploymentLoop::publish_effect(LoadedDeployment& deployment, const 
   if (found == nullptr) return {};
   const PendingIntent pending = *found;
   const InstanceState& instance = *deployment.state().find_instance(deployment.state().intents.at(intent));
-  DispatchContext dispatch;
+  DispatchDetails dispatch;
   auto effect_ref = dispatch_effect(deployment, pending, instance, dispatch);
   if (!effect_ref && is_unavailable(effect_ref.error())) return tl::unexpected<Error>(std::move(effect_ref).error());
   MJ_CHECK(deployment.decide({sample(), EffectDispatched{intent, effect_ref ? *effect_ref : "none"}}));
-  dependencies_.metrics->add(Metric::workflow_intents, {context_, effect_ref ? "carried" : "error"});
+  dependencies_.metrics->add(Metric::workflow_effects, {context_, effect_ref ? "started" : "error"});
   if (!effect_ref) {
     const std::string_view detail = !dispatch.refusal_detail.empty()          ? dispatch.refusal_detail
                                     : effect_ref.error().code == Code::denied ? "denied"
@@ -827,7 +832,7 @@ Result<void> DeploymentLoop::publish_effect(LoadedDeployment& deployment, const 
 
 // Returns the effect reference: the key of a job or flow, or a word for a timer, approval, cancellation or signal.
 Result<std::string> DeploymentLoop::dispatch_effect(LoadedDeployment& deployment, const PendingIntent& pending,
-                                                    const InstanceState& instance, DispatchContext& dispatch) {
+                                                    const InstanceState& instance, DispatchDetails& dispatch) {
   const WorkflowManifest* manifest = deployment.catalog().find(instance.manifest);
   const EffectSpec* spec = manifest == nullptr ? nullptr : manifest->effect(pending.intent.effect);
   if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is missing in the store");
@@ -861,7 +866,7 @@ Result<void> DeploymentLoop::check_owner_permission(Id owner, Action action, con
 
 Result<Job> DeploymentLoop::submit_job(LoadedDeployment& deployment, const PendingIntent& pending,
                                        const InstanceState& instance, const EffectSpec& spec, Id owner,
-                                       DispatchContext& dispatch) {
+                                       DispatchDetails& dispatch) {
   MJ_CHECK(check_owner_permission(owner, Action::create, {.name = "jobs"}));
   MJ_TRY(params, decode_cbor(pending.intent.params));
   Job job;
@@ -888,7 +893,7 @@ Result<Job> DeploymentLoop::submit_job(LoadedDeployment& deployment, const Pendi
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
   job.idempotency_key = kIntentKeyPrefix + pending.intent.hash;
   job.traceparent = find_trace(deployment, pending);
-  job.unknown.emplace_back("effect_of", format_effect_owner(context_, deployment));
+  job.unknown.emplace_back("effect_of", format_deployment_ref(context_, deployment));
   return dependencies_.store.submit(job);
 }
 
@@ -915,7 +920,7 @@ Result<std::string> DeploymentLoop::find_definition(Id owner, const std::string&
 }
 
 Result<std::string> DeploymentLoop::start_flow(LoadedDeployment& deployment, const PendingIntent& pending, Id owner,
-                                               const json& params, DispatchContext& dispatch) {
+                                               const json& params, DispatchDetails& dispatch) {
   MJ_CHECK(check_owner_permission(owner, Action::create, {.name = "flows"}));
   MJ_TRY(hash, find_definition(owner, params.value("flow", "")));
   MJ_TRY(text, dependencies_.flows.definition(context_, hash));
@@ -931,14 +936,14 @@ Result<std::string> DeploymentLoop::start_flow(LoadedDeployment& deployment, con
   new_flow.caller = owner;
   new_flow.idempotency_key = kIntentKeyPrefix + pending.intent.hash;
   new_flow.traceparent = find_trace(deployment, pending);
-  new_flow.effect_of = format_effect_owner(context_, deployment);
+  new_flow.effect_of = format_deployment_ref(context_, deployment);
   MJ_TRY(flow, create_flow(dependencies_.flows, *parsed.plan, new_flow));
   if (flow.detail == "new") {
     ProgressRequest start;
     start.context = context_;
     start.flow = flow.id;
     start.start = StartRun{"workflow", owner};
-    MJ_CHECK(progress(dependencies_.flows, runs_, start));
+    MJ_CHECK(advance_run(dependencies_.flows, runs_, start));
   }
   return redis_key(flow);
 }
@@ -961,7 +966,7 @@ Result<std::string> DeploymentLoop::send_signal(const PendingIntent& pending, Id
   control.actor = owner;
   if (params.contains("payload")) control.payload = dump_json(params["payload"]);
   request.control = control;
-  MJ_CHECK(progress(dependencies_.flows, runs_, request));
+  MJ_CHECK(advance_run(dependencies_.flows, runs_, request));
   return "signal " + control.target;
 }
 
@@ -972,12 +977,12 @@ Result<void> DeploymentLoop::cancel_effects(LoadedDeployment& deployment, const 
   const PendingIntent cancel = instance.pending_intents.at(intent);
   const Id owner = get_owner(deployment, instance);
   std::size_t cancelled = 0;
-  for (const PendingIntent& each : find_cancelled_intents(instance, cancel)) {
-    if (has_record(each.effect_ref)) {
-      MJ_CHECK(cancel_effect_ref(kIntentKeyPrefix + intent, each.effect_ref, owner));
+  for (const PendingIntent& pending : find_cancelled_intents(instance, cancel)) {
+    if (has_record(pending.effect_ref)) {
+      MJ_CHECK(cancel_effect_ref(kIntentKeyPrefix + intent, pending.effect_ref, owner));
       continue;
     }
-    MJ_CHECK(decide_receipt(deployment, make_cancelled_receipt(each.intent.hash)));
+    MJ_CHECK(decide_receipt(deployment, make_cancelled_receipt(pending.intent.hash)));
     ++cancelled;
   }
   return decide_receipt(deployment, make_cancel_receipt(intent, cancelled));
@@ -1020,7 +1025,7 @@ Result<void> DeploymentLoop::cancel_effect_ref(const std::string& key, const std
     control.key = key;
     control.actor = owner;
     request.control = control;
-    auto result_of_progress = progress(dependencies_.flows, runs_, request);
+    auto result_of_progress = advance_run(dependencies_.flows, runs_, request);
     if (!result_of_progress) result = tl::unexpected<Error>(std::move(result_of_progress).error());
   }
   if (result || is_unavailable(result.error())) return result;

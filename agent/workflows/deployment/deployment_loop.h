@@ -3,8 +3,8 @@
 //   inbox --> decide events and receipts --> run steps in the engine --> commit --> publish effects
 //
 // Effects are published only after the step that requested them was committed (invariant 10). After a crash in between,
-// the next leader finds them in DeploymentIndex::queued(). Publishing twice has no further effect, since the intent is
-// the idempotency key of the carrier, the job or flow that performs the effect. After a conflict with the commit of
+// the next leader finds them in DeploymentIndex::unpublished_intents(). Publishing twice has no further effect, since
+// the intent is the idempotency key of the job or flow that performs the effect. After a conflict with the commit of
 // another process, the deployment is dropped and loaded again.
 //
 // An effect runs in the name of the owner (AppliedManifest). The permissions of the owner and the limits of its jobs
@@ -77,8 +77,8 @@ class DeploymentLoop {
         limits_(limits),
         pool_(limits.shares, dependencies_.wake) {}
 
-  // Runs one round. Returns the time in ms until the next round if no event arrives before; 0: more work is waiting.
-  // Error unavailable: the store did not answer.
+  // Runs one round. Returns the time in ms until the next round if no event arrives before, or 0 if more work is
+  // waiting. Error unavailable: the store did not answer.
   Result<std::uint64_t> run_round();
   // Drops all state and checks every deployment for unfinished work. To be called after leadership was acquired or the
   // connection was lost.
@@ -132,7 +132,7 @@ class DeploymentLoop {
   Result<std::optional<ReceiptArrived>> build_job_receipt(LoadedDeployment&, const std::string& job_key);
   Result<std::optional<ReceiptArrived>> build_flow_receipt(LoadedDeployment&, const std::string& flow_key);
   Result<std::optional<ReceiptArrived>> build_receipt(LoadedDeployment&, const std::string& effect_ref);
-  Result<std::string> load_pubkey(Id runner);
+  Result<std::string> load_pubkey(Id runner_id);
   Result<std::string> check_receipt(const EndedJob&, const Job&, const std::string& intent);
   Result<void> process_completions(Deployment&);
   // Periodic checks for lost notifications.
@@ -152,16 +152,16 @@ class DeploymentLoop {
   // Effects.
   Result<std::size_t> publish_effects(LoadedDeployment&);
   Result<void> publish_effect(LoadedDeployment&, const std::string& intent);
-  struct DispatchContext;
-  Result<std::string> dispatch_effect(LoadedDeployment&, const PendingIntent&, const InstanceState&, DispatchContext&);
+  struct DispatchDetails;
+  Result<std::string> dispatch_effect(LoadedDeployment&, const PendingIntent&, const InstanceState&, DispatchDetails&);
   // acl_context() returns the access control data of the context, read once per round. check_owner_permission() checks
   // a permission of the owner. Error denied: the owner does not have it.
   Result<const AclContext*> acl_context();
   Result<void> check_owner_permission(Id owner, Action, const Resource&);
   Result<Job> submit_job(LoadedDeployment&, const PendingIntent&, const InstanceState&, const EffectSpec&, Id owner,
-                         DispatchContext&);
+                         DispatchDetails&);
   Result<std::string> start_flow(LoadedDeployment&, const PendingIntent&, Id owner, const nlohmann::json& params,
-                                 DispatchContext&);
+                                 DispatchDetails&);
   // Returns the hash of the definition of the newest flow with that name that may be started in the owner's name.
   Result<std::string> find_definition(Id owner, const std::string& name);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
@@ -185,7 +185,7 @@ class DeploymentLoop {
   std::map<std::string, DeploymentTraces> traces_;
   std::map<Id, std::string> pubkeys_;                  // public keys of runners, as of this round
   std::optional<AclContext> acl_context_;              // as of this round
-  std::uint64_t next_list_ms_ = 0, next_poll_ms_ = 0;  // local time
+  std::uint64_t next_list_ms_ = 0, next_poll_ms_ = 0;  // Clock::boot_ms()
   std::uint64_t now_ms_ = 0;                           // clock of the store, as of this pass
   StepPool pool_;                                      // Last member: its threads use the members above.
 };

@@ -21,12 +21,13 @@ class DeploymentTraces {
     for (auto oldest = facts_.begin(); facts_.size() > kMaxTraces;)
       oldest = oldest->first > before && oldest->first <= last ? std::next(oldest) : facts_.erase(oldest);
   }
-  std::string of(std::uint64_t height) const {
+  // Returns the trace of a fact, or an empty text if the fact has none.
+  std::string find(std::uint64_t height) const {
     const auto found = facts_.find(height);
     return found == facts_.end() ? "" : found->second;
   }
   // Removes the facts after this height, which were decided but not committed.
-  void forget_before(std::uint64_t height) { facts_.erase(facts_.upper_bound(height), facts_.end()); }
+  void erase_after(std::uint64_t height) { facts_.erase(facts_.upper_bound(height), facts_.end()); }
 
  private:
   static constexpr std::size_t kMaxTraces = 10000;

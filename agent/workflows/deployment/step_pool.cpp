@@ -10,49 +10,50 @@ namespace mycojobs {
 StepPool::~StepPool() {
   {
     const std::lock_guard lock(mutex_);
-    stops_ = true;
-    for (Queue& each : queues_) each.steps.clear();
+    is_stopping_ = true;
+    for (Queue& queue : queues_) queue.steps.clear();
   }
-  queued_.notify_all();
-  for (std::thread& each : threads_) each.join();
+  step_queued_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void StepPool::submit(Id owner, const std::string& deployment, Step step) {
   std::unique_lock lock(mutex_);
-  auto queue = std::find_if(queues_.begin(), queues_.end(),
-                            [&](const Queue& each) { return each.deployment == deployment && each.owner == owner; });
+  auto queue = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& candidate) {
+    return candidate.deployment == deployment && candidate.owner == owner;
+  });
   if (queue == queues_.end()) queue = queues_.insert(queues_.end(), Queue{deployment, owner, {}, 0});
   queue->steps.push_back(std::move(step));
-  ++waiting_;
-  if (idle_threads_ < waiting_ && threads_.size() < shares_.threads) add_thread();
+  ++queued_count_;
+  if (idle_thread_count_ < queued_count_ && threads_.size() < shares_.max_threads) add_thread();
   if (threads_.empty()) return run_one(lock, queue);
-  queued_.notify_one();
+  step_queued_.notify_one();
 }
 
 void StepPool::add_thread() {
-  auto thread = start_thread([this] { run(); }, "steps");
+  auto thread = start_thread([this] { run_steps(); }, "steps");
   if (thread) threads_.push_back(std::move(*thread));
-  const std::size_t threads = std::max<std::size_t>(threads_.size(), 1);
-  capacity_ = thread ? std::max(capacity_, threads) : threads;
+  const std::size_t thread_count = std::max<std::size_t>(threads_.size(), 1);
+  capacity_ = thread ? std::max(capacity_, thread_count) : thread_count;
 }
 
 void StepPool::drop_queued(const std::string& deployment) {
   const std::lock_guard lock(mutex_);
-  for (auto each = queues_.begin(); each != queues_.end();) {
-    if (each->deployment == deployment) {
-      waiting_ -= each->steps.size();
-      each->steps.clear();
+  for (auto queue = queues_.begin(); queue != queues_.end();) {
+    if (queue->deployment == deployment) {
+      queued_count_ -= queue->steps.size();
+      queue->steps.clear();
     }
-    each = each->steps.empty() && each->running == 0 ? queues_.erase(each) : std::next(each);
+    queue = queue->steps.empty() && queue->running_count == 0 ? queues_.erase(queue) : std::next(queue);
   }
 }
 
-bool StepPool::wait(std::uint64_t most_ms, const std::function<bool()>& done) {
+bool StepPool::wait(std::uint64_t timeout_ms, const std::function<bool()>& is_done) {
   std::unique_lock lock(mutex_);
-  waited_for_ = true;
-  const bool is_done = finished_.wait_for(lock, std::chrono::milliseconds(most_ms), done);
-  waited_for_ = false;
-  return is_done;
+  has_waiter_ = true;
+  const bool result = step_finished_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_done);
+  has_waiter_ = false;
+  return result;
 }
 
 std::set<std::string> StepPool::pop_finished() {
@@ -61,57 +62,57 @@ std::set<std::string> StepPool::pop_finished() {
 }
 
 bool StepPool::can_run(const Queue& queue) const {
-  if (queue.steps.empty() || queue.running >= shares_.per_deployment) return false;
-  const auto found = owners_.find(queue.owner);
-  if (found == owners_.end() || found->second.running == 0) return true;
-  const bool is_short = running_ + shares_.reserve >= capacity_;
-  const bool is_punished = found->second.penalty_until > std::chrono::steady_clock::now();
-  return !is_short && !is_punished && found->second.running < shares_.per_owner;
+  if (queue.steps.empty() || queue.running_count >= shares_.max_per_deployment) return false;
+  const auto owner = owners_.find(queue.owner);
+  if (owner == owners_.end() || owner->second.running_count == 0) return true;
+  const bool is_only_reserve_free = running_count_ + shares_.reserved_threads >= capacity_;
+  const bool has_penalty = owner->second.penalty_until > std::chrono::steady_clock::now();
+  return !is_only_reserve_free && !has_penalty && owner->second.running_count < shares_.max_per_owner;
 }
 
-std::list<StepPool::Queue>::iterator StepPool::next() {
-  return std::find_if(queues_.begin(), queues_.end(), [&](const Queue& each) { return can_run(each); });
+std::list<StepPool::Queue>::iterator StepPool::find_runnable_queue() {
+  return std::find_if(queues_.begin(), queues_.end(), [&](const Queue& queue) { return can_run(queue); });
 }
 
-void StepPool::run() {
+void StepPool::run_steps() {
   std::unique_lock lock(mutex_);
-  while (!stops_) {
-    const auto queue = next();
+  while (!is_stopping_) {
+    const auto queue = find_runnable_queue();
     if (queue != queues_.end()) {
       run_one(lock, queue);
       continue;
     }
-    ++idle_threads_;
-    queued_.wait(lock);
-    --idle_threads_;
+    ++idle_thread_count_;
+    step_queued_.wait(lock);
+    --idle_thread_count_;
   }
 }
 
 void StepPool::run_one(std::unique_lock<std::mutex>& lock, std::list<Queue>::iterator queue) {
   Step step = std::move(queue->steps.front());
   queue->steps.pop_front();
-  --waiting_;
-  queues_.splice(queues_.end(), queues_, queue);  // the other queues have their turns first
+  --queued_count_;
+  queues_.splice(queues_.end(), queues_, queue);  // the other queues are served first
   const Id owner = queue->owner;
-  ++queue->running;
-  ++owners_[owner].running;
-  ++running_;
+  ++queue->running_count;
+  ++owners_[owner].running_count;
+  ++running_count_;
   lock.unlock();
   const bool worked = step();
   step = nullptr;
   lock.lock();
-  --running_;
-  --queue->running;
-  Owner& of = owners_[owner];
-  --of.running;
+  --running_count_;
+  --queue->running_count;
+  Owner& owner_state = owners_[owner];
+  --owner_state.running_count;
   const TimePoint now = std::chrono::steady_clock::now();
-  if (!worked) of.penalty_until = now + std::chrono::milliseconds(shares_.penalty_ms);
-  if (of.running == 0 && of.penalty_until <= now) owners_.erase(owner);
+  if (!worked) owner_state.penalty_until = now + std::chrono::milliseconds(shares_.penalty_ms);
+  if (owner_state.running_count == 0 && owner_state.penalty_until <= now) owners_.erase(owner);
   finished_deployments_.insert(queue->deployment);
-  if (queue->steps.empty() && queue->running == 0) queues_.erase(queue);
-  finished_.notify_all();
-  queued_.notify_one();  // a share has become free, perhaps for a queue that no idle thread could serve
-  if (!waited_for_) {
+  if (queue->steps.empty() && queue->running_count == 0) queues_.erase(queue);
+  step_finished_.notify_all();
+  step_queued_.notify_one();  // a share has become free, perhaps for a queue that no idle thread could serve
+  if (!has_waiter_) {
     lock.unlock();
     on_finished_();
     lock.lock();

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "text/cbor.h"
-#include "text/utf8.h"
 
 namespace mycojobs::workflow {
 

@@ -13,7 +13,7 @@ namespace mycojobs::workflow {
 
 struct CodeProblem {
   std::string message;
-  std::uint32_t line = 0;         // line of the source; 0: unknown
+  std::uint32_t line = 0;         // line of the source; 0 if unknown
   bool lacks_entrypoint = false;  // the code loads, but has no such function
 };
 

@@ -37,7 +37,7 @@ std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
   return process;
 }
 
-Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& kind) {
+Result<std::unique_ptr<EngineProcess>> WorkflowEngine::acquire_process(const ProcessKind& kind) {
   std::unique_ptr<EngineProcess> replaced;  // destroyed, and thereby killed, after the lock is released
   {
     std::unique_lock lock(mutex_);
@@ -88,7 +88,7 @@ Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const St
   MJ_TRY(bytes, encode_request(request));
   std::string reason;
   for (int attempt = 0; attempt < 2 && !stopped_; ++attempt) {
-    MJ_TRY(process, take(kind));
+    MJ_TRY(process, acquire_process(kind));
     auto answer = process->step(program, bytes, time_for(kind), &stopped_);
     if (answer) {
       release_process(kind, std::move(process));
@@ -106,7 +106,7 @@ Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const St
 
 Result<std::string> WorkflowEngine::name() {
   const ProcessKind kind = standard_kind(0);
-  MJ_TRY(process, take(kind));
+  MJ_TRY(process, acquire_process(kind));
   std::string name = process->name();
   release_process(kind, std::move(process));
   return name;

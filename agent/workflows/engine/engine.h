@@ -67,7 +67,7 @@ class WorkflowEngine {
   };
   ProcessKind standard_kind(std::uint64_t context) const;
   StepTimeLimits time_for(const ProcessKind&) const;
-  Result<std::unique_ptr<EngineProcess>> take(const ProcessKind&);
+  Result<std::unique_ptr<EngineProcess>> acquire_process(const ProcessKind&);
   void release_process(const ProcessKind&, std::unique_ptr<EngineProcess>);
   std::unique_ptr<EngineProcess> pop_replaced();  // requires the lock
 

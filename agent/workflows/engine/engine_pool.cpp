@@ -46,14 +46,14 @@ mycojobs::StepEngine EnginePool::as_step_engine() {
     auto answer = step(workflow, manifest, request);
     if (answer) return std::move(*answer);
     const std::lock_guard lock(mutex_);
-    if (!trouble_) trouble_ = answer.error();
+    if (!first_error_) first_error_ = answer.error();
     return StepError{"engine", answer.error().message, 0};
   };
 }
 
-std::optional<Error> EnginePool::last_problem() const {
+std::optional<Error> EnginePool::first_error() const {
   const std::lock_guard lock(mutex_);
-  return trouble_;
+  return first_error_;
 }
 
 }  // namespace mycojobs::workflow

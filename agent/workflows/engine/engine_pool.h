@@ -1,6 +1,5 @@
-// Runs the steps of a manifest's code for the kernel (workflows/workflow_decider.h). A request goes to a process of the
-// engine that belongs to the owner and limits of the workflow; the answer is converted to the kernel's type.
-// Thread-safe.
+// Runs the steps of workflows for the kernel (workflows/workflow_decider.h). Each request is sent to an engine process
+// for the owner and the limits of the workflow, and the answer is converted to the kernel's type. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +19,24 @@ mycojobs::StepAnswer from_engine_answer(StepAnswer);
 
 class EnginePool {
  public:
-  // options: without the limits, which each workflow has. context: owner of the code.
+  // The limits of `options` are not used, because each workflow has its own. `context` is the owner of the code.
   EnginePool(EngineOptions options, std::uint64_t context) : engine_(std::move(options)), context_(context) {}
 
-  // A request that is too large fails its step. Other errors of WorkflowEngine::step() and those of build_program() do
-  // not depend on the code.
+  // Runs one step. If the request is too large, the result is a failed step. Errors: those of build_program(), and
+  // other errors of WorkflowEngine::step(), which the code of the workflow does not cause.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
-  // For simulate() and verify_replay(), which cannot return errors: an error becomes a failure of the step and is
-  // stored in last_problem(); their result is then invalid. The function must not outlive this object.
+  // Returns a function for simulate() and verify_replay(), which cannot return errors. An error of step() becomes a
+  // failed step, and the first error is stored in first_error(); the result of the simulation is then invalid. The
+  // function must not outlive this object.
   mycojobs::StepEngine as_step_engine();
-  std::optional<Error> last_problem() const;
+  std::optional<Error> first_error() const;
   void stop() { engine_.stop(); }  // same as WorkflowEngine::stop()
 
  private:
   WorkflowEngine engine_;
   const std::uint64_t context_;
   mutable std::mutex mutex_;
-  std::optional<Error> trouble_;
+  std::optional<Error> first_error_;
 };
 
 }  // namespace mycojobs::workflow

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/errno_text.h"
@@ -59,10 +58,10 @@ Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& p
   SpawnSpec spec;
   spec.program = program;
   spec.arguments = {std::to_string(instructions), std::to_string(memory_bytes), std::to_string(counting)};
-  spec.descriptors = {{null_device.get(), STDIN_FILENO},
-                      {null_device.get(), STDOUT_FILENO},
-                      {null_device.get(), STDERR_FILENO},
-                      {peer_socket.get(), kSocketFd}};
+  spec.inherited_descriptors = {{null_device.get(), STDIN_FILENO},
+                                {null_device.get(), STDOUT_FILENO},
+                                {null_device.get(), STDERR_FILENO},
+                                {peer_socket.get(), kSocketFd}};
   MJ_TRY(child, spawn(spec));
   host.child_ = std::move(child);
   peer_socket.reset();
@@ -70,7 +69,7 @@ Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& p
   host.deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
   MJ_TRY(kind, host.receive_frame(0, host.name_));
   if (kind == StepFrameKind::refused)
-    return fail(Code::unsupported, "it cannot be confined here: " + ascii(host.name_, 300));
+    return fail(Code::unsupported, "it cannot be confined here: " + to_ascii(host.name_, 300));
   if (kind != StepFrameKind::ready || host.name_.size() > 64) return fail(Code::internal, "it did not greet");
   return process;
 }
@@ -91,13 +90,13 @@ Result<StepAnswer> EngineProcess::step(const WorkflowProgram& program, std::stri
   char byte = 0;
   const ssize_t received = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (received > 0) return fail(Code::internal, "it sent data before a request");
-  if (received == 0) return died();
+  if (received == 0) return exit_error();
   std::string payload;
   for (int attempt = 0; attempt < 2; ++attempt) {
     ++calls_;
     std::string frames;
     constexpr std::string_view kNul("\0", 1);
-    if (has_.insert(program.hash()).second)
+    if (sent_programs_.insert(program.hash()).second)
       frames = encode_frame(StepFrameKind::program, calls_,
                             {program.hash(), program.entrypoint(), kNul, program.name(), kNul, program.source()});
     frames += encode_frame(StepFrameKind::step, calls_, {program.hash(), request});
@@ -105,7 +104,7 @@ Result<StepAnswer> EngineProcess::step(const WorkflowProgram& program, std::stri
     MJ_TRY(kind, receive_frame(calls_, payload));
     if (kind == StepFrameKind::answer) return decode_answer(payload);
     if (kind != StepFrameKind::unknown_program) break;
-    has_.clear();  // the process keeps only the most recently used programs
+    sent_programs_.clear();  // the process keeps only the most recently used programs
   }
   return fail(Code::internal, "it spoke nonsense");
 }
@@ -141,7 +140,7 @@ Result<void> EngineProcess::send(std::string_view bytes) {
     const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
     if (sent < 0 && errno == EAGAIN) MJ_CHECK(wait(POLLOUT));
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return died();
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return exit_error();
   }
   return {};
 }
@@ -149,7 +148,7 @@ Result<void> EngineProcess::send(std::string_view bytes) {
 Result<void> EngineProcess::receive(char* buffer, std::size_t size) {
   while (size > 0) {
     const ssize_t received = ::recv(socket_.get(), buffer, size, 0);
-    if (received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR)) return died();
+    if (received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR)) return exit_error();
     if (received < 0 && errno == EAGAIN) MJ_CHECK(wait(POLLIN));
     if (received <= 0) continue;
     buffer += received;
@@ -174,7 +173,7 @@ Result<StepFrameKind> EngineProcess::receive_frame(std::uint32_t call, std::stri
 }
 
 // Returns the error for a process that has closed its end of the socket, with its exit code or signal.
-tl::unexpected<Error> EngineProcess::died() {
+tl::unexpected<Error> EngineProcess::exit_error() {
   pollfd exit_poll{child_.pidfd.get(), POLLIN, 0};
   const bool has_exited = ::poll(&exit_poll, 1, kExitTimeoutMs) > 0;
   ::kill(child_.pid, SIGKILL);

@@ -20,7 +20,7 @@ namespace mycojobs::workflow {
 // Time limits of a step, apart from its instruction count.
 struct StepTimeLimits {
   std::uint32_t cpu_ms = 10'000;    // CPU time of the process, so that a busy host does not fail the step
-  std::uint32_t wall_ms = 600'000;  // less than kAbandonedSeconds
+  std::uint32_t wall_ms = 600'000;  // less than kStepTimeoutSeconds (step_protocol.h)
 };
 
 class EngineProcess {
@@ -34,7 +34,7 @@ class EngineProcess {
   EngineProcess& operator=(const EngineProcess&) = delete;
   ~EngineProcess();  // Kills the process.
 
-  const std::string& name() const { return name_; }  // name of the engine: "lua-5.4.4/2"
+  const std::string& name() const { return name_; }  // name of the engine: "lua-5.4.4/3"
   pid_t pid() const { return child_.pid; }
 
   // Errors: `unavailable` (the step exceeded its time (timed_out()), or `stopped` became true), `internal` (the process
@@ -48,18 +48,18 @@ class EngineProcess {
   Result<void> wait(short events);
   std::uint64_t cpu_ms() const;  // CPU time used so far
   Result<void> send(std::string_view bytes);
-  Result<void> receive(char* to, std::size_t size);
+  Result<void> receive(char* buffer, std::size_t size);
   Result<StepFrameKind> receive_frame(std::uint32_t call, std::string& payload);
-  tl::unexpected<Error> died();
+  tl::unexpected<Error> exit_error();
 
   Child child_;
   Fd socket_;
   std::string name_;
-  std::set<std::string, std::less<>> has_;  // hashes of programs that the process has received
+  std::set<std::string, std::less<>> sent_programs_;  // hashes of programs that the process has received
   std::uint32_t calls_ = 0;
   StepTimeLimits limit_;
   std::uint64_t deadline_boot_ms_ = 0;
-  std::optional<std::uint64_t> cpu_deadline_ms_;  // empty: the wait is too short for a check
+  std::optional<std::uint64_t> cpu_deadline_ms_;  // no value before the first check of the CPU time
   const std::atomic<bool>* stopped_ = nullptr;
   bool timed_out_ = false;
 };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "executors/lua/workflowhost/step_protocol.h"
 #include "text/cbor.h"
@@ -23,13 +24,6 @@ constexpr std::array<std::pair<StepFailureKind, std::string_view>, 6> kFailureKi
     {StepFailureKind::load, "load"},
     {StepFailureKind::value, "value"},
 }};
-
-std::string decode_hex(const std::string& hex) {
-  std::string out;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    out += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  return out;
-}
 
 void append_optional(std::string& out, const std::optional<std::string>& value) {
   if (value) {
@@ -141,7 +135,7 @@ Result<WorkflowProgram> WorkflowProgram::make(std::uint64_t context, std::string
   out.name_ = std::move(name);
   out.entrypoint_ = std::move(entrypoint);
   out.source_ = std::move(source);
-  out.hash_ = decode_hex(sha256_hex(out.entrypoint_ + '\0' + out.name_ + '\0' + out.source_));
+  out.hash_ = from_hex(sha256_hex(out.entrypoint_ + '\0' + out.name_ + '\0' + out.source_));
   return out;
 }
 

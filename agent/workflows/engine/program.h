@@ -1,5 +1,5 @@
 // The request and the answer of a workflow step, and their encoding in deterministic CBOR as in
-// executors/lua/workflowhost/step_protocol.h. No side effects; thread-safe.
+// executors/lua/workflowhost/step_codec.h. No side effects; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace mycojobs::workflow {
 // The code of a workflow. Two programs are equal if name, entrypoint and source are equal.
 class WorkflowProgram {
  public:
-  // context: owner; programs of several contexts never share a process. name: name of the file, for messages. Errors:
-  // `invalid` (a NUL in a name, or an empty entrypoint), `too_large` (the source).
+  // `context` owns the code; programs of different contexts never share a process. `name` is the name of the file, for
+  // messages. Errors: `invalid` (a NUL in a name, or an empty entrypoint), `too_large` (the source).
   static Result<WorkflowProgram> make(std::uint64_t context, std::string name, std::string entrypoint,
                                       std::string source);
 
@@ -38,7 +38,7 @@ struct StepEvent {
   std::optional<std::string> key;
 };
 struct StepRequest {
-  std::optional<std::string> state;  // empty: a new instance
+  std::optional<std::string> state;  // no value for a new instance
   StepEvent event;
   std::optional<std::string> ctx;
 };
@@ -49,7 +49,7 @@ struct DomainEvent {
 struct StepEffect {
   std::string kind, params;
   std::uint32_t index = 0;  // in the step, from 0
-  std::string issuer_ref;   // name that the code gives the effect; empty: no name
+  std::string issuer_ref;   // name that the code gives the effect; may be empty
 };
 
 // The reason of a failed step, which would fail again in the same way. The failure belongs to the instance.
@@ -69,7 +69,7 @@ struct StepFailure {
 };
 
 struct StepAnswer {
-  std::optional<std::string> state;  // empty: the instance has ended (a cell is deleted)
+  std::optional<std::string> state;  // no value if the instance has ended (a cell is deleted)
   std::vector<DomainEvent> domain_events;
   std::vector<StepEffect> effects;
   std::optional<std::string> annotations;

@@ -1,5 +1,5 @@
-// Reads a JSON document field by field. Unknown fields are rejected with their paths. Only workflow_*.cpp include this
-// file.
+// Reads a JSON document field by field. Unknown fields are rejected with their paths. Included only by
+// workflow_manifest.cpp and tools/scenario_reader.cpp.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace mycojobs::workflows {
 using Names = std::span<const std::string_view>;
 
 // Checks that the value is a map, and rejects unknown fields.
-inline bool read_fields(const plans::JsonPath& node, Names allowed) {
+inline bool check_fields(const plans::JsonPath& node, Names allowed) {
   if (!node.value.is_object()) return node.report_wrong_type("a map");
   for (const auto& [name, value] : node.value.items())
     if (std::find(allowed.begin(), allowed.end(), name) == allowed.end())

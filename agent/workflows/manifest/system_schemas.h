@@ -1,12 +1,12 @@
 // The schemas and effects of the system, which every manifest has without a declaration. Pure and thread-safe.
-// Source: seed 003, 3.4, 3.5 and 5.
+// Specification: seed 003, sections 3.4, 3.5 and 5.
 //
 //   sys/WorkflowContext@1         data for the code: time, entropy, height, identity of the instance
-//   sys/EffectReceiptEnvelope@1   a settled effect, for the instance that requested it
-//   sys/EffectReceiptRejected@1   a receipt whose payload does not fit, for the instance that requested the effect
+//   sys/EffectReceiptEnvelope@1   the receipt of an effect, for the instance that requested the effect
+//   sys/EffectReceiptRejected@1   a receipt whose payload does not match its schema, for the same instance
 //   sys/EffectFailure@1           the payload of a receipt that is not ok: {detail, message}
 //   sys/Any@1                     any value
-// The payload of an envelope is the value itself, not a byte string around it: canonical, like the rest of the event.
+// The payload of an envelope is the value itself in canonical form, not a byte string that contains the value.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,13 +21,14 @@ inline constexpr std::string_view kRejectedSchema = "sys/EffectReceiptRejected@1
 inline constexpr std::string_view kFailureSchema = "sys/EffectFailure@1";
 inline constexpr std::string_view kAnySchema = "sys/Any@1";
 
-// An effect that the system performs itself. Its schemas have the name with .params or .receipt before the version: for
-// sys/timer@1, sys/timer.params@1 and sys/timer.receipt@1.
-//   sys/timer@1     {at_ms?, after_ms?}: the later of both; without both, now     -> {fired_ms}
-//   sys/flow@1      {flow, inputs}; flow: the name of a stored definition         -> {flow_id, result}
+// An effect that the system performs itself. The names of its schemas have .params or .receipt before the version:
+// sys/timer@1 has the schemas sys/timer.params@1 and sys/timer.receipt@1.
+//   sys/timer@1     {at_ms?, after_ms?}: fires at the later time, or at once      -> {fired_ms}
+//   sys/flow@1      {flow, inputs}; `flow` is the name of a stored definition     -> {flow_id, result}
 //   sys/signal@1    {flow_id, name, payload?}                                     -> {delivered}
 //   sys/approval@1  {title, approvers, text?, timeout_ms?}                        -> {approved, by, comment?}
-//   sys/cancel@1    {ref}: cancels effects that the instance requested with it    -> {cancelled}: timers and approvals
+//   sys/cancel@1    {ref}: cancels the effects with this issuer_ref               -> {cancelled}: number of cancelled
+//                                                                                     timers and approvals
 struct SystemEffect {
   std::string_view name, params, receipt;
 };

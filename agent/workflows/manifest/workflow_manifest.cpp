@@ -4,8 +4,6 @@
 #include <array>
 #include <cctype>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <span>
 #include <utility>
 
 #include "base/parse.h"
@@ -27,9 +25,9 @@ namespace {
 using nlohmann::json;
 using plans::JsonPath;
 using plans::Problems;
+using workflows::check_fields;
 using workflows::for_each_item;
 using workflows::read_field;
-using workflows::read_fields;
 using workflows::read_text_field;
 
 constexpr std::array<std::string_view, 7> kManifestFields{"name",    "description", "schemas",  "effects",
@@ -79,7 +77,7 @@ class ManifestParser {
       const bool is_single = !document_.contains("workflows");
       std::vector<std::string_view> allowed(kManifestFields.begin(), kManifestFields.end());
       if (is_single) allowed.insert(allowed.end(), kWorkflowFields.begin(), kWorkflowFields.end());
-      read_fields(node, allowed);
+      check_fields(node, allowed);
       read_document(node, is_single);
     }
     if (problems_.empty()) compute_hashes();
@@ -111,7 +109,7 @@ class ManifestParser {
     else if (node.value.at("workflows").is_array() && !manifest_->workflows.empty())
       for_each_item(node, "workflows", false, [&](const JsonPath& item) { link_workflow(item); });
     read_field(node, "routing", false, [&](const JsonPath& routing) {
-      if (!read_fields(routing, kRoutingFields)) return;
+      if (!check_fields(routing, kRoutingFields)) return;
       read_list_field(routing, "subscriptions", true, [&](const JsonPath& item) { read_subscription(item); });
     });
     if (use_ == ManifestUse::offered && problems_.empty()) check_new_manifest(node);
@@ -181,13 +179,13 @@ class ManifestParser {
     });
   }
   void read_limits(const JsonPath& node, StepLimits& out) {
-    if (!read_fields(node, kLimitFields)) return;
+    if (!check_fields(node, kLimitFields)) return;
     read_number_field(node, "instructions", 1'000, 10'000'000'000, out.instructions);
     read_number_field(node, "memory_bytes", 256 << 10, 1 << 30, out.memory_bytes);
   }
 
   void read_effect(const JsonPath& node) {
-    if (!read_fields(node, kEffectFields)) return;
+    if (!check_fields(node, kEffectFields)) return;
     EffectSpec spec;
     read_name_field(node, spec.name);
     if (is_system_name(spec.name)) {
@@ -200,7 +198,7 @@ class ManifestParser {
       node.report_problem("the effect " + excerpt(spec.name) + " is listed twice");
     read_schema_field(node, "params", true, spec.name, spec.params);
     read_schema_field(node, "receipt", true, spec.name, spec.receipt);
-    read_effect_ref(node, spec);
+    read_effect_job(node, spec);
     read_number_field(node, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
     read_number_field(node, "retries", 0, 100, spec.retries);
     read_field(node, "policy", false, [&](const JsonPath& value) { read_effect_policy(value, spec); });
@@ -215,7 +213,7 @@ class ManifestParser {
     spec.policy = dump_json(node.value);
     for (const FieldProblem& problem : read_policy(spec.policy, "").problems) node.report_problem(problem.message);
   }
-  void read_effect_ref(const JsonPath& node, EffectSpec& spec) {
+  void read_effect_job(const JsonPath& node, EffectSpec& spec) {
     read_text_field(node, "script_type", false, spec.script_type);
     read_text_field(node, "runner", false, spec.runner);
     read_text_field(node, "script", false, spec.script);
@@ -243,7 +241,7 @@ class ManifestParser {
 
   void read_workflow(const JsonPath& node) {
     const bool is_document = &node.value == &document_;
-    if (!is_document && !read_fields(node, kWorkflowFields)) return;
+    if (!is_document && !check_fields(node, kWorkflowFields)) return;
     WorkflowSpec spec;
     spec.limits = limits_;
     read_name_field(node, spec.name);
@@ -276,7 +274,7 @@ class ManifestParser {
     spec.effects_emitted.push_back(std::move(name));
   }
   void read_impl(const JsonPath& node, WorkflowSpec& spec) {
-    if (!read_fields(node, kImplFields)) return;
+    if (!check_fields(node, kImplFields)) return;
     read_text_field(node, "module", true, spec.module);
     read_text_field(node, "entrypoint", true, spec.entrypoint);
     if (!spec.module.empty() && !manifest_->code.contains(spec.module))
@@ -300,7 +298,7 @@ class ManifestParser {
   }
 
   void read_subscription(const JsonPath& node) {
-    if (!read_fields(node, kSubscriptionFields)) return;
+    if (!check_fields(node, kSubscriptionFields)) return;
     Subscription spec;
     read_text_field(node, "workflow", true, spec.workflow);
     read_text_field(node, "event", true, spec.event);
@@ -339,7 +337,7 @@ class ManifestParser {
 
   void compute_hashes() {
     json code = json::object();
-    for (const auto& [module, text] : manifest_->code) code[module] = workflows::binary(text);
+    for (const auto& [module, text] : manifest_->code) code[module] = workflows::to_binary(text);
     const auto bytes = encode_cbor(json{{"code", std::move(code)}, {"manifest", document_}});
     if (!bytes) return problems_.add("", bytes.error().message);
     manifest_->hash = sha256_hex(*bytes);
@@ -376,16 +374,16 @@ ParsedManifest read_manifest(const json& document, CodeFiles code, ManifestUse u
 }
 
 std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow) {
-  using workflows::binary;
-  return sha256_hex(*encode_cbor(json{{"manifest", binary(manifest_hash)}, {"workflow", binary(workflow)}}));
+  using workflows::to_binary;
+  return sha256_hex(*encode_cbor(json{{"manifest", to_binary(manifest_hash)}, {"workflow", to_binary(workflow)}}));
 }
 
 void ManifestCatalog::add(ManifestRef manifest) {
   std::string hash = manifest->hash;
   by_hash_[std::move(hash)] = std::move(manifest);
 }
-const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const { return share_code(hash).get(); }
-ManifestRef ManifestCatalog::share_code(std::string_view hash) const {
+const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const { return find_shared(hash).get(); }
+ManifestRef ManifestCatalog::find_shared(std::string_view hash) const {
   const auto value = by_hash_.find(hash);
   return value == by_hash_.end() ? nullptr : value->second;
 }

@@ -36,7 +36,7 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 7> kTypes{{{"null", 
                                                                        {"string", kStringType},
                                                                        {"array", kArrayType},
                                                                        {"object", kObjectType}}};
-// The words of a schema. A word needs one of these types in the schema; 0: no type needed.
+// The keywords of a schema, each with the types of which the schema needs one. 0 means that no type is needed.
 constexpr std::array<std::pair<std::string_view, unsigned>, 18> kKeywords{{{"type", 0},
                                                                            {"title", 0},
                                                                            {"description", 0},
@@ -104,11 +104,11 @@ struct SchemaNode {  // a part of a schema, compiled
   bool bytes = false, variant = false;
   std::map<std::string, std::size_t, std::less<>> properties;
   std::set<std::string, std::less<>> required;
-  std::size_t additional = kNoNode, items = kNoNode, target = kNoNode;  // target: of a reference
+  std::size_t additional = kNoNode, items = kNoNode, target = kNoNode;  // `target` is the node that `ref` names
   std::string ref, path;
   std::uint64_t min = 0, max = kNoBound;  // number of items
   std::uint64_t min_length = 0, max_length = kNoBound;
-  json minimum, maximum, choices;  // null: none; choices: a list
+  json minimum, maximum, choices;  // null if the schema has none; `choices` is a list
   std::vector<Arm> arms;
 };
 
@@ -160,7 +160,7 @@ struct SchemaSet::Body {
   SchemaNode::Arm read_arm(const JsonPath&);
   // Follows references. Returns nullptr if they do not lead to a schema.
   const SchemaNode* resolve(std::size_t) const;
-  // Returns whether one of the nodes that describe the value at the path satisfies `wanted`.
+  // Returns whether one of the nodes that describe the value at the path satisfies the predicate.
   bool any_node_at(std::string_view name, std::string_view path,
                    const std::function<bool(const SchemaNode&)>& predicate) const;
   bool is_cyclic(std::size_t) const;
@@ -270,12 +270,12 @@ void SchemaSet::Body::read_keywords(SchemaNode& node, const JsonPath& source) {
 void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& source) {
   if (!source.value.contains("type")) return;
   node.types = 0;
-  plans::for_each_item(source.at(source.value.at("type"), "type"), [&](const JsonPath& each) {
+  plans::for_each_item(source.at(source.value.at("type"), "type"), [&](const JsonPath& item) {
     std::string name;
-    if (!plans::read_text(each, name)) return;
+    if (!plans::read_text(item, name)) return;
     const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
     if (found == kTypes.end())
-      return each.report_problem(excerpt(name) + " is not a type: use " + list_types(kAnyType));
+      return item.report_problem(excerpt(name) + " is not a type: use " + list_types(kAnyType));
     node.types |= found->second;
   });
   if (node.types == 0) source.report_problem("its type is empty");
@@ -299,12 +299,12 @@ void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& source) {  /
     if (others.value != json(false)) node.additional = compile(others);
   }
   if (!source.value.contains("required")) return;
-  plans::for_each_item(source.at(source.value.at("required"), "required"), [&](const JsonPath& each) {
+  plans::for_each_item(source.at(source.value.at("required"), "required"), [&](const JsonPath& item) {
     std::string name;
-    if (!plans::read_text(each, name)) return;
-    if (!node.required.insert(name).second) each.report_problem("is listed twice");
+    if (!plans::read_text(item, name)) return;
+    if (!node.required.insert(name).second) item.report_problem("is listed twice");
     if (!node.properties.contains(name) && node.additional == kNoNode)
-      each.report_problem(excerpt(name) + " is not among the properties");
+      item.report_problem(excerpt(name) + " is not among the properties");
   });
 }
 
@@ -461,7 +461,7 @@ class SchemaValidator {
     if (path.depth > kMaxCborDepth) return reject(path, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     const SchemaNode* node = resolve_(index);
     if (node == nullptr) return reject(path, "its schema leads nowhere");
-    if (node->variant) return variant(*node, value, path);
+    if (node->variant) return check_variant(*node, value, path);
     json out = check_type(*node, value, path);
     if (error_.empty() && !node->choices.is_null() &&
         std::find(node->choices.begin(), node->choices.end(), out) == node->choices.end())
@@ -469,7 +469,7 @@ class SchemaValidator {
                               dump_json(node->choices.size() == 1 ? node->choices[0] : node->choices));
     return out;
   }
-  json variant(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
+  json check_variant(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
     if (!value.is_object() || value.size() != 2 || !value.contains("$tag") || !value.contains("$value") ||
         !value.at("$tag").is_string())
       return reject(path, "is " + describe_value(value) + ", not {\"$tag\": ..., \"$value\": ...}");
@@ -487,35 +487,35 @@ class SchemaValidator {
       return reject(path, "is " + describe_value(value) + ", not " +
                               (node.bytes && node.types == kStringType ? "a byte string" : list_types(node.types)));
     };
-    if (node.types == kAnyType && !node.bytes) return any(node, value, path);
+    if (node.types == kAnyType && !node.bytes) return check_any(node, value, path);
     if (value.is_null()) return allows_type(node, kNullType) ? value : expected();
     if (value.is_boolean()) return allows_type(node, kBooleanType) ? value : expected();
     if (value.is_number()) {
       json number = to_integer_if_whole(value);
       if (!allows_type(node, kNumberType) && !(allows_type(node, kIntegerType) && is_integer(number)))
         return expected();
-      return this->number(node, std::move(number), path);
+      return check_number(node, std::move(number), path);
     }
     if (value.is_string() || value.is_binary()) {
       if (!allows_type(node, kStringType) || (value.is_binary() && !node.bytes)) return expected();
-      return node.bytes ? bytes(node, value, path) : text(node, value, path);
+      return node.bytes ? check_bytes(node, value, path) : check_text(node, value, path);
     }
-    if (value.is_array()) return allows_type(node, kArrayType) ? array(node, value, path) : expected();
-    return allows_type(node, kObjectType) && value.is_object() ? object(node, value, path) : expected();
+    if (value.is_array()) return allows_type(node, kArrayType) ? check_array(node, value, path) : expected();
+    return allows_type(node, kObjectType) && value.is_object() ? check_object(node, value, path) : expected();
   }
   // Converts a value without a declared type. Only its general form is checked.
-  json any(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
+  json check_any(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
     if (path.depth > kMaxCborDepth) return reject(path, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
-    if (value.is_number()) return number(node, to_integer_if_whole(value), path);
+    if (value.is_number()) return check_number(node, to_integer_if_whole(value), path);
     if (!value.is_structured()) return value;
     json out = value;
     if (value.is_array())
-      for (std::size_t i = 0; i < value.size(); ++i) out[i] = any(node, value[i], path.at(i));
+      for (std::size_t i = 0; i < value.size(); ++i) out[i] = check_any(node, value[i], path.at(i));
     else
-      for (const auto& [name, each] : value.items()) out[name] = any(node, each, path.at(name));
+      for (const auto& [name, member] : value.items()) out[name] = check_any(node, member, path.at(name));
     return out;
   }
-  json number(const SchemaNode& node, json value, const ValuePath& path) {
+  json check_number(const SchemaNode& node, json value, const ValuePath& path) {
     if (value.is_number_float() && !std::isfinite(value.get<double>())) return reject(path, "is no finite number");
     if (node.minimum.is_number() && compare(value, node.minimum) < 0)
       return reject(path, "is " + value.dump() + "; at least " + node.minimum.dump());
@@ -530,22 +530,22 @@ class SchemaValidator {
       reject(path, "has " + count_with_noun(length, unit) + "; at most " + std::to_string(node.max_length));
     return error_.empty();
   }
-  json text(const SchemaNode& node, const json& value, const ValuePath& path) {
+  json check_text(const SchemaNode& node, const json& value, const ValuePath& path) {
     const auto& text = value.get_ref<const std::string&>();
     if (!is_utf8(text)) return reject(path, "is not UTF-8");
     return check_length(node, count_characters(text), "character", path) ? value : json();
   }
-  json bytes(const SchemaNode& node, const json& value, const ValuePath& path) {
+  json check_bytes(const SchemaNode& node, const json& value, const ValuePath& path) {
     json out = value;
     if (value.is_string()) {
       const auto decoded = decode_base64(value.get_ref<const std::string&>());
       if (form_ == ValueForm::from_cbor || !decoded)
         return reject(path, form_ == ValueForm::from_cbor ? "is a text, not a byte string" : "is not base64");
-      out = workflows::binary(*decoded);
+      out = workflows::to_binary(*decoded);
     }
     return check_length(node, out.get_binary().size(), "byte", path) ? out : json();
   }
-  json array(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
+  json check_array(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
     if (value.size() < node.min || value.size() > node.max)
       return reject(path, "has " + count_with_noun(value.size(), "item") + "; at " +
                               (value.size() < node.min ? "least " + std::to_string(node.min)
@@ -553,20 +553,20 @@ class SchemaValidator {
     json out = json::array();
     static const SchemaNode kAnyNode;
     for (std::size_t i = 0; i < value.size() && error_.empty(); ++i)
-      out.push_back(node.items == kNoNode ? any(kAnyNode, value[i], path.at(i))
+      out.push_back(node.items == kNoNode ? check_any(kAnyNode, value[i], path.at(i))
                                           : check(node.items, value[i], path.at(i)));
     return out;
   }
-  json object(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
+  json check_object(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
     json out = json::object();
     for (const auto& name : node.required)
       if (!value.contains(name)) return reject(path.at(std::string_view(name)), "is missing");
-    for (const auto& [name, each] : value.items()) {
+    for (const auto& [name, member] : value.items()) {
       const auto found = node.properties.find(name);
       const std::size_t schema = found == node.properties.end() ? node.additional : found->second;
       if (!is_utf8(name)) return reject(path, "has a name that is not UTF-8");
       if (schema == kNoNode) return reject(path.at(std::string_view(name)), "is an unknown field");
-      out[name] = check(schema, each, path.at(std::string_view(name)));
+      out[name] = check(schema, member, path.at(std::string_view(name)));
     }
     return out;
   }
@@ -722,7 +722,7 @@ std::optional<json> minimal_value(const NodeResolver& resolve, std::size_t at,
   if ((node->types & kStringType) != 0) {
     if (node->min_length > kMaxSchemaNodes) return std::nullopt;
     std::string text(node->min_length, node->bytes ? '\0' : 'x');
-    return node->bytes ? workflows::binary(text) : json(std::move(text));
+    return node->bytes ? workflows::to_binary(text) : json(std::move(text));
   }
   if ((node->types & kArrayType) != 0) return minimal_array(resolve, *node, depth);
   return minimal_object(resolve, *node, depth);

@@ -1,5 +1,6 @@
 // Schemas of workflows: a subset of JSON Schema, compiled once. A valid value has exactly one encoding. Pure and
-// thread-safe; a SchemaSet is immutable after it was built. Source: seed 003, 3.2 and 6; docs/workflows/README.md.
+// thread-safe; a SchemaSet is immutable after it was built. Specification: seed 003, sections 3.2 and
+// 6; docs/workflows/README.md.
 //
 //   type           null boolean integer number string array object, or a list of them; absent: any value
 //   properties, required, additionalProperties (false, the default, or a schema for all others)
@@ -39,7 +40,7 @@ inline constexpr std::size_t kMaxValueBytes = 1U << 20;  // size as CBOR
 bool is_workflow_name(std::string_view);
 bool is_system_name(std::string_view);  // begins with sys/
 
-// The source of a value: JSON (a request by people) or CBOR (the engine, a journal).
+// The form of a value: JSON (a request of a user) or CBOR (the engine, a journal).
 enum class ValueForm { from_json, from_cbor };
 
 struct CanonicalValue {
@@ -49,7 +50,7 @@ struct CanonicalValue {
 
 struct VariantArm {
   std::string tag;
-  std::string ref;  // empty: the arm has an inline schema
+  std::string ref;  // empty if the arm has an inline schema
 };
 
 class SchemaSet {
@@ -78,12 +79,12 @@ class SchemaSet {
 
   // Returns the arms if the schema is a variant, also through $ref; otherwise nullptr.
   const std::vector<VariantArm>* arms(std::string_view name) const;
-  // Returns how a workflow whose event schema is `into` takes a value of `event`: "" unchanged, a tag: wrapped as this
-  // arm, no value: not at all.
-  std::optional<std::string> find_arm(std::string_view into, std::string_view event) const;
+  // Returns the tag of the arm that wraps a value of schema `event` for a workflow with the event schema `target`. The
+  // tag is empty if both are the same schema. Returns no value if the workflow does not accept `event`.
+  std::optional<std::string> find_arm(std::string_view target, std::string_view event) const;
   // Returns whether some value of the schema can have the path ("a.b", "$value.a").
   bool has_path(std::string_view name, std::string_view path) const;
-  // Returns whether some value at the path may fit `other`, judged by types.
+  // Returns whether some value at the path may match the schema `other`. Only types are compared.
   bool can_match(std::string_view name, std::string_view path, std::string_view other) const;
   // Returns whether each value of the schema is a text, a whole number or a byte string.
   bool is_key_schema(std::string_view name) const;

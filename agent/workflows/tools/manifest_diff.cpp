@@ -10,18 +10,18 @@
 #include "text/json.h"
 #include "text/line_diff.h"
 #include "text/plural.h"
-#include "workflows/tools/workflow_names.h"
 
 namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-using Texts = std::map<std::string, std::string>;  // name -> text with lines
+using TextsByName = std::map<std::string, std::string>;  // values have several lines
 
 constexpr auto kWorkflowSchemaFields = {"state", "event", "annotations", "key_schema"};
 constexpr auto kEffectSchemaFields = {"params", "receipt"};
 
-// A manifest of one workflow may have the fields of the workflow at the top level.
+// Returns the `workflows` array. A document without that array is itself the only workflow; the fields that belong to
+// the manifest are removed from it.
 json get_workflows(const json& document) {
   if (document.contains("workflows")) return document.at("workflows");
   json workflow = document;
@@ -30,21 +30,21 @@ json get_workflows(const json& document) {
 }
 json get_effects(const json& document) { return document.value("effects", json::array()); }
 
-// Returns each workflow or effect as text, by name. Inline schemas are replaced by a note, because collect_schemas()
-// returns them.
-Texts format_items(const json& items, std::initializer_list<const char*> inline_fields) {
-  Texts out;
+// Formats workflows or effects as JSON, by name. A note replaces each inline schema, because collect_schemas() reports
+// changes of schemas.
+TextsByName format_items(const json& items, std::initializer_list<const char*> inline_fields) {
+  TextsByName texts;
   for (json item : items) {
     for (const char* field : inline_fields)
       if (item.contains(field) && !item[field].is_string()) item[field] = "(its own)";
-    out[item.at("name").get<std::string>()] = dump_json(item, 2);
+    texts[item.at("name").get<std::string>()] = dump_json(item, 2);
   }
-  return out;
+  return texts;
 }
 
 // Returns named and inline schemas; an inline schema has a name such as "shop/order@1#state".
-Texts collect_schemas(const json& document) {
-  Texts out;
+TextsByName collect_schemas(const json& document) {
+  TextsByName out;
   const json named_schemas = document.value("schemas", json::object());
   for (const auto& [name, schema] : named_schemas.items()) out[name] = dump_json(schema, 2);
   const auto add_inline_schemas = [&](const json& owner, std::initializer_list<const char*> field_names) {
@@ -57,7 +57,7 @@ Texts collect_schemas(const json& document) {
   return out;
 }
 
-// Returns the subscriptions in the order in which events are delivered, so that another order counts as a change.
+// Formats the subscriptions in the order of the delivery of events, so that a different order counts as a change.
 std::string format_subscriptions(const WorkflowManifest& manifest) {
   std::string out;
   for (const auto& subscription : manifest.subscriptions)
@@ -68,7 +68,7 @@ std::string format_subscriptions(const WorkflowManifest& manifest) {
 
 class ManifestComparison {
  public:
-  void compare(const char* part, const Texts& before, const Texts& after) {
+  void compare(const char* part, const TextsByName& before, const TextsByName& after) {
     std::set<std::string> names;
     for (const auto& [name, text] : before) names.insert(name);
     for (const auto& [name, text] : after) names.insert(name);
@@ -79,7 +79,7 @@ class ManifestComparison {
       } else if (new_text == after.end()) {
         add(ManifestChange::removed, part, name, "");
       } else if (old_text->second != new_text->second) {
-        add(ManifestChange::changed, part, name, show_diff(line_diff(old_text->second, new_text->second)));
+        add(ManifestChange::changed, part, name, format_diff(diff_lines(old_text->second, new_text->second)));
       }
     }
   }
@@ -92,7 +92,8 @@ class ManifestComparison {
   std::vector<ManifestDifference> differences_;
 };
 
-// Returns whether a path of references leads from one schema to another.
+// Returns whether schema `source` is or references schema `target`, also through other schemas. `references` maps the
+// name of a schema to the names of the schemas that it references.
 bool is_reachable(const std::map<std::string, std::set<std::string>>& references, const std::string& source,
                   const std::string& target) {
   std::set<std::string> visited{source};
@@ -107,28 +108,30 @@ bool is_reachable(const std::map<std::string, std::set<std::string>>& references
   }
   return false;
 }
+// Adds the targets of all `$ref` fields in the schema.
 void collect_references(const json& schema, std::set<std::string>& out) {
   if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) out.insert(schema["$ref"]);
   if (schema.is_structured())
     for (const auto& child : schema) collect_references(child, out);
 }
 
-// Adds a readable description of the consequences of a difference.
+// Adds sentences on the consequences of a difference for running instances. `references`: see is_reachable().
 void add_consequences(ManifestDifference& difference, const WorkflowManifest& before, const WorkflowManifest& after,
                       const std::map<std::string, std::set<std::string>>& references) {
-  const auto add_effect = [&](std::string text) { difference.effects.push_back(std::move(text)); };
+  const auto add_consequence = [&](std::string text) { difference.consequences.push_back(std::move(text)); };
   const bool is_removed = difference.change == ManifestChange::removed;
-  if (difference.part == "workflow" && is_removed) add_effect("its instances keep their code, and get no new events");
-  if (difference.part == "effect" && is_removed) add_effect("instances of older code can still request it");
+  if (difference.part == "workflow" && is_removed)
+    add_consequence("its instances keep their code, and get no new events");
+  if (difference.part == "effect" && is_removed) add_consequence("instances of older code can still request it");
   for (const auto& workflow : before.workflows) {
     if (after.workflow(workflow.name) == nullptr) continue;
     if (difference.part == "code" && workflow.module == difference.name)
-      add_effect(workflow.name + ": new instances take the new code, those that are there keep theirs");
+      add_consequence(workflow.name + ": new instances take the new code, those that are there keep theirs");
     if (difference.part != "schema") continue;
     for (const auto& [role, schema] : {std::pair{"state", &workflow.state}, std::pair{"event", &workflow.event},
                                        std::pair{"key_schema", &workflow.key_schema}})
       if (!schema->empty() && is_reachable(references, *schema, difference.name))
-        add_effect(workflow.name + ": it is its " + role);
+        add_consequence(workflow.name + ": it is its " + role);
   }
 }
 
@@ -146,8 +149,8 @@ std::string_view to_string(ManifestChange change) {
   return "changed";
 }
 
-std::vector<ManifestDifference> differences(const json& before_document, const WorkflowManifest& before,
-                                            const json& after_document, const WorkflowManifest& after) {
+std::vector<ManifestDifference> compare_manifests(const json& before_document, const WorkflowManifest& before,
+                                                  const json& after_document, const WorkflowManifest& after) {
   ManifestComparison comparison;
   const auto format_head = [](const json& document) {
     json out = json::object();
@@ -155,7 +158,7 @@ std::vector<ManifestDifference> differences(const json& before_document, const W
       if (document.contains(field)) out[field] = document[field];
     return dump_json(out, 2);
   };
-  const auto to_texts = [](const CodeFiles& code) { return Texts(code.begin(), code.end()); };
+  const auto to_texts = [](const CodeFiles& code) { return TextsByName(code.begin(), code.end()); };
   comparison.compare("manifest", {{before.name, format_head(before_document)}},
                      {{before.name, format_head(after_document)}});
   comparison.compare("workflow", format_items(get_workflows(before_document), kWorkflowSchemaFields),
@@ -165,17 +168,17 @@ std::vector<ManifestDifference> differences(const json& before_document, const W
                      format_items(get_effects(after_document), kEffectSchemaFields));
   if (format_subscriptions(before) != format_subscriptions(after))
     comparison.add(ManifestChange::changed, "subscription", "routing",
-                   show_diff(line_diff(format_subscriptions(before), format_subscriptions(after))));
+                   format_diff(diff_lines(format_subscriptions(before), format_subscriptions(after))));
   comparison.compare("code", to_texts(before.code), to_texts(after.code));
   std::map<std::string, std::set<std::string>> references;
   for (const auto& [name, text] : collect_schemas(before_document))
     collect_references(*parse_json(text), references[name]);
-  auto list = comparison.release_differences();
-  for (auto& difference : list) add_consequences(difference, before, after, references);
-  return list;
+  auto differences = comparison.release_differences();
+  for (auto& difference : differences) add_consequences(difference, before, after, references);
+  return differences;
 }
 
-UpgradeImpact upgrade_impact(const DeploymentState& deployment, const ManifestCatalog& catalog,
+UpgradeImpact assess_upgrade(const DeploymentState& deployment, const ManifestCatalog& catalog,
                              const WorkflowManifest& after) {
   UpgradeImpact out;
   out.obstacles = find_apply_obstacles(deployment);
@@ -200,23 +203,27 @@ json to_json(const std::vector<ManifestDifference>& differences) {
   for (const auto& difference : differences) {
     json row{{"change", to_string(difference.change)}, {"part", difference.part}, {"name", difference.name}};
     if (!difference.text.empty()) row["text"] = difference.text;
-    if (!difference.effects.empty()) row["follows"] = difference.effects;
+    if (!difference.consequences.empty()) row["follows"] = difference.consequences;
     out.push_back(std::move(row));
   }
   return out;
 }
 
-json to_json(const UpgradeImpact& impact) {
-  json out{{"refused", !impact.obstacles.empty()},
-           {"obstacles", json::array()},
-           {"keeps", impact.instances_with_old_code},
-           {"misses", impact.lost_events}};
-  for (const auto& obstacle : impact.obstacles)
-    out["obstacles"].push_back({{"instance", display_name(obstacle.instance)},
-                                {"mail", obstacle.inbox_size},
-                                {"in_flight", obstacle.published_intents},
-                                {"queued", obstacle.unpublished_intents}});
+json to_json(const std::vector<ApplyObstacle>& obstacles) {
+  json out = json::array();
+  for (const auto& obstacle : obstacles)
+    out.push_back({{"instance", display_name(obstacle.instance)},
+                   {"mail", obstacle.inbox_size},
+                   {"in_flight", obstacle.published_intents},
+                   {"queued", obstacle.unpublished_intents}});
   return out;
+}
+
+json to_json(const UpgradeImpact& impact) {
+  return {{"refused", !impact.obstacles.empty()},
+          {"obstacles", to_json(impact.obstacles)},
+          {"keeps", impact.instances_with_old_code},
+          {"misses", impact.lost_events}};
 }
 
 }  // namespace mycojobs

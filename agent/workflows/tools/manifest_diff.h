@@ -15,15 +15,15 @@ enum class ManifestChange { added, removed, changed };
 std::string_view to_string(ManifestChange);
 struct ManifestDifference {
   ManifestChange change = ManifestChange::changed;
-  std::string part;  // manifest, workflow, schema, effect, subscription, code
+  std::string part;  // kind of the part: manifest, workflow, schema, effect, subscription or code
   std::string name;
-  std::string text;                  // lines, each with '+', '-' or ' ' in front; empty: added or removed as a whole
-  std::vector<std::string> effects;  // consequences, for people
+  std::string text;                       // diff with lines that begin with '+', '-' or ' '; empty if added or removed
+  std::vector<std::string> consequences;  // sentences for display
 };
-// Returns the differences in the order of the parts above. Documents: the sources of the manifests. Manifests with the
-// same hash have no differences.
-std::vector<ManifestDifference> differences(const nlohmann::json& before_document, const WorkflowManifest& before,
-                                            const nlohmann::json& after_document, const WorkflowManifest& after);
+// Returns the differences in the order of the parts above. The documents are the sources of the manifests. Manifests
+// with the same hash have no differences.
+std::vector<ManifestDifference> compare_manifests(const nlohmann::json& before_document, const WorkflowManifest& before,
+                                                  const nlohmann::json& after_document, const WorkflowManifest& after);
 
 // The effects of applying a manifest to a deployment.
 struct UpgradeImpact {
@@ -32,9 +32,11 @@ struct UpgradeImpact {
   // Events that instances would not receive any more: "order 7 does not accept order/Refund@1".
   std::vector<std::string> lost_events;
 };
-UpgradeImpact upgrade_impact(const DeploymentState&, const ManifestCatalog&, const WorkflowManifest& after);
+// Returns the effects of applying the manifest `after` to the deployment.
+UpgradeImpact assess_upgrade(const DeploymentState&, const ManifestCatalog&, const WorkflowManifest& after);
 
 nlohmann::json to_json(const std::vector<ManifestDifference>&);
 nlohmann::json to_json(const UpgradeImpact&);
+nlohmann::json to_json(const std::vector<ApplyObstacle>&);
 
 }  // namespace mycojobs

@@ -1,5 +1,4 @@
-// Values of workflows as JSON for people and programs. Only workflow_*.cpp and code that displays such values include
-// this file.
+// Values of workflows as JSON for display and for programs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

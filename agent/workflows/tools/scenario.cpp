@@ -26,15 +26,15 @@ std::string format_json(const json& value) { return dump_json(value, 2); }
 
 class ScenarioPlayer {
  public:
-  ScenarioPlayer(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& deployment,
+  ScenarioPlayer(const ScenarioFile& file, const Scenario& scenario, const ScenarioManifests& manifests,
                  const StepEngine& engine)
-      : scenario_(scenario), deployment_(deployment), engine_(engine), now_ms_(file.start_ms) {
+      : scenario_(scenario), manifests_(manifests), engine_(engine), now_ms_(file.start_ms) {
     result_.deployment.id = "scenario/" + std::string(manifest().name);
   }
 
   ScenarioResult run() {
     path_ = scenario_.path;
-    if (accept(ApplyManifest{deployment_.manifest})) {
+    if (accept(ApplyManifest{manifests_.manifest})) {
       resolve_answer_names();
       for (const auto& step : scenario_.steps) {
         if (!result_.mismatches.empty()) break;
@@ -56,8 +56,8 @@ class ScenarioPlayer {
   };
 
   const WorkflowManifest& manifest() const {
-    const auto& hash = result_.deployment.manifest.empty() ? deployment_.manifest : result_.deployment.manifest;
-    return *deployment_.catalog.find(hash);
+    const auto& hash = result_.deployment.manifest.empty() ? manifests_.manifest : result_.deployment.manifest;
+    return *manifests_.catalog.find(hash);
   }
   void add_mismatch(std::string path, std::string message, std::string expected = "", std::string actual = "") {
     result_.mismatches.push_back(
@@ -72,7 +72,7 @@ class ScenarioPlayer {
   // --- inputs
   Result<WorkflowDecision> apply_input(decltype(WorkflowInput::content) input) {
     Sample sample{now_ms_, derive_entropy(Sample{0, scenario_.name}, input_count_++)};
-    MJ_TRY(decision, decide(result_.deployment, deployment_.catalog, {std::move(sample), std::move(input)}, kRules));
+    MJ_TRY(decision, decide(result_.deployment, manifests_.catalog, {std::move(sample), std::move(input)}, kRules));
     MJ_CHECK(commit(result_.deployment, decision));
     result_.facts.insert(result_.facts.end(), decision.facts.begin(), decision.facts.end());
     for (const auto& fact : decision.facts) record(fact);
@@ -104,7 +104,7 @@ class ScenarioPlayer {
         send(step);
         break;
       case ScenarioInput::receipt:
-        receipt(step);
+        complete_effect(step);
         break;
       case ScenarioInput::wait:
         wait(step);
@@ -128,10 +128,11 @@ class ScenarioPlayer {
   }
   static bool expects_refusal(const ScenarioStep& step) { return step.expect && !step.expect->refusal_text.empty(); }
   void apply(const ScenarioStep& step) {
-    const auto decision = apply_input(ApplyManifest{deployment_.files.at(step.name)});
+    const auto decision = apply_input(ApplyManifest{manifests_.files.at(step.name)});
     if (!decision) refusal_ = decision.error().message;
   }
-  void receipt(const ScenarioStep& step) {
+  // Delivers the receipt of a step to the effect that the step selects.
+  void complete_effect(const ScenarioStep& step) {
     const auto effect = find_effect(manifest(), step.name);
     if (!require(effect, "receipt")) return;
     std::vector<const PendingIntent*> matches;
@@ -156,7 +157,7 @@ class ScenarioPlayer {
                                         (receipt_errors_.empty() ? "" : receipt_errors_.front()));
   }
   bool is_emitter(const InstanceId& instance, const std::string& name) {
-    const auto id = find_instance_id(manifest(), name);
+    const auto id = parse_instance_id(manifest(), name);
     if (!id && result_.mismatches.empty()) add_mismatch("of", id.error().message);
     return id && *id == instance;
   }
@@ -222,13 +223,13 @@ class ScenarioPlayer {
     const auto ready_instances = next_instances(result_.deployment, 1);
     if (ready_instances.empty()) return false;
     const InstanceId& id = ready_instances.front();
-    const auto request = build_step_request(result_.deployment, deployment_.catalog, id);
+    const auto request = build_step_request(result_.deployment, manifests_.catalog, id);
     if (!require(request, "")) return true;
     const InstanceState& instance = *result_.deployment.find_instance(id);
-    const auto* code = deployment_.catalog.find(instance.manifest);
+    const auto* code = manifests_.catalog.find(instance.manifest);
     ++result_.steps;
-    const InboxEventId mail = instance.inbox.front().id;
-    accept(StepCompleted{id, mail, engine_(*code->workflow(id.workflow), *code, *request)});
+    const InboxEventId event_id = instance.inbox.front().id;
+    accept(StepCompleted{id, event_id, engine_(*code->workflow(id.workflow), *code, *request)});
     return true;
   }
   bool publish() {
@@ -285,7 +286,7 @@ class ScenarioPlayer {
     check_rows(expected.events, false);
     for (const auto& [instance_name, state] : expected.states) check_state(instance_name, *parse_json(state));
     for (const auto& [instance_name, status] : expected.statuses) {
-      const auto id = find_instance_id(manifest(), instance_name);
+      const auto id = parse_instance_id(manifest(), instance_name);
       if (!require(id, "expect.status." + instance_name)) continue;
       const InstanceState* instance = result_.deployment.find_instance(*id);
       const std::string actual_status(to_string(instance == nullptr ? InstanceStatus::completed : instance->status()));
@@ -298,7 +299,7 @@ class ScenarioPlayer {
     std::set<InstanceId> expected_ids;
     for (const auto& [instance_name, text] : expected.failures) {
       const std::string path = "expect.failed." + instance_name;
-      const auto id = find_instance_id(manifest(), instance_name);
+      const auto id = parse_instance_id(manifest(), instance_name);
       if (!require(id, path)) continue;
       expected_ids.insert(*id);
       const InstanceState* instance = result_.deployment.find_instance(*id);
@@ -324,7 +325,7 @@ class ScenarioPlayer {
     }
     const auto add_row = [&](const std::string& name, const std::string& value, const std::string& ref,
                              const InstanceId& emitter) {
-      json fields{{name, to_json_value(value)}};
+      json fields{{name, cbor_to_readable_json(value)}};
       const ExpectedEffect* expected_row = actual.size() < expected.size() ? &expected[actual.size()] : nullptr;
       if (expected_row != nullptr && expected_row->ref) fields["ref"] = ref;
       if (expected_row != nullptr && expected_row->emitter) fields["from"] = short_name(emitter);
@@ -345,12 +346,12 @@ class ScenarioPlayer {
     MJ_TRY(effect, find_effect(manifest(), name));
     return effect->name;
   }
-  static json to_json_value(const std::string& cbor) { return cbor_to_readable_json(cbor); }
   void check_state(const std::string& instance_name, const json& expected) {
-    const auto id = find_instance_id(manifest(), instance_name);
+    const auto id = parse_instance_id(manifest(), instance_name);
     if (!require(id, "expect.state." + instance_name)) return;
     const InstanceState* instance = result_.deployment.find_instance(*id);
-    const json actual = instance == nullptr || !instance->state ? json(nullptr) : to_json_value(instance->state->bytes);
+    const json actual =
+        instance == nullptr || !instance->state ? json(nullptr) : cbor_to_readable_json(instance->state->bytes);
     if (const auto path = find_difference(expected, actual))
       add_mismatch("expect.state." + instance_name + (path->empty() || path->front() == '[' ? "" : ".") + *path,
                    "the state of " + instance_name + " differs", format_json(fill_wildcards(expected, actual)),
@@ -386,7 +387,7 @@ class ScenarioPlayer {
     path_ = scenario_.path;
     DeploymentState replayed;
     replayed.id = result_.deployment.id;
-    const auto replay = verify_replay(replayed, deployment_.catalog, result_.facts, engine_);
+    const auto replay = verify_replay(replayed, manifests_.catalog, result_.facts, engine_);
     if (replay.problem) add_mismatch("", "the journal cannot be replayed: " + replay.problem->text);
     if (replay.mismatch)
       add_mismatch("", short_name(replay.mismatch->instance) + " is not deterministic: the step at height " +
@@ -397,7 +398,7 @@ class ScenarioPlayer {
 
   static constexpr WorkflowRules kRules{.inline_state_bytes = 64U << 20};  // there is no blob store
   const Scenario& scenario_;
-  const ScenarioDeployment& deployment_;
+  const ScenarioManifests& manifests_;
   const StepEngine& engine_;
   std::uint64_t now_ms_, input_count_ = 0;
   std::string path_, refusal_;
@@ -411,9 +412,9 @@ class ScenarioPlayer {
 
 }  // namespace
 
-ScenarioResult run_scenario(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& deployment,
+ScenarioResult run_scenario(const ScenarioFile& file, const Scenario& scenario, const ScenarioManifests& manifests,
                             const StepEngine& engine) {
-  return ScenarioPlayer(file, scenario, deployment, engine).run();
+  return ScenarioPlayer(file, scenario, manifests, engine).run();
 }
 
 }  // namespace mycojobs

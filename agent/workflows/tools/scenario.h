@@ -48,7 +48,7 @@ struct ScenarioExpectation {
   std::vector<ExpectedEffect> effects, events;
   std::map<std::string, std::string> states, statuses, failures;  // by instance
   std::optional<std::vector<std::string>> pending_effects;        // names of the effects without a receipt
-  std::string refusal_text;  // part of the error message; empty: the input must be accepted
+  std::string refusal_text;  // part of the error message; if empty, the input must be accepted
 };
 enum class ScenarioInput { none, send, receipt, wait, apply };
 struct ScenarioStep {
@@ -56,9 +56,9 @@ struct ScenarioStep {
   std::string path;         // "scenarios[0].steps[2]"
   std::string name, value;  // an event and its value, an effect, or a manifest's file
   ScenarioReceipt receipt;
-  std::string emitter, ref;  // instance and issuer_ref that select the effect; empty: any
+  std::string emitter, ref;              // instance and issuer_ref that select the effect; if empty, any
   bool has_invalid_payload = false;      // the payload must not match the receipt schema
-  std::optional<std::uint64_t> wait_ms;  // no value: until the next timer
+  std::optional<std::uint64_t> wait_ms;  // if there is no value, until the next timer
   std::optional<ScenarioExpectation> expect;
 };
 struct Scenario {
@@ -72,7 +72,7 @@ struct ScenarioFile {
   std::vector<Scenario> scenarios;
 };
 struct ParsedScenarios {
-  std::optional<ScenarioFile> file;  // no value: there are problems
+  std::optional<ScenarioFile> file;  // no value if there are problems
   std::vector<PlanProblem> problems;
 };
 ParsedScenarios read_scenarios(const nlohmann::json&);
@@ -91,12 +91,13 @@ struct ScenarioResult {
   DeploymentState deployment;
   std::vector<WorkflowFact> facts;  // journal of the scenario
 };
-struct ScenarioDeployment {
+// The manifests that a scenario uses.
+struct ScenarioManifests {
   const ManifestCatalog& catalog;
   std::string manifest;                      // hash
   std::map<std::string, std::string> files;  // file name of `apply` -> hash
 };
-ScenarioResult run_scenario(const ScenarioFile&, const Scenario&, const ScenarioDeployment&, const StepEngine&);
+ScenarioResult run_scenario(const ScenarioFile&, const Scenario&, const ScenarioManifests&, const StepEngine&);
 
 // Returns no value if the actual value matches, considering "$any" and "$more"; otherwise the path of the first
 // difference.

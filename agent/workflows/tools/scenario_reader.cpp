@@ -3,7 +3,6 @@
 #include <set>
 #include <utility>
 
-#include "base/sha256.h"
 #include "text/json.h"
 #include "text/units.h"
 #include "text/utf8.h"
@@ -51,7 +50,7 @@ void read_answers(const JsonPath& node, ScenarioAnswers& out) {
   }
   for (const auto& [effect, receipt] : node.value.items()) {
     const JsonPath item = node.at(receipt, effect);
-    if (workflows::read_fields(item, kReceiptFields)) read_receipt_result(item, out[effect]);
+    if (workflows::check_fields(item, kReceiptFields)) read_receipt_result(item, out[effect]);
   }
 }
 
@@ -85,7 +84,7 @@ void read_values(const JsonPath& node, bool as_text, std::map<std::string, std::
   }
 }
 void read_expect(const JsonPath& node, ScenarioExpectation& out) {
-  if (!workflows::read_fields(node, kExpectFields)) return;
+  if (!workflows::check_fields(node, kExpectFields)) return;
   for_each_item(node, "effects", false, [&](const JsonPath& item) {
     read_named(item, {"ref", "from"}, out.effects.emplace_back());
   });
@@ -121,7 +120,7 @@ void read_receipt(const JsonPath& node, ScenarioStep& out) {
 }
 void read_step(const JsonPath& node, ScenarioStep& out) {
   out.path = node.path;
-  if (!workflows::read_fields(node, kStepFields)) return;
+  if (!workflows::check_fields(node, kStepFields)) return;
   int inputs = 0;
   const auto input = [&](const char* name, ScenarioInput kind, const auto& read) {
     read_field(node, name, false, [&](const JsonPath& field) { ++inputs, out.input = kind, read(field); });
@@ -144,7 +143,7 @@ void read_step(const JsonPath& node, ScenarioStep& out) {
 
 void read_scenario(const JsonPath& node, const ScenarioAnswers& answers, Scenario& out) {
   out.path = node.path, out.answers = answers;
-  if (!workflows::read_fields(node, kScenarioFields)) return;
+  if (!workflows::check_fields(node, kScenarioFields)) return;
   read_text_field(node, "name", true, out.name);
   read_field(node, "answers", false, [&](const JsonPath& field) { read_answers(field, out.answers); });
   for_each_item(node, "steps", true, [&](const JsonPath& item) {
@@ -156,7 +155,7 @@ void read_scenario(const JsonPath& node, const ScenarioAnswers& answers, Scenari
 }
 
 void read_file(const JsonPath& node, ScenarioFile& out) {
-  if (!workflows::read_fields(node, kFileFields)) return;
+  if (!workflows::check_fields(node, kFileFields)) return;
   read_text_field(node, "manifest", true, out.manifest);
   read_field(node, "start", false, [&](const JsonPath& field) {
     std::int64_t ms = 0;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "workflows/tools/manifest_diff.h"
 #include "workflows/tools/readable_values.h"
 
 namespace mycojobs {
@@ -67,9 +68,9 @@ class Simulation {
     ++report_.steps;
     const InstanceState& instance = *deployment_.find_instance(id);
     const auto* manifest = catalog_.find(instance.manifest);
-    const InboxEventId mail = instance.inbox.front().id;
+    const InboxEventId event_id = instance.inbox.front().id;
     const auto decision = apply_input(
-        display_name(id), StepCompleted{id, mail, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
+        display_name(id), StepCompleted{id, event_id, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
     if (!decision) return blocked_instances_.insert(id), true;
     report_.effects.insert(report_.effects.end(), decision->effects_to_publish.begin(),
                            decision->effects_to_publish.end());
@@ -115,11 +116,11 @@ class Simulation {
       if (new_instance != nullptr) state.failure = new_instance->failure, state.message = new_instance->message;
       if (old_instance != nullptr && old_instance->state) state.old_hash = old_instance->state->hash;
       if (new_instance != nullptr && new_instance->state) state.new_hash = new_instance->state->hash;
-      const auto get_state_bytes = [](const InstanceState* instance) -> std::optional<std::string> {
+      const auto get_inline_state = [](const InstanceState* instance) -> std::optional<std::string> {
         if (instance == nullptr || !instance->state || instance->state->is_spilled()) return std::nullopt;
         return instance->state->bytes;
       };
-      state.old_state = get_state_bytes(old_instance), state.new_state = get_state_bytes(new_instance);
+      state.old_state = get_inline_state(old_instance), state.new_state = get_inline_state(new_instance);
       report_.changed_instances.push_back(std::move(state));
     }
     for (const auto& [intent, id] : deployment_.intents) {
@@ -153,17 +154,13 @@ json effect_to_json(const EffectToPublish& effect) {
 }  // namespace
 
 json to_json(const ShadowReport& report) {
-  json out{{"steps", report.steps},
+  json out{{"obstacles", to_json(report.obstacles)},
+           {"steps", report.steps},
            {"cut", report.is_truncated},
            {"refused", report.refused_inputs},
            {"allowed", report.allowed_effects},
            {"made_up", report.placeholder_effects}};
-  for (const char* list : {"obstacles", "effects", "pending", "changed"}) out[list] = json::array();
-  for (const auto& obstacle : report.obstacles)
-    out["obstacles"].push_back({{"instance", display_name(obstacle.instance)},
-                                {"mail", obstacle.inbox_size},
-                                {"in_flight", obstacle.published_intents},
-                                {"queued", obstacle.unpublished_intents}});
+  for (const char* list : {"effects", "pending", "changed"}) out[list] = json::array();
   for (const auto& effect : report.effects) out["effects"].push_back(effect_to_json(effect));
   for (const auto& effect : report.pending_effects) out["pending"].push_back(effect_to_json(effect));
   for (const auto& change : report.changed_instances) {

@@ -28,8 +28,8 @@ struct ShadowState {
   InstanceId instance;
   InstanceStatus status = InstanceStatus::running;
   std::string failure, message;
-  std::string old_hash, new_hash;                   // hashes of the state; empty: null, or no instance
-  std::optional<std::string> old_state, new_state;  // states in CBOR; no value: null, no instance, or spilled
+  std::string old_hash, new_hash;  // hashes of the state; empty if the state is null or there is no instance
+  std::optional<std::string> old_state, new_state;  // states in CBOR; no value if null, spilled, or without an instance
 };
 struct ShadowReport {
   std::vector<ApplyObstacle> obstacles;          // reasons why the manifest cannot be applied now

@@ -101,8 +101,8 @@ Result<WorkflowHistory> read_history(std::string_view text) {
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
     if (line.empty()) continue;
     auto parsed = parse_json(line, kMaxHistoryLineBytes);
-    auto outcome = parsed ? read_line(*parsed, history) : Result<void>(tl::unexpected(parsed.error()));
-    if (!outcome) return fail(Code::invalid, "line " + std::to_string(number) + ": " + outcome.error().message);
+    auto result = parsed ? read_line(*parsed, history) : Result<void>(tl::unexpected(parsed.error()));
+    if (!result) return fail(Code::invalid, "line " + std::to_string(number) + ": " + result.error().message);
   }
   if (history.deployment.empty()) return fail(Code::invalid, "it is not a history of workflows: it is empty");
   restore_spilled_states(history);
@@ -113,9 +113,9 @@ Result<ManifestCatalog> build_catalog(const WorkflowHistory& history) {
   ManifestCatalog catalog;
   for (const auto& manifest : history.manifests) {
     MJ_TRY(document, parse_json(manifest.json));
-    auto outcome = read_manifest(document, manifest.code);
-    if (!outcome.manifest) return fail(Code::invalid, "a manifest of the history: " + join(outcome.problems));
-    catalog.add(std::move(outcome.manifest));
+    auto parsed = read_manifest(document, manifest.code);
+    if (!parsed.manifest) return fail(Code::invalid, "a manifest of the history: " + join(parsed.problems));
+    catalog.add(std::move(parsed.manifest));
   }
   return catalog;
 }

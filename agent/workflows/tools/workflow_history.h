@@ -1,5 +1,5 @@
-// The journal of a world as a file, together with the code of its instances. The file is sufficient to fold the world,
-// to replay it, and to try a new manifest on it, without access to Redis. Pure and thread-safe.
+// The journal of a deployment as a file, together with the code of its instances. The file is sufficient to fold the
+// deployment, to replay it, and to try a new manifest on it, without access to Redis. Pure and thread-safe.
 //
 // The lines are JSON:
 //   first           {"workflow_history": 1, "world": id, "manifests": [{manifest, code: {module: text}}]}
@@ -32,12 +32,12 @@ struct WorkflowHistory {
 };
 // Error invalid: a text is not UTF-8.
 Result<std::string> write_history(const WorkflowHistory&);
-// Error invalid: names the line. Spilled states whose blob is in the file are inlined.
+// Spilled states whose blob is in the file are inlined. Error invalid: the message names the line.
 Result<WorkflowHistory> read_history(std::string_view text);
 
-// Returns a catalog of all manifests. Error invalid: names the problem of a manifest.
+// Returns a catalog of all manifests. Error invalid: a manifest has a problem, which the message names.
 Result<ManifestCatalog> build_catalog(const WorkflowHistory&);
-// Folds all facts. Error invalid: names the first fact that does not fit.
+// Folds all facts. Error invalid: a fact does not fit; the message names the first one.
 Result<DeploymentState> fold_history(const WorkflowHistory&);
 
 }  // namespace mycojobs

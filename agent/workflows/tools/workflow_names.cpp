@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 std::string_view remove_version(std::string_view name) { return name.substr(0, name.rfind('@')); }
+// Returns "order" for "shop/order@1".
 std::string_view base_name(std::string_view name) {
   const auto versionless = remove_version(name);
   return versionless.substr(versionless.rfind('/') + 1);
@@ -28,11 +29,12 @@ std::vector<std::string> list_names(const NamedItems& items) {
 
 }  // namespace
 
-Result<std::string> find_name(std::string_view query, const std::vector<std::string>& names, std::string_view kind) {
-  if (std::find(names.begin(), names.end(), query) != names.end()) return std::string(query);
+Result<std::string> find_name(std::string_view query, const std::vector<std::string>& full_names,
+                              std::string_view kind) {
+  if (std::find(full_names.begin(), full_names.end(), query) != full_names.end()) return std::string(query);
   std::string match;
   for (const auto shorten : {remove_version, base_name}) {
-    for (const auto& name : names) {
+    for (const auto& name : full_names) {
       if (shorten(name) != query || name == match) continue;
       if (!match.empty())
         return fail(Code::invalid, std::string(kind) + ' ' + excerpt(query, 200) + ": " + match + " and " + name +
@@ -42,7 +44,7 @@ Result<std::string> find_name(std::string_view query, const std::vector<std::str
     if (!match.empty()) return match;
   }
   std::vector<std::string_view> candidates;
-  for (const auto& name : names) {
+  for (const auto& name : full_names) {
     for (const std::string_view candidate : {std::string_view(name), remove_version(name), base_name(name)})
       candidates.push_back(candidate);
   }
@@ -65,6 +67,8 @@ Result<std::string> find_event(const WorkflowManifest& manifest, std::string_vie
   return find_name(query, names, "event");
 }
 
+// `text` is JSON if it parses as JSON that fits the key schema; otherwise it is a plain string.
+// SchemaSet::check() returns the value in CBOR.
 Result<std::string> encode_key(const WorkflowManifest& manifest, const WorkflowSpec& workflow, std::string_view text) {
   if (const auto parsed = parse_json(text, 1024); parsed) {
     const auto encoded = manifest.schemas.check(workflow.key_schema, *parsed, ValueForm::from_json);
@@ -75,15 +79,16 @@ Result<std::string> encode_key(const WorkflowManifest& manifest, const WorkflowS
   return encoded->bytes;
 }
 
-Result<InstanceId> find_instance_id(const WorkflowManifest& manifest, std::string_view query) {
-  const auto space = query.find(' ');
-  MJ_TRY(workflow, find_workflow(manifest, query.substr(0, space)));
-  if (workflow->is_keyed() != (space != query.npos))
+Result<InstanceId> parse_instance_id(const WorkflowManifest& manifest, std::string_view query) {
+  const auto separator = query.find(' ');
+  MJ_TRY(workflow, find_workflow(manifest, query.substr(0, separator)));
+  const bool has_key = separator != query.npos;
+  if (workflow->is_keyed() != has_key)
     return fail(Code::invalid, workflow->is_keyed()
                                    ? workflow->name + " is keyed: " + excerpt(query, 200) + " has no key"
                                    : workflow->name + " has no keys: " + excerpt(query, 200));
   if (!workflow->is_keyed()) return InstanceId{workflow->name, ""};
-  MJ_TRY(key, encode_key(manifest, *workflow, query.substr(space + 1)));
+  MJ_TRY(key, encode_key(manifest, *workflow, query.substr(separator + 1)));
   return InstanceId{workflow->name, std::move(key)};
 }
 
@@ -91,7 +96,7 @@ std::string short_name(const InstanceId& instance) {
   const std::string name(base_name(instance.workflow));
   if (instance.key.empty()) return name;
   const auto key = decode_cbor(instance.key);
-  if (!key) return name + " ?";
+  if (!key) return name + " ?";  // a key that is not valid CBOR
   return name + ' ' + (key->is_string() ? key->get<std::string>() : dump_json(*key));
 }
 

@@ -1,4 +1,4 @@
-"""The client for asyncio. The protocol is described by the server's contract: GET /openrpc.json, docs/rpc.md."""
+"""The client for asyncio. GET /openrpc.json of the server and docs/rpc.md describe the protocol."""
 from __future__ import annotations
 
 import asyncio
@@ -23,43 +23,43 @@ READ_VERBS = set(
     "get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals "
     "cells show facts dead".split()
 )
-ANSWER_TIMEOUT_S = 60.0  # time-out of a response
-MAX_REQUEST_BYTES = 16 << 20  # maximum size of a request
-LOG_WAIT_MS = 20_000
-WAIT_MS, SHORT_WAIT_MS = 20_000, 250
-MAX_WAIT_CALLS, MAX_WAIT_ENTRIES = 4, 1000
+RESPONSE_TIMEOUT_S = 60.0
+MAX_REQUEST_BYTES = 16 << 20
+LOG_WAIT_MS = 20_000  # parameter wait_ms of job.logs
+WAIT_MS, SHORT_WAIT_MS = 20_000, 250  # parameter wait_ms of jobs.wait and flows.wait
+MAX_WAIT_CALLS, MAX_WAIT_ENTRIES = 4, 1000  # concurrent calls of one _WaitGroup, and entries of each call
 MIN_POLL_INTERVAL_S = 0.5  # minimum interval between requests with empty responses
 
 
 def is_repeatable(method: str, params: Mapping[str, Any]) -> bool:
-    """True if a call may be sent again after an unknown outcome. `key` is an idempotency key only in flow.*; elsewhere
-    it names an instance."""
+    """Returns True if a call may be sent again after an unknown outcome. The parameter `key` is an idempotency key only in
+    flow.*; in other methods it names an instance."""
     group, _, verb = method.rpartition(".")
     return verb in READ_VERBS or method == "job.cancel" or bool(params.get("idempotency_key") or (group == "flow" and params.get("key")))
 
 
-def get_member(method: str, answer: Any, name: str, kind: Type[T]) -> T:
-    """Returns a member of a response after a type check."""
-    value = answer.get(name) if isinstance(answer, dict) else None
+def get_member(method: str, response: Any, name: str, kind: Type[T]) -> T:
+    """Returns a member of a response. Raises an error if the member is missing or has another type."""
+    value = response.get(name) if isinstance(response, dict) else None
     if not isinstance(value, kind):
-        raise invalid_response_error(method, answer)
+        raise invalid_response_error(method, response)
     return value
 
 
 class AsyncClient:
-    """A connection to a server, by default to COORDINATOR_URL with the token MYCOJOBS_TOKEN. context: default: the
-    server's first.
+    """A client of one server. `url` and `token` default to the environment variables COORDINATOR_URL and MYCOJOBS_TOKEN,
+    and `context` to the first context of the server.
 
-    While the server is unavailable, calls are repeated for retry_for seconds if they are read-only or have an
-    idempotency key; submit, restart, flow_start and the controls of flows create one. Belongs to one event loop;
-    `async with` closes its connections.
+    While the server is unavailable, calls are repeated for `retry_for` seconds if they are read-only or have an
+    idempotency key. submit, restart, flow_start and the methods that control flows create an idempotency key. A client
+    belongs to one event loop. `async with` closes its connections.
     """
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
         self.url = url or os.environ.get("COORDINATOR_URL") or "http://127.0.0.1:9652"
         self.context, self.retry_for = context, parse_seconds("retry_for", retry_for)
         self._http = Transport(self.url, token or os.environ.get("MYCOJOBS_TOKEN") or None)
-        self._numbers = itertools.count(1)
+        self._request_ids = itertools.count(1)
         self._jobs = _WaitGroup(self, "jobs.wait", "jobs", "key")
         self._flows = _WaitGroup(self, "flows.wait", "flows", "id")
 
@@ -76,10 +76,10 @@ class AsyncClient:
         self._http.close()
 
     async def call(
-        self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: Duration = ANSWER_TIMEOUT_S
+        self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: Duration = RESPONSE_TIMEOUT_S
     ) -> Any:
-        """Calls any method of the contract, with its own parameter names. repeat: whether the call may be sent again if
-        no response arrived; None: if that is harmless."""
+        """Calls any method of the server. `repeat` determines whether the call may be sent again if no response arrived;
+        by default this depends on the method (is_repeatable). `answer_within` limits the wait for each response."""
         params = {name: value for name, value in (params or {}).items() if value is not None}
         repeat = is_repeatable(method, params) if repeat is None else repeat
         response_timeout = parse_seconds("answer_within", answer_within)
@@ -96,52 +96,53 @@ class AsyncClient:
     async def _call_once(self, method: str, params: Mapping[str, Any], timeout: float) -> Any:
         if self._http.closed:
             raise closed_error()
-        request_id = next(self._numbers)
+        request_id = next(self._request_ids)
         try:
             body = json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise Invalid(f"{method}: a parameter is not JSON: {error}") from None
-        if len(body) > MAX_REQUEST_BYTES:  # the server would close the connection at once, and its response could be lost
+        if len(body) > MAX_REQUEST_BYTES:  # the server would close the connection at once, and the error response could be lost
             raise TooLarge(f"{method}: {len(body)} bytes are over the limit of {MAX_REQUEST_BYTES}", remedy="send less at a time")
-        status, data = await self._http.post(body, timeout, shared=not method.endswith(".logs"))
+        status, data = await self._http.post(body, timeout, takes_slot=not method.endswith(".logs"))
         if status != 200:
             raise read_http_error(status, data)
         try:
-            answer = json.loads(data)
-            if "error" in answer and answer["id"] in (request_id, None):
-                raise read_error(answer["error"])
-            if answer["id"] == request_id:
-                return answer["result"]
+            response = json.loads(data)
+            if "error" in response and response["id"] in (request_id, None):
+                raise read_error(response["error"])
+            if response["id"] == request_id:
+                return response["result"]
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        self._http.close_idle()  # the idle connections may have responses of other requests
+        self._http.close_idle()  # the idle connections may contain responses of other requests
         raise invalid_response_error(self.url, data)
 
-    async def submit(self, what: Union[str, Callable[..., Any]], /, *args: Any, kwargs: Optional[Mapping[str, Any]] = None, **options: Any) -> "AsyncJob":
-        """Queues a script, or a function that a job calls with these arguments. options: parameters of `job.start` with
-        its names (timeout, retries, name, priority, policy, ...), and type, env, depends (jobs or ids) for script_type,
-        env_vars, dependends."""
-        if not isinstance(what, str):
-            script, options = make_script(what, args, kwargs or {}), {**get_options(what), **options}
+    async def submit(self, work: Union[str, Callable[..., Any]], /, *args: Any, kwargs: Optional[Mapping[str, Any]] = None, **options: Any) -> "AsyncJob":
+        """Queues a script, or a function that a job calls with these arguments. `options` are parameters of `job.start`,
+        such as timeout, retries, name, priority and policy. type, env and depends (a list of jobs or ids) are short names
+        for script_type, env_vars and dependends."""
+        if not isinstance(work, str):
+            script, options = make_script(work, args, kwargs or {}), {**get_options(work), **options}
             if options.get("type", "python") != "python":
-                raise CannotShip(f"{what.__name__}: a function is a job of type python")
-            options.setdefault("name", what.__name__)
-            what = script
+                raise CannotShip(f"{work.__name__}: a function is a job of type python")
+            options.setdefault("name", work.__name__)
         elif args or kwargs:
             raise Invalid("a script has no arguments", remedy="pass them in env, or ship a function")
+        else:
+            script = work
         check_options(options)
         if options.get("timeout") is not None:
             options["timeout"] = parse_seconds("timeout", options["timeout"])
-        for short, name in (("type", "script_type"), ("env", "env_vars"), ("depends", "dependends")):
-            if short in options:
-                options[name] = options.pop(short)
+        for short_name, name in (("type", "script_type"), ("env", "env_vars"), ("depends", "dependends")):
+            if short_name in options:
+                options[name] = options.pop(short_name)
         if "dependends" in options:
             options["dependends"] = [dependency if isinstance(dependency, int) else dependency.id for dependency in options["dependends"]]
-        params: Json = {"script": what, "script_type": "python", "context_id": self.context, "idempotency_key": uuid.uuid4().hex, **options}
+        params: Json = {"script": script, "script_type": "python", "context_id": self.context, "idempotency_key": uuid.uuid4().hex, **options}
         return AsyncJob(self, get_member("job.start", await self.call("job.start", params), "key", str), params["context_id"])
 
     def job(self, key: Union[str, int]) -> "AsyncJob":
-        """Returns an existing job: "CALLER:ID", "job:CALLER:ID", or an id of the token's own caller."""
+        """Returns an existing job. `key` is "CALLER:ID", "job:CALLER:ID", or the id of a job of the token's actor."""
         return AsyncJob(self, str(key), self.context)
 
     async def flow_start(self, definition: Mapping[str, Any], *, inputs: Optional[Mapping[str, Any]] = None, env: Optional[Mapping[str, str]] = None,
@@ -157,8 +158,8 @@ class AsyncClient:
         return AsyncFlow(self, int(number), self.context)
 
     async def events(self, *, flow: Optional[int] = None, job: Optional[str] = None, after: str = "") -> AsyncIterator[Event]:
-        """Yields events as they occur: of a flow or a job until its end, otherwise of all flows of the context.
-        Reconnects after a lost connection."""
+        """Yields the events of a flow or a job until its end, or the events of all flows of the context without an end.
+        Reconnects after a lost connection. `after` is the id of the last event that the caller has processed."""
         context = self.context or [*get_member("system.info", await self.call("system.info"), "contexts", list), 1][0]
         deadline = time.monotonic() + self.retry_for
         while True:
@@ -189,23 +190,23 @@ class AsyncJob:
         return int(self.key.rpartition(":")[2])
 
     async def _call(self, method: str, **params: Any) -> Json:
-        answer: Json = await self._client.call(method, {"id": self.key, "context_id": self._context, **params})
-        return answer
+        response: Json = await self._client.call(method, {"id": self.key, "context_id": self._context, **params})
+        return response
 
     async def status(self) -> Json:
-        """The current state: JobState."""
+        """Returns the current state (JobState)."""
         return await self._call("job.status")
 
     async def wait(self, timeout: Optional[Duration] = None) -> Json:
-        """Waits for the end and returns the JobState, also of a failed job. WaitTimeout: not ended within the
-        time-out."""
+        """Waits for the end of the job and returns its JobState, even if the job has failed. Raises WaitTimeout if the job
+        has not ended within the time-out."""
         if ":" not in self.key:
             self.key = get_member("job.status", await self.status(), "key", str)[4:]
         return await self._client._jobs.wait("job:" + self.key, self._context, timeout, f"job {self.key}")
 
     async def result(self, timeout: Optional[Duration] = None) -> Any:
-        """Waits for the end and returns the result: a function's value, or a script's `result`. JobFailed,
-        JobCancelled: the job has not finished."""
+        """Waits for the end of the job and returns the value of its function, or the `result` of its script. Raises
+        JobFailed or JobCancelled if the job has not finished successfully."""
         await self.wait(timeout)
         state = await self._call("job.result")
         if get_member("job.result", state, "status", str) != "finished":
@@ -214,7 +215,8 @@ class AsyncJob:
         return result[RESULT_KEY] if list(result) == [RESULT_KEY] else result
 
     async def logs(self, follow: bool = False, after: int = 0) -> AsyncIterator[Json]:
-        """Yields the LogLines after this number: the existing ones, or with `follow` all until the end of the job."""
+        """Yields the log lines with a sequence number above `after`. With `follow`, waits for further lines until the end of
+        the job."""
         while True:
             started_at = time.monotonic()
             page = await self._call("job.logs", after_seq=after, wait_ms=LOG_WAIT_MS if follow else 0)
@@ -230,7 +232,7 @@ class AsyncJob:
                 await asyncio.sleep(started_at + MIN_POLL_INTERVAL_S - time.monotonic())
 
     async def cancel(self) -> Json:
-        """Cancels the job permanently in any state. A running job has its grace time: wait() for its end."""
+        """Cancels the job permanently in any state. A running job ends within its grace time; use wait() to wait for it."""
         return await self._call("job.cancel")
 
     async def retry(self) -> Json:
@@ -242,7 +244,7 @@ class AsyncJob:
         return AsyncJob(self._client, get_member("job.restart", await self._call("job.restart", idempotency_key=uuid.uuid4().hex), "key", str), self._context)
 
     async def explain(self) -> Json:
-        """The reason of the current state: JobReason."""
+        """Returns the reason of the current state (JobReason)."""
         return await self._call("job.explain")
 
 
@@ -261,28 +263,28 @@ class AsyncFlow:
         return state
 
     async def status(self) -> Json:
-        """The current FlowResult."""
+        """Returns the current state (FlowResult)."""
         state: Json = await self._call("flow.result")
         return state
 
     async def dag(self) -> Json:
-        """The nodes and edges with their states: FlowDag."""
+        """Returns the nodes and edges with their states (FlowDag)."""
         dag: Json = await self._call("flow.dag")
         return dag
 
     async def explain(self) -> List[Json]:
-        """The reasons of the current state: FlowReasons, the primary one first."""
+        """Returns the reasons of the current state (a list of FlowReason), the primary reason first."""
         reasons: List[Json] = await self._call("flow.explain")
         return reasons
 
     async def wait(self, timeout: Optional[Duration] = None) -> Json:
-        """Waits for the end and returns the FlowResult, also of a failed flow. WaitTimeout: not ended within the
-        time-out."""
+        """Waits for the end of the flow and returns its FlowResult, even if the flow has failed. Raises WaitTimeout if the
+        flow has not ended within the time-out."""
         return await self._client._flows.wait(self.id, self._context, timeout, f"flow {self.id}")
 
     async def result(self, timeout: Optional[Duration] = None) -> Json:
-        """Waits for the end and returns the results of the jobs, by <node>.<key>. FlowFailed: the flow has not
-        finished."""
+        """Waits for the end of the flow and returns the results of its jobs, with keys of the form <node>.<key>. Raises
+        FlowFailed if the flow has not finished successfully."""
         state = await self.wait(timeout)
         if get_member("flows.wait", state, "status", str) != "finished":
             raise FlowFailed(state)
@@ -296,7 +298,7 @@ class AsyncFlow:
         return await self._control("reject", name=name, comment=comment)
 
     async def signal(self, name: str, payload: Any = None) -> Json:
-        """Opens the nodes that wait for signal:NAME. payload: JSON for the jobs after them."""
+        """Opens the nodes that wait for signal:NAME. `payload` is a JSON value for the jobs after these nodes."""
         return await self._control("signal", name=name, payload=payload)
 
     async def cancel(self, comment: Optional[str] = None) -> Json:
@@ -309,25 +311,26 @@ class AsyncFlow:
         return await self._control("resume", node=node)
 
     async def retry(self, node: Optional[str] = None, *, allow_irreversible: bool = False) -> Json:
-        """Runs failed nodes again. allow_irreversible: also if a new child flow repeats a finished node that is marked
-        irreversible."""
+        """Runs failed nodes again. `allow_irreversible` permits this even if a new child flow would repeat a finished node
+        that is marked irreversible."""
         return await self._control("retry", node=node, allow_irreversible=True if allow_irreversible else None)
 
 
 class _WaitGroup:
-    """Combines any number of waits in at most MAX_WAIT_CALLS calls: each call waits for all entries that no other call
-    contains. The last call is short, so that new waits are not delayed for long."""
+    """Combines any number of waits in at most MAX_WAIT_CALLS concurrent calls. Each call waits for up to MAX_WAIT_ENTRIES
+    entries that no other call contains. The call that reaches the limit has a short wait, so that new waits are not
+    delayed for long."""
 
-    def __init__(self, client: AsyncClient, method: str, param: str, name: str) -> None:
-        self._client, self._method, self._param, self._name = client, method, param, name
+    def __init__(self, client: AsyncClient, method: str, param: str, id_member: str) -> None:
+        self._client, self._method, self._param, self._id_member = client, method, param, id_member
         self._waiters: Dict[Any, Set["asyncio.Future[Json]"]] = {}
         self._unrequested: Set[Any] = set()
         self._calls: Set["asyncio.Task[None]"] = set()
 
-    async def wait(self, key: Any, context: Optional[int], timeout: Optional[Duration], what: str) -> Json:
+    async def wait(self, key: Any, context: Optional[int], timeout: Optional[Duration], subject: str) -> Json:
         timeout_s = None if timeout is None else parse_seconds("timeout", timeout)
         future: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
-        # avoids a warning about an error that is not retrieved
+        # retrieves the error, so that asyncio does not log a warning if the caller has stopped waiting
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         entry = (context, key)
         if entry not in self._waiters:
@@ -336,7 +339,7 @@ class _WaitGroup:
         self._start_call()
         done, _ = await self._wait_for_future(future, entry, timeout_s)
         if not done:
-            raise WaitTimeout(f"{what} has not ended after {timeout_s:g} s", remedy="it continues: wait again, or cancel it")
+            raise WaitTimeout(f"{subject} has not ended after {timeout_s:g} s", remedy="it continues: wait again, or cancel it")
         return future.result()
 
     async def _wait_for_future(self, future: "asyncio.Future[Json]", entry: Any, timeout: Optional[float]) -> Any:
@@ -356,7 +359,7 @@ class _WaitGroup:
             call.cancel()
 
     def close(self) -> None:
-        for future in [each for waiters in self._waiters.values() for each in waiters if not each.done()]:
+        for future in [waiter for waiters in self._waiters.values() for waiter in waiters if not waiter.done()]:
             future.set_exception(closed_error())
         self._waiters.clear()
         self._unrequested.clear()
@@ -378,7 +381,7 @@ class _WaitGroup:
             if not ended_count:
                 await asyncio.sleep(started_at + min(MIN_POLL_INTERVAL_S, wait_ms / 1000) - time.monotonic())
         except Exception as error:  # any error is reported to the waiters, since no other code receives it
-            # "jobs[3]": this entry cannot be waited for; the others can
+            # an error with the field "jobs[3]" concerns only this entry, so the other waits continue
             index_match = re.fullmatch(re.escape(self._param) + r"\[([0-9]{1,4})\]", error.field) if isinstance(error, (NotFound, Denied, Invalid)) else None
             for key in keys[int(index_match[1]) :][:1] if index_match and int(index_match[1]) < len(keys) else keys:
                 for future in self._pop_waiters(context, key):
@@ -390,11 +393,12 @@ class _WaitGroup:
                 self._start_call()
 
     def _complete(self, context: Optional[int], keys: Sequence[Any], states: Any) -> int:
-        """Returns the number of ended waits. Entries that were not requested are ignored."""
+        """Completes the waits for the jobs or flows in `states`, which have ended. Returns their number. Entries that were not
+        requested are ignored."""
         if not isinstance(states, list):
             raise invalid_response_error(self._method, states)
         requested, kind = set(keys), type(keys[0])
-        ended_states = {key: state for state in states for key in [get_member(self._method, state, self._name, kind)] if key in requested}
+        ended_states = {key: state for state in states for key in [get_member(self._method, state, self._id_member, kind)] if key in requested}
         for key, state in ended_states.items():
             for future in self._pop_waiters(context, key):
                 future.set_result(state)

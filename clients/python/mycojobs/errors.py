@@ -11,8 +11,8 @@ def screen(text: str) -> str:
 
 
 class Error(Exception):
-    """`code`: of JSON-RPC, 0 if the error is not from a server. `word`: name of the code. `field`: the parameter in
-    question, or ""."""
+    """`code`: the error code of JSON-RPC, or 0 if the error is not from a server. `word`: the name of the code. `field`:
+    the parameter in question, or ""."""
 
     code = 0
     word = ""
@@ -117,9 +117,9 @@ def read_error(error: Any) -> Error:
     return CODES.get(error["code"], Error)(error["message"], remedy=remedy, field=field, code=error["code"], word=word or None)
 
 
-def invalid_response_error(what: str, answer: object) -> Error:
-    """The response is not from a mycojobs server, or from one with another version."""
-    return Error(f"{what}: the response is not in the contract: {answer!r:.100}", word="http", remedy="check which program runs there")
+def invalid_response_error(subject: str, answer: object) -> Error:
+    """Returns the error of a response that is not from a mycojobs server, or from a server of another version."""
+    return Error(f"{subject}: the response is not in the contract: {answer!r:.100}", word="http", remedy="check which program runs there")
 
 
 def closed_error() -> Error:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to one server with asyncio only: reused connections, responses, event streams."""
+"""An HTTP/1.1 client for one server, with asyncio only. It reuses connections. It also reads event streams."""
 from __future__ import annotations
 
 import asyncio
@@ -24,7 +24,8 @@ CONNECTION_ERRORS = (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverr
 
 
 class Event(NamedTuple):
-    """kind: fact, flow, log or job (docs/rpc.md, Events), "" for a heartbeat; id: position for `after`."""
+    """An event of /events. kind: fact, flow, log or job (docs/rpc.md, Events), or "" for a heartbeat. id: the
+    position in the stream, for the parameter `after` of the next call."""
 
     kind: str
     id: str
@@ -37,7 +38,7 @@ class _Connection(NamedTuple):
 
 
 class Transport:
-    """Connections to a server. Belongs to one event loop."""
+    """The connections to one server. Use it in one event loop only."""
 
     def __init__(self, url: str, token: Optional[str]) -> None:
         try:
@@ -53,30 +54,30 @@ class Transport:
         self._tls_context = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = port or (443 if self._tls_context else 80)
         self._common_headers = f"Host: {parts.netloc.rpartition('@')[2]}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
-        self._idle: List[Tuple[float, _Connection]] = []
-        self._connections: Set[_Connection] = set()
-        self._slots: Optional[asyncio.Semaphore] = None  # created in its event loop
+        self._idle: List[Tuple[float, _Connection]] = []  # with the time.monotonic() at which each became idle
+        self._connections: Set[_Connection] = set()  # all open connections
+        self._slots: Optional[asyncio.Semaphore] = None  # created by the first call, inside the event loop
         self.closed = False
 
-    async def post(self, body: bytes, seconds: float, *, shared: bool = True) -> Tuple[int, bytes]:
-        """Returns status and body of the response. shared: counts among MAX_CONNECTIONS. Error Unavailable: no
-        response."""
+    async def post(self, body: bytes, timeout_s: float, *, takes_slot: bool = True) -> Tuple[int, bytes]:
+        """Returns status and body of the response. takes_slot: waits for one of MAX_CONNECTIONS slots; False: sends at
+        once, for a call that the server may answer late. Error Unavailable: no response arrived."""
         self._slots = self._slots or asyncio.Semaphore(MAX_CONNECTIONS)
-        if not shared:
-            return await self._post(body, seconds)
+        if not takes_slot:
+            return await self._post(body, timeout_s)
         async with self._slots:
-            return await self._post(body, seconds)
+            return await self._post(body, timeout_s)
 
-    async def _post(self, body: bytes, seconds: float) -> Tuple[int, bytes]:
+    async def _post(self, body: bytes, timeout_s: float) -> Tuple[int, bytes]:
         connection = self._pop_idle() or await self._open()
         is_reusable = False
         try:
             await self._send(connection, "POST", "/rpc", f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n", body)
-            status, headers, data = await asyncio.wait_for(self._read_response(connection.reader), seconds)
+            status, headers, data = await asyncio.wait_for(self._read_response(connection.reader), timeout_s)
             is_reusable = status < 400 and headers.get("Connection", "").lower() != "close" and "Content-Length" in headers
             return status, data
         except CONNECTION_ERRORS as cause:
-            raise self._make_error(cause) from cause
+            raise self._make_connection_error(cause) from cause
         finally:
             if is_reusable and not self.closed:
                 self._idle.append((time.monotonic(), connection))
@@ -90,11 +91,11 @@ class Transport:
             await self._send(connection, "GET", "/events?" + urlencode({name: value for name, value in query.items() if value}), "")
             status, headers = await asyncio.wait_for(_read_head(connection.reader), SILENCE_TIMEOUT_S)
             if status != 200:
-                raise read_http_error(status, await _read_all(_read_blocks(connection.reader, headers)))
-            async for event in _parse_events(_read_blocks(connection.reader, headers)):
+                raise read_http_error(status, await _join_blocks(_read_body_blocks(connection.reader, headers)))
+            async for event in _parse_events(_read_body_blocks(connection.reader, headers)):
                 yield event
         except CONNECTION_ERRORS as cause:
-            raise self._make_error(cause) from cause
+            raise self._make_connection_error(cause) from cause
         finally:
             self._discard(connection)
 
@@ -114,11 +115,11 @@ class Transport:
         self._connections.discard(connection)
         connection.writer.close()
 
-    def _make_error(self, cause: object, sent: bool = True) -> Error:
+    def _make_connection_error(self, cause: object, was_sent: bool = True) -> Error:
         if self.closed:
             return closed_error()
         error = Unavailable(f"the server does not answer: {str(cause) or repr(cause)}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
-        error.sent = sent
+        error.sent = was_sent
         return error
 
     def _pop_idle(self) -> Optional[_Connection]:
@@ -131,10 +132,10 @@ class Transport:
 
     async def _open(self) -> _Connection:
         try:
-            opening = asyncio.open_connection(self._host, self._port, ssl=self._tls_context, limit=MAX_HEAD_BYTES)
-            connection = _Connection(*await asyncio.wait_for(opening, CONNECT_TIMEOUT_S))
+            open_coroutine = asyncio.open_connection(self._host, self._port, ssl=self._tls_context, limit=MAX_HEAD_BYTES)
+            connection = _Connection(*await asyncio.wait_for(open_coroutine, CONNECT_TIMEOUT_S))
         except (OSError, asyncio.TimeoutError, ValueError) as cause:  # ValueError: an invalid host name
-            raise self._make_error(cause, sent=False) from cause
+            raise self._make_connection_error(cause, was_sent=False) from cause
         self._connections.add(connection)
         if self.closed:
             self._discard(connection)
@@ -152,12 +153,12 @@ class Transport:
     @staticmethod
     async def _read_response(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message, bytes]:
         status, headers = await _read_head(reader)
-        return status, headers, await _read_all(_read_blocks(reader, headers))
+        return status, headers, await _join_blocks(_read_body_blocks(reader, headers))
 
 
 def read_http_error(status: int, data: bytes) -> Error:
-    """Returns the error of a response with a status other than 200. 503: refused before processing; other codes may be
-    from a proxy."""
+    """Returns the error of a response with a status other than 200. Status 503 means that the server refused the call
+    before processing it. Any other status may be from a proxy, after the server has processed the call."""
     try:
         error = read_error(json.loads(data)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -176,14 +177,14 @@ async def _read_head(reader: asyncio.StreamReader) -> Tuple[int, email.message.M
     return int(status_parts[1]), http.client.parse_headers(io.BytesIO(header_lines))
 
 
-async def _read_blocks(reader: asyncio.StreamReader, headers: email.message.Message) -> AsyncIterator[bytes]:
-    """Yields the body, by length, in chunks, or until the end of the connection."""
+async def _read_body_blocks(reader: asyncio.StreamReader, headers: email.message.Message) -> AsyncIterator[bytes]:
+    """Yields the body in blocks. It ends after the last chunk, after Content-Length bytes, or with the connection."""
     if headers.get("Transfer-Encoding", "").lower() == "chunked":
         while True:
-            size = _parse_size((await _with_timeout(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
+            size = _parse_size((await _wait_for_data(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
             async for block in _read_exactly(reader, size):
                 yield block
-            await _with_timeout(reader.readexactly(2))
+            await _wait_for_data(reader.readexactly(2))
             if size == 0:
                 return
     elif "Content-Length" in headers:
@@ -191,7 +192,7 @@ async def _read_blocks(reader: asyncio.StreamReader, headers: email.message.Mess
             yield block
     else:
         while True:
-            block = await _with_timeout(reader.read(MAX_HEAD_BYTES))
+            block = await _wait_for_data(reader.read(MAX_HEAD_BYTES))
             if not block:
                 return
             yield block
@@ -199,7 +200,7 @@ async def _read_blocks(reader: asyncio.StreamReader, headers: email.message.Mess
 
 async def _read_exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
     while size > 0:
-        block = await _with_timeout(reader.read(min(size, MAX_HEAD_BYTES)))
+        block = await _wait_for_data(reader.read(min(size, MAX_HEAD_BYTES)))
         if not block:
             raise EOFError("the response is truncated")
         size -= len(block)
@@ -219,11 +220,11 @@ def _check_size(size: int) -> int:
     return size
 
 
-async def _with_timeout(read: Awaitable[bytes]) -> bytes:
+async def _wait_for_data(read: Awaitable[bytes]) -> bytes:
     return await asyncio.wait_for(read, SILENCE_TIMEOUT_S)
 
 
-async def _read_all(blocks: AsyncIterator[bytes]) -> bytes:
+async def _join_blocks(blocks: AsyncIterator[bytes]) -> bytes:
     data = bytearray()
     async for block in blocks:
         _check_size(len(data) + len(block))
@@ -232,7 +233,7 @@ async def _read_all(blocks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _parse_events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
-    """Parses text/event-stream as the server writes it: lines end in LF."""
+    """Parses the format text/event-stream, of which the server uses only line ends of LF."""
     buffer, fields = b"", {}  # type: bytes, Dict[str, str]
     async for block in blocks:
         *lines, buffer = (buffer + block).split(b"\n")

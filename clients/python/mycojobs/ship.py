@@ -57,7 +57,7 @@ def make_script(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
         raise CannotShip(f"{name}: {error}") from None
-    for label, value in [(f"argument {i + 1}", each) for i, each in enumerate(args)] + [(f"argument {key}", each) for key, each in kwargs.items()]:
+    for label, value in [(f"argument {i + 1}", argument) for i, argument in enumerate(args)] + [(f"argument {key}", argument) for key, argument in kwargs.items()]:
         check_json(value, f"{name}: {label}")
     arguments_json = json.dumps([args, dict(kwargs)], allow_nan=False)
     imports = "".join(f"; import {module}" + (f" as {alias}" if alias != module else "") for alias, module in find_imports(function, source))
@@ -66,9 +66,9 @@ def make_script(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
     return f"from __future__ import annotations; _mycojobs_result = result{imports}\n{source}\n{call}\n"
 
 
-def get_source(function: Callable[..., Any], decorators: int) -> str:
-    """Returns the source from `def` on, without indentation and decorators. decorators: maximum number of
-    decorators."""
+def get_source(function: Callable[..., Any], max_decorators: int) -> str:
+    """Returns the source from `def` on, without indentation and decorators. CannotShip: the function has more
+    than max_decorators decorators, or its source cannot be shipped."""
     name = getattr(function, "__name__", repr(function))
     if not isinstance(function, types.FunctionType) or not (function.__qualname__ == name or function.__qualname__.endswith("<locals>." + name)):
         raise CannotShip(f"{name} is not a plain function: ship a function that is defined with def, outside of a class")
@@ -85,7 +85,7 @@ def get_source(function: Callable[..., Any], decorators: int) -> str:
     except (OSError, SyntaxError, ValueError) as error:
         raise CannotShip(f"{name} has no source that can be shipped: {error}") from None
     tree = getattr(block, "body")[0]
-    if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > decorators:
+    if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > max_decorators:
         raise CannotShip(f"{name} has a decorator besides @job, which would not be shipped: call it inside of {name}")
     text_nodes = [text_node for text_node in ast.walk(tree) if isinstance(text_node, (ast.Constant, ast.JoinedStr))]
     # lines inside of texts keep their blanks

@@ -1,4 +1,4 @@
-"""The same client for programs without asyncio: its event loop runs in a thread of its own, and it is thread-safe."""
+"""A blocking, thread-safe client for programs without asyncio. It runs an AsyncClient in the event loop of a thread."""
 from __future__ import annotations
 
 import asyncio
@@ -20,41 +20,44 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 
-class _Loop:
-    """The thread with the event loop of a client. It refers to the client's parts, not to the client, so that the
-    client is destroyed when its users release it."""
+class _LoopThread:
+    """A thread that runs the event loop of a client. It has no reference to the Client, so that the Client can be
+    finalized while the thread runs."""
 
-    def __init__(self, async_object: AsyncClient) -> None:
-        self._loop, self._async, self._pid = asyncio.new_event_loop(), async_object, os.getpid()
+    def __init__(self, async_client: AsyncClient) -> None:
+        self._event_loop, self._async_client, self._pid = asyncio.new_event_loop(), async_client, os.getpid()
         self._lock, self._closed = threading.RLock(), False
         self._thread = threading.Thread(target=self._run_loop, name="mycojobs", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        # in that thread, a finalizer would wait for itself
+        """Runs the coroutine in the loop thread, and waits for its result. Error `closed`: the client was closed."""
+        # A finalizer may run in the loop thread, where a wait would deadlock: treat the client as closed.
         future = None if threading.current_thread() is self._thread else self._schedule(coroutine)
         if future is None:
             coroutine.close()
             raise closed_error()
         try:
             return future.result()
-        except concurrent.futures.CancelledError:  # only when the thread ends
+        except concurrent.futures.CancelledError:  # the loop thread cancels pending calls when it stops
             raise closed_error() from None
-        except BaseException:  # including Ctrl-C: the result is no longer needed
+        except BaseException:  # also KeyboardInterrupt: the result is no longer needed
             future.cancel()
             raise
 
     def close_iterator(self, iterator: Any) -> None:
-        """Ends an iteration without waiting: a finalizer may run in any thread, including that of the loop."""
-        closing = iterator.aclose()
-        if not self._schedule(closing):
-            closing.close()
+        """Closes an asynchronous iterator without waiting, since a finalizer may run in the loop thread."""
+        close_coroutine = iterator.aclose()
+        if not self._schedule(close_coroutine):
+            close_coroutine.close()
 
     def _schedule(self, coroutine: Coroutine[Any, Any, T]) -> "Optional[concurrent.futures.Future[T]]":
-        if self._pid == os.getpid():  # after a fork, the lock may stay locked
+        """Starts the coroutine in the loop thread. Returns None if the client is closed or belongs to a parent
+        process."""
+        if self._pid == os.getpid():  # after a fork, another thread of the parent may have left the lock locked
             with self._lock:
                 if not self._closed:
-                    return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                    return asyncio.run_coroutine_threadsafe(coroutine, self._event_loop)
         return None
 
     def stop(self) -> None:
@@ -64,41 +67,44 @@ class _Loop:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._loop.call_soon_threadsafe(self._loop.stop)  # after all calls that were started
+                # The loop runs callbacks in order, so the coroutines that were scheduled before have started.
+                self._event_loop.call_soon_threadsafe(self._event_loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run_loop(self) -> None:
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._async.close())
-        while tasks := asyncio.all_tasks(self._loop):
+        self._event_loop.run_forever()
+        self._event_loop.run_until_complete(self._async_client.close())
+        while tasks := asyncio.all_tasks(self._event_loop):
             for task in tasks:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+            self._event_loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._event_loop.run_until_complete(self._event_loop.shutdown_asyncgens())
+        self._event_loop.close()
 
 
 def _make_blocking(method: "Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]") -> "Callable[Concatenate[Any, P], T]":
+    """Returns a method that runs an asynchronous method in the loop thread, and waits for its result."""
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return self._loop.run(method(self._async, *args, **kwargs))
+        return self._loop_thread.run(method(self._async, *args, **kwargs))
 
     return call
 
 
 def _make_iterator(method: "Callable[Concatenate[Any, P], AsyncIterator[T]]") -> "Callable[Concatenate[Any, P], Iterator[T]]":
+    """Returns a generator method for an asynchronous generator method."""
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         iterator: Any = method(self._async, *args, **kwargs)
         try:
             while True:
                 try:
-                    yield self._loop.run(iterator.__anext__())
+                    yield self._loop_thread.run(iterator.__anext__())
                 except StopAsyncIteration:
                     return
         finally:
-            self._loop.close_iterator(iterator)
+            self._loop_thread.close_iterator(iterator)
 
     return call
 
@@ -106,8 +112,8 @@ def _make_iterator(method: "Callable[Concatenate[Any, P], AsyncIterator[T]]") ->
 class Job:
     """AsyncJob with blocking methods."""
 
-    def __init__(self, client: "Client", async_object: AsyncJob) -> None:
-        self._client, self._loop, self._async = client, client._loop, async_object  # keeps the client open
+    def __init__(self, client: "Client", async_job: AsyncJob) -> None:
+        self._client, self._loop_thread, self._async = client, client._loop_thread, async_job  # keeps the client open
 
     def __repr__(self) -> str:
         return repr(self._async)
@@ -129,7 +135,7 @@ class Job:
 
     @functools.wraps(AsyncJob.restart)
     def restart(self) -> "Job":
-        return Job(self._client, self._loop.run(self._async.restart()))
+        return Job(self._client, self._loop_thread.run(self._async.restart()))
 
     explain = _make_blocking(AsyncJob.explain)
 
@@ -137,8 +143,8 @@ class Job:
 class Flow:
     """AsyncFlow with blocking methods."""
 
-    def __init__(self, client: "Client", async_object: AsyncFlow) -> None:
-        self._client, self._loop, self._async = client, client._loop, async_object  # keeps the client open
+    def __init__(self, client: "Client", async_flow: AsyncFlow) -> None:
+        self._client, self._loop_thread, self._async = client, client._loop_thread, async_flow  # keeps the client open
 
     def __repr__(self) -> str:
         return repr(self._async)
@@ -161,21 +167,22 @@ class Flow:
     retry = _make_blocking(AsyncFlow.retry)
 
 
-def _make_factory(method: "Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]", kind: "Callable[[Client, Any], T]") -> "Callable[Concatenate[Any, P], T]":
+def _make_wrapping_call(method: "Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]", handle_class: "Callable[[Client, Any], T]") -> "Callable[Concatenate[Any, P], T]":
+    """As _make_blocking(); wraps the result in `handle_class`, Job or Flow."""
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return kind(self, self._loop.run(method(self._async, *args, **kwargs)))
+        return handle_class(self, self._loop_thread.run(method(self._async, *args, **kwargs)))
 
     return call
 
 
 class Client:
-    """AsyncClient with blocking methods. Thread-safe. `with` closes it, as does the end of the program."""
+    """AsyncClient with blocking methods. Thread-safe. A `with` statement closes it, as does the end of the program."""
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
         self._async = AsyncClient(url, token, context=context, retry_for=retry_for)
-        self._loop = _Loop(self._async)
-        self._finalizer = weakref.finalize(self, self._loop.stop)
+        self._loop_thread = _LoopThread(self._async)
+        self._finalizer = weakref.finalize(self, self._loop_thread.stop)
 
     def __enter__(self) -> "Client":
         return self
@@ -194,6 +201,6 @@ class Client:
         return Flow(self, self._async.flow(number))
 
     call = _make_blocking(AsyncClient.call)
-    submit = _make_factory(AsyncClient.submit, Job)
-    flow_start = _make_factory(AsyncClient.flow_start, Flow)
+    submit = _make_wrapping_call(AsyncClient.submit, Job)
+    flow_start = _make_wrapping_call(AsyncClient.flow_start, Flow)
     events = _make_iterator(AsyncClient.events)

@@ -124,8 +124,8 @@ int lua_write_file(lua_State* state) {
   return push_result(state, file && write_all(file.get(), {bytes, size}));
 }
 
-// Arguments: from, target. Copies the contents and permissions of one file. On failure, a fourth value names the
-// argument that failed: from or target. EEXIST: both are the same file, for example through a link; it is not changed.
+// Arguments: from, to. Copies the contents and permissions of one file. On failure, a fourth value names the argument
+// that failed: from or to. EEXIST: both are the same file, for example through a link; it is not changed.
 int lua_copy_file(lua_State* state) {
   const char* failed_argument = "from";
   struct stat status {};

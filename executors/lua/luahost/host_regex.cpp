@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxGroups = 10;
 
-// Replaces \d and \D, which the C library lacks; \w and \s exist is_compiled.
+// Replaces \d and \D, which the C library lacks; \w and \s exist already.
 std::string expand_digit_classes(std::string_view pattern) {
   std::string out;
   for (std::size_t i = 0; i < pattern.size(); ++i) {

@@ -118,14 +118,14 @@ int lua_limit_memory(lua_State* state) {
 
 void begin_job(JobChannel channel) {
   host_job::start_job(channel);
-  for (const int fd : {channel.up, channel.down})
+  for (const int fd : {channel.to_agent, channel.from_agent})
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // programs started by the script must not use the channel
   ::signal(SIGPIPE, SIG_IGN);
 }
 
 void send_last_frames(const std::string& artifacts, std::uint64_t max_bytes) {
   if (!host_job::is_job_process()) return;
-  send_artifacts(host_job::channel().up, artifacts, max_bytes);
+  send_artifacts(host_job::channel().to_agent, artifacts, max_bytes);
   host_job::send(FrameKind::done, "");
 }
 
@@ -391,8 +391,8 @@ std::string lua_version() {
 }
 
 int run_lua_job(JobChannel channel, const std::string& folder) {
-  auto request = read_request(channel.down, folder);
-  if (!request) return exit_before_start(channel.up, request.error());
+  auto request = read_request(channel.from_agent, folder);
+  if (!request) return exit_before_start(channel.to_agent, request.error());
   if (lua::script.is_warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;

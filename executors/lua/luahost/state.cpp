@@ -26,7 +26,7 @@ lua_State* lua_state = nullptr;
 // only a candidate.
 bool is_growing_stack(const void* block, std::size_t old_size, std::size_t new_size) {
   constexpr std::size_t kMinStackBytes = 65536, kExtraBytes = 5 * 16, kMaxTableBytes = 16 * 1000000 + kExtraBytes;
-  // for a new block, old_size is the kind of the object; a stack has none
+  // For a new block, old_size is the kind of the object, which is 0 for a stack.
   const bool is_new = block == nullptr && old_size == 0;
   if ((block == nullptr && !is_new) || new_size < kMinStackBytes || new_size % 16 != 0) return false;
   const std::size_t previous_size = is_new ? std::exchange(memory.candidate_bytes, new_size) : old_size;
@@ -46,8 +46,8 @@ std::size_t get_heap_cost(std::size_t size) {
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
-  const std::size_t previous_size =
-      block == nullptr ? 0 : old_size;  // for a new block, old_size is the kind of the object
+  // For a new block, old_size is the kind of the object.
+  const std::size_t previous_size = block == nullptr ? 0 : old_size;
   const std::size_t used = memory.used - get_heap_cost(previous_size) + get_heap_cost(new_size);
   if (new_size > previous_size && memory.limit > 0 && used > memory.limit) return refuse_memory();
   const bool is_stack = is_growing_stack(block, old_size, new_size);

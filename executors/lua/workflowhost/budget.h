@@ -44,7 +44,7 @@ inline void charge_v2(lua_State*, std::uint64_t work);
 // Charges work, in counting version 2 only, without raising a Lua error. If the limit is exceeded, the step ends at its
 // next instruction.
 void charge_without_error(lua_State*, std::uint64_t work);
-inline void charge_without_error(std::uint64_t work);  // the step ends at the next check
+inline void charge_without_error(std::uint64_t work);  // The step ends at the next check.
 // Ends the step with a Lua error.
 [[noreturn]] void end_step(lua_State*, EndReason);
 // Returns whether a lua_pcall with this status failed because memory was exhausted. REQUIRES: the error is on top of

@@ -58,7 +58,7 @@ time_t __wrap_time(time_t* out) {
 clock_t __wrap_clock() { return 0; }
 
 double __wrap_pow(double base, double exponent) {
-  mycojobs::workflow::budget().charged_work += mycojobs::workflow::kPowerWork;  // checked by the next tick()
+  mycojobs::workflow::budget().charged_work += mycojobs::workflow::kPowerWork;  // checked by the next charge()
   return mycojobs::workflow::power(base, exponent);
 }
 

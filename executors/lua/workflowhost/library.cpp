@@ -419,8 +419,8 @@ struct FunctionCost {
   const char* library;  // "": the globals
   const char* name;
   std::uint16_t call_work;
-  std::uint16_t bytes_per_instruction;  // 0: strings are not read
-  std::uint16_t level_argument;         // index of the argument with the number of stack levels to walk; 0: none
+  std::uint16_t bytes_per_instruction;  // 0 if strings are not read
+  std::uint16_t level_argument;         // index of the argument with the number of stack levels to walk, or 0
 };
 constexpr FunctionCost kFunctionCosts[] = {
     {"", "array", 4, 0, 0},         {"", "assert", 2, 0, 0},        {"", "bytes", 8, 0, 0},
@@ -482,8 +482,8 @@ void add_costs(lua_State* state, const char* library) {
     }
     const char* const name = lua_tostring(state, -2);
     const auto* const row =
-        std::find_if(std::begin(kFunctionCosts), std::end(kFunctionCosts), [&](const FunctionCost& each) {
-          return std::strcmp(each.library, library) == 0 && std::strcmp(each.name, name) == 0;
+        std::find_if(std::begin(kFunctionCosts), std::end(kFunctionCosts), [&](const FunctionCost& candidate) {
+          return std::strcmp(candidate.library, library) == 0 && std::strcmp(candidate.name, name) == 0;
         });
     lua_pushvalue(state, -2);
     if (row == std::end(kFunctionCosts)) {

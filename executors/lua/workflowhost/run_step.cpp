@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -30,19 +28,19 @@ struct StepRequestView {
 Result<std::optional<std::string_view>> read_optional_bytes(CborItems& items) {
   MJ_TRY(item, items.next());
   if (item.kind == CborItem::Kind::null) return std::nullopt;
-  if (item.kind != CborItem::Kind::bytes) return items.set_error("bytes or null are expected");
+  if (item.kind != CborItem::Kind::bytes) return items.make_error("bytes or null are expected");
   return std::optional(item.text);
 }
 
 Result<std::string_view> read_string(CborItems& items, CborItem::Kind kind) {
   MJ_TRY(item, items.next());
-  if (item.kind != kind) return items.set_error("another kind of value is expected");
+  if (item.kind != kind) return items.make_error("another kind of value is expected");
   return item.text;
 }
 
 Result<std::uint64_t> read_map_size(CborItems& items) {
   MJ_TRY(item, items.next());
-  if (item.kind != CborItem::Kind::map) return items.set_error("a map is expected");
+  if (item.kind != CborItem::Kind::map) return items.make_error("a map is expected");
   return item.argument;
 }
 
@@ -50,8 +48,8 @@ Result<void> read_event(CborItems& items, StepRequestView& out) {
   MJ_TRY(fields, read_map_size(items));
   std::string_view previous_key;
   for (std::uint64_t i = 0; i < fields; ++i) {
-    MJ_TRY(name, items.key(previous_key));
-    if (name != "value" && name != "schema" && name != "key") return items.set_error("an unknown field of an event");
+    MJ_TRY(name, items.read_key(previous_key));
+    if (name != "value" && name != "schema" && name != "key") return items.make_error("an unknown field of an event");
     MJ_TRY(text, read_string(items, name == "schema" ? CborItem::Kind::text : CborItem::Kind::bytes));
     if (name == "key") {
       out.key = text;
@@ -59,7 +57,7 @@ Result<void> read_event(CborItems& items, StepRequestView& out) {
       (name == "value" ? out.value : out.schema) = text;
     }
   }
-  if (out.schema.empty() || out.value.empty()) return items.set_error("an event has a schema and a value");
+  if (out.schema.empty() || out.value.empty()) return items.make_error("an event has a schema and a value");
   return {};
 }
 
@@ -70,7 +68,7 @@ Result<StepRequestView> read_request(std::string_view request) {
   MJ_TRY(fields, read_map_size(items));
   std::string_view previous_key;
   for (std::uint64_t i = 0; i < fields; ++i) {
-    MJ_TRY(name, items.key(previous_key));
+    MJ_TRY(name, items.read_key(previous_key));
     if (name == "event") {
       MJ_CHECK(read_event(items, out));
     } else if (name == "state" || name == "ctx") {
@@ -80,11 +78,11 @@ Result<StepRequestView> read_request(std::string_view request) {
       MJ_TRY(number, items.next());
       has_version = number.kind == CborItem::Kind::natural && number.argument == 1;
     } else {
-      return items.set_error("an unknown field of a request");
+      return items.make_error("an unknown field of a request");
     }
   }
-  if (!has_version || out.schema.empty()) return items.set_error("a request has version 1 and an event");
-  MJ_CHECK(items.end());
+  if (!has_version || out.schema.empty()) return items.make_error("a request has version 1 and an event");
+  MJ_CHECK(items.check_end());
   return out;
 }
 
@@ -115,7 +113,7 @@ struct StepExecution {
   std::string_view source;
   std::string name;  // name of the Lua chunk
   std::string answer;
-  int line = 0;                 // source line of the error; 0: unknown
+  int line = 0;                 // source line of the error; 0 if unknown
   std::size_t state_bytes = 0;  // size of the encoded state in the answer
 };
 StepExecution* current_step = nullptr;  // a process runs one step at a time
@@ -172,7 +170,7 @@ struct ListSchema {
   const char* name_field;   // text field: the schema of an event, the kind of an effect
   const char* value_field;  // field with a value that is encoded as CBOR
   std::size_t max_rows;
-  const char* note_field;  // optional text field of a list whose rows have an index; nullptr: rows have neither
+  const char* note_field;  // optional text field of a list whose rows have an index; nullptr if the rows have neither
 };
 constexpr ListSchema kEvents{"events", "schema", "value", kMaxStepEvents, nullptr};
 constexpr ListSchema kEffects{"effects", "kind", "params", kMaxStepEffects, "ref"};
@@ -310,12 +308,13 @@ int call_entrypoint(lua_State* state) {
   return 0;
 }
 
+// Returns whether the text at `at` is not part of a longer word. If `at` is 0, `at - 1` wraps around to a position
+// outside of the source.
 bool is_word_at(std::string_view source, std::size_t at, std::size_t size) {
   const auto is_word_byte = [&](std::size_t i) {
     return i < source.size() && (std::isalnum(static_cast<unsigned char>(source[i])) != 0 || source[i] == '_');
   };
-  return !is_word_byte(at - 1) &&
-         !is_word_byte(at + size);  // for at == 0, at - 1 wraps to a position outside of the source
+  return !is_word_byte(at - 1) && !is_word_byte(at + size);
 }
 
 // Estimates the work of compiling a source. Jumps dominate the work, because for each jump the compiler walks the list

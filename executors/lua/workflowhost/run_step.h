@@ -33,7 +33,7 @@ class StepInterpreter {
                     std::string_view source);
   // Sets `answer` to the answer in CBOR (step_protocol.h). Returns false if the program is not loaded, or was evicted;
   // call load_program() again. Error `invalid`: the request is malformed.
-  Result<bool> run_step(std::string_view hash, std::string_view request, std::string& answer);
+  Result<bool> run_step(std::string_view hash, std::string_view request_bytes, std::string& answer);
 
  private:
   struct Program {

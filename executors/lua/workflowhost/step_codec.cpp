@@ -11,13 +11,13 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-using workflows::binary;
-using workflows::binary_or_null;
 using workflows::MapReader;
+using workflows::to_binary;
+using workflows::to_binary_or_null;
 
 json event_to_json(const StepEvent& event) {
-  json map{{"schema", event.schema}, {"value", binary(event.value)}};
-  if (event.key) map["key"] = binary(*event.key);
+  json map{{"schema", event.schema}, {"value", to_binary(event.value)}};
+  if (event.key) map["key"] = to_binary(*event.key);
   return map;
 }
 Result<StepEvent> parse_event(const json& map, const std::string& path, bool has_key) {
@@ -28,7 +28,7 @@ Result<StepEvent> parse_event(const json& map, const std::string& path, bool has
   return event;
 }
 json effect_to_json(const StepEffect& effect) {
-  json map{{"kind", effect.kind}, {"params", binary(effect.params)}, {"index", effect.index}};
+  json map{{"kind", effect.kind}, {"params", to_binary(effect.params)}, {"index", effect.index}};
   if (!effect.issuer_ref.empty()) map["issuer_ref"] = effect.issuer_ref;
   return map;
 }
@@ -56,9 +56,9 @@ Result<void> check_count(std::size_t count, std::size_t max, const char* noun) {
 
 Result<std::string> encode(const StepRequest& request) {
   return encode_cbor(json{{"version", kStepVersion},
-                          {"state", binary_or_null(request.state)},
+                          {"state", to_binary_or_null(request.state)},
                           {"event", event_to_json(request.event)},
-                          {"ctx", binary_or_null(request.ctx)}});
+                          {"ctx", to_binary_or_null(request.ctx)}});
 }
 
 Result<std::string> encode(const StepAnswer& answer) {
@@ -71,9 +71,10 @@ Result<std::string> encode(const StepAnswer& answer) {
   json events = json::array(), effects = json::array();
   for (const auto& event : output.domain_events) events.push_back(event_to_json(event));
   for (const auto& effect : output.effects) effects.push_back(effect_to_json(effect));
-  json map{
-      {"state", binary_or_null(output.state)}, {"domain_events", std::move(events)}, {"effects", std::move(effects)}};
-  if (output.annotations) map["ann"] = binary(*output.annotations);
+  json map{{"state", to_binary_or_null(output.state)},
+           {"domain_events", std::move(events)},
+           {"effects", std::move(effects)}};
+  if (output.annotations) map["ann"] = to_binary(*output.annotations);
   return encode_cbor(map);
 }
 

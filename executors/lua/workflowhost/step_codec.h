@@ -36,9 +36,9 @@ struct StepEvent {
   bool operator==(const StepEvent&) const = default;
 };
 struct StepRequest {
-  std::optional<std::string> state;  // CBOR; no value: the instance starts
+  std::optional<std::string> state;  // CBOR; no value if the instance starts
   StepEvent event;
-  std::optional<std::string> ctx;  // CBOR of sys/WorkflowContext@1; no value: the workflow does not declare a context
+  std::optional<std::string> ctx;  // CBOR of sys/WorkflowContext@1; no value if the workflow declares no context
   // Parameters of the engine that are not part of the encoded request. Code of different owners never shares a process;
   // owner 0 means that the owner is unknown.
   std::uint64_t owner = 0;
@@ -54,7 +54,7 @@ struct StepEffect {
   bool operator==(const StepEffect&) const = default;
 };
 struct StepOutput {
-  std::optional<std::string> state;  // CBOR; no value: the instance is deleted
+  std::optional<std::string> state;  // CBOR; no value if the state is null
   std::vector<StepEvent> domain_events;
   std::vector<StepEffect> effects;
   std::optional<std::string> annotations;  // CBOR
@@ -64,7 +64,7 @@ struct StepOutput {
 struct StepError {
   std::string kind;        // name of a workflow::StepFailureKind (engine/program.h), or "engine"
   std::string message;     // for display
-  std::uint64_t line = 0;  // line of the source; 0: unknown
+  std::uint64_t line = 0;  // line of the source; 0 if unknown
   bool operator==(const StepError&) const = default;
 };
 using StepAnswer = std::variant<StepOutput, StepError>;

@@ -10,13 +10,8 @@
 //            step: hash of the program, 32 bytes | request, CBOR
 //   host     answer (CBOR), or unknown_program: the program is not loaded, or was evicted
 //
-//   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: bytes}, ctx: bytes|null}
-//   answer   {state: bytes|null, domain_events: [{schema, value: bytes}],
-//             effects: [{kind, params: bytes, index, issuer_ref?: text}], ann?: bytes}, or {error: {kind, message,
-//             line?}}
-//
-// Requests and answers are deterministic CBOR (text/cbor.h). The host runs untrusted code, so the engine validates
-// every frame.
+// Requests and answers are encoded as in step_codec.h. The host runs untrusted code, so the engine validates every
+// frame.
 #pragma once
 
 #include <cstddef>

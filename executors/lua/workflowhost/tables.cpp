@@ -12,7 +12,6 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "executors/lua/workflowhost/budget.h"
@@ -35,7 +34,7 @@ struct TString {
 struct Node {
   void* object;
   unsigned char tag, key_tag;
-  int next;  // distance to the next node of the chain; 0: none
+  int next;  // distance to the next node of the chain; 0 at the end of the chain
   union {
     void* key_object;
     lua_Integer key_integer;
@@ -57,7 +56,7 @@ namespace {
 // Type tags of values, including the bit for collectable objects.
 constexpr unsigned char kFalse = 1, kInteger = 3, kTrue = 17, kFloat = 19, kShortText = 68, kLongText = 84;
 constexpr unsigned char kLongTextObject = 20;
-constexpr unsigned char kMinLargeLog = 6;  // 64 nodes: log_of_nodes
+constexpr unsigned char kMinLargeLog = 6;  // Table::log2_node_count of a table with 64 nodes
 constexpr unsigned kMaxFreeSteps = 4;
 constexpr unsigned kStepsPerInstruction = 4;  // nodes of a chain visited per instruction
 constexpr unsigned kSlotsPerInstruction = 8;  // slots visited per instruction

@@ -7,8 +7,8 @@
 
 namespace mycojobs::workflow {
 
-// Returns the number of slots that a traversal of the table visits, including empty slots. index: stack index of a
-// table.
+// Returns the number of slots that a traversal of the table visits, including empty slots. `index` is the stack index
+// of the table.
 std::size_t count_table_slots(lua_State*, int index);
 
 }  // namespace mycojobs::workflow

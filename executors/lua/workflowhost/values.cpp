@@ -1,7 +1,6 @@
 #include "executors/lua/workflowhost/values.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "executors/lua/workflowhost/budget.h"
 #include "executors/lua/workflowhost/tables.h"
@@ -109,7 +108,7 @@ class CborToLua {
   CborToLua(lua_State* state, std::string_view cbor, const char* name) : state_(state), items_(cbor), name_(name) {}
   void decode() {
     decode_value(0);
-    require_success(items_.end());
+    require_success(items_.check_end());
   }
 
  private:
@@ -156,7 +155,7 @@ class CborToLua {
     std::string_view previous_key;
     for (int i = 1; i <= size; ++i) {
       if (is_map) {
-        const std::string_view key = require(items_.key(previous_key));
+        const std::string_view key = require(items_.read_key(previous_key));
         lua_pushlstring(state_, key.data(), key.size());
       }
       decode_value(depth + 1);
@@ -257,7 +256,7 @@ class LuaToCbor {
         path_ += '[' + std::to_string(i + 1) + ']';
       } else {
         encode_text({key.text, key.size});
-        path_ += '.' + ascii({key.text, key.size}, 40);
+        path_ += '.' + to_ascii({key.text, key.size}, 40);
       }
       push_key(state_, key);
       lua_rawget(state_, index);

@@ -25,8 +25,8 @@ ErrorKind& error_kind();
 
 // Adds `null`, `array` and `bytes` to the table on top of the stack, and their metatables to the registry.
 void register_value_types(lua_State*);
-// Decodes deterministic CBOR and pushes the value. `what` names the value in messages ("state").
-void push_cbor(lua_State*, std::string_view cbor, const char* what);
+// Decodes deterministic CBOR and pushes the value. `name` is the name of the value in messages ("state").
+void push_cbor(lua_State*, std::string_view cbor, const char* name);
 // Size limit of an encoded value.
 struct ValueLimit {
   std::size_t max_bytes = 0;
@@ -38,7 +38,7 @@ void append_cbor(lua_State*, int index, std::string path, std::string& out, Valu
 
 // A key of a table. Keys are ordered: integers first, then strings by their bytes.
 struct TableKey {
-  const char* text = nullptr;  // nullptr: the key is an integer
+  const char* text = nullptr;  // nullptr if the key is an integer
   std::size_t size = 0;
   lua_Integer number = 0;
 };
@@ -48,8 +48,9 @@ struct TableKeys {
   std::size_t count = 0;
 };
 // Returns the sorted keys of the table. The array is valid while its userdata, which is pushed on the stack, lives.
-// Raises an error for a key that is neither an integer nor a string; `caller` is the name in the message.
-TableKeys push_sorted_keys(lua_State*, int table, const char* caller);
+// Raises an error for a key that is neither an integer nor a string; `name` is the name of the table or function in the
+// message.
+TableKeys push_sorted_keys(lua_State*, int table, const char* name);
 void push_key(lua_State*, const TableKey&);
 
 }  // namespace mycojobs::workflow

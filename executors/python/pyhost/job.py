@@ -5,8 +5,9 @@ before and after its script are in job_steps.cpp, which fills `now`. This file h
 script may replace or delete anything in builtins, in sys.modules and in the modules. Everything that is needed
 afterwards is therefore bound here, and this file uses a copy of the builtins.
 
-The host provides send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE,
-RESULT, ERROR, DONE; before_hooks and after_hooks are functions that preloaded modules run in each job.
+The host provides send(kind, payload), which returns whether the frame was sent, cancelled(), ARTIFACTS, SECRETS, NOTE
+and ERROR (job_services() in run_job.cpp). before_hooks and after_hooks are functions that preloaded modules run in each
+job.
 """
 
 import atexit
@@ -61,7 +62,7 @@ MAX_NOTE_TEXT = 1000
 MAX_LINKED_EXCEPTIONS = 20  # maximum number of linked exceptions that are examined
 GRANTABLE_FOLDERS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
 MAX_DEPTH = 48  # limit for a result value; replies that contain the value may have depth 64
-MAX_BITS = 1023  # of an integer; larger ones are rejected
+MAX_BITS = 1023  # maximum size of an integer; larger integers are rejected
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 
 load_json = json.JSONDecoder().decode

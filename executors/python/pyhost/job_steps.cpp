@@ -213,16 +213,16 @@ int send_last_frames(int code, std::string frames) {
   }
   if (host_job::is_job_process()) {
     const auto max_bytes = get_job_value(bindings->facts)["max_artifact_bytes"].cast<std::uint64_t>();
-    send_artifacts(host_job::channel().up, kArtifactsFolder, max_bytes);
+    send_artifacts(host_job::channel().to_agent, kArtifactsFolder, max_bytes);
     append_frame(frames, FrameKind::done, "");
-    send_frames(host_job::channel().up, frames);
+    send_frames(host_job::channel().to_agent, frames);
   }
   return code;
 }
 
 // Like compile(), without inherited flags. REQUIRES: a NUL follows the last byte of `script`.
 py::object compile(std::string_view script, const py::object& text, const py::object& name) {
-  // raises the error
+  // Python's function raises the error.
   if (script.find('\0') != std::string_view::npos) return bindings->compile(text, name, "exec", 0, true);
   PyCompilerFlags flags{PyCF_SOURCE_IS_UTF8 | PyCF_IGNORE_COOKIE, PY_MINOR_VERSION};
   return take_ownership(Py_CompileStringObject(script.data(), name.ptr(), Py_file_input, &flags, -1));

@@ -30,7 +30,7 @@ int main(int argc, char** argv) try {
     if (name == "--preload") setup.preload.emplace_back(argv[i + 1]);
   }
   const auto warm = [&] {
-    const mycojobs::CapabilityDropScope aside;
+    const mycojobs::CapabilityDropScope without_capabilities;
     return mycojobs::warm_up(setup);
   }();
   if (!warm) return fail_with(warm.error());

@@ -47,14 +47,14 @@ class ImportTimeout {
   }
 };
 
-std::vector<std::string>& modules() {
+std::vector<std::string>& stored_module_files() {
   static std::vector<std::string> files;
   return files;
 }
 
 }  // namespace
 
-std::vector<std::string> loaded_modules() { return std::exchange(modules(), {}); }
+std::vector<std::string> loaded_modules() { return std::exchange(stored_module_files(), {}); }
 
 Result<void> preload(const PythonSetup& setup, const py::dict& globals) {
   py::dict preload_globals;
@@ -63,16 +63,16 @@ Result<void> preload(const PythonSetup& setup, const py::dict& globals) {
     const py::object problem = preload_globals["check_venv"](kVenvFolder);
     if (!problem.is_none()) return fail(Code::invalid, "venv " + setup.venv + ": " + problem.cast<std::string>());
   }
-  if (!setup.preload.empty()) preload_globals["begin"]();
+  if (!setup.preload.empty()) preload_globals["begin_preload"]();
   for (const std::string& name : setup.preload) {
     const ImportTimeout timeout(name, setup.import_seconds);
-    const py::object problem = preload_globals["load"](name);
+    const py::object problem = preload_globals["load_module"](name);
     if (!problem.is_none()) return fail(Code::invalid, format_prefix(name) + problem.cast<std::string>());
   }
-  if (!setup.preload.empty()) preload_globals["end"]();
-  modules() = preload_globals["files"]().cast<std::vector<std::string>>();
-  globals["before_hooks"] = py::tuple(preload_globals["before"]);
-  globals["after_hooks"] = py::tuple(preload_globals["after"]);
+  if (!setup.preload.empty()) preload_globals["end_preload"]();
+  stored_module_files() = preload_globals["list_module_files"]().cast<std::vector<std::string>>();
+  globals["before_hooks"] = py::tuple(preload_globals["before_fork_hooks"]);
+  globals["after_hooks"] = py::tuple(preload_globals["after_fork_hooks"]);
   return {};
 }
 

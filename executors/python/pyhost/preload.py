@@ -1,7 +1,8 @@
 """Checks the virtual environment of a context and preloads its modules.
 
-Runs only in the zygote, never in a job. Each function returns an error in one line, or None. Each job calls the
-functions in `before` and then those in `after` (job_steps.cpp), as a fork by Python would.
+preload.cpp runs this file in the zygote, never in a job. check_venv() and load_module() return an error as one line, or
+None. Each job calls the functions in before_fork_hooks and then those in after_fork_hooks (job_steps.cpp), as Python
+would at a fork.
 """
 
 import importlib
@@ -10,11 +11,13 @@ import re
 import sys
 import time
 
-MAX_WAIT_SECONDS = 2.0  # seconds to wait for ending threads and processes
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-              "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS", "GOTO_NUM_THREADS")  # fmt: skip
+MAX_WAIT_SECONDS = 2.0  # maximum wait for the end of threads and processes
+THREAD_COUNT_VARIABLES = (
+    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS", "GOTO_NUM_THREADS",
+)  # fmt: skip
 
-before, after = [], []  # fork hooks of modules
+before_fork_hooks, after_fork_hooks = [], []  # functions that the modules have registered with os.register_at_fork()
 register_at_fork = os.register_at_fork
 
 
@@ -36,13 +39,13 @@ def check_venv(folder):
     return None
 
 
-def begin():
-    """Called before the first module. The zygote must have one thread, so numeric libraries are limited to one."""
+def begin_preload():
+    """Called before the first module. Limits numeric libraries to one thread, because the zygote is single-threaded."""
     os.register_at_fork = record_hooks
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    os.environ.update(dict.fromkeys(THREAD_COUNT_VARIABLES, "1"))
 
 
-def load(name):
+def load_module(name):
     descriptors = open_descriptors()
     try:
         importlib.import_module(name)
@@ -57,26 +60,28 @@ def load(name):
     return check_leftovers(descriptors)
 
 
-def end():
+def end_preload():
     """Called after the last module."""
     os.register_at_fork = register_at_fork
-    random = sys.modules.get("numpy.random")
-    if random is not None:
-        after.append(random.seed)  # numpy has no fork hook: all jobs would draw the same numbers
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        # numpy registers no fork hook, so without a new seed all jobs would get the same random numbers
+        after_fork_hooks.append(numpy_random.seed)
 
 
-def files():
-    """Returns the files of the modules imported so far."""
+def list_module_files():
+    """Returns the file names of the modules that are imported."""
     paths = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return [file for file in paths if type(file) is str and file.isascii()]
 
 
 def record_hooks(**hooks):
+    """Replaces os.register_at_fork() while modules are loaded."""
     register_at_fork(**hooks)
     if "before" in hooks:
-        before.insert(0, hooks["before"])
+        before_fork_hooks.insert(0, hooks["before"])
     if "after_in_child" in hooks:
-        after.append(hooks["after_in_child"])
+        after_fork_hooks.append(hooks["after_in_child"])
 
 
 def one_line(error):
@@ -98,6 +103,7 @@ def open_descriptors():
 
 
 def check_leftovers(descriptors):
+    """Returns an error if an import has left threads, processes or descriptors other than `descriptors`."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         threads = len(os.listdir("/proc/self/task")) - 1

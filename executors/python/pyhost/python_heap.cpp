@@ -29,7 +29,7 @@ constexpr std::size_t kSizeClasses = kLinearClasses + 4 * kDoublings + 1;
 
 constexpr std::size_t get_size_class(std::size_t block) {
   if (block <= kMaxLinearBytes) return (block + kStep - 1) / kStep;
-  const auto doublings = static_cast<std::size_t>(std::bit_width(block - 1)) - 11;  // 0: up to 2 KiB
+  const auto doublings = static_cast<std::size_t>(std::bit_width(block - 1)) - 11;  // 0 for blocks up to 2 KiB
   const std::size_t step = (kMaxLinearBytes << doublings) / 4;
   return kLinearClasses + 4 * doublings + (block - (kMaxLinearBytes << doublings) + step - 1) / step;
 }
@@ -84,8 +84,8 @@ constexpr std::size_t kFirstOffset = 8;
 
 Region zygote_region, shared_region;
 Region empty_region;  // used until a job's region exists
-Region* job_region =
-    &empty_region;  // follows shared_region; its Region object is stored among the data that each job writes
+// Follows shared_region in memory. The Region object is among the data that each job writes.
+Region* job_region = &empty_region;
 Region* current_region = nullptr;
 std::size_t max_region_object_bytes = kMaxZygoteShare;
 PyMemAllocatorEx python_allocator;
@@ -141,7 +141,7 @@ void install() {
   if (prefix_bytes > 0) ::munmap(raw, prefix_bytes);
   ::munmap(base + kTotalBytes, kHuge - prefix_bytes);
   std::byte* const small_pages = base + kZygoteRegionBytes;
-  // otherwise a job would receive a huge page of 2 MiB for a few hundred bytes
+  // Otherwise a job would receive a huge page of 2 MiB for a few hundred bytes.
   ::madvise(small_pages, kHuge, MADV_NOHUGEPAGE);
   zygote_region = {base, kFirstOffset, kZygoteRegionBytes, {}};
   shared_region = {small_pages, kFirstOffset, kSharedRegionBytes, {}};
@@ -162,8 +162,7 @@ void start_object_group(ObjectGroup group) {
 void seal() {
   if (current_region == nullptr) return;
   const std::size_t end = (zygote_region.used + kHuge - 1) / kHuge * kHuge;
-  ::munmap(zygote_region.memory + end,
-           kZygoteRegionBytes - end);  // unmapped, so that new_memory mappings can use the addresses
+  ::munmap(zygote_region.memory + end, kZygoteRegionBytes - end);  // other mappings can use the addresses
   zygote_region.limit = end;
   void* const region_memory = shared_region.allocate(sizeof(Region));
   job_region = new (region_memory != nullptr ? region_memory : &empty_region)

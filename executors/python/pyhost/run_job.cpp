@@ -127,8 +127,8 @@ py::dict job_services() {
 }
 
 int run_job(JobChannel channel) {
-  const auto request = read_request(channel.down);
-  if (!request) return exit_before_start(channel.up, request.error());
+  const auto request = read_request(channel.from_agent);
+  if (!request) return exit_before_start(channel.to_agent, request.error());
   try {
     if (warm_script != nullptr) return run_again(channel, *request);
     install_signals();

@@ -35,8 +35,8 @@ std::vector<Stream>* snapshots = nullptr;  // never destroyed: the process ends 
 
 bool is_unchanged(PyObject* stream) {
   if (snapshots == nullptr) return false;
-  for (const Stream& each : *snapshots) {
-    if (each.original == stream) return each.text.is_unchanged() && each.buffer.is_unchanged();
+  for (const Stream& snapshot : *snapshots) {
+    if (snapshot.original == stream) return snapshot.text.is_unchanged() && snapshot.buffer.is_unchanged();
   }
   return false;
 }

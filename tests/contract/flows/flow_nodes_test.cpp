@@ -26,7 +26,7 @@ class FlowNodes : public StoreContract {
     ProgressRequest round;
     round.context = 1;
     round.flow = flow;
-    ASSERT_TRUE(progress(*flows_, runs_, round));
+    ASSERT_TRUE(advance_run(*flows_, runs_, round));
   }
   // Returns the number of nodes in each state, according to the record.
   std::map<std::string, int> states(Id flow) {

@@ -20,11 +20,11 @@ class FlowsHostile : public FlowContract {};
 TEST_P(FlowsHostile, F33F39InvalidFactsAreAnomalies) {
   const Id flow = new_flow(1);
   begin(flow);
-  backend_->run_command(1, {"XADD", "mj:run:1", "2-0", "colour", "red"});
-  backend_->run_command(1, {"XADD", "mj:run:1", "3-0", "f", "ready", "at", "soon", "n", "1"});
-  backend_->run_command(1, {"XADD", "mj:run:1", "4-0", "f", "ready", "at", "5", "n", "-1"});
-  backend_->run_command(1, {"XADD", "mj:run:1", "5-7", "f", "ready", "at", "5", "n", "1"});
-  backend_->run_command(1, {"XADD", "mj:run:1", "9-0", "f", "\x1b[2J", "at", "5"});
+  backend_->run_command(1, {"XADD", "mj:flow-journal:1", "2-0", "colour", "red"});
+  backend_->run_command(1, {"XADD", "mj:flow-journal:1", "3-0", "f", "ready", "at", "soon", "n", "1"});
+  backend_->run_command(1, {"XADD", "mj:flow-journal:1", "4-0", "f", "ready", "at", "5", "n", "-1"});
+  backend_->run_command(1, {"XADD", "mj:flow-journal:1", "5-7", "f", "ready", "at", "5", "n", "1"});
+  backend_->run_command(1, {"XADD", "mj:flow-journal:1", "9-0", "f", "\x1b[2J", "at", "5"});
   const FlowReadResult run = read(flow);
   EXPECT_EQ(run.revision, 9U);
   ASSERT_THAT(run.facts, SizeIs(2));
@@ -38,7 +38,8 @@ TEST_P(FlowsHostile, F33F39InvalidFactsAreAnomalies) {
 TEST_P(FlowsHostile, PageWithoutFactsIsNotTheEnd) {
   const Id flow = new_flow(0);
   begin(flow);
-  for (int i = 2; i < 1500; ++i) backend_->run_command(1, {"XADD", "mj:run:1", std::to_string(i) + "-0", "x", "y"});
+  for (int i = 2; i < 1500; ++i)
+    backend_->run_command(1, {"XADD", "mj:flow-journal:1", std::to_string(i) + "-0", "x", "y"});
   ASSERT_TRUE(flows_->commit(commit(flow, 1499)));
   const FlowReadResult run = read(flow, 1);
   ASSERT_FALSE(run.facts.empty());
@@ -48,10 +49,10 @@ TEST_P(FlowsHostile, PageWithoutFactsIsNotTheEnd) {
 TEST_P(FlowsHostile, F59EntryBeyondAllNumbersIsAClearError) {
   const Id flow = new_flow(0);
   begin(flow);
-  backend_->run_command(1, {"XADD", "mj:run:1", "18446744073709551000-0", "x", "y"});
+  backend_->run_command(1, {"XADD", "mj:flow-journal:1", "18446744073709551000-0", "x", "y"});
   const auto run = flows_->read(1, flow, 0);
   EXPECT_EQ(outcome(run), "invalid");
-  EXPECT_THAT(run.error().message, HasSubstr("mj:run:1"));
+  EXPECT_THAT(run.error().message, HasSubstr("mj:flow-journal:1"));
   EXPECT_EQ(outcome(flows_->commit(commit(flow, 1))), "invalid");
   EXPECT_EQ(outcome(flows_->mark_due(1, flow)), "invalid");
 }
@@ -61,11 +62,11 @@ TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
   FlowCommit first = commit(flow, 0, 5);
   first.checkpoint = "state";
   ASSERT_TRUE(flows_->commit(first));
-  backend_->erase(1, "mj:run:1");
+  backend_->erase(1, "mj:flow-journal:1");
   const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.revision, 5U);
   EXPECT_EQ(run.checkpoint, "state");
-  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:run:1 is missing")));
+  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:flow-journal:1 is missing")));
   EXPECT_EQ(flows_->commit(commit(flow, 5)).value(), 6U);
   EXPECT_EQ(read(flow, std::nullopt).facts.size(), 1U);
 }
@@ -73,22 +74,22 @@ TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
 TEST_P(FlowsHostile, InvalidOrFutureCheckpointIsIgnored) {
   const Id flow = new_flow(0);
   begin(flow);
-  backend_->run_command(1, {"HSET", "mj:checkpoint:1", "at", "900", "text", "forged"});
+  backend_->run_command(1, {"HSET", "mj:flow-checkpoint:1", "at", "900", "text", "forged"});
   FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.checkpoint, "");
   EXPECT_THAT(run.facts, SizeIs(1));
   EXPECT_EQ(run.revision, 1U);
   EXPECT_THAT(run.anomalies, SizeIs(1));
-  backend_->run_command(1, {"HSET", "mj:checkpoint:1", "at", "-7", "text", "forged"});
+  backend_->run_command(1, {"HSET", "mj:flow-checkpoint:1", "at", "-7", "text", "forged"});
   EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
-  backend_->erase(1, "mj:checkpoint:1");
+  backend_->erase(1, "mj:flow-checkpoint:1");
   EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
 }
 
 TEST_P(FlowsHostile, UnraisedEventsCanBeConsumed) {
   const Id flow = new_flow(0);
   begin(flow);
-  backend_->run_command(1, {"RPUSH", "mj:events:1", "", "nonsense", "job job:12:1", std::string(5000, ' ')});
+  backend_->run_command(1, {"RPUSH", "mj:flow-events:1", "", "nonsense", "job job:12:1", std::string(5000, ' ')});
   EXPECT_THAT(read(flow).events, SizeIs(4));
   FlowCommit next = commit(flow, 1, 0);
   next.applied_events = 4;
@@ -169,7 +170,7 @@ TEST_P(FlowsHostile, ClientRecordIsNotANode) {
   EXPECT_THAT(events(flow), HasSubstr("job " + key));
   EXPECT_EQ(view(key).status, "error");
   EXPECT_EQ(view(key).detail, "dead_letter");
-  EXPECT_EQ(field(key, "result"), "") << "nor is what it says of an end";
+  EXPECT_EQ(field(key, "result"), "") << "nor is the result that the forged record contains";
   EXPECT_NE(outcome(store_->requeue(1, key)), "ok") << "nor later";
   FlowCommit retry = commit(flow, 2);
   retry.requeued_jobs = {key};
@@ -233,13 +234,13 @@ TEST_P(FlowsHostile, DeletedRecordIsWrittenWithTheNextCommit) {
 TEST_P(FlowsHostile, EventsKeyOfAnotherTypeIsAnAnomaly) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
-  backend_->put_text(1, "mj:events:1", "x");
+  backend_->put_text(1, "mj:flow-events:1", "x");
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  EXPECT_THAT(last_anomaly(), HasSubstr("mj:events:1"));
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:flow-events:1"));
   EXPECT_THAT(due(), ElementsAre(flow));
   const FlowReadResult run = read(flow);
   EXPECT_THAT(run.events, IsEmpty());
-  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:events:1 is a string")));
+  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:flow-events:1 is a string")));
   EXPECT_TRUE(flows_->commit(commit(flow, 1)));
 }
 
@@ -252,10 +253,10 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
       {"flow:1", [&] { return outcome(flows_->read(1, flow, 0)); }},
       {"flow:1", [&] { return outcome(flows_->commit(next)); }},
       {"mj:flow:1", [&] { return outcome(flows_->commit(next)); }},
-      {"mj:run:1", [&] { return outcome(flows_->commit(next)); }},
-      {"mj:checkpoint:1", [&] { return outcome(flows_->commit(next)); }},
-      {"mj:flow-waits:1", [&] { return outcome(flows_->commit(next)); }},
-      {"mj:flow-waits:1", [&] { return outcome(flows_->await_flow(1, 2, 1)); }},
+      {"mj:flow-journal:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flow-checkpoint:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flow-dependents:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flow-dependents:1", [&] { return outcome(flows_->await_flow(1, 2, 1)); }},
       {"mj:flows:due", [&] { return outcome(flows_->commit(next)); }},
       {"mj:flows:due", [&] { return outcome(flows_->due_flows(1, 5)); }},
       {"mj:flows:due", [&] { return outcome(store_->submit(job(9))); }},
@@ -263,8 +264,8 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
       {"mj:flows:active", [&] { return outcome(flows_->active_flows(1, 0, 5)); }},
       {"mj:flows:ended", [&] { return outcome(flows_->create(draft(1))); }},
       {"mj:flows:ended", [&] { return outcome(flows_->retire(1, 1, 5)); }},
-      {"mj:flow-keys:12", [&] { return outcome(flows_->create(draft(0, "k"))); }},
-      {"mj:catalog", [&] { return outcome(flows_->list(1, "", 0, 5)); }},
+      {"mj:flow-idempotency:12", [&] { return outcome(flows_->create(draft(0, "k"))); }},
+      {"mj:flow-catalog", [&] { return outcome(flows_->list(1, "", 0, 5)); }},
       {"mj:definition:abc", [&] { return outcome(flows_->definition(1, "abc")); }},
       {"mj:coordinator", [&] { return outcome(flows_->acquire_leadership(1, "a", "b", 1)); }},
       {"mj:coordinator", [&] { return outcome(flows_->release_leadership(1, "a")); }},
@@ -337,7 +338,7 @@ TEST_P(PushedKeys, DoNotStartCreatedJobs) {
   push(1);
   EXPECT_THAT(claim(), IsEmpty());
   EXPECT_EQ(stands(1), "dispatched created");
-  EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, and nobody has started it"));
+  EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, but not started"));
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U) << "the entry is dropped";
   ASSERT_TRUE(store_->start_job(1, key(1)));
   EXPECT_EQ(claim_one().ref.job_key, key(1));
@@ -348,7 +349,7 @@ TEST_P(PushedKeys, DoNotStartCreatedJobsWithChangedRecords) {
   ASSERT_TRUE(store_->save(1, key(1), {{"detail", "queued"}}));
   push(1);
   EXPECT_THAT(claim(), IsEmpty());
-  EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, and nobody has started it"));
+  EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, but not started"));
   push(1);
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 1U);
   EXPECT_EQ(field(key(1), "status"), "dispatched");
@@ -366,9 +367,9 @@ TEST_P(PushedKeys, StartJobsOfPlainClients) {
 TEST_P(PushedKeys, DoNotEndCreatedJobs) {
   create(1, 1);
   push(1);
-  backend_->run_command(1, {"HSET", "mj:pushed", "at", "1"});  // the next tick searches the lists
+  backend_->run_command(1, {"HSET", "mj:push-search", "at", "1"});  // the next tick searches the lists
   ASSERT_TRUE(store_->tick(1, {}));
-  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:overdue"}).number(), 0U) << "its wait has not begun";
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:queue-deadlines"}).number(), 0U) << "its wait has not begun";
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 1U);
   EXPECT_EQ(stands(1), "dispatched created") << "it is in no queue";
 }
@@ -410,11 +411,11 @@ TEST_P(PushedKeys, DoNotSendCreatedMessages) {
   ASSERT_TRUE(
       store_->save(1, message, {{"id", "101"}, {"caller_id", "12"}, {"status", "dispatched"}, {"detail", "created"}}));
   backend_->push(1, "msg_out", message);
-  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
   EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created but not sent"));
   EXPECT_EQ(field(message, "status"), "dispatched");
   ASSERT_TRUE(post_message_record(*store_, 1, message, {}));
-  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message));
+  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(message));
 }
 
 MJ_BOTH_STORES(PushedKeys);

@@ -32,8 +32,7 @@ class FlowsIndex : public FlowContract {
   }
   std::vector<std::string> left() {
     std::vector<std::string> out;
-    for (const char* prefix :
-         {"flow:", "mj:run", "mj:checkpoint", "mj:events", "mj:flow", "mj:catalog", "mj:definition"}) {
+    for (const char* prefix : {"flow:", "mj:flow", "mj:definition"}) {
       const auto keys = store_->keys(1, prefix, 100).value();
       out.insert(out.end(), keys.begin(), keys.end());
     }
@@ -80,7 +79,7 @@ TEST_P(FlowsIndex, ManyAreListedInPages) {
   for (int i = 0; i < 60; ++i) {
     const FlowIds place = flows_->create(draft(0)).value();
     ASSERT_TRUE(flows_->put_flow(flow(place), "{}"));
-    if (i % 3 == 0) backend_->run_command(1, {"XADD", "mj:catalog", "*", "flow", "nonsense"});
+    if (i % 3 == 0) backend_->run_command(1, {"XADD", "mj:flow-catalog", "*", "flow", "nonsense"});
   }
   std::vector<Id> all;
   for (Id before = 0;;) {
@@ -105,7 +104,7 @@ TEST_P(FlowsIndex, EndedFlowIsRemovedCompletely) {
   EXPECT_EQ(flows_->retire(1, 3600000, 100).value(), 0U);
   EXPECT_EQ(flows_->retire(1, 0, 100).value(), 0U);
   EXPECT_EQ(retire_all(), 1U);
-  EXPECT_THAT(left(), ElementsAre("mj:catalog"));
+  EXPECT_THAT(left(), ElementsAre("mj:flow-catalog"));
   EXPECT_THAT(listed(), IsEmpty());
   EXPECT_FALSE(flows_->create(draft(1, "key")).value().existed);
 }

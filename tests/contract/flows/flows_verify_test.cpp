@@ -35,7 +35,7 @@ class FlowsVerify : public FlowContract {
     apply(place.flow, StartRun{"manual", 12}, 0);
     return place.flow;
   }
-  // Commits one decision as progress() does.
+  // Commits one decision as advance_run() does.
   void apply(Id flow, decltype(FlowEvent::body) what, std::uint32_t taken) {
     FlowEvent event;
     event.now_ms = store_->now_ms().value();
@@ -88,7 +88,7 @@ class FlowsVerify : public FlowContract {
     texts_.clear();
     EXPECT_THAT(violated_rules(), Contains(rule)) << texts_;
     EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, true)->differences.empty()) << rule;
-    EXPECT_THAT(violated_rules(), Contains(rule)) << "a dry run mends nothing";
+    EXPECT_THAT(violated_rules(), Contains(rule)) << "a dry run repairs nothing";
     EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, false)->differences.empty()) << rule;
     texts_.clear();
     EXPECT_THAT(violated_rules(), IsEmpty()) << texts_;
@@ -126,7 +126,7 @@ TEST_P(FlowsVerify, FlowInCreationIsClean) {
 
 TEST_P(FlowsVerify, IndexesAreRepaired) {
   start_flow();
-  for (const char* key : {"mj:flows:active", "mj:catalog"}) {
+  for (const char* key : {"mj:flows:active", "mj:flow-catalog"}) {
     backend_->erase(1, key);
     mends("flow-index");
   }
@@ -146,11 +146,11 @@ TEST_P(FlowsVerify, MissingDueEntryIsRepaired) {
 TEST_P(FlowsVerify, LostEndEventIsRaisedAgain) {
   const Id flow = start_flow();
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  backend_->erase(1, "mj:events:1");
+  backend_->erase(1, "mj:flow-events:1");
   mends("flow-event-missing");
   EXPECT_EQ(events(flow), "job job:12:1");
-  backend_->erase(1, "mj:events:1");
-  backend_->put_text(1, "mj:events:1", "x");
+  backend_->erase(1, "mj:flow-events:1");
+  backend_->put_text(1, "mj:flow-events:1", "x");
   EXPECT_THAT(violated_rules(), Contains("flow-journal"));
   ASSERT_TRUE(rebuild_flows(*flows_, *store_, 1, false));
   EXPECT_EQ(events(flow), "job job:12:1");
@@ -161,9 +161,9 @@ TEST_P(FlowsVerify, ForgedCheckpointIsDropped) {
   FlowPlan other = plan_;
   RunState forged = state_;
   forged.paused = true;
-  backend_->run_command(1, {"HSET", "mj:checkpoint:1", "text", checkpoint(plan_, forged)});
+  backend_->run_command(1, {"HSET", "mj:flow-checkpoint:1", "text", checkpoint(plan_, forged)});
   mends("flow-checkpoint");
-  backend_->run_command(1, {"HSET", "mj:checkpoint:1", "at", "1", "text", "nonsense"});
+  backend_->run_command(1, {"HSET", "mj:flow-checkpoint:1", "at", "1", "text", "nonsense"});
   mends("flow-checkpoint");
 }
 
@@ -180,7 +180,7 @@ TEST_P(FlowsVerify, OverwrittenRecordIsRepaired) {
 
 TEST_P(FlowsVerify, PlannedJobOfAnUnknownFlowIsKept) {
   const Id flow = start_flow();
-  for (const char* key : {"flow:1", "mj:flow:1", "mj:run:1", "mj:checkpoint:1", "mj:flows:active"})
+  for (const char* key : {"flow:1", "mj:flow:1", "mj:flow-journal:1", "mj:flow-checkpoint:1", "mj:flows:active"})
     backend_->erase(1, key);
   EXPECT_TRUE(read(flow).record.empty());
   EXPECT_THAT(violated_rules(), Contains("flow-orphan")) << texts_;
@@ -238,7 +238,7 @@ TEST_P(FlowsVerify, LostMarkIsRebuilt) {
     backend_->erase(1, "mj:flow:1");
     texts_.clear();
     if (step == 0) {
-      EXPECT_THAT(violated_rules(), Contains("flow-definition")) << "its definition is none, and its jobs are kept";
+      EXPECT_THAT(violated_rules(), Contains("flow-definition")) << "the definition is invalid, and the jobs are kept";
       ASSERT_TRUE(rebuild_flows(*flows_, *store_, 1, false));
       EXPECT_EQ(state("job:12:2"), "planned");
       continue;
@@ -264,7 +264,7 @@ TEST_P(FlowsVerify, LostIdempotencyKeyIsRebuilt) {
   record.definition_hash = plan.plan->hash;
   record.jobs = {place.first_job};
   ASSERT_TRUE(flows_->put_flow(record, plan.plan->canonical));
-  backend_->erase(1, "mj:flow-keys:12");
+  backend_->erase(1, "mj:flow-idempotency:12");
   mends("flow-index");
   EXPECT_EQ(flows_->create(draft(1, "k", "asked")).value().flow, place.flow);
   EXPECT_EQ(outcome(flows_->create(draft(1, "k", "other"))), "conflict");
@@ -272,17 +272,17 @@ TEST_P(FlowsVerify, LostIdempotencyKeyIsRebuilt) {
 
 TEST_P(FlowsVerify, CatalogOfANameIsRebuilt) {
   start_flow();
-  backend_->erase(1, "mj:catalog:p");
+  backend_->erase(1, "mj:flow-catalog:p");
   mends("flow-index");
   EXPECT_EQ(flows_->list(1, "p", 0, 10).value().size(), 1U);
 }
 
 TEST_P(FlowsVerify, MalformedCatalogEntriesAreFoundAndRemoved) {
   start_flow();
-  backend_->run_command(1, {"XADD", "mj:catalog", "5-0", "x", "y"});
-  backend_->run_command(1, {"XADD", "mj:catalog", "6-0", "flow", "soon", "at", "1"});
-  backend_->run_command(1, {"XADD", "mj:catalog", "7-0", "flow", "77", "at", "1"});  // this flow does not exist
-  backend_->run_command(1, {"XADD", "mj:catalog", "8-0", "flow", "1", "at", "1"});   // a second entry for the flow
+  backend_->run_command(1, {"XADD", "mj:flow-catalog", "5-0", "x", "y"});
+  backend_->run_command(1, {"XADD", "mj:flow-catalog", "6-0", "flow", "soon", "at", "1"});
+  backend_->run_command(1, {"XADD", "mj:flow-catalog", "7-0", "flow", "77", "at", "1"});  // this flow does not exist
+  backend_->run_command(1, {"XADD", "mj:flow-catalog", "8-0", "flow", "1", "at", "1"});   // a second entry for the flow
   std::vector<std::string> malformed;
   EXPECT_EQ(flows_->list(1, "", 0, 10, &malformed).value().size(), 3U);
   EXPECT_THAT(malformed, testing::UnorderedElementsAre("5-0", "6-0"));
@@ -294,7 +294,7 @@ TEST_P(FlowsVerify, MalformedCatalogEntriesAreFoundAndRemoved) {
 
 TEST_P(FlowsVerify, UsersOfADefinitionAreRebuilt) {
   start_flow();
-  const std::string users = "mj:definition-uses:" + plan_.hash;
+  const std::string users = "mj:definition-users:" + plan_.hash;
   backend_->erase(1, users);
   mends("flow-index");
   EXPECT_EQ(backend_->run_command(1, {"SISMEMBER", users, "flow:1"}).number(), 1U);
@@ -310,7 +310,7 @@ TEST_P(FlowsVerify, DefinitionWithLostUsersIsKept) {
   FlowCommit ended = commit(place.flow, 0);
   ended.ended = true;
   ASSERT_TRUE(flows_->commit(ended));
-  backend_->erase(1, "mj:definition-uses:" + plan_.hash);
+  backend_->erase(1, "mj:definition-users:" + plan_.hash);
   ASSERT_TRUE(flows_->remove(1, place.flow));
   EXPECT_TRUE(flows_->definition(1, plan_.hash)) << "flow " << first << " needs it";
 }
@@ -331,7 +331,7 @@ TEST_P(FlowsVerify, ScheduleIndexIsRebuilt) {
   backend_->erase(1, "mj:schedules");
   mends("schedule-index");
   EXPECT_EQ(flows_->schedules(1).value().size(), 1U);
-  backend_->run_command(1, {"SREM", "mj:definition-uses:" + plan_.hash, "schedule:nightly"});
+  backend_->run_command(1, {"SREM", "mj:definition-users:" + plan_.hash, "schedule:nightly"});
   mends("schedule-index");
   backend_->erase(1, "mj:schedule:nightly");
   EXPECT_THAT(violated_rules(), Contains("schedule-index")) << texts_;
@@ -343,7 +343,7 @@ TEST_P(FlowsVerify, ScheduleIndexIsRebuilt) {
 
 TEST_P(FlowsVerify, ActiveRunWithoutJournalUsesItsCheckpoint) {
   const Id flow = start_flow();
-  backend_->erase(1, "mj:run:1");
+  backend_->erase(1, "mj:flow-journal:1");
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(violated_rules(), testing::ElementsAre("flow-history")) << texts_;
     EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
@@ -363,7 +363,7 @@ TEST_P(FlowsVerify, ActiveRunWithoutJournalUsesItsCheckpoint) {
 
 TEST_P(FlowsVerify, ActiveRunWithoutJournalAndCheckpointRestarts) {
   const Id flow = start_flow();
-  for (const char* key : {"mj:run:1", "mj:checkpoint:1"}) backend_->erase(1, key);
+  for (const char* key : {"mj:flow-journal:1", "mj:flow-checkpoint:1"}) backend_->erase(1, key);
   texts_.clear();
   EXPECT_THAT(violated_rules(), Contains("flow-journal"));
   EXPECT_THAT(texts_, HasSubstr("flow start 1"));
@@ -390,7 +390,7 @@ TEST_P(FlowsVerify, EndedRunWithoutJournalStaysEnded) {
     read(flow);
     apply(flow, seen(node), 1);
   }
-  for (const char* key : {"mj:run:1", "mj:checkpoint:1"}) backend_->erase(1, key);
+  for (const char* key : {"mj:flow-journal:1", "mj:flow-checkpoint:1"}) backend_->erase(1, key);
   EXPECT_THAT(violated_rules(), testing::ElementsAre("flow-history")) << texts_;
   EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
   EXPECT_EQ(field("flow:1", "status"), "finished");
@@ -424,7 +424,7 @@ TEST_P(FlowsVerify, LostEventOfAChildIsRaisedAgain) {
   ASSERT_TRUE(flows_->commit(over));
   const std::string event = "flow flow:" + std::to_string(child);
   ASSERT_EQ(events(place.flow), event);
-  backend_->erase(1, "mj:events:1");
+  backend_->erase(1, "mj:flow-events:1");
   texts_.clear();
   EXPECT_THAT(violated_rules(), Contains("flow-event-missing"));
   EXPECT_THAT(texts_, HasSubstr("flow:1 waits for flow:" + std::to_string(child)));
@@ -450,24 +450,25 @@ TEST_P(FlowsVerify, IrreparableDamageIsReported) {
        }},
       {"flow-journal",
        [&] {
-         backend_->run_command(1, {"XADD", "mj:run:1", "18446744073709551000-0", "x", "y"});
+         backend_->run_command(1, {"XADD", "mj:flow-journal:1", "18446744073709551000-0", "x", "y"});
        }},
       {"flow-journal",
        [&] {
-         backend_->run_command(1, {"XADD", "mj:run:1", "900-0", "x", "y"});
+         backend_->run_command(1, {"XADD", "mj:flow-journal:1", "900-0", "x", "y"});
        }},
       {"flow-fact",
        [&] {
-         backend_->run_command(1, {"XADD", "mj:run:1", "900-0", "f", "exploded", "at", "5"});
+         backend_->run_command(1, {"XADD", "mj:flow-journal:1", "900-0", "f", "exploded", "at", "5"});
        }},
       {"flow-fact",
        [&] {
-         backend_->run_command(1, {"XADD", "mj:run:1", "900-0", "f", "node_ready", "at", "5", "n", "0", "m", "{}"});
+         backend_->run_command(
+             1, {"XADD", "mj:flow-journal:1", "900-0", "f", "node_ready", "at", "5", "n", "0", "m", "{}"});
        }},
       {"flow-journal",
        [&] {
-         backend_->erase(1, "mj:run:1");
-         backend_->put_text(1, "mj:run:1", "x");
+         backend_->erase(1, "mj:flow-journal:1");
+         backend_->put_text(1, "mj:flow-journal:1", "x");
        }},
   };
   for (const auto& [rule, damage] : cases) {

@@ -59,7 +59,7 @@ TEST_F(MemoryFault, ClaimWithALostReplyIsReturnedByTheNextClaim) {
   EXPECT_EQ(queued(), 0U);
   const auto again = store_->claim(request).value().jobs;
   ASSERT_EQ(again.size(), 1U);
-  EXPECT_EQ(again[0].deliveries, 1U) << "nobody ran it";
+  EXPECT_EQ(again[0].deliveries, 1U) << "no agent ran it";
   EXPECT_TRUE(store_->claim(request).value().jobs.empty());
 }
 
@@ -97,7 +97,7 @@ TEST_F(MemoryFault, SnapshotContainsTheWholeServer) {
 TEST_F(MemoryFault, ScenarioStoppedAtAnyWriteRecoversWhenRepeated) {
   const auto scenario = [&]() -> Result<void> {
     MJ_CHECK(store_->submit(job()));
-    MJ_CHECK(store_->pause_queue(1, "queue:python", true));
+    MJ_CHECK(store_->set_queue_paused(1, "queue:python", true));
     return store_->cancel(1, "job:12:1");
   };
   const auto empty = server_.snapshot();

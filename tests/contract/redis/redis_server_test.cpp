@@ -95,7 +95,7 @@ TEST_F(RedisServer, CallToASilentServerIsNotRunAfterItsTimeout) {
       auto claimed = store.claim(simple_request(3600000));
       if (claimed) jobs = std::move(claimed->jobs);
       return !jobs.empty();
-    })) << "it waits for a lease that nobody holds";
+    })) << "the job waits for a lease without a holder";
     EXPECT_EQ(jobs[0].deliveries, 1U);
     EXPECT_EQ(store.queue_length(1, "queue:python").value(), 0U);
   }
@@ -348,19 +348,19 @@ TEST_F(RedisServer, ReplicaIsAnError) {
   const auto refused = store.claim(simple_request(60000));
   EXPECT_EQ(outcome(refused), "unavailable");
   EXPECT_THAT(refused.error().message, HasSubstr("replica"));
-  EXPECT_TRUE(store.facts(0).value().replica);
+  EXPECT_TRUE(store.server_info(0).value().replica);
 }
 
 TEST_F(RedisServer, ServerFactsAreReported) {
   start();
-  const auto facts = store().facts(0).value();
-  EXPECT_EQ(facts.product, "redis");
-  EXPECT_EQ(facts.databases, 64U);
-  EXPECT_EQ(facts.appendonly, "yes");
-  EXPECT_EQ(facts.appendfsync, "everysec");
-  EXPECT_EQ(facts.maxmemory_policy, "noeviction");
-  EXPECT_EQ(facts.run_id.size(), 40U);
-  EXPECT_FALSE(facts.persistence_error || facts.cluster || facts.replica);
+  const auto server_info = store().server_info(0).value();
+  EXPECT_EQ(server_info.product, "redis");
+  EXPECT_EQ(server_info.databases, 64U);
+  EXPECT_EQ(server_info.appendonly, "yes");
+  EXPECT_EQ(server_info.appendfsync, "everysec");
+  EXPECT_EQ(server_info.maxmemory_policy, "noeviction");
+  EXPECT_EQ(server_info.run_id.size(), 40U);
+  EXPECT_FALSE(server_info.persistence_error || server_info.cluster || server_info.replica);
 }
 
 TEST_F(RedisServer, ContextMayHaveItsOwnServer) {

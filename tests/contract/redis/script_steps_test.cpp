@@ -152,7 +152,7 @@ TEST_F(ScriptSteps, OfAFlowAreBoundedForAnyStoreSize) {
     ASSERT_FALSE(refs.empty());
     for (const ClaimRef& ref : refs) end(ref, "ok");
     done += static_cast<int>(refs.size());
-    ASSERT_TRUE(progress(*flows_, runs, round));
+    ASSERT_TRUE(advance_run(*flows_, runs, round));
   }
   EXPECT_EQ(service::read_flow(by, *store_, flow->id)->status, FlowStatus::finished);
   EXPECT_TRUE(service::delete_flow(by, stores, flow->id));

@@ -67,8 +67,9 @@ std::optional<std::string_view> expected_type(std::string_view key) {
 
 // Keys that all jobs of a context need. If such a key has a wrong type, the scripts return an error that names the key.
 constexpr std::array<std::string_view, 14> kSharedKeys{
-    "mj:leases",  "mj:ended",         "mj:queues",  "mj:anomalies", "mj:missing", "mj:dead",      "mj:delayed",
-    "mj:overdue", "mj:prerequisites", "mj:holding", "mj:settling",  "mj:paused",  "mj:flows:due", "mj:horizon"};
+    "mj:leases",           "mj:ended",   "mj:queues",          "mj:anomalies",      "mj:missing-records",
+    "mj:dead-letters",     "mj:delayed", "mj:queue-deadlines", "mj:prerequisites",  "mj:held-concurrency-keys",
+    "mj:pending-releases", "mj:paused",  "mj:flows:due",       "mj:journal-horizon"};
 bool is_shared(std::string_view key) {
   return std::find(kSharedKeys.begin(), kSharedKeys.end(), key) != kSharedKeys.end();
 }
@@ -98,16 +99,16 @@ constexpr auto kTolerated = std::to_array<Tolerance>({
     {"reserve_jobs", "job:", "is asked for its existence"},
     {"flow_create", "flow:", "is asked for its existence"},
     {"flow_create", "mj:flow:", "is asked for its existence"},
-    {"flow_commit", "mj:events:", "is asked for events, and reported where some are taken"},
+    {"flow_commit", "mj:flow-events:", "is asked for events, and reported where some are taken"},
     {"object_ids", "mj:osis:object:", "is no object, so that the list of the ids is right without it"},
     {"repair", "mj:log:", "is looked at; verify reports it"},
-    {"repair", "mj:waits:", "is looked at; verify reports it"},
+    {"repair", "mj:dependencies:", "is looked at; verify reports it"},
     {"repair", "mj:claim:", "is looked at; verify reports it"},
     {"repair", "mj:priority:", "is looked at; verify reports it"},
     {"repair", "queue:", "is looked at; verify reports it"},
     {"tick", "job:", "is searched, or asked for its existence"},
     {"tick", "mj:claim:", "is asked for its existence by a search"},
-    {"prerequisites_due", "mj:looking", "says that a coordinator looks"},
+    {"prerequisites_due", "mj:prerequisite-checker", "says that a coordinator looks"},
 });
 
 std::string to_text(const MemoryReply& answer) {
@@ -129,7 +130,7 @@ std::string texts_of_stream(const Database& data, std::string_view key) {
 }
 // Returns the reports for operators: anomalies, dead letters, and errors of jobs.
 std::string find_reports(const Database& data) {
-  std::string out = texts_of_stream(data, "mj:anomalies") + texts_of_stream(data, "mj:dead");
+  std::string out = texts_of_stream(data, "mj:anomalies") + texts_of_stream(data, "mj:dead-letters");
   for (const auto& [key, value] : data) {
     const auto* record = key.starts_with("job:") ? std::get_if<memory::Hash>(&value) : nullptr;
     if (record != nullptr && record->contains("error")) out += record->at("error") + '\n';
@@ -150,11 +151,11 @@ class Trial {
 
   // Returns the problem with the outcome, or "" if there is none.
   std::string check(const Database& planted, const ScriptRecorder::RepeatResult& outcome) const {
-    const std::string answer = to_text(outcome.answer);
-    const Database after = database(outcome.after);
+    const std::string answer = to_text(outcome.reply);
+    const Database after = database(outcome.data_after);
     if (answer.find("WRONGTYPE") != std::string::npos) return "aborts: " + answer;
     const bool changed = without_reports(after) != without_reports(planted);
-    const bool refused = outcome.answer.kind == MemoryReply::Kind::error;
+    const bool refused = outcome.reply.kind == MemoryReply::Kind::error;
     if (refused && !names_key(answer)) return "is refused without the key: " + answer;
     if (refused && changed) return "is refused and has written: " + first_change(planted, after);
     if (refused) return "";
@@ -191,8 +192,8 @@ class Trial {
 
   // Returns a job whose expected change is missing although the reply reports success.
   std::string lost_job(const Database& planted, const Database& after, const std::string& answer) const {
-    if (answer != to_text(normal_.answer)) return "";
-    const Database& expected = database(normal_.after);
+    if (answer != to_text(normal_.reply)) return "";
+    const Database& expected = database(normal_.data_after);
     const std::string reports = find_reports(after);
     for (const auto& [key, value] : expected) {
       if (!key.starts_with("job:") || key == key_) continue;
@@ -217,20 +218,20 @@ class ScriptTypes : public testing::Test {
   }
   static void TearDownTestSuite() { delete recorder_; }
 
-  // Calls `trial` for each recorded call, each of its keys, and each wrong type of the key.
+  // Calls `function` for each recorded call, each of its keys, and each wrong type of the key.
   template <class Function>
   static void for_each_wrong_type(const Function& function) {
     constexpr int kMaxCalls = 3;  // maximum per script and key; more calls take long and find nothing new
     std::map<std::pair<std::string, std::string>, int> tried;
     for (const ScriptCall& call : recorder_->calls()) {
-      const ScriptRecorder::RepeatResult normal = recorder_->repeat(call, call.data);
+      const ScriptRecorder::RepeatResult normal = recorder_->repeat(call, call.data_before);
       for (const std::string& key : normal.keys) {
         if (++tried[{std::string(call.script->name), key}] > kMaxCalls) continue;
         const auto expected = expected_type(key);
         if (!expected) problems_.insert({std::string(call.script->name) + ' ' + key, "no table names this key"});
         for (const TypeRow& type : types()) {
           if (!expected || type.name == *expected) continue;
-          Databases planted = call.data;
+          Databases planted = call.data_before;
           planted[call.context].insert_or_assign(key, type.value);
           function(call, normal, key, type, planted);
         }

@@ -63,7 +63,7 @@ TEST_P(Waiting, HintContainsItsText) {
 TEST_P(Waiting, SentMessageIsAHint) {
   auto waiter = this->waiter();
   ASSERT_TRUE(waiter->wait(0, true));
-  ASSERT_TRUE(store_->topic_send(1, "runner20", "message:12:5", {{"id", "5"}}));
+  ASSERT_TRUE(store_->send_to_topic(1, "runner20", "message:12:5", {{"id", "5"}}));
   EXPECT_TRUE(eventually([&] { return !waiter->wait(1000, true).value().hints.empty(); }));
 }
 
@@ -81,7 +81,7 @@ TEST_P(Waiting, PausedQueueIsNotWatchedUntilResumed) {
   waiter->set_paused(1, {"queue:python", "queue:unknown"});
   EXPECT_FALSE(waiter->wait(20, true).value().has_work);
   waiter->set_paused(2, {"queue:v"});
-  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "one context's pauses are not another's";
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "queues are paused per context";
   backend_->push(2, "queue:python", "job:12:1");
   EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
   backend_->erase(2, "queue:python");
@@ -96,8 +96,8 @@ TEST_P(Waiting, AnnouncementWakesTheWaiter) {
   const auto woken = waiter->wait(30000, true).value();
   client.join();
   EXPECT_TRUE(woken.has_work);
-  EXPECT_THAT(woken.hints, testing::IsEmpty()) << "it is not for the topic";
-  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "it was told once";
+  EXPECT_THAT(woken.hints, testing::IsEmpty()) << "the wake-up is not a message of the topic";
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "the wake-up was already reported";
 }
 
 TEST_P(Waiting, AnnouncementBetweenTwoWaitsIsNotLost) {

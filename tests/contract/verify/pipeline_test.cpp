@@ -116,11 +116,11 @@ TEST_P(Pipeline, OutboxIsRoutedOldestFirst) {
   ASSERT_TRUE(store_->enqueue_outbox(1, message_key(101)));
   ASSERT_TRUE(store_->enqueue_outbox(1, message_key(102)));
   for (int again = 0; again < 2; ++again) {
-    EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message_key(101), message_key(102)));
+    EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(message_key(101), message_key(102)));
   }
   EXPECT_THAT(entries_of("msg_out"), IsEmpty());
   ASSERT_TRUE(store_->route_message(1, leaving({job(1)})));
-  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message_key(102)));
+  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(message_key(102)));
 }
 
 TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
@@ -133,7 +133,7 @@ TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
   write(8);
   backend_->push(1, "msg_out", "message:12:8");
   backend_->push(1, "msg_out", kMessage);
-  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
+  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage));
   EXPECT_THAT(entries_of("msg_out_coordinator"), ElementsAre(kMessage));
   EXPECT_THAT(last_anomaly(), HasSubstr("message:12:8"));
 }
@@ -141,15 +141,15 @@ TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
 TEST_P(Pipeline, EntryWithoutARecordIsRetriedAndThenDropped) {
   backend_->push(1, "msg_out", kMessage);
   backend_->push(1, "msg_out", message_key(102));
-  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
   write();
-  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage)) << "its record came later";
+  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage)) << "its record came later";
   EXPECT_TRUE(eventually([&] {
-    (void)store_->outgoing(1);
-    return run_command({"EXISTS", "mj:topic-missing:msg_out"}).number() == 0;
+    (void)store_->outbox_keys(1);
+    return run_command({"EXISTS", "mj:topic-missing-records:msg_out"}).number() == 0;
   }));
   write(102);
-  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
+  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage));
 }
 
 TEST_P(Pipeline, MessageIsRoutedOnce) {
@@ -160,11 +160,11 @@ TEST_P(Pipeline, MessageIsRoutedOnce) {
   EXPECT_EQ(field(kMessage, "transport_status"), "queued");
   EXPECT_EQ(mark("left"), "2");
   ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
-  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
+  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage));
   const auto again = store_->route_message(1, leaving({job(1), job(2)})).value();
   EXPECT_TRUE(again.repeated);
   EXPECT_THAT(again.job_keys, ElementsAre(key(1), key(2)));
-  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
   EXPECT_TRUE(claim(10).empty());
 }
 
@@ -212,11 +212,11 @@ TEST_P(Pipeline, JobWithAMatchingRecordIsSent) {
 TEST_P(Pipeline, RejectedMessageIsNotRoutedLater) {
   write();
   ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
-  ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
+  ASSERT_EQ(store_->outbox_keys(1).value().size(), 1U);
   ASSERT_TRUE(store_->close_message(1, "msg_out_coordinator", kMessage, "it is not signed"));
   EXPECT_EQ(message_status(), "error");
   EXPECT_EQ(field(kMessage, "error"), "it is not signed");
-  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
   EXPECT_TRUE(store_->route_message(1, leaving({job(1)})).value().repeated);
   EXPECT_THAT(entries(), IsEmpty());
 }
@@ -379,15 +379,15 @@ TEST_P(Pipeline, MessageToItsOwnContextArrives) {
   write();
   for (int again = 0; again < 2; ++again) {
     ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
-    ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
+    ASSERT_EQ(store_->outbox_keys(1).value().size(), 1U);
     EXPECT_EQ(store_->receive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(),
               again == 0 ? Arrival::stored : Arrival::duplicate);
-    EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+    EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
   }
   ASSERT_TRUE(take({job(1)}));
   run(1);
   EXPECT_EQ(message_status(), "processed");
-  EXPECT_THAT(entries(), IsEmpty()) << "nobody else waits for it";
+  EXPECT_THAT(entries(), IsEmpty()) << "no host waits for the result";
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
 }
 
@@ -419,7 +419,7 @@ TEST_P(Pipeline, SendersAreServedInTurn) {
   const auto first = store_->due_messages(1, 9, kHold, false).value().inbox;
   EXPECT_THAT(first, testing::IsSupersetOf({"message:13:201", "message:13:202", "message:13:203", "message:14:204",
                                             "message:12:1", "message:12:2", "message:12:3"}));
-  const auto place = [&](const char* of) { return std::find(first.begin(), first.end(), of) - first.begin(); };
+  const auto place = [&](const char* key) { return std::find(first.begin(), first.end(), key) - first.begin(); };
   EXPECT_LT(place("message:13:201"), place("message:13:202")) << "each sender's own come in their order";
   EXPECT_LT(place("message:13:202"), place("message:13:203"));
 }
@@ -431,7 +431,7 @@ TEST_P(Pipeline, OneSenderFillsAtMostATenthOfTheInbox) {
   EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::sender_limit_reached);
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
   EXPECT_EQ(store_->receive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
-      << "that is nobody else's loss";
+      << "other senders are not affected";
   run_command({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 3600000)});
   EXPECT_EQ(store_->receive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::stored)
       << "a turn of a clock that went back";
@@ -453,7 +453,7 @@ TEST_P(Pipeline, LargeMessageCountsAsSeveral) {
   EXPECT_EQ(come(4, 100), Arrival::sender_limit_reached);
   EXPECT_EQ(come(5, 1U << 20), Arrival::sender_limit_reached) << "again: its turns are of no other clock";
   EXPECT_EQ(store_->receive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
-      << "that is nobody else's loss";
+      << "other senders are not affected";
 }
 
 TEST_P(Pipeline, MessagePushedToMsgInHasArrived) {
@@ -760,7 +760,7 @@ TEST_P(Pipeline, MessagesAreRemovedAfterEndAndAnswer) {
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
   EXPECT_THAT(members("mj:messages"), IsEmpty());
-  EXPECT_EQ(run_command({"EXISTS", "mj:came"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "mj:received"}).number(), 0U);
 }
 
 TEST_P(Pipeline, MessageThatMayBeResentIsRemembered) {
@@ -801,7 +801,7 @@ class PipelineHostile : public Pipeline {
       ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
     };
     return {
-        {"outgoing", put_out, [this] { return outcome(store_->outgoing(1)); }},
+        {"outgoing", put_out, [this] { return outcome(store_->outbox_keys(1)); }},
         {"route", put_out, [this] { return outcome(store_->route_message(1, leaving({job(1)}))); }},
         {"mail_due", routed, [this] { return outcome(store_->due_messages(1, 10, 1, false)); }},
         {"delivered", routed,
@@ -839,7 +839,7 @@ TEST_P(PipelineHostile, FailedStepChangesNothing) {
                                       "mj:outbox",
                                       "mj:inbox",
                                       "mj:messages",
-                                      "mj:came",
+                                      "mj:received",
                                       "mj:inbox-turns",
                                       "msg_in",
                                       "msg_out",
@@ -849,7 +849,7 @@ TEST_P(PipelineHostile, FailedStepChangesNothing) {
                                       "mj:log:job:12:1",
                                       "queue:python",
                                       "mj:next:12",
-                                      "mj:topic-missing:msg_out",
+                                      "mj:topic-missing-records:msg_out",
                                       "mj:ended",
                                       "mj:leases"};
   const std::size_t count = steps().size();

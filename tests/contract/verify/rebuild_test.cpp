@@ -56,8 +56,8 @@ class Rebuild : public VerifyContract {
 
 TEST_P(Rebuild, F02IndexesAreRebuilt) {
   const auto before = whereabouts();
-  erase_keys({"mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites", "mj:held",
-              "mj:holding", "mj:running", "mj:ended", "mj:queues", "mj:overdue"});
+  erase_keys({"mj:leases", "mj:priority", "mj:delayed", "mj:dependencies", "mj:dependents", "mj:prerequisites",
+              "mj:held", "mj:held-concurrency-keys", "mj:running", "mj:ended", "mj:queues", "mj:queue-deadlines"});
   EXPECT_THAT(run_rebuild(true), testing::Not(IsEmpty()));
   const auto done = run_rebuild();
   EXPECT_THAT(done, Contains(HasSubstr(key(2) + " is live and its lease is not among the leases")));
@@ -77,7 +77,7 @@ TEST_P(Rebuild, F02QueuesAreRebuilt) {
   for (const ClaimedJob& each : claim(64)) order.push_back(each.ref.job_key);
   EXPECT_THAT(order, testing::ElementsAre(key(16), testing::AnyOf(key(10), key(11)), testing::AnyOf(key(10), key(11)),
                                           key(1), key(19), key(17)))
-      << "by priority, what was given back, as they came, what nobody knows of";
+      << "order: priority, released jobs, order of arrival, unknown jobs";
 }
 
 TEST_P(Rebuild, ClaimsAreRebuilt) {
@@ -93,8 +93,8 @@ TEST_P(Rebuild, ClaimsAreRebuilt) {
 
 TEST_P(Rebuild, ClaimsAndIndexesAreRebuiltTogether) {
   const auto before = whereabouts();
-  erase_keys({"mj:claim:", "mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites",
-              "mj:held", "mj:running", "mj:ended", "mj:queues"});
+  erase_keys({"mj:claim:", "mj:leases", "mj:priority", "mj:delayed", "mj:dependencies", "mj:dependents",
+              "mj:prerequisites", "mj:held", "mj:running", "mj:ended", "mj:queues"});
   run_rebuild();
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
 }
@@ -145,7 +145,7 @@ TEST_P(Rebuild, JobInANonDefaultQueueStaysThere) {
 TEST_P(Rebuild, LiveJobWithADeletedRecordStaysWithItsOwner) {
   run_command({"DEL", key(2)});
   run_rebuild();
-  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "nobody else ends what may still run";
+  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "rebuild does not end a job that may still run";
 }
 
 TEST_P(Rebuild, QueuedJobWithADeletedRecordIsADeadLetter) {
@@ -231,8 +231,8 @@ TEST_P(Rebuild, F36AnyDamageIsRepaired) {
           {"ZADD", "mj:priority:queue:python", "5", job},
           {"SADD", "mj:running:db", job},
           {"SREM", "mj:running:db", job},
-          {"SADD", "mj:waits:" + job, key(static_cast<Id>(1 + below(20)))},
-          {"DEL", "mj:waits:" + job},
+          {"SADD", "mj:dependencies:" + job, key(static_cast<Id>(1 + below(20)))},
+          {"DEL", "mj:dependencies:" + job},
           {"DEL", std::vector<std::string>{"mj:delayed", "mj:ended", "mj:leases", "mj:held:db", "mj:running:db",
                                            "mj:queues", "mj:prerequisites", "mj:dependents:" + key(4)}[below(8)]},
           {"HSET", job, "status", std::vector<std::string>{"started", "finished", "error", "dispatched"}[below(4)]},

@@ -46,7 +46,7 @@ TEST_P(Planted, FindsARetryOutOfItsIndex) {
   expect_found("job-not-indexed", true);
 }
 TEST_P(Planted, FindsAWaitingJobThatWaitsForNothing) {
-  run_command({"DEL", "mj:waits:" + key(5)});
+  run_command({"DEL", "mj:dependencies:" + key(5)});
   expect_found("job-not-indexed", true);
 }
 TEST_P(Planted, FindsAJobWithoutAPrerequisiteCheck) {
@@ -260,7 +260,7 @@ TEST_P(Planted, FindsAnUnheldJobWithAnEditedKey) {
   EXPECT_THAT(violated_rules(), testing::Not(testing::Contains("job-not-indexed")));
 }
 TEST_P(Planted, FindsAJobThatWaitsForAnEndedJob) {
-  run_command({"SADD", "mj:waits:" + key(5), key(3)});
+  run_command({"SADD", "mj:dependencies:" + key(5), key(3)});
   expect_found("waiting-ended", true);
 }
 TEST_P(Planted, FindsALostWakeUp) {

@@ -21,10 +21,10 @@ class BadInput : public ::testing::Test {
   }
   void expect_error(const PlainJob& job, const std::string& detail, const std::string& words) {
     EXPECT_EQ(wait_for_status(redis_, job), "error") << agent_.err();
-    EXPECT_EQ(field(redis_, job, "detail"), detail);
-    EXPECT_NE(field(redis_, job, "error").find(words), std::string::npos) << field(redis_, job, "error");
+    EXPECT_EQ(read_field(redis_, job, "detail"), detail);
+    EXPECT_NE(read_field(redis_, job, "error").find(words), std::string::npos) << read_field(redis_, job, "error");
   }
-  std::string dead_letters() { return redis_.cli(1, {"XRANGE", "mj:dead", "-", "+"}); }
+  std::string read_dead_letters() { return redis_.cli(1, {"XRANGE", "mj:dead-letters", "-", "+"}); }
 };
 
 TEST_F(BadInput, InvalidRecordsBecomeDeadLettersThatNameTheField) {
@@ -32,7 +32,7 @@ TEST_F(BadInput, InvalidRecordsBecomeDeadLettersThatNameTheField) {
     PlainJob job;
     std::string words;
   };
-  const std::string big(10 << 20, '#');
+  const std::string large_script(10 << 20, '#');
   std::vector<Case> cases{
       {{.id = 1, .timeout = "0"}, "timeout"},
       {{.id = 2, .timeout = "-1"}, "timeout"},
@@ -47,11 +47,11 @@ TEST_F(BadInput, InvalidRecordsBecomeDeadLettersThatNameTheField) {
       {{.id = 12, .extra_fields = {"context_id", "2"}}, "context_id"},
       {{.id = 13, .extra_fields = {"retries", "many"}}, "retries"},
   };
-  for (const Case& each : cases) submit(redis_, each.job);
-  for (const Case& each : cases) {
-    SCOPED_TRACE(each.job.key());
-    expect_error(each.job, "dead_letter", each.words);
-    EXPECT_NE(dead_letters().find(each.job.key()), std::string::npos);
+  for (const Case& test_case : cases) submit(redis_, test_case.job);
+  for (const Case& test_case : cases) {
+    SCOPED_TRACE(test_case.job.key());
+    expect_error(test_case.job, "dead_letter", test_case.words);
+    EXPECT_NE(read_dead_letters().find(test_case.job.key()), std::string::npos);
   }
 }
 
@@ -59,9 +59,9 @@ TEST_F(BadInput, MissingTypeAndUnreadableScriptAreNamed) {
   redis_.cli(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script", "pass"});
   redis_.cli(1, {"LPUSH", "queue:python", "job:12:1"});
   expect_error({.id = 1}, "dead_letter", "script_type");
-  PlainJob latin{.id = 2, .script = "print('\xe9')"};
-  submit(redis_, latin);
-  expect_error(latin, "dead_letter", "UTF-8");
+  PlainJob latin_1_job{.id = 2, .script = "print('\xe9')"};
+  submit(redis_, latin_1_job);
+  expect_error(latin_1_job, "dead_letter", "UTF-8");
 }
 
 TEST_F(BadInput, TenMebibyteScriptIsRejectedByTheNamedLimit) {
@@ -77,7 +77,7 @@ TEST_F(BadInput, TenMebibyteResultFailsWithAReason) {
   PlainJob job{.script = "result['big'] = 'x' * (10 << 20)"};
   submit(redis_, job);
   expect_error(job, "result_too_large", "1048576");
-  EXPECT_EQ(field(redis_, job, "result"), "");
+  EXPECT_EQ(read_field(redis_, job, "result"), "");
 }
 
 TEST_F(BadInput, FloodOfOutputIsCountedAndItsMiddleDropped) {
@@ -86,7 +86,7 @@ TEST_F(BadInput, FloodOfOutputIsCountedAndItsMiddleDropped) {
           "import sys\nline = 'x' * 1023 + '\\n'\nfor _ in range(1 << 17): sys.stdout.write(line)\nprint('the end')"};
   job.timeout = "120";
   submit(redis_, job);
-  EXPECT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  EXPECT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << read_field(redis_, job, "error");
   const ProcessResult log = run(folder_, {program_path(), "job", "logs", job.key(), "--redis", redis_.url()});
   EXPECT_TRUE(log.out.ends_with("the end\n"));
   EXPECT_LE(log.out.size(), 1U << 20);
@@ -102,8 +102,9 @@ TEST_F(BadInput, EntriesWithoutAUsableRecordBecomeDeadLetters) {
   redis_.cli(1, {"LPUSH", "queue:python", "nonsense \x01\xff"});
   redis_.cli(1, {"LPUSH", "queue:python", "job:4294967296:1"});
   for (const char* reason : {"wrong_type", "no_record", "bad_key"}) {
-    EXPECT_TRUE(eventually([&] { return dead_letters().find(reason) != std::string::npos; })) << reason << "\n"
-                                                                                              << dead_letters();
+    EXPECT_TRUE(eventually([&] { return read_dead_letters().find(reason) != std::string::npos; }))
+        << reason << "\n"
+        << read_dead_letters();
   }
 }
 

@@ -16,93 +16,96 @@ const std::string kPassLine = R"({"script":"pass","script_type":"python"})";
 
 class BatchE2e : public Operator {
  protected:
-  std::string file(const std::string& name, const std::string& lines) const { return folder_.write(name, lines); }
-  std::string lines(std::size_t count) const {
-    std::string all;
+  std::string write_file(const std::string& name, const std::string& content) const {
+    return folder_.write(name, content);
+  }
+  std::string make_lines(std::size_t count) const {
+    std::string lines;
     for (std::size_t i = 0; i < count; ++i)
-      all += R"({"script":"pass","script_type":"python","name":")" + std::to_string(i) + "\"}\n";
-    return all;
+      lines += R"({"script":"pass","script_type":"python","name":")" + std::to_string(i) + "\"}\n";
+    return lines;
   }
-  ProcessResult batch(const std::string& file, std::vector<std::string> more = {}, std::string input = "") const {
-    more.insert(more.begin(), {"job", "submit", "--batch", file});
-    return mycojobs_(std::move(more), std::move(input));
+  ProcessResult run_batch(const std::string& path, std::vector<std::string> more_options = {},
+                          std::string input = "") const {
+    more_options.insert(more_options.begin(), {"job", "submit", "--batch", path});
+    return mycojobs_(std::move(more_options), std::move(input));
   }
-  std::size_t queued() const { return std::stoul(redis_.cli(1, {"LLEN", "queue:python"})); }
+  std::size_t count_queued() const { return std::stoul(redis_.cli(1, {"LLEN", "queue:python"})); }
   void expect_refused(const std::string& line, const std::string& words, int code = 65) const {
-    const ProcessResult result = batch(file("wrong.ndjson", kPassLine + "\n" + line + "\n"));
+    const ProcessResult result = run_batch(write_file("wrong.ndjson", kPassLine + "\n" + line + "\n"));
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_NE(result.err.find("line 2: " + words), std::string::npos) << result.err;
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0") << words;
   }
-  static std::vector<std::string> split(const std::string& text) {
-    std::vector<std::string> all;
+  static std::vector<std::string> split_lines(const std::string& text) {
+    std::vector<std::string> lines;
     std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) all.push_back(line);
-    return all;
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
   }
 };
 
 TEST_F(BatchE2e, EachLineIsAJobAnsweredByItsKey) {
-  const std::string path = file(
+  const std::string path = write_file(
       "jobs.ndjson", kPassLine + "\r\n\n   \n" + R"({"script":"result['a']='b'","script_type":"python","priority":5})" +
                          "\n" + R"({"id":40,"payload":"pass","executor":"python"})");
-  const ProcessResult result = batch(path);
+  const ProcessResult result = run_batch(path);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "job:1:1\njob:1:2\njob:1:40\n");
   EXPECT_NE(result.err.find("3 jobs"), std::string::npos) << result.err;
-  EXPECT_EQ(mycojobs_.field("job:1:2", "priority"), "5");
-  Process running = agent(1);
+  EXPECT_EQ(mycojobs_.read_field("job:1:2", "priority"), "5");
+  Process agent = start_registered_agent(1);
   for (const char* key : {"job:1:1", "job:1:2", "job:1:40"})
     EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished"));
-  EXPECT_EQ(mycojobs_.field("job:1:2", "result"), R"({"a":"b"})");
+  EXPECT_EQ(mycojobs_.read_field("job:1:2", "result"), R"({"a":"b"})");
 }
 
 TEST_F(BatchE2e, StandardInputAndPipesAreReadTwice) {
-  const ProcessResult result = batch("-", {"--caller", "7"}, lines(700));
+  const ProcessResult result = run_batch("-", {"--caller", "7"}, make_lines(700));
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(split(result.out).size(), 700U);
-  EXPECT_EQ(mycojobs_.field("job:7:700", "name"), "699");
+  EXPECT_EQ(split_lines(result.out).size(), 700U);
+  EXPECT_EQ(mycojobs_.read_field("job:7:700", "name"), "699");
 }
 
 TEST_F(BatchE2e, JsonReportsLineKeyAndWhetherItExisted) {
-  const std::string path = file("jobs.ndjson", "\n" + kPassLine + "\n" + kPassLine + "\n");
-  ASSERT_EQ(batch(path, {"--idempotency-key", "night"}).code, 0);
-  const auto output = split(batch(path, {"--idempotency-key", "night", "--json"}).out);
+  const std::string path = write_file("jobs.ndjson", "\n" + kPassLine + "\n" + kPassLine + "\n");
+  ASSERT_EQ(run_batch(path, {"--idempotency-key", "night"}).code, 0);
+  const auto output = split_lines(run_batch(path, {"--idempotency-key", "night", "--json"}).out);
   ASSERT_EQ(output.size(), 2U);
   EXPECT_EQ(nlohmann::json::parse(output[1]), (nlohmann::json{{"existed", true}, {"key", "job:1:2"}, {"line", 3}}));
-  EXPECT_EQ(queued(), 2U);
-  EXPECT_EQ(mycojobs_.field("job:1:2", "idempotency_key"), "night:3");
+  EXPECT_EQ(count_queued(), 2U);
+  EXPECT_EQ(mycojobs_.read_field("job:1:2", "idempotency_key"), "night:3");
 }
 
 TEST_F(BatchE2e, FileWithoutAKeyIsSubmittedAgain) {
-  const std::string path = file("jobs.ndjson", kPassLine + "\n");
-  EXPECT_EQ(batch(path).out, "job:1:1\n");
-  EXPECT_EQ(batch(path).out, "job:1:2\n");
+  const std::string path = write_file("jobs.ndjson", kPassLine + "\n");
+  EXPECT_EQ(run_batch(path).out, "job:1:1\n");
+  EXPECT_EQ(run_batch(path).out, "job:1:2\n");
 }
 
 TEST_F(BatchE2e, ChangedFileIsRejectedAtTheChangedLine) {
-  ASSERT_EQ(batch(file("jobs.ndjson", lines(3)), {"--idempotency-key", "k"}).code, 0);
+  ASSERT_EQ(run_batch(write_file("jobs.ndjson", make_lines(3)), {"--idempotency-key", "k"}).code, 0);
   const std::string changed =
       kPassLine + "\n" + kPassLine + "\n" + R"({"script":"other","script_type":"python"})" + "\n";
-  const ProcessResult result = batch(file("jobs.ndjson", changed), {"--idempotency-key", "k"});
+  const ProcessResult result = run_batch(write_file("jobs.ndjson", changed), {"--idempotency-key", "k"});
   EXPECT_EQ(result.code, 65) << result.err;
   EXPECT_NE(result.err.find("line 3: job:1:3 exists with other content"), std::string::npos) << result.err;
-  EXPECT_EQ(queued(), 3U);
+  EXPECT_EQ(count_queued(), 3U);
 }
 
 TEST_F(BatchE2e, AllInvalidLinesAreNamedAndNothingIsWritten) {
-  const ProcessResult result = batch(file("jobs.ndjson", "{\n" + kPassLine + "\n{}\n"));
+  const ProcessResult result = run_batch(write_file("jobs.ndjson", "{\n" + kPassLine + "\n{}\n"));
   EXPECT_EQ(result.code, 65);
   EXPECT_NE(result.err.find("line 1: not JSON at column 2"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("line 3: script: is missing"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("no job was submitted"), std::string::npos) << result.err;
   EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");
-  std::string many;
-  for (int i = 0; i < 100000; ++i) many += "{\n";
-  const ProcessResult all_wrong = batch(file("jobs.ndjson", many));
-  EXPECT_LT(all_wrong.err.size(), 2000U);
-  EXPECT_NE(all_wrong.err.find("the following lines were not checked"), std::string::npos);
+  std::string many_lines;
+  for (int i = 0; i < 100000; ++i) many_lines += "{\n";
+  const ProcessResult many_errors_result = run_batch(write_file("jobs.ndjson", many_lines));
+  EXPECT_LT(many_errors_result.err.size(), 2000U);
+  EXPECT_NE(many_errors_result.err.find("the following lines were not checked"), std::string::npos);
 }
 
 TEST_F(BatchE2e, HostileLinesAreRejectedByLineAndField) {
@@ -131,94 +134,97 @@ TEST_F(BatchE2e, EndlessLineIsRejectedInBoundedMemory) {
     const std::string piece(1U << 20, 'x');
     for (int i = 0; i < 64; ++i) out << piece;
   }
-  const ProcessResult result = batch(path);
+  const ProcessResult result = run_batch(path);
   EXPECT_EQ(result.code, 65) << result.err;
   EXPECT_NE(result.err.find("line 1: has more than the 16777216 bytes"), std::string::npos) << result.err;
 }
 
 TEST_F(BatchE2e, FlagsOfOneScriptAreRejected) {
-  const std::string path = file("jobs.ndjson", kPassLine);
-  for (const std::vector<std::string>& more :
+  const std::string path = write_file("jobs.ndjson", kPassLine);
+  for (const std::vector<std::string>& more_options :
        {std::vector<std::string>{"--retries", "3"}, {"--follow"}, {"--type", "python"}, {"--env", "A=b"}}) {
-    const ProcessResult result = batch(path, more);
+    const ProcessResult result = run_batch(path, more_options);
     EXPECT_EQ(result.code, 65);
-    EXPECT_NE(result.err.find(more[0] + ": is of one script"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(more_options[0] + ": is of one script"), std::string::npos) << result.err;
   }
-  expect_says(batch(folder_ / "none"), 66, "no such file");
-  expect_says(batch(file("empty", "\n\n")), 65, "no line has a job to submit");
-  expect_says(batch(path, {"--idempotency-key", std::string(300, 'k')}), 65, "is longer than 230 bytes");
+  expect_result(run_batch(folder_ / "none"), 66, "no such file");
+  expect_result(run_batch(write_file("empty", "\n\n")), 65, "no line has a job to submit");
+  expect_result(run_batch(path, {"--idempotency-key", std::string(300, 'k')}), 65, "is longer than 230 bytes");
 }
 
 TEST_F(BatchE2e, KilledBatchIsRepeatedWithoutLossOrDuplicates) {
-  constexpr std::size_t kMany = 30000;
-  const std::string path = file("jobs.ndjson", lines(kMany));
-  const auto words = mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"});
-  std::size_t cut_short = 0;
-  for (std::size_t after : {1U, 3000U, 15000U}) {
+  constexpr std::size_t kJobCount = 30000;
+  const std::string path = write_file("jobs.ndjson", make_lines(kJobCount));
+  const auto words = mycojobs_.make_argv({"job", "submit", "--batch", path, "--idempotency-key", "k"});
+  std::size_t interrupted_count = 0;
+  for (std::size_t min_queued : {1U, 3000U, 15000U}) {
     Process submitter(folder_, words);
-    ASSERT_TRUE(eventually([&] { return queued() >= after || !submitter.is_running(); }));
+    ASSERT_TRUE(eventually([&] { return count_queued() >= min_queued || !submitter.is_running(); }));
     submitter.signal(SIGKILL);
     (void)submitter.wait();
-    cut_short += queued() < kMany ? 1 : 0;
+    interrupted_count += count_queued() < kJobCount ? 1 : 0;
   }
-  EXPECT_GT(cut_short, 0U) << "none was killed in the middle";
+  EXPECT_GT(interrupted_count, 0U) << "no submitter was killed before its end";
   const ProcessResult last = run(folder_, words);
   EXPECT_EQ(last.code, 0) << last.err;
-  const auto keys = split(last.out);
-  EXPECT_EQ(keys.size(), kMany);
-  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), kMany);
-  EXPECT_EQ(queued(), kMany);
-  const auto entries = split(redis_.cli(1, {"LRANGE", "queue:python", "0", "-1"}));
-  EXPECT_EQ(std::set<std::string>(entries.begin(), entries.end()).size(), kMany);
+  const auto keys = split_lines(last.out);
+  EXPECT_EQ(keys.size(), kJobCount);
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), kJobCount);
+  EXPECT_EQ(count_queued(), kJobCount);
+  const auto entries = split_lines(redis_.cli(1, {"LRANGE", "queue:python", "0", "-1"}));
+  EXPECT_EQ(std::set<std::string>(entries.begin(), entries.end()).size(), kJobCount);
 }
 
 TEST_F(BatchE2e, ConflictingLinesOfOneIdAreRejectedFirst) {
-  const std::string one = R"({"id":9,"script":"1","script_type":"python"})";
-  const std::string other = R"({"id":9,"script":"2","script_type":"python"})";
-  expect_says(batch(file("twice", one + "\n" + one + "\n" + other + "\n")), 65,
-              "line 3: id: 9 is on line 1 too, with other content");
-  EXPECT_EQ(queued(), 0U);
-  EXPECT_EQ(batch(file("same", one + "\n" + one + "\n")).code, 0);
-  EXPECT_EQ(queued(), 1U);
+  const std::string first_line = R"({"id":9,"script":"1","script_type":"python"})";
+  const std::string changed_line = R"({"id":9,"script":"2","script_type":"python"})";
+  expect_result(run_batch(write_file("twice", first_line + "\n" + first_line + "\n" + changed_line + "\n")), 65,
+                "line 3: id: 9 is on line 1 too, with other content");
+  EXPECT_EQ(count_queued(), 0U);
+  EXPECT_EQ(run_batch(write_file("same", first_line + "\n" + first_line + "\n")).code, 0);
+  EXPECT_EQ(count_queued(), 1U);
 }
 
 TEST_F(BatchE2e, LineRejectedByTheStoreCanBeSkipped) {
   const std::string line = kPassLine + std::string("\n");
-  ASSERT_EQ(batch(file("first", R"({"id":9,"script":"1","script_type":"python"})")).code, 0);
-  const std::string taken = R"({"id":9,"script":"2","script_type":"python"})"
-                            "\n";
-  const ProcessResult refused = batch(file("all", line + taken + line), {"--idempotency-key", "k"});
-  EXPECT_EQ(refused.code, 65);
-  EXPECT_NE(refused.err.find("line 2: job:1:9 exists with other content"), std::string::npos) << refused.err;
-  EXPECT_NE(refused.err.find("Put that line right, or leave it empty"), std::string::npos) << refused.err;
-  EXPECT_EQ(batch(file("mended", line + "\n" + line), {"--idempotency-key", "k"}).code, 0);
-  EXPECT_EQ(queued(), 3U);
+  ASSERT_EQ(run_batch(write_file("first", R"({"id":9,"script":"1","script_type":"python"})")).code, 0);
+  const std::string conflicting_line = R"({"id":9,"script":"2","script_type":"python"})"
+                                       "\n";
+  const ProcessResult rejected_result =
+      run_batch(write_file("all", line + conflicting_line + line), {"--idempotency-key", "k"});
+  EXPECT_EQ(rejected_result.code, 65);
+  EXPECT_NE(rejected_result.err.find("line 2: job:1:9 exists with other content"), std::string::npos)
+      << rejected_result.err;
+  EXPECT_NE(rejected_result.err.find("Put that line right, or leave it empty"), std::string::npos)
+      << rejected_result.err;
+  EXPECT_EQ(run_batch(write_file("mended", line + "\n" + line), {"--idempotency-key", "k"}).code, 0);
+  EXPECT_EQ(count_queued(), 3U);
 }
 
 TEST_F(BatchE2e, StopSignalReportsTheProgress) {
-  const std::string path = file("jobs.ndjson", lines(200000));
-  Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"}));
-  ASSERT_TRUE(eventually([&] { return queued() > 0; }));
+  const std::string path = write_file("jobs.ndjson", make_lines(200000));
+  Process submitter(folder_, mycojobs_.make_argv({"job", "submit", "--batch", path, "--idempotency-key", "k"}));
+  ASSERT_TRUE(eventually([&] { return count_queued() > 0; }));
   submitter.signal(SIGTERM);
   const ProcessResult result = submitter.wait();
   EXPECT_NE(result.code, 0);
-  const auto keys = split(result.out);
-  EXPECT_EQ(queued(), keys.size());
+  const auto keys = split_lines(result.out);
+  EXPECT_EQ(count_queued(), keys.size());
   const std::string count = std::to_string(keys.size());
   EXPECT_NE(result.err.find("submitted so far: " + count + " jobs, to line " + count), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("--idempotency-key k submits the others"), std::string::npos) << result.err;
 }
 
 TEST_F(BatchE2e, ShortRedisOutageLosesNothing) {
-  const std::string path = file("jobs.ndjson", lines(60000));
-  Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path}));
-  ASSERT_TRUE(eventually([&] { return queued() > 0; }));
+  const std::string path = write_file("jobs.ndjson", make_lines(60000));
+  Process submitter(folder_, mycojobs_.make_argv({"job", "submit", "--batch", path}));
+  ASSERT_TRUE(eventually([&] { return count_queued() > 0; }));
   ::kill(redis_.pid(), SIGSTOP);
   eventually([] { return false; }, Seconds(0.5));
   ::kill(redis_.pid(), SIGCONT);
   const ProcessResult result = submitter.wait();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(queued(), 60000U);
+  EXPECT_EQ(count_queued(), 60000U);
 }
 
 // The peak memory use of the program does not grow with the file.
@@ -229,20 +235,20 @@ TEST_F(BatchE2e, MemoryIsBoundedForAMillionLines) {
     for (int i = 0; i < 1000000; ++i) out << kPassLine << '\n';
     out << "{}\n";  // all lines are checked, and none is submitted
   }
-  const auto peak_kb = [&](const std::string& of) {
+  const auto measure_peak_kb = [&](const std::string& batch_file) {
     const ProcessResult result = run(folder_, {"/bin/sh", "-c",
                                                program_path() + " job submit --redis " + redis_.url() +
-                                                   " --state-dir " + (folder_ / "client") + " --batch " + of +
+                                                   " --state-dir " + (folder_ / "client") + " --batch " + batch_file +
                                                    " >/dev/null 2>&1 & p=$!; m=0; while kill -0 $p 2>/dev/null; do "
                                                    "n=$(awk '/VmHWM/{print $2}' /proc/$p/status 2>/dev/null); "
                                                    "[ \"${n:-0}\" -gt $m ] && m=$n; sleep 0.02; done; echo $m"});
     return std::stol("0" + result.out);
   };
-  const long few = peak_kb(file("few.ndjson", lines(20000)));
-  const long many = peak_kb(path);
-  EXPECT_GT(few, 1000);
-  EXPECT_LT(many, few + 8192);
-  EXPECT_EQ(queued(), 20000U);
+  const long small_peak_kb = measure_peak_kb(write_file("few.ndjson", make_lines(20000)));
+  const long large_peak_kb = measure_peak_kb(path);
+  EXPECT_GT(small_peak_kb, 1000);
+  EXPECT_LT(large_peak_kb, small_peak_kb + 8192);
+  EXPECT_EQ(count_queued(), 20000U);
 }
 
 }  // namespace

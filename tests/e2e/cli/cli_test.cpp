@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<std::string> mycojobs(const TempDir& folder, std::vector<std::string> words) {
+std::vector<std::string> make_mycojobs_argv(const TempDir& folder, std::vector<std::string> words) {
   words.insert(words.begin(), program_path());
   words.insert(words.end(), {"--state-dir", folder / "state"});
   return words;
@@ -22,7 +22,7 @@ std::vector<std::string> mycojobs(const TempDir& folder, std::vector<std::string
 TEST(Run, PrivateRedisGivesOutputResultAndReceipt) {
   TempDir folder;
   const std::string file = folder.write("hello.py", "import os\nprint('hello', os.environ['WHO'])\nresult['n'] = 3\n");
-  ProcessResult result = run(folder, mycojobs(folder, {"run", file, "--env", "WHO=you"}));
+  ProcessResult result = run(folder, make_mycojobs_argv(folder, {"run", file, "--env", "WHO=you"}));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "hello you\n");
   EXPECT_NE(result.err.find("n = 3"), std::string::npos);
@@ -32,7 +32,7 @@ TEST(Run, PrivateRedisGivesOutputResultAndReceipt) {
 
 TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
   TempDir folder;
-  Process dev(folder, mycojobs(folder, {"dev"}));
+  Process dev(folder, make_mycojobs_argv(folder, {"dev"}));
   struct Case {
     std::string script;
     int code;
@@ -45,11 +45,11 @@ TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
                                 {"import ctypes; ctypes.CDLL(None).syscall(101, 0, 0, 0, 0)", 126, {}},
                                 {"x = []\nwhile True: x.append(bytearray(b'x') * (16 << 20))", 137, {}}};
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
-  for (const Case& each : cases) {
-    auto words = mycojobs(folder, {"run", folder.write("job.py", each.script)});
-    words.insert(words.end(), each.flags.begin(), each.flags.end());
+  for (const Case& test_case : cases) {
+    auto words = make_mycojobs_argv(folder, {"run", folder.write("job.py", test_case.script)});
+    words.insert(words.end(), test_case.flags.begin(), test_case.flags.end());
     ProcessResult result = run(folder, words);
-    EXPECT_EQ(result.code, each.code) << each.script << "\n" << result.err;
+    EXPECT_EQ(result.code, test_case.code) << test_case.script << "\n" << result.err;
   }
   dev.signal(SIGTERM);
   EXPECT_EQ(dev.wait().code, 0) << dev.err();
@@ -57,20 +57,22 @@ TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
 
 TEST(Run, ScriptWithOnlyMainGetsAHint) {
   TempDir folder;
-  const auto told = [&](const std::string& script) {
-    const ProcessResult result = run(folder, mycojobs(folder, {"run", folder.write("main.py", script)}));
+  const auto run_and_check_hint = [&](const std::string& script) {
+    const ProcessResult result = run(folder, make_mycojobs_argv(folder, {"run", folder.write("main.py", script)}));
     EXPECT_EQ(result.code, 0) << result.err;
     return result.err.find("defines main(job), which nothing has called") != std::string::npos;
   };
-  EXPECT_TRUE(told("import json\n\ndef main(job):\n    result['x'] = 1\n"));
-  EXPECT_FALSE(told("def main(job=None):\n    pass\n\nmain()\n"));
-  EXPECT_FALSE(told("def main(job):\n    pass\n\nresult['x'] = 1\n")) << "it has done something";
+  EXPECT_TRUE(run_and_check_hint("import json\n\ndef main(job):\n    result['x'] = 1\n"));
+  EXPECT_FALSE(run_and_check_hint("def main(job=None):\n    pass\n\nmain()\n"));
+  EXPECT_FALSE(run_and_check_hint("def main(job):\n    pass\n\nresult['x'] = 1\n"))
+      << "a script that sets a result gets no hint";
 }
 
 TEST(Run, JsonIsOneDocumentWithLogAndReceipt) {
   TempDir folder;
   ProcessResult result =
-      run(folder, mycojobs(folder, {"run", folder.write("a.py", "print('one')\nresult['x'] = [1, 2]"), "--json"}));
+      run(folder,
+          make_mycojobs_argv(folder, {"run", folder.write("a.py", "print('one')\nresult['x'] = [1, 2]"), "--json"}));
   ASSERT_EQ(result.code, 0) << result.err;
   const json object = json::parse(result.out);
   EXPECT_EQ(object["status"], "finished");
@@ -83,8 +85,8 @@ TEST(Run, JsonIsOneDocumentWithLogAndReceipt) {
 TEST(Run, InterruptCancelsTheJob) {
   TempDir folder;
   Process running(
-      folder,
-      mycojobs(folder, {"run", folder.write("long.py", "import time\nprint('up', flush=True)\ntime.sleep(600)")}));
+      folder, make_mycojobs_argv(
+                  folder, {"run", folder.write("long.py", "import time\nprint('up', flush=True)\ntime.sleep(600)")}));
   ASSERT_TRUE(eventually([&] { return running.out() == "up\n"; })) << running.err();
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().code, 130) << running.err();
@@ -96,17 +98,17 @@ TEST(Run, ErrorsAreReportedBeforeAnythingStarts) {
   struct Case {
     std::vector<std::string> words;
     int code;
-    std::string says;
+    std::string expected_text;
   };
-  for (const Case& each : std::vector<Case>{{{"run", folder / "none.py"}, 66, "none.py"},
-                                            {{"run", folder.write("job.xyz", "pass")}, 65, "--type"},
-                                            {{"run", file, "--env", "nothing"}, 65, "NAME=VALUE"},
-                                            {{"run", file, "--timeout", "10"}, 65, "10s"},
-                                            {{"run", file, "--nonsense"}, 64, "nonsense"},
-                                            {{"job", "show", "x"}, 65, "CALLER:ID"}}) {
-    ProcessResult result = run(folder, mycojobs(folder, each.words));
-    EXPECT_EQ(result.code, each.code) << result.err;
-    EXPECT_NE(result.err.find(each.says), std::string::npos) << result.err;
+  for (const Case& test_case : std::vector<Case>{{{"run", folder / "none.py"}, 66, "none.py"},
+                                                 {{"run", folder.write("job.xyz", "pass")}, 65, "--type"},
+                                                 {{"run", file, "--env", "nothing"}, 65, "NAME=VALUE"},
+                                                 {{"run", file, "--timeout", "10"}, 65, "10s"},
+                                                 {{"run", file, "--nonsense"}, 64, "nonsense"},
+                                                 {{"job", "show", "x"}, 65, "CALLER:ID"}}) {
+    ProcessResult result = run(folder, make_mycojobs_argv(folder, test_case.words));
+    EXPECT_EQ(result.code, test_case.code) << result.err;
+    EXPECT_NE(result.err.find(test_case.expected_text), std::string::npos) << result.err;
     EXPECT_FALSE(std::filesystem::exists(folder / "state/redis/redis.sock"));
   }
 }
@@ -127,23 +129,25 @@ TEST(Run, ProgramsUseTheLocalRedisByDefault) {
 
 TEST(Jobs, ListShowAndLogsReadTheEndedRun) {
   TempDir folder;
-  ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("a.py", "print('kept')"), "--name", "first"})).code, 0);
-  ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("b.py", "1/0")})).code, 1);
-  const json list = json::parse(run(folder, mycojobs(folder, {"job", "list", "--json"})).out);
+  ASSERT_EQ(
+      run(folder, make_mycojobs_argv(folder, {"run", folder.write("a.py", "print('kept')"), "--name", "first"})).code,
+      0);
+  ASSERT_EQ(run(folder, make_mycojobs_argv(folder, {"run", folder.write("b.py", "1/0")})).code, 1);
+  const json list = json::parse(run(folder, make_mycojobs_argv(folder, {"job", "list", "--json"})).out);
   ASSERT_EQ(list.size(), 2U);
-  const ProcessResult table = run(folder, mycojobs(folder, {"job", "list"}));
+  const ProcessResult table = run(folder, make_mycojobs_argv(folder, {"job", "list"}));
   EXPECT_NE(table.out.find("first"), std::string::npos);
   EXPECT_NE(table.out.find("ZeroDivisionError"), std::string::npos);
-  EXPECT_EQ(run(folder, mycojobs(folder, {"job", "logs", "1:1"})).out, "kept\n");
-  const ProcessResult shown = run(folder, mycojobs(folder, {"job", "show", "2"}));
+  EXPECT_EQ(run(folder, make_mycojobs_argv(folder, {"job", "logs", "1:1"})).out, "kept\n");
+  const ProcessResult shown = run(folder, make_mycojobs_argv(folder, {"job", "show", "2"}));
   EXPECT_NE(shown.out.find("exception"), std::string::npos) << shown.err;
-  const ProcessResult absent = run(folder, mycojobs(folder, {"job", "show", "9"}));
+  const ProcessResult absent = run(folder, make_mycojobs_argv(folder, {"job", "show", "9"}));
   EXPECT_EQ(absent.code, 66);
 }
 
 TEST(Doctor, FindsEveryLayerAndReportsInJson) {
   TempDir folder;
-  ProcessResult result = run(folder, mycojobs(folder, {"doctor", "--json"}));
+  ProcessResult result = run(folder, make_mycojobs_argv(folder, {"doctor", "--json"}));
   const json findings = json::parse(result.out);
   std::map<std::string, std::string> by_area;
   for (const json& finding : findings) {
@@ -158,9 +162,9 @@ TEST(Doctor, FindsEveryLayerAndReportsInJson) {
 
 TEST(Examples, HelloJobsEndAsListed) {
   TempDir folder;
-  Process dev(folder, mycojobs(folder, {"dev"}));
+  Process dev(folder, make_mycojobs_argv(folder, {"dev"}));
   std::istringstream rows(read_file(mj::test::source_path("examples/hello/jobs.txt")));
-  int seen = 0;
+  int job_count = 0;
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   for (std::string row; std::getline(rows, row);) {
     if (row.empty() || row[0] == '#') continue;
@@ -170,27 +174,27 @@ TEST(Examples, HelloJobsEndAsListed) {
     words >> file >> code;
     std::vector<std::string> command{"run", mj::test::source_path("examples/hello/") + file};
     for (std::string flag; words >> flag;) command.push_back(flag);
-    EXPECT_EQ(run(folder, mycojobs(folder, command)).code, code) << file;
-    ++seen;
+    EXPECT_EQ(run(folder, make_mycojobs_argv(folder, command)).code, code) << file;
+    ++job_count;
   }
-  EXPECT_EQ(seen, 5);
+  EXPECT_EQ(job_count, 5);
 }
 
 TEST(Dev, LeavesNothingBehindWhenKilled) {
   TempDir folder;
-  Process dev(folder, mycojobs(folder, {"dev"}));
+  Process dev(folder, make_mycojobs_argv(folder, {"dev"}));
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   // All descendants: helpers, Redis, and their children.
-  std::vector<pid_t> all{dev.pid()};
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const ProcessResult children = run(folder, {"pgrep", "-P", std::to_string(all[i])});
+  std::vector<pid_t> processes{dev.pid()};
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    const ProcessResult children = run(folder, {"pgrep", "-P", std::to_string(processes[i])});
     std::istringstream pids(children.out);
-    for (pid_t pid = 0; pids >> pid;) all.push_back(pid);
+    for (pid_t pid = 0; pids >> pid;) processes.push_back(pid);
   }
-  EXPECT_GE(all.size(), 3U);
+  EXPECT_GE(processes.size(), 3U);
   dev.signal(SIGKILL);
   dev.wait();
-  for (pid_t pid : all) {
+  for (pid_t pid : processes) {
     EXPECT_TRUE(eventually([&] { return ::kill(pid, 0) != 0; })) << "process " << pid << " is still there";
   }
 }

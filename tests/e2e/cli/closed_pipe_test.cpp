@@ -8,51 +8,51 @@ constexpr int kSigpipe = 141;
 
 class ClosedPipe : public Operator {
  protected:
-  Process coordinator() {
+  Process start_coordinator() {
     return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1", "--state-dir",
                              folder_ / "coordinator"});
   }
-  // A flow with two nodes: the first writes a line, the second waits until the test ends.
-  std::string waiting_flow() {
+  // Starts a flow with two nodes: the first writes a line, the second is a pause. Returns the id of the flow.
+  std::string start_waiting_flow() {
     const std::string file = folder_.write(
         "flow.yaml",
         "name: waits\njobs:\n  a: {script: \"print('up')\", type: python}\n  b: {needs: a, pause: wait}\n");
     const std::string key = mycojobs_({"flow", "start", file, "--detach"}).out;
     const std::string id = key.substr(5, key.find('\n') - 5);
     EXPECT_TRUE(eventually([&] {
-      return mycojobs_.json({"flow", "show", id}).value("detail", "") == "waiting";
+      return mycojobs_.run_json({"flow", "show", id}).value("detail", "") == "waiting";
     })) << mycojobs_({"flow", "show", id}).out;
     return id;
   }
 };
 
 TEST_F(ClosedPipe, EndsFollowersOfFlows) {
-  Process leads = coordinator();
-  Process works = agent(20);
-  const std::string flow = waiting_flow();
+  Process coordinator = start_coordinator();
+  Process agent = start_registered_agent(20);
+  const std::string flow = start_waiting_flow();
   for (const auto& words : {std::vector<std::string>{"flow", "watch", flow},
                             {"flow", "watch", flow, "--json"},
                             {"flow", "journal", flow, "--follow"},
                             {"flow", "logs", flow, "--follow"},
                             {"flow", "start", folder_ / "flow.yaml", "--follow"}}) {
     for (const char* reader : {"head -1", "true"})
-      EXPECT_EQ(mycojobs_.piped(words, reader).code, kSigpipe) << words[1] << " | " << reader;
+      EXPECT_EQ(mycojobs_.run_piped(words, reader).code, kSigpipe) << words[1] << " | " << reader;
   }
 }
 
 TEST_F(ClosedPipe, EndsJobLogsAndCancelsTheJobOfRun) {
-  Process works = agent(20);
-  const std::string job = mycojobs_.submit(kSleeps);
+  Process agent = start_registered_agent(20);
+  const std::string job = mycojobs_.submit(kSleepScript);
   for (const char* reader : {"head -1", "true"})
-    EXPECT_EQ(mycojobs_.piped({"job", "logs", job, "--follow"}, reader).code, kSigpipe) << reader;
-  EXPECT_EQ(mycojobs_.field(job, "status"), "started") << "a command that reads leaves the job alone";
-  EXPECT_EQ(mycojobs_.piped({"run", folder_.write("job.py", kSleeps)}, "head -1").code, 130);
+    EXPECT_EQ(mycojobs_.run_piped({"job", "logs", job, "--follow"}, reader).code, kSigpipe) << reader;
+  EXPECT_EQ(mycojobs_.read_field(job, "status"), "started") << "`job logs` must not end the job";
+  EXPECT_EQ(mycojobs_.run_piped({"run", folder_.write("job.py", kSleepScript)}, "head -1").code, 130);
 }
 
 TEST_F(ClosedPipe, EndsMessageFollow) {
   redis_.cli(1, {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "text",
                  "message", "m", "status", "dispatched"});
-  EXPECT_EQ(mycojobs_.piped({"message", "follow", "12:101"}, "true").code, 75);
+  EXPECT_EQ(mycojobs_.run_piped({"message", "follow", "12:101"}, "true").code, 75);
 }
 
 TEST_F(ClosedPipe, EndsFlowStartWithItsPrivateRedis) {

@@ -9,37 +9,37 @@ namespace {
 class Verify : public Operator {};
 class DoctorRedisE2e : public Operator {
  protected:
-  nlohmann::json check(const std::string& name) {
-    for (const auto& each : mycojobs_.json({"doctor"})) {
-      if (each["name"] == name) return each;
+  nlohmann::json find_check(const std::string& name) {
+    for (const auto& check : mycojobs_.run_json({"doctor"})) {
+      if (check["name"] == name) return check;
     }
     return {};
   }
 };
 
 TEST_F(Verify, StoreIsCleanWhileAgentsWork) {
-  Process one = agent(20);
-  Process two = agent(21);
+  Process agent = start_registered_agent(20);
+  Process second_agent = start_registered_agent(21);
   std::vector<std::string> keys;
   for (int i = 0; i < 20; ++i) keys.push_back(mycojobs_.submit(i % 3 == 0 ? "1/0" : "pass", {"--retries", "1"}));
   mycojobs_.submit("pass", {"--delay", "1h"});
   mycojobs_.submit("pass", {"--depends", "999"});
-  for (int i = 0; i < 5; ++i) expect_says(mycojobs_({"verify"}), 0, "clean");
+  for (int i = 0; i < 5; ++i) expect_result(mycojobs_({"verify"}), 0, "clean");
   for (const std::string& key : keys) {
     EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"HGET", key, "ended_ms"}) != ""; })) << key;
   }
-  const auto report = mycojobs_.json({"verify"});
+  const auto report = mycojobs_.run_json({"verify"});
   EXPECT_EQ(report["clean"], true);
   EXPECT_EQ(report["contexts"][0]["jobs"], 22);
-  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "0 differences");
+  expect_result(mycojobs_({"doctor", "--rebuild"}), 0, "0 differences");
 }
 
 TEST_F(Verify, ChecksEveryConfiguredContext) {
   mycojobs_.submit("pass");
   mycojobs_.submit("pass", {"--context", "3"});
   redis_.cli(3, {"RPOP", "queue:python"});
-  expect_says(mycojobs_({"verify"}), 0, "clean");
-  expect_says(mycojobs_({"verify", "--context", "1,3"}), 1, "1 violation");
+  expect_result(mycojobs_({"verify"}), 0, "clean");
+  expect_result(mycojobs_({"verify", "--context", "1,3"}), 1, "1 violation");
 }
 
 TEST_F(Verify, FindsDamageThatRebuildRepairs) {
@@ -47,66 +47,66 @@ TEST_F(Verify, FindsDamageThatRebuildRepairs) {
   const std::string delayed = mycojobs_.submit("pass", {"--delay", "1h"});
   redis_.cli(1, {"RPOP", "queue:python"});
   redis_.cli(1, {"DEL", "mj:delayed"});
-  const ProcessResult found = mycojobs_({"verify"});
-  expect_says(found, 1, lost);
-  expect_says(found, 1, delayed);
-  expect_says(found, 1, "doctor --rebuild");
-  expect_says(mycojobs_({"doctor", "--rebuild", "--dry-run"}), 1, "not repaired");
+  const ProcessResult verify_result = mycojobs_({"verify"});
+  expect_result(verify_result, 1, lost);
+  expect_result(verify_result, 1, delayed);
+  expect_result(verify_result, 1, "doctor --rebuild");
+  expect_result(mycojobs_({"doctor", "--rebuild", "--dry-run"}), 1, "not repaired");
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "0") << "a dry run changes nothing";
-  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "repaired");
+  expect_result(mycojobs_({"doctor", "--rebuild"}), 0, "repaired");
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "1");
-  expect_says(mycojobs_({"verify"}), 0, "clean");
-  EXPECT_EQ(mycojobs_.json({"doctor", "--rebuild"})["differences"], 0);
+  expect_result(mycojobs_({"verify"}), 0, "clean");
+  EXPECT_EQ(mycojobs_.run_json({"doctor", "--rebuild"})["differences"], 0);
 }
 
 TEST_F(Verify, ReportsThatRedisIsUnavailable) {
   redis_.kill();
-  const ProcessResult away = mycojobs_({"verify"});
-  EXPECT_EQ(away.code, 69) << away.out << away.err;
-  EXPECT_EQ(away.out.find("clean"), std::string::npos);
+  const ProcessResult verify_result = mycojobs_({"verify"});
+  EXPECT_EQ(verify_result.code, 69) << verify_result.out << verify_result.err;
+  EXPECT_EQ(verify_result.out.find("clean"), std::string::npos);
 }
 
 TEST(VerifyPrivateRedis, StartsThePrivateStoreItChecks) {
   TempDir folder;
-  const auto line = [&](std::vector<std::string> words) {
+  const auto make_argv = [&](std::vector<std::string> words) {
     words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--state-dir", folder / "state"});
     return words;
   };
-  ASSERT_EQ(run(folder, line({"run", folder.write("a.py", "pass")})).code, 0);
-  const ProcessResult result = run(folder, line({"verify"}));
-  expect_says(result, 0, "context 1: 1 jobs");
-  expect_says(result, 0, "clean");
+  ASSERT_EQ(run(folder, make_argv({"run", folder.write("a.py", "pass")})).code, 0);
+  const ProcessResult result = run(folder, make_argv({"verify"}));
+  expect_result(result, 0, "context 1: 1 jobs");
+  expect_result(result, 0, "clean");
 }
 
 TEST_F(DoctorRedisE2e, FailsOnAMemoryPolicyThatEvictsJobs) {
-  EXPECT_EQ(check("maxmemory-policy")["state"], "ok");
+  EXPECT_EQ(find_check("maxmemory-policy")["state"], "ok");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
-  EXPECT_EQ(check("maxmemory-policy")["state"], "missing");
-  expect_says(mycojobs_({"doctor"}), 69, "CONFIG SET maxmemory-policy noeviction");
+  EXPECT_EQ(find_check("maxmemory-policy")["state"], "missing");
+  expect_result(mycojobs_({"doctor"}), 69, "CONFIG SET maxmemory-policy noeviction");
 }
 
 // Regression test: doctor reported "ok" although no job could be claimed or ended.
 TEST_F(DoctorRedisE2e, FailsOnAServerThatRejectsWrites) {
   ASSERT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
-  EXPECT_EQ(check("writes to context 1")["state"], "ok");
+  EXPECT_EQ(find_check("writes to context 1")["state"], "ok");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory", "1"});
-  expect_says(mycojobs_({"doctor"}), 69, "OOM command not allowed");
+  expect_result(mycojobs_({"doctor"}), 69, "OOM command not allowed");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory", "0"});
   EXPECT_EQ(mycojobs_({"doctor"}).code, 0);
 }
 
 TEST_F(DoctorRedisE2e, WarnsOfLossAfterACrash) {
   redis_.cli(0, {"CONFIG", "SET", "appendonly", "no"});
-  EXPECT_EQ(check("appendonly")["state"], "warning");
-  EXPECT_NE(check("appendfsync")["detail"].get<std::string>().find("without effect"), std::string::npos);
+  EXPECT_EQ(find_check("appendonly")["state"], "warning");
+  EXPECT_NE(find_check("appendfsync")["detail"].get<std::string>().find("without effect"), std::string::npos);
   EXPECT_EQ(mycojobs_({"doctor"}).code, 0) << "a warning is no failure";
 }
 
 TEST_F(DoctorRedisE2e, UnreadableSettingIsAWarning) {
   redis_.cli(0, {"ACL", "SETUSER", "default", "-config"});
-  EXPECT_EQ(check("maxmemory-policy")["state"], "warning");
-  EXPECT_EQ(check("databases")["state"], "warning");
+  EXPECT_EQ(find_check("maxmemory-policy")["state"], "warning");
+  EXPECT_EQ(find_check("databases")["state"], "warning");
 }
 
 TEST_F(DoctorRedisE2e, ChecksTheServerOfEachContext) {
@@ -115,19 +115,19 @@ TEST_F(DoctorRedisE2e, ChecksTheServerOfEachContext) {
   other.cli(0, {"CONFIG", "SET", "maxmemory-policy", "volatile-ttl"});
   const std::string config =
       folder_.write("config.toml", "context = [1, 9]\n[contexts.9]\nredis = \"" + other.url() + "?db=2\"\n");
-  const auto checks = mycojobs_.json({"doctor", "--config", config});
-  std::string output;
-  for (const auto& each : checks) {
-    if (each["area"] == "redis of context 9")
-      output += each["name"].get<std::string>() + " " + each["state"].get<std::string>() + "\n";
+  const auto checks = mycojobs_.run_json({"doctor", "--config", config});
+  std::string listed_checks;
+  for (const auto& check : checks) {
+    if (check["area"] == "redis of context 9")
+      listed_checks += check["name"].get<std::string>() + " " + check["state"].get<std::string>() + "\n";
   }
-  EXPECT_NE(output.find("maxmemory-policy missing"), std::string::npos) << output << checks.dump(1);
-  EXPECT_EQ(output.find("databases"), std::string::npos) << output;
+  EXPECT_NE(listed_checks.find("maxmemory-policy missing"), std::string::npos) << listed_checks << checks.dump(1);
+  EXPECT_EQ(listed_checks.find("databases"), std::string::npos) << listed_checks;
 }
 
 TEST_F(DoctorRedisE2e, ContextWithoutADatabaseIsNamed) {
-  expect_says(mycojobs_({"doctor", "--context", "1,16"}), 69, "context 16");
-  expect_says(mycojobs_({"doctor", "--dry-run"}), 65, "--rebuild");
+  expect_result(mycojobs_({"doctor", "--context", "1,16"}), 69, "context 16");
+  expect_result(mycojobs_({"doctor", "--dry-run"}), 65, "--rebuild");
 }
 
 }  // namespace

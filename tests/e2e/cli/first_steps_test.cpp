@@ -15,12 +15,12 @@ namespace {
 
 class FirstSteps : public ::testing::Test {
  protected:
-  ProcessResult call(std::vector<std::string> words, std::string input = "") const {
+  ProcessResult run_mycojobs(std::vector<std::string> words, std::string input = "") const {
     words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--state-dir", folder_ / "state"});
     return run(folder_, std::move(words), {"LC_ALL=C.UTF-8"}, std::move(input));
   }
-  static void expect_says(const ProcessResult& result, int code, const std::string& words) {
+  static void expect_result(const ProcessResult& result, int code, const std::string& words) {
     EXPECT_EQ(result.code, code) << result.out << result.err;
     EXPECT_NE((result.out + result.err).find(words), std::string::npos) << words << " in:\n"
                                                                         << result.out << result.err;
@@ -55,35 +55,38 @@ class UnreadableFile : public FirstSteps {
 };
 
 TEST_F(UnreadableFile, IsReportedInOneLineByEveryCommand) {
-  const std::string job = folder_ / "closed/job.py", flow = folder_ / "closed/flow.yaml", in = folder_ / "closed";
+  const std::string job = folder_ / "closed/job.py", flow = folder_ / "closed/flow.yaml",
+                    closed_folder = folder_ / "closed";
   struct Case {
     std::vector<std::string> words;
     int code;
   };
-  for (const Case& each : std::vector<Case>{{{"run", job}, 74},
-                                            {{"job", "submit", job}, 74},
-                                            {{"sandbox", "run", job}, 74},
-                                            {{"policy", "learn", job}, 74},
-                                            {{"run", folder_ / "job.py", "--policy", in + "/policy.toml"}, 74},
-                                            {{"policy", "check", in + "/policy.toml"}, 74},
-                                            {{"flow", "check", flow}, 74},
-                                            {{"flow", "check", folder_ / "flow.yaml"}, 65},
-                                            {{"flow", "start", flow}, 74},
-                                            {{"flow", "create", flow}, 74},
-                                            {{"flow", "graph", flow}, 74},
-                                            {{"flow", "schedule", "add", "x", flow, "--cron", "@daily"}, 74},
-                                            {{"program", "add", job}, 74},
-                                            {{"program", "list", "--state-dir", in}, 74},
-                                            {{"secret", "list", "--secrets-dir", in}, 74},
-                                            {{"config", "check", in + "/config.toml"}, 74},
-                                            {{"version", "--config", in + "/config.toml"}, 74},
-                                            {{"executor", "check", "python", "--samples", in}, 65},
-                                            {{"run", folder_ / "job.py", "--state-dir", in}, 74}}) {
-    SCOPED_TRACE(::testing::PrintToString(each.words));
-    const ProcessResult result = as_user(each.words);
-    EXPECT_EQ(result.code, each.code) << result.out << result.err;
+  for (const Case& test_case :
+       std::vector<Case>{{{"run", job}, 74},
+                         {{"job", "submit", job}, 74},
+                         {{"sandbox", "run", job}, 74},
+                         {{"policy", "learn", job}, 74},
+                         {{"run", folder_ / "job.py", "--policy", closed_folder + "/policy.toml"}, 74},
+                         {{"policy", "check", closed_folder + "/policy.toml"}, 74},
+                         {{"flow", "check", flow}, 74},
+                         {{"flow", "check", folder_ / "flow.yaml"}, 65},
+                         {{"flow", "start", flow}, 74},
+                         {{"flow", "create", flow}, 74},
+                         {{"flow", "graph", flow}, 74},
+                         {{"flow", "schedule", "add", "x", flow, "--cron", "@daily"}, 74},
+                         {{"program", "add", job}, 74},
+                         {{"program", "list", "--state-dir", closed_folder}, 74},
+                         {{"secret", "list", "--secrets-dir", closed_folder}, 74},
+                         {{"config", "check", closed_folder + "/config.toml"}, 74},
+                         {{"version", "--config", closed_folder + "/config.toml"}, 74},
+                         {{"executor", "check", "python", "--samples", closed_folder}, 65},
+                         {{"run", folder_ / "job.py", "--state-dir", closed_folder}, 74}}) {
+    SCOPED_TRACE(::testing::PrintToString(test_case.words));
+    const ProcessResult result = as_user(test_case.words);
+    EXPECT_EQ(result.code, test_case.code) << result.out << result.err;
     EXPECT_NE((result.out + result.err).find("ermission denied"), std::string::npos) << result.out << result.err;
-    EXPECT_NE((result.out + result.err).find("closed"), std::string::npos) << "names the place: " << result.err;
+    EXPECT_NE((result.out + result.err).find("closed"), std::string::npos)
+        << "the error must name the path: " << result.err;
     EXPECT_EQ(result.err.find("terminate"), std::string::npos) << result.err;
     EXPECT_EQ(result.err.find("a bug"), std::string::npos) << result.err;
     EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 2) << result.err;
@@ -92,79 +95,87 @@ TEST_F(UnreadableFile, IsReportedInOneLineByEveryCommand) {
 
 TEST_F(FirstSteps, UnservedTypesAreRejectedWithAReason) {
   const std::string script = folder_.write("x.sh", "echo hello\n");
-  expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"; there is: python");
-  expect_says(call({"run", script, "--type", "pyhton"}), 69, "did you mean \"python\"?");
+  expect_result(run_mycojobs({"run", script, "--type", "bash"}), 69,
+                "no executor here runs \"bash\"; there is: python");
+  expect_result(run_mycojobs({"run", script, "--type", "pyhton"}), 69, "did you mean \"python\"?");
   const std::string config = folder_.write(
       "config.toml", "[v]\ncompiler = \"/nowhere/v\"\n[executors.bash]\ncommand = [\"/nowhere/bash\", \"{script}\"]\n");
-  expect_says(call({"run", script, "--type", "bash", "--config", config}), 69, "/nowhere/bash: ENOENT");
-  expect_says(call({"run", folder_.write("x.v", "fn main() {}"), "--config", config}), 69, "v: /nowhere/v: ENOENT");
+  expect_result(run_mycojobs({"run", script, "--type", "bash", "--config", config}), 69, "/nowhere/bash: ENOENT");
+  expect_result(run_mycojobs({"run", folder_.write("x.v", "fn main() {}"), "--config", config}), 69,
+                "v: /nowhere/v: ENOENT");
   const std::string flow = folder_.write("flow.yaml",
                                          "name: f\njobs:\n  a: {script: pass, type: python}\n"
                                          "  b: {needs: [a], flow: {name: g, jobs: {c: {script: x, type: bash}}}}\n");
-  expect_says(call({"flow", "start", flow, "--config", config}), 69, "/nowhere/bash: ENOENT");
-  ASSERT_EQ(call({"flow", "create", flow}).code, 0);
-  expect_says(call({"flow", "start", "1", "--config", config}), 69, "/nowhere/bash: ENOENT");
-  EXPECT_EQ(call({"job", "list", "--json"}).out.find("\"bash\""), std::string::npos)
-      << "nothing was stored of what ran";
+  expect_result(run_mycojobs({"flow", "start", flow, "--config", config}), 69, "/nowhere/bash: ENOENT");
+  ASSERT_EQ(run_mycojobs({"flow", "create", flow}).code, 0);
+  expect_result(run_mycojobs({"flow", "start", "1", "--config", config}), 69, "/nowhere/bash: ENOENT");
+  EXPECT_EQ(run_mycojobs({"job", "list", "--json"}).out.find("\"bash\""), std::string::npos)
+      << "a rejected job must not be stored";
 }
 
 TEST_F(FirstSteps, DevRejectsTypesItDoesNotServe) {
   Process dev(folder_, {program_path(), "dev", "--api-listen", "", "--state-dir", folder_ / "state"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   const std::string script = folder_.write("x.sh", "echo hello\n");
-  expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"");
+  expect_result(run_mycojobs({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"");
   const std::string config =
       folder_.write("config.toml", "[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
-  expect_says(call({"run", script, "--type", "bash", "--config", config}), 69, "does not accept jobs of type bash");
-  EXPECT_EQ(call({"run", folder_.write("x.py", "pass")}).code, 0);
+  expect_result(run_mycojobs({"run", script, "--type", "bash", "--config", config}), 69,
+                "does not accept jobs of type bash");
+  EXPECT_EQ(run_mycojobs({"run", folder_.write("x.py", "pass")}).code, 0);
 }
 
 TEST_F(FirstSteps, AddressInUseIsReportedFirst) {
   Process dev(folder_, {program_path(), "dev", "--api-listen", "127.0.0.1:0", "--state-dir", folder_ / "first"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("JSON-RPC at http://") != std::string::npos; })) << dev.err();
   const std::string log = dev.err();
-  const std::size_t from = log.find("JSON-RPC at http://") + 19;
-  const std::string address = log.substr(from, log.find_first_not_of("0123456789.:", from) - from);
-  const ProcessResult second =
+  const std::size_t address_begin = log.find("JSON-RPC at http://") + 19;
+  const std::string address =
+      log.substr(address_begin, log.find_first_not_of("0123456789.:", address_begin) - address_begin);
+  const ProcessResult second_dev =
       run(folder_, {program_path(), "dev", "--api-listen", address, "--state-dir", folder_ / "second"});
-  EXPECT_EQ(second.code, 75) << second.err;
-  EXPECT_NE(second.err.find("another program listens there; choose another port with --api-listen"), std::string::npos)
-      << second.err;
-  EXPECT_EQ(second.err.find('\n'), second.err.size() - 1) << "nothing was begun before: " << second.err;
+  EXPECT_EQ(second_dev.code, 75) << second_dev.err;
+  EXPECT_NE(second_dev.err.find("another program listens there; choose another port with --api-listen"),
+            std::string::npos)
+      << second_dev.err;
+  EXPECT_EQ(second_dev.err.find('\n'), second_dev.err.size() - 1)
+      << "the error must be the only line: " << second_dev.err;
 }
 
 TEST_F(FirstSteps, InvalidScriptsAreNamedBeforeAnyWrite) {
-  const std::string empty = folder_.write("empty.py", "");
-  const std::string latin = folder_.write("latin.py", "# gr\xc3\xbc\xc3\x9f\nprint('\xe9')\n");
-  expect_says(call({"run", empty}), 65, "empty.py: is empty");
-  expect_says(call({"job", "submit", empty}), 65, "empty.py: is empty");
-  expect_says(call({"run", latin}), 65, "latin.py: byte 16 (0xe9, in line 2) is not UTF-8");
-  expect_says(call({"job", "submit", "-", "--type", "python"}, "ab\xff"), 65,
-              "standard input: byte 2 (0xff, in line 1)");
-  expect_says(call({"sandbox", "run", latin}), 65, "byte 16");
+  const std::string empty_script = folder_.write("empty.py", "");
+  const std::string latin_1_script = folder_.write("latin.py", "# gr\xc3\xbc\xc3\x9f\nprint('\xe9')\n");
+  expect_result(run_mycojobs({"run", empty_script}), 65, "empty.py: is empty");
+  expect_result(run_mycojobs({"job", "submit", empty_script}), 65, "empty.py: is empty");
+  expect_result(run_mycojobs({"run", latin_1_script}), 65, "latin.py: byte 16 (0xe9, in line 2) is not UTF-8");
+  expect_result(run_mycojobs({"job", "submit", "-", "--type", "python"}, "ab\xff"), 65,
+                "standard input: byte 2 (0xff, in line 1)");
+  expect_result(run_mycojobs({"sandbox", "run", latin_1_script}), 65, "byte 16");
   const std::string flow = folder_.write("flow.yaml", "name: f\njobs:\n  a: {file: latin.py}\n  b: {file: empty.py}\n");
-  const ProcessResult checked = call({"flow", "check", flow});
-  expect_says(checked, 65, "flow.yaml:3:7: jobs.a.file: ");
-  expect_says(checked, 65, "latin.py: byte 16");
-  expect_says(checked, 65, "empty.py: is empty");
+  const ProcessResult check_result = run_mycojobs({"flow", "check", flow});
+  expect_result(check_result, 65, "flow.yaml:3:7: jobs.a.file: ");
+  expect_result(check_result, 65, "latin.py: byte 16");
+  expect_result(check_result, 65, "empty.py: is empty");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "state/redis"));
 }
 
 TEST_F(FirstSteps, FlowCheckRejectsAMistypedType) {
   const std::string flow = folder_.write(
       "flow.yaml", "name: f\njobs:\n  a: {script: pass, type: pyhton}\n  b: {script: pass, type: fortran}\n");
-  const ProcessResult checked = call({"flow", "check", flow});
-  expect_says(checked, 65, "flow.yaml:3:21: jobs.a.type: no executor here runs \"pyhton\"; did you mean \"python\"?");
-  EXPECT_EQ(checked.out.find("fortran"), std::string::npos) << "another host may have it";
+  const ProcessResult check_result = run_mycojobs({"flow", "check", flow});
+  expect_result(check_result, 65,
+                "flow.yaml:3:21: jobs.a.type: no executor here runs \"pyhton\"; did you mean \"python\"?");
+  EXPECT_EQ(check_result.out.find("fortran"), std::string::npos)
+      << "an unknown type without a similar name may be served by another host";
   const std::string config = folder_.write("config.toml", "script_types = [\"pyhton\"]\n");
-  EXPECT_EQ(call({"flow", "check", flow, "--config", config}).code, 0);
+  EXPECT_EQ(run_mycojobs({"flow", "check", flow, "--config", config}).code, 0);
 }
 
 TEST_F(FirstSteps, MistypedWordIsReportedWithTheRightOne) {
-  expect_says(call({"rum", "x.py"}), 64, "did you mean \"run\"?");
-  expect_says(call({"flow", "shwo", "1"}), 64, "did you mean \"show\"?");
-  expect_says(call({"run", "x.py", "--tpye", "v"}), 64, "takes no \"--tpye\"; did you mean \"--type\"?");
-  expect_says(call({"run", "x.py", "--nonsense=3"}), 64, "takes no \"--nonsense\"");
+  expect_result(run_mycojobs({"rum", "x.py"}), 64, "did you mean \"run\"?");
+  expect_result(run_mycojobs({"flow", "shwo", "1"}), 64, "did you mean \"show\"?");
+  expect_result(run_mycojobs({"run", "x.py", "--tpye", "v"}), 64, "takes no \"--tpye\"; did you mean \"--type\"?");
+  expect_result(run_mycojobs({"run", "x.py", "--nonsense=3"}), 64, "takes no \"--nonsense\"");
 }
 
 TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
@@ -175,52 +186,54 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
       argv.insert(argv.end(), words.begin(), words.end());
       Pty help(argv, width, {"LC_ALL=C.UTF-8"});
       EXPECT_EQ(help.wait(), 0);
-      std::istringstream lines(help.screen());
+      std::istringstream lines(help.read_screen());
       std::size_t count = 0;
       for (std::string line; std::getline(lines, line); ++count) {
         if (line.ends_with('\r')) line.pop_back();
         EXPECT_LE(line.size(), width) << line;
       }
-      EXPECT_GT(count, 8U) << help.screen();
+      EXPECT_GT(count, 8U) << help.read_screen();
     }
   }
-  const ProcessResult all = call({"--help"});
+  const ProcessResult help_output = run_mycojobs({"--help"});
   for (const char* group : {"To begin:\n  run ", "Jobs and flows:\n  job ", "This program:\n"})
-    EXPECT_NE(all.out.find(group), std::string::npos) << group << all.out;
-  EXPECT_EQ(all.out.find("Others:"), std::string::npos);
+    EXPECT_NE(help_output.out.find(group), std::string::npos) << group << help_output.out;
+  EXPECT_EQ(help_output.out.find("Others:"), std::string::npos);
   // A pager does not report the width of its terminal.
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--help"}, {"run", "--help"}}) {
-    const ProcessResult piped = call(words);
-    std::istringstream lines(piped.out);
+    const ProcessResult piped_help = run_mycojobs(words);
+    std::istringstream lines(piped_help.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
-    EXPECT_EQ(piped.out.find("\n\n\n"), std::string::npos) << "two lines free";
+    EXPECT_EQ(piped_help.out.find("\n\n\n"), std::string::npos)
+        << "the help must not contain two consecutive empty lines";
   }
 }
 
 TEST_F(FirstSteps, ReceiptsAreNarrowAndStartALine) {
   const ProcessResult result =
-      call({"run", folder_.write("x.py", "print('no end', end='')"), "--caller", "4294967295"});
+      run_mycojobs({"run", folder_.write("x.py", "print('no end', end='')"), "--caller", "4294967295"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "no end");
   std::istringstream lines(result.err);
-  // a dot of the list has two bytes
+  // The separator "·" has two bytes, so a line of 80 columns can be longer than 80 bytes.
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 84U) << line;
-  expect_says(result, 0, "all layers");
-  const ProcessResult both = run(
+  expect_result(result, 0, "all layers");
+  const ProcessResult combined_output = run(
       folder_,
       {"sh", "-c", program_path() + " run " + (folder_ / "x.py") + " --state-dir " + (folder_ / "state") + " 2>&1"});
-  EXPECT_NE(both.out.find("no end\njob:1:"), std::string::npos) << both.out;
-  const ProcessResult err = call({"run", folder_.write("y.py", "import sys\nsys.stderr.write('no end')")});
-  EXPECT_NE(err.err.find("no end\njob:1:"), std::string::npos) << err.err;
+  EXPECT_NE(combined_output.out.find("no end\njob:1:"), std::string::npos) << combined_output.out;
+  const ProcessResult stderr_result =
+      run_mycojobs({"run", folder_.write("y.py", "import sys\nsys.stderr.write('no end')")});
+  EXPECT_NE(stderr_result.err.find("no end\njob:1:"), std::string::npos) << stderr_result.err;
 }
 
 TEST_F(FirstSteps, SecretsAndProgramsAreFoundByTheirSettings) {
   ASSERT_EQ(::mkdir((folder_ / "secrets").c_str(), 0700), 0);
   ASSERT_EQ(::mkdir((folder_ / "secrets/1").c_str(), 0700), 0);
   ASSERT_EQ(::chmod(folder_.write("secrets/1/token", "abc").c_str(), 0600), 0);
-  expect_says(call({"secret", "list", "--secrets-dir", folder_ / "secrets"}), 0, "token");
-  expect_says(call({"program", "list"}), 0, "has no programs");
-  expect_says(call({"program", "add", folder_ / "none"}), 66, "none: No such file");
+  expect_result(run_mycojobs({"secret", "list", "--secrets-dir", folder_ / "secrets"}), 0, "token");
+  expect_result(run_mycojobs({"program", "list"}), 0, "has no programs");
+  expect_result(run_mycojobs({"program", "add", folder_ / "none"}), 66, "none: No such file");
 }
 
 }  // namespace

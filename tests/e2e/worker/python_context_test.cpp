@@ -28,33 +28,33 @@ TEST(PythonContext, EnvironmentAndPreloadedModulesReachItsJobs) {
                                       "[contexts.9.python]\npreload = [\"numpy_that_is_absent\"]\n");
   Process agent = start_agent(folder, redis, 1, {"--config", config, "--context", "1,7,8,9"});
   ASSERT_TRUE(wait_until_registered(redis, 1, 9)) << agent.err();
-  const PlainJob own{.id = 1,
-                     .context = 7,
-                     .script =
-                         "import sys\nprint('greetings' in sys.modules, 'xml.dom.minidom' in sys.modules)\n"
-                         "import greetings\nprint(greetings.WORD, sys.prefix)\nimport numpy"};
-  const PlainJob numbers{.id = 2,
-                         .context = 8,
-                         .script =
-                             "import sys\nprint('numpy' in sys.modules)\nimport numpy\nprint((numpy.ones((9, 9)) @ "
-                             "numpy.ones(9)).sum(), sys.prefix)"};
-  const PlainJob plain{.id = 3, .context = 1, .script = "import sys\nprint('numpy' in sys.modules, sys.prefix)"};
-  for (const PlainJob* job : {&own, &numbers, &plain}) submit(redis, *job);
-  EXPECT_EQ(wait_for_status(redis, own), "error");  // the environment was created without the system's packages
-  EXPECT_NE(field(redis, own, "error").find("No module named 'numpy'"), std::string::npos)
-      << field(redis, own, "error");
-  EXPECT_EQ(read_job_log(folder, redis, own), "True True\nhello /venv\n");
-  EXPECT_EQ(wait_for_status(redis, numbers), "finished") << field(redis, numbers, "error");
-  EXPECT_EQ(read_job_log(folder, redis, numbers), "True\n81.0 /usr\n");
-  EXPECT_EQ(wait_for_status(redis, plain), "finished");
-  EXPECT_EQ(read_job_log(folder, redis, plain), "False /usr\n");
+  const PlainJob venv_job{.id = 1,
+                          .context = 7,
+                          .script =
+                              "import sys\nprint('greetings' in sys.modules, 'xml.dom.minidom' in sys.modules)\n"
+                              "import greetings\nprint(greetings.WORD, sys.prefix)\nimport numpy"};
+  const PlainJob numpy_job{.id = 2,
+                           .context = 8,
+                           .script =
+                               "import sys\nprint('numpy' in sys.modules)\nimport numpy\nprint((numpy.ones((9, 9)) @ "
+                               "numpy.ones(9)).sum(), sys.prefix)"};
+  const PlainJob plain_job{.id = 3, .context = 1, .script = "import sys\nprint('numpy' in sys.modules, sys.prefix)"};
+  for (const PlainJob* job : {&venv_job, &numpy_job, &plain_job}) submit(redis, *job);
+  EXPECT_EQ(wait_for_status(redis, venv_job), "error");  // the environment was created without the system's packages
+  EXPECT_NE(read_field(redis, venv_job, "error").find("No module named 'numpy'"), std::string::npos)
+      << read_field(redis, venv_job, "error");
+  EXPECT_EQ(read_job_log(folder, redis, venv_job), "True True\nhello /venv\n");
+  EXPECT_EQ(wait_for_status(redis, numpy_job), "finished") << read_field(redis, numpy_job, "error");
+  EXPECT_EQ(read_job_log(folder, redis, numpy_job), "True\n81.0 /usr\n");
+  EXPECT_EQ(wait_for_status(redis, plain_job), "finished");
+  EXPECT_EQ(read_job_log(folder, redis, plain_job), "False /usr\n");
   for (int id : {4, 5}) {
-    const PlainJob broken{.id = id, .context = 9};
-    submit(redis, broken);
-    EXPECT_EQ(wait_for_status(redis, broken), "error");
-    EXPECT_NE(field(redis, broken, "error").find("preload = [\"numpy_that_is_absent\"]: ModuleNotFoundError"),
+    const PlainJob broken_job{.id = id, .context = 9};
+    submit(redis, broken_job);
+    EXPECT_EQ(wait_for_status(redis, broken_job), "error");
+    EXPECT_NE(read_field(redis, broken_job, "error").find("preload = [\"numpy_that_is_absent\"]: ModuleNotFoundError"),
               std::string::npos)
-        << field(redis, broken, "error");
+        << read_field(redis, broken_job, "error");
   }
   const std::string log = agent.err() + agent.out();
   EXPECT_EQ(count_occurrences(log, "No module named 'numpy_that_is_absent'"), 1U) << log;
@@ -78,12 +78,12 @@ TEST(PythonContext, InvalidSettingsAreRejectedByTheirPlace) {
     EXPECT_NE((result.err + result.out).find(message), std::string::npos) << line << ": " << result.err << result.out;
   }
   folder.write("pyvenv.cfg", "version = 3.11.2\n");
-  const std::string good = folder.write(
+  const std::string valid_config = folder.write(
       "config.toml", "[contexts.7.python]\nvenv = \"" + folder.path().string() + "\"\npreload = [\"a.b\"]\n");
-  const ProcessResult printed = run(folder, {program_path(), "config", "print", "--config", good});
-  const std::string again = folder.write("again.toml", printed.out);
-  EXPECT_NE(printed.out.find("contexts.7.python.venv"), std::string::npos) << printed.out;
-  EXPECT_EQ(run(folder, {program_path(), "config", "check", again}).code, 0);
+  const ProcessResult print_result = run(folder, {program_path(), "config", "print", "--config", valid_config});
+  const std::string printed_config = folder.write("again.toml", print_result.out);
+  EXPECT_NE(print_result.out.find("contexts.7.python.venv"), std::string::npos) << print_result.out;
+  EXPECT_EQ(run(folder, {program_path(), "config", "check", printed_config}).code, 0);
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ std::string process_name(pid_t pid) {
 
 class Shortage : public ::testing::Test {
  protected:
-  Process start(std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"--sandbox-prewarmed", "0", "--health-listen", "127.0.0.1:0"});
-    return start_agent(folder_, redis_, 1, more);
+  Process start(std::vector<std::string> more_options = {}) {
+    more_options.insert(more_options.end(), {"--sandbox-prewarmed", "0", "--health-listen", "127.0.0.1:0"});
+    return start_agent(folder_, redis_, 1, more_options);
   }
   // Returns 0 if there is no launcher.
   static pid_t find_launcher(const Process& agent) {
@@ -29,13 +29,13 @@ class Shortage : public ::testing::Test {
     return 0;
   }
   static void set_descriptors(pid_t pid, rlim_t limit) {
-    rlimit now{};
-    ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &now), 0);
-    now.rlim_cur = limit == RLIM_INFINITY ? now.rlim_max : limit;
-    ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &now, nullptr), 0);
+    rlimit limits{};
+    ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &limits), 0);
+    limits.rlim_cur = limit == RLIM_INFINITY ? limits.rlim_max : limit;
+    ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &limits, nullptr), 0);
   }
-  std::string detail() const { return redis_.cli(1, {"HGET", "runner:1", "detail"}); }
-  std::string explain(const PlainJob& job) {
+  std::string read_runner_detail() const { return redis_.cli(1, {"HGET", "runner:1", "detail"}); }
+  std::string explain_as_json(const PlainJob& job) {
     return run(folder_, {program_path(), "job", "explain", job.key().substr(4), "--redis", redis_.url(), "--json"}).out;
   }
 
@@ -57,18 +57,19 @@ TEST_F(Shortage, LauncherWithoutDescriptorsGivesJobsBack) {
       jobs.push_back({.caller = static_cast<int>(limit), .id = id});
       submit(redis_, jobs.back());
     }
-    const std::string why = "paused: out of descriptors: raise the limit of open files";
-    ASSERT_TRUE(eventually([&] { return detail().starts_with(why); })) << detail() << agent.err();
-    EXPECT_TRUE(eventually([&] { return explain(jobs.back()).find("\"runner_paused\"") != std::string::npos; }))
-        << explain(jobs.back());
+    const std::string expected_detail = "paused: out of descriptors: raise the limit of open files";
+    ASSERT_TRUE(eventually([&] { return read_runner_detail().starts_with(expected_detail); }))
+        << read_runner_detail() << agent.err();
+    EXPECT_TRUE(eventually([&] { return explain_as_json(jobs.back()).find("\"runner_paused\"") != std::string::npos; }))
+        << explain_as_json(jobs.back());
     for (const PlainJob& job : jobs) EXPECT_FALSE(has_ended(redis_, job));
-    EXPECT_EQ(find_launcher(agent), launcher) << "it lives on";
+    EXPECT_EQ(find_launcher(agent), launcher) << "the launcher was not restarted";
     set_descriptors(launcher, RLIM_INFINITY);
     for (const PlainJob& job : jobs) {
       EXPECT_EQ(wait_for_status(redis_, job), "finished") << agent.err();
-      EXPECT_EQ(field(redis_, job, "deliveries"), "1");
+      EXPECT_EQ(read_field(redis_, job, "deliveries"), "1");
     }
-    EXPECT_TRUE(eventually([&] { return detail() == "running"; })) << detail();
+    EXPECT_TRUE(eventually([&] { return read_runner_detail() == "running"; })) << read_runner_detail();
     agent.signal(SIGTERM);
     agent.wait();
   }
@@ -90,7 +91,7 @@ TEST_F(Shortage, SlotsAreComparedWithTheLimitsAtTheStart) {
   }
   for (const PlainJob& job : jobs) {
     EXPECT_EQ(wait_for_status(redis_, job), "finished") << agent.err();
-    EXPECT_EQ(field(redis_, job, "deliveries"), "1");
+    EXPECT_EQ(read_field(redis_, job, "deliveries"), "1");
   }
 }
 
@@ -100,10 +101,10 @@ TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
     const std::string limit = "--as=" + std::to_string(std::stoul(mib) << 20);
     Process agent(folder_, {"prlimit", limit, program_path(), "agent", "--redis", redis_.url(), "--runner", "7",
                             "--state-dir", folder_ / "state"});
-    const bool up_or_ended = eventually([&] {
+    const bool is_registered_or_ended = eventually([&] {
       return !agent.is_running() || redis_.cli(1, {"HGET", "runner:7", "detail"}) != "";
     });
-    EXPECT_TRUE(up_or_ended) << mib;
+    EXPECT_TRUE(is_registered_or_ended) << mib;
     EXPECT_EQ(agent.err().find("a bug"), std::string::npos) << mib << " MiB: " << agent.err();
     EXPECT_EQ(agent.err().find("bad_alloc"), std::string::npos) << mib << " MiB: " << agent.err();
     if (!agent.is_running()) {
@@ -115,7 +116,7 @@ TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
   }
 }
 
-// As an unprivileged user, because RLIMIT_NPROC does not apply to root.
+// Runs the coordinator as an unprivileged user, because RLIMIT_NPROC does not apply to root.
 TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   constexpr const char* kUser = "54321";  // a user without processes
@@ -123,9 +124,9 @@ TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
   std::filesystem::permissions(redis_.url().substr(7), std::filesystem::perms::all);
   const std::vector<std::string> as_user{"setpriv", "--reuid", kUser, "--regid", kUser, "--clear-groups"};
-  std::vector<std::string> version = as_user;
-  version.insert(version.end(), {program_path(), "version"});
-  if (run(folder_, version).code != 0) GTEST_SKIP() << "another user may not run the programs of this build";
+  std::vector<std::string> version_argv = as_user;
+  version_argv.insert(version_argv.end(), {program_path(), "version"});
+  if (run(folder_, version_argv).code != 0) GTEST_SKIP() << "other users cannot execute the programs of this build";
   std::vector<std::string> argv{"prlimit", "--nproc=20:1000"};
   argv.insert(argv.end(), as_user.begin(), as_user.end());
   argv.insert(argv.end(), {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir", folder_ / "user",
@@ -136,9 +137,9 @@ TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
            std::string::npos;
   })) << coordinator.err();
   EXPECT_NE(coordinator.err().find("context 1: served"), std::string::npos) << coordinator.err();
-  std::vector<std::string> raise = as_user;
-  raise.insert(raise.end(), {"prlimit", "--pid", std::to_string(coordinator.pid()), "--nproc=1000:1000"});
-  ASSERT_EQ(run(folder_, raise).code, 0);
+  std::vector<std::string> raise_limit = as_user;
+  raise_limit.insert(raise_limit.end(), {"prlimit", "--pid", std::to_string(coordinator.pid()), "--nproc=1000:1000"});
+  ASSERT_EQ(run(folder_, raise_limit).code, 0);
   EXPECT_TRUE(eventually([&] {
     for (const char* context : {"1", "2", "3", "4"}) {
       if (coordinator.err().find(std::string("context ") + context + ": served") == std::string::npos) return false;

@@ -30,15 +30,15 @@ class PlainV : public ::testing::Test {
     std::error_code ignored;
     fs::remove_all(compiler_, ignored);
   }
-  std::vector<std::string> with_v(std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"--v-compiler", compiler_ / "v"});
-    return more;
+  std::vector<std::string> make_v_options(std::vector<std::string> more_options = {}) const {
+    more_options.insert(more_options.end(), {"--v-compiler", compiler_ / "v"});
+    return more_options;
   }
-  bool kept() const {
-    std::error_code none;
-    const fs::directory_iterator files(folder_ / "state/contexts/1/v-cache", none);
+  bool has_cached_program() const {
+    std::error_code ignored;
+    const fs::directory_iterator files(folder_ / "state/contexts/1/v-cache", ignored);
     return std::any_of(begin(files), end(files),
-                       [](const auto& each) { return each.path().filename().string().size() == 64; });
+                       [](const auto& entry) { return entry.path().filename().string().size() == 64; });
   }
 
   TempDir folder_;
@@ -47,7 +47,7 @@ class PlainV : public ::testing::Test {
 };
 
 TEST_F(PlainV, ScriptIsCompiledOnceAndRunsTwice) {
-  const Process agent = start_agent(folder_, redis_, 1, with_v());
+  const Process agent = start_agent(folder_, redis_, 1, make_v_options());
   ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   for (int id : {1, 2}) {
     const PlainJob job{.id = id,
@@ -57,47 +57,50 @@ TEST_F(PlainV, ScriptIsCompiledOnceAndRunsTwice) {
                        .type = "v",
                        .timeout = "60"};
     submit(redis_, job);
-    ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error") << agent.err();
+    ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << read_field(redis_, job, "error") << agent.err();
     EXPECT_EQ(read_job_log(folder_, redis_, job), "hello from V\n");
     EXPECT_THAT(redis_.cli(1, {"HGET", job.key(), "result"}), HasSubstr("42"));
-    const auto receipt = nlohmann::json::parse(field(redis_, job, "receipt"));
+    const auto receipt = nlohmann::json::parse(read_field(redis_, job, "receipt"));
     EXPECT_EQ(receipt["compile"]["cached"], id == 2);
   }
 }
 
 TEST_F(PlainV, CompilerErrorHasTheScriptsLine) {
-  const Process agent = start_agent(folder_, redis_, 1, with_v());
+  const Process agent = start_agent(folder_, redis_, 1, make_v_options());
   ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   const PlainJob job{
       .id = 1, .script = "fn main() {\n\tprintln(nothing)\n}\n", .type = "v", .extra_fields = {"name", "greet"}};
   submit(redis_, job);
   ASSERT_EQ(wait_for_status(redis_, job), "error");
-  EXPECT_THAT(field(redis_, job, "error"), HasSubstr("CompileError: greet.v:2:10: error: undefined ident: `nothing`"));
-  EXPECT_EQ(nlohmann::json::parse(field(redis_, job, "error_info"))["line"], 2);
+  EXPECT_THAT(read_field(redis_, job, "error"),
+              HasSubstr("CompileError: greet.v:2:10: error: undefined ident: `nothing`"));
+  EXPECT_EQ(nlohmann::json::parse(read_field(redis_, job, "error_info"))["line"], 2);
 }
 
 TEST_F(PlainV, AgentKilledBetweenTheTwoRunsLosesNoJob) {
-  Process first = start_agent(folder_, redis_, 1, with_v({"--lease", "2s"}));
-  ASSERT_TRUE(wait_until_registered(redis_, 1)) << first.err();
+  Process first_agent = start_agent(folder_, redis_, 1, make_v_options({"--lease", "2s"}));
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << first_agent.err();
   const PlainJob job{
       .id = 1,
       .script = "import time\n\nfn main() {\n\ttime.sleep(2 * time.second)\n\tprintln('to the end')\n}\n",
       .type = "v",
       .timeout = "60"};
   submit(redis_, job);
-  ASSERT_TRUE(eventually([&] { return kept(); }, Seconds(60))) << "what is compiled is kept as the second run begins";
-  first.signal(SIGKILL);
-  first.wait();
+  ASSERT_TRUE(eventually([&] { return has_cached_program(); }, Seconds(60)))
+      << "compiled programs are stored when the second run begins";
+  first_agent.signal(SIGKILL);
+  first_agent.wait();
   EXPECT_FALSE(has_ended(redis_, job));
-  const Process second = start_agent(folder_, redis_, 1, with_v({"--lease", "2s"}));
-  ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error") << second.err();
-  EXPECT_EQ(field(redis_, job, "deliveries"), "2");
+  const Process second_agent = start_agent(folder_, redis_, 1, make_v_options({"--lease", "2s"}));
+  ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished")
+      << read_field(redis_, job, "error") << second_agent.err();
+  EXPECT_EQ(read_field(redis_, job, "deliveries"), "2");
   EXPECT_THAT(read_job_log(folder_, redis_, job), HasSubstr("to the end\n"));
-  EXPECT_EQ(nlohmann::json::parse(field(redis_, job, "receipt"))["compile"]["cached"], true);
+  EXPECT_EQ(nlohmann::json::parse(read_field(redis_, job, "receipt"))["compile"]["cached"], true);
 }
 
 TEST_F(PlainV, CompilerFolderIsNotGrantedToTheJob) {
-  const Process agent = start_agent(folder_, redis_, 1, with_v());
+  const Process agent = start_agent(folder_, redis_, 1, make_v_options());
   ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   const PlainJob job{.id = 1,
                      .script = "import os\n\nfn main() {\n\tif os.system('ls " + compiler_.string() +
@@ -105,7 +108,7 @@ TEST_F(PlainV, CompilerFolderIsNotGrantedToTheJob) {
                      .type = "v",
                      .timeout = "60"};
   submit(redis_, job);
-  ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << read_field(redis_, job, "error");
   EXPECT_THAT(read_job_log(folder_, redis_, job), HasSubstr("not there\n"));
 }
 

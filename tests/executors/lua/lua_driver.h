@@ -19,29 +19,32 @@ struct LuaJob {
   TextMap environment = {};
   std::map<std::string, JobInput> inputs = {};
   std::vector<Secret> secrets = {};
-  std::string term_at = "";  // SIGTERM is sent once when stdout contains this text; only without the sandbox
-  std::function<std::string(const std::string&)> agent = {};  // maps a call to its reply, both JSON
+  // SIGTERM is sent once when stdout contains this text. Used only without the sandbox.
+  std::string term_trigger = "";
+  std::function<std::string(const std::string&)> agent = {};  // maps a call to its reply, both in JSON
   std::uint64_t wall_ms = 30000;
   Id context = 7;
   std::string warm_key = std::string(64, 'k');  // used if the policy permits warm scripts; only in the sandbox
   std::string flow_data = "";                   // as in the record of a flow's job
 };
 
-struct LuaRan {
+struct LuaRunResult {
   Outcome outcome;
   JobEnd end;
   std::string out, err;
   std::vector<std::string> notes;
   std::vector<std::pair<std::string, std::string>> artifacts;
-  std::string result(const std::string& key) const {
+  std::string result_value(const std::string& key) const {
     const auto found = end.result.find(key);
     return found == end.result.end() ? "<none>" : found->second;
   }
 };
 
-LuaRan run_lua(const LuaJob&);
-LuaRan run_lua(std::string script);
-LuaRan run_lua_confined(const LuaJob&);
-LuaRan run_lua_confined(std::string script);
+// Without the sandbox.
+LuaRunResult run_lua(const LuaJob&);
+LuaRunResult run_lua(std::string script);
+// In the sandbox.
+LuaRunResult run_lua_confined(const LuaJob&);
+LuaRunResult run_lua_confined(std::string script);
 
 }  // namespace mycojobs::test

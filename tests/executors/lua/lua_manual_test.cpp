@@ -35,40 +35,40 @@ std::vector<std::string> extract_code_blocks(const std::string& page) {
 }
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
+  for (std::size_t position = 0; (position = text.find(from, position)) != std::string::npos; position += to.size())
+    text.replace(position, from.size(), to);
 }
 
 // Returns the profile of the executor with the changes of the lines "-- policy: name = value".
 Policy make_policy(const std::string& block, const std::string& executor) {
   std::string json;
   std::istringstream lines(block);
-  const std::string mark = "-- policy: ";
-  for (std::string line; std::getline(lines, line) && line.starts_with(mark);) {
+  const std::string prefix = "-- policy: ";
+  for (std::string line; std::getline(lines, line) && line.starts_with(prefix);) {
     const std::size_t equals = line.find(" = ");
-    json += (json.empty() ? "\"" : ",\"") + line.substr(mark.size(), equals - mark.size()) +
+    json += (json.empty() ? "\"" : ",\"") + line.substr(prefix.size(), equals - prefix.size()) +
             "\":" + line.substr(equals + 3);
   }
-  const ParsedPolicy read = read_policy("{" + json + "}", "policy");
-  EXPECT_TRUE(read.ok()) << json;
+  const ParsedPolicy parsed = read_policy("{" + json + "}", "policy");
+  EXPECT_TRUE(parsed.ok()) << json;
   Policy policy = profile(executor);
-  const Policy& asked = read.request.values;
-  policy.exec = asked.exec || policy.exec;
-  if (read.request.names(PolicyField::pids)) policy.pids = asked.pids;
-  policy.fs_write = asked.fs_write;
-  policy.network = asked.network;
-  policy.net_allow = asked.net_allow;
+  const Policy& requested = parsed.request.values;
+  policy.exec = requested.exec || policy.exec;
+  if (parsed.request.names(PolicyField::pids)) policy.pids = requested.pids;
+  policy.fs_write = requested.fs_write;
+  policy.network = requested.network;
+  policy.net_allow = requested.net_allow;
   return policy;
 }
 
 // A folder that can be granted to a job. The examples call it /srv/data.
-class Folder {
+class GrantedFolder {
  public:
-  Folder() {
+  GrantedFolder() {
     if (::mkdtemp(path_) == nullptr) throw std::runtime_error("mkdtemp");
     std::filesystem::permissions(path_, std::filesystem::perms(0777));
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~GrantedFolder() { std::filesystem::remove_all(path_); }
   std::string path() const { return path_; }
 
  private:
@@ -78,10 +78,11 @@ class Folder {
 TEST(LuaManual, EveryExampleOfSalRuns) {
   const auto blocks = extract_code_blocks("sal.md");
   ASSERT_GT(blocks.size(), 10U);
-  const Folder folder;
+  const GrantedFolder folder;
   const RedisServer redis;
-  const HttpServer web([](const std::string& head, const std::string&) { return http_answer("200 OK", head); });
-  const HttpServer mycelium(mycelium_daemon());
+  const HttpServer web(
+      [](const std::string& head, const std::string&) { return format_http_response("200 OK", head); });
+  const HttpServer mycelium(make_mycelium_handler());
   for (std::string block : blocks) {
     // Without a grant, the path stays unchanged, because the example is about the denial.
     if (block.find("-- policy: fs.write") != std::string::npos) replace_all(block, "/srv/data", folder.path());
@@ -89,9 +90,9 @@ TEST(LuaManual, EveryExampleOfSalRuns) {
     replace_all(block, "127.0.0.1:8080", "127.0.0.1:" + std::to_string(web.port()));
     replace_all(block, "\"127.0.0.1\", 8080", "\"127.0.0.1\", " + std::to_string(web.port()));
     replace_all(block, "127.0.0.1:8989", "127.0.0.1:" + std::to_string(mycelium.port()));
-    const LuaRan ran = run_lua_confined(LuaJob{.script = block, .policy = make_policy(block, "sal")});
-    EXPECT_EQ(ran.end.error, "") << block << ran.err;
-    EXPECT_EQ(ran.end.status, JobStatus::finished) << block << ran.outcome.reason;
+    const LuaRunResult result = run_lua_confined(LuaJob{.script = block, .policy = make_policy(block, "sal")});
+    EXPECT_EQ(result.end.error, "") << block << result.err;
+    EXPECT_EQ(result.end.status, JobStatus::finished) << block << result.outcome.reason;
   }
 }
 
@@ -100,11 +101,12 @@ TEST(LuaManual, EveryExampleOfOsisRuns) {
   ASSERT_FALSE(blocks.empty());
   for (const std::string& block : blocks) {
     FakeObjects objects;
-    const LuaRan ran = run_lua_confined(LuaJob{.script = block,
-                                               .executor = "osis",
-                                               .policy = make_policy(block, "osis"),
-                                               .agent = [&](const std::string& call) { return objects.answer(call); }});
-    EXPECT_EQ(ran.end.error, "") << block << ran.err;
+    const LuaRunResult result =
+        run_lua_confined(LuaJob{.script = block,
+                                .executor = "osis",
+                                .policy = make_policy(block, "osis"),
+                                .agent = [&](const std::string& call) { return objects.answer(call); }});
+    EXPECT_EQ(result.end.error, "") << block << result.err;
     EXPECT_GT(objects.calls, 0U);
   }
 }

@@ -12,28 +12,30 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-LuaRan run_osis(const std::string& script, FakeObjects& objects) {
+LuaRunResult run_osis(const std::string& script, FakeObjects& objects) {
   return run_lua(LuaJob{
       .script = script, .executor = "osis", .agent = [&](const std::string& call) { return objects.answer(call); }});
 }
-LuaRan run_osis(const std::string& script) {
+LuaRunResult run_osis(const std::string& script) {
   FakeObjects objects;
   return run_osis(script, objects);
 }
 
 // Returns the calls that the agent receives, in order. The agent answers all calls with the same reply.
-std::vector<json> calls_of(const std::string& script, const std::string& rest_of_reply, LuaRan* ran = nullptr) {
+std::vector<json> record_calls(const std::string& script, const std::string& rest_of_reply,
+                               LuaRunResult* result = nullptr) {
   std::vector<json> calls;
-  const LuaRan done = run_lua(LuaJob{.script = script, .executor = "osis", .agent = [&](const std::string& call) {
-                                       calls.push_back(json::parse(call));
-                                       return "{\"id\":" + calls.back().at("id").dump() + "," + rest_of_reply + "}";
-                                     }});
-  if (ran != nullptr) *ran = done;
+  const LuaRunResult run_result =
+      run_lua(LuaJob{.script = script, .executor = "osis", .agent = [&](const std::string& call) {
+                       calls.push_back(json::parse(call));
+                       return "{\"id\":" + calls.back().at("id").dump() + "," + rest_of_reply + "}";
+                     }});
+  if (result != nullptr) *result = run_result;
   return calls;
 }
 
 TEST(LuaOsis, ObjectsAreStoredReadAndDeleted) {
-  const LuaRan ran = run_osis(R"(
+  const LuaRunResult result = run_osis(R"(
 local todo = osis.kind('todo', {index = {'state'}})
 local first = todo:put{title = 'é', list = json.array{}, nested = {a = {1, 2}}}
 assert(first.id and first.version == 1 and first.created_ms and first.title == 'é')
@@ -43,11 +45,11 @@ again.title = 'new'
 assert(todo:put(again).version == 2)
 assert(todo:count() == 1 and todo:delete(first.id) and not todo:delete(first.id) and todo:get(first.id) == nil)
 )");
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(LuaOsis, ConflictsAreTablesWithACode) {
-  const LuaRan ran = run_osis(R"(
+  const LuaRunResult result = run_osis(R"(
 local todo = osis.kind('todo')
 local mine = todo:put{id = 'a', n = 1}
 todo:put{id = 'a', n = 2}
@@ -58,13 +60,13 @@ fine, err = pcall(todo.put, todo, {id = 'a'}, {version = 0})
 assert(err.code == 'conflict')
 todo:put(mine, {version = 7})
 )");
-  EXPECT_EQ(ran.out, "osis.put: a has version 2\n");
-  EXPECT_EQ(ran.end.error, "OsisError: osis.put: a has version 2 (line 10)");
+  EXPECT_EQ(result.out, "osis.put: a has version 2\n");
+  EXPECT_EQ(result.end.error, "OsisError: osis.put: a has version 2 (line 10)");
 }
 
 TEST(LuaOsis, LoopsReadAllPages) {
   FakeObjects objects;
-  const LuaRan ran = run_osis(R"(
+  const LuaRunResult result = run_osis(R"(
 local numbers = osis.kind('numbers')
 for i = 1, 25 do numbers:put{id = ('%03d'):format(i), n = i, even = i % 2 == 0} end
 local function count(loop) local n = 0 for _ in loop do n = n + 1 end return n end
@@ -73,13 +75,13 @@ print(count(numbers:list()), count(numbers:list{page = 4}), count(numbers:list{l
       count(numbers:search('"n":25')), count(numbers:find('n', 99)))
 for each in numbers:list{after = '020', limit = 1} do print(each.id, each.n) end
 )",
-                              objects);
-  EXPECT_EQ(ran.out, "25\t25\t7\t12\t5\t1\t0\n021\t21\n") << ran.err;
+                                       objects);
+  EXPECT_EQ(result.out, "25\t25\t7\t12\t5\t1\t0\n021\t21\n") << result.err;
 }
 
 TEST(LuaOsis, TransactionIsOneAtomicCall) {
   FakeObjects objects;
-  const LuaRan ran = run_osis(R"(
+  const LuaRunResult result = run_osis(R"(
 local a, b = osis.kind('a'), osis.kind('b', {namespace = 'other'})
 a:put{id = 'x', n = 1}
 local done = osis.transaction(function(t)
@@ -96,17 +98,17 @@ assert(#osis.transaction(function(t) kept = t end) == 0)
 fine, err = pcall(kept.put, kept, a, {})
 assert(err.code == 'invalid' and tostring(err):find('it has ended'))
 )",
-                              objects);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                       objects);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(LuaOsis, AgentReceivesCompleteParameters) {
-  const auto calls = calls_of(R"(
+  const auto calls = record_calls(R"(
 local users = osis.kind('users', {namespace = 'shop', index = {'email'}, text = 'bio'})
 users:put({email = 'a', version = 3, created_ms = 1, id = 'i'})
 users:find{field = 'age', min = 18}()
 )",
-                              R"("result":{"objects":[]})");
+                                  R"("result":{"objects":[]})");
   ASSERT_EQ(calls.size(), 3U);
   EXPECT_EQ(calls[0], json::parse(R"({"id":1,"method":"osis.declare","params":
       {"namespace":"shop","kind":"users","index":["email"],"text":["bio"]}})"));
@@ -117,10 +119,10 @@ users:find{field = 'age', min = 18}()
 }
 
 TEST(LuaOsis, RefusalsContainAReason) {
-  LuaRan ran;
-  calls_of("osis.kind('x'):put{}", R"("error":{"code":"denied","message":"caller 12 may not write: context grant 7"})",
-           &ran);
-  EXPECT_EQ(ran.end.error, "OsisError: osis.put: caller 12 may not write: context grant 7 (line 1)");
+  LuaRunResult result;
+  record_calls("osis.kind('x'):put{}",
+               R"("error":{"code":"denied","message":"caller 12 may not write: context grant 7"})", &result);
+  EXPECT_EQ(result.end.error, "OsisError: osis.put: caller 12 may not write: context grant 7 (line 1)");
   const std::pair<const char*, const char*> rows[] = {
       {"osis.kind()", "osis.kind: argument 1 must be text, not nothing"},
       {"osis.kind('x', {indices = {}})", "unknown option indices"},
@@ -140,12 +142,12 @@ TEST(LuaOsis, RefusalsContainAReason) {
 TEST(LuaOsis, WrongAnswersAreErrors) {
   for (const char* reply :
        {"{\"id\":99,\"result\":{}}", "{\"id\":1}", "[]", "1", "nothing", "", "{\"id\":1,\"result\":5}"}) {
-    const LuaRan ran =
+    const LuaRunResult result =
         run_lua(LuaJob{.script = "osis.kind('x'):get('a')", .executor = "osis", .agent = [&](const std::string&) {
                          return std::string(reply);
                        }});
-    EXPECT_EQ(ran.end.detail, "exception") << reply << ran.err;
-    EXPECT_THAT(ran.end.error, HasSubstr("osis.get")) << reply;
+    EXPECT_EQ(result.end.detail, "exception") << reply << result.err;
+    EXPECT_THAT(result.end.error, HasSubstr("osis.get")) << reply;
   }
 }
 

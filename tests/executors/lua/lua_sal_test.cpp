@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-LuaRan run_with(const std::string& script, bool exec, Network network = Network::none) {
+LuaRunResult run_with_grants(const std::string& script, bool exec, Network network = Network::none) {
   Policy policy = profile("sal");
   policy.exec = exec;
   policy.network = network;
@@ -22,7 +22,7 @@ LuaRan run_with(const std::string& script, bool exec, Network network = Network:
 
 TEST(Sal, FilesAndFoldersWork) {
   // Without the sandbox, the working directory is the folder of the job.
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 mkdir('a/b/c')
 mkdir('a/b/c')
 file_write('a/b/one.txt', '1')
@@ -51,13 +51,13 @@ assert(select(2, pcall(mkdir, 'one.txt/x')).code == 'conflict')
 assert(select(2, pcall(file_read, '')).code == 'invalid' and select(2, pcall(file_read, 'a\0b')).code == 'invalid')
 assert(select(2, pcall(file_write, 'x')).code == 'invalid')
 )",
-                              false);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              false);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 // Regression test: the target was emptied before the source was read.
 TEST(Sal, FileCopiedOntoItselfIsUnchanged) {
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 file_write('d/a', 'kept')
 run_silent('ln -s a d/link; ln -s d e')
 for _, call in ipairs{{'d/a', 'd/a'}, {'d/a', 'd'}, {'d/link', 'd/a'}, {'d/a', 'd/link'}, {'d', 'e'}} do
@@ -68,13 +68,13 @@ file_write('longer', 'much longer')
 copy('d/a', 'longer')
 assert(file_read('longer') == 'kept')
 )",
-                              true);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              true);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 // delete() must not follow a link out of the folder.
 TEST(Sal, LinksAreDeletedNotFollowed) {
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 mkdir('kept')
 file_write('kept/a', 'x')
 run_silent('ln -s ../kept gone-link; mkdir gone; ln -s ../kept gone/link; ln -s nothing gone/broken')
@@ -85,16 +85,17 @@ run_silent('ln -s kept l; mkdir d; ln -s ../kept d/l')
 copy('d', 'e')
 assert(os.find_files('e', '*')[1] == nil and exist('e/l'))
 )",
-                              true);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              true);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(Sal, ProgramsRsyncAndArchivesWork) {
   const HttpServer web([](const std::string& head, const std::string&) {
-    return head.starts_with("GET /none") ? http_answer("404 Not Found", "") : http_answer("200 OK", "not an archive");
+    return head.starts_with("GET /none") ? format_http_response("404 Not Found", "")
+                                         : format_http_response("200 OK", "not an archive");
   });
   const std::string at = "http://127.0.0.1:" + std::to_string(web.port());
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 local at = ')" + at + R"('
 mkdir('from/deep')
 file_write('from/deep/a', '1')
@@ -119,12 +120,12 @@ assert(not fine and err.code == 'failed' and tostring(err):find('unpacking'), to
 fine, err = pcall(download_file, at .. '/none', 'got/none')
 assert(tostring(err):find('status 404') and not exist('got/none') and not exist('got/none.part'))
 )",
-                              true, Network::loopback);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              true, Network::loopback);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(Sal, GitNeedsTheServerOnTheList) {
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 for url, place in pairs{['https://github.com/a/b.git'] = 'github.com:443', ['http://user@h1:8080/a/b'] = 'h1:8080'} do
   local fine, err = pcall(git_clone, url)
   assert(not fine and err.code == 'denied' and tostring(err):find('net = ["' .. place .. '"]', 1, true), tostring(err))
@@ -134,12 +135,12 @@ for _, url in ipairs{'git@github.com:a/b', 'ssh://h/a/b', '--upload-pack=x', 'ht
   assert(not fine and err.code == 'invalid', url .. ' ' .. tostring(err))
 end
 )",
-                              true);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              true);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(Sal, TextFunctionsWork) {
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 assert(dedent('\ta\n\t\tb\n') == 'a\n\tb\n' and dedent('') == '' and dedent('a\n  b') == 'a\n  b' and dedent('  \n  a') == '\na')
 assert(prefix('', '>') == '>' and name_fix('Ünïcode Näme') == 'ncode_nme' and path_fix('/a b/') == '/a b/')
 local function replace(pattern, replacement, text, regex)
@@ -168,21 +169,22 @@ for source, problem in pairs{['{{ a'] = '{{ without }}', ['{% if x %}'] = 'not c
   assert(not fine and tostring(err):find(problem, 1, true), tostring(err))
 end
 )",
-                              false);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              false);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(Sal, HttpAndTcpWork) {
   const HttpServer web([](const std::string& head, const std::string& body) {
-    if (head.starts_with("GET /big")) return http_answer("200 OK", std::string(9U << 20, 'x'));
-    if (head.starts_with("GET /loop")) return http_answer("302 Found", "", "Location: /loop\r\n");
-    if (head.starts_with("POST /form")) return http_answer("303 See Other", "", "Location: /made\r\n");
-    if (head.starts_with("POST /moved")) return http_answer("307 Temporary Redirect", "", "Location: /kept\r\n");
+    if (head.starts_with("GET /big")) return format_http_response("200 OK", std::string(9U << 20, 'x'));
+    if (head.starts_with("GET /loop")) return format_http_response("302 Found", "", "Location: /loop\r\n");
+    if (head.starts_with("POST /form")) return format_http_response("303 See Other", "", "Location: /made\r\n");
+    if (head.starts_with("POST /moved"))
+      return format_http_response("307 Temporary Redirect", "", "Location: /kept\r\n");
     if (head.starts_with("GET /short")) return std::string("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort");
     if (head.starts_with("GET /odd")) return std::string("no answer at all");
-    return http_answer("200 OK", head.substr(0, head.find(' ')) + " " + body, "X-Seen: yes\r\n");
+    return format_http_response("200 OK", head.substr(0, head.find(' ')) + " " + body, "X-Seen: yes\r\n");
   });
-  const LuaRan ran = run_with("local port = " + std::to_string(web.port()) + R"(
+  const LuaRunResult result = run_with_grants("local port = " + std::to_string(web.port()) + R"(
 local at = 'http://127.0.0.1:' .. port
 assert(net.http{url = at, method = 'put', body = 'b'}.body == 'PUT b' and http_post(at, 'x').headers['x-seen'] == 'yes')
 assert(http_post(at .. '/form', 'x').body == 'GET ' and http_post(at .. '/moved', 'x').body == 'POST x')
@@ -209,13 +211,13 @@ c:close()
 c:close()
 assert(code(c.send, c, 'x') == 'invalid')
 )",
-                              false, Network::loopback);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              false, Network::loopback);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(Sal, RedisRejectsAndReconnects) {
   const RedisServer server;
-  const LuaRan ran = run_with("local url = 'redis://127.0.0.1:" + std::to_string(server.port()) + R"('
+  const LuaRunResult result = run_with_grants("local url = 'redis://127.0.0.1:" + std::to_string(server.port()) + R"('
 local r = redis.connect(url)
 local function code(...)
   local fine, err = pcall(...)
@@ -231,30 +233,30 @@ assert(code(function() redis.connect('redis://10.0.0.1:6379'):ping() end) == 'de
 local nested = r:command('EVAL', 'return {1, {2, {err = "odd"}}, false}', 0)
 assert(nested[1] == 1 and nested[2][1] == 2 and nested[3] == nil and nested.n == 3)
 )",
-                              false, Network::loopback);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              false, Network::loopback);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 TEST(Sal, DefaultRedisIsSetByTheEnvironment) {
   const RedisServer server;
   Policy policy = profile("sal");
   policy.network = Network::loopback;
-  const LuaRan ran =
+  const LuaRunResult result =
       run_lua(LuaJob{.script = "redis_set('k', 'v')\nprint(redis_get('k'), "
                                "redis_ping())\nredis_reset()\nprint(redis_hset('h', 'a', 1), redis_hget('h', 'a'))",
                      .policy = policy,
                      .environment = {{"REDIS_URL", "redis://127.0.0.1:" + std::to_string(server.port()) + "/3"}}});
-  EXPECT_EQ(ran.out, "v\tPONG\n1\t1\n") << ran.err;
+  EXPECT_EQ(result.out, "v\tPONG\n1\t1\n") << result.err;
 }
 
 TEST(Sal, MyceliumPollsAndDecodesReplies) {
   std::atomic<int> polls{0};
   const HttpServer daemon(
-      [&polls, answer = mycelium_daemon()](const std::string& head, const std::string& body) mutable {
+      [&polls, answer = make_mycelium_handler()](const std::string& head, const std::string& body) mutable {
         if (head.starts_with("GET /api/v1/messages")) ++polls;
         return answer(head, body);
       });
-  const LuaRan ran = run_with("local api = 'http://127.0.0.1:" + std::to_string(daemon.port()) + R"('
+  const LuaRunResult result = run_with_grants("local api = 'http://127.0.0.1:" + std::to_string(daemon.port()) + R"('
 assert(mycelium_receive_messages(api, 'none', 1) == nil)
 local to = ('a'):rep(64)
 assert(mycelium_send_message(api, to, 'echo', 'gr\u{fc}\u{df}\0', 7).payload == 'gr\u{fc}\u{df}\0')
@@ -264,15 +266,15 @@ print(err)
 assert(mycelium_send_message(api, to, 'later', 'x').id)
 assert(mycelium_receive_messages(api, 'later', 5).payload == 'x')
 )",
-                              false, Network::loopback);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("no reply to the message with topic \"silence\" from aaaa"));
-  EXPECT_THAT(ran.out, HasSubstr("within 7 s"));
+                                              false, Network::loopback);
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_THAT(result.out, HasSubstr("no reply to the message with topic \"silence\" from aaaa"));
+  EXPECT_THAT(result.out, HasSubstr("within 7 s"));
   EXPECT_GT(polls, 3) << "the daemon is asked again and again";
 }
 
 TEST(Sal, NamesAreGlobalsAndInTables) {
-  const LuaRan ran = run_with(R"(
+  const LuaRunResult result = run_with_grants(R"(
 for name, value in pairs{exist = os, mkdir = os, copy = os, mv = os, delete = os, find_file = os, find_files = os, find_dir = os,
     find_dirs = os, file_read = os, file_write = os, file_write_append = os, file_size = os, chdir = os, rsync = os, which = os,
     download = os, platform_is_linux = os, run = process, process_list = process, process_get = process, kill = process,
@@ -282,8 +284,8 @@ end
 assert(redis_get and redis_set and text.replacer and text.template and mycelium.list_peers and git.tree and process.list)
 assert(not osis)
 )",
-                              false);
-  EXPECT_EQ(ran.end.error, "") << ran.err;
+                                              false);
+  EXPECT_EQ(result.end.error, "") << result.err;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 // SY16: running programs, loading machine code and corrupting the interpreter are refused, under every name.
 TEST(LuaConfined, ProgramsMachineCodeAndBytecodeAreDenied) {
-  const LuaRan ran = run_lua_confined(R"(
+  const LuaRunResult result = run_lua_confined(R"(
 local function refused(name, ...)
   local got = table.pack(pcall(...))
   local fine, value, problem = got[1], got[2], got[3]
@@ -48,26 +48,26 @@ refused('functions', function() return debug.getinfo(1, 'f').func end)
 refused('memory', io.open, '/proc/self/mem', 'r+b')
 refused('channel', io.open, '/proc/self/fd/3', 'r+b')
 )");
-  EXPECT_EQ(ran.end.error, "") << ran.err;
-  EXPECT_THAT(ran.out, Not(HasSubstr("GOT THROUGH")));
-  EXPECT_THAT(ran.out, HasSubstr("execute\trefused\tos.execute: running programs is not granted"));
-  EXPECT_THAT(ran.out, HasSubstr("load\trefused\tattempt to load a binary chunk"));
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_THAT(result.out, Not(HasSubstr("GOT THROUGH")));
+  EXPECT_THAT(result.out, HasSubstr("execute\trefused\tos.execute: running programs is not granted"));
+  EXPECT_THAT(result.out, HasSubstr("load\trefused\tattempt to load a binary chunk"));
 }
 
 // The positive twins: with the grant, programs run, and source text loads.
 TEST(LuaConfined, GrantAllowsPrograms) {
   Policy policy = profile("sal");
   policy.exec = true;
-  const LuaRan ran = run_lua_confined(LuaJob{
+  const LuaRunResult result = run_lua_confined(LuaJob{
       .script = "print(os.execute('true'), io.popen('echo popen'):read('l'), run_silent('id -u').code)\n"
                 "file_write('/tmp/m.lua', 'return {a = 1}')\npackage.path = '/tmp/?.lua'\n"
                 "print(require('m').a, load('return 2')(), dofile('/tmp/m.lua').a, loadfile('/tmp/m.lua', 't') ~= nil)",
       .policy = policy});
-  EXPECT_EQ(ran.out, "true\tpopen\t0\n1\t2\t1\ttrue\n") << ran.err;
+  EXPECT_EQ(result.out, "true\tpopen\t0\n1\t2\t1\ttrue\n") << result.err;
 }
 
 TEST(LuaConfined, SystemIsReadOnlyAndHostIsHidden) {
-  const LuaRan ran = run_lua_confined(R"(
+  const LuaRunResult result = run_lua_confined(R"(
 for _, path in ipairs{'/etc/x', '/usr/x', '/x', '/proc/x', '/dev/x'} do
   assert(not pcall(file_write, path, 'x'), path)
   assert(not io.open(path, 'w'), path)
@@ -80,8 +80,8 @@ assert(not pcall(file_read, '/proc/self/environ'))
 assert(#process_list() == 1)
 print(table.concat(find_files('/job', '*')), table.concat(find_files('/tmp', '*')))
 )");
-  EXPECT_EQ(ran.out, "\t\n") << ran.err;
-  EXPECT_EQ(ran.end.error, "");
+  EXPECT_EQ(result.out, "\t\n") << result.err;
+  EXPECT_EQ(result.end.error, "");
 }
 
 struct SandboxEndRow {
@@ -96,9 +96,9 @@ class LuaConfinedEnd : public ::testing::TestWithParam<SandboxEndRow> {};
 
 TEST_P(LuaConfinedEnd, IsReported) {
   const SandboxEndRow& row = GetParam();
-  const LuaRan ran = run_lua_confined(LuaJob{.script = row.script, .policy = profile("sal"), .wall_ms = 2000});
-  EXPECT_EQ(to_string(ran.outcome.status), to_string(row.status)) << ran.outcome.reason << "\n" << ran.err;
-  EXPECT_THAT(ran.end.error, HasSubstr(row.error));
+  const LuaRunResult result = run_lua_confined(LuaJob{.script = row.script, .policy = profile("sal"), .wall_ms = 2000});
+  EXPECT_EQ(to_string(result.outcome.status), to_string(row.status)) << result.outcome.reason << "\n" << result.err;
+  EXPECT_THAT(result.end.error, HasSubstr(row.error));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -145,17 +145,17 @@ TEST(LuaConfined, OnlyTheGrantedFolderIsOpen) {
   Policy policy = profile("sal");
   policy.fs_read = {folder};
   const std::string name = folder;
-  const LuaRan ran =
+  const LuaRunResult result =
       run_lua_confined(LuaJob{.script = "print(file_read('" + name + "/a.txt'))\nprint(select(2, pcall(file_write, '" +
                                         name + "/b.txt', 'x')))\nprint(pcall(file_read, '" + name +
                                         "/link'))\n"
                                         "print(select(2, pcall(file_read, '/var/other/x')))",
                               .policy = policy});
   std::filesystem::remove_all(folder);
-  EXPECT_THAT(ran.out, HasSubstr("granted\n"));
-  EXPECT_THAT(ran.out, HasSubstr("to allow: policy: fs.write = [\"" + name + "\"]"));
-  EXPECT_THAT(ran.out, HasSubstr("false\tfile_read: " + name + "/link"));
-  EXPECT_THAT(ran.out, HasSubstr("to allow: policy: fs.read = [\"/var/other\"]"));
+  EXPECT_THAT(result.out, HasSubstr("granted\n"));
+  EXPECT_THAT(result.out, HasSubstr("to allow: policy: fs.write = [\"" + name + "\"]"));
+  EXPECT_THAT(result.out, HasSubstr("false\tfile_read: " + name + "/link"));
+  EXPECT_THAT(result.out, HasSubstr("to allow: policy: fs.read = [\"/var/other\"]"));
 }
 
 // Two jobs of one zygote: the second sees no state of the first.
@@ -164,7 +164,7 @@ TEST(LuaConfined, NextJobFindsNothing) {
                              "getmetatable('').__index = {}\nos.setlocale('C')\nchdir('/tmp')")
                 .end.error,
             "");
-  const LuaRan next = run_lua_confined(
+  const LuaRunResult next = run_lua_confined(
       "print(string.leak, leak, mycojobs.leak, exist('/tmp/leak'), ('x'):upper(), os.cwd(), next(result))");
   EXPECT_EQ(next.out, "nil\tnil\tnil\tfalse\tX\t/job\tnil\n") << next.err;
 }

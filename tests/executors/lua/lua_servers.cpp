@@ -26,7 +26,7 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-std::pair<Fd, std::uint16_t> listen_somewhere() {
+std::pair<Fd, std::uint16_t> listen_on_free_port() {
   Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = loopback(0);
   socklen_t size = sizeof address;
@@ -37,7 +37,7 @@ std::pair<Fd, std::uint16_t> listen_somewhere() {
   return {std::move(listener), ntohs(address.sin_port)};
 }
 
-struct Refusal {
+struct ObjectError {
   const char* code;
   std::string message;
 };
@@ -48,80 +48,80 @@ std::string make_object_key(const json& params, const std::string& id) {
 
 }  // namespace
 
-HttpServer::HttpServer(Answer answer) : answer_(std::move(answer)) {
-  std::tie(listener_, port_) = listen_somewhere();
+HttpServer::HttpServer(Handler handler) : handler_(std::move(handler)) {
+  std::tie(listener_, port_) = listen_on_free_port();
   thread_ = std::thread([this] { serve(); });
 }
 
 HttpServer::~HttpServer() {
-  over_ = true;
+  stopping_ = true;
   ::shutdown(listener_.get(), SHUT_RDWR);
   thread_.join();
 }
 
 void HttpServer::serve() {
-  while (!over_) {
+  while (!stopping_) {
     Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection) serve_one(std::move(connection));
+    if (connection) serve_request(std::move(connection));
   }
 }
 
-void HttpServer::serve_one(Fd connection) {
-  std::string got;
-  std::array<char, 4096> part{};
-  std::size_t wanted = 0;
-  for (std::size_t end = std::string::npos; end == std::string::npos || got.size() < end + 4 + wanted;) {
-    const ssize_t size = ::recv(connection.get(), part.data(), part.size(), 0);
+void HttpServer::serve_request(Fd connection) {
+  std::string request;
+  std::array<char, 4096> buffer{};
+  std::size_t body_bytes = 0;
+  for (std::size_t end = std::string::npos; end == std::string::npos || request.size() < end + 4 + body_bytes;) {
+    const ssize_t size = ::recv(connection.get(), buffer.data(), buffer.size(), 0);
     if (size <= 0) return;
-    got.append(part.data(), static_cast<std::size_t>(size));
-    end = got.find("\r\n\r\n");
-    const std::size_t length = got.find("Content-Length: ");
-    if (length != std::string::npos && length < end) wanted = std::stoul(got.substr(length + 16));
+    request.append(buffer.data(), static_cast<std::size_t>(size));
+    end = request.find("\r\n\r\n");
+    const std::size_t length = request.find("Content-Length: ");
+    if (length != std::string::npos && length < end) body_bytes = std::stoul(request.substr(length + 16));
   }
-  const std::size_t end = got.find("\r\n\r\n");
-  std::string out = answer_(got.substr(0, end), got.substr(end + 4));
-  if (got.starts_with("HEAD")) out.erase(out.find("\r\n\r\n") + 4);
-  for (std::size_t sent = 0; sent < out.size();) {
-    const ssize_t size = ::send(connection.get(), out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
+  const std::size_t end = request.find("\r\n\r\n");
+  std::string response = handler_(request.substr(0, end), request.substr(end + 4));
+  if (request.starts_with("HEAD")) response.erase(response.find("\r\n\r\n") + 4);
+  for (std::size_t sent = 0; sent < response.size();) {
+    const ssize_t size = ::send(connection.get(), response.data() + sent, response.size() - sent, MSG_NOSIGNAL);
     if (size <= 0) return;
     sent += static_cast<std::size_t>(size);
   }
 }
 
-std::string http_answer(const std::string& status, const std::string& body, const std::string& headers) {
+std::string format_http_response(const std::string& status, const std::string& body, const std::string& headers) {
   return "HTTP/1.1 " + status + "\r\n" + headers +
          "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-HttpServer::Answer mycelium_daemon() {
+HttpServer::Handler make_mycelium_handler() {
   return [sent = std::string()](const std::string& head, const std::string& body) mutable {
     const std::string line = head.substr(0, head.find("\r\n"));
-    if (line.starts_with("GET /api/v1/admin ")) return http_answer("200 OK", R"({"nodeSubnet":"5ab::/64"})");
-    if (line.starts_with("GET /api/v1/admin/peers ")) return http_answer("200 OK", R"([{"type":"static"}])");
-    if (line.starts_with("POST /api/v1/admin/peers ")) return http_answer("204 No Content", "");
-    if (line.starts_with("DELETE /api/v1/admin/peers/tcp%3A%2F%2F")) return http_answer("204 No Content", "");
+    if (line.starts_with("GET /api/v1/admin ")) return format_http_response("200 OK", R"({"nodeSubnet":"5ab::/64"})");
+    if (line.starts_with("GET /api/v1/admin/peers ")) return format_http_response("200 OK", R"([{"type":"static"}])");
+    if (line.starts_with("POST /api/v1/admin/peers ")) return format_http_response("204 No Content", "");
+    if (line.starts_with("DELETE /api/v1/admin/peers/tcp%3A%2F%2F")) return format_http_response("204 No Content", "");
     if (line.starts_with("POST /api/v1/messages ")) {
       sent = body;
-      return http_answer("200 OK", R"({"id":"0123456789abcdef"})");
+      return format_http_response("200 OK", R"({"id":"0123456789abcdef"})");
     }
     if (line.starts_with("POST /api/v1/messages?reply_timeout=")) {
       const json message = json::parse(body);
       if (message.value("topic", "") != "ZWNobw==")
-        return http_answer("408 Request Timeout", R"({"id":"0123456789abcdef"})");
-      return http_answer("200 OK", json{{"id", "0123456789abcdef"}, {"payload", message["payload"]}}.dump());
+        return format_http_response("408 Request Timeout", R"({"id":"0123456789abcdef"})");
+      return format_http_response("200 OK", json{{"id", "0123456789abcdef"}, {"payload", message["payload"]}}.dump());
     }
     // A waiting request would block all other calls.
-    if (!line.starts_with("GET /api/v1/messages?timeout=0")) return http_answer("404 Not Found", "no " + line);
-    if (sent.empty()) return http_answer("204 No Content", "");
+    if (!line.starts_with("GET /api/v1/messages?timeout=0")) return format_http_response("404 Not Found", "no " + line);
+    if (sent.empty()) return format_http_response("204 No Content", "");
     json message = json::parse(sent);
     message["id"] = "0123456789abcdef";
     sent.clear();
-    return http_answer("200 OK", message.dump());
+    return format_http_response("200 OK", message.dump());
   };
 }
 
 RedisServer::RedisServer() {
-  port_ = listen_somewhere().second;
+  port_ = listen_on_free_port().second;
   const std::string port = std::to_string(port_);
   const char* arguments[] = {"redis-server", "--port", port.c_str(),   "--bind", "127.0.0.1", "--save",    "",
                              "--dir",        "/tmp",   "--appendonly", "no",     "--logfile", "/dev/null", nullptr};
@@ -147,12 +147,12 @@ RedisServer::~RedisServer() {
 
 std::string FakeObjects::answer(const std::string& call) {
   ++calls;
-  const json asked = json::parse(call);
-  json reply{{"id", asked.at("id")}};
+  const json request = json::parse(call);
+  json reply{{"id", request.at("id")}};
   try {
-    reply["result"] = run(asked.at("method"), asked.at("params"));
-  } catch (const Refusal& refusal) {
-    reply["error"] = {{"code", refusal.code}, {"message", refusal.message}};
+    reply["result"] = run(request.at("method"), request.at("params"));
+  } catch (const ObjectError& error) {
+    reply["error"] = {{"code", error.code}, {"message", error.message}};
   }
   return reply.dump();
 }
@@ -165,9 +165,9 @@ json FakeObjects::apply(const json& operation, bool only_check) {
   const auto found = rows_.find(key);
   const std::uint64_t version = found == rows_.end() ? 0 : found->second.at("version").get<std::uint64_t>();
   if (operation.contains("version") && operation["version"] != version) {
-    throw Refusal{"conflict", id + " has version " + std::to_string(version)};
+    throw ObjectError{"conflict", id + " has version " + std::to_string(version)};
   }
-  if (operation["op"] == "delete" && version == 0) throw Refusal{"not_found", "there is no " + id};
+  if (operation["op"] == "delete" && version == 0) throw ObjectError{"not_found", "there is no " + id};
   json row{{"id", id}, {"version", version + 1}, {"created_ms", 1000}, {"updated_ms", 2000}};
   if (operation["op"] == "check" || only_check) return row;
   if (operation["op"] == "delete") {
@@ -180,18 +180,18 @@ json FakeObjects::apply(const json& operation, bool only_check) {
   return row;
 }
 
-json FakeObjects::page(const json& params, const std::function<bool(const json&)>& wanted) {
-  const std::string from = make_object_key(params, ""), after = params.value("after", "");
-  json out{{"objects", json::array()}};
+json FakeObjects::read_page(const json& params, const std::function<bool(const json&)>& matches) {
+  const std::string prefix = make_object_key(params, ""), after = params.value("after", "");
+  json response{{"objects", json::array()}};
   for (const auto& [key, row] : rows_) {
-    if (!key.starts_with(from) || key.substr(from.size()) <= after || !wanted(row.at("object"))) continue;
-    if (out["objects"].size() == params.value("limit", 100U)) {
-      out["after"] = out["objects"].back().at("id");
+    if (!key.starts_with(prefix) || key.substr(prefix.size()) <= after || !matches(row.at("object"))) continue;
+    if (response["objects"].size() == params.value("limit", 100U)) {
+      response["after"] = response["objects"].back().at("id");
       break;
     }
-    out["objects"].push_back(row);
+    response["objects"].push_back(row);
   }
-  return out;
+  return response;
 }
 
 json FakeObjects::run(const std::string& method, const json& params) {
@@ -203,28 +203,28 @@ json FakeObjects::run(const std::string& method, const json& params) {
   }
   if (method == "osis.get") {
     const auto found = rows_.find(make_object_key(params, params.at("id")));
-    if (found == rows_.end()) throw Refusal{"not_found", "there is no such object"};
+    if (found == rows_.end()) throw ObjectError{"not_found", "there is no such object"};
     return found->second;
   }
   if (method == "osis.transaction") {
-    for (const json& each : params.at("operations")) apply(each, true);
+    for (const json& item : params.at("operations")) apply(item, true);
     json results = json::array();
-    for (const json& each : params.at("operations")) results.push_back(apply(each, false));
+    for (const json& item : params.at("operations")) results.push_back(apply(item, false));
     return {{"results", results}};
   }
   if (method == "osis.count") {
     json all = params;
     all["limit"] = 1000;
-    return {{"count", page(all, [](const json&) { return true; }).at("objects").size()}};
+    return {{"count", read_page(all, [](const json&) { return true; }).at("objects").size()}};
   }
-  if (method == "osis.list") return page(params, [](const json&) { return true; });
+  if (method == "osis.list") return read_page(params, [](const json&) { return true; });
   if (method == "osis.search") {
-    return page(params, [&](const json& object) {
+    return read_page(params, [&](const json& object) {
       return object.dump().find(params.at("text").get<std::string>()) != std::string::npos;
     });
   }
-  if (method != "osis.find") throw Refusal{"invalid", "there is no method " + method};
-  return page(params, [&](const json& object) {
+  if (method != "osis.find") throw ObjectError{"invalid", "there is no method " + method};
+  return read_page(params, [&](const json& object) {
     const json value = object.value(params.at("field").get<std::string>(), json());
     if (params.contains("value")) return value == params["value"];
     return value.is_number() && value >= params.value("min", json(-1e300)) && value <= params.value("max", json(1e300));

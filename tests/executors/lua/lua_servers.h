@@ -19,28 +19,28 @@ namespace mycojobs::test {
 // it.
 class HttpServer {
  public:
-  // returns the whole response
-  using Answer = std::function<std::string(const std::string& head, const std::string& body)>;
-  explicit HttpServer(Answer answer);
+  // Returns the whole response.
+  using Handler = std::function<std::string(const std::string& head, const std::string& body)>;
+  explicit HttpServer(Handler handler);
   ~HttpServer();
   std::uint16_t port() const { return port_; }
 
  private:
   void serve();
-  void serve_one(Fd connection);
+  void serve_request(Fd connection);
 
-  Answer answer_;
+  Handler handler_;
   Fd listener_;
   std::uint16_t port_ = 0;
-  std::atomic<bool> over_ = false;
+  std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
 
-// Makes a response from a status such as "200 OK" and a body.
-std::string http_answer(const std::string& status, const std::string& body, const std::string& headers = "");
-// The part of Mycelium's API that scripts use. Its only message queue returns the sent messages. A client that waits
-// for a reply receives its own message if the topic is "echo", and no reply otherwise.
-HttpServer::Answer mycelium_daemon();
+// Returns a response with a status such as "200 OK" and a body.
+std::string format_http_response(const std::string& status, const std::string& body, const std::string& headers = "");
+// Returns a handler for the part of Mycelium's API that scripts use. Its only message queue returns the sent messages.
+// A client that waits for a reply receives its own message if the topic is "echo", and no reply otherwise.
+HttpServer::Handler make_mycelium_handler();
 
 // A redis-server on loopback for one test. The destructor ends it by its pid.
 class RedisServer {
@@ -63,7 +63,7 @@ class FakeObjects {
  private:
   nlohmann::json run(const std::string& method, const nlohmann::json& params);
   nlohmann::json apply(const nlohmann::json& operation, bool only_check);
-  nlohmann::json page(const nlohmann::json& params, const std::function<bool(const nlohmann::json&)>& wanted);
+  nlohmann::json read_page(const nlohmann::json& params, const std::function<bool(const nlohmann::json&)>& matches);
 
   // maps "namespace/kind/id" to {id, version, created_ms, updated_ms, object}
   std::map<std::string, nlohmann::json> rows_;

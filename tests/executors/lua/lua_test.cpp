@@ -20,11 +20,11 @@ using ::testing::Pair;
 using ::testing::StartsWith;
 
 TEST(Lua, PrintsAndReturnsItsResult) {
-  const LuaRan ran = run_lua("print('hello')\nresult.answer = 'yes'\n");
-  EXPECT_EQ(ran.out, "hello\n");
-  EXPECT_EQ(ran.err, "");
-  EXPECT_EQ(ran.end.status, JobStatus::finished) << ran.end.error;
-  EXPECT_EQ(ran.end.result, (TextMap{{"answer", "yes"}}));
+  const LuaRunResult result = run_lua("print('hello')\nresult.answer = 'yes'\n");
+  EXPECT_EQ(result.out, "hello\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.end.status, JobStatus::finished) << result.end.error;
+  EXPECT_EQ(result.end.result, (TextMap{{"answer", "yes"}}));
 }
 
 struct ResultRow {
@@ -38,12 +38,12 @@ void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
 class LuaResult : public ::testing::TestWithParam<ResultRow> {};
 
 TEST_P(LuaResult, IsReturnedOrRejectedByKey) {
-  const LuaRan ran = run_lua(GetParam().script);
-  EXPECT_EQ(ran.end.error, GetParam().error);
-  EXPECT_EQ(ran.end.result, GetParam().result);
-  EXPECT_EQ(ran.end.status, *GetParam().error == '\0' ? JobStatus::finished : JobStatus::error);
-  if (ran.end.status == JobStatus::error) {
-    EXPECT_THAT(ran.err, HasSubstr("result"));
+  const LuaRunResult result = run_lua(GetParam().script);
+  EXPECT_EQ(result.end.error, GetParam().error);
+  EXPECT_EQ(result.end.result, GetParam().result);
+  EXPECT_EQ(result.end.status, *GetParam().error == '\0' ? JobStatus::finished : JobStatus::error);
+  if (result.end.status == JobStatus::error) {
+    EXPECT_THAT(result.err, HasSubstr("result"));
   }
 }
 
@@ -96,33 +96,33 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Lua, OwnGlobalNamedResultIsAWarning) {
   for (const char* script : {"result = 5", "result = {x = print}", "result = {1, 2}"}) {
-    const LuaRan ran = run_lua(script);
-    EXPECT_EQ(ran.end.status, JobStatus::finished) << script << ": " << ran.end.error;
-    EXPECT_TRUE(ran.end.result.empty()) << script;
-    EXPECT_THAT(ran.err, HasSubstr("mycojobs: warning: result")) << script;
+    const LuaRunResult result = run_lua(script);
+    EXPECT_EQ(result.end.status, JobStatus::finished) << script << ": " << result.end.error;
+    EXPECT_TRUE(result.end.result.empty()) << script;
+    EXPECT_THAT(result.err, HasSubstr("mycojobs: warning: result")) << script;
   }
 }
 
 TEST(Lua, RejectedResultIsNotRetried) {
   for (const char* script : {"result.x = print", "result.x = 1\nresult = 5"}) {
-    const LuaRan ran = run_lua(script);
-    EXPECT_THAT(ran.end.error, ::testing::StartsWith("ResultError: ")) << script;
-    EXPECT_TRUE(ran.end.retry_forbidden) << script;
+    const LuaRunResult result = run_lua(script);
+    EXPECT_THAT(result.end.error, ::testing::StartsWith("ResultError: ")) << script;
+    EXPECT_TRUE(result.end.retry_forbidden) << script;
   }
   EXPECT_FALSE(run_lua("error({type = 'ResultError', message = 'of the script'})").end.retry_forbidden);
 }
 
 TEST(Lua, ByteOrderMarkIsSkipped) {
-  const LuaRan ran = run_lua("\xEF\xBB\xBF#!/usr/bin/lua5.4\nprint('hello')\nerror('bad')");
-  EXPECT_EQ(ran.out, "hello\n");
-  EXPECT_EQ(ran.end.error, "Error: bad (line 3)");
+  const LuaRunResult result = run_lua("\xEF\xBB\xBF#!/usr/bin/lua5.4\nprint('hello')\nerror('bad')");
+  EXPECT_EQ(result.out, "hello\n");
+  EXPECT_EQ(result.end.error, "Error: bad (line 3)");
 }
 
 TEST(Lua, LongLineOfATracebackIsCutBetweenCharacters) {
   std::string line = "error('";
   for (int i = 0; i < 100; ++i) line += "\u20ac";
-  const LuaRan ran = run_lua(line + "')");
-  EXPECT_THAT(ran.end.error_info, HasSubstr("\u20ac\\n"));
+  const LuaRunResult result = run_lua(line + "')");
+  EXPECT_THAT(result.end.error_info, HasSubstr("\u20ac\\n"));
 }
 
 struct EndRow {
@@ -136,9 +136,9 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 class LuaEnd : public ::testing::TestWithParam<EndRow> {};
 
 TEST_P(LuaEnd, IsReported) {
-  const LuaRan ran = run_lua(LuaJob{.script = GetParam().script, .policy = profile("sal")});
-  EXPECT_EQ(ran.end.detail, GetParam().detail);
-  EXPECT_EQ(ran.end.error, GetParam().error) << ran.err;
+  const LuaRunResult result = run_lua(LuaJob{.script = GetParam().script, .policy = profile("sal")});
+  EXPECT_EQ(result.end.detail, GetParam().detail);
+  EXPECT_EQ(result.end.error, GetParam().error) << result.err;
 }
 
 constexpr const char* kNoResult = "the script ended without returning its result";
@@ -208,20 +208,20 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Lua, UnpreparableJobReportsWhy) {
   LuaJob job{.script = "print('never')"};
   job.secrets = {{"../\"x\\", "value"}};
-  const LuaRan ran = run_lua(job);
-  EXPECT_EQ(ran.end.error, R"(SetupError: channel: a file outside of the job's folder: secrets/../"x\)");
-  EXPECT_EQ(ran.out, "");
+  const LuaRunResult result = run_lua(job);
+  EXPECT_EQ(result.end.error, R"(SetupError: channel: a file outside of the job's folder: secrets/../"x\)");
+  EXPECT_EQ(result.out, "");
 }
 
 TEST(Lua, TracebackHasTheScriptsOwnLines) {
-  const LuaRan ran =
+  const LuaRunResult result =
       run_lua(LuaJob{.script = "local function inner()\n  error('bad')\nend\nfunction outer() inner() end\nouter()",
                      .name = "nightly.lua"});
   EXPECT_EQ(
-      ran.err,
+      result.err,
       "nightly.lua:2: Error: bad\ntraceback, the innermost call first:\n  nightly.lua:2: in inner\n    error('bad')\n"
       "  nightly.lua:4: in outer\n    function outer() inner() end\n  nightly.lua:5: in the script\n    outer()\n");
-  const auto info = nlohmann::json::parse(ran.end.error_info);
+  const auto info = nlohmann::json::parse(result.end.error_info);
   EXPECT_EQ(info.at("line"), 2);
   EXPECT_THAT(info.at("traceback").get<std::string>(), HasSubstr("nightly.lua:4: in outer"));
 }
@@ -230,86 +230,87 @@ TEST(Lua, FailureControlsTheNextAttempt) {
   EXPECT_TRUE(run_lua("mycojobs.failure('never', {retry = false})").end.retry_forbidden);
   EXPECT_EQ(run_lua("mycojobs.failure('later', {retry = 2.5})").end.retry_after_ms, 2500U);
   EXPECT_TRUE(run_lua("error{message = 'never', retry = false}").end.retry_forbidden);
-  const LuaRan plain = run_lua("error{message = 'x', retry = 'soon'}");
+  const LuaRunResult plain = run_lua("error{message = 'x', retry = 'soon'}");
   EXPECT_FALSE(plain.end.retry_forbidden || plain.end.retry_after_ms);
   EXPECT_THAT(run_lua("mycojobs.failure('x', {retry = -1})").end.error, HasSubstr("retry = -1 is neither"));
 }
 
 TEST(Lua, FactsInputsSecretsAndEnvironmentAreAvailable) {
-  const LuaRan ran = run_lua(LuaJob{
+  const LuaRunResult result = run_lua(LuaJob{
       .script = "print(job.id, job.caller_id, job.name, job.granted, inputs.first.k, env.A, os.getenv('A'), env.HOME)\n"
                 "print(mycojobs.secret('token'))\nprint(mycojobs.inputs == inputs, mycojobs.result == result)",
       .name = "größe",
       .environment = {{"A", "é"}},
       .inputs = {{"first", {1, {{"k", "v"}}}}},
       .secrets = {{"token", "s3cret"}}});
-  EXPECT_EQ(ran.out, "2001\t12\tgröße\tnil\tv\té\té\t/job\ns3cret\ntrue\ttrue\n") << ran.err;
+  EXPECT_EQ(result.out, "2001\t12\tgröße\tnil\tv\té\té\t/job\ns3cret\ntrue\ttrue\n") << result.err;
 }
 
 TEST(Lua, ResultsKeepTheirTypes) {
-  const LuaRan ran = run_lua("result.n, result.t, result.l = 1, '1', {'a'}");
-  EXPECT_EQ(ran.end.result, (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}}));
-  EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"l", "n"}));
+  const LuaRunResult result = run_lua("result.n, result.t, result.l = 1, '1', {'a'}");
+  EXPECT_EQ(result.end.result, (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}}));
+  EXPECT_EQ(result.end.result_json, (std::vector<std::string>{"l", "n"}));
   EXPECT_EQ(run_lua("local v = 1\nfor _ = 1, 48 do v = {v} end\nresult.x = v").end.detail, "ok");
   EXPECT_EQ(run_lua("local v = 1\nfor _ = 1, 49 do v = {v} end\nresult.x = v").end.detail, "exception");
 }
 
 TEST(Lua, InputsAreAvailableByNameOrIdUnchanged) {
-  const LuaRan ran = run_lua(LuaJob{
+  const LuaRunResult result = run_lua(LuaJob{
       .script = "local sum = 0\nfor _, each in pairs(inputs) do sum = sum + each.n end\n"
                 "result.sum = sum\nresult.same = inputs.build == inputs['2002'] and inputs.build == inputs[2002]\n"
                 "result.text, result.none, result.absent = inputs.build.text, inputs.build.none == json.null, "
                 "inputs['2001'] == nil\nassert(job.input_names == nil)",
       .inputs = {{"build", {2002, {{"n", "1"}, {"text", "1"}, {"none", "null"}}, {"n", "none"}}},
                  {"2003", {2003, {{"n", "2"}}, {"n"}}}}});
-  EXPECT_EQ(ran.end.result,
+  EXPECT_EQ(result.end.result,
             (TextMap{{"sum", "3"}, {"same", "true"}, {"text", "1"}, {"none", "true"}, {"absent", "true"}}))
-      << ran.err;
-  EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"absent", "none", "same", "sum"}));
+      << result.err;
+  EXPECT_EQ(result.end.result_json, (std::vector<std::string>{"absent", "none", "same", "sum"}));
 }
 
 TEST(Lua, FlowDataIsAvailable) {
-  const LuaRan ran = run_lua(LuaJob{
+  const LuaRunResult result = run_lua(LuaJob{
       .script = "local flow = mycojobs.flow\nresult.region, result.who = flow.inputs.region, flow.signals.go.who\n"
                 "result.each, result.index = mycojobs.each.a, flow.index\n"
                 "result.first, result.count = inputs.parts[1].n, #inputs.parts\nassert(job.flow == nil)",
       .inputs = {{"parts[1]", {2003, {{"n", "1"}}, {"n"}}}, {"parts[0]", {2004, {{"n", "2"}}, {"n"}}}},
       .flow_data = R"({"inputs": {"region": "eu"}, "signals": {"go": {"who": 12}},
                        "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2004, 2003]}})"});
-  EXPECT_EQ(ran.end.result,
+  EXPECT_EQ(result.end.result,
             (TextMap{{"region", "eu"}, {"who", "12"}, {"each", "1"}, {"index", "1"}, {"first", "2"}, {"count", "2"}}))
-      << ran.err;
+      << result.err;
 }
 
 TEST(Lua, LogsProgressAndArtifactsWork) {
-  const LuaRan ran = run_lua(
+  const LuaRunResult result = run_lua(
       "log.info('a', 1, nil)\nlog.error('b')\nmycojobs.progress(0.5, "
       "'half')\nmycojobs.progress('on')\nmycojobs.progress(1)\n"
       "local f = io.open(mycojobs.artifacts .. '/left.txt', 'w')\nf:write('not closed')\n"
       "mycojobs.artifact('dir/deep/b.txt', 'b')\nprint(pcall(mycojobs.artifact, '../x', ''))\n"
       "print(pcall(mycojobs.progress, 2))");
-  EXPECT_EQ(ran.err, "INFO a 1 nil\nERROR b\n");
-  EXPECT_THAT(ran.notes, ElementsAre("progress 50 %: half", "on", "progress 100 %"));
-  EXPECT_THAT(ran.artifacts, ElementsAre(Pair("dir/deep/b.txt", "b"), Pair("left.txt", "not closed")));
-  EXPECT_THAT(ran.out, HasSubstr("2 is not from 0 to 1"));
-  EXPECT_THAT(ran.out, HasSubstr("\"../x\" is not a plain path"));
+  EXPECT_EQ(result.err, "INFO a 1 nil\nERROR b\n");
+  EXPECT_THAT(result.notes, ElementsAre("progress 50 %: half", "on", "progress 100 %"));
+  EXPECT_THAT(result.artifacts, ElementsAre(Pair("dir/deep/b.txt", "b"), Pair("left.txt", "not closed")));
+  EXPECT_THAT(result.out, HasSubstr("2 is not from 0 to 1"));
+  EXPECT_THAT(result.out, HasSubstr("\"../x\" is not a plain path"));
 }
 
 TEST(Lua, TermEndsAScriptWithoutAHandler) {
-  const LuaRan ran = run_lua(LuaJob{.script = "print('ready')\nmycojobs.sleep(30)\nprint('on')", .term_at = "ready"});
-  EXPECT_EQ(ran.outcome.signal, 15);
-  EXPECT_EQ(ran.out, "ready\n");
+  const LuaRunResult result =
+      run_lua(LuaJob{.script = "print('ready')\nmycojobs.sleep(30)\nprint('on')", .term_trigger = "ready"});
+  EXPECT_EQ(result.outcome.signal, 15);
+  EXPECT_EQ(result.out, "ready\n");
 }
 
 TEST(Lua, ScriptWithAHandlerMayCleanUp) {
-  const LuaRan ran = run_lua(LuaJob{.script = "mycojobs.cancelled()\nprint('ready')\nmycojobs.sleep(30)\n"
-                                              "result.told = mycojobs.cancelled()",
-                                    .term_at = "ready"});
-  EXPECT_EQ(ran.result("told"), "true");
+  const LuaRunResult result = run_lua(LuaJob{.script = "mycojobs.cancelled()\nprint('ready')\nmycojobs.sleep(30)\n"
+                                                       "result.told = mycojobs.cancelled()",
+                                             .term_trigger = "ready"});
+  EXPECT_EQ(result.result_value("told"), "true");
 }
 
 TEST(Lua, JsonIsReadAndWritten) {
-  const LuaRan ran = run_lua(R"(
+  const LuaRunResult result = run_lua(R"(
 print(json.encode(json.decode([=[[1,2.5,-3e2,{"a":[]},null,"\u00e9\ud83d\ude00\\/",true,{}]]=])))
 for _, text in ipairs{'[1,', '{"a" 1}', '01', '"\\x"', 'nul', '[1]]', '"a\nb"', '', '[1,]', '"\\ud800"', '+1', '{1:2}', ('['):rep(200)} do
   local fine, err = pcall(json.decode, text)
@@ -318,8 +319,8 @@ end
 assert(json.decode(json.encode(math.mininteger)) == math.mininteger)
 assert(json.decode(json.encode(0.1)) == 0.1 and math.type(json.decode('7')) == 'integer')
 )");
-  EXPECT_EQ(ran.out, "[1,2.5,-300,{\"a\":[]},null,\"é😀\\\\/\",true,{}]\n") << ran.err;
-  EXPECT_EQ(ran.end.error, "");
+  EXPECT_EQ(result.out, "[1,2.5,-300,{\"a\":[]},null,\"é😀\\\\/\",true,{}]\n") << result.err;
+  EXPECT_EQ(result.end.error, "");
 }
 
 TEST(Lua, ShebangLineIsSkipped) { EXPECT_EQ(run_lua("#!/usr/bin/lua\nerror('x')").end.error, "Error: x (line 2)"); }

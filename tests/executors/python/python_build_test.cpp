@@ -17,7 +17,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr const char* kWhoRuns = R"(
+constexpr const char* kPrintLibraryScript = R"(
 import ctypes, os
 class Where(ctypes.Structure):
     _fields_ = [('file', ctypes.c_char_p), ('base', ctypes.c_void_p), ('name', ctypes.c_char_p), ('at', ctypes.c_void_p)]
@@ -38,9 +38,9 @@ class HelperCopy {
     std::string program = read_file(pyhost());
     for (const std::string& file : installed_build(pyhost()).files) {
       if (file.find(library) == std::string::npos) continue;
-      const std::size_t at = program.find(build_id(file) + " " + file);
-      if (at == std::string::npos) continue;
-      program[at] = program[at] == '0' ? '1' : '0';
+      const std::size_t position = program.find(read_build_id(file) + " " + file);
+      if (position == std::string::npos) continue;
+      program[position] = program[position] == '0' ? '1' : '0';
     }
     folder_.write("mycojobs-pyhost", program);
   }
@@ -50,24 +50,25 @@ class HelperCopy {
   TempDir folder_;
 };
 
-bool is_linked() { return installed_build(mj::test::program_path("mycojobs-pyhost")).linked; }
+bool is_linked() { return installed_build(mj::test::program_path("mycojobs-pyhost")).is_linked; }
 
 TEST(PythonBuild, LinkedBuildRunsWhileItIsTheInstalledOne) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
-  EXPECT_EQ(run_python_confined(kWhoRuns).out, "mycojobs-pyhost\n");
+  EXPECT_EQ(run_python_confined(kPrintLibraryScript).out, "mycojobs-pyhost\n");
   EXPECT_THAT(PythonExecutor(mj::test::program_path("mycojobs-pyhost")).probe().value(),
               EndsWith(", linked in, the same build as the installed one"));
 }
 
 // A build without complete Python archives: the only program is the shared one.
 TEST(PythonBuild, SharedBuildRunsAloneAndReportsIt) {
-  const std::string both = mj::test::program_path("mycojobs-pyhost-shared");
+  const std::string shared_program = mj::test::program_path("mycojobs-pyhost-shared");
   const TempDir folder;
   const std::string pyhost = folder / "mycojobs-pyhost";
-  std::filesystem::copy(std::filesystem::exists(both) ? both : mj::test::program_path("mycojobs-pyhost"), pyhost);
+  std::filesystem::copy(
+      std::filesystem::exists(shared_program) ? shared_program : mj::test::program_path("mycojobs-pyhost"), pyhost);
   EXPECT_THAT(PythonExecutor(pyhost).probe().value(), EndsWith(", the installed shared library"));
-  const auto sandbox = sandbox_with({{.name = "python", .program = pyhost, .context = 7}});
-  const RunResult result = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
+  const auto sandbox = start_test_sandbox({{.name = "python", .program = pyhost, .context = 7}});
+  const RunResult result = run_python_confined(kPrintLibraryScript, {.sandbox = sandbox.get()});
   EXPECT_THAT(result.out, StartsWith("libpython3.")) << result.err << result.end.error;
 }
 
@@ -81,8 +82,8 @@ TEST(PythonBuild, InstalledBuildRunsAfterALibraryUpdate) {
     EXPECT_THAT(*output, HasSubstr("the installed shared library, which uses more CPU"));
     EXPECT_THAT(*output, HasSubstr("is another build than the one that was linked in"));
     if (library != std::string("libexpat")) continue;
-    const auto sandbox = sandbox_with({{.name = "python", .program = helpers.pyhost(), .context = 7}});
-    const RunResult result = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
+    const auto sandbox = start_test_sandbox({{.name = "python", .program = helpers.pyhost(), .context = 7}});
+    const RunResult result = run_python_confined(kPrintLibraryScript, {.sandbox = sandbox.get()});
     EXPECT_THAT(result.out, HasSubstr("libpython3.")) << result.err << result.end.error;
     EXPECT_EQ(result.end.result.count("n"), 1U);
   }

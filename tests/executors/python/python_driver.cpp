@@ -33,75 +33,76 @@ namespace {
 
 constexpr std::uint64_t kTimeoutMs = 50000;
 
-struct Pair {
-  Fd ours, theirs;
+struct DescriptorPair {
+  Fd agent_end, job_end;
 };
 
-Pair make_pipe() {
+DescriptorPair make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-Pair make_channel() {
+DescriptorPair make_channel() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-[[noreturn]] void be_the_job(int out, int err, int channel) {
-  take_places(out, err, channel);
+[[noreturn]] void run_job_process(int out, int err, int channel) {
+  redirect_descriptors(out, err, channel);
   ::_exit(run_job({3, 3}));
 }
 
 // The agent's side: writes the request and reads all three descriptors to their end of file.
 class Agent {
  public:
-  Agent(pid_t pid, Conversation& job, const std::string& term_at) : pid_(pid), job_(job), term_at_(term_at) {}
+  Agent(pid_t pid, Conversation& job, const std::string& term_trigger)
+      : pid_(pid), job_(job), term_trigger_(term_trigger) {}
 
-  void serve(Pair& out, Pair& err, Pair& channel, RunResult& result) {
+  void serve(DescriptorPair& out, DescriptorPair& err, DescriptorPair& channel, RunResult& result) {
     const std::uint64_t deadline = SystemClock().boot_ms() + kTimeoutMs;
-    const std::string whole = job_.consume_output();
-    std::string_view request = whole;
-    while (out.ours || err.ours || channel.ours) {
+    const std::string full_request = job_.consume_output();
+    std::string_view request = full_request;
+    while (out.agent_end || err.agent_end || channel.agent_end) {
       if (SystemClock().boot_ms() > deadline) {
         ADD_FAILURE() << "the job did not end; stderr: " << result.err;
         ::kill(pid_, SIGKILL);
         return;
       }
-      pollfd waiting[] = {{out.ours.get(), POLLIN, 0},
-                          {err.ours.get(), POLLIN, 0},
-                          {channel.ours.get(), static_cast<short>(request.empty() ? POLLIN : POLLIN | POLLOUT), 0}};
-      ::poll(waiting, 3, 100);
-      if ((waiting[2].revents & POLLOUT) != 0) {
-        const ssize_t sent = ::send(channel.ours.get(), request.data(), request.size(), MSG_NOSIGNAL);
+      pollfd events[] = {{out.agent_end.get(), POLLIN, 0},
+                         {err.agent_end.get(), POLLIN, 0},
+                         {channel.agent_end.get(), static_cast<short>(request.empty() ? POLLIN : POLLIN | POLLOUT), 0}};
+      ::poll(events, 3, 100);
+      if ((events[2].revents & POLLOUT) != 0) {
+        const ssize_t sent = ::send(channel.agent_end.get(), request.data(), request.size(), MSG_NOSIGNAL);
         request.remove_prefix(sent > 0 ? static_cast<std::size_t>(sent) : 0);
       }
-      if (waiting[0].revents != 0) take(out.ours, result.out);
-      if (waiting[1].revents != 0) take(err.ours, result.err);
-      std::string up;
-      if ((waiting[2].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take(channel.ours, up);
-      job_.feed(up);
+      if (events[0].revents != 0) read_available(out.agent_end, result.out);
+      if (events[1].revents != 0) read_available(err.agent_end, result.err);
+      std::string received;
+      if ((events[2].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_available(channel.agent_end, received);
+      job_.feed(received);
       for (auto& note : job_.consume_notes()) result.notes.push_back(std::move(note));
-      if (!term_at_.empty() && result.out.find(term_at_) != std::string::npos) {
+      if (!term_trigger_.empty() && result.out.find(term_trigger_) != std::string::npos) {
         ::kill(pid_, SIGTERM);
-        term_at_.clear();
+        term_trigger_.clear();
       }
     }
   }
 
  private:
-  static void take(Fd& fd, std::string& into) {
+  static void read_available(Fd& fd, std::string& text) {
     std::array<char, 65536> buffer;
-    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
-    if (got > 0) into.append(buffer.data(), static_cast<std::size_t>(got));
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) fd.reset();
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
+    if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) fd.reset();
   }
 
   pid_t pid_;
   Conversation& job_;
-  std::string term_at_;
+  std::string term_trigger_;
 };
 
 }  // namespace
@@ -116,20 +117,20 @@ JobFacts make_facts(std::string script) {
   return facts;
 }
 
-RunResult run_python(const JobFacts& facts, const std::string& term_at) {
-  static const Result<void> warm = warm_up();
-  if (!warm) throw std::runtime_error(warm.error().message);
+RunResult run_python(const JobFacts& facts, const std::string& term_trigger) {
+  static const Result<void> kWarm = warm_up();
+  if (!kWarm) throw std::runtime_error(kWarm.error().message);
   auto job = PythonExecutor("").begin(facts, nullptr);
   if (!job) throw std::runtime_error(job.error().message);
-  Pair out = make_pipe();
-  Pair err = make_pipe();
-  Pair channel = make_channel();
+  DescriptorPair out = make_pipe();
+  DescriptorPair err = make_pipe();
+  DescriptorPair channel = make_channel();
   RunResult result;
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error("fork");
-  if (pid == 0) be_the_job(out.theirs.get(), err.theirs.get(), channel.theirs.get());
-  for (Pair* pair : {&out, &err, &channel}) pair->theirs.reset();
-  Agent(pid, **job, term_at).serve(out, err, channel, result);
+  if (pid == 0) run_job_process(out.job_end.get(), err.job_end.get(), channel.job_end.get());
+  for (DescriptorPair* pair : {&out, &err, &channel}) pair->job_end.reset();
+  Agent(pid, **job, term_trigger).serve(out, err, channel, result);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }

@@ -20,8 +20,8 @@ struct RunResult {
   std::string first_error() const { return err.substr(0, err.find('\n')); }
 };
 
-// SIGTERM is sent once when stdout contains `term_at`; empty: never.
-RunResult run_python(const JobFacts&, const std::string& term_at = "");
+// Sends SIGTERM once when stdout contains `term_trigger`, unless that is empty.
+RunResult run_python(const JobFacts&, const std::string& term_trigger = "");
 RunResult run_python(std::string script);
 
 }  // namespace mycojobs::test

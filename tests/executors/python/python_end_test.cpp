@@ -307,10 +307,10 @@ TEST(PythonEnds, FailureIsAnOrdinaryException) {
   EXPECT_THAT(result.err, HasSubstr("mycojobs.Failure: no stock"));
   EXPECT_THAT(result.err, Not(HasSubstr("<mycojobs>")));
   for (const char* retry : {"-1", "'soon'", "None", "float('nan')", "float('inf')"}) {
-    const RunResult wrong =
+    const RunResult invalid =
         run_python(std::string("import mycojobs\nraise mycojobs.Failure('x', retry=") + retry + ")");
-    EXPECT_THAT(wrong.end.error, StartsWith("ValueError: Failure: retry=")) << retry;
-    EXPECT_THAT(wrong.end.error, HasSubstr("(line 2)")) << retry;
+    EXPECT_THAT(invalid.end.error, StartsWith("ValueError: Failure: retry=")) << retry;
+    EXPECT_THAT(invalid.end.error, HasSubstr("(line 2)")) << retry;
   }
 }
 

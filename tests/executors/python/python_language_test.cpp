@@ -89,11 +89,11 @@ except KeyError as error:
   }
 }
 
-std::string ten_thousand_lines(const std::string& at_9876) {
+std::string make_long_script(const std::string& line_9876) {
   std::string script;
   for (int line = 1; line <= 10000; ++line) {
     const std::string n = std::to_string(line);
-    script += line == 9876    ? at_9876
+    script += line == 9876    ? line_9876
               : line % 3 == 0 ? "def f" + n + "(a, b=2): return a + b * " + n
                               : "x" + n + " = " + n;
     script += '\n';
@@ -102,25 +102,25 @@ std::string ten_thousand_lines(const std::string& at_9876) {
 }
 
 TEST(PythonLanguage, TenThousandLinesAreCountedCorrectly) {
-  const RunResult result = run_python(ten_thousand_lines("f9873(None)"));
+  const RunResult result = run_python(make_long_script("f9873(None)"));
   EXPECT_THAT(result.end.error, StartsWith("TypeError: ")) << result.err;
   EXPECT_THAT(result.err, HasSubstr("line 9876, in <module>\n    f9873(None)\n"));
   EXPECT_THAT(result.err, HasSubstr("line 9873, in f9873\n"));
-  const RunResult wrong = run_python(ten_thousand_lines("f9873(1"));
-  EXPECT_EQ(wrong.end.error, "SyntaxError: '(' was never closed (line 9876)");
+  const RunResult invalid = run_python(make_long_script("f9873(1"));
+  EXPECT_EQ(invalid.end.error, "SyntaxError: '(' was never closed (line 9876)");
 }
 
 TEST(PythonLanguage, EndlessThreadsAreStopped) {
   const char* daemon =
       "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nresult['a'] = 1";
-  const RunResult left = run_python_confined(daemon);
-  EXPECT_EQ(left.end.detail, "ok") << left.end.error;
-  EXPECT_EQ(left.end.result.at("a"), "1");
+  const RunResult with_daemon = run_python_confined(daemon);
+  EXPECT_EQ(with_daemon.end.detail, "ok") << with_daemon.end.error;
+  EXPECT_EQ(with_daemon.end.result.at("a"), "1");
   // As in python3, the script waits for the thread at its end.
-  const RunResult waits = run_python_confined(
+  const RunResult with_thread = run_python_confined(
       "import threading\nthreading.Thread(target=threading.Event().wait).start()\nprint('end')", {.wall_ms = 1500});
-  EXPECT_EQ(waits.out, "end\n");
-  EXPECT_EQ(waits.end.detail, "timeout");
+  EXPECT_EQ(with_thread.out, "end\n");
+  EXPECT_EQ(with_thread.end.detail, "timeout");
 }
 
 TEST(PythonLanguage, ProgressOfManyThreadsArrivesIntact) {
@@ -157,13 +157,13 @@ TEST(PythonLanguage, ScriptsThatBreakTheirRuntimeStillReportErrors) {
   EXPECT_THAT(result.end.error, StartsWith("PermissionError: [Errno 1] fork"));
 }
 
-struct Refusal {
+struct HintRow {
   const char* script;
-  const char* hint;  // nullptr: no hint
+  const char* hint;  // nullptr if the error has no hint
 };
 // Errors caused by a missing grant name the grant; other errors do not.
 TEST(PythonLanguage, RefusalsNameTheMissingGrant) {
-  const Refusal rows[] = {
+  const HintRow rows[] = {
       {"import os\nos.fork()", "exec = true"},
       {"import subprocess\nsubprocess.run(['/bin/true'])", "exec = true"},
       {"import multiprocessing\nmultiprocessing.Pool(2)", "exec = true"},

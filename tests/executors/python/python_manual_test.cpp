@@ -15,25 +15,25 @@ struct Example {
   std::string script;
 };
 
-std::vector<Example> examples() {
+std::vector<Example> read_examples() {
   std::ifstream manual(mj::test::source_path("docs/executors/python.md"));
-  std::vector<Example> found;
-  bool inside = false;
-  std::size_t number = 0;
+  std::vector<Example> examples;
+  bool is_inside = false;
+  std::size_t line_number = 0;
   for (std::string line; std::getline(manual, line);) {
-    ++number;
+    ++line_number;
     if (line.starts_with("```")) {
-      inside = !inside && line.starts_with("```python");
-      if (inside) found.push_back({number, line.ends_with(" fails"), {}});
-    } else if (inside) {
-      found.back().script += line + "\n";
+      is_inside = !is_inside && line.starts_with("```python");
+      if (is_inside) examples.push_back({line_number, line.ends_with(" fails"), {}});
+    } else if (is_inside) {
+      examples.back().script += line + "\n";
     }
   }
-  return found;
+  return examples;
 }
 
 TEST(PythonManual, ExamplesRunAsDocumented) {
-  const auto all = examples();
+  const auto all = read_examples();
   ASSERT_GE(all.size(), 6U);
   for (const Example& example : all) {
     JobFacts facts = make_facts(example.script);

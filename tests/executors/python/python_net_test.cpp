@@ -23,41 +23,41 @@ class HttpServer {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    auto* const plain = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener_.get(), plain, size), 0);
+    auto* const generic_address = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener_.get(), generic_address, size), 0);
     EXPECT_EQ(::listen(listener_.get(), 16), 0);
-    EXPECT_EQ(::getsockname(listener_.get(), plain, &size), 0);
+    EXPECT_EQ(::getsockname(listener_.get(), generic_address, &size), 0);
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   ~HttpServer() {
-    ends_ = true;
+    stopping_ = true;
     thread_.join();
   }
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
-  std::string place() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address_text() const { return "127.0.0.1:" + std::to_string(port_); }
   std::string port() const { return std::to_string(port_); }
-  int visits() const { return visits_; }
+  int request_count() const { return request_count_; }
 
  private:
   void serve() {
-    while (!ends_) {
-      pollfd waiting{listener_.get(), POLLIN, 0};
-      if (::poll(&waiting, 1, 50) <= 0) continue;
-      const Fd visitor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      ++visits_;
+    while (!stopping_) {
+      pollfd event{listener_.get(), POLLIN, 0};
+      if (::poll(&event, 1, 50) <= 0) continue;
+      const Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      ++request_count_;
       char request[4096];
-      if (!visitor || ::recv(visitor.get(), request, sizeof request, 0) <= 0) continue;
+      if (!connection || ::recv(connection.get(), request, sizeof request, 0) <= 0) continue;
       constexpr std::string_view kAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhere";
-      (void)::send(visitor.get(), kAnswer.data(), kAnswer.size(), MSG_NOSIGNAL);
+      (void)::send(connection.get(), kAnswer.data(), kAnswer.size(), MSG_NOSIGNAL);
     }
   }
 
   Fd listener_;
   std::uint16_t port_ = 0;
-  std::atomic<bool> ends_ = false;
-  std::atomic<int> visits_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<int> request_count_ = 0;
   std::thread thread_;
 };
 
@@ -67,30 +67,30 @@ TEST(PythonNet, WarmScriptKeepsItsProxyAndEachRunItsRefusals) {
   const std::string script =
       "import urllib.request\ncalls = 0\ndef main(job):\n  global calls\n  calls += 1\n"
       "  result['a'] = urllib.request.urlopen('http://" +
-      server.place() +
+      server.address_text() +
       "/').read().decode()\n  try: urllib.request.urlopen(f'http://198.51.100.7:{calls}/')\n"
       "  except Exception as error: print(type(error).__name__)\n";
-  const PythonRunOptions options{.net = {server.place()},
+  const PythonRunOptions options{.net = {server.address_text()},
                                  .warm = {100, 60000, std::string(64, 'p'), std::string(64, 'p')}};
   for (int i = 1; i <= 3; ++i) {
     const RunResult result = run_python_confined(script, options);
     EXPECT_EQ(result.end.result, (TextMap{{"a", "here"}})) << result.end.error << result.err;
     ASSERT_TRUE(result.outcome.reused);
-    if (*result.outcome.reused == 0 && i > 1) GTEST_SKIP() << "no group for memory and processes can be made here";
+    if (*result.outcome.reused == 0 && i > 1) GTEST_SKIP() << "this host permits no groups for memory and processes";
     ASSERT_EQ(result.outcome.notes.size(), 1U) << result.out;
     EXPECT_THAT(result.outcome.notes[0], ::testing::HasSubstr("198.51.100.7:" + std::to_string(i)));
   }
-  EXPECT_EQ(server.visits(), 3);
+  EXPECT_EQ(server.request_count(), 3);
 }
 
 TEST(PythonNet, GrantedLoopbackPortOfTheHostIsReached) {
   const HttpServer server;
-  const RunResult result = run_python_confined(
-      "import urllib.request\nresult['a'] = urllib.request.urlopen('http://" + server.place() + "/').read().decode()",
-      {.net = {server.place()}});
+  const RunResult result = run_python_confined("import urllib.request\nresult['a'] = urllib.request.urlopen('http://" +
+                                                   server.address_text() + "/').read().decode()",
+                                               {.net = {server.address_text()}});
   EXPECT_EQ(result.end.error, "") << result.err;
   EXPECT_EQ(result.end.result, (TextMap{{"a", "here"}}));
-  EXPECT_EQ(server.visits(), 1);
+  EXPECT_EQ(server.request_count(), 1);
 }
 
 // A server that the job starts is in the job's own loopback, which needs no proxy.
@@ -162,8 +162,8 @@ TEST(PythonNet, ExecReachesOnlyTheAllowList) {
       "result.update(line.split('=') for line in ran.stdout.splitlines())\n"
       "result['curl'] = str(subprocess.run(['/usr/bin/env', '-u', 'NO_PROXY', '-u', 'no_proxy', '/usr/bin/python3', "
       "'-c', 'import urllib.request; urllib.request.urlopen(\"http://" +
-      other.place() + "/\")'], capture_output=True).returncode)\n";
-  const RunResult result = run_python_confined(script, {.exec = true, .net = {listed.place()}});
+      other.address_text() + "/\")'], capture_output=True).returncode)\n";
+  const RunResult result = run_python_confined(script, {.exec = true, .net = {listed.address_text()}});
   EXPECT_EQ(result.end.error, "") << result.err;
   EXPECT_EQ(result.end.result, (TextMap{{"listed", "200"},
                                         {"other", "403"},
@@ -179,11 +179,11 @@ TEST(PythonNet, ExecReachesOnlyTheAllowList) {
                                         {"an abstract name", "refused"},
                                         {"curl", "1"}}))
       << result.err;
-  EXPECT_EQ(listed.visits(), 1) << "through the proxy";
-  EXPECT_EQ(other.visits(), 0);
+  EXPECT_EQ(listed.request_count(), 1) << "through the proxy";
+  EXPECT_EQ(other.request_count(), 0);
   const RunResult unshared =
       run_python_confined("import subprocess\nsubprocess.run(['/usr/bin/unshare', '-rn', '/bin/true'])",
-                          {.exec = true, .net = {listed.place()}});
+                          {.exec = true, .net = {listed.address_text()}});
   EXPECT_TRUE(unshared.end.error.starts_with("denied: unshare")) << "a network of its own: " << unshared.end.error;
 }
 

@@ -27,34 +27,34 @@ class Venv {
   explicit Venv(const std::string& settings =
                     "home = /usr/bin\ninclude-system-site-packages = false\nversion = " MYCOJOBS_PYTHON_VERSION
                     ".2\n") {
-    for (const char* part : {"", "/lib", kLibrary, kPackages}) {
-      std::filesystem::create_directory(path() + part);
-      ::chmod((path() + part).c_str(), 0755);
+    for (const char* folder : {"", "/lib", kLibrary, kPackages}) {
+      std::filesystem::create_directory(path() + folder);
+      ::chmod((path() + folder).c_str(), 0755);
     }
     write("/venv/pyvenv.cfg", settings);
   }
   std::string path() const { return get_path("/venv"); }
-  void module(const std::string& name, const std::string& text) {
+  void write_module(const std::string& name, const std::string& text) {
     write(std::string("/venv") + kPackages + "/" + name, text);
   }
 
  private:
-  std::string get_path(const std::string& below) const { return folder_.path().string() + below; }
-  void write(const std::string& below, const std::string& text) {
-    ::chmod(folder_.write(below.substr(1), text).c_str(), 0644);
+  std::string get_path(const std::string& relative_path) const { return folder_.path().string() + relative_path; }
+  void write(const std::string& relative_path, const std::string& text) {
+    ::chmod(folder_.write(relative_path.substr(1), text).c_str(), 0644);
   }
   TempDir folder_;
 };
 
 using Settings = std::map<Id, PythonSettings>;
 std::unique_ptr<Sandbox> make_sandbox(const Settings& settings) {
-  return sandbox_with(python_hosts(mj::test::programs_folder(), settings));
+  return start_test_sandbox(python_hosts(mj::test::programs_folder(), settings));
 }
 
 TEST(PythonVenv, IsAvailableToJobsOfItsContext) {
   Venv venv;
-  venv.module("greetings.py", "WORD = 'from the environment'\n");
-  venv.module("more.pth", "/venv/more\nimport greetings; greetings.WORD = 'from a .pth'\n");
+  venv.write_module("greetings.py", "WORD = 'from the environment'\n");
+  venv.write_module("more.pth", "/venv/more\nimport greetings; greetings.WORD = 'from a .pth'\n");
   const auto sandbox = make_sandbox({{7, {.venv = venv.path()}}});
   const RunResult result = run_python_confined(R"(
 import greetings, sys
@@ -81,7 +81,7 @@ TEST(PythonVenv, IsAvailableToProgramsOfItsJobs) {
   std::filesystem::create_directory(venv.path() + "/bin");
   ::chmod((venv.path() + "/bin").c_str(), 0755);
   std::filesystem::create_symlink("/usr/bin/python3", venv.path() + "/bin/python3");
-  venv.module("greetings.py", "WORD = 'from the environment'\n");
+  venv.write_module("greetings.py", "WORD = 'from the environment'\n");
   const auto sandbox = make_sandbox({{7, {.venv = venv.path()}}});
   const RunResult result = run_python_confined(R"(
 import subprocess, sys
@@ -153,21 +153,21 @@ TEST(PythonVenv, InvalidOneIsASetupErrorWithAReason) {
   for (const auto& row : rows) settings[context++].venv = row.first;
   const auto sandbox = make_sandbox(settings);
   context = 20;
-  for (const auto& [path, why] : rows) {
+  for (const auto& [path, message] : rows) {
     const RunResult result = run_python_confined("pass", {.context = context++, .sandbox = sandbox.get()});
     EXPECT_EQ(to_string(result.outcome.status), "setup_error") << path;
-    EXPECT_THAT(result.end.error, HasSubstr(why)) << path;
+    EXPECT_THAT(result.end.error, HasSubstr(message)) << path;
     EXPECT_THAT(result.end.error, HasSubstr(path)) << path;
   }
   EXPECT_EQ(run_python_confined("pass", {.context = 7, .sandbox = sandbox.get()}).end.error, "");
 }
 
-// The attack: a user who can write to a module folder could run code before any job. The folder must be checked first.
+// Attack: a user with write access to a module folder could run code before any job. The folder must be checked first.
 // The module would print to the host's stderr; the test checks that it did not run.
 TEST(PythonVenv, FilesWritableByOthersAreNotImported) {
   Venv venv;
-  venv.module("planted.py", "raise RuntimeError('it has run')\n");
-  venv.module("planted.pth", "import planted\n");
+  venv.write_module("planted.py", "raise RuntimeError('it has run')\n");
+  venv.write_module("planted.pth", "import planted\n");
   ::chmod((venv.path() + kPackages).c_str(), 0777);
   const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"planted"}}}});
   const RunResult result = run_python_confined("pass", {.sandbox = sandbox.get()});
@@ -178,11 +178,12 @@ TEST(PythonVenv, FilesWritableByOthersAreNotImported) {
 
 TEST(PythonPreload, ModulesAreImportedWithoutPermissions) {
   Venv venv;
-  venv.module("curious.py",
-              "import ctypes, socket\n"
-              "try:\n    socket.sethostname('mine')\n    named = True\nexcept PermissionError:\n    named = False\n"
-              "mounted = ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None)\n"
-              "rights = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n");
+  venv.write_module(
+      "curious.py",
+      "import ctypes, socket\n"
+      "try:\n    socket.sethostname('mine')\n    named = True\nexcept PermissionError:\n    named = False\n"
+      "mounted = ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None)\n"
+      "rights = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n");
   const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"curious"}}}});
   const RunResult result = run_python_confined(
       "import curious\nprint(curious.named, curious.mounted, int(curious.rights, 16))", {.sandbox = sandbox.get()});
@@ -192,11 +193,11 @@ TEST(PythonPreload, ModulesAreImportedWithoutPermissions) {
 // The module is reloaded within seconds: jobs must not wait for the next regular replacement of the host.
 TEST(PythonPreload, UpdatedModuleIsReloaded) {
   Venv venv;
-  venv.module("versioned.py", "VERSION = 'one'\n");
+  venv.write_module("versioned.py", "VERSION = 'one'\n");
   const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"versioned"}}}});
   const char* script = "import versioned\nprint(versioned.VERSION)";
   EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).out, "one\n");
-  venv.module("versioned.py", "VERSION = 'two'\n");
+  venv.write_module("versioned.py", "VERSION = 'two'\n");
   EXPECT_TRUE(
       eventually([&] { return run_python_confined(script, {.sandbox = sandbox.get()}).out == "two\n"; }, Seconds(50)));
 }
@@ -204,7 +205,7 @@ TEST(PythonPreload, UpdatedModuleIsReloaded) {
 struct BadModule {
   const char* name;
   const char* text;
-  const char* why;
+  const char* message;
 };
 void PrintTo(const BadModule& row, std::ostream* out) { *out << row.name; }
 class PythonPreloadFails : public ::testing::TestWithParam<BadModule> {};
@@ -213,15 +214,15 @@ class PythonPreloadFails : public ::testing::TestWithParam<BadModule> {};
 TEST_P(PythonPreloadFails, IsASetupErrorThatNamesTheModule) {
   const BadModule& row = GetParam();
   Venv venv;
-  venv.module(std::string(row.name) + ".py", row.text);
+  venv.write_module(std::string(row.name) + ".py", row.text);
   auto hosts = python_hosts(mj::test::programs_folder(), {{7, {.venv = venv.path(), .preload = {"json", row.name}}}});
   if (std::string(row.name) == "hangs")
     hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "1"});
-  const auto sandbox = sandbox_with(hosts);
+  const auto sandbox = start_test_sandbox(hosts);
   const RunResult result = run_python_confined("pass", {.sandbox = sandbox.get()});
   EXPECT_EQ(to_string(result.outcome.status), "setup_error") << result.outcome.reason;
   EXPECT_THAT(result.end.error, HasSubstr(row.name));
-  EXPECT_THAT(result.end.error, HasSubstr(row.why));
+  EXPECT_THAT(result.end.error, HasSubstr(row.message));
   EXPECT_EQ(run_python_confined("pass", {.context = 8, .sandbox = sandbox.get()}).end.error, "");
 }
 
@@ -241,17 +242,17 @@ INSTANTIATE_TEST_SUITE_P(
                       BadModule{"spawns", "import subprocess\nkeep = subprocess.Popen(['/bin/sleep', '1000'])",
                                 "has left a process running"}));
 
-// Otherwise each job of a context that hangs would block a slot of the agent as long as the first.
+// Otherwise each job of a context with a hanging module would block a slot of the agent for the whole time-out.
 TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {
   Venv venv;
-  venv.module("hangs.py", "import time\ntime.sleep(1000)\n");
+  venv.write_module("hangs.py", "import time\ntime.sleep(1000)\n");
   auto hosts = python_hosts(mj::test::programs_folder(), {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
   hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "2"});
-  const auto sandbox = sandbox_with(hosts);
+  const auto sandbox = start_test_sandbox(hosts);
   const RunResult first = run_python_confined("pass", {.sandbox = sandbox.get()});
-  venv.module("hangs.py", "pass\n");
+  venv.write_module("hangs.py", "pass\n");
   const RunResult second = run_python_confined("pass", {.sandbox = sandbox.get()});
-  EXPECT_EQ(to_string(second.outcome.status), "setup_error") << "it has been tried again at once";
+  EXPECT_EQ(to_string(second.outcome.status), "setup_error") << "the import was repeated immediately";
   EXPECT_EQ(second.end.error, first.end.error);
   // The next attempt starts automatically.
   EXPECT_TRUE(eventually(
@@ -261,7 +262,7 @@ TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {
 
 TEST(PythonPreload, ModulesAreLoadedBeforeTheJob) {
   Venv venv;
-  venv.module("heavy.py", "import os\npid = os.getpid()\nprint('once, for nobody')\nos.environ['LEFT'] = '1'\n");
+  venv.write_module("heavy.py", "import os\npid = os.getpid()\nprint('once, for nobody')\nos.environ['LEFT'] = '1'\n");
   const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"heavy", "xml.dom.minidom"}}}});
   const RunResult result = run_python_confined(
       "import sys, os\nprint('heavy' in sys.modules, 'xml.dom.minidom' in sys.modules, dict(os.environ).get('LEFT'))\n"
@@ -275,10 +276,10 @@ TEST(PythonPreload, ModulesAreLoadedBeforeTheJob) {
 
 TEST(PythonPreload, ForkHooksOfModulesRunInEachJob) {
   Venv venv;
-  venv.module("hooked.py",
-              "import os\ncalls = []\nos.register_at_fork(before=lambda: calls.append('before 1'), "
-              "after_in_child=lambda: calls.append('after 1'))\nos.register_at_fork(before=lambda: "
-              "calls.append('before 2'), after_in_child=lambda: calls.append('after 2'))\n");
+  venv.write_module("hooked.py",
+                    "import os\ncalls = []\nos.register_at_fork(before=lambda: calls.append('before 1'), "
+                    "after_in_child=lambda: calls.append('after 1'))\nos.register_at_fork(before=lambda: "
+                    "calls.append('before 2'), after_in_child=lambda: calls.append('after 2'))\n");
   const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"hooked"}}}});
   const RunResult result = run_python_confined("import hooked\nprint(hooked.calls[-4:])", {.sandbox = sandbox.get()});
   EXPECT_EQ(result.out, "['before 2', 'before 1', 'after 1', 'after 2']\n") << result.end.error;

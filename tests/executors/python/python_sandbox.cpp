@@ -14,12 +14,12 @@
 namespace mycojobs::test {
 namespace {
 
-// Reads the available data. Returns false if the pipe is closed.
-bool drain(int fd, std::string& into) {
-  char part[65536];
+// Appends the available data to `text`. Returns false if the pipe is closed.
+bool read_available(int fd, std::string& text) {
+  char buffer[65536];
   for (;;) {
-    const ssize_t size = ::read(fd, part, sizeof part);
-    if (size > 0) into.append(part, static_cast<std::size_t>(size));
+    const ssize_t size = ::read(fd, buffer, sizeof buffer);
+    if (size > 0) text.append(buffer, static_cast<std::size_t>(size));
     if (size == 0) return false;
     if (size < 0) return errno == EAGAIN || errno == EINTR;
   }
@@ -31,8 +31,8 @@ RunResult run_python_confined(const std::string& script, const PythonRunOptions&
   return run_python_confined(make_facts(script), options);
 }
 
-RunResult run_python_confined(const JobFacts& wanted, const PythonRunOptions& options) {
-  JobFacts facts = wanted;
+RunResult run_python_confined(const JobFacts& job_facts, const PythonRunOptions& options) {
+  JobFacts facts = job_facts;
   if (!options.net.empty()) {
     facts.granted_policy.network = Network::allow_list;
     facts.granted_policy.net_allow = options.net;
@@ -60,8 +60,8 @@ RunResult run_python_confined(const JobFacts& wanted, const PythonRunOptions& op
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
   RunResult result;
-  const std::string whole = (*job)->consume_output();
-  std::string_view request = whole;
+  const std::string full_request = (*job)->consume_output();
+  std::string_view request = full_request;
   bool ended = false;
   const std::uint64_t deadline = SystemClock().boot_ms() + 55000;
   while (!ended && SystemClock().boot_ms() < deadline) {
@@ -75,16 +75,17 @@ RunResult run_python_confined(const JobFacts& wanted, const PythonRunOptions& op
       const ssize_t sent = ::send(pipes->requests, request.data(), request.size(), MSG_NOSIGNAL);
       request.remove_prefix(sent > 0 ? static_cast<std::size_t>(sent) : 0);
     }
-    for (auto& each : sandbox.read_ended()) {
-      if (each.run != spec.run) continue;
-      result.outcome = std::move(each.outcome);
+    for (auto& ended_run : sandbox.read_ended()) {
+      if (ended_run.run != spec.run) continue;
+      result.outcome = std::move(ended_run.outcome);
       ended = true;
     }
-    std::string up;
-    for (auto [fd, into] : {std::pair{&pipes->out, &result.out}, {&pipes->err, &result.err}, {&pipes->channel, &up}}) {
-      if (*fd >= 0 && !drain(*fd, *into)) *fd = (::close(*fd), -1);
+    std::string received;
+    for (auto [fd, text] :
+         {std::pair{&pipes->out, &result.out}, {&pipes->err, &result.err}, {&pipes->channel, &received}}) {
+      if (*fd >= 0 && !read_available(*fd, *text)) *fd = (::close(*fd), -1);
     }
-    (*job)->feed(up);
+    (*job)->feed(received);
     for (auto& note : (*job)->consume_notes()) result.notes.push_back(std::move(note));
   }
   EXPECT_TRUE(ended) << "the run has not ended";

@@ -18,7 +18,7 @@ struct PythonRunOptions {
   Id context = 7;                     // each context has its own zygote
   Sandbox* sandbox = nullptr;         // null: the shared sandbox
   std::vector<std::string> net = {};  // reachable addresses; empty: no network
-  Warm warm = {};                     // without a key: the common key of all such runs
+  WarmReuse warm = {};                // without a key: the common key of all such runs
   std::uint64_t memory_bytes = 256ULL << 20;
   std::uint64_t cpu_ms = 0;  // 0: no limit
 };

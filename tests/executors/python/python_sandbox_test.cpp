@@ -202,7 +202,7 @@ print(sorted(os.listdir('/proc/self/fd'))[:4])
 TEST(PythonConfined, HashSecretDiffersBetweenZygotes) {
   const char* script = "print(hash('x'))";
   const std::string first = run_python_confined(script).out;
-  EXPECT_EQ(run_python_confined(script).out, first) << "forks of one zygote share it";
+  EXPECT_EQ(run_python_confined(script).out, first) << "forks of one zygote share the value";
   EXPECT_NE(run_python_confined(script, {.context = 8}).out, first);
 }
 

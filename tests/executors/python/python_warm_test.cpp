@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The script reports its process and the state of its runs. `how` is additional code of main.
-constexpr const char* kHead = R"(
+constexpr const char* kScript = R"(
 import ctypes, mycojobs, os, random, signal, sys, threading, time
 token = os.urandom(8).hex()
 calls = 0
@@ -41,53 +41,54 @@ def main(job):
 // Returns a field of /proc/PID/stat (proc(5)), counted after the name: 0 is the state, 1 the parent.
 std::string read_stat_field(pid_t pid, int field) {
   const std::string line = read_file("/proc/" + std::to_string(pid) + "/stat");
-  std::istringstream rest(line.substr(line.rfind(')') == std::string::npos ? line.size() : line.rfind(')') + 1));
-  std::string word;
-  for (int i = 0; i <= field; ++i) rest >> word;
-  return word;
+  std::istringstream fields(line.substr(line.rfind(')') == std::string::npos ? line.size() : line.rfind(')') + 1));
+  std::string field_text;
+  for (int i = 0; i <= field; ++i) fields >> field_text;
+  return field_text;
 }
 
 class WarmPython : public ::testing::Test {
  protected:
-  std::unique_ptr<Sandbox> sandbox_ = sandbox_with({});
+  std::unique_ptr<Sandbox> sandbox_ = start_test_sandbox({});
   PythonRunOptions default_options_{.sandbox = sandbox_.get(), .warm = {1000, 60000, "", ""}};
 
   void SetUp() override {
     run("");
-    if (run("").outcome.reused.value_or(0) == 0) GTEST_SKIP() << "no group for memory and processes can be made here";
+    if (run("").outcome.reused.value_or(0) == 0) GTEST_SKIP() << "this host permits no groups for memory and processes";
   }
-  static JobFacts facts(const std::string& mode, const std::string& script = kHead) {
+  static JobFacts make_warm_facts(const std::string& code, const std::string& script = kScript) {
     static Id next = 1;
     JobFacts facts = make_facts(script);
     facts.job.id = next++;
-    facts.inputs["how"] = {7, {{"how", mode}}};
+    facts.inputs["how"] = {7, {{"how", code}}};
     return facts;
   }
-  RunResult run(const std::string& mode) { return run_python_confined(facts(mode), default_options_); }
-  RunResult run(const std::string& mode, const PythonRunOptions& options) {
-    return run_python_confined(facts(mode), options);
+  RunResult run(const std::string& code) { return run_python_confined(make_warm_facts(code), default_options_); }
+  RunResult run(const std::string& code, const PythonRunOptions& options) {
+    return run_python_confined(make_warm_facts(code), options);
   }
-  static std::uint32_t before(const RunResult& result) { return result.outcome.reused.value_or(9999); }
+  // Returns the number of earlier runs in the same process.
+  static std::uint32_t count_earlier_runs(const RunResult& result) { return result.outcome.reused.value_or(9999); }
 };
 
 TEST_F(WarmPython, OneProcessServesManyRunsWithTheirOwnFacts) {
   const RunResult first = run("print('run of', job.id if False else mycojobs.job.id)");
   for (int i = 0; i < 5; ++i) {
-    JobFacts wanted = facts(
+    JobFacts expected = make_warm_facts(
         "print('this is', mycojobs.job.id, flush=False)\nresult['job'] = str(mycojobs.job.id)\n"
         "result['env'] = os.environ['MYCOJOBS_JOB_ID'] + os.environ.get('A', '-')\n"
         "result['here'] = os.getcwd()\nos.chdir('/tmp')");
-    wanted.job.env_vars["A"] = std::to_string(i);
-    const RunResult result = run_python_confined(wanted, default_options_);
-    const std::string id = std::to_string(wanted.job.id);
+    expected.job.env_vars["A"] = std::to_string(i);
+    const RunResult result = run_python_confined(expected, default_options_);
+    const std::string id = std::to_string(expected.job.id);
     EXPECT_EQ(result.end.error, "") << result.err;
     EXPECT_EQ(result.end.result.at("token"), first.end.result.at("token"));
-    EXPECT_EQ(before(result), before(first) + 1 + static_cast<std::uint32_t>(i));
+    EXPECT_EQ(count_earlier_runs(result), count_earlier_runs(first) + 1 + static_cast<std::uint32_t>(i));
     EXPECT_EQ(result.out, "this is " + id + "\n");
     EXPECT_EQ(result.end.result.at("job"), id);
     EXPECT_EQ(result.end.result.at("env"), id + std::to_string(i));
     EXPECT_EQ(result.end.result.at("here"), "/job");
-    EXPECT_THAT(result.end.receipt, HasSubstr("\"reused\":" + std::to_string(before(result))));
+    EXPECT_THAT(result.end.receipt, HasSubstr("\"reused\":" + std::to_string(count_earlier_runs(result))));
     EXPECT_THAT(result.end.receipt, HasSubstr("\"warm\":"));
   }
 }
@@ -98,7 +99,7 @@ TEST_F(WarmPython, NextRunFindsNoResultsOrFiles) {
   const RunResult next =
       run("result['files'] = str(sum((os.listdir(f) for f in ('/tmp', '/dev/shm', mycojobs.artifacts)), [])"
           " + [n for n in os.listdir('/job') if n == 'left'])");
-  EXPECT_GT(before(next), 0U);
+  EXPECT_GT(count_earlier_runs(next), 0U);
   EXPECT_EQ(next.end.result.count("left"), 0U);
   EXPECT_EQ(next.end.result.at("files"), "[]");
 }
@@ -108,7 +109,7 @@ TEST_F(WarmPython, UncaughtExceptionIsAnOrdinaryEnd) {
   EXPECT_THAT(first.end.error, HasSubstr("LookupError: not here"));
   EXPECT_EQ(first.outcome.status, RunStatus::exit);
   const RunResult next = run("");
-  EXPECT_EQ(before(next), before(first) + 1);
+  EXPECT_EQ(count_earlier_runs(next), count_earlier_runs(first) + 1);
   EXPECT_EQ(next.end.error, "");
 }
 
@@ -121,21 +122,22 @@ def main(job):
 )";
   PythonRunOptions options = default_options_;
   options.warm.key = options.warm.family = std::string(64, 'm');
-  EXPECT_EQ(run_python_confined(facts("nothing", script), options).end.result, (TextMap{{"of", "the global"}}));
-  EXPECT_EQ(run_python_confined(facts("dict", script), options).end.result, (TextMap{{"a", "1"}}));
-  const RunResult wrong = run_python_confined(facts("number", script), options);
-  EXPECT_THAT(wrong.end.error, HasSubstr("main(job) has returned an int: return a dict"));
-  EXPECT_EQ(before(run_python_confined(facts("nothing", script), options)), 3U);
+  EXPECT_EQ(run_python_confined(make_warm_facts("nothing", script), options).end.result,
+            (TextMap{{"of", "the global"}}));
+  EXPECT_EQ(run_python_confined(make_warm_facts("dict", script), options).end.result, (TextMap{{"a", "1"}}));
+  const RunResult invalid = run_python_confined(make_warm_facts("number", script), options);
+  EXPECT_THAT(invalid.end.error, HasSubstr("main(job) has returned an int: return a dict"));
+  EXPECT_EQ(count_earlier_runs(run_python_confined(make_warm_facts("nothing", script), options)), 3U);
 }
 
 TEST_F(WarmPython, ScriptWithoutMainGetsThatError) {
   PythonRunOptions options = default_options_;
   options.warm.key = options.warm.family = std::string(64, 'n');
   for (int i = 0; i < 2; ++i) {
-    const RunResult result = run_python_confined(facts("", "result['a'] = '1'"), options);
+    const RunResult result = run_python_confined(make_warm_facts("", "result['a'] = '1'"), options);
     EXPECT_THAT(result.end.error,
                 HasSubstr("WarmError: the policy has warm, and the script has no function main(job)"));
-    EXPECT_EQ(before(result), 0U);
+    EXPECT_EQ(count_earlier_runs(result), 0U);
   }
 }
 
@@ -144,13 +146,13 @@ TEST_F(WarmPython, FailedModuleServesNoRun) {
   options.warm.key = options.warm.family = std::string(64, 'o');
   for (int i = 0; i < 2; ++i) {
     const RunResult result =
-        run_python_confined(facts("", "def main(job): pass\nraise ValueError('at once')"), options);
+        run_python_confined(make_warm_facts("", "def main(job): pass\nraise ValueError('at once')"), options);
     EXPECT_THAT(result.end.error, HasSubstr("ValueError: at once (line 2)"));
-    EXPECT_EQ(before(result), 0U);
+    EXPECT_EQ(count_earlier_runs(result), 0U);
   }
-  const RunResult early =
-      run_python_confined(facts("", "import mycojobs\nx = mycojobs.inputs\ndef main(job): pass"), options);
-  EXPECT_THAT(early.end.error, HasSubstr("mycojobs.inputs belongs to one run: read it in main(job)"));
+  const RunResult first =
+      run_python_confined(make_warm_facts("", "import mycojobs\nx = mycojobs.inputs\ndef main(job): pass"), options);
+  EXPECT_THAT(first.end.error, HasSubstr("mycojobs.inputs belongs to one run: read it in main(job)"));
 }
 
 struct LastRow {
@@ -168,15 +170,15 @@ TEST_P(WarmPythonLastRun, IsFollowedByANewProcess) {
   PythonRunOptions options = default_options_;
   options.wall_ms = GetParam().status == RunStatus::timeout_wall ? 1500 : 30000;
   const RunResult last = run(GetParam().options, options);
-  EXPECT_GT(before(last), 0U) << "else this says nothing";
+  EXPECT_GT(count_earlier_runs(last), 0U) << "otherwise the test proves nothing";
   EXPECT_EQ(to_string(last.outcome.status), to_string(GetParam().status)) << last.outcome.reason << last.err;
   const RunResult next = run("result['kept'] = str(kept)");
-  EXPECT_EQ(before(next), 0U);
+  EXPECT_EQ(count_earlier_runs(next), 0U);
   EXPECT_EQ(next.end.error, "");
   EXPECT_NE(next.end.result.at("token"), token);
   EXPECT_EQ(next.end.result.at("calls"), "1");
   EXPECT_EQ(next.end.result.at("kept"), "[]");
-  EXPECT_EQ(before(run("")), 1U);
+  EXPECT_EQ(count_earlier_runs(run("")), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -201,7 +203,7 @@ TEST_F(WarmPython, DescriptorsClosedByAScriptAreReopened) {
     const RunResult first = run("for number in " + closed + ": os.close(number)");
     EXPECT_EQ(first.outcome.status, RunStatus::ok) << closed << ": " << first.end.error;
     const RunResult next = run("print('to stdout')\nprint('to stderr', file=sys.stderr)");
-    EXPECT_EQ(before(next), before(first) + 1) << closed;
+    EXPECT_EQ(count_earlier_runs(next), count_earlier_runs(first) + 1) << closed;
     EXPECT_EQ(next.out, "to stdout\n") << closed;
     EXPECT_EQ(next.err, "to stderr\n") << closed;
     EXPECT_EQ(next.end.error, "") << closed;
@@ -212,55 +214,56 @@ TEST_F(WarmPython, LeftoverProcessesEndTheProcess) {
   PythonRunOptions options = default_options_;
   options.exec = true;
   options.warm.key = options.warm.family = std::string(64, 'x');
-  EXPECT_EQ(before(run("", options)), 0U);
-  EXPECT_EQ(before(run("import subprocess; subprocess.run(['/bin/true'])", options)), 1U);
-  const RunResult left = run("subprocess.Popen(['/bin/sleep', '60'])", options);
-  EXPECT_EQ(before(left), 2U);
-  EXPECT_THAT(left.outcome.notes, ::testing::Contains(HasSubstr("not retained: 2 threads and processes")));
-  EXPECT_EQ(before(run("", options)), 0U);
+  EXPECT_EQ(count_earlier_runs(run("", options)), 0U);
+  EXPECT_EQ(count_earlier_runs(run("import subprocess; subprocess.run(['/bin/true'])", options)), 1U);
+  const RunResult with_child = run("subprocess.Popen(['/bin/sleep', '60'])", options);
+  EXPECT_EQ(count_earlier_runs(with_child), 2U);
+  EXPECT_THAT(with_child.outcome.notes, ::testing::Contains(HasSubstr("not retained: 2 threads and processes")));
+  EXPECT_EQ(count_earlier_runs(run("", options)), 0U);
   const RunResult child = run("pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: result['who'] = 'child'", options);
-  EXPECT_EQ(child.end.result.count("who"), 0U) << "the child has handed something back";
-  EXPECT_EQ(before(run("", options)), 2U);
+  EXPECT_EQ(child.end.result.count("who"), 0U) << "the child has returned a result";
+  EXPECT_EQ(count_earlier_runs(run("", options)), 2U);
 }
 
 TEST_F(WarmPython, RunsAreCounted) {
   PythonRunOptions options = default_options_;
   options.warm = {3, 60000, std::string(64, 'c'), std::string(64, 'c')};
-  std::vector<std::uint32_t> seen;
-  for (int i = 0; i < 7; ++i) seen.push_back(before(run("", options)));
-  EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 0}));
+  std::vector<std::uint32_t> counts;
+  for (int i = 0; i < 7; ++i) counts.push_back(count_earlier_runs(run("", options)));
+  EXPECT_EQ(counts, (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 0}));
 }
 
 TEST_F(WarmPython, IdleProcessEndsAfterItsTime) {
   PythonRunOptions options = default_options_;
   options.warm = {1000, 100, std::string(64, 'i'), std::string(64, 'i')};
-  EXPECT_EQ(before(run("", options)), 0U);
+  EXPECT_EQ(count_earlier_runs(run("", options)), 0U);
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
-  EXPECT_EQ(before(run("", options)), 0U);
-  EXPECT_GT(before(run("")), 1U) << "another one rests on";
+  EXPECT_EQ(count_earlier_runs(run("", options)), 0U);
+  EXPECT_GT(count_earlier_runs(run("")), 1U) << "the process with another key is still idle";
 }
 
 TEST_F(WarmPython, AnotherKeyUsesAnotherProcess) {
   const std::string token =
       run("kept.append('mine')\nimport json\njson.mine = 1\nos.environ['MINE'] = '1'").end.result.at("token");
-  const std::string look =
+  const std::string query =
       "result['seen'] = str(kept) + str(hasattr(__import__('json'), 'mine')) + str('MINE' in "
       "os.environ) + str(sorted(map(int, os.listdir('/proc/self/fd')))[:5])";
-  const auto expect_fresh = [&](const PythonRunOptions& options) {
-    const RunResult other = run(look, options);
-    EXPECT_EQ(before(other), 0U);
+  const auto expect_new_process = [&](const PythonRunOptions& options) {
+    const RunResult other = run(query, options);
+    EXPECT_EQ(count_earlier_runs(other), 0U);
     EXPECT_NE(other.end.result.at("token"), token);
     EXPECT_EQ(other.end.result.at("seen"), "[]FalseFalse[0, 1, 2, 3, 4]");
   };
   PythonRunOptions key = default_options_, context = default_options_;
   key.warm.key = key.warm.family = std::string(64, 'y');
-  expect_fresh(key);
-  const RunResult same = run(look);
+  expect_new_process(key);
+  const RunResult same = run(query);
   EXPECT_EQ(same.end.result.at("token"), token);
-  EXPECT_THAT(same.end.result.at("seen"), HasSubstr("['mine']TrueFalse")) << "shared within a key, but the environment";
+  EXPECT_THAT(same.end.result.at("seen"), HasSubstr("['mine']TrueFalse"))
+      << "all runs of a key share their state except for the environment";
   // Keys of different contexts are never equal. Even with equal keys, nothing must be shared.
   context.context = 8;
-  expect_fresh(context);
+  expect_new_process(context);
 }
 
 TEST_F(WarmPython, NewSecretsEndIdleProcessesWithOldOnes) {
@@ -268,19 +271,19 @@ TEST_F(WarmPython, NewSecretsEndIdleProcessesWithOldOnes) {
   before_change.warm.family = after.warm.family = std::string(64, 's');
   before_change.warm.key = std::string(64, '1');
   after.warm.key = std::string(64, '2');
-  EXPECT_EQ(before(run("", before_change)), 0U);
-  EXPECT_EQ(before(run("", before_change)), 1U);
-  EXPECT_EQ(before(run("", after)), 0U);
-  EXPECT_EQ(before(run("", before_change)), 0U) << "the old one has gone";
+  EXPECT_EQ(count_earlier_runs(run("", before_change)), 0U);
+  EXPECT_EQ(count_earlier_runs(run("", before_change)), 1U);
+  EXPECT_EQ(count_earlier_runs(run("", after)), 0U);
+  EXPECT_EQ(count_earlier_runs(run("", before_change)), 0U) << "the idle process with the old secrets has ended";
 }
 
 TEST_F(WarmPython, LongestIdleProcessEndsAboveTheLimit) {
-  const auto two = sandbox_with({}, 2);
+  const auto two = start_test_sandbox({}, 2);
   PythonRunOptions options = default_options_;
   options.sandbox = two.get();
   const auto run_with_key = [&](char key) {
     options.warm.key = options.warm.family = std::string(64, key);
-    return before(run("", options));
+    return count_earlier_runs(run("", options));
   };
   EXPECT_EQ(run_with_key('a'), 0U);
   EXPECT_EQ(run_with_key('b'), 0U);
@@ -289,14 +292,14 @@ TEST_F(WarmPython, LongestIdleProcessEndsAboveTheLimit) {
   EXPECT_EQ(run_with_key('a'), 2U);
   EXPECT_EQ(run_with_key('b'), 0U);  // c is evicted
   EXPECT_EQ(run_with_key('c'), 0U);
-  const auto none = sandbox_with({}, 0);
+  const auto none = start_test_sandbox({}, 0);
   options.sandbox = none.get();
   EXPECT_EQ(run_with_key('a'), 0U);
   EXPECT_EQ(run_with_key('a'), 0U);
 }
 
 TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
-  const auto one = sandbox_with({}, 1);
+  const auto one = start_test_sandbox({}, 1);
   PythonRunOptions options = default_options_;
   options.sandbox = one.get();
   std::atomic<bool> over{false};
@@ -311,8 +314,8 @@ TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
   EXPECT_EQ(to_string(run("time.sleep(60)", options).outcome.status), to_string(RunStatus::lost));
   over = true;
   killer.join();
-  EXPECT_EQ(before(run("", options)), 0U);
-  EXPECT_EQ(before(run("", options)), 1U);
+  EXPECT_EQ(count_earlier_runs(run("", options)), 0U);
+  EXPECT_EQ(count_earlier_runs(run("", options)), 1U);
 }
 
 // A script can set a timer that continues its process between runs. The process is ended and does not run again.
@@ -327,7 +330,7 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
 )");
   EXPECT_EQ(last.end.error, "") << last.err;
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
-  EXPECT_EQ(before(run("")), 0U);
+  EXPECT_EQ(count_earlier_runs(run("")), 0U);
 }
 
 // Init is notified of the end only after the next run was assigned. That run has not begun and must be reported as
@@ -335,28 +338,29 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
 TEST_F(WarmPython, RunOnAProcessThatDiedWhileIdleIsLost) {
   for (int tries = 0; tries < 10; ++tries) {
     const auto all = descendants(::getpid());
-    const auto resting = std::find_if(all.begin(), all.end(), [](pid_t pid) { return read_stat_field(pid, 0) == "T"; });
-    ASSERT_NE(resting, all.end());
-    const pid_t init = static_cast<pid_t>(std::stol(read_stat_field(*resting, 1)));
+    const auto idle_process =
+        std::find_if(all.begin(), all.end(), [](pid_t pid) { return read_stat_field(pid, 0) == "T"; });
+    ASSERT_NE(idle_process, all.end());
+    const pid_t init = static_cast<pid_t>(std::stol(read_stat_field(*idle_process, 1)));
     ::kill(init, SIGSTOP);
-    ::kill(*resting, SIGKILL);
-    EXPECT_TRUE(eventually([&] { return read_stat_field(*resting, 0) == "Z"; }));
-    std::thread later([&] {
+    ::kill(*idle_process, SIGKILL);
+    EXPECT_TRUE(eventually([&] { return read_stat_field(*idle_process, 0) == "Z"; }));
+    std::thread resume([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
       ::kill(init, SIGCONT);
     });
     const RunResult result = run("");
-    later.join();
-    if (before(result) == 0) {  // the launcher was late and already knew of the end
+    resume.join();
+    if (count_earlier_runs(result) == 0) {  // the launcher started the run after it had detected the end
       EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::ok));
       continue;
     }
     EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::lost)) << result.outcome.reason;
     EXPECT_THAT(result.outcome.reason, HasSubstr("had ended while idle"));
-    EXPECT_EQ(before(run("")), 0U);
+    EXPECT_EQ(count_earlier_runs(run("")), 0U);
     return;
   }
-  FAIL() << "no run was given to a process that had ended";
+  FAIL() << "no run was assigned to an ended process";
 }
 
 TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
@@ -372,18 +376,18 @@ TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
     EXPECT_LT(result.outcome.usage.user_us + result.outcome.usage.system_us, 1000000U);
   }
   const RunResult quick = run("");
-  EXPECT_GT(before(quick), 5U);
+  EXPECT_GT(count_earlier_runs(quick), 5U);
   EXPECT_LT(quick.outcome.usage.user_us + quick.outcome.usage.system_us, 100000U);
   const RunResult over = burn("30");
   EXPECT_EQ(to_string(over.outcome.status), to_string(RunStatus::timeout_cpu)) << over.outcome.reason;
-  EXPECT_EQ(before(run("")), 0U);
+  EXPECT_EQ(count_earlier_runs(run("")), 0U);
 }
 
 TEST_F(WarmPython, LastRunHasItsOwnCpuTime) {
   const std::string burn = "end = time.process_time() + 0.3\nwhile time.process_time() < end: pass";
   for (int i = 0; i < 3; ++i) run(burn);
   const RunResult last = run(burn + "\nsys.exit(3)");
-  EXPECT_GT(before(last), 2U);
+  EXPECT_GT(count_earlier_runs(last), 2U);
   EXPECT_LT(last.outcome.usage.user_us + last.outcome.usage.system_us, 600000U);
 }
 
@@ -399,7 +403,7 @@ def burn():
 burn()
 )";
   for (int i = 0; i < 4; ++i) {
-    const RunResult result = run_python_confined(facts("", burn), options);
+    const RunResult result = run_python_confined(make_warm_facts("", burn), options);
     EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::ok)) << i << ": " << result.outcome.reason;
     EXPECT_LT(result.outcome.usage.user_us + result.outcome.usage.system_us, 1000000U);
   }
@@ -441,7 +445,7 @@ os._exit(7 if os.path.exists('/tmp/left') else 8)
       EXPECT_EQ(run(options).end.error, "the script ended without returning its result");
       std::this_thread::sleep_for(std::chrono::milliseconds(400));
       const RunResult next = run("result['left'] = str(os.path.exists('/tmp/left'))");
-      if (before(next) == 0) {
+      if (count_earlier_runs(next) == 0) {
         EXPECT_EQ(next.end.result.at("left"), "False");
       } else {
         EXPECT_EQ(next.outcome.reason, "exit code 8") << large << ' ' << ns;
@@ -451,24 +455,24 @@ os._exit(7 if os.path.exists('/tmp/left') else 8)
 }
 
 TEST_F(WarmPython, TenThousandRunsLeaveNothing) {
-  const std::string look =
+  const std::string query =
       "result['rss'] = open('/proc/self/statm').read().split()[1]\n"
       "result['fds'] = str(len(os.listdir('/proc/self/fd')))";
   PythonRunOptions options = default_options_;
   const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
   const std::uint32_t runs = text == nullptr ? 10000 : static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
   options.warm = {runs + 1000, 60000, std::string(64, 'l'), std::string(64, 'l')};
-  RunResult early;
-  for (int i = 0; i < 500; ++i) early = run(look, options);
+  RunResult first;
+  for (int i = 0; i < 500; ++i) first = run(query, options);
   for (std::uint32_t i = 0; i < runs; ++i) {
     const RunResult result =
         run(i % 10 == 0 ? "raise ValueError(1)" : "print('x')\nopen('/tmp/a', 'w').write('b')", options);
-    ASSERT_EQ(before(result), 500U + i) << result.outcome.reason;
+    ASSERT_EQ(count_earlier_runs(result), 500U + i) << result.outcome.reason;
   }
-  const RunResult late = run(look, options);
-  EXPECT_EQ(before(late), 500U + runs);
-  EXPECT_EQ(late.end.result.at("fds"), early.end.result.at("fds"));
-  EXPECT_LT(std::stol(late.end.result.at("rss")) - std::stol(early.end.result.at("rss")), 512) << "pages";
+  const RunResult last = run(query, options);
+  EXPECT_EQ(count_earlier_runs(last), 500U + runs);
+  EXPECT_EQ(last.end.result.at("fds"), first.end.result.at("fds"));
+  EXPECT_LT(std::stol(last.end.result.at("rss")) - std::stol(first.end.result.at("rss")), 512) << "pages";
 }
 
 }  // namespace

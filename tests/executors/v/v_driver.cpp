@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns complete files; the names of incomplete files start with a dot.
-std::vector<std::string> files_in(const fs::path& folder) {
+std::vector<std::string> list_complete_files(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
@@ -44,19 +44,20 @@ CompilerFolder::~CompilerFolder() {
   fs::remove_all(path_, ignored);
 }
 
-std::string VRan::info(const std::string& name) const {
-  const auto all = nlohmann::json::parse(end.error_info, nullptr, false);
-  if (!all.is_object() || !all.contains(name)) return "";
-  return all[name].is_string() ? all[name].get<std::string>() : all[name].dump();
+std::string VResult::info(const std::string& name) const {
+  const auto info = nlohmann::json::parse(end.error_info, nullptr, false);
+  if (!info.is_object() || !info.contains(name)) return "";
+  return info[name].is_string() ? info[name].get<std::string>() : info[name].dump();
 }
 
-VRan VHost::run(const VJobSpec& job) const {
-  const char* real = std::getenv("V_COMPILER");
-  auto& place = executors_[flags_];
-  if (!place) {
-    place = std::make_unique<VExecutor>(real == nullptr ? compiler_.program() : real, flags_, state_.path().string());
+VResult VHost::run(const VJobSpec& job) const {
+  const char* configured_compiler = std::getenv("V_COMPILER");
+  auto& executor_slot = executors_[flags_];
+  if (!executor_slot) {
+    executor_slot = std::make_unique<VExecutor>(
+        configured_compiler == nullptr ? compiler_.program() : configured_compiler, flags_, state_.path().string());
   }
-  const VExecutor& executor = *place;
+  const VExecutor& executor = *executor_slot;
   auto staged = stage_runs(executor, {}, read_policy(job.policy, "policy").request, nullptr, job.timeout_ms);
   if (!staged) throw std::runtime_error(staged.error().message);
   for (RunSpec& spec : staged->specs) spec.context = job.context;
@@ -72,22 +73,25 @@ VRan VHost::run(const VJobSpec& job) const {
   facts.secrets = job.secrets;
   auto conversation = executor.begin(facts, nullptr);
   if (!conversation) throw std::runtime_error(conversation.error().message);
-  VRan ran;
-  const auto take = [&ran](bool is_err, std::string_view bytes) { (is_err ? ran.err : ran.out) += bytes; };
+  VResult result;
+  const auto append_output = [&result](bool is_err, std::string_view bytes) {
+    (is_err ? result.err : result.out) += bytes;
+  };
   static std::uint64_t next_run = 1;
-  auto done = run_locally(shared_sandbox(), std::move(staged->specs), **conversation, {.on_output = take}, next_run);
+  auto local_result =
+      run_locally(shared_sandbox(), std::move(staged->specs), **conversation, {.on_output = append_output}, next_run);
   next_run += 2;
-  if (!done) throw std::runtime_error(done.error().message);
-  ran.outcome = std::move(done->outcome);
-  ran.end = std::move(done->end);
-  ran.cached = nlohmann::json::parse(ran.end.receipt)["compile"]["cached"].get<bool>();
-  return ran;
+  if (!local_result) throw std::runtime_error(local_result.error().message);
+  result.outcome = std::move(local_result->outcome);
+  result.end = std::move(local_result->end);
+  result.cached = nlohmann::json::parse(result.end.receipt)["compile"]["cached"].get<bool>();
+  return result;
 }
 
-std::vector<std::string> VHost::kept(Id context) const {
-  return files_in(state_ / ("contexts/" + std::to_string(context) + "/v-cache"));
+std::vector<std::string> VHost::list_cached_files(Id context) const {
+  return list_complete_files(state_ / ("contexts/" + std::to_string(context) + "/v-cache"));
 }
 
-std::vector<std::string> VHost::trusted() const { return files_in(state_ / "v-trusted"); }
+std::vector<std::string> VHost::list_trusted_files() const { return list_complete_files(state_ / "v-trusted"); }
 
 }  // namespace mycojobs::test

@@ -37,7 +37,7 @@ struct VJobSpec {
   std::uint64_t timeout_ms = 60000;
 };
 
-struct VRan {
+struct VResult {
   Outcome outcome;
   JobEnd end;
   std::string out, err;
@@ -48,11 +48,11 @@ struct VRan {
 class VHost {
  public:
   explicit VHost(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {}
-  VRan run(const VJobSpec&) const;
+  VResult run(const VJobSpec&) const;
   // Returns the files in the cache of a context.
-  std::vector<std::string> kept(Id context = 7) const;
+  std::vector<std::string> list_cached_files(Id context = 7) const;
   // Returns the files that trusted builds have left.
-  std::vector<std::string> trusted() const;
+  std::vector<std::string> list_trusted_files() const;
   const CompilerFolder& compiler() const { return compiler_; }
 
   std::vector<std::string> flags_;
@@ -60,7 +60,8 @@ class VHost {
  private:
   TempDir state_;
   CompilerFolder compiler_;
-  // By compiler flags. As in an agent, an executor persists between jobs, because it builds in the background.
+  // The key is the list of compiler flags. As in an agent, an executor persists between jobs, because it builds in the
+  // background.
   mutable std::map<std::vector<std::string>, std::unique_ptr<VExecutor>> executors_;
 };
 

@@ -14,14 +14,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-PolicyRequest asked(const std::string& text) { return read_policy(text, "policy").request; }
+PolicyRequest parse_request(const std::string& text) { return read_policy(text, "policy").request; }
 
 TEST(VStages, CompileUsesOnlyTheLimitsOfTheJobsPolicy) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   const auto staged = stage_runs(
       executor, {},
-      asked(R"({"fs.read": ["/srv/a"], "fs.write": ["/srv/b"], "net": "loopback", "pids": 9, "secrets": ["s"]})"),
+      parse_request(
+          R"({"fs.read": ["/srv/a"], "fs.write": ["/srv/b"], "net": "loopback", "pids": 9, "secrets": ["s"]})"),
       nullptr, 5000);
   ASSERT_TRUE(staged) << staged.error().message;
   const RunSpec &compile = staged->specs.at(0), &run = staged->specs.at(1);
@@ -53,12 +54,12 @@ TEST(VStages, LimitsLoweredByTheCeilingAreReported) {
   Ceiling ceiling;
   ceiling.max = default_ceiling();
   ceiling.max.exec = true;
-  ceiling.written.reset();
+  ceiling.written_fields.reset();
   auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_TRUE(staged) << staged.error().message;
   EXPECT_THAT(staged->lowered, testing::IsEmpty());
   ceiling.max.pids = 7;
-  ceiling.written.set(static_cast<std::size_t>(PolicyField::pids));
+  ceiling.written_fields.set(static_cast<std::size_t>(PolicyField::pids));
   staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_TRUE(staged) << staged.error().message;
   EXPECT_EQ(staged->policy.pids, 7U);
@@ -70,8 +71,8 @@ TEST(VStages, CompilerBesideTheAgentsFilesIsRejected) {
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;
   ceiling.max = default_ceiling();
-  ceiling.written.reset();
-  ceiling.own_folders = {compiler.path() + "/state"};
+  ceiling.written_fields.reset();
+  ceiling.agent_folders = {compiler.path() + "/state"};
   const auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_FALSE(staged);
   EXPECT_EQ(staged.error().code, Code::denied);

@@ -13,23 +13,23 @@ namespace {
 int run(mycojobs::JobChannel channel) {
   std::string lines;
   char part[4096];
-  for (ssize_t size = 0; (size = ::read(channel.down, part, sizeof part)) > 0;)
+  for (ssize_t size = 0; (size = ::read(channel.from_agent, part, sizeof part)) > 0;)
     lines.append(part, static_cast<std::size_t>(size));
   const std::string answers = mycojobs::test::attempt_all(lines);
-  (void)!::write(channel.up, answers.data(), answers.size());
+  (void)!::write(channel.to_agent, answers.data(), answers.size());
   return 0;
 }
 
 // The files that the host claims to consist of, from its arguments.
-std::vector<std::string>& files() {
-  static std::vector<std::string> files;
-  return files;
+std::vector<std::string>& claimed_files() {
+  static std::vector<std::string> claimed_files;
+  return claimed_files;
 }
-std::vector<std::string> loaded() { return files(); }
+std::vector<std::string> list_claimed_files() { return claimed_files(); }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  files().assign(argv + 1, argv + argc);
-  mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept", nullptr, loaded});
+  claimed_files().assign(argv + 1, argv + argc);
+  mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept", nullptr, list_claimed_files});
 }

@@ -24,12 +24,12 @@ const Attempts& attempts_at_random();
 const Attempts& attempts_to_pin();    // allocate kernel memory
 const Attempts& attempts_on_reuse();  // leave state in a sandbox, and search for it in the next job
 
-std::string verdict(long result);                    // "ok" or the name of errno
-std::string error_name();                            // the name of errno
-unsigned long number(const Words&, std::size_t at);  // 0 if the word does not exist
+std::string describe_result(long result);                     // "ok" or the name of errno
+std::string errno_name();                                     // the name of errno
+unsigned long parse_number(const Words&, std::size_t index);  // 0 if the word does not exist
 // Forks a child that runs `then` and exits. Returns "ok" or the name of errno.
-std::string fork_once(const std::function<void()>& then = [] {});
+std::string fork_once(const std::function<void()>& body = [] {});
 // Waits for a child that exits with the value of `then`. Returns that value, or -1 if the child ended in another way.
-int in_child(const std::function<int()>& then);
+int in_child(const std::function<int()>& body);
 
 }  // namespace mycojobs::test

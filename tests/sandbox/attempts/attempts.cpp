@@ -11,29 +11,29 @@
 
 namespace mycojobs::test {
 
-std::string error_name() {
+std::string errno_name() {
   const char* name = ::strerrorname_np(errno);
   return name != nullptr ? name : "errno " + std::to_string(errno);
 }
-std::string verdict(long result) { return result >= 0 ? "ok" : error_name(); }
+std::string describe_result(long result) { return result >= 0 ? "ok" : errno_name(); }
 
-unsigned long number(const Words& words, std::size_t at) {
-  return at < words.size() ? std::stoul(words[at], nullptr, 0) : 0;
+unsigned long parse_number(const Words& words, std::size_t index) {
+  return index < words.size() ? std::stoul(words[index], nullptr, 0) : 0;
 }
 
-std::string fork_once(const std::function<void()>& then) {
+std::string fork_once(const std::function<void()>& body) {
   const pid_t pid = ::fork();
-  if (pid < 0) return error_name();
+  if (pid < 0) return errno_name();
   if (pid == 0) {
-    then();
+    body();
     ::_exit(0);
   }
   return "ok";
 }
 
-int in_child(const std::function<int()>& then) {
+int in_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(then());
+  if (pid == 0) ::_exit(body());
   int status = 0;
   return pid > 0 && ::waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -53,9 +53,9 @@ std::string attempt(const std::string& line) {
 }
 
 std::string attempt_all(const std::string& lines) {
-  std::istringstream each(lines);
+  std::istringstream remaining(lines);
   std::string answers;
-  for (std::string line; std::getline(each, line);) answers += line + ": " + attempt(line) + "\n";
+  for (std::string line; std::getline(remaining, line);) answers += line + ": " + attempt(line) + "\n";
   return answers;
 }
 

@@ -27,7 +27,7 @@ namespace {
 // Causes all violations at the same time, so the supervisor receives many while it kills the job for the first.
 std::string many_violations(const Words& words) {
   std::vector<std::thread> threads;
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     threads.emplace_back([] {
       for (;;) ::syscall(SYS_ptrace, 0, 0, 0, 0);
     });
@@ -48,8 +48,8 @@ std::string violation_under_signals(const Words&) {
   }).detach();
   // The calls repeat for a second, because a busy supervisor may miss the first ones. No call is executed before it
   // reads.
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1000);
-  while (std::chrono::steady_clock::now() < end) ::syscall(SYS_bpf, 0, 0, 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(1000);
+  while (std::chrono::steady_clock::now() < deadline) ::syscall(SYS_bpf, 0, 0, 0);
   return "still here";
 }
 
@@ -98,17 +98,17 @@ std::string bad_lists_at_exit(const Words&) {
     long offset;
     void* pending;
   } circle{&circle, 0, none};
-  std::string all = verdict(::syscall(SYS_set_robust_list, &circle, 24));
-  all += " " + verdict(::syscall(SYS_set_tid_address, none));
+  std::string all = describe_result(::syscall(SYS_set_robust_list, &circle, 24));
+  all += " " + describe_result(::syscall(SYS_set_tid_address, none));
   struct sigevent event {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGKILL;
   int timer = 0;
   struct {
     long interval[2], value[2];
-  } at{{0, 0}, {0, 20000000}};
+  } timer_value{{0, 0}, {0, 20000000}};
   ::syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer);
-  ::syscall(SYS_timer_settime, timer, 0, &at, nullptr);
+  ::syscall(SYS_timer_settime, timer, 0, &timer_value, nullptr);
   ::alarm(1);
   return all;
 }
@@ -116,8 +116,8 @@ std::string bad_lists_at_exit(const Words&) {
 std::string file_into_pipe(const Words& words) {
   int ends[2];
   const int file = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0 || ::pipe(ends) != 0) return error_name();
-  return verdict(::sendfile(ends[1], file, nullptr, 16));
+  if (file < 0 || ::pipe(ends) != 0) return errno_name();
+  return describe_result(::sendfile(ends[1], file, nullptr, 16));
 }
 
 // Executes the program of the host again, as if it had to serve. Descriptor 3 is the descriptor of the job.
@@ -130,7 +130,7 @@ std::string serve_again(const Words&) {
 }
 
 // Exceeds the memory limit with memory outside the process.
-std::string hold_everything(const Words&) {
+std::string exceed_memory(const Words&) {
   const std::string block(1 << 20, 'h');
   ::signal(SIGXFSZ, SIG_IGN);
   for (int round = 0; round < 200; ++round) {
@@ -139,7 +139,7 @@ std::string hold_everything(const Words&) {
     int ends[2];
     if (::pipe2(ends, O_NONBLOCK) == 0) (void)!::write(ends[1], block.data(), 65536);
     for (int i = 0; i < 8; ++i) {
-      if (memory >= 0 && ::write(memory, block.data(), block.size()) < 0) return error_name();
+      if (memory >= 0 && ::write(memory, block.data(), block.size()) < 0) return errno_name();
       if (file >= 0) (void)!::write(file, block.data(), block.size());
     }
   }
@@ -164,35 +164,36 @@ std::string vsyscall_page(const Words&) {
 }
 
 // Tries every listed option of prctl with additional bits that the kernel ignores.
-std::string options_let_through(const Words& words) {
-  const long nr = call_number(words[1]);
-  std::string through;
+std::string list_permitted_options(const Words& words) {
+  const long call = call_number(words[1]);
+  std::string permitted;
   for (std::size_t i = 2; i < words.size(); ++i) {
     for (const unsigned long high : {0UL, 0x123UL << 32, 0xffffffffUL << 32}) {
       const unsigned long option = std::stoul(words[i], nullptr, 0) | high;
-      const long result = words[1] == "prctl" ? ::syscall(nr, option, 1, 0, 0, 0) : ::syscall(nr, 1, option, 0, 0, 0);
+      const long result =
+          words[1] == "prctl" ? ::syscall(call, option, 1, 0, 0, 0) : ::syscall(call, 1, option, 0, 0, 0);
       if (result < 0 && errno == EPERM) continue;
-      through += " " + words[i];
+      permitted += " " + words[i];
     }
   }
-  return through.empty() ? "none" : through.substr(1);
+  return permitted.empty() ? "none" : permitted.substr(1);
 }
 
-std::string calls_let_through(const Words& words) {
-  std::string through;
+std::string list_permitted_calls(const Words& words) {
+  std::string permitted;
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string result = call_by_name({"call", words[i]});
-    if (result != "EPERM" && result != "ENOSYS") through += " " + words[i] + "=" + result;
+    if (result != "EPERM" && result != "ENOSYS") permitted += " " + words[i] + "=" + result;
   }
-  return through.empty() ? "none" : through.substr(1);
+  return permitted.empty() ? "none" : permitted.substr(1);
 }
 
 // Waits on a futex in a page of a host file that all jobs map. Another job could wake it.
 std::string futex_on_shared_page(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return error_name();
+  if (fd < 0) return errno_name();
   void* page = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
-  return verdict(::syscall(SYS_futex, page, FUTEX_WAKE, 1, nullptr, nullptr, 0));
+  return describe_result(::syscall(SYS_futex, page, FUTEX_WAKE, 1, nullptr, nullptr, 0));
 }
 
 }  // namespace
@@ -209,10 +210,10 @@ const Attempts& attempts_combined() {
       {"bad_lists", bad_lists_at_exit},
       {"file_into_pipe", file_into_pipe},
       {"serve_again", serve_again},
-      {"hold_everything", hold_everything},
+      {"hold_everything", exceed_memory},
       {"vsyscall", vsyscall_page},
-      {"let_through", options_let_through},
-      {"calls_let_through", calls_let_through},
+      {"let_through", list_permitted_options},
+      {"calls_let_through", list_permitted_calls},
       {"futex_shared", futex_on_shared_page},
   };
   return kTable;

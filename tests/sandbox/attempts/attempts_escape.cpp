@@ -16,43 +16,47 @@
 namespace mycojobs::test {
 namespace {
 
-// The zygote forked both processes, so this address is the same in the job and in its init.
+// Reads or writes the memory of another process. The zygote forked both processes, so the address of `mark` is the
+// same in the job and in its init.
 std::string access_memory(const Words& words, bool write) {
   static int mark = 1;
   int copy = 0;
   const iovec here{&copy, sizeof copy}, there{&mark, sizeof mark};
-  const auto pid = static_cast<pid_t>(number(words, 1));
-  return verdict(write ? ::process_vm_writev(pid, &here, 1, &there, 1, 0)
-                       : ::process_vm_readv(pid, &here, 1, &there, 1, 0));
+  const auto pid = static_cast<pid_t>(parse_number(words, 1));
+  return describe_result(write ? ::process_vm_writev(pid, &here, 1, &there, 1, 0)
+                               : ::process_vm_readv(pid, &here, 1, &there, 1, 0));
 }
 
 std::string seize(const Words& words) {
-  return verdict(::ptrace(PTRACE_SEIZE, static_cast<pid_t>(number(words, 1)), nullptr, nullptr));
+  return describe_result(::ptrace(PTRACE_SEIZE, static_cast<pid_t>(parse_number(words, 1)), nullptr, nullptr));
 }
 
 std::string take_descriptor(const Words& words) {
-  const long process = ::syscall(SYS_pidfd_open, number(words, 1), 0);
-  return process < 0 ? "process: " + error_name() : verdict(::syscall(SYS_pidfd_getfd, process, number(words, 2), 0));
+  const long process = ::syscall(SYS_pidfd_open, parse_number(words, 1), 0);
+  return process < 0 ? "process: " + errno_name()
+                     : describe_result(::syscall(SYS_pidfd_getfd, process, parse_number(words, 2), 0));
 }
 
-std::string mount_tmpfs(const Words& words) { return verdict(::mount("x", words[1].c_str(), "tmpfs", 0, nullptr)); }
+std::string mount_tmpfs(const Words& words) {
+  return describe_result(::mount("x", words[1].c_str(), "tmpfs", 0, nullptr));
+}
 std::string bind_over(const Words& words) {
-  return verdict(::mount(words[1].c_str(), words[2].c_str(), nullptr, MS_BIND, nullptr));
+  return describe_result(::mount(words[1].c_str(), words[2].c_str(), nullptr, MS_BIND, nullptr));
 }
 std::string make_writable(const Words& words) {
-  return verdict(::mount(nullptr, words[1].c_str(), nullptr, MS_REMOUNT | MS_BIND, nullptr));
+  return describe_result(::mount(nullptr, words[1].c_str(), nullptr, MS_REMOUNT | MS_BIND, nullptr));
 }
-std::string unmount(const Words& words) { return verdict(::umount2(words[1].c_str(), MNT_DETACH)); }
-std::string change_root(const Words& words) { return verdict(::chroot(words[1].c_str())); }
+std::string unmount(const Words& words) { return describe_result(::umount2(words[1].c_str(), MNT_DETACH)); }
+std::string change_root(const Words& words) { return describe_result(::chroot(words[1].c_str())); }
 
 std::string join_namespace(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  return fd < 0 ? "open: " + error_name() : verdict(::setns(fd, 0));
+  return fd < 0 ? "open: " + errno_name() : describe_result(::setns(fd, 0));
 }
 
 // Mounts in a new user namespace, in which the process has all capabilities.
 std::string mount_in_own_namespaces(const Words& words) {
-  return ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ? error_name() : mount_tmpfs(words);
+  return ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ? errno_name() : mount_tmpfs(words);
 }
 
 // A handle opens a file without a path (the "shocker" attack).
@@ -61,12 +65,13 @@ std::string open_by_handle(const Words& words) {
   auto* handle = reinterpret_cast<file_handle*>(room.data());
   handle->handle_bytes = MAX_HANDLE_SZ;
   int mount = 0;
-  if (::name_to_handle_at(AT_FDCWD, words[1].c_str(), handle, &mount, 0) != 0) return "handle: " + error_name();
+  if (::name_to_handle_at(AT_FDCWD, words[1].c_str(), handle, &mount, 0) != 0) return "handle: " + errno_name();
   const int folder = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  return folder < 0 ? "folder: " + error_name() : verdict(::open_by_handle_at(folder, handle, O_RDONLY | O_CLOEXEC));
+  return folder < 0 ? "folder: " + errno_name()
+                    : describe_result(::open_by_handle_at(folder, handle, O_RDONLY | O_CLOEXEC));
 }
 
-std::string name_host(const Words& words) { return verdict(::sethostname(words[1].c_str(), words[1].size())); }
+std::string name_host(const Words& words) { return describe_result(::sethostname(words[1].c_str(), words[1].size())); }
 
 }  // namespace
 

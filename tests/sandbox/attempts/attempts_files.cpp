@@ -21,7 +21,7 @@ namespace {
 
 std::string open_with(const Words& words, int flags) {
   const int fd = ::open(words[1].c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0600);
-  const std::string result = verdict(fd);
+  const std::string result = describe_result(fd);
   if (fd >= 0) ::close(fd);
   return result;
 }
@@ -29,20 +29,20 @@ std::string open_with(const Words& words, int flags) {
 // Returns every mount with its flags from /proc/self/mountinfo: "/tmp rw,nosuid,nodev|/usr ro,...".
 std::string all_mounts(const Words&) {
   std::ifstream file("/proc/self/mountinfo");
-  if (!file) return error_name();
+  if (!file) return errno_name();
   std::string all;
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
-    std::string id, parent, device, root, place, flags;
-    fields >> id >> parent >> device >> root >> place >> flags;
-    all += (all.empty() ? "" : "|") + place + " " + flags;
+    std::string id, parent, device, root, mount_point, flags;
+    fields >> id >> parent >> device >> root >> mount_point >> flags;
+    all += (all.empty() ? "" : "|") + mount_point + " " + flags;
   }
   return all;
 }
 
 std::string list_folder(const std::string& path) {
   DIR* folder = ::opendir(path.c_str());
-  if (folder == nullptr) return error_name();
+  if (folder == nullptr) return errno_name();
   Words names;
   while (const dirent* entry = ::readdir(folder)) {
     const std::string name = entry->d_name;
@@ -57,7 +57,7 @@ std::string list_folder(const std::string& path) {
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return error_name();
+  if (!file) return errno_name();
   std::stringstream text;
   text << file.rdbuf();
   std::string flat = text.str();
@@ -71,10 +71,10 @@ std::string fill_folder(const Words& words) {
   std::size_t written = 0;
   for (int file = 0; file < 64; ++file) {
     const int fd = ::open((words[1] + "/fill" + std::to_string(file)).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0) return error_name();
+    if (fd < 0) return errno_name();
     ::signal(SIGXFSZ, SIG_IGN);
-    for (ssize_t got = 0; (got = ::write(fd, block.data(), block.size())) > 0;)
-      written += static_cast<std::size_t>(got);
+    for (ssize_t size = 0; (size = ::write(fd, block.data(), block.size())) > 0;)
+      written += static_cast<std::size_t>(size);
     const int error = errno;
     ::close(fd);
     if (error != EFBIG)
@@ -84,9 +84,9 @@ std::string fill_folder(const Words& words) {
 }
 
 std::string many_files(const Words& words) {
-  for (unsigned long made = 0; made < 1000000; ++made) {
-    const int fd = ::open((words[1] + "/f" + std::to_string(made)).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0) return error_name();
+  for (unsigned long count = 0; count < 1000000; ++count) {
+    const int fd = ::open((words[1] + "/f" + std::to_string(count)).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) return errno_name();
     ::close(fd);
   }
   return "ok";
@@ -96,11 +96,11 @@ std::string write_text(const Words& words) {
   std::ofstream file(words[1]);
   file << (words.size() > 2 ? words[2] : "x");
   file.flush();
-  return file ? "ok" : error_name();
+  return file ? "ok" : errno_name();
 }
 
-std::string close_after(int fd) {
-  const std::string result = verdict(fd);
+std::string describe_and_close(int fd) {
+  const std::string result = describe_result(fd);
   if (fd >= 0) ::close(fd);
   return result;
 }
@@ -108,8 +108,8 @@ std::string close_after(int fd) {
 // Opens a path relative to the descriptor of a folder.
 std::string open_at(const Words& words) {
   const int folder = ::open(words[1].c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return "folder: " + error_name();
-  const std::string result = close_after(::openat(folder, words[2].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (folder < 0) return "folder: " + errno_name();
+  const std::string result = describe_and_close(::openat(folder, words[2].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   ::close(folder);
   return result;
 }
@@ -117,8 +117,8 @@ std::string open_at(const Words& words) {
 std::string rename_at(const Words& words) {
   const int from = ::open(words[1].c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   const int to = ::open(words[3].c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (from < 0 || to < 0) return "folder: " + error_name();
-  const std::string result = verdict(::renameat(from, words[2].c_str(), to, words[4].c_str()));
+  if (from < 0 || to < 0) return "folder: " + errno_name();
+  const std::string result = describe_result(::renameat(from, words[2].c_str(), to, words[4].c_str()));
   ::close(from);
   ::close(to);
   return result;
@@ -126,73 +126,74 @@ std::string rename_at(const Words& words) {
 
 // Opens a chain of three links that ends at the target.
 std::string open_through_links(const Words& words) {
-  const std::string place = words[1];
-  const std::string names[] = {place + "/chain1", place + "/chain2", place + "/chain3"};
+  const std::string folder = words[1];
+  const std::string names[] = {folder + "/chain1", folder + "/chain2", folder + "/chain3"};
   const std::string targets[] = {names[1], "chain3", words[2]};
   for (int i = 0; i < 3; ++i) {
-    if (::symlink(targets[i].c_str(), names[i].c_str()) != 0 && errno != EEXIST) return "link: " + error_name();
+    if (::symlink(targets[i].c_str(), names[i].c_str()) != 0 && errno != EEXIST) return "link: " + errno_name();
   }
-  return close_after(::open(names[0].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return describe_and_close(::open(names[0].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
 
 // Climbs with ".." from a folder whose descriptor stays open while the working directory changes.
 std::string climb_out(const Words& words) {
-  const int held = ::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (held < 0 || ::chdir("/") != 0 || ::fchdir(held) != 0) return "folder: " + error_name();
+  const int start_folder = ::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (start_folder < 0 || ::chdir("/") != 0 || ::fchdir(start_folder) != 0) return "folder: " + errno_name();
   for (int up = 0; up < 64; ++up) {
-    if (::chdir("..") != 0) return error_name();
+    if (::chdir("..") != 0) return errno_name();
   }
-  const std::string result = close_after(::open(words[1].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (::fchdir(held) != 0) return "back: " + error_name();
-  ::close(held);
+  const std::string result = describe_and_close(::open(words[1].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (::fchdir(start_folder) != 0) return "back: " + errno_name();
+  ::close(start_folder);
   return result;
 }
 
 std::string current_folder(const Words&) {
   char path[4096];
-  return ::getcwd(path, sizeof path) == nullptr ? error_name() : path;
+  return ::getcwd(path, sizeof path) == nullptr ? errno_name() : path;
 }
 
 // The kernel creates a whiteout, a device node 0:0, in place of the moved file.
 std::string rename_with_whiteout(const Words& words) {
   const std::string from = words[1] + "/before", to = words[1] + "/after";
-  const int made = ::open(from.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  if (made >= 0) ::close(made);
-  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 4) != 0) return error_name();
-  return "opens: " + close_after(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const int file = ::open(from.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  if (file >= 0) ::close(file);
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 4) != 0) return errno_name();
+  return "opens: " + describe_and_close(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
 
-std::string clone_tree(const Words& words) {
+std::string open_resolved(const Words& words) {
   struct {
     std::uint64_t flags, mode, resolve;
-  } how{static_cast<std::uint64_t>(O_RDONLY | O_CLOEXEC | O_NONBLOCK), 0, number(words, 2)};
-  return close_after(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, words[1].c_str(), &how, sizeof how)));
+  } open_how{static_cast<std::uint64_t>(O_RDONLY | O_CLOEXEC | O_NONBLOCK), 0, parse_number(words, 2)};
+  return describe_and_close(
+      static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, words[1].c_str(), &open_how, sizeof open_how)));
 }
 
 // Reopens the file of a descriptor with another access mode.
 std::string reopen(const Words& words) {
   const std::string path = "/proc/self/fd/" + words[1];
-  return close_after(::open(path.c_str(), static_cast<int>(number(words, 2)) | O_CLOEXEC | O_NONBLOCK));
+  return describe_and_close(::open(path.c_str(), static_cast<int>(parse_number(words, 2)) | O_CLOEXEC | O_NONBLOCK));
 }
 
 std::string deep_folders(const Words& words) {
-  if (::chdir(words[1].c_str()) != 0) return error_name();
+  if (::chdir(words[1].c_str()) != 0) return errno_name();
   unsigned long depth = 0;
-  while (depth < number(words, 2) && ::mkdir("d", 0700) == 0 && ::chdir("d") == 0) ++depth;
-  const std::string result = depth == number(words, 2) ? "ok" : error_name();
-  return ::chdir(words[1].c_str()) == 0 ? result : error_name();
+  while (depth < parse_number(words, 2) && ::mkdir("d", 0700) == 0 && ::chdir("d") == 0) ++depth;
+  const std::string result = depth == parse_number(words, 2) ? "ok" : errno_name();
+  return ::chdir(words[1].c_str()) == 0 ? result : errno_name();
 }
 
 // Searches all files below the root. Returns a path that contains one of the words, or "none".
 std::string search_tree(const Words& words) {
   std::error_code error;
-  std::size_t seen = 0;
+  std::size_t count = 0;
   for (auto it = std::filesystem::recursive_directory_iterator(
            "/", std::filesystem::directory_options::skip_permission_denied, error);
        it != std::filesystem::recursive_directory_iterator(); it.increment(error)) {
     const std::string path = it->path();
     if (path.rfind("/proc", 0) == 0 || path.rfind("/usr/", 0) == 0) it.disable_recursion_pending();
-    if (++seen > 100000) break;
+    if (++count > 100000) break;
     for (std::size_t i = 1; i < words.size(); ++i) {
       if (path.find(words[i]) != std::string::npos) return path;
     }
@@ -201,13 +202,13 @@ std::string search_tree(const Words& words) {
 }
 
 std::string chmod_then_read(const Words& words) {
-  if (::chmod(words[1].c_str(), 0777) != 0) return error_name();
-  return close_after(::open(words[1].c_str(), O_RDONLY | O_CLOEXEC));
+  if (::chmod(words[1].c_str(), 0777) != 0) return errno_name();
+  return describe_and_close(::open(words[1].c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 std::string lock_file(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  return fd < 0 ? error_name() : verdict(::flock(fd, LOCK_EX | LOCK_NB));
+  return fd < 0 ? errno_name() : describe_result(::flock(fd, LOCK_EX | LOCK_NB));
 }
 
 }  // namespace
@@ -222,14 +223,14 @@ const Attempts& attempts_on_files() {
       {"all_mounts", all_mounts},
       {"read", [](const Words& w) { return read_file(w[1]); }},
       {"list", [](const Words& w) { return list_folder(w[1]); }},
-      {"mkdir", [](const Words& w) { return verdict(::mkdir(w[1].c_str(), 0700)); }},
-      {"unlink", [](const Words& w) { return verdict(::unlink(w[1].c_str())); }},
-      {"rename", [](const Words& w) { return verdict(::rename(w[1].c_str(), w[2].c_str())); }},
-      {"hardlink", [](const Words& w) { return verdict(::link(w[1].c_str(), w[2].c_str())); }},
-      {"symlink", [](const Words& w) { return verdict(::symlink(w[1].c_str(), w[2].c_str())); }},
+      {"mkdir", [](const Words& w) { return describe_result(::mkdir(w[1].c_str(), 0700)); }},
+      {"unlink", [](const Words& w) { return describe_result(::unlink(w[1].c_str())); }},
+      {"rename", [](const Words& w) { return describe_result(::rename(w[1].c_str(), w[2].c_str())); }},
+      {"hardlink", [](const Words& w) { return describe_result(::link(w[1].c_str(), w[2].c_str())); }},
+      {"symlink", [](const Words& w) { return describe_result(::symlink(w[1].c_str(), w[2].c_str())); }},
       {"mknod",
        [](const Words& w) {
-         return verdict(::mknod(w[1].c_str(), static_cast<mode_t>(number(w, 2)) | 0600, ::makedev(1, 3)));
+         return describe_result(::mknod(w[1].c_str(), static_cast<mode_t>(parse_number(w, 2)) | 0600, ::makedev(1, 3)));
        }},
       {"fill", fill_folder},
       {"files", many_files},
@@ -239,20 +240,27 @@ const Attempts& attempts_on_files() {
       {"climb_out", climb_out},
       {"cwd", current_folder},
       {"whiteout", rename_with_whiteout},
-      {"open_resolved", clone_tree},
+      {"open_resolved", open_resolved},
       {"reopen", reopen},
       {"deep", deep_folders},
       {"search", search_tree},
       {"chmod_read", chmod_then_read},
-      {"chmod", [](const Words& w) { return verdict(::chmod(w[1].c_str(), static_cast<mode_t>(number(w, 2)))); }},
-      {"chown", [](const Words& w) { return verdict(::chown(w[1].c_str(), static_cast<uid_t>(number(w, 2)), 0)); }},
-      {"touch_times", [](const Words& w) { return verdict(::utimensat(AT_FDCWD, w[1].c_str(), nullptr, 0)); }},
-      {"truncate", [](const Words& w) { return verdict(::truncate(w[1].c_str(), static_cast<off_t>(number(w, 2)))); }},
+      {"chmod",
+       [](const Words& w) { return describe_result(::chmod(w[1].c_str(), static_cast<mode_t>(parse_number(w, 2)))); }},
+      {"chown",
+       [](const Words& w) {
+         return describe_result(::chown(w[1].c_str(), static_cast<uid_t>(parse_number(w, 2)), 0));
+       }},
+      {"touch_times", [](const Words& w) { return describe_result(::utimensat(AT_FDCWD, w[1].c_str(), nullptr, 0)); }},
+      {"truncate",
+       [](const Words& w) {
+         return describe_result(::truncate(w[1].c_str(), static_cast<off_t>(parse_number(w, 2))));
+       }},
       {"read_link",
        [](const Words& w) {
          char target[4096];
          const ssize_t size = ::readlink(w[1].c_str(), target, sizeof target);
-         return size < 0 ? error_name() : std::string(target, static_cast<std::size_t>(size));
+         return size < 0 ? errno_name() : std::string(target, static_cast<std::size_t>(size));
        }},
       {"lock", lock_file},
       {"print_into",
@@ -260,9 +268,9 @@ const Attempts& attempts_on_files() {
          const int fd = ::open(w[1].c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
          const std::string block(1 << 20, 'x');
          ssize_t written = 0;
-         for (unsigned long i = 0; i < number(w, 2) && written >= 0; ++i)
+         for (unsigned long i = 0; i < parse_number(w, 2) && written >= 0; ++i)
            written = ::write(fd, block.data(), block.size());
-         return verdict(written);
+         return describe_result(written);
        }},
   };
   return kTable;

@@ -19,36 +19,36 @@ namespace mycojobs::test {
 namespace {
 
 // Readable memory for pointer arguments. Without it, many calls fail with EFAULT before the permission check.
-std::array<unsigned long, 64>& zeros() {
+std::array<unsigned long, 64>& zero_memory() {
   static std::array<unsigned long, 64> all{};
   return all;
 }
 
-std::string restrict_again(const Words& words) {
+std::string add_landlock_layers(const Words& words) {
   struct {
     std::uint64_t files, net, scoped;
   } attr{1 << 1, 0, 0};  // LANDLOCK_ACCESS_FS_WRITE_FILE
   std::string last = "ok";
-  for (unsigned long i = 0; i < number(words, 1) && last == "ok"; ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1) && last == "ok"; ++i) {
     const int ruleset = static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, 8, 0));
-    if (ruleset < 0) return "ruleset: " + error_name();
-    last = verdict(::syscall(SYS_landlock_restrict_self, ruleset, 0));
+    if (ruleset < 0) return "ruleset: " + errno_name();
+    last = describe_result(::syscall(SYS_landlock_restrict_self, ruleset, 0));
     ::close(ruleset);
   }
   return last;
 }
 
-std::string load_filter_that_allows(const Words& words) {
+std::string load_permissive_filter(const Words& words) {
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   sock_fprog program{1, all};
-  return verdict(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, number(words, 1), &program));
+  return describe_result(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, parse_number(words, 1), &program));
 }
 
 // Numbers of the 32-bit kernel interface, in which 20 is getpid and 88 is reboot.
 std::string call_32_bit(const Words& words) {
 #ifdef __x86_64__
-  long result = static_cast<long>(number(words, 1));
+  long result = static_cast<long>(parse_number(words, 1));
   __asm__ volatile("int $0x80" : "+a"(result) : "b"(0), "c"(0), "d"(0) : "memory", "r8", "r9", "r10", "r11");
   return result > 0 ? "ok" : "none";
 #else
@@ -56,38 +56,40 @@ std::string call_32_bit(const Words& words) {
 #endif
 }
 
-void* nothing(void* value) { return value; }
+void* return_argument(void* value) { return value; }
 
 std::string posix_thread(const Words&) {
   pthread_t thread;
-  void* back = nullptr;
+  void* returned = nullptr;
   static int mark = 0;
-  if (::pthread_create(&thread, nullptr, nothing, &mark) != 0 || ::pthread_join(thread, &back) != 0)
-    return error_name();
-  return back == &mark ? "ok" : "wrong";
+  if (::pthread_create(&thread, nullptr, return_argument, &mark) != 0 || ::pthread_join(thread, &returned) != 0)
+    return errno_name();
+  return returned == &mark ? "ok" : "wrong";
 }
 
 std::string clone3_with(const Words& words) {
   std::array<std::uint64_t, 11> args{};
-  args[0] = number(words, 1);
+  args[0] = parse_number(words, 1);
   const long pid = ::syscall(SYS_clone3, args.data(), sizeof args);
   if (pid == 0) ::_exit(0);
-  return verdict(pid);
+  return describe_result(pid);
 }
 
 // Passes 64-bit arguments: the kernel ignores the upper bits of 32-bit parameters, and a careless filter does not.
 std::string prctl_full(const Words& w) {
-  return verdict(::syscall(SYS_prctl, number(w, 1), number(w, 2), number(w, 3), number(w, 4), number(w, 5)));
+  return describe_result(::syscall(SYS_prctl, parse_number(w, 1), parse_number(w, 2), parse_number(w, 3),
+                                   parse_number(w, 4), parse_number(w, 5)));
 }
 
 std::string call_with_memory(const Words& w) {
-  const long nr = call_number(w[1]);
-  if (nr < 0) return "no such call";
+  const long call = call_number(w[1]);
+  if (call < 0) return "no such call";
   unsigned long args[6] = {};
   for (std::size_t i = 0; i < 6 && i + 2 < w.size(); ++i) {
-    args[i] = w[i + 2] == "@" ? reinterpret_cast<unsigned long>(zeros().data()) : std::stoul(w[i + 2], nullptr, 0);
+    args[i] =
+        w[i + 2] == "@" ? reinterpret_cast<unsigned long>(zero_memory().data()) : std::stoul(w[i + 2], nullptr, 0);
   }
-  return verdict(::syscall(nr, args[0], args[1], args[2], args[3], args[4], args[5]));
+  return describe_result(::syscall(call, args[0], args[1], args[2], args[3], args[4], args[5]));
 }
 
 }  // namespace
@@ -96,17 +98,23 @@ const Attempts& attempts_on_kernel() {
   static const Attempts kTable = {
       {"call", [](const Words& w) { return call_by_name(w); }},
       {"call_on", call_with_memory},  // "@" as an argument is memory full of zeros
-      {"prctl", [](const Words& w) { return verdict(::syscall(SYS_prctl, number(w, 1), number(w, 2), 0, 0, 0)); }},
+      {"prctl",
+       [](const Words& w) {
+         return describe_result(::syscall(SYS_prctl, parse_number(w, 1), parse_number(w, 2), 0, 0, 0));
+       }},
       {"prctl_full", prctl_full},
-      {"ioctl", [](const Words& w) { return verdict(::syscall(SYS_ioctl, 0, number(w, 1), zeros().data())); }},
+      {"ioctl",
+       [](const Words& w) {
+         return describe_result(::syscall(SYS_ioctl, 0, parse_number(w, 1), zero_memory().data()));
+       }},
       {"socket_ioctl",
        [](const Words& w) {
          int pair[2];
-         if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return error_name();
-         return verdict(::syscall(SYS_ioctl, pair[0], number(w, 1), zeros().data()));
+         if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return errno_name();
+         return describe_result(::syscall(SYS_ioctl, pair[0], parse_number(w, 1), zero_memory().data()));
        }},
-      {"landlock_layers", restrict_again},
-      {"seccomp_allow", load_filter_that_allows},
+      {"landlock_layers", add_landlock_layers},
+      {"seccomp_allow", load_permissive_filter},
       {"call32", call_32_bit},
       {"pthread", posix_thread},
       {"clone3", clone3_with},

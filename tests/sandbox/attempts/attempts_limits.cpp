@@ -28,12 +28,12 @@ unsigned long read_clock_ms(clockid_t clock) {
 // ms of CPU; children run one after another for `words[2]` ms.
 std::string spin_unwaited(const Words& words) {
   ::signal(SIGCHLD, SIG_IGN);
-  const unsigned long until = read_clock_ms(CLOCK_MONOTONIC) + number(words, 2);
-  while (read_clock_ms(CLOCK_MONOTONIC) < until) {
+  const unsigned long deadline_ms = read_clock_ms(CLOCK_MONOTONIC) + parse_number(words, 2);
+  while (read_clock_ms(CLOCK_MONOTONIC) < deadline_ms) {
     const pid_t pid = ::fork();
-    if (pid < 0) return error_name();
+    if (pid < 0) return errno_name();
     if (pid == 0) {
-      while (read_clock_ms(CLOCK_PROCESS_CPUTIME_ID) < number(words, 1)) {
+      while (read_clock_ms(CLOCK_PROCESS_CPUTIME_ID) < parse_number(words, 1)) {
       }
       ::_exit(0);
     }
@@ -46,47 +46,47 @@ std::string spin_unwaited(const Words& words) {
 // Sends `words[1]` MiB over connections in the own network namespace and never reads them. The data is kernel memory.
 std::string hold_connections(const Words& words) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof place;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&place), size) != 0 || ::listen(listener, 8) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr*>(&place), &size) != 0) {
-    return error_name();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener, 8) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return errno_name();
   }
   static char bytes[1 << 20];
-  std::vector<int> pairs;
-  std::size_t held = 0;
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  std::vector<int> sockets;
+  std::size_t sent_bytes = 0;
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     const int from = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (from < 0 || ::connect(from, reinterpret_cast<sockaddr*>(&place), size) != 0) break;
+    if (from < 0 || ::connect(from, reinterpret_cast<sockaddr*>(&address), size) != 0) break;
     const int to = ::accept(listener, nullptr, nullptr);
     if (to < 0) break;
-    pairs.insert(pairs.end(), {from, to});
+    sockets.insert(sockets.end(), {from, to});
     ::fcntl(from, F_SETFL, O_NONBLOCK);
-    for (int full = 0; full < 20;) {
+    for (int failures = 0; failures < 20;) {
       const ssize_t sent = ::send(from, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent > 0) {
-        held += static_cast<std::size_t>(sent);
+        sent_bytes += static_cast<std::size_t>(sent);
       } else {
-        ++full;
+        ++failures;
         ::usleep(200);
       }
     }
   }
-  for (const int fd : pairs) ::close(fd);
+  for (const int fd : sockets) ::close(fd);
   ::close(listener);
-  return std::to_string(held >> 20);
+  return std::to_string(sent_bytes >> 20);
 }
 
 // Opens files from eight threads for `words[1]` ms.
 std::string open_storm(const Words& words) {
-  const unsigned long until = read_clock_ms(CLOCK_MONOTONIC) + number(words, 1);
+  const unsigned long deadline_ms = read_clock_ms(CLOCK_MONOTONIC) + parse_number(words, 1);
   std::atomic<unsigned> opened = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      while (read_clock_ms(CLOCK_MONOTONIC) < until) ::close(::open("/srv/none", O_RDONLY | O_CLOEXEC)), ++opened;
+      while (read_clock_ms(CLOCK_MONOTONIC) < deadline_ms) ::close(::open("/srv/none", O_RDONLY | O_CLOEXEC)), ++opened;
     });
   }
   for (auto& thread : threads) thread.join();
@@ -96,11 +96,11 @@ std::string open_storm(const Words& words) {
 // Uses CPU for at least `words[1]` ms. Returns the elapsed time in microseconds.
 std::string busy_for(const Words& words) {
   using Clock = std::chrono::steady_clock;
-  const auto began = Clock::now();
-  const std::chrono::milliseconds wanted(number(words, 1));
-  auto now = began;
-  while (now - began < wanted) now = Clock::now();
-  return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now - began).count());
+  const auto start = Clock::now();
+  const std::chrono::milliseconds duration(parse_number(words, 1));
+  auto now = start;
+  while (now - start < duration) now = Clock::now();
+  return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now - start).count());
 }
 
 // Returns the soft and hard value of every limit by number: "1=67108864:67108864 ...".
@@ -108,7 +108,7 @@ std::string all_limits(const Words&) {
   std::string all;
   for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {
     rlimit limit{};
-    if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return error_name();
+    if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return errno_name();
     all += (all.empty() ? "" : " ") + std::to_string(resource) + "=" + std::to_string(limit.rlim_cur) + ":" +
            std::to_string(limit.rlim_max);
   }

@@ -17,88 +17,87 @@ namespace mycojobs::test {
 namespace {
 
 std::string touch_memory(const Words& words) {
-  const std::size_t size = number(words, 1) << 20;
+  const std::size_t size = parse_number(words, 1) << 20;
   auto* memory = static_cast<char*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (memory == MAP_FAILED) return error_name();
-  for (std::size_t at = 0; at < size; at += 4096) memory[at] = 1;
+  if (memory == MAP_FAILED) return errno_name();
+  for (std::size_t offset = 0; offset < size; offset += 4096) memory[offset] = 1;
   return "ok";
 }
 
-std::string open_without_end(const Words&) {
-  for (int made = 0; made < 100000; ++made) {
-    if (::epoll_create1(0) < 0) return error_name();
+std::string open_until_failure(const Words&) {
+  for (int count = 0; count < 100000; ++count) {
+    if (::epoll_create1(0) < 0) return errno_name();
   }
   return "ok";
 }
 
 std::string raise_limit(const Words& words) {
-  const auto which = static_cast<__rlimit_resource>(number(words, 1));
+  const auto resource = static_cast<__rlimit_resource>(parse_number(words, 1));
   rlimit limit{};
-  ::getrlimit(which, &limit);
+  ::getrlimit(resource, &limit);
   limit.rlim_cur = limit.rlim_max = limit.rlim_max == RLIM_INFINITY ? RLIM_INFINITY : limit.rlim_max + 1;
-  return verdict(::setrlimit(which, &limit));
+  return describe_result(::setrlimit(resource, &limit));
 }
 
 std::string map_memory(int protection) {
   void* memory = ::mmap(nullptr, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return memory == MAP_FAILED ? error_name() : "ok";
+  return memory == MAP_FAILED ? errno_name() : "ok";
 }
 
 std::string make_executable(const Words&) {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return verdict(::mprotect(memory, 4096, PROT_READ | PROT_WRITE | PROT_EXEC));
+  return describe_result(::mprotect(memory, 4096, PROT_READ | PROT_WRITE | PROT_EXEC));
 }
 
-std::string open_many(int (*make)()) {
-  for (int made = 0; made < 100000; ++made) {
-    if (make() < 0) return error_name();
+std::string open_many(int (*open_one)()) {
+  for (int count = 0; count < 100000; ++count) {
+    if (open_one() < 0) return errno_name();
   }
   return "ok";
 }
 
-// Writes code through one mapping of a memfd and executes it through another, so no page is both writable and
-// executable.
-std::string map_two_faces(const Words&) {
+// Maps a shared page of a memfd as writable and executable.
+std::string map_writable_and_executable(const Words&) {
   const int fd = ::memfd_create("faces", MFD_CLOEXEC);
-  if (fd < 0 || ::ftruncate(fd, 4096) != 0) return error_name();
+  if (fd < 0 || ::ftruncate(fd, 4096) != 0) return errno_name();
   void* all = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, fd, 0);
   ::close(fd);
-  return all == MAP_FAILED ? error_name() : "ok";
+  return all == MAP_FAILED ? errno_name() : "ok";
 }
 
 std::string map_file(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return error_name();
-  void* memory = ::mmap(nullptr, 4096, static_cast<int>(number(words, 2)), MAP_SHARED, fd, 0);
+  if (fd < 0) return errno_name();
+  void* memory = ::mmap(nullptr, 4096, static_cast<int>(parse_number(words, 2)), MAP_SHARED, fd, 0);
   ::close(fd);
-  return memory == MAP_FAILED ? error_name() : "ok";
+  return memory == MAP_FAILED ? errno_name() : "ok";
 }
 
-std::string executable_copy_mapped(const Words& words) {
+std::string map_executable_copy(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0700);
-  if (fd < 0 || ::ftruncate(fd, 4096) != 0) return error_name();
+  if (fd < 0 || ::ftruncate(fd, 4096) != 0) return errno_name();
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
   ::close(fd);
-  return memory == MAP_FAILED ? error_name() : "ok";
+  return memory == MAP_FAILED ? errno_name() : "ok";
 }
 
 // Maps a shared file privately for reading, and tries to write to its page through /proc/self/mem.
 std::string write_through_mem(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return error_name();
+  if (fd < 0) return errno_name();
   void* page = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
   const int mem = ::open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-  if (mem < 0) return "mem: " + error_name();
+  if (mem < 0) return "mem: " + errno_name();
   const ssize_t written = ::pwrite(mem, "x", 1, reinterpret_cast<off_t>(page));
   ::close(mem);
-  return verdict(written);
+  return describe_result(written);
 }
 
 std::string hold_pipes(const Words&) {
   const std::string block(65536, 'p');
-  for (int made = 0; made < 100000; ++made) {
+  for (int count = 0; count < 100000; ++count) {
     int ends[2];
-    if (::pipe2(ends, O_NONBLOCK) != 0) return error_name();
+    if (::pipe2(ends, O_NONBLOCK) != 0) return errno_name();
     while (::write(ends[1], block.data(), block.size()) > 0) continue;
   }
   return "ok";
@@ -108,8 +107,8 @@ std::string hold_memfd(const Words& words) {
   const int fd = ::memfd_create("hold", MFD_CLOEXEC);
   ::signal(SIGXFSZ, SIG_IGN);
   const std::string block(1 << 20, 'm');
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
-    if (::write(fd, block.data(), block.size()) < 0) return error_name();
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
+    if (::write(fd, block.data(), block.size()) < 0) return errno_name();
   }
   return "ok";
 }
@@ -119,9 +118,9 @@ std::string hold_memfd(const Words& words) {
 const Attempts& attempts_on_memory() {
   static const Attempts kTable = {
       {"touch", touch_memory},
-      {"descriptors", open_without_end},
+      {"descriptors", open_until_failure},
       {"raise_limit", raise_limit},
-      {"mlockall", [](const Words&) { return verdict(::syscall(SYS_mlockall, MCL_CURRENT)); }},
+      {"mlockall", [](const Words&) { return describe_result(::syscall(SYS_mlockall, MCL_CURRENT)); }},
       {"map_wx", [](const Words&) { return map_memory(PROT_READ | PROT_WRITE | PROT_EXEC); }},
       {"map_rx", [](const Words&) { return map_memory(PROT_READ | PROT_EXEC); }},
       {"mprotect_wx", make_executable},
@@ -130,9 +129,9 @@ const Attempts& attempts_on_memory() {
          void* none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
          return std::to_string(*static_cast<volatile char*>(none));
        }},
-      {"map_two_faces", map_two_faces},
+      {"map_two_faces", map_writable_and_executable},
       {"map_file", map_file},
-      {"map_executable", executable_copy_mapped},
+      {"map_executable", map_executable_copy},
       {"write_through_mem", write_through_mem},
       {"hold_pipes", hold_pipes},
       {"hold_memfd", hold_memfd},
@@ -151,9 +150,9 @@ const Attempts& attempts_on_memory() {
       {"lower_limit",
        [](const Words& w) {
          rlimit limit{};
-         ::getrlimit(static_cast<__rlimit_resource>(number(w, 1)), &limit);
-         limit.rlim_cur = number(w, 2);
-         return verdict(::setrlimit(static_cast<__rlimit_resource>(number(w, 1)), &limit));
+         ::getrlimit(static_cast<__rlimit_resource>(parse_number(w, 1)), &limit);
+         limit.rlim_cur = parse_number(w, 2);
+         return describe_result(::setrlimit(static_cast<__rlimit_resource>(parse_number(w, 1)), &limit));
        }},
   };
   return kTable;

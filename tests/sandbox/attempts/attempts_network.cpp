@@ -15,8 +15,8 @@ namespace {
 
 std::string connect_to(int domain, const sockaddr* address, socklen_t size) {
   const int fd = ::socket(domain, SOCK_STREAM, 0);
-  if (fd < 0) return error_name();
-  const std::string result = verdict(::connect(fd, address, size));
+  if (fd < 0) return errno_name();
+  const std::string result = describe_result(::connect(fd, address, size));
   ::close(fd);
   return result;
 }
@@ -24,7 +24,7 @@ std::string connect_to(int domain, const sockaddr* address, socklen_t size) {
 std::string connect_tcp(const Words& words) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(number(words, 2)));
+  address.sin_port = htons(static_cast<std::uint16_t>(parse_number(words, 2)));
   ::inet_pton(AF_INET, words[1].c_str(), &address.sin_addr);
   return connect_to(AF_INET, reinterpret_cast<sockaddr*>(&address), sizeof address);
 }
@@ -44,15 +44,15 @@ std::string connect_abstract(const Words& words) {
   return connect_to(AF_UNIX, reinterpret_cast<sockaddr*>(&address), size);
 }
 
-// Tests what the rules for socket pairs permit: one end becomes descriptor 4, on which messages are allowed.
+// A socket pair with one end as descriptor 4, the only descriptor on which the filter of init permits messages.
 struct PairAtFour {
   int other = -1;
-  bool made = false;
+  bool is_ready = false;
   PairAtFour() {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return;
     other = ::fcntl(pair[1], F_DUPFD, 16);
-    made = ::dup2(pair[0], 4) == 4;
+    is_ready = ::dup2(pair[0], 4) == 4;
     for (int fd : pair) {
       if (fd != 4) ::close(fd);
     }
@@ -77,40 +77,40 @@ std::string send_rights(int socket, int fd, const sockaddr* to = nullptr, sockle
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
-  return verdict(::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+  return describe_result(::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
 // Nests sockets within messages on sockets until the kernel or a limit refuses.
 std::string nest_rights(const Words& words) {
-  std::string last = "ok";
-  for (unsigned long depth = 0; depth < number(words, 1) && last == "ok"; ++depth) {
+  std::string result = "ok";
+  for (unsigned long depth = 0; depth < parse_number(words, 1) && result == "ok"; ++depth) {
     const PairAtFour pair;
-    if (!pair.made) return error_name();
-    last = send_rights(4, pair.other);
+    if (!pair.is_ready) return errno_name();
+    result = send_rights(4, pair.other);
     ::close(pair.other);
-    const int kept = ::fcntl(4, F_DUPFD, 16);
-    if (kept < 0) return error_name();
+    const int copy = ::fcntl(4, F_DUPFD, 16);
+    if (copy < 0) return errno_name();
   }
-  return last;
+  return result;
 }
 
 // Sends unsolicited descriptors on the channel to the agent.
 std::string rights_to_channel(const Words& words) {
-  if (::dup2(3, 4) != 4) return error_name();
-  std::string last = "ok";
-  for (unsigned long i = 0; i < number(words, 1) && last == "ok"; ++i) last = send_rights(4, 4);
+  if (::dup2(3, 4) != 4) return errno_name();
+  std::string result = "ok";
+  for (unsigned long i = 0; i < parse_number(words, 1) && result == "ok"; ++i) result = send_rights(4, 4);
   ::close(4);
-  return last;
+  return result;
 }
 
 // Sends a message with a descriptor on each descriptor below the given number. Returns those that accepted it, or
 // "none".
 std::string rights_to_every(const Words& words) {
-  std::string took;
-  for (int socket = 0; socket < static_cast<int>(number(words, 1)); ++socket) {
-    if (send_rights(socket, 0) == "ok") took += (took.empty() ? "" : " ") + std::to_string(socket);
+  std::string accepted;
+  for (int socket = 0; socket < static_cast<int>(parse_number(words, 1)); ++socket) {
+    if (send_rights(socket, 0) == "ok") accepted += (accepted.empty() ? "" : " ") + std::to_string(socket);
   }
-  return took.empty() ? "none" : took;
+  return accepted.empty() ? "none" : accepted;
 }
 
 std::string address_on_four(const Words&) {
@@ -126,18 +126,18 @@ std::string address_on_four(const Words&) {
 // Sends one byte with the given flags on a new socket pair.
 std::string send_with(const Words& words) {
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return error_name();
-  const std::string result = verdict(::send(pair[0], "x", 1, static_cast<int>(number(words, 1))));
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return errno_name();
+  const std::string result = describe_result(::send(pair[0], "x", 1, static_cast<int>(parse_number(words, 1))));
   for (const int fd : pair) ::close(fd);
   return result;
 }
 
 std::string fill_pair(const Words&) {
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return error_name();
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return errno_name();
   const std::string block(65536, 'z');
   while (::write(pair[0], block.data(), block.size()) > 0) continue;
-  return error_name();
+  return errno_name();
 }
 
 }  // namespace
@@ -146,12 +146,14 @@ const Attempts& attempts_on_network() {
   static const Attempts kTable = {
       {"socket",
        [](const Words& w) {
-         return verdict(::socket(static_cast<int>(number(w, 1)), static_cast<int>(number(w, 2)), 0));
+         return describe_result(
+             ::socket(static_cast<int>(parse_number(w, 1)), static_cast<int>(parse_number(w, 2)), 0));
        }},
       {"socketpair",
        [](const Words& w) {
          int pair[2];
-         return verdict(::socketpair(static_cast<int>(number(w, 1)), static_cast<int>(number(w, 2)), 0, pair));
+         return describe_result(
+             ::socketpair(static_cast<int>(parse_number(w, 1)), static_cast<int>(parse_number(w, 2)), 0, pair));
        }},
       {"connect_tcp", connect_tcp},
       {"connect_unix", connect_unix},

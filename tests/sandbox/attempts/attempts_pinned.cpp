@@ -32,17 +32,20 @@
 namespace mycojobs::test {
 namespace {
 
-std::string counted(unsigned long count, bool all) { return std::to_string(count) + (all ? "" : " " + error_name()); }
-
-// Calls `one` until it fails, at most `most` times.
-template <class One>
-std::string take(unsigned long most, One one) {
-  unsigned long count = 0;
-  while (count < most && one(count)) ++count;
-  return counted(count, count == most);
+std::string format_count(unsigned long count, bool all) {
+  return std::to_string(count) + (all ? "" : " " + errno_name());
 }
 
-int open_own(const std::string& path) { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
+// Calls `allocate` until it fails, at most `max_count` times. Returns the number of successful calls, and the errno of
+// the failed call.
+template <class Allocate>
+std::string repeat_until_failure(unsigned long max_count, Allocate allocate) {
+  unsigned long count = 0;
+  while (count < max_count && allocate(count)) ++count;
+  return format_count(count, count == max_count);
+}
+
+int open_or_create(const std::string& path) { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
 
 long set_lock(int fd, long type, long start, int command = F_SETLK) {
   struct flock lock {};
@@ -54,12 +57,12 @@ long set_lock(int fd, long type, long start, int command = F_SETLK) {
 
 // Adjacent locks would be merged, so the locks have gaps. The kernel searches a list per file, so each file has few
 // locks. Every process uses its own files; otherwise the locks would conflict.
-std::string record_locks(unsigned long most) {
-  constexpr unsigned long kInAFile = 500;
+std::string record_locks(unsigned long max_count) {
+  constexpr unsigned long kLocksPerFile = 500;
   int fd = -1;
-  return take(most, [&](unsigned long i) {
-    if (i % kInAFile == 0)
-      fd = open_own("/tmp/locks" + std::to_string(::getpid()) + "." + std::to_string(i / kInAFile % 150));
+  return repeat_until_failure(max_count, [&](unsigned long i) {
+    if (i % kLocksPerFile == 0)
+      fd = open_or_create("/tmp/locks" + std::to_string(::getpid()) + "." + std::to_string(i / kLocksPerFile % 150));
     return fd >= 0 && set_lock(fd, F_WRLCK, static_cast<long>(2 * (i + 1))) == 0;
   });
 }
@@ -75,29 +78,30 @@ std::string locks_held(const Words&) {
 }
 
 std::string lock_and_unlock(const Words& words) {
-  const int fd = open_own("/tmp/lock");
-  return take(number(words, 1),
-              [&](unsigned long) { return set_lock(fd, F_WRLCK, 0) == 0 && set_lock(fd, F_UNLCK, 0) == 0; });
+  const int fd = open_or_create("/tmp/lock");
+  return repeat_until_failure(parse_number(words, 1), [&](unsigned long) {
+    return set_lock(fd, F_WRLCK, 0) == 0 && set_lock(fd, F_UNLCK, 0) == 0;
+  });
 }
 
 // Several children hold locks until all children have requested theirs.
 std::string locks_of_children(const Words& words) {
-  int asked[2], leave[2];
-  if (::pipe(asked) != 0 || ::pipe(leave) != 0) return error_name();
-  for (unsigned long child = 0; child < number(words, 1); ++child) {
+  int counts_pipe[2], exit_pipe[2];
+  if (::pipe(counts_pipe) != 0 || ::pipe(exit_pipe) != 0) return errno_name();
+  for (unsigned long child = 0; child < parse_number(words, 1); ++child) {
     if (::fork() != 0) continue;
-    ::close(leave[1]);
-    const unsigned long got = std::stoul(record_locks(number(words, 2)));
-    (void)!::write(asked[1], &got, sizeof got);
+    ::close(exit_pipe[1]);
+    const unsigned long count = std::stoul(record_locks(parse_number(words, 2)));
+    (void)!::write(counts_pipe[1], &count, sizeof count);
     char byte = 0;
-    (void)!::read(leave[0], &byte, 1);
+    (void)!::read(exit_pipe[0], &byte, 1);
     ::_exit(0);
   }
-  unsigned long sum = 0, got = 0;
-  for (unsigned long child = 0; child < number(words, 1); ++child) {
-    if (::read(asked[0], &got, sizeof got) == sizeof got) sum += got;
+  unsigned long sum = 0, count = 0;
+  for (unsigned long child = 0; child < parse_number(words, 1); ++child) {
+    if (::read(counts_pipe[0], &count, sizeof count) == sizeof count) sum += count;
   }
-  ::close(leave[1]);
+  ::close(exit_pipe[1]);
   while (::wait(nullptr) > 0) continue;
   return std::to_string(sum);
 }
@@ -108,10 +112,10 @@ std::string locks_under_signals(const Words& words) {
   ::sigaction(SIGALRM, &act, nullptr);  // without SA_RESTART
   const itimerval often{{0, 200}, {0, 200}};
   ::setitimer(ITIMER_REAL, &often, nullptr);
-  const int fd = open_own("/tmp/lock");
+  const int fd = open_or_create("/tmp/lock");
   std::string last = "ok";
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
-    if (set_lock(fd, i % 2 == 0 ? F_WRLCK : F_UNLCK, 0, F_SETLKW) != 0 && errno != EINTR) last = error_name();
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
+    if (set_lock(fd, i % 2 == 0 ? F_WRLCK : F_UNLCK, 0, F_SETLKW) != 0 && errno != EINTR) last = errno_name();
   }
   const itimerval off{};
   ::setitimer(ITIMER_REAL, &off, nullptr);
@@ -125,12 +129,12 @@ std::string lock_storm(const Words& words) {
   const auto ms = [](const timespec& at) {
     return static_cast<unsigned long>(at.tv_sec) * 1000 + static_cast<unsigned long>(at.tv_nsec) / 1000000;
   };
-  const unsigned long until = ms(now) + number(words, 1);
-  const int fd = open_own("/tmp/lock");
+  const unsigned long deadline_ms = ms(now) + parse_number(words, 1);
+  const int fd = open_or_create("/tmp/lock");
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      for (timespec at{}; ms(at) < until; ::clock_gettime(CLOCK_MONOTONIC, &at)) set_lock(fd, F_WRLCK, 0);
+      for (timespec at{}; ms(at) < deadline_ms; ::clock_gettime(CLOCK_MONOTONIC, &at)) set_lock(fd, F_WRLCK, 0);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -138,37 +142,38 @@ std::string lock_storm(const Words& words) {
 }
 
 std::string lock_path(const Words& words) {
-  const int fd = open_own(words[1]);
-  return fd < 0 ? error_name() : verdict(set_lock(fd, F_WRLCK, 0, static_cast<int>(number(words, 2))));
+  const int fd = open_or_create(words[1]);
+  return fd < 0 ? errno_name() : describe_result(set_lock(fd, F_WRLCK, 0, static_cast<int>(parse_number(words, 2))));
 }
 
 sockaddr_in loopback(unsigned port) {
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_port = htons(static_cast<std::uint16_t>(port));
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return place;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
 }
 
 int listen_on(unsigned port, int backlog) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_in place = loopback(port);
+  const sockaddr_in address = loopback(port);
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool ok =
-      fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && ::listen(fd, backlog) == 0;
+  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                  ::listen(fd, backlog) == 0;
   const int error = errno;
   if (!ok && fd >= 0) ::close(fd);
   errno = error;
   return ok ? fd : -1;
 }
 
-std::string listeners(unsigned long most) {
-  return take(most, [](unsigned long i) { return listen_on(9000 + static_cast<unsigned>(i), 4096) >= 0; });
+std::string listeners(unsigned long max_count) {
+  return repeat_until_failure(max_count,
+                              [](unsigned long i) { return listen_on(9000 + static_cast<unsigned>(i), 4096) >= 0; });
 }
 
 std::string listen_and_close(const Words& words) {
-  return take(number(words, 1), [](unsigned long) {
+  return repeat_until_failure(parse_number(words, 1), [](unsigned long) {
     const int fd = listen_on(9000, 5);
     return fd >= 0 && ::close(fd) == 0;
   });
@@ -180,25 +185,25 @@ struct LingeringConnection {
   int socket = -1, peer = -1;
 };
 LingeringConnection connect_lingering(int listener, unsigned port) {
-  LingeringConnection made;
-  const sockaddr_in place = loopback(port);
-  made.socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::connect(made.socket, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return made;
-  made.peer = ::accept(listener, nullptr, nullptr);
+  LingeringConnection connection;
+  const sockaddr_in address = loopback(port);
+  connection.socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::connect(connection.socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return connection;
+  connection.peer = ::accept(listener, nullptr, nullptr);
   const struct linger wait { 1, 100000 };
-  ::setsockopt(made.socket, SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
+  ::setsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
   const std::vector<char> block(65536, 'l');
-  while (::send(made.socket, block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
-  return made;
+  while (::send(connection.socket, block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
+  return connection;
 }
 
 // Reports whether close would wait: "on" or "off".
 std::string linger(const Words&) {
   const int listener = listen_on(9000, 16);
-  const LingeringConnection made = connect_lingering(listener, 9000);
+  const LingeringConnection connection = connect_lingering(listener, 9000);
   struct linger now {};
   socklen_t size = sizeof now;
-  if (::getsockopt(made.socket, SOL_SOCKET, SO_LINGER, &now, &size) != 0) return error_name();
+  if (::getsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &now, &size) != 0) return errno_name();
   return now.l_onoff != 0 ? "on" : "off";
 }
 
@@ -206,19 +211,19 @@ std::string linger(const Words&) {
 // process that makes the call for the job may then hold the last reference.
 std::string close_behind_listen(const Words& words) {
   const int listener = listen_on(9000, 16);
-  if (listener < 0) return error_name();
+  if (listener < 0) return errno_name();
   // an additional listener takes longer, because the supervisor counts the earlier ones
   for (unsigned i = 0; i < 15; ++i) listen_on(9001 + i, 16);
   std::vector<int> peers;
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
-    const LingeringConnection made = connect_lingering(listener, 9000);
-    if (made.peer < 0) return error_name();
-    peers.push_back(made.peer);
-    std::thread asks([&] { ::listen(made.socket, 5); });
-    timespec rest{0, static_cast<long>(i % 20) * 50'000};
-    ::nanosleep(&rest, nullptr);
-    std::thread([socket = made.socket] { ::close(socket); }).detach();  // blocks if this is the last reference
-    asks.join();
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
+    const LingeringConnection connection = connect_lingering(listener, 9000);
+    if (connection.peer < 0) return errno_name();
+    peers.push_back(connection.peer);
+    std::thread listening([&] { ::listen(connection.socket, 5); });
+    timespec delay{0, static_cast<long>(i % 20) * 50'000};
+    ::nanosleep(&delay, nullptr);
+    std::thread([socket = connection.socket] { ::close(socket); }).detach();  // blocks if this is the last reference
+    listening.join();
     if (peers.size() < 32) continue;
     for (const int peer : peers) ::close(peer);
     peers.clear();
@@ -233,32 +238,32 @@ std::string listen_storm(const Words& words) {
   const auto ms = [](const timespec& at) {
     return static_cast<unsigned long>(at.tv_sec) * 1000 + static_cast<unsigned long>(at.tv_nsec) / 1000000;
   };
-  const unsigned long until = ms(now) + number(words, 1);
-  const int one = listen_on(9000, 5);
-  if (one < 0) return error_name();
+  const unsigned long deadline_ms = ms(now) + parse_number(words, 1);
+  const int listener = listen_on(9000, 5);
+  if (listener < 0) return errno_name();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      for (timespec at{}; ms(at) < until; ::clock_gettime(CLOCK_MONOTONIC, &at)) ::listen(one, 5);
+      for (timespec at{}; ms(at) < deadline_ms; ::clock_gettime(CLOCK_MONOTONIC, &at)) ::listen(listener, 5);
     });
   }
   for (auto& thread : threads) thread.join();
   return "ok";
 }
 
-// Sends one incomplete (corked) datagram on each socket. `how`: the system call that sends it.
-std::string corked(unsigned long most, const std::string& how) {
+// Sends one incomplete (corked) datagram on each socket. `call` is the system call that sends it.
+std::string corked(unsigned long max_count, const std::string& call) {
   const std::vector<char> bytes(64000, 'c');
-  return take(most, [&](unsigned long) {
+  return repeat_until_failure(max_count, [&](unsigned long) {
     const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in place = loopback(9000);
-    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return false;
+    const sockaddr_in address = loopback(9000);
+    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return false;
     iovec part{const_cast<char*>(bytes.data()), bytes.size()};
     mmsghdr message{};
     message.msg_hdr.msg_iov = &part;
     message.msg_hdr.msg_iovlen = 1;
-    if (how == "sendmsg") return ::sendmsg(fd, &message.msg_hdr, MSG_MORE) > 0;
-    if (how == "sendmmsg") return ::sendmmsg(fd, &message, 1, MSG_MORE) > 0;
+    if (call == "sendmsg") return ::sendmsg(fd, &message.msg_hdr, MSG_MORE) > 0;
+    if (call == "sendmmsg") return ::sendmmsg(fd, &message, 1, MSG_MORE) > 0;
     return ::send(fd, bytes.data(), bytes.size(), MSG_MORE) > 0;
   });
 }
@@ -266,27 +271,27 @@ std::string corked(unsigned long most, const std::string& how) {
 // Sets the socket option UDP_CORK of IPPROTO_UDP.
 std::string cork_option(const Words&) {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
-  return fd < 0 ? error_name() : verdict(::setsockopt(fd, IPPROTO_UDP, 1, &on, sizeof on));
+  return fd < 0 ? errno_name() : describe_result(::setsockopt(fd, IPPROTO_UDP, 1, &on, sizeof on));
 }
 
 // Connects to a port where connections are not accepted. Returns the number of established connections and the amount
 // of data that was sent: "33 of 40, 1056 KiB".
-std::string pending(unsigned port, unsigned long most) {
+std::string pending(unsigned port, unsigned long max_count) {
   const int listener = listen_on(port, 4096);
-  if (listener < 0) return error_name();
+  if (listener < 0) return errno_name();
   const int large = 64 << 20;
   ::setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
-  const sockaddr_in place = loopback(port);
+  const sockaddr_in address = loopback(port);
   const std::vector<char> bytes(65536, 'x');
-  unsigned long through = 0, sent = 0;
-  for (unsigned long i = 0; i < most; ++i) {
+  unsigned long established_count = 0, sent_bytes = 0;
+  for (unsigned long i = 0; i < max_count; ++i) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    ::connect(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place);
+    ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
     ::usleep(500);
     for (int full = 0; full < 4;) {
       const ssize_t size = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (size > 0) {
-        sent += static_cast<unsigned long>(size);
+        sent_bytes += static_cast<unsigned long>(size);
       } else {
         ++full;
         ::usleep(200);
@@ -295,28 +300,29 @@ std::string pending(unsigned port, unsigned long most) {
     char state[256] = {};
     socklen_t size = sizeof state;
     // TCP_INFO reports "established"
-    if (::getsockopt(fd, IPPROTO_TCP, 11, state, &size) == 0 && state[0] == 1) ++through;
+    if (::getsockopt(fd, IPPROTO_TCP, 11, state, &size) == 0 && state[0] == 1) ++established_count;
     ::close(fd);  // received data stays with the connection that was not accepted
   }
-  return std::to_string(through) + " of " + std::to_string(most) + ", " + std::to_string(sent >> 10) + " KiB";
+  return std::to_string(established_count) + " of " + std::to_string(max_count) + ", " +
+         std::to_string(sent_bytes >> 10) + " KiB";
 }
 
-std::string pin_pending(unsigned long most) {
-  return take(most, [](unsigned long i) {
+std::string pin_pending(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long i) {
     return pending(9000 + static_cast<unsigned>(i), 64).find(" of ") != std::string::npos;
   });
 }
 
 // Counts closed connections in TIME_WAIT, from the job's /proc.
-std::string time_waits(unsigned long most) {
+std::string time_waits(unsigned long max_count) {
   std::string end = "ok";
-  for (unsigned long i = 0; i < most; ++i) {
+  for (unsigned long i = 0; i < max_count; ++i) {
     static int listener = -1;
     const auto port = static_cast<unsigned>(9000 + i / 20000);
     if (i % 20000 == 0) listener = (::close(listener), listen_on(port, 16));
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in place = loopback(port);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) end = error_name();
+    const sockaddr_in address = loopback(port);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) end = errno_name();
     const int other = ::accept(listener, nullptr, nullptr);
     ::close(fd);
     ::close(other);
@@ -327,25 +333,27 @@ std::string time_waits(unsigned long most) {
   return std::to_string(count) + (end == "ok" ? "" : " " + end);
 }
 
-std::string datagrams(unsigned long most) {
+std::string datagrams(unsigned long max_count) {
   const std::vector<char> bytes(1024, 'x');
-  return take(most, [&](unsigned long i) {
+  return repeat_until_failure(max_count, [&](unsigned long i) {
     const int to = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), from = ::socket(AF_INET, SOCK_DGRAM, 0);
-    const sockaddr_in place = loopback(9000 + static_cast<unsigned>(i));
-    if (to < 0 || from < 0 || ::bind(to, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return false;
+    const sockaddr_in address = loopback(9000 + static_cast<unsigned>(i));
+    if (to < 0 || from < 0 || ::bind(to, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      return false;
     for (int k = 0; k < 400; ++k)
-      ::sendto(from, bytes.data(), bytes.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&place), sizeof place);
+      ::sendto(from, bytes.data(), bytes.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&address),
+               sizeof address);
     ::close(from);
     return true;
   });
 }
 
 // An epoll item is identified by its file and descriptor number, so each file is added under many numbers.
-std::string epoll_items(unsigned long most) {
+std::string epoll_items(unsigned long max_count) {
   std::vector<int> files;
   for (int fd = 0; files.size() < 60 && (fd = ::eventfd(0, EFD_CLOEXEC)) >= 0;) files.push_back(fd);
   int set = -1;
-  return take(most, [&](unsigned long i) {
+  return repeat_until_failure(max_count, [&](unsigned long i) {
     const unsigned long in_set = files.size() * 100;
     if (i % in_set == 0) set = ::epoll_create1(EPOLL_CLOEXEC);
     const int number = 150 + static_cast<int>(i % in_set / files.size());
@@ -359,15 +367,16 @@ std::string epoll_items(unsigned long most) {
   });
 }
 
-std::string vmas(unsigned long most) {
-  auto* memory =
-      static_cast<char*>(::mmap(nullptr, 8192 * most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (memory == MAP_FAILED) return error_name();
-  return take(most, [&](unsigned long i) { return ::mprotect(memory + 8192 * i, 4096, PROT_NONE) == 0; });
+std::string vmas(unsigned long max_count) {
+  auto* memory = static_cast<char*>(
+      ::mmap(nullptr, 8192 * max_count, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (memory == MAP_FAILED) return errno_name();
+  return repeat_until_failure(max_count,
+                              [&](unsigned long i) { return ::mprotect(memory + 8192 * i, 4096, PROT_NONE) == 0; });
 }
 
-std::string page_tables(unsigned long most) {
-  return take(most, [](unsigned long i) {
+std::string page_tables(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long i) {
     void* const far = reinterpret_cast<void*>((16UL << 40) + i * (1UL << 30));  // NOLINT(performance-no-int-to-ptr)
     void* const page =
         ::mmap(far, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -375,24 +384,24 @@ std::string page_tables(unsigned long most) {
   });
 }
 
-std::string names(unsigned long most, bool links) {
+std::string make_files(unsigned long max_count, bool links) {
   const std::string target(126, 't');
-  return take(most, [&](unsigned long i) {
+  return repeat_until_failure(max_count, [&](unsigned long i) {
     const std::string path = "/dev/shm/" + std::to_string(i) + std::string(200, 'n');
     if (links) return ::symlink(target.c_str(), path.c_str()) == 0;
-    const int fd = open_own(path);
+    const int fd = open_or_create(path);
     if (fd >= 0) ::close(fd);
     return fd >= 0;
   });
 }
 
-std::string rules(unsigned long most) {
+std::string landlock_rules(unsigned long max_count) {
   landlock_ruleset_attr attr{};
   attr.handled_access_fs = LANDLOCK_ACCESS_FS_READ_FILE;
   const int ruleset = static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0));
-  if (ruleset < 0) return error_name();
-  return take(most, [&](unsigned long i) {
-    const int file = open_own("/tmp/rule" + std::to_string(i));
+  if (ruleset < 0) return errno_name();
+  return repeat_until_failure(max_count, [&](unsigned long i) {
+    const int file = open_or_create("/tmp/rule" + std::to_string(i));
     landlock_path_beneath_attr rule{};
     rule.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE;
     rule.parent_fd = file;
@@ -404,15 +413,15 @@ std::string rules(unsigned long most) {
   });
 }
 
-std::string signals(unsigned long most) {
+std::string signals(unsigned long max_count) {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, nullptr);
-  return take(most, [](unsigned long) { return ::sigqueue(::getpid(), SIGRTMIN, {}) == 0; });
+  return repeat_until_failure(max_count, [](unsigned long) { return ::sigqueue(::getpid(), SIGRTMIN, {}) == 0; });
 }
 
-std::string timers(unsigned long most) {
-  return take(most, [](unsigned long) {
+std::string timers(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long) {
     timer_t timer;
     sigevent none{};
     none.sigev_notify = SIGEV_NONE;
@@ -420,8 +429,8 @@ std::string timers(unsigned long most) {
   });
 }
 
-std::string small_writes(unsigned long most) {
-  return take(most, [](unsigned long) {
+std::string small_writes(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) return false;
     while (::write(pair[0], "x", 1) > 0) continue;
@@ -429,9 +438,9 @@ std::string small_writes(unsigned long most) {
   });
 }
 
-std::string full_pipes(unsigned long most) {
+std::string full_pipes(unsigned long max_count) {
   const std::vector<char> block(65536, 'p');
-  return take(most, [&](unsigned long) {
+  return repeat_until_failure(max_count, [&](unsigned long) {
     int ends[2];
     if (::pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) return false;
     while (::write(ends[1], block.data(), block.size()) > 0) continue;
@@ -439,21 +448,21 @@ std::string full_pipes(unsigned long most) {
   });
 }
 
-std::string flocks(unsigned long most) {
-  return take(most, [](unsigned long) {
-    const int fd = open_own("/tmp/flock");
+std::string flocks(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long) {
+    const int fd = open_or_create("/tmp/flock");
     return fd >= 0 && ::flock(fd, LOCK_SH) == 0;
   });
 }
 
-std::string missing_names(unsigned long most) {
-  return take(most, [](unsigned long i) {
+std::string missing_names(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long i) {
     return ::access(("/dev/shm/" + std::to_string(i) + std::string(200, 'm')).c_str(), F_OK) != 0;
   });
 }
 
-std::string threads(unsigned long most) {
-  return take(most, [](unsigned long) {
+std::string threads(unsigned long max_count) {
+  return repeat_until_failure(max_count, [](unsigned long) {
     pthread_attr_t small;
     ::pthread_attr_init(&small);
     ::pthread_attr_setstacksize(&small, 16384);
@@ -466,33 +475,36 @@ std::string threads(unsigned long most) {
 
 std::string pin(const Words& words) {
   const std::string& kind = words.at(1);
-  const unsigned long most = words.size() > 2 ? number(words, 2) : 1'000'000;
+  const unsigned long max_count = words.size() > 2 ? parse_number(words, 2) : 1'000'000;
   const std::map<std::string, std::function<std::string()>> kinds = {
       {"nothing", [] { return std::string("0"); }},
-      {"record_locks", [&] { return record_locks(most); }},
-      {"flocks", [&] { return flocks(most); }},
-      {"epoll_items", [&] { return epoll_items(most); }},
-      {"epolls", [&] { return take(most, [](auto) { return ::epoll_create1(EPOLL_CLOEXEC) >= 0; }); }},
-      {"eventfds", [&] { return take(most, [](auto) { return ::eventfd(0, EFD_CLOEXEC) >= 0; }); }},
-      {"timerfds", [&] { return take(most, [](auto) { return ::timerfd_create(CLOCK_MONOTONIC, 0) >= 0; }); }},
-      {"timers", [&] { return timers(most); }},
-      {"signals", [&] { return signals(most); }},
-      {"pipes", [&] { return full_pipes(most); }},
-      {"pairs", [&] { return small_writes(most); }},
-      {"vmas", [&] { return vmas(std::min(most, 60'000UL)); }},
-      {"page_tables", [&] { return page_tables(std::min(most, 20'000UL)); }},
-      {"files", [&] { return names(most, false); }},
-      {"symlinks", [&] { return names(most, true); }},
-      {"missing_names", [&] { return missing_names(std::min(most, 200'000UL)); }},
-      {"landlock_rules", [&] { return rules(most); }},
-      {"threads", [&] { return threads(most); }},
-      {"listeners", [&] { return listeners(most); }},
-      {"pending", [&] { return pin_pending(std::min(most, 16UL)); }},
-      {"time_waits", [&] { return time_waits(std::min(most, 20'000UL)); }},
-      {"datagrams", [&] { return datagrams(std::min(most, 100UL)); }},
-      {"corked", [&] { return corked(most, "sendto"); }},
-      {"corked_sendmsg", [&] { return corked(most, "sendmsg"); }},
-      {"corked_sendmmsg", [&] { return corked(most, "sendmmsg"); }},
+      {"record_locks", [&] { return record_locks(max_count); }},
+      {"flocks", [&] { return flocks(max_count); }},
+      {"epoll_items", [&] { return epoll_items(max_count); }},
+      {"epolls",
+       [&] { return repeat_until_failure(max_count, [](auto) { return ::epoll_create1(EPOLL_CLOEXEC) >= 0; }); }},
+      {"eventfds",
+       [&] { return repeat_until_failure(max_count, [](auto) { return ::eventfd(0, EFD_CLOEXEC) >= 0; }); }},
+      {"timerfds",
+       [&] { return repeat_until_failure(max_count, [](auto) { return ::timerfd_create(CLOCK_MONOTONIC, 0) >= 0; }); }},
+      {"timers", [&] { return timers(max_count); }},
+      {"signals", [&] { return signals(max_count); }},
+      {"pipes", [&] { return full_pipes(max_count); }},
+      {"pairs", [&] { return small_writes(max_count); }},
+      {"vmas", [&] { return vmas(std::min(max_count, 60'000UL)); }},
+      {"page_tables", [&] { return page_tables(std::min(max_count, 20'000UL)); }},
+      {"files", [&] { return make_files(max_count, false); }},
+      {"symlinks", [&] { return make_files(max_count, true); }},
+      {"missing_names", [&] { return missing_names(std::min(max_count, 200'000UL)); }},
+      {"landlock_rules", [&] { return landlock_rules(max_count); }},
+      {"threads", [&] { return threads(max_count); }},
+      {"listeners", [&] { return listeners(max_count); }},
+      {"pending", [&] { return pin_pending(std::min(max_count, 16UL)); }},
+      {"time_waits", [&] { return time_waits(std::min(max_count, 20'000UL)); }},
+      {"datagrams", [&] { return datagrams(std::min(max_count, 100UL)); }},
+      {"corked", [&] { return corked(max_count, "sendto"); }},
+      {"corked_sendmsg", [&] { return corked(max_count, "sendmsg"); }},
+      {"corked_sendmmsg", [&] { return corked(max_count, "sendmmsg"); }},
   };
   const auto found = kinds.find(kind);
   return found == kinds.end() ? "no such kind" : found->second();
@@ -522,16 +534,16 @@ const Attempts& attempts_to_pin() {
       {"close_behind_listen", close_behind_listen},
       {"listen_storm", listen_storm},
       {"cork_option", cork_option},
-      {"pending", [](const Words& w) { return pending(9000, number(w, 1)); }},
+      {"pending", [](const Words& w) { return pending(9000, parse_number(w, 1)); }},
       {"child_touch",
        [](const Words& w) {
-         const unsigned long size = number(w, 1) << 20;
-         const int left = in_child([size] {
+         const unsigned long size = parse_number(w, 1) << 20;
+         const int status = in_child([size] {
            void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
            std::memset(memory, 1, size);
            return 0;
          });
-         return std::string(left == 0 ? "ok" : "killed");
+         return std::string(status == 0 ? "ok" : "killed");
        }},
   };
   return kTable;

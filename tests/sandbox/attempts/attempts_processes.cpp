@@ -24,7 +24,7 @@ namespace {
 
 std::string run_program(const Words& words) {
   const pid_t pid = ::vfork();
-  if (pid < 0) return error_name();
+  if (pid < 0) return errno_name();
   if (pid == 0) {
     ::execl(words[1].c_str(), words[1].c_str(), static_cast<char*>(nullptr));
     ::_exit(errno);
@@ -35,9 +35,9 @@ std::string run_program(const Words& words) {
   return code == 0 ? "ok" : ::strerrorname_np(code);
 }
 
-std::string exec_here(const Words& words) {
+std::string exec_in_place(const Words& words) {
   ::execl(words[1].c_str(), words[1].c_str(), static_cast<char*>(nullptr));
-  return error_name();
+  return errno_name();
 }
 
 std::string exec_memfd(const Words&) {
@@ -46,22 +46,22 @@ std::string exec_memfd(const Words&) {
   (void)!::write(fd, text.data(), text.size());
   char* none[] = {nullptr};
   ::syscall(SYS_execveat, fd, "", none, none, AT_EMPTY_PATH);
-  return error_name();
+  return errno_name();
 }
 
 std::string copy_and_exec(const Words& words) {
   std::ifstream from("/bin/true", std::ios::binary);
   std::ofstream(words[1], std::ios::binary) << from.rdbuf();
   ::chmod(words[1].c_str(), 0755);
-  return exec_here(words);
+  return exec_in_place(words);
 }
 
 std::string fork_bomb(const Words&) {
-  for (int made = 0; made < 4096; ++made) {
+  for (int count = 0; count < 4096; ++count) {
     const std::string result = fork_once([] {
       for (;;) ::pause();
     });
-    if (result != "ok") return result + " after " + std::to_string(made);
+    if (result != "ok") return result + " after " + std::to_string(count);
   }
   return "ok";
 }
@@ -74,34 +74,34 @@ std::string fork_bomb(const Words&) {
 // Leaves a child that continues to use CPU. Returns when the child has used 20 ms.
 std::string fork_burn(const Words&) {
   const pid_t child = ::fork();
-  if (child < 0) return error_name();
+  if (child < 0) return errno_name();
   if (child == 0) use_cpu();
   clockid_t clock{};
   timespec used{};
   if (::clock_getcpuclockid(child, &clock) != 0) return "no clock";
   while (used.tv_sec == 0 && used.tv_nsec < 20'000'000) {
-    if (::usleep(1000) != 0 || ::clock_gettime(clock, &used) != 0) return error_name();
+    if (::usleep(1000) != 0 || ::clock_gettime(clock, &used) != 0) return errno_name();
   }
   return "ok";
 }
 
 std::string thread_bomb(const Words&) {
-  for (int made = 0; made < 4096; ++made) {
+  for (int count = 0; count < 4096; ++count) {
     try {
       std::thread([] {
         for (;;) ::pause();
       }).detach();
     } catch (const std::system_error& error) {
-      return std::string(::strerrorname_np(error.code().value())) + " after " + std::to_string(made);
+      return std::string(::strerrorname_np(error.code().value())) + " after " + std::to_string(count);
     }
   }
   return "ok";
 }
 
 std::string one_thread(const Words&) {
-  int seen = 0;
-  std::thread([&] { seen = 1; }).join();
-  return seen == 1 ? "ok" : "did not run";
+  int has_run = 0;
+  std::thread([&] { has_run = 1; }).join();
+  return has_run == 1 ? "ok" : "did not run";
 }
 
 std::string daemonize(const Words&) {
@@ -116,24 +116,26 @@ std::string daemonize(const Words&) {
 }
 
 std::string leave_zombies(const Words& words) {
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     if (const std::string result = fork_once(); result != "ok") return result + " after " + std::to_string(i);
   }
   return "ok";
 }
 
 std::string sleep_ms(const Words& words) {
-  ::usleep(static_cast<useconds_t>(number(words, 1) * 1000));
+  ::usleep(static_cast<useconds_t>(parse_number(words, 1) * 1000));
   return "ok";
 }
 
-// N parents exit, each with a child that exits MS (default 1) later, so init must reap all children. On a busy host,
-// init can lag behind.
+// orphans N [MS]: N parents exit, each with a child that exits MS (default 1) later, so init must reap all children.
+// On a busy host, init reaps with a delay, so a failed fork is repeated.
 std::string orphans(const Words& words) {
-  const useconds_t life = static_cast<useconds_t>(words.size() > 2 ? number(words, 2) : 1) * 1000;
-  const auto orphan = [life] { return in_child([=] { return fork_once([=] { ::usleep(life); }) == "ok" ? 0 : 1; }); };
+  const useconds_t lifetime_us = static_cast<useconds_t>(words.size() > 2 ? parse_number(words, 2) : 1) * 1000;
+  const auto orphan = [lifetime_us] {
+    return in_child([=] { return fork_once([=] { ::usleep(lifetime_us); }) == "ok" ? 0 : 1; });
+  };
   constexpr int kMaxTries = 3000;
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     for (int tries = 0; orphan() != 0; ++tries) {
       if (tries == kMaxTries) return "fork after " + std::to_string(i);
       ::usleep(1000);
@@ -142,19 +144,19 @@ std::string orphans(const Words& words) {
   return "ok";
 }
 
-// Returns "kept" if the call succeeded and the limit is unchanged.
+// Sets the core limit. Returns "kept" if the call succeeded and the limit is unchanged.
 std::string core_limit(const Words& words) {
   rlimit before{}, after{};
   ::getrlimit(RLIMIT_CORE, &before);
-  rlimit wanted = before;
-  wanted.rlim_cur = number(words, 1);
-  if (words.size() > 2) wanted.rlim_max = number(words, 2);
-  if (::syscall(SYS_setrlimit, RLIMIT_CORE, &wanted) != 0) return error_name();
+  rlimit requested = before;
+  requested.rlim_cur = parse_number(words, 1);
+  if (words.size() > 2) requested.rlim_max = parse_number(words, 2);
+  if (::syscall(SYS_setrlimit, RLIMIT_CORE, &requested) != 0) return errno_name();
   ::getrlimit(RLIMIT_CORE, &after);
   return before.rlim_cur == after.rlim_cur && before.rlim_max == after.rlim_max ? "kept" : "ok";
 }
 
-// Tests an executed program, which is dumpable again. "kept" has the same meaning as above.
+// Tests an executed program, which is dumpable again. "kept" has the same meaning as for core_limit().
 std::string core_limit_after_exec(const Words&) {
   const int code = in_child([] {
     ::execl("/bin/sh", "sh", "-c",
@@ -183,7 +185,7 @@ std::string set_ids(const Words& words) {
     if (word == "other") args[i] = before[0] == 0 ? 1 : 0;
     if (word == "own+high") args[i] |= 0x123UL << 32;
   }
-  if (::syscall(call_number(words[1]), args[0], args[1], args[2]) != 0) return error_name();
+  if (::syscall(call_number(words[1]), args[0], args[1], args[2]) != 0) return errno_name();
   return before == ids() ? "ok" : "changed";
 }
 
@@ -206,20 +208,20 @@ std::string run_shell(const Words& words) {
 // Recursion without end, written so that the compiler cannot detect it.
 std::string overflow_stack(unsigned long depth) {
   if (depth == ~0UL) return "the bottom";
-  volatile char room[4096];
-  room[0] = static_cast<char>(depth);
-  const std::string deeper = overflow_stack(depth + 1);
-  return deeper + room[0];
+  volatile char buffer[4096];
+  buffer[0] = static_cast<char>(depth);
+  const std::string result = overflow_stack(depth + 1);
+  return result + buffer[0];
 }
 
 std::string print_mib(const Words& words) {
   const std::string block(1 << 20, 'x');
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     for (int fd : {1, 2}) {
-      for (std::size_t at = 0; at < block.size();) {
-        const ssize_t written = ::write(fd, block.data() + at, block.size() - at);
-        if (written <= 0) return error_name();
-        at += static_cast<std::size_t>(written);
+      for (std::size_t offset = 0; offset < block.size();) {
+        const ssize_t written = ::write(fd, block.data() + offset, block.size() - offset);
+        if (written <= 0) return errno_name();
+        offset += static_cast<std::size_t>(written);
       }
     }
   }
@@ -242,7 +244,7 @@ std::string race_for_others(const Words& words) {
     }
     ::clock_gettime(CLOCK_MONOTONIC, &now);
   } while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 <
-           static_cast<long>(number(words, 1)));
+           static_cast<long>(parse_number(words, 1)));
   return "none";
 }
 
@@ -251,7 +253,7 @@ std::string kinds_of_streams(const Words&) {
   int terminals = 0;
   for (int fd = 0; fd < 5; ++fd) {
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return error_name();
+    if (::fstat(fd, &info) != 0) return errno_name();
     const mode_t mode = info.st_mode;
     all += std::to_string(fd) + (S_ISFIFO(mode)   ? ":pipe "
                                  : S_ISSOCK(mode) ? ":socket "
@@ -278,7 +280,7 @@ const Attempts& attempts_on_processes() {
        }},
       {"fork_bomb", fork_bomb},
       {"thread_bomb", thread_bomb},
-      {"exec", exec_here},
+      {"exec", exec_in_place},
       {"run", run_program},
       {"exec_memfd", exec_memfd},
       {"exec_copy", copy_and_exec},
@@ -293,7 +295,7 @@ const Attempts& attempts_on_processes() {
          (void)!::write(1, w[1].data(), w[1].size());
          return std::string("ok");
        }},
-      {"exit", [](const Words& w) -> std::string { ::_exit(static_cast<int>(number(w, 1))); }},
+      {"exit", [](const Words& w) -> std::string { ::_exit(static_cast<int>(parse_number(w, 1))); }},
       {"orphans", orphans},
       {"core_limit", core_limit},
       {"core_limit_exec", core_limit_after_exec},
@@ -306,9 +308,9 @@ const Attempts& attempts_on_processes() {
        [](const Words&) -> std::string {
          const std::string block(65536, 'y');
          while (::write(1, block.data(), block.size()) > 0) continue;
-         return error_name();
+         return errno_name();
        }},
-      {"nice", [](const Words& w) { return verdict(::setpriority(PRIO_PROCESS, 0, std::stoi(w[1]))); }},
+      {"nice", [](const Words& w) { return describe_result(::setpriority(PRIO_PROCESS, 0, std::stoi(w[1]))); }},
       {"pause",
        [](const Words&) -> std::string {
          for (;;) ::pause();

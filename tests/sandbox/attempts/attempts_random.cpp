@@ -21,14 +21,14 @@ namespace {
 
 using Random = std::mt19937_64;
 
-constexpr std::size_t kRoom = 1U << 16;
-constexpr unsigned long kNewest = 480;
+constexpr std::size_t kBufferBytes = 1U << 16;
+constexpr unsigned long kMaxCallNumber = 480;
 
 const char* const kPaths[] = {"/",           "/tmp",           "/tmp/x",  "/job/y",     "/dev/null", "/dev/shm/z",
                               "/etc/passwd", "/proc/self/fd",  "/proc/1", "/proc/1/ns", "/usr",      "../../..",
                               "/host",       "/proc/self/mem", "",        "/dev/full"};
 
-unsigned long argument(Random& random, char* room) {
+unsigned long choose_argument(Random& random, char* buffer) {
   constexpr std::array<unsigned long, 40> kValues = {
       0,         1,         2,         3,          4,         5,         6,          7,
       8,         9,         16,        17,         31,        64,        100,        255,
@@ -42,7 +42,7 @@ unsigned long argument(Random& random, char* room) {
       return reinterpret_cast<unsigned long>(kPaths[random() % std::size(kPaths)]);
     case 2:
     case 3:
-      return reinterpret_cast<unsigned long>(room) + (random() % kRoom & ~7UL);
+      return reinterpret_cast<unsigned long>(buffer) + (random() % kBufferBytes & ~7UL);
     case 4:
       return kValues[random() % kValues.size()] | kValues[random() % kValues.size()];
     default:
@@ -57,7 +57,7 @@ std::set<long> get_call_numbers(std::initializer_list<const char*> names) {
 }
 
 // Calls that end the job by their normal effect.
-const std::set<long>& ends_the_job() {
+const std::set<long>& calls_that_end_the_job() {
   static const std::set<long> kNumbers = [] {
     std::set<long> numbers = get_call_numbers({"exit", "exit_group", "rt_sigreturn", "vfork", "execve"});
     // uretprobe and uprobe of x86-64 bypass the filter, and a direct call causes SIGILL.
@@ -67,7 +67,7 @@ const std::set<long>& ends_the_job() {
   return kNumbers;
 }
 // Each of these calls ends the job, so they are made seldom.
-const std::set<long>& ends_by_violation() {
+const std::set<long>& calls_that_are_violations() {
   static const std::set<long> kNumbers = [] {
     std::set<long> numbers = get_call_numbers({"clone", "fork", "execveat"});
     for (const char* name : sandbox::forbidden_calls()) numbers.insert(call_number(name));
@@ -77,7 +77,7 @@ const std::set<long>& ends_by_violation() {
 }
 
 // Each of these calls can end the thread or the process, or makes later calls less useful, so they are made seldom.
-const std::set<long>& seldom() {
+const std::set<long>& rare_calls() {
   static const std::set<long> kNumbers = get_call_numbers({"munmap",
                                                            "mprotect",
                                                            "pkey_mprotect",
@@ -123,35 +123,35 @@ void call_at_random(std::uint64_t seed) {
   Random random(seed);
   // The memory after the buffer is not writable. Otherwise a call with a large size could overwrite the stack of this
   // thread.
-  auto* room =
-      static_cast<char*>(::mmap(nullptr, 64 * kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (room == MAP_FAILED || ::mprotect(room, kRoom, PROT_READ | PROT_WRITE) != 0) return;
+  auto* buffer = static_cast<char*>(
+      ::mmap(nullptr, 64 * kBufferBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (buffer == MAP_FAILED || ::mprotect(buffer, kBufferBytes, PROT_READ | PROT_WRITE) != 0) return;
   for (unsigned long count = 0;; ++count) {
     if (count % 64 == 0) {
-      for (std::size_t at = 0; at < kRoom; at += 8) {
-        const unsigned long value = random() % 4 == 0 ? argument(random, room) : 0;
-        std::char_traits<char>::copy(room + at, reinterpret_cast<const char*>(&value), sizeof value);
+      for (std::size_t offset = 0; offset < kBufferBytes; offset += 8) {
+        const unsigned long value = random() % 4 == 0 ? choose_argument(random, buffer) : 0;
+        std::char_traits<char>::copy(buffer + offset, reinterpret_cast<const char*>(&value), sizeof value);
       }
     }
-    long nr = static_cast<long>(random() % kNewest);
-    if (random() % (1 << 17) == 0) nr = static_cast<long>(random());
-    if (ends_the_job().contains(nr)) continue;
-    if (ends_by_violation().contains(nr) && random() % 512 != 0) continue;
-    if (seldom().contains(nr) && random() % 64 != 0) continue;
-    ::syscall(nr, argument(random, room), argument(random, room), argument(random, room), argument(random, room),
-              argument(random, room), argument(random, room));
+    long call = static_cast<long>(random() % kMaxCallNumber);
+    if (random() % (1 << 17) == 0) call = static_cast<long>(random());
+    if (calls_that_end_the_job().contains(call)) continue;
+    if (calls_that_are_violations().contains(call) && random() % 512 != 0) continue;
+    if (rare_calls().contains(call) && random() % 64 != 0) continue;
+    ::syscall(call, choose_argument(random, buffer), choose_argument(random, buffer), choose_argument(random, buffer),
+              choose_argument(random, buffer), choose_argument(random, buffer), choose_argument(random, buffer));
   }
 }
 
 // fuzz SEED MILLISECONDS: uses several threads, because a call can block without limit.
 std::string fuzz(const Words& words) {
-  (void)ends_the_job();
-  (void)ends_by_violation();
-  (void)seldom();
-  const std::uint64_t seed = number(words, 1);
+  (void)calls_that_end_the_job();
+  (void)calls_that_are_violations();
+  (void)rare_calls();
+  const std::uint64_t seed = parse_number(words, 1);
   for (std::uint64_t i = 0; i < 6; ++i) std::thread(call_at_random, seed * 16 + i).detach();
-  const timespec pause{static_cast<time_t>(number(words, 2) / 1000),
-                       static_cast<long>(number(words, 2) % 1000) * 1000000};
+  const timespec pause{static_cast<time_t>(parse_number(words, 2) / 1000),
+                       static_cast<long>(parse_number(words, 2) % 1000) * 1000000};
   ::nanosleep(&pause, nullptr);
   ::_exit(0);
 }

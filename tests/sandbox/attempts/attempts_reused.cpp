@@ -29,15 +29,15 @@ namespace mycojobs::test {
 namespace {
 
 // Searches all writable memory of this process, including its stack. The stack must not contain the searched value.
-bool any_memory(const std::function<bool(const char* from, std::size_t size)>& holds) {
+bool search_memory(const std::function<bool(const char* begin, std::size_t size)>& matches) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    unsigned long from = 0, to = 0;
+    unsigned long begin = 0, end = 0;
     char rights[5] = {};
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights) != 3 || std::strncmp(rights, "rw", 2) != 0)
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, rights) != 3 || std::strncmp(rights, "rw", 2) != 0)
       continue;
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    if (holds(reinterpret_cast<const char*>(from), to - from)) return true;
+    if (matches(reinterpret_cast<const char*>(begin), end - begin)) return true;
   }
   return false;
 }
@@ -48,19 +48,19 @@ std::string change_mappings(const Words&) {
   std::string all;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    unsigned long from = 0, to = 0;
+    unsigned long begin = 0, end = 0;
     char rights[5] = {};
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights) != 3 || line.find("[v") != std::string::npos)
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, rights) != 3 || line.find("[v") != std::string::npos)
       continue;
     if (rights[3] == 's') all += " shared:" + line;
     const std::string file = "/proc/self/map_files/" + line.substr(0, line.find(' '));
-    for (const int how : {O_RDWR, O_RDONLY | O_TRUNC}) {
-      if (::open(file.c_str(), how | O_CLOEXEC) >= 0) all += " opened:" + line;
+    for (const int flags : {O_RDWR, O_RDONLY | O_TRUNC}) {
+      if (::open(file.c_str(), flags | O_CLOEXEC) >= 0) all += " opened:" + line;
     }
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    void* const memory = reinterpret_cast<void*>(from);
-    const bool of_file = line.find(" 00:00 0") == std::string::npos;
-    if (of_file && ::madvise(memory, to - from, MADV_REMOVE) == 0) all += " removed:" + line;
+    void* const memory = reinterpret_cast<void*>(begin);
+    const bool is_file_mapping = line.find(" 00:00 0") == std::string::npos;
+    if (is_file_mapping && ::madvise(memory, end - begin, MADV_REMOVE) == 0) all += " removed:" + line;
   }
   return all.empty() ? "none" : all.substr(1);
 }
@@ -68,12 +68,13 @@ std::string change_mappings(const Words&) {
 // The word is passed in two halves, so the whole word exists in memory only if an earlier run left it.
 std::string word_in_memory(const Words& words) {
   const std::string first = words[1], second = words[2];
-  const bool found = any_memory([&](const char* from, std::size_t size) {
-    const char* const end = from + size;
-    while ((from = static_cast<const char*>(
-                ::memmem(from, static_cast<std::size_t>(end - from), first.data(), first.size()))) != nullptr) {
-      from += first.size();
-      if (static_cast<std::size_t>(end - from) >= second.size() && std::memcmp(from, second.data(), second.size()) == 0)
+  const bool found = search_memory([&](const char* begin, std::size_t size) {
+    const char* const end = begin + size;
+    while ((begin = static_cast<const char*>(
+                ::memmem(begin, static_cast<std::size_t>(end - begin), first.data(), first.size()))) != nullptr) {
+      begin += first.size();
+      if (static_cast<std::size_t>(end - begin) >= second.size() &&
+          std::memcmp(begin, second.data(), second.size()) == 0)
         return true;
     }
     return false;
@@ -83,13 +84,13 @@ std::string word_in_memory(const Words& words) {
 
 // Searches for the exit notification (signalfd_siginfo) that init read for the previous process.
 std::string end_in_memory(const Words&) {
-  constexpr std::uint32_t kStep = 4;
-  const auto before = static_cast<std::uint32_t>(::getpid()) - 1;
-  const bool found = any_memory([&](const char* from, std::size_t size) {
-    for (std::size_t at = 0; at + sizeof(signalfd_siginfo) <= size; at += kStep) {
+  constexpr std::uint32_t kAlignment = 4;
+  const auto previous_pid = static_cast<std::uint32_t>(::getpid()) - 1;
+  const bool found = search_memory([&](const char* begin, std::size_t size) {
+    for (std::size_t offset = 0; offset + sizeof(signalfd_siginfo) <= size; offset += kAlignment) {
       std::array<std::uint32_t, 4> head{};  // signal, errno, code, pid
-      std::memcpy(head.data(), from + at, sizeof head);
-      if (head[0] == SIGCHLD && head[1] == 0 && head[2] == CLD_EXITED && head[3] == before) return true;
+      std::memcpy(head.data(), begin + offset, sizeof head);
+      if (head[0] == SIGCHLD && head[1] == 0 && head[2] == CLD_EXITED && head[3] == previous_pid) return true;
     }
     return false;
   });
@@ -97,9 +98,9 @@ std::string end_in_memory(const Words&) {
 }
 
 // Returns all fields of stat() for a folder except the times of the last change.
-std::string get_state(const Words& words) {
+std::string describe_folder(const Words& words) {
   struct stat info {};
-  if (::stat(words[1].c_str(), &info) != 0) return error_name();
+  if (::stat(words[1].c_str(), &info) != 0) return errno_name();
   const auto text = [](const timespec& time) {
     return " " + std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
   };
@@ -114,59 +115,60 @@ std::string get_state(const Words& words) {
 // Returns the time of the last status change (ctime) in ns, which no call can set.
 std::string changed_at(const Words& words) {
   struct stat info {};
-  if (::stat(words[1].c_str(), &info) != 0) return error_name();
+  if (::stat(words[1].c_str(), &info) != 0) return errno_name();
   return std::to_string(info.st_ctim.tv_sec * 1000000000L + info.st_ctim.tv_nsec);
 }
 
 std::string set_times(const Words& words) {
-  const timespec times[2] = {{0, static_cast<long>(number(words, 2))}, {0, static_cast<long>(number(words, 3))}};
-  return verdict(::utimensat(AT_FDCWD, words[1].c_str(), times, 0));
+  const timespec times[2] = {{0, static_cast<long>(parse_number(words, 2))},
+                             {0, static_cast<long>(parse_number(words, 3))}};
+  return describe_result(::utimensat(AT_FDCWD, words[1].c_str(), times, 0));
 }
 
 std::string mark_folder(const Words& words) {
   const char* path = words[1].c_str();
-  std::string all = verdict(::setxattr(path, "user.left", "x", 1, 0));
-  all += " " + verdict(::setxattr(path, "system.posix_acl_default", "\2\0\0\0", 4, 0));
+  std::string all = describe_result(::setxattr(path, "user.left", "x", 1, 0));
+  all += " " + describe_result(::setxattr(path, "system.posix_acl_default", "\2\0\0\0", 4, 0));
   const int folder = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int flags = FS_NODUMP_FL;
-  all += " " + verdict(::ioctl(folder, FS_IOC_SETFLAGS, &flags));
+  all += " " + describe_result(::ioctl(folder, FS_IOC_SETFLAGS, &flags));
   fsxattr attributes{};
   attributes.fsx_xflags = FS_XFLAG_NODUMP;
-  all += " " + verdict(::ioctl(folder, FS_IOC_FSSETXATTR, &attributes));
+  all += " " + describe_result(::ioctl(folder, FS_IOC_FSSETXATTR, &attributes));
   ::close(folder);
   return all;
 }
 
 std::string room_in(const Words& words) {
-  struct statfs room {};
-  if (::statfs(words[1].c_str(), &room) != 0) return error_name();
-  return std::to_string(room.f_bfree) + " " + std::to_string(room.f_ffree);
+  struct statfs info {};
+  if (::statfs(words[1].c_str(), &info) != 0) return errno_name();
+  return std::to_string(info.f_bfree) + " " + std::to_string(info.f_ffree);
 }
 
 // Locks a descriptor that the job received. The lock belongs to the open file, not to the process.
 std::string lock_descriptor(const Words& words) {
-  const int fd = static_cast<int>(number(words, 1));
+  const int fd = static_cast<int>(parse_number(words, 1));
   struct flock whole {};
   whole.l_type = F_RDLCK;
-  std::string all = verdict(::fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND));
-  all += " " + verdict(::flock(fd, LOCK_EX | LOCK_NB));
-  return all + " " + verdict(::fcntl(fd, F_OFD_SETLK, &whole));
+  std::string all = describe_result(::fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND));
+  all += " " + describe_result(::flock(fd, LOCK_EX | LOCK_NB));
+  return all + " " + describe_result(::fcntl(fd, F_OFD_SETLK, &whole));
 }
 
 std::string get_flags(const Words& words) {
-  const int flags = ::fcntl(static_cast<int>(number(words, 1)), F_GETFL);
-  return flags < 0 ? error_name() : std::to_string(flags & (O_NONBLOCK | O_APPEND));
+  const int flags = ::fcntl(static_cast<int>(parse_number(words, 1)), F_GETFL);
+  return flags < 0 ? errno_name() : std::to_string(flags & (O_NONBLOCK | O_APPEND));
 }
 
 // Sends the message with which init reports the end of a run: a kind, followed by zeros.
 std::string speak_for_init(const Words& words) {
   char text[64] = {};
-  text[0] = static_cast<char>(number(words, 2));
+  text[0] = static_cast<char>(parse_number(words, 2));
   iovec part{text, sizeof text};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  return verdict(::sendmsg(static_cast<int>(number(words, 1)), &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+  return describe_result(::sendmsg(static_cast<int>(parse_number(words, 1)), &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
 timespec read_clock(clockid_t clock) {
@@ -175,7 +177,7 @@ timespec read_clock(clockid_t clock) {
   return time;
 }
 
-void burn(unsigned long ms) {
+void use_cpu(unsigned long ms) {
   timespec now{};
   do {
     now = read_clock(CLOCK_PROCESS_CPUTIME_ID);
@@ -185,8 +187,8 @@ void burn(unsigned long ms) {
 // Runs N children with MS of CPU each, one after another, without waiting for them. Only the cgroup counts their CPU.
 std::string burn_unwaited(const Words& words) {
   ::signal(SIGCHLD, SIG_IGN);
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
-    if (const std::string made = fork_once([&] { burn(number(words, 2)); }); made != "ok") return made;
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
+    if (const std::string count = fork_once([&] { use_cpu(parse_number(words, 2)); }); count != "ok") return count;
     while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
   }
   return "ok";
@@ -195,16 +197,17 @@ std::string burn_unwaited(const Words& words) {
 // Creates timers on the CPU clock of another process that fire every microsecond of its CPU time. The signals are
 // ignored.
 std::string timers_on(const Words& words) {
-  const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(number(words, 1)) << 3) | 2U);  // CPUCLOCK_SCHED
+  const auto clock =
+      static_cast<clockid_t>((~static_cast<unsigned>(parse_number(words, 1)) << 3) | 2U);  // CPUCLOCK_SCHED
   struct sigevent event {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGUSR1;
   ::signal(SIGUSR1, SIG_IGN);
   const itimerspec often{{0, 1000}, {0, 1000}};
-  for (unsigned long i = 0; i < number(words, 2); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 2); ++i) {
     int timer = 0;
-    if (::syscall(SYS_timer_create, clock, &event, &timer) != 0) return error_name();
-    if (::syscall(SYS_timer_settime, timer, 0, &often, nullptr) != 0) return error_name();
+    if (::syscall(SYS_timer_create, clock, &event, &timer) != 0) return errno_name();
+    if (::syscall(SYS_timer_settime, timer, 0, &often, nullptr) != 0) return errno_name();
   }
   return "ok";
 }
@@ -213,10 +216,10 @@ std::string timers_on(const Words& words) {
 std::string look_up_absent(const Words& words) {
   // Names of an earlier call are already cached and charged to the group that looked them up first.
   const std::string path = words[1] + "/" + std::to_string(read_clock(CLOCK_BOOTTIME).tv_nsec) + std::string(200, 'n');
-  for (unsigned long i = 0; i < number(words, 2); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 2); ++i) {
     if (::access((path + std::to_string(i)).c_str(), F_OK) == 0) return "there is one";
   }
-  return errno == ENOENT ? "ok" : error_name();
+  return errno == ENOENT ? "ok" : errno_name();
 }
 
 // Returns how many signals can be queued for this process. Signals queued for other processes of the user reduce it.
@@ -224,9 +227,9 @@ std::string room_for_signals(const Words&) {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, nullptr);
-  int made = 0;
-  while (made < 100000 && ::sigqueue(::getpid(), SIGRTMIN, sigval{}) == 0) ++made;
-  return std::to_string(made);
+  int count = 0;
+  while (count < 100000 && ::sigqueue(::getpid(), SIGRTMIN, sigval{}) == 0) ++count;
+  return std::to_string(count);
 }
 
 }  // namespace
@@ -236,7 +239,7 @@ const Attempts& attempts_on_reuse() {
       {"change_mappings", change_mappings},
       {"word_in_memory", word_in_memory},
       {"end_in_memory", end_in_memory},
-      {"state_of", get_state},
+      {"state_of", describe_folder},
       {"changed_at", changed_at},
       {"set_times", set_times},
       {"mark_folder", mark_folder},

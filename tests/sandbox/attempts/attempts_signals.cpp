@@ -19,10 +19,10 @@ std::string flood_init(const Words& words) {
   siginfo_t info{};
   info.si_code = SI_QUEUE;
   std::string last = "ok";
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     const int signal = SIGRTMIN + static_cast<int>(i % 16);
     info.si_signo = signal;
-    if (::syscall(SYS_rt_sigqueueinfo, 1, signal, &info) != 0) last = error_name();
+    if (::syscall(SYS_rt_sigqueueinfo, 1, signal, &info) != 0) last = errno_name();
     ::kill(1, SIGCHLD);
     ::kill(1, SIGTERM);
     ::kill(1, SIGSTOP);
@@ -32,44 +32,44 @@ std::string flood_init(const Words& words) {
 
 // Every process signals all other processes in a loop.
 std::string signal_storm(const Words& words) {
-  int gate[2];
-  if (::pipe(gate) != 0) return error_name();
+  int start_pipe[2];
+  if (::pipe(start_pipe) != 0) return errno_name();
   ::signal(SIGUSR1, SIG_IGN);
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     const std::string result = fork_once([&] {
       char byte = 0;
-      ::close(gate[1]);
-      (void)!::read(gate[0], &byte, 1);  // waits until all processes exist
+      ::close(start_pipe[1]);
+      (void)!::read(start_pipe[0], &byte, 1);  // waits until all processes exist
       for (;;) ::kill(-1, SIGUSR1);
     });
     if (result != "ok") return result;
   }
   (void)!::write(1, "storm", 5);
-  ::close(gate[1]);
+  ::close(start_pipe[1]);
   for (;;) ::kill(-1, SIGUSR1);
 }
 
 std::string ignore_signals(const Words&) {
-  for (int each = 1; each < NSIG; ++each) ::signal(each, SIG_IGN);
+  for (int signal_number = 1; signal_number < NSIG; ++signal_number) ::signal(signal_number, SIG_IGN);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, nullptr);
   return "ok";
 }
 
-std::string leave_by_signal(const Words& words) {
-  ::signal(static_cast<int>(number(words, 1)), SIG_DFL);
-  ::raise(static_cast<int>(number(words, 1)));
+std::string raise_signal(const Words& words) {
+  ::signal(static_cast<int>(parse_number(words, 1)), SIG_DFL);
+  ::raise(static_cast<int>(parse_number(words, 1)));
   return "still here";
 }
 
 // Reuses pid 2 repeatedly, as far as the pid counter wraps.
 std::string reuse_pids(const Words& words) {
   int reached = 0;
-  for (unsigned long i = 0; i < number(words, 1); ++i) {
+  for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     const pid_t pid = ::fork();
     if (pid == 0) ::_exit(0);
-    if (pid < 0) return error_name();
+    if (pid < 0) return errno_name();
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
     ::waitpid(pid, nullptr, 0);
     if (::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0) ++reached;
@@ -81,9 +81,9 @@ std::string reuse_pids(const Words& words) {
 // Returns timers, alarms or signal stacks that were inherited from a zygote.
 std::string inherited_clocks(const Words&) {
   std::string found;
-  for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
+  for (int clock : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
     itimerval timer{};
-    ::getitimer(static_cast<__itimer_which>(which), &timer);
+    ::getitimer(static_cast<__itimer_which>(clock), &timer);
     if (timer.it_value.tv_sec != 0 || timer.it_value.tv_usec != 0) found += " timer";
   }
   stack_t stack{};
@@ -91,12 +91,12 @@ std::string inherited_clocks(const Words&) {
   if ((stack.ss_flags & SS_DISABLE) == 0) found += " sigaltstack";
   sigset_t pending;
   ::sigpending(&pending);
-  for (int each = 1; each < NSIG; ++each) {
-    if (::sigismember(&pending, each) == 1) found += " pending";
+  for (int signal_number = 1; signal_number < NSIG; ++signal_number) {
+    if (::sigismember(&pending, signal_number) == 1) found += " pending";
   }
-  itimerspec left{};
+  itimerspec remaining{};
   for (long id = 0; id < 64; ++id) {
-    if (::syscall(SYS_timer_gettime, id, &left) == 0) found += " posix timer";
+    if (::syscall(SYS_timer_gettime, id, &remaining) == 0) found += " posix timer";
   }
   return found.empty() ? "none" : found.substr(1);
 }
@@ -105,10 +105,10 @@ std::string inherited_state(const Words&) {
   sigset_t mask;
   ::sigprocmask(SIG_BLOCK, nullptr, &mask);
   int blocked = 0, ignored = 0;
-  for (int each = 1; each < NSIG; ++each) {
+  for (int signal_number = 1; signal_number < NSIG; ++signal_number) {
     struct sigaction action {};
-    if (::sigismember(&mask, each) == 1) ++blocked;
-    if (::sigaction(each, nullptr, &action) == 0 && action.sa_handler != SIG_DFL) ++ignored;
+    if (::sigismember(&mask, signal_number) == 1) ++blocked;
+    if (::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler != SIG_DFL) ++ignored;
   }
   char cwd[256] = {};
   (void)!::getcwd(cwd, sizeof cwd);
@@ -124,7 +124,7 @@ std::string queue_up(const Words&) {
   ::sigprocmask(SIG_BLOCK, &all, nullptr);
   const sigval value{};
   for (int i = 0; i < 100000; ++i) {
-    if (::sigqueue(::getpid(), SIGRTMIN + i % 8, value) != 0) return error_name();
+    if (::sigqueue(::getpid(), SIGRTMIN + i % 8, value) != 0) return errno_name();
   }
   return "ok";
 }
@@ -136,11 +136,12 @@ const Attempts& attempts_on_signals() {
       {"flood_init", flood_init},
       {"signal_storm", signal_storm},
       {"ignore_signals", ignore_signals},
-      {"raise", leave_by_signal},
+      {"raise", raise_signal},
       {"reuse_pids", reuse_pids},
       {"inherited_clocks", inherited_clocks},
       {"inherited", inherited_state},
-      {"kill", [](const Words& w) { return verdict(::kill(std::stoi(w[1]), static_cast<int>(number(w, 2)))); }},
+      {"kill",
+       [](const Words& w) { return describe_result(::kill(std::stoi(w[1]), static_cast<int>(parse_number(w, 2)))); }},
       {"queue_up", queue_up},
   };
   return kTable;

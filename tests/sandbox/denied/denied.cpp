@@ -26,7 +26,7 @@ bool write_file(const char* path, const std::string& text) {
 }
 
 // Enters new namespaces in which only `folder` is writable and signals cannot leave. Returns "" on success.
-std::string leave_the_host(const std::string& folder) {
+std::string enter_namespaces(const std::string& folder) {
   const std::string uid = std::to_string(::geteuid()), gid = std::to_string(::getegid());
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWPID) != 0)
     return "unshare";
@@ -42,25 +42,27 @@ std::string leave_the_host(const std::string& folder) {
   return ::chdir(folder.c_str()) == 0 ? "" : "chdir";
 }
 
-std::string with_folder(std::string line, const std::string& folder) {
-  for (std::size_t at = 0; (at = line.find('~', at)) != std::string::npos;) line.replace(at, 1, folder);
+// Replaces each "~" by the folder.
+std::string replace_folder(std::string line, const std::string& folder) {
+  for (std::size_t position = 0; (position = line.find('~', position)) != std::string::npos;)
+    line.replace(position, 1, folder);
   return line;
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::istringstream words(text);
-  for (std::string each; std::getline(words, each, separator);) parts.push_back(each);
+  for (std::string part; std::getline(words, part, separator);) parts.push_back(part);
   return parts;
 }
 
-bool contains(const std::vector<std::string>& list, const std::string& each) {
-  return std::find(list.begin(), list.end(), each) != list.end();
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-std::string joined(const std::vector<std::string>& list) {
+std::string join(const std::vector<std::string>& list) {
   std::string all;
-  for (const auto& each : list) all += (all.empty() ? "" : "|") + each;
+  for (const auto& part : list) all += (all.empty() ? "" : "|") + part;
   return all;
 }
 
@@ -74,12 +76,12 @@ std::string attempt_outside(const std::string& line) {
   const pid_t outer = ::fork();
   if (outer == 0) {
     ::close(pipe[0]);
-    std::string result = leave_the_host(folder);
-    if (!result.empty()) result = "cannot leave the host: " + result;
+    std::string result = enter_namespaces(folder);
+    if (!result.empty()) result = "cannot enter namespaces: " + result;
     // Forks twice, so that the attempt is not pid 1, which ignores signals.
     if (result.empty() && ::fork() == 0) {
       if (::fork() == 0) {
-        [&]() noexcept { result = attempt(with_folder(line, folder)); }();  // an exception must not leave the child
+        [&]() noexcept { result = attempt(replace_folder(line, folder)); }();  // an exception must not leave the child
         (void)!::write(pipe[1], result.data(), result.size());
         ::_exit(0);
       }
@@ -103,10 +105,10 @@ std::string attempt_outside(const std::string& line) {
   return result;
 }
 
-std::vector<std::string> broken_rows(Sandbox& sandbox, const std::vector<Row>& rows, bool exec) {
+std::vector<std::string> find_broken_rows(Sandbox& sandbox, const std::vector<Row>& rows, bool exec) {
   std::string lines;
   for (const auto& row : rows) lines += row.attempt + "\n";
-  RunSpec spec = spec_with();
+  RunSpec spec = make_spec();
   spec.limits.exec = exec;
   const RunResult run_result = run_attempts(sandbox, spec, lines);
   std::vector<std::string> broken;
@@ -115,31 +117,31 @@ std::vector<std::string> broken_rows(Sandbox& sandbox, const std::vector<Row>& r
     const std::string result = run_result.answer(row.attempt);
     if (!contains(row.accepted, result))
       broken.push_back(std::string(row.row) + ": " + row.attempt + " -> " + result + ", expected " +
-                       joined(row.accepted));
+                       join(row.accepted));
   }
   return broken;
 }
 
-std::vector<std::string> broken_twins(const std::vector<Row>& rows) {
+std::vector<std::string> find_broken_twins(const std::vector<Row>& rows) {
   std::vector<std::string> broken;
   for (const auto& row : rows) {
     if (contains(row.accepted, "ok")) continue;
     const std::size_t arrow = row.twin.find("=> ");
     std::string line = row.twin.substr(0, arrow == std::string::npos ? arrow : arrow - (arrow > 0 ? 1 : 0));
     if (line.empty()) line = row.attempt;
-    auto wanted = split(arrow == std::string::npos ? "ok" : row.twin.substr(arrow + 3), '|');
-    if (wanted.empty()) wanted.emplace_back();
+    auto expected = split(arrow == std::string::npos ? "ok" : row.twin.substr(arrow + 3), '|');
+    if (expected.empty()) expected.emplace_back();
     const std::string result = attempt_outside(line);
-    if (!contains(wanted, result))
+    if (!contains(expected, result))
       broken.push_back(std::string("twin of ") + row.row + ": " + line + " -> " + result + ", expected " +
-                       joined(wanted));
+                       join(expected));
   }
   return broken;
 }
 
 void expect_rows(const std::vector<Row>& rows, bool exec) {
-  for (const auto& text : broken_rows(shared_sandbox(), rows, exec)) ADD_FAILURE() << text;
-  for (const auto& text : broken_twins(rows)) ADD_FAILURE() << text;
+  for (const auto& text : find_broken_rows(shared_sandbox(), rows, exec)) ADD_FAILURE() << text;
+  for (const auto& text : find_broken_twins(rows)) ADD_FAILURE() << text;
 }
 
 }  // namespace mycojobs::test

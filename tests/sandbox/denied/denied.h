@@ -10,7 +10,7 @@
 namespace mycojobs::test {
 
 struct Row {
-  const char* row;
+  const char* row;  // id in rows.txt, or a topic
   std::string attempt;
   std::vector<std::string> accepted;  // accepted results of attempt()
   // The twin is the same attempt in an environment that permits it. Empty: the attempt itself, which must return "ok".
@@ -19,7 +19,7 @@ struct Row {
   std::string twin = {};
 };
 
-// The rows of a table run in one job, with the exec grant where the name of the table contains it.
+// All rows of a table run in one job. The rows of rows_with_exec() run with the exec grant.
 const std::vector<Row>& rows_on_files();
 const std::vector<Row>& rows_on_network();
 const std::vector<Row>& rows_on_kernel();
@@ -33,8 +33,9 @@ std::string attempt_outside(const std::string& line);
 
 // Returns one text for each row with an unexpected result. All rows run in one job, because a denied attempt does not
 // affect the next attempt.
-std::vector<std::string> broken_rows(Sandbox&, const std::vector<Row>&, bool exec = false);
-std::vector<std::string> broken_twins(const std::vector<Row>&);
+std::vector<std::string> find_broken_rows(Sandbox&, const std::vector<Row>&, bool exec = false);
+// Returns one text for each twin with an unexpected result.
+std::vector<std::string> find_broken_twins(const std::vector<Row>&);
 void expect_rows(const std::vector<Row>&, bool exec = false);  // checks rows and twins
 
 }  // namespace mycojobs::test

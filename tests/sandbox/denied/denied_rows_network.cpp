@@ -8,12 +8,12 @@ const std::vector<Row>& rows_on_network() {
   static const std::vector<Row> kRows = [] {
     const std::vector<std::string> no = {"EAFNOSUPPORT", "EPERM", "ENETUNREACH"};
     // Outside the sandbox, in a network namespace of the attempt, a socket can be created but reaches no peer.
-    const char* const kListenerId = "=> ENETUNREACH";
+    const char* const kUnreachable = "=> ENETUNREACH";
     std::vector<Row> rows = {
-        {"SN1", "connect_tcp 1.1.1.1 80", no, kListenerId},
-        {"SN1", "connect_tcp 192.168.1.1 80", no, kListenerId},
-        {"SN1", "connect_tcp 169.254.169.254 80", no, kListenerId},
-        {"SN2", "connect_tcp 127.0.0.1 6379", no, kListenerId},
+        {"SN1", "connect_tcp 1.1.1.1 80", no, kUnreachable},
+        {"SN1", "connect_tcp 192.168.1.1 80", no, kUnreachable},
+        {"SN1", "connect_tcp 169.254.169.254 80", no, kUnreachable},
+        {"SN2", "connect_tcp 127.0.0.1 6379", no, kUnreachable},
         {"SN3", "connect_unix /run/dbus/system_bus_socket", no, "=> ENOENT|ECONNREFUSED|ok"},
         {"SN3", "connect_unix /run/docker.sock", no, "=> ENOENT|ECONNREFUSED|ok"},
         {"SN3", "connect_unix /run/systemd/private", no, "=> ENOENT|ECONNREFUSED|ok"},

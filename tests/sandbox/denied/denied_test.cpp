@@ -58,10 +58,10 @@ TEST(Denied, ListeningSocketOfTheHostIsOutOfReach) {
   }
   EXPECT_EQ(attempt("connect_unix " + path), "ok");
   EXPECT_EQ(attempt("connect_abstract " + name), "ok");
-  for (const auto& text : broken_rows(shared_sandbox(), {
-                                                            {"SN3", "connect_unix " + path, {"EAFNOSUPPORT"}},
-                                                            {"SX6", "connect_abstract " + name, {"EAFNOSUPPORT"}},
-                                                        }))
+  for (const auto& text : find_broken_rows(shared_sandbox(), {
+                                                                 {"SN3", "connect_unix " + path, {"EAFNOSUPPORT"}},
+                                                                 {"SX6", "connect_abstract " + name, {"EAFNOSUPPORT"}},
+                                                             }))
     ADD_FAILURE() << text;
   for (int fd : listeners) ::close(fd);
   ::unlink(path.c_str());
@@ -87,7 +87,7 @@ TEST(Denied, NeverInnocentCallsEndTheJob) {
   for (const char* call : sandbox::forbidden_calls()) {
     const std::string line = std::string("call ") + call;
     if (attempt_outside(line) == "no such call") continue;  // not available on this architecture
-    EXPECT_NE(attempt_outside(line), "") << call << " does not come back even outside";
+    EXPECT_NE(attempt_outside(line), "") << call << " does not return even outside";
     EXPECT_EQ(get_violation(run_attempts(line)), call);
     ++tried;
   }
@@ -128,7 +128,7 @@ TEST(Denied, NeverInnocentCallsWithArguments) {
   };
   for (const auto& call : calls) {
     EXPECT_EQ(get_violation(run_attempts(call.line)), call.name) << call.row;
-    EXPECT_EQ(get_violation(run_with_exec(call.line)), call.name) << call.row << " with exec";
+    EXPECT_EQ(get_violation(run_attempts_with_exec(call.line)), call.name) << call.row << " with exec";
   }
 }
 
@@ -138,7 +138,7 @@ TEST(Denied, CloneOfANamespaceEndsTheJob) {
                            "0x04000000", "0x7e020011", "0x1ffffffff10000000"}) {
     const std::string line = std::string("call clone ") + (std::string(flag).size() > 18 ? "0xffffffff10000000" : flag);
     EXPECT_EQ(get_violation(run_attempts(line)), "clone") << flag;
-    EXPECT_EQ(get_violation(run_with_exec(line)), "clone") << flag;
+    EXPECT_EQ(get_violation(run_attempts_with_exec(line)), "clone") << flag;
   }
 }
 
@@ -160,7 +160,7 @@ TEST(Denied, ForeignNumbersEndTheJob) {
         << line << ": " << answer;
   }
 #else
-  GTEST_SKIP() << "these numbers are those of x86-64";
+  GTEST_SKIP() << "the numbers are defined only on x86-64";
 #endif
 }
 

@@ -257,20 +257,20 @@ Result<MemoryReply> zcount(const Call& call) {
 
 // Lexicographic ranges of members with equal scores.
 
-struct ScoreBound {
+struct LexBound {
   std::string_view text;
   bool open = false;
   int infinite = 0;  // -1: before all members, 1: after all members
 };
 
-Result<ScoreBound> parse_score_bound(std::string_view word) {
-  if (word == "-") return ScoreBound{{}, false, -1};
-  if (word == "+") return ScoreBound{{}, false, 1};
-  if (word.starts_with('[') || word.starts_with('(')) return ScoreBound{word.substr(1), word[0] == '(', 0};
+Result<LexBound> parse_lex_bound(std::string_view word) {
+  if (word == "-") return LexBound{{}, false, -1};
+  if (word == "+") return LexBound{{}, false, 1};
+  if (word.starts_with('[') || word.starts_with('(')) return LexBound{word.substr(1), word[0] == '(', 0};
   return refuse("ERR min or max not valid string range item");
 }
 
-std::vector<std::string> in_range(const Zset* zset, const ScoreBound& min, const ScoreBound& max, std::int64_t offset,
+std::vector<std::string> in_range(const Zset* zset, const LexBound& min, const LexBound& max, std::int64_t offset,
                                   std::int64_t limit) {
   std::vector<std::string> out;
   if (zset == nullptr || min.infinite > 0 || max.infinite < 0 || offset < 0) return out;
@@ -296,8 +296,8 @@ Result<MemoryReply> zrangebylex(const Call& call) {
     offset = first;
     limit = count;
   }
-  MJ_TRY(min, parse_score_bound(call.words[2]));
-  MJ_TRY(max, parse_score_bound(call.words[3]));
+  MJ_TRY(min, parse_lex_bound(call.words[2]));
+  MJ_TRY(max, parse_lex_bound(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   std::vector<MemoryReply> found;
   for (const std::string& member : in_range(zset, min, max, offset, limit)) found.push_back(text_reply(member));
@@ -306,8 +306,8 @@ Result<MemoryReply> zrangebylex(const Call& call) {
 
 // ZLEXCOUNT key min max
 Result<MemoryReply> zlexcount(const Call& call) {
-  MJ_TRY(min, parse_score_bound(call.words[2]));
-  MJ_TRY(max, parse_score_bound(call.words[3]));
+  MJ_TRY(min, parse_lex_bound(call.words[2]));
+  MJ_TRY(max, parse_lex_bound(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   return number_reply(in_range(zset, min, max, 0, -1).size());
 }

@@ -61,7 +61,7 @@ TEST_F(ArtifactQueueTest, DroppedFilesReachTheEnd) {
 }
 
 TEST_F(ArtifactQueueTest, NotesArriveWithTheirWork) {
-  EXPECT_TRUE(queue_.open("bad", false)) << "nobody knows yet";
+  EXPECT_TRUE(queue_.open("bad", false)) << "the failure is not known yet";
   queue_.write("passed over by whoever refused it");
   const auto written = (*queue_.pop_write_task())();
   EXPECT_EQ(written.notes, std::vector<std::string>{"bad is not kept"});

@@ -38,7 +38,7 @@ TEST(Ed25519, SignsAndVerifiesTheStandardVectors) {
     EXPECT_TRUE(verify_ed25519(row.key, row.bytes, row.signature));
     EXPECT_FALSE(verify_ed25519(row.key, row.bytes + "x", row.signature));
   }
-  EXPECT_FALSE(verify_ed25519(rows[0].key, rows[1].bytes, rows[1].signature)) << "another's key";
+  EXPECT_FALSE(verify_ed25519(rows[0].key, rows[1].bytes, rows[1].signature)) << "the key belongs to another signature";
 }
 
 TEST(Ed25519, OnlyHexOfTheRightLengthIsParsed) {
@@ -54,7 +54,7 @@ TEST(Ed25519, OnlyHexOfTheRightLengthIsParsed) {
     EXPECT_FALSE(verify_ed25519(key.public_key(), "text", each)) << each;
   }
   EXPECT_TRUE(is_public_key(key.public_key()));
-  EXPECT_FALSE(is_public_key("01" + std::string(62, '0'))) << "a point of small order, which signs anything";
+  EXPECT_FALSE(is_public_key("01" + std::string(62, '0'))) << "a point of small order verifies every signature";
 }
 
 TEST(Ed25519, KeyIsReadableOnlyByItsOwner) {

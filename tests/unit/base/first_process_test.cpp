@@ -17,7 +17,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kCannot = 99;
+constexpr int kUnavailable = 99;
 
 int wait_for_end(pid_t pid) {
   int status = 0;
@@ -45,7 +45,7 @@ int exit_code_below_first_process(const std::function<int(int ready)>& program,
   const pid_t maker = ::fork();
   if (maker == 0) {
     // An unprivileged user also needs a user namespace.
-    if (::unshare(CLONE_NEWPID | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(kCannot);
+    if (::unshare(CLONE_NEWPID | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(kUnavailable);
     Pipe ready;
     const pid_t first = ::fork();
     if (first == 0) {
@@ -63,17 +63,17 @@ int exit_code_below_first_process(const std::function<int(int ready)>& program,
 // Creates processes whose parent exits, so that process 1 adopts them, and lets them exit. Returns how many process 1
 // had adopted, after all of them were reaped.
 int make_orphans(int count) {
-  Pipe ids, hold, seen;
+  Pipe ids, start_pipe, reaped_pipe;
   const pid_t parent = ::fork();
   if (parent == 0) {
     for (int i = 0; i < count; ++i) {
       const pid_t orphan = ::fork();
-      if (orphan < 0) ::_exit(kCannot);
+      if (orphan < 0) ::_exit(kUnavailable);
       if (orphan == 0) {
-        hold.close(1);
+        start_pipe.close(1);
         char byte = 0;
-        (void)!::read(hold.ends[0], &byte, 1);
-        if (::getppid() == 1) (void)!::write(seen.ends[1], &byte, 1);
+        (void)!::read(start_pipe.ends[0], &byte, 1);
+        if (::getppid() == 1) (void)!::write(reaped_pipe.ends[1], &byte, 1);
         ::_exit(7);
       }
       (void)!::write(ids.ends[1], &orphan, sizeof orphan);
@@ -86,10 +86,10 @@ int make_orphans(int count) {
   for (pid_t& orphan : orphans) {
     if (::read(ids.ends[0], &orphan, sizeof orphan) != sizeof orphan || ::kill(orphan, 0) != 0) return -1;
   }
-  hold.close(1);
-  seen.close(1);
+  start_pipe.close(1);
+  reaped_pipe.close(1);
   int had = 0;
-  for (char byte = 0; ::read(seen.ends[0], &byte, 1) == 1;) ++had;
+  for (char byte = 0; ::read(reaped_pipe.ends[0], &byte, 1) == 1;) ++had;
   // A zombie still accepts signals, so a failing kill() shows that the process was reaped.
   for (const pid_t orphan : orphans) {
     if (!test::eventually([&] { return ::kill(orphan, 0) != 0; })) return -1;
@@ -115,7 +115,7 @@ int wait_for_term(int ready) {
 TEST(FirstProcess, ReapsTenThousandOrphansAndStopsOnRequest) {
   const auto program = [](int ready) {
     for (int round = 0; round < 20; ++round) {
-      if (make_orphans(500) != 500) return kCannot;
+      if (make_orphans(500) != 500) return kUnavailable;
     }
     return wait_for_term(ready);
   };

@@ -19,16 +19,16 @@ using ::testing::HasSubstr;
 
 constexpr const char* kOwner = "mycojobs";
 
-std::string padded(std::string text) {
+std::string pad(std::string text) {
   text.resize((text.size() + 3) / 4 * 4);
   return text;
 }
 
-std::string note(const std::string& owner, std::uint32_t type, const std::string& text) {
+std::string make_note(const std::string& owner, std::uint32_t type, const std::string& text) {
   const Elf64_Nhdr header{static_cast<Elf64_Word>(owner.size() + 1), static_cast<Elf64_Word>(text.size()), type};
   std::string bytes(sizeof header, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
-  return bytes + padded(owner + '\0') + padded(text);
+  return bytes + pad(owner + '\0') + pad(text);
 }
 
 // Returns a minimal ELF file that contains only notes.
@@ -53,76 +53,77 @@ std::string make_elf(const std::string& notes) {
 class LinkedBuild : public ::testing::Test {
  protected:
   LinkedBuild() {
-    update("libone.so", "\x01\x02\xfe");
-    update("libtwo.so", "\xaa");
+    replace_library("libone.so", "\x01\x02\xfe");
+    replace_library("libtwo.so", "\xaa");
   }
   // Replaces the library by another file with the same name, as a package update does.
-  void update(const std::string& library, const std::string& id) {
-    std::filesystem::remove(path(library));
-    folder_.write(library, make_elf(note("GNU", NT_GNU_BUILD_ID, id)));
+  void replace_library(const std::string& library, const std::string& id) {
+    std::filesystem::remove(get_path(library));
+    folder_.write(library, make_elf(make_note("GNU", NT_GNU_BUILD_ID, id)));
   }
-  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
-  Build build(const std::string& text) {
-    return installed_build(folder_.write("host", make_elf(note("GNU", 7, "other") + note(kOwner, 1, text))));
+  std::string get_path(const std::string& name) const { return (folder_.path() / name).string(); }
+  Build make_build(const std::string& text) {
+    return installed_build(folder_.write("host", make_elf(make_note("GNU", 7, "other") + make_note(kOwner, 1, text))));
   }
-  std::string recorded() const {
-    return "else host-shared\n0102fe " + path("libone.so") + "\naa " + path("libtwo.so") + "\n";
+  std::string make_record() const {
+    return "else host-shared\n0102fe " + get_path("libone.so") + "\naa " + get_path("libtwo.so") + "\n";
   }
   test::TempDir folder_;
 };
 
 TEST_F(LinkedBuild, RunsWhileEachLibraryIsTheSameBuild) {
-  const Build same = build(recorded());
-  EXPECT_TRUE(same.linked) << same.why_not;
-  EXPECT_EQ(same.program, path("host"));
-  EXPECT_THAT(same.files, ElementsAre(path("libone.so"), path("libtwo.so")));
+  const Build same = make_build(make_record());
+  EXPECT_TRUE(same.is_linked) << same.reason;
+  EXPECT_EQ(same.program, get_path("host"));
+  EXPECT_THAT(same.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")));
 }
 
 TEST_F(LinkedBuild, SharedBuildIsUsedAfterALibraryUpdate) {
-  update("libtwo.so", "\xab");
-  const Build updated = build(recorded());
-  EXPECT_FALSE(updated.linked);
-  EXPECT_EQ(updated.program, path("host-shared"));
-  EXPECT_THAT(updated.why_not, HasSubstr("libtwo.so is another build"));
-  EXPECT_THAT(updated.files, ElementsAre(path("libone.so"), path("libtwo.so"))) << "else nobody sees it come back";
-  update("libtwo.so", "\xaa");
-  EXPECT_TRUE(build(recorded()).linked);
+  replace_library("libtwo.so", "\xab");
+  const Build updated = make_build(make_record());
+  EXPECT_FALSE(updated.is_linked);
+  EXPECT_EQ(updated.program, get_path("host-shared"));
+  EXPECT_THAT(updated.reason, HasSubstr("libtwo.so is another build"));
+  EXPECT_THAT(updated.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")))
+      << "otherwise the test could not detect the change back";
+  replace_library("libtwo.so", "\xaa");
+  EXPECT_TRUE(make_build(make_record()).is_linked);
 }
 
 TEST_F(LinkedBuild, SharedBuildIsUsedWithoutALibraryOrItsId) {
-  std::filesystem::remove(path("libone.so"));
-  EXPECT_THAT(build(recorded()).why_not, HasSubstr("libone.so is not installed"));
+  std::filesystem::remove(get_path("libone.so"));
+  EXPECT_THAT(make_build(make_record()).reason, HasSubstr("libone.so is not installed"));
   folder_.write("libone.so", "no ELF file at all, though of some length, so that its head can be read as if it were");
-  EXPECT_THAT(build(recorded()).why_not, HasSubstr("libone.so is not installed, or has no build-id"));
-  EXPECT_EQ(build(recorded()).program, path("host-shared"));
+  EXPECT_THAT(make_build(make_record()).reason, HasSubstr("libone.so is not installed, or has no build-id"));
+  EXPECT_EQ(make_build(make_record()).program, get_path("host-shared"));
 }
 
 TEST_F(LinkedBuild, NeverRunsWithArchivesOfAnotherPackage) {
-  const Build mixed = build(recorded() + "never libone.a was of another package\n");
-  EXPECT_EQ(mixed.program, path("host-shared"));
-  EXPECT_EQ(mixed.why_not, "libone.a was of another package");
+  const Build mixed = make_build(make_record() + "never libone.a was of another package\n");
+  EXPECT_EQ(mixed.program, get_path("host-shared"));
+  EXPECT_EQ(mixed.reason, "libone.a was of another package");
 }
 
 TEST_F(LinkedBuild, EmptyNoteCountsAsChanged) {
-  EXPECT_EQ(build("else host-shared\n").program, path("host-shared"));
-  EXPECT_FALSE(build("").linked);
-  EXPECT_FALSE(build(std::string(5, '\0')).linked);
+  EXPECT_EQ(make_build("else host-shared\n").program, get_path("host-shared"));
+  EXPECT_FALSE(make_build("").is_linked);
+  EXPECT_FALSE(make_build(std::string(5, '\0')).is_linked);
 }
 
 TEST_F(LinkedBuild, ProgramWithoutTheNoteIsUnchanged) {
   for (const std::string& bytes :
-       {make_elf(note("GNU", 1, recorded())), make_elf(""), std::string("#!/bin/sh\n"), std::string()}) {
+       {make_elf(make_note("GNU", 1, make_record())), make_elf(""), std::string("#!/bin/sh\n"), std::string()}) {
     const Build plain = installed_build(folder_.write("host", bytes));
-    EXPECT_EQ(plain.program, path("host"));
-    EXPECT_FALSE(plain.linked);
-    EXPECT_EQ(plain.why_not, "");
+    EXPECT_EQ(plain.program, get_path("host"));
+    EXPECT_FALSE(plain.is_linked);
+    EXPECT_EQ(plain.reason, "");
   }
   EXPECT_EQ(installed_build("/nowhere/host").program, "/nowhere/host");
 }
 
 // Wrong lengths cause no invalid access: truncated files, and files with a changed byte.
 TEST_F(LinkedBuild, DamagedFilesAreHarmless) {
-  const std::string whole = make_elf(note(kOwner, 1, recorded()));
+  const std::string whole = make_elf(make_note(kOwner, 1, make_record()));
   for (std::size_t size = 0; size < whole.size(); size += 3) {
     installed_build(folder_.write("host", whole.substr(0, size)));
   }
@@ -134,8 +135,8 @@ TEST_F(LinkedBuild, DamagedFilesAreHarmless) {
 }
 
 TEST(BuildId, MatchesTheSystemTools) {
-  EXPECT_EQ(build_id("/proc/self/exe").size(), 40U);
-  EXPECT_EQ(build_id("/etc/hostname"), "");
+  EXPECT_EQ(read_build_id("/proc/self/exe").size(), 40U);
+  EXPECT_EQ(read_build_id("/etc/hostname"), "");
 }
 
 }  // namespace

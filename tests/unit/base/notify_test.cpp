@@ -15,7 +15,7 @@ namespace mycojobs {
 namespace {
 
 // Opens the socket of a service manager at a path or an abstract name ("@...").
-Fd listen_at(const std::string& name) {
+Fd listen_on(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, name.data(), name.size());
@@ -26,7 +26,7 @@ Fd listen_at(const std::string& name) {
   return socket;
 }
 
-std::string heard(const Fd& socket) {
+std::string receive_text(const Fd& socket) {
   char text[4096];
   const ssize_t size = ::recv(socket.get(), text, sizeof text, 0);
   return size < 0 ? "" : std::string(text, static_cast<std::size_t>(size));
@@ -35,16 +35,16 @@ std::string heard(const Fd& socket) {
 TEST(ServiceManager, ReceivesEachStateInOneDatagram) {
   const test::TempDir folder;
   for (const std::string& name : {folder / "notify", "@mycojobs-notify-" + std::to_string(::getpid())}) {
-    const Fd socket = listen_at(name);
+    const Fd socket = listen_on(name);
     const ServiceManager manager(name, "30000000", std::to_string(::getpid()));
     EXPECT_TRUE(manager.is_available());
-    manager.ready("runner 20");
-    EXPECT_EQ(heard(socket), "READY=1\nSTATUS=runner 20");
+    manager.notify_ready("runner 20");
+    EXPECT_EQ(receive_text(socket), "READY=1\nSTATUS=runner 20");
     manager.notify_watchdog();
-    EXPECT_EQ(heard(socket), "WATCHDOG=1");
-    manager.stopping();
-    EXPECT_EQ(heard(socket), "STOPPING=1");
-    EXPECT_EQ(heard(socket), "");
+    EXPECT_EQ(receive_text(socket), "WATCHDOG=1");
+    manager.notify_stopping();
+    EXPECT_EQ(receive_text(socket), "STOPPING=1");
+    EXPECT_EQ(receive_text(socket), "");
   }
 }
 
@@ -56,28 +56,28 @@ TEST(ServiceManager, WatchesOnlyTheProcessThatItNames) {
   EXPECT_EQ(ServiceManager("/run/x", "30000000", "1").watchdog_interval_ms(), std::nullopt);
   EXPECT_EQ(ServiceManager("/run/x", "", "").watchdog_interval_ms(), std::nullopt);
   EXPECT_EQ(ServiceManager("", "30000000", self).watchdog_interval_ms(), std::nullopt);
-  for (const char* bad : {"0", "-1", "1s", "99999999999999999999999", " 5"}) {
-    EXPECT_EQ(ServiceManager("/run/x", bad, self).watchdog_interval_ms(), std::nullopt) << bad;
+  for (const char* invalid : {"0", "-1", "1s", "99999999999999999999999", " 5"}) {
+    EXPECT_EQ(ServiceManager("/run/x", invalid, self).watchdog_interval_ms(), std::nullopt) << invalid;
   }
 }
 
 TEST(ServiceManager, InvalidAddressIsIgnored) {
-  for (const std::string& bad : {std::string("run/x"), std::string("vsock:2:1"), std::string("/"), std::string("@"),
-                                 "/" + std::string(200, 'x')}) {
-    const ServiceManager manager(bad, "", "");
-    EXPECT_FALSE(manager.is_available()) << bad;
-    manager.ready("x");
+  for (const std::string& invalid : {std::string("run/x"), std::string("vsock:2:1"), std::string("/"), std::string("@"),
+                                     "/" + std::string(200, 'x')}) {
+    const ServiceManager manager(invalid, "", "");
+    EXPECT_FALSE(manager.is_available()) << invalid;
+    manager.notify_ready("x");
   }
-  ServiceManager("/nonexistent/socket", "", "").stopping();  // without a listener the call has no effect
+  ServiceManager("/nonexistent/socket", "", "").notify_stopping();  // without a listener the call has no effect
 }
 
 // A service manager that does not read must not block the sender.
 TEST(ServiceManager, FullSocketDropsMessages) {
   const test::TempDir folder;
-  const Fd socket = listen_at(folder / "notify");
+  const Fd socket = listen_on(folder / "notify");
   const ServiceManager manager(folder / "notify", "", "");
   for (int i = 0; i < 2000; ++i) manager.notify_watchdog();
-  EXPECT_EQ(heard(socket), "WATCHDOG=1");
+  EXPECT_EQ(receive_text(socket), "WATCHDOG=1");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace mycojobs {
 namespace {
 
-std::vector<std::string> lines_that_create_threads(const std::filesystem::path& file) {
+std::vector<std::string> find_thread_creations(const std::filesystem::path& file) {
   static const std::regex kCreates(R"(std::thread\s*[({]|std::jthread|std::async\s*\(|pthread_create\s*\()");
   std::vector<std::string> found;
   std::ifstream in(file);
@@ -37,7 +37,7 @@ TEST(Threads, AreCreatedOnlyByTheHelper) {
       const auto name = entry.path().filename().string();
       const bool is_source = name.ends_with(".cpp") || name.ends_with(".h");
       if (!is_source || name == "thread.h" || name == "thread.cpp") continue;
-      for (const std::string& line : lines_that_create_threads(entry.path())) ADD_FAILURE() << line;
+      for (const std::string& line : find_thread_creations(entry.path())) ADD_FAILURE() << line;
     }
   }
 }
@@ -70,26 +70,26 @@ TEST(Threads, BackgroundWorkHasItsResult) {
   EXPECT_EQ(result.get(), 7);
 }
 
-class CountingTurns : public TimedLoop {
+class CountingLoop : public TimedLoop {
  public:
   std::uint64_t run_once() {
-    ++turns;
+    ++iterations;
     return 1;
   }
-  std::atomic<int> turns{0};
+  std::atomic<int> iterations{0};
 };
 
 TEST(Threads, LoopWithoutAThreadCanStartLater) {
-  CountingTurns turns;
+  CountingLoop loop;
   {
     const SimulatedThreadShortage shortage;
-    LoopThread<CountingTurns> thread(turns);
+    LoopThread<CountingLoop> thread(loop);
     EXPECT_FALSE(thread.started());
   }
-  EXPECT_FALSE(turns.stopped()) << "it never began";
-  LoopThread<CountingTurns> thread(turns);
+  EXPECT_FALSE(loop.stopped()) << "the loop has not started";
+  LoopThread<CountingLoop> thread(loop);
   ASSERT_TRUE(thread.started());
-  while (turns.turns == 0) std::this_thread::yield();
+  while (loop.iterations == 0) std::this_thread::yield();
 }
 
 TEST(Threads, StrandKeepsItsWorkUntilItHasAThread) {

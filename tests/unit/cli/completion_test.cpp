@@ -37,9 +37,9 @@ class Bash : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::string offered(const std::string& words, int at, const std::string& more = "") {
+  std::string complete(const std::string& words, int at, const std::string& setup = "") {
     std::ofstream(folder_ + "/try") << "set -u\nPATH=" << folder_ << ":$PATH\n"
-                                    << more << "\nsource " << folder_ << "/script\nCOMP_WORDS=(" << words
+                                    << setup << "\nsource " << folder_ << "/script\nCOMP_WORDS=(" << words
                                     << ")\nCOMP_CWORD=" << at << "\n_mycojobs\necho \"${COMPREPLY[*]-}\"\n"
                                     << "complete -p mycojobs >/dev/null || echo not registered\n";
     return run_shell("bash --norc --noprofile " + folder_ + "/try");
@@ -60,7 +60,7 @@ class Bash : public ::testing::Test {
 // Completions that zsh offers; its functions compadd, _describe and _files are replaced and print their arguments.
 class Zsh : public Bash {
  protected:
-  std::string offered(const std::string& line) {
+  std::string complete(const std::string& line) {
     std::ofstream(folder_ + "/try.zsh")
         << "path=(" << folder_ << " $path)\ncd " << folder_ << "\ncompdef() { registered=$2 }\nsource ./script.zsh\n"
         << "[[ $registered == mycojobs ]] || print not registered\n"
@@ -72,74 +72,74 @@ class Zsh : public Bash {
 };
 
 TEST_F(Bash, OffersCommandsAndTheirSubcommands) {
-  EXPECT_EQ(offered("mycojobs ''", 1), "agent job rpc run\n");
-  EXPECT_EQ(offered("mycojobs a", 1), "agent\n");
-  EXPECT_EQ(offered("mycojobs job ''", 2), "list show\n");
-  EXPECT_EQ(offered("mycojobs job sh", 2), "show\n");
-  EXPECT_EQ(offered("mycojobs nonsense", 1), "\n");
+  EXPECT_EQ(complete("mycojobs ''", 1), "agent job rpc run\n");
+  EXPECT_EQ(complete("mycojobs a", 1), "agent\n");
+  EXPECT_EQ(complete("mycojobs job ''", 2), "list show\n");
+  EXPECT_EQ(complete("mycojobs job sh", 2), "show\n");
+  EXPECT_EQ(complete("mycojobs nonsense", 1), "\n");
 }
 
 TEST_F(Bash, OffersTheFlagsOfTheCommandOnly) {
-  EXPECT_EQ(offered("mycojobs run --", 2), "--help --json --type\n");
-  EXPECT_EQ(offered("mycojobs job list --s", 3), "--status\n");
-  EXPECT_EQ(offered("mycojobs job show --", 3), "--help\n");
-  EXPECT_EQ(offered("mycojobs agent --sl", 2), "--slots\n");
-  EXPECT_EQ(offered("mycojobs agent --no-", 2), "--no-local\n");
+  EXPECT_EQ(complete("mycojobs run --", 2), "--help --json --type\n");
+  EXPECT_EQ(complete("mycojobs job list --s", 3), "--status\n");
+  EXPECT_EQ(complete("mycojobs job show --", 3), "--help\n");
+  EXPECT_EQ(complete("mycojobs agent --sl", 2), "--slots\n");
+  EXPECT_EQ(complete("mycojobs agent --no-", 2), "--no-local\n");
 }
 
 TEST_F(Bash, OffersTheValuesOfAFlag) {
-  EXPECT_EQ(offered("mycojobs run --type ''", 3), "python v\n");
-  EXPECT_EQ(offered("mycojobs agent --log-level d", 3), "debug\n");
-  EXPECT_EQ(offered("mycojobs job list --status ''", 4), "\n") << "bash offers files";
+  EXPECT_EQ(complete("mycojobs run --type ''", 3), "python v\n");
+  EXPECT_EQ(complete("mycojobs agent --log-level d", 3), "debug\n");
+  EXPECT_EQ(complete("mycojobs job list --status ''", 4), "\n") << "bash offers files";
 }
 
 TEST_F(Bash, OffersIdsFromTheGivenSettings) {
-  EXPECT_EQ(offered("mycojobs job show ''", 3), "12:7 12:15 complete_jobs\n");
-  EXPECT_EQ(offered("mycojobs --redis unix:r job show c", 5), "complete_jobs_--redis_unix:r\n");
-  EXPECT_EQ(offered("mycojobs job show 12:7 ''", 4), "\n") << "there is no second one";
-  EXPECT_EQ(offered("mycojobs job list ''", 3), "\n");
+  EXPECT_EQ(complete("mycojobs job show ''", 3), "12:7 12:15 complete_jobs\n");
+  EXPECT_EQ(complete("mycojobs --redis unix:r job show c", 5), "complete_jobs_--redis_unix:r\n");
+  EXPECT_EQ(complete("mycojobs job show 12:7 ''", 4), "\n") << "the command has no second positional argument";
+  EXPECT_EQ(complete("mycojobs job list ''", 3), "\n");
 }
 
 TEST_F(Bash, ForeignNamesAreNotExpanded) {
-  offered("mycojobs job show ''", 3, "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"");
+  complete("mycojobs job show ''", 3, "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"");
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/broken"));
 }
 
 TEST_F(Bash, IdMayContainAColon) {
   EXPECT_EQ(
-      offered("mycojobs job show 12 : 1", 5, "COMP_LINE='mycojobs job show 12:1' COMP_POINT=22 COMP_WORDBREAKS=' :'"),
+      complete("mycojobs job show 12 : 1", 5, "COMP_LINE='mycojobs job show 12:1' COMP_POINT=22 COMP_WORDBREAKS=' :'"),
       "15\n");
 }
 
 TEST_F(Bash, OffersTheValuesOfAnArgument) {
-  EXPECT_EQ(offered("mycojobs rpc job.l", 2), "job.list job.logs\n");
-  EXPECT_EQ(offered("mycojobs rpc --url http://x f", 4), "flow.get\n");
+  EXPECT_EQ(complete("mycojobs rpc job.l", 2), "job.list job.logs\n");
+  EXPECT_EQ(complete("mycojobs rpc --url http://x f", 4), "flow.get\n");
 }
 
 TEST_F(Bash, ValueIsNotMistakenForACommand) {
-  EXPECT_EQ(offered("mycojobs agent --redis job --sl", 4), "--slots\n");
-  EXPECT_EQ(offered("mycojobs agent '$(echo x)' --sl", 3), "--slots\n");
+  EXPECT_EQ(complete("mycojobs agent --redis job --sl", 4), "--slots\n");
+  EXPECT_EQ(complete("mycojobs agent '$(echo x)' --sl", 3), "--slots\n");
 }
 
 TEST_F(Zsh, OffersCommandsWithDescriptions) {
-  EXPECT_EQ(offered("mycojobs ''"), "agent\njob\nrpc\nrun:it's run\n");
-  EXPECT_EQ(offered("mycojobs job s"), "show\n");
-  EXPECT_EQ(offered("mycojobs run ''"), "files\n");
+  EXPECT_EQ(complete("mycojobs ''"), "agent\njob\nrpc\nrun:it's run\n");
+  EXPECT_EQ(complete("mycojobs job s"), "show\n");
+  EXPECT_EQ(complete("mycojobs run ''"), "files\n");
 }
 
 TEST_F(Zsh, OffersTheFlagsOfTheCommandAndTheirValues) {
-  EXPECT_EQ(offered("mycojobs run --"), "--help\n--json\n--type\n");
-  EXPECT_EQ(offered("mycojobs run --type ''"), "python\nv\n");
-  EXPECT_EQ(offered("mycojobs agent --log-level d"), "debug\n");
-  EXPECT_EQ(offered("mycojobs job list --status ''"), "files\n");
-  EXPECT_EQ(offered("mycojobs rpc --url http://x f"), "flow.get\n");
-  EXPECT_EQ(offered("mycojobs agent --redis job --sl"), "--slots\n") << "a value is no command";
+  EXPECT_EQ(complete("mycojobs run --"), "--help\n--json\n--type\n");
+  EXPECT_EQ(complete("mycojobs run --type ''"), "python\nv\n");
+  EXPECT_EQ(complete("mycojobs agent --log-level d"), "debug\n");
+  EXPECT_EQ(complete("mycojobs job list --status ''"), "files\n");
+  EXPECT_EQ(complete("mycojobs rpc --url http://x f"), "flow.get\n");
+  EXPECT_EQ(complete("mycojobs agent --redis job --sl"), "--slots\n") << "a value of a flag is not a command";
 }
 
 TEST_F(Zsh, OffersIdsFromTheGivenSettings) {
-  EXPECT_EQ(offered("mycojobs job show 12:1"), "12:15\n");
-  EXPECT_EQ(offered("mycojobs --redis unix:r job show c"), "complete_jobs_--redis_unix:r\n");
-  EXPECT_EQ(offered("mycojobs job show 12:7 ''"), "files\n") << "there is no second one";
+  EXPECT_EQ(complete("mycojobs job show 12:1"), "12:15\n");
+  EXPECT_EQ(complete("mycojobs --redis unix:r job show c"), "complete_jobs_--redis_unix:r\n");
+  EXPECT_EQ(complete("mycojobs job show 12:7 ''"), "files\n") << "the command has no second positional argument";
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/broken"));
 }
 

@@ -118,18 +118,20 @@ class ConfigTest : public ::testing::Test {
     std::ofstream(folder_ + "/c.toml", std::ios::binary) << text;
     return folder_ + "/c.toml";
   }
-  Result<Config> with_file(const std::string& text) {
+  Result<Config> load_with_file(const std::string& text) {
     sources_.flags.config_file = write(text);
     return load_config(sources_);
   }
   // Returns the error without the folder: "c.toml:1:1: ...".
-  std::string file_error(const std::string& text) {
-    const auto config = with_file(text);
+  std::string get_file_error(const std::string& text) {
+    const auto config = load_with_file(text);
     if (config) return "";
     const auto at = config.error().message.find("c.toml");
     return config.error().message.substr(at == std::string::npos ? 0 : at);
   }
-  static std::string source_of(const Config& config, const std::string& name) { return get_value(config, name).source; }
+  static std::string get_source(const Config& config, const std::string& name) {
+    return get_value(config, name).source;
+  }
   static ConfigValue get_value(const Config& config, const std::string& name) {
     for (const auto& value : config.values) {
       if (value.name == name) return value;
@@ -214,12 +216,12 @@ TEST_F(ConfigTest, SecretsAreBesideTheConfiguration) {
 }
 
 TEST_F(ConfigTest, ListsMayContainAnythingButCommas) {
-  const auto config = with_file("[prerequisites]\nallow = [\"file:/My Data/\", \"http://h:80/?q\"]\n");
+  const auto config = load_with_file("[prerequisites]\nallow = [\"file:/My Data/\", \"http://h:80/?q\"]\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.prerequisites_allow, (std::vector<std::string>{"file:/My Data/", "http://h:80/?q"}));
-  EXPECT_EQ(file_error("[prerequisites]\nallow = [\"a,b\"]\n"),
+  EXPECT_EQ(get_file_error("[prerequisites]\nallow = [\"a,b\"]\n"),
             "c.toml:2:9: prerequisites.allow: is not a list, such as [\"a\", \"b\"]");
-  EXPECT_EQ(file_error("[prerequisites]\nallow = [\"\"]\n"),
+  EXPECT_EQ(get_file_error("[prerequisites]\nallow = [\"\"]\n"),
             "c.toml:2:9: prerequisites.allow: is not a list, such as [\"a\", \"b\"]");
   sources_.flags.config_file.clear();
   sources_.flags.values["prerequisites.allow"] = "file:/a,,file:/b";
@@ -237,7 +239,7 @@ TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
     const auto expect_set = [&](const ConfigSources& sources, const std::string& source) {
       const auto config = load_config(sources);
       ASSERT_TRUE(config) << config.error().message;
-      EXPECT_NE(source_of(*config, name).find(source), std::string::npos) << name;
+      EXPECT_NE(get_source(*config, name).find(source), std::string::npos) << name;
       std::visit([&](auto member) { EXPECT_TRUE(config->settings.*member == expected.*member) << name; },
                  option.member);
       EXPECT_NE(format_config(*config, false).find("\n" + name + " "), name == "redis" ? 0 : std::string::npos) << name;
@@ -263,7 +265,7 @@ TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
       EXPECT_NE(app.help().find(get_variable_name(option)), std::string::npos);
     }
     EXPECT_TRUE(accepts_flag(option, "agent") || accepts_flag(option, "coordinator"))
-        << name << " must be a flag of the agent or the coordinator at least";
+        << name << " must be a flag of the agent or of the coordinator";
   }
   EXPECT_EQ(kExamples.size(), options().size());
 }
@@ -283,7 +285,7 @@ TEST_F(ConfigTest, EveryDefaultIsValidAndEveryNameIsUsedOnce) {
 }
 
 TEST_F(ConfigTest, FlagsOverrideEnvironmentFileAndDefault) {
-  auto config = with_file("slots = 5\nrunner = 6\nlease = \"20s\"\n");
+  auto config = load_with_file("slots = 5\nrunner = 6\nlease = \"20s\"\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.slots, 5U);
   sources_.host.environment["MYCOJOBS_SLOTS"] = "7";
@@ -294,44 +296,44 @@ TEST_F(ConfigTest, FlagsOverrideEnvironmentFileAndDefault) {
   EXPECT_EQ(config->settings.slots, 8U);
   EXPECT_EQ(config->settings.lease_ms, 21'000U);
   EXPECT_EQ(config->settings.runner, 6U);
-  EXPECT_EQ(source_of(*config, "slots"), "--slots");
-  EXPECT_EQ(source_of(*config, "lease"), "MYCOJOBS_LEASE");
-  EXPECT_EQ(source_of(*config, "runner"), folder_ + "/c.toml:2:10");
-  EXPECT_EQ(source_of(*config, "grace"), "default");
+  EXPECT_EQ(get_source(*config, "slots"), "--slots");
+  EXPECT_EQ(get_source(*config, "lease"), "MYCOJOBS_LEASE");
+  EXPECT_EQ(get_source(*config, "runner"), folder_ + "/c.toml:2:10");
+  EXPECT_EQ(get_source(*config, "grace"), "default");
 }
 
 // A rate of 1 would let a job wait for hours after one read.
 TEST_F(ConfigTest, ReadRatesAreZeroOrLargeEnough) {
   for (const std::string text : {"[job]\noutput_rate = \"0\"\n", "[job]\noutput_rate = \"64KiB\"\n",
                                  "[job]\nframe_rate = 0\n", "[job]\nframe_rate = 10\n"})
-    EXPECT_EQ(file_error(text), "") << text;
-  EXPECT_EQ(file_error("[job]\noutput_rate = \"1\"\n"),
+    EXPECT_EQ(get_file_error(text), "") << text;
+  EXPECT_EQ(get_file_error("[job]\noutput_rate = \"1\"\n"),
             "c.toml:2:15: job.output_rate: 1 is out of range: give 0 or 65536 to 1099511627776 bytes");
-  EXPECT_EQ(file_error("[job]\nframe_rate = 9\n"),
+  EXPECT_EQ(get_file_error("[job]\nframe_rate = 9\n"),
             "c.toml:2:14: job.frame_rate: 9 is out of range: give 0 or 10 to 1073741824");
 }
 
 TEST_F(ConfigTest, ErrorsNameThePlaceAndTheRemedy) {
-  EXPECT_EQ(file_error("\nlease = 30\n"),
+  EXPECT_EQ(get_file_error("\nlease = 30\n"),
             "c.toml:2:9: lease: 30 has no unit: write 30s for seconds (units: ms, s, m, h, d)");
-  EXPECT_EQ(file_error("slots = \"4\"\n"), "c.toml:1:9: slots: is not a whole number");
-  EXPECT_EQ(file_error("slots = 0\n"), "c.toml:1:9: slots: 0 is out of range: give 1 to 4096");
-  EXPECT_EQ(file_error("slots = -1\n"), "c.toml:1:9: slots: -1 is not a whole number");
-  EXPECT_EQ(file_error("local = 1\n"), "c.toml:1:9: local: is not true or false");
-  EXPECT_EQ(file_error("redis = 5\n"), "c.toml:1:9: redis: is not text in quotes");
-  EXPECT_EQ(file_error("context = 3\n"), "c.toml:1:11: context: is not a list, such as [\"a\", \"b\"]");
-  EXPECT_EQ(file_error("context = []\n"), "c.toml:1:11: context: is empty: name at least one");
-  EXPECT_EQ(file_error("context = [0]\n"), "c.toml:1:11: context: 0 is out of range: give 1 to 4294967295");
-  EXPECT_EQ(file_error("script_types = [\"a,b\"]\n"),
+  EXPECT_EQ(get_file_error("slots = \"4\"\n"), "c.toml:1:9: slots: is not a whole number");
+  EXPECT_EQ(get_file_error("slots = 0\n"), "c.toml:1:9: slots: 0 is out of range: give 1 to 4096");
+  EXPECT_EQ(get_file_error("slots = -1\n"), "c.toml:1:9: slots: -1 is not a whole number");
+  EXPECT_EQ(get_file_error("local = 1\n"), "c.toml:1:9: local: is not true or false");
+  EXPECT_EQ(get_file_error("redis = 5\n"), "c.toml:1:9: redis: is not text in quotes");
+  EXPECT_EQ(get_file_error("context = 3\n"), "c.toml:1:11: context: is not a list, such as [\"a\", \"b\"]");
+  EXPECT_EQ(get_file_error("context = []\n"), "c.toml:1:11: context: is empty: name at least one");
+  EXPECT_EQ(get_file_error("context = [0]\n"), "c.toml:1:11: context: 0 is out of range: give 1 to 4294967295");
+  EXPECT_EQ(get_file_error("script_types = [\"a,b\"]\n"),
             "c.toml:1:16: script_types: is not a list, such as [\"a\", \"b\"]");
-  EXPECT_EQ(file_error("script_types = [\"python\", \"v\", \"python\"]\n"),
+  EXPECT_EQ(get_file_error("script_types = [\"python\", \"v\", \"python\"]\n"),
             "c.toml:1:16: script_types: names \"python\" twice");
-  EXPECT_EQ(file_error("context = [1, 7, 1]\n"), "c.toml:1:11: context: names 1 twice");
-  EXPECT_EQ(file_error("script_types = [\"Python\"]\n"),
+  EXPECT_EQ(get_file_error("context = [1, 7, 1]\n"), "c.toml:1:11: context: names 1 twice");
+  EXPECT_EQ(get_file_error("script_types = [\"Python\"]\n"),
             "c.toml:1:16: script_types: \"Python\" is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
-  EXPECT_EQ(file_error("[log]\nlevel = \"loud\"\n"),
+  EXPECT_EQ(get_file_error("[log]\nlevel = \"loud\"\n"),
             "c.toml:2:9: log.level: \"loud\" is not one of debug info warn error");
-  EXPECT_EQ(file_error("[sandbox]\nuid_range = \"1000\"\n"),
+  EXPECT_EQ(get_file_error("[sandbox]\nuid_range = \"1000\"\n"),
             "c.toml:2:13: sandbox.uid_range: 1000 is not base:count, such as 100000:65536");
   sources_.flags.config_file.clear();
   sources_.host.environment["MYCOJOBS_LEASE"] = "30";
@@ -342,30 +344,32 @@ TEST_F(ConfigTest, ErrorsNameThePlaceAndTheRemedy) {
 }
 
 TEST_F(ConfigTest, UnknownKeysAreRejectedAtTheirPlace) {
-  const std::string rest = ": `mycojobs config print` lists all settings";
-  EXPECT_EQ(file_error("slots = 4\nslotz = 5\n"), "c.toml:2:1: unknown key \"slotz\"" + rest);
-  EXPECT_EQ(file_error("[job]\nmax = 1\n"), "c.toml:2:1: unknown key \"job.max\"" + rest);
-  EXPECT_EQ(file_error("[jobs]\n"), "c.toml:1:2: unknown key \"jobs\"" + rest);
-  EXPECT_EQ(file_error("job = 1\n"), "c.toml:1:1: unknown key \"job\"" + rest);
-  EXPECT_EQ(file_error("slots = {a = 1}\n"), "c.toml:1:9: slots: is not a whole number");
-  EXPECT_TRUE(file_error("slots = \n").starts_with("c.toml:1:9: ")) << file_error("slots = \n");
-  EXPECT_TRUE(file_error("slots = 1\nslots = 2\n").starts_with("c.toml:2:")) << file_error("slots = 1\nslots = 2\n");
-  EXPECT_TRUE(file_error("redis = \"\xFF\"\n").starts_with("c.toml:1:")) << "bytes that are not UTF-8";
+  const std::string remedy = ": `mycojobs config print` lists all settings";
+  EXPECT_EQ(get_file_error("slots = 4\nslotz = 5\n"), "c.toml:2:1: unknown key \"slotz\"" + remedy);
+  EXPECT_EQ(get_file_error("[job]\nmax = 1\n"), "c.toml:2:1: unknown key \"job.max\"" + remedy);
+  EXPECT_EQ(get_file_error("[jobs]\n"), "c.toml:1:2: unknown key \"jobs\"" + remedy);
+  EXPECT_EQ(get_file_error("job = 1\n"), "c.toml:1:1: unknown key \"job\"" + remedy);
+  EXPECT_EQ(get_file_error("slots = {a = 1}\n"), "c.toml:1:9: slots: is not a whole number");
+  EXPECT_TRUE(get_file_error("slots = \n").starts_with("c.toml:1:9: ")) << get_file_error("slots = \n");
+  EXPECT_TRUE(get_file_error("slots = 1\nslots = 2\n").starts_with("c.toml:2:"))
+      << get_file_error("slots = 1\nslots = 2\n");
+  EXPECT_TRUE(get_file_error("redis = \"\xFF\"\n").starts_with("c.toml:1:")) << "bytes that are not UTF-8";
 }
 
 TEST_F(ConfigTest, ContextMayHaveItsOwnRedis) {
-  const auto config = with_file("[contexts.7]\nredis = \"redis://seven:6379\"\n[contexts.8]\nredis = \"unix:/r\"\n");
+  const auto config =
+      load_with_file("[contexts.7]\nredis = \"redis://seven:6379\"\n[contexts.8]\nredis = \"unix:/r\"\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.context_redis, (std::map<Id, std::string>{{7, "redis://seven:6379"}, {8, "unix:/r"}}));
-  EXPECT_EQ(source_of(*config, "contexts.7.redis"), folder_ + "/c.toml:2:9");
-  EXPECT_EQ(file_error("[contexts.0]\n"), "c.toml:1:11: contexts: 0 is not a context id from 1 to 4294967295");
-  EXPECT_EQ(file_error("[contexts.4294967296]\n"),
+  EXPECT_EQ(get_source(*config, "contexts.7.redis"), folder_ + "/c.toml:2:9");
+  EXPECT_EQ(get_file_error("[contexts.0]\n"), "c.toml:1:11: contexts: 0 is not a context id from 1 to 4294967295");
+  EXPECT_EQ(get_file_error("[contexts.4294967296]\n"),
             "c.toml:1:11: contexts: 4294967296 is not a context id from 1 to 4294967295");
-  EXPECT_EQ(file_error("[contexts]\n7 = 5\n"), "c.toml:2:5: contexts.7: is not a table: write [contexts.7]");
-  EXPECT_EQ(file_error("[contexts.7]\nslots = 5\n"),
+  EXPECT_EQ(get_file_error("[contexts]\n7 = 5\n"), "c.toml:2:5: contexts.7: is not a table: write [contexts.7]");
+  EXPECT_EQ(get_file_error("[contexts.7]\nslots = 5\n"),
             "c.toml:2:1: unknown key \"contexts.7.slots\": a context has redis = \"...\", a ceiling and python only");
-  EXPECT_EQ(file_error("[contexts.7]\nredis = 5\n"), "c.toml:2:9: contexts.7.redis: is not an address in quotes");
-  EXPECT_NE(file_error("[contexts.7]\nredis=\"a\"\n[contexts.07]\nredis=\"b\"\n"), "");
+  EXPECT_EQ(get_file_error("[contexts.7]\nredis = 5\n"), "c.toml:2:9: contexts.7.redis: is not an address in quotes");
+  EXPECT_NE(get_file_error("[contexts.7]\nredis=\"a\"\n[contexts.07]\nredis=\"b\"\n"), "");
 }
 
 TEST_F(ConfigTest, NamedFileMustExist) {
@@ -378,7 +382,7 @@ TEST_F(ConfigTest, NamedFileMustExist) {
   config = load_config(sources_);
   ASSERT_FALSE(config);
   EXPECT_EQ(config.error().message, "cannot read " + folder_ + ": EISDIR (Is a directory)");
-  EXPECT_TRUE(with_file("")) << "an empty file is a file";
+  EXPECT_TRUE(load_with_file("")) << "an empty file is valid";
 }
 
 TEST_F(ConfigTest, UserFileIsFoundByDefault) {
@@ -398,7 +402,7 @@ TEST_F(ConfigTest, UnknownVariableIsReported) {
 
 TEST_F(ConfigTest, FormerNamesAreReadAndReported) {
   sources_.host.environment["MYCOJOBS_SANDBOX_SLOT_RUNS"] = "9";
-  const auto config = with_file("[sandbox]\nspares = 3\n");
+  const auto config = load_with_file("[sandbox]\nspares = 3\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.sandbox_prewarmed, 3U);
   EXPECT_EQ(config->settings.sandbox_reused_runs, 9U);
@@ -414,7 +418,7 @@ TEST_F(ConfigTest, NamesOfOtherProgramsAreReadSilently) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.redis, "redis://other:6379");
-  EXPECT_EQ(source_of(*config, "redis"), "--redis-url");
+  EXPECT_EQ(get_source(*config, "redis"), "--redis-url");
   EXPECT_TRUE(config->warnings.empty());
   for (const char* command : {"agent", "coordinator", "job"}) {
     FlagValues flags;
@@ -452,7 +456,7 @@ TEST_F(ConfigTest, PrintedConfigurationRoundTrips) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
   sources_.flags.values.clear();
-  const auto again = with_file(format_config(*config, false));
+  const auto again = load_with_file(format_config(*config, false));
   ASSERT_TRUE(again) << again.error().message << '\n' << format_config(*config, false);
   for (const auto& value : config->values) EXPECT_EQ(get_value(*again, value.name).text, value.text) << value.name;
 }
@@ -472,18 +476,18 @@ TEST_F(ConfigTest, PasswordInAPublicFileIsAWarning) {
   const std::string text = "redis = \"redis://:secret@h:1\"\n[contexts.7]\nredis = \"redis://me:too@h:2\"\n";
   write(text);
   using std::filesystem::perms;
-  const auto allow = [&](perms mode) { std::filesystem::permissions(folder_ + "/c.toml", mode); };
-  allow(perms::owner_read | perms::owner_write | perms::group_read);
-  EXPECT_TRUE(with_file(text)->warnings.empty());
-  allow(perms::owner_read | perms::owner_write | perms::others_read);
-  const auto config = with_file(text);
+  const auto set_permissions = [&](perms mode) { std::filesystem::permissions(folder_ + "/c.toml", mode); };
+  set_permissions(perms::owner_read | perms::owner_write | perms::group_read);
+  EXPECT_TRUE(load_with_file(text)->warnings.empty());
+  set_permissions(perms::owner_read | perms::owner_write | perms::others_read);
+  const auto config = load_with_file(text);
   ASSERT_EQ(config->warnings.size(), 2U);
   EXPECT_EQ(config->warnings[0], folder_ +
                                      "/c.toml:1:9: redis holds a password, and every user of this host may read the "
                                      "file: chmod o-r " +
                                      folder_ + "/c.toml");
   EXPECT_NE(config->warnings[1].find("contexts.7.redis holds a password"), std::string::npos);
-  EXPECT_TRUE(with_file("redis = \"redis://h:1\"\n[contexts.7]\nredis = \"unix:/a@b:c\"\n")->warnings.empty());
+  EXPECT_TRUE(load_with_file("redis = \"redis://h:1\"\n[contexts.7]\nredis = \"unix:/a@b:c\"\n")->warnings.empty());
   EXPECT_EQ(check_config_file(write(text), sources_.host)->warnings.size(), 2U);
 }
 
@@ -502,7 +506,7 @@ TEST(Flags, ListsMayBeRepeatedOrJoined) {
     add_options(app, "agent", flags);
     app.parse(std::string(line));
     EXPECT_EQ(flags.values["context"], "1,2") << line;
-    EXPECT_EQ(file, "file") << "a list does not swallow what follows";
+    EXPECT_EQ(file, "file") << "a list does not include the next argument";
   }
 }
 
@@ -513,7 +517,8 @@ TEST(Flags, AreThoseOfTheCommandOnly) {
   EXPECT_THROW(app.parse("--slots 4"), CLI::ParseError);
   app.clear();
   app.parse("--redis unix:/r --config f.toml --redis unix:/s");
-  EXPECT_EQ(flags.values, (std::map<std::string, std::string>{{"redis", "unix:/s"}})) << "the last of a flag wins";
+  EXPECT_EQ(flags.values, (std::map<std::string, std::string>{{"redis", "unix:/s"}}))
+      << "the last value of a flag is used";
   EXPECT_EQ(flags.config_file, "f.toml");
 }
 

@@ -18,12 +18,12 @@ class DelegatedCgroup : public ::testing::Test {
  protected:
   DelegatedCgroup() { std::filesystem::create_directories(group_); }
   void write(const std::string& name, const std::string& text) const { std::ofstream(group_ / name) << text; }
-  void offer(const std::string& controllers) const {
+  void enable_controllers(const std::string& controllers) const {
     write("cgroup.controllers", controllers + "\n");
     write("cgroup.procs", "");
     write("cgroup.subtree_control", "");
   }
-  bool seen(const std::string& groups = kSession, bool is_root = false) const {
+  bool detects_delegation(const std::string& groups = kSession, bool is_root = false) const {
     return has_delegated_cgroup(groups, folder_.path(), is_root);
   }
 
@@ -32,23 +32,26 @@ class DelegatedCgroup : public ::testing::Test {
 };
 
 TEST_F(DelegatedCgroup, Version1OrAContainerIsLeftToTheLauncher) {
-  EXPECT_TRUE(seen("4:memory:/somewhere\n8:pids:/\n0::/\n"));
-  EXPECT_TRUE(seen("5:cpu,memory:/somewhere\n"));
-  EXPECT_TRUE(seen("0::/\n"));
-  EXPECT_TRUE(seen(""));
-  EXPECT_FALSE(seen("1:name=systemd:/\n0::/user.slice/session-1.scope\n")) << "a hierarchy without controllers";
+  EXPECT_TRUE(detects_delegation("4:memory:/somewhere\n8:pids:/\n0::/\n"));
+  EXPECT_TRUE(detects_delegation("5:cpu,memory:/somewhere\n"));
+  EXPECT_TRUE(detects_delegation("0::/\n"));
+  EXPECT_TRUE(detects_delegation(""));
+  EXPECT_FALSE(detects_delegation("1:name=systemd:/\n0::/user.slice/session-1.scope\n"))
+      << "a hierarchy without controllers";
 }
 
 TEST_F(DelegatedCgroup, NeedsBothControllersAndTheRightToWrite) {
-  offer("cpu memory pids");
-  EXPECT_TRUE(seen());
-  EXPECT_TRUE(seen("0::/user.slice/session-1.scope/mycojobs-self\n")) << "a launcher was here";
-  EXPECT_FALSE(seen(kSession, true)) << "root may write anywhere: the group must be marked as delegated";
-  offer("cpu memory");
-  EXPECT_FALSE(seen());
-  offer("cpu memory pids");
+  enable_controllers("cpu memory pids");
+  EXPECT_TRUE(detects_delegation());
+  EXPECT_TRUE(detects_delegation("0::/user.slice/session-1.scope/mycojobs-self\n"))
+      << "the process can be in a subgroup that a launcher created";
+  EXPECT_FALSE(detects_delegation(kSession, true))
+      << "root can write to every group, so the group must be marked as delegated";
+  enable_controllers("cpu memory");
+  EXPECT_FALSE(detects_delegation());
+  enable_controllers("cpu memory pids");
   std::filesystem::remove(group_ / "cgroup.subtree_control");
-  EXPECT_FALSE(seen());
+  EXPECT_FALSE(detects_delegation());
 }
 
 TEST(DelegatedScope, IsSuggestedAsACompleteCommand) {

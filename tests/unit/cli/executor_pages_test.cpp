@@ -16,7 +16,7 @@ namespace {
 
 const std::string kPages = mj::test::source_path("docs/executors/");
 
-std::string page(const std::string& name) {
+std::string read_file_of_page(const std::string& name) {
   std::ostringstream text;
   text << std::ifstream(kPages + name).rdbuf();
   return text.str();
@@ -37,7 +37,7 @@ TEST(ExecutorPages, EachExecutorHasARowAndAPage) {
   const SystemClock clock;
   const std::string nowhere = "/nonexistent";
   const CommandSettings command{.name = "command", .command = {"/bin/true", "{script}"}};
-  const std::string table = page("README.md");
+  const std::string table = read_file_of_page("README.md");
   for (const auto& executor : create_executors({nowhere, nowhere, {command}, nowhere, "", {}, clock})) {
     const std::string name(executor->name());
     const std::string row = find_row(table, name);
@@ -53,7 +53,7 @@ TEST(ExecutorPages, EachExecutorHasARowAndAPage) {
 }
 
 TEST(ExecutorPages, ContractListsEachCaseInTheOrderOfTheSuite) {
-  const std::string text = page("contract.md");
+  const std::string text = read_file_of_page("contract.md");
   std::size_t after = 0;
   std::size_t rows = 0;
   for (const ContractCase& each : contract_cases()) {

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Result<Config> configured(const std::string& text) {
+Result<Config> load_config(const std::string& text) {
   const test::TempDir folder;
   ConfigSources sources;
   sources.host.cpus = 2;
@@ -21,7 +21,7 @@ Result<Config> configured(const std::string& text) {
 }
 
 TEST(ExecutorSettings, RoundTrip) {
-  const auto config = configured(
+  const auto config = load_config(
       "[executors.node]\ncommand = [\"/usr/bin/node\", \"{script}\"]\nfile = \"script.js\"\nversion = []\n"
       "environment = {A = \"b\"}\n[executors.node.policy]\nmemory = \"512 MiB\"\n");
   ASSERT_TRUE(config) << config.error().message;
@@ -36,7 +36,7 @@ TEST(ExecutorSettings, RoundTrip) {
 }
 
 TEST(ExecutorSettings, ImpossibleSettingIsRejected) {
-  const std::string fine = "[executors.x]\ncommand = [\"/bin/sh\", \"{script}\"]\n";
+  const std::string valid_table = "[executors.x]\ncommand = [\"/bin/sh\", \"{script}\"]\n";
   const std::pair<std::string, const char*> rows[] = {
       {"[executors.x]\n", ":1:1: executors.x: has no command"},
       {"[executors.X]\ncommand = [\"/bin/sh\"]\n", "a script type is a-z"},
@@ -44,15 +44,16 @@ TEST(ExecutorSettings, ImpossibleSettingIsRejected) {
       {"[executors.x]\ncommand = \"/bin/sh\"\n", ":2:1: executors.x.command: is not a list of texts"},
       {"[executors.x]\ncommand = [\"sh\", \"{script}\"]\n", "executors.x.command[0]: is not the whole path"},
       {"[executors.x]\ncommand = [\"/bin/sh\", \"{scirpt}\"]\n", ":2:1: executors.x.command: has no {script}"},
-      {fine + "file = \"a/b\"\n", ":3:1: executors.x.file: is not a file name"},
-      {fine + "comand = []\n", ":3:1: executors.x.comand: is unknown: there are command, file"},
-      {fine + "environment = {A = 3}\n", "executors.x.environment.A: is not text"},
-      {fine + "environment = {MYCOJOBS_JOB_ID = \"3\"}\n", "environment.MYCOJOBS_JOB_ID: is set for each job"},
-      {fine + "[executors.x.policy]\nexec = false\n", ":4:1: executors.x.policy.exec: is false"},
-      {fine + "[executors.x.policy]\nmemory = \"3 bananas\"\n", ":4:1: executors.x.policy.memory: \"3bananas\" is not"},
+      {valid_table + "file = \"a/b\"\n", ":3:1: executors.x.file: is not a file name"},
+      {valid_table + "comand = []\n", ":3:1: executors.x.comand: is unknown: there are command, file"},
+      {valid_table + "environment = {A = 3}\n", "executors.x.environment.A: is not text"},
+      {valid_table + "environment = {MYCOJOBS_JOB_ID = \"3\"}\n", "environment.MYCOJOBS_JOB_ID: is set for each job"},
+      {valid_table + "[executors.x.policy]\nexec = false\n", ":4:1: executors.x.policy.exec: is false"},
+      {valid_table + "[executors.x.policy]\nmemory = \"3 bananas\"\n",
+       ":4:1: executors.x.policy.memory: \"3bananas\" is not"},
   };
   for (const auto& [text, message] : rows) {
-    const auto config = configured(text);
+    const auto config = load_config(text);
     ASSERT_FALSE(config) << text;
     EXPECT_THAT(config.error().message, HasSubstr(message));
   }

@@ -12,7 +12,7 @@
 namespace mycojobs {
 namespace {
 
-std::string without_marks(const std::string& page) {
+std::string remove_marks(const std::string& page) {
   std::string out;
   for (std::size_t i = 0; i < page.size(); ++i) {
     if (page[i] == '\\' && i + 1 < page.size()) {
@@ -25,7 +25,7 @@ std::string without_marks(const std::string& page) {
 }
 
 // Returns the flags at the line starts of `mycojobs <command> --help`.
-std::set<std::string> flags_of_help(std::string_view command) {
+std::set<std::string> list_flags_of_help(std::string_view command) {
   std::vector<std::string> words{"mycojobs"};
   for (std::size_t from = 0; from <= command.size();) {
     const auto blank = std::min(command.find(' ', from), command.size());
@@ -58,7 +58,7 @@ std::string find_section(const std::string& page, const Command& row) {
 }
 
 TEST(ManPages, HaveEveryCommandWithItsHelpAndArguments) {
-  const std::string page = without_marks(make_man_page("mycojobs.1"));
+  const std::string page = remove_marks(make_man_page("mycojobs.1"));
   for (const Command& row : commands()) {
     const std::string section = find_section(page, row);
     EXPECT_NE(section.find(std::string(row.help.substr(1))), std::string::npos) << row.name;
@@ -69,11 +69,11 @@ TEST(ManPages, HaveEveryCommandWithItsHelpAndArguments) {
 }
 
 TEST(ManPages, HaveEveryFlagOfEachHelp) {
-  const std::string page = without_marks(make_man_page("mycojobs.1"));
+  const std::string page = remove_marks(make_man_page("mycojobs.1"));
   const std::string common = page.substr(page.find("# FLAGS OF EVERY COMMAND"));
   for (const Command& row : commands()) {
     const std::string section = find_section(page, row) + common;
-    const auto flags = flags_of_help(row.name);
+    const auto flags = list_flags_of_help(row.name);
     EXPECT_TRUE(flags.contains("--help") && flags.contains("--json") && flags.contains("--redis")) << row.name;
     for (const std::string& flag : flags) {
       const bool found =
@@ -85,20 +85,20 @@ TEST(ManPages, HaveEveryFlagOfEachHelp) {
 
 TEST(ManPages, OfServicesHaveTheFlagsOfTheirHelpAndNoOthers) {
   for (const std::string name : {"agent", "coordinator"}) {
-    const std::string page = without_marks(make_man_page("mycojobs-" + name + ".8"));
-    const auto flags = flags_of_help(name);
-    std::set<std::string> shown;
+    const std::string page = remove_marks(make_man_page("mycojobs-" + name + ".8"));
+    const auto flags = list_flags_of_help(name);
+    std::set<std::string> documented_flags;
     for (std::size_t at = page.find("\n--"); at != std::string::npos; at = page.find("\n--", at + 1)) {
       const std::string line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
       for (std::size_t flag = line.find("--"); flag != std::string::npos; flag = line.find("--", flag + 2))
-        shown.insert(line.substr(flag, line.find_first_of(" ,", flag) - flag));
+        documented_flags.insert(line.substr(flag, line.find_first_of(" ,", flag) - flag));
     }
-    EXPECT_EQ(shown, flags) << name;
+    EXPECT_EQ(documented_flags, flags) << name;
   }
 }
 
 TEST(ManPages, HaveEverySettingOfTheFile) {
-  const std::string page = without_marks(make_man_page("mycojobs.toml.5"));
+  const std::string page = remove_marks(make_man_page("mycojobs.toml.5"));
   for (const Option& option : options())
     EXPECT_NE(page.find("\n" + std::string(option.name) + "\n\t"), std::string::npos) << option.name;
 }

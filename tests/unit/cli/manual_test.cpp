@@ -11,27 +11,27 @@
 #include "inspect/flow_view.h"
 #include "inspect/verify/job_verify.h"
 #include "model/policy_json.h"
-#include "store/key_losses.h"
+#include "store/keys.h"
 #include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
 
-std::string docs_page(const char* name) {
+std::string read_docs_page(const char* name) {
   std::ostringstream text;
   text << std::ifstream(mj::test::source_path("docs/") + std::string(name)).rdbuf();
   return text.str();
 }
 // Returns the pages of the manual, in sequence.
-std::string manual() {
+std::string read_manual() {
   std::string text;
   for (const char* page : {"commands.md", "settings.md", "policies.md", "systemd.md", "troubleshooting.md"})
-    text += docs_page(page);
+    text += read_docs_page(page);
   return text;
 }
 
 // Returns the text below each heading, by heading: "`mycojobs job list`" -> text.
-std::map<std::string, std::string> sections(const std::string& text) {
+std::map<std::string, std::string> split_sections(const std::string& text) {
   std::map<std::string, std::string> all;
   std::string heading;
   std::istringstream lines(text);
@@ -58,10 +58,10 @@ std::string find_section(const std::map<std::string, std::string>& all, std::str
 }
 
 TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
-  const auto all = sections(manual());
+  const auto all = split_sections(read_manual());
   for (const Command& command : commands()) {
     std::string text = find_section(all, command.name);
-    EXPECT_FALSE(text.empty()) << "no heading names " << command.name;
+    EXPECT_FALSE(text.empty()) << "no heading contains " << command.name;
     if (command.name == "job submit") text += find_section(all, "run");  // `job submit` also has the flags of `run`
     text += all.at("Common flags");
     for (const FlagRow& flag : command.flags) {
@@ -72,23 +72,23 @@ TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
 }
 
 TEST(Manual, NamesNoUnknownFlag) {
-  std::vector<std::string> known{"--json", "--help", "--yes", "--config"};
+  std::vector<std::string> known_flags{"--json", "--help", "--yes", "--config"};
   for (const Command& command : commands()) {
-    for (const FlagRow& flag : command.flags) known.push_back("--" + std::string(flag.name));
+    for (const FlagRow& flag : command.flags) known_flags.push_back("--" + std::string(flag.name));
   }
   for (const Option& option : options()) {
-    known.push_back(get_flag_name(option));
-    known.push_back("--no-" + get_flag_name(option).substr(2));
+    known_flags.push_back(get_flag_name(option));
+    known_flags.push_back("--no-" + get_flag_name(option).substr(2));
   }
-  const std::string text = manual();
+  const std::string text = read_manual();
   for (auto at = text.find("`--"); at != std::string::npos; at = text.find("`--", at + 1)) {
     const std::string flag = text.substr(at + 1, text.find_first_of("` =\n", at + 1) - at - 1);
-    EXPECT_NE(std::find(known.begin(), known.end(), flag), known.end()) << flag;
+    EXPECT_NE(std::find(known_flags.begin(), known_flags.end(), flag), known_flags.end()) << flag;
   }
 }
 
 TEST(Manual, HasARowForEveryExplainCause) {
-  const std::string text = manual();
+  const std::string text = read_manual();
   for (const CauseRow& row : causes()) {
     const std::string state = row.state == "*" ? "any" : std::string(row.state);
     const std::string cells = "| " + state + " | `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
@@ -97,7 +97,7 @@ TEST(Manual, HasARowForEveryExplainCause) {
 }
 
 TEST(Manual, HasARowForEveryFlowExplainCause) {
-  const std::string text = manual();
+  const std::string text = read_manual();
   for (const FlowCauseRow& row : flow_causes()) {
     const std::string cells = "| `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
     EXPECT_NE(text.find(cells), std::string::npos) << cells;
@@ -105,16 +105,17 @@ TEST(Manual, HasARowForEveryFlowExplainCause) {
 }
 
 TEST(Protocol, HasARowForEveryLostKey) {
-  const std::string text = docs_page("protocol.md");
-  for (const KeyLossImpact& row : key_losses()) {
-    const std::string cells = "| `" + std::string(row.pattern) + "` | " + std::string(row.meaning) + " |";
+  const std::string text = read_docs_page("protocol.md");
+  for (const InternalKey& key : internal_keys()) {
+    if (key.loss.empty()) continue;
+    const std::string cells = "| `" + std::string(key.pattern) + "` | " + std::string(key.loss) + " |";
     EXPECT_NE(text.find(cells), std::string::npos) << cells;
   }
 }
 
 // The meaning of a rule is in the output of `verify`.
 TEST(Manual, NamesEveryRuleOfVerifyAsAViolationOrANote) {
-  const auto all = sections(manual());
+  const auto all = split_sections(read_manual());
   const std::string text = find_section(all, "verify");
   const std::size_t notes = text.find("\nA note reports");
   ASSERT_NE(notes, std::string::npos);
@@ -126,7 +127,7 @@ TEST(Manual, NamesEveryRuleOfVerifyAsAViolationOrANote) {
 }
 
 TEST(Manual, HasARowForEveryFieldOfAPolicy) {
-  const std::string text = docs_page("policies.md");
+  const std::string text = read_docs_page("policies.md");
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const std::string field = '`' + std::string(to_string(static_cast<PolicyField>(i))) + '`';
     const bool found =

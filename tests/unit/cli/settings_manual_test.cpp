@@ -21,12 +21,12 @@ TEST(Manual, HasARowForEverySettingWithItsHelp) {
     const std::string choices = option.choices.empty() ? "" : "; one of " + std::string(option.choices);
     const std::string row = "| `" + std::string(option.name) + "` | " + std::string(option.fallback) + " | " +
                             std::string(option.help) + choices + " |\n";
-    EXPECT_NE(manual.find(row), std::string::npos) << "missing, or in other words: " << row;
+    EXPECT_NE(manual.find(row), std::string::npos) << "missing or different: " << row;
   }
 }
 
 // Returns examples/config.toml without the comment marks of its settings and tables.
-std::string uncommented_example() {
+std::string read_uncommented_example() {
   static const std::regex kSetting("# (\\[[a-z]+\\]|[a-z_]+ = .*)");
   std::ifstream example(mj::test::source_path("examples/config.toml"));
   std::string text;
@@ -43,7 +43,7 @@ TEST(ExampleConfig, SetsEverySettingToItsDefault) {
   host.installed_helpers = "/usr/libexec/mycojobs";
   const test::TempDir folder;
   const auto defaults = check_config_file(folder.write("empty.toml", ""), host);
-  const auto example = check_config_file(folder.write("config.toml", uncommented_example()), host);
+  const auto example = check_config_file(folder.write("config.toml", read_uncommented_example()), host);
   ASSERT_TRUE(defaults) << defaults.error().message;
   ASSERT_TRUE(example) << example.error().message;
   const std::size_t count = options().size();

@@ -16,7 +16,7 @@ using test::eventually;
 
 class CoordinatorThreads : public ::testing::Test {
  protected:
-  std::unique_ptr<Coordinator> make(std::vector<Id> contexts) {
+  std::unique_ptr<Coordinator> make_coordinator(std::vector<Id> contexts) {
     CoordinatorSettings settings;
     settings.contexts = std::move(contexts);
     settings.discover_ms = 10;
@@ -28,16 +28,16 @@ class CoordinatorThreads : public ::testing::Test {
 
 TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeCreated) {
   for (const std::vector<Id>& contexts : {std::vector<Id>{1, 2}, std::vector<Id>{}}) {
-    const auto coordinator = make(contexts);
+    const auto coordinator = make_coordinator(contexts);
     EXPECT_EQ(coordinator->unready_reason(), "it is starting");
     {
       const SimulatedThreadShortage shortage;
-      const auto begun = coordinator->start_threads();
-      ASSERT_TRUE(begun) << begun.error().message;
+      const auto started = coordinator->start_threads();
+      ASSERT_TRUE(started) << started.error().message;
       coordinator->is_healthy();
       if (!contexts.empty()) {
-        const std::string why = coordinator->unready_reason();
-        EXPECT_EQ(why.rfind("context 1 cannot be served: no thread can be started", 0), 0U) << why;
+        const std::string reason = coordinator->unready_reason();
+        EXPECT_EQ(reason.rfind("context 1 cannot be served: no thread can be started", 0), 0U) << reason;
       }
     }
     EXPECT_TRUE(eventually([&] {

@@ -8,19 +8,20 @@
 namespace mycojobs {
 namespace {
 
-ServerFacts good() {
-  ServerFacts facts;
-  facts.product = "redis";
-  facts.version = "7.0.15";
-  facts.databases = 16;
-  facts.appendonly = "yes";
-  facts.appendfsync = "always";
-  facts.maxmemory_policy = "noeviction";
-  return facts;
+StoreServerInfo make_good_server_info() {
+  StoreServerInfo server_info;
+  server_info.product = "redis";
+  server_info.version = "7.0.15";
+  server_info.databases = 16;
+  server_info.appendonly = "yes";
+  server_info.appendfsync = "always";
+  server_info.maxmemory_policy = "noeviction";
+  return server_info;
 }
 
-Check check_of(const ServerFacts& facts, const std::string& name, Id highest = 1, std::uint32_t wait_replicas = 0) {
-  for (const Check& check : diagnose_server(facts, highest, wait_replicas)) {
+Check find_check(const StoreServerInfo& server_info, const std::string& name, Id highest = 1,
+                 std::uint32_t wait_replicas = 0) {
+  for (const Check& check : diagnose_server(server_info, highest, wait_replicas)) {
     if (check.name == name) return check;
   }
   ADD_FAILURE() << "no check of " << name;
@@ -28,33 +29,35 @@ Check check_of(const ServerFacts& facts, const std::string& name, Id highest = 1
 }
 
 TEST(DoctorRedis, GoodServerIsAccepted) {
-  for (const Check& check : diagnose_server(good(), 15, 0)) EXPECT_EQ(check.status, CheckStatus::ok) << check.name;
+  for (const Check& check : diagnose_server(make_good_server_info(), 15, 0))
+    EXPECT_EQ(check.status, CheckStatus::ok) << check.name;
 }
 
 TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
   struct Case {
     std::string name;
-    void (*spoil)(ServerFacts&);
+    void (*spoil)(StoreServerInfo&);
     CheckStatus status;
     std::string says;
   };
   const Case cases[] = {
-      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy = "allkeys-lru"; }, CheckStatus::error, "evict"},
-      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy.clear(); }, CheckStatus::warning, "not readable"},
-      {"appendonly", [](ServerFacts& f) { f.appendonly = "no"; }, CheckStatus::warning, "last snapshot"},
-      {"appendonly", [](ServerFacts& f) { f.appendonly.clear(); }, CheckStatus::warning, "not readable"},
-      {"appendfsync", [](ServerFacts& f) { f.appendfsync = "no"; }, CheckStatus::warning, "half a minute"},
-      {"appendfsync", [](ServerFacts& f) { f.appendfsync.clear(); }, CheckStatus::warning, "not readable"},
-      {"databases", [](ServerFacts& f) { f.databases = 1; }, CheckStatus::error, "context 1"},
-      {"databases", [](ServerFacts& f) { f.databases = 0; }, CheckStatus::warning, "not readable"},
-      {"persistence", [](ServerFacts& f) { f.persistence_error = true; }, CheckStatus::error, "refuse every write"},
-      {"cluster", [](ServerFacts& f) { f.cluster = true; }, CheckStatus::error, "do not declare"},
-      {"replication", [](ServerFacts& f) { f.replica = true; }, CheckStatus::error, "rejects writes"},
+      {"maxmemory-policy", [](StoreServerInfo& f) { f.maxmemory_policy = "allkeys-lru"; }, CheckStatus::error, "evict"},
+      {"maxmemory-policy", [](StoreServerInfo& f) { f.maxmemory_policy.clear(); }, CheckStatus::warning,
+       "not readable"},
+      {"appendonly", [](StoreServerInfo& f) { f.appendonly = "no"; }, CheckStatus::warning, "last snapshot"},
+      {"appendonly", [](StoreServerInfo& f) { f.appendonly.clear(); }, CheckStatus::warning, "not readable"},
+      {"appendfsync", [](StoreServerInfo& f) { f.appendfsync = "no"; }, CheckStatus::warning, "half a minute"},
+      {"appendfsync", [](StoreServerInfo& f) { f.appendfsync.clear(); }, CheckStatus::warning, "not readable"},
+      {"databases", [](StoreServerInfo& f) { f.databases = 1; }, CheckStatus::error, "context 1"},
+      {"databases", [](StoreServerInfo& f) { f.databases = 0; }, CheckStatus::warning, "not readable"},
+      {"persistence", [](StoreServerInfo& f) { f.persistence_error = true; }, CheckStatus::error, "refuse every write"},
+      {"cluster", [](StoreServerInfo& f) { f.cluster = true; }, CheckStatus::error, "do not declare"},
+      {"replication", [](StoreServerInfo& f) { f.replica = true; }, CheckStatus::error, "rejects writes"},
   };
   for (const Case& each : cases) {
-    ServerFacts facts = good();
-    each.spoil(facts);
-    const Check check = check_of(facts, each.name);
+    StoreServerInfo server_info = make_good_server_info();
+    each.spoil(server_info);
+    const Check check = find_check(server_info, each.name);
     EXPECT_EQ(check.status, each.status) << each.name;
     EXPECT_NE(check.detail.find(each.says), std::string::npos) << check.detail;
     EXPECT_FALSE(check.remedy.empty()) << each.name;
@@ -62,24 +65,25 @@ TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
 }
 
 TEST(DoctorRedis, EachAppendfsyncReportsTheCostOfAPowerCut) {
-  ServerFacts facts = good();
-  EXPECT_NE(check_of(facts, "appendfsync").detail.find("loses no acknowledged write"), std::string::npos);
-  facts.appendfsync = "everysec";
-  EXPECT_EQ(check_of(facts, "appendfsync").status, CheckStatus::ok);
-  EXPECT_NE(check_of(facts, "appendfsync").detail.find("last second"), std::string::npos);
-  facts.appendonly = "no";
-  EXPECT_NE(check_of(facts, "appendfsync").detail.find("without effect"), std::string::npos);
+  StoreServerInfo server_info = make_good_server_info();
+  EXPECT_NE(find_check(server_info, "appendfsync").detail.find("loses no acknowledged write"), std::string::npos);
+  server_info.appendfsync = "everysec";
+  EXPECT_EQ(find_check(server_info, "appendfsync").status, CheckStatus::ok);
+  EXPECT_NE(find_check(server_info, "appendfsync").detail.find("last second"), std::string::npos);
+  server_info.appendonly = "no";
+  EXPECT_NE(find_check(server_info, "appendfsync").detail.find("without effect"), std::string::npos);
 }
 
 TEST(DoctorRedis, WaitingForReplicasIsExplained) {
-  EXPECT_NE(check_of(good(), "replication").detail.find("a failover may lose"), std::string::npos);
-  EXPECT_NE(check_of(good(), "replication", 1, 2).detail.find("once 2 replicas have it"), std::string::npos);
+  EXPECT_NE(find_check(make_good_server_info(), "replication").detail.find("a failover may lose"), std::string::npos);
+  EXPECT_NE(find_check(make_good_server_info(), "replication", 1, 2).detail.find("once 2 replicas have it"),
+            std::string::npos);
 }
 
 TEST(DoctorRedis, ContextWithAServerNeedsNoDatabaseOfItsNumber) {
-  ServerFacts facts = good();
-  facts.databases = 1;
-  for (const Check& check : diagnose_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");
+  StoreServerInfo server_info = make_good_server_info();
+  server_info.databases = 1;
+  for (const Check& check : diagnose_server(server_info, 0, 0)) EXPECT_NE(check.name, "databases");
 }
 
 TEST(DoctorQuota, ArtifactsNearTheirQuotaAreAWarning) {

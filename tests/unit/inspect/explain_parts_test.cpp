@@ -25,7 +25,7 @@ TEST(Cycle, DiamondIsNotACycle) {
 }
 
 TEST(Cycle, VeryLongChainNeedsNoStack) {
-  Waits chain;
+  WaitGraph chain;
   for (int i = 0; i < 200000; ++i) chain.emplace_back(std::to_string(i), std::vector{std::to_string(i + 1)});
   EXPECT_THAT(find_cycle(chain, "0"), IsEmpty());
 }
@@ -41,7 +41,7 @@ TEST(DurationText, AreWrittenInWords) {
 }
 
 TEST(Runners, ServeTheTypesOfTheirRegistration) {
-  RunnerInfo info = runner(20, {"python", "v"});
+  RunnerInfo info = make_runner(20, {"python", "v"});
   EXPECT_TRUE(serves_queue(info, "queue:v"));
   EXPECT_FALSE(serves_queue(info, "queue:sal"));
   EXPECT_TRUE(serves_queue(info, "mj:queue:runner20"));
@@ -52,9 +52,9 @@ TEST(Runners, ServeTheTypesOfTheirRegistration) {
 }
 
 TEST(Runners, AreLiveSilentOrStopped) {
-  RunnerInfo info = runner(20, {"v"});
+  RunnerInfo info = make_runner(20, {"v"});
   EXPECT_EQ(get_presence(info), RunnerPresence::live);
-  info.held_ms = 0;
+  info.hold_remaining_ms = 0;
   EXPECT_EQ(get_presence(info), RunnerPresence::silent);
   EXPECT_EQ(describe(info, kNow), "20 on host-a (silent for 12 s)");
   info.holder = {};

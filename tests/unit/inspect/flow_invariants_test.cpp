@@ -184,11 +184,12 @@ std::vector<InvariantCase> rows() {
        "flow-checkpoint: leave checkpoint"},
       {"a fact of no kind", make_started(),
        [](FlowFixture& r) {
-         RunFact odd;
-         odd.revision = r.inspection.revision = r.inspection.index_entries.revision = r.inspection.revision + 1;
-         odd.kind = "exploded";
-         odd.at_ms = kNowMs;
-         r.inspection.facts.push_back(odd);
+         RunFact unknown_fact;
+         unknown_fact.revision = r.inspection.revision = r.inspection.index_entries.revision =
+             r.inspection.revision + 1;
+         unknown_fact.kind = "exploded";
+         unknown_fact.at_ms = kNowMs;
+         r.inspection.facts.push_back(unknown_fact);
        },
        "flow-fact"},
       {"another client's key where its events belong", make_started(),

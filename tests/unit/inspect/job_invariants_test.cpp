@@ -68,7 +68,7 @@ void write_claim(JobFixture& fixture) {
 // Returns a consistent job with these facts.
 JobFixture make_consistent_job(const std::string& facts) {
   JobFixture out;
-  for (const Fact& each : history(facts)) EXPECT_FALSE(fold(out.history.folded, each)) << facts;
+  for (const Fact& each : parse_history(facts)) EXPECT_FALSE(fold(out.history.folded, each)) << facts;
   const FoldedJob& folded = out.history.folded;
   out.history.queue = 0;
   JobStoreState& job = out.stored;
@@ -77,7 +77,7 @@ JobFixture make_consistent_job(const std::string& facts) {
   job.now_ms = kNow;
   job.digest = "digest";
   job.in_job_index = job.log_ended = true;
-  job.claim = claim_of(folded, "queue:python");
+  job.claim = to_claim_view(folded, "queue:python");
   if (folded.state == JobState::live) job.claim.lease_until_ms = kNow + 30000;
   if (folded.state == JobState::live) job.lease_until_ms = job.claim.lease_until_ms;
   if (folded.state == JobState::delayed) job.due_ms = folded.due_ms;
@@ -93,7 +93,7 @@ JobFixture make_consistent_job(const std::string& facts) {
 }
 JobFixture make_queued() { return make_consistent_job("scheduled"); }
 JobFixture make_live() { return make_consistent_job("scheduled;" + kA); }
-JobFixture make_ended() { return make_consistent_job("scheduled;" + kA + ";" + completed('A')); }
+JobFixture make_ended() { return make_consistent_job("scheduled;" + kA + ";" + format_completion('A')); }
 JobFixture make_delayed() { return make_consistent_job("scheduled due=4000000"); }
 JobFixture make_limited(JobFixture fixture) {  // limited by the concurrency key db; a running job holds the slot
   fixture.record("concurrency_key", "db");

@@ -14,34 +14,34 @@ namespace {
 
 TEST(DispatchJournal, F38TwoFactsAtOneRevisionAreAProblem) {
   FoldedJob job;
-  ASSERT_FALSE(fold(job, fact("scheduled", 7)));
-  const auto problem = fold(job, fact("cancelled", 7));
+  ASSERT_FALSE(fold(job, parse_fact("scheduled", 7)));
+  const auto problem = fold(job, parse_fact("cancelled", 7));
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->rule, kFactRevision);
-  EXPECT_EQ(fold(job, fact("cancelled", 6)).value().rule, kFactRevision);
+  EXPECT_EQ(fold(job, parse_fact("cancelled", 6)).value().rule, kFactRevision);
   EXPECT_EQ(job.revisions, (std::vector<std::uint64_t>{7}));
   EXPECT_EQ(job.state, JobState::queued);
 }
 
 TEST(DispatchJournal, F39RevisionsOfOtherJobsAreNoGap) {
   FoldedJob job;
-  EXPECT_FALSE(fold(job, fact("scheduled", 3)));
-  EXPECT_FALSE(fold(job, fact(kA, 900)));
+  EXPECT_FALSE(fold(job, parse_fact("scheduled", 3)));
+  EXPECT_FALSE(fold(job, parse_fact(kA, 900)));
 }
 
 TEST(DispatchJournal, FactWithoutATimeIsAProblem) {
   FoldedJob job;
-  Fact one = fact("scheduled", 1);
+  Fact one = parse_fact("scheduled", 1);
   one.at_ms = 0;
   EXPECT_EQ(fold(job, one).value().rule, kFactField);
 }
 
 TEST(DispatchJournal, F61ProblemsHideTokensAndControlCharacters) {
   FoldedJob job;
-  ASSERT_FALSE(fold(job, fact(kA, 1)));
-  Fact one = fact(taken('B', 1, 2), 2);
+  ASSERT_FALSE(fold(job, parse_fact(kA, 1)));
+  Fact one = parse_fact(format_claim('B', 1, 2), 2);
   EXPECT_EQ(fold(job, one)->text.find("hashB"), std::string::npos);
-  one = fact("heartbeat", 3);
+  one = parse_fact("heartbeat", 3);
   one.fields.emplace_back("c", "\x1b[2J\n" + std::string(5000, 'x'));
   const std::string text = fold(job, one)->text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
@@ -51,21 +51,21 @@ TEST(DispatchJournal, F61ProblemsHideTokensAndControlCharacters) {
 
 TEST(DispatchJournal, ClaimMatchesTheFacts) {
   FoldedJob job;
-  for (const Fact& each : history(kA + ";heartbeat c=A")) ASSERT_FALSE(fold(job, each));
-  ClaimView live = claim_of(job, "queue:python");
+  for (const Fact& each : parse_history(kA + ";heartbeat c=A")) ASSERT_FALSE(fold(job, each));
+  ClaimView live = to_claim_view(job, "queue:python");
   EXPECT_EQ(live.state + ' ' + live.claim_id + ' ' + live.token_hash + ' ' + live.queue + ' ' + live.instance,
             "live A hashA queue:python inst");
   EXPECT_EQ(live.lease_ms, 30000U);
   EXPECT_EQ(live.runner, 20U);
   EXPECT_EQ(live.revisions, (std::vector<std::uint64_t>{1, 2}));
-  ASSERT_FALSE(fold(job, fact("retry c=A e=5 detail=exit due=9000", 3)));
+  ASSERT_FALSE(fold(job, parse_fact("retry c=A e=5 detail=exit due=9000", 3)));
   EXPECT_EQ(job.due_ms, 9000U);
-  ASSERT_FALSE(fold(job, fact("cancelled", 4)));
-  const ClaimView ended = claim_of(job, "queue:python");
+  ASSERT_FALSE(fold(job, parse_fact("cancelled", 4)));
+  const ClaimView ended = to_claim_view(job, "queue:python");
   EXPECT_EQ(ended.state + ' ' + ended.status + ' ' + ended.detail, "ended error cancelled");
   EXPECT_EQ(ended.ended_ms, 1004U);
-  EXPECT_TRUE(ended.claim_id.empty()) << "the system ended it: nobody may repeat that end";
-  EXPECT_FALSE(claim_of(FoldedJob{}, "").exists);
+  EXPECT_TRUE(ended.claim_id.empty()) << "the system ended the job, so no client may report that end again";
+  EXPECT_FALSE(to_claim_view(FoldedJob{}, "").exists);
 }
 
 // The fold and the state machine in state_machines.h are separate tables; this test keeps them consistent. In every
@@ -100,11 +100,11 @@ TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
     FoldedJob job;
     for (std::uint64_t revision = 1; revision <= 12; ++revision) {
       const std::size_t pick = std::uniform_int_distribution<std::size_t>(0, kinds.size() - 1)(random);
-      Fact one = fact(kinds[pick], revision);
+      Fact one = parse_fact(kinds[pick], revision);
       if (one.kind == "claimed") {
-        one = fact(taken(static_cast<char>('A' + revision), static_cast<int>(std::max(1U, job.attempt)),
-                         static_cast<int>(job.deliveries + 1)),
-                   revision);
+        one = parse_fact(format_claim(static_cast<char>('A' + revision), static_cast<int>(std::max(1U, job.attempt)),
+                                      static_cast<int>(job.deliveries + 1)),
+                         revision);
       } else if (kinds[pick] == "failed by system") {
         one.fields = {{"detail", "queue_timeout"}};
       } else {
@@ -120,8 +120,8 @@ TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
       const JobStatus status = job.status;
       if (fold(job, one)) continue;
       ++fitted[pick];
-      EXPECT_EQ(job.status, status_of(job.state, job.status));
-      const auto event = event_of(*parse_fact_kind(one.kind), from, job.state);
+      EXPECT_EQ(job.status, to_job_status(job.state, job.status));
+      const auto event = to_job_event(*parse_fact_kind(one.kind), from, job.state);
       if (event) {
         EXPECT_EQ(advance(status, *event), job.status) << one.kind << " in state " << to_string(from);
       } else if (one.kind != "requeued" && one.kind != "replanned" && from != JobState::planned) {
@@ -129,7 +129,7 @@ TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
       }
     }
   }
-  for (std::size_t i = 0; i < kinds.size(); ++i) EXPECT_GT(fitted[i], 0U) << kinds[i] << " never fitted";
+  for (std::size_t i = 0; i < kinds.size(); ++i) EXPECT_GT(fitted[i], 0U) << kinds[i] << " was never valid";
 }
 
 TEST(DispatchJournal, EveryKindHasItsRowAndItsWord) {
@@ -164,7 +164,7 @@ TEST(DispatchJournal, InvalidEntriesDoNotStopTheFold) {
     for (unsigned i = below(10); i > 0; --i) one.fields.emplace_back(names[below(13)], values[below(10)]);
     const auto problem = fold(job, one);
     EXPECT_TRUE(!problem || !problem->text.empty());
-    EXPECT_EQ(job.status, status_of(job.state, job.status));
+    EXPECT_EQ(job.status, to_job_status(job.state, job.status));
   }
 }
 

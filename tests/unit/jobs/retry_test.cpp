@@ -17,47 +17,48 @@ TEST(Retry, PauseDoublesWithJitterUpToTheMaximum) {
   std::uint32_t attempt = 0;
   for (const std::uint64_t pause : max) {
     ++attempt;
-    EXPECT_EQ(retry_after(kPolicy, failure(), attempt, 255, 0), pause / 2) << attempt;
-    EXPECT_EQ(retry_after(kPolicy, failure(), attempt, 255, 0.5), pause / 2 + pause / 4) << attempt;
-    EXPECT_LE(*retry_after(kPolicy, failure(), attempt, 255, 0.999999), pause) << attempt;
+    EXPECT_EQ(compute_retry_delay_ms(kPolicy, failure(), attempt, 255, 0), pause / 2) << attempt;
+    EXPECT_EQ(compute_retry_delay_ms(kPolicy, failure(), attempt, 255, 0.5), pause / 2 + pause / 4) << attempt;
+    EXPECT_LE(*compute_retry_delay_ms(kPolicy, failure(), attempt, 255, 0.999999), pause) << attempt;
   }
 }
 
 TEST(Retry, RetriesAreAttemptsBesideTheFirst) {
-  EXPECT_FALSE(retry_after(kPolicy, failure(), 1, 0, 0));
-  EXPECT_TRUE(retry_after(kPolicy, failure(), 1, 1, 0));
-  EXPECT_FALSE(retry_after(kPolicy, failure(), 2, 1, 0));
-  EXPECT_TRUE(retry_after(kPolicy, failure(), 255, 255, 0));
+  EXPECT_FALSE(compute_retry_delay_ms(kPolicy, failure(), 1, 0, 0));
+  EXPECT_TRUE(compute_retry_delay_ms(kPolicy, failure(), 1, 1, 0));
+  EXPECT_FALSE(compute_retry_delay_ms(kPolicy, failure(), 2, 1, 0));
+  EXPECT_TRUE(compute_retry_delay_ms(kPolicy, failure(), 255, 255, 0));
 }
 
 TEST(Retry, PermanentErrorIsNotRetried) {
   for (const char* detail : {"cancelled", "violation", "dead_letter", "result_too_large"}) {
-    EXPECT_FALSE(retry_after(kPolicy, failure(detail), 1, 5, 0)) << detail;
+    EXPECT_FALSE(compute_retry_delay_ms(kPolicy, failure(detail), 1, 5, 0)) << detail;
   }
   for (const char* detail : {"exit", "signal", "exception", "timeout", "oom", "setup_error"}) {
-    EXPECT_TRUE(retry_after(kPolicy, failure(detail), 1, 5, 0)) << detail;
+    EXPECT_TRUE(compute_retry_delay_ms(kPolicy, failure(detail), 1, 5, 0)) << detail;
   }
   JobEnd good = failure("ok");
   good.status = JobStatus::finished;
-  EXPECT_FALSE(retry_after(kPolicy, good, 1, 5, 0));
+  EXPECT_FALSE(compute_retry_delay_ms(kPolicy, good, 1, 5, 0));
 }
 
 TEST(Retry, FailureMayForbidItOrSetItsPause) {
   JobEnd end = failure();
   end.retry_after_ms = 77;
-  EXPECT_EQ(retry_after(kPolicy, end, 1, 5, 0.9), 77U);
-  EXPECT_FALSE(retry_after(kPolicy, end, 6, 5, 0.9)) << "it does not add attempts";
+  EXPECT_EQ(compute_retry_delay_ms(kPolicy, end, 1, 5, 0.9), 77U);
+  EXPECT_FALSE(compute_retry_delay_ms(kPolicy, end, 6, 5, 0.9)) << "the hint does not add attempts";
   end.retry_after_ms = UINT64_MAX;
-  EXPECT_LT(*retry_after(kPolicy, end, 1, 5, 0), UINT64_MAX / 2) << "a moment that can be added to the store's clock";
+  EXPECT_LT(*compute_retry_delay_ms(kPolicy, end, 1, 5, 0), UINT64_MAX / 2)
+      << "the delay can be added to the store's clock without overflow";
   end.retry_forbidden = true;
-  EXPECT_FALSE(retry_after(kPolicy, end, 1, 5, 0));
+  EXPECT_FALSE(compute_retry_delay_ms(kPolicy, end, 1, 5, 0));
 }
 
 TEST(Retry, ExtremePoliciesStayWithinTheMaximum) {
-  EXPECT_EQ(retry_after({0, 1000}, failure(), 200, 255, 0.5), 0U);
-  EXPECT_EQ(retry_after({5000, 1000}, failure(), 1, 5, 0), 500U) << "the most holds";
+  EXPECT_EQ(compute_retry_delay_ms({0, 1000}, failure(), 200, 255, 0.5), 0U);
+  EXPECT_EQ(compute_retry_delay_ms({5000, 1000}, failure(), 1, 5, 0), 500U) << "the maximum applies";
   const RetryPolicy huge{UINT64_MAX / 2 + 2, UINT64_MAX};
-  EXPECT_GE(*retry_after(huge, failure(), 255, 255, 0), UINT64_MAX / 2);
+  EXPECT_GE(*compute_retry_delay_ms(huge, failure(), 255, 255, 0), UINT64_MAX / 2);
 }
 
 }  // namespace

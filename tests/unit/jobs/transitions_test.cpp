@@ -10,42 +10,43 @@
 namespace mycojobs {
 namespace {
 
-// A table of transitions: events in columns, states in rows, '-' for an impossible event. Every pair is checked.
+// Compares advance() with the expected table. Its first line lists the events. Each further line has a state and, for
+// each event, the next state, or '-' if the event is impossible in this state.
 template <class State, class Event>
-void expect_table(const std::string& drawn, std::size_t events) {
-  std::istringstream lines(drawn);
+void expect_table(const std::string& expected_table, std::size_t event_count) {
+  std::istringstream lines(expected_table);
   std::string line;
   std::string cell;
   std::getline(lines, line);
-  std::istringstream head(line);
-  for (std::size_t e = 0; e < events; ++e) {
-    ASSERT_TRUE(head >> cell);
-    EXPECT_EQ(to_string(static_cast<Event>(e)), cell);
+  std::istringstream header(line);
+  for (std::size_t i = 0; i < event_count; ++i) {
+    ASSERT_TRUE(header >> cell);
+    EXPECT_EQ(to_string(static_cast<Event>(i)), cell);
   }
-  EXPECT_FALSE(head >> cell);
-  EXPECT_EQ(to_string(static_cast<Event>(events)), "?") << "the table lacks an event";
-  std::size_t rows = 0;
+  EXPECT_FALSE(header >> cell);
+  EXPECT_EQ(to_string(static_cast<Event>(event_count)), "?") << "the table lacks an event";
+  std::size_t row_count = 0;
   while (std::getline(lines, line)) {
     std::istringstream row(line);
     row >> cell;
-    const auto from = parse<State>(cell);
-    ASSERT_TRUE(from) << cell;
-    ++rows;
-    bool absorbs = true;
-    for (std::size_t e = 0; e < events; ++e) {
+    const auto state = parse<State>(cell);
+    ASSERT_TRUE(state) << cell;
+    ++row_count;
+    bool has_exit = false;
+    for (std::size_t i = 0; i < event_count; ++i) {
       ASSERT_TRUE(row >> cell) << line;
-      const auto to = advance(*from, static_cast<Event>(e));
-      EXPECT_EQ(to ? to_string(*to) : "-", cell) << to_string(*from) << " + " << to_string(static_cast<Event>(e));
+      const auto event = static_cast<Event>(i);
+      const auto next_state = advance(*state, event);
+      EXPECT_EQ(next_state ? to_string(*next_state) : "-", cell) << to_string(*state) << " + " << to_string(event);
       // A terminal state can be left only by "retry" and "handle".
-      const auto event = to_string(static_cast<Event>(e));
-      absorbs = absorbs && (!to || event == "retry" || event == "handle");
+      has_exit = has_exit || (next_state && to_string(event) != "retry" && to_string(event) != "handle");
     }
-    EXPECT_EQ(is_terminal(*from), absorbs) << to_string(*from);
+    EXPECT_EQ(is_terminal(*state), !has_exit) << to_string(*state);
   }
-  EXPECT_EQ(rows, words<State>().size());
+  EXPECT_EQ(row_count, enum_names<State>().size());
 }
 
-TEST(Transitions, OfAJobMatchTheDiagram) {
+TEST(Transitions, JobTableMatchesTheDiagram) {
   expect_table<JobStatus, JobEvent>(
       "park unpark claim release succeed fail cancel\n"
       "dispatched waiting_for_prerequisites - started - - error error\n"
@@ -56,7 +57,7 @@ TEST(Transitions, OfAJobMatchTheDiagram) {
       7);
 }
 
-TEST(Transitions, OfANodeMatchTheDiagram) {
+TEST(Transitions, NodeTableMatchesTheDiagram) {
   expect_table<NodeStatus, NodeEvent>(
       "dependencies_met dispatch start complete fail release cancel handle retry\n"
       "pending ready - - - failed - cancelled - -\n"
@@ -69,7 +70,7 @@ TEST(Transitions, OfANodeMatchTheDiagram) {
       9);
 }
 
-TEST(Transitions, OfAFlowMatchTheDiagram) {
+TEST(Transitions, FlowTableMatchesTheDiagram) {
   expect_table<FlowStatus, RunEvent>(
       "start finish fail retry\n"
       "dispatched started - error -\n"
@@ -79,7 +80,7 @@ TEST(Transitions, OfAFlowMatchTheDiagram) {
       4);
 }
 
-TEST(Transitions, OfAMessageMatchTheDiagram) {
+TEST(Transitions, MessageTableMatchesTheDiagram) {
   expect_table<MessageStatus, MessageEvent>(
       "acknowledge process fail\n"
       "dispatched acknowledged - error\n"

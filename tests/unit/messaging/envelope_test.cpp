@@ -17,16 +17,16 @@ constexpr std::uint64_t kSentAt = 1'800'000'000;
 
 class SealedEnvelope : public ::testing::Test {
  protected:
-  json seal_one(EnvelopeKind kind = EnvelopeKind::answer) const {
+  json make_sealed(EnvelopeKind kind = EnvelopeKind::answer) const {
     return seal({kind, 9, kSentAt, ""}, {{"text", "héllo"}, {"number", 5}}, key_).value();
   }
-  static std::string unreadable(const json& sealed) {
+  static std::string get_parse_error(const json& sealed) {
     const auto read = parse_envelope(sealed);
     if (read) return "";
     EXPECT_EQ(read.error().code, Code::invalid);
     return read.error().message;
   }
-  std::string why_not(const json& sealed, std::uint64_t now_s = kSentAt, const std::string& pubkey = "") const {
+  std::string get_error(const json& sealed, std::uint64_t now_s = kSentAt, const std::string& pubkey = "") const {
     const auto checked = check_seal(sealed, {pubkey.empty() ? key_.public_key() : pubkey, now_s});
     if (checked) return "";
     EXPECT_EQ(checked.error().code, Code::denied) << checked.error().message;
@@ -38,14 +38,14 @@ class SealedEnvelope : public ::testing::Test {
 TEST_F(SealedEnvelope, RoundTrips) {
   for (const EnvelopeKind kind :
        {EnvelopeKind::message, EnvelopeKind::answer, EnvelopeKind::logs, EnvelopeKind::cancel}) {
-    const json sealed = json::parse(seal_one(kind).dump());  // as sent over the network
+    const json sealed = json::parse(make_sealed(kind).dump());  // as sent over the network
     const auto read = parse_envelope(sealed);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->kind, kind) << to_string(kind);
     EXPECT_EQ(read->context, 9U);
     EXPECT_EQ(read->sent_s, kSentAt);
     EXPECT_EQ(read->signer, key_.public_key());
-    EXPECT_EQ(why_not(sealed), "");
+    EXPECT_EQ(get_error(sealed), "");
   }
 }
 
@@ -71,23 +71,23 @@ TEST_F(SealedEnvelope, NamesTheInvalidField) {
       {"body", "null", "body: is not of type object"},
   };
   for (const Case& each : kCases) {
-    json sealed = seal_one();
+    json sealed = make_sealed();
     sealed[each.field] = json::parse(each.value);
-    EXPECT_THAT(unreadable(sealed), StartsWith(each.says)) << each.field << '=' << each.value;
+    EXPECT_THAT(get_parse_error(sealed), StartsWith(each.says)) << each.field << '=' << each.value;
   }
   for (const char* field : {"kind", "context", "sent", "signer", "body"}) {
-    json sealed = seal_one();
+    json sealed = make_sealed();
     sealed.erase(field);
-    EXPECT_EQ(unreadable(sealed), std::string(field) + ": is missing");
+    EXPECT_EQ(get_parse_error(sealed), std::string(field) + ": is missing");
   }
 }
 
 TEST_F(SealedEnvelope, HasNoOtherFields) {
-  json sealed = seal_one();
+  json sealed = make_sealed();
   sealed["more"] = 1;
-  EXPECT_THAT(unreadable(sealed), HasSubstr("\"more\" is not a known field"));
+  EXPECT_THAT(get_parse_error(sealed), HasSubstr("\"more\" is not a known field"));
   for (const char* text : {"[]", "null", "5", "\"envelope\""})
-    EXPECT_THAT(unreadable(json::parse(text)), HasSubstr("is not of type object"));
+    EXPECT_THAT(get_parse_error(json::parse(text)), HasSubstr("is not of type object"));
 }
 
 // Every field is signed: a changed value invalidates the signature.
@@ -103,36 +103,36 @@ TEST_F(SealedEnvelope, IsInvalidForAnythingElse) {
                                                           {"signature", ""},
                                                           {"signature", 7}};
   for (const auto& [field, value] : changes) {
-    json sealed = seal_one();
+    json sealed = make_sealed();
     sealed[field] = value;
-    EXPECT_NE(why_not(sealed), "") << field;
+    EXPECT_NE(get_error(sealed), "") << field;
   }
-  json bare = seal_one();
+  json bare = make_sealed();
   bare.erase("signature");
-  EXPECT_THAT(why_not(bare), StartsWith("signature: is missing"));
+  EXPECT_THAT(get_error(bare), StartsWith("signature: is missing"));
 }
 
 TEST_F(SealedEnvelope, IsValidOnlyForItsKey) {
   const SigningKey other = SigningKey::make();
-  EXPECT_THAT(why_not(seal_one(), kSentAt, other.public_key()), StartsWith("signer: "));
-  EXPECT_THAT(why_not(seal_one(), kSentAt, "abc"), StartsWith("signer: "));
+  EXPECT_THAT(get_error(make_sealed(), kSentAt, other.public_key()), StartsWith("signer: "));
+  EXPECT_THAT(get_error(make_sealed(), kSentAt, "abc"), StartsWith("signer: "));
   json forged = seal({EnvelopeKind::answer, 9, kSentAt, ""}, json::object(), other).value();
   forged["signer"] = key_.public_key();
-  EXPECT_THAT(why_not(forged), StartsWith("signature: "));
+  EXPECT_THAT(get_error(forged), StartsWith("signature: "));
 }
 
 TEST_F(SealedEnvelope, IsValidWithinTheClockWindow) {
-  EXPECT_EQ(why_not(seal_one(), kSentAt + kSignatureWindowS), "");
-  EXPECT_EQ(why_not(seal_one(), kSentAt - kSignatureWindowS), "");
-  EXPECT_THAT(why_not(seal_one(), kSentAt + kSignatureWindowS + 1), StartsWith("sent: 901 s ago"));
-  EXPECT_THAT(why_not(seal_one(), kSentAt - kSignatureWindowS - 1), HasSubstr("ahead of the clock here"));
+  EXPECT_EQ(get_error(make_sealed(), kSentAt + kSignatureWindowS), "");
+  EXPECT_EQ(get_error(make_sealed(), kSentAt - kSignatureWindowS), "");
+  EXPECT_THAT(get_error(make_sealed(), kSentAt + kSignatureWindowS + 1), StartsWith("sent: 901 s ago"));
+  EXPECT_THAT(get_error(make_sealed(), kSentAt - kSignatureWindowS - 1), HasSubstr("ahead of the clock here"));
 }
 
 // A signature of one kind is not valid for another kind.
 TEST_F(SealedEnvelope, IsNotAReceipt) {
   json receipt{{"kind", "answer"}, {"context", 9}, {"sent", kSentAt}, {"body", json::object()}};
   ASSERT_TRUE(sign(receipt, "receipt", key_));
-  EXPECT_THAT(why_not(receipt), StartsWith("signature: "));
+  EXPECT_THAT(get_error(receipt), StartsWith("signature: "));
 }
 
 TEST(MessageNames, RoundTrip) {

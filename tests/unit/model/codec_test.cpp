@@ -22,11 +22,11 @@ TYPED_TEST(Codec, HashKeepsEveryFieldAndEveryByte) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     const auto record = RandomRecords(seed, Bytes::any).make<TypeParam>();
     const Fields hash = encode(record);
-    const auto back = decode<TypeParam>(hash);
-    EXPECT_TRUE(back.ok()) << seed << ": " << join(back.problems);
-    EXPECT_EQ(encode(back.record), hash) << seed;
-    visit(record, [&]<class T>(std::string_view name, const T& member, Style = Style::plain) {
-      visit(back.record, [&]<class U>(std::string_view other, const U& read, Style = Style::plain) {
+    const auto decoded = decode<TypeParam>(hash);
+    EXPECT_TRUE(decoded.ok()) << seed << ": " << join(decoded.problems);
+    EXPECT_EQ(encode(decoded.record), hash) << seed;
+    visit(record, [&]<class T>(std::string_view name, const T& member, JsonTextStyle = JsonTextStyle::plain) {
+      visit(decoded.record, [&]<class U>(std::string_view other, const U& read, JsonTextStyle = JsonTextStyle::plain) {
         if constexpr (std::is_same_v<T, U> && (std::is_scalar_v<T> || std::is_same_v<T, std::string>)) {
           if (name == other) {
             EXPECT_EQ(member, read) << seed << name;
@@ -34,7 +34,7 @@ TYPED_TEST(Codec, HashKeepsEveryFieldAndEveryByte) {
         }
       });
     });
-    EXPECT_EQ(back.record.unknown, record.unknown);
+    EXPECT_EQ(decoded.record.unknown, record.unknown);
   }
 }
 
@@ -45,9 +45,9 @@ TYPED_TEST(Codec, JsonKeepsEveryFieldThatIsUtf8) {
     const auto parsed = parse_json(dump_json(tree));
     ASSERT_TRUE(parsed) << parsed.error().message;
     EXPECT_EQ(*parsed, tree);
-    const auto back = decode_json<TypeParam>(*parsed);
-    EXPECT_TRUE(back.ok()) << seed << ": " << join(back.problems);
-    EXPECT_EQ(to_json(back.record), tree) << seed;
+    const auto decoded = decode_json<TypeParam>(*parsed);
+    EXPECT_TRUE(decoded.ok()) << seed << ": " << join(decoded.problems);
+    EXPECT_EQ(to_json(decoded.record), tree) << seed;
   }
 }
 
@@ -62,9 +62,10 @@ TYPED_TEST(Codec, AnyHashOfAnyBytesIsHandled) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     RandomRecords random(seed, Bytes::any);
     Fields hash;
-    visit(*std::make_unique<TypeParam>(), [&](std::string_view name, const auto&, Style = Style::plain) {
-      hash.emplace_back(name, random.text(Bytes::any));
-    });
+    visit(*std::make_unique<TypeParam>(),
+          [&](std::string_view name, const auto&, JsonTextStyle = JsonTextStyle::plain) {
+            hash.emplace_back(name, random.make_text(Bytes::any));
+          });
     const auto read = decode<TypeParam>(hash);
     for (const auto& problem : read.problems) EXPECT_TRUE(is_utf8(problem.message));
     static_cast<void>(encode(read.record));
@@ -73,17 +74,18 @@ TYPED_TEST(Codec, AnyHashOfAnyBytesIsHandled) {
 
 TYPED_TEST(Codec, MissingAndEmptyFieldsAreEqual) {
   Fields empty;
-  visit(*std::make_unique<TypeParam>(),
-        [&](std::string_view name, const auto&, Style = Style::plain) { empty.emplace_back(name, ""); });
+  visit(*std::make_unique<TypeParam>(), [&](std::string_view name, const auto&, JsonTextStyle = JsonTextStyle::plain) {
+    empty.emplace_back(name, "");
+  });
   EXPECT_TRUE(decode<TypeParam>(empty).ok());
   EXPECT_EQ(encode(decode<TypeParam>(empty).record), encode(decode<TypeParam>({}).record));
 }
 
 TYPED_TEST(Codec, UnknownFieldsAreUnchanged) {
-  const Fields theirs = {{"zz_other", "\xFF\x00 bytes"}, {"", "x"}, {"Status", "y"}, {"id ", "4"}};
-  const auto read = decode<TypeParam>(theirs);
+  const Fields unknown_fields = {{"zz_other", "\xFF\x00 bytes"}, {"", "x"}, {"Status", "y"}, {"id ", "4"}};
+  const auto read = decode<TypeParam>(unknown_fields);
   EXPECT_TRUE(read.ok());
-  EXPECT_EQ(read.record.unknown, theirs);
+  EXPECT_EQ(read.record.unknown, unknown_fields);
 }
 
 TYPED_TEST(Codec, NonObjectIsOneProblem) {
@@ -92,9 +94,11 @@ TYPED_TEST(Codec, NonObjectIsOneProblem) {
   }
 }
 
-DecodeResult<Job> job_with(const std::string& field, const std::string& text) { return decode<Job>({{field, text}}); }
+DecodeResult<Job> decode_job_field(const std::string& field, const std::string& text) {
+  return decode<Job>({{field, text}});
+}
 std::string decode_error(const std::string& field, const std::string& text) {
-  return join(job_with(field, text).problems);
+  return join(decode_job_field(field, text).problems);
 }
 
 TEST(JobHash, MatchesTheDocuments) {
@@ -124,16 +128,16 @@ TEST(JobHash, MatchesTheDocuments) {
 TEST(JobHash, InvalidTimeoutIsNamed) {
   for (const char* text :
        {"-1", "4294967296", "1e3", "abc", "1.0", "+1", " 1", "1 ", "0x10", "99999999999999999999999"}) {
-    const auto read = job_with("timeout", text);
+    const auto read = decode_job_field("timeout", text);
     ASSERT_EQ(read.problems.size(), 1U) << text;
     EXPECT_EQ(read.problems[0].field, "timeout");
     EXPECT_NE(read.problems[0].message.find(" is not a whole number from 1 to 4294967295"), std::string::npos);
-    EXPECT_FALSE(read.record.timeout) << "the default is kept";
+    EXPECT_FALSE(read.record.timeout) << "the default value is used";
   }
   EXPECT_EQ(decode_error("timeout", "-1"), "timeout: -1 is not a whole number from 1 to 4294967295");
   EXPECT_EQ(decode_error("timeout", "abc"), "timeout: \"abc\" is not a whole number from 1 to 4294967295");
-  EXPECT_EQ(job_with("timeout", "4294967295").record.timeout, 4294967295U);
-  EXPECT_EQ(job_with("timeout", "0").record.timeout, 0U) << "validate() refuses it";
+  EXPECT_EQ(decode_job_field("timeout", "4294967295").record.timeout, 4294967295U);
+  EXPECT_EQ(decode_job_field("timeout", "0").record.timeout, 0U) << "validate() rejects the value";
 }
 
 TEST(JobHash, IdsAndCountsDoNotOverflow) {
@@ -141,7 +145,7 @@ TEST(JobHash, IdsAndCountsDoNotOverflow) {
   EXPECT_EQ(decode_error("retries", "256"), "retries: 256 is not a whole number from 0 to 255");
   EXPECT_EQ(decode_error("epoch", "18446744073709551616"),
             "epoch: 18446744073709551616 is not a whole number from 0 to 18446744073709551615");
-  EXPECT_EQ(job_with("epoch", "18446744073709551615").record.epoch, 18446744073709551615U);
+  EXPECT_EQ(decode_job_field("epoch", "18446744073709551615").record.epoch, 18446744073709551615U);
   EXPECT_EQ(decode_error("dependends", "[1,4294967296]"),
             "dependends[1]: 4294967296 is not a whole number from 1 to 4294967295");
   EXPECT_EQ(decode_error("dependends", "[1.5]"), "dependends[0]: 1.5 is not a whole number from 1 to 4294967295");
@@ -149,8 +153,8 @@ TEST(JobHash, IdsAndCountsDoNotOverflow) {
 }
 
 TEST(JobHash, ListInPlaceOfAMapIsNamedUnlessEmpty) {
-  EXPECT_TRUE(job_with("env_vars", "[]").ok());
-  EXPECT_TRUE(job_with("dependends", "{}").ok());
+  EXPECT_TRUE(decode_job_field("env_vars", "[]").ok());
+  EXPECT_TRUE(decode_job_field("dependends", "{}").ok());
   EXPECT_EQ(decode_error("env_vars", "[1]"), "env_vars: \"[1]\" is not a map");
   EXPECT_EQ(decode_error("dependends", "{\"1\":2}"), "dependends: \"{\"1\":2}\" is not a list");
   EXPECT_EQ(decode_error("env_vars", "\"{}\""), "env_vars: \"\"{}\"\" is not a list or a map");
@@ -169,7 +173,7 @@ TEST(JobHash, InvalidJsonIsNamedWithItsPlace) {
 TEST(JobHash, EnumsNeedTheExactWord) {
   EXPECT_EQ(decode_error("status", "Started"),
             "status: \"Started\" is not one of dispatched, waiting_for_prerequisites, started, error, finished");
-  EXPECT_EQ(job_with("status", "Started").record.status, JobStatus::dispatched);
+  EXPECT_EQ(decode_job_field("status", "Started").record.status, JobStatus::dispatched);
   EXPECT_EQ(join(decode<Runner>({{"local", "yes"}}).problems), "local: \"yes\" is not true or false");
 }
 
@@ -183,7 +187,7 @@ TEST(JobHash, InvalidFieldDoesNotAffectOthers) {
 TEST(JobHash, ScriptOfTenMebibytesOfAnyBytesRoundTrips) {
   std::string script;
   for (std::size_t i = 0; i < (10U << 20); ++i) script.push_back(static_cast<char>(i * 7 % 256));
-  EXPECT_EQ(job_with("script", script).record.script, script);
+  EXPECT_EQ(decode_job_field("script", script).record.script, script);
 }
 
 TEST(JobHash, MessagesShowAShortPrintableValue) {
@@ -207,7 +211,7 @@ TEST(JobJson, TextAndNumbersAreInterchangeable) {
 TEST(JobJson, WrongTypesAreNamed) {
   const auto read = decode_json<Job>(json::parse(R"({"id":-1,"timeout":1.5,"script":{},"retries":[],"env_vars":5})"));
   EXPECT_EQ(read.problems.size(), 5U) << join(read.problems);
-  EXPECT_TRUE(decode_json<Job>(json::parse(R"({"id":null,"script":null})")).ok()) << "null: absent";
+  EXPECT_TRUE(decode_json<Job>(json::parse(R"({"id":null,"script":null})")).ok()) << "null means absent";
 }
 
 TEST(JobJson, RequestsMayUseOtherNames) {
@@ -220,7 +224,7 @@ TEST(JobJson, RequestsMayUseOtherNames) {
   EXPECT_EQ(join(decode_json<Job>(json::parse(R"({"payload":"p","script":"s"})")).problems),
             "script: is given twice, as script and as payload");
   EXPECT_FALSE(decode_json<Job>(json::parse(R"({"depends":[2],"depends_on":[3]})")).ok());
-  EXPECT_EQ(decode<Job>({{"payload", "p"}}).record.script, "") << "a hash has no other names";
+  EXPECT_EQ(decode<Job>({{"payload", "p"}}).record.script, "") << "a hash has no alternative field names";
 }
 
 TEST(JobJson, EmbeddedJsonTextsAppearAsObjects) {
@@ -236,10 +240,10 @@ TEST(JobJson, EmbeddedJsonTextsAppearAsObjects) {
 TEST(LogJson, AlwaysHasEveryField) {
   EXPECT_EQ(dump_json(to_json(Log{})), R"({"seq":0,"stream":"stdout","text":"","ts_ms":0})");
   const Log line{5, 7, LogStream::system, "a\xFF"};
-  const auto back = decode_json<Log>(to_json(line));
-  EXPECT_TRUE(back.ok());
-  EXPECT_EQ(back.record.stream, LogStream::system);
-  EXPECT_EQ(back.record.text, "a\xEF\xBF\xBD");
+  const auto decoded = decode_json<Log>(to_json(line));
+  EXPECT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded.record.stream, LogStream::system);
+  EXPECT_EQ(decoded.record.text, "a\xEF\xBF\xBD");
 }
 
 // Regression test for a bug found by fuzzing: as an object the text would exceed the depth limit of the message's hash.
@@ -249,10 +253,10 @@ TEST(MessageHash, DeepTextInAnEmbeddedJobIsHarmless) {
     message.job.resize(1);
     message.job[0].error_info = R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + '}';
     EXPECT_EQ(to_json(message)["job"][0]["error_info"].is_object(), levels == 20) << levels;
-    const auto back = decode<Message>(encode(message));
-    EXPECT_EQ(join(back.problems), "");
-    ASSERT_EQ(back.record.job.size(), 1U);
-    EXPECT_EQ(back.record.job[0].error_info, message.job[0].error_info);
+    const auto decoded = decode<Message>(encode(message));
+    EXPECT_EQ(join(decoded.problems), "");
+    ASSERT_EQ(decoded.record.job.size(), 1U);
+    EXPECT_EQ(decoded.record.job[0].error_info, message.job[0].error_info);
   }
 }
 

@@ -14,7 +14,7 @@ using AllEnums = ::testing::Types<FlowStatus, JobStatus, MessageStatus, MessageT
 TYPED_TEST_SUITE(EnumWords, AllEnums);
 
 TYPED_TEST(EnumWords, EveryWordRoundTrips) {
-  const auto all = words<TypeParam>();
+  const auto all = enum_names<TypeParam>();
   ASSERT_FALSE(all.empty());
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto value = static_cast<TypeParam>(i);
@@ -24,7 +24,7 @@ TYPED_TEST(EnumWords, EveryWordRoundTrips) {
 }
 
 TYPED_TEST(EnumWords, CaseAndBlanksAreSignificant) {
-  for (auto each : words<TypeParam>()) {
+  for (auto each : enum_names<TypeParam>()) {
     std::string upper(each);
     upper[0] = static_cast<char>(upper[0] - 'a' + 'A');
     EXPECT_FALSE(parse<TypeParam>(upper)) << upper;

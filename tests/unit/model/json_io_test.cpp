@@ -35,7 +35,7 @@ TEST(Json, SizeIsCappedBeforeParsing) {
 TEST(Json, DuplicateKeysAreRejectedWithTheirPlace) {
   EXPECT_EQ(parse_error("{\"a\":1,\n  \"b\":{\"a\":2},\n  \"a\":3}"),
             "JSON has the same key twice in one object at line 3 column 3");
-  EXPECT_NE(parse_error(R"({"a":1,"\u0061":2})"), "") << "spelled otherwise, the same key";
+  EXPECT_NE(parse_error(R"({"a":1,"\u0061":2})"), "") << "the same key in another spelling";
   EXPECT_EQ(parse_error(R"([{"a":1},{"a":2}])"), "");
 }
 
@@ -63,12 +63,12 @@ TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
 }
 
 TEST(Json, DamagedTextIsReadOrRejected) {
-  const std::string whole =
+  const std::string complete_text =
       R"({"id":1,"job":[{"id":2,"script":"a\u00e9\"b","env_vars":{"A":"1"},"timeout":5}],"flow":{"nodes":[{}]},"logs":[]})";
   std::mt19937 random(7);
   std::size_t read = 0;
   for (int round = 0; round < 5000; ++round) {
-    std::string text = whole;
+    std::string text = complete_text;
     for (std::size_t hits = random() % 4; hits > 0; --hits) {
       const std::size_t at = random() % text.size();
       switch (random() % 3) {
@@ -99,10 +99,10 @@ TEST(Json, IntegersBeyond64BitsAreLocated) {
   for (const char* exact : {"18446744073709551615", "-9223372036854775808", "[0,-1,1e300,1.8446744073709551616e19]",
                             "\"18446744073709551616\"", R"({"18446744073709551616":"\\\"18446744073709551616"})", "\"",
                             "\"\\", "0.18446744073709551616", ""}) {
-    EXPECT_EQ(integer_beyond_64_bits(exact), "") << exact;
+    EXPECT_EQ(find_integer_beyond_64_bits(exact), "") << exact;
   }
-  EXPECT_EQ(integer_beyond_64_bits("18446744073709551616"), "18446744073709551616");
-  EXPECT_EQ(integer_beyond_64_bits(R"({"a\"":[1,-9223372036854775809]})"), "-9223372036854775809");
+  EXPECT_EQ(find_integer_beyond_64_bits("18446744073709551616"), "18446744073709551616");
+  EXPECT_EQ(find_integer_beyond_64_bits(R"({"a\"":[1,-9223372036854775809]})"), "-9223372036854775809");
   const auto refused = parse_exact_json(R"({"v":18446744073709551616})");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message, "the integer 18446744073709551616 does not fit 64 bits: quote it as text");
@@ -120,7 +120,8 @@ TEST(Utf8, IsCutBetweenCharacters) {
   EXPECT_EQ(whole_characters("a\xE2\x82\xACz", 4), "a\xE2\x82\xAC");
   for (std::size_t max : {1, 2, 3}) EXPECT_EQ(whole_characters("a\xE2\x82\xACz", max), "a");
   EXPECT_EQ(whole_characters("\xF0\x9F\x98\x80", 3), "");
-  EXPECT_EQ(whole_characters(std::string(9, '\x80'), 8).size(), 5U) << "no UTF-8: cut somewhere";
+  EXPECT_EQ(whole_characters(std::string(9, '\x80'), 8).size(), 5U)
+      << "bytes that are not UTF-8 are cut at any position";
 }
 
 TEST(Utf8, IncompleteCharacterAtTheEndIsFound) {
@@ -132,7 +133,7 @@ TEST(Utf8, IncompleteCharacterAtTheEndIsFound) {
     EXPECT_EQ(complete_characters(no_character), no_character);
   EXPECT_EQ(character_boundary("a\xE2\x82\xACz", 1), 1U);
   for (std::size_t at : {2, 3, 4}) EXPECT_EQ(character_boundary("a\xE2\x82\xACz", at), 4U);
-  EXPECT_EQ(character_boundary(std::string(9, '\x80'), 2), 5U) << "no UTF-8: cut somewhere";
+  EXPECT_EQ(character_boundary(std::string(9, '\x80'), 2), 5U) << "bytes that are not UTF-8 are cut at any position";
 }
 
 TEST(Utf8, ByteOrderMarkIsRemovedOnce) {
@@ -141,15 +142,15 @@ TEST(Utf8, ByteOrderMarkIsRemovedOnce) {
 }
 
 TEST(Utf8, FollowsRfc3629) {
-  for (const char* good : {"", "abc", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
-                           "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
-    EXPECT_TRUE(is_utf8(good)) << good;
-    EXPECT_EQ(to_utf8(good), good);
+  for (const char* valid : {"", "abc", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+                            "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(is_utf8(valid)) << valid;
+    EXPECT_EQ(to_utf8(valid), valid);
   }
-  for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82",
-                          "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
-    EXPECT_FALSE(is_utf8(bad));
-    EXPECT_TRUE(is_utf8(to_utf8(bad)));
+  for (const char* invalid : {"\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82",
+                              "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
+    EXPECT_FALSE(is_utf8(invalid));
+    EXPECT_TRUE(is_utf8(to_utf8(invalid)));
   }
   EXPECT_EQ(to_utf8("a\xFF\xC3z"), "a\xEF\xBF\xBD\xEF\xBF\xBDz");
 }

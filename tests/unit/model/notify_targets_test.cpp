@@ -21,13 +21,13 @@ using Kind = NotifyTarget::Kind;
 
 TEST(NotifyTargets, AreReadInEverySpelling) {
   const auto read =
-      read_notify(json::parse(R"(["https://a.example/x", {"webhook": "http://127.0.0.1:8/y?z=1", "on": "error"},
+      parse_notify(json::parse(R"(["https://a.example/x", {"webhook": "http://127.0.0.1:8/y?z=1", "on": "error"},
                       {"job": {"script": "pass", "script_type": "python", "retries": 2}, "on": "finished"},
                       {"topic": "ops.team-1"}])"),
-                  "notify");
+                   "notify");
   ASSERT_TRUE(read.problems.empty()) << join(read.problems);
   ASSERT_EQ(read.targets.size(), 4U);
-  EXPECT_EQ(read.targets[0].where, "https://a.example/x");
+  EXPECT_EQ(read.targets[0].url_or_topic, "https://a.example/x");
   EXPECT_TRUE(read.targets[0].matches_end(true) && read.targets[0].matches_end(false));
   EXPECT_TRUE(read.targets[1].matches_end(false) && !read.targets[1].matches_end(true));
   EXPECT_TRUE(read.targets[2].kind == Kind::job && read.targets[2].matches_end(true) &&
@@ -35,9 +35,10 @@ TEST(NotifyTargets, AreReadInEverySpelling) {
   EXPECT_EQ(read.targets[2].job.retries, 2);
   EXPECT_TRUE(read.targets[3].kind == Kind::topic);
   EXPECT_NE(read.targets[0].digest, read.targets[1].digest);
-  EXPECT_EQ(read_notify(std::string("https://a.example/x"), "notify").targets.at(0).digest, read.targets[0].digest);
-  EXPECT_EQ(read_notify(std::string(R"("https://a.example/x")"), "notify").targets.at(0).where, "https://a.example/x");
-  EXPECT_TRUE(read_notify(std::string(), "notify").targets.empty());
+  EXPECT_EQ(parse_notify(std::string("https://a.example/x"), "notify").targets.at(0).digest, read.targets[0].digest);
+  EXPECT_EQ(parse_notify(std::string(R"("https://a.example/x")"), "notify").targets.at(0).url_or_topic,
+            "https://a.example/x");
+  EXPECT_TRUE(parse_notify(std::string(), "notify").targets.empty());
 }
 
 TEST(NotifyTargets, RefusalsNameTheField) {
@@ -57,25 +58,25 @@ TEST(NotifyTargets, RefusalsNameTheField) {
       {"[1,2,3,4,5,6,7,8,9]", "9 are more than the 8"},
   };
   for (const auto& [text, words] : rows) {
-    const auto read = read_notify(json::parse(text), "notify");
+    const auto read = parse_notify(json::parse(text), "notify");
     EXPECT_NE(join(read.problems).find(words), std::string::npos) << text << ": " << join(read.problems);
   }
   Job job;
   job.id = job.caller_id = job.context_id = 1;
   job.script = "pass", job.script_type = "python";
-  for (const char* bad : {"ftp://x", "[", "{\"topic\": \"\"}", "[[[[[[]]]]]]"}) {
-    job.notify = bad;
-    EXPECT_FALSE(validate(job).empty()) << bad;
+  for (const char* invalid : {"ftp://x", "[", "{\"topic\": \"\"}", "[[[[[[]]]]]]"}) {
+    job.notify = invalid;
+    EXPECT_FALSE(validate(job).empty()) << invalid;
   }
 }
 
 TEST(NotifyTargets, TypedTargetIsAddedToAList) {
   std::string notify;
-  ASSERT_TRUE(add_notify("https://a.example/x", notify));
-  ASSERT_TRUE(add_notify(R"({"topic": "t", "on": "error"})", notify));
+  ASSERT_TRUE(add_notify_target("https://a.example/x", notify));
+  ASSERT_TRUE(add_notify_target(R"({"topic": "t", "on": "error"})", notify));
   EXPECT_EQ(notify, R"(["https://a.example/x",{"on":"error","topic":"t"}])");
-  EXPECT_FALSE(add_notify("{", notify));
-  EXPECT_FALSE(add_notify("a.example", notify));
+  EXPECT_FALSE(add_notify_target("{", notify));
+  EXPECT_FALSE(add_notify_target("a.example", notify));
   EXPECT_EQ(json::parse(notify).size(), 2U);
 }
 
@@ -107,12 +108,13 @@ TEST(NotifyTargets, BodyDescribesOnlyThisEnd) {
 }
 
 TEST(Webhooks, AllowOnlyExtensionsOfAnEntry) {
-  const auto made = Webhooks::parse({"https://hooks.example.com", "https://b.example/jobs", "http://127.0.0.1:*/in/"});
-  ASSERT_TRUE(made) << made.error().message;
+  const auto webhooks =
+      WebhookAllowList::parse({"https://hooks.example.com", "https://b.example/jobs", "http://127.0.0.1:*/in/"});
+  ASSERT_TRUE(webhooks) << webhooks.error().message;
   for (const char* url : {"https://hooks.example.com", "https://hooks.example.com/",
                           "https://HOOKS.example.com:443/a?b", "https://hooks.example.com?x", "https://b.example/jobs",
                           "https://b.example/jobs/7", "https://b.example/jobs?x", "http://127.0.0.1:81/in/x"}) {
-    EXPECT_TRUE(made->check(url)) << url;
+    EXPECT_TRUE(webhooks->check_allowed(url)) << url;
   }
   for (const char* url : {"http://hooks.example.com",
                           "https://hooks.example.com:444/",
@@ -143,11 +145,12 @@ TEST(Webhooks, AllowOnlyExtensionsOfAnEntry) {
                           "file:///etc/passwd",
                           "gopher://127.0.0.1/in/",
                           ""}) {
-    EXPECT_FALSE(made->check(url)) << url;
+    EXPECT_FALSE(webhooks->check_allowed(url)) << url;
   }
-  EXPECT_FALSE(Webhooks().check("https://hooks.example.com")) << "without a setting none is allowed";
+  EXPECT_FALSE(WebhookAllowList().check_allowed("https://hooks.example.com"))
+      << "without a setting, no webhook is allowed";
   for (const char* entry : {"hooks.example.com", "https://", "https://a/../b", "any", ""})
-    EXPECT_FALSE(Webhooks::parse({entry})) << entry;
+    EXPECT_FALSE(WebhookAllowList::parse({entry})) << entry;
 }
 
 // The example from https://www.standardwebhooks.com.
@@ -157,17 +160,16 @@ TEST(Webhooks, AreSignedInTheCommonFormat) {
   std::ofstream(path) << "# ours\n\nwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n";
   const auto secrets = read_webhook_secrets(path);
   ASSERT_TRUE(secrets) << secrets.error().message;
-  const std::string one =
-      webhook_signature(*secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, R"({"test": 2432232314})");
+  const std::string one = sign_webhook(*secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, R"({"test": 2432232314})");
   EXPECT_EQ(one, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
   std::ofstream(path) << "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\nan old secret of some length\n";
-  const std::string two = webhook_signature(read_webhook_secrets(path).value(), "msg_p5jXN8AQM9LWM0D4loKWxJek",
-                                            1614265330, R"({"test": 2432232314})");
+  const std::string two = sign_webhook(read_webhook_secrets(path).value(), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330,
+                                       R"({"test": 2432232314})");
   EXPECT_TRUE(two.starts_with(one + " v1,")) << two;
-  for (const char* bad : {"", "short", "whsec_!!!!", "whsec_MfKQ", "# only\n"}) {
-    std::ofstream(path) << bad;
+  for (const char* invalid : {"", "short", "whsec_!!!!", "whsec_MfKQ", "# only\n"}) {
+    std::ofstream(path) << invalid;
     const auto refused = read_webhook_secrets(path);
-    ASSERT_FALSE(refused) << bad;
+    ASSERT_FALSE(refused) << invalid;
     EXPECT_NE(refused.error().message.find(path), std::string::npos);
     EXPECT_EQ(refused.error().message.find("MfKQ"), std::string::npos);
   }

@@ -10,11 +10,11 @@
 namespace mycojobs {
 namespace {
 
-ParsedPolicy read(const std::string& text, PolicyKind kind = PolicyKind::request) {
+ParsedPolicy parse(const std::string& text, PolicyKind kind = PolicyKind::request) {
   return read_policy(text, "policy", kind);
 }
-std::string problems(const std::string& text, PolicyKind kind = PolicyKind::request) {
-  return join(read(text, kind).problems);
+std::string get_problems(const std::string& text, PolicyKind kind = PolicyKind::request) {
+  return join(parse(text, kind).problems);
 }
 
 TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
@@ -27,11 +27,11 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
             "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
             "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true})"}) {
-    const ParsedPolicy got = read(text);
-    ASSERT_TRUE(got.ok()) << join(got.problems);
-    EXPECT_TRUE(got.request.named.all());
-    EXPECT_TRUE(got.request.replace.none());
-    const Policy& p = got.request.values;
+    const ParsedPolicy parsed = parse(text);
+    ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
+    EXPECT_TRUE(parsed.request.named_fields.all());
+    EXPECT_TRUE(parsed.request.replaced_fields.none());
+    const Policy& p = parsed.request.values;
     EXPECT_EQ(p.fs_read, std::vector<std::string>{"/srv/a"});
     EXPECT_EQ(p.fs_write, std::vector<std::string>{"/data/b"});
     EXPECT_EQ(p.network, Network::allow_list);
@@ -49,29 +49,29 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     EXPECT_EQ(p.secrets, std::vector<std::string>{"TOKEN"});
     EXPECT_EQ(p.warm_runs, 1000U);
     EXPECT_EQ(p.warm_idle_ms, 90000U);
-    EXPECT_EQ(read(write_policy(got.request)).request, got.request) << write_policy(got.request);
+    EXPECT_EQ(parse(write_policy(parsed.request)).request, parsed.request) << write_policy(parsed.request);
   }
 }
 
 TEST(PolicyText, EmptyTextRequestsNothing) {
   for (const char* text : {"", "{}", R"({"fs":{}})", R"({"replace":{}})"}) {
-    EXPECT_TRUE(read(text).ok()) << text;
-    EXPECT_TRUE(read(text).request.named.none()) << text;
+    EXPECT_TRUE(parse(text).ok()) << text;
+    EXPECT_TRUE(parse(text).request.named_fields.none()) << text;
   }
 }
 
 TEST(PolicyText, ReplaceIsForListsAndRoundTrips) {
-  const ParsedPolicy got = read(R"({"replace":{"fs":{"read":["/srv/a"]},"net":["a:1"],"syscalls.add":[]}})");
-  ASSERT_TRUE(got.ok()) << join(got.problems);
-  EXPECT_TRUE(got.request.replaces(PolicyField::fs_read));
-  EXPECT_TRUE(got.request.replaces(PolicyField::net));
-  EXPECT_TRUE(got.request.replaces(PolicyField::syscalls));
-  EXPECT_EQ(read(write_policy(got.request)).request, got.request) << write_policy(got.request);
-  EXPECT_EQ(problems(R"({"replace":{"memory":"1 GiB"}})"),
+  const ParsedPolicy parsed = parse(R"({"replace":{"fs":{"read":["/srv/a"]},"net":["a:1"],"syscalls.add":[]}})");
+  ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
+  EXPECT_TRUE(parsed.request.replaces(PolicyField::fs_read));
+  EXPECT_TRUE(parsed.request.replaces(PolicyField::net));
+  EXPECT_TRUE(parsed.request.replaces(PolicyField::syscalls));
+  EXPECT_EQ(parse(write_policy(parsed.request)).request, parsed.request) << write_policy(parsed.request);
+  EXPECT_EQ(get_problems(R"({"replace":{"memory":"1 GiB"}})"),
             "policy.replace.memory: only lists are added to: write memory");
-  EXPECT_EQ(problems(R"({"fs.read":["/srv/a"],"replace.fs.read":[]})"),
+  EXPECT_EQ(get_problems(R"({"fs.read":["/srv/a"],"replace.fs.read":[]})"),
             "policy.replace.fs.read: is given twice: give it once, or below replace");
-  EXPECT_NE(problems(R"({"replace":{"replace":{"fs":{"read":[]}}}})"), "");
+  EXPECT_NE(get_problems(R"({"replace":{"replace":{"fs":{"read":[]}}}})"), "");
 }
 
 // Attack cases SQ20 and SH2 of tests/sandbox/rows.txt: each error names the field.
@@ -145,54 +145,56 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
       {R"({"secrets":[""]})", "policy.secrets[0]: "},
   };
   for (const Row& row : rows) {
-    const std::string answer = problems(row.text);
+    const std::string answer = get_problems(row.text);
     EXPECT_NE(answer.find(row.words), std::string::npos) << row.text << "\n" << answer;
     EXPECT_EQ(answer.find('\n'), std::string::npos) << answer;
   }
 }
 
-std::string many(const std::string& field, std::size_t count, const std::string& item) {
+std::string make_list(const std::string& field, std::size_t count, const std::string& item) {
   auto list = nlohmann::json::array();
   for (std::size_t i = 0; i < count; ++i) list.push_back(item + std::to_string(i + 1));
   return dump_json({{field, list}});
 }
 
 TEST(PolicyText, CountsAndLengthsAreBounded) {
-  EXPECT_EQ(problems(many("fs.read", 16, "/srv/")), "");
-  EXPECT_EQ(problems(many("fs.read", 17, "/srv/")), "policy.fs.read: 17 folders are more than 16");
-  EXPECT_EQ(problems(many("net", 64, "a:")), "");
-  EXPECT_EQ(problems(many("net", 65, "a:")), "policy.net: 65 entries are more than 64");
-  EXPECT_EQ(problems(many("secrets", 17, "s")), "policy.secrets: 17 secrets are more than 16");
-  EXPECT_EQ(problems(many("syscalls.add", 65, "x")), "policy.syscalls.add: 65 system calls are more than 64");
-  EXPECT_NE(problems(R"({"fs.read":["/srv/)" + std::string(4096, 'a') + "\"]}"), "");
-  EXPECT_NE(problems(R"({"net":[")" + std::string(400, 'a') + ":1\"]}"), "");
-  EXPECT_NE(problems("{\"a\":\"" + std::string(kMaxPolicyBytes, 'a') + "\"}").find("over the limit"),
+  EXPECT_EQ(get_problems(make_list("fs.read", 16, "/srv/")), "");
+  EXPECT_EQ(get_problems(make_list("fs.read", 17, "/srv/")), "policy.fs.read: 17 folders are more than 16");
+  EXPECT_EQ(get_problems(make_list("net", 64, "a:")), "");
+  EXPECT_EQ(get_problems(make_list("net", 65, "a:")), "policy.net: 65 entries are more than 64");
+  EXPECT_EQ(get_problems(make_list("secrets", 17, "s")), "policy.secrets: 17 secrets are more than 16");
+  EXPECT_EQ(get_problems(make_list("syscalls.add", 65, "x")), "policy.syscalls.add: 65 system calls are more than 64");
+  EXPECT_NE(get_problems(R"({"fs.read":["/srv/)" + std::string(4096, 'a') + "\"]}"), "");
+  EXPECT_NE(get_problems(R"({"net":[")" + std::string(400, 'a') + ":1\"]}"), "");
+  EXPECT_NE(get_problems("{\"a\":\"" + std::string(kMaxPolicyBytes, 'a') + "\"}").find("over the limit"),
             std::string::npos);
-  auto both = nlohmann::json::parse(many("fs.read", 9, "/srv/"));
-  both["fs.write"] = nlohmann::json::parse(many("x", 8, "/data/"))["x"];
-  EXPECT_EQ(problems(dump_json(both)), "policy.fs: 17 folders are more than 16");
+  auto both = nlohmann::json::parse(make_list("fs.read", 9, "/srv/"));
+  both["fs.write"] = nlohmann::json::parse(make_list("x", 8, "/data/"))["x"];
+  EXPECT_EQ(get_problems(dump_json(both)), "policy.fs: 17 folders are more than 16");
   std::string flood = "{";
   for (int i = 0; i < 2000; ++i) flood += "\"x" + std::to_string(i) + "\":1,";
-  EXPECT_LE(read(flood + "\"y\":1}").problems.size(), 32U);
+  EXPECT_LE(parse(flood + "\"y\":1}").problems.size(), 32U);
 }
 
 TEST(PolicyText, FoldersAreInNormalForm) {
-  const ParsedPolicy got = read(R"({"fs.read":["/srv//a/./b/","/srv/a/b","/home/x"]})");
-  ASSERT_TRUE(got.ok()) << join(got.problems);
-  EXPECT_EQ(got.request.values.fs_read, (std::vector<std::string>{"/srv/a/b", "/home/x"}));
+  const ParsedPolicy parsed = parse(R"({"fs.read":["/srv//a/./b/","/srv/a/b","/home/x"]})");
+  ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
+  EXPECT_EQ(parsed.request.values.fs_read, (std::vector<std::string>{"/srv/a/b", "/home/x"}));
 }
 
 TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
-  const ParsedPolicy got = read(R"({"cpu":"unlimited","wall":"unlimited","syscalls.add":["*"]})", PolicyKind::ceiling);
-  ASSERT_TRUE(got.ok()) << join(got.problems);
-  EXPECT_EQ(got.request.values.cpu_ms, 0U);
-  EXPECT_EQ(got.request.values.wall_ms, 0U);
-  EXPECT_EQ(read(write_policy({got.request.values, got.request.named, {}}), PolicyKind::ceiling).ok(), false)
-      << "no limit is null in JSON: a ceiling is written by its operator alone";
-  EXPECT_NE(problems(R"({"output.kill":true})", PolicyKind::ceiling), "");
-  EXPECT_NE(problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
-  EXPECT_NE(problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
-  EXPECT_NE(problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
+  const ParsedPolicy parsed =
+      parse(R"({"cpu":"unlimited","wall":"unlimited","syscalls.add":["*"]})", PolicyKind::ceiling);
+  ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
+  EXPECT_EQ(parsed.request.values.cpu_ms, 0U);
+  EXPECT_EQ(parsed.request.values.wall_ms, 0U);
+  EXPECT_EQ(parse(write_policy({parsed.request.values, parsed.request.named_fields, {}}), PolicyKind::ceiling).ok(),
+            false)
+      << "no limit is written as null, which a ceiling does not accept";
+  EXPECT_NE(get_problems(R"({"output.kill":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(get_problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(get_problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
+  EXPECT_NE(get_problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
 }
 
 TEST(PolicyText, NeverInnocentCallsMatchTheSandbox) {

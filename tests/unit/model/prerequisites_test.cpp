@@ -9,7 +9,7 @@ using Kind = Condition::Kind;
 using Allowed = std::vector<std::string>;
 
 // Returns the error of the condition, or "" if it is valid.
-std::string problem(const std::string& text, const Allowed& allowed = {}) {
+std::string get_problem(const std::string& text, const Allowed& allowed = {}) {
   const auto condition = parse_condition(text, allowed);
   return condition ? "" : condition.error().message;
 }
@@ -37,32 +37,32 @@ TEST(Prerequisites, TimesAreRead) {
                            "at:2026-11-21T24:00:00Z", "at:2026-11-21T10:00:00.Z", "at:2026-11-21T10:00:00+2:00",
                            "at:2026-11-21T10:00:00Zz", "at:1969-12-31T23:59:59Z", "at:1970-01-01T00:00:00+01:00",
                            "at:+026-11-21T10:00:00Z", "at:2026-+1-21T10:00:00Z"}) {
-    EXPECT_NE(problem(text).find("use a time such as at:2026-11-21T10:00:00Z"), std::string::npos) << text;
+    EXPECT_NE(get_problem(text).find("use a time such as at:2026-11-21T10:00:00Z"), std::string::npos) << text;
   }
-  EXPECT_EQ(problem("wait:30"),
+  EXPECT_EQ(get_problem("wait:30"),
             "prerequisite \"wait:30\": 30 has no unit: write 30s for seconds (units: ms, s, m, h, d)");
 }
 
 TEST(Prerequisites, UnknownConditionIsImpossible) {
   for (const char* text : {"", "nonsense", "wait", "WAIT:1s", "ftp://host/", "https:/host", "exec:/bin/true"}) {
-    EXPECT_NE(problem(text, {"file:", "tcp:", "http:"}).find("has an unknown kind"), std::string::npos) << text;
+    EXPECT_NE(get_problem(text, {"file:", "tcp:", "http:"}).find("has an unknown kind"), std::string::npos) << text;
   }
-  EXPECT_EQ(problem("redis:"), "prerequisite \"redis:\": names no key");
-  EXPECT_EQ(problem("approval:"), "prerequisite \"approval:\": names nothing");
+  EXPECT_EQ(get_problem("redis:"), "prerequisite \"redis:\": names no key");
+  EXPECT_EQ(get_problem("approval:"), "prerequisite \"approval:\": names nothing");
   EXPECT_EQ(parse_condition("approval:legal", {})->kind, Kind::approval);
   EXPECT_EQ(parse_condition("flow:12", {})->kind, Kind::flow);
 }
 
 TEST(Prerequisites, InternalKeysAreNotForJobs) {
   EXPECT_EQ(parse_condition("redis:ready:12", {})->target, "ready:12");
-  EXPECT_NE(problem("redis:mj:claim:job:1:1").find("are not for jobs"), std::string::npos);
-  EXPECT_EQ(problem("redis:mjx"), "");
+  EXPECT_NE(get_problem("redis:mj:claim:job:1:1").find("are not for jobs"), std::string::npos);
+  EXPECT_EQ(get_problem("redis:mjx"), "");
 }
 
 TEST(Prerequisites, ExternalConditionsNeedPermission) {
   for (const char* text : {"file:/data/x", "tcp:db:5432", "http://host/", "https://host/"}) {
-    EXPECT_NE(problem(text).find("prerequisites.allow"), std::string::npos) << text;
-    EXPECT_EQ(problem(text, {"file:", "tcp:", "http:", "https:"}), "") << text;
+    EXPECT_NE(get_problem(text).find("prerequisites.allow"), std::string::npos) << text;
+    EXPECT_EQ(get_problem(text, {"file:", "tcp:", "http:", "https:"}), "") << text;
   }
 }
 
@@ -72,12 +72,12 @@ TEST(Prerequisites, PathsAreComparedInTheirNormalForm) {
   EXPECT_EQ(parse_condition("file:/data/a/../b", data)->target, "/data/b");
   for (const char* text : {"file:/data/../etc/shadow", "file:/data/..", "file:/data/a/../../etc", "file:/database",
                            "file://../etc/passwd", "file:/data"}) {
-    EXPECT_NE(problem(text, data).find("prerequisites.allow"), std::string::npos) << text;
+    EXPECT_NE(get_problem(text, data).find("prerequisites.allow"), std::string::npos) << text;
   }
   for (const char* text : {"file:", "file:data/x", "file:../data/x"}) {
-    EXPECT_NE(problem(text, data).find("write the whole path"), std::string::npos) << text;
+    EXPECT_NE(get_problem(text, data).find("write the whole path"), std::string::npos) << text;
   }
-  EXPECT_NE(problem(std::string("file:/data/a\0b", 14), data), "");
+  EXPECT_NE(get_problem(std::string("file:/data/a\0b", 14), data), "");
 }
 
 TEST(Prerequisites, PrefixesEndAtNameBoundaries) {
@@ -85,32 +85,32 @@ TEST(Prerequisites, PrefixesEndAtNameBoundaries) {
   for (const char* text : {"tcp:db.internal:5432", "file:/srv/flag", "file:/srv/flag/x", "https://status.example.com",
                            "https://status.example.com/a?b", "https://status.example.com?x", "http://10.0.0.7:80/api",
                            "http://10.0.0.7:80/api/x", "http://10.0.0.7:80/api?x"}) {
-    EXPECT_EQ(problem(text, one), "") << text;
+    EXPECT_EQ(get_problem(text, one), "") << text;
   }
   for (const char* text :
        {"tcp:db.internal:54321", "tcp:db.internal.evil:5432", "file:/srv/flags", "https://status.example.com.evil/",
         "https://status.example.community/", "http://status.example.com/", "http://10.0.0.7:8080/api",
         "http://10.0.0.7:80/apis", "http://10.0.0.70:80/api"}) {
-    EXPECT_NE(problem(text, one).find("prerequisites.allow"), std::string::npos) << text;
+    EXPECT_NE(get_problem(text, one).find("prerequisites.allow"), std::string::npos) << text;
   }
-  EXPECT_EQ(problem("tcp:db.internal:9", {"tcp:db.internal:"}), "");
+  EXPECT_EQ(get_problem("tcp:db.internal:9", {"tcp:db.internal:"}), "");
 }
 
 TEST(Prerequisites, ComparedAndConnectedAddressesAreEqual) {
   const Allowed all{"tcp:", "http:", "https:"};
   for (const char* text : {"tcp:host", "tcp::80", "tcp:host:", "tcp:host:0", "tcp:host:65536", "tcp:host:http",
                            "tcp:a@b:80", "tcp:a/b:80", "tcp:a b:80", "tcp:a:1:80", "tcp:[::1]", "tcp:[evil]:80"}) {
-    EXPECT_NE(problem(text, all).find("write host and port"), std::string::npos) << text;
+    EXPECT_NE(get_problem(text, all).find("write host and port"), std::string::npos) << text;
   }
-  EXPECT_EQ(problem("tcp:[::1]:80", all), "");
+  EXPECT_EQ(get_problem("tcp:[::1]:80", all), "");
   for (const char* text :
        {"http://", "http:///x", "http://user@host/", "http://user:secret@host/", "http://good\\@evil/",
         "http://host/a b", "http://host/a/../b", "http://host/..", "http://host/a/%2e%2E/b", "http://host/%2e./b",
         "http://host/./b", "http://host/\xc3\xa9", "http://host/\n"}) {
-    EXPECT_NE(problem(text, all), "") << text;
+    EXPECT_NE(get_problem(text, all), "") << text;
   }
-  EXPECT_NE(problem("http://" + std::string(3000, 'a'), all).find("longer than 2048"), std::string::npos);
-  EXPECT_EQ(problem("http://host/a..b/%20?next=../x#../", all), "");
+  EXPECT_NE(get_problem("http://" + std::string(3000, 'a'), all).find("longer than 2048"), std::string::npos);
+  EXPECT_EQ(get_problem("http://host/a..b/%20?next=../x#../", all), "");
 }
 
 TEST(Prerequisites, EmptyEntryIsAConfigurationError) {

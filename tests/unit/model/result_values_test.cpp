@@ -15,12 +15,12 @@ TEST(ResultValues, RoundTrip) {
   const ResultValues values = parse_result_values(object);
   EXPECT_EQ(values.texts.at("n"), "1");
   EXPECT_EQ(values.texts.at("list"), "[1,null]");
-  EXPECT_EQ(typed_values(values.texts, values.json), object);
-  EXPECT_EQ(json::parse(typed_text(values.texts, values.json)), object);
+  EXPECT_EQ(to_typed_json(values.texts, values.json), object);
+  EXPECT_EQ(json::parse(to_typed_json_text(values.texts, values.json)), object);
 }
 
 TEST(ResultValues, NoDigitIsLostOnTheWayToAJob) {
-  EXPECT_EQ(typed_text({{"n", "1180591620717411303424"}, {"f", "0.10"}}, {"n", "f"}),
+  EXPECT_EQ(to_typed_json_text({{"n", "1180591620717411303424"}, {"f", "0.10"}}, {"n", "f"}),
             R"({"f":0.10,"n":1180591620717411303424})");
 }
 
@@ -28,14 +28,15 @@ TEST(ResultValues, IntegersBeyond64BitsAreTextInTheTree) {
   const TextMap texts = {
       {"large", "18446744073709551617"}, {"list", "[-9223372036854775809]"}, {"max", "18446744073709551615"}};
   EXPECT_EQ(
-      typed_values(texts, {"large", "list", "max"}),
+      to_typed_json(texts, {"large", "list", "max"}),
       json({{"large", "18446744073709551617"}, {"list", "[-9223372036854775809]"}, {"max", 18446744073709551615U}}));
 }
 
 TEST(ResultValues, ForeignValuesAreHarmless) {
-  EXPECT_EQ(typed_text({{"a", "1,\"b\":2"}, {"c", std::string(100, '[')}, {"d", "nan"}}, {"a", "c", "d", "gone"}),
-            R"({"a":"1,\"b\":2","c":")" + std::string(100, '[') + R"(","d":"nan"})");
-  EXPECT_EQ(typed_values({{"a", "}"}}, {"a"}), json({{"a", "}"}}));
+  EXPECT_EQ(
+      to_typed_json_text({{"a", "1,\"b\":2"}, {"c", std::string(100, '[')}, {"d", "nan"}}, {"a", "c", "d", "gone"}),
+      R"({"a":"1,\"b\":2","c":")" + std::string(100, '[') + R"(","d":"nan"})");
+  EXPECT_EQ(to_typed_json({{"a", "}"}}, {"a"}), json({{"a", "}"}}));
   EXPECT_EQ(parse_result_values(json::array({1})), ResultValues());
 }
 

@@ -100,7 +100,7 @@ TEST(HttpRequestParser, ChunksEndWithTheirLastLineInAnyPieces) {
     EXPECT_EQ(feed_in_two_parts(parser, all, cut, body).value_or(0), chunks.size()) << cut;
     EXPECT_TRUE(parser.is_complete());
     EXPECT_EQ(body.text, "abcd0123456789");
-    EXPECT_EQ(parser.fields().size(), 2U) << "trailers are no headers";
+    EXPECT_EQ(parser.fields().size(), 2U) << "trailers are not headers";
     HttpRequestParser strict = make_parser(kChunked, false);
     EXPECT_FALSE(feed_in_two_parts(strict, all, cut, body)) << cut;
   }
@@ -192,8 +192,8 @@ TEST(HttpAnswerHead, DescribesBodyLengthAndKeepAlive) {
               HasSubstr("\r\nTransfer-Encoding: chunked\r\n"));
   EXPECT_EQ(to_text({200, {}, HttpFraming::until_closed, 0, false, false}), "HTTP/1.0 200 OK\r\n\r\n");
   EXPECT_THAT(to_text({200, {}, HttpFraming::counted, 1, false, true}), HasSubstr("\r\nConnection: keep-alive\r\n"));
-  EXPECT_EQ(chunk_text(std::string(26, 'x')), "1a\r\n" + std::string(26, 'x') + "\r\n");
-  EXPECT_EQ(chunk_text(""), "0\r\n\r\n");
+  EXPECT_EQ(encode_chunk(std::string(26, 'x')), "1a\r\n" + std::string(26, 'x') + "\r\n");
+  EXPECT_EQ(encode_chunk(""), "0\r\n\r\n");
 }
 
 }  // namespace

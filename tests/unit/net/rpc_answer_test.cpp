@@ -14,12 +14,12 @@ using testing::HasSubstr;
 
 using RpcHandler = std::function<Result<json>(std::string_view, const json&)>;
 Result<json> call_method(const std::string& request, const RpcHandler& handler, std::size_t max_bytes = 1000) {
-  return read_rpc_answer(answer_rpc(request, max_bytes, handler));
+  return parse_rpc_answer(answer_rpc(request, max_bytes, handler));
 }
 Result<json> echo(std::string_view method, const json& params) { return json{{"method", method}, {"params", params}}; }
 
 TEST(RpcAnswer, ShowsTheErrorUnchanged) {
-  const auto answer = call_method(rpc_request("message.deliver", {{"a", 1}}), echo);
+  const auto answer = call_method(encode_rpc_request("message.deliver", {{"a", 1}}), echo);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, (json{{"method", "message.deliver"}, {"params", {{"a", 1}}}}));
   const auto without_params = call_method(R"({"method":"x"})", echo);
@@ -39,7 +39,7 @@ TEST(RpcAnswer, HasTheIdOfItsRequest) {
 TEST(RpcAnswer, DistinguishesErrorsByTheirCode) {
   for (const Code code : {Code::invalid, Code::not_found, Code::conflict, Code::denied, Code::unavailable,
                           Code::too_large, Code::unsupported, Code::stale_claim, Code::internal}) {
-    const auto answer = call_method(rpc_request("x", {}), [code](std::string_view, const json&) -> Result<json> {
+    const auto answer = call_method(encode_rpc_request("x", {}), [code](std::string_view, const json&) -> Result<json> {
       return fail(code, "what is wrong");
     });
     ASSERT_FALSE(answer);
@@ -50,7 +50,7 @@ TEST(RpcAnswer, DistinguishesErrorsByTheirCode) {
 
 TEST(RpcAnswer, RejectsNonRequests) {
   const RpcHandler unreachable_handler = [](std::string_view, const json&) -> Result<json> {
-    ADD_FAILURE() << "it was run";
+    ADD_FAILURE() << "the method was called";
     return json();
   };
   for (const char* request : {"", "nonsense", "[]", "null", "7", "{}", R"({"method":7})", R"({"method":""})",
@@ -64,8 +64,9 @@ TEST(RpcAnswer, RejectsNonRequests) {
 }
 
 TEST(RpcAnswer, NonTextErrorBecomesText) {
-  const auto answer = call_method(
-      rpc_request("x", {}), [](std::string_view, const json&) -> Result<json> { return fail(Code::denied, "\xff!"); });
+  const auto answer = call_method(encode_rpc_request("x", {}), [](std::string_view, const json&) -> Result<json> {
+    return fail(Code::denied, "\xff!");
+  });
   ASSERT_FALSE(answer);
   EXPECT_THAT(answer.error().message, HasSubstr("!"));
 }
@@ -73,7 +74,7 @@ TEST(RpcAnswer, NonTextErrorBecomesText) {
 TEST(RpcAnswer, InvalidAnswerIsARetriableInternalError) {
   for (const char* text : {"", "<html>", "[]", "7", "{}", R"({"id":1})", R"({"error":7})", R"({"error":{}})",
                            R"({"error":{"message":7,"data":{"word":"nonsense"}}})"}) {
-    const auto result = read_rpc_answer(text);
+    const auto result = parse_rpc_answer(text);
     ASSERT_FALSE(result) << text;
     EXPECT_EQ(result.error().code, Code::internal) << text;
   }
@@ -81,7 +82,7 @@ TEST(RpcAnswer, InvalidAnswerIsARetriableInternalError) {
 
 TEST(RpcAnswer, AddsTheRemedy) {
   const auto result =
-      read_rpc_answer(R"({"error":{"message":"no","data":{"word":"denied","remedy":"mycojobs context grant"}}})");
+      parse_rpc_answer(R"({"error":{"message":"no","data":{"word":"denied","remedy":"mycojobs context grant"}}})");
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, Code::denied);
   EXPECT_EQ(result.error().message, "no; mycojobs context grant");

@@ -15,7 +15,7 @@ TEST(CountPace, CallersAreServedInTurn) {
   EXPECT_EQ(pace.reserve(1'000'000), 1'000'000U);
   EXPECT_EQ(pace.reserve(1'000'000), 1'000'000U + kInterval);
   EXPECT_EQ(pace.reserve(1'000'001), 1'000'000U + 2 * kInterval);
-  EXPECT_EQ(pace.reserve(9'000'000), 9'000'000U) << "after a pause the next turn is at once";
+  EXPECT_EQ(pace.reserve(9'000'000), 9'000'000U) << "after a pause the next turn is immediate";
 }
 
 TEST(CountPace, LongCountsDelayTheNext) {

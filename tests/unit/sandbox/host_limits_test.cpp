@@ -10,27 +10,27 @@ namespace {
 TEST(HostLimits, SlotsFitWithoutLimits) {
   const SlotFit fit = fit_slots(1000, {});
   EXPECT_EQ(fit.slots, 1000U);
-  EXPECT_EQ(fit.why, "");
+  EXPECT_EQ(fit.reason, "");
 }
 
 TEST(HostLimits, DescriptorsBoundTheSlots) {
   const SlotFit fit = fit_slots(256, {.descriptors = 1024});
   EXPECT_LT(fit.slots, 128U);
   EXPECT_GT(fit.slots, 64U);
-  EXPECT_EQ(fit.why.rfind("slots: 256 are set, and " + std::to_string(fit.slots) +
-                              " fit into the limit of 1024 descriptors: raise the limit of open files",
-                          0),
+  EXPECT_EQ(fit.reason.rfind("slots: 256 are set, and " + std::to_string(fit.slots) +
+                                 " fit into the limit of 1024 descriptors: raise the limit of open files",
+                             0),
             0U)
-      << fit.why;
-  EXPECT_EQ(fit_slots(fit.slots, {.descriptors = 1024}).why, "");
+      << fit.reason;
+  EXPECT_EQ(fit_slots(fit.slots, {.descriptors = 1024}).reason, "");
 }
 
 TEST(HostLimits, ProcessesBoundTheSlots) {
   const SlotFit fit = fit_slots(64, {.tasks = 100});
   EXPECT_EQ(fit.slots, 34U);
-  EXPECT_NE(fit.why.find("fit into the limit of 100 processes or threads: raise the limit of processes"),
+  EXPECT_NE(fit.reason.find("fit into the limit of 100 processes or threads: raise the limit of processes"),
             std::string::npos)
-      << fit.why;
+      << fit.reason;
 }
 
 TEST(HostLimits, OneSlotRemainsUnderAnyLimits) {

@@ -29,17 +29,17 @@ class RunsTest : public ::testing::Test {
     launcher_.reset(pair[0]);
     zygote_.reset(pair[1]);
   }
-  sandbox::SandboxRun& add() {
+  sandbox::SandboxRun& add_run() {
     RunSpec spec;
     spec.run = ++last_;
     const auto null = [] { return Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
     return runs_.add(spec, {null(), null(), null(), null()});
   }
-  // The id that the zygote is to give to the job; 0: the run was not forked.
-  std::uint32_t forked_as(sandbox::SandboxRun& run) {
+  // Returns the id that the zygote is to give to the job, or 0 if the run was not forked.
+  std::uint32_t fork_and_get_id(sandbox::SandboxRun& run) {
     if (!runs_.fork(run, launcher_.get())) return 0;
     RawFrame frame;
-    Fork request;
+    ForkRequest request;
     EXPECT_EQ(receive_raw(zygote_.get(), frame, MSG_DONTWAIT), ReceiveResult::frame);
     EXPECT_TRUE(decode(frame, request));
     return request.uid;
@@ -48,8 +48,8 @@ class RunsTest : public ::testing::Test {
   EventLoop loop_;
   Cgroups cgroups_;
   HostChildren children_{loop_};
-  std::vector<Outcome> on_run_ended_;
-  RunTable runs_{loop_, cgroups_, children_, [this](sandbox::SandboxRun& run) { on_run_ended_.push_back(run.outcome); },
+  std::vector<Outcome> outcomes_;
+  RunTable runs_{loop_, cgroups_, children_, [this](sandbox::SandboxRun& run) { outcomes_.push_back(run.outcome); },
                  [](const sandbox::SandboxRun&, const Outcome&) {}};
   Fd launcher_, zygote_;
   std::uint64_t last_ = 0;
@@ -57,25 +57,25 @@ class RunsTest : public ::testing::Test {
 
 TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsReused) {
   std::set<std::uint32_t> ids;
-  sandbox::SandboxRun& first = add();
-  const std::uint32_t id = forked_as(first);
+  sandbox::SandboxRun& first = add_run();
+  const std::uint32_t id = fork_and_get_id(first);
   ids.insert(id);
-  for (std::uint32_t i = 1; i < kIds; ++i) ids.insert(forked_as(add()));
+  for (std::uint32_t i = 1; i < kIds; ++i) ids.insert(fork_and_get_id(add_run()));
   EXPECT_EQ(ids, (std::set<std::uint32_t>{kFirst, kFirst + 1, kFirst + 2}));
-  EXPECT_EQ(forked_as(add()), 0U) << "all ids are in use";
-  ASSERT_EQ(on_run_ended_.size(), 1U);
-  EXPECT_NE(on_run_ended_[0].reason.find("sandbox.uid_range"), std::string::npos) << on_run_ended_[0].reason;
+  EXPECT_EQ(fork_and_get_id(add_run()), 0U) << "all ids are in use";
+  ASSERT_EQ(outcomes_.size(), 1U);
+  EXPECT_NE(outcomes_[0].reason.find("sandbox.uid_range"), std::string::npos) << outcomes_[0].reason;
   for (int i = 0; i < 5; ++i) {
     runs_.finish_run(*runs_.find_by_run(i == 0 ? 1 : last_));
-    EXPECT_EQ(forked_as(add()), id) << "the id of the run that has ended";
+    EXPECT_EQ(fork_and_get_id(add_run()), id) << "the id of the run that has ended";
   }
 }
 
 // The launcher kills by this descriptor.
 TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
   const pid_t zygote = ::getpid();
-  sandbox::SandboxRun& run = add();
-  ASSERT_NE(forked_as(run), 0U);
+  sandbox::SandboxRun& run = add_run();
+  ASSERT_NE(fork_and_get_id(run), 0U);
   for (const pid_t other : {::getppid(), zygote}) {
     EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(other, 0)), zygote)) << other;
     EXPECT_FALSE(run.pidfd);
@@ -89,18 +89,18 @@ TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
     ::_exit(0);
   }
   EXPECT_TRUE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote));
-  EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote)) << "it has answered";
+  EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote)) << "already answered";
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
 
 // The job's own limits would refuse it on every host. A host that is out of descriptors says nothing about the job.
 TEST_F(RunsTest, DescriptorLimitOfAJobIsNoHostShortage) {
-  sandbox::SandboxRun& limited = add();
+  sandbox::SandboxRun& limited = add_run();
   runs_.fail_setup(limited, "folders", EMFILE, {}, true);
   EXPECT_EQ(limited.outcome.status, RunStatus::setup_error);
   EXPECT_FALSE(limited.outcome.unstarted);
-  sandbox::SandboxRun& unlimited = add();
+  sandbox::SandboxRun& unlimited = add_run();
   runs_.fail_setup(unlimited, "folders", EMFILE, {}, false);
   EXPECT_EQ(unlimited.outcome.status, RunStatus::lost);
   EXPECT_TRUE(unlimited.outcome.unstarted);
@@ -109,7 +109,7 @@ TEST_F(RunsTest, DescriptorLimitOfAJobIsNoHostShortage) {
 // A job can end as if nothing had happened though the kernel has killed one of its processes.
 TEST_F(RunsTest, OomKillIsReportedForASuccessfulJob) {
   for (const int wait_status : {0, 3 << 8}) {
-    sandbox::SandboxRun& run = add();
+    sandbox::SandboxRun& run = add_run();
     run.spec.limits.memory_bytes = 32U << 20;
     set_outcome_by_wait_status(run, wait_status);
     RunUsage usage;

@@ -14,145 +14,145 @@ using Ids = WarmTable::Ids;
 
 constexpr ContextId kContext = 1;
 
-Warm of(const std::string& key, const std::string& family = "", std::uint64_t idle_ms = 1000) {
+WarmReuse make_warm(const std::string& key, const std::string& family = "", std::uint64_t idle_ms = 1000) {
   return {100, idle_ms, key, family.empty() ? key : family};
 }
 
 TEST(WarmTable, ProcessServesOnlyItsKeyAndOneRunAtATime) {
   WarmTable table(8);
-  EXPECT_FALSE(table.acquire(of("a")));
-  EXPECT_EQ(table.add(1, of("a"), kContext), Ids{});
-  EXPECT_FALSE(table.acquire(of("a"))) << "it is in use";
+  EXPECT_FALSE(table.acquire(make_warm("a")));
+  EXPECT_EQ(table.add(1, make_warm("a"), kContext), Ids{});
+  EXPECT_FALSE(table.acquire(make_warm("a"))) << "the process is in use";
   EXPECT_TRUE(table.return_process(1, 0));
-  EXPECT_FALSE(table.acquire(of("b")));
-  EXPECT_EQ(table.acquire(of("a")), 1U);
-  EXPECT_FALSE(table.acquire(of("a")));
+  EXPECT_FALSE(table.acquire(make_warm("b")));
+  EXPECT_EQ(table.acquire(make_warm("a")), 1U);
+  EXPECT_FALSE(table.acquire(make_warm("a")));
   EXPECT_TRUE(table.return_process(1, 0));
-  EXPECT_FALSE(table.return_process(1, 0)) << "it rests already";
-  EXPECT_FALSE(table.return_process(2, 0)) << "nobody knows it";
+  EXPECT_FALSE(table.return_process(1, 0)) << "the process already rests";
+  EXPECT_FALSE(table.return_process(2, 0)) << "the id is unknown";
 }
 
 TEST(WarmTable, ForgottenKeyServesNoRun) {
   WarmTable table(8);
-  table.add(1, of("a"), kContext), table.return_process(1, 1);
-  table.add(2, of("a"), kContext);
-  table.add(3, of("b"), kContext), table.return_process(3, 1);
+  table.add(1, make_warm("a"), kContext), table.return_process(1, 1);
+  table.add(2, make_warm("a"), kContext);
+  table.add(3, make_warm("b"), kContext), table.return_process(3, 1);
   EXPECT_EQ(table.retire_key("none"), Ids{});
   EXPECT_EQ(table.retire_key("a"), Ids{1});
-  EXPECT_FALSE(table.can_rest(2)) << "it is in use";
-  EXPECT_FALSE(table.acquire(of("a")));
-  EXPECT_EQ(table.acquire(of("b")), 3U);
-  table.add(4, of("a"), kContext);
-  EXPECT_TRUE(table.return_process(4, 2)) << "the value is back";
+  EXPECT_FALSE(table.can_rest(2)) << "the process is in use";
+  EXPECT_FALSE(table.acquire(make_warm("a")));
+  EXPECT_EQ(table.acquire(make_warm("b")), 3U);
+  table.add(4, make_warm("a"), kContext);
+  EXPECT_TRUE(table.return_process(4, 2)) << "the key is used again";
 }
 
 TEST(WarmTable, TakesTheMostRecentlyUsedProcess) {
   WarmTable table(8);
   for (const std::uint64_t id : {1U, 2U, 3U}) {
-    table.add(id, of("a"), kContext);
+    table.add(id, make_warm("a"), kContext);
     table.return_process(id, id);
   }
-  EXPECT_EQ(table.acquire(of("a")), 3U);
-  EXPECT_EQ(table.acquire(of("a")), 2U);
+  EXPECT_EQ(table.acquire(make_warm("a")), 3U);
+  EXPECT_EQ(table.acquire(make_warm("a")), 2U);
 }
 
 TEST(WarmTable, EvictsTheLongestIdleProcess) {
   WarmTable table(2);
-  table.add(1, of("a"), kContext), table.return_process(1, 1);
-  table.add(2, of("b"), kContext), table.return_process(2, 2);
-  EXPECT_EQ(table.acquire(of("a")), 1U);
+  table.add(1, make_warm("a"), kContext), table.return_process(1, 1);
+  table.add(2, make_warm("b"), kContext), table.return_process(2, 2);
+  EXPECT_EQ(table.acquire(make_warm("a")), 1U);
   EXPECT_TRUE(table.return_process(1, 3));
-  EXPECT_EQ(table.add(3, of("c"), kContext), Ids{2});
-  EXPECT_FALSE(table.acquire(of("b")));
+  EXPECT_EQ(table.add(3, make_warm("c"), kContext), Ids{2});
+  EXPECT_FALSE(table.acquire(make_warm("b")));
   EXPECT_EQ(table.size(), 2U);
 }
 
 TEST(WarmTable, ExcessProcessesAreNotKept) {
   WarmTable table(1);
-  table.add(1, of("a"), kContext);
-  EXPECT_EQ(table.add(2, of("a"), kContext), Ids{}) << "nobody rests";
+  table.add(1, make_warm("a"), kContext);
+  EXPECT_EQ(table.add(2, make_warm("a"), kContext), Ids{}) << "no process rests";
   EXPECT_FALSE(table.can_rest(1));
   EXPECT_FALSE(table.return_process(1, 0));
   table.remove_process(1);
   EXPECT_TRUE(table.return_process(2, 0));
   WarmTable none(0);
-  none.add(1, of("a"), kContext);
+  none.add(1, make_warm("a"), kContext);
   EXPECT_FALSE(none.return_process(1, 0));
 }
 
 TEST(WarmTable, ExpiresIdleProcesses) {
   WarmTable table(8);
-  table.add(1, of("a", "", 100), kContext), table.return_process(1, 50);
-  table.add(2, of("b", "", 20), kContext), table.return_process(2, 60);
-  table.add(3, of("c", "", 1), kContext);
+  table.add(1, make_warm("a", "", 100), kContext), table.return_process(1, 50);
+  table.add(2, make_warm("b", "", 20), kContext), table.return_process(2, 60);
+  table.add(3, make_warm("c", "", 1), kContext);
   EXPECT_EQ(table.next_expiry(), 80U);
-  EXPECT_EQ(table.expired(79), Ids{});
-  EXPECT_EQ(table.expired(80), Ids{2});
+  EXPECT_EQ(table.discard_expired(79), Ids{});
+  EXPECT_EQ(table.discard_expired(80), Ids{2});
   EXPECT_EQ(table.next_expiry(), 150U);
-  EXPECT_EQ(table.expired(1000), Ids{1});
+  EXPECT_EQ(table.discard_expired(1000), Ids{1});
   EXPECT_FALSE(table.next_expiry());
-  EXPECT_TRUE(table.return_process(3, 1000)) << "one in use has no such time";
+  EXPECT_TRUE(table.return_process(3, 1000)) << "a process in use does not expire";
 }
 
 TEST(WarmTable, AnotherKeyOfAFamilyEndsOldProcesses) {
   WarmTable table(8);
-  table.add(1, of("old", "f"), kContext), table.return_process(1, 0);
-  table.add(2, of("old", "f"), kContext);
-  table.add(3, of("x"), kContext), table.return_process(3, 0);
-  EXPECT_EQ(table.discard_outdated(of("old", "f")), Ids{});
-  EXPECT_EQ(table.discard_outdated(of("new", "f")), Ids{1});
-  EXPECT_FALSE(table.can_rest(2)) << "in use, under the old one";
-  EXPECT_FALSE(table.acquire(of("old", "f")));
-  table.add(4, of("new", "f"), kContext);
+  table.add(1, make_warm("old", "f"), kContext), table.return_process(1, 0);
+  table.add(2, make_warm("old", "f"), kContext);
+  table.add(3, make_warm("x"), kContext), table.return_process(3, 0);
+  EXPECT_EQ(table.discard_outdated(make_warm("old", "f")), Ids{});
+  EXPECT_EQ(table.discard_outdated(make_warm("new", "f")), Ids{1});
+  EXPECT_FALSE(table.can_rest(2)) << "in use, with the old key";
+  EXPECT_FALSE(table.acquire(make_warm("old", "f")));
+  table.add(4, make_warm("new", "f"), kContext);
   EXPECT_TRUE(table.return_process(4, 0));
-  EXPECT_EQ(table.acquire(of("x")), 3U);
+  EXPECT_EQ(table.acquire(make_warm("x")), 3U);
 }
 
 TEST(WarmTable, ContextIsLimitedToItsShare) {
   WarmTable table(4);
-  table.add(1, of("theirs"), 2), table.return_process(1, 1);
-  table.add(2, of("theirs too"), 2), table.return_process(2, 2);
+  table.add(1, make_warm("theirs"), 2), table.return_process(1, 1);
+  table.add(2, make_warm("theirs too"), 2), table.return_process(2, 2);
   Ids given_up;
   for (std::uint64_t id = 10; id < 30; ++id) {
-    for (const std::uint64_t each : table.add(id, of(std::to_string(id)), 3)) given_up.push_back(each);
+    for (const std::uint64_t each : table.add(id, make_warm(std::to_string(id)), 3)) given_up.push_back(each);
     EXPECT_TRUE(table.return_process(id, id));
   }
   EXPECT_EQ(given_up.size(), 18U);
-  EXPECT_EQ(given_up.front(), 10U) << "its own that has rested longest";
-  EXPECT_EQ(table.acquire(of("theirs")), 1U);
-  EXPECT_TRUE(table.return_process(1, 100)) << "within its part";
-  EXPECT_EQ(table.acquire(of("theirs too")), 2U);
+  EXPECT_EQ(given_up.front(), 10U) << "its own process that has rested longest";
+  EXPECT_EQ(table.acquire(make_warm("theirs")), 1U);
+  EXPECT_TRUE(table.return_process(1, 100)) << "within its share";
+  EXPECT_EQ(table.acquire(make_warm("theirs too")), 2U);
 }
 
 TEST(WarmTable, SharesShrinkWithMoreContexts) {
   WarmTable table(4);
   for (const std::uint64_t id : {1U, 2U, 3U, 4U}) {
-    table.add(id, of(std::to_string(id)), 2);
+    table.add(id, make_warm(std::to_string(id)), 2);
     table.return_process(id, id);
   }
-  EXPECT_EQ(table.add(5, of("5"), 3), Ids{1}) << "all that the first had beyond its part";
+  EXPECT_EQ(table.add(5, make_warm("5"), 3), Ids{1}) << "all processes of the first context beyond its share";
   EXPECT_TRUE(table.return_process(5, 5));
-  EXPECT_EQ(table.add(6, of("6"), 3), Ids{2});
+  EXPECT_EQ(table.add(6, make_warm("6"), 3), Ids{2});
   EXPECT_TRUE(table.return_process(6, 6));
-  EXPECT_EQ(table.add(7, of("7"), 4), Ids{3}) << "two have most: the one that has rested longest";
-  EXPECT_EQ(table.add(8, of("8"), 4), Ids{5});
+  EXPECT_EQ(table.add(7, make_warm("7"), 4), Ids{3}) << "two contexts have most: the process that has rested longest";
+  EXPECT_EQ(table.add(8, make_warm("8"), 4), Ids{5});
 }
 
 TEST(WarmTable, ContextOverItsShareEvictsNoOther) {
   WarmTable table(4);
   for (const std::uint64_t id : {1U, 2U}) {
-    table.add(id, of(std::to_string(id)), 2);
+    table.add(id, make_warm(std::to_string(id)), 2);
     table.return_process(id, id);
   }
-  for (std::uint64_t id = 10; id < 16; ++id) EXPECT_EQ(table.add(id, of("a"), 3), Ids{}) << id;
+  for (std::uint64_t id = 10; id < 16; ++id) EXPECT_EQ(table.add(id, make_warm("a"), 3), Ids{}) << id;
   for (std::uint64_t id = 10; id < 14; ++id) {
     EXPECT_FALSE(table.return_process(id, id)) << id;
     table.remove_process(id);
   }
   EXPECT_TRUE(table.return_process(14, 14));
-  EXPECT_EQ(table.acquire(of("1")), 1U);
+  EXPECT_EQ(table.acquire(make_warm("1")), 1U);
   EXPECT_TRUE(table.return_process(1, 15));
-  EXPECT_EQ(table.resting(), 3U);
+  EXPECT_EQ(table.resting_count(), 3U);
 }
 
 // In any order of calls: a process is only given to its own key, never while it is in use, and the number of idle
@@ -163,7 +163,7 @@ TEST(WarmTable, InvariantsHoldInAnyOrder) {
     const auto below = [&](unsigned n) { return chance() % n; };
     const std::size_t max = below(5), contexts = 1 + below(4);
     WarmTable table(max);
-    std::unordered_map<std::uint64_t, std::string> key_of;
+    std::unordered_map<std::uint64_t, std::string> keys_by_id;
     std::set<std::uint64_t> in_use;
     std::uint64_t next = 1, now = 0;
     const auto check_removed = [&](const Ids& ids) {
@@ -175,16 +175,16 @@ TEST(WarmTable, InvariantsHoldInAnyOrder) {
     for (int step = 0; step < 300; ++step) {
       now += below(30);
       const std::string family(1, static_cast<char>('a' + below(3)));
-      const Warm wanted = of(family + std::to_string(below(2)), family, 50);
+      const WarmReuse warm = make_warm(family + std::to_string(below(2)), family, 50);
       if (below(2) == 0) {
-        check_removed(table.discard_outdated(wanted));
-        if (const auto id = table.acquire(wanted)) {
-          EXPECT_EQ(key_of.at(*id), wanted.key) << seed;
+        check_removed(table.discard_outdated(warm));
+        if (const auto id = table.acquire(warm)) {
+          EXPECT_EQ(keys_by_id.at(*id), warm.key) << seed;
           EXPECT_TRUE(in_use.insert(*id).second) << seed;
         } else {
-          key_of[next] = wanted.key;
+          keys_by_id[next] = warm.key;
           in_use.insert(next);
-          check_removed(table.add(next++, wanted, static_cast<ContextId>(1 + below(static_cast<unsigned>(contexts)))));
+          check_removed(table.add(next++, warm, static_cast<ContextId>(1 + below(static_cast<unsigned>(contexts)))));
         }
       } else if (!in_use.empty()) {
         const std::uint64_t id =
@@ -197,8 +197,8 @@ TEST(WarmTable, InvariantsHoldInAnyOrder) {
           table.remove_process(id);
         }
       }
-      check_removed(table.expired(now));
-      EXPECT_LE(table.resting(), max) << seed;
+      check_removed(table.discard_expired(now));
+      EXPECT_LE(table.resting_count(), max) << seed;
     }
   }
 }

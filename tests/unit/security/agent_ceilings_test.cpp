@@ -12,11 +12,11 @@ Ceiling parse_ceiling(const std::string& text) {
   EXPECT_TRUE(read.ok()) << join(read.problems);
   return {apply_request(default_ceiling(), read.request), 1, {}};
 }
-AgentCeiling agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
+AgentCeiling make_agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
   return {runner, std::move(types), read_published_ceiling(publish_ceiling(parse_ceiling(ceiling)), 1)};
 }
 // Returns the error for a Python job with this policy, or "" if the job is accepted.
-std::string refusal(const std::string& policy, const std::vector<AgentCeiling>& agents) {
+std::string get_refusal(const std::string& policy, const std::vector<AgentCeiling>& agents) {
   Job job;
   job.script_type = "python";
   job.policy = policy;
@@ -36,12 +36,12 @@ TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
 }
 
 TEST(PublishedCeiling, KeepsEveryOtherValue) {
-  const Ceiling whole = parse_ceiling(
+  const Ceiling ceiling = parse_ceiling(
       R"({"memory":"3 GiB","cpu":"unlimited","wall":"1 h","pids":1000,"net":["*.example.org:443"],
           "syscalls":{"add":["*"]},"warm":{"runs":10},"exec":true})");
-  const auto read = read_published_ceiling(publish_ceiling(whole), 1);
+  const auto read = read_published_ceiling(publish_ceiling(ceiling), 1);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->ceiling.max, whole.max);
+  EXPECT_EQ(read->ceiling.max, ceiling.max);
   EXPECT_TRUE(read->withheld.none());
 }
 
@@ -52,28 +52,30 @@ TEST(PublishedCeiling, OtherVersionIsUnknown) {
 
 TEST(AgentCeilings, RejectOnlyWhatEveryAgentOfTheTypeRejects) {
   const std::string exec = R"({"exec":true})";
-  const AgentCeiling strict = agent(1, "{}");
-  const AgentCeiling open = agent(2, exec);
+  const AgentCeiling strict = make_agent(1, "{}");
+  const AgentCeiling open = make_agent(2, exec);
   EXPECT_EQ(
-      refusal(exec, {strict}),
+      get_refusal(exec, {strict}),
       "policy.exec: is not allowed for context 1: leave it out, or let the operator set [contexts.1.ceiling] exec "
       "= true; so says the configuration of 1 live agent for python");
-  EXPECT_EQ(refusal(exec, {strict, open}), "");
-  EXPECT_NE(refusal(exec, {strict, agent(3, "{}"), agent(2, exec, {"bash"})}).find("2 live agents"), std::string::npos);
-  EXPECT_EQ(refusal(exec, {}), "") << "no agent is alive";
-  EXPECT_EQ(refusal(exec, {strict, {4, {"python"}, std::nullopt}}), "") << "an older agent does not say";
-  EXPECT_EQ(refusal("", {strict}), "");
+  EXPECT_EQ(get_refusal(exec, {strict, open}), "");
+  EXPECT_NE(get_refusal(exec, {strict, make_agent(3, "{}"), make_agent(2, exec, {"bash"})}).find("2 live agents"),
+            std::string::npos);
+  EXPECT_EQ(get_refusal(exec, {}), "") << "no agent is alive";
+  EXPECT_EQ(get_refusal(exec, {strict, {4, {"python"}, std::nullopt}}), "") << "an older agent reports no ceiling";
+  EXPECT_EQ(get_refusal("", {strict}), "");
 }
 
 TEST(AgentCeilings, AcceptFoldersAndSecretsIfSomeAreAllowed) {
   const std::string asks = R"({"fs":{"read":["/srv/a"]},"secrets":["token"]})";
-  EXPECT_EQ(refusal(asks, {agent(1, R"({"fs":{"read":["/srv/b"]},"secrets":["other"]})")}), "");
-  EXPECT_NE(refusal(asks, {agent(1, R"({"fs":{"read":["/srv/b"]}})")}).find("policy.secrets"), std::string::npos);
+  EXPECT_EQ(get_refusal(asks, {make_agent(1, R"({"fs":{"read":["/srv/b"]},"secrets":["other"]})")}), "");
+  EXPECT_NE(get_refusal(asks, {make_agent(1, R"({"fs":{"read":["/srv/b"]}})")}).find("policy.secrets"),
+            std::string::npos);
 }
 
 TEST(AgentCeilings, RejectMalformedPoliciesWithoutAnyAgent) {
-  EXPECT_NE(refusal(R"({"memmory":1})", {}), "");
-  EXPECT_NE(refusal("[1", {}), "");
+  EXPECT_NE(get_refusal(R"({"memmory":1})", {}), "");
+  EXPECT_NE(get_refusal("[1", {}), "");
 }
 
 }  // namespace

@@ -14,17 +14,17 @@ namespace {
 
 class CeilingsTest : public ::testing::Test {
  protected:
-  Result<Config> with_file(const std::string& text) {
+  Result<Config> load_with_file(const std::string& text) {
     ConfigSources sources;
     sources.host.environment = {{"HOME", folder_.path().string()}};
     sources.flags.config_file = folder_.write("c.toml", text);
     return load_config(sources);
   }
-  std::string error(const std::string& text) {
-    const auto config = with_file(text);
+  std::string get_error(const std::string& text) {
+    const auto config = load_with_file(text);
     return config ? "" : config.error().message.substr(folder_.path().string().size() + 1);
   }
-  static std::string value(const Config& config, const std::string& name) {
+  static std::string format_value(const Config& config, const std::string& name) {
     for (const auto& each : config.values) {
       if (each.name == name) return each.text + " from " + each.source.substr(each.source.rfind('/') + 1);
     }
@@ -34,18 +34,18 @@ class CeilingsTest : public ::testing::Test {
 };
 
 TEST_F(CeilingsTest, BuiltInCeilingIsGenerousAndClosed) {
-  const auto config = with_file("");
+  const auto config = load_with_file("");
   ASSERT_TRUE(config);
   EXPECT_EQ(config->settings.ceilings.standard, default_ceiling());
   const Policy& max = config->settings.ceilings.standard;
   EXPECT_TRUE(max.fs_read.empty() && max.fs_write.empty() && max.secrets.empty() && max.syscalls.empty());
   EXPECT_EQ(max.network, Network::none);
   EXPECT_FALSE(max.exec);
-  EXPECT_EQ(value(*config, "ceiling.memory"), "\"1 GiB\" from default");
+  EXPECT_EQ(format_value(*config, "ceiling.memory"), "\"1 GiB\" from default");
 }
 
 TEST_F(CeilingsTest, ContextsOverrideTheCommonCeiling) {
-  const auto config = with_file(R"(
+  const auto config = load_with_file(R"(
 [ceiling]
 memory = "512 MiB"
 fs.read = ["/srv/common"]
@@ -67,51 +67,53 @@ exec = true
   EXPECT_EQ(all.get(1).max.network, Network::none);
   EXPECT_TRUE(all.get(4).max.exec);
   EXPECT_FALSE(all.get(3).max.exec);
-  EXPECT_EQ(value(*config, "contexts.3.ceiling.wall"), "\"1 h\" from c.toml:8:1");
-  EXPECT_EQ(value(*config, "contexts.3.ceiling.memory"), "") << "its own are shown only";
+  EXPECT_EQ(format_value(*config, "contexts.3.ceiling.wall"), "\"1 h\" from c.toml:8:1");
+  EXPECT_EQ(format_value(*config, "contexts.3.ceiling.memory"), "")
+      << "only fields of the context's own ceiling are shown";
 }
 
 TEST_F(CeilingsTest, SettingsRaiseTheBuiltInCeiling) {
-  const auto raised = with_file("[sandbox]\nmemory = \"3GiB\"\npids = 1000\n");
+  const auto raised = load_with_file("[sandbox]\nmemory = \"3GiB\"\npids = 1000\n");
   ASSERT_TRUE(raised);
   EXPECT_EQ(raised->settings.ceilings.standard.memory_bytes, 3ULL << 30);
   EXPECT_EQ(raised->settings.ceilings.standard.pids, 1000U);
-  const auto named = with_file("[sandbox]\nmemory = \"3GiB\"\n[ceiling]\nmemory = \"1 GiB\"\n");
-  ASSERT_TRUE(named);
-  EXPECT_EQ(named->settings.ceilings.standard.memory_bytes, 1ULL << 30);
-  EXPECT_TRUE(make_operator_defaults(named->settings).names(PolicyField::memory));
-  EXPECT_FALSE(make_operator_defaults(named->settings).names(PolicyField::pids));
+  const auto config = load_with_file("[sandbox]\nmemory = \"3GiB\"\n[ceiling]\nmemory = \"1 GiB\"\n");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->settings.ceilings.standard.memory_bytes, 1ULL << 30);
+  EXPECT_TRUE(make_operator_defaults(config->settings).names(PolicyField::memory));
+  EXPECT_FALSE(make_operator_defaults(config->settings).names(PolicyField::pids));
 }
 
 // Attack case SH2 of tests/sandbox/rows.txt: with any of these errors the agent does not start.
 TEST_F(CeilingsTest, ErrorsNameTheirPlace) {
-  EXPECT_EQ(error("[ceiling]\nmemory = -1\n"),
+  EXPECT_EQ(get_error("[ceiling]\nmemory = -1\n"),
             "c.toml:2:1: ceiling.memory: -1 is not a size: bytes, or text such as \"64 MiB\"");
-  EXPECT_EQ(error("[ceiling]\nmemory = \"99999999999 TiB\"\n"),
+  EXPECT_EQ(get_error("[ceiling]\nmemory = \"99999999999 TiB\"\n"),
             "c.toml:2:1: ceiling.memory: \"99999999999TiB\" is too large");
-  EXPECT_EQ(error("[contexts.3.ceiling]\npids = 0\n"),
+  EXPECT_EQ(get_error("[contexts.3.ceiling]\npids = 0\n"),
             "c.toml:2:1: contexts.3.ceiling.pids: 0 is out of range: give 1 to 1048576, or leave it out");
-  EXPECT_EQ(error("[ceiling.syscalls]\nadd = [\n\"read\",\n\"raed\"]\n"),
+  EXPECT_EQ(get_error("[ceiling.syscalls]\nadd = [\n\"read\",\n\"raed\"]\n"),
             "c.toml:4:1: ceiling.syscalls.add[1]: \"raed\" is not a system call: use a name of syscalls(2), such as "
             "\"keyctl\"");
-  EXPECT_EQ(error("[ceiling]\nsyscalls.add = [\"*\", \"bpf\"]\n"),
+  EXPECT_EQ(get_error("[ceiling]\nsyscalls.add = [\"*\", \"bpf\"]\n"),
             "c.toml:2:22: ceiling.syscalls.add[1]: \"bpf\" is never granted: it allows an escape from any sandbox");
-  EXPECT_NE(error("[ceiling]\nmemmory = 1\n").find("c.toml:2:1: ceiling.memmory: is not a field of a policy"),
+  EXPECT_NE(get_error("[ceiling]\nmemmory = 1\n").find("c.toml:2:1: ceiling.memmory: is not a field of a policy"),
             std::string::npos);
-  EXPECT_NE(error("ceiling = 5\n").find("c.toml:1:11: ceiling: is not a table"), std::string::npos);
-  EXPECT_NE(error("[contexts.3]\nceiling = []\n").find("contexts.3.ceiling: is not a table"), std::string::npos);
-  EXPECT_NE(error("[ceiling]\nfs.read = [\"/etc\"]\n").find("c.toml:2:12: ceiling.fs.read[0]"), std::string::npos)
-      << error("[ceiling]\nfs.read = [\"/etc\"]\n");
-  EXPECT_NE(error("[ceiling]\noutput.kill = false\n").find("ceiling.output.kill: "), std::string::npos);
-  EXPECT_NE(error("[contexts.7.ceiling]\npids=1\n[contexts.07.ceiling]\npids=2\n").find("is given twice"),
+  EXPECT_NE(get_error("ceiling = 5\n").find("c.toml:1:11: ceiling: is not a table"), std::string::npos);
+  EXPECT_NE(get_error("[contexts.3]\nceiling = []\n").find("contexts.3.ceiling: is not a table"), std::string::npos);
+  EXPECT_NE(get_error("[ceiling]\nfs.read = [\"/etc\"]\n").find("c.toml:2:12: ceiling.fs.read[0]"), std::string::npos)
+      << get_error("[ceiling]\nfs.read = [\"/etc\"]\n");
+  EXPECT_NE(get_error("[ceiling]\noutput.kill = false\n").find("ceiling.output.kill: "), std::string::npos);
+  EXPECT_NE(get_error("[contexts.7.ceiling]\npids=1\n[contexts.07.ceiling]\npids=2\n").find("is given twice"),
             std::string::npos);
-  for (const char* value : {"inf", "nan", "1979-05-27", "07:32:00", "1.5", "-9223372036854775808", "[]", "{}"}) {
-    EXPECT_NE(error(std::string("[ceiling]\nmemory = ") + value + "\n").find("c.toml:2:"), std::string::npos) << value;
+  for (const char* format_value : {"inf", "nan", "1979-05-27", "07:32:00", "1.5", "-9223372036854775808", "[]", "{}"}) {
+    EXPECT_NE(get_error(std::string("[ceiling]\nmemory = ") + format_value + "\n").find("c.toml:2:"), std::string::npos)
+        << format_value;
   }
 }
 
 TEST_F(CeilingsTest, PrintedCeilingRoundTrips) {
-  const auto config = with_file(R"(
+  const auto config = load_with_file(R"(
 [ceiling]
 syscalls.add = ["*", "ptrace"]
 net = "loopback"
@@ -124,9 +126,9 @@ fs.write = ["/srv/\"quoted\""]
 )");
   ASSERT_TRUE(config) << config.error().message;
   const std::string printed = format_config(*config, false);
-  const auto again = with_file(printed);
-  ASSERT_TRUE(again) << again.error().message << '\n' << printed;
-  EXPECT_EQ(again->settings.ceilings, config->settings.ceilings);
+  const auto reread = load_with_file(printed);
+  ASSERT_TRUE(reread) << reread.error().message << '\n' << printed;
+  EXPECT_EQ(reread->settings.ceilings, config->settings.ceilings);
   const auto values = nlohmann::json::parse(format_config(*config, true));
   EXPECT_EQ(values["ceiling.syscalls.add"]["value"], (std::vector<std::string>{"*", "ptrace"}));
   EXPECT_EQ(values["contexts.3.ceiling.cpu"]["value"], "unlimited");
@@ -134,9 +136,9 @@ fs.write = ["/srv/\"quoted\""]
 }
 
 TEST_F(CeilingsTest, AgentsOwnFoldersAreNeverGranted) {
-  const auto config = with_file("state_dir = \"/srv/x/../state/\"\nsecrets_dir = \"/home/me/secrets\"\n");
+  const auto config = load_with_file("state_dir = \"/srv/x/../state/\"\nsecrets_dir = \"/home/me/secrets\"\n");
   ASSERT_TRUE(config) << config.error().message;
-  const auto& own = config->settings.ceilings.own_folders;
+  const auto& own = config->settings.ceilings.agent_folders;
   for (const std::string& path : {std::string("/srv/state"), std::string("/home/me/secrets"), folder_ / "c.toml"}) {
     EXPECT_NE(std::find(own.begin(), own.end(), path), own.end()) << path;
   }
@@ -150,23 +152,25 @@ TEST_F(CeilingsTest, BothKindsOfPolicyFilesNameTheLine) {
   EXPECT_TRUE(toml->ok() && as_json->ok());
   EXPECT_EQ(toml->request, as_json->request);
 
-  const auto message = [&](const std::string& name, const std::string& text) {
+  const auto get_message = [&](const std::string& name, const std::string& text) {
     const auto read = read_policy_file(folder_.write(name, text));
     const std::string answer = read ? join(read->problems) : read.error().message;
     return answer.substr(std::min(answer.size(), folder_.path().string().size() + 1));
   };
-  EXPECT_EQ(message("b.json", "{\n \"ab\": {\"c\\\"\": [1, \"}\"]},\n \"pids\": 0}").substr(0, 10), "b.json:2:2");
-  EXPECT_NE(message("b.json", "{\n \"exec\": true, \"memory\": \"8 MiB\",\n \"fs\": {\"read\": [\"/srv/a\",\n \"b\"]}}")
-                .find("b.json:4:2: policy.fs.read[1]: "),
-            std::string::npos);
+  EXPECT_EQ(get_message("b.json", "{\n \"ab\": {\"c\\\"\": [1, \"}\"]},\n \"pids\": 0}").substr(0, 10), "b.json:2:2");
   EXPECT_NE(
-      message("b.toml", "exec = true\n[fs]\nread = [\"/srv/a\",\n \"b\"]\n").find("b.toml:4:2: policy.fs.read[1]"),
+      get_message("b.json", "{\n \"exec\": true, \"memory\": \"8 MiB\",\n \"fs\": {\"read\": [\"/srv/a\",\n \"b\"]}}")
+          .find("b.json:4:2: policy.fs.read[1]: "),
       std::string::npos);
-  EXPECT_NE(message("b.json", "{\n \"pids\": ]}").find("b.json: not JSON at line 2"), std::string::npos);
-  EXPECT_NE(message("b.toml", "pids = ]").find("b.toml:1:8: "), std::string::npos);
-  EXPECT_NE(message("b.yaml", "").find("use .toml or .json"), std::string::npos);
-  EXPECT_NE(message("b.json", std::string(100000, ' ') + "{}").find("over the limit"), std::string::npos);
-  EXPECT_NE(message("b.toml", "a = \"" + std::string(100000, 'x') + "\"\n").find("over the limit"), std::string::npos);
+  EXPECT_NE(
+      get_message("b.toml", "exec = true\n[fs]\nread = [\"/srv/a\",\n \"b\"]\n").find("b.toml:4:2: policy.fs.read[1]"),
+      std::string::npos);
+  EXPECT_NE(get_message("b.json", "{\n \"pids\": ]}").find("b.json: not JSON at line 2"), std::string::npos);
+  EXPECT_NE(get_message("b.toml", "pids = ]").find("b.toml:1:8: "), std::string::npos);
+  EXPECT_NE(get_message("b.yaml", "").find("use .toml or .json"), std::string::npos);
+  EXPECT_NE(get_message("b.json", std::string(100000, ' ') + "{}").find("over the limit"), std::string::npos);
+  EXPECT_NE(get_message("b.toml", "a = \"" + std::string(100000, 'x') + "\"\n").find("over the limit"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -22,36 +22,36 @@ Ceiling make_ceiling(const std::string& text, Id context = 3) {
   EXPECT_TRUE(read.ok()) << join(read.problems);
   return {apply_request(default_ceiling(), read.request), context, {"/var/lib/mycojobs", "/srv/agent/config.toml"}};
 }
-std::string refusal(const std::string& text, const std::string& ceiling = "{}") {
+std::string get_refusal(const std::string& text, const std::string& ceiling = "{}") {
   const auto combined = apply_ceiling_or_fail(profile("python"), asked(text), make_ceiling(ceiling));
   return combined ? "" : combined.error().message;
 }
 
 TEST(Combine, RequestAboveTheCeilingIsRejectedWithTheRemedy) {
-  EXPECT_EQ(refusal(R"({"memory":"2 GiB"})", R"({"memory":"512 MiB"})"),
+  EXPECT_EQ(get_refusal(R"({"memory":"2 GiB"})", R"({"memory":"512 MiB"})"),
             "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 3: ask for less, or let the operator "
             "raise [contexts.3.ceiling] memory");
-  EXPECT_EQ(refusal(R"({"exec":true})"),
+  EXPECT_EQ(get_refusal(R"({"exec":true})"),
             "policy.exec: is not allowed for context 3: leave it out, or let the operator set [contexts.3.ceiling] "
             "exec = true");
-  EXPECT_EQ(refusal(R"({"fs.read":["/srv/a"]})"),
+  EXPECT_EQ(get_refusal(R"({"fs.read":["/srv/a"]})"),
             "policy.fs.read: \"/srv/a\" is not allowed for context 3: leave it out, or let the operator name it in "
             "[contexts.3.ceiling] fs.read");
-  EXPECT_NE(refusal(R"({"cpu":"2 h","wall":"2 h","pids":257})", R"({"cpu":"1 h","wall":"1 h"})"), "");
-  EXPECT_EQ(refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"artifacts.optional":true})"), "");
+  EXPECT_NE(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":257})", R"({"cpu":"1 h","wall":"1 h"})"), "");
+  EXPECT_EQ(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"artifacts.optional":true})"), "");
 }
 
 TEST(Combine, WarmIsRejectedUnlessTheCeilingHasIt) {
-  EXPECT_EQ(refusal(R"({"warm":{"runs":10}})"),
+  EXPECT_EQ(get_refusal(R"({"warm":{"runs":10}})"),
             "policy.warm.runs: warm scripts are not allowed for context 3: leave it out, or let the operator set "
             "[contexts.3.ceiling] warm.runs");
-  EXPECT_EQ(refusal(R"({"warm":{"runs":0}})"), "");
-  EXPECT_EQ(refusal(R"({"warm":{"runs":10,"idle":"1 m"}})", R"({"warm":{"runs":10}})"), "");
+  EXPECT_EQ(get_refusal(R"({"warm":{"runs":0}})"), "");
+  EXPECT_EQ(get_refusal(R"({"warm":{"runs":10,"idle":"1 m"}})", R"({"warm":{"runs":10}})"), "");
   EXPECT_EQ(
-      refusal(R"({"warm":{"runs":11}})", R"({"warm":{"runs":10}})"),
+      get_refusal(R"({"warm":{"runs":11}})", R"({"warm":{"runs":10}})"),
       "policy.warm.runs: 11 is more than the ceiling of 10 for context 3: ask for less, or let the operator raise "
       "[contexts.3.ceiling] warm.runs");
-  EXPECT_EQ(refusal(R"({"warm":{"runs":10,"idle":"1 h"}})", R"({"warm":{"runs":10}})"),
+  EXPECT_EQ(get_refusal(R"({"warm":{"runs":10,"idle":"1 h"}})", R"({"warm":{"runs":10}})"),
             "policy.warm.idle: 1 h is more than the ceiling of 10 m for context 3: ask for less, or let the operator "
             "raise [contexts.3.ceiling] warm.idle");
 }
@@ -82,45 +82,45 @@ TEST(Combine, ManyRefusalsAreCountedInOneLine) {
   std::string text = R"({"syscalls.add":["read")";
   for (const char* name : {"write", "open", "close", "stat", "fstat", "lstat", "poll", "lseek", "mmap"})
     text += std::string(",\"") + name + '"';
-  const std::string answer = refusal(text + "]}");
+  const std::string answer = get_refusal(text + "]}");
   EXPECT_TRUE(answer.ends_with("; and 2 more")) << answer;
 }
 
 // Attack case SN15 of tests/sandbox/rows.txt.
 TEST(Combine, NetworkIsGrantedByEntry) {
   const std::string open = R"({"net":["example.org:443","*.internal:5432","[2001:db8::1]:80"]})";
-  EXPECT_NE(refusal(R"({"net":"loopback"})").find("policy.net: network is not allowed"), std::string::npos);
-  EXPECT_EQ(refusal(R"({"net":"none"})"), "");
-  EXPECT_EQ(refusal(R"({"net":"loopback"})", R"({"net":"loopback"})"), "");
-  EXPECT_NE(refusal(R"({"net":["a:1"]})", R"({"net":"loopback"})"), "");
-  EXPECT_EQ(refusal(R"({"net":"loopback"})", open), "");
-  EXPECT_EQ(refusal(R"({"net":["EXAMPLE.org:443","db.internal:5432","*.db.internal:5432"]})", open), "");
+  EXPECT_NE(get_refusal(R"({"net":"loopback"})").find("policy.net: network is not allowed"), std::string::npos);
+  EXPECT_EQ(get_refusal(R"({"net":"none"})"), "");
+  EXPECT_EQ(get_refusal(R"({"net":"loopback"})", R"({"net":"loopback"})"), "");
+  EXPECT_NE(get_refusal(R"({"net":["a:1"]})", R"({"net":"loopback"})"), "");
+  EXPECT_EQ(get_refusal(R"({"net":"loopback"})", open), "");
+  EXPECT_EQ(get_refusal(R"({"net":["EXAMPLE.org:443","db.internal:5432","*.db.internal:5432"]})", open), "");
   for (const char* entry : {"example.org:80", "a.example.org:443", "internal:5432", "dbinternal:5432",
                             "db.internal:5433", "*.org:443", "[2001:db8::2]:80"}) {
-    EXPECT_NE(refusal(R"({"net":[")" + std::string(entry) + "\"]}", open).find(entry), std::string::npos) << entry;
+    EXPECT_NE(get_refusal(R"({"net":[")" + std::string(entry) + "\"]}", open).find(entry), std::string::npos) << entry;
   }
 }
 
 TEST(Combine, FoldersAreGrantedWithTheirSubfolders) {
   const std::string open = R"({"fs.read":["/srv/a"],"fs.write":["/data/w","/var/lib","/srv/agent"]})";
-  EXPECT_EQ(refusal(R"({"fs.read":["/srv/a","/srv/a/b","/data/w/x"],"fs.write":["/data/w"]})", open), "");
+  EXPECT_EQ(get_refusal(R"({"fs.read":["/srv/a","/srv/a/b","/data/w/x"],"fs.write":["/data/w"]})", open), "");
   for (const char* path : {"/srv/b", "/srv/ab", "/home/a"}) {
-    EXPECT_NE(refusal(R"({"fs.read":[")" + std::string(path) + "\"]}", open), "") << path;
+    EXPECT_NE(get_refusal(R"({"fs.read":[")" + std::string(path) + "\"]}", open), "") << path;
   }
-  EXPECT_NE(refusal(R"({"fs.write":["/srv/a"]})", open), "");
+  EXPECT_NE(get_refusal(R"({"fs.write":["/srv/a"]})", open), "");
   for (const char* path : {"/var/lib", "/var/lib/mycojobs", "/var/lib/mycojobs/contexts/1", "/srv/agent"}) {
-    EXPECT_NE(refusal(R"({"fs.write":[")" + std::string(path) + "\"]}", open).find("the agent's own"),
+    EXPECT_NE(get_refusal(R"({"fs.write":[")" + std::string(path) + "\"]}", open).find("the agent's own"),
               std::string::npos)
         << path;
   }
-  EXPECT_EQ(refusal(R"({"fs.write":["/var/lib/other","/srv/agent/data"]})", open), "");
+  EXPECT_EQ(get_refusal(R"({"fs.write":["/var/lib/other","/srv/agent/data"]})", open), "");
 }
 
 TEST(Combine, NeverInnocentCallsMustBeNamedByTheCeiling) {
-  EXPECT_EQ(refusal(R"({"syscalls.add":["chroot","inotify_init1"]})", R"({"syscalls.add":["*"]})"), "");
-  EXPECT_NE(refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["*"]})").find("\"ptrace\""),
+  EXPECT_EQ(get_refusal(R"({"syscalls.add":["chroot","inotify_init1"]})", R"({"syscalls.add":["*"]})"), "");
+  EXPECT_NE(get_refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["*"]})").find("\"ptrace\""),
             std::string::npos);
-  EXPECT_EQ(refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["ptrace"]})"), "");
+  EXPECT_EQ(get_refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["ptrace"]})"), "");
 }
 
 // "*" excludes calls that another field grants or limits.
@@ -128,8 +128,8 @@ TEST(Combine, CallsOfOtherFieldsMustBeNamedByTheCeiling) {
   for (const char* name : {"socket", "bind", "connect", "sendto", "prlimit64", "setrlimit", "memfd_create", "mmap",
                            "sched_setaffinity", "setpriority", "fcntl"}) {
     const std::string asked = R"({"syscalls.add":[")" + std::string(name) + R"("]})";
-    EXPECT_NE(refusal(asked, R"({"syscalls.add":["*"]})").find(name), std::string::npos) << name;
-    EXPECT_EQ(refusal(asked, asked), "");
+    EXPECT_NE(get_refusal(asked, R"({"syscalls.add":["*"]})").find(name), std::string::npos) << name;
+    EXPECT_EQ(get_refusal(asked, asked), "");
   }
 }
 
@@ -153,20 +153,20 @@ TEST(Combine, DefaultIsLoweredToTheCeiling) {
   own.memory_bytes = 1024 * kMebi;
   own.fs_read = {"/srv/a", "/srv/b/c"};
   own.exec = true;
-  const auto got = apply_ceiling_or_fail(
+  const auto combined = apply_ceiling_or_fail(
       own, {}, make_ceiling(R"({"memory":"64 MiB","fs.read":["/srv/a/x","/srv/b"],"wall":"1 m"})"));
-  ASSERT_TRUE(got);
-  EXPECT_EQ(got->memory_bytes, 64 * kMebi);
-  EXPECT_EQ(got->fs_read, (std::vector<std::string>{"/srv/a/x", "/srv/b/c"}));
-  EXPECT_FALSE(got->exec);
-  EXPECT_EQ(got->wall_ms, 60000U);
+  ASSERT_TRUE(combined);
+  EXPECT_EQ(combined->memory_bytes, 64 * kMebi);
+  EXPECT_EQ(combined->fs_read, (std::vector<std::string>{"/srv/a/x", "/srv/b/c"}));
+  EXPECT_FALSE(combined->exec);
+  EXPECT_EQ(combined->wall_ms, 60000U);
 }
 
 TEST(Combine, ProfileIsUnchangedWithoutAWrittenCeiling) {
   for (const Profile& each : profiles()) {
-    const auto got = apply_ceiling_or_fail(each.policy, {}, Ceilings().get(1));
-    ASSERT_TRUE(got) << each.name;
-    EXPECT_EQ(*got, each.policy) << each.name;
+    const auto combined = apply_ceiling_or_fail(each.policy, {}, Ceilings().get(1));
+    ASSERT_TRUE(combined) << each.name;
+    EXPECT_EQ(*combined, each.policy) << each.name;
   }
 }
 
@@ -176,7 +176,7 @@ TEST(Combine, WrittenCeilingLowersOnlyItsField) {
   own.memory_bytes = 4096 * kMebi;
   own.syscalls = {"mprotect"};
   Ceilings ceilings;
-  ceilings.written[3].set(static_cast<std::size_t>(PolicyField::exec));
+  ceilings.written_fields[3].set(static_cast<std::size_t>(PolicyField::exec));
   const auto others = apply_ceiling_or_fail(own, {}, ceilings.get(1));
   const auto lowered = apply_ceiling_or_fail(own, {}, ceilings.get(3));
   ASSERT_TRUE(others && lowered);
@@ -199,11 +199,11 @@ TEST(Profiles, MatchTheManualsTable) {
   EXPECT_EQ(profile("sal").pids, 4U);
   EXPECT_EQ(profile("sal").open_files, 32U);
   EXPECT_EQ(profile("sal").output_bytes, 256U << 10);
-  EXPECT_EQ(profile_of("v"), "v.run");
-  EXPECT_EQ(profile_of("rust"), "native");
-  EXPECT_EQ(profile_of("bash"), "command");
-  EXPECT_EQ(profile_of("command"), "command");
-  EXPECT_EQ(profile_of("sal"), "sal");
+  EXPECT_EQ(get_profile_name("v"), "v.run");
+  EXPECT_EQ(get_profile_name("rust"), "native");
+  EXPECT_EQ(get_profile_name("bash"), "command");
+  EXPECT_EQ(get_profile_name("command"), "command");
+  EXPECT_EQ(get_profile_name("sal"), "sal");
 }
 
 TEST(PolicyGrant, EveryFieldReachesTheRun) {
@@ -251,46 +251,46 @@ TEST(Diff, NamesEachFieldThatDiffers) {
 class Random {
  public:
   explicit Random(unsigned seed) : random_(seed) {}
-  std::size_t below(std::size_t n) { return random_() % n; }
+  std::size_t choose_below(std::size_t n) { return random_() % n; }
 
-  std::vector<std::string> some(const std::vector<std::string>& all) {
+  std::vector<std::string> choose_some(const std::vector<std::string>& all) {
     std::vector<std::string> out;
     for (const auto& each : all) {
-      if (below(3) == 0) out.push_back(each);
+      if (choose_below(3) == 0) out.push_back(each);
     }
     return out;
   }
   std::vector<std::string> folders() {
-    return some({"/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv/ab", "/data/x", "/data/x/y", "/var/lib/mycojobs/z"});
+    return choose_some({"/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv/ab", "/data/x", "/data/x/y", "/var/lib/mycojobs/z"});
   }
   Policy policy() {
     Policy p;
     p.fs_read = folders();
     p.fs_write = folders();
-    p.network = static_cast<Network>(below(3));
-    p.net_allow = some({"a.b.c:1", "*.b.c:1", "*.c:1", "a.b.c:2"});
+    p.network = static_cast<Network>(choose_below(3));
+    p.net_allow = choose_some({"a.b.c:1", "*.b.c:1", "*.c:1", "a.b.c:2"});
     if (p.network == Network::allow_list && p.net_allow.empty()) p.net_allow = {"x:1"};
     if (p.network != Network::allow_list) p.net_allow.clear();
-    p.exec = below(2) == 0;
-    p.output_kill = below(2) == 0;
-    p.artifacts_optional = below(2) == 0;
-    p.cpu_ms = below(4);
-    p.wall_ms = below(4);
-    p.memory_bytes = 4 * kMebi + below(4);
-    p.pids = static_cast<std::uint32_t>(1 + below(4));
-    p.disk_bytes = 4096 + below(4);
-    p.file_bytes = 4096 + below(4);
-    p.open_files = static_cast<std::uint32_t>(32 + below(4));
-    p.output_bytes = 1 + below(4);
-    p.syscalls = some({"ptrace", "keyctl", "chroot", "read"});
-    p.secrets = some({"A", "B", "C"});
-    p.warm_runs = static_cast<std::uint32_t>(below(4));
-    p.warm_idle_ms = 1 + below(4);
+    p.exec = choose_below(2) == 0;
+    p.output_kill = choose_below(2) == 0;
+    p.artifacts_optional = choose_below(2) == 0;
+    p.cpu_ms = choose_below(4);
+    p.wall_ms = choose_below(4);
+    p.memory_bytes = 4 * kMebi + choose_below(4);
+    p.pids = static_cast<std::uint32_t>(1 + choose_below(4));
+    p.disk_bytes = 4096 + choose_below(4);
+    p.file_bytes = 4096 + choose_below(4);
+    p.open_files = static_cast<std::uint32_t>(32 + choose_below(4));
+    p.output_bytes = 1 + choose_below(4);
+    p.syscalls = choose_some({"ptrace", "keyctl", "chroot", "read"});
+    p.secrets = choose_some({"A", "B", "C"});
+    p.warm_runs = static_cast<std::uint32_t>(choose_below(4));
+    p.warm_idle_ms = 1 + choose_below(4);
     return p;
   }
   Ceiling ceiling() {
     Ceiling out{policy(), 7, {"/var/lib/mycojobs"}};
-    if (below(3) == 0) out.max.syscalls.push_back("*");
+    if (choose_below(3) == 0) out.max.syscalls.push_back("*");
     return out;
   }
   PolicyRequest request() {
@@ -300,7 +300,7 @@ class Random {
     for (PolicyField field :
          {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::syscalls, PolicyField::secrets}) {
       const auto at = static_cast<std::size_t>(field);
-      out.replace[at] = out.named[at] && below(2) == 0;
+      out.replaced_fields[at] = out.named_fields[at] && choose_below(2) == 0;
     }
     return out;
   }
@@ -319,38 +319,38 @@ bool has(const std::vector<std::string>& all, const std::string& item) {
 std::uint64_t limit(std::uint64_t value) { return value == 0 ? UINT64_MAX : value; }
 
 // An independent implementation of the ceiling check.
-void expect_under(const Policy& got, const Ceiling& ceiling) {
+void expect_under(const Policy& combined, const Ceiling& ceiling) {
   const Policy& max = ceiling.max;
-  for (const auto& path : got.fs_read) {
+  for (const auto& path : combined.fs_read) {
     EXPECT_TRUE(is_below(path, max.fs_read) || is_below(path, max.fs_write)) << path;
-    EXPECT_FALSE(is_below(path, ceiling.own_folders)) << path;
+    EXPECT_FALSE(is_below(path, ceiling.agent_folders)) << path;
   }
-  for (const auto& path : got.fs_write) {
+  for (const auto& path : combined.fs_write) {
     EXPECT_TRUE(is_below(path, max.fs_write)) << path;
-    EXPECT_FALSE(is_below(path, ceiling.own_folders)) << path;
+    EXPECT_FALSE(is_below(path, ceiling.agent_folders)) << path;
   }
-  EXPECT_LE(got.network, max.network);
-  for (const auto& entry : got.net_allow) {
+  EXPECT_LE(combined.network, max.network);
+  for (const auto& entry : combined.net_allow) {
     const std::string after_star = entry.substr(std::min(entry.find('.'), entry.size()));
     EXPECT_TRUE(has(max.net_allow, entry) || has(max.net_allow, "*" + after_star) ||
                 (entry.ends_with(".c:1") && has(max.net_allow, "*.c:1")))
         << entry;
   }
-  EXPECT_EQ(got.network == Network::allow_list, !got.net_allow.empty());
-  EXPECT_LE(got.exec, max.exec);
-  EXPECT_LE(limit(got.cpu_ms), limit(max.cpu_ms));
-  EXPECT_LE(limit(got.wall_ms), limit(max.wall_ms));
-  EXPECT_LE(got.memory_bytes, max.memory_bytes);
-  EXPECT_LE(got.pids, max.pids);
-  EXPECT_LE(got.disk_bytes, max.disk_bytes);
-  EXPECT_LE(got.file_bytes, max.file_bytes);
-  EXPECT_LE(got.open_files, max.open_files);
-  EXPECT_LE(got.output_bytes, max.output_bytes);
-  for (const auto& name : got.syscalls) {
+  EXPECT_EQ(combined.network == Network::allow_list, !combined.net_allow.empty());
+  EXPECT_LE(combined.exec, max.exec);
+  EXPECT_LE(limit(combined.cpu_ms), limit(max.cpu_ms));
+  EXPECT_LE(limit(combined.wall_ms), limit(max.wall_ms));
+  EXPECT_LE(combined.memory_bytes, max.memory_bytes);
+  EXPECT_LE(combined.pids, max.pids);
+  EXPECT_LE(combined.disk_bytes, max.disk_bytes);
+  EXPECT_LE(combined.file_bytes, max.file_bytes);
+  EXPECT_LE(combined.open_files, max.open_files);
+  EXPECT_LE(combined.output_bytes, max.output_bytes);
+  for (const auto& name : combined.syscalls) {
     const bool innocent = name != "ptrace" && name != "keyctl";
     EXPECT_TRUE(has(max.syscalls, name) || (innocent && has(max.syscalls, "*"))) << name;
   }
-  for (const auto& name : got.secrets) EXPECT_TRUE(has(max.secrets, name)) << name;
+  for (const auto& name : combined.secrets) EXPECT_TRUE(has(max.secrets, name)) << name;
 }
 
 TEST(CombineRandom, IsIdempotentAndNeverAboveTheCeiling) {

@@ -12,9 +12,9 @@
 namespace mycojobs::test {
 namespace {
 
-std::string whole(const std::vector<Secret>& secrets, std::string_view text) { return Redactor(secrets).redact(text); }
+std::string redact(const std::vector<Secret>& secrets, std::string_view text) { return Redactor(secrets).redact(text); }
 
-std::vector<Secret> one(const std::string& value) { return {{"K", value}}; }
+std::vector<Secret> make_secrets(const std::string& value) { return {{"K", value}}; }
 
 std::string to_hex(std::string_view bytes) {
   std::string out;
@@ -27,7 +27,7 @@ std::string to_hex(std::string_view bytes) {
 }
 
 // Feeds the text byte by byte and returns the concatenated output.
-std::string trickle(const Redactor& redactor, std::string_view text) {
+std::string redact_by_bytes(const Redactor& redactor, std::string_view text) {
   Redaction redaction(redactor);
   std::string out;
   for (char c : text) out += redaction.feed(std::string_view(&c, 1));
@@ -36,25 +36,25 @@ std::string trickle(const Redactor& redactor, std::string_view text) {
 }
 
 TEST(Redactor, ReplacesEveryOccurrenceInAnyPieces) {
-  const Redactor redactor(one("hunter22"));
+  const Redactor redactor(make_secrets("hunter22"));
   const std::string text = "a hunter22b hunter2 hunter22hunter22";
   EXPECT_EQ(redactor.redact(text), "a [secret K]b hunter2 [secret K][secret K]");
-  EXPECT_EQ(trickle(redactor, text), redactor.redact(text));
+  EXPECT_EQ(redact_by_bytes(redactor, text), redactor.redact(text));
 }
 
 TEST(Redactor, KnowsTheEncodings) {
   const std::string value = "p\xC3\xA9\"/&+ \x01~w?>\xF0\x9F\x98\x80z";
-  const Redactor redactor(one(value));
+  const Redactor redactor(make_secrets(value));
   for (const auto& [name, spelled] : list_spellings(value)) {
     SCOPED_TRACE(name);
     EXPECT_EQ(redactor.redact("<" + spelled + ">"), "<[secret K]>") << spelled;
-    EXPECT_EQ(trickle(redactor, "<" + spelled + ">"), "<[secret K]>") << spelled;
+    EXPECT_EQ(redact_by_bytes(redactor, "<" + spelled + ">"), "<[secret K]>") << spelled;
   }
 }
 
 TEST(Redactor, EmbeddedBase64IsFound) {
   const std::string value = "correct horse battery";
-  const Redactor redactor(one(value));
+  const Redactor redactor(make_secrets(value));
   for (std::size_t before = 0; before < 6; ++before) {
     for (std::size_t after = 0; after < 6; ++after) {
       const std::string text =
@@ -71,12 +71,12 @@ TEST(Redactor, WrappedBase64IsFound) {
   const std::string value = "a key that is so long that the tool of that name wraps what it makes of it, as here";
   std::string text = base64(value, kStandardAlphabet, true);
   for (std::size_t at = 76; at < text.size(); at += 78) text.insert(at, "\r\n");
-  EXPECT_EQ(whole({{"K", value}}, text + "\n"), "[secret K]\n");
+  EXPECT_EQ(redact({{"K", value}}, text + "\n"), "[secret K]\n");
 }
 
 TEST(Redactor, MultiLineValueIsFoundWholeAndByLine) {
   const std::string value = "-----BEGIN-----\nMIIEowIBAAKCAQEA\nshort\n  0123456789abcdef\n-----END-----";
-  const Redactor redactor(one(value));
+  const Redactor redactor(make_secrets(value));
   EXPECT_EQ(redactor.redact("<" + value + ">"), "<[secret K]>");
   EXPECT_EQ(redactor.redact("x MIIEowIBAAKCAQEA y\nshort\n0123456789abcdef"), "x [secret K] y\nshort\n[secret K]");
   EXPECT_EQ(redactor.redact(base64("MIIEowIBAAKCAQEA", kStandardAlphabet, true)), "[secret K]");
@@ -88,7 +88,7 @@ TEST(Redactor, MultiLineValueIsFoundWholeAndByLine) {
 
 // A one-line error contains blanks in place of the line ends of the message.
 TEST(Redactor, BlanksAreEquivalent) {
-  const Redactor redactor(one("ab c\n\td  e"));
+  const Redactor redactor(make_secrets("ab c\n\td  e"));
   EXPECT_EQ(redactor.redact("ab c d e|ab\nc d\x7f"
                             "e|abc d e"),
             "[secret K]|[secret K]|abc d e");
@@ -96,16 +96,16 @@ TEST(Redactor, BlanksAreEquivalent) {
 
 TEST(Redactor, OverlappingMatchesUseTheLongest) {
   const std::vector<Secret> secrets = {{"A", "abcd"}, {"B", "cdefgh"}, {"C", "bcde"}, {"D", "xyzabcdefghijkl"}};
-  EXPECT_EQ(whole(secrets, "-abcdefgh-"), "-[secret B]-");
-  EXPECT_EQ(whole(secrets, "-abcde-"), "-[secret A]-");
-  EXPECT_EQ(whole(secrets, "-xyzabcdefghijkl-"), "-[secret D]-");
-  EXPECT_EQ(whole(secrets, "-xyzabcdefghijk-"), "-xyz[secret B]ijk-");
-  EXPECT_EQ(whole({{"A", "aaaa"}}, "aaa aaaaaaaaa aaaa"), "aaa [secret A] [secret A]");
-  EXPECT_EQ(whole({{"FIRST", "same value"}, {"SECOND", "same value"}}, "same value"), "[secret FIRST]");
+  EXPECT_EQ(redact(secrets, "-abcdefgh-"), "-[secret B]-");
+  EXPECT_EQ(redact(secrets, "-abcde-"), "-[secret A]-");
+  EXPECT_EQ(redact(secrets, "-xyzabcdefghijkl-"), "-[secret D]-");
+  EXPECT_EQ(redact(secrets, "-xyzabcdefghijk-"), "-xyz[secret B]ijk-");
+  EXPECT_EQ(redact({{"A", "aaaa"}}, "aaa aaaaaaaaa aaaa"), "aaa [secret A] [secret A]");
+  EXPECT_EQ(redact({{"FIRST", "same value"}, {"SECOND", "same value"}}, "same value"), "[secret FIRST]");
 }
 
 TEST(Redactor, PrefixOfAValueIsHeldUntilTheStreamEnds) {
-  const Redactor redactor(one("secret value"));
+  const Redactor redactor(make_secrets("secret value"));
   Redaction redaction(redactor);
   EXPECT_EQ(redaction.feed("Password: secret"), "Password: ");
   EXPECT_EQ(redaction.feed(" "), "");
@@ -161,13 +161,13 @@ TEST(Redactor, HarmlessLinesAreShownAtOnce) {
 // After four matched characters of a value, a line end counts as wrapping.
 TEST(Redactor, NarrowlyWrappedFormsAreFound) {
   const std::string value = "correct horse battery staple";
-  const Redactor redactor(one(value));
+  const Redactor redactor(make_secrets(value));
   for (const std::string& packed : {base64(value, kStandardAlphabet, true), to_hex(value)}) {
     for (std::size_t width = Redactor::kMinBytes; width < packed.size(); ++width) {
       std::string text = packed;
       for (std::size_t at = width; at < text.size(); at += width + 1) text.insert(at, "\n");
       EXPECT_EQ(redactor.redact("<" + text + ">"), "<[secret K]>") << text;
-      EXPECT_EQ(trickle(redactor, text), redactor.redact(text)) << text;
+      EXPECT_EQ(redact_by_bytes(redactor, text), redactor.redact(text)) << text;
     }
   }
   const std::string before(Decoder::kMinWrapped - 1, 'x');
@@ -177,7 +177,7 @@ TEST(Redactor, NarrowlyWrappedFormsAreFound) {
 
 TEST(Redactor, HeldBytesAreBounded) {
   const std::string value = "Qx +y" + std::string(200, 'z');
-  const Redactor redactor(one(value));
+  const Redactor redactor(make_secrets(value));
   for (const std::string& unit :
        {std::string("Qx "), std::string("\n"), std::string("z"), std::string("\\"), std::string("%"), std::string("%5"),
         std::string("\\u00"), std::string("\\uD83D"), std::string("Q\n"), std::string("%20"), std::string("\\n"),
@@ -190,22 +190,22 @@ TEST(Redactor, HeldBytesAreBounded) {
 }
 
 TEST(Redactor, TruncatedTextMayEndInsideAValue) {
-  const Redactor redactor(one("correct horse"));
+  const Redactor redactor(make_secrets("correct horse"));
   EXPECT_EQ(redactor.redact("x correct ho", true), "x [secret K]");
   EXPECT_EQ(redactor.redact("x correct ho", false), "x correct ho");
   EXPECT_EQ(redactor.redact("x cor", true), "x cor");
 }
 
 TEST(Redactor, ShortValuesAreIgnored) {
-  EXPECT_NE(Redactor::problem_with("abc"), "");
-  EXPECT_NE(Redactor::problem_with(std::string(20, ' ')), "");
-  EXPECT_NE(Redactor::problem_with(std::string("\x01\x02\x03"
-                                               "abc")),
+  EXPECT_NE(Redactor::find_value_problem("abc"), "");
+  EXPECT_NE(Redactor::find_value_problem(std::string(20, ' ')), "");
+  EXPECT_NE(Redactor::find_value_problem(std::string("\x01\x02\x03"
+                                                     "abc")),
             "");
-  EXPECT_EQ(Redactor::problem_with("abcd"), "");
-  EXPECT_TRUE(Redactor(one("abc")).finds_nothing());
-  EXPECT_TRUE(Redactor(one("")).finds_nothing());
-  EXPECT_EQ(whole({{"K", "abc"}}, "abc"), "abc");
+  EXPECT_EQ(Redactor::find_value_problem("abcd"), "");
+  EXPECT_TRUE(Redactor(make_secrets("abc")).is_empty());
+  EXPECT_TRUE(Redactor(make_secrets("")).is_empty());
+  EXPECT_EQ(redact({{"K", "abc"}}, "abc"), "abc");
 }
 
 TEST(Redactor, EndOfAJobContainsNoSecret) {
@@ -231,7 +231,7 @@ TEST(Redactor, EndOfAJobContainsNoSecret) {
 }
 
 TEST(Redactor, TruncatedErrorEndsWithoutAPartialSecret) {
-  const Redactor redactor(one("correct horse"));
+  const Redactor redactor(make_secrets("correct horse"));
   JobEnd end;
   end.error = "Error: correct hor…";
   redact(redactor, end);
@@ -242,40 +242,41 @@ TEST(Redactor, TruncatedErrorEndsWithoutAPartialSecret) {
 class RandomText {
  public:
   explicit RandomText(std::uint64_t seed) : random_(seed) {}
-  std::size_t below(std::size_t end) { return std::uniform_int_distribution<std::size_t>(0, end - 1)(random_); }
+  std::size_t choose_below(std::size_t end) { return std::uniform_int_distribution<std::size_t>(0, end - 1)(random_); }
 
   std::vector<Secret> secrets() {
-    std::vector<Secret> all(1 + below(5));
+    std::vector<Secret> all(1 + choose_below(5));
     for (std::size_t i = 0; i < all.size(); ++i) {
       all[i].name = std::string(1, static_cast<char>('A' + i));
       do {
         // Similar values, so that they nest and overlap.
-        all[i].value =
-            i > 0 && below(3) == 0 ? random_piece(all[below(i)].value) + letters(1 + below(6)) : letters(4 + below(30));
-      } while (letters_in(all[i].value) < Redactor::kMinBytes);
+        all[i].value = i > 0 && choose_below(3) == 0
+                           ? random_piece(all[choose_below(i)].value) + choose_letters(1 + choose_below(6))
+                           : choose_letters(4 + choose_below(30));
+      } while (count_letters(all[i].value) < Redactor::kMinBytes);
     }
     return all;
   }
   std::string text(const std::vector<Secret>& secrets) {
     std::string text;
-    for (std::size_t part = below(12); part > 0; --part) {
-      const std::string& value = secrets[below(secrets.size())].value;
+    for (std::size_t part = choose_below(12); part > 0; --part) {
+      const std::string& value = secrets[choose_below(secrets.size())].value;
       const auto spelled = list_spellings(value);
       // Separates the value from the preceding text: an escape that included its first letters would change the
       // spelling.
       text += '.';
-      const std::size_t kind = below(4);
-      text += kind == 0   ? letters(below(20))
-              : kind == 1 ? random_piece(spelled[below(spelled.size())].second)
-                          : spelled[below(spelled.size())].second;
+      const std::size_t kind = choose_below(4);
+      text += kind == 0   ? choose_letters(choose_below(20))
+              : kind == 1 ? random_piece(spelled[choose_below(spelled.size())].second)
+                          : spelled[choose_below(spelled.size())].second;
     }
     return text;
   }
-  std::string in_pieces(const Redactor& redactor, std::string_view text) {
+  std::string redact_in_pieces(const Redactor& redactor, std::string_view text) {
     Redaction redaction(redactor);
     std::string out;
     while (!text.empty()) {
-      const std::size_t size = std::min(text.size(), 1 + below(below(4) == 0 ? 40 : 4));
+      const std::size_t size = std::min(text.size(), 1 + choose_below(choose_below(4) == 0 ? 40 : 4));
       out += redaction.feed(text.substr(0, size));
       text.remove_prefix(size);
     }
@@ -285,45 +286,45 @@ class RandomText {
 
  private:
   // No brackets: together with the brackets of a mark, the remaining text could look like a value.
-  std::string letters(std::size_t size) {
+  std::string choose_letters(std::size_t size) {
     static const std::string kFew = "ab\n \"\\%+/{}4n1uX\t=-_";
     std::string text;
-    const bool any = below(4) == 0;
+    const bool any = choose_below(4) == 0;
     while (text.size() < size) {
-      const char c = any ? static_cast<char>(below(256)) : kFew[below(kFew.size())];
+      const char c = any ? static_cast<char>(choose_below(256)) : kFew[choose_below(kFew.size())];
       if (c != '[' && c != ']') text.push_back(c);
     }
     return text;
   }
-  static std::size_t letters_in(const std::string& value) {
+  static std::size_t count_letters(const std::string& value) {
     return value.size() - static_cast<std::size_t>(std::count_if(value.begin(), value.end(), [](char c) {
              return is_blank(static_cast<unsigned char>(c)) || c == '+';
            }));
   }
   std::string random_piece(const std::string& text) {
-    const std::size_t from = below(text.size());
-    return text.substr(from, 1 + below(text.size() - from));
+    const std::size_t from = choose_below(text.size());
+    return text.substr(from, 1 + choose_below(text.size() - from));
   }
   std::mt19937_64 random_;
 };
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+std::uint64_t read_number(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 TEST(Redactor, RandomTextsAreRedactedEquallyInAnyPieces) {
-  const std::uint64_t seed = number_from("MYCOJOBS_SEED", std::random_device{}());
+  const std::uint64_t seed = read_number("MYCOJOBS_SEED", std::random_device{}());
   std::printf("MYCOJOBS_SEED=%llu\n", static_cast<unsigned long long>(seed));
   RandomText random(seed);
-  const std::uint64_t rounds = number_from("MYCOJOBS_ROUNDS", 3000);
+  const std::uint64_t rounds = read_number("MYCOJOBS_ROUNDS", 3000);
   for (std::uint64_t round = 0; round < rounds; ++round) {
     const std::vector<Secret> secrets = random.secrets();
     const Redactor redactor(secrets);
     const std::string text = random.text(secrets);
     const std::string out = redactor.redact(text);
-    ASSERT_EQ(random.in_pieces(redactor, text), out) << "round " << round;
-    ASSERT_EQ(trickle(redactor, text), out) << "round " << round;
+    ASSERT_EQ(random.redact_in_pieces(redactor, text), out) << "round " << round;
+    ASSERT_EQ(redact_by_bytes(redactor, text), out) << "round " << round;
     const std::string readings[] = {out, url_decode(out, true), url_decode(out, false), unescape(out)};
     for (const Secret& secret : secrets) {
       for (const std::string& reading : readings) {

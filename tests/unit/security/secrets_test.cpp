@@ -21,20 +21,20 @@ class SecretsTest : public ::testing::Test {
  protected:
   void SetUp() override { fs::create_directory(folder_ / "7"); }
   std::string path(const std::string& name) const { return folder_ / ("7/" + name); }
-  void put(const std::string& name, const std::string& value, ::mode_t mode = 0600) const {
+  void write_secret(const std::string& name, const std::string& value, ::mode_t mode = 0600) const {
     folder_.write("7/" + name, value);
     ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
   }
-  std::string redacted(const std::string& text) {
-    const auto redactor = redactor_of_all(secrets_);
+  std::string redact(const std::string& text) {
+    const auto redactor = make_redactor_of_all(secrets_);
     return redactor ? redactor->redact(text) : text;
   }
   // Returns the redactor of a job that was granted all secrets of its context.
-  static std::shared_ptr<const Redactor> redactor_of_all(Secrets& secrets) {
+  static std::shared_ptr<const Redactor> make_redactor_of_all(SecretReader& secrets) {
     const auto found = secrets.rescan();
     std::vector<Secret> granted;
     for (const Secret& each : found->all()) granted.push_back({each.name, each.value});
-    return found->redactor(granted);
+    return found->get_redactor(granted);
   }
   // Returns the log output of the call.
   std::string capture_log(const std::function<void()>& call) {
@@ -46,36 +46,36 @@ class SecretsTest : public ::testing::Test {
 
   TempDir folder_;
   SecretSources job_states_{folder_.path().string(), ""};
-  Secrets secrets_{job_states_, 7};
+  SecretReader secrets_{job_states_, 7};
 };
 
 TEST_F(SecretsTest, ContextHasOnlyItsOwnFiles) {
-  put("db-password", "hunter22\n");
-  put("api.key", "0123456789abcdef\r\n", 0400);
-  EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
-  EXPECT_EQ(secrets_.rescan()->values({"api.key"}).value().at(0).value, "0123456789abcdef");
-  Secrets other(job_states_, 8), none({}, 7);
-  EXPECT_EQ(redactor_of_all(other), nullptr);
-  EXPECT_EQ(redactor_of_all(none), nullptr);
+  write_secret("db-password", "hunter22\n");
+  write_secret("api.key", "0123456789abcdef\r\n", 0400);
+  EXPECT_EQ(redact("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
+  EXPECT_EQ(secrets_.rescan()->get_secrets({"api.key"}).value().at(0).value, "0123456789abcdef");
+  SecretReader other(job_states_, 8), none({}, 7);
+  EXPECT_EQ(make_redactor_of_all(other), nullptr);
+  EXPECT_EQ(make_redactor_of_all(none), nullptr);
 }
 
 // If all secrets were redacted, a job could guess a value by observing which of its lines are held back.
 TEST_F(SecretsTest, JobIsRedactedOfItsGrantedSecretsOnly) {
-  put("mine", "granted value");
-  put("other", "value of other jobs");
+  write_secret("mine", "granted value");
+  write_secret("other", "value of other jobs");
   const auto found = secrets_.rescan();
-  EXPECT_EQ(found->redactor({}), nullptr);
-  const auto redactor = found->redactor({{"mine", "granted value"}});
+  EXPECT_EQ(found->get_redactor({}), nullptr);
+  const auto redactor = found->get_redactor({{"mine", "granted value"}});
   EXPECT_EQ(redactor->redact("granted value, value of other jobs"), "[secret mine], value of other jobs");
-  EXPECT_EQ(found->redactor({{"mine", "granted value"}}), redactor) << "built once";
+  EXPECT_EQ(found->get_redactor({{"mine", "granted value"}}), redactor) << "the redactor is built only once";
 }
 
 TEST_F(SecretsTest, OperatorMayRedactSecretsOfEveryJob) {
   job_states_.always_redacted = {"7/always", "8/other"};
-  put("always", "value of the operator");
-  put("other", "value of other jobs");
-  const auto found = Secrets(job_states_, 7).rescan();
-  EXPECT_EQ(found->redactor({})->redact("value of the operator, value of other jobs"),
+  write_secret("always", "value of the operator");
+  write_secret("other", "value of other jobs");
+  const auto found = SecretReader(job_states_, 7).rescan();
+  EXPECT_EQ(found->get_redactor({})->redact("value of the operator, value of other jobs"),
             "[secret always], value of other jobs");
   EXPECT_TRUE(check_always_redacted({"7/always", "4294967295/api.key"}));
   for (const char* entry : {"always", "/always", "7/", "x/always", "7/a/b", "7/.hidden", "7/with blank"})
@@ -83,39 +83,39 @@ TEST_F(SecretsTest, OperatorMayRedactSecretsOfEveryJob) {
 }
 
 TEST_F(SecretsTest, RedactorsOfManyGrantsAreBounded) {
-  for (int i = 0; i < 20; ++i) put("K" + std::to_string(i), "value number " + std::to_string(i));
+  for (int i = 0; i < 20; ++i) write_secret("K" + std::to_string(i), "value number " + std::to_string(i));
   const auto found = secrets_.rescan();
-  std::weak_ptr<const Redactor> first = found->redactor({{"K0", ""}});
-  EXPECT_FALSE(first.expired()) << "it is kept for the next job";
-  for (int i = 1; i < 20; ++i) EXPECT_TRUE(found->redactor({{"K" + std::to_string(i), ""}}));
+  std::weak_ptr<const Redactor> first = found->get_redactor({{"K0", ""}});
+  EXPECT_FALSE(first.expired()) << "the redactor is retained for the next job";
+  for (int i = 1; i < 20; ++i) EXPECT_TRUE(found->get_redactor({{"K" + std::to_string(i), ""}}));
   EXPECT_TRUE(first.expired());
 }
 
 TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
-  put("K", "two\nlines\n\n");
+  write_secret("K", "two\nlines\n\n");
   // Whitespace at the ends of a value is not part of the search.
-  EXPECT_EQ(redacted("two\nlines\n\n"), "[secret K]\n\n");
-  put("L", "");
-  EXPECT_EQ(redacted("two\nlines"), "[secret K]");
+  EXPECT_EQ(redact("two\nlines\n\n"), "[secret K]\n\n");
+  write_secret("L", "");
+  EXPECT_EQ(redact("two\nlines"), "[secret K]");
 }
 
 TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
-  put("open", "value-that-all-read", 0644);
-  put("group", "value-that-all-read", 0640);
-  put("short", "abc\n");
-  put("large", std::string(Secrets::kMaxBytes + 10, 'x'));
-  put(".hidden", "value-that-all-read");
-  put("with blank", "value-that-all-read");
+  write_secret("open", "value-that-all-read", 0644);
+  write_secret("group", "value-that-all-read", 0640);
+  write_secret("short", "abc\n");
+  write_secret("large", std::string(SecretReader::kMaxBytes + 10, 'x'));
+  write_secret(".hidden", "value-that-all-read");
+  write_secret("with blank", "value-that-all-read");
   fs::create_symlink(path("open"), path("link"));
   fs::create_directory(path("folder"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   if (::geteuid() == 0) {
-    put("foreign", "value-that-all-read");
+    write_secret("foreign", "value-that-all-read");
     ASSERT_EQ(::chown(path("foreign").c_str(), 12345, 12345), 0);
   }
-  put("good", "good value");
+  write_secret("good", "good value");
   std::string out;
-  const std::string log = capture_log([&] { out = redacted("value-that-all-read good value"); });
+  const std::string log = capture_log([&] { out = redact("value-that-all-read good value"); });
   EXPECT_EQ(out, "value-that-all-read [secret good]");
   for (const char* line :
        {"open: mode 0644 gives other users access: chmod 600", "group: mode 0640", "short: the value has fewer than 4",
@@ -130,36 +130,36 @@ TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
   }
   EXPECT_EQ(log.find("value-that"), std::string::npos) << log;
   EXPECT_EQ(log.find("abc"), std::string::npos) << log;
-  EXPECT_EQ(capture_log([&] { redacted(""); }), "") << "once is enough";
+  EXPECT_EQ(capture_log([&] { redact(""); }), "") << "the warning is logged only once";
 }
 
 TEST_F(SecretsTest, EachReadSeesChangesAndKeepsEarlierResults) {
-  put("K", "first value");
+  write_secret("K", "first value");
   const auto before = secrets_.rescan();
   EXPECT_EQ(secrets_.rescan(), before) << "nothing has changed";
-  put("K", "other value");  // changes only the file: the modification time of the folder stays
-  put("L", "second one");
-  EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
-  EXPECT_EQ(before->redactor({{"K", "first value"}})->redact("first value other value"), "[secret K] other value");
-  EXPECT_EQ(before->values({"K"}).value().front().value, "first value");
+  write_secret("K", "other value");  // changes only the file: the modification time of the folder stays
+  write_secret("L", "second one");
+  EXPECT_EQ(redact("first value other value second one"), "first value [secret K] [secret L]");
+  EXPECT_EQ(before->get_redactor({{"K", "first value"}})->redact("first value other value"), "[secret K] other value");
+  EXPECT_EQ(before->get_secrets({"K"}).value().front().value, "first value");
   ASSERT_EQ(::chmod(path("L").c_str(), 0644), 0);
   fs::remove(path("K"));
-  EXPECT_EQ(redactor_of_all(secrets_), nullptr);
+  EXPECT_EQ(make_redactor_of_all(secrets_), nullptr);
 }
 
 TEST_F(SecretsTest, ResultStaysWhileTheFolderIsUnreadable) {
-  put("K", "first value");
-  const auto before = redactor_of_all(secrets_);
+  write_secret("K", "first value");
+  const auto before = make_redactor_of_all(secrets_);
   ASSERT_TRUE(before);
   fs::rename(folder_ / "7", folder_ / "away");
   folder_.write("7", "not a folder");
-  const std::string log = capture_log([&] { EXPECT_EQ(redactor_of_all(secrets_), before); });
+  const std::string log = capture_log([&] { EXPECT_EQ(make_redactor_of_all(secrets_), before); });
   EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
   EXPECT_EQ(capture_log([&] { secrets_.rescan(); }), "");
   fs::remove(folder_ / "7");
   fs::rename(folder_ / "away", folder_ / "7");
-  put("L", "second one");
-  EXPECT_EQ(redacted("first value second one"), "[secret K] [secret L]");
+  write_secret("L", "second one");
+  EXPECT_EQ(redact("first value second one"), "[secret K] [secret L]");
 }
 
 TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
@@ -168,13 +168,13 @@ TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
   EXPECT_EQ(secrets_.rescan(), nullptr);
   fs::remove(folder_ / "7");
   fs::create_directory(folder_ / "7");
-  put("K", "first value");
-  EXPECT_EQ(redacted("first value"), "[secret K]");
+  write_secret("K", "first value");
+  EXPECT_EQ(redact("first value"), "[secret K]");
 }
 
 // Reading some of these files fails, as on a broken disk; others are readable.
 TEST_F(SecretsTest, SecretsAreUnknownWhileAFileIsUnreadable) {
-  Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
+  SecretReader secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
   const std::string log = capture_log([&] { EXPECT_EQ(secrets.rescan(), nullptr); });
   EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
 }
@@ -183,34 +183,34 @@ TEST_F(SecretsTest, SecretsAreUnknownWhileAFileIsUnreadable) {
 TEST_F(SecretsTest, RecentlyChangedFileIsReadAgain) {
   for (int i = 0; i < 200; ++i) {
     const std::string value = "value " + std::to_string(100 + i);
-    put("K", value);
-    ASSERT_EQ(redacted(value), "[secret K]");
+    write_secret("K", value);
+    ASSERT_EQ(redact(value), "[secret K]");
   }
 }
 
 TEST_F(SecretsTest, TotalSizeIsBounded) {
   for (std::size_t i = 0; i < 10; ++i)
-    put("K" + std::to_string(i), std::string(Secrets::kMaxBytes, static_cast<char>('a' + i)));
-  const std::string log = capture_log([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
+    write_secret("K" + std::to_string(i), std::string(SecretReader::kMaxBytes, static_cast<char>('a' + i)));
+  const std::string log = capture_log([&] { EXPECT_TRUE(make_redactor_of_all(secrets_)); });
   EXPECT_NE(log.find("K9"), std::string::npos) << log;
   EXPECT_EQ(log.find("K7"), std::string::npos) << log;
 }
 
 TEST_F(SecretsTest, WatchReadsAHangingDiskOnceItResumes) {
   fs::create_directory(folder_ / "8");
-  put("K", "first value");
+  write_secret("K", "first value");
   BlockingGate gate;
   BlockingSecretsClock clock(gate);
   clock.block_context(8);
   SecretWatcher watch(job_states_, {7, 8}, clock);
   EXPECT_TRUE(eventually([&] { return watch.get(7) != nullptr && gate.waiting_count() == 1; }));
-  EXPECT_TRUE(watch.contains(7, {{"K", "first value"}}));
-  EXPECT_FALSE(watch.contains(7, {{"K", "other value"}}));
+  EXPECT_TRUE(watch.are_current(7, {{"K", "first value"}}));
+  EXPECT_FALSE(watch.are_current(7, {{"K", "other value"}}));
   EXPECT_EQ(watch.get(8), nullptr);
   gate.open();
   EXPECT_TRUE(eventually([&] { return watch.get(8) != nullptr; }));
-  put("K", "other value");
-  EXPECT_TRUE(eventually([&] { return watch.contains(7, {{"K", "other value"}}); }));
+  write_secret("K", "other value");
+  EXPECT_TRUE(eventually([&] { return watch.are_current(7, {{"K", "other value"}}); }));
 }
 
 // Periodic checks alone would detect about twenty changes in forty seconds.
@@ -223,17 +223,17 @@ TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
   fs::create_directory(folder_ / "7");
   for (int i = 0; i < 20; ++i) {
     const std::string value = "value " + std::to_string(i);
-    put("K", value);
-    ASSERT_TRUE(eventually([&] { return watch.contains(7, {{"K", value}}); }));
+    write_secret("K", value);
+    ASSERT_TRUE(eventually([&] { return watch.are_current(7, {{"K", value}}); }));
   }
-  EXPECT_LT(clock.boot_ms() - began, 10 * SecretWatcher::kCheckMs);
+  EXPECT_LT(clock.boot_ms() - began, 10 * SecretWatcher::kCheckIntervalMs);
 }
 
 TEST_F(SecretsTest, WatchWithoutContextsDoesNotWait) {
   const ManualClock clock;
   const auto found = SecretWatcher({}, {7}, clock).get(7);
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->redactor({}), nullptr);
+  EXPECT_EQ(found->get_redactor({}), nullptr);
 }
 
 }  // namespace

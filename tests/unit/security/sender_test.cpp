@@ -12,7 +12,7 @@ TEST(Sender, MissingIdsAreTheSenders) {
   Message message;
   message.job.resize(2);
   message.flow = Flow();
-  ASSERT_TRUE(apply_sender(message, kSender));
+  ASSERT_TRUE(fill_and_check_sender(message, kSender));
   EXPECT_EQ(message.caller_id, 13U);
   EXPECT_EQ(message.context_id, 7U);
   for (const Job& job : message.job) EXPECT_EQ(redis_key(job).substr(0, 7), "job:13:");
@@ -38,23 +38,23 @@ TEST(Sender, ForeignFieldsAreRejectedByName) {
   for (const Row& row : rows) {
     Job job;
     row.forge(job);
-    const auto alone = apply_sender(job, kSender);
+    const auto alone = fill_and_check_sender(job, kSender);
     ASSERT_FALSE(alone) << row.field;
     EXPECT_EQ(alone.error().message.find(row.field), 0U) << alone.error().message;
     Message message;
     message.job.resize(1);
     row.forge(message.job.emplace_back());
-    const auto inside = apply_sender(message, kSender);
+    const auto inside = fill_and_check_sender(message, kSender);
     ASSERT_FALSE(inside) << row.field;
     EXPECT_NE(inside.error().message.find("job[1]"), std::string::npos) << inside.error().message;
   }
   Message message;
   message.flow = Flow();
   message.flow->caller_id = 12;
-  EXPECT_FALSE(apply_sender(message, kSender));
+  EXPECT_FALSE(fill_and_check_sender(message, kSender));
   message.flow->caller_id = 0;
   message.flow->parent = "4 a";
-  EXPECT_FALSE(apply_sender(message, kSender));
+  EXPECT_FALSE(fill_and_check_sender(message, kSender));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr std::uint32_t kNow = 1'800'000'000;
 
-Message sample() {
+Message make_message() {
   Message message;
   message.id = 101;
   message.caller_id = 12;
@@ -37,11 +37,11 @@ class Signatures : public ::testing::Test {
  protected:
   SigningKey key_ = SigningKey::make();
   Message signed_ = [this] {
-    Message message = sample();
+    Message message = make_message();
     EXPECT_TRUE(sign(message, key_));
     return message;
   }();
-  std::string why_not(const Message& message, std::uint64_t now_s = kNow) const {
+  std::string get_error(const Message& message, std::uint64_t now_s = kNow) const {
     const auto checked = check_signature(message, {key_.public_key(), now_s});
     if (checked) return "";
     EXPECT_EQ(checked.error().code, Code::denied);
@@ -50,9 +50,9 @@ class Signatures : public ::testing::Test {
 };
 
 TEST_F(Signatures, AreValidAcrossARedisHashAndJson) {
-  EXPECT_EQ(why_not(signed_), "");
-  EXPECT_EQ(why_not(decode<Message>(encode(signed_)).record), "");
-  EXPECT_EQ(why_not(decode_json<Message>(json::parse(to_json(signed_).dump())).record), "");
+  EXPECT_EQ(get_error(signed_), "");
+  EXPECT_EQ(get_error(decode<Message>(encode(signed_)).record), "");
+  EXPECT_EQ(get_error(decode_json<Message>(json::parse(to_json(signed_).dump())).record), "");
 }
 
 TEST_F(Signatures, AreValidForLaterStateChanges) {
@@ -64,7 +64,7 @@ TEST_F(Signatures, AreValidForLaterStateChanges) {
   signed_.logs.push_back({1, 1, LogStream::out, "line"});
   signed_.unknown = {{"colour", "red"}};
   signed_.job.front().unknown = {{"colour", "red"}};
-  EXPECT_EQ(why_not(signed_), "");
+  EXPECT_EQ(get_error(signed_), "");
 }
 
 TEST_F(Signatures, SignedFieldsCannotBeChanged) {
@@ -88,45 +88,45 @@ TEST_F(Signatures, SignedFieldsCannotBeChanged) {
       {"a flow", [](Message& m) { m.flow = Flow{}; }},
       {"a node", [](Message& m) { m.nodes.emplace_back(); }},
   };
-  for (const auto& [what, change] : changes) {
+  for (const auto& [field, change] : changes) {
     Message message = signed_;
     change(message);
-    EXPECT_NE(why_not(message).find("not of this content"), std::string::npos) << what << ": " << why_not(message);
+    EXPECT_NE(get_error(message).find("not of this content"), std::string::npos) << field << ": " << get_error(message);
   }
 }
 
 TEST_F(Signatures, AreValidOnlyForTheActorsKey) {
-  Message forged = sample();
+  Message forged = make_message();
   const SigningKey other = SigningKey::make();
   ASSERT_TRUE(sign(forged, other));
-  EXPECT_NE(why_not(forged).find("is not its key"), std::string::npos);
+  EXPECT_NE(get_error(forged).find("is not its key"), std::string::npos);
   forged.signer = key_.public_key();
-  EXPECT_NE(why_not(forged).find("not of this content"), std::string::npos);
-  Message without = sample();
-  EXPECT_NE(why_not(without).find("is missing"), std::string::npos);
+  EXPECT_NE(get_error(forged).find("not of this content"), std::string::npos);
+  Message without = make_message();
+  EXPECT_NE(get_error(without).find("is missing"), std::string::npos);
   signed_.algorithm = "none";
-  EXPECT_NE(why_not(signed_).find("algorithm"), std::string::npos);
-  EXPECT_FALSE(check_signature(signed_, {"", kNow})) << "an actor without a key has signed nothing";
+  EXPECT_NE(get_error(signed_).find("algorithm"), std::string::npos);
+  EXPECT_FALSE(check_signature(signed_, {"", kNow})) << "an actor without a key cannot sign";
 }
 
 TEST_F(Signatures, ExpireAfterAQuarterOfAnHour) {
-  EXPECT_EQ(why_not(signed_, kNow + kSignatureWindowS), "");
-  EXPECT_EQ(why_not(signed_, kNow - kSignatureWindowS), "");
-  EXPECT_NE(why_not(signed_, kNow + kSignatureWindowS + 1).find("ago"), std::string::npos);
-  EXPECT_NE(why_not(signed_, kNow - kSignatureWindowS - 1).find("ahead"), std::string::npos);
-  EXPECT_NE(why_not(signed_, 0).find("ahead"), std::string::npos);
+  EXPECT_EQ(get_error(signed_, kNow + kSignatureWindowS), "");
+  EXPECT_EQ(get_error(signed_, kNow - kSignatureWindowS), "");
+  EXPECT_NE(get_error(signed_, kNow + kSignatureWindowS + 1).find("ago"), std::string::npos);
+  EXPECT_NE(get_error(signed_, kNow - kSignatureWindowS - 1).find("ahead"), std::string::npos);
+  EXPECT_NE(get_error(signed_, 0).find("ahead"), std::string::npos);
 }
 
 TEST_F(Signatures, AreRefusedForAmbiguousContent) {
-  Message message = sample();
+  Message message = make_message();
   message.message = "\xff";
   EXPECT_FALSE(sign(message, key_));
-  message = sample();
+  message = make_message();
   message.created_at = 0;
   EXPECT_FALSE(sign(message, key_));
-  message = sample();
+  message = make_message();
   message.target_context = 0;
-  EXPECT_FALSE(sign(message, key_)) << "anybody could send it anywhere";
+  EXPECT_FALSE(sign(message, key_)) << "a message without sender or receiver is not signed";
 }
 
 TEST_F(Signatures, ReceiptIsNoMessageAndCannotBeChanged) {

@@ -28,12 +28,12 @@ namespace {
 // The script "leaves" stores an artifact.
 class HangingExecutor final : public Executor {
  public:
-  HangingExecutor(BlockingGate& gate, bool may_wait) : gate_(gate), may_wait_(may_wait) {}
-  std::string_view name() const override { return may_wait_ ? "plugin" : "plain"; }
+  HangingExecutor(BlockingGate& gate, bool may_wait) : gate_(gate), can_block_(may_wait) {}
+  std::string_view name() const override { return can_block_ ? "plugin" : "plain"; }
   std::vector<std::string> script_types() const override { return {std::string(name())}; }
   std::vector<Stage> stages() const override { return {{std::string(name()), "fake", {}}}; }
   Result<std::string> probe() const override { return "1"; }
-  bool can_block() const override { return may_wait_; }
+  bool can_block() const override { return can_block_; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink* sink) const override {
     if (facts.job.script == "begin") gate_.pass();
     if (facts.job.script == "never") return fail(Code::invalid, "script: never");
@@ -60,11 +60,11 @@ class HangingExecutor final : public Executor {
     BlockingGate* gate_;
   };
   BlockingGate& gate_;
-  bool may_wait_;
+  bool can_block_;
 };
 
 // Imitates a plugin that holds back the jobs of one caller after that caller's failures.
-class RestingExecutor final : public Executor {
+class PausingExecutor final : public Executor {
  public:
   static constexpr Id kCaller = 66;
   std::string_view name() const override { return "rests"; }
@@ -85,18 +85,18 @@ class TwoServers final : public StoreFactory {
   TwoServers(MemoryServer& all, MemoryServer& third) : all_(all), third_(third) {}
   Result<std::unique_ptr<Store>> open() override {
     return std::make_unique<RedisStore>(
-        [this](Id context) -> Result<std::unique_ptr<Link>> { return of(context).open_link(context); });
+        [this](Id context) -> Result<std::unique_ptr<Link>> { return get_server(context).open_link(context); });
   }
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override {
-    return of(queues.front().first).open_waiter(queues, topic);
+    return get_server(queues.front().first).open_waiter(queues, topic);
   }
   Result<std::unique_ptr<ObjectStore>> open_objects() override { return all_.open_objects(); }
   Result<std::unique_ptr<FlowStore>> open_flows() override { return all_.open_flows(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override { return all_.open_workflows(); }
 
  private:
-  MemoryServer& of(Id context) { return context == 3 ? third_ : all_; }
+  MemoryServer& get_server(Id context) { return context == 3 ? third_ : all_; }
   MemoryServer &all_, &third_;
 };
 
@@ -112,7 +112,7 @@ class Isolation : public AgentTest {
     executors.push_back(std::make_unique<FakeExecutor>());
     executors.push_back(std::make_unique<HangingExecutor>(gate_, true));
     executors.push_back(std::make_unique<HangingExecutor>(gate_, false));
-    executors.push_back(std::make_unique<RestingExecutor>());
+    executors.push_back(std::make_unique<PausingExecutor>());
     auto agent = Agent::start({servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_},
                               settings_);
     ASSERT_TRUE(agent) << agent.error().message;
@@ -123,7 +123,7 @@ class Isolation : public AgentTest {
     job.script_type = type;
     return submit(job);
   }
-  std::uint64_t run_of_next() {
+  std::uint64_t wait_for_next_run() {
     const auto before = control_.runs();
     last_ = submit();
     std::uint64_t run = 0;
@@ -136,15 +136,15 @@ class Isolation : public AgentTest {
     return run;
   }
   // Runs two other jobs: the first writes output and ends, the second is cancelled.
-  void expect_others_go_on() {
-    const std::uint64_t run = run_of_next();
+  void expect_others_continue() {
+    const std::uint64_t run = wait_for_next_run();
     const std::string writes = last_;
     control_.write(run, LogStream::out, "hello\n");
     EXPECT_TRUE(eventually([&] { return client_->logs(1, writes, 0, 10, 0).value().lines.size() == 1; }));
     control_.end(run, RunStatus::ok);
     EXPECT_TRUE(wait_for_end(writes));
     EXPECT_EQ(read(writes).status, JobStatus::finished);
-    run_of_next();
+    wait_for_next_run();
     const std::string cancelled = last_;
     EXPECT_TRUE(client_->cancel(1, cancelled));
     EXPECT_TRUE(wait_for_end(cancelled));
@@ -160,9 +160,9 @@ class Isolation : public AgentTest {
   }
   bool has_ended(const std::string& key) { return read(key).ended_ms != 0; }
   // Serves context 3, which has a server of its own, and context 1.
-  void serve_third_and_first() {
+  void serve_contexts_1_and_3() {
     settings_.contexts = {3, 1};
-    settings_.own_servers = {3};
+    settings_.contexts_with_own_redis = {3};
   }
   std::string submit_to_third() { return redis_key(of_third_->submit(new_job("x", 3)).value()); }
   Job read_third(const std::string& key) { return decode<Job>(*of_third_->load(3, key)).record; }
@@ -172,11 +172,11 @@ class Isolation : public AgentTest {
       return read_third(key).status == JobStatus::finished;
     });
   }
-  void third_is_away() {
+  void disconnect_third() {
     third_.set_faults([](const ServerCall&) { return Fault::before; });
   }
   // The first call fails; later calls block.
-  void third_is_away_and_hangs() {
+  void hang_third() {
     third_.set_faults([this, first = true](const ServerCall&) mutable {
       if (std::exchange(first, false)) return Fault::before;
       gate_.pass();
@@ -184,7 +184,7 @@ class Isolation : public AgentTest {
     });
   }
   // Registers the runner as an agent on another host with the same runner id would.
-  static Result<void> hold(Store& store, Id context, const std::string& instance = kOther) {
+  static Result<void> hold_runner_id(Store& store, Id context, const std::string& instance = kOther) {
     Runner runner;
     runner.id = 1;
     runner.local = true;  // The next agent must follow this record.
@@ -192,8 +192,8 @@ class Isolation : public AgentTest {
     return store.hold_runner(context, runner, {instance, "another host", "its boot", 1}, 60000, "", held_by);
   }
   static void claim_one(Store& store, Id context, const std::string& instance) {
-    const auto taken = store.claim({.context = context, .runner = 1, .instance = instance, .queues = {"queue:fake"}});
-    ASSERT_TRUE(taken && taken->jobs.size() == 1);
+    const auto reply = store.claim({.context = context, .runner = 1, .instance = instance, .queues = {"queue:fake"}});
+    ASSERT_TRUE(reply && reply->jobs.size() == 1);
   }
 
   static inline const std::string kDead = std::string(32, 'd'), kOther = std::string(32, 'e');
@@ -210,7 +210,7 @@ TEST_F(Isolation, PluginHangingInBeginDelaysNoOther) {
   start_all();
   const std::string hangs = submit_as("plugin", "begin");
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  expect_others_go_on();
+  expect_others_continue();
   EXPECT_EQ(gate_.waiting_count(), 1U);
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
@@ -223,12 +223,12 @@ TEST_F(Isolation, PluginHangingInBeginDelaysNoOther) {
 // Regression test: held-back jobs were repeatedly first in their queue, and the queue was paused with them.
 TEST_F(Isolation, PausedCallerDelaysNoOtherCallers) {
   start_all(1);
-  std::vector<std::string> held;
+  std::vector<std::string> lock_file;
   for (int i = 0; i < 3; ++i) {
     Job job = new_job("x");
     job.script_type = "rests";
-    job.caller_id = RestingExecutor::kCaller;
-    held.push_back(submit(job));
+    job.caller_id = PausingExecutor::kCaller;
+    lock_file.push_back(submit(job));
   }
   for (int i = 0; i < 20; ++i) {
     const std::string other = submit_as("rests", "y");
@@ -238,9 +238,9 @@ TEST_F(Isolation, PausedCallerDelaysNoOtherCallers) {
     })) << i;
     EXPECT_EQ(read(other).status, JobStatus::finished);
   }
-  for (const std::string& key : held) {
+  for (const std::string& key : lock_file) {
     EXPECT_EQ(read(key).status, JobStatus::dispatched);
-    EXPECT_EQ(read(key).deliveries, 0U) << "none is counted";
+    EXPECT_EQ(read(key).deliveries, 0U) << "a job that did not start has no delivery";
   }
 }
 
@@ -249,8 +249,8 @@ TEST_F(Isolation, PluginHangingInBeginDoesNotKeepAllSlots) {
   const std::array hang{submit_as("plugin", "begin"), submit_as("plugin", "begin")};
   for (const std::string& each : hang) ASSERT_TRUE(eventually([&] { return read(each).status == JobStatus::started; }));
   agent_clock_.advance(HangDetector::kTimeoutMs);
-  expect_others_go_on();
-  EXPECT_EQ(gate_.waiting_count(), 1U) << "nobody else is sent behind it";
+  expect_others_continue();
+  EXPECT_EQ(gate_.waiting_count(), 1U) << "only one call waits in the hanging plugin";
   gate_.open();
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
@@ -267,10 +267,10 @@ TEST_F(Isolation, JobOfAPluginHangingInBeginIsCancelled) {
   ASSERT_TRUE(wait_for_end(hangs));
   EXPECT_EQ(read(hangs).detail, "cancelled");
   EXPECT_EQ(gate_.waiting_count(), 1U);
-  expect_others_go_on();  // the slot of the cancelled job is free
+  expect_others_continue();  // the slot of the cancelled job is free
   gate_.open();
-  expect_others_go_on();
-  EXPECT_EQ(control_.launches, 4U) << "what was begun too late did not run";
+  expect_others_continue();
+  EXPECT_EQ(control_.launches, 4U) << "jobs that started too late did not run";
 }
 
 TEST_F(Isolation, PluginHangingInFinishDelaysNoOther) {
@@ -279,7 +279,7 @@ TEST_F(Isolation, PluginHangingInFinishDelaysNoOther) {
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  expect_others_go_on();  // uses the only slot
+  expect_others_continue();  // uses the only slot
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
   ASSERT_TRUE(wait_for_end(hangs));
@@ -292,7 +292,7 @@ TEST_F(Isolation, OtherRunsAreCancelledDuringAHangingFinish) {
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  expect_others_go_on();
+  expect_others_continue();
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
   EXPECT_TRUE(wait_for_end(hangs));
@@ -327,21 +327,21 @@ TEST_F(Isolation, LockedDiskDelaysNoOther) {
   start_all(8);
   const std::string lock = folder / "contexts/1/lock";
   std::filesystem::create_directories(std::filesystem::path(lock).parent_path());
-  const Fd held(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  ASSERT_TRUE(held);
-  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  const Fd lock_file(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(lock_file);
+  ASSERT_EQ(::flock(lock_file.get(), LOCK_EX), 0);
   std::vector<std::string> leaving;
   for (int i = 0; i < 5; ++i) leaving.push_back(submit_as("plain", "leaves"));
   ASSERT_TRUE(wait_for_runs(5));
   control_.end_all(RunStatus::ok);
-  expect_others_go_on();
-  EXPECT_FALSE(has_ended(leaving.back())) << "it has waited for the lock in vain before the others were done";
-  ASSERT_EQ(::flock(held.get(), LOCK_UN), 0);
+  expect_others_continue();
+  EXPECT_FALSE(has_ended(leaving.back())) << "the job did not get the lock before the other jobs ended";
+  ASSERT_EQ(::flock(lock_file.get(), LOCK_UN), 0);
   for (const std::string& key : leaving) {
     ASSERT_TRUE(wait_for_end(key));
     EXPECT_EQ(read(key).status, JobStatus::finished);
   }
-  EXPECT_NE(read(leaving.back()).artifacts, "") << "the lock was free when its turn came";
+  EXPECT_NE(read(leaving.back()).artifacts, "") << "the lock was free for the last job";
 }
 
 TEST_F(Isolation, HangingDiskDelaysNoArtifactsOfOtherContexts) {
@@ -350,27 +350,27 @@ TEST_F(Isolation, HangingDiskDelaysNoArtifactsOfOtherContexts) {
   settings_.state_dir = folder.path().string();
   settings_.contexts = {1, 2};
   start_all();
-  const auto leave_one = [&](Id context) {
+  const auto submit_with_artifact = [&](Id context) {
     Job job = new_job("leaves", context);
     job.script_type = "plain";
     return submit(job);
   };
-  const std::string waits = leave_one(1);
+  const std::string blocked_job = submit_with_artifact(1);
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return lock.is_waited_for(); }));
-  const std::string goes_on = leave_one(2);
+  const std::string other_job = submit_with_artifact(2);
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
-    return read(goes_on, 2).ended_ms != 0;
+    return read(other_job, 2).ended_ms != 0;
   }));
-  EXPECT_NE(read(goes_on, 2).artifacts, "");
-  expect_others_go_on();
-  EXPECT_FALSE(has_ended(waits));
+  EXPECT_NE(read(other_job, 2).artifacts, "");
+  expect_others_continue();
+  EXPECT_FALSE(has_ended(blocked_job));
   EXPECT_TRUE(lock.is_blocked());
   lock.unblock();
-  ASSERT_TRUE(wait_for_end(waits));
-  EXPECT_NE(read(waits).artifacts, "");
+  ASSERT_TRUE(wait_for_end(blocked_job));
+  EXPECT_NE(read(blocked_job).artifacts, "");
 }
 
 // Returns whether this process has a thread of this name.
@@ -390,7 +390,7 @@ TEST_F(Isolation, InputsOnAHangingDiskDelayNoOther) {
   BlockingFile lock(folder / "contexts/1/lock");
   settings_.state_dir = folder.path().string();
   start_all();
-  run_of_next();
+  wait_for_next_run();
   const std::string before = last_;
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(wait_for_end(before));
@@ -404,16 +404,16 @@ TEST_F(Isolation, InputsOnAHangingDiskDelayNoOther) {
   Job wants = new_job();
   wants.dependends = {read(before).id};
   wants.inputs = {std::to_string(read(before).id) + "/app"};
-  const std::string waits = submit(wants);
-  ASSERT_TRUE(eventually([&] { return read(waits).status == JobStatus::started; }));
-  expect_others_go_on();
-  EXPECT_FALSE(has_ended(waits));
+  const std::string blocked_job = submit(wants);
+  ASSERT_TRUE(eventually([&] { return read(blocked_job).status == JobStatus::started; }));
+  expect_others_continue();
+  EXPECT_FALSE(has_ended(blocked_job));
   EXPECT_FALSE(has_ended(leaves));
   EXPECT_TRUE(lock.is_blocked());
   lock.unblock();
-  ASSERT_TRUE(wait_for_end(waits));
-  EXPECT_EQ(read(waits).detail, "dead_letter");
-  EXPECT_NE(read(waits).error.find("is not on this host"), std::string::npos) << read(waits).error;
+  ASSERT_TRUE(wait_for_end(blocked_job));
+  EXPECT_EQ(read(blocked_job).detail, "dead_letter");
+  EXPECT_NE(read(blocked_job).error.find("is not on this host"), std::string::npos) << read(blocked_job).error;
 }
 
 TEST_F(Isolation, SecretsOnAHangingDiskBlockOnlyTheirContext) {
@@ -423,14 +423,14 @@ TEST_F(Isolation, SecretsOnAHangingDiskBlockOnlyTheirContext) {
   agent_clock_.block_context(2);
   start_all();
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  const std::string waits = submit(new_job("x", 2));
-  for (int i = 0; i < 3; ++i) expect_others_go_on();
-  EXPECT_EQ(read(waits, 2).status, JobStatus::dispatched) << "another agent may have it";
+  const std::string blocked_job = submit(new_job("x", 2));
+  for (int i = 0; i < 3; ++i) expect_others_continue();
+  EXPECT_EQ(read(blocked_job, 2).status, JobStatus::dispatched) << "another agent can claim the job";
   EXPECT_EQ(agent_->unready_reason(), "the secrets of context 2 are not read yet: see to the disk of secrets_dir");
   gate_.open();
   EXPECT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
-    return read(waits, 2).ended_ms != 0;
+    return read(blocked_job, 2).ended_ms != 0;
   }));
   EXPECT_EQ(agent_->unready_reason(), "");
 }
@@ -442,10 +442,10 @@ TEST_F(Isolation, KnownSecretsStayValidOnAHangingDisk) {
   settings_.secrets.folder = folder.path().string();
   settings_.ceilings.standard.secrets = {"db"};
   start_all();
-  expect_others_go_on();
+  expect_others_continue();
   agent_clock_.block_context(1);
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  expect_others_go_on();
+  expect_others_continue();
   Job asks = new_job();
   asks.policy = R"({"secrets":["db"]})";
   const std::string key = submit(asks);
@@ -473,13 +473,13 @@ TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
   dead.detail = kRunnerRunning;
   RunnerHolder held_by;
   ASSERT_TRUE(client_->hold_runner(1, dead, {"b1", "host", "boot", 1}, 1000, "", held_by));
-  const auto taken =
+  const auto reply =
       client_->claim({.context = 1, .runner = 2, .instance = "b1", .queues = {"queue:other"}, .lease_ms = 1000});
-  ASSERT_TRUE(taken && taken->jobs.size() == 1);
+  ASSERT_TRUE(reply && reply->jobs.size() == 1);
   ASSERT_NO_FATAL_FAILURE(expect_a_due_job_runs(500));
   EXPECT_TRUE(eventually([&] { return client_->queue_length(1, "queue:other").value() == 1; }));
   EXPECT_TRUE(eventually([&] { return decode<Runner>(*client_->load(1, "runner:2")).record.detail == "lost"; }));
-  expect_others_go_on();
+  expect_others_continue();
   EXPECT_FALSE(has_ended(of_the_dead));
   EXPECT_TRUE(lock.is_blocked());
   lock.unblock();
@@ -488,26 +488,26 @@ TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
 // Every call to that server blocks: claims, lease renewals, reports and sweeps.
 TEST_F(Isolation, HangingServerDelaysNoOtherContext) {
   settings_.contexts = {3, 1};
-  settings_.own_servers = {3};
+  settings_.contexts_with_own_redis = {3};
   settings_.lease_ms = 1000;
   start_all();
   const auto of_third = *third_.open();
-  const auto submit_there = [&] { return redis_key(of_third->submit(new_job("x", 3)).value()); };
-  const std::string ends = submit_there();
+  const auto submit_to_server = [&] { return redis_key(of_third->submit(new_job("x", 3)).value()); };
+  const std::string ends = submit_to_server();
   ASSERT_TRUE(wait_for_runs(1));
   const std::uint64_t run_there = control_.runs().front();
   third_.set_faults([this](const ServerCall&) {
     gate_.pass();
     return Fault::none;
   });
-  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; })) << "and whoever comes behind it";
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; })) << "the next call to the server blocks";
   control_.end(run_there, RunStatus::ok);
-  for (int i = 0; i < 5; ++i) expect_others_go_on();
+  for (int i = 0; i < 5; ++i) expect_others_continue();
   ASSERT_NO_FATAL_FAILURE(expect_a_due_job_runs(100));
   EXPECT_EQ(gate_.waiting_count(), 1U);
   gate_.open();
   third_.set_faults(nullptr);
-  const std::string later = submit_there();
+  const std::string later = submit_to_server();
   EXPECT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
     return decode<Job>(*of_third->load(3, later)).record.ended_ms != 0 &&
@@ -518,26 +518,26 @@ TEST_F(Isolation, HangingServerDelaysNoOtherContext) {
 TEST_F(Isolation, ServerMissingAtStartIsServedOnceAvailable) {
   TempDir folder;
   settings_.state_dir = folder.path().string();
-  serve_third_and_first();
+  serve_contexts_1_and_3();
   { ASSERT_TRUE(InstanceLock::acquire(settings_.state_dir, 1, kDead)); }
   const std::string of_the_dead = submit_to_third(), of_the_dead_too = submit();
-  ASSERT_TRUE(hold(*of_third_, 3, kDead));
+  ASSERT_TRUE(hold_runner_id(*of_third_, 3, kDead));
   ASSERT_NO_FATAL_FAILURE(claim_one(*of_third_, 3, kDead));
   ASSERT_NO_FATAL_FAILURE(claim_one(*client_, 1, kDead));
-  const std::string waits = submit_to_third();
-  third_is_away();
+  const std::string blocked_job = submit_to_third();
+  disconnect_third();
   start_all();
   EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
-  ASSERT_TRUE(wait_for_runs(1)) << "what is given back where it can be";
+  ASSERT_TRUE(wait_for_runs(1)) << "the job of the available server is released and runs again";
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(wait_for_end(of_the_dead_too));
   EXPECT_EQ(read(of_the_dead_too).deliveries, 2U);
-  for (int i = 0; i < 3; ++i) expect_others_go_on();
+  for (int i = 0; i < 3; ++i) expect_others_continue();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
   EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
-  EXPECT_FALSE(list_instances(settings_.state_dir, 1).empty()) << "a job of it is not given back yet";
+  EXPECT_FALSE(list_instances(settings_.state_dir, 1).empty()) << "a job of this instance is not released yet";
   third_.set_faults(nullptr);
-  EXPECT_TRUE(runs_in_third(waits));
+  EXPECT_TRUE(runs_in_third(blocked_job));
   EXPECT_TRUE(runs_in_third(of_the_dead));
   EXPECT_EQ(read_third(of_the_dead).deliveries, 2U);
   EXPECT_TRUE(list_instances(settings_.state_dir, 1).empty());
@@ -546,21 +546,21 @@ TEST_F(Isolation, ServerMissingAtStartIsServedOnceAvailable) {
 }
 
 TEST_F(Isolation, ServerHangingAtARetryDelaysNoOther) {
-  serve_third_and_first();
-  const std::string waits = submit_to_third();
-  third_is_away_and_hangs();
+  serve_contexts_1_and_3();
+  const std::string blocked_job = submit_to_third();
+  hang_third();
   start_all();
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  for (int i = 0; i < 3; ++i) expect_others_go_on();
+  for (int i = 0; i < 3; ++i) expect_others_continue();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
   EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
   EXPECT_EQ(gate_.waiting_count(), 1U);
   gate_.open();
-  EXPECT_TRUE(runs_in_third(waits));
+  EXPECT_TRUE(runs_in_third(blocked_job));
 }
 
 TEST_F(Isolation, AllServersRegisterTheRunnerConcurrently) {
-  serve_third_and_first();
+  serve_contexts_1_and_3();
   const auto first_is_asked = std::make_shared<std::atomic<bool>>(false);
   server_.set_faults([=](const ServerCall& call) {
     if (call.name == "hold_runner") *first_is_asked = true;
@@ -574,8 +574,8 @@ TEST_F(Isolation, AllServersRegisterTheRunnerConcurrently) {
 }
 
 TEST_F(Isolation, RunnerRejectedByOneServerIsNotRegistered) {
-  serve_third_and_first();
-  ASSERT_TRUE(hold(*of_third_, 3));
+  serve_contexts_1_and_3();
+  ASSERT_TRUE(hold_runner_id(*of_third_, 3));
   std::vector<std::unique_ptr<Executor>> executors;
   executors.push_back(std::make_unique<FakeExecutor>());
   const auto refused =
@@ -583,33 +583,33 @@ TEST_F(Isolation, RunnerRejectedByOneServerIsNotRegistered) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::conflict);
   EXPECT_NE(refused.error().message.find("runner 1 of context 3 is held by"), std::string::npos);
-  EXPECT_TRUE(hold(*client_, 1)) << "its id is free again";
+  EXPECT_TRUE(hold_runner_id(*client_, 1)) << "the runner id is free again";
 }
 
 TEST_F(Isolation, RunnerRejectedByAReturningServerIsLost) {
-  serve_third_and_first();
-  ASSERT_TRUE(hold(*of_third_, 3));
+  serve_contexts_1_and_3();
+  ASSERT_TRUE(hold_runner_id(*of_third_, 3));
   const std::string not_ours = submit_to_third();
-  third_is_away();
+  disconnect_third();
   start_all();
-  expect_others_go_on();
-  EXPECT_FALSE(agent_->runner_lost());
+  expect_others_continue();
+  EXPECT_FALSE(agent_->has_lost_runner_id());
   third_.set_faults(nullptr);
-  ASSERT_TRUE(eventually([&] { return agent_->runner_lost(); }));
+  ASSERT_TRUE(eventually([&] { return agent_->has_lost_runner_id(); }));
   EXPECT_EQ(agent_->unready_reason(), "another agent has taken the id of this runner, or its record has another key");
-  EXPECT_EQ(agent_->busy_slots(), 0U);
+  EXPECT_EQ(agent_->count_busy_slots(), 0U);
   agent_.reset();
   EXPECT_EQ(read_third(not_ours).status, JobStatus::dispatched);
-  EXPECT_TRUE(hold(*client_, 1));
-  EXPECT_TRUE(hold(*of_third_, 3)) << "it is that one's still";
+  EXPECT_TRUE(hold_runner_id(*client_, 1));
+  EXPECT_TRUE(hold_runner_id(*of_third_, 3)) << "the runner id still belongs to the other instance";
 }
 
 TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
-  serve_third_and_first();
+  serve_contexts_1_and_3();
   const std::string of_first = submit(), of_third = submit_to_third();
-  const auto away = [](const ServerCall&) { return Fault::before; };
-  server_.set_faults(away);
-  third_.set_faults(away);
+  const auto reject_all = [](const ServerCall&) { return Fault::before; };
+  server_.set_faults(reject_all);
+  third_.set_faults(reject_all);
   const auto start_with = [&](std::function<bool(const Error&)> try_again) {
     std::vector<std::unique_ptr<Executor>> executors;
     executors.push_back(std::make_unique<FakeExecutor>());
@@ -638,15 +638,15 @@ TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
 }
 
 TEST_F(Isolation, StoppingAgentReleasesItsHoldOnAHangingServer) {
-  serve_third_and_first();
-  third_is_away_and_hangs();
+  serve_contexts_1_and_3();
+  hang_third();
   start_all();
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   std::thread leaves([this] { agent_.reset(); });
   gate_.open();
   leaves.join();
-  EXPECT_TRUE(hold(*client_, 1));
-  EXPECT_TRUE(hold(*of_third_, 3));
+  EXPECT_TRUE(hold_runner_id(*client_, 1));
+  EXPECT_TRUE(hold_runner_id(*of_third_, 3));
 }
 
 TEST_F(Isolation, HangingEndsAreStoredInOrderWithoutLoss) {
@@ -674,7 +674,7 @@ TEST_F(Isolation, StoppingAgentWaitsForHangingCallsWithoutLoss) {
   std::thread leaves([this] { agent_.reset(); });
   gate_.open();
   leaves.join();
-  EXPECT_FALSE(has_ended(hangs)) << "its claim runs out, and another agent takes it";
+  EXPECT_FALSE(has_ended(hangs)) << "the claim expires, and another agent claims the job";
 }
 
 TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
@@ -687,7 +687,7 @@ TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
       order += what;
     };
   };
-  const auto so_far = [&] {
+  const auto get_notes = [&] {
     const std::lock_guard lock(mutex);
     return order;
   };
@@ -696,12 +696,12 @@ TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
   lanes.post("hangs", note('a'));
   lanes.post("hangs", note('b'));
   lanes.post("goes on", note('x'));
-  ASSERT_TRUE(eventually([&] { return so_far() == "x"; }));
+  ASSERT_TRUE(eventually([&] { return get_notes() == "x"; }));
   gate.open();
-  ASSERT_TRUE(eventually([&] { return so_far() == "xab"; }));
+  ASSERT_TRUE(eventually([&] { return get_notes() == "xab"; }));
   lanes.stop();
   lanes.post("goes on", note('y'));
-  EXPECT_EQ(so_far(), "xab");
+  EXPECT_EQ(get_notes(), "xab");
 }
 
 TEST(StrandsTest, ThreadIsNamedAfterItsStrand) {

@@ -43,7 +43,7 @@ TEST(Metrics, EachKindCountsUnderItsLabels) {
   for (const double seconds : {0.001, 0.3, 5000.0}) metrics->observe(Metric::pickup_time, {Id{1}}, seconds);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 3);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_claims_total{context="2",script_type="python"})"), 1);
-  EXPECT_EQ(read_series(*metrics, R"(mycojobs_leads{context="1"})"), 0);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_leader{context="1"})"), 0);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="0.002"})"), 1);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="3600"})"), 2);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="+Inf"})"), 3);
@@ -61,7 +61,7 @@ TEST(Metrics, ProcessesAndTestsShareNothing) {
 
 TEST(Metrics, MissingMetricsCountNothing) {
   const auto none = no_metrics();
-  none->add(Metric::folded_values, {});
+  none->add(Metric::metric_values_folded, {});
   EXPECT_EQ(none->render(), "");
   EXPECT_FALSE(none->is_enabled());
   EXPECT_TRUE(Metrics::make()->is_enabled());
@@ -69,7 +69,8 @@ TEST(Metrics, MissingMetricsCountNothing) {
 
 TEST(Metrics, ForeignTextsBecomeOneAsciiLine) {
   const auto metrics = Metrics::make();
-  metrics->add(Metric::entries_set_aside, {"a\"\n} 7\nmycojobs_claims_total 9 \xff\xc3\xa4" + std::string(500, 'x')});
+  metrics->add(Metric::queue_entries_dropped,
+               {"a\"\n} 7\nmycojobs_claims_total 9 \xff\xc3\xa4" + std::string(500, 'x')});
   const std::string text = metrics->render();
   EXPECT_THAT(text, Not(HasSubstr("\nmycojobs_claims_total 9")));
   EXPECT_THAT(text, Not(HasSubstr(std::string(100, 'x'))));
@@ -141,7 +142,7 @@ TEST(Metrics, ReportProcessUsage) {
 
 // Counters derived from replies of the store.
 
-ClaimedJob claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveries = 1) {
+ClaimedJob make_claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveries = 1) {
   ClaimedJob job;
   job.ref = {1, "job:1:1", "id", "token", "python"};
   job.attempt = attempt;
@@ -153,37 +154,37 @@ ClaimedJob claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliv
 TEST(Counts, PickupCountsFirstClaimsFromTheirDueTime) {
   const auto metrics = Metrics::make();
   ClaimReply reply;
-  reply.jobs = {claimed({{"queued_ms", "1000"}, {"started_ms", "1500"}}),
-                claimed({{"queued_ms", "1000"}, {"run_at_ms", "9000"}, {"started_ms", "9250"}}),
+  reply.jobs = {make_claimed({{"queued_ms", "1000"}, {"started_ms", "1500"}}),
+                make_claimed({{"queued_ms", "1000"}, {"run_at_ms", "9000"}, {"started_ms", "9250"}}),
                 // The pause before a retry does not count.
-                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 2),
+                make_claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 2),
                 // The time lost with another agent does not count.
-                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 1, 2),
-                claimed({{"started_ms", "99000"}}),                          // a job of a plain client
-                claimed({{"queued_ms", "99000"}, {"started_ms", "1000"}})};  // the clock was set back
+                make_claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 1, 2),
+                make_claimed({{"started_ms", "99000"}}),                          // a job of a plain client
+                make_claimed({{"queued_ms", "99000"}, {"started_ms", "1000"}})};  // the clock was set back
   reply.skipped_entries = 3;
   count_claims(*metrics, 1, reply);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 6);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 2);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_sum{context="1"})"), 0.75);
-  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_entries_set_aside_total{context="1"})"), 3);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_entries_dropped_total{context="1"})"), 3);
 }
 
-EndReport ended(JobStatus status, const std::string& detail, bool again = false) {
+EndReport make_end_report(JobStatus status, const std::string& detail, bool is_retried = false) {
   EndReport report;
   report.claim = {1, "job:1:1", "id", "token", "python"};
   report.end.status = status;
   report.end.detail = detail;
-  if (again) report.retry_after_ms = 5;
+  if (is_retried) report.retry_after_ms = 5;
   return report;
 }
 
 TEST(Counts, RetriedAttemptIsNotAnEnd) {
   const auto metrics = Metrics::make();
-  const std::vector<Report> reports{ended(JobStatus::finished, "ok"),
-                                    ended(JobStatus::error, "timeout", true),
-                                    ended(JobStatus::error, "what somebody's plugin made up"),
-                                    ended(JobStatus::finished, "ok"),
+  const std::vector<Report> reports{make_end_report(JobStatus::finished, "ok"),
+                                    make_end_report(JobStatus::error, "timeout", true),
+                                    make_end_report(JobStatus::error, "what somebody's plugin made up"),
+                                    make_end_report(JobStatus::finished, "ok"),
                                     Release{{1, "job:1:1", "id", "token", "python"}, "lost", true},
                                     LogAppend{}};
   const std::vector<Result<void>> answers{{}, {}, {}, fail(Code::stale_claim, "x"), {}, {}};
@@ -195,9 +196,9 @@ TEST(Counts, RetriedAttemptIsNotAnEnd) {
   EXPECT_EQ(of("mycojobs_job_ends_total", "finished", "ok"), 1) << metrics->render();
   EXPECT_EQ(of("mycojobs_attempts_total", "error", "timeout"), 1);
   EXPECT_EQ(of("mycojobs_job_ends_total", "error", "timeout"), -1);
-  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "other"), 1) << "details are a closed list";
-  EXPECT_EQ(read_series(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 1);
-  EXPECT_EQ(read_series(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 1);
+  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "other"), 1) << "unknown details are counted as other";
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_stale_writes_total{context="1",operation="report"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_releases_total{context="1",started="true"})"), 1);
 }
 
 TEST(Metrics, OneSeriesOfAContextCanBeRemoved) {
@@ -212,7 +213,7 @@ TEST(Counts, QueueAndTypeNamesAreAClosedList) {
   const TypeNames served{"ours", "Any \"text\""};
   EXPECT_EQ(queue_label("queue:python", kNoTypeNames), "python");
   EXPECT_EQ(queue_label("queue:ours", served), "ours");
-  EXPECT_EQ(queue_label("queue:ours", kNoTypeNames), "other") << "nobody serves it";
+  EXPECT_EQ(queue_label("queue:ours", kNoTypeNames), "other") << "no agent serves the queue";
   EXPECT_EQ(queue_label("mj:queue:runner4711", kNoTypeNames), "runner");
   EXPECT_EQ(queue_label("mj:queue:router", kNoTypeNames), "router");
   EXPECT_EQ(queue_label("mj:queue:router:there.example:9652", kNoTypeNames), "router");
@@ -228,16 +229,16 @@ TEST(Counts, QueueAndTypeNamesAreAClosedList) {
 TEST(Counts, UserInputIsNotALabel) {
   const auto metrics = Metrics::make();
   std::vector<Job> jobs(1200);
-  NewJobs made;
+  NewJobs new_jobs;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     jobs[i].context_id = 3;
     jobs[i].script_type = "zz" + std::to_string(i);
   }
   jobs[7].script_type = "python";
   jobs[8].script_type = "ours";
-  made.jobs = jobs;
-  made.existed.assign(jobs.size(), false);
-  count_submitted(*metrics, jobs, made, {"ours"});
+  new_jobs.jobs = jobs;
+  new_jobs.existed.assign(jobs.size(), false);
+  count_submitted(*metrics, jobs, new_jobs, {"ours"});
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="other"})"), 1198);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="python"})"), 1);
   EXPECT_EQ(read_series(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="ours"})"), 1);
@@ -248,37 +249,37 @@ TEST(Counts, SeriesUsedByRulesStartAtZero) {
   const auto metrics = Metrics::make();
   const std::vector<std::string> types{"python"};
   initialize_series(*metrics, 1, types);
-  EXPECT_EQ(read_series(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 0);
-  EXPECT_EQ(read_series(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 0);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_stale_writes_total{context="1",operation="report"})"), 0);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_releases_total{context="1",started="true"})"), 0);
   EXPECT_EQ(
       read_series(*metrics,
                   R"(mycojobs_attempts_total{context="1",detail="setup_error",script_type="python",status="error"})"),
       0);
-  const auto ends = [&](const std::string& status, const std::string& detail) {
+  const auto count_ends = [&](const std::string& status, const std::string& detail) {
     return read_series(*metrics, R"(mycojobs_job_ends_total{context="1",detail=")" + detail +
                                      R"(",script_type="python",status=")" + status + "\"}");
   };
-  EXPECT_EQ(ends("finished", "ok"), 0) << "the rate of a series that is born with 1 does not see the 1";
+  EXPECT_EQ(count_ends("finished", "ok"), 0) << "a series must start at 0, otherwise rate() misses its first increment";
   for (const char* detail : {"exit", "exception", "timeout", "oom", "cancelled", "lost"})
-    EXPECT_EQ(ends("error", detail), 0) << detail;
+    EXPECT_EQ(count_ends("error", detail), 0) << detail;
 }
 
 // The table of metrics, and its documentation.
 
-std::string base_name(std::string name) {
+std::string get_base_name(std::string name) {
   for (const std::string_view suffix : {"_bucket", "_sum", "_count"}) {
     if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
   }
   return name;
 }
-std::set<std::string> metrics_named_in(const std::string& text) {
+std::set<std::string> find_metric_names(const std::string& text) {
   const std::regex name("(mycojobs|process)_[a-z_]+");
   std::set<std::string> names;
   for (std::sregex_iterator each(text.begin(), text.end(), name), end; each != end; ++each)
-    names.insert(base_name(each->str()));
+    names.insert(get_base_name(each->str()));
   return names;
 }
-std::set<std::string> all_names() {
+std::set<std::string> list_names() {
   std::set<std::string> names;
   for (const MetricRow& row : metric_rows()) names.emplace(row.name);
   return names;
@@ -287,7 +288,7 @@ std::set<std::string> all_names() {
 TEST(MetricTable, FollowsTheConventionsOfPrometheus) {
   std::size_t index = 0;
   for (const MetricRow& row : metric_rows()) {
-    EXPECT_EQ(static_cast<std::size_t>(row.metric), index++) << row.name << " is not where the enum has it";
+    EXPECT_EQ(static_cast<std::size_t>(row.metric), index++) << row.name << " is not at the position of its enum value";
     EXPECT_EQ(row.name.ends_with("_total"), row.kind == MetricKind::counter) << row.name;
     EXPECT_EQ(row.buckets.empty(), row.kind != MetricKind::histogram) << row.name;
     EXPECT_TRUE(row.kind != MetricKind::histogram || row.name.ends_with("_seconds")) << row.name;
@@ -296,7 +297,7 @@ TEST(MetricTable, FollowsTheConventionsOfPrometheus) {
     for (const char* id : {"job", "flow", "caller", "actor", "runner", "host", "id", "key", "name"})
       EXPECT_EQ((' ' + std::string(row.labels) + ' ').find(' ' + std::string(id) + ' '), std::string::npos) << row.name;
   }
-  EXPECT_EQ(all_names().size(), kMetricCount) << "a name stands twice";
+  EXPECT_EQ(list_names().size(), kMetricCount) << "a name is listed twice";
 }
 
 TEST(MetricTable, MatchesTheReadme) {
@@ -304,9 +305,9 @@ TEST(MetricTable, MatchesTheReadme) {
   for (const MetricRow& row : metric_rows()) {
     const std::string wanted = "| `" + std::string(row.name) + "` | " + std::string(to_string(row.kind)) + " | " +
                                std::string(row.labels) + " | " + std::string(row.help) + " |\n";
-    EXPECT_THAT(readme, HasSubstr(wanted)) << "missing, or in other words";
+    EXPECT_THAT(readme, HasSubstr(wanted)) << "missing or different";
   }
-  for (const std::string& name : metrics_named_in(readme)) EXPECT_TRUE(all_names().contains(name)) << name;
+  for (const std::string& name : find_metric_names(readme)) EXPECT_TRUE(list_names().contains(name)) << name;
 }
 
 TEST(MetricTable, ContainsTheMetricsOfDashboardAndRules) {
@@ -318,9 +319,10 @@ TEST(MetricTable, ContainsTheMetricsOfDashboardAndRules) {
   for (const auto& panel : json["panels"]) {
     for (const auto& target : panel["targets"]) asked += target["expr"].get<std::string>() + '\n';
   }
-  const auto names = metrics_named_in(asked);
+  const auto names = find_metric_names(asked);
   EXPECT_GT(names.size(), 25U);
-  for (const std::string& name : names) EXPECT_TRUE(all_names().contains(name)) << name << " is asked for";
+  for (const std::string& name : names)
+    EXPECT_TRUE(list_names().contains(name)) << name << " is queried but does not exist";
 }
 
 }  // namespace

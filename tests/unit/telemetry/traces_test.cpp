@@ -25,18 +25,18 @@ const std::string kTrace = "4bf92f3577b34da6a3ce929d0e0e4736", kSpan = "00f067aa
 const std::string kContext = "00-" + kTrace + "-" + kSpan + "-01";
 
 TEST(TraceContext, LogLineNamesTheTraceOfItsJob) {
-  EXPECT_EQ(name_with_trace("job:12:1", kContext), "job:12:1 (trace " + kTrace + ")");
-  EXPECT_EQ(name_with_trace("job:12:1", ""), "job:12:1");
-  EXPECT_EQ(name_with_trace("job:12:1", "what a client wrote"), "job:12:1");
+  EXPECT_EQ(append_trace_id("job:12:1", kContext), "job:12:1 (trace " + kTrace + ")");
+  EXPECT_EQ(append_trace_id("job:12:1", ""), "job:12:1");
+  EXPECT_EQ(append_trace_id("job:12:1", "what a client wrote"), "job:12:1");
 }
 
 TEST(Traceparent, IsParsedAsSpecified) {
   const auto read = parse_traceparent(kContext);
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, (TraceContext{kTrace, kSpan, true}));
-  EXPECT_EQ(traceparent(*read), kContext);
+  EXPECT_EQ(to_traceparent(*read), kContext);
   EXPECT_FALSE(parse_traceparent("00-" + kTrace + "-" + kSpan + "-00")->sampled);
-  EXPECT_TRUE(parse_traceparent("00-" + kTrace + "-" + kSpan + "-0f")->sampled) << "other flags are not ours";
+  EXPECT_TRUE(parse_traceparent("00-" + kTrace + "-" + kSpan + "-0f")->sampled) << "unknown flags are ignored";
   EXPECT_TRUE(parse_traceparent("cc-" + kTrace + "-" + kSpan + "-01-what a newer version adds"));
 }
 
@@ -81,7 +81,7 @@ struct Collector {
   std::vector<nlohmann::json> spans;
   int calls = 0;
 
-  SendSpans sender() {
+  SendSpans make_sender() {
     return [this](const std::string& body, const std::atomic<bool>& stop) -> Result<void> {
       std::unique_lock lock(mutex);
       ++calls;
@@ -110,7 +110,7 @@ TEST(TraceQueue, SpansArriveAsOtlp) {
   Collector collector;
   const auto metrics = Metrics::make();
   {
-    const auto traces = start_traces({"mycojobs-agent", "host"}, collector.sender(), metrics);
+    const auto traces = start_traces({"mycojobs-agent", "host"}, collector.make_sender(), metrics);
     add_span(*traces, kContext, "claim7",
              {"", "", "", "run", 1000001, 2000002, {{"mycojobs.job", "job:1:\xff"}}, "oom", SpanKind::consumer});
     add_span(*traces, "00-" + kTrace + "-" + kSpan + "-00", "x", {"", "", "", "not sampled"});
@@ -132,11 +132,11 @@ TEST(TraceQueue, HangingCollectorCostsOnlyDroppedSpans) {
   Collector collector;
   collector.hangs = true;
   const auto metrics = Metrics::make();
-  auto traces = start_traces({"mycojobs", "host"}, collector.sender(), metrics);
+  auto traces = start_traces({"mycojobs", "host"}, collector.make_sender(), metrics);
   constexpr std::size_t kSpans = Traces::kMaxQueuedSpans + 2000;
   for (std::size_t i = 0; i < kSpans; ++i) add_span(*traces, kContext, std::to_string(i), {"", "", "", "run"});
   ASSERT_TRUE(collector.wait([&] { return collector.calls > 0; }));
-  EXPECT_GE(read_span_count(*metrics, "dropped"), 2000 - 512) << "but for those of the batch that hangs";
+  EXPECT_GE(read_span_count(*metrics, "dropped"), 2000 - 512) << "all spans except those in the blocked batch";
   traces.reset();  // the destructor returns although the collector hangs
   EXPECT_EQ(read_span_count(*metrics, "exported"), 0);
 }
@@ -146,7 +146,7 @@ TEST(TraceQueue, HangingCollectorCostsOnlyDroppedSpans) {
 TEST(TraceQueue, FullBatchIsSentAtOnce) {
   constexpr std::size_t kFull = 512;
   Collector collector;
-  const auto traces = start_traces({"mycojobs", "host"}, collector.sender(), no_metrics());
+  const auto traces = start_traces({"mycojobs", "host"}, collector.make_sender(), no_metrics());
   auto best = std::chrono::steady_clock::duration::max();
   for (std::size_t round = 1; round <= 5; ++round) {
     const auto began = std::chrono::steady_clock::now();
@@ -163,7 +163,7 @@ TEST(TraceQueue, FailingCollectorIsRetriedLater) {
   Collector collector;
   collector.refuses = true;
   const auto metrics = Metrics::make();
-  const auto traces = start_traces({"mycojobs", "host"}, collector.sender(), metrics);
+  const auto traces = start_traces({"mycojobs", "host"}, collector.make_sender(), metrics);
   add_span(*traces, kContext, "1", {"", "", "", "run"});
   ASSERT_TRUE(test::eventually([&] { return read_span_count(*metrics, "dropped") == 1; }));
   {
@@ -175,37 +175,37 @@ TEST(TraceQueue, FailingCollectorIsRetriedLater) {
 }
 
 // Collects spans instead of sending them.
-struct SpansOfCalls final : Traces {
+struct RecordedSpans final : Traces {
   bool is_enabled() const override { return true; }
   void add(Span span) override { spans.push_back(std::move(span)); }
   std::vector<Span> spans;
 };
 
 TEST(StoreSpans, ErrorEndsAndFailedNodesAreErrors) {
-  SpansOfCalls kept;
-  EndReport failed, fine;
-  failed.claim = fine.claim = {1, "job:1:1", "id", "token", "python", kContext, 2};
+  RecordedSpans recorded;
+  EndReport failed, succeeded;
+  failed.claim = succeeded.claim = {1, "job:1:1", "id", "token", "python", kContext, 2};
   failed.end.status = JobStatus::error;
   failed.end.detail = "oom";
-  fine.end.status = JobStatus::finished;
-  fine.end.detail = "ok";
-  trace_reports(kept, std::vector<Report>{failed, fine}, std::vector<Result<void>>{{}, {}}, {1, 2});
+  succeeded.end.status = JobStatus::finished;
+  succeeded.end.detail = "ok";
+  trace_reports(recorded, std::vector<Report>{failed, succeeded}, std::vector<Result<void>>{{}, {}}, {1, 2});
   FlowCommit commit;
   commit.traceparent = kContext;
   commit.facts.emplace_back().kind = "node_queued";
-  trace_commit(kept, commit, {1, 2});
+  trace_commit(recorded, commit, {1, 2});
   commit.facts.emplace_back().kind = "node_failed";
-  trace_commit(kept, commit, {1, 2});
-  ASSERT_EQ(kept.spans.size(), 4U);
-  EXPECT_EQ(kept.spans[0].error, "oom");
-  EXPECT_THAT(kept.spans[0].attributes, testing::Contains(testing::Pair("mycojobs.attempt", "2")));
-  EXPECT_EQ(kept.spans[1].error, "");
-  EXPECT_EQ(kept.spans[2].error, "");
-  EXPECT_EQ(kept.spans[3].error, "node_failed");
+  trace_commit(recorded, commit, {1, 2});
+  ASSERT_EQ(recorded.spans.size(), 4U);
+  EXPECT_EQ(recorded.spans[0].error, "oom");
+  EXPECT_THAT(recorded.spans[0].attributes, testing::Contains(testing::Pair("mycojobs.attempt", "2")));
+  EXPECT_EQ(recorded.spans[1].error, "");
+  EXPECT_EQ(recorded.spans[2].error, "");
+  EXPECT_EQ(recorded.spans[3].error, "node_failed");
 }
 
 TEST(StoreSpans, UnfinishedFlowIsAnErrorWithOrWithoutAReason) {
-  SpansOfCalls kept;
+  RecordedSpans recorded;
   FlowCommit commit;
   commit.traceparent = kContext;
   commit.ended = true;
@@ -214,12 +214,12 @@ TEST(StoreSpans, UnfinishedFlowIsAnErrorWithOrWithoutAReason) {
                              Fields{{"status", "error"}}}) {
     commit.record_fields = times;
     commit.record_fields.insert(commit.record_fields.end(), more.begin(), more.end());
-    trace_commit(kept, commit, {1, 2});
+    trace_commit(recorded, commit, {1, 2});
   }
-  ASSERT_EQ(kept.spans.size(), 3U);
-  EXPECT_EQ(kept.spans[0].error, "");
-  EXPECT_EQ(kept.spans[1].error, "node a: exit 1");
-  EXPECT_EQ(kept.spans[2].error, "error");
+  ASSERT_EQ(recorded.spans.size(), 3U);
+  EXPECT_EQ(recorded.spans[0].error, "");
+  EXPECT_EQ(recorded.spans[1].error, "node a: exit 1");
+  EXPECT_EQ(recorded.spans[2].error, "error");
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ namespace {
 
 using nlohmann::json;
 
-std::string from_hex(std::string_view hex) {
+std::string decode_hex(std::string_view hex) {
   std::string out;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
     out += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
   return out;
 }
-std::string encoded(const json& value) {
+std::string encode_hex(const json& value) {
   const auto bytes = encode_cbor(value);
   return bytes ? to_hex(*bytes) : bytes.error().message;
 }
@@ -83,16 +83,16 @@ TEST(Cbor, EncodesAndDecodesTheStandardVectors) {
       {"a26161016162820203", {{"a", 1}, {"b", {2, 3}}}},
   };
   for (const auto& [hex, value] : vectors) {
-    EXPECT_EQ(encoded(value), hex);
-    const auto back = decode_cbor(from_hex(hex));
-    ASSERT_TRUE(back) << hex << ": " << back.error().message;
-    EXPECT_EQ(*back, value) << hex;
-    EXPECT_EQ(back->type() == json::value_t::number_float, value.is_number_float()) << hex;
-    EXPECT_EQ(encoded(*back), hex);
+    EXPECT_EQ(encode_hex(value), hex);
+    const auto decoded = decode_cbor(decode_hex(hex));
+    ASSERT_TRUE(decoded) << hex << ": " << decoded.error().message;
+    EXPECT_EQ(*decoded, value) << hex;
+    EXPECT_EQ(decoded->type() == json::value_t::number_float, value.is_number_float()) << hex;
+    EXPECT_EQ(encode_hex(*decoded), hex);
   }
-  EXPECT_EQ(encoded(std::numeric_limits<double>::quiet_NaN()), "f97e00");
-  EXPECT_EQ(encoded(-std::numeric_limits<double>::quiet_NaN()), "f97e00");
-  EXPECT_TRUE(std::isnan(decode_cbor(from_hex("f97e00"))->get<double>()));
+  EXPECT_EQ(encode_hex(std::numeric_limits<double>::quiet_NaN()), "f97e00");
+  EXPECT_EQ(encode_hex(-std::numeric_limits<double>::quiet_NaN()), "f97e00");
+  EXPECT_TRUE(std::isnan(decode_cbor(decode_hex("f97e00"))->get<double>()));
 }
 
 // Vectors of the appendix that encode a value in another way, or a value that JSON lacks.
@@ -125,24 +125,24 @@ TEST(Cbor, RejectsNonDeterministicAndNonJsonVectors) {
                           "bf61610161629f0203ffff",
                           "826161bf61626163ff",
                           "bf6346756ef563416d7421ff"}) {
-    EXPECT_FALSE(decode_cbor(from_hex(hex))) << hex;
+    EXPECT_FALSE(decode_cbor(decode_hex(hex))) << hex;
   }
-  EXPECT_EQ(encoded(std::numeric_limits<double>::quiet_NaN()), "f97e00");
+  EXPECT_EQ(encode_hex(std::numeric_limits<double>::quiet_NaN()), "f97e00");
 }
 
 TEST(Cbor, SortsKeysByTheirBytes) {
-  EXPECT_EQ(encoded({{"aa", 1}, {"b", 2}}),
+  EXPECT_EQ(encode_hex({{"aa", 1}, {"b", 2}}),
             "a2616202626161"
             "01")
-      << "the shorter one first";
+      << "the shorter key comes first";
   json other = json::object();
   other["b"] = 2;
   other["aa"] = 1;
-  EXPECT_EQ(encoded(other), encoded({{"aa", 1}, {"b", 2}}));
+  EXPECT_EQ(encode_hex(other), encode_hex({{"aa", 1}, {"b", 2}}));
 }
 
 TEST(Cbor, AcceptsOnlyTheCanonicalEncoding) {
-  const std::pair<const char*, const char*> wrong[] = {
+  const std::pair<const char*, const char*> invalid[] = {
       {"", "ends early"},
       {"1800", "more bytes than it needs"},
       {"1817", "more bytes than it needs"},
@@ -175,11 +175,11 @@ TEST(Cbor, AcceptsOnlyTheCanonicalEncoding) {
       {"bb7fffffffffffffff", "ends early"},
       {"7b7fffffffffffffff", "ends early"},
   };
-  for (const auto& [hex, why] : wrong) {
-    const auto read = decode_cbor(from_hex(hex));
+  for (const auto& [hex, problem] : invalid) {
+    const auto read = decode_cbor(decode_hex(hex));
     ASSERT_FALSE(read) << hex;
     EXPECT_EQ(read.error().code, Code::invalid);
-    EXPECT_NE(read.error().message.find(why), std::string::npos) << hex << ": " << read.error().message;
+    EXPECT_NE(read.error().message.find(problem), std::string::npos) << hex << ": " << read.error().message;
   }
 }
 
@@ -193,7 +193,7 @@ TEST(Cbor, IsBoundedInDepthValuesAndBytes) {
   const std::string deep(kMaxCborDepth + 1, '\x81');
   EXPECT_EQ(decode_cbor(deep + '\x01').error().code, Code::invalid);
   EXPECT_TRUE(decode_cbor(deep.substr(1) + '\x01'));
-  EXPECT_FALSE(decode_cbor(std::string(1U << 20, '\x81'))) << "and no stack runs over";
+  EXPECT_FALSE(decode_cbor(std::string(1U << 20, '\x81'))) << "the nesting must not overflow the stack";
   json nested = 1;
   for (std::size_t i = 0; i <= kMaxCborDepth; ++i) nested = json::array({nested});
   EXPECT_FALSE(encode_cbor(nested));
@@ -211,17 +211,17 @@ TEST(Cbor, RejectsTextThatIsNotUtf8) {
 // Decoding arbitrary bytes either fails or returns a value whose only encoding is these bytes.
 TEST(Cbor, RandomBytesAreRejectedOrRoundTrip) {
   std::mt19937_64 random(20261123);
-  std::size_t taken = 0;
+  std::size_t accepted_count = 0;
   for (int round = 0; round < 200000; ++round) {
     std::string bytes(1 + random() % 24, '\0');
     for (char& each : bytes)
       each = static_cast<char>(random() % 3 == 0 ? random() % 256 : random() % 8 << 5 | random() % 6);
     const auto value = decode_cbor(bytes);
     if (!value) continue;
-    ++taken;
-    ASSERT_EQ(encoded(*value), to_hex(bytes)) << *value;
+    ++accepted_count;
+    ASSERT_EQ(encode_hex(*value), to_hex(bytes)) << *value;
   }
-  EXPECT_GT(taken, 1000U) << "or this shows nothing";
+  EXPECT_GT(accepted_count, 1000U) << "otherwise the test proves nothing";
 }
 
 }  // namespace

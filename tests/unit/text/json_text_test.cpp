@@ -122,15 +122,15 @@ TEST(JsonText, ObjectsListsAndMapsAreWrittenLikeTheLibrary) {
 // If the own parser accepts the text, the library must accept it with the same value. The library decides on all other
 // texts.
 void expect_like_the_library(const std::string& text) {
-  json mine;
-  if (!read_json_text(text, kDepth, mine)) return;
-  const json theirs = json::parse(text, nullptr, false);
-  ASSERT_FALSE(theirs.is_discarded()) << text;
-  ASSERT_EQ(mine, theirs) << text;
-  ASSERT_EQ(dump_json(mine), dump_json(theirs)) << text;
+  json own;
+  if (!read_json_text(text, kDepth, own)) return;
+  const json reference = json::parse(text, nullptr, false);
+  ASSERT_FALSE(reference.is_discarded()) << text;
+  ASSERT_EQ(own, reference) << text;
+  ASSERT_EQ(dump_json(own), dump_json(reference)) << text;
 }
 
-bool taken(std::string_view text) {
+bool is_accepted(std::string_view text) {
   json value;
   return read_json_text(text, kDepth, value);
 }
@@ -139,7 +139,7 @@ TEST(JsonReader, ValidTextIsReadWithoutTheLibrary) {
   for (const char* text :
        {"null", " [ ] ", "{}", "[1,-1,0,-0,0.5,-0.0,1e3,1E-3,1.25e+2,18446744073709551615,-9223372036854775808]",
         "\"\"", R"({"a":{"b":[true,false,null,"x"]},"":"", "\u0041":"\"\\\/\b\f\n\r\t\u00e9\u20ac\ud83d\ude00"})"}) {
-    EXPECT_TRUE(taken(text)) << text;
+    EXPECT_TRUE(is_accepted(text)) << text;
     expect_like_the_library(text);
   }
 }
@@ -182,20 +182,20 @@ TEST(JsonReader, InvalidJsonIsRejected) {
                            "[1]x",
                            R"({"a":1,"a":2})",
                            R"({"a":1,"\u0061":2})"}) {
-    EXPECT_FALSE(taken(text)) << text;
+    EXPECT_FALSE(is_accepted(text)) << text;
   }
-  EXPECT_TRUE(taken(std::string(kDepth, '[') + std::string(kDepth, ']')));
-  EXPECT_FALSE(taken(std::string(kDepth + 1, '[') + std::string(kDepth + 1, ']')));
-  EXPECT_FALSE(taken(std::string(1U << 20, '[')));
+  EXPECT_TRUE(is_accepted(std::string(kDepth, '[') + std::string(kDepth, ']')));
+  EXPECT_FALSE(is_accepted(std::string(kDepth + 1, '[') + std::string(kDepth + 1, ']')));
+  EXPECT_FALSE(is_accepted(std::string(1U << 20, '[')));
 }
 
 TEST(JsonReader, DamagedTextIsReadLikeTheLibraryOrRejected) {
-  const std::string whole =
+  const std::string complete_text =
       R"({"id":1,"job":[{"id":-2,"script":"a\u00e9\"b\ud83d\ude00","env_vars":{"A":"1"},"t":5.25e-3}],"n":null,"b":[true,false]})";
   Hostile hostile(13);
   std::size_t read = 0;
   for (int round = 0; round < 30000; ++round) {
-    std::string text = whole;
+    std::string text = complete_text;
     for (std::size_t hits = hostile.below(3); hits > 0; --hits) {
       const std::size_t at = hostile.below(text.size());
       if (hostile.below(3) == 0)
@@ -206,7 +206,7 @@ TEST(JsonReader, DamagedTextIsReadLikeTheLibraryOrRejected) {
         text.insert(
             at, hostile.below(2) == 0 ? hostile.text(4) : text.substr(hostile.below(text.size()), hostile.below(9)));
     }
-    read += taken(text) ? 1 : 0;
+    read += is_accepted(text) ? 1 : 0;
     expect_like_the_library(text);
     if (HasFatalFailure()) return;
   }

@@ -8,7 +8,7 @@ namespace mycojobs {
 namespace {
 
 std::string diff(std::string_view a, std::string_view b, std::size_t around = 1) {
-  return show_diff(line_diff(a, b), around);
+  return format_diff(diff_lines(a, b), around);
 }
 
 TEST(LineDiff, ListsRemovedAndAddedLines) {
@@ -33,7 +33,7 @@ TEST(LineDiff, WorksForAnyTwoTexts) {
     const std::string a = text(), b = text();
     std::string before, after;
     std::size_t changed = 0;
-    for (const auto& line : line_diff(a, b)) {
+    for (const auto& line : diff_lines(a, b)) {
       if (line.sign != '+') before += std::string(line.text) + '\n';
       if (line.sign != '-') after += std::string(line.text) + '\n';
       changed += line.sign == ' ' ? 0 : 1;
@@ -47,7 +47,7 @@ TEST(LineDiff, WorksForAnyTwoTexts) {
 TEST(LineDiff, VeryLongTextsAreReportedWithoutTheSearch) {
   std::string a = "begin\n", b = "begin\n";
   for (int i = 0; i < 3000; ++i) a += "a" + std::to_string(i) + '\n', b += "b" + std::to_string(i) + '\n';
-  const auto lines = line_diff(a + "end\n", b + "end\n");
+  const auto lines = diff_lines(a + "end\n", b + "end\n");
   EXPECT_EQ(lines.size(), 6002U);
   EXPECT_EQ(lines.front().sign, ' ');
   EXPECT_EQ(lines.back().sign, ' ');

@@ -10,49 +10,49 @@
 namespace mycojobs {
 namespace {
 
-TEST(ScreenText, ControlCharactersAndNonTextAreMarked) {
-  EXPECT_EQ(printable("a\x1b[2Jb\x07\rc\x7f\tx\n"), "a?[2Jb??c?\tx\n");
-  EXPECT_EQ(printable("\xc2\x9b"
-                      "31m"),
+TEST(TerminalText, ControlCharactersAndNonTextAreMarked) {
+  EXPECT_EQ(to_printable("a\x1b[2Jb\x07\rc\x7f\tx\n"), "a?[2Jb??c?\tx\n");
+  EXPECT_EQ(to_printable("\xc2\x9b"
+                         "31m"),
             "?31m");
-  EXPECT_EQ(printable("\xe2\x80\xae\xe2\x81\xa6\xe2\x80\xa8\xd8\x9c"), "????");
-  EXPECT_EQ(printable("\xff\xc3,\xe2\x82"), "??,??");
-  EXPECT_EQ(printable("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"),
+  EXPECT_EQ(to_printable("\xe2\x80\xae\xe2\x81\xa6\xe2\x80\xa8\xd8\x9c"), "????");
+  EXPECT_EQ(to_printable("\xff\xc3,\xe2\x82"), "??,??");
+  EXPECT_EQ(to_printable("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"),
             "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80");
-  EXPECT_EQ(one_line("a\nb\tc"), "a b c");
+  EXPECT_EQ(to_printable_line("a\nb\tc"), "a b c");
 }
 
-TEST(ScreenText, OnlyColourCodesRemain) {
-  EXPECT_EQ(printable_with_colours("\x1b[1;31mbad\x1b[0m \x1b[2J\x1b]0;x\x07 \x1b[31"),
+TEST(TerminalText, OnlyColourCodesRemain) {
+  EXPECT_EQ(to_printable_with_colours("\x1b[1;31mbad\x1b[0m \x1b[2J\x1b]0;x\x07 \x1b[31"),
             "\x1b[1;31mbad\x1b[0m ?[2J?]0;x? ?[31");
 }
 
 // The result does not depend on how the text is split.
-TEST(ScreenText, PiecesMayBeCutAnywhere) {
+TEST(TerminalText, PiecesMayBeCutAnywhere) {
   const std::string text =
       "A\x1b[2J\xc2\x9b"
       "B\xe2\x80\xae"
       "C\xf0\x9f\x98\x80 \xe2\x82\xac\r\n10%\r20%\n\xff\xc3";
   const std::string wanted = "A?[2J?B?C\xf0\x9f\x98\x80 \xe2\x82\xac\n10%\n20%\n??";
   for (std::size_t size = 1; size <= text.size(); ++size) {
-    ScreenText screen;
+    PrintableTextStream screen;
     std::string out;
-    for (std::size_t at = 0; at < text.size(); at += size) out += screen.take(std::string_view(text).substr(at, size));
-    out += screen.rest();
+    for (std::size_t at = 0; at < text.size(); at += size) out += screen.add(std::string_view(text).substr(at, size));
+    out += screen.finish();
     EXPECT_EQ(out, wanted) << size;
   }
 }
 
-TEST(ScreenText, WrapsAtBlanks) {
-  EXPECT_EQ(wrapped("one two three", 8), "one two\nthree");
-  EXPECT_EQ(wrapped("one averyverylongword two", 8), "one\naveryverylongword\ntwo");
-  EXPECT_EQ(wrapped("one\ntwo", 80), "one\ntwo");
-  EXPECT_EQ(wrapped("", 8), "");
+TEST(TerminalText, WrapsAtBlanks) {
+  EXPECT_EQ(wrap_text("one two three", 8), "one two\nthree");
+  EXPECT_EQ(wrap_text("one averyverylongword two", 8), "one\naveryverylongword\ntwo");
+  EXPECT_EQ(wrap_text("one\ntwo", 80), "one\ntwo");
+  EXPECT_EQ(wrap_text("", 8), "");
 }
 
 class LogText : public ::testing::Test {
  protected:
-  static std::string logged(LogFormat format, const std::string& message) {
+  static std::string log_text(LogFormat format, const std::string& message) {
     init_log(LogLevel::info, format);
     ::testing::internal::CaptureStderr();
     log_line(LogLevel::warn, "worker", message);
@@ -71,7 +71,7 @@ TEST_F(LogText, RepeatedLineIsReportedOnce) {
 }
 
 TEST_F(LogText, IsOneLineWithoutCursorMovement) {
-  const std::string text = logged(
+  const std::string text = log_text(
       LogFormat::text, "key job:1:\x1b[2J\n12:00:00 info store: all is well\t\xc2\x9b\xe2\x80\xae gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   EXPECT_NE(
@@ -82,7 +82,7 @@ TEST_F(LogText, IsOneLineWithoutCursorMovement) {
 }
 
 TEST_F(LogText, JsonIsPlainAscii) {
-  const std::string text = logged(LogFormat::json, "job:1:\x1b[2J\n\xc2\x9b gr\xc3\xbc\xff");
+  const std::string text = log_text(LogFormat::json, "job:1:\x1b[2J\n\xc2\x9b gr\xc3\xbc\xff");
   EXPECT_NE(text.find("job:1:\\u001b[2J\\n\\u009b gr\\u00fc\\ufffd"), std::string::npos) << text;
 }
 

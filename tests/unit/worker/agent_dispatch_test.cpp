@@ -11,7 +11,7 @@ namespace mycojobs::test {
 namespace {
 
 TEST_F(AgentTest, PausedQueueIsNotClaimedUntilResumed) {
-  ASSERT_TRUE(client_->pause_queue(1, "queue:fake", true));
+  ASSERT_TRUE(client_->set_queue_paused(1, "queue:fake", true));
   start();
   const std::string key = submit();
   const std::string other = submit();
@@ -25,7 +25,7 @@ TEST_F(AgentTest, PausedQueueIsNotClaimedUntilResumed) {
   const int before = claims;
   eventually([] { return false; }, Seconds(1.2));
   EXPECT_LE(claims - before, 10) << "entries of a paused queue do not wake the agent";
-  ASSERT_TRUE(client_->pause_queue(1, "queue:fake", false));
+  ASSERT_TRUE(client_->set_queue_paused(1, "queue:fake", false));
   ASSERT_TRUE(wait_for_runs(2));
   control_.end_all(RunStatus::ok);
   EXPECT_TRUE(wait_for_end(key) && wait_for_end(other));
@@ -137,20 +137,20 @@ TEST_F(AgentTest, MessageActsOnlyAsItsCaller) {
     job.caller_id = caller;
     forge(job);
     message.job = {job};
-    EXPECT_TRUE(client_->topic_send(1, "runner1", redis_key(message), encode(message)));
+    EXPECT_TRUE(client_->send_to_topic(1, "runner1", redis_key(message), encode(message)));
     return redis_key(message);
   };
   const auto ended = [&](const std::string& key) {
     return eventually([&] { return decode<Message>(*client_->load(1, key)).record.status == MessageStatus::error; });
   };
-  const auto why = [&](const std::string& key) { return decode<Message>(*client_->load(1, key)).record.error; };
+  const auto get_error = [&](const std::string& key) { return decode<Message>(*client_->load(1, key)).record.error; };
   const std::string as_admin = send(1, 7, [](Job& job) { job.caller_id = 12; });
   const std::string of_flow = send(2, 7, [](Job& job) { job.flow_id = 3; });
   const std::string stranger = send(3, 8, [](Job&) {});
   for (const std::string& key : {as_admin, of_flow, stranger}) ASSERT_TRUE(ended(key)) << key;
-  EXPECT_NE(why(as_admin).find("job[0]: caller_id"), std::string::npos) << why(as_admin);
-  EXPECT_NE(why(of_flow).find("flow_id"), std::string::npos) << why(of_flow);
-  EXPECT_NE(why(stranger).find("context grant 1 --submitter 8"), std::string::npos) << why(stranger);
+  EXPECT_NE(get_error(as_admin).find("job[0]: caller_id"), std::string::npos) << get_error(as_admin);
+  EXPECT_NE(get_error(of_flow).find("flow_id"), std::string::npos) << get_error(of_flow);
+  EXPECT_NE(get_error(stranger).find("context grant 1 --submitter 8"), std::string::npos) << get_error(stranger);
   EXPECT_FALSE(client_->load(1, "job:12:1"));
   send(4, 7, [](Job&) {});
   ASSERT_TRUE(wait_for_runs(1));
@@ -173,10 +173,10 @@ TEST_F(AgentTest, RejectedClaimsOfOneContextDoNotDelayAnother) {
 }
 
 // Passes everything on, and notes which queues of context 1 are not waited for.
-class NotedWaiter final : public Waiter {
+class RecordingWaiter final : public Waiter {
  public:
   using Notes = std::shared_ptr<Mailbox<std::vector<std::string>>>;
-  NotedWaiter(std::unique_ptr<Waiter> inner, Notes notes) : inner_(std::move(inner)), notes_(std::move(notes)) {}
+  RecordingWaiter(std::unique_ptr<Waiter> inner, Notes notes) : inner_(std::move(inner)), notes_(std::move(notes)) {}
   Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) override {
     return inner_->wait(timeout_ms, for_work);
   }
@@ -191,21 +191,21 @@ class NotedWaiter final : public Waiter {
   Notes notes_;
 };
 
-class NotedServer final : public StoreFactory {
+class RecordingServer final : public StoreFactory {
  public:
-  explicit NotedServer(StoreFactory& inner) : inner_(inner) {}
+  explicit RecordingServer(StoreFactory& inner) : inner_(inner) {}
   Result<std::unique_ptr<Store>> open() override { return inner_.open(); }
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override {
     auto waiter = inner_.open_waiter(queues, topic);
     if (!waiter) return waiter;
-    return std::unique_ptr<Waiter>(new NotedWaiter(std::move(*waiter), paused));
+    return std::unique_ptr<Waiter>(new RecordingWaiter(std::move(*waiter), paused));
   }
   Result<std::unique_ptr<ObjectStore>> open_objects() override { return inner_.open_objects(); }
   Result<std::unique_ptr<FlowStore>> open_flows() override { return inner_.open_flows(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override { return inner_.open_workflows(); }
 
-  NotedWaiter::Notes paused = std::make_shared<Mailbox<std::vector<std::string>>>();
+  RecordingWaiter::Notes paused = std::make_shared<Mailbox<std::vector<std::string>>>();
 
  private:
   StoreFactory& inner_;
@@ -213,7 +213,7 @@ class NotedServer final : public StoreFactory {
 
 // An entry of such a queue would wake the agent again and again, with nothing that it may claim.
 TEST_F(AgentTest, QueuesOfAFailedClaimAreNotWaitedFor) {
-  NotedServer server(server_);
+  RecordingServer server(server_);
   const std::shared_ptr<void> stop(&server, [this](void*) { agent_.reset(); });  // before the server
   settings_.slots = 1;
   std::vector<std::unique_ptr<Executor>> executors;
@@ -225,10 +225,10 @@ TEST_F(AgentTest, QueuesOfAFailedClaimAreNotWaitedFor) {
   ASSERT_TRUE(agent) << agent.error().message;
   agent_ = std::move(*agent);
   const std::string key = submit();
-  std::set<std::vector<std::string>> seen;
+  std::set<std::vector<std::string>> paused_queues;
   const auto was_paused = [&](const std::vector<std::string>& queues) {
-    for (std::vector<std::string>& each : server.paused->consume_all()) seen.insert(std::move(each));
-    return seen.contains(queues);
+    for (std::vector<std::string>& each : server.paused->consume_all()) paused_queues.insert(std::move(each));
+    return paused_queues.contains(queues);
   };
   EXPECT_TRUE(eventually([&] { return was_paused({runner_queue(1), "queue:fake"}); }));
   failing = false;
@@ -243,9 +243,9 @@ TEST_F(AgentTest, RunsHaveNoFenceIfConfigured) {
   start(1, 1000);
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
-  const auto until = [&] { return client_->leases(1)->at(0).until_ms; };
-  const std::uint64_t first = until();
-  ASSERT_TRUE(eventually([&] { return until() > first; }));  // the lease was renewed
+  const auto read_lease_end = [&] { return client_->leases(1)->at(0).until_ms; };
+  const std::uint64_t first = read_lease_end();
+  ASSERT_TRUE(eventually([&] { return read_lease_end() > first; }));  // the lease was renewed
   {
     std::lock_guard lock(control_.mutex);
     for (const auto& [run, fence] : control_.fences) EXPECT_EQ(fence, 0U) << run;
@@ -272,10 +272,10 @@ TEST_F(AgentTest, EndedJobsAreKeptUpToACount) {
 
 TEST_F(AgentTest, SignedOffRunnerIsMarked) {
   start();
-  const auto detail = [&] { return decode<Runner>(*client_->load(1, "runner:1")).record.detail; };
-  EXPECT_EQ(detail(), "running");
+  const auto read_detail = [&] { return decode<Runner>(*client_->load(1, "runner:1")).record.detail; };
+  EXPECT_EQ(read_detail(), "running");
   agent_.reset();
-  EXPECT_EQ(detail(), "stopped");
+  EXPECT_EQ(read_detail(), "stopped");
 }
 
 }  // namespace

@@ -14,13 +14,13 @@ class AgentPolicy : public AgentTest {
     job.id = id;
     job.timeout = timeout;
     const std::string key = submit(job);
-    set(key, policy);
+    set_policy(key, policy);
     return key;
   }
-  void set(const std::string& key, const std::string& policy) {
+  void set_policy(const std::string& key, const std::string& policy) {
     server_.run_command(1, {"HSET", key, "policy", policy});
   }
-  RunSpec spec_of_only_run() {
+  RunSpec get_only_spec() {
     EXPECT_TRUE(wait_for_runs(1));
     std::lock_guard lock(control_.mutex);
     return control_.running.empty() ? RunSpec{} : control_.running.begin()->second;
@@ -49,16 +49,16 @@ TEST_F(AgentPolicy, RefusalNamesTheFieldAndRunsNothing) {
     EXPECT_NE(job.error.find(rows[i].second), std::string::npos) << job.error;
   }
   EXPECT_EQ(control_.launches, 0U);
-  EXPECT_TRUE(eventually([&] { return agent_->busy_slots() == 0; })) << "the slots are free again";
+  EXPECT_TRUE(eventually([&] { return agent_->count_busy_slots() == 0; })) << "the slots are free again";
 }
 
 TEST_F(AgentPolicy, RejectedJobRunsWithASmallerRequest) {
   const std::string key = push(1, R"({"memory":"2 GiB"})");
   start();
   ASSERT_TRUE(wait_for_end(key));
-  set(key, R"({"memory":"64 MiB"})");
+  set_policy(key, R"({"memory":"64 MiB"})");
   ASSERT_TRUE(client_->requeue(1, key));
-  EXPECT_EQ(spec_of_only_run().limits.memory_bytes, 64U << 20);
+  EXPECT_EQ(get_only_spec().limits.memory_bytes, 64U << 20);
 }
 
 TEST_F(AgentPolicy, GrantReachesTheRun) {
@@ -69,7 +69,7 @@ TEST_F(AgentPolicy, GrantReachesTheRun) {
   push(1, R"({"memory":"64 MiB","pids":7,"wall":"5 s","cpu":"3 s","open_files":40,"file_size":"1 MiB","disk":"2 MiB",
               "fs":{"read":["/srv/a"]},"net":"loopback"})");
   start();
-  const RunSpec spec = spec_of_only_run();
+  const RunSpec spec = get_only_spec();
   EXPECT_EQ(spec.limits, (Limits{64U << 20, 7, 5000, 3000, 40, 1U << 20, 2U << 20, false}));
   EXPECT_EQ(spec.grants, (Grants{{"/srv/a"}, {}, Network::loopback, {}, {}}));
 }
@@ -77,17 +77,17 @@ TEST_F(AgentPolicy, GrantReachesTheRun) {
 TEST_F(AgentPolicy, WallTimeIsTheSmallerOfTimeoutAndPolicy) {
   push(1, R"({"wall":"1 h"})", 9);
   start();
-  const std::uint64_t wall = spec_of_only_run().limits.wall_ms;  // time left when the run is set up
+  const std::uint64_t wall = get_only_spec().limits.wall_ms;  // time left when the run is set up
   EXPECT_LE(wall, 9000U);
   EXPECT_GT(wall, 5000U);
 }
 
 TEST_F(AgentPolicy, OperatorsSettingsReplaceTheProfile) {
   settings_.defaults.values.memory_bytes = 99ULL << 20;
-  settings_.defaults.named[static_cast<std::size_t>(PolicyField::memory)] = true;
+  settings_.defaults.named_fields[static_cast<std::size_t>(PolicyField::memory)] = true;
   push(1, "{}");
   start();
-  const RunSpec spec = spec_of_only_run();
+  const RunSpec spec = get_only_spec();
   EXPECT_EQ(spec.limits.memory_bytes, 99ULL << 20);
   EXPECT_EQ(spec.limits.pids, 64U);
 }
@@ -106,7 +106,7 @@ TEST_F(AgentPolicy, OtherPolicyIsOtherContent) {
   job.id = 5;
   job.policy = R"({"pids":8})";
   EXPECT_TRUE(client_->submit(job));
-  EXPECT_TRUE(client_->submit(job)) << "the same once more";
+  EXPECT_TRUE(client_->submit(job)) << "the same job is accepted again";
   job.policy = R"({"pids":9})";
   EXPECT_FALSE(client_->submit(job));
 }

@@ -45,7 +45,7 @@ TEST_F(AgentTest, SlotsAreNeverExceeded) {
   }
   EXPECT_EQ(control_.max_concurrent_runs, 3U);
   EXPECT_EQ(control_.launches, 20U);
-  EXPECT_TRUE(eventually([&] { return agent_->busy_slots() == 0; }));
+  EXPECT_TRUE(eventually([&] { return agent_->count_busy_slots() == 0; }));
 }
 
 TEST_F(AgentTest, EndIsStoredAgainUntilAcknowledged) {
@@ -58,15 +58,15 @@ TEST_F(AgentTest, EndIsStoredAgainUntilAcknowledged) {
     return --failures % 2 == 0 ? Fault::after : Fault::before;
   });
   control_.end_all(RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return agent_->busy_slots() == 0; }));
+  ASSERT_TRUE(eventually([&] { return agent_->count_busy_slots() == 0; }));
   EXPECT_EQ(read(key).status, JobStatus::finished);
   EXPECT_EQ(read(key).deliveries, 1U);
 }
 
 TEST_F(AgentTest, JobsOfALostClaimReplyAreReturnedUncharged) {
-  int lost = 1;
-  const auto faulty =
-      with_faults([&](std::string_view call) { return call == "claim" && lost-- > 0 ? Fault::after : Fault::none; });
+  int lost_replies = 1;
+  const auto faulty = with_faults(
+      [&](std::string_view call) { return call == "claim" && lost_replies-- > 0 ? Fault::after : Fault::none; });
   const std::string key = submit();
   start(2, 1000);
   ASSERT_TRUE(wait_for_runs(1));
@@ -165,14 +165,14 @@ TEST_F(AgentTest, RunWithALostLeaseIsKilledAndReportsNothing) {
 
 TEST_F(AgentTest, ImpossibleJobEndsAsDeadLetterAndFreesItsSlot) {
   start(1);
-  const std::string bad = submit("bad");
-  const std::string good = submit("good");
-  ASSERT_TRUE(wait_for_end(bad));
-  EXPECT_EQ(read(bad).detail, "dead_letter");
-  EXPECT_EQ(read(bad).error, "script: bad");
+  const std::string invalid_job = submit("bad");
+  const std::string valid_job = submit("good");
+  ASSERT_TRUE(wait_for_end(invalid_job));
+  EXPECT_EQ(read(invalid_job).detail, "dead_letter");
+  EXPECT_EQ(read(invalid_job).error, "script: bad");
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
-  EXPECT_TRUE(wait_for_end(good));
+  EXPECT_TRUE(wait_for_end(valid_job));
 }
 
 // A record that another client has copied from another context, whose policy and secrets are not those of this one.
@@ -224,11 +224,11 @@ TEST_F(AgentTest, FailedStartIsRetriedAfterAPause) {
   start();
   eventually([] { return false; }, Seconds(1));
   EXPECT_GE(claims, 2);
-  EXPECT_LE(claims, 40) << "one each 50 ms at most, and what wakes it besides";
+  EXPECT_LE(claims, 40) << "at most one claim in 50 ms, and one for each hint";
   submit("good");
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
-  EXPECT_TRUE(eventually([&] { return read(later).deliveries == 0; })) << "what never began is no delivery";
+  EXPECT_TRUE(eventually([&] { return read(later).deliveries == 0; })) << "a job that did not start has no delivery";
 }
 
 TEST_F(AgentTest, DrainClaimsNothingAndFinishesRunningJobs) {
@@ -238,7 +238,7 @@ TEST_F(AgentTest, DrainClaimsNothingAndFinishesRunningJobs) {
   agent_->drain();
   const std::string second = submit();
   control_.end_all(RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return agent_->busy_slots() == 0; }));
+  ASSERT_TRUE(eventually([&] { return agent_->count_busy_slots() == 0; }));
   EXPECT_EQ(read(first).status, JobStatus::finished);
   eventually([] { return false; }, Seconds(0.2));
   EXPECT_EQ(read(second).status, JobStatus::dispatched);

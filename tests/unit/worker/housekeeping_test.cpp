@@ -20,16 +20,17 @@ class HousekeepingTest : public ::testing::Test {
   WorkerSettings settings_;  // the lease takes 30 s
   std::unique_ptr<Maintenance> housekeeping_ = std::make_unique<Maintenance>(clock_, settings_);
 
-  void keep_house() {
+  void run_once() {
     auto done = housekeeping_->run_due_work(*store_, 1);
     ASSERT_TRUE(done) << done.error().message;
     wait_ms_ = *done;
   }
-  void pass(std::uint64_t ms) { clock_.advance(ms); }
+  void advance_clock(std::uint64_t ms) { clock_.advance(ms); }
   // Advances the clock for `ms` and runs housekeeping whenever it asks to be run.
-  void keep_house_for(std::uint64_t ms) {
+  void run_for(std::uint64_t ms) {
     const std::uint64_t end = clock_.boot + ms;
-    for (keep_house(); clock_.boot < end; keep_house()) pass(std::clamp<std::uint64_t>(wait_ms_, 1, end - clock_.boot));
+    for (run_once(); clock_.boot < end; run_once())
+      advance_clock(std::clamp<std::uint64_t>(wait_ms_, 1, end - clock_.boot));
   }
   std::string submit(Job job = {}) {
     job.caller_id = job.context_id = 1;
@@ -43,11 +44,11 @@ class HousekeepingTest : public ::testing::Test {
     ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
     return store_->claim(request)->jobs;
   }
-  std::uint64_t waiting() { return *store_->queue_length(1, "queue:fake"); }
-  std::string detail(Id runner) {
+  std::uint64_t count_queued() { return *store_->queue_length(1, "queue:fake"); }
+  std::string read_detail(Id runner) {
     return decode<Runner>(*store_->load(1, "runner:" + std::to_string(runner))).record.detail;
   }
-  void hold(Id runner, const std::string& instance, std::uint32_t ttl_ms) {
+  void hold_runner_id(Id runner, const std::string& instance, std::uint32_t ttl_ms) {
     Runner record;
     record.id = runner;
     record.detail = kRunnerRunning;
@@ -61,17 +62,17 @@ class HousekeepingTest : public ::testing::Test {
 TEST_F(HousekeepingTest, ClockJumpExpiresNothingBeforeAFullLease) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
-  keep_house();
+  run_once();
   clock_.unix += 600000;  // the wall clock jumps by ten minutes
   for (int i = 0; i < 29; ++i) {
     clock_.boot += 1000;
-    keep_house();
+    run_once();
   }
   EXPECT_EQ(store_->leases(1)->size(), 1U);
   clock_.boot += 1500;
-  keep_house();
+  run_once();
   EXPECT_EQ(store_->leases(1)->size(), 0U);
-  EXPECT_EQ(waiting(), 1U);
+  EXPECT_EQ(count_queued(), 1U);
 }
 
 TEST_F(HousekeepingTest, ClockJumpSparesLongerLeases) {
@@ -79,33 +80,33 @@ TEST_F(HousekeepingTest, ClockJumpSparesLongerLeases) {
   ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
   request.lease_ms = 90000;
   ASSERT_EQ(store_->claim(request)->jobs.size(), 1U);
-  keep_house();
+  run_once();
   clock_.unix += 600000;
   for (int i = 0; i < 89; ++i) {
     clock_.boot += 1000;
-    keep_house();
+    run_once();
   }
   EXPECT_EQ(store_->leases(1)->size(), 1U);
   clock_.boot += 1500;
-  keep_house();
+  run_once();
   EXPECT_EQ(store_->leases(1)->size(), 0U);
 }
 
 TEST_F(HousekeepingTest, SilentRunnersJobReturnsWithinALease) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
-  pass(399);  // the least favourable time for the first check
-  keep_house_for(30000 + 1000 - 399);
-  EXPECT_EQ(waiting(), 1U);
+  advance_clock(399);  // the least favourable time for the first check
+  run_for(30000 + 1000 - 399);
+  EXPECT_EQ(count_queued(), 1U);
 }
 
 TEST_F(HousekeepingTest, ObservationsBeforeAnOutageDoNotCount) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
-  keep_house();
-  pass(60000);
+  run_once();
+  advance_clock(60000);
   housekeeping_->clear_observations(1);
-  keep_house();
+  run_once();
   EXPECT_EQ(store_->leases(1)->size(), 1U);
 }
 
@@ -114,17 +115,17 @@ TEST_F(HousekeepingTest, ObservationsBeforeAnOutageDoNotCount) {
 TEST_F(HousekeepingTest, LeaseIsObservedWhenTheAnswerArrives) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
-  bool asked = false;
+  bool has_delayed = false;
   server_.set_faults([&](const ServerCall& call) {
-    if (call.name == "leases" && !std::exchange(asked, true)) clock_.boot += 40000;
+    if (call.name == "leases" && !std::exchange(has_delayed, true)) clock_.boot += 40000;
     return Fault::none;
   });
-  keep_house();
+  run_once();
   server_.set_faults(nullptr);
   clock_.unix -= 10;  // the store would now accept the expiry
-  keep_house();
+  run_once();
   EXPECT_EQ(store_->leases(1)->size(), 1U);
-  EXPECT_EQ(waiting(), 0U);
+  EXPECT_EQ(count_queued(), 0U);
 }
 
 TEST_F(HousekeepingTest, FailedExpiryDoesNotDelayOthers) {
@@ -136,55 +137,55 @@ TEST_F(HousekeepingTest, FailedExpiryDoesNotDelayOthers) {
     server_.run_command(1, {"HSET", std::string("mj:claim:") + job, "queue", "queue:taken"});
   }
   server_.put_text(1, "queue:taken", "another client's");
-  keep_house();
-  pass(31000);
+  run_once();
+  advance_clock(31000);
   EXPECT_FALSE(housekeeping_->run_due_work(*store_, 1));
-  EXPECT_EQ(store_->leases(1)->size(), 2U) << "those whose queue is no list";
-  EXPECT_EQ(waiting(), 1U);
+  EXPECT_EQ(store_->leases(1)->size(), 2U) << "only the claims with an invalid queue remain";
+  EXPECT_EQ(count_queued(), 1U);
 }
 
 TEST_F(HousekeepingTest, DelayedJobIsQueuedWithinMilliseconds) {
   Job later;
   later.run_at_ms = clock_.unix + 7321;
   submit(later);
-  keep_house();
-  std::uint64_t queued_at = 0;
-  for (std::uint64_t passed = 0; passed < 10000 && queued_at == 0;) {
+  run_once();
+  std::uint64_t queued_at_ms = 0;
+  for (std::uint64_t passed = 0; passed < 10000 && queued_at_ms == 0;) {
     ASSERT_GT(wait_ms_, 0U);
-    pass(wait_ms_), passed += wait_ms_;
-    keep_house();
-    if (waiting() == 1) queued_at = clock_.unix;
+    advance_clock(wait_ms_), passed += wait_ms_;
+    run_once();
+    if (count_queued() == 1) queued_at_ms = clock_.unix;
   }
-  EXPECT_GE(queued_at, later.run_at_ms);
-  EXPECT_LE(queued_at, later.run_at_ms + 5);
+  EXPECT_GE(queued_at_ms, later.run_at_ms);
+  EXPECT_LE(queued_at_ms, later.run_at_ms + 5);
 }
 
 TEST_F(HousekeepingTest, HurryPollsSoonWithoutSpinning) {
-  keep_house();
+  run_once();
   Job soon;
   soon.run_at_ms = clock_.unix + 40;
   submit(soon);
   housekeeping_->request_early_tick();
-  keep_house();
-  pass(20);
-  keep_house();
-  EXPECT_EQ(wait_ms_, 20U) << "it knows of the job now";
+  run_once();
+  advance_clock(20);
+  run_once();
+  EXPECT_EQ(wait_ms_, 20U) << "the loop knows the new job";
   housekeeping_->request_early_tick();
-  keep_house();
-  EXPECT_EQ(wait_ms_, 20U) << "and looks no sooner for being hurried again";
+  run_once();
+  EXPECT_EQ(wait_ms_, 20U) << "a second request does not shorten the wait";
 }
 
 TEST_F(HousekeepingTest, ManyDueJobsAreQueuedInSteps) {
   Job later;
   later.run_at_ms = clock_.unix + 1000;
   for (int i = 0; i < 250; ++i) submit(later);
-  pass(1001);
-  keep_house();
-  EXPECT_EQ(waiting(), 100U);
-  EXPECT_GT(wait_ms_, 0U) << "the store is everybody's";
+  advance_clock(1001);
+  run_once();
+  EXPECT_EQ(count_queued(), 100U);
+  EXPECT_GT(wait_ms_, 0U) << "the store is shared with other clients";
   EXPECT_LE(wait_ms_, 10U);
-  keep_house_for(100);
-  EXPECT_EQ(waiting(), 250U);
+  run_for(100);
+  EXPECT_EQ(count_queued(), 250U);
 }
 
 TEST_F(HousekeepingTest, EndedJobsAreRemovedAfterTheirRetention) {
@@ -192,48 +193,48 @@ TEST_F(HousekeepingTest, EndedJobsAreRemovedAfterTheirRetention) {
   housekeeping_ = std::make_unique<Maintenance>(clock_, settings_);
   const std::string key = submit();
   ASSERT_TRUE(store_->cancel(1, key));
-  keep_house_for(59000);
+  run_for(59000);
   EXPECT_TRUE(store_->load(1, key));
   (void)claim();  // the next claim removes the queue entry of the cancelled job
-  keep_house_for(62000);
+  run_for(62000);
   EXPECT_EQ(store_->load(1, key).error().code, Code::not_found);
 }
 
 TEST_F(HousekeepingTest, RunnerIsLostAfterAFullSilentLease) {
-  hold(7, "a1", 30000);
-  hold(8, "b1", 30000);
-  keep_house_for(29000);
-  hold(8, "b1", 30000);  // a heartbeat
-  keep_house_for(30000);
-  EXPECT_EQ(detail(7), "running") << "its time is over, but a lease has not been seen to pass";
-  hold(8, "b1", 30000);
-  keep_house_for(60000);
-  EXPECT_EQ(detail(7), "lost");
-  EXPECT_EQ(detail(8), "running");
-  hold(7, "a1", 30000);
-  EXPECT_EQ(detail(7), "running") << "it was only silent";
+  hold_runner_id(7, "a1", 30000);
+  hold_runner_id(8, "b1", 30000);
+  run_for(29000);
+  hold_runner_id(8, "b1", 30000);  // a heartbeat
+  run_for(30000);
+  EXPECT_EQ(read_detail(7), "running") << "the time has passed, but no expired lease was observed";
+  hold_runner_id(8, "b1", 30000);
+  run_for(60000);
+  EXPECT_EQ(read_detail(7), "lost");
+  EXPECT_EQ(read_detail(8), "running");
+  hold_runner_id(7, "a1", 30000);
+  EXPECT_EQ(read_detail(7), "running") << "the runner was only silent and has registered again";
 }
 
 TEST_F(HousekeepingTest, RunnerThatSignedOffIsNotLost) {
-  hold(7, "a1", 30000);
+  hold_runner_id(7, "a1", 30000);
   ASSERT_TRUE(mark_runner(*store_, 1, 7, kRunnerStopped));
   ASSERT_TRUE(store_->release_runner(1, 7, {"a1", "host", "boot", 1}));
-  keep_house_for(200000);
-  EXPECT_EQ(detail(7), "stopped");
+  run_for(200000);
+  EXPECT_EQ(read_detail(7), "stopped");
 }
 
 TEST_F(HousekeepingTest, OneFailureDoesNotStopTheRest) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
-  hold(7, "a1", 30000);
+  hold_runner_id(7, "a1", 30000);
   // Another client's value; the sweep of due jobs needs this key.
-  server_.put_text(1, "mj:horizon", "another client's");
+  server_.put_text(1, "mj:journal-horizon", "another client's");
   for (int i = 0; i < 200; ++i) {
     EXPECT_FALSE(housekeeping_->run_due_work(*store_, 1));
-    pass(500);
+    advance_clock(500);
   }
-  EXPECT_EQ(waiting(), 1U);
-  EXPECT_EQ(detail(7), "lost");
+  EXPECT_EQ(count_queued(), 1U);
+  EXPECT_EQ(read_detail(7), "lost");
 }
 
 }  // namespace

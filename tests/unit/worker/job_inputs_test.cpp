@@ -34,149 +34,152 @@ class JobInputsTest : public ::testing::Test {
     fs::create_directories(folder_ / "contexts/1/objects");
     store_name_ = artifact_store_name(*store_, 1).value();
   }
-  static json named(const std::string& bytes) {
+  static json make_artifact(const std::string& bytes) {
     return {{"sha256", sha256_hex(bytes)}, {"bytes", bytes.size()}, {"text", true}};
   }
   // Stores an artifact on this host for the given job of caller 1. Returns its entry for the job's record.
-  json object(const std::string& bytes, Id job = 1) const {
+  json store_object(const std::string& bytes, Id job = 1) const {
     const std::string path = "contexts/1/jobs/" + store_name_ + "/1." + std::to_string(job);
     fs::create_directories(folder_ / path);
     folder_.write("contexts/1/objects/" + sha256_hex(bytes), bytes);
     folder_.write(path + '/' + sha256_hex(bytes), bytes);
-    return named(bytes);
+    return make_artifact(bytes);
   }
-  void depend_on(Id id, const std::string& name, const std::string& artifacts) {
+  void add_dependency(Id id, const std::string& name, const std::string& artifacts) {
     ASSERT_TRUE(store_->save(
         1, job_key(1, id),
         {{"id", std::to_string(id)}, {"name", name}, {"artifacts", artifacts}, {"result", R"({"k":"v"})"}}));
     facts_.job.dependends.push_back(id);
   }
-  std::string gather(std::vector<std::string> wanted) {
-    facts_.job.inputs = std::move(wanted);
+  std::string prepare_inputs(std::vector<std::string> names) {
+    facts_.job.inputs = std::move(names);
     facts_.files.clear();
     auto inputs = JobInputs::read(*store_, folder_.path().string(), facts_.job);
     if (!inputs) return inputs.error().message;
     const auto found = inputs->resolve(facts_);
     return found ? "" : found.error().message;
   }
-  std::vector<std::string> files() const {
+  std::vector<std::string> list_files() const {
     std::vector<std::string> all;
     for (const auto& [job, artifact] : facts_.files) all.push_back(job + "/" + artifact.name);
     return all;
   }
-  static void expect_says(const std::string& output, const std::string& words) {
+  static void expect_contains(const std::string& output, const std::string& words) {
     EXPECT_NE(output.find(words), std::string::npos) << output;
   }
 };
 
 TEST_F(JobInputsTest, FilesAreListedOnceByNameOrId) {
-  depend_on(1, "build", json({{"app", object("A")}, {"doc/readme", object("R")}}).dump());
-  EXPECT_EQ(gather({"build"}), "");
-  EXPECT_EQ(files(), (std::vector<std::string>{"build/app", "build/doc/readme"}));
-  EXPECT_EQ(gather({"1/app"}), "");
-  EXPECT_EQ(files(), std::vector<std::string>{"1/app"});
-  EXPECT_EQ(gather({"build/app", "build", "build/app"}), "");
-  EXPECT_EQ(files().size(), 2U);
+  add_dependency(1, "build", json({{"app", store_object("A")}, {"doc/readme", store_object("R")}}).dump());
+  EXPECT_EQ(prepare_inputs({"build"}), "");
+  EXPECT_EQ(list_files(), (std::vector<std::string>{"build/app", "build/doc/readme"}));
+  EXPECT_EQ(prepare_inputs({"1/app"}), "");
+  EXPECT_EQ(list_files(), std::vector<std::string>{"1/app"});
+  EXPECT_EQ(prepare_inputs({"build/app", "build", "build/app"}), "");
+  EXPECT_EQ(list_files().size(), 2U);
   EXPECT_EQ(facts_.inputs["build"].result["k"], "v");
 }
 
 TEST_F(JobInputsTest, EachIsAvailableOnceByNameOrId) {
-  depend_on(1, "one", "{}");
-  depend_on(2, "", "{}");
-  depend_on(3, "same", "{}");
-  depend_on(4, "same", "{}");
-  depend_on(5, "2", "{}");  // the id of another dependency
-  EXPECT_EQ(gather({"one", "1", "2", "5"}), "");
+  add_dependency(1, "one", "{}");
+  add_dependency(2, "", "{}");
+  add_dependency(3, "same", "{}");
+  add_dependency(4, "same", "{}");
+  add_dependency(5, "2", "{}");  // the id of another dependency
+  EXPECT_EQ(prepare_inputs({"one", "1", "2", "5"}), "");
   std::vector<std::pair<std::string, Id>> called;
   for (const auto& [name, input] : facts_.inputs) called.emplace_back(name, input.id);
   EXPECT_EQ(called, (std::vector<std::pair<std::string, Id>>{{"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"one", 1}}));
 }
 
 TEST_F(JobInputsTest, TypesAreThoseOfTheRecordOrText) {
-  depend_on(1, "plain", "{}");
+  add_dependency(1, "plain", "{}");
   ASSERT_TRUE(store_->save(1, job_key(1, 2), {{"id", "2"}, {"result", R"({"n":"1"})"}, {"result_json", R"(["n"])"}}));
   facts_.job.dependends.push_back(2);
-  EXPECT_EQ(gather({}), "");
+  EXPECT_EQ(prepare_inputs({}), "");
   EXPECT_EQ(facts_.inputs["plain"].result_json, std::vector<std::string>());
   EXPECT_EQ(facts_.inputs["2"].result_json, std::vector<std::string>{"n"});
 }
 
 TEST_F(JobInputsTest, InvalidFolderNameIsReplacedByTheId) {
-  depend_on(1, "../../etc", json({{"a", object("A")}}).dump());
-  depend_on(2, std::string("nul\0l", 5), json({{"a", object("A", 2)}}).dump());
-  EXPECT_EQ(gather({"../../etc", std::string("nul\0l", 5)}), "");
-  EXPECT_EQ(files(), (std::vector<std::string>{"1/a", "2/a"}));
+  add_dependency(1, "../../etc", json({{"a", store_object("A")}}).dump());
+  add_dependency(2, std::string("nul\0l", 5), json({{"a", store_object("A", 2)}}).dump());
+  EXPECT_EQ(prepare_inputs({"../../etc", std::string("nul\0l", 5)}), "");
+  EXPECT_EQ(list_files(), (std::vector<std::string>{"1/a", "2/a"}));
 }
 
 TEST_F(JobInputsTest, MissingInputIsNamedWithTheRemedy) {
-  depend_on(1, "build",
-            json({{"app", object("A")}, {"elsewhere", {{"sha256", std::string(64, 'a')}, {"bytes", 1}}}}).dump());
-  expect_says(gather({"build/nothing"}), "stored no artifact \"nothing\"");
-  expect_says(gather({"other"}), "names no job that this one depends on");
-  expect_says(gather({"build/elsewhere"}), "is not on this host");
-  expect_says(gather({""}), "names no job");
+  add_dependency(
+      1, "build",
+      json({{"app", store_object("A")}, {"elsewhere", {{"sha256", std::string(64, 'a')}, {"bytes", 1}}}}).dump());
+  expect_contains(prepare_inputs({"build/nothing"}), "stored no artifact \"nothing\"");
+  expect_contains(prepare_inputs({"other"}), "names no job that this one depends on");
+  expect_contains(prepare_inputs({"build/elsewhere"}), "is not on this host");
+  expect_contains(prepare_inputs({""}), "names no job");
 }
 
 // A submitter can write the records of its jobs, so a hash in a record does not grant access to the file.
 TEST_F(JobInputsTest, HashOfAnotherJobsFileGivesNothing) {
-  (void)object("secret", 7);
-  depend_on(1, "thief", json({{"a", named("secret")}}).dump());
-  depend_on(2, "blind", json({{"a", named("on no host")}}).dump());
-  const std::string stolen = gather({"thief"}), absent = gather({"blind"});
-  expect_says(stolen, "is not on this host");
+  (void)store_object("secret", 7);
+  add_dependency(1, "thief", json({{"a", make_artifact("secret")}}).dump());
+  add_dependency(2, "blind", json({{"a", make_artifact("on no host")}}).dump());
+  const std::string stolen = prepare_inputs({"thief"}), absent = prepare_inputs({"blind"});
+  expect_contains(stolen, "is not on this host");
   EXPECT_TRUE(facts_.files.empty());
   EXPECT_EQ(stolen.substr(stolen.find("is not")), absent.substr(absent.find("is not")))
-      << "nor is it told whether it is";
+      << "the error does not reveal whether the job exists";
 }
 
 TEST_F(JobInputsTest, AnyRecordIsHandled) {
-  json lie = object("A");
+  json lie = store_object("A");
   lie["bytes"] = UINT64_MAX;
-  depend_on(1, "lies", json({{"a", lie}}).dump());
-  expect_says(gather({"lies"}), "does not have the content of its record");
-  depend_on(2, "odd",
-            json({{"../up", object("A")}, {"n", {{"sha256", "../../etc/passwd"}, {"bytes", 1}}}, {"m", 7}}).dump());
-  EXPECT_EQ(gather({"odd"}), "");
+  add_dependency(1, "lies", json({{"a", lie}}).dump());
+  expect_contains(prepare_inputs({"lies"}), "does not have the content of its record");
+  add_dependency(
+      2, "odd",
+      json({{"../up", store_object("A")}, {"n", {{"sha256", "../../etc/passwd"}, {"bytes", 1}}}, {"m", 7}}).dump());
+  EXPECT_EQ(prepare_inputs({"odd"}), "");
   EXPECT_TRUE(facts_.files.empty());
-  depend_on(3, "broken", "{");
-  EXPECT_EQ(gather({"broken"}), "");
+  add_dependency(3, "broken", "{");
+  EXPECT_EQ(prepare_inputs({"broken"}), "");
 }
 
 TEST_F(JobInputsTest, InputsBeyondTheDiskAreRejectedBeforeTheRun) {
-  depend_on(1, "large", json({{"a", object(std::string(600, 'a'))}, {"b", object(std::string(600, 'b'))}}).dump());
-  EXPECT_EQ(gather({"large/a"}), "");
-  expect_says(gather({"large"}), "policy.disk");
+  add_dependency(1, "large",
+                 json({{"a", store_object(std::string(600, 'a'))}, {"b", store_object(std::string(600, 'b'))}}).dump());
+  EXPECT_EQ(prepare_inputs({"large/a"}), "");
+  expect_contains(prepare_inputs({"large"}), "policy.disk");
 }
 
 TEST_F(JobInputsTest, ExpiredDependencyHasNoInputs) {
   facts_.job.dependends = {77};
-  EXPECT_EQ(gather({}), "");
-  expect_says(gather({"77/a"}), "stored no artifact");
+  EXPECT_EQ(prepare_inputs({}), "");
+  expect_contains(prepare_inputs({"77/a"}), "stored no artifact");
 }
 
 TEST_F(JobInputsTest, RepeatedDependencyCountsOnce) {
-  depend_on(1, "build", json({{"app", object("A")}}).dump());
+  add_dependency(1, "build", json({{"app", store_object("A")}}).dump());
   facts_.job.dependends = {1, 1, 1};
-  EXPECT_EQ(gather({"build/app"}), "");
-  EXPECT_EQ(files(), std::vector<std::string>{"build/app"});
+  EXPECT_EQ(prepare_inputs({"build/app"}), "");
+  EXPECT_EQ(list_files(), std::vector<std::string>{"build/app"});
 }
 
 TEST_F(JobInputsTest, NameMayHaveSlashes) {
-  depend_on(1, "build/linux", json({{"app", object("A")}}).dump());
-  EXPECT_EQ(gather({"build/linux"}), "");
-  EXPECT_EQ(gather({"build/linux/app"}), "");
-  EXPECT_EQ(files(), std::vector<std::string>{"1/app"});
+  add_dependency(1, "build/linux", json({{"app", store_object("A")}}).dump());
+  EXPECT_EQ(prepare_inputs({"build/linux"}), "");
+  EXPECT_EQ(prepare_inputs({"build/linux/app"}), "");
+  EXPECT_EQ(list_files(), std::vector<std::string>{"1/app"});
 }
 
 TEST_F(JobInputsTest, MemoryForOneJobIsLimited) {
   facts_.granted_policy.disk_bytes = 1ULL << 40;
   const std::string hash(64, 'a');
   const std::uint64_t bytes = 300ULL << 20;
-  (void)object("");  // creates the job's folder
-  const std::string kept = "contexts/1/jobs/" + store_name_ + "/1.1/" + hash;
-  fs::resize_file(folder_.write(kept, ""), bytes);  // sparse file without allocated blocks
-  depend_on(1, "large", json({{"a", {{"sha256", hash}, {"bytes", bytes}, {"text", false}}}}).dump());
-  expect_says(gather({"large"}), "name fewer");
+  (void)store_object("");  // creates the job's folder
+  const std::string object_path = "contexts/1/jobs/" + store_name_ + "/1.1/" + hash;
+  fs::resize_file(folder_.write(object_path, ""), bytes);  // sparse file without allocated blocks
+  add_dependency(1, "large", json({{"a", {{"sha256", hash}, {"bytes", bytes}, {"text", false}}}}).dump());
+  expect_contains(prepare_inputs({"large"}), "name fewer");
 }
 
 TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
@@ -185,25 +188,25 @@ TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
     ASSERT_TRUE(store_->save(1, job_key(1, id), {{"id", std::to_string(id)}, {"result", result}}));
     facts_.job.dependends.push_back(id);
   }
-  expect_says(gather({}), "add jobs in between that join them");
+  expect_contains(prepare_inputs({}), "add jobs in between that join them");
   facts_.job.dependends.pop_back();
-  EXPECT_EQ(gather({}), "");
+  EXPECT_EQ(prepare_inputs({}), "");
 }
 
 TEST_F(JobInputsTest, RepeatedFilesAreCountedOnce) {
-  const json artifact = object("");
+  const json artifact = store_object("");
   json many;
   for (int i = 0; i < 1000; ++i) many[std::to_string(i)] = artifact;
-  std::vector<std::string> wanted;
+  std::vector<std::string> inputs;
   for (Id id = 1; id <= 100; ++id) {
-    (void)object("", id);
-    depend_on(id, "n" + std::to_string(id), id <= 12 ? many.dump() : "{}");
-    for (int i = 0; i < 200; ++i) wanted.push_back("n" + std::to_string(id % 10 + 1));
+    (void)store_object("", id);
+    add_dependency(id, "n" + std::to_string(id), id <= 12 ? many.dump() : "{}");
+    for (int i = 0; i < 200; ++i) inputs.push_back("n" + std::to_string(id % 10 + 1));
   }
-  EXPECT_EQ(gather(wanted), "");
+  EXPECT_EQ(prepare_inputs(inputs), "");
   EXPECT_EQ(facts_.files.size(), 10000U);
-  wanted.emplace_back("n11");
-  expect_says(gather(wanted), "pack them");
+  inputs.emplace_back("n11");
+  expect_contains(prepare_inputs(inputs), "pack them");
 }
 
 }  // namespace

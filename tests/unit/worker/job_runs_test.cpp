@@ -16,11 +16,11 @@ constexpr std::uint64_t kStageShift = 56;  // each stage is a separate run in th
 std::uint64_t second_stage(RunNumber run) { return run | std::uint64_t{1} << kStageShift; }
 
 // Sends "request" at the start of each stage. Channel data with the prefix "?" is a call; other data is a note.
-class SteppedTalk final : public Conversation {
+class StagedConversation final : public Conversation {
  public:
-  explicit SteppedTalk(std::size_t stages) : left_(stages - 1) {}
+  explicit StagedConversation(std::size_t stages) : remaining_stages_(stages - 1) {}
   std::size_t stage() const override { return stage_; }
-  std::uint64_t frames() const override { return frames_; }
+  std::uint64_t frame_count() const override { return frames_; }
   std::string consume_output() override { return std::exchange(output_, {}); }
   void feed(std::string_view bytes) override {
     ++frames_;
@@ -30,8 +30,8 @@ class SteppedTalk final : public Conversation {
   std::vector<std::string> consume_calls() override { return std::exchange(calls_, {}); }
   void answer(std::string_view reply) override { output_ += reply; }
   bool next_stage(const Outcome& outcome) override {
-    if (left_ == 0 || outcome.status != RunStatus::ok) return false;
-    --left_;
+    if (remaining_stages_ == 0 || outcome.status != RunStatus::ok) return false;
+    --remaining_stages_;
     ++stage_;
     output_ = "request";
     return true;
@@ -45,7 +45,7 @@ class SteppedTalk final : public Conversation {
   }
 
  private:
-  std::size_t stage_ = 0, left_;
+  std::size_t stage_ = 0, remaining_stages_;
   std::uint64_t frames_ = 0;
   std::string output_ = "request";
   std::vector<std::string> notes_, calls_;
@@ -59,7 +59,7 @@ class JobRunsTest : public ::testing::Test {
     start.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
     start.context = 1;
     start.specs.resize(stages);
-    start.conversation = std::make_unique<SteppedTalk>(stages);
+    start.conversation = std::make_unique<StagedConversation>(stages);
     return start;
   }
   void step(JobRuns::Event event) { actions_ = runs_.step(std::move(event), now_); }
@@ -75,7 +75,7 @@ class JobRunsTest : public ::testing::Test {
     outcome.reason = std::move(reason);
     step(RunEnded{run, outcome});
   }
-  void pass(std::uint64_t ms) { now_.boot_ms += ms, now_.unix_ms += ms; }
+  void advance_clock(std::uint64_t ms) { now_.boot_ms += ms, now_.unix_ms += ms; }
 
   // Returns all actions of this kind from the last step.
   template <class Kind>
@@ -99,7 +99,7 @@ class JobRunsTest : public ::testing::Test {
     for (const auto* each : all<JobRuns::Launch>()) runs.push_back(each->run);
     return runs;
   }
-  std::vector<RunNumber> given_back() const {
+  std::vector<RunNumber> released() const {
     std::vector<RunNumber> runs;
     for (const RunReport* each : all<RunReport>()) {
       const auto* release = std::get_if<Release>(&each->report);
@@ -165,7 +165,7 @@ TEST_F(JobRunsTest, JobsStartInOrderAsSlotsBecomeFree) {
   step(job(3));
   EXPECT_TRUE(actions_.empty());
   step(JobRuns::TimePassed{});
-  EXPECT_TRUE(actions_.empty()) << "the slot is taken";
+  EXPECT_TRUE(actions_.empty()) << "the slot is busy";
   end(1, RunStatus::ok);
   step(JobRuns::TimePassed{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
@@ -186,12 +186,12 @@ TEST_F(JobRunsTest, JobsThatWaitTooLongAreReturnedLastFirst) {
   step(job(2));
   step(job(3));
   ASSERT_TRUE(runs_.next_wakeup_ms());
-  pass(PrefetchedJobs::kTimeoutMs - 1);
+  advance_clock(PrefetchedJobs::kTimeoutMs - 1);
   step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
-  pass(1);
+  advance_clock(1);
   step(JobRuns::TimePassed{});
-  EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2})) << "what is given back last is taken first";
+  EXPECT_EQ(released(), (std::vector<RunNumber>{3, 2})) << "the job that is released last is claimed first";
   EXPECT_EQ(all<JobRuns::ClaimBackoff>().size(), 1U);
   EXPECT_FALSE(runs_.next_wakeup_ms());
 }
@@ -201,7 +201,7 @@ TEST_F(JobRunsTest, TimeOfAWaitingJobCountsFromItsStart) {
   JobStart second = job(2);
   second.deadline_boot_ms = now_.boot_ms + 1000;
   step(std::move(second));
-  pass(30);
+  advance_clock(30);
   end(1, RunStatus::ok);
   step(JobRuns::TimePassed{});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 1000U);
@@ -214,7 +214,7 @@ TEST_F(JobRunsTest, RenewedLeaseIsTheFenceOfAWaitingJob) {
   step(JobRuns::Fence{3, 4711});
   EXPECT_TRUE(actions_.empty());
   step(JobRuns::Kill{2, KillReason::fenced});
-  EXPECT_EQ(given_back(), std::vector<RunNumber>{2});
+  EXPECT_EQ(released(), std::vector<RunNumber>{2});
   end(1, RunStatus::ok);
   step(JobRuns::TimePassed{});
   ASSERT_EQ(launched(), std::vector<RunNumber>{3});
@@ -224,10 +224,10 @@ TEST_F(JobRunsTest, RenewedLeaseIsTheFenceOfAWaitingJob) {
 TEST_F(JobRunsTest, FailedLaunchReturnsTheJobUncounted) {
   step(job(1));
   step(JobRuns::LaunchFailed{1, "no descriptors left"});
-  ASSERT_EQ(given_back(), std::vector<RunNumber>{1});
+  ASSERT_EQ(released(), std::vector<RunNumber>{1});
   EXPECT_EQ(reports<Release>().at(0)->reason, "no descriptors left");
   EXPECT_EQ(all<JobRuns::LaunchBackoff>().size(), 1U);
-  EXPECT_TRUE(all<JobRuns::RunReaped>().empty()) << "nothing of it ran";
+  EXPECT_TRUE(all<JobRuns::RunReaped>().empty()) << "no stage of the job ran";
   step(job(2));
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
@@ -250,7 +250,7 @@ TEST_F(JobRunsTest, NextStageHasItsOwnNumberAndTheRemainingTime) {
   step(JobRuns::Fence{1, 4711});
   ASSERT_EQ(all<JobRuns::MoveFence>().size(), 1U);
   EXPECT_EQ(all<JobRuns::MoveFence>().at(0)->sandbox_run, 1U);
-  pass(400);
+  advance_clock(400);
   end(1, RunStatus::ok);
   ASSERT_EQ(launched(), std::vector<RunNumber>{1});
   const RunSpec& spec = all<JobRuns::Launch>().at(0)->spec;
@@ -258,7 +258,7 @@ TEST_F(JobRunsTest, NextStageHasItsOwnNumberAndTheRemainingTime) {
   EXPECT_EQ(JobRuns::get_run_number(spec.run), 1U);
   EXPECT_EQ(spec.fence_boot_ms, 4711U);
   EXPECT_EQ(spec.limits.wall_ms, 600U);
-  EXPECT_TRUE(all<RunReport>().empty()) << "the job goes on";
+  EXPECT_TRUE(all<RunReport>().empty()) << "the job continues";
   step(JobRuns::RunLaunched{1});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
   end(second_stage(1), RunStatus::ok);
@@ -314,7 +314,7 @@ TEST_F(JobRunsTest, RunThatTheHostCannotStartIsReturnedUncounted) {
     ended.outcome.setup_error = SetupError{"fork", EMFILE, ""};
     ended.outcome.reason = "fork: EMFILE";
     step(std::move(ended));
-    EXPECT_EQ(given_back(), std::vector<RunNumber>{1}) << stage;
+    EXPECT_EQ(released(), std::vector<RunNumber>{1}) << stage;
     EXPECT_EQ(reports<Release>().at(0)->reason, "fork: EMFILE");
     ASSERT_EQ(all<JobRuns::LaunchBackoff>().size(), 1U);
     EXPECT_EQ(all<JobRuns::LaunchBackoff>().at(0)->reason.rfind("out of descriptors: raise the limit", 0), 0U);
@@ -329,9 +329,9 @@ TEST_F(JobRunsTest, ReturnedJobsAreStoppedAndUncounted) {
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::cancelled);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->grace_ms, 7000U);
-  EXPECT_TRUE(all<RunReport>().empty()) << "its processes live";
+  EXPECT_TRUE(all<RunReport>().empty()) << "its processes still exist";
   end(1, RunStatus::cancelled);
-  EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
+  EXPECT_EQ(released(), std::vector<RunNumber>{1});
   EXPECT_TRUE(reports<EndReport>().empty());
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
 }
@@ -382,7 +382,7 @@ TEST_F(JobRunsTest, OutputOverItsLimitKillsOnce) {
   begin(std::move(start));
   step(JobRuns::BytesReceived{1, JobPipe::out, "1234"});
   step(JobRuns::PipesDrained{1});
-  EXPECT_TRUE(all<JobRuns::KillRun>().empty()) << "as much as it may";
+  EXPECT_TRUE(all<JobRuns::KillRun>().empty()) << "the output is at its limit";
   step(JobRuns::BytesReceived{1, JobPipe::err, "5"});
   step(JobRuns::PipesDrained{1});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
@@ -399,13 +399,13 @@ TEST_F(JobRunsTest, PartialLineIsShownWithoutItsEnd) {
   EXPECT_EQ(log_lines(), "");
   step(JobRuns::TimePassed{});
   ASSERT_TRUE(runs_.next_wakeup_ms());
-  pass(RunOutput::kMaxPartialWaitMs - 1);
+  advance_clock(RunOutput::kMaxPartialWaitMs - 1);
   step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
-  pass(1);
+  advance_clock(1);
   step(JobRuns::TimePassed{});
   EXPECT_EQ(log_lines(), "50 %");
-  EXPECT_FALSE(runs_.next_wakeup_ms()) << "nothing waits any more";
+  EXPECT_FALSE(runs_.next_wakeup_ms()) << "no timer is pending";
 }
 
 TEST_F(JobRunsTest, ProtocolNotesAreLogLines) {
@@ -461,13 +461,14 @@ TEST_F(JobRunsTest, FloodOfOutputPausesItsPipe) {
   step(JobRuns::PipesDrained{1, JobPipe::out});
   ASSERT_EQ(all<JobRuns::PauseReading>().size(), 1U);
   EXPECT_EQ(all<JobRuns::PauseReading>().at(0)->pipe, JobPipe::out);
-  EXPECT_EQ(all<JobRuns::PauseReading>().at(0)->until_boot_ms, now_.boot_ms + 3000) << "a burst of 2000 is free";
-  pass(3000);
+  EXPECT_EQ(all<JobRuns::PauseReading>().at(0)->until_boot_ms, now_.boot_ms + 3000)
+      << "a burst of 2000 lines is permitted";
+  advance_clock(3000);
   step(JobRuns::BytesReceived{1, JobPipe::out, std::string(4096, 'y')});
   step(JobRuns::PipesDrained{1, JobPipe::out});
   EXPECT_EQ(all<JobRuns::PauseReading>().size(), 1U);
   end(1, RunStatus::ok);
-  EXPECT_EQ(reports<EndReport>().size(), 1U) << "its end waits for no budget";
+  EXPECT_EQ(reports<EndReport>().size(), 1U) << "the end is not delayed by the budget";
 }
 
 // A job that tries to exceed its frame rate sends many frames in one write.
@@ -504,25 +505,27 @@ TEST_F(JobRunsTest, JobPreparedInBackgroundHasItsLatestFence) {
   start.conversation = nullptr;
   start.strand = "plugin 1";
   start.can_block_in_finish = true;
-  start.create_conversation = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+  start.create_conversation = [] {
+    return Result<std::unique_ptr<Conversation>>(std::make_unique<StagedConversation>(1));
+  };
   step(std::move(start));
   ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
   EXPECT_EQ(all<JobRuns::RunInBackground>().at(0)->strand, "plugin 1");
   EXPECT_TRUE(launched().empty());
   const auto work = all<JobRuns::RunInBackground>().at(0)->work;
   step(JobRuns::Fence{1, 4711});
-  EXPECT_TRUE(actions_.empty()) << "the sandbox does not know it yet";
+  EXPECT_TRUE(actions_.empty()) << "the run is not launched yet";
   step(work());
   ASSERT_EQ(launched(), std::vector<RunNumber>{1});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
   step(JobRuns::RunLaunched{1});
   end(1, RunStatus::ok);
-  ASSERT_EQ(all<JobRuns::RunReaped>().size(), 1U) << "its slot is free";
+  ASSERT_EQ(all<JobRuns::RunReaped>().size(), 1U) << "the slot of the run is free";
   ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
   EXPECT_TRUE(reports<EndReport>().empty());
   const auto finish = all<JobRuns::RunInBackground>().at(0)->work;
   step(JobRuns::Kill{1, KillReason::cancelled});
-  EXPECT_TRUE(actions_.empty()) << "it has ended";
+  EXPECT_TRUE(actions_.empty()) << "the job has ended";
   step(finish());
   ASSERT_EQ(reports<EndReport>().size(), 1U);
   EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
@@ -534,17 +537,17 @@ TEST_F(JobRunsTest, JobKilledDuringPreparationReturnsAtOnce) {
     start.conversation = nullptr;
     start.strand = "plugin 1";
     bool began = false;
-    const auto held = std::make_shared<int>();
-    start.create_conversation = [&began, held] {
+    const auto shared = std::make_shared<int>();
+    start.create_conversation = [&began, shared] {
       began = true;
-      return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1));
+      return Result<std::unique_ptr<Conversation>>(std::make_unique<StagedConversation>(1));
     };
     step(std::move(start));
     const auto work = all<JobRuns::RunInBackground>().at(0)->work;
     step(returns_all ? JobRuns::Event(JobRuns::ReturnJobs{}) : JobRuns::Kill{1, KillReason::cancelled});
-    EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
+    EXPECT_EQ(released(), std::vector<RunNumber>{1});
     EXPECT_TRUE(all<JobRuns::KillRun>().empty());
-    EXPECT_EQ(held.use_count(), 1) << "a lane that stands still keeps nothing of it";
+    EXPECT_EQ(shared.use_count(), 1) << "a blocked strand retains no reference";
     step(work());
     EXPECT_TRUE(actions_.empty());
     EXPECT_FALSE(began);
@@ -561,7 +564,7 @@ TEST_F(JobRunsTest, FailedPreparationReturnsTheJob) {
   };
   step(std::move(start));
   step(job(2));
-  EXPECT_TRUE(launched().empty()) << "one slot";
+  EXPECT_TRUE(launched().empty()) << "the only slot is busy";
   step(JobRuns::PrepareFinished{1, "plugin 1", nullptr, fail(Code::invalid, "script: wrong")});
   ASSERT_EQ(all<StartRejected>().size(), 1U);
   EXPECT_EQ(all<StartRejected>().at(0)->queue, "queue:x");
@@ -573,14 +576,16 @@ TEST_F(JobRunsTest, FailedPreparationReturnsTheJob) {
 
 class JobRunsHanging : public JobRunsTest {
  protected:
-  static JobStart of_lane(RunNumber run, const std::string& lane) {
+  static JobStart make_start_on_strand(RunNumber run, const std::string& lane) {
     JobStart start = job(run);
     start.conversation = nullptr;
     start.strand = lane;
-    start.create_conversation = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+    start.create_conversation = [] {
+      return Result<std::unique_ptr<Conversation>>(std::make_unique<StagedConversation>(1));
+    };
     return start;
   }
-  std::vector<RunNumber> cannot_begin() const {
+  std::vector<RunNumber> rejected_starts() const {
     std::vector<RunNumber> runs;
     for (const StartRejected* each : all<StartRejected>()) {
       EXPECT_EQ(each->error.code, Code::unavailable);
@@ -590,59 +595,59 @@ class JobRunsHanging : public JobRunsTest {
     return runs;
   }
   JobRuns::Event make_answer(RunNumber run, std::string lane) {
-    return JobRuns::PrepareFinished{run, std::move(lane), nullptr, std::make_unique<SteppedTalk>(1)};
+    return JobRuns::PrepareFinished{run, std::move(lane), nullptr, std::make_unique<StagedConversation>(1)};
   }
 };
 
 TEST_F(JobRunsHanging, JobsBehindAHangingStrandLeaveTheirSlots) {
-  step(of_lane(1, "disk 1"));
+  step(make_start_on_strand(1, "disk 1"));
   step(job(2));
-  EXPECT_EQ(runs_.next_wakeup_ms(), 50U) << "the second one waits for the slot";
-  pass(HangDetector::kTimeoutMs - 1);
+  EXPECT_EQ(runs_.next_wakeup_ms(), 50U) << "the second job waits for the slot";
+  advance_clock(HangDetector::kTimeoutMs - 1);
   step(JobRuns::TimePassed{});
-  EXPECT_TRUE(cannot_begin().empty());
-  pass(1);
+  EXPECT_TRUE(rejected_starts().empty());
+  advance_clock(1);
   step(JobRuns::TimePassed{});
-  EXPECT_EQ(cannot_begin(), std::vector<RunNumber>{1});
+  EXPECT_EQ(rejected_starts(), std::vector<RunNumber>{1});
   EXPECT_EQ(runs_.next_wakeup_ms(), 500U);
 
-  step(of_lane(3, "disk 1"));
-  EXPECT_EQ(cannot_begin(), std::vector<RunNumber>{3});
+  step(make_start_on_strand(3, "disk 1"));
+  EXPECT_EQ(rejected_starts(), std::vector<RunNumber>{3});
   begin(job(4));
   end(4, RunStatus::ok);
-  step(of_lane(5, "disk 2"));
-  EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "another lane";
+  step(make_start_on_strand(5, "disk 2"));
+  EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "the job of the other strand starts";
   step(make_answer(5, "disk 2"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{5});
   step(JobRuns::RunLaunched{5});
   end(5, RunStatus::ok);
 
   step(make_answer(1, "disk 1"));
-  EXPECT_TRUE(actions_.empty()) << "it has gone back";
+  EXPECT_TRUE(actions_.empty()) << "the job was released";
   EXPECT_FALSE(runs_.next_wakeup_ms());
-  step(of_lane(6, "disk 1"));
-  EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "the lane answers again";
+  step(make_start_on_strand(6, "disk 1"));
+  EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "the strand answers again";
 }
 
 TEST_F(JobRunsHanging, SlowStrandIsWaitedFor) {
   runs_ = JobRuns({2, 10000, {}}, 1);
-  step(of_lane(1, "disk 1"));
-  step(of_lane(2, "disk 1"));
-  pass(HangDetector::kTimeoutMs - 1);
+  step(make_start_on_strand(1, "disk 1"));
+  step(make_start_on_strand(2, "disk 1"));
+  advance_clock(HangDetector::kTimeoutMs - 1);
   step(make_answer(1, "disk 1"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{1});
-  pass(HangDetector::kTimeoutMs - 1);
+  advance_clock(HangDetector::kTimeoutMs - 1);
   step(JobRuns::TimePassed{});
-  EXPECT_TRUE(cannot_begin().empty());
+  EXPECT_TRUE(rejected_starts().empty());
   step(make_answer(2, "disk 1"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
 TEST_F(JobRunsHanging, TimeLimitCountsFromTheStart) {
-  JobStart start = of_lane(1, "disk 1");
+  JobStart start = make_start_on_strand(1, "disk 1");
   start.deadline_boot_ms = now_.boot_ms + 3000;
   step(std::move(start));
-  pass(5000);
+  advance_clock(5000);
   step(make_answer(1, "disk 1"));
   ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 3000U);
@@ -663,14 +668,14 @@ class JobRunsBetween : public JobRunsTest {
 };
 
 TEST_F(JobRunsBetween, BlockingStageChangesRunInBackground) {
-  const auto go_on = end_first_stage();
+  const auto finish_stage_work = end_first_stage();
   EXPECT_TRUE(launched().empty());
   step(JobRuns::BytesReceived{1, JobPipe::channel, "late"});
   step(JobRuns::BrokerAnswered{1, "late"});
-  EXPECT_TRUE(actions_.empty()) << "another thread has its conversation";
+  EXPECT_TRUE(actions_.empty()) << "another thread uses the conversation";
   EXPECT_EQ(runs_.next_channel_bytes(1), "");
   step(JobRuns::Fence{1, 4711});
-  step(go_on());
+  step(finish_stage_work());
   ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.run, second_stage(1));
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
@@ -678,35 +683,35 @@ TEST_F(JobRunsBetween, BlockingStageChangesRunInBackground) {
   EXPECT_EQ(runs_.next_channel_bytes(1), "request");
   end(second_stage(1), RunStatus::ok);
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
-  EXPECT_EQ(reports<EndReport>().size(), 1U) << "behind nobody else's work";
+  EXPECT_EQ(reports<EndReport>().size(), 1U) << "the end is reported without waiting for other work";
 }
 
 TEST_F(JobRunsBetween, JobKilledBetweenStagesEndsWithTheNextStage) {
-  const auto go_on = end_first_stage();
+  const auto finish_stage_work = end_first_stage();
   step(JobRuns::Kill{1, KillReason::cancelled});
   step(JobRuns::Kill{1, KillReason::fenced});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
-  step(go_on());
+  step(finish_stage_work());
   step(JobRuns::RunLaunched{1});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
-  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::fenced) << "another agent may have it by now";
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::fenced) << "another agent may have claimed the job";
   EXPECT_TRUE(all<JobRuns::WriteChannel>().empty());
 }
 
 TEST_F(JobRunsBetween, HangingStrandReturnsTheJobAndFreesItsSlot) {
-  const auto go_on = end_first_stage();
+  const auto finish_stage_work = end_first_stage();
   EXPECT_EQ(runs_.next_wakeup_ms(), 500U);
   step(JobRuns::Kill{1, KillReason::cancelled});
-  pass(HangDetector::kTimeoutMs - 1);
+  advance_clock(HangDetector::kTimeoutMs - 1);
   step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
-  pass(1);
+  advance_clock(1);
   step(JobRuns::TimePassed{});
   ASSERT_EQ(reports<Release>().size(), 1U);
   EXPECT_TRUE(reports<Release>().at(0)->was_started);
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
-  step(go_on());
+  step(finish_stage_work());
   EXPECT_TRUE(actions_.empty());
   EXPECT_FALSE(runs_.next_wakeup_ms());
 }
@@ -721,7 +726,7 @@ TEST_F(JobRunsBetween, FailedStageIsTheLastWithoutAWait) {
 
 class JobRunsDisk : public JobRunsTest {
  protected:
-  void begin_one(const std::string& file = "file") {
+  void begin_with_file(const std::string& file = "file") {
     JobStart start = job(1);
     start.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
     start.conversation = std::make_unique<ArtifactConversation>(*start.artifacts, file);
@@ -736,7 +741,7 @@ class JobRunsDisk : public JobRunsTest {
 };
 
 TEST_F(JobRunsDisk, FilesAreWrittenInOrderBeforeTheEnd) {
-  begin_one();
+  begin_with_file();
   step(JobRuns::BytesReceived{1, JobPipe::channel, "1"});
   const auto first = work();
   step(JobRuns::BytesReceived{1, JobPipe::channel, "2"});
@@ -772,7 +777,7 @@ TEST_F(JobRunsDisk, EndListsDroppedFilesAsThePolicySays) {
 }
 
 TEST_F(JobRunsDisk, ChannelIsPausedWhileTheQueueIsFull) {
-  begin_one();
+  begin_with_file();
   const std::string much(ArtifactQueue::kMaxQueuedBytes, 'x');
   step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   const auto first = work();
@@ -783,7 +788,7 @@ TEST_F(JobRunsDisk, ChannelIsPausedWhileTheQueueIsFull) {
   step(JobRuns::Kill{1, KillReason::cancelled});
   EXPECT_EQ(all<JobRuns::KillRun>().size(), 1U);
   step(first());
-  EXPECT_TRUE(all<JobRuns::PauseChannel>().empty()) << "it has the rest to write";
+  EXPECT_TRUE(all<JobRuns::PauseChannel>().empty()) << "the remaining data is being written";
   step(work()());
   ASSERT_EQ(all<JobRuns::PauseChannel>().size(), 1U);
   EXPECT_FALSE(all<JobRuns::PauseChannel>().at(0)->is_held);
@@ -792,7 +797,7 @@ TEST_F(JobRunsDisk, ChannelIsPausedWhileTheQueueIsFull) {
 }
 
 TEST_F(JobRunsDisk, RejectedFilesAreLoggedDuringAndAfterTheRun) {
-  begin_one("bad");
+  begin_with_file("bad");
   step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   step(work()());
   EXPECT_EQ(log_lines(), "bad is not kept\n");
@@ -802,7 +807,7 @@ TEST_F(JobRunsDisk, RejectedFilesAreLoggedDuringAndAfterTheRun) {
 }
 
 TEST_F(JobRunsDisk, JobWithoutFilesWaitsForNoDisk) {
-  begin_one();
+  begin_with_file();
   end(1, RunStatus::ok);
   EXPECT_TRUE(all<JobRuns::RunInBackground>().empty());
   EXPECT_EQ(reports<EndReport>().size(), 1U);
@@ -810,7 +815,7 @@ TEST_F(JobRunsDisk, JobWithoutFilesWaitsForNoDisk) {
 }
 
 TEST_F(JobRunsDisk, FilesOfALostRunAreRemovedInBackground) {
-  begin_one();
+  begin_with_file();
   step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   auto write = work();
   end(1, RunStatus::lost);
@@ -818,7 +823,7 @@ TEST_F(JobRunsDisk, FilesOfALostRunAreRemovedInBackground) {
   auto drop = work();
   actions_.clear();
   step(write());
-  EXPECT_TRUE(actions_.empty()) << "nobody waits for it";
+  EXPECT_TRUE(actions_.empty()) << "no run waits for the result";
   write = {};
   EXPECT_EQ(disk_.calls(), "open file write x");
   drop = {};

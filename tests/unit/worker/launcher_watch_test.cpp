@@ -24,7 +24,7 @@ TEST(LauncherMonitor, NewLauncherIsTriedAtOnceAndThenPeriodically) {
 TEST(LauncherMonitor, FailedStartIsFollowedByAPause) {
   LauncherMonitor watch;
   EXPECT_TRUE(watch.on_start_failed(kNow, "out of descriptors"));
-  EXPECT_TRUE(watch.is_launcher_alive()) << "its launcher lives";
+  EXPECT_TRUE(watch.is_launcher_alive()) << "the launcher is running";
   EXPECT_FALSE(watch.can_start_runs(kNow + LauncherMonitor::kRestartDelayMs - 1));
   EXPECT_TRUE(watch.can_start_runs(kNow + LauncherMonitor::kRestartDelayMs));
 }
@@ -34,7 +34,8 @@ TEST(LauncherMonitor, PauseGrowsWhileStartsFail) {
   std::uint64_t now = kNow;
   for (std::uint64_t pause = LauncherMonitor::kRestartDelayMs; pause < LauncherMonitor::kMaxPauseMs; pause *= 2) {
     EXPECT_TRUE(watch.on_start_failed(now, "out of descriptors"));
-    EXPECT_FALSE(watch.on_start_failed(now + pause - 1, "out of descriptors")) << "it was started before the pause";
+    EXPECT_FALSE(watch.on_start_failed(now + pause - 1, "out of descriptors"))
+        << "the launcher was started before the end of the pause";
     EXPECT_FALSE(watch.can_start_runs(now + pause - 1));
     EXPECT_TRUE(watch.can_start_runs(now += pause));
   }

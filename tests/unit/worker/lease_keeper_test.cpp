@@ -65,10 +65,10 @@ class LeaseKeeperTest : public testing::Test {
                       {.on_renewed = [this](RunNumber run, std::uint64_t fence) { renewed_.emplace_back(run, fence); },
                        .on_stale = [this](RunNumber run) { stale_.push_back(run); },
                        .on_cancelled = [this](RunNumber run) { cancelled_.push_back(run); },
-                       .on_runner_lost = [this](const std::string& why) { lost_.push_back(why); }}};
+                       .on_runner_lost = [this](const std::string& reason) { lost_.push_back(reason); }}};
 };
 
-// So that two heartbeats can fail before a lease ends.
+// Two heartbeats can fail before a lease ends.
 TEST_F(LeaseKeeperTest, HeartbeatsAreSentThreeTimesALease) {
   claim(1);
   EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3);
@@ -80,10 +80,10 @@ TEST_F(LeaseKeeperTest, HeartbeatsAreSentThreeTimesALease) {
 TEST_F(LeaseKeeperTest, FenceCountsFromTheRequestNotFromItsAnswer) {
   claim(1);
   delay_answers(4000);
-  const std::uint64_t sent = clock_.boot_ms();
+  const std::uint64_t sent_ms = clock_.boot_ms();
   keeper_.run_once();
-  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_deadline(sent, kLeaseMs)}));
-  EXPECT_LT(renewed_.at(0).second, sent + kLeaseMs) << "the run ends before its lease does";
+  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, compute_fence_boot_ms(sent_ms, kLeaseMs)}));
+  EXPECT_LT(renewed_.at(0).second, sent_ms + kLeaseMs) << "the fence is before the end of the lease";
 }
 
 TEST_F(LeaseKeeperTest, FailedHeartbeatIsRepeatedSoon) {
@@ -92,11 +92,11 @@ TEST_F(LeaseKeeperTest, FailedHeartbeatIsRepeatedSoon) {
   const std::uint64_t pause = keeper_.run_once();
   EXPECT_EQ(pause, static_cast<std::uint64_t>(retry_pause_ms(1)));
   EXPECT_THAT(renewed_, IsEmpty());
-  EXPECT_THAT(stale_, IsEmpty()) << "a store that does not answer says nothing about the lease";
+  EXPECT_THAT(stale_, IsEmpty()) << "an unavailable store does not make the lease stale";
   server_.set_faults({});
   clock_.advance(pause);
   EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3);
-  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_deadline(clock_.boot_ms(), kLeaseMs)}));
+  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, compute_fence_boot_ms(clock_.boot_ms(), kLeaseMs)}));
 }
 
 TEST_F(LeaseKeeperTest, RunReceivesCancellationAndALostClaim) {
@@ -104,7 +104,7 @@ TEST_F(LeaseKeeperTest, RunReceivesCancellationAndALostClaim) {
   ASSERT_TRUE(store_->cancel(1, first.job_key));
   keeper_.run_once();
   EXPECT_THAT(cancelled_, ElementsAre(1));
-  EXPECT_EQ(renewed_.size(), 1U) << "its lease is kept until it has ended";
+  EXPECT_EQ(renewed_.size(), 1U) << "the lease is renewed until the run has ended";
   server_.erase(1, "mj:claim:" + first.job_key);
   keeper_.run_once();
   EXPECT_THAT(stale_, ElementsAre(1));
@@ -125,8 +125,8 @@ TEST_F(LeaseKeeperTest, RemovedRunsAreNotRenewed) {
 TEST_F(LeaseKeeperTest, AnotherHolderOfTheRunnersIdIsReported) {
   RunnerHolder other = self_, held_by;
   other.instance = std::string(32, 'b');
-  ASSERT_TRUE(store_->hold_runner(1, runner_record(settings(), 1), other, kLeaseMs, "", held_by));
-  EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3) << "the store has answered";
+  ASSERT_TRUE(store_->hold_runner(1, make_runner_record(settings(), 1), other, kLeaseMs, "", held_by));
+  EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3) << "after an answer, the normal interval applies";
   EXPECT_EQ(lost_.size(), 1U);
 }
 

@@ -41,42 +41,42 @@ TEST(OutputCapture, PartialLineWaitsUntilItIsFlushed) {
   EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "50 %");
 }
 
-// For any output in pieces of any size: head and tail are unchanged, and the stored and dropped bytes add up to the
-// total.
-TEST(OutputCapture, HeadAndTailSurviveAndTheCountIsExact) {
+// Feeds random text in random pieces. The stored head and tail are unchanged parts of the input, and the stored and
+// dropped bytes add up to the input.
+TEST(OutputCapture, HeadAndTailAreKeptAndTheDropCountIsExact) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(round);
     const std::uint64_t limit = 100 + random() % 40000;
     OutputCapture output(limit);
-    std::string all;
+    std::string input;
     std::vector<Log> lines;
     for (int piece = 0; piece < 50; ++piece) {
       std::string bytes(random() % 2000, 'a');
       for (char& c : bytes) c = random() % 30 == 0 ? '\n' : static_cast<char>('a' + random() % 26);
-      all += bytes;
+      input += bytes;
       output.feed(LogStream::out, bytes, 1);
       for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
     }
     output.close(2);
     for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
-    const std::string kept = join_text(lines, LogStream::out);
+    const std::string stored_text = join_text(lines, LogStream::out);
     const std::string note = join_text(lines, LogStream::system);
-    EXPECT_LE(kept.size(), limit);
-    EXPECT_EQ(output.bytes(LogStream::out), all.size());
+    EXPECT_LE(stored_text.size(), limit);
+    EXPECT_EQ(output.bytes(LogStream::out), input.size());
     if (note.empty()) {
-      EXPECT_EQ(kept, all);
+      EXPECT_EQ(stored_text, input);
       continue;
     }
-    EXPECT_EQ(note, std::to_string(all.size() - kept.size()) + " bytes of output dropped here\n");
+    EXPECT_EQ(note, std::to_string(input.size() - stored_text.size()) + " bytes of output dropped here\n");
     std::string head;
     for (const Log& line : lines) {
       if (line.stream == LogStream::system) break;
       head += line.text;
     }
-    const std::string tail = kept.substr(head.size());
-    EXPECT_TRUE(all.starts_with(head));
-    EXPECT_TRUE(all.ends_with(tail));
+    const std::string tail = stored_text.substr(head.size());
+    EXPECT_TRUE(input.starts_with(head));
+    EXPECT_TRUE(input.ends_with(tail));
     EXPECT_LE(tail.size(), limit / 2);
     EXPECT_GE(tail.size() + 2 * 64, limit / 2);  // the minimum cost of an entry is 64 bytes
   }
@@ -84,55 +84,56 @@ TEST(OutputCapture, HeadAndTailSurviveAndTheCountIsExact) {
 
 TEST(OutputCapture, AlternatingStreamsUseBoundedEntries) {
   OutputCapture output(64 << 10);
-  std::size_t entries = 0;
+  std::size_t entry_count = 0;
   for (int i = 0; i < 100000; ++i) {
     output.feed(i % 2 == 0 ? LogStream::out : LogStream::err, "\n", 1);
-    entries += output.pop_lines().size();
+    entry_count += output.pop_lines().size();
   }
   output.close(2);
-  entries += output.pop_lines().size();
-  EXPECT_LT(entries, 1100U);
+  entry_count += output.pop_lines().size();
+  EXPECT_LT(entry_count, 1100U);
 }
 
 TEST(OutputCapture, ManyTinyPiecesUseBoundedEntries) {
   OutputCapture output(64 << 10);
-  std::size_t entries = 0;
+  std::size_t entry_count = 0;
   for (int i = 0; i < 100000; ++i) {
     output.feed(LogStream::out, "\n", 1);
-    entries += output.pop_lines().size();
+    entry_count += output.pop_lines().size();
   }
   output.close(2);
-  entries += output.pop_lines().size();
-  EXPECT_LT(entries, 1100U);
+  entry_count += output.pop_lines().size();
+  EXPECT_LT(entry_count, 1100U);
 }
 
-// Characters of 1 to 4 bytes, split at any position. Only the bytes that the note counts are lost.
+// Feeds text with characters of 1 to 4 bytes in pieces that end at random bytes. The stored lines are valid UTF-8, and
+// the stored bytes and the bytes that the note reports as dropped add up to the input.
 TEST(OutputCapture, PiecesEndBetweenCharacters) {
   constexpr std::array<std::string_view, 5> kCharacters{"x", "\u00e9", "\u20ac", "\U0001F600", "\n"};
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
     SCOPED_TRACE(round);
-    const std::size_t kinds = round % 2 == 0 ? 5 : 4;  // every second round has no line end
-    std::string all;
-    while (all.size() < 60000) all += kCharacters[random() % kinds];
+    const std::size_t character_count = round % 2 == 0 ? 5 : 4;  // odd rounds have no line ends
+    std::string text;
+    while (text.size() < 60000) text += kCharacters[random() % character_count];
     OutputCapture output(100 + random() % 80000);
     std::vector<Log> lines;
-    for (std::string_view rest = all; !rest.empty();) {
-      const std::size_t bytes = std::min<std::size_t>(rest.size(), 1 + random() % 3000);
-      output.feed(LogStream::err, rest.substr(0, bytes), 1);
-      rest.remove_prefix(bytes);
+    for (std::string_view remaining = text; !remaining.empty();) {
+      const std::size_t piece_bytes = std::min<std::size_t>(remaining.size(), 1 + random() % 3000);
+      output.feed(LogStream::err, remaining.substr(0, piece_bytes), 1);
+      remaining.remove_prefix(piece_bytes);
       if (random() % 4 == 0) output.flush_partial(1);
       for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
     }
     output.close(2);
     for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
-    std::size_t kept = 0, dropped = 0;
+    std::size_t stored_bytes = 0, dropped_bytes = 0;
     for (const Log& line : lines) {
       EXPECT_TRUE(is_utf8(line.text));
-      if (line.stream == LogStream::err) kept += line.text.size();
-      if (line.stream == LogStream::system) dropped = std::stoul(line.text);
+      if (line.stream == LogStream::err) stored_bytes += line.text.size();
+      if (line.stream == LogStream::system) dropped_bytes = std::stoul(line.text);
     }
-    EXPECT_EQ(kept + dropped, all.size());
+    EXPECT_EQ(stored_bytes + dropped_bytes, text.size());
   }
 }
 
@@ -142,7 +143,7 @@ TEST(OutputCapture, IncompleteCharacterWaitsForItsOtherBytes) {
   EXPECT_TRUE(output.has_partial());
   output.flush_partial(2);
   EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "a");
-  EXPECT_FALSE(output.has_partial()) << "nothing can be shown before more bytes come";
+  EXPECT_FALSE(output.has_partial()) << "the partial character cannot be shown yet";
   output.feed(LogStream::out, "\xAC", 3);
   EXPECT_TRUE(output.has_partial());
   output.feed(LogStream::out, "\xE2", 4);
@@ -150,13 +151,13 @@ TEST(OutputCapture, IncompleteCharacterWaitsForItsOtherBytes) {
   EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "\u20ac\xE2");
 }
 
-std::string join_text(const std::vector<std::vector<Log>>& portions, LogStream stream) {
+std::string join_text(const std::vector<std::vector<Log>>& batches, LogStream stream) {
   std::string text;
-  for (const auto& lines : portions) text += join_text(lines, stream);
+  for (const auto& lines : batches) text += join_text(lines, stream);
   return text;
 }
 
-TEST(RunOutput, SecretIsFoundAcrossPiecesOfOneStreamOnly) {
+TEST(RunOutput, SecretIsRedactedAcrossPiecesOfOneStreamOnly) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
   RunOutput output(1 << 20, redactor);
   output.feed(LogStream::out, "a correct ", 1);
@@ -164,14 +165,14 @@ TEST(RunOutput, SecretIsFoundAcrossPiecesOfOneStreamOnly) {
   output.feed(LogStream::out, "horse\n", 1);
   output.add_note("of correct horse", 1);
   output.close(2);
-  const auto lines = output.pop_batches();
-  EXPECT_EQ(join_text(lines, LogStream::out), "a [secret TOKEN]\n");
-  EXPECT_EQ(join_text(lines, LogStream::err), "horse\n");
-  EXPECT_EQ(join_text(lines, LogStream::system), "of [secret TOKEN]\n");
+  const auto batches = output.pop_batches();
+  EXPECT_EQ(join_text(batches, LogStream::out), "a [secret TOKEN]\n");
+  EXPECT_EQ(join_text(batches, LogStream::err), "horse\n");
+  EXPECT_EQ(join_text(batches, LogStream::system), "of [secret TOKEN]\n");
   EXPECT_EQ(output.redact("correct horse"), "[secret TOKEN]");
 }
 
-TEST(RunOutput, HeldBytesAreFlushedAtTheEnd) {
+TEST(RunOutput, WithheldBytesAreFlushedAtTheEnd) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
   RunOutput output(1 << 20, redactor);
   output.feed(LogStream::out, "all of it is correct", 1);
@@ -185,25 +186,25 @@ TEST(RunOutput, PartialLineWaitsUpToItsLimit) {
   EXPECT_FALSE(output.flush_partial(1000, 1));
   EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs - 1, 1));
   output.feed(LogStream::out, " done\n", 1);
-  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs, 1)) << "its end has come";
+  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs, 1)) << "the line has ended";
   output.feed(LogStream::out, "next", 1);
-  EXPECT_FALSE(output.flush_partial(2000, 1)) << "another one waits for as long again";
+  EXPECT_FALSE(output.flush_partial(2000, 1)) << "the next partial line has a full waiting time";
   EXPECT_TRUE(output.flush_partial(2000 + RunOutput::kMaxPartialWaitMs, 1));
   EXPECT_EQ(join_text(output.pop_batches(), LogStream::out), "50 % done\nnext");
 }
 
-TEST(RunOutput, PortionsAreBoundedAndInOrder) {
+TEST(RunOutput, BatchesAreBoundedAndInOrder) {
   RunOutput output(8U << 20, nullptr);
-  const std::size_t lines = RunOutput::kMaxBatchLines * 2 + 1;
-  for (std::size_t i = 0; i < lines; ++i) output.feed(LogStream::out, "x\n", 1);
-  const auto portions = output.pop_batches();
-  ASSERT_EQ(portions.size(), 3U);
-  std::uint64_t seq = 0;
-  for (const auto& portion : portions) {
-    EXPECT_LE(portion.size(), RunOutput::kMaxBatchLines);
-    for (const Log& line : portion) EXPECT_EQ(line.seq, ++seq);
+  const std::size_t line_count = RunOutput::kMaxBatchLines * 2 + 1;
+  for (std::size_t i = 0; i < line_count; ++i) output.feed(LogStream::out, "x\n", 1);
+  const auto batches = output.pop_batches();
+  ASSERT_EQ(batches.size(), 3U);
+  std::uint64_t last_seq = 0;
+  for (const auto& batch : batches) {
+    EXPECT_LE(batch.size(), RunOutput::kMaxBatchLines);
+    for (const Log& line : batch) EXPECT_EQ(line.seq, ++last_seq);
   }
-  EXPECT_EQ(seq, lines);
+  EXPECT_EQ(last_seq, line_count);
   EXPECT_TRUE(output.pop_batches().empty());
 }
 

@@ -20,9 +20,9 @@ namespace mycojobs::test {
 namespace {
 
 // A loopback socket that sends the same bytes to every connection; an empty answer sends nothing.
-class Peer {
+class TcpPeer {
  public:
-  explicit Peer(std::string answer = "")
+  explicit TcpPeer(std::string answer = "")
       : answer_(std::move(answer)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
@@ -32,7 +32,7 @@ class Peer {
     ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
     port_ = ntohs(at.sin_port);
   }
-  ~Peer() {
+  ~TcpPeer() {
     ::shutdown(listener_.get(), SHUT_RDWR);
     if (thread_.joinable()) thread_.join();
   }
@@ -133,14 +133,14 @@ TEST_F(PrerequisiteTest, HangingFileDelaysOnlyItsWaiters) {
   HangingFolder hangs;
   settings_.allowed_prerequisites = {"file:/"};
   start();
-  const std::string stuck = submit_waiting({"file:" + hangs.path() + "/flag"});
+  const std::string hanging_job = submit_waiting({"file:" + hangs.path() + "/flag"});
   ASSERT_TRUE(eventually([&] { return hangs.waiting_count() > 0; }));
   folder_.write("flag", "");
   EXPECT_TRUE(runs(submit_waiting({"wait:1ms", "file:" + (folder_ / "flag")})));
   server_.put_text(1, "ready", "1");
   EXPECT_TRUE(runs(submit_waiting({"redis:ready"})));
-  EXPECT_EQ(read(stuck).status, JobStatus::waiting_for_prerequisites);
-  EXPECT_EQ(hangs.waiting_count(), 1) << "it is looked for once";
+  EXPECT_EQ(read(hanging_job).status, JobStatus::waiting_for_prerequisites);
+  EXPECT_EQ(hangs.waiting_count(), 1) << "the check runs only once";
 }
 
 TEST_F(PrerequisiteTest, ImpossibleConditionEndsTheJobAtOnce) {
@@ -161,9 +161,9 @@ TEST_F(PrerequisiteTest, ImpossibleConditionEndsTheJobAtOnce) {
 TEST_F(PrerequisiteTest, WaitHasALimitExceptForAppointments) {
   settings_.prerequisites_timeout_ms = 1000;
   start();
-  const std::string waits = submit_waiting({"approval:legal"});
+  const std::string job = submit_waiting({"approval:legal"});
   const std::string later = submit_waiting({"at:2999-01-01T00:00:00Z"});
-  EXPECT_EQ(wait_for_error(waits), "prerequisite \"approval:legal\" was not met within 1 s (prerequisites.timeout)");
+  EXPECT_EQ(wait_for_error(job), "prerequisite \"approval:legal\" was not met within 1 s (prerequisites.timeout)");
   EXPECT_EQ(read(later).status, JobStatus::waiting_for_prerequisites);
 }
 
@@ -177,10 +177,10 @@ TEST_F(PrerequisiteTest, ApprovalIsGivenByName) {
   EXPECT_TRUE(answer(key, "legal").value());
   EXPECT_FALSE(answer(key, "legal").value()) << "again";
   eventually([] { return false; }, Seconds(1.5));
-  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << "the other one is open";
+  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << "the other prerequisite is not approved yet";
   EXPECT_TRUE(answer(key, "money").value());
   EXPECT_TRUE(runs(key));
-  EXPECT_EQ(answer(key, "money").error().code, Code::conflict) << "it has ended";
+  EXPECT_EQ(answer(key, "money").error().code, Code::conflict) << "the job has ended";
   const auto log = client_->logs(1, key, 0, 10, 0).value();
   ASSERT_FALSE(log.lines.empty());
   EXPECT_EQ(log.lines[0].text, "approval:legal was given by 12: read it\n");
@@ -198,12 +198,12 @@ TEST_F(PrerequisiteTest, RejectionEndsTheJob) {
 TEST_F(PrerequisiteTest, FailedFlowNeverMeetsACondition) {
   start();
   server_.run_command(1, {"HSET", "flow:12", "id", "12", "status", "started"});
-  const std::string waits = submit_waiting({"flow:12"});
-  ASSERT_TRUE(is_parked(waits));
+  const std::string job = submit_waiting({"flow:12"});
+  ASSERT_TRUE(is_parked(job));
   eventually([] { return false; }, Seconds(1.5));
-  EXPECT_EQ(read(waits).status, JobStatus::waiting_for_prerequisites);
+  EXPECT_EQ(read(job).status, JobStatus::waiting_for_prerequisites);
   server_.run_command(1, {"HSET", "flow:12", "status", "finished"});
-  EXPECT_TRUE(runs(waits));
+  EXPECT_TRUE(runs(job));
   server_.run_command(1, {"HSET", "flow:13", "id", "13", "status", "error", "detail", "failed", "error", "no disk"});
   EXPECT_EQ(wait_for_error(submit_waiting({"flow:13"})),
             "prerequisite \"flow:13\": flow 13 has ended as error (failed): no disk");
@@ -235,28 +235,29 @@ TEST_F(PrerequisiteTest, UnreadableRecordsLookMissing) {
   server_.run_command(1, {"HSET", "job:7:900", "id", "900"});
   server_.run_command(1, {"HSET", "flow:30", "id", "30", "caller_id", "7", "status", "finished"});
   server_.put_text(1, "ready", "1");
-  EXPECT_TRUE(runs(submit_waiting({"redis:job:7:900", "redis:flow:30", "flow:30", "redis:ready"}))) << "its own";
+  EXPECT_TRUE(runs(submit_waiting({"redis:job:7:900", "redis:flow:30", "flow:30", "redis:ready"})))
+      << "the keys belong to the context of the job";
   eventually([] { return false; }, Seconds(1.5));
   for (const std::string& key : waiting) {
     EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << key;
     EXPECT_EQ(read(key).error, "") << key;
   }
   server_.run_command(1, {"HSET", "context:1", "readers", "[7]"});
-  EXPECT_TRUE(runs(waiting[0])) << "a reader of the context reads all of it";
+  EXPECT_TRUE(runs(waiting[0])) << "a reader of the context can read all its keys";
   EXPECT_TRUE(runs(submit_waiting({"flow:20"})));
 }
 
 // Observable results of a check of one condition of caller 7: the calls to the store, and the state of the job.
-struct CheckShown {
+struct ConditionCheck {
   std::vector<std::string> calls;
   std::string outcome;
-  bool operator==(const CheckShown&) const = default;
+  bool operator==(const ConditionCheck&) const = default;
 };
-std::ostream& operator<<(std::ostream& out, const CheckShown& shown) {
+std::ostream& operator<<(std::ostream& out, const ConditionCheck& shown) {
   for (const std::string& call : shown.calls) out << call << ' ';
   return out << shown.outcome;
 }
-CheckShown shown_of(const std::string& condition, const std::string& admins, std::string_view fails = "") {
+ConditionCheck check_condition(const std::string& condition, const std::string& admins, std::string_view fails = "") {
   const SystemClock clock;
   MemoryServer server{clock};
   const auto store = server.open().value();
@@ -278,20 +279,20 @@ CheckShown shown_of(const std::string& condition, const std::string& admins, std
   request.queues = {"queue:fake"};
   request.max_jobs = 1;
   request.lease_ms = 60'000;
-  EXPECT_TRUE(store->claim(request).value().jobs.empty()) << "it waits";
+  EXPECT_TRUE(store->claim(request).value().jobs.empty()) << "the job waits";
   server.run_command(1, {"HSET", "context:1", "admins", admins});
-  CheckShown shown;
+  ConditionCheck shown;
   server.set_faults([&](const ServerCall& call) {
     shown.calls.emplace_back(call.name);
     const bool is_late = call.name == fails && std::count(shown.calls.begin(), shown.calls.end(), fails) > 1;
     return is_late ? Fault::before : Fault::none;
   });
-  PrerequisiteEvaluator look(*store, clock, {});
-  const auto looked = look.look(1);
+  PrerequisiteEvaluator evaluator(*store, clock, {});
+  const auto checked = evaluator.check_due_jobs(1);
   server.set_faults(nullptr);
   const Job after = decode<Job>(*store->load(1, key)).record;
   shown.outcome =
-      looked ? std::string(to_string(after.status)) + ' ' + after.error : std::string(to_string(looked.error().code));
+      checked ? std::string(to_string(after.status)) + ' ' + after.error : std::string(to_string(checked.error().code));
   const std::size_t id = condition.find_last_of(':') + 1;
   for (std::size_t at = 0; (at = shown.outcome.find(condition.substr(id), at)) != std::string::npos;)
     shown.outcome.replace(at, condition.size() - id, "N");
@@ -306,23 +307,23 @@ TEST(PrerequisiteCalls, AreTheSameForMissingAndUnreadableRecords) {
                                                        {"redis:flow:29", "redis:flow:21"},
                                                        {"redis:job:66:9", "redis:job:66:1"}};
   for (const auto& [absent, unreadable] : pairs) {
-    const CheckShown expected = shown_of(absent, "[1]");
-    EXPECT_EQ(shown_of(unreadable, "[1]"), expected) << unreadable;
+    const ConditionCheck expected = check_condition(absent, "[1]");
+    EXPECT_EQ(check_condition(unreadable, "[1]"), expected) << unreadable;
     EXPECT_GE(expected.calls.size(), 3U);
-    EXPECT_EQ(shown_of(unreadable, "no list"), shown_of(absent, "no list")) << unreadable;
+    EXPECT_EQ(check_condition(unreadable, "no list"), check_condition(absent, "no list")) << unreadable;
     const std::string_view read = expected.calls[1];
-    EXPECT_EQ(shown_of(unreadable, "[1]", read), shown_of(absent, "[1]", read)) << unreadable;
+    EXPECT_EQ(check_condition(unreadable, "[1]", read), check_condition(absent, "[1]", read)) << unreadable;
   }
 }
 
 TEST_F(PrerequisiteTest, PortsAreChecked) {
-  Peer peer;
+  TcpPeer peer;
   settings_.allowed_prerequisites = {"tcp:127.0.0.1:"};
   start();
   const std::string key = submit_waiting({"tcp:" + peer.address()});
   ASSERT_TRUE(is_parked(key));
   eventually([] { return false; }, Seconds(1.5));
-  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << "refused so far";
+  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << "the connection was refused";
   peer.listen();
   EXPECT_TRUE(runs(key));
 }
@@ -338,11 +339,11 @@ TEST_F(PrerequisiteTest, StatusBelow400IsMet) {
       {"", false},
   };
   settings_.allowed_prerequisites = {"http://127.0.0.1"};
-  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<std::unique_ptr<TcpPeer>> peers;
   std::vector<std::string> keys;
   settings_.allowed_prerequisites.clear();
   for (const auto& [answer, yes] : answers) {
-    peers.push_back(std::make_unique<Peer>(answer));
+    peers.push_back(std::make_unique<TcpPeer>(answer));
     peers.back()->listen();
     settings_.allowed_prerequisites.push_back("http://" + peers.back()->address() + "/");
   }
@@ -361,9 +362,9 @@ TEST_F(PrerequisiteTest, StatusBelow400IsMet) {
 }
 
 TEST_F(PrerequisiteTest, SilentHostDelaysNoOther) {
-  Peer silent("");  // accepts connections but never answers
+  TcpPeer silent("");  // accepts connections but never answers
   silent.listen();
-  Peer good("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  TcpPeer good("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
   good.listen();
   // Fills the backlog of a socket that never accepts, so that the next connection blocks.
   const Fd deaf(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -33,22 +33,22 @@ class ReconcileTest : public AgentTest {
     EXPECT_EQ(client_->claim(request)->jobs.size(), 1U);
     return key;
   }
-  InstanceLock lock(const std::string& instance) {
+  InstanceLock acquire_lock(const std::string& instance) {
     auto held = InstanceLock::acquire(settings_.state_dir, 1, instance);
     EXPECT_TRUE(held) << held.error().message;
     return std::move(*held);
   }
-  PreviousInstances former() const {
+  PreviousInstances open_previous() const {
     return {std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_};
   }
-  void give_back(const std::vector<Id>& contexts = {1}, const std::string& died = "") {
-    PreviousInstances former = this->former();
-    if (!died.empty()) former.agent_died(died);
-    while (former.release_jobs_of_previous(*client_, contexts, SystemClock().boot_ms())) ::usleep(5000);
+  void release_jobs(const std::vector<Id>& contexts = {1}, const std::string& died = "") {
+    PreviousInstances previous = open_previous();
+    if (!died.empty()) previous.on_agent_died(died);
+    while (previous.release_jobs_of_previous(*client_, contexts, SystemClock().boot_ms())) ::usleep(5000);
   }
-  Result<RegisteredRunner> enter() {
-    PreviousInstances former = this->former();
-    return register_runner(*client_, 1, settings_, current_instance(), former);
+  Result<RegisteredRunner> register_this_runner() {
+    PreviousInstances previous = open_previous();
+    return register_runner(*client_, 1, settings_, current_instance(), previous);
   }
   const RunnerHolder self_{std::string(32, 'c'), "h", "b", 1};
   bool has_file(const std::string& instance) {
@@ -58,7 +58,7 @@ class ReconcileTest : public AgentTest {
 
 TEST_F(ReconcileTest, JobsOfADeadInstanceRunAgainAtOnce) {
   const std::string key = claim_as(kOld);
-  { const InstanceLock died = lock(kOld); }
+  { const InstanceLock died = acquire_lock(kOld); }
   start();
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
@@ -70,7 +70,7 @@ TEST_F(ReconcileTest, JobsOfADeadInstanceRunAgainAtOnce) {
 
 TEST_F(ReconcileTest, JobsOfALivingInstanceKeepTheirLeases) {
   const std::string key = claim_as(kOld);
-  const InstanceLock lives = lock(kOld);
+  const InstanceLock lives = acquire_lock(kOld);
   start();
   const std::string next = submit();
   ASSERT_TRUE(wait_for_runs(1));  // the other job
@@ -93,30 +93,31 @@ TEST_F(ReconcileTest, MissingInstanceFileProvesNothing) {
 
 // A process id means something on one host, since one start and in one pid namespace only.
 TEST_F(ReconcileTest, ForeignProcessIdProvesNothing) {
-  const pid_t gone = ::fork();
-  ASSERT_GE(gone, 0);
-  if (gone == 0) ::_exit(0);
-  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
-  const RunnerHolder here = current_instance();
-  const auto enter_after = [&](const std::string& host, const std::string& boot_id) {
-    const RunnerHolder holder{kOther, host, boot_id, gone};
+  const pid_t ended_pid = ::fork();
+  ASSERT_GE(ended_pid, 0);
+  if (ended_pid == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(ended_pid, nullptr, 0), ended_pid);
+  const RunnerHolder current = current_instance();
+  const auto register_after = [&](const std::string& host, const std::string& boot_id) {
+    const RunnerHolder holder{kOther, host, boot_id, ended_pid};
     RunnerHolder held_by;
-    EXPECT_TRUE(client_->hold_runner(1, runner_record(settings_, 1), holder, settings_.lease_ms, "", held_by));
-    auto entered = enter();
+    EXPECT_TRUE(client_->hold_runner(1, make_runner_record(settings_, 1), holder, settings_.lease_ms, "", held_by));
+    auto entered = register_this_runner();
     EXPECT_TRUE(client_->release_runner(1, settings_.runner.id, holder));
     return entered;
   };
-  EXPECT_EQ(enter_after("elsewhere", here.boot_id).error().code, Code::conflict);
-  EXPECT_EQ(enter_after(here.host, "another boot").error().code, Code::conflict);
-  EXPECT_TRUE(enter_after(here.host, here.boot_id)) << "here the process has gone";
+  EXPECT_EQ(register_after("elsewhere", current.boot_id).error().code, Code::conflict);
+  EXPECT_EQ(register_after(current.host, "another boot").error().code, Code::conflict);
+  EXPECT_TRUE(register_after(current.host, current.boot_id))
+      << "on the same host and boot, the process is known to have ended";
 }
 
 TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreReturned) {
   const std::string mine = claim_as(kOld);
   const std::string others = claim_as(kOther);
-  { const InstanceLock died = lock(kOld); }
-  const InstanceLock lives = lock(kOther);
-  give_back();
+  { const InstanceLock died = acquire_lock(kOld); }
+  const InstanceLock lives = acquire_lock(kOther);
+  release_jobs();
   EXPECT_EQ(read(mine).status, JobStatus::dispatched);
   EXPECT_EQ(read(others).status, JobStatus::started);
   EXPECT_EQ(list_instances(settings_.state_dir, 1), std::vector<std::string>{kOther});
@@ -125,12 +126,12 @@ TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreReturned) {
 
 TEST_F(ReconcileTest, FileStaysUntilTheStoreHasAnswered) {
   const std::string key = claim_as(kOld);
-  { const InstanceLock died = lock(kOld); }
+  { const InstanceLock died = acquire_lock(kOld); }
   server_.set_faults([](std::string_view call) { return call == "expire_instance" ? Fault::before : Fault::none; });
-  give_back();
+  release_jobs();
   EXPECT_TRUE(has_file(kOld));
   server_.set_faults({});
-  give_back();
+  release_jobs();
   EXPECT_FALSE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
 }
@@ -138,37 +139,37 @@ TEST_F(ReconcileTest, FileStaysUntilTheStoreHasAnswered) {
 TEST_F(ReconcileTest, FileStaysUntilAllContextsHaveReturnedTheirJobs) {
   settings_.contexts = {1, 2, 3};
   const std::string key = claim_as(kOld);
-  { const InstanceLock died = lock(kOld); }
-  PreviousInstances former = this->former();
-  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {2, 3}, 0));
-  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {2, 3}, 0));
+  { const InstanceLock died = acquire_lock(kOld); }
+  PreviousInstances previous = open_previous();
+  EXPECT_FALSE(previous.release_jobs_of_previous(*client_, {2, 3}, 0));
+  EXPECT_FALSE(previous.release_jobs_of_previous(*client_, {2, 3}, 0));
   EXPECT_TRUE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::started);
-  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {1}, 0));
+  EXPECT_FALSE(previous.release_jobs_of_previous(*client_, {1}, 0));
   EXPECT_FALSE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
 }
 
 TEST_F(ReconcileTest, ConcurrentChecksOfOneLockAllSucceed) {
-  { const InstanceLock died = lock(kOld); }
-  PreviousInstances former = this->former();
-  std::atomic<int> gone{0};
+  { const InstanceLock died = acquire_lock(kOld); }
+  PreviousInstances previous = open_previous();
+  std::atomic<int> ended_pid{0};
   std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { gone += former.has_ended(kOld) ? 1 : 0; });
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { ended_pid += previous.has_ended(kOld) ? 1 : 0; });
   for (std::thread& each : threads) each.join();
-  EXPECT_EQ(gone, 8);
+  EXPECT_EQ(ended_pid, 8);
 }
 
 TEST_F(ReconcileTest, HelpersOfAKilledAgentAreAwaitedForHalfALease) {
-  const InstanceLock lives = lock(kOld), other = lock(kOther);
+  const InstanceLock lives = acquire_lock(kOld), other = acquire_lock(kOther);
   settings_.lease_ms = 30000;
-  PreviousInstances former = this->former();
-  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {1}, 1000)) << "nobody has died";
-  former.agent_died(kOld);
-  EXPECT_TRUE(former.release_jobs_of_previous(*client_, {1}, 1000));
-  former.agent_died(kOther);
-  EXPECT_TRUE(former.release_jobs_of_previous(*client_, {1}, 15999));
-  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {1}, 16000));
+  PreviousInstances previous = open_previous();
+  EXPECT_FALSE(previous.release_jobs_of_previous(*client_, {1}, 1000)) << "no instance has ended";
+  previous.on_agent_died(kOld);
+  EXPECT_TRUE(previous.release_jobs_of_previous(*client_, {1}, 1000));
+  previous.on_agent_died(kOther);
+  EXPECT_TRUE(previous.release_jobs_of_previous(*client_, {1}, 15999));
+  EXPECT_FALSE(previous.release_jobs_of_previous(*client_, {1}, 16000));
 }
 
 TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
@@ -177,7 +178,7 @@ TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
   int ready[2];
   ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
   const pid_t helper = [&] {
-    const InstanceLock ours = lock(kOld);
+    const InstanceLock ours = acquire_lock(kOld);
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::close(ready[1]);
@@ -190,10 +191,10 @@ TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
   }();
   ASSERT_GT(helper, 0);
   EXPECT_FALSE(try_lock_dead_instance(settings_.state_dir, 1, kOld))
-      << "the child has it through our open file description";
+      << "the child inherited the open file description and the lock";
   ::close(ready[1]);
   settings_.lease_ms = 30000;
-  give_back({1}, kOld);
+  release_jobs({1}, kOld);
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
   ::close(ready[0]);
   ::waitpid(helper, nullptr, 0);
@@ -205,12 +206,12 @@ TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFree) {
   RunnerHolder held_by;
   ASSERT_TRUE(client_->hold_runner(1, record, {kOld, "an old container", "another boot", 1}, 60000, "", held_by));
   {
-    const InstanceLock lives = lock(kOld);
-    const auto refused = enter();
+    const InstanceLock lives = acquire_lock(kOld);
+    const auto refused = register_this_runner();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::conflict);
   }
-  const auto taken = enter();
+  const auto taken = register_this_runner();
   ASSERT_TRUE(taken) << taken.error().message;
 }
 

@@ -23,7 +23,7 @@ class RunnerRecord : public AgentTest {
     Job job = new_job();
     job.id = id;
     message.job = {job};
-    EXPECT_TRUE(client_->topic_send(1, topic, redis_key(message), encode(message)));
+    EXPECT_TRUE(client_->send_to_topic(1, topic, redis_key(message), encode(message)));
     return "job:7:" + std::to_string(id);
   }
   Result<std::unique_ptr<Agent>> try_to_start() {
@@ -44,14 +44,14 @@ TEST_F(RunnerRecord, TopicAndQueuesOfTheRecordApply) {
   EXPECT_THAT(log, HasSubstr("--topic other"));
   EXPECT_THAT(log, HasSubstr("--queues yes"));
   const std::string queued = submit();
-  const std::string sent = message_with_job(101, "work.here");
+  const std::string message_job = message_with_job(101, "work.here");
   ASSERT_TRUE(wait_for_runs(1));
-  EXPECT_EQ(read(sent).status, JobStatus::started);
+  EXPECT_EQ(read(message_job).status, JobStatus::started);
   EXPECT_EQ(read(queued).status, JobStatus::dispatched);
   EXPECT_EQ(field("topic"), "work.here");
   EXPECT_EQ(field("local"), "false");
   control_.end_all(RunStatus::ok);
-  EXPECT_TRUE(wait_for_end(sent));
+  EXPECT_TRUE(wait_for_end(message_job));
 }
 
 TEST_F(RunnerRecord, SettingsApplyWithoutARecord) {
@@ -60,10 +60,10 @@ TEST_F(RunnerRecord, SettingsApplyWithoutARecord) {
   start();
   EXPECT_EQ(field("topic"), "work.here");
   EXPECT_EQ(field("local"), "true");
-  const std::string sent = message_with_job(101, "work.here"), queued = submit();
+  const std::string message_job = message_with_job(101, "work.here"), queued = submit();
   ASSERT_TRUE(wait_for_runs(2));
   control_.end_all(RunStatus::ok);
-  EXPECT_TRUE(wait_for_end(sent) && wait_for_end(queued));
+  EXPECT_TRUE(wait_for_end(message_job) && wait_for_end(queued));
 }
 
 TEST_F(RunnerRecord, QueuesOfTheRecordOverrideTheSetting) {
@@ -106,7 +106,7 @@ TEST_F(RunnerRecord, AgentStopsOnceTheRecordHasAnotherKey) {
   start(2, 1000);
   const std::string next = new_key()->public_key();
   ASSERT_TRUE(client_->save(1, "runner:1", {{"pubkey", next}}));
-  ASSERT_TRUE(eventually([&] { return agent_->runner_lost(); }));
+  ASSERT_TRUE(eventually([&] { return agent_->has_lost_runner_id(); }));
   EXPECT_EQ(field("pubkey"), next);
 }
 

@@ -19,30 +19,30 @@ class Claims final : public ClaimStore {
     return fail(Code::internal, "not asked");
   }
   Result<std::vector<Result<void>>> report(Id, std::span<const Report> reports) override {
-    return stored("report", reports);
+    return record_call("report", reports);
   }
   std::optional<int> begin_report(Id, std::span<const Report> reports) override {
     if (!connected) return std::nullopt;
-    calls.push_back("begin " + keys(reports));
+    calls.push_back("begin " + join_keys(reports));
     return -1;
   }
   Result<std::vector<Result<void>>> finish_report(Id, std::span<const Report> reports) override {
-    return stored("finish", reports);
+    return record_call("finish", reports);
   }
 
-  bool connected = true, away = false, stale = false;
+  bool connected = true, unavailable = false, stale = false;
   std::vector<std::string> calls;
 
  private:
-  static std::string keys(std::span<const Report> reports) {
+  static std::string join_keys(std::span<const Report> reports) {
     std::string out;
     for (const Report& each : reports)
       out += (out.empty() ? "" : " ") + std::visit([](const auto& r) { return r.claim.job_key; }, each);
     return out;
   }
-  Result<std::vector<Result<void>>> stored(const char* what, std::span<const Report> reports) {
-    calls.push_back(std::string(what) + ' ' + keys(reports) + (away ? ": away" : ""));
-    if (away) return fail(Code::unavailable, "away");
+  Result<std::vector<Result<void>>> record_call(const char* name, std::span<const Report> reports) {
+    calls.push_back(std::string(name) + ' ' + join_keys(reports) + (unavailable ? ": away" : ""));
+    if (unavailable) return fail(Code::unavailable, "away");
     if (stale) return std::vector<Result<void>>(reports.size(), fail(Code::stale_claim, "of another claim"));
     return std::vector<Result<void>>(reports.size());
   }
@@ -85,19 +85,19 @@ TEST_F(ReporterTest, LaterReportsFollowInOneCall) {
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1", "report 2 3"));
   EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
   post(4);
-  EXPECT_EQ(store_.calls.back(), "begin 4") << "nothing is under way any more";
+  EXPECT_EQ(store_.calls.back(), "begin 4") << "no report is in progress";
 }
 
 TEST_F(ReporterTest, UnacknowledgedReportsAreRepeatedFirst) {
   post(1), post(2);
-  store_.away = true;
+  store_.unavailable = true;
   const auto pause = reporter_.run_once();
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1: away"));
   EXPECT_THAT(settled_, IsEmpty());
   ASSERT_TRUE(pause.has_value());
   post(3);
-  EXPECT_EQ(store_.calls.size(), 2U) << "others wait before it";
-  store_.away = false;
+  EXPECT_EQ(store_.calls.size(), 2U) << "earlier reports wait before it";
+  store_.unavailable = false;
   clock_.advance(*pause);
   (void)reporter_.run_once();
   EXPECT_EQ(store_.calls.back(), "report 1 2 3");
@@ -111,7 +111,7 @@ TEST_F(ReporterTest, RunWithStaleOutputIsNotified) {
   post(8);
   store_.stale = true;
   (void)reporter_.run_once();
-  EXPECT_THAT(stale_, ElementsAre(7)) << "an end settles its run, whatever the answer";
+  EXPECT_THAT(stale_, ElementsAre(7)) << "a stored or rejected end completes its run";
   EXPECT_THAT(settled_, ElementsAre(8));
 }
 

@@ -34,7 +34,7 @@ class RunLoopAheadTest : public ::testing::Test {
     });
   }
   // Returns the released runs, in the order of the reports.
-  std::vector<RunNumber> given_back() const {
+  std::vector<RunNumber> list_released() const {
     std::vector<RunNumber> runs;
     for (const RunReport& each : reports_) {
       const auto* release = std::get_if<Release>(&each.report);
@@ -66,7 +66,7 @@ TEST_F(RunLoopAheadTest, NeverRunsMoreThanItsSlots) {
 TEST_F(RunLoopAheadTest, JobThatWaitsTooLongIsNextInItsQueue) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(wait_for_reports(2));
-  EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2})) << "what is given back last is taken first";
+  EXPECT_EQ(list_released(), (std::vector<RunNumber>{3, 2})) << "the job that is released last is claimed first";
   EXPECT_TRUE(control_.is_running(1));
   EXPECT_EQ(control_.launches, 1U);
 }
@@ -77,7 +77,7 @@ TEST_F(RunLoopAheadTest, CancelledOrFencedWaitingJobNeverStarts) {
   loop_->kill(3, KillReason::cancelled);
   loop_->kill(2, KillReason::fenced);
   ASSERT_TRUE(wait_for_reports(2));
-  EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2}));
+  EXPECT_EQ(list_released(), (std::vector<RunNumber>{3, 2}));
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(wait_for_reports(3));
   EXPECT_EQ(control_.launches, 1U);
@@ -88,7 +88,7 @@ TEST_F(RunLoopAheadTest, AllJobsIncludingWaitingOnesAreReturned) {
   ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
   loop_->return_jobs();
   ASSERT_TRUE(wait_for_reports(2));
-  EXPECT_EQ(given_back(), (std::vector<RunNumber>{2, 1}));
+  EXPECT_EQ(list_released(), (std::vector<RunNumber>{2, 1}));
   EXPECT_EQ(control_.launches, 1U);
 }
 
@@ -97,7 +97,7 @@ TEST_F(RunLoopAheadTest, RenewedLeaseOfAWaitingJobIsItsFence) {
   ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
   loop_->fence(2, 4711);
   control_.end(1, RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return control_.is_running(2) || !given_back().empty(); }));
+  ASSERT_TRUE(eventually([&] { return control_.is_running(2) || !list_released().empty(); }));
   if (control_.is_running(2)) {  // on a loaded machine the job has been released
     EXPECT_EQ(control_.get_fence(2), 4711U);
   }
@@ -130,7 +130,7 @@ TEST(Pace, NothingIsClaimedAheadAfterAPauseOrAStall) {
   RunRate pace;
   std::uint64_t now = 1'000'000;
   for (int i = 0; i < 200; ++i) pace.on_run_ended(now += 500);
-  EXPECT_EQ(pace.claim_ahead_count(now + RunRate::kClaimAheadUs + 1), 0U) << "nothing has ended for so long";
+  EXPECT_EQ(pace.claim_ahead_count(now + RunRate::kClaimAheadUs + 1), 0U) << "no run has ended for a long time";
   EXPECT_EQ(pace.report_batch_delay_us(now + RunRate::kClaimAheadUs + 1), 0U);
   EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kClaimAheadUs / 500);
   pace.on_claim_ahead_failed();

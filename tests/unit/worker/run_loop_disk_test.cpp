@@ -20,7 +20,7 @@ class RunLoopDisk : public ::testing::Test {
     gate_.open();
     loop_.stop();
   }
-  static WorkerSettings of_slots(std::uint32_t slots) {
+  static WorkerSettings make_settings(std::uint32_t slots) {
     WorkerSettings settings;
     settings.slots = slots;
     return settings;
@@ -59,7 +59,7 @@ class RunLoopDisk : public ::testing::Test {
     });
   }
   // Runs two other jobs: the first writes output and ends, the second is cancelled.
-  void expect_others_go_on(RunNumber first) {
+  void expect_others_continue(RunNumber first) {
     start(first);
     control_.write(first, LogStream::out, "hello\n");
     EXPECT_TRUE(wait_for_line(first, "hello\n"));
@@ -71,18 +71,18 @@ class RunLoopDisk : public ::testing::Test {
     EXPECT_EQ(ends_[first + 1].detail, "cancelled");
   }
   // Writes as much as the channel accepts now.
-  std::size_t leave(RunNumber run, std::size_t bytes) {
+  std::size_t send_artifact_bytes(RunNumber run, std::size_t bytes) {
     const std::string text(bytes, 'x');
     const std::lock_guard lock(control_.mutex);
-    const ssize_t taken = ::send(control_.ends.at(run)[2].get(), text.data(), text.size(), MSG_NOSIGNAL);
-    return taken < 0 ? 0 : static_cast<std::size_t>(taken);
+    const ssize_t sent_bytes = ::send(control_.ends.at(run)[2].get(), text.data(), text.size(), MSG_NOSIGNAL);
+    return sent_bytes < 0 ? 0 : static_cast<std::size_t>(sent_bytes);
   }
 
   BlockingGate gate_;
   DiskControl disk_{&gate_};
   SystemClock clock_;
   SandboxControl control_;
-  WorkerSettings settings_ = of_slots(4);
+  WorkerSettings settings_ = make_settings(4);
   RunRate run_rate_;
   Mailbox<RunReport> posted_;
   std::map<RunNumber, std::string> lines_;
@@ -94,13 +94,13 @@ class RunLoopDisk : public ::testing::Test {
 
 TEST_F(RunLoopDisk, EndFollowsItsBytesWithoutDelayingOthers) {
   start(1);
-  leave(1, 5);
+  send_artifact_bytes(1, 5);
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
-  expect_others_go_on(2);
-  leave(1, 6);
+  expect_others_continue(2);
+  send_artifact_bytes(1, 6);
   control_.end(1, RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return loop_.ending_count() == 1; })) << "its slot is free";
-  expect_others_go_on(4);
+  ASSERT_TRUE(eventually([&] { return loop_.ending_count() == 1; })) << "the slot of the run is free";
+  expect_others_continue(4);
   EXPECT_EQ(gate_.waiting_count(), 1U);
   EXPECT_EQ(disk_.calls(), "");
   EXPECT_FALSE(has_ended(1));
@@ -113,13 +113,13 @@ TEST_F(RunLoopDisk, EndFollowsItsBytesWithoutDelayingOthers) {
 
 TEST_F(RunLoopDisk, JobOnAHangingDiskIsCancelled) {
   start(1);
-  leave(1, 5);
+  send_artifact_bytes(1, 5);
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   loop_.kill(1, KillReason::cancelled);
   ASSERT_TRUE(eventually([&] { return loop_.ending_count() == 1; }));
   EXPECT_FALSE(control_.is_running(1));
   EXPECT_EQ(gate_.waiting_count(), 1U);
-  EXPECT_FALSE(has_ended(1)) << "what becomes of its files is not known yet";
+  EXPECT_FALSE(has_ended(1)) << "the artifacts are not stored yet";
   gate_.open();
   ASSERT_TRUE(eventually([&] { return has_ended(1); }));
   EXPECT_EQ(ends_[1].detail, "cancelled");
@@ -132,25 +132,25 @@ TEST_F(RunLoopDisk, JobOnAHangingDiskIsNotReadUntilItResumes) {
   std::size_t sent = 0;
   int rounds = 0;
   for (bool full = false; !full && sent < kAll;) {
-    const std::size_t taken = leave(1, kPiece);
-    sent += taken;
-    if (taken > 0) continue;
+    const std::size_t sent_bytes = send_artifact_bytes(1, kPiece);
+    sent += sent_bytes;
+    if (sent_bytes > 0) continue;
     // Waits for an iteration of the loop: channel data that the loop accepts is read before this line, or together with
     // it.
     const std::string line = std::to_string(++rounds) + "\n";
     control_.write(2, LogStream::out, line);
     ASSERT_TRUE(wait_for_line(2, line));
-    const std::size_t more = leave(1, kPiece);
+    const std::size_t more = send_artifact_bytes(1, kPiece);
     sent += more;
     full = more == 0;
   }
-  EXPECT_LT(sent, kAll) << "it is not held";
+  EXPECT_LT(sent, kAll) << "the channel is not paused";
   gate_.open();
   ASSERT_TRUE(eventually([&] {
     while (sent < kAll) {
-      const std::size_t taken = leave(1, std::min(kPiece, kAll - sent));
-      sent += taken;
-      if (taken == 0) return false;
+      const std::size_t sent_bytes = send_artifact_bytes(1, std::min(kPiece, kAll - sent));
+      sent += sent_bytes;
+      if (sent_bytes == 0) return false;
     }
     return true;
   }));
@@ -161,14 +161,14 @@ TEST_F(RunLoopDisk, JobOnAHangingDiskIsNotReadUntilItResumes) {
 
 TEST_F(RunLoopDisk, FilesOfALostRunAreRemovedWithoutDelay) {
   start(1);
-  leave(1, 5);
+  send_artifact_bytes(1, 5);
   ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   control_.end(1, RunStatus::lost);
   ASSERT_TRUE(eventually([&] {
     collect();
     return released_ == std::vector<RunNumber>{1};
   }));
-  expect_others_go_on(2);
+  expect_others_continue(2);
   EXPECT_EQ(disk_.calls(), "");
   gate_.open();
   ASSERT_TRUE(eventually([&] { return disk_.calls().ends_with("gone"); }));

@@ -26,9 +26,9 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 // A page whose first access waits for fill().
-class HungPage {
+class HangingPage {
  public:
-  HungPage() : faults_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
+  HangingPage() : faults_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
     uffdio_api api{};
     api.api = UFFD_API;
     page_ = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -38,9 +38,9 @@ class HungPage {
     works_ = faults_ && ::ioctl(faults_.get(), UFFDIO_API, &api) == 0 &&
              ::ioctl(faults_.get(), UFFDIO_REGISTER, &range) == 0;
   }
-  HungPage(const HungPage&) = delete;
-  HungPage& operator=(const HungPage&) = delete;
-  ~HungPage() { ::munmap(page_, kPage); }
+  HangingPage(const HangingPage&) = delete;
+  HangingPage& operator=(const HangingPage&) = delete;
+  ~HangingPage() { ::munmap(page_, kPage); }
 
   bool works() const { return works_; }
   void* get() const { return page_; }
@@ -66,7 +66,7 @@ Grants make_grants(std::vector<std::string> Grants::*list, const std::string& it
   return grants;
 }
 
-struct SilentTalk final : Conversation {
+struct SilentConversation final : Conversation {
   std::string consume_output() override { return {}; }
   void feed(std::string_view) override {}
   std::vector<std::string> consume_notes() override { return {}; }
@@ -78,7 +78,7 @@ class RunLoopPipes : public ::testing::Test {
   static constexpr RunNumber kHolder = 1;
 
   void SetUp() override {
-    if (!page_.works()) GTEST_SKIP() << "this user may not have userfaultfd";
+    if (!page_.works()) GTEST_SKIP() << "this user cannot create a userfaultfd";
     control_.uses_pipes = true;
     // Before the agent has its ends: a page of text is in the pipe, and the next one waits with the lock of the pipe.
     control_.on_launch = [this](std::uint64_t run, std::vector<Fd>& ends) {
@@ -104,7 +104,7 @@ class RunLoopPipes : public ::testing::Test {
     increment.context = context;
     increment.specs.emplace_back().context = context;
     increment.specs.back().grants = grants;
-    increment.conversation = std::make_unique<SilentTalk>();
+    increment.conversation = std::make_unique<SilentConversation>();
     loop_.start(std::move(increment));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
@@ -148,7 +148,7 @@ class RunLoopPipes : public ::testing::Test {
     return settings;
   }
 
-  HungPage page_;
+  HangingPage page_;
   std::thread writer_;
   std::atomic<ssize_t> written_ = -1;
   SystemClock clock_;
@@ -182,7 +182,7 @@ TEST_F(RunLoopPipes, EndIsReportedAfterTheBlockedRead) {
   EXPECT_FALSE(ended_[kHolder]);
   release();
   ASSERT_TRUE(wait_for_end(kHolder));
-  EXPECT_EQ(text_[kHolder].find(std::string(kPage - 1, 'x') + "\n"), 0U) << "nothing of its output is lost";
+  EXPECT_EQ(text_[kHolder].find(std::string(kPage - 1, 'x') + "\n"), 0U) << "the output is complete";
 }
 
 // The launcher and its guardian were killed, so `lost` does not prove that the blocked writer has ended.
@@ -210,7 +210,7 @@ TEST_F(RunLoopPipes, HangingFaultOfAnAddedCallDelaysNoOther) {
   expect_others_continue(2);
 }
 
-// Else an agent that stops would wait for a job that nobody ends.
+// Otherwise a stopping agent would wait for a job that never ends.
 TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreAwaited) {
   bool ended = false;
   control_.on_ended = [&] {

@@ -20,9 +20,9 @@ namespace mycojobs::test {
 namespace {
 
 // Ends as the test specifies, whatever the job sent. Each piece of channel data becomes a note.
-class ScriptedTalk final : public Conversation {
+class ScriptedConversation final : public Conversation {
  public:
-  explicit ScriptedTalk(JobEnd end) : end_(std::move(end)) {}
+  explicit ScriptedConversation(JobEnd end) : end_(std::move(end)) {}
   std::string consume_output() override { return std::exchange(request_, {}); }
   void feed(std::string_view bytes) override { notes_.emplace_back(bytes); }
   std::vector<std::string> consume_notes() override { return std::exchange(notes_, {}); }
@@ -40,7 +40,7 @@ class ScriptedTalk final : public Conversation {
 };
 
 // Treats channel data as calls on the object store; each reply becomes a note.
-class CallingTalk final : public Conversation {
+class CallingConversation final : public Conversation {
  public:
   std::string consume_output() override { return std::exchange(request_, {}); }
   void feed(std::string_view bytes) override { calls_.emplace_back(bytes); }
@@ -71,7 +71,7 @@ class RunLoopTest : public ::testing::Test {
       RunLoop::Callbacks callbacks{[this](RunReport report) { posted_.post(std::move(report)); }};
       callbacks.on_call = [this](const BrokerCall&) { ++asked_; };
       callbacks.has_current_secrets = [this](Id of, const std::vector<Secret>& given) {
-        return Secrets(settings_.secrets, of).rescan()->contains(given);
+        return SecretReader(settings_.secrets, of).rescan()->contains(given);
       };
       loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, run_rate_,
                                         std::move(callbacks));
@@ -85,17 +85,17 @@ class RunLoopTest : public ::testing::Test {
     increment.attempt = attempt;
     increment.retries = retries;
     increment.deadline_boot_ms = deadline_boot_ms_;
-    const auto secrets = Secrets(settings_.secrets, context).rescan();
+    const auto secrets = SecretReader(settings_.secrets, context).rescan();
     std::vector<Secret> granted;
     for (const Secret& each : secrets->all()) granted.push_back({each.name, each.value});
-    increment.redactor = secrets->redactor(granted);
+    increment.redactor = secrets->get_redactor(granted);
     increment.specs.back().warm = warm_;
     increment.warm_secrets = warm_secrets_;
     increment.output_bytes = output_bytes_;
     increment.output_kill = output_kill_;
     increment.uses_object_store = calls_objects_;
-    increment.conversation = std::make_unique<ScriptedTalk>(std::move(end));
-    if (calls_) increment.conversation = std::make_unique<CallingTalk>();
+    increment.conversation = std::make_unique<ScriptedConversation>(std::move(end));
+    if (calls_) increment.conversation = std::make_unique<CallingConversation>();
     loop_->start(std::move(increment));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
@@ -131,7 +131,7 @@ class RunLoopTest : public ::testing::Test {
   std::atomic<int> asked_ = 0;
   std::uint64_t deadline_boot_ms_ = 0;
   std::string traceparent_;
-  Warm warm_;
+  WarmReuse warm_;
   std::vector<Secret> warm_secrets_;
   TempDir folder_;
   SystemClock clock_;
@@ -155,8 +155,8 @@ TEST_F(RunLoopTest, WarmProcessWithARevokedSecretIsEnded) {
     std::lock_guard lock(control_.mutex);
     return !control_.retired_warm_keys.empty() && control_.retired_warm_keys.front() == "key";
   };
-  std::this_thread::sleep_for(std::chrono::milliseconds(WarmSecrets::kCheckMs + 500));
-  EXPECT_FALSE(is_key_retired()) << "it is what it was";
+  std::this_thread::sleep_for(std::chrono::milliseconds(WarmSecrets::kCheckIntervalMs + 500));
+  EXPECT_FALSE(is_key_retired()) << "the key has not changed";
   std::filesystem::remove(folder_ / "1/TOKEN");
   EXPECT_TRUE(eventually(is_key_retired));
 }
@@ -183,7 +183,7 @@ TEST_F(RunLoopTest, FloodingJobWaitsAndLosesNothing) {
     const ssize_t count = ::write(pipe, text.data() + written, text.size() - written);
     if (count > 0) written += static_cast<std::size_t>(count);
     pollfd ready{pipe, POLLOUT, 0};
-    ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "the agent does not read on, after " << written << " bytes";
+    ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "the agent stopped reading after " << written << " bytes";
   }
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(wait_for_reports(1));
@@ -203,7 +203,7 @@ TEST_F(RunLoopTest, SecretsAreRemovedFromAllOutput) {
   ASSERT_TRUE(wait_for_text(LogStream::system, "at"));
   ASSERT_TRUE(wait_for_text(LogStream::out, "and "));
   collect();
-  EXPECT_EQ(text_[LogStream::out], "a [secret TOKEN]\nand ") << "a beginning waits";
+  EXPECT_EQ(text_[LogStream::out], "a [secret TOKEN]\nand ") << "a possible start of a secret is withheld";
   Outcome outcome;
   outcome.status = RunStatus::violation;
   outcome.violation.emplace().comm = "correct horse battery";
@@ -242,11 +242,11 @@ TEST_F(RunLoopTest, OutputLimitKillsTheJobIfConfigured) {
   control_.write(1, LogStream::out, std::string(600, 'a') + "\n");
   control_.write(1, LogStream::err, std::string(300, 'b') + "\n");
   ASSERT_TRUE(wait_for_text(LogStream::err, "b"));
-  EXPECT_TRUE(control_.is_running(1)) << "both streams count together, and it is not over yet";
+  EXPECT_TRUE(control_.is_running(1)) << "both streams count together, and the limit is not reached";
   control_.write(1, LogStream::out, std::string(1200, 'c') + "\n");
   ASSERT_TRUE(wait_for_reports(1));
   std::lock_guard lock(control_.mutex);
-  ASSERT_EQ(control_.kill_calls.size(), 1U) << "once";
+  ASSERT_EQ(control_.kill_calls.size(), 1U) << "the run is killed only once";
   EXPECT_EQ(control_.kill_calls[0].reason, KillReason::output_limit);
 }
 
@@ -256,8 +256,8 @@ TEST_F(RunLoopTest, JobThatEndsBeforeTheOutputKillEndsTheSame) {
   start(1);
   {
     std::lock_guard lock(control_.mutex);  // output and end are visible at the same time
-    const std::string much(2000, 'a');
-    ASSERT_EQ(::write(control_.ends.at(1)[0].get(), much.data(), much.size()), 2000);
+    const std::string block(2000, 'a');
+    ASSERT_EQ(::write(control_.ends.at(1)[0].get(), block.data(), block.size()), 2000);
     Outcome outcome;
     outcome.status = RunStatus::ok;
     control_.ended.push_back({1, outcome});
@@ -308,7 +308,7 @@ TEST_F(RunLoopTest, WaitReportsWhetherTheSandboxWasReady) {
     EXPECT_NE(text.find(std::string("mycojobs_sandbox_setup_seconds_") + line), std::string::npos) << line << text;
 }
 
-struct KeptSpans final : Traces {
+struct RecordedSpans final : Traces {
   bool is_enabled() const override { return true; }
   void add(Span span) override {
     const std::lock_guard lock(mutex);
@@ -326,8 +326,8 @@ struct KeptSpans final : Traces {
 
 // The sandbox may have been started long before the job arrived.
 TEST_F(RunLoopTest, SpansStartWithTheClaimAndFailWithTheEnd) {
-  const auto kept = std::make_shared<KeptSpans>();
-  settings_.traces = kept;
+  const auto recorded = std::make_shared<RecordedSpans>();
+  settings_.traces = recorded;
   traceparent_ = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   const std::uint64_t before = unix_us();
   start(1, failure("exception"), 3);
@@ -336,11 +336,11 @@ TEST_F(RunLoopTest, SpansStartWithTheClaimAndFailWithTheEnd) {
   outcome.setup = {{"clone", 3600000000U}};
   control_.end(1, outcome);
   ASSERT_TRUE(wait_for_reports(1));
-  ASSERT_EQ(kept->named("run").size(), 1U);
-  const Span run = kept->named("run")[0];
+  ASSERT_EQ(recorded->named("run").size(), 1U);
+  const Span run = recorded->named("run")[0];
   EXPECT_EQ(run.error, "exception");
   EXPECT_EQ(run.kind, SpanKind::consumer);
-  const Span sandbox = kept->named("sandbox").at(0);
+  const Span sandbox = recorded->named("sandbox").at(0);
   EXPECT_GE(sandbox.start_us, before);
   EXPECT_EQ(sandbox.end_us, run.start_us);
   const std::pair<std::string, std::string> third{"mycojobs.attempt", "3"};
@@ -381,14 +381,14 @@ TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
   ASSERT_TRUE(wait_for_reports(1));
   EXPECT_EQ(report<DetailUpdate>(0).detail, "unkillable");
   EXPECT_EQ(report<DetailUpdate>(0).claim.job_key, "job:1:1");
-  EXPECT_FALSE(reports_[0].is_last) << "its slot and its lease are not given back";
+  EXPECT_FALSE(reports_[0].is_last) << "the slot and the lease are not released";
 
   start(2);
   control_.end(2, RunStatus::ok);
   ASSERT_TRUE(wait_for_reports(2));
   EXPECT_EQ(reports_[1].run, 2U);
   loop_->fence(1, clock_.boot_ms() + 100000);
-  EXPECT_TRUE(eventually([&] { return control_.get_fence(1) > clock_.boot_ms(); })) << "its lease is still kept";
+  EXPECT_TRUE(eventually([&] { return control_.get_fence(1) > clock_.boot_ms(); })) << "the lease is still renewed";
 
   control_.end(1, RunStatus::cancelled);
   ASSERT_TRUE(wait_for_reports(3));

@@ -27,7 +27,7 @@ TEST(WaitingJobs, DeadlineMovesByTheWait) {
   waiting.add(job(1, kClaimedUs + 500), kClaimedUs);
   waiting.add(job(2), kClaimedUs);
   EXPECT_EQ(waiting.pop_first(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
-  EXPECT_EQ(waiting.pop_first(kClaimedUs + 20).deadline_boot_ms, 0U) << "it has none";
+  EXPECT_EQ(waiting.pop_first(kClaimedUs + 20).deadline_boot_ms, 0U) << "the job has no deadline";
 }
 
 TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {

@@ -8,7 +8,7 @@
 namespace mycojobs::test {
 namespace {
 
-JobFacts usual() {
+JobFacts make_usual_facts() {
   JobFacts facts;
   facts.job.id = 1;
   facts.job.context_id = 2;
@@ -22,16 +22,16 @@ JobFacts usual() {
   return facts;
 }
 
-Warm warm_of(const std::function<void(JobFacts&)>& change = {}, const std::string& secret = "s") {
-  JobFacts facts = usual();
+WarmReuse make_warm(const std::function<void(JobFacts&)>& change = {}, const std::string& secret = "s") {
+  JobFacts facts = make_usual_facts();
   if (change) change(facts);
-  Warm warm;
+  WarmReuse warm;
   assign_warm_key(warm, facts, secret);
   return warm;
 }
 
 TEST(WarmKey, IgnoresFieldsOfSingleRuns) {
-  EXPECT_EQ(warm_of([](JobFacts& facts) {
+  EXPECT_EQ(make_warm([](JobFacts& facts) {
               facts.job.id = 77;
               facts.job.name = "another";
               facts.job.attempt = 4;
@@ -41,8 +41,8 @@ TEST(WarmKey, IgnoresFieldsOfSingleRuns) {
               facts.deadline_unix_ms = 12345;
               facts.inputs["x"] = {4, {{"a", "b"}}};
             }).key,
-            warm_of().key);
-  EXPECT_EQ(warm_of().key.size(), 64U);
+            make_warm().key);
+  EXPECT_EQ(make_warm().key.size(), 64U);
 }
 
 TEST(WarmKey, DependsOnEverythingThatAProcessKeeps) {
@@ -66,20 +66,20 @@ TEST(WarmKey, DependsOnEverythingThatAProcessKeeps) {
       },
       [](JobFacts& facts) { facts.granted_policy.secrets = {"OTHER"}; },
   };
-  const Warm plain = warm_of();
+  const WarmReuse plain = make_warm();
   for (const auto& change : changes) {
-    EXPECT_NE(warm_of(change).key, plain.key) << &change - changes;
-    EXPECT_NE(warm_of(change).family, plain.family) << &change - changes;
+    EXPECT_NE(make_warm(change).key, plain.key) << &change - changes;
+    EXPECT_NE(make_warm(change).family, plain.family) << &change - changes;
   }
 }
 
 TEST(WarmKey, OtherSecretsAreAnotherKeyOfTheSameFamily) {
-  const Warm changed = warm_of([](JobFacts& facts) { facts.secrets[0].value = "t1"; });
-  EXPECT_NE(changed.key, warm_of().key);
-  EXPECT_EQ(changed.family, warm_of().family);
+  const WarmReuse changed = make_warm([](JobFacts& facts) { facts.secrets[0].value = "t1"; });
+  EXPECT_NE(changed.key, make_warm().key);
+  EXPECT_EQ(changed.family, make_warm().family);
 }
 
-TEST(WarmKey, IsPrivateToItsAgent) { EXPECT_NE(warm_of({}, "other").key, warm_of().key); }
+TEST(WarmKey, IsPrivateToItsAgent) { EXPECT_NE(make_warm({}, "other").key, make_warm().key); }
 
 }  // namespace
 }  // namespace mycojobs::test

@@ -4,7 +4,7 @@
 -- Returns the ids of the actors in the index, if their record contains this public key.
 local function find_owners(pubkey)
   local owners = {}
-  for id in string.gmatch(redis.call('HGET', 'mj:actor-keys', pubkey) or '', '%d+') do
+  for id in string.gmatch(redis.call('HGET', kActorKeysKey, pubkey) or '', '%d+') do
     if redis.pcall('HGET', 'actor:' .. id, 'pubkey') == pubkey then owners[#owners + 1] = id end
   end
   return owners
@@ -22,7 +22,7 @@ local function add_key_owner(pubkey, id)
   local owners = find_owners(pubkey)
   if #owners > 1 or owners[1] == id then return end
   owners[#owners + 1] = id
-  redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(owners, ' '))
+  redis.call('HSET', kActorKeysKey, pubkey, table.concat(owners, ' '))
 end
 -- Removes the actor from the index entry of the public key.
 local function remove_key_owner(pubkey, id)
@@ -31,9 +31,9 @@ local function remove_key_owner(pubkey, id)
     if owner ~= id then other_owners[#other_owners + 1] = owner end
   end
   if #other_owners > 0 then
-    redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(other_owners, ' '))
+    redis.call('HSET', kActorKeysKey, pubkey, table.concat(other_owners, ' '))
   else
-    redis.call('HDEL', 'mj:actor-keys', pubkey)
+    redis.call('HDEL', kActorKeysKey, pubkey)
   end
 end
 -- Returns the id (text) in the key of an actor record, or nil for any other key.

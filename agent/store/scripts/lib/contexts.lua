@@ -8,13 +8,13 @@ local function compute_context_revision(context)
   local function add_size(command, key, expected_type) add_part(key_type(key) == expected_type and redis.call(command, key) or -1) end
   local record = 'context:' .. context
   for _, text in ipairs(key_type(record) == 'hash' and redis.call('HGETALL', record) or {}) do add_part(text) end
-  local newest_job = key_type('mj:jobs') == 'zset' and redis.call('ZRANGE', 'mj:jobs', 0, 0, 'REV', 'WITHSCORES') or {}
+  local newest_job = key_type(kJobsKey) == 'zset' and redis.call('ZRANGE', kJobsKey, 0, 0, 'REV', 'WITHSCORES') or {}
   for _, text in ipairs(newest_job) do add_part(text) end
-  add_size('ZCARD', 'mj:leases', 'zset')
-  add_size('ZCARD', 'mj:flows:active', 'zset')
+  add_size('ZCARD', kLeasesKey, 'zset')
+  add_size('ZCARD', kFlowsActiveKey, 'zset')
   add_size('LLEN', 'msg_out', 'list')
   add_size('LLEN', 'msg_out_coordinator', 'list')
-  add_size('ZCARD', 'mj:inbox', 'zset')
+  add_size('ZCARD', kInboxKey, 'zset')
   add_part(redis.call('DBSIZE'))
   return redis.sha1hex(table.concat(parts))
 end

@@ -2,13 +2,13 @@
 
 -- Records an anomaly, unless the newest anomaly has the same text.
 local function add_anomaly(text)
-  local newest = redis.call('XREVRANGE', 'mj:anomalies', '+', '-', 'COUNT', 1)[1]
+  local newest = redis.call('XREVRANGE', kAnomaliesKey, '+', '-', 'COUNT', 1)[1]
   if newest and newest[2][2] == text then return end
-  redis.call('XADD', 'mj:anomalies', 'MAXLEN', '~', 10000, '*', 'text', text)
+  redis.call('XADD', kAnomaliesKey, 'MAXLEN', '~', 10000, '*', 'text', text)
 end
 -- Adds an entry to the list of dead letters. Returns the id of the dead letter.
 local function add_dead_letter_entry(entry, queue, reason)
-  return redis.call('XADD', 'mj:dead', 'MAXLEN', '~', 100000, '*', 'key', string.sub(entry, 1, 1024), 'queue', queue,
+  return redis.call('XADD', kDeadLettersKey, 'MAXLEN', '~', 100000, '*', 'key', string.sub(entry, 1, 1024), 'queue', queue,
     'reason', reason)
 end
 
@@ -36,7 +36,7 @@ end
 -- Returns the claim of a job, or nil if the key is not a hash, which is reported as an anomaly.
 local function find_claim(job)
   local claim = read_claim(job)
-  if not claim then reports_wrong_type('mj:claim:' .. job, 'hash') end
+  if not claim then reports_wrong_type(kClaimKey .. job, 'hash') end
   return claim
 end
 
@@ -45,13 +45,13 @@ local heads = {}  -- the latest revision of each journal, by queue
 -- `claim`, which the caller stores with set_claim(). If another client has overwritten the journal, an anomaly is
 -- recorded and the caller continues without the fact.
 local function add_fact(queue, job, claim, kind, ...)
-  local key = 'mj:journal:' .. queue
+  local key = kQueueJournalKey .. queue
   local head = heads[queue]
   if not head then
     local newest = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')
     if newest.err then return add_anomaly(to_printable(key) .. ' is a ' .. key_type(key) .. ' where a stream belongs: delete it') end
     head = newest[1] and to_number(string.match(newest[1][1], '^%d+')) or 0
-    if head == 0 then redis.call('SADD', 'mj:queues', queue) end
+    if head == 0 then redis.call('SADD', kQueuesKey, queue) end
   end
   local added = redis.pcall('XADD', key, to_integer_text(head + 1) .. '-0', 'f', kind, 'j', job, 'at', to_integer_text(now_ms), ...)
   if type(added) == 'table' and added.err then
@@ -75,9 +75,9 @@ local function written_heads()
 end
 -- Sets the time of the last change of the job, by which lists of jobs are sorted. If another client has overwritten the
 -- index, the job is missing in lists but continues.
-local function update_change_time(job) call_index('ZADD', 'mj:jobs', to_integer_text(now_us), job) end
+local function update_change_time(job) call_index('ZADD', kJobsKey, to_integer_text(now_us), job) end
 -- Writes fields of the claim together with the revisions of its facts.
-local function write_claim(job, claim, ...) redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...) end
+local function write_claim(job, claim, ...) redis.call('HSET', kClaimKey .. job, 'revs', claim.revs or '', ...) end
 local function set_claim(job, claim, ...)
   write_claim(job, claim, ...)
   update_change_time(job)
@@ -85,7 +85,7 @@ end
 
 -- Returns the number of the last entry of the job's log, or 0.
 local function get_last_log_seq(job)
-  local key = 'mj:log:' .. job
+  local key = kLogKey .. job
   if redis.call('EXISTS', key) == 0 then return 0 end
   local newest = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
   return newest and to_number(string.match(newest[1], '^%d+')) or 0

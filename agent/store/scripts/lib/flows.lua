@@ -4,15 +4,15 @@
 --   active     it is in mj:flows:active; also in mj:flows:due if a coordinator has to process it
 --   ended      it is in mj:flows:ended until the retention is over
 -- A flow in state `creating` is in mj:flows:ended, too, from its creation on, so that an abandoned creation is retired.
-local kDue, kActive, kEnded, kCatalog = 'mj:flows:due', 'mj:flows:active', 'mj:flows:ended', 'mj:catalog'
+local kDue, kActive, kEnded, kCatalog = kFlowsDueKey, kFlowsActiveKey, kFlowsEndedKey, kFlowCatalogKey
 local function check_flow_types(flow)
-  return check_type('flow:' .. flow, 'hash') or check_type('mj:flow:' .. flow, 'hash') or check_type('mj:run:' .. flow, 'stream')
-    or check_type('mj:checkpoint:' .. flow, 'hash') or check_type('mj:flow-waits:' .. flow, 'set') or check_type(kDue, 'zset')
+  return check_type('flow:' .. flow, 'hash') or check_type(kFlowKey .. flow, 'hash') or check_type(kFlowJournalKey .. flow, 'stream')
+    or check_type(kFlowCheckpointKey .. flow, 'hash') or check_type(kFlowDependentsKey .. flow, 'set') or check_type(kDue, 'zset')
     or check_type(kActive, 'zset') or check_type(kEnded, 'zset')
 end
 -- Returns the mark of a flow, or nil if there is no mark with a state.
 local function read_mark(flow)
-  local mark = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
+  local mark = to_table(redis.call('HGETALL', kFlowKey .. flow))
   return mark.state and mark
 end
 -- Stands for the fingerprint of an unknown request after a repair. It matches every request.
@@ -60,39 +60,39 @@ end
 -- Returns the revision of the latest fact of a run. If the journal was deleted, returns the revision of the checkpoint,
 -- from which the run continues. Returns nil as get_stream_head() does.
 local function get_revision(flow)
-  local head = get_stream_head('mj:run:' .. flow)
+  local head = get_stream_head(kFlowJournalKey .. flow)
   if head ~= 0 then return head end
-  return to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
+  return to_number(redis.call('HGET', kFlowCheckpointKey .. flow, 'at'))
 end
 
 -- Returns the error for a wrong type of the keys of a definition.
 local function check_definition_type(hash)
-  return check_type('mj:definition:' .. hash, 'hash') or check_type('mj:definition-uses:' .. hash, 'set')
+  return check_type(kDefinitionKey .. hash, 'hash') or check_type(kDefinitionUsersKey .. hash, 'set')
 end
 -- Charges a new definition to the caller, for as long as the definition is in use. Returns the error MJFULL if this
 -- exceeds a quota.
 local function charge_definition(hash, text, caller)
-  if redis.call('EXISTS', 'mj:definition:' .. hash) == 1 then return end
+  if redis.call('EXISTS', kDefinitionKey .. hash) == 1 then return end
   local setting, limit = charge(caller, record_charge({text}), kQuotaEighths)
   return setting and quota_error(caller, setting, limit)
 end
 -- Adds a user (flow:<id> or schedule:<name>) to a definition, and stores the definition if it does not exist.
 local function add_definition_use(hash, text, user, caller)
-  if redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then
-    redis.call('HSET', 'mj:definition:' .. hash, 'text', text, 'caller', caller, 'kept', to_integer_text(record_charge({text})))
+  if redis.call('EXISTS', kDefinitionKey .. hash) == 0 then
+    redis.call('HSET', kDefinitionKey .. hash, 'text', text, 'caller', caller, 'kept', to_integer_text(record_charge({text})))
   end
-  redis.call('SADD', 'mj:definition-uses:' .. hash, user)
+  redis.call('SADD', kDefinitionUsersKey .. hash, user)
 end
 -- Removes a user from a definition, and deletes the definition after its last user.
 local function remove_definition_use(hash, user)
   if not hash or hash == '' then return end
-  if reports_wrong_type('mj:definition:' .. hash, 'hash') or reports_wrong_type('mj:definition-uses:' .. hash, 'set') then return end
+  if reports_wrong_type(kDefinitionKey .. hash, 'hash') or reports_wrong_type(kDefinitionUsersKey .. hash, 'set') then return end
   -- If this user is not registered, registrations were lost: other flows may need the definition, so it is not deleted.
-  local was_registered = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
-  if was_registered and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then
-    local charge_fields = redis.call('HMGET', 'mj:definition:' .. hash, 'caller', 'kept')
+  local was_registered = redis.call('SREM', kDefinitionUsersKey .. hash, user) == 1
+  if was_registered and redis.call('EXISTS', kDefinitionUsersKey .. hash) == 0 then
+    local charge_fields = redis.call('HMGET', kDefinitionKey .. hash, 'caller', 'kept')
     if charge_fields[1] and charge_fields[2] then release_charge(charge_fields[1], to_number(charge_fields[2])) end
-    redis.call('UNLINK', 'mj:definition:' .. hash)
+    redis.call('UNLINK', kDefinitionKey .. hash)
   end
 end
 

@@ -26,4 +26,4 @@ local function find_free_ids(last_id, count, is_used)
   end
   return lowest_free < candidate and find_highest_used(lowest_free) and candidate or lowest_free
 end
-local function is_used(key) return redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 end
+local function is_used(key) return redis.call('EXISTS', key, kClaimKey .. key) > 0 end

@@ -12,8 +12,8 @@ local function get_score(key, job) return key_type(key) == 'zset' and redis.call
 local function list_dependencies(job, record, parked_on)
   local list, in_record, is_parked = {}, {}, {}
   local function add_value(dep)
-    local dependents_key = 'mj:dependents:' .. dep
-    local is_retired = #parked_on > 0 and not is_parked[dep] and redis.call('EXISTS', dep, 'mj:claim:' .. dep) == 0
+    local dependents_key = kDependentsKey .. dep
+    local is_retired = #parked_on > 0 and not is_parked[dep] and redis.call('EXISTS', dep, kClaimKey .. dep) == 0
     local has_ended = is_retired or get_end_status(dep)
     for _, value in ipairs({dep, in_record[dep] and '1' or '0', has_ended and '1' or '0', is_parked[dep] and '1' or '0',
       key_type(dependents_key) == 'set' and redis.call('SISMEMBER', dependents_key, job) == 1 and '1' or '0'}) do list[#list + 1] = value end
@@ -30,12 +30,12 @@ local function list_dependencies(job, record, parked_on)
   return list
 end
 
--- Returns {type of the record, record, type of the claim, claim, {name, value, ...}, {keys in mj:waits},
--- list_dependencies()}. is_complete: also with the slow parts, which are the number of its entries in the list of its
--- queue and list_dependencies().
+-- Returns {type of the record, record, type of the claim, claim, {name, value, ...}, {keys in mj:dependencies},
+-- list_dependencies()}. Only if is_complete, the result has the slow parts: the number of entries in the list of the
+-- job's queue, and list_dependencies().
 local function inspect_job(job, is_complete)
-  local record_type, claim_type = key_type(job), key_type('mj:claim:' .. job)
-  local record, claim, extra_fields = {}, claim_type == 'hash' and redis.call('HGETALL', 'mj:claim:' .. job) or {}, {}
+  local record_type, claim_type = key_type(job), key_type(kClaimKey .. job)
+  local record, claim, extra_fields = {}, claim_type == 'hash' and redis.call('HGETALL', kClaimKey .. job) or {}, {}
   local function add_value(name, value)
     if value then extra_fields[#extra_fields + 1] = name; extra_fields[#extra_fields + 1] = tostring(value) end
   end
@@ -48,29 +48,29 @@ local function inspect_job(job, is_complete)
   local claim_fields, record_fields = to_table(claim), to_table(record)
   local queue = get_queue(job, claim_fields)
   add_value('queue', queue)
-  add_value('lease_until_ms', get_score('mj:leases', job))
-  add_value('due_ms', get_score('mj:delayed', job))
-  add_value('check_ms', get_score('mj:prerequisites', job))
-  add_value('wait_until_ms', get_score('mj:overdue', job))
-  add_value('in_ended', get_score('mj:ended', job))
-  add_value('in_jobs', get_score('mj:jobs', job))
-  if record_type == 'none' and key_type('mj:missing') == 'zset' then
-    for _, member in ipairs(redis.call('ZRANGE', 'mj:missing', 0, 999)) do
+  add_value('lease_until_ms', get_score(kLeasesKey, job))
+  add_value('due_ms', get_score(kDelayedKey, job))
+  add_value('check_ms', get_score(kPrerequisitesKey, job))
+  add_value('wait_until_ms', get_score(kQueueDeadlinesKey, job))
+  add_value('in_ended', get_score(kEndedKey, job))
+  add_value('in_jobs', get_score(kJobsKey, job))
+  if record_type == 'none' and key_type(kMissingRecordsKey) == 'zset' then
+    for _, member in ipairs(redis.call('ZRANGE', kMissingRecordsKey, 0, 999)) do
       if string.sub(member, 1, #job + 1) == job .. ' ' then add_value('missing', 1) end
     end
   end
-  add_value('in_priority', get_score('mj:priority:' .. queue, job))
+  add_value('in_priority', get_score(kPriorityKey .. queue, job))
 
   -- Slots and holds of the concurrency keys that the claim names and of the key that the record names.
   local record_ckey, has_slot, is_held_by = record_fields.concurrency_key or '', {}, {}
   local function add_slot(ckey)
     if ckey == '' or has_slot[ckey] ~= nil then return end
-    has_slot[ckey] = key_type('mj:running:' .. ckey) == 'set' and redis.call('SISMEMBER', 'mj:running:' .. ckey, job) == 1
+    has_slot[ckey] = key_type(kRunningKey .. ckey) == 'set' and redis.call('SISMEMBER', kRunningKey .. ckey, job) == 1
     if has_slot[ckey] then add_value('slot', ckey) end
   end
   local function add_hold(ckey)
     if ckey == '' or is_held_by[ckey] ~= nil then return end
-    is_held_by[ckey] = get_score('mj:held:' .. ckey, job) ~= nil
+    is_held_by[ckey] = get_score(kHeldKey .. ckey, job) ~= nil
     if is_held_by[ckey] then add_value('held_by', ckey) end
   end
   local ckey = claim_fields.ckey or record_ckey
@@ -79,22 +79,22 @@ local function inspect_job(job, is_complete)
   for _, candidate in ipairs({held_ckey, record_ckey}) do add_hold(candidate) end
   if has_slot[ckey] then add_value('takes_slot', 1) end
   if is_held_by[held_ckey] then add_value('held', 1) end
-  local has_limit = record_ckey ~= '' and #record_ckey <= 255 and not check_type('mj:running:' .. record_ckey, 'set')
+  local has_limit = record_ckey ~= '' and #record_ckey <= 255 and not check_type(kRunningKey .. record_ckey, 'set')
   if has_limit then add_value('limited', 1) end
   -- A held job waits for the key that holds it in its index, even if the record names another key now. If no index
   -- holds the job, it waits for the key of the record.
   if claim_fields.state == 'held' then
     local awaited_ckey = is_held_by[held_ckey] and held_ckey or has_limit and record_ckey or ''
-    local is_countable = awaited_ckey ~= '' and not check_type('mj:running:' .. awaited_ckey, 'set')
-    local used_slots = is_countable and redis.call('SCARD', 'mj:running:' .. awaited_ckey) - (has_slot[awaited_ckey] and 1 or 0) or 0
+    local is_countable = awaited_ckey ~= '' and not check_type(kRunningKey .. awaited_ckey, 'set')
+    local used_slots = is_countable and redis.call('SCARD', kRunningKey .. awaited_ckey) - (has_slot[awaited_ckey] and 1 or 0) or 0
     if used_slots < math.max(1, to_number(record_fields.concurrency_limit)) then add_value('slot_free', 1) end
   end
 
-  if key_type('mj:log:' .. job) == 'stream' then
-    local last_entry = redis.call('XREVRANGE', 'mj:log:' .. job, '+', '-', 'COUNT', 1)[1]
+  if key_type(kLogKey .. job) == 'stream' then
+    local last_entry = redis.call('XREVRANGE', kLogKey .. job, '+', '-', 'COUNT', 1)[1]
     if last_entry and last_entry[2][1] == 'end' then add_value('log_ended', 1) end
   end
-  local parked_on = key_type('mj:waits:' .. job) == 'set' and redis.call('SMEMBERS', 'mj:waits:' .. job) or {}
+  local parked_on = key_type(kDependenciesKey .. job) == 'set' and redis.call('SMEMBERS', kDependenciesKey .. job) or {}
   table.sort(parked_on)
   if is_complete and key_type(queue) == 'list' then add_value('in_queue', #redis.call('LPOS', queue, job, 'COUNT', 0)) end
   local dependency_values = is_complete and claim_fields.state == 'waiting' and list_dependencies(job, record_fields, parked_on) or {}
@@ -102,16 +102,16 @@ local function inspect_job(job, is_complete)
 end
 
 -- Returns {type of the mark, mark, {name, ...}} of a message. The names: the kinds of its entries in mj:outbox, and
--- inbox, messages and came for its entries in mj:inbox, mj:messages and mj:came.
+-- inbox, messages and came for its entries in mj:inbox, mj:messages and mj:received.
 local kOutboxKinds = {'send', 'expire', 'cancel', 'answer', 'logs'}
 local function inspect_message(message)
-  local mark_key, index_names = 'mj:message:' .. message, {}
-  for _, kind in ipairs(kOutboxKinds) do if get_score('mj:outbox', kind .. ' ' .. message) then index_names[#index_names + 1] = kind end end
-  if get_score('mj:inbox', message) then index_names[#index_names + 1] = 'inbox' end
-  if get_score('mj:messages', message) then index_names[#index_names + 1] = 'messages' end
+  local mark_key, index_names = kMessageKey .. message, {}
+  for _, kind in ipairs(kOutboxKinds) do if get_score(kOutboxKey, kind .. ' ' .. message) then index_names[#index_names + 1] = kind end end
+  if get_score(kInboxKey, message) then index_names[#index_names + 1] = 'inbox' end
+  if get_score(kMessagesKey, message) then index_names[#index_names + 1] = 'messages' end
   local mark_type = key_type(mark_key)
   local content = mark_type == 'hash' and redis.call('HGET', mark_key, 'content')
-  if content and key_type('mj:came') == 'hash' and redis.call('HGET', 'mj:came', content) == message then index_names[#index_names + 1] = 'came' end
+  if content and key_type(kReceivedKey) == 'hash' and redis.call('HGET', kReceivedKey, content) == message then index_names[#index_names + 1] = 'came' end
   return {mark_type, mark_type == 'hash' and redis.call('HGETALL', mark_key) or {}, index_names}
 end
 

@@ -10,19 +10,19 @@ end
 -- Adds an event ("job job:12:3" or "flow flow:7") to a flow ("<context> <id>"), and makes the flow due now.
 local function add_flow_event(flow, event)
   local id = string.match(flow, '^%d+ (%d+)$')
-  local mark_key = 'mj:flow:' .. (id or '')
+  local mark_key = kFlowKey .. (id or '')
   if not id or not has_type(mark_key, 'hash') then return end
   local state = redis.call('HGET', mark_key, 'state')
   if state == 'ended' then return end
-  local events_key = 'mj:events:' .. id
+  local events_key = kFlowEventsKey .. id
   if check_type(events_key, 'list') then
     add_anomaly(events_key .. ' is not a list, so flow ' .. id .. ' does not receive ' .. to_printable(event)
       .. ': delete that key, then doctor --rebuild')
   else
     redis.call('RPUSH', events_key, event)
   end
-  if state == 'active' then redis.call('ZADD', 'mj:flows:due', 'LT', to_integer_text(now_ms), id) end
-  redis.call('PUBLISH', 'mj:flows:due', flow)
+  if state == 'active' then redis.call('ZADD', kFlowsDueKey, 'LT', to_integer_text(now_ms), id) end
+  redis.call('PUBLISH', kFlowsDueKey, flow)
 end
 
 -- Adds a notice for the end of a job or flow if its record has the field notify. For flows, and for jobs that belong to
@@ -40,15 +40,15 @@ local function enqueue_notice(record_key, status, ended_ms)
     if type(context_notify) == 'table' then reports_wrong_type('context:' .. record[2], 'hash') end
     if type(context_notify) ~= 'string' or context_notify == '' then return end
   end
-  if check_type('mj:notices', 'zset') then
-    return add_anomaly('mj:notices is not a sorted set, so no notification is sent for the end of ' .. record_key .. ': delete that key')
+  if check_type(kNoticesKey, 'zset') then
+    return add_anomaly(kNoticesKey .. ' is not a sorted set, so no notification is sent for the end of ' .. record_key .. ': delete that key')
   end
-  if redis.call('ZCARD', 'mj:notices') >= kMaxNotices then
+  if redis.call('ZCARD', kNoticesKey) >= kMaxNotices then
     return add_anomaly(record_key .. ' has ended, but no notification is sent: ' .. to_integer_text(kMaxNotices) .. ' notices wait already')
   end
   redis.pcall('HSET', state_key(record_key), 'noticed', 1)  -- retention keeps the record until the notice was delivered
-  redis.call('ZADD', 'mj:notices', to_integer_text(now_ms), record_key .. ' ' .. to_integer_text(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
-  redis.call('PUBLISH', 'mj:notices', (record[2] or '') .. ' ' .. record_key)
+  redis.call('ZADD', kNoticesKey, to_integer_text(now_ms), record_key .. ' ' .. to_integer_text(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
+  redis.call('PUBLISH', kNoticesKey, (record[2] or '') .. ' ' .. record_key)
 end
 
 local end_job  -- defined below
@@ -58,7 +58,7 @@ local end_job  -- defined below
 -- sets.
 local dependents_budget, processed_dependents = 100, 0
 local function process_dependents(dep, status)
-  local dependents_key = 'mj:dependents:' .. dep
+  local dependents_key = kDependentsKey .. dep
   if redis.call('EXISTS', dependents_key) == 0 or reports_wrong_type(dependents_key, 'set') then return end
   while dependents_budget > 0 do
     local job = redis.call('SRANDMEMBER', dependents_key)
@@ -68,20 +68,20 @@ local function process_dependents(dep, status)
     if not claim or claim.state ~= 'waiting' then
       redis.call('SREM', dependents_key, job)
     elseif status ~= 'finished' then
-      dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', 'mj:waits:' .. job) or 0)
+      dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', kDependenciesKey .. job) or 0)
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
-      local open_count = call_index('SCARD', 'mj:waits:' .. job)
+      local open_count = call_index('SCARD', kDependenciesKey .. job)
       if open_count and open_count <= 1 then
         set_claim(job, claim, 'deps', 'met')
         enqueue_job(job, claim, 'dependencies', false)
       else
-        if open_count then redis.call('SREM', 'mj:waits:' .. job, dep) end
+        if open_count then redis.call('SREM', kDependenciesKey .. job, dep) end
         redis.call('SREM', dependents_key, job)
       end
     end
   end
-  if redis.call('EXISTS', dependents_key) == 1 then redis.call('RPUSH', 'mj:settling', dep) end
+  if redis.call('EXISTS', dependents_key) == 1 then redis.call('RPUSH', kPendingReleasesKey, dep) end
 end
 
 -- Writes the end into the record. Returns false if the key is not a hash.
@@ -104,16 +104,17 @@ end
 -- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
 local kRunFields = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
   'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota'}
--- Ends a job. This is the only transition to the state `ended`. fields: name, value, ... with the status first.
--- by_owner: a digest of the fields, by which store_end() recognises a repeat of the same end. The owner of the claim
--- computes the digest, since the computation here would block all other clients for longer than the rest of the end.
--- claim nil: another client has overwritten the key of the claim, so only the record can show the end.
+-- Ends a job. This is the only transition to the state `ended`. `fields` is {name, value, ...} with the status first.
+-- If the owner of the claim ends the job, by_owner is a digest of the fields, by which store_end() recognises a repeat
+-- of the same end; otherwise it is false. The owner computes the digest, since the computation here would block all
+-- other clients for longer than the rest of the end. If `claim` is nil, another client has overwritten the key of the
+-- claim, so only the record can show the end.
 end_job = function(job, claim, fields, by_owner)
   local status, detail, previous_state = fields[2], get_detail(fields), claim and claim.state
   local end_seq = get_last_log_seq(job) + 1
   local has_record
   if claim then
-    local claim_key, queue = 'mj:claim:' .. job, get_queue(job, claim)
+    local claim_key, queue = kClaimKey .. job, get_queue(job, claim)
     local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
       or detail == 'dead_letter' and 'dead_lettered' or 'failed'
     local end_digest, now_text = by_owner or digest(fields), to_integer_text(now_ms)
@@ -126,15 +127,15 @@ end_job = function(job, claim, fields, by_owner)
     set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', end_digest, 'ended_ms', now_text,
       unpack(charge_end(job, claim, fields)))
     claim.state = 'ended'
-    redis.call('ZADD', 'mj:ended', now_text, job)
+    redis.call('ZADD', kEndedKey, now_text, job)
     remove_from_index(job, claim, previous_state)
     local obsolete_fields = {}
     for _, name in ipairs(kRunFields) do if claim[name] or previous_state ~= 'live' then obsolete_fields[#obsolete_fields + 1] = name end end
     if #obsolete_fields > 0 then redis.call('HDEL', claim_key, unpack(obsolete_fields)) end
     if not by_owner then redis.call('HDEL', claim_key, 'claim_id', 'token', 'instance') end
-    if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
+    if claim.overdue then redis.call('ZREM', kQueueDeadlinesKey, job) end
     if claim.message then
-      local message_key = 'mj:message:' .. claim.message
+      local message_key = kMessageKey .. claim.message
       if has_type(message_key, 'hash') and redis.call('HGET', message_key, 'answer') then redis.call('HSET', claim_key, 'awaited', claim.message) end
       count_ended_job(claim.message, status)
     end
@@ -147,9 +148,9 @@ end_job = function(job, claim, fields, by_owner)
     enqueue_notice(job, status, now_ms)
   end
   -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
-  local reply = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(end_seq) .. '-0', 'end', status)
-  if type(reply) == 'table' and reply.err then reports_wrong_type('mj:log:' .. job, 'stream') end
-  if previous_state ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
+  local reply = redis.pcall('XADD', kLogKey .. job, to_integer_text(end_seq) .. '-0', 'end', status)
+  if type(reply) == 'table' and reply.err then reports_wrong_type(kLogKey .. job, 'stream') end
+  if previous_state ~= 'live' then redis.call('ZREM', kLeasesKey, job) end
   process_dependents(job, status)
   if claim and claim.flow then add_flow_event(claim.flow, 'job ' .. job) end
 end
@@ -160,7 +161,7 @@ local function cancel_job(job, claim)
   if claim.state == 'ended' then return 'over' end
   if not claim.state and redis.call('EXISTS', job) == 0 then return 'missing' end  -- with a state the claim is the authority
   if claim.state == 'live' then
-    redis.call('HSET', 'mj:claim:' .. job, 'cancel', to_integer_text(now_ms))
+    redis.call('HSET', kClaimKey .. job, 'cancel', to_integer_text(now_ms))
     -- This hint makes the owner renew its lease at once. Without it the owner receives the request with its next
     -- renewal.
     local runner = 'runner:' .. (claim.runner or '')
@@ -180,13 +181,12 @@ local function cancel_job(job, claim)
   local is_remote = claim.state == 'planned' and claim.message
   local reason = to_number(claim.epoch) > 0 and 'cancelled' or is_remote and 'cancelled while it was in another context' or 'cancelled before it ran'
   end_job(job, claim, failure_fields('cancelled', reason), false)
-  if in_queue_list then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+  if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
   return 'ended'
 end
 
 -- Returns the job of a live claim to the front of its queue, or delays it for pause_ms. A job whose cancellation was
--- requested ends instead. fact_kind: released or expired. Returns the error if a key of the queue has a
--- wrong type.
+-- requested ends instead. fact_kind is released or expired. Returns the error if a key of the queue has a wrong type.
 local function return_to_queue(job, claim, fact_kind, reason, pause_ms)
   if claim.cancel then return end_job(job, claim, failure_fields('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
@@ -194,13 +194,13 @@ local function return_to_queue(job, claim, fact_kind, reason, pause_ms)
   if err then return err end
   local due_text = pause_ms and to_integer_text(now_ms + pause_ms)
   local state = due_text and 'delayed' or 'queued'
-  if due_text then redis.call('ZADD', 'mj:delayed', due_text, job) else push_job(job, claim, queue, true) end
+  if due_text then redis.call('ZADD', kDelayedKey, due_text, job) else push_job(job, claim, queue, true) end
   add_fact(queue, job, claim, fact_kind, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
   if due_text then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', due_text) end
   set_claim(job, claim, 'state', state, 'reason', fact_kind)
-  if due_text then redis.call('HSET', 'mj:claim:' .. job, 'waiting_since', to_integer_text(now_ms)) end
+  if due_text then redis.call('HSET', kClaimKey .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
-  redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
+  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began')
   remove_from_index(job, claim, 'live')
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
@@ -220,7 +220,7 @@ local function release_claimed_job(job, claim, reason, has_begun)
   local pause_ms = releases_without_run > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(releases_without_run - kMaxReleases - 1, 20), kMaxPauseMs) or nil
   local err = return_to_queue(job, claim, 'released', reason, pause_ms)
   if err or claim.state ~= 'queued' and claim.state ~= 'delayed' then return err end
-  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(releases_without_run))
+  redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(releases_without_run))
   if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
   if not has_not_run(claim) then return end
@@ -249,9 +249,9 @@ local function requeue_ended_job(job, claim)
   push_job(job, claim, queue, false)
   add_fact(queue, job, claim, 'requeued', 'a', attempt)
   set_claim(job, claim, 'state', 'queued', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', 'requeued')
-  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
-  redis.call('ZREM', 'mj:ended', job)
-  if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
+  redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
+  redis.call('ZREM', kEndedKey, job)
+  if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', to_integer_text(now_ms), 'updated_at', now_s)
 end
@@ -260,12 +260,12 @@ end
 -- removed, its dependents are processed, its notice is delivered, its message is answered, and its flow has ended.
 local function retention_obstacle(job, claim)
   if claim.leftover and redis.call('EXISTS', get_queue(job, claim)) == 1 then return 'its entry is still in its queue' end
-  if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
-  if claim.noticed and has_type('mj:notices', 'zset') then return 'its notice has not been sent yet' end
-  local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
+  if has_type(kDependentsKey .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
+  if claim.noticed and has_type(kNoticesKey, 'zset') then return 'its notice has not been sent yet' end
+  local answer = claim.awaited and redis.pcall('HGET', kMessageKey .. claim.awaited, 'answer')
   if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end
   local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
-  local state = flow and key_type('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
+  local state = flow and key_type(kFlowKey .. flow) == 'hash' and redis.call('HGET', kFlowKey .. flow, 'state')
   if state and state ~= 'ended' then return 'it is of flow ' .. flow .. ', which has not ended' end
 end
 
@@ -274,22 +274,23 @@ local function delete_ended_job(job, claim)
   local queue = get_queue(job, claim)
   local revisions = {}
   for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
-  if #revisions > 0 and has_type('mj:journal:' .. queue, 'stream') then
-    for i = 1, #revisions, 100 do redis.call('XDEL', 'mj:journal:' .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
+  if #revisions > 0 and has_type(kQueueJournalKey .. queue, 'stream') then
+    for i = 1, #revisions, 100 do redis.call('XDEL', kQueueJournalKey .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
   end
-  local horizon = math.max(to_number(redis.call('HGET', 'mj:horizon', queue)), to_number(claim.ended_ms))
-  redis.call('HSET', 'mj:horizon', queue, to_integer_text(horizon))
+  local horizon = math.max(to_number(redis.call('HGET', kJournalHorizonKey, queue)), to_number(claim.ended_ms))
+  redis.call('HSET', kJournalHorizonKey, queue, to_integer_text(horizon))
   release_idempotency_keys(job, claim)
   release_job_charge(job, claim)
-  redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
-  redis.call('ZREM', 'mj:ended', job)
-  call_index('ZREM', 'mj:jobs', job)
+  redis.call('UNLINK', job, kClaimKey .. job, kLogKey .. job)
+  redis.call('ZREM', kEndedKey, job)
+  call_index('ZREM', kJobsKey, job)
 end
 
--- Ends a message in state `away` after its last answer, or when its delivery has failed. detail, reason: detail and
--- error of its jobs that have not ended. is_answered: the answer reports no error for the message.
+-- Ends a message in state `away` after its last answer, or when its delivery has failed. detail and reason
+-- become detail and error of its jobs that have not ended. is_answered is true if the answer reports no error for the
+-- message.
 local function end_remote_jobs(message, mark_fields, detail, reason, is_answered)
-  local mark_key = 'mj:message:' .. message
+  local mark_key = kMessageKey .. message
   for job in string.gmatch(mark_fields.jobs or '', '%S+') do
     local claim = find_claim(job)
     if claim and claim.message == message and claim.state == 'planned' then end_job(job, claim, failure_fields(detail, reason), false) end
@@ -297,7 +298,7 @@ local function end_remote_jobs(message, mark_fields, detail, reason, is_answered
   local failed_jobs = to_number(redis.call('HGET', mark_key, 'failed'))
   redis.call('HSET', mark_key, 'state', 'over')
   redis.call('HDEL', mark_key, 'deliver_until', 'result_ms', 'why', 'tries')
-  redis.call('ZREM', 'mj:outbox', 'send ' .. message, 'expire ' .. message)
+  redis.call('ZREM', kOutboxKey, 'send ' .. message, 'expire ' .. message)
   end_message(message, not is_answered and reason or failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')
   if not mark_fields.carried then return enqueue_inbox(message) end
   redis.call('HSET', mark_key, 'why', reason)  -- for the router, which reads the mark of a message that it created itself

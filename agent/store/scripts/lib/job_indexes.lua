@@ -4,25 +4,25 @@
 --   queued         the list of its queue, or mj:priority:<queue>
 --   live           mj:leases; with a concurrency key it also has a slot in mj:running:<key>
 --   delayed        mj:delayed: until its run_at_ms or its next attempt
---   waiting        mj:waits:<job> with the unfinished jobs that it depends on; it is in mj:dependents:<each of these>
+--   waiting        mj:dependencies:<job> with the unfinished jobs that it depends on; it is in mj:dependents:<each of these>
 --   prerequisites  mj:prerequisites
 --   held           mj:held:<concurrency key>: no slot of the key is free
 --   ended          mj:ended
 
 -- Returns the error for an index of all jobs that has a wrong type.
 local function check_index_types()
-  local err = check_type('mj:leases', 'zset') or check_type('mj:ended', 'zset') or check_type('mj:queues', 'set')
-    or check_type('mj:anomalies', 'stream')
+  local err = check_type(kLeasesKey, 'zset') or check_type(kEndedKey, 'zset') or check_type(kQueuesKey, 'set')
+    or check_type(kAnomaliesKey, 'stream')
   -- The remaining keys rarely exist, and mj:flows:due often exists alone. One EXISTS for all of them is cheaper than
   -- one TYPE for each.
-  if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:delayed', 'mj:prerequisites', 'mj:overdue', 'mj:settling',
-    'mj:holding', 'mj:paused', 'mj:flows:due') == 0 then return err end
-  err = check_type('mj:flows:due', 'zset')
-  if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:delayed', 'mj:prerequisites', 'mj:overdue', 'mj:settling',
-    'mj:holding', 'mj:paused') == 0 then return err end
-  return check_type('mj:missing', 'zset') or check_type('mj:dead', 'stream') or check_type('mj:delayed', 'zset')
-    or check_type('mj:prerequisites', 'zset') or check_type('mj:overdue', 'zset') or check_type('mj:settling', 'list')
-    or check_type('mj:holding', 'set') or check_type('mj:paused', 'set')
+  if err or redis.call('EXISTS', kMissingRecordsKey, kDeadLettersKey, kDelayedKey, kPrerequisitesKey, kQueueDeadlinesKey, kPendingReleasesKey,
+    kHeldConcurrencyKey, kPausedKey, kFlowsDueKey) == 0 then return err end
+  err = check_type(kFlowsDueKey, 'zset')
+  if err or redis.call('EXISTS', kMissingRecordsKey, kDeadLettersKey, kDelayedKey, kPrerequisitesKey, kQueueDeadlinesKey, kPendingReleasesKey,
+    kHeldConcurrencyKey, kPausedKey) == 0 then return err end
+  return check_type(kMissingRecordsKey, 'zset') or check_type(kDeadLettersKey, 'stream') or check_type(kDelayedKey, 'zset')
+    or check_type(kPrerequisitesKey, 'zset') or check_type(kQueueDeadlinesKey, 'zset') or check_type(kPendingReleasesKey, 'list')
+    or check_type(kHeldConcurrencyKey, 'set') or check_type(kPausedKey, 'set')
 end
 
 -- Returns the queue whose journal has the facts of the job. For a job that was never claimed the record names the
@@ -33,15 +33,15 @@ local function get_queue(job, claim)
   return 'queue:' .. (type or '')
 end
 local function has_priority(claim) return claim.priority and claim.priority ~= '0' end
--- Returns a priority as decimal text, or '0' if it is not a whole number from -100 to 100.
+-- Returns a priority as decimal text, or '0' if it is not a whole number from -kMaxPriority to kMaxPriority.
 local function valid_priority(text)
   local n = tonumber(text or '')
-  return n and n >= -100 and n <= 100 and math.floor(n) == n and to_integer_text(n) or '0'
+  return n and n >= -kMaxPriority and n <= kMaxPriority and math.floor(n) == n and to_integer_text(n) or '0'
 end
 
 -- Checks the keys that push_job() writes. Returns the error that names the key of a wrong type.
 local function check_queue_types(queue, priority)
-  return check_type(queue, 'list') or priority and priority ~= '0' and check_type('mj:priority:' .. queue, 'zset') or nil
+  return check_type(queue, 'list') or priority and priority ~= '0' and check_type(kPriorityKey .. queue, 'zset') or nil
 end
 
 -- Returns whether no run of the job has begun. This includes a job that a runner claimed and released before its run
@@ -53,26 +53,27 @@ local function has_not_run(claim) return to_number(claim.attempt) <= 1 and to_nu
 local function compute_queue_deadline(timeout_ms, queued_ms, due_ms)
   if timeout_ms > 0 then return math.max(queued_ms > 0 and queued_ms or now_ms, due_ms) + timeout_ms end
 end
--- Enters the job in mj:overdue by the time until which its first run must begin: timeout_ms after the job was queued or
+-- Adds the job to mj:queue-deadlines with the time until which its first run must begin: timeout_ms after the job was queued or
 -- was due, whichever is later.
 local function set_queue_deadline(job, timeout_ms, queued_ms, due_ms)
   if timeout_ms <= 0 then return end
-  redis.call('ZADD', 'mj:overdue', to_integer_text(math.max(queued_ms, due_ms) + timeout_ms), job)
-  redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+  redis.call('ZADD', kQueueDeadlinesKey, to_integer_text(math.max(queued_ms, due_ms) + timeout_ms), job)
+  redis.call('HSET', kClaimKey .. job, 'overdue', 1)
 end
 
--- The record of a flow contains the state of each node. For a flow with at most kLiveNodes nodes each commit writes the
--- list (kNodesAlways in flows/flow_run.h), and a change of a job between two commits replaces one state in place.
--- A longer list shows the states of the last commit that wrote it. It is not changed in between, since the replaced
--- state would remain after the job has changed again.
+-- The record of a flow contains the state of each node. For a flow with at most kMaxNodesInEachCommit nodes each commit
+-- writes the list, and a change of a job between two commits replaces one state in place. A longer list shows the states
+-- of the last commit that wrote it. It is not changed in between, since the replaced state would remain after the job
+-- has changed again.
 local kNodeStates = {queued = 'dispatched', live = 'running', delayed = 'ready', held = 'ready', waiting = 'pending',
   prerequisites = 'pending'}
-local kNodesBytes, kLiveNodes = 32768, 100
--- Returns whether the flow is small enough for changes in place. ids: the job ids in the mark of the flow, as "[7,8]".
+local kNodesBytes = 32768
+-- Returns whether the flow is small enough for changes in place. `ids` has the job ids in the mark of the flow, as
+-- "[7,8]".
 local function has_live_nodes(ids)
-  if type(ids) ~= 'string' or #ids > 12 * kLiveNodes then return false end
+  if type(ids) ~= 'string' or #ids > 12 * kMaxNodesInEachCommit then return false end
   local _, commas = string.gsub(ids, ',', '')
-  return commas < kLiveNodes
+  return commas < kMaxNodesInEachCommit
 end
 -- Returns the list of nodes with another state of this job's node, or unchanged if the job is not in the list.
 local function replace_node_state(nodes, job, state)
@@ -86,7 +87,7 @@ local function update_node_state(job, claim)
   local state, flow = kNodeStates[claim.state], claim.flow and string.match(claim.flow, '^%d+ (%d+)$')
   if not state or not flow then return end
   local flow_key = 'flow:' .. flow
-  if not has_live_nodes(redis.pcall('HGET', 'mj:flow:' .. flow, 'ids')) then return end
+  if not has_live_nodes(redis.pcall('HGET', kFlowKey .. flow, 'ids')) then return end
   local size = call_index('HSTRLEN', flow_key, 'nodes')
   if type(size) ~= 'number' or size == 0 or size > kNodesBytes then return end
   local nodes = redis.call('HGET', flow_key, 'nodes')
@@ -94,19 +95,19 @@ local function update_node_state(job, claim)
   if updated_nodes ~= nodes then redis.call('HSET', flow_key, 'nodes', updated_nodes) end
 end
 
--- Adds the job to its queue. Jobs with a priority are ordered by priority, then by time. next_up: the job is the next
--- one of its priority.
+-- Adds the job to its queue. Jobs with a priority are ordered by priority, then by time. With at_front, the job is the
+-- first of its priority.
 local kPriority = 8796093022208  -- greater than any time in ms
 local function push_job(job, claim, queue, at_front)
   if has_priority(claim) then
-    redis.call('ZADD', 'mj:priority:' .. queue, to_integer_text((100 - tonumber(claim.priority)) * kPriority + (at_front and 0 or now_ms)), job)
-    redis.call('PUBLISH', 'mj:wake', queue)
+    redis.call('ZADD', kPriorityKey .. queue, to_integer_text((kMaxPriority - tonumber(claim.priority)) * kPriority + (at_front and 0 or now_ms)), job)
+    redis.call('PUBLISH', kWakeChannel, queue)
   else
     redis.call(at_front and 'RPUSH' or 'LPUSH', queue, job)
   end
   -- A router does not block on the list of its host. This hint may fail if the user of Redis may not publish on that
   -- channel, since routers also poll.
-  if string.find(queue, '^mj:queue:router:') then redis.pcall('PUBLISH', 'mj:router', queue) end
+  if string.sub(queue, 1, #kRouterHostQueueKey) == kRouterHostQueueKey then redis.pcall('PUBLISH', kRouterChannel, queue) end
 end
 
 local enqueue_job  -- defined below
@@ -114,10 +115,10 @@ local enqueue_job  -- defined below
 local function release_slot(job, claim)
   local key = claim.ckey
   if not key then return end
-  call_index('SREM', 'mj:running:' .. key, job)
-  redis.call('HDEL', 'mj:claim:' .. job, 'ckey')
+  call_index('SREM', kRunningKey .. key, job)
+  redis.call('HDEL', kClaimKey .. job, 'ckey')
   claim.ckey = nil
-  local held_key = 'mj:held:' .. key
+  local held_key = kHeldKey .. key
   if reports_wrong_type(held_key, 'zset') then return end
   local next_job = redis.call('ZRANGE', held_key, 0, 0)[1]
   local next_claim = next_job and find_claim(next_job)
@@ -127,38 +128,38 @@ local function release_slot(job, claim)
     redis.call('ZREM', held_key, next_job)
   end
 end
--- Enters the job in mj:held:<key>, since its concurrency key has no free slot. The score is the job's turn. A job that
+-- Adds the job to mj:held:<key>, since its concurrency key has no free slot. The score is the job's turn. A job that
 -- was queued for a free slot and did not get the slot keeps its turn; a new job is last.
 local function hold_for_slot(job, claim, key)
-  local held_key = 'mj:held:' .. key
+  local held_key = kHeldKey .. key
   if claim.held ~= key or to_number(claim.turn) == 0 then
     local last_turn = redis.call('ZRANGE', held_key, -1, -1, 'WITHSCORES')[2]
     claim.turn = to_integer_text(math.max(now_us, to_number(last_turn) + 1))
   end
   redis.call('ZADD', held_key, claim.turn, job)
-  redis.call('SADD', 'mj:holding', key)
-  redis.call('HSET', 'mj:claim:' .. job, 'held', key, 'turn', claim.turn)
+  redis.call('SADD', kHeldConcurrencyKey, key)
+  redis.call('HSET', kClaimKey .. job, 'held', key, 'turn', claim.turn)
 end
 
 -- Removes the job from the index of `state`. An entry in the list of a queue is not removed.
 local function remove_from_index(job, claim, state)
   if state == 'live' then
-    redis.call('ZREM', 'mj:leases', job)
+    redis.call('ZREM', kLeasesKey, job)
     release_slot(job, claim)
   elseif state == 'delayed' then
-    redis.call('ZREM', 'mj:delayed', job)
+    redis.call('ZREM', kDelayedKey, job)
   elseif state == 'waiting' then
-    local deps = call_index('SMEMBERS', 'mj:waits:' .. job)
-    for _, dep in ipairs(deps or {}) do call_index('SREM', 'mj:dependents:' .. dep, job) end
-    if deps then redis.call('DEL', 'mj:waits:' .. job) end
+    local deps = call_index('SMEMBERS', kDependenciesKey .. job)
+    for _, dep in ipairs(deps or {}) do call_index('SREM', kDependentsKey .. dep, job) end
+    if deps then redis.call('DEL', kDependenciesKey .. job) end
   elseif state == 'prerequisites' then
-    redis.call('ZREM', 'mj:prerequisites', job)
+    redis.call('ZREM', kPrerequisitesKey, job)
   elseif state == 'held' then
-    call_index('ZREM', 'mj:held:' .. (claim.held or ''), job)
+    call_index('ZREM', kHeldKey .. (claim.held or ''), job)
   elseif state == 'queued' and has_priority(claim) then
-    call_index('ZREM', 'mj:priority:' .. claim.queue, job)
+    call_index('ZREM', kPriorityKey .. claim.queue, job)
   elseif state == 'ended' then
-    redis.call('ZREM', 'mj:ended', job)
+    redis.call('ZREM', kEndedKey, job)
   end
 end
 
@@ -169,15 +170,15 @@ local function delay_for_wrong_type(job, claim, err)
   local delays = to_number(claim.postponed)
   local due = to_integer_text(now_ms + 5000 * 2 ^ math.min(delays, 6))
   add_anomaly(text .. ': ' .. job .. ' is delayed until that key is deleted')
-  redis.call('ZADD', 'mj:delayed', due, job)
-  redis.call('HSET', 'mj:claim:' .. job, 'postponed', to_integer_text(delays + 1))
+  redis.call('ZADD', kDelayedKey, due, job)
+  redis.call('HSET', kClaimKey .. job, 'postponed', to_integer_text(delays + 1))
   if has_type(job, 'hash') then redis.call('HSET', job, 'error', text .. ': delete that key') end
   claim.postponed = to_integer_text(delays + 1)
   return due
 end
 
--- Moves the job to its queue from any other index. reason: stored in the fact `queued`. If the keys of the queue have
--- a wrong type, the job is delayed.
+-- Moves the job to its queue from any other index. The fact `queued` has the reason. If the keys of the queue have a
+-- wrong type, the job is delayed.
 enqueue_job = function(job, claim, reason, at_front)
   local queue, previous_state, state = get_queue(job, claim), claim.state, 'queued'
   local err = check_queue_types(queue, claim.priority)
@@ -187,7 +188,7 @@ enqueue_job = function(job, claim, reason, at_front)
   if err then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', delay_for_wrong_type(job, claim, err)) end
   set_claim(job, claim, 'state', state, 'queue', queue)
   claim.state = state
-  if claim.quota then redis.call('HDEL', 'mj:claim:' .. job, 'quota') end
+  if claim.quota then redis.call('HDEL', kClaimKey .. job, 'quota') end
   if has_type(job, 'hash') then
     redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
@@ -221,8 +222,8 @@ local function get_end_status(job)
   return (status == 'finished' or status == 'error') and status or nil
 end
 
--- Moves a queued job to the state `state`. reason: stored in the fact `parked`, followed by its other fields. The
--- caller removes the entry from the list of the queue.
+-- Moves a queued job to the state `state`. The fact `parked` has the reason, and further fields from the last
+-- arguments. The caller removes the entry from the list of the queue.
 local function park_job(job, claim, queue, state, reason, detail, ...)
   add_fact(queue, job, claim, 'parked', 'why', reason, ...)
   set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority or '0', 'waiting_since', to_integer_text(now_ms))
@@ -243,9 +244,9 @@ end
 
 -- Returns whether a record was created to be started later. Only start_job, a flow or a message may queue such a job;
 -- otherwise any client that may push to a queue could start it. The record says so (`detail` created), and so does
--- mj:kept-created (lib/kept.lua), even if a client has changed the record.
+-- mj:stored-bytes-unqueued (lib/stored_usage.lua), even if a client has changed the record.
 local function is_only_created(job, claim, detail)
-  return not claim.state and (detail == 'created' or call_index('HEXISTS', 'mj:kept-created', job) == 1)
+  return not claim.state and (detail == 'created' or call_index('HEXISTS', kStoredBytesUnqueuedKey, job) == 1)
 end
 
 -- Removes the entry of an ended job from the list of its queue if the entry is near an end of the list. An entry
@@ -268,28 +269,28 @@ local function drop_stale_entry(job, claim, queue)
       return
     end
   end
-  redis.call('HDEL', 'mj:claim:' .. job, 'leftover')
+  redis.call('HDEL', kClaimKey .. job, 'leftover')
 end
 
 -- Releases the idempotency keys of a job that is deleted. A key that names another job is not changed.
 local function release_idempotency_keys(job, claim)
-  local names_key = 'mj:idempotency:' .. string.match(job, '^job:(%d+)')
+  local names_key = kIdempotencyKey .. string.match(job, '^job:(%d+)')
   if key_type(names_key) == 'none' or reports_wrong_type(names_key, 'hash') then return end
   for _, key in ipairs({claim.idem or '', key_type(job) == 'hash' and redis.call('HGET', job, 'idempotency_key') or ''}) do
     if redis.call('HGET', names_key, key) == job then redis.call('HDEL', names_key, key) end
   end
 end
 
--- Enters a new job with a complete record in its first index: its queue, or mj:delayed until its run_at_ms. The caller
--- calls update_change_time(). pending_pushes: if given, a job without a priority is added to this table instead of the
--- queue's list, and the caller pending_pushes all of its jobs together. The other arguments are further fields of the
+-- Adds a new job with a complete record to its first index: its queue, or mj:delayed until its run_at_ms. The caller
+-- calls update_change_time(). If pending_pushes is given, a job without a priority is added to this table instead of
+-- the queue's list, and the caller pushes all of its jobs together. The other arguments are further fields of the
 -- claim.
 local function enqueue_new_job(job, queue, record, pending_pushes, ...)
   local due = to_number(record.run_at_ms)
   local is_delayed = due > now_ms
   local claim = {priority = valid_priority(record.priority)}
   if is_delayed then
-    redis.call('ZADD', 'mj:delayed', to_integer_text(due), job)
+    redis.call('ZADD', kDelayedKey, to_integer_text(due), job)
     add_fact(queue, job, claim, 'scheduled', 'due', to_integer_text(due))
   else
     if pending_pushes and not has_priority(claim) then

@@ -11,10 +11,10 @@ local function is_message_key(key)
 end
 -- Returns the error for a shared index of messages that has a wrong type.
 local function check_mailbox_types()
-  return check_type('mj:outbox', 'zset') or check_type('mj:inbox', 'zset') or check_type('mj:messages', 'zset')
+  return check_type(kOutboxKey, 'zset') or check_type(kInboxKey, 'zset') or check_type(kMessagesKey, 'zset')
 end
 local function check_message_types(message)
-  return check_type(message, 'hash') or check_type('mj:message:' .. message, 'hash') or check_mailbox_types()
+  return check_type(message, 'hash') or check_type(kMessageKey .. message, 'hash') or check_mailbox_types()
 end
 -- Reads the jobs of a message from ARGV: for each its key, '1' if its existing record was accepted, its queue and its
 -- fields (list). Returns the jobs and their keys, or nil, nil and the error MJCONFLICT if a key occurs twice.
@@ -32,23 +32,23 @@ end
 -- Reads the existing record and claim of a job of the message into `job`. Returns nil, or the reply of the script: an
 -- error, or {'exists', index, record} if a record exists that was not accepted.
 local function check_existing_job(index, job)
-  local err = check_type(job.key, 'hash') or check_type('mj:claim:' .. job.key, 'hash')
+  local err = check_type(job.key, 'hash') or check_type(kClaimKey .. job.key, 'hash')
   if err then return err end
   job.exists = redis.call('EXISTS', job.key) == 1
   if job.exists and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
   job.claim = read_claim(job.key)
 end
 -- Publishes a hint that the outbox or the inbox has changed.
-local function publish_mailbox_change() redis.call('PUBLISH', 'mj:mail', '') end
+local function publish_mailbox_change() redis.call('PUBLISH', kOutgoingChannel, '') end
 -- Adds an entry to the outbox, due now, and stores the time in due_ms of the mark. If another client has overwritten
 -- the outbox, an anomaly is recorded, so that the end of a job does not fail.
 local function enqueue_outbox(entry)
-  if check_type('mj:outbox', 'zset') then
-    return add_anomaly('mj:outbox is not a sorted set, so no peer is notified: ' .. entry .. ': delete that key, then doctor --rebuild')
+  if check_type(kOutboxKey, 'zset') then
+    return add_anomaly(kOutboxKey .. ' is not a sorted set, so no peer is notified: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
-  local mark_key = 'mj:message:' .. string.match(entry, '%S+$')
+  local mark_key = kMessageKey .. string.match(entry, '%S+$')
   if has_type(mark_key, 'hash') then redis.call('HSET', mark_key, 'due_ms', to_integer_text(now_ms)) end
-  redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms), entry)
+  redis.call('ZADD', kOutboxKey, to_integer_text(now_ms), entry)
   publish_mailbox_change()
 end
 -- Adds a message to msg_in for clients that read it. A list with more than kMaxInboxEntries entries loses its oldest.
@@ -64,7 +64,7 @@ end
 -- ends even if another client has deleted its record. After a cancellation the error begins with "cancelled"; readers
 -- recognise a cancelled message by this (service/message_service.cpp).
 local function end_message(message, reason)
-  local mark_key = 'mj:message:' .. message
+  local mark_key = kMessageKey .. message
   if reason ~= '' and redis.call('HGET', mark_key, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
   if key_type(message) ~= 'hash' then
     add_anomaly(to_printable(message) .. ' has ended, and its record is missing')
@@ -74,7 +74,7 @@ local function end_message(message, reason)
   else
     redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
   end
-  call_index('ZADD', 'mj:messages', to_integer_text(now_ms), message)
+  call_index('ZADD', kMessagesKey, to_integer_text(now_ms), message)
   if redis.call('HGET', mark_key, 'answer') == 'wanted' then
     redis.call('HSET', mark_key, 'answer', 'due')
     enqueue_outbox('answer ' .. message)
@@ -85,7 +85,7 @@ end
 -- Counts the end of one job of a message. After the last job, and the end of the flow that the message has become, the
 -- message ends. A message in state `away` ends with its answer instead.
 local function count_ended_job(message, status)
-  local mark_key = 'mj:message:' .. message
+  local mark_key = kMessageKey .. message
   if not has_type(mark_key, 'hash') then return end
   local mark_fields = to_table(redis.call('HGETALL', mark_key))
   local open_jobs, failed_jobs = to_number(mark_fields.left), to_number(mark_fields.failed)
@@ -104,7 +104,7 @@ local function flow_error_suffix(flow)
 end
 -- Notes the end of the flow that the message has become. The message ends if none of its jobs is left.
 local function record_flow_end(message, status)
-  local mark_key = 'mj:message:' .. message
+  local mark_key = kMessageKey .. message
   if not has_type(mark_key, 'hash') or redis.call('HGET', mark_key, 'flow_ended') then return end
   redis.call('HSET', mark_key, 'flow_ended', status)
   if to_number(redis.call('HGET', mark_key, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. flow_error_suffix(redis.call('HGET', mark_key, 'flow'))) end

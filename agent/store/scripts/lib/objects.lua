@@ -1,18 +1,18 @@
 -- The object store. The caller computes the index entries of an object (store/object_index.h). The entries are stored
 -- with the object, so that the next write can remove them from the indexes. In all functions `kind` is
 -- "<namespace>:<kind>".
-local function object_key(kind, id) return 'mj:osis:object:' .. kind .. ':' .. id end
-local function ids_key(kind) return 'mj:osis:ids:' .. kind end
-local function kind_key(kind) return 'mj:osis:kind:' .. kind end
+local function object_key(kind, id) return kObjectKey .. kind .. ':' .. id end
+local function ids_key(kind) return kObjectIdsKey .. kind end
+local function kind_key(kind) return kObjectKindKey .. kind end
 local function entry_key(kind, field)
-  if field == '' then return 'mj:osis:words:' .. kind end
-  return 'mj:osis:index:' .. kind .. ':' .. field
+  if field == '' then return kObjectWordsKey .. kind end
+  return kObjectIndexKey .. kind .. ':' .. field
 end
 local function iterate_entries(entries) return string.gmatch(entries, '([^\2\3]*)\2([^\3]*)\3') end
 
 -- Only one job writes objects at a time. writer_error() returns nil if the claim may write: it becomes the writer with
 -- acquire_writer(). Otherwise it returns an error or the reply of the script: {'stale'} or {'busy', job}.
-local kWriter, kWaiting = 'mj:osis:writer', 'mj:osis:waiting'
+local kWriter, kWaiting = kObjectWriterKey, kObjectWritersWaitingKey
 local function claim_is_live(job, claim_id)
   local claim = read_claim(job)
   return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= to_number(claim.until_ms)
@@ -51,7 +51,7 @@ end
 -- adds data, so that a lack of memory is detected before any change.
 local function acquire_writer(job, claim_id, call, answer)
   if writer.job ~= job or writer.claim_id ~= claim_id then
-    redis.call('HSET', kWriter, 'job', job, 'claim_id', claim_id, 'epoch', redis.call('HGET', 'mj:claim:' .. job, 'epoch') or '0',
+    redis.call('HSET', kWriter, 'job', job, 'claim_id', claim_id, 'epoch', redis.call('HGET', kClaimKey .. job, 'epoch') or '0',
       'since_ms', to_integer_text(now_ms), 'call', call, 'answer', answer)
     redis.call('ZREM', kWaiting, job .. ' ' .. claim_id)
   elseif call ~= '' then
@@ -60,7 +60,7 @@ local function acquire_writer(job, claim_id, call, answer)
 end
 
 -- Returns the error for a key of the kind that has a wrong type.
-local function check_kind_type(kind) return check_type(kind_key(kind), 'hash') or check_type(ids_key(kind), 'zset') or check_type('mj:osis:kinds', 'zset') end
+local function check_kind_type(kind) return check_type(kind_key(kind), 'hash') or check_type(ids_key(kind), 'zset') or check_type(kObjectKindsKey, 'zset') end
 local checked_keys = {}
 -- Returns the error for an index of these entries that has a wrong type. Each key is checked once.
 local function check_entry_types(kind, entries)

@@ -49,7 +49,7 @@ end
 -- Returns the key of the hash that holds the state of a job (its claim) or of a flow (its mark).
 local function state_key(record_key)
   local flow_id = string.match(record_key, '^flow:(%d+)$')
-  return flow_id and 'mj:flow:' .. flow_id or 'mj:claim:' .. record_key
+  return flow_id and kFlowKey .. flow_id or kClaimKey .. record_key
 end
 -- Checks the size of a hash before it is read as a whole. If the hash uses more than `max_bytes` bytes, returns the
 -- name of its longest field and the length of that field in bytes; otherwise returns nothing.
@@ -68,7 +68,7 @@ local kStates = {planned = true, queued = true, live = true, delayed = true, wai
   ended = true}
 -- Returns the claim of a job as a table (empty if the job has no claim), or nil if the key is not a hash.
 local function read_claim(job)
-  local reply = redis.pcall('HGETALL', 'mj:claim:' .. job)
+  local reply = redis.pcall('HGETALL', kClaimKey .. job)
   if reply.err then return nil end
   local claim = to_table(reply)
   if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- an invalid state that another client wrote

@@ -25,8 +25,8 @@ function kit.fail(code, ...)
 end
 
 -- grant: text of the policy, for example `exec = true`.
-function kit.denied(api_name, grant)
-  local message = api_name .. " is not granted to this job; to allow: policy: " .. grant
+function kit.denied(subject, grant)
+  local message = subject .. " is not granted to this job; to allow: policy: " .. grant
   error(kit.new_error("denied", message, "PolicyError"), 0)
 end
 

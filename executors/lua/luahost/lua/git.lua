@@ -128,17 +128,17 @@ function Tree:find(pattern)
 end
 
 -- Returns one repository: by its address (cloned if missing), or by its path or name.
-function Tree:get(api_name)
-  api_name = kit.text("get", 1, api_name)
-  if find(api_name, "://", 1, true) then
-    local folder = self.base .. "/" .. get_repository_folder(api_name)
+function Tree:get(name)
+  name = kit.text("get", 1, name)
+  if find(name, "://", 1, true) then
+    local folder = self.base .. "/" .. get_repository_folder(name)
     if host.stat(folder .. "/.git") then return new_repo(folder) end
-    return clone("get", api_name, folder)
+    return clone("get", name, folder)
   end
-  local matches = Tree.find(self, api_name)
+  local matches = Tree.find(self, name)
   if #matches == 1 then return matches[1] end
   kit.fail(#matches == 0 and "not_found" or "conflict", "get: %d repositories below %s match %s", #matches, self.base,
-      api_name)
+      name)
 end
 
 return git

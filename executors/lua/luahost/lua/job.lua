@@ -14,7 +14,7 @@ local max_result_bytes = math.huge
 local chunk = "" -- chunk name of the script in Lua's messages
 local M = {}
 
-local function is_answer(retry)
+local function is_retry_instruction(retry)
   return retry == false or (type(retry) == "number" and retry >= 0 and retry < huge)
 end
 
@@ -49,7 +49,7 @@ local mycojobs = {cancelled = host.cancelled}
 function mycojobs.failure(text, options)
   options = kit.options("mycojobs.failure", 2, options, {retry = true})
   local retry = options.retry
-  if retry ~= nil and retry ~= true and not is_answer(retry) then
+  if retry ~= nil and retry ~= true and not is_retry_instruction(retry) then
     kit.fail("invalid", "mycojobs.failure: retry = %s is neither a boolean nor a number of seconds", tostring(retry))
   end
   local failure = kit.new_error("failed", kit.text("mycojobs.failure", 1, text, ""), "Failure")
@@ -235,7 +235,7 @@ function M.describe(value, trace, line, kind)
       traceback = shorten(trace, MAX_TRACEBACK), line = line}
   if type(value) == "table" then
     local retry = rawget(value, "retry")
-    if is_answer(retry) then report.retry = retry and math.min(retry, MAX_RETRY) end
+    if is_retry_instruction(retry) then report.retry = retry and math.min(retry, MAX_RETRY) end
   end
   if forbids_retry then report.retry = false end
   local where = line > 0 and format("%s:%d: ", chunk, line) or ""

@@ -109,8 +109,7 @@ function mycelium.send_message(api, destination, topic, message, reply_seconds)
   local answer, place = send_request(api_name, api, "POST", path, body, wait + 30)
   if wait > 0 and answer.status == 408 then
     kit.fail("unavailable", "%s: no reply to the message with topic %q from %s within %d s", api_name, topic,
-        destination,
-        wait)
+        destination, wait)
   end
   return decode_message(get_result(api_name, place, answer))
 end

@@ -115,16 +115,16 @@ function Reader:comparison()
     self:take()
     return not is_true(self:comparison())
   end
-  local operand = self:filtered()
+  local left = self:filtered()
   local compare = COMPARE[self:peek()]
-  if not compare then return operand end
+  if not compare then return left end
   local sign, right = self:take(), nil
   right = self:filtered()
-  if sign ~= "==" and sign ~= "!=" and (type(operand) ~= type(right) or (type(operand) ~= "number"
-      and type(operand) ~= "string")) then
+  if sign ~= "==" and sign ~= "!=" and (type(left) ~= type(right) or (type(left) ~= "number"
+      and type(left) ~= "string")) then
     raise_error(self.line, "%s compares two numbers or two texts", sign)
   end
-  return compare(operand, right)
+  return compare(left, right)
 end
 
 -- `and` has a higher precedence than `or`.

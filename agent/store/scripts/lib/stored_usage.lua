@@ -1,13 +1,10 @@
--- Bytes that the jobs of each caller store in this Redis: field <caller> of mj:kept; field `all` is the sum over all
+-- Bytes that the jobs of each caller store in this Redis: field <caller> of mj:stored-bytes; field `all` is the sum over all
 -- callers. A job is charged when its record is written, for its output and for its end, and credited when it is
 -- deleted. The claim holds the charges: kept (record), kept_end and log_bytes. For a job that was created and never
--- queued, and for a message that a client created in this context, mj:kept-created holds the charge.
--- The fields over, at, began and full of mj:kept are the state of the search for ended jobs to retire (tick.lua). The
+-- queued, and for a message that a client created in this context, mj:stored-bytes-unqueued holds the charge.
+-- The fields over, at, began and full of mj:stored-bytes are the state of the search for ended jobs to retire (tick.lua). The
 -- field changes counts the changes; caller_max and context_max repeat the quotas for readers.
-local kUsageKey, kCreatedChargesKey = 'mj:kept', 'mj:kept-created'
 local kMinChargedBytes = 3072  -- minimum charge of a job in bytes: record, claim and facts
-local kMinEndBytes = 2048  -- a shorter end is covered by the minimum charge
-local kLogChargeStep = 2048  -- output is charged in steps of this many bytes
 local kLineBytes = 32  -- overhead of a line of output in bytes
 -- Pause between two checks of a job that waits because its caller exceeds a quota.
 local kQuotaPauseMs, kMaxQuotaPauseMs = 10000, 60000
@@ -23,11 +20,11 @@ local function sum_bytes(texts)
   return bytes
 end
 local function record_charge(fields) return math.max(kMinChargedBytes, sum_bytes(fields)) end
-local function log_charge(bytes) return bytes - bytes % kLogChargeStep end
+local function log_charge(bytes) return bytes - bytes % kLogChargeStepBytes end
 
--- Returns the setting of the exceeded quota and its value, or nothing. eighths: the allowed share of the quotas in
--- eighths. In a full context a caller with little data (always_allowed_bytes) is still accepted, so that other callers
--- cannot lock the caller out; twice the quota of the context is never exceeded.
+-- Returns the setting of the exceeded quota and its value, or nothing. The quotas are multiplied by eighths / 8. In a
+-- full context a caller with little data (always_allowed_bytes) is still accepted, so that other callers cannot lock
+-- the caller out; twice the quota of the context is never exceeded.
 local function always_allowed_bytes() return (quota.caller > 0 and math.min(quota.caller, quota.context) or quota.context) / 16 end
 -- Running jobs may exceed the quotas by one eighth when their ends are stored.
 local kQuotaEighths, kEndQuotaEighths = 8, 9
@@ -37,11 +34,11 @@ local function find_exceeded_quota(caller_bytes, total_bytes, eighths)
   if quota.context == 0 or total_bytes <= quota.context * factor then return end
   if caller_bytes > always_allowed_bytes() or total_bytes > 2 * quota.context then return 'quota.context_bytes', quota.context end
 end
--- Returns the result of find_exceeded_quota() for the present usage of a caller. extra_bytes: bytes that are not
+-- Returns the result of find_exceeded_quota() for the present usage of a caller and extra_bytes, which are not
 -- counted yet.
 local function check_quota(caller, extra_bytes)
   if quota.caller == 0 and quota.context == 0 then return end
-  local usage = call_index('HMGET', kUsageKey, caller, 'all')
+  local usage = call_index('HMGET', kStoredBytesKey, caller, 'all')
   if usage then return find_exceeded_quota(to_number(usage[1] or nil) + (extra_bytes or 0), to_number(usage[2] or nil) + (extra_bytes or 0), kQuotaEighths) end
 end
 -- Returns whether the usage is so high that the oldest ended jobs are retired. Retiring them early keeps new jobs from
@@ -49,12 +46,12 @@ end
 local function is_nearly_full(bytes, limit) return limit > 0 and bytes > limit - limit / 8 end
 
 -- Makes tick retire ended jobs of the caller. A running search for another caller is completed first.
-local function request_retirement(caller) call_index('HSETNX', kUsageKey, 'over', caller) end
+local function request_retirement(caller) call_index('HSETNX', kStoredBytesKey, 'over', caller) end
 
 -- Charges the caller. If the new total exceeds the given share of a quota, charges nothing and returns the setting and
 -- its value. Without `eighths` the charge is always accepted.
 local function charge(caller, bytes, eighths)
-  local usage = bytes > 0 and call_index('HMGET', kUsageKey, caller, 'all', 'changes')
+  local usage = bytes > 0 and call_index('HMGET', kStoredBytesKey, caller, 'all', 'changes')
   if not usage then return end
   local caller_bytes, total_bytes, changes = to_number(usage[1] or nil) + bytes, to_number(usage[2] or nil) + bytes, to_integer_text(to_number(usage[3] or nil) + 1)
   local setting, limit
@@ -63,20 +60,20 @@ local function charge(caller, bytes, eighths)
     request_retirement(caller)
     return setting, limit
   end
-  redis.call('HSET', kUsageKey, caller, to_integer_text(caller_bytes), 'all', to_integer_text(total_bytes), 'changes', changes)
+  redis.call('HSET', kStoredBytesKey, caller, to_integer_text(caller_bytes), 'all', to_integer_text(total_bytes), 'changes', changes)
   if is_nearly_full(caller_bytes, quota.caller) or is_nearly_full(total_bytes, quota.context) then request_retirement(caller) end
 end
 -- Credits the caller. The sum is reduced by the same amount as the caller's counter, so that a counter that was too low
 -- does not make the two disagree.
 local function release_charge(caller, bytes)
-  local usage = bytes > 0 and call_index('HMGET', kUsageKey, caller, 'all', 'changes')
+  local usage = bytes > 0 and call_index('HMGET', kStoredBytesKey, caller, 'all', 'changes')
   if not usage then return end
   local caller_before = to_number(usage[1] or nil)
   local released_bytes = math.min(bytes, caller_before)
   local caller_bytes, total_bytes = caller_before - released_bytes, math.max(0, to_number(usage[2] or nil) - released_bytes)
-  redis.call('HSET', kUsageKey, caller, to_integer_text(caller_bytes), 'all', to_integer_text(total_bytes), 'changes', to_integer_text(to_number(usage[3] or nil) + 1))
-  if caller_bytes == 0 then redis.call('HDEL', kUsageKey, caller) end
-  if total_bytes == 0 then redis.call('HDEL', kUsageKey, 'all', 'changes', 'over', 'at', 'began', 'full', 'caller_max', 'context_max') end
+  redis.call('HSET', kStoredBytesKey, caller, to_integer_text(caller_bytes), 'all', to_integer_text(total_bytes), 'changes', to_integer_text(to_number(usage[3] or nil) + 1))
+  if caller_bytes == 0 then redis.call('HDEL', kStoredBytesKey, caller) end
+  if total_bytes == 0 then redis.call('HDEL', kStoredBytesKey, 'all', 'changes', 'over', 'at', 'began', 'full', 'caller_max', 'context_max') end
 end
 local function excess_text(caller, setting, limit)
   return 'the jobs of caller ' .. caller .. ' keep more than ' .. setting .. ' allows, ' .. to_integer_text(limit) .. ' bytes'
@@ -87,15 +84,15 @@ local function quota_error(caller, setting, limit)
     .. setting .. ' allows, ' .. to_integer_text(limit) .. ' bytes: wait until some have ended, delete some (mycojobs job delete), or raise it')
 end
 
--- Removes and returns the charge of a record if mj:kept-created holds it.
+-- Removes and returns the charge of a record if mj:stored-bytes-unqueued holds it.
 local function pop_created_charge(key)
-  local stored_charge = call_index('HGET', kCreatedChargesKey, key)
-  if stored_charge then redis.call('HDEL', kCreatedChargesKey, key) end
+  local stored_charge = call_index('HGET', kStoredBytesUnqueuedKey, key)
+  if stored_charge then redis.call('HDEL', kStoredBytesUnqueuedKey, key) end
   return stored_charge and to_number(stored_charge) or nil
 end
 local function release_message_charge(message) release_charge(parse_caller(message), pop_created_charge(message) or 0) end
 -- Charges the end of a job or of an attempt. Returns the fields to write to the claim; or nil, the setting and its
--- value if the charge exceeds the given share of a quota (eighths; nil: never refused).
+-- value if the charge exceeds a quota multiplied by eighths / 8. Without `eighths` a charge is never refused.
 local function charge_end(job, claim, fields, eighths)
   local bytes, charged_bytes = sum_bytes(fields), to_number(claim.kept_end)
   if bytes < kMinEndBytes then bytes = 0 end
@@ -116,8 +113,8 @@ local function is_end_refused(job, claim, fields)
   local claim_fields, setting, limit = charge_end(job, claim, fields, kEndQuotaEighths)
   if claim_fields then return false end
   local text = 'its result is not kept, nor a long error: ' .. excess_text(parse_caller(job), setting, limit)
-  local reply = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(get_last_log_seq(job) + 1) .. '-0', 'ts', to_integer_text(now_ms), 'stream', 'system', 'text', text)
-  if type(reply) == 'table' and reply.err then reports_wrong_type('mj:log:' .. job, 'stream') end
+  local reply = redis.pcall('XADD', kLogKey .. job, to_integer_text(get_last_log_seq(job) + 1) .. '-0', 'ts', to_integer_text(now_ms), 'stream', 'system', 'text', text)
+  if type(reply) == 'table' and reply.err then reports_wrong_type(kLogKey .. job, 'stream') end
   return true
 end
 -- Credits everything that was charged for a job.

@@ -1,4 +1,4 @@
-#include "worker/upkeep/artifact_sweep_loop.h"
+#include "worker/upkeep/artifact_cleanup_loop.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr std::uint64_t kMinRoundPauseMs = 1000;  // a pause of at least this le
 
 // Returns the minimum time between the starts of two rounds. It is short enough that artifacts do not outlive their
 // records for long.
-std::uint64_t get_sweep_interval_ms(const WorkerSettings& settings) {
+std::uint64_t cleanup_interval_ms(const WorkerSettings& settings) {
   constexpr std::uint64_t kMinIntervalMs = 1000;
   constexpr std::uint64_t kMaxIntervalMs = 60000;
   return settings.retention_ms == 0 ? kMaxIntervalMs
@@ -23,23 +23,23 @@ std::uint64_t get_sweep_interval_ms(const WorkerSettings& settings) {
 
 }  // namespace
 
-ArtifactSweepLoop::ArtifactSweepLoop(RecordStore& store, const Clock& clock, StoreHealth& health,
-                                     const WorkerSettings& settings)
+ArtifactCleanupLoop::ArtifactCleanupLoop(RecordStore& store, const Clock& clock, StoreHealth& health,
+                                         const WorkerSettings& settings)
     : store_(store),
       health_(health),
       settings_(settings),
       contexts_(settings.contexts),
-      interval_ms_(get_sweep_interval_ms(settings)),
-      sweep_(clock, settings.state_dir, interval_ms_) {}
+      interval_ms_(cleanup_interval_ms(settings)),
+      cleanup_(clock, settings.state_dir, interval_ms_) {}
 
-void ArtifactSweepLoop::on_failed(Id context, const Error& error) {
+void ArtifactCleanupLoop::on_failed(Id context, const Error& error) {
   if (error.code == Code::unavailable) return health_.on_failure(context, "sweeping artifacts", error);
   log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, error.message);
 }
 
 // Shows the artifacts of the context on this host in the metrics and in the record of the runner, which
 // context.overview reads.
-void ArtifactSweepLoop::publish_artifact_totals(Id context) {
+void ArtifactCleanupLoop::publish_artifact_totals(Id context) {
   if (settings_.state_dir.empty()) return;
   const ArtifactTotals totals = read_artifact_totals(settings_.state_dir, context);
   const auto set = [&](Metric metric, const char* scope, std::uint64_t bytes) {
@@ -63,11 +63,11 @@ void ArtifactSweepLoop::publish_artifact_totals(Id context) {
       written.error().message);
 }
 
-std::uint64_t ArtifactSweepLoop::run_once() {
+std::uint64_t ArtifactCleanupLoop::run_once() {
   std::uint64_t pause = interval_ms_;  // also the pause after an error
   for (const Id context : contexts_) {
     if (stopped()) break;
-    if (const auto next = sweep_.run_step(store_, context); next) {
+    if (const auto next = cleanup_.run_step(store_, context); next) {
       pause = std::min(pause, *next);
       if (*next >= kMinRoundPauseMs) publish_artifact_totals(context);
     } else {

@@ -1,6 +1,6 @@
-// Sweeps the artifacts (artifacts/artifact_cleanup.h) of every context. It has a thread and a store connection of its
-// own, since a disk can hang, and neither timers nor the leases of dead agents may wait for a disk. A loop of
-// base/loop_thread.h.
+// Runs the cleanup of artifacts (artifacts/artifact_cleanup.h) for every context. It has a thread and a store
+// connection of its own, since a disk can hang, and neither timers nor the leases of dead agents may wait for a disk. A
+// loop of base/loop_thread.h.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace mycojobs {
 
-class ArtifactSweepLoop : public TimedLoop {
+class ArtifactCleanupLoop : public TimedLoop {
  public:
-  ArtifactSweepLoop(RecordStore&, const Clock&, StoreHealth&, const WorkerSettings&);
+  ArtifactCleanupLoop(RecordStore&, const Clock&, StoreHealth&, const WorkerSettings&);
   std::uint64_t run_once();  // Returns the time in ms until the next call.
 
  private:
@@ -28,8 +28,8 @@ class ArtifactSweepLoop : public TimedLoop {
   const WorkerSettings& settings_;
   std::vector<Id> contexts_;
   std::uint64_t interval_ms_;
-  ArtifactCleanup sweep_;
-  std::map<Id, std::uint64_t> published_;  // by context: artifact_bytes of the record of the runner
+  ArtifactCleanup cleanup_;
+  std::map<Id, std::uint64_t> published_;  // field artifact_bytes of the runner's record, by context
 };
 
 }  // namespace mycojobs

@@ -1,5 +1,5 @@
-// Bytes that jobs store in the Redis of a context, and their quotas, as counted by scripts/lib/kept.lua. The functions
-// are blocking, and are called on the thread of the store.
+// Bytes that jobs store in the Redis of a context, and their quotas, as counted by scripts/lib/stored_usage.lua. The
+// functions are blocking, and are called on the thread of the store.
 #pragma once
 
 #include <cstdint>

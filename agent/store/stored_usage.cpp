@@ -1,4 +1,4 @@
-#include "store/kept_usage.h"
+#include "store/stored_usage.h"
 
 #include <array>
 #include <string>
@@ -6,11 +6,10 @@
 
 #include "base/parse.h"
 #include "model/codec.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
-
-constexpr const char* kStoredBytesKey = "mj:kept";
 
 // Returns no fields if nothing was counted, or the key belongs to another client.
 Result<Fields> or_empty(Result<Fields> fields) {
