@@ -137,7 +137,7 @@ Check diagnose_default_user(bool is_open) {
 }
 
 std::string_view to_string(CheckStatus status) {
-  constexpr std::string_view kStatusNames[] = {"ok", "warning", "missing"};
+  constexpr std::string_view kStatusNames[] = {"ok", "warning", "error"};
   return kStatusNames[static_cast<std::size_t>(status)];
 }
 

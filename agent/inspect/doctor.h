@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-// `error` means that jobs may be lost or do not run; users read it as "missing".
+// `error` means that jobs may be lost or do not run.
 enum class CheckStatus { ok, warning, error };
 std::string_view to_string(CheckStatus);
 

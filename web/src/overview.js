@@ -42,11 +42,11 @@ const Tile = ({title, value, note, target, shape}) => html`<a class="tile" href=
 function Doctor({context}) {
   const [checks, set_checks] = useState(null);
   const failed_checks = checks?.filter((entry) => entry.state !== 'ok') ?? [], ok_checks = checks?.filter((entry) => entry.state === 'ok') ?? [];
-  failed_checks.sort((a, b) => (a.state === b.state ? 0 : a.state === 'missing' ? -1 : 1));
+  failed_checks.sort((a, b) => (a.state === b.state ? 0 : a.state === 'error' ? -1 : 1));
   return html`<div class="doctor"><div class="actions"><${Action} run=${async () => set_checks(await rpc('context.doctor', {context_id: context}))}>Doctor<//>
     <span class="quiet">checks Redis, the leader of the context and its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
     ${checks && html`<div role="status">${failed_checks.length === 0 ? html`<p><${Glyph} shape="done"/> ${format_counted(ok_checks.length, 'check')}, nothing is wrong</p>`
-      : html`<ul class="findings">${failed_checks.map((entry) => html`<li><${Glyph} shape=${entry.state === 'missing' ? 'failed' : 'asks'}/><div><b>${entry.state}</b> ${to_line(entry.area, 60)}, ${to_line(entry.name, 60)}: <${UntrustedText} text=${entry.detail}/>${entry.remedy && html` <span class="quiet"><b>Remedy:</b> <${TextWithCommands} text=${entry.remedy}/></span>`}</div></li>`)}</ul>`}
+      : html`<ul class="findings">${failed_checks.map((entry) => html`<li><${Glyph} shape=${entry.state === 'error' ? 'failed' : 'asks'}/><div><b>${entry.state}</b> ${to_line(entry.area, 60)}, ${to_line(entry.name, 60)}: <${UntrustedText} text=${entry.detail}/>${entry.remedy && html` <span class="quiet"><b>Remedy:</b> <${TextWithCommands} text=${entry.remedy}/></span>`}</div></li>`)}</ul>`}
       ${ok_checks.length > 0 && html`<details><summary class="quiet">${format_counted(ok_checks.length, 'check')} found no problem</summary><table><tbody>${ok_checks.map((entry) => html`<tr><td>${to_line(entry.area, 60)}</td><td>${to_line(entry.name, 60)}</td><td><${UntrustedText} text=${entry.detail}/></td></tr>`)}</tbody></table></details>`}</div>`}</div>`;
 }
 

@@ -40,7 +40,7 @@ constexpr ResultShape kShapes[] = {
     {"Verified", "violated rules, the first 1000 of `found`; violation: false is a note",
      "findings!:[VerifyFinding] found!:integer jobs!:integer facts!:integer queues!:integer"},
     {"VerifyFinding", "a violated rule", "violation!:boolean rule!:text subject!:text text!:text"},
-    {"Check", "a checked item; state: ok, warning, missing; remedy: empty if none is needed",
+    {"Check", "a checked item; state: ok, warning, error; remedy: empty if none is needed",
      "area!:text name!:text state!:text detail!:text remedy!:text"},
     {"Questions", "questions that wait for a decision; after: for the next call",
      "questions!:[Question] after!:integer truncated!:boolean"},
