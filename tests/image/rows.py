@@ -160,8 +160,8 @@ def the_image_is_small_and_has_what_its_programs_load():
 @row
 def doctor_says_which_layers_a_container_has():
     shown = []
-    rows = (("Docker's profile", docker_default(), "missing", "missing", "docker/seccomp.json"),
-            ("our profile, /proc masked", OURS, "ok", "missing", "systempaths=unconfined"),
+    rows = (("Docker's profile", docker_default(), "error", "error", "docker/seccomp.json"),
+            ("our profile, /proc masked", OURS, "ok", "error", "systempaths=unconfined"),
             ("our profile, /proc whole", OURS + PROC, "ok", "ok", ""),
             ("the same, no capability", OURS + PROC + BARE, "ok", "ok", ""))
     for what, words, userns, canary, remedy in rows:
