@@ -115,7 +115,7 @@ class Pair {
     for (int i = 0; i < kSingle; ++i) {
       const std::string key = write();
       const auto begin = Moment::now();
-      must(here_.store().enqueue_outbox(kHere, key));
+      must(here_.store().push_to_msg_out(kHere, key));
       must_end(key);
       single.push_back(ms_since(begin));
     }
@@ -126,7 +126,7 @@ class Pair {
     const auto commands = [](Server& server) { return server.commands(); };
     const double trips_before = sum(trips), commands_before = sum(commands), cpu_before = cpu_ms();
     const auto begin = Moment::now();
-    for (const std::string& key : keys) must(here_.store().enqueue_outbox(kHere, key));
+    for (const std::string& key : keys) must(here_.store().push_to_msg_out(kHere, key));
     for (const std::string& key : keys) must_end(key, 20);
     const double took = ms_since(begin);
     std::printf("| %s | %.0f | %.1f | %.1f | %.1f | %.0f | %.2f |\n", label, kMany / took * 1000, at(single, 0.5),
@@ -182,7 +182,7 @@ class Pair {
   }
   std::string send(int) {
     const std::string key = write();
-    must(here_.store().enqueue_outbox(kHere, key));
+    must(here_.store().push_to_msg_out(kHere, key));
     return key;
   }
   void must_end(const std::string& key, int look_every_ms = 0) {

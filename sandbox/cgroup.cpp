@@ -227,7 +227,7 @@ std::vector<Setting> limit_settings(const CgroupHierarchy& hierarchy, std::uint6
   if (hierarchy.has_memory && hierarchy.version == 1) {
     settings = {{"memory.limit_in_bytes", memory}, {"memory.memsw.limit_in_bytes", memory, false}};
     if (raises_limit) std::swap(settings[0], settings[1]);
-    // Version 1 cpu_accounting TCP buffers separately, and only if they have a limit.
+    // Version 1 accounts TCP buffers separately, and only if they have a limit.
     settings.push_back({"memory.kmem.tcp.limit_in_bytes", std::to_string(memory_bytes / 4), false});
   } else if (hierarchy.has_memory) {
     settings = {{"memory.max", memory}};
@@ -313,8 +313,8 @@ std::vector<CgroupHierarchy> find_cgroups() {
     const std::string folder = group_folder(find_mount("cgroup", memory ? "memory" : "pids"), group);
     if (!folder.empty()) hierarchies.push_back({1, memory, pids, folder});
   }
-  // Version 2 is listed even without controllers, because it cpu_accounting CPU time, including that of children that
-  // have not been waited for.
+  // Version 2 is listed even without controllers, because it accounts CPU time, including that of children that have
+  // not been waited for.
   if (!unified.path.empty()) {
     hierarchies.push_back(unified);
   } else if (!cpu_accounting.path.empty() && !cpu_accounting.has_memory && !cpu_accounting.has_pids) {

@@ -130,8 +130,8 @@ class Cgroups {
   bool move_to_new_subgroup(std::uint64_t run);
   std::vector<Tree> trees_;
   std::map<std::uint64_t, PeakFiles> peak_files_;
-  mutable std::map<std::uint64_t, std::map<std::string, Fd>>
-      warm_files_;                           // by run and file name; no name is in two trees
+  // Open files of warm runs, by run and file name; no name is in two trees.
+  mutable std::map<std::uint64_t, std::map<std::string, Fd>> warm_files_;
   std::map<std::uint64_t, bool> subgroups_;  // by run: false for the first of kSubgroups, true for the second
   std::map<std::uint64_t, Peaks> sampled_;   // by run, if must_sample()
   std::vector<std::uint64_t> busy_groups_;   // groups that could not be removed yet

@@ -1,5 +1,5 @@
-// Landlock, as an additional layer in addition to mounts and seccomp; no test relies on Landlock only. Defines
-// constants that are missing in the headers of Debian 12. Source: the kernel's userspace-api/landlock.
+// Landlock, a layer in addition to mounts and seccomp; no test relies on Landlock only. Defines constants that are
+// missing in the headers of Debian 12. Source: the kernel's userspace-api/landlock.
 #pragma once
 
 #include <linux/landlock.h>

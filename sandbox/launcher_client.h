@@ -42,7 +42,8 @@ struct SandboxConfig {
   // copies of the descriptor; jobs do not. If flock() on the file succeeds, all of these processes have ended.
   int alive_fd = -1;
   std::uint32_t unkillable_ms = 5000;  // if SIGKILL has no effect for this time, the run is reported as unkillable
-  // Additional script hosts. A later entry replaces an earlier entry of the same name and context.
+  // Script hosts in addition to kHostPrograms (launcher_client.cpp). A later entry replaces an earlier entry of the
+  // same name and context.
   std::vector<ScriptHost> hosts;
   // A step that fails in every set-up, for tests only.
   std::string fail_step;

@@ -36,31 +36,30 @@
 namespace mycojobs {
 
 template <class Archive>
-void fields(Archive& archive, Limits& message) {
-  archive(message.memory_bytes), archive(message.pids), archive(message.wall_ms), archive(message.cpu_ms),
-      archive(message.open_files), archive(message.file_bytes), archive(message.tmp_bytes), archive(message.exec);
+void fields(Archive& archive, Limits& value) {
+  archive(value.memory_bytes), archive(value.pids), archive(value.wall_ms), archive(value.cpu_ms),
+      archive(value.open_files), archive(value.file_bytes), archive(value.tmp_bytes), archive(value.exec);
 }
 template <class Archive>
-void fields(Archive& archive, Grants& message) {
-  archive(message.fs_read), archive(message.fs_write), archive(message.network), archive(message.net_allow),
-      archive(message.syscalls);
+void fields(Archive& archive, Grants& value) {
+  archive(value.fs_read), archive(value.fs_write), archive(value.network), archive(value.net_allow),
+      archive(value.syscalls);
 }
 template <class Archive>
-void fields(Archive& archive, WarmReuse& message) {
-  archive(message.runs), archive(message.idle_ms), archive(message.key), archive(message.family);
+void fields(Archive& archive, WarmReuse& value) {
+  archive(value.runs), archive(value.idle_ms), archive(value.key), archive(value.family);
 }
 template <class Archive>
-void fields(Archive& archive, ScriptHost::Folder& message) {
-  archive(message.path), archive(message.mount_point);
+void fields(Archive& archive, ScriptHost::Folder& value) {
+  archive(value.path), archive(value.mount_point);
 }
 template <class Archive>
-void fields(Archive& archive, ScriptHost& message) {
-  archive(message.name), archive(message.program), archive(message.context), archive(message.arguments),
-      archive(message.folders);
+void fields(Archive& archive, ScriptHost& value) {
+  archive(value.name), archive(value.program), archive(value.context), archive(value.arguments), archive(value.folders);
 }
 template <class Archive>
-void fields(Archive& archive, StepTime& message) {
-  archive(message.step), archive(message.us);
+void fields(Archive& archive, StepTime& value) {
+  archive(value.step), archive(value.us);
 }
 
 }  // namespace mycojobs
@@ -124,18 +123,19 @@ struct Configure {
   std::vector<ScriptHost> hosts;
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
-  std::vector<std::pair<std::string, ContextId>> warm;
-  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, prewarmed = 0, sandbox_runs = 1, warm_processes = 0,
-                unkillable_ms = 0;
+  std::vector<std::pair<std::string, ContextId>> initial_zygotes;
+  std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_sandbox_runs = 1,
+                max_warm_processes = 0, unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> disabled_steps;
 };
 template <class Archive>
 void fields(Archive& archive, Configure& message) {
   archive(message.probe), archive(message.hosts), archive(message.allow_missing), archive(message.uid_base),
-      archive(message.uid_count), archive(message.warm), archive(message.zygote_runs), archive(message.zygote_age_ms),
-      archive(message.prewarmed), archive(message.sandbox_runs), archive(message.warm_processes),
-      archive(message.unkillable_ms), archive(message.fail_step), archive(message.disabled_steps);
+      archive(message.uid_count), archive(message.initial_zygotes), archive(message.max_zygote_runs),
+      archive(message.max_zygote_age_ms), archive(message.max_prewarmed), archive(message.max_sandbox_runs),
+      archive(message.max_warm_processes), archive(message.unkillable_ms), archive(message.fail_step),
+      archive(message.disabled_steps);
 }
 
 struct Launch {

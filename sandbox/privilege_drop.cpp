@@ -25,10 +25,14 @@ namespace {
 constexpr unsigned kNobody = 65534;
 
 tl::unexpected<Error> make_step_error(const std::string& step, int error) {
-  return fail(Code::io, "cannot drop rights: " + step + ": " + errno_text(error));
+  return fail(Code::io, describe_failed_step(step, error));
 }
 
 }  // namespace
+
+std::string describe_failed_step(const std::string& step, int error) {
+  return "cannot drop rights: " + step + ": " + errno_text(error);
+}
 
 Result<void> limit_resource(int resource, const char* name, rlim_t max) {
   const auto resource_id = static_cast<__rlimit_resource_t>(resource);

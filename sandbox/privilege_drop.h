@@ -12,6 +12,9 @@
 
 namespace mycojobs::sandbox {
 
+// Returns the text of the errors of these functions, for further steps of a helper.
+std::string describe_failed_step(const std::string& step, int error);
+
 // Sets both limits of a resource (RLIMIT_...) to `max`, or to the present hard limit if that is lower: a process
 // without capabilities cannot raise it. `name` is used in the error.
 Result<void> limit_resource(int resource, const char* name, rlim_t max);

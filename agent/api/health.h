@@ -26,8 +26,8 @@ struct Health {
 
 // Returns the body of GET /metrics. Called by any thread until the server has stopped. Null: the path does not exist.
 using MetricsText = std::function<std::string()>;
-// Counts a refused request. `reason` is the label of the metric mycojobs_http_requests_rejected_total. Called by any
-// thread.
+// Counts a refused request. `reason` is the value of the label of the metric mycojobs_http_requests_rejected_total.
+// Called by any thread.
 using CountRefusal = std::function<void(const char* reason)>;
 
 // An HTTP server with only the paths above, for agents and for coordinators without JSON-RPC.

@@ -284,7 +284,7 @@ class ApiServerImpl final : public ApiServer {
   Admission admit_peer(const HttpRequest& request) {
     if (!is_rate_limited(request) || request.has_signed_before || peer_limiter_.is_below_limit(request.network))
       return {{}, ConnectionClass::peer};
-    count_refusal("anonymous");
+    count_refusal("unknown_peer");
     HttpReply reply =
         error_reply(429, "unavailable", "too many requests from " + request.network + " were from unknown callers",
                     "send again in a minute");

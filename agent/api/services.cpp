@@ -144,10 +144,7 @@ std::uint64_t MethodCall::number(std::string_view name, std::uint64_t default_va
   return is_negative ? default_value : it->get<std::uint64_t>();
 }
 
-std::string MethodCall::text(std::string_view name) const {
-  const auto it = params_.find(name);
-  return it != params_.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
+std::string MethodCall::text(std::string_view name) const { return text_field(params_, name); }
 
 bool MethodCall::flag(std::string_view name) const {
   const auto it = params_.find(name);

@@ -47,8 +47,8 @@ std::vector<std::string> list_names(const std::string& folder) {
   return names;
 }
 
-// The artifacts that may be kept in the folder of a job: those that the record of the ended job lists. The list of an
-// ended job does not change.
+// The artifacts that the record of an ended job lists, which does not change any more. All other files in the folder of
+// the job are deleted.
 struct RecordedArtifacts {
   bool is_record_missing = false;
   std::set<std::string> hashes;

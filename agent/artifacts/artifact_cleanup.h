@@ -37,7 +37,7 @@ class ArtifactCleanup {
   enum class Phase { spools, job_folders, objects };
   struct Round {
     Phase phase = Phase::spools;
-    std::uint64_t start_ms = 0, next_ms = 0;                       // times of the start and the next step
+    std::uint64_t start_ms = 0, next_ms = 0;                       // Clock::boot_ms() of the start and the next step
     std::vector<std::pair<std::string, std::string>> job_folders;  // store_name and folder name; not processed yet
     std::vector<std::string> store_names;                          // all names that the store has had
     std::map<std::string, ArtifactUsage::Recount> recounts;        // sums of this round by store_name

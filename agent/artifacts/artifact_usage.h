@@ -80,8 +80,8 @@ class ArtifactUsage {
     BytesByCaller bytes;
     std::map<Id, std::uint64_t> included_change_numbers;  // by caller: last change that `bytes` includes
   };
-  // Replaces the count of each caller that has not changed since the round began, or whose last change is the included
-  // one. Errors as for reserve().
+  // Replaces the count of each caller that has not changed since the round began, or not after the change that the
+  // recount includes. Errors as for reserve().
   Result<void> apply_recount(const Recount&) const;
 
  private:

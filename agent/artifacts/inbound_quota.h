@@ -23,8 +23,9 @@ class InboundQuota {
 
   std::uint64_t sender_limit() const { return max_bytes_ / 4; }  // limit of one sender in bytes
   // Checks that there is space for these files, and returns a lock that blocks other calls. The caller creates the
-  // files before it releases the lock. REQUIRES: the files do not exist yet. Errors: unavailable (there is no free
-  // space now), too_large (the files exceed sender_limit()); both messages name the setting.
+  // files before it releases the lock. REQUIRES: the files do not exist yet. Errors: too_large (the files exceed
+  // sender_limit()) and unavailable (the quota has no space now), whose messages name the setting; unavailable also if
+  // the lock is in use.
   Result<Fd> reserve_space(Id context, const InboundBundleId&, const std::vector<FileContent>&) const;
   // Deletes bundles that were not modified for an hour, also in contexts that are no longer served.
   void delete_expired() const;

@@ -53,7 +53,7 @@ Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 // artifacts; after a crash of the agent, ArtifactCleanup deletes the files.
 class RunArtifacts : public ArtifactSink {
  public:
-  // Sets the redactor, or null if there are no secrets. REQUIRES: called before the first byte.
+  // Sets the redactor, or null without secrets. REQUIRES: called before the first byte.
   virtual void set_redactor(std::shared_ptr<const Redactor>) = 0;
   // Removes and returns new lines for the log of the job: the artifacts that were not stored, with the reasons.
   virtual std::vector<std::string> consume_notes() = 0;

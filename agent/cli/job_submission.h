@@ -57,7 +57,7 @@ struct Submission {
 Result<Submission> read_submission(const Invocation&);
 
 // Submits a job exactly once, with attempts like those of retry_while_unavailable(). A job without id and idempotency
-// key gets a random idempotency key, so that a submission whose reply was lost can be repeated.
+// key gets a random idempotency key, so that the submission can be repeated after the loss of its reply.
 Result<Job> submit_once(const Invocation&, StoreSession&, Submission, bool with_agent);
 
 }  // namespace mycojobs

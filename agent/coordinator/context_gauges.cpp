@@ -128,13 +128,13 @@ void ContextGauges::update_flow(Id flow, std::size_t gates) {
     if (!gates_by_flow_.empty()) gates_by_flow_.erase(flow);
     return;
   }
-  gates_by_flow_[flow] = {gates, sweep_};
+  gates_by_flow_[flow] = {gates, recovery_number_};
 }
 
-void ContextGauges::on_sweep_begin() { ++sweep_; }
+void ContextGauges::on_recovery_begin() { ++recovery_number_; }
 
-void ContextGauges::on_sweep_end() {
-  std::erase_if(gates_by_flow_, [this](const auto& entry) { return entry.second.sweep != sweep_; });
+void ContextGauges::on_recovery_end() {
+  std::erase_if(gates_by_flow_, [this](const auto& entry) { return entry.second.recovery_number != recovery_number_; });
 }
 
 }  // namespace mycojobs

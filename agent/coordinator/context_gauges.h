@@ -29,15 +29,15 @@ class ContextGauges {
 
   // Reports that a flow was advanced and that `gates` of its gates are waiting.
   void update_flow(Id flow, std::size_t gates);
-  // Every active flow is reported by update_flow() between on_sweep_begin() and on_sweep_end(). Flows without a report
-  // are removed.
-  void on_sweep_begin();
-  void on_sweep_end();
+  // Every active flow is reported by update_flow() between on_recovery_begin() and on_recovery_end(). Flows without a
+  // report are removed.
+  void on_recovery_begin();
+  void on_recovery_end();
 
  private:
   struct Gates {
     std::size_t waiting = 0;
-    std::uint64_t sweep = 0;
+    std::uint64_t recovery_number = 0;
   };
   // Sum over all queues that share a metric label.
   struct Queue {
@@ -58,7 +58,7 @@ class ContextGauges {
   std::uint64_t next_refresh_boot_ms_ = 0;
   std::uint64_t next_scan_boot_ms_ = 0;  // next refresh that starts with the first queue
   std::map<Id, Gates> gates_by_flow_;    // only flows with waiting gates
-  std::uint64_t sweep_ = 0;
+  std::uint64_t recovery_number_ = 0;
   // A refresh reads one page of the queues. The figures are published after the last page.
   std::vector<std::string> scanned_queues_;
   std::size_t next_queue_ = 0;                       // index in scanned_queues_

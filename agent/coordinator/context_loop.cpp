@@ -59,7 +59,7 @@ Result<std::uint64_t> ContextLoop::run_round() {
     is_recovering_ = true;
     recovery_start_ms_ = now;
     last_recovered_ = 0;
-    gauges_.on_sweep_begin();
+    gauges_.on_recovery_begin();
     next_recovery_ms_ = now + kRecoverIntervalMs;
   }
   // Due flows come before recovery, so that the recovery of many flows does not delay flows that are active.
@@ -84,7 +84,7 @@ Result<void> ContextLoop::recover_batch() {
   }
   if (flows.size() < kMaxRoundFlows) {
     is_recovering_ = false;
-    gauges_.on_sweep_end();
+    gauges_.on_recovery_end();
     const std::uint64_t now = clock_.boot_ms();
     next_recovery_ms_ = now + std::max(kRecoverIntervalMs, (now - recovery_start_ms_) * kRecoverIntervalFactor);
     if (is_first_recovery_pending_ && last_recovered_ > 0)

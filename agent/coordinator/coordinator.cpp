@@ -143,7 +143,7 @@ class ContextThread final : public ContextLoopBase {
                                                       const CoordinatorSettings& coordinator_settings) {
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
-    MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowsDueKey));
+    MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueChannel));
     RouterSettings router_settings;
     router_settings.context = settings.context;
     router_settings.networks = coordinator_settings.networks;

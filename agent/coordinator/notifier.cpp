@@ -322,7 +322,7 @@ class NotifierImpl final : public Notifier, public ContextLoopBase {
 
 Result<std::unique_ptr<Notifier>> Notifier::start(StoreFactory& stores, const Clock& clock, NotifierSettings settings) {
   MJ_TRY(store, stores.open());
-  MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kNoticesKey));
+  MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kNoticeChannel));
   auto notifier = std::make_unique<NotifierImpl>(std::move(store), std::move(waiter), clock, std::move(settings));
   MJ_CHECK(notifier->started());
   return notifier;

@@ -144,7 +144,7 @@ void FlowDecider::cancel_node(std::uint32_t index, const std::string& detail, co
   emit("node_cancelled", index, {{"detail", detail}, {"error", reason}});
 }
 
-// Returns the reason why a node whose needs have settled must not run, or no value if it must run. Appends the
+// Returns the reason why a node must not run although its needs have settled, or no value if it must run. Appends the
 // conditions that hold to `when`, which is stored in the fact of the dispatch.
 std::optional<std::string> FlowDecider::find_skip_reason(std::uint32_t index, Json& when) const {
   const PlanNode& node_plan = plan_node(index);
@@ -278,7 +278,7 @@ void FlowDecider::retry_node(std::uint32_t index) {
   if (plan_node(index).kind != NodeKind::job || node(index).runs == 0) add_effect(Effect::Kind::replan, index);
 }
 
-// Settles a failed node whose error node has settled: as completed if the error node has handled the failure.
+// Settles a failed node after its error node has settled: as completed if the error node has handled the failure.
 void FlowDecider::resolve_failure(std::uint32_t index) {
   if (node(*plan_node(index).error_node).status == NodeStatus::completed) {
     return emit("node_completed", index, {{"detail", "handled"}});

@@ -622,7 +622,7 @@ std::optional<Id> parse_job_id(std::string_view text) {
   return static_cast<Id>(id);
 }
 
-// Finds a job by id or name. Error invalid: there is no such job; the message names the text.
+// Finds a job by id or name. Error invalid: no job has this id or name; the message names the text.
 Result<Id> find_job_id(const std::string& text, const std::map<Id, std::string>& names) {
   if (const auto id = parse_job_id(text); id && names.contains(*id)) return *id;
   std::vector<std::string_view> known_names;

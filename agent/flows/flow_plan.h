@@ -101,7 +101,7 @@ struct PlanNode {
 struct FlowInput {
   std::string name, type;                   // type: string, integer, number, boolean, list, object
   bool required = true;                     // without a value, the flow cannot be created
-  std::string default_value;                // JSON; empty if there is no default
+  std::string default_value;                // JSON; empty without a default
   std::vector<std::string> allowed_values;  // JSON; if empty, any value is allowed
 };
 

@@ -76,7 +76,7 @@ struct DraftCondition {
 struct DraftEach {
   std::string path;
   std::vector<std::string> elements;  // elements of a literal list or map
-  // The source if there are no literal elements: `inputs`, or the node whose result has the elements under `key`.
+  // Source of the elements unless they are literal: `inputs`, or a node with a result that has them under `key`.
   NodeReference source;
   std::string key;
   std::optional<std::uint32_t> max;

@@ -82,7 +82,7 @@ Result<FlowCommit> build_commit(FlowStore&, FlowCommitBuilder&);
 // Collects the results of all completed nodes, up to the size limit.
 Result<ResultValues> gather_results(FlowStore&, const FlowCommitBuilder&);
 
-constexpr std::size_t kMaxEventsBatch = 100;       // jobs; each result can have 1 MiB
+constexpr std::size_t kMaxEventsBatch = 100;       // events, or observed jobs, whose results can have 1 MiB each
 constexpr std::size_t kMaxResultsBatch = 100;      // jobs for each read
 constexpr std::size_t kMaxPlannedJobsBatch = 200;  // jobs for each commit
 

@@ -64,7 +64,7 @@ Result<void> fold_facts(FlowStore&, Id context, Id flow, LoadedRun&, FlowReadRes
 std::string node_job_key(const LoadedRun&, std::uint32_t node);
 // Returns the node of a job of this flow, or no value if the flow has no such job.
 std::optional<std::uint32_t> find_node_of_job(const LoadedRun&, std::string_view key);
-// Returns flow and node of the parent. The flow is 0 if there is no parent.
+// Returns flow and node of the parent. The flow is 0 without a parent.
 std::pair<Id, std::string> parse_parent(const Flow&);
 
 // Fields of the record for clients that read the record itself. The list of nodes is updated at every commit for flows

@@ -577,10 +577,7 @@ bool is_outcome(std::string_view word) {
 
 }  // namespace
 
-std::string FlowFold::get_text(std::string_view name) const {
-  const auto match = details_.find(name);
-  return match != details_.end() && match->is_string() ? match->get<std::string>() : std::string();
-}
+std::string FlowFold::get_text(std::string_view name) const { return text_field(details_, name); }
 std::uint64_t FlowFold::get_number(std::string_view name) const {
   const auto match = details_.find(name);
   return match != details_.end() && match->is_number_unsigned() ? match->get<std::uint64_t>() : 0;

@@ -33,8 +33,8 @@ std::string make_script(const PlanNode& node) {
 // Returns the nodes whose results a node reads: the nodes that it needs, and for an error node or compensation also the
 // node that it handles or compensates.
 std::vector<std::uint32_t> find_result_nodes(const FlowPlan& plan, std::uint32_t node) {
-  const std::uint32_t defined_node =
-      plan.nodes[node].each_node.value_or(node);  // An element of `each` reads the nodes that its node needs.
+  // An element of `each` reads the nodes that its node needs.
+  const std::uint32_t defined_node = plan.nodes[node].each_node.value_or(node);
   std::vector<std::uint32_t> nodes = plan.nodes[defined_node].needs;
   for (std::uint32_t i = 0; plan.nodes[node].on_call && i < plan.nodes.size(); ++i) {
     if (plan.nodes[i].error_node == node || plan.nodes[i].compensation == node) nodes.push_back(i);
@@ -45,8 +45,8 @@ std::vector<std::uint32_t> find_result_nodes(const FlowPlan& plan, std::uint32_t
 // The jobs whose results a node reads.
 struct ResultSources {
   std::vector<Id> jobs;
-  std::map<std::string, std::vector<Id>>
-      joins;  // jobs of the elements in order, by the name of the node of kind `each`
+  // Jobs of the elements in order, by the name of the node of kind `each`.
+  std::map<std::string, std::vector<Id>> joins;
 };
 ResultSources find_result_sources(const LoadedRun& run, std::uint32_t node) {
   ResultSources out;

@@ -383,7 +383,7 @@ std::vector<FlowReason> find_flow_reasons(const FlowEvidence& evidence) {
   if (!view.has_plan && !has_ended(view) && view.detail != "creating") {
     FlowReason reason = make_flow_reason(evidence, "definition_missing",
                                          "its definition is missing or changed: the flow cannot continue",
-                                         "write mj:definition:" + view.record.definition_hash +
+                                         "write " + std::string(kDefinitionKey) + view.record.definition_hash +
                                              " from a backup; otherwise delete the flow and start it again");
     if (!view.anomalies.empty()) reason.evidence.push_back(view.anomalies.front());
     out.push_back(std::move(reason));

@@ -85,7 +85,7 @@ struct FlowView {
   std::vector<std::string> anomalies;
   bool has_plan = true;  // false: the definition is missing; nodes come from the record
 };
-bool has_ended(const FlowView&);  // by the status of the record
+bool has_ended(const FlowView&);  // whether the run is finished or has failed
 
 // Reads a flow once: the run from its journal, and the jobs of at most max_jobs active nodes.
 Result<FlowView> inspect_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);

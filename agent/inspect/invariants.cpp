@@ -12,6 +12,7 @@
 #include "jobs/dispatch_journal.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
+#include "store/keys.h"
 #include "text/plural.h"
 #include "text/utf8.h"
 
@@ -129,12 +130,12 @@ JobFix make_queue_fix(std::string reason) {
   return {JobFixKind::enqueue, JobIndexEntry::none, std::move(reason), 0, {}};
 }
 
-// Returns the priority as the scripts read it: a whole number from -100 to 100, otherwise 0.
+// Returns the priority as the scripts read it: a whole number from -kMaxPriority to kMaxPriority, otherwise 0.
 std::string normalize_priority(std::string_view text) {
   int value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_valid =
-      result.ec == std::errc() && result.ptr == text.data() + text.size() && value >= -100 && value <= 100;
+  const bool is_valid = result.ec == std::errc() && result.ptr == text.data() + text.size() && value >= -kMaxPriority &&
+                        value <= kMaxPriority;
   return std::to_string(is_valid ? value : 0);
 }
 
@@ -150,13 +151,12 @@ class JobChecker {
 
  private:
   static bool has_trusted_facts(const JobInspection&);
-  static std::string format_number(std::uint64_t value) { return std::to_string(value); }
   static std::string format_value(std::string_view text) {
     return text.empty() ? "nothing" : std::string(text.substr(0, 80));
   }
   static std::string format_revisions(const std::vector<std::uint64_t>& revisions) {
-    return "revision " + format_number(revisions.front()) +
-           (revisions.size() > 1 ? " and " + format_number(revisions.size() - 1) + " more" : "");
+    return "revision " + std::to_string(revisions.front()) +
+           (revisions.size() > 1 ? " and " + std::to_string(revisions.size() - 1) + " more" : "");
   }
   std::string_view record_field(std::string_view name) const { return field_of(job_.record, name); }
   std::uint64_t record_number(std::string_view name) const { return number_of(job_.record, name); }
@@ -288,8 +288,8 @@ Fields JobChecker::make_expected_fields() const {
   const ClaimView& expected = expected_claim_;
   std::string revisions;
   for (const std::uint64_t revision : expected.revisions)
-    revisions += (revisions.empty() ? "" : " ") + format_number(revision);
-  const auto text = [](std::uint64_t value) { return value > 0 ? format_number(value) : std::string(); };
+    revisions += (revisions.empty() ? "" : " ") + std::to_string(revision);
+  const auto text = [](std::uint64_t value) { return value > 0 ? std::to_string(value) : std::string(); };
   const bool is_live = expected.state == to_string(JobState::live);
   const bool is_ended = expected.state == to_string(JobState::ended);
   return {
@@ -299,7 +299,7 @@ Fields JobChecker::make_expected_fields() const {
       {"token", expected.token_hash},
       {"epoch", text(expected.epoch)},
       {"attempt", text(expected.attempt)},
-      {"deliveries", expected.attempt > 0 ? format_number(expected.deliveries) : ""},
+      {"deliveries", expected.attempt > 0 ? std::to_string(expected.deliveries) : ""},
       {"runner", text(expected.runner)},
       // The claim may have lost the instance that ended the job.
       {"instance", is_live ? expected.instance : ""},
@@ -347,7 +347,7 @@ std::vector<JobFix> JobChecker::make_restore_fix() const {
   if (claim_.state.empty() || !parse_job_state(claim_.state)) return {};
   JobFix fix{JobFixKind::append_fact};
   for (const std::uint64_t revision : inspection_.history.folded.revisions) {
-    fix.argument += (fix.argument.empty() ? "" : " ") + format_number(revision);
+    fix.argument += (fix.argument.empty() ? "" : " ") + std::to_string(revision);
   }
   return {std::move(fix)};
 }
@@ -363,7 +363,7 @@ void JobChecker::check_journal() {
                 restore_fixes);
   } else if (history.problem) {
     const std::string further_count =
-        history.problem_count > 1 ? "; " + format_number(history.problem_count - 1) + " more do not fit" : "";
+        history.problem_count > 1 ? "; " + std::to_string(history.problem_count - 1) + " more do not fit" : "";
     add_finding(history.problem->rule,
                 "in the journal of " + format_value(inspection_.queue) + ", " + history.problem->text + further_count +
                     std::string(kClaimUnchanged),
@@ -575,12 +575,12 @@ void JobChecker::check_lease(JobState state) {
     return add_finding("lease-index", "is live and its lease is not among the leases", lease_fixes);
   if (*job_.lease_until_ms != claim_.lease_until_ms) {  // either value may be the right one
     return add_finding("lease-index",
-                       "has a lease until " + format_number(claim_.lease_until_ms) + " that is indexed as " +
-                           format_number(*job_.lease_until_ms),
+                       "has a lease until " + std::to_string(claim_.lease_until_ms) + " that is indexed as " +
+                           std::to_string(*job_.lease_until_ms),
                        lease_fixes);
   }
   if (job_.now_ms > claim_.lease_until_ms + claim_.lease_ms + kRecoveryMs) {
-    add_finding("lease-overdue", "has a lease that ran out " + format_number(job_.now_ms - claim_.lease_until_ms) +
+    add_finding("lease-overdue", "has a lease that ran out " + std::to_string(job_.now_ms - claim_.lease_until_ms) +
                                      " ms ago: no agent of this context recovers it");
   }
 }
@@ -713,11 +713,11 @@ void JobChecker::check_record(JobState state) {
   }
   std::uint64_t epoch = 0;
   if (parse_u64(record_field("epoch"), epoch) && epoch > expected_claim_.epoch) {
-    add_finding("record-epoch", "was run with epoch " + format_number(epoch) + ", and its claim has " +
-                                    format_number(expected_claim_.epoch) + ": the epoch has decreased");
+    add_finding("record-epoch", "was run with epoch " + std::to_string(epoch) + ", and its claim has " +
+                                    std::to_string(expected_claim_.epoch) + ": the epoch has decreased");
   } else if (epoch != expected_claim_.epoch) {
-    add_finding("record-overwritten", "has a record with epoch " + format_number(epoch) +
-                                          "; its claim decides: " + format_number(expected_claim_.epoch));
+    add_finding("record-overwritten", "has a record with epoch " + std::to_string(epoch) +
+                                          "; its claim decides: " + std::to_string(expected_claim_.epoch));
   }
   check_record_status(state);
   if (state == JobState::ended && !job_.log_ended) {
@@ -825,21 +825,20 @@ std::vector<MessageFinding> check_invariants(const MessageStoreState& message) {
     findings.push_back({make_finding("message-inbox", message.message_key,
                                      message.message_key + " was received, but is missing in the inbox"),
                         "inbox"});
-  const auto has_outbox_entry = [&](std::string_view index) {
+  const auto is_in_index = [&](std::string_view index) {
     return std::find(message.outbox.begin(), message.outbox.end(), index) != message.outbox.end();
   };
-  const auto add_finding = [&](const char* kind, const char* text) {
+  const auto add_finding = [&](const char* kind, const std::string& text) {
     findings.push_back({make_finding("message-index", message.message_key, message.message_key + ' ' + text), kind});
   };
   const bool has_running_flow = has_field("flow") && !has_field("flow_ended");
   const bool has_ended = has_value("state", "refused") || has_value("state", "over") ||
                          (has_value("state", "taken") && has_value("left", "0") && !has_running_flow);
-  if (has_ended && !has_outbox_entry("messages"))
-    add_finding("messages", "has ended, and is not in mj:messages: retention forgets it");
-  if (has_field("origin") && has_field("content") && !has_outbox_entry("came"))
-    add_finding(
-        "came",
-        "was received from another context, but its content is missing in mj:received: it would be accepted twice");
+  if (has_ended && !is_in_index("messages"))
+    add_finding("messages", "has ended, and is not in " + std::string(kMessagesKey) + ": retention forgets it");
+  if (has_field("origin") && has_field("content") && !is_in_index("came"))
+    add_finding("came", "was received from another context, but its content is missing in " +
+                            std::string(kReceivedKey) + ": it would be accepted twice");
   return findings;
 }
 

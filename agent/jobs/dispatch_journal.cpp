@@ -241,10 +241,7 @@ constexpr auto kParkReasons = std::to_array<ParkReason>({{"dependencies", JobSta
                                                          {"quota", JobState::delayed, "quota"}});
 
 std::string_view get_text(const Fact& fact, std::string_view name) { return field_of(fact.fields, name); }
-std::uint64_t get_number(const Fact& fact, std::string_view name) {
-  std::uint64_t value = 0;
-  return parse_u64(get_text(fact, name), value) ? value : 0;
-}
+std::uint64_t get_number(const Fact& fact, std::string_view name) { return number_of(fact.fields, name); }
 std::uint32_t get_count(const Fact& fact, std::string_view name) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(get_number(fact, name), UINT32_MAX));
 }

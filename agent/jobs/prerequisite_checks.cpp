@@ -261,8 +261,7 @@ Id parse_caller_id(std::string_view id_text) {
 }
 
 enum class OwnerSource { key, field, context };
-// Whether the key or the field caller_id of a record names the caller that owns it. No caller owns a record of the
-// context.
+// Where the owner of a record is found: in its key, in its field caller_id, or nowhere, because the context owns it.
 struct KeyKind {
   std::string_view prefix;
   OwnerSource owner;

@@ -21,6 +21,7 @@
 #include "security/sender_check.h"
 #include "store/acl_context.h"
 #include "store/job_fields.h"
+#include "store/keys.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/split.h"
@@ -232,8 +233,8 @@ Result<bool> MessageLoop::can_send(const OutboxEntry& entry, const SendDelay& se
 Result<MessageLoop::Batch> MessageLoop::run_round(std::uint32_t max_requests, const SendDelay& send_delay) {
   record_cache_ = RecordCache();
   record_cache_.read_boot_ms = clock_.boot_ms();
-  MJ_TRY(outbox_keys, store_.outbox_keys(settings_.context));
-  for (const std::string& key : outbox_keys) MJ_CHECK(log_and_continue(key, route_message(key)));
+  MJ_TRY(msg_out_keys, store_.msg_out_keys(settings_.context));
+  for (const std::string& key : msg_out_keys) MJ_CHECK(log_and_continue(key, route_message(key)));
   Batch batch;
   MJ_TRY(due, store_.due_messages(settings_.context, std::max(1U, max_requests), kClaimTimeoutMs, clock_went_back_));
   clock_went_back_ = due.now_ms < last_round_ms_;
@@ -260,7 +261,7 @@ Result<MessageLoop::Batch> MessageLoop::run_round(std::uint32_t max_requests, co
   }
   const bool is_full = due.outbox.size() == max_requests;
   const bool has_more =
-      clock_went_back_ || !outbox_keys.empty() || !due.inbox.empty() || (is_full && has_sendable_entry);
+      clock_went_back_ || !msg_out_keys.empty() || !due.inbox.empty() || (is_full && has_sendable_entry);
   batch.next_ms = has_more ? 0 : due.next_ms == 0 ? kMaxMailIdleMs : std::min(kMaxMailIdleMs, due.next_ms);
   if (!has_more && is_full) batch.next_ms = std::min(batch.next_ms, kNoCapacityDelayMs);
   return batch;

@@ -22,13 +22,10 @@
 #include "messaging/message_artifacts.h"
 #include "messaging/message_codec.h"
 #include "messaging/peer_keys.h"
-#include "store/keys.h"
 #include "store/store.h"
 
 namespace mycojobs {
 
-// Returns the key of the state of a message.
-inline std::string message_state_key(const std::string& message_key) { return kMessageKey + message_key; }
 // Field of the state of a message: the answer as JSON, which the router (router.h) reads. Only messages that carry a
 // job of the router have this field.
 inline constexpr const char* kRoutedAnswerField = "carried_answer";

@@ -275,7 +275,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, cons
                                                       SupervisorSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(flows, stores.open_flows());
-  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kOutgoingChannel));
+  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kMailboxChangedChannel));
   auto supervisor = std::make_unique<SupervisorImpl>(std::move(store), std::move(flows), std::move(waiter), clock,
                                                      std::move(settings));
   MJ_CHECK(supervisor->started());

@@ -403,7 +403,7 @@ bool Redaction::is_idle() const {
 }
 
 // Adds a range and merges it with every range that it overlaps. REQUIRES: the ranges are added in the order of their
-// start_bytes or of their ends.
+// beginnings or of their ends.
 void Redaction::add(std::vector<MatchRange>& ranges, MatchRange range) {
   while (!ranges.empty() && ranges.back().end > range.begin) {
     const MatchRange& previous = ranges.back();
@@ -535,7 +535,7 @@ std::string_view Redaction::finish(bool is_truncated) {
   return output_;
 }
 
-// Writes output that later bytes cannot change. REQUIRES: no match that start_bytes before `decided_end` can still be
+// Writes output that later bytes cannot change. REQUIRES: no match that begins before `decided_end` can still be
 // found.
 void Redaction::write_output(std::uint64_t decided_end) {
   std::vector<MatchRange> ranges;

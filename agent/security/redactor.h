@@ -299,7 +299,7 @@ class Redaction {
     View(Encoding, const Redactor&);
     Decoder decoder;
     const Matcher& matcher;
-    const Redactor::Bytes& start_bytes;
+    const Redactor::Bytes& start_bytes;  // bytes with which a match can begin in this encoding
     Matcher::Node node = 0;
     std::uint64_t decoded_count = 0;
     std::vector<std::uint32_t> positions;  // positions of the latest decoded bytes, lower 32 bits; a ring buffer

@@ -44,8 +44,8 @@ class ManifestCache {
       : max_manifests_(max), max_age_(max_age) {}
   // Same as load_manifest().
   Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& deployment, const std::string& hash);
-  // apply_count: number of manifests that were applied in the context, as a text. Returns null if nothing is cached for
-  // this number.
+  // `apply_count` is the number of manifests that were applied in the context, as read from the store. Returns null if
+  // nothing is cached for this number.
   ManifestsInForce find_manifests_in_force(Id context, const std::string& apply_count) const;
   void cache_manifests_in_force(Id context, const std::string& apply_count, ManifestsInForce);
   void drop_manifests_in_force(Id context);

@@ -29,6 +29,13 @@ std::span<const InternalKey> internal_keys();
 
 inline std::string log_key(std::string_view job_key) { return kLogKey + std::string(job_key); }
 inline std::string topic_key(std::string_view topic) { return kTopicKey + std::string(topic); }
+inline std::string message_state_key(std::string_view message_key) { return kMessageKey + std::string(message_key); }
+// Returns the catalog of the flows with this definition name; without a name, the catalog of all flows.
+inline std::string flow_catalog_key(const std::string& name) {
+  return name.empty() ? kFlowCatalogKey : kFlowNameCatalogKey + name;
+}
+// Returns the common part of the claims of all jobs.
+inline std::string job_claims_prefix() { return kClaimKey + std::string("job:"); }
 
 // Returns true for "job:<caller>:<id>" with numbers from 1 to 4294967295 without leading zeros.
 bool is_job_key(std::string_view key);

@@ -200,7 +200,7 @@ struct AcceptedMessage {
 struct MessageState {
   // content_hash() (security/signatures.h); a message with the same key and another hash is a different message.
   std::string content_hash;
-  Fields extra_fields;  // additional fields of the mark; names in store/keys.cpp
+  Fields extra_fields;  // additional fields of the mark; names in store/keys.toml
 };
 // Request to send a message to another context.
 struct RouteMessage {
@@ -503,9 +503,9 @@ class MessageStore {
   virtual Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) = 0;
   // Returns messages that clients have put on msg_out, oldest first. Each stays on msg_out_coordinator until it is
   // routed or rejected.
-  virtual Result<std::vector<std::string>> outbox_keys(Id context) = 0;
+  virtual Result<std::vector<std::string>> msg_out_keys(Id context) = 0;
   // Pushes the message key onto msg_out, as clients do.
-  virtual Result<void> enqueue_outbox(Id context, const std::string& message_key) = 0;
+  virtual Result<void> push_to_msg_out(Id context, const std::string& message_key) = 0;
   // Stores the message if fields are given, pushes its key onto the topic's list and publishes the hint.
   virtual Result<void> send_to_topic(Id context, const std::string& topic, const std::string& message_key,
                                      const Fields& message) = 0;

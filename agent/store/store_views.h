@@ -180,7 +180,7 @@ struct Repair {
 struct MessageStoreState {
   std::string message_key;
   std::string mark_type;            // hash or none; another type was written by another client
-  Fields mark;                      // field names: store/keys.cpp
+  Fields mark;                      // field names: store/keys.toml
   std::vector<std::string> outbox;  // kinds of its entries in mj:outbox: send, expire, cancel, answer, logs
   bool in_inbox = false;
   std::string digest;  // digest of the inspection, by which a repair detects changes

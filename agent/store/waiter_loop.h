@@ -44,8 +44,9 @@ class ContextLoopBase {
   bool stopped() const { return stop_; }
 
  protected:
-  // Hints without hint_prefix are ignored. The subscription starts here, before the first read of the store, so that no
-  // hint is missed in between. An error of the subscription is reported by the first call of the store.
+  // Hints that do not begin with hint_prefix are ignored. The subscription starts here, before the first read of the
+  // store, so that no hint is missed in between. An error of the subscription is reported by the first call of the
+  // store.
   ContextLoopBase(std::unique_ptr<Waiter> waiter, const Clock& clock, std::string hint_prefix)
       : clock_(clock), waiter_(std::move(waiter)), hint_prefix_(std::move(hint_prefix)) {
     (void)waiter_->wait(0, false);

@@ -18,7 +18,6 @@
 
 #include "base/result.h"
 #include "model/records.h"
-#include "store/keys.h"
 
 namespace mycojobs {
 

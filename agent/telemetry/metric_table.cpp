@@ -129,7 +129,7 @@ const std::array<MetricRow, kMetricCount> kRows{{
     {Metric::rpc_calls, "mycojobs_rpc_calls_total", counter, "method result", "both",
      "Total number of JSON-RPC calls; method: unknown for unknown methods; result: ok or the word of the error"},
     {Metric::http_refusals, "mycojobs_http_requests_rejected_total", counter, "reason", "both",
-     "Total number of HTTP requests rejected before a call; reason: page, host, token, anonymous (too many requests "
+     "Total number of HTTP requests rejected before a call; reason: page, host, token, unknown_peer (too many requests "
      "of unknown callers)"},
 }};
 

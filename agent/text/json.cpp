@@ -220,7 +220,7 @@ std::string dump_json(const nlohmann::json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string text_field(const nlohmann::json& object, const char* name) {
+std::string text_field(const nlohmann::json& object, std::string_view name) {
   const auto member = object.find(name);
   return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
 }

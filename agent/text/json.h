@@ -28,6 +28,6 @@ bool nests_deeper_than(std::string_view text, std::size_t levels);
 // Replaces bytes that are not UTF-8.
 std::string dump_json(const nlohmann::json&, int indent = -1);
 // Returns the text of a member, or an empty text if the object does not have the member or the member is not a text.
-std::string text_field(const nlohmann::json& object, const char* name);
+std::string text_field(const nlohmann::json& object, std::string_view name);
 
 }  // namespace mycojobs

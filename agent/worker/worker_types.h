@@ -46,7 +46,7 @@ struct JobStart {
   const Executor* executor = nullptr;      // executor that runs the job
   bool uses_object_store = false;          // whether its scripts may call the object store
   std::vector<RunSpec> specs;              // by stage of the executor; the run loop sets the run numbers
-  std::uint64_t deadline_boot_ms = 0;      // deadline of the last run; if 0, only the limits of the runs apply
+  std::uint64_t deadline_boot_ms = 0;      // deadline of all stages together; if 0, only their own limits apply
   std::uint32_t attempt = 1, retries = 0;  // values of the job that decide whether a failure is retried
   // Sink of the conversation. Declared before the conversation, so that the sink outlives it.
   std::shared_ptr<ArtifactQueue> artifacts;

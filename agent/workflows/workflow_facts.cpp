@@ -144,7 +144,7 @@ std::string display_name(const InstanceId& instance) {
 }
 
 std::string store_name(const InstanceId& instance) { return instance.workflow + ' ' + to_hex(instance.key); }
-InstanceId parse_instance_id(std::string_view name) {
+InstanceId parse_store_name(std::string_view name) {
   const std::size_t space = name.find(' ');
   if (space == std::string_view::npos) return {std::string(name), ""};
   return {std::string(name.substr(0, space)), from_hex(name.substr(space + 1))};

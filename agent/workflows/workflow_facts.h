@@ -26,9 +26,9 @@ struct InstanceId {
     return std::tie(workflow, key) < std::tie(other.workflow, other.key);
   }
 };
-std::string display_name(const InstanceId&);          // name in messages: acme/order@1[k7]
-std::string store_name(const InstanceId&);            // name in the store: acme/order@1 and the key in hex
-InstanceId parse_instance_id(std::string_view name);  // the inverse of store_name()
+std::string display_name(const InstanceId&);         // name in messages: acme/order@1[k7]
+std::string store_name(const InstanceId&);           // name in the store: acme/order@1 and the key in hex
+InstanceId parse_store_name(std::string_view name);  // the inverse of store_name()
 
 // Identifies an event in the inbox of an instance: the height of the fact that delivered the event, and the index of
 // the instance among the targets of that fact.

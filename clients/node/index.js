@@ -494,8 +494,8 @@ export class Flow {
 }
 
 // Combines any number of waits in at most MAX_WAIT_CALLS concurrent calls. Each call waits for up to MAX_WAIT_ENTRIES
-// entries that no other call contains. The call that reaches the limit has a short wait, so that new waits are not delayed
-// for long.
+// entries that no other call contains. A call that takes the last free place waits only SHORT_WAIT_MS, so that new waits
+// are not delayed for long.
 class WaitGroup {
   #client; #method; #param; #idMember;
   #waiters = new Map();  // entry ("context key") -> {context, key, waiters}

@@ -40,7 +40,7 @@ Result<Fd> move_above_host_descriptors(Fd fd) {
   return duplicate;
 }
 
-std::string get_function_name(PluginFrameKind kind) {
+const char* get_function_name(PluginFrameKind kind) {
   return kind == PluginFrameKind::probe ? "probe" : kind == PluginFrameKind::prepare ? "prepare" : "interpret";
 }
 
@@ -419,7 +419,7 @@ Result<std::string> PluginClient::call_host(UserState& user_state, PluginFrameKi
   auto reply = user_state.host->call(kind, text, limit_ms);
   if (!reply && reply.error().code == Code::too_large) return tl::unexpected(std::move(reply).error());
   if (!reply) return record_fault(user_state, reply.error().message, start_ms);
-  const std::string function = get_function_name(kind);
+  const char* function = get_function_name(kind);
   switch (reply->kind) {
     case PluginFrameKind::answer:
       return std::move(reply->text);
@@ -436,12 +436,12 @@ Result<std::string> PluginClient::call_host(UserState& user_state, PluginFrameKi
 
 // Finishes a call: resets the fault count if the reply was valid, otherwise counts a fault.
 template <class T>
-Result<T> PluginClient::parse_reply(UserState& user_state, Result<T> parsed, std::string_view function) {
+Result<T> PluginClient::parse_reply(UserState& user_state, Result<T> parsed, PluginFrameKind kind) {
   if (!parsed) {
-    return record_fault(
-        user_state,
-        fmt::format("it returned invalid data from {}: {}", function, printable_line(parsed.error().message)),
-        clock_.boot_ms());
+    return record_fault(user_state,
+                        fmt::format("it returned invalid data from {}: {}", get_function_name(kind),
+                                    printable_line(parsed.error().message)),
+                        clock_.boot_ms());
   }
   user_state.backoff.on_success();
   user_state.has_faults = false;
@@ -452,7 +452,7 @@ Result<std::string> PluginClient::probe() {
   const auto user_state = get_user_state({});
   const std::lock_guard lock(user_state->mutex);
   MJ_TRY(reply, call_host(*user_state, PluginFrameKind::probe, {}, options_.probe_timeout_ms));
-  MJ_TRY(probed, parse_reply(*user_state, parse_probe_reply(reply), "probe"));
+  MJ_TRY(probed, parse_reply(*user_state, parse_probe_reply(reply), PluginFrameKind::probe));
   if (probed.refusal) return fail(Code::invalid, probed.refusal->reason);
   return std::move(probed.program);
 }
@@ -461,7 +461,7 @@ Result<PrepareReply> PluginClient::prepare(PluginUser user, std::string_view job
   const auto user_state = get_user_state(user);
   const std::lock_guard lock(user_state->mutex);
   MJ_TRY(reply, call_host(*user_state, PluginFrameKind::prepare, job_json, options_.prepare_timeout_ms));
-  MJ_TRY(prepared, parse_reply(*user_state, parse_prepare_reply(reply), "prepare"));
+  MJ_TRY(prepared, parse_reply(*user_state, parse_prepare_reply(reply), PluginFrameKind::prepare));
   if (const auto& refusal = prepared.refusal; refusal) {
     return fail(Code::invalid, refusal->field.empty() ? refusal->reason : refusal->field + ": " + refusal->reason);
   }
@@ -473,7 +473,7 @@ Result<InterpretReply> PluginClient::interpret(PluginUser user, std::string_view
   const auto user_state = get_user_state(user);
   const std::lock_guard lock(user_state->mutex);
   MJ_TRY(reply, call_host(*user_state, PluginFrameKind::interpret, outcome_json, options_.interpret_timeout_ms));
-  return parse_reply(*user_state, parse_interpret_reply(reply), "interpret");
+  return parse_reply(*user_state, parse_interpret_reply(reply), PluginFrameKind::interpret);
 }
 
 }  // namespace mycojobs::plugin

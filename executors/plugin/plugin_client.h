@@ -165,7 +165,7 @@ class PluginClient {
   Result<std::string> call_host(UserState&, PluginFrameKind, std::string_view text, std::uint32_t limit_ms);
   tl::unexpected<Error> record_fault(UserState&, const std::string& problem, std::uint64_t start_boot_ms);
   template <class T>
-  Result<T> parse_reply(UserState&, Result<T>, std::string_view function);
+  Result<T> parse_reply(UserState&, Result<T>, PluginFrameKind kind);
 
   PluginOptions options_;
   const Clock& clock_;

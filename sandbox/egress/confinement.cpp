@@ -14,7 +14,6 @@
 #include <memory>
 #include <string>
 
-#include "base/errno_text.h"
 #include "sandbox/privilege_drop.h"
 
 namespace mycojobs::egress {
@@ -40,7 +39,7 @@ constexpr const char* kAllowedCalls[] = {
 };
 
 tl::unexpected<Error> make_step_error(const char* step, int error) {
-  return fail(Code::io, std::string("egress: cannot drop rights: ") + step + ": " + errno_text(error));
+  return fail(Code::io, "egress: " + sandbox::describe_failed_step(step, error));
 }
 
 Result<std::size_t> limit_resources() {

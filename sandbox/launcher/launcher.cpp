@@ -188,7 +188,7 @@ void Launcher::configure(const Configure& configuration) {
   const auto problem = prepare(configuration);
   if (problem) return send(LauncherStarted{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
-  for (const auto& [host, context] : configuration.warm) {
+  for (const auto& [host, context] : configuration.initial_zygotes) {
     if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
   }
 }
@@ -220,7 +220,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!cgroups_.has_pids() && !may_be_missing("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
-                   configuration.prewarmed == 0 ? 1 : std::max(configuration.sandbox_runs, 1U),
+                   configuration.max_prewarmed == 0 ? 1 : std::max(configuration.max_sandbox_runs, 1U),
                    configuration.disabled_steps});
   ZygotesSettings settings;
   for (const auto& host : configuration.hosts) settings.hosts[{host.name, host.context}] = host;
@@ -230,10 +230,10 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.ids = ids_;
   settings.filters = filters_.get();
   settings.alive = alive_.get();
-  settings.max_runs = configuration.zygote_runs;
-  settings.max_age_ms = configuration.zygote_age_ms;
-  settings.prewarmed = configuration.prewarmed;
-  settings.warm_processes = configuration.warm_processes;
+  settings.max_zygote_runs = configuration.max_zygote_runs;
+  settings.max_zygote_age_ms = configuration.max_zygote_age_ms;
+  settings.max_prewarmed = configuration.max_prewarmed;
+  settings.max_warm_processes = configuration.max_warm_processes;
   settings.can_landlock_be_missing = may_be_missing("landlock");
   settings.has_memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;

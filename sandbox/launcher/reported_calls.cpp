@@ -289,8 +289,9 @@ void CountedCalls::on_frame(const RawFrame* frame) {
 
 namespace {
 
-constexpr std::size_t kMaxBytes = 8192;       // limit for all lines, which are sent in one frame
-constexpr std::size_t kMaxFilesBytes = 6144;  // of which files may use this part
+constexpr std::size_t kMaxBytes = 8192;  // limit for all lines, which are sent in one frame
+// Limit for the lines of files; the rest is for calls, programs and sockets.
+constexpr std::size_t kMaxFilesBytes = 6144;
 constexpr const char* kTruncated = "there was more than can be shown";
 // Folders that every root has, and folders of the job. They need no policy, and a single `import` opens hundreds of
 // files.

@@ -117,7 +117,8 @@ namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
 constexpr std::uint64_t kSetUpTimeoutMs = 30000;  // for a prewarmed sandbox; runs have their own limits
-// Times after which init is killed, and after which a zygote that does not report a child is considered silent.
+// Time after Abort at which init is killed, and time after which a zygote that has not reported a child is
+// unresponsive.
 constexpr std::uint64_t kInitTimeoutMs = 300, kZygoteTimeoutMs = 5000;
 
 // True if the pidfd refers to a child of this zygote, or to a reaped process (its pid reads as -1, or disappears during
@@ -245,18 +246,18 @@ void RunTable::fail_setup(SandboxRun& run, const std::string& step, int error, s
 
 namespace {
 
-std::uint64_t count_descriptors(std::size_t runs) { return kLauncherDescriptors + runs * kRunDescriptors; }
+std::uint64_t required_descriptors(std::size_t runs) { return kLauncherDescriptors + runs * kRunDescriptors; }
 
 }  // namespace
 
 bool RunTable::has_descriptors() const {
   rlimit files{};
-  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || count_descriptors(runs_.size()) <= files.rlim_cur;
+  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || required_descriptors(runs_.size()) <= files.rlim_cur;
 }
 
 bool RunTable::can_prewarm() const {
   rlimit files{};
-  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || count_descriptors(runs_.size() + 1) <= files.rlim_cur / 2;
+  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || required_descriptors(runs_.size() + 1) <= files.rlim_cur / 2;
 }
 
 // Returns the request without the parts that depend on the grants.
@@ -273,7 +274,7 @@ ForkRequest RunTable::build_fork_request(SandboxRun& run) const {
   }
   // A sandbox with grants must not serve other runs.
   const bool is_single_use = run.is_canary || run.spec.learn || run.spec.grants != Grants{};
-  request.max_runs = run.max_runs = is_single_use ? 1 : settings_.sandbox_runs;
+  request.max_runs = run.max_runs = is_single_use ? 1 : settings_.max_sandbox_runs;
   return request;
 }
 
@@ -531,7 +532,7 @@ void RunTable::read_status(SandboxRun& run) {
   }
 }
 
-// A resting warm process ended before it began the run that it was given, so no code of that run was executed.
+// An idle warm process ended before it began the run that it was given, so no code of that run was executed.
 void RunTable::end_idle_process(SandboxRun& run) {
   set_outcome(run, RunStatus::lost, "its warm process had ended while idle");
   schedule_init_kill(run, boot_ms() + kInitTimeoutMs);

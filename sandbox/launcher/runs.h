@@ -102,8 +102,8 @@ void apply_usage(SandboxRun&, const RunUsage&);
 struct RunsSettings {
   IdRange ids;
   bool has_memory_cgroup = false, has_pids_cgroup = false;
-  std::uint32_t unkillable_ms = 0;  // time after SIGKILL at which a run is reported as unkillable
-  std::uint32_t sandbox_runs = 1;   // maximum number of runs of a sandbox
+  std::uint32_t unkillable_ms = 0;     // time after SIGKILL at which a run is reported as unkillable
+  std::uint32_t max_sandbox_runs = 1;  // maximum number of runs of a sandbox
   std::vector<std::string> disabled_steps;
 };
 

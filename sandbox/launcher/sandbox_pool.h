@@ -64,11 +64,12 @@ class SandboxPool {
   std::size_t max_in_use_ = 0;  // maximum since the last shrink_to_need(); this many may return and be needed again
   bool memory_by_group_;
   std::optional<RunSpec> shape_, rejected_shape_;
-  std::optional<RunSpec> candidate_shape_;  // that of the last run with other limits
+  std::optional<RunSpec> candidate_shape_;  // limits of the last run that did not fit shape_
   unsigned failures_ = 0;                   // sandboxes that ended in the pool since the last acquire()
   unsigned consecutive_misses_ = 0;         // runs like `candidate_shape_`
   std::deque<std::uint64_t> ready_;
-  std::unordered_set<std::uint64_t> starting_, in_use_, retired_;  // retired_ has an outdated shape and is to be ended
+  // Sandboxes in retired_ have an outdated shape and are to be ended.
+  std::unordered_set<std::uint64_t> starting_, in_use_, retired_;
 };
 
 }  // namespace mycojobs::sandbox

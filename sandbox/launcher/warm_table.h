@@ -3,7 +3,7 @@
 // divided among the contexts that have processes: processes within the share of their context are not displaced by
 // other contexts.
 //
-//   add() --> in use --return_process()--> resting --acquire()--> in use ...
+//   add() --> in use --return_process()--> idle --acquire()--> in use ...
 //                \                             `-- time-out, full table, new key of the family, or retired key:
 //                 `-- remove_process()            discarded
 #pragma once
@@ -24,39 +24,39 @@ class WarmTable {
  public:
   using Ids = std::vector<std::uint64_t>;  // sandboxes that must end now
 
-  // `max` is the number of processes in use and resting above which resting processes are discarded. With 0 no process
-  // rests after its run.
+  // `max` is the number of processes in use and idle above which idle processes are discarded. With 0 no process
+  // becomes idle after its run.
   explicit WarmTable(std::size_t max = 0) : max_processes_(max) {}
 
-  // Returns the process of this key that has rested for the shortest time and marks it as in use. Returns nullopt if no
-  // process of the key rests.
+  // Returns the process of this key that has been idle for the shortest time and marks it as in use. Returns nullopt if
+  // no process of the key is idle.
   std::optional<std::uint64_t> acquire(const WarmReuse&);
-  // Adds a new process in use. If the table is over its limit, discards the longest resting processes of the context
-  // that exceeds its share most.
+  // Adds a new process in use. If the table is over its limit, discards processes of the context that exceeds its share
+  // most, beginning with the process that has been idle for the longest time.
   Ids add(std::uint64_t id, const WarmReuse&, ContextId context);
-  // A run of this family has arrived: discards resting processes with another key, since their secrets are outdated.
+  // A run of this family has arrived: discards idle processes with another key, since their secrets are outdated.
   Ids discard_outdated(const WarmReuse&);
-  // Processes of this key serve no further run: processes in use end after their run, and resting processes are
+  // Processes of this key serve no further run: processes in use end after their run, and idle processes are
   // discarded.
   Ids retire_key(const std::string& key);
-  bool can_rest(std::uint64_t id) const;  // when its run has ended
-  // The process has finished its run and rests. Returns false if it must end.
+  bool can_become_idle(std::uint64_t id) const;  // when its run has ended
+  // The process has finished its run and becomes idle. Returns false if it must end.
   bool return_process(std::uint64_t id, std::uint64_t now_boot_ms);
   void remove_process(std::uint64_t id);
-  // Discards the processes that have rested for WarmReuse::idle_ms. next_expiry() is the next time to call this
+  // Discards the processes that have been idle for WarmReuse::idle_ms. next_expiry() is the next time to call this
   // function.
   Ids discard_expired(std::uint64_t now_boot_ms);
   std::optional<std::uint64_t> next_expiry() const;
   std::size_t size() const { return processes_.size(); }
-  std::size_t resting_count() const { return resting_.size(); }
+  std::size_t idle_count() const { return idle_.size(); }
 
  private:
   struct Process {
     WarmReuse warm;
     ContextId context = 0;
-    bool is_resting = false, is_retired = false;  // a retired process ends after its run
+    bool is_idle = false, is_retired = false;  // a retired process ends after its run
     std::uint64_t expires_boot_ms = 0;
-    std::list<std::uint64_t>::iterator position = {};  // only while resting
+    std::list<std::uint64_t>::iterator position = {};  // only while idle
   };
   std::uint64_t remove_at(std::list<std::uint64_t>::iterator);
   std::size_t count_processes_over_share(ContextId context) const;  // number of processes beyond the context's share
@@ -64,8 +64,8 @@ class WarmTable {
 
   std::size_t max_processes_;
   std::unordered_map<std::uint64_t, Process> processes_;
-  std::map<ContextId, std::size_t> counts_by_context_;        // number of processes, resting and in use
-  std::list<std::uint64_t> resting_;                          // longest resting first
+  std::map<ContextId, std::size_t> counts_by_context_;        // number of processes, idle and in use
+  std::list<std::uint64_t> idle_;                             // idle for the longest time first
   std::unordered_map<std::string, std::string> newest_keys_;  // key of the newest process, by family
 };
 

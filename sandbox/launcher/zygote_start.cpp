@@ -350,7 +350,7 @@ int close_launcher_files(ZygoteChild& child) {
   return 0;
 }
 
-int die_with_launcher(ZygoteChild&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
+int set_parent_death_signal(ZygoteChild&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
 // Also proves that the launcher is alive: it may have died before PR_SET_PDEATHSIG was set.
 int wait_for_id_maps(ZygoteChild& child) {
@@ -361,7 +361,7 @@ int wait_for_id_maps(ZygoteChild& child) {
 }
 
 // A change of user ids clears PR_SET_PDEATHSIG, and the launcher may have died since.
-int die_with_launcher_again(ZygoteChild& child) {
+int set_parent_death_signal_again(ZygoteChild& child) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   pollfd ended{child.control, 0, 0};
   if (::poll(&ended, 1, 0) == 1) ::_exit(0);
@@ -432,10 +432,10 @@ struct StartStep {
 };
 constexpr StartStep kSteps[] = {
     {"zygote_files", close_launcher_files},
-    {"zygote_parent", die_with_launcher},
+    {"zygote_parent", set_parent_death_signal},
     {"zygote_maps", wait_for_id_maps},
     {"zygote_ids", become_namespace_root},
-    {"zygote_parent_again", die_with_launcher_again},
+    {"zygote_parent_again", set_parent_death_signal_again},
     {"zygote_session", start_session},
     {"zygote_hostname", set_host_name},
     {"zygote_root", create_root},

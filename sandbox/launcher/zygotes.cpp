@@ -20,7 +20,7 @@ constexpr std::uint64_t kWarmUpMs = 60000;
 // Further runs wait here, so that the zygote's socket never fills up and a waiting run can still be cancelled.
 constexpr std::uint32_t kMaxUnansweredForks = 16;
 
-// Returns the problem, or nothing if every attack failed, and the last one was detected and ended the job.
+// Returns the problem. There is none if every attack failed, and the last attack was detected and ended the job.
 std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSettings& settings) {
   char answer[1024];
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
@@ -60,7 +60,7 @@ Zygotes::Zygotes(EventLoop& loop, RunTable& runs, HostChildren& children, RunTab
 
 void Zygotes::configure(ZygotesSettings settings) {
   settings_ = std::move(settings);
-  warm_ = WarmTable(settings_.warm_processes);
+  warm_ = WarmTable(settings_.max_warm_processes);
   maintain();
 }
 
@@ -97,7 +97,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   else if (zygote.state == State::starting)
     problem = start_process(zygote);
   if (problem) return nullptr;
-  if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.prewarmed, settings_.has_memory_cgroup);
+  if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.max_prewarmed, settings_.has_memory_cgroup);
   zygote.warm_up_timer = loop_.add_timer(boot_ms() + kWarmUpMs, [this, &zygote] {
     fail(zygote, {"zygote_warm_up", ETIMEDOUT, failure_reason(zygote)});
   });
@@ -282,13 +282,13 @@ bool Zygotes::fork(Zygote& zygote, SandboxRun& run) {
 }
 
 void Zygotes::count_run(Zygote& zygote) {
-  if (++zygote.run_count == settings_.max_runs && zygote.state == State::serving) start_successor(zygote);
+  if (++zygote.run_count == settings_.max_zygote_runs && zygote.state == State::serving) start_successor(zygote);
 }
 
 // Limits the life of a zygote: its children share its hash seed and memory layout, which a job could learn.
 void Zygotes::start_successor(Zygote& zygote) {
   if (successors_.contains(zygote.key)) return;
-  zygote.run_count = 0;  // after a failure, the next attempt follows after max_runs runs
+  zygote.run_count = 0;  // after a failure, the next attempt follows after max_zygote_runs runs
   if (const auto found = failed_starts_.find(zygote.key);
       found != failed_starts_.end() && boot_ms() < found->second.until_boot_ms)
     return;
@@ -534,13 +534,13 @@ bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
 bool Zygotes::adopt_warm(SandboxRun& run) {
   discard(warm_.discard_outdated(run.spec.warm));
   while (const auto id = warm_.acquire(run.spec.warm)) {
-    SandboxRun* resting = runs_.find(*id);
-    if (resting == nullptr) continue;
-    const RunSpec& resting_spec = resting->spec;
-    if (resting_spec.context != run.spec.context || resting_spec.host != run.spec.host ||
-        resting_spec.grants != run.spec.grants || !has_network_(*resting)) {
-      runs_.discard(*resting);
-    } else if (runs_.adopt(*resting, run)) {
+    SandboxRun* idle = runs_.find(*id);
+    if (idle == nullptr) continue;
+    const RunSpec& idle_spec = idle->spec;
+    if (idle_spec.context != run.spec.context || idle_spec.host != run.spec.host ||
+        idle_spec.grants != run.spec.grants || !has_network_(*idle)) {
+      runs_.discard(*idle);
+    } else if (runs_.adopt(*idle, run)) {
       return true;
     }
   }
@@ -550,7 +550,7 @@ bool Zygotes::adopt_warm(SandboxRun& run) {
 bool Zygotes::can_keep_process(const SandboxRun& run) {
   const Zygote* zygote = find(run.zygote_id);
   return zygote != nullptr && !zygote->problem && zygote->state == State::serving && has_network_(run) &&
-         warm_.can_rest(run.id);
+         warm_.can_become_idle(run.id);
 }
 
 void Zygotes::end_expired() {
@@ -601,8 +601,8 @@ void Zygotes::maintain() {
   maintenance_timer_ = loop_.add_timer(boot_ms() + kMaintenanceIntervalMs, [this] { maintain(); });
   for (const auto& [id, zygote] : zygotes_) {
     discard(zygote->pool.shrink_to_need());
-    const bool is_old = zygote->serving_since_boot_ms != 0 && settings_.max_age_ms != 0 &&
-                        boot_ms() - zygote->serving_since_boot_ms > settings_.max_age_ms;
+    const bool is_old = zygote->serving_since_boot_ms != 0 && settings_.max_zygote_age_ms != 0 &&
+                        boot_ms() - zygote->serving_since_boot_ms > settings_.max_zygote_age_ms;
     if (zygote->state == State::serving && is_outdated(*zygote)) {
       start_successor(*zygote);
     } else if (is_old && zygote->run_count > 0 && zygote->state == State::serving) {

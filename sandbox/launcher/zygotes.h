@@ -38,7 +38,7 @@ struct ZygotesSettings {
   IdRange ids;
   int filters = -1;  // memfd from write_filters()
   int alive = -1;    // SandboxConfig::alive_fd, or -1
-  std::uint32_t max_runs = 0, max_age_ms = 0, prewarmed = 0, warm_processes = 0;
+  std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0;
   bool can_landlock_be_missing = false, has_memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> disabled_steps;

@@ -33,7 +33,7 @@ bool has_capabilities() {
 struct Attack {
   const char* layer;
   const char* description;
-  bool (*try_attack)();
+  bool (*try_attack)();  // returns true if the attack succeeded
 };
 
 constexpr Attack kAttacks[] = {

@@ -489,9 +489,9 @@ void wait_for_start(ChildRun& run) {
     ::_exit(1);
   // The descriptors have the lowest free numbers, in order; the first usually has kRequestsFd. A warm script may have
   // closed lower numbers. Descriptors received at those numbers are moved, or they would be overwritten below.
-  const bool is_above = frame.fds.front().get() >= kRequestsFd;
+  const bool would_overwrite_source = frame.fds.front().get() < kRequestsFd;
   for (Fd& source : frame.fds) {
-    if (is_above || source.get() > kRequestsFd) continue;
+    if (!would_overwrite_source || source.get() > kRequestsFd) continue;
     source.reset(::fcntl(source.get(), F_DUPFD_CLOEXEC, kRequestsFd + 1));
     if (!source) ::_exit(1);
   }

@@ -182,7 +182,7 @@ struct InitState {
   bool is_term_requested = false;
   JobEnded end = {};
   std::uint64_t user_us = 0, system_us = 0;          // CPU time of all runs
-  bool is_resting = false;                           // a warm process is stopped until Start arrives
+  bool is_idle = false;                              // a warm process is stopped until Start arrives
   std::uint64_t job_user_us = 0, job_system_us = 0;  // CPU time of a warm process at the end of its last run
 };
 
@@ -288,7 +288,7 @@ bool has_fence_expired(const InitState& state) {
   if (!state.is_alone) ++state.end.stragglers;  // not reaped in time on a busy host: at least one
   state.end.is_fenced = fenced;
   state.end.are_all_reaped = state.is_alone;
-  state.end.run_index = state.is_resting ? state.run_index - 1 : state.run_index;  // the last run that has begun
+  state.end.run_index = state.is_idle ? state.run_index - 1 : state.run_index;  // the last run that has begun
   state.end.can_run_again = state.is_alone && !fenced && !aborted && can_serve_again(state);
   add_cpu_times(state);
   disarm_fence(state);
@@ -324,18 +324,18 @@ void end_warm_run(InitState& state, const rusage& usage) {
   if (send_message(state.run.status_fd, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kFailureExitCode);
   state.end = {};
   state.is_term_requested = false;
-  state.is_resting = true;
+  state.is_idle = true;
   ++state.run_index;
 }
 
-// A resting warm process must not run: if anything other than init continued it (for example a timer of its own), it is
+// An idle warm process must not run: if anything other than init continued it (for example a timer of its own), it is
 // ended. The kernel reports only the last change, and the stop at the end of the run was already reported, so a further
 // stop means that it ran again. Returns true if a run has ended.
 bool check_warm_process(InitState& state) {
   siginfo_t info{};
   rusage usage{};
   if (!has_changed_state(state, info, usage)) return false;
-  if (state.is_resting) finish_run(state, false, true);
+  if (state.is_idle) finish_run(state, false, true);
   // If a script stops the process during a run, the end of the run is not reported, and its time limit applies as
   // usual.
   if (info.si_code != CLD_STOPPED || state.run.warm_status->ended_runs() != state.run_index + 1) return false;
@@ -346,7 +346,7 @@ bool check_warm_process(InitState& state) {
 void begin_warm_run(InitState& state) {
   reap_ended(state);  // the process may have died after poll(2) returned
   if (state.has_job_ended || has_changed_state(state)) finish_run(state, false, true);
-  state.is_resting = false;
+  state.is_idle = false;
   ::kill(state.job, SIGCONT);
 }
 
@@ -373,7 +373,7 @@ void begin_warm_run(InitState& state) {
 }
 
 [[noreturn]] void serve_events(InitState& state) {
-  // The last source is active only while a warm process rests: it receives Start.
+  // The last source is active only while a warm process is idle: it receives Start.
   pollfd sources[] = {{state.child_signals, POLLIN, 0},
                       {state.run.fence_timer_fd, POLLIN, 0},
                       {state.run.status_fd, POLLIN, 0},
@@ -381,7 +381,7 @@ void begin_warm_run(InitState& state) {
   for (;;) {
     // EPERM while the job still has the rights of its set-up: try again, or the request would be lost.
     if (state.is_term_requested) state.is_term_requested = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
-    sources[3].fd = state.is_resting ? state.run.start_fd : -1;
+    sources[3].fd = state.is_idle ? state.run.start_fd : -1;
     if (::poll(sources, std::size(sources), state.is_term_requested ? kTermRepeatMs : -1) < 0 && errno != EINTR)
       ::_exit(kFailureExitCode);
     if (sources[0].revents != 0) {

@@ -9,7 +9,7 @@ namespace {
 constexpr Id kContext = 1, kCaller = 12, kRunner = 7;
 constexpr const char* kInstance = "0123456789abcdef0123456789abcdef";
 constexpr const char* kQueueKey = "queue:python";
-constexpr const char* kWorld = "acme/order@1";
+constexpr const char* kDeployment = "acme/order@1";
 
 std::string make_job_key(Id id) { return "job:" + std::to_string(kCaller) + ":" + std::to_string(id); }
 
@@ -235,7 +235,8 @@ void ProtocolSteps::add_message_steps() {
 
 void ProtocolSteps::post(const std::string& name, PostRules rules) {
   add(name, [this, rules]() -> Result<void> {
-    MJ_TRY(posted, deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, rules));
+    MJ_TRY(posted,
+           deployments_.post(kContext, kDeployment, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, rules));
     return posted.id.empty() ? Result<void>(unexpected_reply("it has no id")) : Result<void>();
   });
 }
@@ -244,11 +245,11 @@ void ProtocolSteps::post(const std::string& name, PostRules rules) {
 // repeated.
 void ProtocolSteps::commit(const std::string& name, std::function<void(DeploymentCommit&)> change) {
   add(name, [this, change]() -> Result<void> {
-    MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(inbox_entries, deployments_.read_inbox(kContext, kWorld, 10));
+    MJ_TRY(read, deployments_.read(kContext, kDeployment, 0, 0));
+    MJ_TRY(inbox_entries, deployments_.read_inbox(kContext, kDeployment, 10));
     DeploymentCommit deployment_commit;
     deployment_commit.context = kContext;
-    deployment_commit.deployment = kWorld;
+    deployment_commit.deployment = kDeployment;
     deployment_commit.base_height = read.height;
     deployment_commit.facts = {"a fact", "another"};
     for (const InboxEntry& mail : inbox_entries) deployment_commit.processed_entries.push_back(mail.id);
@@ -258,7 +259,7 @@ void ProtocolSteps::commit(const std::string& name, std::function<void(Deploymen
 }
 
 void ProtocolSteps::add_deployment_steps() {
-  add("store a manifest", [this] { return deployments_.put_manifest(kContext, kWorld, "h1", "text"); });
+  add("store a manifest", [this] { return deployments_.put_manifest(kContext, kDeployment, "h1", "text"); });
   commit("apply", [](DeploymentCommit& deployment_commit) { deployment_commit.manifest = "h1"; });
   post("send", {"h1"});
   post("send with a key", {"h1", {{"acme/order@1 07", "acme/order@1[7]"}}, "12 tuesday", "c0ffee"});
@@ -270,14 +271,14 @@ void ProtocolSteps::add_deployment_steps() {
   });
   add("collect", [this]() -> Result<void> {
     const PostRules repeated_post{"h1", {}, "12 tuesday", "c0ffee"};
-    MJ_TRY(posted,
-           deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, repeated_post));
+    MJ_TRY(posted, deployments_.post(kContext, kDeployment, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}},
+                                     repeated_post));
     if (!posted.repeated) return unexpected_reply("it was sent twice");
-    MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
-    return deployments_.drop_blobs(kContext, kWorld, read.height, {"state"});
+    MJ_TRY(read, deployments_.read(kContext, kDeployment, 0, 0));
+    return deployments_.drop_blobs(kContext, kDeployment, read.height, {"state"});
   });
   Job effect = make_job(50);
-  effect.unknown.emplace_back("effect_of", "1 " + std::string(kWorld));
+  effect.unknown.emplace_back("effect_of", "1 " + std::string(kDeployment));
   submit(effect);
   claim(50);
   end(50, "ok");
@@ -286,8 +287,8 @@ void ProtocolSteps::add_deployment_steps() {
     if (deployment_commit.processed_entries.size() != 1) deployment_commit.base_height = 0;
   });
   add("repair", [this]() -> Result<void> {
-    MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(stored, deployments_.repair(kContext, kWorld, read.height,
+    MJ_TRY(read, deployments_.read(kContext, kDeployment, 0, 0));
+    MJ_TRY(stored, deployments_.repair(kContext, kDeployment, read.height,
                                        {{DeploymentFix::Kind::add_to_list},
                                         {DeploymentFix::Kind::make_due},
                                         {DeploymentFix::Kind::clear_full, "acme/order@1 07", ""},

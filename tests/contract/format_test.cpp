@@ -75,6 +75,7 @@ TEST_P(StoreFormat, ProgramWithoutThisFormatRejectsAnOlderStoreUnchanged) {
                 kVersion +
                 ", which supports formats from 2: nothing was changed; end its jobs with that version, then use an "
                 "empty database");
+  EXPECT_FALSE(agree_on_format(1, *link_)) << "this program supports only format 2";
   EXPECT_EQ(format(), "1");
   EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
 }

@@ -428,8 +428,8 @@ void ScriptRecorder::run_outgoing_message_scripts() {
   };
   const auto route = [&](const std::string& message, Id id) {
     write(message);
-    expect_done(store_->enqueue_outbox(kContext, message));
-    expect_done(store_->outbox_keys(kContext));
+    expect_done(store_->push_to_msg_out(kContext, message));
+    expect_done(store_->msg_out_keys(kContext));
     expect_done(
         store_->route_message(kContext, {message, {"c0ffee", {{"own", "1"}}}, 60000, 60000, {{make_job(id), kQueue}}}));
   };

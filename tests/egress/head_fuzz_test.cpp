@@ -129,7 +129,7 @@ TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
     ASSERT_TRUE(chunks.parse_head(kChunkedHead));
     feed_rest(chunks, text);
   }
-  EXPECT_GT(taken, kRounds / 100) << "no mutated frame is accepted: the mutations test too little";
+  EXPECT_GT(taken, kRounds / 100) << "few mutated heads are accepted: the mutations test too little";
 }
 
 }  // namespace

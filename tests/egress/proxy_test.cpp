@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <future>
 
 #include "fixture.h"
@@ -264,7 +263,7 @@ TEST(Egress, CloseEndsActiveConnections) {
   EXPECT_EQ(ended.connections, 5U);
   EXPECT_GE(ended.bytes_down, 500000U);
   for (const Fd& job : jobs) EXPECT_TRUE(wait_for_close(job.get()));
-  EXPECT_EQ(egress.close(1).connections, 0U) << "closing an ended run has a reply, too";
+  EXPECT_EQ(egress.close(1).connections, 0U) << "Close of a run that has ended is answered, too";
   EXPECT_EQ(egress.close_socket(), 0);
 }
 
@@ -303,8 +302,7 @@ TEST(Egress, UnusableRequestIsAnError) {
 TEST(Egress, HasNoCapabilities) {
   Egress egress;
   egress.close(1);  // returns after the program has started
-  std::ifstream file("/proc/" + std::to_string(egress.pid()) + "/status");
-  const std::string status{std::istreambuf_iterator<char>(file), {}};
+  const std::string status = read_file("/proc/" + std::to_string(egress.pid()) + "/status");
   EXPECT_THAT(status, HasSubstr("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n"));
   EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1\n"));
   EXPECT_THAT(status, HasSubstr("Seccomp:\t2\n"));

@@ -167,8 +167,7 @@ class Native : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(programs_folder(state_.path().string(), 7)); }
   std::string add_program(const std::string& program) {
-    std::ifstream in(program, std::ios::binary);
-    const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    const std::string bytes = read_file(program);
     const std::string hash = sha256_hex(bytes);
     std::ofstream(programs_folder(state_.path().string(), 7) + "/" + hash, std::ios::binary) << bytes;
     return hash;

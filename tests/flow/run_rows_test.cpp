@@ -107,7 +107,7 @@ TEST(RunRows, ResultOfAPendingOrForeignNodeIsNotApplied) {
   EXPECT_EQ(revision_after(deployment, {0, false, "", "", "", {}, 0}), before) << "the child has not ended";
   ASSERT_TRUE(deployment.apply(ChildStarted{0, 5}));
   ASSERT_TRUE(deployment.apply(FlowObserved{5, FlowStatus::finished, "", {}}));
-  EXPECT_EQ(deployment.run.revision, before) << "the run is not a child of this flow";
+  EXPECT_EQ(deployment.run.revision, before) << "node 0 is a job and starts no child flow";
 }
 
 TEST(RunRows, NothingIsAppliedAfterTheEnd) {

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
@@ -6,6 +7,7 @@
 #include <random>
 
 #include "flows/flow_yaml.h"
+#include "support/process.h"
 #include "text/json.h"
 #include "text/yaml.h"
 
@@ -138,20 +140,12 @@ TEST(FlowYaml, BombsAreRejected) {
   EXPECT_NE(get_yaml_error(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
 }
 
-long status_kib(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name)) return std::stol(line.substr(name.size()));
-  }
-  return 0;
-}
-
 // Returns the peak growth of this process's memory while `run` executes.
 long growth_kib(const std::function<void()>& run) {
   std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak value
-  const long before = status_kib("VmRSS:");
+  const long before = test::read_status_kib(::getpid(), "VmRSS");
   run();
-  return status_kib("VmHWM:") - before;
+  return test::read_status_kib(::getpid(), "VmHWM") - before;
 }
 
 std::string repeated(std::string_view text, std::size_t bytes) {

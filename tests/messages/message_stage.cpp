@@ -215,7 +215,7 @@ void MessageStage::send(Message outgoing) {
   ASSERT_TRUE(sign(outgoing, alice));
   const std::string key = redis_key(outgoing);
   ASSERT_TRUE(here.store->save(here.context, key, encode(outgoing)));
-  ASSERT_TRUE(here.store->enqueue_outbox(here.context, key));
+  ASSERT_TRUE(here.store->push_to_msg_out(here.context, key));
   sent_.insert(key);
 }
 

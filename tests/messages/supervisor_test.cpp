@@ -43,7 +43,7 @@ class SupervisorOverMycelium : public ::testing::Test {
     message.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
     ASSERT_TRUE(sign(message, sender_));
     ASSERT_TRUE(store_->save(1, redis_key(message), encode(message)));
-    ASSERT_TRUE(store_->enqueue_outbox(1, redis_key(message)));
+    ASSERT_TRUE(store_->push_to_msg_out(1, redis_key(message)));
   }
   std::unique_ptr<Supervisor> start() {
     SupervisorSettings settings;

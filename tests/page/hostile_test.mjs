@@ -62,7 +62,7 @@ await run_claims(world, {
     const page = await world.open_view(`#/try?of=${made.key.replace('job:', '')}`);
     await expect_text(page, '\u2039U+202E\u203a in line 2', '.try');
     await click(page, 'main button', 'Remove them');
-    await wait_until('it is gone', async () => !(await text(page, '.try')).includes('U+202E'));
+    await wait_until('the warning about U+202E is gone', async () => !(await text(page, '.try')).includes('U+202E'));
     assert.equal(await page.$eval('textarea', (at) => at.value), 'x = 1\naccess = "user" # if admin \nprint(access)');
     await untouched(page);
     await page.close();

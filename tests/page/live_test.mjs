@@ -83,7 +83,7 @@ await run_claims(world, {
       for (const each of [page, other]) {
         await each.bringToFront();
         await expect_text(each, /The store \(Redis\) has been unavailable since \d\d:\d\d:\d\d: the shown data is from before/);
-        await expect_text(each, 'store away', 'header');
+        await expect_text(each, 'Redis unavailable', 'header');
         console.log(`  shown after ${Date.now() - began} ms`);
       }
       // About 5 s; the second page polls when it becomes visible.
@@ -97,7 +97,7 @@ await run_claims(world, {
     }
     for (const each of [page, other]) {
       await each.bringToFront();
-      await wait_until('back', async () => !(await each.$('.store-away')));
+      await wait_until('the notice that Redis is unavailable is gone', async () => !(await each.$('.store-unavailable')));
       await expect_text(each, 'live', 'header');
     }
     await page.bringToFront();
@@ -226,7 +226,7 @@ await run_claims(world, {
     await expect_text(page, /1\+ shown, 50.\d\d\d of 10\d.\d\d\d searched/, '.status');
     console.log(`  half of 100,000 searched after ${Date.now() - began} ms`);
     await click(page, '.status button', 'Search on');
-    await wait_until('three', async () => (await page.$$('.window .job')).length === 3);
+    await wait_until('three jobs are listed', async () => (await page.$$('.window .job')).length === 3);
     await click(page, '.status button', 'Search on');
     await wait_until('four of 100,000', async () => (await page.$$('.window .job')).length === 4);
     await page.evaluate(() => { location.hash = '#/jobs?name=nowhere-at-all'; });

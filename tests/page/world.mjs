@@ -17,8 +17,7 @@ export const sleep = (ms) => new Promise((then) => setTimeout(then, ms));
 // Reports a skipped test in the format of GoogleTest, for tests/ledger.
 function skip(reason) {
   const part = basename(process.argv[1]).split('_')[0];
-  console.log(`${reason}
-[  SKIPPED ] Page.${part[0].toUpperCase()}${part.slice(1)}`);
+  console.log(`${reason}\n[  SKIPPED ] Page.${part[0].toUpperCase()}${part.slice(1)}`);
   process.exit(77);
 }
 const CHROMIUM = process.env.PATH.split(delimiter).map((folder) => join(folder, 'chromium')).find(existsSync);

@@ -640,7 +640,7 @@ TEST_F(RightsTable, SignedMessages) {
   const auto send_from_this_host = [&](const Role& role) {
     const Message message = signed_by(role, {}, true);
     EXPECT_TRUE(store_->save(1, redis_key(message), encode(message)));
-    EXPECT_TRUE(store_->enqueue_outbox(1, redis_key(message)));
+    EXPECT_TRUE(store_->push_to_msg_out(1, redis_key(message)));
     const auto before = count_jobs(role.actor);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.run_round(16));  // first out of msg_out, then in
     const bool create_record = count_jobs(role.actor) == before + 1;

@@ -21,17 +21,6 @@ namespace {
 constexpr const char* kHost = "attempt";
 constexpr std::uint64_t kTimeoutMs = 300000;  // reached only by a hang, also under emulation on a busy host
 
-// Appends the available data to `text`. Returns false if the pipe is closed.
-bool read_available(int fd, std::string& text) {
-  char buffer[65536];
-  for (;;) {
-    const ssize_t size = ::read(fd, buffer, sizeof buffer);
-    if (size > 0) text.append(buffer, static_cast<std::size_t>(size));
-    if (size == 0) return false;
-    if (size < 0) return errno == EAGAIN || errno == EINTR;
-  }
-}
-
 std::map<std::string, std::string> parse_answers(const std::string& text) {
   std::map<std::string, std::string> answers;
   std::istringstream lines(text);
@@ -172,15 +161,6 @@ std::string read_process_name(pid_t pid) {
   std::string name;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
   return name;
-}
-
-std::size_t read_resident_kib(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; file >> word;) {
-    std::size_t kib = 0;
-    if (word == "VmRSS:" && file >> kib) return kib;
-  }
-  return 0;
 }
 
 std::vector<pid_t> find_descendants(pid_t parent) {

@@ -67,7 +67,7 @@ TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
   configure.uid_count = 65536;
   configure.allow_missing = {"cgroup:memory", "cgroup:pids"};
   configure.hosts = make_test_config().hosts;
-  configure.zygote_runs = 100;
+  configure.max_zygote_runs = 100;
   RunSpec spec = make_spec(1000);
   const std::vector<std::string> frames = {sandbox::encode(sandbox::Launch{spec}),
                                            sandbox::encode(sandbox::Kill{spec.run, KillReason::cancelled, 0}),

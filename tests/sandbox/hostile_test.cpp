@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "fixture.h"
@@ -194,7 +193,7 @@ TEST(HostileJobs, StandardStreamsArePipesOfTheRun) {
 TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   expect_sandbox_serves(*dedicated_sandbox.sandbox);
-  const std::size_t before = read_resident_kib(dedicated_sandbox.launcher);
+  const long before = read_status_kib(dedicated_sandbox.launcher, "VmRSS");
   StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print_forever");
   char buffer[65536];
   for (std::size_t read_bytes = 0; read_bytes < (64U << 20);) {
@@ -206,7 +205,7 @@ TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
   }
   dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::output_limit, 0);
   EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "output_limit");
-  EXPECT_LT(read_resident_kib(dedicated_sandbox.launcher), before + 4096);
+  EXPECT_LT(read_status_kib(dedicated_sandbox.launcher, "VmRSS"), before + 4096);
 }
 
 // SQ13
@@ -222,8 +221,7 @@ TEST(HostileJobs, ProgramsOfTheSandboxAreUnchanged) {
   const auto hash_programs = [] {
     std::string all;
     for (const char* name : {"/mycojobs-launcher", "/attempt_host"}) {
-      std::ifstream file(mj::test::programs_folder() + name, std::ios::binary);
-      all.append(std::istreambuf_iterator<char>(file), {});
+      all += read_file(mj::test::programs_folder() + name);
     }
     return std::hash<std::string>{}(all);
   };

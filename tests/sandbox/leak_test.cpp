@@ -144,17 +144,17 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   constexpr std::size_t kIdleProcesses = 1 + 1 + 2;
   ASSERT_TRUE(wait_for_processes(kIdleProcesses)) << count_resources(dedicated_sandbox);
   const ResourceCounts before = wait_for_stable_counts(dedicated_sandbox);
-  const std::size_t initial_kib = read_resident_kib(dedicated_sandbox.launcher);
+  const long initial_kib = read_status_kib(dedicated_sandbox.launcher, "VmRSS");
   const std::size_t files = count_entries("/tmp");
   run_many(*dedicated_sandbox.sandbox, runs);
   EXPECT_TRUE(wait_for_processes(kIdleProcesses));
   EXPECT_TRUE(eventually([&] { return count_resources(dedicated_sandbox) == before; }))
       << count_resources(dedicated_sandbox) << "\nbefore: " << before;
-  EXPECT_LE(read_resident_kib(dedicated_sandbox.launcher), initial_kib + 2048);
+  EXPECT_LE(read_status_kib(dedicated_sandbox.launcher, "VmRSS"), initial_kib + 2048);
   EXPECT_LE(count_entries("/tmp"), files + 200) << "other tests use it too";
   EXPECT_LE(lost_run_count, 2U) << "of " << runs << ": rare, on a busy machine, and not explained yet";
   std::cout << runs << " runs, lost " << lost_run_count << "; launcher " << initial_kib << " KiB before, "
-            << read_resident_kib(dedicated_sandbox.launcher) << " after; " << count_resources(dedicated_sandbox)
+            << read_status_kib(dedicated_sandbox.launcher, "VmRSS") << " after; " << count_resources(dedicated_sandbox)
             << std::endl;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -47,6 +48,24 @@ std::string read_file(const std::string& path) {
   std::ostringstream bytes;
   bytes << in.rdbuf();
   return bytes.str();
+}
+
+bool read_available(int fd, std::string& text) {
+  char buffer[65536];
+  for (;;) {
+    const ssize_t size = ::read(fd, buffer, sizeof buffer);
+    if (size > 0) text.append(buffer, static_cast<std::size_t>(size));
+    if (size == 0) return false;
+    if (size < 0) return errno == EAGAIN || errno == EINTR;
+  }
+}
+
+long read_status_kib(pid_t pid, const std::string& field) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field + ":")) return std::stol(line.substr(field.size() + 1));
+  }
+  return 0;
 }
 
 Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra_environment,

@@ -35,6 +35,12 @@ class TempDir {
 
 std::string read_file(const std::string& path);
 
+// Appends the available data of a non-blocking descriptor to `text`. Returns false if the pipe is closed.
+bool read_available(int fd, std::string& text);
+
+// Returns a field of the process's status file in KiB, for example VmRSS, or 0 if the process does not exist.
+long read_status_kib(pid_t, const std::string& field);
+
 // How a process ended, and its complete output.
 struct ProcessResult {
   int code = -1;  // exit code, 128 + signal number, or -1 if the process did not end in time and was killed

@@ -2,7 +2,6 @@
 // and the next step of the same engine works.
 #include <signal.h>
 
-#include <fstream>
 #include <regex>
 #include <set>
 #include <thread>
@@ -327,15 +326,6 @@ TEST(WorkflowHostile, NonCborStateIsAFailure) {
   EXPECT_EQ(ran("function step() end", asked), "value: state: CBOR, byte 6: keys are not in their order");
 }
 
-// Returns the resident memory of a process in KiB.
-long read_resident_kib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
-  }
-  return -1;
-}
-
 TEST(WorkflowHostile, NothingGrowsOverManySteps) {
   auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   const WorkflowProgram counts =
@@ -348,11 +338,13 @@ TEST(WorkflowHostile, NothingGrowsOverManySteps) {
     const auto answer = process->step(counts, encode_request(asked).value(), StepTimeLimits());
     ASSERT_TRUE(answer && answer->state);
     state = *answer->state;
-    if (i == 5000) early = read_resident_kib(process->pid());
+    if (i == 5000) early = test::read_status_kib(process->pid(), "VmRSS");
   }
   EXPECT_EQ(value(state)["n"], 100000);
   EXPECT_GT(early, 0);
-  EXPECT_LT(read_resident_kib(process->pid()), early + 1024);
+  const long late = test::read_status_kib(process->pid(), "VmRSS");
+  EXPECT_GT(late, 0);
+  EXPECT_LT(late, early + 1024);
 }
 
 TEST(WorkflowHostile, ManyProgramsAreUnloadedAndReloaded) {

@@ -937,7 +937,7 @@ TEST_F(DeploymentRun, EventWithALostReplyIsSentOnceByItsKey) {
     ASSERT_TRUE(sent) << sent.error().message;
     EXPECT_EQ(sent->repeated, fault == Fault::after);
     ASSERT_TRUE(stage_.play());
-    EXPECT_EQ(send(id, key)->id, sent->id) << "also after the event was processed";
+    EXPECT_EQ(send(id, key)->id, sent->id) << "the key finds the event after it was processed, too";
     stage_.server.set_faults(nullptr);
   }
   ASSERT_TRUE(stage_.play());

@@ -121,7 +121,7 @@ function set_connection_state(state) {
 }
 // A busy server also answers 'unavailable', so the store is reported as unavailable only if the error persists. No event
 // reports reliably that the store is available again, so the page calls jobs.page every PROBE_INTERVAL_MS until the call
-// succeeds. A call that takes longer than SLOW_CALL_MS starts checks of /readyz every READY_POLL_INTERVAL_MS.
+// no longer fails because of the store. A call that takes longer than SLOW_CALL_MS starts checks of /readyz every READY_POLL_INTERVAL_MS.
 const PROBE_INTERVAL_MS = 2000, READY_POLL_INTERVAL_MS = 500, SLOW_CALL_MS = 1000;
 let outage = null;
 export const get_store_outage = () => outage ?? {since_ms: Date.now(), message: ''};  // since_ms: in the time of this host

@@ -94,7 +94,7 @@ function ConfirmDialog({button, close}) {
 // Uses the clock of this host. The running duration is outside of role=alert, so that screen readers do not repeat it.
 function StoreOutage({since_ms, message}) {
   useNow();
-  return html`<section class="store-away" aria-label="Redis is unavailable"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${format_clock(since_ms)}: the shown data is from before. Retrying.</p>
+  return html`<section class="store-unavailable" aria-label="Redis is unavailable"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${format_clock(since_ms)}: the shown data is from before. Retrying.</p>
     <p class="quiet">for ${format_elapsed(since_ms, Date.now())} now: <bdi>${to_line(message, 200)}</bdi></p></section>`;
 }
 
@@ -192,7 +192,7 @@ function Page() {
       <nav aria-label="views">${VIEWS.map(([path, title, shortcut]) => html`<a href=${href([path], {context})} aria-current=${name === path ? 'page' : null} title=${`g ${shortcut}`}>${title}${path === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>
       <span class="grow"></span>
       ${contexts.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => navigate(href(['overview'], {context: e.target.value}))}>${contexts.map((entry) => html`<option value=${String(entry)}>${entry}</option>`)}</select></label>`}
-      <span class=${`live ${connection_state}`} role="status"><${Glyph} shape=${connection_state === 'live' ? 'done' : 'waiting'}/>${connection_state === 'live' ? 'live' : connection_state === 'store' ? 'store away' : 'reconnecting'}</span>
+      <span class=${`live ${connection_state}`} role="status"><${Glyph} shape=${connection_state === 'live' ? 'done' : 'waiting'}/>${connection_state === 'live' ? 'live' : connection_state === 'store' ? 'Redis unavailable' : 'reconnecting'}</span>
       <span class="quiet who">${info.actor ? `actor ${info.actor}` : ''}</span>
       ${has_token() && html`<button type="button" class="small" onClick=${() => { log_out(); set_stage('login'); }}>Log out</button>`}
       <button type="button" class="small" onClick=${() => set_help(true)} aria-label="keys and help">?</button></header>

@@ -40,10 +40,11 @@ namespace {
 using std::chrono::milliseconds;
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// Limits of the memory for all large bodies and answers, as multiples of ApiLimits::max_body_bytes, max_peer_body_bytes
-// and max_answer_bytes.
-constexpr std::size_t kMaxLargeBodies = 3, kMaxLargePeerBodies = 16, kMaxLargeAnswers = 4;
-constexpr milliseconds kReleaseTimeout{1000};  // maximum wait until a closed connection has released its bytes
+// Limits of the memory for large bodies and answers. Requests of operators have the same limits of their own.
+constexpr std::size_t kMaxLargeBodies = 3;       // bodies except those of peers, in multiples of max_body_bytes
+constexpr std::size_t kMaxLargePeerBodies = 16;  // bodies of peers, in multiples of max_peer_body_bytes
+constexpr std::size_t kMaxLargeAnswers = 4;      // answers, in multiples of max_answer_bytes
+constexpr milliseconds kReleaseTimeout{1000};    // maximum wait until a closed connection has released its bytes
 
 std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
@@ -80,7 +81,7 @@ struct Client {
   // The thread of the connection writes connection_class, actor, request_class and request_actor with the server's lock
   // held, and reads them without the lock. Other threads read them with the lock.
   ConnectionClass connection_class = ConnectionClass::health;
-  std::uint64_t actor = 0;  // actor to which the connection is counted; 0 if there is none
+  std::uint64_t actor = 0;  // actor whose limit this connection uses; 0 if there is none
   std::thread thread;
   std::unique_ptr<Connection> connection;
   RequestReader reader;  // reader of the current request; initially of the admitted first head

@@ -1,5 +1,5 @@
-// Connections whose first request head is incomplete. Their clients are not authenticated yet, so these connections
-// have a separate limit and a short deadline, and the accepting thread serves all of them. If the limit is reached, a
+// Connections with an incomplete first request head. Such clients are not authenticated yet, so the connections have a
+// separate limit and a short deadline, and the accepting thread serves all of them. If the limit is reached, a
 // new connection replaces the oldest connection, so silent connections cannot block a client that sends its request
 // promptly. Not thread-safe.
 #pragma once
@@ -31,11 +31,11 @@ class PendingConnections {
 
   void add(Fd socket);
   void append_pollfds(std::vector<pollfd>&) const;  // appends one entry for each connection
-  // Receives bytes from the connections that poll() reported. Removes and returns the connections whose head is
-  // complete or invalid, and closes the connections whose deadline has passed. `entries` points to the first entry that
-  // append_pollfds() has appended. REQUIRES: no connection was added since append_pollfds().
+  // Receives bytes from the connections that poll() reported. Removes and returns the connections with a
+  // complete or invalid head, and closes the connections that have passed their deadline. `entries` points to the first
+  // entry that append_pollfds() has appended. REQUIRES: no connection was added since append_pollfds().
   std::vector<Connection> receive_heads(const pollfd* entries);
-  // Returns the time until the next deadline as a time-out for poll(): -1 if there are no connections.
+  // Returns the time until the next deadline as a time-out for poll(), or -1 without connections.
   int get_poll_timeout_ms() const;
   std::size_t size() const { return connections_.size(); }
   void clear() { connections_.clear(); }

@@ -174,35 +174,33 @@ Result<int> dev_command(Invocation& call) {
     return fail(Code::invalid, "`mycojobs dev` uses its own Redis: omit --redis, or use `mycojobs agent`");
   }
   MJ_CHECK(check_api_address(call.settings));
-  auto services = open_services(call.dependencies, call.settings, true);
-  if (!services) return tl::unexpected<Error>(std::move(services).error());
-  if (!services->agent) {
+  MJ_TRY(services, open_services(call.dependencies, call.settings, true));
+  if (!services.agent) {
     return fail(Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
                                     ": stop it, or give another --state-dir");
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe_runner(call),
       call.dependencies.get_embedded_url(call.settings));
   ProcessLiveness liveness;
-  const Health health = make_health_queries(*services->agent, liveness);
+  const Health health = make_health_queries(*services.agent, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
-  auto api = start_coordinator_api(call.dependencies, call.settings, *services->stores, call.settings.contexts, true,
-                                   health, ceilings);
-  if (!api) return tl::unexpected<Error>(std::move(api).error());
+  MJ_TRY(api, start_coordinator_api(call.dependencies, call.settings, *services.stores, call.settings.contexts, true,
+                                    health, ceilings));
   auto status_servers = start_status_servers(call.dependencies, call.settings, health,
-                                             [&services] { services->agent->refresh_metrics(); });
+                                             [&services] { services.agent->refresh_metrics(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
-  if (*api && (*api)->has_page()) print(fmt::format("the page is at {}/\n", (*api)->url()));
+  if (api && api->has_page()) print(fmt::format("the page is at {}/\n", api->url()));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
     ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
-    services->agent->reload(settings.ceilings);
-    services->coordinator->replace_ceilings(settings.ceilings);
+    services.agent->reload(settings.ceilings);
+    services.coordinator->replace_ceilings(settings.ceilings);
   });
-  const int code = serve(*services->agent, describe_runner(call), liveness, reload);
+  const int code = serve(*services.agent, describe_runner(call), liveness, reload);
   *status_servers = {};
-  api->reset();
-  services->coordinator.reset();  // must be destroyed before its server
-  services->agent.reset();
+  api.reset();
+  services.coordinator.reset();  // must be destroyed before its server
+  services.agent.reset();
   return code;
 }
 
@@ -221,24 +219,23 @@ Result<int> coordinator_command(Invocation& call) {
   use_default_redis(call.settings);
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
   auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
-  auto coordinator = make_coordinator(call.dependencies, call.settings, *stores, contexts);
-  if (!coordinator) return tl::unexpected<Error>(std::move(coordinator).error());
+  MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts));
   ProcessLiveness liveness;
-  const Health health = make_health_queries(**coordinator, liveness);
+  const Health health = make_health_queries(*coordinator, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   auto api = start_coordinator_api(call.dependencies, call.settings, *stores, contexts, false, health, ceilings);
   if (!api) return tl::unexpected<Error>(std::move(api).error());
   auto status_servers =
-      start_status_servers(call.dependencies, call.settings, health, [&coordinator] { (*coordinator)->measure(); });
+      start_status_servers(call.dependencies, call.settings, health, [&coordinator] { coordinator->measure(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
-  MJ_CHECK((*coordinator)->start_threads());
+  MJ_CHECK(coordinator->start_threads());
   log(LogLevel::info, "coordinator", "{}", describe_coordinator(contexts));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
     ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
-    (*coordinator)->replace_ceilings(settings.ceilings);
+    coordinator->replace_ceilings(settings.ceilings);
   });
-  serve(**coordinator, describe_coordinator(contexts), liveness, reload);
+  serve(*coordinator, describe_coordinator(contexts), liveness, reload);
   return EXIT_SUCCESS;
 }
 

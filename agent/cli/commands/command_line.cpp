@@ -83,7 +83,7 @@ class WrappedHelp final : public CLI::Formatter {
   }
 
  private:
-  static constexpr std::size_t kCommandColumn = 18;  // column of the descriptions of commands, whose names are short
+  static constexpr std::size_t kCommandColumn = 18;  // column of the descriptions of commands; their names are short
 
   // Returns the name and the description beside it; a long name has a line of its own.
   std::string format_row(const std::string& name, const std::string& description, std::size_t indent) const {

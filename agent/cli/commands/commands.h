@@ -1,5 +1,5 @@
 // The functions of the commands in the table of commands (command_table.h). A function returns the exit code, or an
-// error, which run() in main.cpp prints and converts to an exit code.
+// error, which run() in main.cpp prints and converts to an exit code after the function has released its resources.
 #pragma once
 
 #include "base/result.h"

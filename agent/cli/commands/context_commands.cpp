@@ -27,8 +27,8 @@ Result<Id> parse_context_argument(const Invocation& call) {
   return parse_id("context", call.arguments.at(0));
 }
 
-// Returns the context of the command's request, for the context of the argument instead of that of the settings.
-Result<service::RequestContext> request_argument_context(const Invocation& call) {
+// Returns the request context of the command, with the context that the argument names (default: that of the settings).
+Result<service::RequestContext> make_argument_request_context(const Invocation& call) {
   MJ_TRY(id, parse_context_argument(call));
   MJ_TRY(caller, request_context(call));
   caller.context = id;
@@ -109,7 +109,7 @@ Result<std::vector<service::RoleChange>> read_role_flags(const Invocation& call,
 }
 
 Result<int> change_roles(Invocation& call, bool is_grant) {
-  MJ_TRY(caller, request_argument_context(call));
+  MJ_TRY(caller, make_argument_request_context(call));
   const auto roles = service::roles();
   if (std::none_of(roles.begin(), roles.end(), [&](const service::Role& role) { return call.has(role.name); })) {
     return fail(Code::invalid, "name a role and its actor: --admin ID, --submitter ID, --executor ID or --reader ID");
@@ -148,7 +148,7 @@ int print_notify_targets(const Invocation& call, const Context& context) {
 }  // namespace
 
 Result<int> context_notify_command(Invocation& call) {
-  MJ_TRY(caller, request_argument_context(call));
+  MJ_TRY(caller, make_argument_request_context(call));
   if (call.has("none") && call.has("target")) return fail(Code::invalid, "--target and --none: use only one of them");
   std::string targets_json;
   for (const std::string& target : call.get_all("target")) {
@@ -199,14 +199,14 @@ Result<int> context_list_command(Invocation& call) {
 }
 
 Result<int> context_delete_command(Invocation& call) {
-  MJ_TRY(caller, request_argument_context(call));
+  MJ_TRY(caller, make_argument_request_context(call));
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_CHECK(to_command_line_error(call, service::delete_context(caller, session.stores())));
   return print_deleted(call, fmt::format("context:{}", caller.context));
 }
 
 Result<int> context_refusals_command(Invocation& call) {
-  MJ_TRY(caller, request_argument_context(call));
+  MJ_TRY(caller, make_argument_request_context(call));
   MJ_TRY(limit, parse_id_flag(call, "limit", 50));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(refusals, service::list_refusals(caller, *session.store, limit));

@@ -172,7 +172,7 @@ std::string describe_delivery(const Invocation& call, StoreSession& session, con
            context;
   }
   constexpr std::string_view kMarkFields[] = {"tries", "why"};
-  const auto mark = session.store->load_fields(call.context(), kMessageKey + redis_key(message), kMarkFields);
+  const auto mark = session.store->load_fields(call.context(), message_state_key(redis_key(message)), kMarkFields);
   const std::string reason = mark ? to_printable(field_of(*mark, "why")) : "";
   if (message.status == MessageStatus::acknowledged) return "it is there, and its answer is awaited";
   if (reason.empty()) return "it is on its way";
@@ -357,7 +357,7 @@ Result<int> message_show_command(Invocation& call) {
   nlohmann::json fields = service::message_to_json(message);
   // Delivery state of a sent message, with the reason of a delay.
   constexpr std::string_view kMarkFields[] = {"state", "tries", "why", "answer"};
-  auto mark = session.store->load_fields(call.context(), kMessageKey + redis_key(message), kMarkFields);
+  auto mark = session.store->load_fields(call.context(), message_state_key(redis_key(message)), kMarkFields);
   if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
   if (mark) {
     for (const auto& [name, value] : *mark) fields["mark"][name] = value;

@@ -54,15 +54,14 @@ void add_index_entries(ActorsByKey& out, const Fields& index) {
 
 // Returns the whole index, or the entries of the keys in `records` if the index is too long to be read at once.
 Result<ActorsByKey> read_index_keys(Store& store, const ActorsByKey& records) {
-  constexpr const char* kIndex = kActorKeysKey;
   ActorsByKey out;
-  auto index = store.load(0, kIndex);
+  auto index = store.load(0, kActorKeysKey);
   if (index) add_index_entries(out, *index);
   if (index || index.error().code == Code::not_found) return out;
   if (index.error().code != Code::too_large) return tl::unexpected<Error>(std::move(index).error());
   std::vector<std::string_view> batch;
   const auto load_batch = [&]() -> Result<void> {
-    MJ_TRY(fields, store.load_fields(0, kIndex, batch));
+    MJ_TRY(fields, store.load_fields(0, kActorKeysKey, batch));
     add_index_entries(out, fields);
     batch.clear();
     return {};
@@ -102,9 +101,8 @@ Result<std::vector<ActorKeyProblem>> find_actor_key_problems(Store& store) {
         entry != index->end() && std::includes(entry->second.begin(), entry->second.end(), ids.begin(), ids.end());
     if (!is_complete && ids.size() == 1)
       problems.push_back({pubkey, "actor:" + *ids.begin(),
-                          format_actor_names(ids) +
-                              " has a public key that is missing in mj:actor-keys: its signatures are "
-                              "rejected until all records are scanned",
+                          format_actor_names(ids) + " has a public key that is missing in " + kActorKeysKey +
+                              ": its signatures are rejected until all records are scanned",
                           true});
   }
   for (const auto& [pubkey, ids] : *index)

@@ -19,10 +19,6 @@ constexpr std::size_t kMaxIndexKeys = 1000000;
 constexpr std::uint32_t kMaxCatalogBatch = 500;
 constexpr std::chrono::milliseconds kIndexCheckInterval{100};
 
-std::string get_catalog_key(const std::string& name) {
-  return name.empty() ? kFlowCatalogKey : kFlowNameCatalogKey + name;
-}
-
 Result<std::vector<CatalogEntry>> read_catalog(FlowStore& flows, Id context, const std::string& name) {
   std::vector<CatalogEntry> entries;
   for (std::string after;;) {
@@ -51,7 +47,7 @@ class FlowIndexScan {
  private:
   Result<void> check_catalog(const std::string& name) {
     auto catalog = read_catalog(flows_, context_, name);
-    const std::string key = get_catalog_key(name);
+    const std::string key = flow_catalog_key(name);
     if (!catalog && catalog.error().code == Code::invalid) {
       problems_.push_back(
           {make_finding("flow-catalog", key, key + " cannot be read: " + catalog.error().message), true});
@@ -88,7 +84,7 @@ class FlowIndexScan {
     return {};
   }
   void add_entry_problem(const std::string& name, const CatalogEntry& entry, const std::string& description) {
-    const std::string key = get_catalog_key(name);
+    const std::string key = flow_catalog_key(name);
     FlowIndexProblem problem{make_finding("flow-catalog", key, key + " holds entry " + entry.id + ", " + description)};
     problem.catalog = name;
     problem.entry = entry;
@@ -169,7 +165,7 @@ Result<std::uint64_t> find_catalog_row(FlowStore& flows, Id context, const std::
 // jobs.
 Result<std::set<Id>> find_claimed_jobs(Store& store, const FlowInspection& inspection, Id caller) {
   static constexpr std::array<std::string_view, 1> kFlowField{"flow"};
-  const std::string prefix = kClaimKey + std::string("job:") + std::to_string(caller) + ':';
+  const std::string prefix = job_claims_prefix() + std::to_string(caller) + ':';
   const std::string flow_reference = std::to_string(inspection.context) + ' ' + std::to_string(inspection.flow);
   MJ_TRY(claims, store.keys(inspection.context, prefix, kMaxIndexKeys));
   std::set<Id> jobs;

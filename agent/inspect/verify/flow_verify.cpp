@@ -282,7 +282,7 @@ struct OrphanedJob {
 Result<std::vector<JobStoreState>> list_planned_jobs(FlowStore& flows, Store& store, Id context,
                                                      const std::set<std::string>& known_jobs) {
   constexpr std::string_view kClaims = kClaimKey;
-  MJ_TRY(keys, store.keys(context, kClaimKey + std::string("job:"), kMaxFlowKeys));
+  MJ_TRY(keys, store.keys(context, job_claims_prefix(), kMaxFlowKeys));
   std::vector<std::string> batch, candidates;
   const auto load_states = [&]() -> Result<void> {
     MJ_TRY(views, flows.job_views(context, batch));
@@ -323,7 +323,7 @@ Result<std::optional<OrphanedJob>> find_orphan(FlowStore& flows, Store& store, I
   if (job.claim.message.empty()) return std::optional(std::move(orphan));
   orphan.owner = job.claim.message;
   static constexpr std::array<std::string_view, 1> kStateField{"state"};
-  auto mark = store.load_fields(context, kMessageKey + job.claim.message, kStateField);
+  auto mark = store.load_fields(context, message_state_key(job.claim.message), kStateField);
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
   if (state == "away") return std::optional<OrphanedJob>();  // the answer to the message ends the job

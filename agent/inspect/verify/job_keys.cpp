@@ -32,7 +32,7 @@ Result<bool> is_missing_from_index(Store& store, Id context, const JobKeyProblem
 
 Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id context) {
   constexpr std::string_view kClaims = kClaimKey;
-  MJ_TRY(keys, store.keys(context, kClaimKey + std::string("job:"), std::numeric_limits<std::size_t>::max()));
+  MJ_TRY(keys, store.keys(context, job_claims_prefix(), std::numeric_limits<std::size_t>::max()));
   std::vector<JobKeyProblem> found;
   for (std::size_t begin = 0; begin < keys.size(); begin += kMaxClaimsBatch) {
     const auto batch = std::span(keys).subspan(begin, std::min(kMaxClaimsBatch, keys.size() - begin));

@@ -152,8 +152,7 @@ Result<KeyInventory> read_key_inventory(Store& store, Id context, const Progress
     // Facts that were retired at the end of the journal count as read.
     inventory.last_revisions[i] = std::max(inventory.last_revisions[i], inventory.queues[i].journal_head);
   }
-  const std::string claims = kClaimKey;
-  for (const std::string& prefix : {std::string("job:"), claims + "job:"}) {
+  for (const std::string& prefix : {std::string("job:"), job_claims_prefix()}) {
     if (progress) progress("keys", inventory.jobs.size(), 0);
     MJ_TRY(keys, store.keys(context, prefix, kAll));
     for (const std::string& key : keys) {
@@ -337,7 +336,7 @@ Result<std::string> JobGroups::check_message_mark(const std::string& message, co
   const auto active_count = std::count_if(states.begin(), states.end(), [&](const JobStoreState& job) {
     return job.claim.message == message && !has_ended(job);
   });
-  auto mark = store_.load(context_, kMessageKey + message);
+  auto mark = store_.load(context_, message_state_key(message));
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected(mark.error());
   if (!mark) return std::string(active_count > 0 ? "has jobs that have not ended and no mark that counts them" : "");
   const std::string count_text(field_of(*mark, "left"));

@@ -65,7 +65,7 @@ Result<void> add_charged(Store& store, Id context, std::string_view prefix,
 Result<ByteCounts> read_charged_bytes(Store& store, Id context) {
   constexpr std::string_view kClaims = kClaimKey;
   ByteCounts bytes;
-  MJ_TRY(keys, list_unique_keys(store, context, kClaimKey + std::string("job:")));
+  MJ_TRY(keys, list_unique_keys(store, context, job_claims_prefix()));
   for (std::size_t from = 0; from < keys.size();) {
     const auto batch = std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from));
     MJ_TRY(claims, store.load_batch(context, batch, kChargeFields));

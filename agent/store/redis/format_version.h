@@ -3,7 +3,7 @@
 //
 // Rule: a change that an older program would misread or destroy increments the version, for example a key with another
 // type or meaning, or an unknown fact or state. A new key, field or kind of fact that an older program can ignore does
-// not. A program with a higher version also reads the former formats, or migrates the data before it raises the version
+// not. A program with a higher version reads a former format, migrates its data, or rejects it and writes nothing
 // (store/scripts/check_format.lua). An older program rejects a context with a higher version and writes nothing to it.
 #pragma once
 

@@ -1,6 +1,5 @@
 #include "store/redis/redis_acl.h"
 
-#include <algorithm>
 #include <array>
 #include <initializer_list>
 
@@ -101,8 +100,6 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-const std::string kAllInternalNames = std::string(kInternalKeyPrefix) + '*';
-
 // Returns the fixed prefix of a pattern: "mj:claim:<job key>" -> "mj:claim:".
 std::string_view fixed_prefix(const InternalKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
 
@@ -124,7 +121,7 @@ void add_agent_keys(std::vector<std::string>& rules) {
 
 void add_key_rules(std::vector<std::string>& rules, const std::string& permission) {
   for (const std::string_view key : kRecords) rules.push_back(permission + std::string(key));
-  rules.insert(rules.end(), {permission + "msg_out_coordinator", permission + kAllInternalNames});
+  rules.insert(rules.end(), {permission + "msg_out_coordinator", permission + std::string(kInternalKeyPrefix) + '*'});
 }
 
 // Each rule in parentheses is a selector of Redis: it permits its commands on its own keys only, in addition to the
@@ -169,14 +166,14 @@ std::vector<std::string> acl_rules(std::string_view role, std::span<const std::u
   }
   if (role == "agent") {
     add_agent_keys(rules);
-    add_channels(rules, {kWakeChannel, kNoticesKey, kFlowsDueKey, kReplicationChannel, kOutgoingChannel,
-                         kDeploymentsKey, "runner*"});
+    add_channels(rules, {kWakeChannel, kNoticeChannel, kFlowDueChannel, kReplicationChannel, kMailboxChangedChannel,
+                         kDeploymentChannel, "runner*"});
   } else if (role == "reader") {
     add_key_rules(rules, "%R~");
-    add_channels(rules, {kFlowChangedChannel, kWakeChannel, kDeploymentsKey});
+    add_channels(rules, {kFlowChangedChannel, kWakeChannel, kDeploymentChannel});
   } else {
     add_key_rules(rules, "~");
-    add_channels(rules, {kAllInternalNames, "runner*"});
+    add_channels(rules, {std::string(kInternalKeyPrefix) + '*', "runner*"});
   }
   return rules;
 }

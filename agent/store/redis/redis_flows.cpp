@@ -89,9 +89,9 @@ constexpr std::size_t kMaxBytesBatch = 4U << 20;
 constexpr std::size_t kMaxIdsBatch = 500;
 
 tl::unexpected<Error> flow_not_found(Id context, Id flow) {
-  const std::string name = "flow:" + std::to_string(flow);
-  return fail(Code::not_found, name + " does not exist in context " + std::to_string(context) + ", or its key " +
-                                   std::string(kInternalKeyPrefix) + name +
+  const std::string id = std::to_string(flow);
+  return fail(Code::not_found, "flow:" + id + " does not exist in context " + std::to_string(context) +
+                                   ", or its key " + kFlowKey + id +
                                    " was lost: `mycojobs doctor --rebuild` restores it");
 }
 
@@ -330,13 +330,11 @@ Result<void> check_name(const std::string& name) {
               "digit first");
 }
 
-std::string catalog_key(const std::string& name) { return name.empty() ? kFlowCatalogKey : kFlowNameCatalogKey + name; }
-
 }  // namespace
 
 Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string& name, Id before, std::uint32_t max,
                                                   std::vector<std::string>* malformed) {
-  const std::string key = catalog_key(name);
+  const std::string key = flow_catalog_key(name);
   const std::uint64_t limit = std::clamp(max, 1U, 1000U);
   std::vector<FlowSummary> out;
   std::string last_row;
@@ -624,11 +622,7 @@ Fields add_traceparent(Fields fields, const std::string& traceparent) {
 Result<void> check_commit_reply(const FlowCommit& commit, const Reply& reply) {
   const std::string flow = "flow:" + std::to_string(commit.flow);
   const std::string_view status = reply.at(0).text();
-  if (status == "missing") {
-    return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
-                                     ", or its key " + std::string(kInternalKeyPrefix) + flow +
-                                     " was lost: `mycojobs doctor --rebuild` restores it");
-  }
+  if (status == "missing") return flow_not_found(commit.context, commit.flow);
   if (status == "conflict") {
     return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
                                     std::to_string(commit.expected_revision) + " was expected: read it again");
@@ -746,7 +740,7 @@ Result<std::vector<FlowWait>> RedisFlows::flow_waits(Id context, Id flow, std::s
 
 Result<std::vector<CatalogEntry>> RedisFlows::catalog(Id context, const std::string& name, const std::string& after,
                                                       std::uint32_t max) {
-  const std::string key = catalog_key(name);
+  const std::string key = flow_catalog_key(name);
   MJ_TRY(reply, run(context, scripts::flow_catalog, Arguments{key, after}.add(std::uint64_t{max})));
   std::vector<CatalogEntry> out;
   for (std::size_t i = 0; i < reply.size(); ++i) {
@@ -763,7 +757,7 @@ Result<std::vector<CatalogEntry>> RedisFlows::catalog(Id context, const std::str
 }
 
 Result<void> RedisFlows::drop_entry(Id context, const std::string& name, const CatalogEntry& entry) {
-  MJ_CHECK(run(context, scripts::flow_catalog_drop, Arguments{catalog_key(name), entry.id, entry.flow_text}));
+  MJ_CHECK(run(context, scripts::flow_catalog_drop, Arguments{flow_catalog_key(name), entry.id, entry.flow_text}));
   return {};
 }
 

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "store/flow_store.h"
-#include "store/keys.h"
 #include "store/redis/redis_store.h"
 
 namespace mycojobs {

@@ -46,7 +46,7 @@ Result<std::vector<std::string>> RedisStore::topic_pending(Id context, const std
   return pending_messages(context, lists);
 }
 
-Result<std::vector<std::string>> RedisStore::outbox_keys(Id context) {
+Result<std::vector<std::string>> RedisStore::msg_out_keys(Id context) {
   Arguments lists;
   lists.add(kOutgoingList)
       .add(kRoutingList)
@@ -56,7 +56,7 @@ Result<std::vector<std::string>> RedisStore::outbox_keys(Id context) {
   return pending_messages(context, lists);
 }
 
-Result<void> RedisStore::enqueue_outbox(Id context, const std::string& message_key) {
+Result<void> RedisStore::push_to_msg_out(Id context, const std::string& message_key) {
   MJ_CHECK(command(context, {"LPUSH", kOutgoingList, message_key}));
   return {};
 }

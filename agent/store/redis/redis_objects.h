@@ -63,7 +63,7 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
   std::map<std::pair<Id, ObjectKind>, Schema> schemas_;
 };
 
-// Names of keys; store/keys.cpp describes the keys.
+// Names of keys; store/keys.toml describes the keys.
 std::string kind_name(const ObjectKind&);  // for example "default:todo"
 std::string object_key(const ObjectKind&, std::string_view id);
 std::string object_ids_key(const ObjectKind&);

@@ -167,10 +167,7 @@ std::string JournalHeads::find_lost_queues(Id context, const std::string& server
   observed.server_run_id = server_run_id;
   std::string lost_queues;
   for (const auto& [queue, head] : observed.heads) {
-    std::uint64_t at_start = 0;
-    for (const auto& [name, value] : heads_at_start) {
-      if (name == queue) parse_u64(value, at_start);
-    }
+    const std::uint64_t at_start = number_of(heads_at_start, queue);
     if (at_start >= head) continue;
     lost_queues += (lost_queues.empty() ? "" : ", ") + queue + " is at revision " + std::to_string(at_start) +
                    ", and was seen at " + std::to_string(head);

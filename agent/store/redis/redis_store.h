@@ -1,6 +1,6 @@
 // The Store on Redis 7 or newer, or on the imitation of Redis in this process (tests/support/redis/memory_server.h).
-// The protocol of jobs is implemented by scripts/*.lua, in which each call is one atomic step; store/keys.cpp describes
-// the keys. Contracts, errors and thread-safety: store/store.h.
+// The protocol of jobs is implemented by scripts/*.lua, in which each call is one atomic step; store/keys.toml
+// describes the keys. Contracts, errors and thread-safety: store/store.h.
 #pragma once
 
 #include <chrono>
@@ -155,8 +155,8 @@ class RedisStore final : public Store, private ContextLinks {
                            const std::string& replaces, RunnerHolder& held_by) override;
   Result<void> release_runner(Id context, Id runner, const RunnerHolder& self) override;
   Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) override;
-  Result<std::vector<std::string>> outbox_keys(Id context) override;
-  Result<void> enqueue_outbox(Id context, const std::string& message_key) override;
+  Result<std::vector<std::string>> msg_out_keys(Id context) override;
+  Result<void> push_to_msg_out(Id context, const std::string& message_key) override;
   Result<void> send_to_topic(Id context, const std::string& topic, const std::string& message_key,
                              const Fields& message) override;
   Result<AcceptedMessage> accept_message(Id context, const AcceptMessage&) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/codec.h"
 #include "store/keys.h"
 #include "text/plural.h"
 
@@ -125,9 +126,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     std::vector<InboxEntry> entries;
     for (std::size_t i = 0; i < reply.size(); ++i) {
       InboxEntry entry{std::string(reply.at(i).at(0).text()), {}, reply.at(i).at(1).fields()};
-      const auto kind =
-          std::find_if(entry.fields.begin(), entry.fields.end(), [](const auto& f) { return f.first == "kind"; });
-      if (kind != entry.fields.end()) entry.kind = kind->second;
+      entry.kind = field_of(entry.fields, "kind");
       entries.push_back(std::move(entry));
     }
     return entries;

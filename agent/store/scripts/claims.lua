@@ -305,7 +305,8 @@ local function claim_entry(queue, entry)
   end
   local timeout_ms, until_ms = to_number(record.queue_timeout_ms), nil
   if timeout_ms > 0 and has_not_run(claim) then
-    -- A job of a plain client has no queued_ms. Its deadline is the score in mj:queue-deadlines, which tick has computed.
+    -- A job of a plain client has no queued_ms. If tick has indexed its deadline, that is used; otherwise its wait begins
+    -- now.
     local indexed_deadline = to_number(record.queued_ms) == 0 and redis.call('ZSCORE', kQueueDeadlinesKey, entry)
     if indexed_deadline then claim.overdue = '1' end
     until_ms = indexed_deadline and to_number(indexed_deadline) or compute_queue_deadline(timeout_ms, to_number(record.queued_ms), to_number(record.run_at_ms))
@@ -346,7 +347,7 @@ local function next_entry(queue, has_priorities)
   local low_priority_entry
   if has_priorities then
     local first = redis.call('ZRANGE', kPriorityKey .. queue, 0, 0, 'WITHSCORES')
-    if first[1] and to_number(first[2]) < 100 * kPriority then
+    if first[1] and to_number(first[2]) < kMaxPriority * kPriority then
       is_prioritised = true
       return first[1]
     end
@@ -446,8 +447,8 @@ local function stale_reply(job, report_name, claim_id)
 end
 
 -- Charges new lines of output, and stores their number of bytes in the claim. Returns a positive number if the lines
--- may be stored. Returns 0 if a quota is exceeded; at the begin of such a gap the second value is a line for the log
--- that reports the gap.
+-- may be stored. Returns 0 if a quota is exceeded; for the first dropped line, the second value is a log line that
+-- reports this.
 local function charge_output(job, claim, lines, log_base, last_seq)
   local bytes, charged_bytes = 0, to_number(claim.log_bytes)
   for i = 1, #lines, 4 do

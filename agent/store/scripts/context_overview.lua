@@ -26,7 +26,7 @@ for _, index in ipairs({{'jobs', kJobsKey, 'zset'}, {'running', kLeasesKey, 'zse
   add_number(index[1], size(index[2], index[3]))
 end
 local held_jobs = 0
-for _, key in ipairs(key_type(kHeldConcurrencyKey) == 'set' and redis.call('SRANDMEMBER', kHeldConcurrencyKey, kMaxKeys) or {}) do
+for _, key in ipairs(key_type(kHeldConcurrencyKeysKey) == 'set' and redis.call('SRANDMEMBER', kHeldConcurrencyKeysKey, kMaxKeys) or {}) do
   held_jobs = held_jobs + size(kHeldKey .. key, 'zset')
 end
 add_number('held', held_jobs)

@@ -228,9 +228,9 @@ if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unp
 if ended then
   redis.call('HSET', kFlowKey .. flow, 'state', 'ended', 'ended_ms', to_integer_text(now_ms))
   redis.call('HDEL', kFlowKey .. flow, 'raised')
-  redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)
-  redis.call('ZREM', kDue, flow)
-  redis.call('ZREM', kActive, flow)
+  redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), flow)
+  redis.call('ZREM', kFlowsDueKey, flow)
+  redis.call('ZREM', kFlowsActiveKey, flow)
   if mark.state ~= 'ended' then
     local record_fields = to_table(record)
     enqueue_notice('flow:' .. flow, record_fields.status or 'error', to_number(record_fields.ended_ms))
@@ -242,10 +242,10 @@ if ended then
   if parent ~= '0' then add_flow_event(context .. ' ' .. parent, event) end
 elseif #facts > 0 or mark.state == 'active' then
   if mark.state ~= 'active' then
-    redis.call('ZADD', kActive, flow, flow)
+    redis.call('ZADD', kFlowsActiveKey, flow, flow)
     redis.call('HSET', kFlowKey .. flow, 'state', 'active')
     redis.call('HDEL', kFlowKey .. flow, 'ended_ms')
-    redis.call('ZREM', kEnded, flow)
+    redis.call('ZREM', kFlowsEndedKey, flow)
   end
   -- The flow was raised at the revision on which this commit is based. The decider may not have seen the reason, so the
   -- flow stays due.
@@ -253,12 +253,12 @@ elseif #facts > 0 or mark.state == 'active' then
   if mark.raised then redis.call('HDEL', kFlowKey .. flow, 'raised') end
   local is_due_now = is_raised or key_type(events_key) == 'list' or (due ~= '' and to_number(due) <= now_ms)
   if is_due_now then
-    redis.call('ZADD', kDue, to_integer_text(now_ms), flow)
-    redis.call('PUBLISH', kDue, flow_ref)
+    redis.call('ZADD', kFlowsDueKey, to_integer_text(now_ms), flow)
+    redis.call('PUBLISH', kFlowDueChannel, flow_ref)
   elseif due ~= '' then
-    redis.call('ZADD', kDue, to_integer_text(to_number(due)), flow)
+    redis.call('ZADD', kFlowsDueKey, to_integer_text(to_number(due)), flow)
   else
-    redis.call('ZREM', kDue, flow)
+    redis.call('ZREM', kFlowsDueKey, flow)
   end
 end
 redis.call('PUBLISH', kFlowChangedChannel, flow_ref .. ' ' .. to_integer_text(revision))

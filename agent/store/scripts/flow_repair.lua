@@ -12,7 +12,7 @@
 -- row in the catalog, its row in the catalog of its name}.
 -- Repeat: safe; read-only.
 local flow = next_arg()
-local err = check_flow_types(flow) or check_type(kCatalog, 'stream')
+local err = check_flow_types(flow) or check_type(kFlowCatalogKey, 'stream')
 if err then return err end
 local mark, events = read_mark(flow), kFlowEventsKey .. flow
 local function has_row(key, row)
@@ -22,11 +22,11 @@ end
 local fields = mark or {}
 local name, hash, key = fields.name or '', fields.definition or '', fields.key or ''
 local users, names = kDefinitionUsersKey .. hash, kFlowIdempotencyKey .. (fields.caller or '0')
-local in_name_catalog = name == '' and 1 or has_row(kCatalog .. ':' .. name, fields.index_row)
+local in_name_catalog = name == '' and 1 or has_row(kFlowNameCatalogKey .. name, fields.index_row)
 local in_users = (hash == '' or key_type(users) == 'set' and redis.call('SISMEMBER', users, 'flow:' .. flow) == 1) and 1 or 0
 local has_key_entry = (key == '' or key_type(names) == 'hash' and redis.call('HEXISTS', names, key) == 1) and 1 or 0
-return {fields.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
-  redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, fields.row), to_integer_text(get_revision(flow) or 0),
+return {fields.state or '', redis.call('ZSCORE', kFlowsActiveKey, flow) and 1 or 0, redis.call('ZSCORE', kFlowsDueKey, flow) or '',
+  redis.call('ZSCORE', kFlowsEndedKey, flow) and 1 or 0, has_row(kFlowCatalogKey, fields.row), to_integer_text(get_revision(flow) or 0),
   key_type(events) == 'list' and redis.call('LLEN', events) or 0, to_integer_text(now_ms), redis.call('EXISTS', kFlowCheckpointKey .. flow),
   check_type(events, 'list') and 1 or 0, mark and identity_fields(flow, mark) or {}, in_name_catalog, in_users, has_key_entry, to_integer_text(to_number(fields.row)),
   to_integer_text(to_number(fields.index_row))}
@@ -56,7 +56,7 @@ return replies
 local flow, expected, state, count = next_arg(), to_number(next_arg()), next_arg(), to_number(next_arg())
 local steps = {}
 for i = 1, count do steps[i] = {kind = next_arg(), index = next_arg(), fields = list_arg()} end
-local err = check_flow_types(flow) or check_type(kCatalog, 'stream') or check_type(kAnomaliesKey, 'stream')
+local err = check_flow_types(flow) or check_type(kFlowCatalogKey, 'stream') or check_type(kAnomaliesKey, 'stream')
 if err then return err end
 local mark = read_mark(flow) or {state = ''}
 if mark.state ~= state or get_revision(flow) ~= expected then return 'moved' end
@@ -71,13 +71,13 @@ local function add_row(key, field)
   redis.call('HSET', kFlowKey .. flow, field, to_integer_text(row + 1))
 end
 local kIndexes = {
-  active = {function() redis.call('ZADD', kActive, flow, flow) end, remove_from_zset(kActive)},
-  ended = {function() redis.call('ZADD', kEnded, mark.ended_ms or to_integer_text(now_ms), flow) end, remove_from_zset(kEnded)},
-  due = {function() redis.call('ZADD', kDue, to_integer_text(now_ms), flow) end, remove_from_zset(kDue)},
+  active = {function() redis.call('ZADD', kFlowsActiveKey, flow, flow) end, remove_from_zset(kFlowsActiveKey)},
+  ended = {function() redis.call('ZADD', kFlowsEndedKey, mark.ended_ms or to_integer_text(now_ms), flow) end, remove_from_zset(kFlowsEndedKey)},
+  due = {function() redis.call('ZADD', kFlowsDueKey, to_integer_text(now_ms), flow) end, remove_from_zset(kFlowsDueKey)},
   events = {nil, function() if check_type(events_key, 'list') then redis.call('DEL', events_key) end end},
   checkpoint = {nil, function() redis.call('DEL', checkpoint_key) end},
-  catalog = {function() add_row(kCatalog, 'row') end},
-  index = {function() add_row(kCatalog .. ':' .. mark.name, 'index_row') end},
+  catalog = {function() add_row(kFlowCatalogKey, 'row') end},
+  index = {function() add_row(kFlowNameCatalogKey .. mark.name, 'index_row') end},
   users = {function()
     local users = kDefinitionUsersKey .. mark.definition
     if not reports_wrong_type(users, 'set') then redis.call('SADD', users, 'flow:' .. flow) end
@@ -121,7 +121,7 @@ local flow = string.match(field, '^%d+$')
 err = flow and check_type(kFlowKey .. flow, 'hash')
 if err then return err end
 local mark = flow and read_mark(flow)
-if mark and id == to_integer_text(to_number(key == kCatalog and mark.row or mark.index_row)) .. '-0' then return 0 end
+if mark and id == to_integer_text(to_number(key == kFlowCatalogKey and mark.row or mark.index_row)) .. '-0' then return 0 end
 return redis.call('XDEL', key, id)
 
 --# flow_schedule_places: flows

@@ -12,7 +12,7 @@
 -- Repeat: safe with an idempotency key. Without a key an abandoned creation is retired after the retention.
 local context, caller, jobs, first_job, key, fingerprint = next_arg(), next_arg(), to_number(next_arg()), next_arg(), next_arg(), redis.sha1hex(next_arg())
 local names_key = kFlowIdempotencyKey .. caller
-local err = check_type(kNextFlowIdKey, 'string') or check_type(names_key, 'hash') or check_type(kEnded, 'zset')
+local err = check_type(kNextFlowIdKey, 'string') or check_type(names_key, 'hash') or check_type(kFlowsEndedKey, 'zset')
 if err then return err end
 if key ~= '' then
   local flow, stored_fingerprint = string.match(redis.call('HGET', names_key, key) or '', '^(%d+) (%x+)$')
@@ -34,7 +34,7 @@ redis.call('HSET', kFlowKey .. id, 'state', 'creating', 'caller', caller, 'first
   'print', fingerprint, 'created_ms', to_integer_text(now_ms))
 redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', 'dispatched', 'detail', 'creating',
   'created_at', now_s, 'updated_at', now_s)
-redis.call('ZADD', kEnded, to_integer_text(now_ms), id)
+redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), id)
 if key ~= '' then redis.call('HSET', names_key, key, id .. ' ' .. fingerprint) end
 redis.call('SET', kNextFlowIdKey, id)
 return {id, first_job, 0}
@@ -54,7 +54,7 @@ if mark then return mark.state == 'creating' and mark.adopted and '' or 'known' 
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then return 'missing' end
 redis.call('HSET', kFlowKey .. flow, 'state', 'creating', 'adopted', '1', 'caller', caller, 'first_job', '0', 'jobs', '0',
   'key', '', 'created_ms', to_integer_text(now_ms))
-redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)
+redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), flow)
 return ''
 
 --# flow_reserve:
@@ -160,8 +160,8 @@ return {}
 -- Repeat: safe; a flow with this definition is left unchanged.
 local flow, hash, definition, name, fields = next_arg(), next_arg(), next_arg(), next_arg(), list_arg()
 read_quota()
-local index = kCatalog .. ':' .. name
-local err = check_flow_types(flow) or check_definition_type(hash) or check_type(kCatalog, 'stream') or check_type(index, 'stream')
+local index = kFlowNameCatalogKey .. name
+local err = check_flow_types(flow) or check_definition_type(hash) or check_type(kFlowCatalogKey, 'stream') or check_type(index, 'stream')
 if err then return err end
 local mark = read_mark(flow)
 if not mark then return 'missing' end
@@ -169,14 +169,14 @@ if mark.state ~= 'creating' then
   if mark.definition == hash then return '' end
   return redis.error_reply('MJCONFLICT flow ' .. flow .. ' has another definition, which it keeps')
 end
-local row, index_row = get_stream_head(kCatalog), name == '' and 0 or get_stream_head(index)
-if not row or not index_row then return journal_head_error(row and index or kCatalog) end
+local row, index_row = get_stream_head(kFlowCatalogKey), name == '' and 0 or get_stream_head(index)
+if not row or not index_row then return journal_head_error(row and index or kFlowCatalogKey) end
 local caller = mark.caller or '0'
 err = charge_definition(hash, definition, caller)
 if err then return err end
 add_definition_use(hash, definition, 'flow:' .. flow, caller)
 redis.call('HSET', 'flow:' .. flow, 'status', 'dispatched', 'detail', 'new', 'updated_at', now_s, unpack(fields))
-redis.call('XADD', kCatalog, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
+redis.call('XADD', kFlowCatalogKey, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 if name ~= '' then
   redis.call('XADD', index, to_integer_text(index_row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 end
@@ -184,7 +184,7 @@ local values = to_table(fields)
 redis.call('HSET', kFlowKey .. flow, 'ids', values.jobs or '', 'parent', values.parent or '')
 redis.call('HSET', kFlowKey .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', to_integer_text(row + 1), 'index_row',
   to_integer_text(index_row + 1))
-redis.call('ZREM', kEnded, flow)
+redis.call('ZREM', kFlowsEndedKey, flow)
 return ''
 
 --# flow_read: flows
@@ -290,7 +290,7 @@ local key, before_flow, last_row, max = next_arg(), next_arg(), next_arg(), to_n
 local err = check_type(key, 'stream')
 if err then return err end
 if last_row == '' and before_flow ~= '0' and key_type(kFlowKey .. before_flow) == 'hash' then
-  last_row = redis.call('HGET', kFlowKey .. before_flow, key == kCatalog and 'row' or 'index_row') or ''
+  last_row = redis.call('HGET', kFlowKey .. before_flow, key == kFlowCatalogKey and 'row' or 'index_row') or ''
 end
 local max_row = last_row == '' and '+' or to_integer_text(math.max(0, to_number(last_row) - 1))
 local rows, bytes = {''}, 0
@@ -324,19 +324,19 @@ return rows
 -- Reply: {ms until the next due flow or 0, flow...}.
 -- Repeat: safe; the flows remain due until a commit changes this.
 local max = to_number(next_arg())
-local err = check_type(kDue, 'zset') or check_type(kAnomaliesKey, 'stream')
+local err = check_type(kFlowsDueKey, 'zset') or check_type(kAnomaliesKey, 'stream')
 if err then return err end
 local reply = {'0'}
-for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
+for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kFlowsDueKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local mark = is_record_id(flow) and has_type(kFlowKey .. flow, 'hash') and read_mark(flow)
   if mark and mark.state == 'active' then
     reply[#reply + 1] = flow
   else
     add_anomaly(kFlowsDueKey .. ' names ' .. to_printable(flow) .. ', which is not a running flow; the entry was dropped')
-    redis.call('ZREM', kDue, flow)
+    redis.call('ZREM', kFlowsDueKey, flow)
   end
 end
-local next_due = redis.call('ZRANGEBYSCORE', kDue, '(' .. to_integer_text(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+local next_due = redis.call('ZRANGEBYSCORE', kFlowsDueKey, '(' .. to_integer_text(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 if next_due then reply[1] = to_integer_text(math.max(1, math.min(to_number(next_due) - now_ms, 4000000000))) end
 return reply
 
@@ -353,8 +353,8 @@ if not mark or mark.state ~= 'active' then return 0 end
 local revision = get_revision(flow)
 if not revision then return journal_head_error(kFlowJournalKey .. flow) end
 redis.call('HSET', kFlowKey .. flow, 'raised', to_integer_text(revision))
-redis.call('ZADD', kDue, 'LT', to_integer_text(now_ms), flow)
-redis.call('PUBLISH', kDue, context .. ' ' .. flow)
+redis.call('ZADD', kFlowsDueKey, 'LT', to_integer_text(now_ms), flow)
+redis.call('PUBLISH', kFlowDueChannel, context .. ' ' .. flow)
 return 1
 
 --# flow_await: dispatch_journal job_indexes messages deployments stored_usage job_ends flows
@@ -366,7 +366,7 @@ return 1
 -- Repeat: safe; an event may occur twice.
 local context, flow, awaited_flow = next_arg(), next_arg(), next_arg()
 local waits_key, record = kFlowDependentsKey .. awaited_flow, 'context:' .. context
-local err = check_type(waits_key, 'set') or check_type(kDue, 'zset') or check_type(kAnomaliesKey, 'stream') or check_type(kFlowKey .. awaited_flow, 'hash')
+local err = check_type(waits_key, 'set') or check_type(kFlowsDueKey, 'zset') or check_type(kAnomaliesKey, 'stream') or check_type(kFlowKey .. awaited_flow, 'hash')
   or check_type(kFlowKey .. flow, 'hash') or check_type('flow:' .. awaited_flow, 'hash') or check_type(record, 'hash')
 if err then return err end
 local mark = read_mark(awaited_flow)
@@ -484,13 +484,13 @@ local err = check_index_types() or check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark then
-  redis.call('ZREM', kEnded, flow)
+  redis.call('ZREM', kFlowsEndedKey, flow)
   return 'missing'
 end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
-if not is_requested and to_number(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
+if not is_requested and to_number(redis.call('ZSCORE', kFlowsEndedKey, flow) or nil) > before_ms then return 'not_ended' end
 if not is_requested and redis.call('HEXISTS', kFlowKey .. flow, 'noticed') == 1 and has_type(kNoticesKey, 'zset') then
-  redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)  -- try again later: the notice was not delivered yet
+  redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), flow)  -- try again later: the notice was not delivered yet
   return 'not_ended'
 end
 
@@ -521,9 +521,9 @@ local function drop_row(key, row)
   local entry = redis.call('XRANGE', key, to_integer_text(to_number(row)), to_integer_text(to_number(row)), 'COUNT', 1)[1]
   if entry and to_table(entry[2]).flow == flow then redis.call('XDEL', key, entry[1]) end
 end
-drop_row(kCatalog, mark.row)
+drop_row(kFlowCatalogKey, mark.row)
 if mark.name and mark.name ~= '' then
-  local index = kCatalog .. ':' .. mark.name
+  local index = kFlowNameCatalogKey .. mark.name
   drop_row(index, mark.index_row)
   if has_type(index, 'stream') and redis.call('XLEN', index) == 0 then redis.call('UNLINK', index) end
 end
@@ -537,5 +537,5 @@ end
 if not (mark.adopted and mark.state == 'creating') then redis.call('UNLINK', 'flow:' .. flow) end
 redis.call('UNLINK', kFlowJournalKey .. flow, kFlowCheckpointKey .. flow, kFlowEventsKey .. flow, kFlowDependentsKey .. flow,
   kFlowKey .. flow)
-redis.call('ZREM', kEnded, flow)
+redis.call('ZREM', kFlowsEndedKey, flow)
 return 1

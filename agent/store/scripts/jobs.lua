@@ -19,7 +19,7 @@ read_quota()
 local counter, names_key = kNextIdKey .. caller, kIdempotencyKey .. caller
 local err = check_index_types() or check_type(counter, 'string') or check_type(names_key, 'hash')
 if err then return err end
--- Further existing records are left out of the reply when its records have this many bytes.
+-- After more than this many bytes of existing records, the reply omits the others.
 local kMaxReplyBytes = 8388608
 local queue_errors, jobs, existing, reply_bytes, last_id, total_charge = {}, {}, {}, 0, nil, 0  -- charge in bytes
 

@@ -28,9 +28,16 @@ def read_table(path, required, optional=frozenset()):
 def read_keys(path):
     required = {"pattern", "type", "content"}
     keys = read_table(path, required, KEY_FIELDS - required)
+    patterns = [(key["pattern"], key["type"] == "channel") for key in keys.values()]
+    if twice := next((pattern for pattern, kind in patterns if patterns.count((pattern, kind)) > 1), None):
+        raise SystemExit(f"{path}: two sections have the pattern {twice}")
     for name, key in keys.items():
         if key["type"] not in TYPES or key.get("agent_access", "write") not in ACCESS:
             raise SystemExit(f"{path}: [{name}]: invalid type or agent_access")
+        if not key["pattern"].startswith("mj:"):
+            raise SystemExit(f"{path}: [{name}]: the pattern does not begin with mj:")
+        if key["type"] == "channel" and set(key) != required:
+            raise SystemExit(f"{path}: [{name}]: a channel has only pattern, type and content")
     return keys
 
 

@@ -50,7 +50,7 @@ local reply = table.concat(stamps, ';')
 if puts or writer.job ~= job or writer.claim_id ~= claim_id then
   acquire_writer(job, claim_id, call, reply)
 else
-  redis.pcall('HSET', kWriter, 'call', call, 'answer', reply)
+  redis.pcall('HSET', kObjectWriterKey, 'call', call, 'answer', reply)
 end
 for _, op in ipairs(ops) do
   local key = object_key(op.kind, op.id)
@@ -164,12 +164,12 @@ return 1
 -- Reply: 1 if the claim was the writer, otherwise 0.
 -- Repeat: safe; the reply is 0.
 local job, claim_id = next_arg(), next_arg()
-local err = check_type(kWriter, 'hash') or check_type(kWaiting, 'zset')
+local err = check_type(kObjectWriterKey, 'hash') or check_type(kObjectWritersWaitingKey, 'zset')
 if err then return err end
-redis.call('ZREM', kWaiting, job .. ' ' .. claim_id)
-local writer_fields = redis.call('HMGET', kWriter, 'job', 'claim_id')
+redis.call('ZREM', kObjectWritersWaitingKey, job .. ' ' .. claim_id)
+local writer_fields = redis.call('HMGET', kObjectWriterKey, 'job', 'claim_id')
 if writer_fields[1] ~= job or writer_fields[2] ~= claim_id then return 0 end
-return redis.call('DEL', kWriter)
+return redis.call('DEL', kObjectWriterKey)
 
 --# object_search: objects
 -- Finds the objects that contain all of the words, in the order of their ids. The ids of the rarest word are checked

@@ -136,7 +136,7 @@ local step_handlers = {
 if has_changed() then return 0 end
 for _, step in ipairs(steps) do
   err = kIndexes[step.index] and check_type(index_key(step), kIndexes[step.index][2])
-    or step.index == 'waits' and check_type(kDependenciesKey .. job, 'set') or step.index == 'held' and check_type(kHeldConcurrencyKey, 'set') or nil
+    or step.index == 'waits' and check_type(kDependenciesKey .. job, 'set') or step.index == 'held' and check_type(kHeldConcurrencyKeysKey, 'set') or nil
   if err then return err end
 end
 for _, step in ipairs(steps) do step_handlers[step.kind](step) end

@@ -24,7 +24,7 @@ end
 -- exceeds a quota; then the job is delayed again. In one call only kMaxQueuedBatch jobs of each caller are queued,
 -- since the end of the first job may exceed the quota again.
 local kMaxQueuedBatch = 50
-local exceeded_by_caller, queue_attempts = {}, {}  -- both by caller; the first as in claims.lua
+local exceeded_by_caller, queue_attempts = {}, {}  -- by caller: the exceeded setting or false; the number of queued jobs
 local function waits_for_quota(job, claim)
   if not claim.quota then return false end
   local caller = parse_caller(job)
@@ -89,7 +89,7 @@ local function queue_held_job(key)
   local job = not reports_wrong_type(held_key, 'zset') and redis.call('ZRANGE', held_key, 0, 0)[1]
   local claim = job and find_claim(job)
   if not job then
-    redis.call('SREM', kHeldConcurrencyKey, key)
+    redis.call('SREM', kHeldConcurrencyKeysKey, key)
   elseif not claim or claim.state ~= 'held' then
     redis.call('ZREM', held_key, job)
   else
@@ -99,8 +99,8 @@ local function queue_held_job(key)
     if running and running < math.max(1, limit) then enqueue_job(job, claim, 'held', true) end
   end
 end
-if key_type(kHeldConcurrencyKey) == 'set' then
-  for _, key in ipairs(redis.call('SRANDMEMBER', kHeldConcurrencyKey, max)) do queue_held_job(key) end
+if key_type(kHeldConcurrencyKeysKey) == 'set' then
+  for _, key in ipairs(redis.call('SRANDMEMBER', kHeldConcurrencyKeysKey, max)) do queue_held_job(key) end
 end
 
 -- Return entries to their queues if the missing record exists now, and drop entries after missing_wait ms.
@@ -240,7 +240,8 @@ local function find_largest_caller(requested)
 end
 
 local search = {}
--- Returns whether enough jobs were retired: three quarters of the quota, or less, are in use.
+-- Returns whether enough jobs were retired: at most three quarters of the quota are in use, or, in a full context, the
+-- caller stores at most always_allowed_bytes().
 local function has_freed_enough(caller_bytes, total_bytes)
   if search.full then return total_bytes <= quota.context * 3 / 4 or caller_bytes <= always_allowed_bytes() end
   return quota.caller == 0 or caller_bytes <= quota.caller * 3 / 4

@@ -91,7 +91,7 @@ elseif due > 0 then
 else
   redis.call('ZREM', kDeploymentsDueKey, deployment)
 end
-if #facts > 0 then redis.call('PUBLISH', kDeploymentsKey, context .. ' ' .. deployment) end
+if #facts > 0 then redis.call('PUBLISH', kDeploymentChannel, context .. ' ' .. deployment) end
 return {'done'}
 
 --# world_post: deployments
@@ -255,7 +255,7 @@ local step_handlers = {
   list = function() redis.call('SADD', kDeploymentsKey, deployment) end,
   due = function()
     redis.call('ZADD', kDeploymentsDueKey, to_integer_text(now_ms), deployment)
-    redis.call('PUBLISH', kDeploymentsKey, context .. ' ' .. deployment)
+    redis.call('PUBLISH', kDeploymentChannel, context .. ' ' .. deployment)
   end,
   head = function(value) redis.call('HSET', head_key, 'manifest', value) end,
   snapshot = function() redis.call('HDEL', head_key, 'height', 'hash') end,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "model/codec.h"
 #include "model/trace_context.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -174,8 +175,8 @@ Intake::ClaimResult Intake::claim_batch() {
     }
     const std::uint32_t max_jobs = std::min(jobs_to_claim, kMaxClaimBatch);
     const std::uint64_t sent_boot_ms = clock_.boot_ms();
-    held_or_requested_jobs_ +=
-        max_jobs;  // before the request is sent, so that a drain waits for jobs that are being claimed
+    // Counted before the request is sent, so that a drain waits for jobs that are being claimed.
+    held_or_requested_jobs_ += max_jobs;
     auto reply = claim(context, max_jobs);
     const auto received_jobs = static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
     held_jobs_ += received_jobs;
@@ -191,9 +192,8 @@ Intake::ClaimResult Intake::claim_batch() {
     for (std::string& queue : list_unclaimable_queues(context)) unclaimable_queues.push_back(std::move(queue));
     dependencies_.waiter->set_paused(context, unclaimable_queues);
     if (reply->skipped_entries > 0) {
-      log(LogLevel::warn, "worker",
-          "context {}: {} queue entries cannot run; the streams mj:dead-letters and mj:anomalies say why", context,
-          reply->skipped_entries);
+      log(LogLevel::warn, "worker", "context {}: {} queue entries cannot run; the streams {} and {} say why", context,
+          reply->skipped_entries, kDeadLettersKey, kAnomaliesKey);
     }
     for (ClaimedJob& claimed : reply->jobs)
       start_claimed_job(claimed, compute_fence_boot_ms(sent_boot_ms, settings_.lease_ms));

@@ -51,7 +51,8 @@ class PreviousInstances {
   std::vector<std::string> list_recorded_instances();
   // Returns false if the store call failed.
   bool release_instance_jobs(LeaseStore&, Id context, const std::string& instance) const;
-  // Returns true for the first call for an instance in a context, so that its jobs are released only once.
+  // Returns true for the first call for an instance in a context, so that only one attempt is made
+  // to release its jobs.
   bool add_release_attempt(Id context, const std::string& instance);
   void on_jobs_released(Id context, const std::string& instance);
   bool should_wait_for_helpers(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);

@@ -33,7 +33,7 @@ ArtifactCleanupLoop::ArtifactCleanupLoop(RecordStore& store, const Clock& clock,
       cleanup_(clock, settings.state_dir, interval_ms_) {}
 
 void ArtifactCleanupLoop::on_failed(Id context, const Error& error) {
-  if (error.code == Code::unavailable) return health_.on_failure(context, "sweeping artifacts", error);
+  if (error.code == Code::unavailable) return health_.on_failure(context, "cleaning up artifacts", error);
   log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, error.message);
 }
 

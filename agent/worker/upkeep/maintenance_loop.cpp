@@ -25,7 +25,7 @@ std::uint64_t MaintenanceLoop::run_once() {
         pause = std::min(pause, *next);
         continue;
       }
-      health_.on_failure(context, "housekeeping of jobs", next.error());
+      health_.on_failure(context, "maintaining jobs", next.error());
       if (next.error().code == Code::unavailable) maintenance_.clear_observations(context);
       pauses_.on_failure(context);
     }

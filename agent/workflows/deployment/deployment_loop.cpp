@@ -32,7 +32,8 @@ constexpr std::uint64_t kIdleIntervalMs = 1000;
 constexpr std::uint64_t kBackoffDelayMs = 5000;
 constexpr std::uint64_t kMaxBackoffDelayMs = 600'000;  // maximum pause of an instance after repeated failures
 constexpr std::size_t kMaxQueuedStepsPerThread = 8;    // steps that are queued for each thread of a deployment
-// The sweep for lost notifications checks each deployment once per kCheckIntervalMs, several in one round trip.
+// The search for ended effects without a notification checks each deployment once per kCheckIntervalMs, several in one
+// round trip.
 constexpr std::uint64_t kCheckIntervalMs = 60000, kPollIntervalMs = 250;
 constexpr std::size_t kMaxDeploymentsBatch = 64, kMaxEffectRefsBatch = 1000;
 constexpr std::uint64_t kMaxNotificationDelayMs = 1000;  // a delay longer than this means that a notification was lost
@@ -366,7 +367,7 @@ Result<std::size_t> DeploymentLoop::process_inbox(Deployment& deployment) {
   std::function<bool(const std::string&)> is_blocked;
   if (should_drain(deployment)) {
     is_blocked = [&](const std::string& instance_name) {
-      const InstanceState* instance = loaded.state().find_instance(parse_instance_id(instance_name));
+      const InstanceState* instance = loaded.state().find_instance(parse_store_name(instance_name));
       return instance != nullptr && !instance->inbox.empty();
     };
   }

@@ -1,4 +1,5 @@
 #include "workflows/deployment/deployment_thread.h"
+
 #include "store/keys.h"
 
 namespace mycojobs {
@@ -19,7 +20,7 @@ Result<std::unique_ptr<DeploymentThread>> DeploymentThread::start(StoreFactory& 
   thread_stores.flows = std::move(flows);
   MJ_TRY(deployments, stores.open_workflows());
   thread_stores.deployments = std::move(deployments);
-  MJ_TRY(waiter, stores.open_waiter({{context, ""}}, kDeploymentsKey));
+  MJ_TRY(waiter, stores.open_waiter({{context, ""}}, kDeploymentChannel));
   std::unique_ptr<DeploymentThread> thread(new DeploymentThread(std::move(thread_stores), std::move(waiter), clock,
                                                                 context, std::move(run_step), std::move(limits),
                                                                 std::move(metrics)));

@@ -318,8 +318,8 @@ class AsyncFlow:
 
 class _WaitGroup:
     """Combines any number of waits in at most MAX_WAIT_CALLS concurrent calls. Each call waits for up to MAX_WAIT_ENTRIES
-    entries that no other call contains. The call that reaches the limit has a short wait, so that new waits are not
-    delayed for long."""
+    entries that no other call contains. A call that takes the last free place waits only SHORT_WAIT_MS, so that
+    new waits are not delayed for long."""
 
     def __init__(self, client: AsyncClient, method: str, param: str, id_member: str) -> None:
         self._client, self._method, self._param, self._id_member = client, method, param, id_member

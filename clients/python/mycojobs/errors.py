@@ -117,9 +117,9 @@ def read_error(error: Any) -> Error:
     return CODES.get(error["code"], Error)(error["message"], remedy=remedy, field=field, code=error["code"], word=word or None)
 
 
-def invalid_response_error(subject: str, answer: object) -> Error:
+def invalid_response_error(subject: str, response: object) -> Error:
     """Returns the error of a response that is not from a mycojobs server, or from a server of another version."""
-    return Error(f"{subject}: the response is not in the contract: {answer!r:.100}", word="http", remedy="check which program runs there")
+    return Error(f"{subject}: the response is not in the contract: {response!r:.100}", word="http", remedy="check which program runs there")
 
 
 def closed_error() -> Error:

@@ -233,7 +233,7 @@ async def _join_blocks(blocks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _parse_events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
-    """Parses the format text/event-stream, of which the server uses only line ends of LF."""
+    """Parses a text/event-stream body. The server ends each line with LF, so CR is not handled."""
     buffer, fields = b"", {}  # type: bytes, Dict[str, str]
     async for block in blocks:
         *lines, buffer = (buffer + block).split(b"\n")

@@ -54,7 +54,7 @@ struct StepEffect {
   bool operator==(const StepEffect&) const = default;
 };
 struct StepOutput {
-  std::optional<std::string> state;  // CBOR; no value if the state is null
+  std::optional<std::string> state;  // CBOR; no value if the instance has ended (a cell is deleted)
   std::vector<StepEvent> domain_events;
   std::vector<StepEffect> effects;
   std::optional<std::string> annotations;  // CBOR

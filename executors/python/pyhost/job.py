@@ -5,9 +5,9 @@ before and after its script are in job_steps.cpp, which fills `now`. This file h
 script may replace or delete anything in builtins, in sys.modules and in the modules. Everything that is needed
 afterwards is therefore bound here, and this file uses a copy of the builtins.
 
-The host provides send(kind, payload), which returns whether the frame was sent, cancelled(), ARTIFACTS, SECRETS, NOTE
-and ERROR (job_services() in run_job.cpp). before_hooks and after_hooks are functions that preloaded modules run in each
-job.
+The host provides the functions send(kind, payload) and cancelled(), and the constants ARTIFACTS, SECRETS, NOTE and
+ERROR (job_services() in run_job.cpp). send() returns whether the frame was sent. before_hooks and after_hooks are
+functions that preloaded modules run in each job.
 """
 
 import atexit

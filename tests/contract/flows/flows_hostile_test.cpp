@@ -170,7 +170,7 @@ TEST_P(FlowsHostile, ClientRecordIsNotANode) {
   EXPECT_THAT(events(flow), HasSubstr("job " + key));
   EXPECT_EQ(view(key).status, "error");
   EXPECT_EQ(view(key).detail, "dead_letter");
-  EXPECT_EQ(field(key, "result"), "") << "nor is the result that the forged record contains";
+  EXPECT_EQ(field(key, "result"), "") << "the result in the forged record is ignored";
   EXPECT_NE(outcome(store_->requeue(1, key)), "ok") << "nor later";
   FlowCommit retry = commit(flow, 2);
   retry.requeued_jobs = {key};
@@ -411,11 +411,11 @@ TEST_P(PushedKeys, DoNotSendCreatedMessages) {
   ASSERT_TRUE(
       store_->save(1, message, {{"id", "101"}, {"caller_id", "12"}, {"status", "dispatched"}, {"detail", "created"}}));
   backend_->push(1, "msg_out", message);
-  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
+  EXPECT_THAT(store_->msg_out_keys(1).value(), IsEmpty());
   EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created but not sent"));
   EXPECT_EQ(field(message, "status"), "dispatched");
   ASSERT_TRUE(post_message_record(*store_, 1, message, {}));
-  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(message));
+  EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(message));
 }
 
 MJ_BOTH_STORES(PushedKeys);

@@ -1,15 +1,8 @@
 // The server-side scripts with hostile keys, and with a server that forgets loaded scripts.
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
-#include <regex>
-#include <sstream>
-
 #include "contract/store_contract.h"
-#include "store/keys.h"
 #include "store/lua_scripts.h"
-#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -158,20 +151,6 @@ TEST_P(RedisScript, ServerMarkOfAnotherTypeIsAnError) {
   run_command({"DEL", "mj:server"});
   run_command({"HSET", "mj:server", "x", "y"});
   EXPECT_EQ(outcome(backend_->stores().open().value()->leases(1)), "invalid");
-}
-
-// keys.toml is the only source of the names of internal keys and channels.
-TEST(KeyTable, HasTheOnlyLiteralsOfInternalKeys) {
-  const std::regex literal(R"(["'&]mj:[a-z][a-z:_-]*["'])"), comment(R"((//|--) .*)");
-  for (const auto& file : std::filesystem::recursive_directory_iterator(mj::test::source_path("agent"))) {
-    const auto extension = file.path().extension();
-    if (extension != ".lua" && extension != ".cpp" && extension != ".h") continue;
-    std::ifstream text(file.path());
-    for (std::string line; std::getline(text, line);) {
-      const std::string code = std::regex_replace(line, comment, "");
-      EXPECT_FALSE(std::regex_search(code, literal)) << file.path() << ": " << line;
-    }
-  }
 }
 
 MJ_BOTH_STORES(HostileKeys);

@@ -113,14 +113,14 @@ class Pipeline : public VerifyContract {
 TEST_P(Pipeline, OutboxIsRoutedOldestFirst) {
   write(101);
   write(102);
-  ASSERT_TRUE(store_->enqueue_outbox(1, message_key(101)));
-  ASSERT_TRUE(store_->enqueue_outbox(1, message_key(102)));
+  ASSERT_TRUE(store_->push_to_msg_out(1, message_key(101)));
+  ASSERT_TRUE(store_->push_to_msg_out(1, message_key(102)));
   for (int again = 0; again < 2; ++again) {
-    EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(message_key(101), message_key(102)));
+    EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(message_key(101), message_key(102)));
   }
   EXPECT_THAT(entries_of("msg_out"), IsEmpty());
   ASSERT_TRUE(store_->route_message(1, leaving({job(1)})));
-  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(message_key(102)));
+  EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(message_key(102)));
 }
 
 TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
@@ -133,7 +133,7 @@ TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
   write(8);
   backend_->push(1, "msg_out", "message:12:8");
   backend_->push(1, "msg_out", kMessage);
-  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage));
+  EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(kMessage));
   EXPECT_THAT(entries_of("msg_out_coordinator"), ElementsAre(kMessage));
   EXPECT_THAT(last_anomaly(), HasSubstr("message:12:8"));
 }
@@ -141,15 +141,15 @@ TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
 TEST_P(Pipeline, EntryWithoutARecordIsRetriedAndThenDropped) {
   backend_->push(1, "msg_out", kMessage);
   backend_->push(1, "msg_out", message_key(102));
-  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
+  EXPECT_THAT(store_->msg_out_keys(1).value(), IsEmpty());
   write();
-  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage)) << "its record came later";
+  EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(kMessage)) << "its record came later";
   EXPECT_TRUE(eventually([&] {
-    (void)store_->outbox_keys(1);
+    (void)store_->msg_out_keys(1);
     return run_command({"EXISTS", "mj:topic-missing-records:msg_out"}).number() == 0;
   }));
   write(102);
-  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage));
+  EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(kMessage));
 }
 
 TEST_P(Pipeline, MessageIsRoutedOnce) {
@@ -159,12 +159,12 @@ TEST_P(Pipeline, MessageIsRoutedOnce) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
   EXPECT_EQ(field(kMessage, "transport_status"), "queued");
   EXPECT_EQ(mark("left"), "2");
-  ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
-  EXPECT_THAT(store_->outbox_keys(1).value(), ElementsAre(kMessage));
+  ASSERT_TRUE(store_->push_to_msg_out(1, kMessage));
+  EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(kMessage));
   const auto again = store_->route_message(1, leaving({job(1), job(2)})).value();
   EXPECT_TRUE(again.repeated);
   EXPECT_THAT(again.job_keys, ElementsAre(key(1), key(2)));
-  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
+  EXPECT_THAT(store_->msg_out_keys(1).value(), IsEmpty());
   EXPECT_TRUE(claim(10).empty());
 }
 
@@ -211,12 +211,12 @@ TEST_P(Pipeline, JobWithAMatchingRecordIsSent) {
 
 TEST_P(Pipeline, RejectedMessageIsNotRoutedLater) {
   write();
-  ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
-  ASSERT_EQ(store_->outbox_keys(1).value().size(), 1U);
+  ASSERT_TRUE(store_->push_to_msg_out(1, kMessage));
+  ASSERT_EQ(store_->msg_out_keys(1).value().size(), 1U);
   ASSERT_TRUE(store_->close_message(1, "msg_out_coordinator", kMessage, "it is not signed"));
   EXPECT_EQ(message_status(), "error");
   EXPECT_EQ(field(kMessage, "error"), "it is not signed");
-  EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
+  EXPECT_THAT(store_->msg_out_keys(1).value(), IsEmpty());
   EXPECT_TRUE(store_->route_message(1, leaving({job(1)})).value().repeated);
   EXPECT_THAT(entries(), IsEmpty());
 }
@@ -378,11 +378,11 @@ TEST_P(Pipeline, SentJobsCannotBeReceived) {
 TEST_P(Pipeline, MessageToItsOwnContextArrives) {
   write();
   for (int again = 0; again < 2; ++again) {
-    ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
-    ASSERT_EQ(store_->outbox_keys(1).value().size(), 1U);
+    ASSERT_TRUE(store_->push_to_msg_out(1, kMessage));
+    ASSERT_EQ(store_->msg_out_keys(1).value().size(), 1U);
     EXPECT_EQ(store_->receive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(),
               again == 0 ? Arrival::stored : Arrival::duplicate);
-    EXPECT_THAT(store_->outbox_keys(1).value(), IsEmpty());
+    EXPECT_THAT(store_->msg_out_keys(1).value(), IsEmpty());
   }
   ASSERT_TRUE(take({job(1)}));
   run(1);
@@ -798,10 +798,10 @@ class PipelineHostile : public Pipeline {
     };
     const auto put_out = [this] {
       write();
-      ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
+      ASSERT_TRUE(store_->push_to_msg_out(1, kMessage));
     };
     return {
-        {"outgoing", put_out, [this] { return outcome(store_->outbox_keys(1)); }},
+        {"outgoing", put_out, [this] { return outcome(store_->msg_out_keys(1)); }},
         {"route", put_out, [this] { return outcome(store_->route_message(1, leaving({job(1)}))); }},
         {"mail_due", routed, [this] { return outcome(store_->due_messages(1, 10, 1, false)); }},
         {"delivered", routed,

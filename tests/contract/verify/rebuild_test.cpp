@@ -57,7 +57,7 @@ class Rebuild : public VerifyContract {
 TEST_P(Rebuild, F02IndexesAreRebuilt) {
   const auto before = whereabouts();
   erase_keys({"mj:leases", "mj:priority", "mj:delayed", "mj:dependencies", "mj:dependents", "mj:prerequisites",
-              "mj:held", "mj:held-concurrency-keys", "mj:running", "mj:ended", "mj:queues", "mj:queue-deadlines"});
+              "mj:held:", "mj:held-concurrency-keys", "mj:running", "mj:ended", "mj:queues", "mj:queue-deadlines"});
   EXPECT_THAT(run_rebuild(true), testing::Not(IsEmpty()));
   const auto done = run_rebuild();
   EXPECT_THAT(done, Contains(HasSubstr(key(2) + " is live and its lease is not among the leases")));
@@ -94,7 +94,7 @@ TEST_P(Rebuild, ClaimsAreRebuilt) {
 TEST_P(Rebuild, ClaimsAndIndexesAreRebuiltTogether) {
   const auto before = whereabouts();
   erase_keys({"mj:claim:", "mj:leases", "mj:priority", "mj:delayed", "mj:dependencies", "mj:dependents",
-              "mj:prerequisites", "mj:held", "mj:running", "mj:ended", "mj:queues"});
+              "mj:prerequisites", "mj:held:", "mj:running", "mj:ended", "mj:queues"});
   run_rebuild();
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
 }

@@ -56,9 +56,9 @@ std::vector<pid_t> find_reapers(const std::vector<pid_t>& agent_descendants) {
 
 // Returns the process that runs kSleepOnFirstDelivery, or -1. Other processes are prewarmed sandboxes.
 pid_t find_job_process(const std::vector<pid_t>& agent_descendants) {
-  const auto matching_pids = std::find_if(agent_descendants.begin(), agent_descendants.end(),
-                                          [](pid_t pid) { return get_process_name(pid) == "it-stays"; });
-  return matching_pids == agent_descendants.end() ? -1 : *matching_pids;
+  const auto job_process = std::find_if(agent_descendants.begin(), agent_descendants.end(),
+                                        [](pid_t pid) { return get_process_name(pid) == "it-stays"; });
+  return job_process == agent_descendants.end() ? -1 : *job_process;
 }
 
 // Records the time at which a process ends, in a thread of its own.

@@ -6,26 +6,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 
 #include "base/clock.h"
 #include "executors/python/python_executor.h"
+#include "support/process.h"
 
 namespace mycojobs::test {
-namespace {
-
-// Appends the available data to `text`. Returns false if the pipe is closed.
-bool read_available(int fd, std::string& text) {
-  char buffer[65536];
-  for (;;) {
-    const ssize_t size = ::read(fd, buffer, sizeof buffer);
-    if (size > 0) text.append(buffer, static_cast<std::size_t>(size));
-    if (size == 0) return false;
-    if (size < 0) return errno == EAGAIN || errno == EINTR;
-  }
-}
-
-}  // namespace
 
 RunResult run_python_confined(const std::string& script, const PythonRunOptions& options) {
   return run_python_confined(make_facts(script), options);

@@ -21,15 +21,11 @@ int run(mycojobs::JobChannel channel) {
 }
 
 // The files that the host claims to consist of, from its arguments.
-std::vector<std::string>& claimed_files() {
-  static std::vector<std::string> claimed_files;
-  return claimed_files;
-}
-std::vector<std::string> list_claimed_files() { return claimed_files(); }
+std::vector<std::string> claimed_files;
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  claimed_files().assign(argv + 1, argv + argc);
-  mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept", nullptr, list_claimed_files});
+  claimed_files.assign(argv + 1, argv + argc);
+  mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept", nullptr, [] { return claimed_files; }});
 }

@@ -28,7 +28,7 @@ TEST(WarmTable, ProcessServesOnlyItsKeyAndOneRunAtATime) {
   EXPECT_EQ(table.acquire(make_warm("a")), 1U);
   EXPECT_FALSE(table.acquire(make_warm("a")));
   EXPECT_TRUE(table.return_process(1, 0));
-  EXPECT_FALSE(table.return_process(1, 0)) << "the process already rests";
+  EXPECT_FALSE(table.return_process(1, 0)) << "the process is idle already";
   EXPECT_FALSE(table.return_process(2, 0)) << "the id is unknown";
 }
 
@@ -39,7 +39,7 @@ TEST(WarmTable, ForgottenKeyServesNoRun) {
   table.add(3, make_warm("b"), kContext), table.return_process(3, 1);
   EXPECT_EQ(table.retire_key("none"), Ids{});
   EXPECT_EQ(table.retire_key("a"), Ids{1});
-  EXPECT_FALSE(table.can_rest(2)) << "the process is in use";
+  EXPECT_FALSE(table.can_become_idle(2)) << "the process is in use";
   EXPECT_FALSE(table.acquire(make_warm("a")));
   EXPECT_EQ(table.acquire(make_warm("b")), 3U);
   table.add(4, make_warm("a"), kContext);
@@ -70,8 +70,8 @@ TEST(WarmTable, EvictsTheLongestIdleProcess) {
 TEST(WarmTable, ExcessProcessesAreNotKept) {
   WarmTable table(1);
   table.add(1, make_warm("a"), kContext);
-  EXPECT_EQ(table.add(2, make_warm("a"), kContext), Ids{}) << "no process rests";
-  EXPECT_FALSE(table.can_rest(1));
+  EXPECT_EQ(table.add(2, make_warm("a"), kContext), Ids{}) << "no process is idle";
+  EXPECT_FALSE(table.can_become_idle(1));
   EXPECT_FALSE(table.return_process(1, 0));
   table.remove_process(1);
   EXPECT_TRUE(table.return_process(2, 0));
@@ -101,7 +101,7 @@ TEST(WarmTable, AnotherKeyOfAFamilyEndsOldProcesses) {
   table.add(3, make_warm("x"), kContext), table.return_process(3, 0);
   EXPECT_EQ(table.discard_outdated(make_warm("old", "f")), Ids{});
   EXPECT_EQ(table.discard_outdated(make_warm("new", "f")), Ids{1});
-  EXPECT_FALSE(table.can_rest(2)) << "in use, with the old key";
+  EXPECT_FALSE(table.can_become_idle(2)) << "in use, with the old key";
   EXPECT_FALSE(table.acquire(make_warm("old", "f")));
   table.add(4, make_warm("new", "f"), kContext);
   EXPECT_TRUE(table.return_process(4, 0));
@@ -118,7 +118,7 @@ TEST(WarmTable, ContextIsLimitedToItsShare) {
     EXPECT_TRUE(table.return_process(id, id));
   }
   EXPECT_EQ(given_up.size(), 18U);
-  EXPECT_EQ(given_up.front(), 10U) << "its own process that has rested longest";
+  EXPECT_EQ(given_up.front(), 10U) << "its own process that has been idle for the longest time";
   EXPECT_EQ(table.acquire(make_warm("theirs")), 1U);
   EXPECT_TRUE(table.return_process(1, 100)) << "within its share";
   EXPECT_EQ(table.acquire(make_warm("theirs too")), 2U);
@@ -134,7 +134,8 @@ TEST(WarmTable, SharesShrinkWithMoreContexts) {
   EXPECT_TRUE(table.return_process(5, 5));
   EXPECT_EQ(table.add(6, make_warm("6"), 3), Ids{2});
   EXPECT_TRUE(table.return_process(6, 6));
-  EXPECT_EQ(table.add(7, make_warm("7"), 4), Ids{3}) << "two contexts have most: the process that has rested longest";
+  EXPECT_EQ(table.add(7, make_warm("7"), 4), Ids{3})
+      << "two contexts have most: the process that has been idle for the longest time";
   EXPECT_EQ(table.add(8, make_warm("8"), 4), Ids{5});
 }
 
@@ -152,7 +153,7 @@ TEST(WarmTable, ContextOverItsShareEvictsNoOther) {
   EXPECT_TRUE(table.return_process(14, 14));
   EXPECT_EQ(table.acquire(make_warm("1")), 1U);
   EXPECT_TRUE(table.return_process(1, 15));
-  EXPECT_EQ(table.resting_count(), 3U);
+  EXPECT_EQ(table.idle_count(), 3U);
 }
 
 // In any order of calls: a process is only given to its own key, never while it is in use, and the number of idle
@@ -190,7 +191,7 @@ TEST(WarmTable, InvariantsHoldInAnyOrder) {
         const std::uint64_t id =
             *std::next(in_use.begin(), static_cast<long>(below(static_cast<unsigned>(in_use.size()))));
         in_use.erase(id);
-        const bool may = below(5) != 0 && table.can_rest(id);
+        const bool may = below(5) != 0 && table.can_become_idle(id);
         if (may) {
           EXPECT_TRUE(table.return_process(id, now)) << seed;
         } else {
@@ -198,7 +199,7 @@ TEST(WarmTable, InvariantsHoldInAnyOrder) {
         }
       }
       check_removed(table.discard_expired(now));
-      EXPECT_LE(table.resting_count(), max) << seed;
+      EXPECT_LE(table.idle_count(), max) << seed;
     }
   }
 }

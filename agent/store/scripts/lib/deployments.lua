@@ -4,7 +4,7 @@
 local function post_to_inbox(context, deployment, fields)
   local id = redis.call('XADD', kDeploymentInboxKey .. deployment, '*', unpack(fields))
   redis.call('ZADD', kDeploymentsDueKey, 'LT', to_integer_text(now_ms), deployment)
-  redis.call('PUBLISH', kDeploymentsKey, context .. ' ' .. deployment)
+  redis.call('PUBLISH', kDeploymentChannel, context .. ' ' .. deployment)
   return id
 end
 -- Adds the end of the job or flow that performs an effect to the inbox of its deployment. `effect` is

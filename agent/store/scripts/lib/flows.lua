@@ -4,11 +4,10 @@
 --   active     it is in mj:flows:active; also in mj:flows:due if a coordinator has to process it
 --   ended      it is in mj:flows:ended until the retention is over
 -- A flow in state `creating` is in mj:flows:ended, too, from its creation on, so that an abandoned creation is retired.
-local kDue, kActive, kEnded, kCatalog = kFlowsDueKey, kFlowsActiveKey, kFlowsEndedKey, kFlowCatalogKey
 local function check_flow_types(flow)
   return check_type('flow:' .. flow, 'hash') or check_type(kFlowKey .. flow, 'hash') or check_type(kFlowJournalKey .. flow, 'stream')
-    or check_type(kFlowCheckpointKey .. flow, 'hash') or check_type(kFlowDependentsKey .. flow, 'set') or check_type(kDue, 'zset')
-    or check_type(kActive, 'zset') or check_type(kEnded, 'zset')
+    or check_type(kFlowCheckpointKey .. flow, 'hash') or check_type(kFlowDependentsKey .. flow, 'set') or check_type(kFlowsDueKey, 'zset')
+    or check_type(kFlowsActiveKey, 'zset') or check_type(kFlowsEndedKey, 'zset')
 end
 -- Returns the mark of a flow, or nil if there is no mark with a state.
 local function read_mark(flow)

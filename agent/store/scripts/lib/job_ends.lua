@@ -22,7 +22,7 @@ local function add_flow_event(flow, event)
     redis.call('RPUSH', events_key, event)
   end
   if state == 'active' then redis.call('ZADD', kFlowsDueKey, 'LT', to_integer_text(now_ms), id) end
-  redis.call('PUBLISH', kFlowsDueKey, flow)
+  redis.call('PUBLISH', kFlowDueChannel, flow)
 end
 
 -- Adds a notice for the end of a job or flow if its record has the field notify. For flows, and for jobs that belong to
@@ -48,7 +48,7 @@ local function enqueue_notice(record_key, status, ended_ms)
   end
   redis.pcall('HSET', state_key(record_key), 'noticed', 1)  -- retention keeps the record until the notice was delivered
   redis.call('ZADD', kNoticesKey, to_integer_text(now_ms), record_key .. ' ' .. to_integer_text(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
-  redis.call('PUBLISH', kNoticesKey, (record[2] or '') .. ' ' .. record_key)
+  redis.call('PUBLISH', kNoticeChannel, (record[2] or '') .. ' ' .. record_key)
 end
 
 local end_job  -- defined below

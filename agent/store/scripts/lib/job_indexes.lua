@@ -16,13 +16,13 @@ local function check_index_types()
   -- The remaining keys rarely exist, and mj:flows:due often exists alone. One EXISTS for all of them is cheaper than
   -- one TYPE for each.
   if err or redis.call('EXISTS', kMissingRecordsKey, kDeadLettersKey, kDelayedKey, kPrerequisitesKey, kQueueDeadlinesKey, kPendingReleasesKey,
-    kHeldConcurrencyKey, kPausedKey, kFlowsDueKey) == 0 then return err end
+    kHeldConcurrencyKeysKey, kPausedKey, kFlowsDueKey) == 0 then return err end
   err = check_type(kFlowsDueKey, 'zset')
   if err or redis.call('EXISTS', kMissingRecordsKey, kDeadLettersKey, kDelayedKey, kPrerequisitesKey, kQueueDeadlinesKey, kPendingReleasesKey,
-    kHeldConcurrencyKey, kPausedKey) == 0 then return err end
+    kHeldConcurrencyKeysKey, kPausedKey) == 0 then return err end
   return check_type(kMissingRecordsKey, 'zset') or check_type(kDeadLettersKey, 'stream') or check_type(kDelayedKey, 'zset')
     or check_type(kPrerequisitesKey, 'zset') or check_type(kQueueDeadlinesKey, 'zset') or check_type(kPendingReleasesKey, 'list')
-    or check_type(kHeldConcurrencyKey, 'set') or check_type(kPausedKey, 'set')
+    or check_type(kHeldConcurrencyKeysKey, 'set') or check_type(kPausedKey, 'set')
 end
 
 -- Returns the queue whose journal has the facts of the job. For a job that was never claimed the record names the
@@ -137,7 +137,7 @@ local function hold_for_slot(job, claim, key)
     claim.turn = to_integer_text(math.max(now_us, to_number(last_turn) + 1))
   end
   redis.call('ZADD', held_key, claim.turn, job)
-  redis.call('SADD', kHeldConcurrencyKey, key)
+  redis.call('SADD', kHeldConcurrencyKeysKey, key)
   redis.call('HSET', kClaimKey .. job, 'held', key, 'turn', claim.turn)
 end
 

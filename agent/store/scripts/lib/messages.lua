@@ -39,7 +39,7 @@ local function check_existing_job(index, job)
   job.claim = read_claim(job.key)
 end
 -- Publishes a hint that the outbox or the inbox has changed.
-local function publish_mailbox_change() redis.call('PUBLISH', kOutgoingChannel, '') end
+local function publish_mailbox_change() redis.call('PUBLISH', kMailboxChangedChannel, '') end
 -- Adds an entry to the outbox, due now, and stores the time in due_ms of the mark. If another client has overwritten
 -- the outbox, an anomaly is recorded, so that the end of a job does not fail.
 local function enqueue_outbox(entry)

@@ -12,7 +12,6 @@ local function iterate_entries(entries) return string.gmatch(entries, '([^\2\3]*
 
 -- Only one job writes objects at a time. writer_error() returns nil if the claim may write: it becomes the writer with
 -- acquire_writer(). Otherwise it returns an error or the reply of the script: {'stale'} or {'busy', job}.
-local kWriter, kWaiting = kObjectWriterKey, kObjectWritersWaitingKey
 local function claim_is_live(job, claim_id)
   local claim = read_claim(job)
   return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= to_number(claim.until_ms)
@@ -20,42 +19,42 @@ end
 -- Returns the first entry of mj:osis:waiting with a live claim, and its job. Entries of other claims are removed.
 local function next_writer()
   for _ = 1, 100 do
-    local first_entry = redis.call('ZRANGE', kWaiting, 0, 0)[1]
+    local first_entry = redis.call('ZRANGE', kObjectWritersWaitingKey, 0, 0)[1]
     if not first_entry then return end
     local job, claim_id = string.match(first_entry, '^(%S+) (%S+)$')
     if job and claim_is_live(job, claim_id) then return first_entry, job end
-    redis.call('ZREM', kWaiting, first_entry)
+    redis.call('ZREM', kObjectWritersWaitingKey, first_entry)
   end
 end
 local writer
 local function writer_error(job, claim_id, token)
-  local err = check_type(kWriter, 'hash') or check_type(kWaiting, 'zset')
+  local err = check_type(kObjectWriterKey, 'hash') or check_type(kObjectWritersWaitingKey, 'zset')
   if err then return err end
   if not is_live(read_claim(job), claim_id, token) then return {'stale'} end
-  writer = to_table(redis.call('HGETALL', kWriter))
+  writer = to_table(redis.call('HGETALL', kObjectWriterKey))
   if writer.job == job and writer.claim_id == claim_id then return end
   local busy_job = writer.job and claim_is_live(writer.job, writer.claim_id) and writer.job
   if not busy_job then
     local first_entry, first_job = next_writer()
     -- It is this claim's turn. The entry is removed at once, so that no other job waits for a call that fails for
     -- another reason, such as a conflict.
-    if first_entry == job .. ' ' .. claim_id then redis.call('ZREM', kWaiting, first_entry) end
+    if first_entry == job .. ' ' .. claim_id then redis.call('ZREM', kObjectWritersWaitingKey, first_entry) end
     if not first_entry or first_entry == job .. ' ' .. claim_id then return end
     busy_job = first_job
   end
-  local last_turn = redis.call('ZRANGE', kWaiting, -1, -1, 'WITHSCORES')[2]
-  redis.call('ZADD', kWaiting, 'NX', to_integer_text(math.max(now_us, to_number(last_turn) + 1)), job .. ' ' .. claim_id)
+  local last_turn = redis.call('ZRANGE', kObjectWritersWaitingKey, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', kObjectWritersWaitingKey, 'NX', to_integer_text(math.max(now_us, to_number(last_turn) + 1)), job .. ' ' .. claim_id)
   return {'busy', busy_job}
 end
 -- Makes the claim the writer, and stores call and answer for a repeat. This is the first write of every script that
 -- adds data, so that a lack of memory is detected before any change.
 local function acquire_writer(job, claim_id, call, answer)
   if writer.job ~= job or writer.claim_id ~= claim_id then
-    redis.call('HSET', kWriter, 'job', job, 'claim_id', claim_id, 'epoch', redis.call('HGET', kClaimKey .. job, 'epoch') or '0',
+    redis.call('HSET', kObjectWriterKey, 'job', job, 'claim_id', claim_id, 'epoch', redis.call('HGET', kClaimKey .. job, 'epoch') or '0',
       'since_ms', to_integer_text(now_ms), 'call', call, 'answer', answer)
-    redis.call('ZREM', kWaiting, job .. ' ' .. claim_id)
+    redis.call('ZREM', kObjectWritersWaitingKey, job .. ' ' .. claim_id)
   elseif call ~= '' then
-    redis.call('HSET', kWriter, 'call', call, 'answer', answer)
+    redis.call('HSET', kObjectWriterKey, 'call', call, 'answer', answer)
   end
 end
 

@@ -3,7 +3,7 @@
 -- Redis does not roll back a script that fails. For each job or message a script therefore reads everything and checks
 -- all types before its first write, and adds new entries before it removes old ones. An error that is still possible
 -- (out of memory, read-only server) occurs at the first write, before anything has changed.
--- The scripts use no KEYS: they build key names (listed in ../keys.cpp) from ARGV. The callers in ../redis_*.cpp add
+-- The scripts use no KEYS: they build key names (listed in ../keys.toml) from ARGV. The callers in ../redis_*.cpp add
 -- ARGV in the order in which a script reads it. Lua converts a number in a command to text slowly, so frequent numbers
 -- are kept as text.
 local time = redis.call('TIME')
