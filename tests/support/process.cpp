@@ -1,20 +1,30 @@
 #include "support/process.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <boost/process/args.hpp>
+#include <boost/process/child.hpp>
+#include <boost/process/env.hpp>
+#include <boost/process/environment.hpp>
+#include <boost/process/exe.hpp>
+#include <boost/process/io.hpp>
+#include <boost/process/posix.hpp>
+#include <boost/process/search_path.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
-extern char** environ;
+#include "base/fd.h"
+
+namespace bp = boost::process;
 
 namespace mycojobs::test {
 
@@ -68,32 +78,44 @@ long read_status_kib(pid_t pid, const std::string& field) {
   return 0;
 }
 
+namespace {
+
+// The file is opened to append, so that a process which opens its standard output again continues the file.
+Fd create_output_file(const std::string& path) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!file) throw std::system_error(errno, std::generic_category(), path);
+  return file;
+}
+
+bp::environment make_environment(const std::vector<std::string>& extra_environment) {
+  bp::environment environment = boost::this_process::environment();
+  for (const std::string& pair : extra_environment) {
+    const auto equals_sign = pair.find('=');
+    environment[pair.substr(0, equals_sign)] = pair.substr(equals_sign + 1);
+  }
+  return environment;
+}
+
+}  // namespace
+
 Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra_environment,
                  std::string input) {
   static int number = 0;
   const std::string stem = folder / ("process" + std::to_string(++number));
   out_path_ = stem + ".out";
   err_path_ = stem + ".err";
-  std::string in = "/dev/null";
+  std::string in_path = "/dev/null";
   if (!input.empty()) {
-    in = stem + ".in";
-    std::ofstream(in, std::ios::binary) << input;
+    in_path = stem + ".in";
+    std::ofstream(in_path, std::ios::binary) << input;
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, out_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, err_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  std::vector<char*> arguments;
-  for (auto& word : argv) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::vector<char*> environment;
-  for (auto& pair : extra_environment) environment.push_back(pair.data());
-  for (char** pair = environ; *pair != nullptr; ++pair) environment.push_back(*pair);
-  environment.push_back(nullptr);
-  const int error = ::posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr, arguments.data(), environment.data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error("cannot start " + argv[0]);
+  const Fd out = create_output_file(out_path_), err = create_output_file(err_path_);
+  const std::string program = argv[0].find('/') == std::string::npos ? bp::search_path(argv[0]).string() : argv[0];
+  argv.erase(argv.begin());
+  bp::child child(bp::exe = program, bp::args = argv, make_environment(extra_environment), bp::std_in < in_path,
+                  bp::posix::fd.bind(STDOUT_FILENO, out.get()), bp::posix::fd.bind(STDERR_FILENO, err.get()));
+  pid_ = child.id();
+  child.detach();  // The destructor of this class ends the process and waits for it, which that of bp::child does not.
 }
 
 Process::Process(Process&& other) noexcept

@@ -1,12 +1,8 @@
 #include "lua_servers.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -120,17 +116,10 @@ HttpServer::Handler make_mycelium_handler() {
   };
 }
 
-RedisServer::RedisServer() {
-  port_ = listen_on_free_port().second;
-  const std::string port = std::to_string(port_);
-  const char* arguments[] = {"redis-server", "--port", port.c_str(),   "--bind", "127.0.0.1", "--save",    "",
-                             "--dir",        "/tmp",   "--appendonly", "no",     "--logfile", "/dev/null", nullptr};
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  const int error = ::posix_spawnp(&pid_, arguments[0], &actions, nullptr, const_cast<char**>(arguments), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error("redis-server");
+RedisServer::RedisServer()
+    : port_(listen_on_free_port().second),
+      process_(folder_, {"redis-server", "--port", std::to_string(port_), "--bind", "127.0.0.1", "--save", "", "--dir",
+                         folder_.path().string(), "--appendonly", "no"}) {
   for (int i = 0; i < 1000; ++i) {
     const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_in address = loopback(port_);
@@ -138,11 +127,6 @@ RedisServer::RedisServer() {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   throw std::runtime_error("redis-server does not listen");
-}
-
-RedisServer::~RedisServer() {
-  ::kill(pid_, SIGTERM);
-  ::waitpid(pid_, nullptr, 0);
 }
 
 std::string FakeObjects::answer(const std::string& call) {

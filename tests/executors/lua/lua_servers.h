@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fd.h"
+#include "support/process.h"
 
 namespace mycojobs::test {
 
@@ -46,12 +47,12 @@ HttpServer::Handler make_mycelium_handler();
 class RedisServer {
  public:
   RedisServer();
-  ~RedisServer();
   std::uint16_t port() const { return port_; }
 
  private:
-  pid_t pid_ = -1;
-  std::uint16_t port_ = 0;
+  TempDir folder_;
+  std::uint16_t port_;
+  Process process_;
 };
 
 // Answers osis calls with objects in memory. Supports equality, ranges and pages; a search finds its words in the text.
