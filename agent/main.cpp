@@ -30,12 +30,6 @@
 namespace mycojobs {
 namespace {
 
-// Keeps the embedded Redis running until it is destroyed.
-struct EmbeddedRedisHolder final : EmbeddedServer {
-  explicit EmbeddedRedisHolder(std::unique_ptr<EmbeddedRedis> server) : redis(std::move(server)) {}
-  std::unique_ptr<EmbeddedRedis> redis;
-};
-
 SandboxConfig make_sandbox_config(const Settings& settings, const std::vector<Id>& warm_contexts, int alive_fd) {
   SandboxConfig config;
   config.libexec_dir = settings.libexec_dir;
@@ -104,11 +98,6 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },
-      .start_embedded_server = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
-        MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir, {.restart_on_exit = true}));
-        return std::make_unique<EmbeddedRedisHolder>(std::move(redis));
-      },
-      .get_embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
       .start_sandbox = [arguments = std::move(arguments)](const Settings& settings,
                                                           const std::vector<Id>& warm_contexts,
                                                           int alive_fd) -> Result<std::unique_ptr<Sandbox>> {

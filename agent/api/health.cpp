@@ -8,8 +8,7 @@
 #include "base/version.h"
 #include "text/json.h"
 
-namespace mycojobs {
-namespace api {
+namespace mycojobs::api {
 namespace {
 
 HttpReply health_reply(const std::string& status, const std::string& reason) {
@@ -47,16 +46,6 @@ HttpRoute metrics_route(MetricsText text) {
           }};
 }
 
-class HealthServerImpl final : public HealthServer {
- public:
-  explicit HealthServerImpl(std::unique_ptr<HttpServer> http) : http_(std::move(http)) {}
-  ~HealthServerImpl() override { http_->stop(); }
-  std::string url() const override { return http_->url(); }
-
- private:
-  std::unique_ptr<HttpServer> http_;
-};
-
 }  // namespace
 
 bool is_health_path(const std::string& path) { return path == "/healthz" || path == "/readyz"; }
@@ -73,23 +62,22 @@ std::vector<HttpRoute> health_routes(const Health& health) {
   return {{"GET", "/healthz", answer}, {"GET", "/readyz", answer}};
 }
 
-}  // namespace api
-
-Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text,
-                                                   CountRefusal count_refusal) {
-  auto admit = [health, count_refusal = std::move(count_refusal)](const api::HttpRequest& request) {
-    api::Admission admission{api::check_web_access(request, count_refusal), api::ConnectionClass::health};
-    if (api::is_health_path(request.path))
-      admission.make_full_reply = [&health, path = request.path] { return api::make_health_answer(health, path); };
+Result<std::unique_ptr<HttpServer>> start_health_server(const std::string& listen, Health health, MetricsText text,
+                                                        CountRefusal count_refusal) {
+  auto admit = [health, count_refusal = std::move(count_refusal)](const HttpRequest& request) {
+    Admission admission{check_web_access(request, count_refusal), ConnectionClass::health};
+    if (is_health_path(request.path))
+      admission.make_full_reply = [&health, path = request.path] { return make_health_answer(health, path); };
     return admission;
   };
-  auto routes = api::health_routes(health);
+  auto routes = health_routes(health);
   const bool has_metrics = text != nullptr;
-  if (has_metrics) routes.push_back(api::metrics_route(std::move(text)));
-  MJ_TRY(http, api::HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit)));
-  log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", http->url(),
-      has_metrics ? ", metrics at /metrics" : "");
-  return std::make_unique<api::HealthServerImpl>(std::move(http));
+  if (has_metrics) routes.push_back(metrics_route(std::move(text)));
+  auto http = HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit));
+  if (http)
+    log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", (*http)->url(),
+        has_metrics ? ", metrics at /metrics" : "");
+  return http;
 }
 
-}  // namespace mycojobs
+}  // namespace mycojobs::api

@@ -30,23 +30,18 @@ using MetricsText = std::function<std::string()>;
 // Called by any thread.
 using CountRefusal = std::function<void(const char* reason)>;
 
-// An HTTP server with only the paths above, for agents and for coordinators without JSON-RPC.
-class HealthServer {
- public:
-  virtual ~HealthServer() = default;    // stops
-  virtual std::string url() const = 0;  // "http://127.0.0.1:9653"
-};
-// listen: same format as ApiSettings::listen. Errors: invalid (not an address), conflict (the port is in use), denied,
-// io.
-Result<std::unique_ptr<HealthServer>> start_health(
-    const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {});
-
 namespace api {
+class HttpServer;  // api/http/http_server.h
 struct HttpReply;
 struct HttpRoute;
 std::vector<HttpRoute> health_routes(const Health&);
 bool is_health_path(const std::string& path);
 HttpReply make_health_answer(const Health&, const std::string& path);  // does not block. REQUIRES: is_health_path(path)
+
+// Starts an HTTP server with only the paths above, for agents and for coordinators without JSON-RPC. listen: same
+// format as ApiSettings::listen. Errors: invalid (not an address), conflict (the port is in use), denied, io.
+Result<std::unique_ptr<HttpServer>> start_health_server(
+    const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {});
 }  // namespace api
 
 }  // namespace mycojobs

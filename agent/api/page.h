@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/http/http_server.h"
+#include "api/http/http_message.h"
 
 namespace mycojobs::api {
 

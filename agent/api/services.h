@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
+#include "api/api_settings.h"
 #include "api/auth/sessions.h"
 #include "api/rpc/json_rpc.h"
-#include "api/server.h"
 #include "base/clock.h"
 #include "flows/flow_progress.h"
 #include "messaging/message_receiver.h"

@@ -22,12 +22,6 @@
 
 namespace mycojobs {
 
-// A private Redis server. It is a child process, which the destructor stops.
-class EmbeddedServer {
- public:
-  virtual ~EmbeddedServer() = default;
-};
-
 // Availability of one layer of the sandbox on this host.
 struct LayerCheck {
   std::string name;  // as in sandbox.allow_missing
@@ -40,10 +34,6 @@ struct LayerCheck {
 struct ProgramDependencies {
   // Makes the factory of store connections. url: the Redis server of contexts without a server of their own.
   std::function<std::unique_ptr<StoreFactory>(const Settings&, const std::string& url)> make_stores;
-  // Starts the embedded Redis of the state folder. Error conflict: another process runs that server, with the URL
-  // get_embedded_url().
-  std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> start_embedded_server;
-  std::function<std::string(const Settings&)> get_embedded_url;
   // Starts the sandbox. warm_contexts: contexts whose script hosts are started at once. alive_fd: a descriptor that
   // the processes of the sandbox keep open, but no job (worker/leases/instance_lock.h); -1: no descriptor.
   std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm_contexts, int alive_fd)>

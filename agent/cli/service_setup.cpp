@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <future>
 
-#include "api/http/http_server.h"
+#include "api/http/socket.h"
 #include "artifacts/local_artifact_store.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -247,7 +247,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.max_script_bytes = settings.job_max_script_bytes;
   coordinator.metrics = dependencies.metrics;
   coordinator.location = holder.host + " pid " + std::to_string(holder.pid);
-  return Coordinator::make(stores, dependencies.clock, std::move(coordinator));
+  return std::make_unique<Coordinator>(stores, dependencies.clock, std::move(coordinator));
 }
 
 }  // namespace mycojobs

@@ -34,8 +34,8 @@ Result<SessionServices> open_services(const ProgramDependencies& dependencies, c
     services.stores = dependencies.make_stores(settings, settings.redis);
     return services;
   }
-  const std::string url = dependencies.get_embedded_url(settings);
-  auto embedded = dependencies.start_embedded_server(settings);
+  const std::string url = EmbeddedRedis::url(settings.state_dir);
+  auto embedded = EmbeddedRedis::start(settings.state_dir, {.restart_on_exit = true});
   if (!embedded && embedded.error().code != Code::conflict) return fail(embedded.error(), "embedded Redis");
   services.stores = dependencies.make_stores(settings, url);
   if (!embedded) return services;

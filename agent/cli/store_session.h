@@ -6,13 +6,14 @@
 
 #include "cli/invocation.h"
 #include "coordinator/coordinator.h"
+#include "store/redis/embedded_redis.h"
 #include "worker/agent.h"
 
 namespace mycojobs {
 
 // Factory of store connections, with the services that this process runs for a command.
 struct SessionServices {
-  std::unique_ptr<EmbeddedServer> embedded;  // set if this process runs the server
+  std::unique_ptr<EmbeddedRedis> embedded;  // set if this process runs the server
   std::unique_ptr<StoreFactory> stores;
   std::unique_ptr<Agent> agent;              // set if this process runs the server and an agent was requested
   std::unique_ptr<Coordinator> coordinator;  // set together with `agent`

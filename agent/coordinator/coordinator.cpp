@@ -4,14 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
-#include "base/live_value.h"
 #include "base/liveness_counter.h"
 #include "base/log.h"
 #include "base/mailbox.h"
@@ -37,60 +31,6 @@
 
 namespace mycojobs {
 namespace {
-
-// Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so at
-// the same time: each job is assigned to one of them.
-class PrerequisiteLoop final : public TimedLoop {
- public:
-  PrerequisiteLoop(std::unique_ptr<Store> store, const Clock& clock, Id context, PrerequisiteCheckSettings settings)
-      : context_(context),
-        store_(std::move(store)),
-        evaluator_(*store_, clock, std::move(settings)),
-        log_once_("prerequisites", context) {}
-
-  const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t run_once() {
-    const auto next_ms = evaluator_.check_due_jobs(context_);
-    log_once_(next_ms ? nullptr : &next_ms.error());
-    return next_ms.value_or(kStoreRetryDelayMs);
-  }
-  void wait_until_due(std::uint64_t ms) {
-    evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
-    clear_wakeup();
-  }
-
- private:
-  static constexpr std::uint32_t kStoreRetryDelayMs = 500;
-
-  Id context_;
-  std::unique_ptr<Store> store_;
-  PrerequisiteEvaluator evaluator_;
-  LogOnce log_once_;
-  LoopThread<PrerequisiteLoop> thread_{*this};  // Last member: the thread uses all members above.
-};
-
-// Deletes files of messages and jobs that no longer exist. The thread does nothing else, since the disk may hang.
-class FileCleanupLoop final : public TimedLoop {
- public:
-  FileCleanupLoop(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
-      : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
-
-  const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t run_once() {
-    const auto next_ms = files_->clean_up(*store_, context_);
-    log_once_(next_ms ? nullptr : &next_ms.error());
-    return next_ms.value_or(kErrorRetryDelayMs);
-  }
-
- private:
-  static constexpr std::uint64_t kErrorRetryDelayMs = 5000;
-
-  Id context_;
-  std::unique_ptr<Store> store_;
-  std::shared_ptr<ArtifactStore> files_;
-  LogOnce log_once_;
-  LoopThread<FileCleanupLoop> thread_{*this};  // Last member: the thread uses all members above.
-};
 
 // Returns a function that answers requests of remote supervisors, or of contexts of this host. The function must be
 // used by one thread. `filter` checks requests of remote hosts; it is null for requests of this host.
@@ -136,7 +76,63 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
 
 constexpr std::uint32_t kStoreRetryDelayMs = 250;
 
-class ContextThread final : public ContextLoopBase {
+}  // namespace
+
+// Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so at
+// the same time: each job is assigned to one of them.
+class Coordinator::PrerequisiteLoop final : public TimedLoop {
+ public:
+  PrerequisiteLoop(std::unique_ptr<Store> store, const Clock& clock, Id context, PrerequisiteCheckSettings settings)
+      : context_(context),
+        store_(std::move(store)),
+        evaluator_(*store_, clock, std::move(settings)),
+        log_once_("prerequisites", context) {}
+
+  const Result<void>& started() const { return thread_.started(); }
+  std::uint64_t run_once() {
+    const auto next_ms = evaluator_.check_due_jobs(context_);
+    log_once_(next_ms ? nullptr : &next_ms.error());
+    return next_ms.value_or(kStoreRetryDelayMs);
+  }
+  void wait_until_due(std::uint64_t ms) {
+    evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
+    clear_wakeup();
+  }
+
+ private:
+  static constexpr std::uint32_t kStoreRetryDelayMs = 500;
+
+  Id context_;
+  std::unique_ptr<Store> store_;
+  PrerequisiteEvaluator evaluator_;
+  LogOnce log_once_;
+  LoopThread<PrerequisiteLoop> thread_{*this};  // Last member: the thread uses all members above.
+};
+
+// Deletes files of messages and jobs that no longer exist. The thread does nothing else, since the disk may hang.
+class Coordinator::FileCleanupLoop final : public TimedLoop {
+ public:
+  FileCleanupLoop(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
+      : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
+
+  const Result<void>& started() const { return thread_.started(); }
+  std::uint64_t run_once() {
+    const auto next_ms = files_->clean_up(*store_, context_);
+    log_once_(next_ms ? nullptr : &next_ms.error());
+    return next_ms.value_or(kErrorRetryDelayMs);
+  }
+
+ private:
+  static constexpr std::uint64_t kErrorRetryDelayMs = 5000;
+
+  Id context_;
+  std::unique_ptr<Store> store_;
+  std::shared_ptr<ArtifactStore> files_;
+  LogOnce log_once_;
+  LoopThread<FileCleanupLoop> thread_{*this};  // Last member: the thread uses all members above.
+};
+
+class Coordinator::ContextThread final : public ContextLoopBase {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
                                                       ContextSettings settings,
@@ -203,8 +199,8 @@ class ContextThread final : public ContextLoopBase {
   }
   void request_stop() {
     stop();
-    notifier_->request_stop();
-    supervisor_->request_stop();
+    notifier_->stop();
+    supervisor_->stop();
     if (deployments_) deployments_->stop();
     if (engines_) engines_->stop();
     if (file_cleanup_) file_cleanup_->stop();
@@ -263,179 +259,151 @@ class ContextThread final : public ContextLoopBase {
   LoopThread<ContextThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
-class CoordinatorImpl final : public Coordinator {
- public:
-  CoordinatorImpl(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
-      : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
-  ~CoordinatorImpl() override { stop(); }
+Coordinator::Coordinator(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
+    : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
 
-  Result<void> start_threads() override {
-    if (settings_.contexts.empty()) {
-      MJ_TRY(store, stores_.open());
-      discovery_store_ = std::move(store);
-    }
-    if (auto scan_result = serve_all_contexts(); !scan_result) {
-      if (scan_result.error().code != Code::unavailable) return scan_result;
-      log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", scan_result.error().message);
-      discovery_failed_ = true;
-    }
-    has_started_ = true;
-    start_discovery();
-    return {};
-  }
-  void stop() override {
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-      for (auto& [context, thread] : threads_) thread->request_stop();
-    }
-    wake_.notify_all();
-    if (discovery_thread_.joinable()) discovery_thread_.join();
-    listener_.reset();
-    std::lock_guard lock(mutex_);
-    threads_.clear();
-  }
-  void replace_ceilings(const Ceilings& ceilings) override {
-    ceilings_.replace(std::make_shared<const Ceilings>(ceilings));
-  }
-  bool is_healthy() override {
-    start_discovery();
-    std::lock_guard lock(mutex_);
-    std::map<Id, std::uint64_t> current_counts;
-    for (const auto& [context, thread] : threads_) current_counts[context] = thread->liveness().count();
-    const bool has_progressed = std::all_of(current_counts.begin(), current_counts.end(), [&](const auto& entry) {
-      const auto before = checked_counts_.find(entry.first);
-      return before == checked_counts_.end() || before->second != entry.second;
-    });
-    if (has_progressed) checked_counts_ = std::move(current_counts);
-    return has_progressed;
-  }
-  std::string unready_reason() const override {
-    std::lock_guard lock(mutex_);
-    if (!has_started_) return "it is starting";
-    if (discovery_failed_) return "Redis is unavailable";
-    if (!unserved_contexts_.empty())
-      return fmt::format("context {} cannot be served: {}", unserved_contexts_.begin()->first,
-                         unserved_contexts_.begin()->second);
-    std::string unavailable_contexts;
-    for (const auto& [context, thread] : threads_) {
-      if (thread->is_store_unavailable()) unavailable_contexts += ' ' + std::to_string(context);
-    }
-    return unavailable_contexts.empty() ? "" : "Redis is unavailable for context" + unavailable_contexts;
-  }
+Coordinator::~Coordinator() { stop(); }
 
-  void measure() const override { settings_.metrics->set(Metric::ready, {}, unready_reason().empty() ? 1 : 0); }
-
- private:
-  // Records the reason if the context cannot be served. `unavailable` is not returned, so that other contexts are
-  // served.
-  Result<void> try_to_serve(Id context) {
-    auto result = serve(context);
-    if (!result && result.error().code != Code::unavailable) return result;
-    const std::lock_guard lock(mutex_);
-    std::string reason = result ? "" : std::move(result).error().message;
-    const auto before = unserved_contexts_.find(context);
-    if (!reason.empty() && (before == unserved_contexts_.end() || before->second != reason))
-      log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, reason);
-    if (reason.empty()) {
-      unserved_contexts_.erase(context);
-    } else {
-      unserved_contexts_[context] = std::move(reason);
-    }
-    return {};
+Result<void> Coordinator::start_threads() {
+  if (settings_.contexts.empty()) {
+    MJ_TRY(store, stores_.open());
+    discovery_store_ = std::move(store);
   }
-  Result<void> serve(Id context) {
-    std::lock_guard lock(mutex_);
-    if (stopping_ || threads_.contains(context)) return {};
-    ContextSettings settings;
-    settings.context = context;
-    settings.instance = instance_;
-    settings.location = settings_.location;
-    settings.lease_ms = settings_.lease_ms;
-    settings.retention_ms = settings_.retention_ms;
-    settings.limits = {settings_.ceilings.get(context), settings_.max_script_bytes};
-    settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->get(context); };
-    settings.metrics = settings_.metrics;
-    MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
-    threads_[context] = std::move(thread);
-    log(LogLevel::info, "coordinator", "context {}: served", context);
-    return {};
+  if (auto scan_result = serve_all_contexts(); !scan_result) {
+    if (scan_result.error().code != Code::unavailable) return scan_result;
+    log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", scan_result.error().message);
+    discovery_failed_ = true;
   }
-  Result<void> serve_all_contexts() {
-    start_listener();
-    for (const Id context : settings_.contexts) MJ_CHECK(try_to_serve(context));
-    if (!settings_.contexts.empty()) return {};
-    for (const Id context : settings_.contexts_with_own_redis) MJ_CHECK(try_to_serve(context));
-    MJ_TRY(server_info, discovery_store_->server_info());
-    for (const Id context : server_info.used_databases) MJ_CHECK(try_to_serve(context));
-    return {};
-  }
-  void start_listener() {
-    if (!settings_.key || settings_.mycelium_url.empty() || (listener_ && listener_->started())) return;
-    listener_ = std::make_unique<MyceliumListener>(
-        settings_.mycelium_url,
-        make_request_handler(stores_, settings_.key->public_key(), settings_.files,
-                             std::make_shared<InboundMessageFilter>(
-                                 clock_, settings_.contexts, settings_.contexts_with_own_redis, settings_.metrics)));
-  }
-  // Starts the discovery thread, unless all contexts are configured and served.
-  void start_discovery() {
-    const std::lock_guard lock(mutex_);
-    if (!has_started_ || stopping_ || discovery_thread_.joinable())
-      return;  // the discovery thread may be changing listener_
-    const bool are_all_served = unserved_contexts_.empty() && (!listener_ || listener_->started());
-    if (!settings_.contexts.empty() && are_all_served) return;
-    auto thread = start_thread([this] { run_discovery(); });
-    if (thread) {
-      discovery_thread_ = std::move(*thread);
-      return;
-    }
-    if (!std::exchange(is_discovery_error_logged_, true))
-      log(LogLevel::error, "coordinator", "the thread that scans for contexts did not start: {} (retrying)",
-          thread.error().message);
-  }
-  void run_discovery() {
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
-      lock.unlock();
-      const auto scan_result = serve_all_contexts();
-      if (!scan_result)
-        log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", scan_result.error().message);
-      lock.lock();
-      discovery_failed_ = !scan_result;
-    }
-  }
-
-  StoreFactory& stores_;
-  const Clock& clock_;
-  const CoordinatorSettings settings_;
-  LiveValue<Ceilings> ceilings_{std::make_shared<const Ceilings>(settings_.ceilings)};
-  const std::string instance_;
-  std::unique_ptr<Store> discovery_store_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false, has_started_ = false;
-  bool discovery_failed_ = false;           // the last scan for contexts failed
-  bool is_discovery_error_logged_ = false;  // the error that the thread was not created was logged
-  std::map<Id, std::unique_ptr<ContextThread>> threads_;
-  std::map<Id, std::string> unserved_contexts_;  // contexts that are not served, with the reason
-  // Values of ContextThread::liveness() at the latest check in which all contexts had made progress.
-  mutable std::map<Id, std::uint64_t> checked_counts_;
-  std::thread discovery_thread_;
-  std::unique_ptr<MyceliumListener> listener_;  // null if no Mycelium node is configured
-};
-
-}  // namespace
-
-std::unique_ptr<Coordinator> Coordinator::make(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings) {
-  return std::make_unique<CoordinatorImpl>(stores, clock, std::move(settings));
+  has_started_ = true;
+  start_discovery();
+  return {};
 }
 
-Result<std::unique_ptr<Coordinator>> Coordinator::start(StoreFactory& stores, const Clock& clock,
-                                                        CoordinatorSettings settings) {
-  auto coordinator = make(stores, clock, std::move(settings));
-  MJ_CHECK(coordinator->start_threads());
-  return coordinator;
+void Coordinator::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [context, thread] : threads_) thread->request_stop();
+  }
+  wake_.notify_all();
+  if (discovery_thread_.joinable()) discovery_thread_.join();
+  listener_.reset();
+  std::lock_guard lock(mutex_);
+  threads_.clear();
 }
+
+void Coordinator::replace_ceilings(const Ceilings& ceilings) {
+  ceilings_.replace(std::make_shared<const Ceilings>(ceilings));
+}
+
+bool Coordinator::is_healthy() {
+  start_discovery();
+  std::lock_guard lock(mutex_);
+  std::map<Id, std::uint64_t> current_counts;
+  for (const auto& [context, thread] : threads_) current_counts[context] = thread->liveness().count();
+  const bool has_progressed = std::all_of(current_counts.begin(), current_counts.end(), [&](const auto& entry) {
+    const auto before = checked_counts_.find(entry.first);
+    return before == checked_counts_.end() || before->second != entry.second;
+  });
+  if (has_progressed) checked_counts_ = std::move(current_counts);
+  return has_progressed;
+}
+
+std::string Coordinator::unready_reason() const {
+  std::lock_guard lock(mutex_);
+  if (!has_started_) return "it is starting";
+  if (discovery_failed_) return "Redis is unavailable";
+  if (!unserved_contexts_.empty())
+    return fmt::format("context {} cannot be served: {}", unserved_contexts_.begin()->first,
+                       unserved_contexts_.begin()->second);
+  std::string unavailable_contexts;
+  for (const auto& [context, thread] : threads_) {
+    if (thread->is_store_unavailable()) unavailable_contexts += ' ' + std::to_string(context);
+  }
+  return unavailable_contexts.empty() ? "" : "Redis is unavailable for context" + unavailable_contexts;
+}
+
+Result<void> Coordinator::try_to_serve(Id context) {
+  auto result = serve(context);
+  if (!result && result.error().code != Code::unavailable) return result;
+  const std::lock_guard lock(mutex_);
+  std::string reason = result ? "" : std::move(result).error().message;
+  const auto before = unserved_contexts_.find(context);
+  if (!reason.empty() && (before == unserved_contexts_.end() || before->second != reason))
+    log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, reason);
+  if (reason.empty()) {
+    unserved_contexts_.erase(context);
+  } else {
+    unserved_contexts_[context] = std::move(reason);
+  }
+  return {};
+}
+
+Result<void> Coordinator::serve(Id context) {
+  std::lock_guard lock(mutex_);
+  if (stopping_ || threads_.contains(context)) return {};
+  ContextSettings settings;
+  settings.context = context;
+  settings.instance = instance_;
+  settings.location = settings_.location;
+  settings.lease_ms = settings_.lease_ms;
+  settings.retention_ms = settings_.retention_ms;
+  settings.limits = {settings_.ceilings.get(context), settings_.max_script_bytes};
+  settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->get(context); };
+  settings.metrics = settings_.metrics;
+  MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
+  threads_[context] = std::move(thread);
+  log(LogLevel::info, "coordinator", "context {}: served", context);
+  return {};
+}
+
+Result<void> Coordinator::serve_all_contexts() {
+  start_listener();
+  for (const Id context : settings_.contexts) MJ_CHECK(try_to_serve(context));
+  if (!settings_.contexts.empty()) return {};
+  for (const Id context : settings_.contexts_with_own_redis) MJ_CHECK(try_to_serve(context));
+  MJ_TRY(server_info, discovery_store_->server_info());
+  for (const Id context : server_info.used_databases) MJ_CHECK(try_to_serve(context));
+  return {};
+}
+
+void Coordinator::start_listener() {
+  if (!settings_.key || settings_.mycelium_url.empty() || (listener_ && listener_->started())) return;
+  listener_ = std::make_unique<MyceliumListener>(
+      settings_.mycelium_url,
+      make_request_handler(stores_, settings_.key->public_key(), settings_.files,
+                           std::make_shared<InboundMessageFilter>(
+                               clock_, settings_.contexts, settings_.contexts_with_own_redis, settings_.metrics)));
+}
+
+void Coordinator::start_discovery() {
+  const std::lock_guard lock(mutex_);
+  if (!has_started_ || stopping_ || discovery_thread_.joinable())
+    return;  // the discovery thread may be changing listener_
+  const bool are_all_served = unserved_contexts_.empty() && (!listener_ || listener_->started());
+  if (!settings_.contexts.empty() && are_all_served) return;
+  auto thread = start_thread([this] { run_discovery(); });
+  if (thread) {
+    discovery_thread_ = std::move(*thread);
+    return;
+  }
+  if (!std::exchange(is_discovery_error_logged_, true))
+    log(LogLevel::error, "coordinator", "the thread that scans for contexts did not start: {} (retrying)",
+        thread.error().message);
+}
+
+void Coordinator::run_discovery() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
+    lock.unlock();
+    const auto scan_result = serve_all_contexts();
+    if (!scan_result)
+      log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", scan_result.error().message);
+    lock.lock();
+    discovery_failed_ = !scan_result;
+  }
+}
+
+void Coordinator::measure() const { settings_.metrics->set(Metric::ready, {}, unready_reason().empty() ? 1 : 0); }
 
 }  // namespace mycojobs

@@ -12,13 +12,18 @@
 // workflows of the context (workflows/deployment/deployment_thread.h).
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/ed25519.h"
+#include "base/live_value.h"
 #include "base/result.h"
 #include "messaging/message_artifacts.h"
 #include "model/notify_targets.h"
@@ -55,29 +60,62 @@ struct CoordinatorSettings {
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
+class MyceliumListener;  // messaging/transport/mycelium_transport.h
+
 class Coordinator {
  public:
   // Creates a coordinator without threads. An API server that is started before start_threads() gets its threads even
   // on a host that has too few threads for all contexts.
-  static std::unique_ptr<Coordinator> make(StoreFactory&, const Clock&, CoordinatorSettings);
-  // Calls make() and start_threads().
-  static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
-  // Stops the threads and releases the leadership of all contexts.
-  virtual ~Coordinator() = default;
+  Coordinator(StoreFactory&, const Clock&, CoordinatorSettings);
+  ~Coordinator();  // stop()
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
   // Starts the threads. If the thread of a context cannot be created, this is tried again every discover_ms.
-  virtual Result<void> start_threads() = 0;
+  Result<void> start_threads();
   // Applies to all jobs that are started from now on. Thread-safe.
-  virtual void replace_ceilings(const Ceilings&) = 0;
-  // Stops all threads, after their current commits.
-  virtual void stop() = 0;
+  void replace_ceilings(const Ceilings&);
+  // Stops all threads, after their current commits, and releases the leadership of all contexts.
+  void stop();
   // Returns whether all threads made progress recently, and retries threads that could not be created before. Call it
   // periodically, always from the same thread.
-  virtual bool is_healthy() = 0;
+  bool is_healthy();
   // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
-  virtual std::string unready_reason() const = 0;
+  std::string unready_reason() const;
   // Refreshes the metrics of the coordinator itself. The leader of a context refreshes the metrics of that context.
   // Thread-safe.
-  virtual void measure() const = 0;
+  void measure() const;
+
+ private:
+  class PrerequisiteLoop;
+  class FileCleanupLoop;
+  class ContextThread;
+
+  // Records the reason if the context cannot be served. `unavailable` is not returned, so that other contexts are
+  // served.
+  Result<void> try_to_serve(Id context);
+  Result<void> serve(Id context);
+  Result<void> serve_all_contexts();
+  void start_listener();
+  void start_discovery();  // starts the discovery thread, unless all contexts are configured and served
+  void run_discovery();
+
+  StoreFactory& stores_;
+  const Clock& clock_;
+  const CoordinatorSettings settings_;
+  LiveValue<Ceilings> ceilings_{std::make_shared<const Ceilings>(settings_.ceilings)};
+  const std::string instance_;
+  std::unique_ptr<Store> discovery_store_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false, has_started_ = false;
+  bool discovery_failed_ = false;           // the last scan for contexts failed
+  bool is_discovery_error_logged_ = false;  // the error that the thread was not created was logged
+  std::map<Id, std::unique_ptr<ContextThread>> threads_;
+  std::map<Id, std::string> unserved_contexts_;  // contexts that are not served, with the reason
+  // Values of ContextThread::liveness() at the latest check in which all contexts had made progress.
+  std::map<Id, std::uint64_t> checked_counts_;
+  std::thread discovery_thread_;
+  std::unique_ptr<MyceliumListener> listener_;  // null if no Mycelium node is configured
 };
 
 }  // namespace mycojobs

@@ -10,15 +10,21 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/loop_thread.h"
 #include "base/result.h"
 #include "jobs/job_limits.h"
 #include "model/notify_targets.h"
 #include "net/web_address.h"
 #include "store/store.h"
+#include "store/store_health.h"
+#include "store/waiter_loop.h"
 
 namespace mycojobs {
 
@@ -30,14 +36,48 @@ struct NotifierSettings {
   JobLimits limits = {};      // limits of the jobs that notifications submit
 };
 
-class Notifier {
+class Notifier final : public ContextLoopBase {
  public:
   // Starts the thread. The clock must outlive the notifier.
   static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, NotifierSettings);
-  // Makes the thread end soon, without waiting for it. Thread-safe.
-  virtual void request_stop() = 0;
-  // Stops the thread. Notifications that are being delivered are released and due again at once.
-  virtual ~Notifier() = default;
+  // Stops the thread and waits for it. Notifications that are being delivered are released and due again at once.
+  ~Notifier() override;
+
+  // The next two functions are called by the thread.
+  std::uint64_t run_once();
+  void ended();
+
+ private:
+  struct TargetRequest;
+  struct NoticeDelivery;
+
+  Notifier(std::unique_ptr<Store>, std::unique_ptr<Waiter>, const Clock&, NotifierSettings);
+  // Completes deliveries that have ended and starts those that are due. Returns the time in ms until more work is due.
+  Result<std::uint64_t> run_round();
+  Result<void> start_delivery(const Notice&);
+  // Submits jobs and writes messages at once. Webhooks are called in a thread if the limits allow another one.
+  Result<void> start_delivery(NoticeDelivery&, const Fields& record);
+  // Returns the targets of the record and of the context that match this end and were not reached yet.
+  Result<std::vector<TargetRequest>> find_targets(NoticeDelivery&, const Fields& record);
+  // Submits the job, sends the message, or adds the webhook to NoticeDelivery::webhooks.
+  void deliver(NoticeDelivery&, TargetRequest);
+  // Checks the current permissions of the actor, which may have been revoked since the record was written.
+  Result<void> check_create_permission(const TargetRequest&, std::string_view resource);
+  Result<void> submit_job(const NoticeDelivery&, const TargetRequest&);
+  // The id of the message is derived from the id of the notification, so that the message is written once.
+  Result<void> send_message(const NoticeDelivery&, const TargetRequest&);
+  bool read_secrets(NoticeDelivery&);  // returns false if the file cannot be read
+  void call_webhooks(NoticeDelivery&);
+  Result<void> retry_delivery(const NoticeDelivery&, std::uint64_t after_ms);
+  Result<void> complete_delivery(const NoticeDelivery&);
+  // Ends the notice, and records and logs why its targets were not reached.
+  Result<void> report_failure(const Notice&, const std::string& reason);
+
+  std::unique_ptr<Store> store_;
+  NotifierSettings settings_;
+  std::list<NoticeDelivery> deliveries_;
+  LogOnce log_once_;
+  LoopThread<Notifier> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

@@ -4,19 +4,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "base/log.h"
-#include "base/mailbox.h"
 #include "base/thread.h"
 #include "net/host.h"
 #include "store/keys.h"
-#include "store/store_health.h"
-#include "store/waiter_loop.h"
 
 namespace mycojobs {
 namespace {
@@ -31,13 +26,10 @@ constexpr std::uint64_t kNoSenderDelayMs = 100, kUnavailableHostDelayMs = 5000, 
 constexpr std::uint64_t kNothingSentDelayMs = 10;  // delay before the next round if no request could be sent
 constexpr std::size_t kMaxUnavailableHosts = 10000;
 
-struct SendResult {
-  OutboundRequest request;
-  Result<std::string> answer;
-};
+}  // namespace
 
 // The sender thread of one host. It sends the requests one after the other.
-class AddressSender {
+class Supervisor::AddressSender {
  public:
   AddressSender(std::unique_ptr<Transports> transports, std::function<void(SendResult)> on_result)
       : transports_(std::move(transports)), on_result_(std::move(on_result)) {}
@@ -128,158 +120,135 @@ class AddressSender {
   std::thread thread_;  // Last member: the thread uses all members above.
 };
 
-class SupervisorImpl final : public Supervisor, public ContextLoopBase {
- public:
-  SupervisorImpl(std::unique_ptr<Store> store, std::unique_ptr<FlowStore> flows, std::unique_ptr<Waiter> waiter,
-                 const Clock& clock, SupervisorSettings settings)
-      : ContextLoopBase(std::move(waiter), clock, ""),
-        settings_(std::move(settings)),
-        store_(std::move(store)),
-        flows_(std::move(flows)),
-        loop_(*store_, *flows_, clock, settings_.messages),
-        log_once_("supervisor", settings_.messages.context),
-        log_threads_("supervisor", settings_.messages.context) {}
-  const Result<void>& started() const { return thread_.started(); }
-  ~SupervisorImpl() override {
-    thread_.stop();
-    senders_.clear();
-  }
-  void request_stop() override { stop(); }
-
-  std::uint64_t run_once() {
-    const auto next_ms = run_round();
-    log_once_(next_ms ? nullptr : &next_ms.error());
-    set_work_queues(next_ms.has_value());
-    return next_ms.value_or(kStoreRetryDelayMs);
-  }
-
- private:
-  Result<std::uint64_t> run_round() {
-    std::deque<SendResult> results = results_.consume_all();
-    for (auto entry = results.begin(); entry != results.end(); ++entry) {
-      if (auto completed = loop_.complete(entry->request, entry->answer); !completed) {
-        // The remaining requests are due again when their claims expire.
-        return tl::unexpected<Error>(std::move(completed).error());
-      }
-    }
-    update_unavailable_hosts();
-    for (auto& [name, entry] : senders_) entry.reserved = 0;
-    std::erase_if(senders_, [](const auto& entry) { return entry.second.sender->has_ended(); });
-    MJ_TRY(batch, loop_.run_round(settings_.concurrency * 4,
-                                  [this](const OutboxEntry& entry) { return send_delay_ms(entry); }));
-    bool has_sent_any = batch.requests.empty();
-    for (OutboundRequest& request : batch.requests) {
-      MJ_TRY(is_sent, send(request));
-      has_sent_any = has_sent_any || is_sent;
-    }
-    return has_sent_any ? batch.next_ms : std::max(batch.next_ms, kNothingSentDelayMs);
-  }
-  // Returns false if the request was returned unsent.
-  Result<bool> send(OutboundRequest& request) {
-    const auto sender = senders_.find(extract_host(request.address));
-    const bool is_sent = sender != senders_.end() && sender->second.sender->enqueue(request);
-    if (!is_sent) MJ_CHECK(loop_.requeue_unsent(request, kNoSenderDelayMs));
-    return is_sent;
-  }
-
-  struct SenderEntry {
-    std::unique_ptr<AddressSender> sender;
-    std::string signer;        // signer of the message whose answer opened the thread; empty for other requests
-    std::size_t reserved = 0;  // requests of this round
-    bool is_idle() const { return reserved == 0 && sender->is_idle(); }
-  };
-
-  void update_unavailable_hosts() {
-    if (unavailable_hosts_.size() > kMaxUnavailableHosts) unavailable_hosts_.clear();
-    for (const auto& [name, entry] : senders_) {
-      if (!entry.sender->is_idle()) continue;
-      if (entry.sender->is_host_unavailable()) {
-        unavailable_hosts_.insert(name);
-      } else if (entry.sender->is_host_answering()) {
-        unavailable_hosts_.erase(name);
-      }
-    }
-  }
-  // Implements MessageLoop::SendDelay. Hosts that did not answer last time share a quarter of the sender threads. The
-  // answers to one signer also get at most a quarter. One thread is reserved for this host.
-  std::uint64_t send_delay_ms(const OutboxEntry& entry) {
-    const std::string name = extract_host(field_of(entry.mark, "address"));
-    auto position = senders_.find(name);
-    if (position == senders_.end() || position->second.is_idle()) {
-      const bool is_answer = entry.kind == "answer" || entry.kind == "logs";
-      const std::string signer(is_answer ? field_of(entry.mark, "signer") : "");
-      if (const std::uint64_t pause_ms = name.empty() ? 0 : limit_delay_ms(name, signer); pause_ms > 0) return pause_ms;
-      if (position == senders_.end()) {
-        if (!name.empty() && !free_sender()) return kNoSenderDelayMs;
-        auto new_sender = start_sender();
-        log_threads_(new_sender ? nullptr : &new_sender.error());
-        if (!new_sender) return kNoSenderDelayMs;
-        position = senders_.emplace(name, SenderEntry{std::move(*new_sender), "", 0}).first;
-      }
-      position->second.signer = signer;
-    }
-    SenderEntry& sender = position->second;
-    if (!sender.sender->has_capacity(sender.reserved))
-      return sender.sender->is_host_unavailable() ? kUnavailableHostDelayMs : kNoSenderDelayMs;
-    ++sender.reserved;
-    return 0;
-  }
-  std::uint64_t limit_delay_ms(const std::string& name, const std::string& signer) const {
-    const std::size_t quarter = std::max(1U, settings_.concurrency / 4);
-    std::size_t unavailable_count = 0, signer_count = 0;
-    for (const auto& [other, entry] : senders_) {
-      if (entry.is_idle()) continue;
-      unavailable_count += unavailable_hosts_.contains(other) ? 1 : 0;
-      signer_count += !signer.empty() && entry.signer == signer ? 1 : 0;
-    }
-    if (unavailable_hosts_.contains(name) && unavailable_count >= quarter) return kUnavailableHostDelayMs;
-    return signer_count >= quarter ? kSignerLimitDelayMs : 0;
-  }
-  // Ends an idle sender thread if the limit of threads is reached. Returns whether another thread may be started. Hosts
-  // that do not answer lose their thread between attempts.
-  bool free_sender() {
-    const std::size_t remote_senders = senders_.size() - senders_.count("");
-    if (remote_senders + 1 < std::max(2U, settings_.concurrency)) return true;
-    const auto idle_sender = std::find_if(senders_.begin(), senders_.end(), [](const auto& entry) {
-      return !entry.first.empty() && entry.second.is_idle();
-    });
-    if (idle_sender == senders_.end()) return false;
-    if (idle_sender->second.sender->is_host_unavailable()) unavailable_hosts_.insert(idle_sender->first);
-    senders_.erase(idle_sender);
-    return true;
-  }
-  // Error: the host is out of threads. The request waits until a thread can be created.
-  Result<std::unique_ptr<AddressSender>> start_sender() {
-    auto sender = std::make_unique<AddressSender>(settings_.transports(), [this](SendResult result) {
-      results_.post(std::move(result));
-      wake();
-    });
-    MJ_CHECK(sender->begin());
-    return sender;
-  }
-
-  SupervisorSettings settings_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<FlowStore> flows_;
-  MessageLoop loop_;
-  Mailbox<SendResult> results_;
-  std::map<std::string, SenderEntry> senders_;  // by extract_host(); one per host for all paths
-  std::set<std::string> unavailable_hosts_;     // hosts that did not answer the last request
-  LogOnce log_once_, log_threads_;
-  LoopThread<SupervisorImpl> thread_{*this};  // Last member: the thread uses all members above.
-};
-
-}  // namespace
-
 Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, const Clock& clock,
                                                       SupervisorSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(flows, stores.open_flows());
   MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kMailboxChangedChannel));
-  auto supervisor = std::make_unique<SupervisorImpl>(std::move(store), std::move(flows), std::move(waiter), clock,
-                                                     std::move(settings));
-  MJ_CHECK(supervisor->started());
+  std::unique_ptr<Supervisor> supervisor(
+      new Supervisor(std::move(store), std::move(flows), std::move(waiter), clock, std::move(settings)));
+  MJ_CHECK(supervisor->thread_.started());
   return supervisor;
 }
+
+Supervisor::Supervisor(std::unique_ptr<Store> store, std::unique_ptr<FlowStore> flows, std::unique_ptr<Waiter> waiter,
+                       const Clock& clock, SupervisorSettings settings)
+    : ContextLoopBase(std::move(waiter), clock, ""),
+      settings_(std::move(settings)),
+      store_(std::move(store)),
+      flows_(std::move(flows)),
+      loop_(*store_, *flows_, clock, settings_.messages),
+      log_once_("supervisor", settings_.messages.context),
+      log_threads_("supervisor", settings_.messages.context) {}
+
+Supervisor::~Supervisor() {
+  thread_.stop();
+  senders_.clear();
+}
+
+std::uint64_t Supervisor::run_once() {
+  const auto next_ms = run_round();
+  log_once_(next_ms ? nullptr : &next_ms.error());
+  set_work_queues(next_ms.has_value());
+  return next_ms.value_or(kStoreRetryDelayMs);
+}
+
+Result<std::uint64_t> Supervisor::run_round() {
+  std::deque<SendResult> results = results_.consume_all();
+  for (auto entry = results.begin(); entry != results.end(); ++entry) {
+    if (auto completed = loop_.complete(entry->request, entry->answer); !completed) {
+      // The remaining requests are due again when their claims expire.
+      return tl::unexpected<Error>(std::move(completed).error());
+    }
+  }
+  update_unavailable_hosts();
+  for (auto& [name, entry] : senders_) entry.reserved = 0;
+  std::erase_if(senders_, [](const auto& entry) { return entry.second.sender->has_ended(); });
+  MJ_TRY(batch,
+         loop_.run_round(settings_.concurrency * 4, [this](const OutboxEntry& entry) { return send_delay_ms(entry); }));
+  bool has_sent_any = batch.requests.empty();
+  for (OutboundRequest& request : batch.requests) {
+    MJ_TRY(is_sent, send(request));
+    has_sent_any = has_sent_any || is_sent;
+  }
+  return has_sent_any ? batch.next_ms : std::max(batch.next_ms, kNothingSentDelayMs);
+}
+
+Result<bool> Supervisor::send(OutboundRequest& request) {
+  const auto sender = senders_.find(extract_host(request.address));
+  const bool is_sent = sender != senders_.end() && sender->second.sender->enqueue(request);
+  if (!is_sent) MJ_CHECK(loop_.requeue_unsent(request, kNoSenderDelayMs));
+  return is_sent;
+}
+
+void Supervisor::update_unavailable_hosts() {
+  if (unavailable_hosts_.size() > kMaxUnavailableHosts) unavailable_hosts_.clear();
+  for (const auto& [name, entry] : senders_) {
+    if (!entry.sender->is_idle()) continue;
+    if (entry.sender->is_host_unavailable()) {
+      unavailable_hosts_.insert(name);
+    } else if (entry.sender->is_host_answering()) {
+      unavailable_hosts_.erase(name);
+    }
+  }
+}
+
+std::uint64_t Supervisor::send_delay_ms(const OutboxEntry& entry) {
+  const std::string name = extract_host(field_of(entry.mark, "address"));
+  auto position = senders_.find(name);
+  if (position == senders_.end() || position->second.is_idle()) {
+    const bool is_answer = entry.kind == "answer" || entry.kind == "logs";
+    const std::string signer(is_answer ? field_of(entry.mark, "signer") : "");
+    if (const std::uint64_t pause_ms = name.empty() ? 0 : limit_delay_ms(name, signer); pause_ms > 0) return pause_ms;
+    if (position == senders_.end()) {
+      if (!name.empty() && !free_sender()) return kNoSenderDelayMs;
+      auto new_sender = start_sender();
+      log_threads_(new_sender ? nullptr : &new_sender.error());
+      if (!new_sender) return kNoSenderDelayMs;
+      position = senders_.emplace(name, SenderEntry{std::move(*new_sender), "", 0}).first;
+    }
+    position->second.signer = signer;
+  }
+  SenderEntry& sender = position->second;
+  if (!sender.sender->has_capacity(sender.reserved))
+    return sender.sender->is_host_unavailable() ? kUnavailableHostDelayMs : kNoSenderDelayMs;
+  ++sender.reserved;
+  return 0;
+}
+
+std::uint64_t Supervisor::limit_delay_ms(const std::string& name, const std::string& signer) const {
+  const std::size_t quarter = std::max(1U, settings_.concurrency / 4);
+  std::size_t unavailable_count = 0, signer_count = 0;
+  for (const auto& [other, entry] : senders_) {
+    if (entry.is_idle()) continue;
+    unavailable_count += unavailable_hosts_.contains(other) ? 1 : 0;
+    signer_count += !signer.empty() && entry.signer == signer ? 1 : 0;
+  }
+  if (unavailable_hosts_.contains(name) && unavailable_count >= quarter) return kUnavailableHostDelayMs;
+  return signer_count >= quarter ? kSignerLimitDelayMs : 0;
+}
+
+bool Supervisor::free_sender() {
+  const std::size_t remote_senders = senders_.size() - senders_.count("");
+  if (remote_senders + 1 < std::max(2U, settings_.concurrency)) return true;
+  const auto idle_sender = std::find_if(senders_.begin(), senders_.end(), [](const auto& entry) {
+    return !entry.first.empty() && entry.second.is_idle();
+  });
+  if (idle_sender == senders_.end()) return false;
+  if (idle_sender->second.sender->is_host_unavailable()) unavailable_hosts_.insert(idle_sender->first);
+  senders_.erase(idle_sender);
+  return true;
+}
+
+Result<std::unique_ptr<Supervisor::AddressSender>> Supervisor::start_sender() {
+  auto sender = std::make_unique<AddressSender>(settings_.transports(), [this](SendResult result) {
+    results_.post(std::move(result));
+    wake();
+  });
+  MJ_CHECK(sender->begin());
+  return sender;
+}
+
+bool Supervisor::SenderEntry::is_idle() const { return reserved == 0 && sender->is_idle(); }
 
 }  // namespace mycojobs

@@ -3,12 +3,20 @@
 // Hosts that do not answer never occupy all sender threads. An idle sender thread ends after a while.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 
+#include "base/loop_thread.h"
+#include "base/mailbox.h"
 #include "messaging/message_loop.h"
 #include "messaging/transport/transports.h"
+#include "store/store_health.h"
+#include "store/waiter_loop.h"
 
 namespace mycojobs {
 
@@ -18,13 +26,51 @@ struct SupervisorSettings {
   std::function<std::unique_ptr<Transports>()> transports;  // creates the transports of one sender thread
 };
 
-class Supervisor {
+class Supervisor final : public ContextLoopBase {
  public:
   static Result<std::unique_ptr<Supervisor>> start(StoreFactory&, const Clock&, SupervisorSettings);
-  // Makes the thread end soon, without waiting for it. Thread-safe.
-  virtual void request_stop() = 0;
-  // Stops all threads. The next supervisor repeats unfinished requests.
-  virtual ~Supervisor() = default;
+  // Stops all threads and waits for them. The next supervisor repeats unfinished requests.
+  ~Supervisor() override;
+
+  std::uint64_t run_once();  // called by the thread
+
+ private:
+  class AddressSender;
+  struct SenderEntry {
+    std::unique_ptr<AddressSender> sender;
+    std::string signer;        // signer of the message whose answer opened the thread; empty for other requests
+    std::size_t reserved = 0;  // requests of this round
+    bool is_idle() const;
+  };
+  struct SendResult {
+    OutboundRequest request;
+    Result<std::string> answer;
+  };
+
+  Supervisor(std::unique_ptr<Store>, std::unique_ptr<FlowStore>, std::unique_ptr<Waiter>, const Clock&,
+             SupervisorSettings);
+  Result<std::uint64_t> run_round();
+  Result<bool> send(OutboundRequest&);  // returns false if the request was returned unsent
+  void update_unavailable_hosts();
+  // Implements MessageLoop::SendDelay. Hosts that did not answer last time share a quarter of the sender threads. The
+  // answers to one signer also get at most a quarter. One thread is reserved for this host.
+  std::uint64_t send_delay_ms(const OutboxEntry&);
+  std::uint64_t limit_delay_ms(const std::string& name, const std::string& signer) const;
+  // Ends an idle sender thread if the limit of threads is reached. Returns whether another thread may be started. Hosts
+  // that do not answer lose their thread between attempts.
+  bool free_sender();
+  // Error: the host is out of threads. The request waits until a thread can be created.
+  Result<std::unique_ptr<AddressSender>> start_sender();
+
+  SupervisorSettings settings_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<FlowStore> flows_;
+  MessageLoop loop_;
+  Mailbox<SendResult> results_;
+  std::map<std::string, SenderEntry> senders_;  // by extract_host(); one per host for all paths
+  std::set<std::string> unavailable_hosts_;     // hosts that did not answer the last request
+  LogOnce log_once_, log_threads_;
+  LoopThread<Supervisor> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

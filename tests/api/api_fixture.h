@@ -25,7 +25,7 @@ class ApiTest : public ::testing::Test {
   SystemClock clock_;
   MemoryServer redis_{clock_};
   ApiSettings settings_;
-  std::unique_ptr<ApiServer> server_;
+  std::unique_ptr<api::ApiServer> server_;
   HttpClient http_;
   std::string token_;
   json document_;
@@ -35,7 +35,7 @@ class ApiTest : public ::testing::Test {
     settings_.listen = "127.0.0.1:0";
     settings_.limits.heartbeat_interval_ms = 200;
     settings_.networks = *Networks::parse({"loopback"});
-    auto server = start_api(redis_, clock_, settings_);
+    auto server = api::ApiServer::start(redis_, clock_, settings_);
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
   }

@@ -458,7 +458,7 @@ TEST_F(ApiTest, ProbesAnswerWithoutTokenOrStoreAccess) {
 }
 
 TEST_F(ApiTest, HealthServerHasOnlyTheProbes) {
-  auto server = start_health("127.0.0.1:0", {});
+  auto server = api::start_health_server("127.0.0.1:0", {});
   ASSERT_TRUE(server) << server.error().message;
   HttpPost ask;
   for (const auto& [path, status] : {std::pair{"/healthz", 200}, {"/readyz", 200}, {"/rpc", 404}, {"/", 404}}) {
@@ -468,12 +468,12 @@ TEST_F(ApiTest, HealthServerHasOnlyTheProbes) {
     EXPECT_EQ(answer->status, status) << path;
   }
   EXPECT_EQ(http_.post(ask)->status, 404);
-  EXPECT_FALSE(start_health("nowhere", {}));
+  EXPECT_FALSE(api::start_health_server("nowhere", {}));
 }
 
 TEST_F(ApiTest, MetricsAreServedWhereConfiguredAndNotToPages) {
   std::atomic<int> pages{0}, hosts{0};
-  auto server = start_health(
+  auto server = api::start_health_server(
       "127.0.0.1:0", {}, [] { return std::string("mycojobs_ready 1\n"); },
       [&](const std::string& why) { ++(why == "page" ? pages : hosts); });
   ASSERT_TRUE(server) << server.error().message;
@@ -564,7 +564,7 @@ TEST_F(ApiTest, MissingTokenIsRejectedExceptByDevOnLoopback) {
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 401);
   settings_.listen = "0.0.0.0:0";
-  const auto open = start_api(redis_, clock_, settings_);
+  const auto open = api::ApiServer::start(redis_, clock_, settings_);
   ASSERT_FALSE(open) << "reachable from other hosts, and no token";
   EXPECT_NE(open.error().message.find("mycojobs key token"), std::string::npos) << open.error().message;
 }

@@ -38,8 +38,9 @@ TEST_F(TidyTest, HangingDiskDelaysNoOtherContext) {
   CoordinatorSettings settings;
   settings.contexts = {1, 2};
   settings.files = {make_artifact_store(folder_.path().string(), clock_, 1000, 64U << 20), 1U << 20};
-  const auto coordinator = Coordinator::start(server_, clock_, settings);
-  ASSERT_TRUE(coordinator) << coordinator.error().message;
+  Coordinator coordinator(server_, clock_, settings);
+  const auto started = coordinator.start_threads();
+  ASSERT_TRUE(started) << started.error().message;
   ASSERT_TRUE(eventually([&] { return lock.is_waited_for(); }));
   expect_mail_goes_on(1);
   expect_mail_goes_on(2);

@@ -103,7 +103,7 @@ class RightsTable : public ::testing::Test {
   SystemClock clock_;
   std::unique_ptr<StoreFactory> stores_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<ApiServer> server_, supervisor_;
+  std::unique_ptr<api::ApiServer> server_, supervisor_;
   HttpClient http_;
   std::map<char, std::string> tokens_;
   std::set<std::string> tried_;  // methods
@@ -138,11 +138,11 @@ class RightsTable : public ::testing::Test {
         tokens_[role.letter] =
             *api::add_token(settings.tokens_file, {is_operator ? 0 : role.actor, false, is_operator}, "");
     }
-    auto coordinator = start_api(*stores_, clock_, settings);
+    auto coordinator = api::ApiServer::start(*stores_, clock_, settings);
     ASSERT_TRUE(coordinator) << coordinator.error().message;
     server_ = std::move(*coordinator);
     settings.role = ApiRole::supervisor;
-    auto supervisor = start_api(*stores_, clock_, settings);
+    auto supervisor = api::ApiServer::start(*stores_, clock_, settings);
     ASSERT_TRUE(supervisor) << supervisor.error().message;
     supervisor_ = std::move(*supervisor);
   }
@@ -163,7 +163,7 @@ class RightsTable : public ::testing::Test {
 
   // ---- records that an operator creates for an actor ----
 
-  json call(const ApiServer& server, const std::string& token, const std::string& method, const json& params) {
+  json call(const api::ApiServer& server, const std::string& token, const std::string& method, const json& params) {
     const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
     const auto answer = http_.post({server.url(), body.dump(), token});
     if (!answer) return {{"error", {{"data", {{"word", answer.error().message}}}}}};
@@ -199,21 +199,22 @@ class RightsTable : public ::testing::Test {
 
   // ---- outcomes ----
 
-  AttemptResult rpc(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
+  AttemptResult rpc(const api::ApiServer& server, const Role& role, const std::string& method, const json& params) {
     tried_.insert(method);
     const json reply = call(server, role.letter == 'n' ? "" : tokens_.at(role.letter), method, params);
     if (reply.contains("result")) return {method, "ok"};
     return {method, reply.value("error", json::object()).value("data", json::object()).value("word", reply.dump())};
   }
   // For records whose state may not permit the action: all outcomes except "denied" count as "ok".
-  AttemptResult rpc_reaches(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
+  AttemptResult rpc_reaches(const api::ApiServer& server, const Role& role, const std::string& method,
+                            const json& params) {
     AttemptResult tried = rpc(server, role, method, params);
     const bool known = tried.outcome == "conflict" || tried.outcome == "not_found" || tried.outcome == "invalid";
     if (known) tried.outcome = "ok";
     return tried;
   }
   // Each method of the server is in a row, or in `elsewhere` because another test covers it.
-  void expect_all_methods_tried(const ApiServer& server, const std::set<std::string>& elsewhere) {
+  void expect_all_methods_tried(const api::ApiServer& server, const std::set<std::string>& elsewhere) {
     const json methods = call(server, tokens_.at('o'), "rpc.discover", json::object())["result"]["methods"];
     EXPECT_GT(methods.size(), 10U);
     for (const json& each : methods) {
@@ -758,7 +759,7 @@ TEST_F(RightsTable, ContextWithoutARecordIsClosed) {
   TopicIntake intake(20, [](Id) { return "runner20"; });
   for (const Role& role : kRoles) {
     const std::string wanted = role.letter == 'o' ? "ok" : "denied";
-    for (const ApiServer* server : {server_.get(), supervisor_.get()})
+    for (const api::ApiServer* server : {server_.get(), supervisor_.get()})
       EXPECT_EQ(rpc(*server, role, "job.start", kJob).outcome, wanted) << role.name;
     EXPECT_EQ(rpc(*server_, role, "job.list", json::object()).outcome, wanted) << role.name;
     if (role.letter == 'o' || role.letter == 'n') continue;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/http/http_server.h"
+#include "api/http/http_message.h"
 #include "api/services.h"
 
 namespace mycojobs::api {

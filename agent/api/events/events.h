@@ -29,7 +29,7 @@
 
 #include "api/events/event_stream.h"
 #include "api/events/overview_feed.h"
-#include "api/http/http_server.h"
+#include "api/http/http_message.h"
 #include "api/services.h"
 
 namespace mycojobs::api {

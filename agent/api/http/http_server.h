@@ -11,57 +11,27 @@
 // threads of the connections.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <string_view>
-#include <utility>
+#include <thread>
 #include <vector>
 
-#include "api/server.h"
+#include "api/api_settings.h"
+#include "api/http/byte_quota.h"
+#include "api/http/http_message.h"
+#include "api/http/pending_connections.h"
+#include "api/http/rejected_connections.h"
+#include "api/http/socket.h"
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace mycojobs::api {
-
-struct HttpRequest {
-  std::string method, path, body;
-  std::map<std::string, std::string> query;    // the first value of each name
-  std::map<std::string, std::string> headers;  // names in lower case; the first value of each name
-  bool loopback = false;                       // the peer has a loopback address
-  std::uint16_t port = 0;                      // port of the server
-  std::string network = {};                    // the peer's IPv4 address, or the first 64 bits of its IPv6 address
-  bool has_signed_before = false;              // an earlier request of this connection had a valid signature
-  // Reports that the handler starts or stops waiting, for example for the end of a job. While the handler waits, the
-  // server may close the connection in favour of another client. Returns false if the connection was closed; the
-  // handler must then return. Null if the request does not belong to a server.
-  std::function<bool(bool is_waiting)> report_wait = {};
-  // Returns the value of a header, or an empty text if the request does not have it.
-  std::string header(const std::string& lower_case_name) const;
-};
-
-// Sends events to one client.
-class EventSink {
- public:
-  virtual ~EventSink() = default;
-  // Returns false if the client has closed the connection or reads too slowly, or if the server stops.
-  virtual bool send(std::string_view text) = 0;
-  virtual bool is_open() const = 0;
-};
-
-struct HttpReply {
-  int status = 200;
-  std::string type = "application/json", body;
-  std::vector<std::pair<std::string, std::string>> headers;
-  std::function<void(EventSink&)> stream;  // replaces the body: sends events until it returns
-  std::string signer_key = {};  // key of the peer that signed the request; protects its connection from being closed
-};
-
-struct HttpRoute {
-  std::string method, path;
-  std::function<HttpReply(const HttpRequest&)> handler;
-};
 
 // Class of a connection, which the head of its latest request determines. Each class has a separate limit.
 //
@@ -96,39 +66,118 @@ class HttpServer {
   // the connection has a thread. It is called by any thread. Errors: those of parse_listen() and open_listening().
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
                                                    AdmissionCheck);
-  virtual ~HttpServer() = default;
-  virtual std::uint16_t port() const = 0;
-  virtual std::string url() const = 0;
-  virtual void stop() = 0;  // waits until running handlers have answered
-  virtual std::uint32_t count_connections() const = 0;
-};
+  ~HttpServer();  // stop()
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+  std::uint16_t port() const { return listening_.port; }
+  std::string url() const;
+  void stop();  // waits until running handlers have answered
+  std::uint32_t count_connections() const;
 
-struct ListenAddress {
-  std::string host;
-  std::uint16_t port = 0;
-  bool loopback = false;
+ private:
+  struct Client;
+  using ClientIterator = std::list<Client>::iterator;
+  class ScopedFlag;
+  class ScopedBytes;
+  enum class WaitFilter {
+    request_only,  // connections that wait for a request or the rest of a body
+    any            // also those that wait for the client to read an answer, for the end of a job, or for events
+  };
+
+  HttpServer(ListeningSocket, std::string host, const ApiLimits&, std::vector<HttpRoute>, AdmissionCheck);
+  RequestLimits request_limits() const { return {limits_.max_head_bytes, limits_.max_body_bytes}; }
+  std::size_t body_bytes(ConnectionClass) const;
+  Admission check_request(const HttpRequest&) const;
+
+  void accept_loop();
+  void accept_connections();
+  // Admits or refuses a connection after its first head is complete or invalid.
+  void admit_pending(PendingConnections::Connection&);
+  void start_connection(PendingConnections::Connection, const Admission&);
+  void serve_connection(Client&);
+  // Reads the head of the next request on a connection. Returns false if the client has closed the connection, or if
+  // the request was refused.
+  bool read_next_head(Client&);
+  // Counts the connection to the class and actor of its latest request. Otherwise an actor could exceed its share with
+  // connections that it opened as a peer. Returns false if the limits do not allow the change.
+  bool reclassify(Client&, const Admission&);
+  // Reads the rest of a request after its head was admitted, and answers it. Returns whether another request may
+  // follow.
+  bool handle_request(Client&);
+  HttpReply make_reply(Client&);
+  bool stream(Client&, const HttpReply&, bool keep_alive);
+  // Records that a peer has signed a request on this connection. At most a quarter of the connections to /supervisor
+  // can be marked as signed by one peer; after that, the mark of its oldest connection is removed.
+  void record_signature(Client&, const std::string& key);
+  bool has_signature(const Client&) const;
+  void set_idle(Client&, bool is_idle);
+  bool set_waiting(Client&, bool is_waiting);
+
+  // Counts a body of this length. If only the limit of all actors is exceeded, a waiting request of the actor with the
+  // most bytes is closed, provided that this actor holds more than the actor of `client` would. Returns false if a
+  // limit is exceeded.
+  bool reserve_body(Client& client, std::size_t length);
+  // Counts an answer. If a limit is exceeded, the connections with the oldest unread answers are closed: those of
+  // the same actor, or of the actor with the most bytes if only the limit of all actors is exceeded. A single answer of
+  // any length is allowed.
+  void reserve_answer(Client&, std::size_t length);
+  ByteQuota& select_bodies(ConnectionClass request_class);
+  ByteQuota& select_answers(ConnectionClass request_class);
+  void release_bytes(Client&, std::size_t& bytes, ByteQuota&);
+
+  // REQUIRES for the following functions: the lock is held.
+  // Returns whether the limits allow one more connection of this class and actor. May close another connection for it.
+  bool reserve_slot(ConnectionClass, std::uint64_t actor, const std::string& network);
+  // Closes a connection to /supervisor in favour of a new one: the oldest connection without a valid signature, since
+  // any client can open such a connection, or else the connection that has been idle longest. Returns false if no
+  // connection can be closed.
+  bool close_peer_connection();
+  // Shuts a connection down. Returns false for end(), or if the threads of too many connections that were shut down
+  // still run.
+  bool close_connection(ClientIterator);
+  // Closes a connection and waits until bytes are released, or for kReleaseTimeout. Returns false if close_connection()
+  // fails.
+  bool close_and_wait(std::unique_lock<std::mutex>&, ClientIterator);
+  std::uint32_t count_logins(const std::string& network) const;
+  bool has_used_share(std::uint64_t actor, std::uint32_t max) const;
+  // Returns the oldest connection of the class that receives its request or writes its answer, or end(). Connections
+  // with a running handler are excluded. If `network` is not empty, only connections of this network are considered.
+  ClientIterator find_oldest(ConnectionClass, const std::string& network);
+  // Returns the connection of the actor that has waited longest; connections that wait for a request come first.
+  // Returns end() if no connection waits.
+  ClientIterator find_waiting(std::uint64_t actor, WaitFilter);
+  // Returns a waiting connection of an actor that has more connections than `actor` would have. Actors with more
+  // connections come first. Returns end() if there is none.
+  ClientIterator find_waiting_of_largest_actor(std::uint64_t actor);
+  // Returns the connection to /supervisor that has waited longest for a request, or end() if all of them have a
+  // request.
+  ClientIterator find_longest_idle_peer();
+  // Returns the waiting connection with the largest body, of the actor with the most bytes. Returns end() if no actor
+  // holds more than the actor of `client` would.
+  ClientIterator find_largest_body(const Client& client, std::size_t added_bytes);
+  ClientIterator find_oldest_answer(const ByteQuota&, std::uint64_t actor);
+  ClientIterator find_oldest_answer(const ByteQuota&);
+  void reap();  // removes connections after their threads have ended
+
+  ListeningSocket listening_;
+  std::string host_;
+  ApiLimits limits_;
+  std::vector<HttpRoute> routes_;
+  AdmissionCheck admit_;
+  Fd wake_up_event_;
+  PendingConnections pending_;                   // used only by the accepting thread
+  std::atomic<std::uint32_t> pending_count_{0};  // number of connections in pending_
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable connection_ended_;
+  // Guarded by mutex_:
+  ByteQuota bodies_, operator_bodies_, peer_bodies_, answers_, operator_answers_;
+  std::condition_variable bytes_released_;
+  std::uint64_t release_count_ = 0;  // number of releases so far
+  std::list<Client> clients_;
+  std::uint64_t signature_count_ = 0;  // number of signed requests so far
+  RejectedConnections rejected_;       // used only by the accepting thread
+  std::thread accept_thread_;
 };
-// Parses "127.0.0.1:9652", "[::1]:9652", "localhost:9652" or ":9652" (all addresses). Error: invalid, with the remedy.
-Result<ListenAddress> parse_listen(const std::string& text);
-// Returns a JSON-RPC error, {"error": {...}}, for a request that is refused before a method is called.
-HttpReply error_reply(int status, const std::string& error_code, const std::string& message, const std::string& remedy);
-// Returns a reply with status 404 or 405 if there is no such route; else a reply with status 200.
-HttpReply check_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
-// Returns whether a web page in a browser sent the request. Such requests may be refused, because a page could
-// otherwise use the browser's access to this server.
-bool is_from_web_page(const HttpRequest&);
-// Returns whether a web page of another origin than this server sent the request.
-bool is_cross_origin(const HttpRequest&);
-HttpReply web_page_refused_reply();
-// Returns whether the header Host is a loopback name or address. Another name can resolve to a loopback address, since
-// its owner controls its DNS records (DNS rebinding).
-bool is_loopback_name(const HttpRequest&);
-// Returns whether the header Host is the host name of this machine.
-bool has_own_host_name(const HttpRequest&);
-HttpReply other_host_refused_reply(const std::string& remedy);
-HttpReply too_many_requests_reply();        // 503: too many connections
-HttpReply not_json_reply();                 // 415: a form or a compressed body
-HttpReply bad_request_reply(const Error&);  // 400 or 431: an invalid head
-HttpReply body_error_reply(const Error&);   // 413 (too large), 503 (too many large bodies) or 400 (invalid)
 
 }  // namespace mycojobs::api

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/http/http_server.h"
+#include "api/http/http_message.h"
 #include "base/result.h"
 
 namespace mycojobs::api {

@@ -26,17 +26,17 @@ std::map<std::string, std::string> parse_query(std::string_view text) {
   return query;
 }
 
-// Appends the parts of a body to the request, within the limit of bytes and the memory limit of BodyMemoryBudget.
+// Appends the parts of a body to the request, within the limit of bytes and the limits of memory.
 struct RetainedBody final : HttpRequestParser::Body {
-  RetainedBody(std::string& body, std::size_t max_bytes, BodyMemoryBudget& budget)
-      : body_(body), max_bytes_(max_bytes), budget_(budget) {}
+  RetainedBody(std::string& body, std::size_t max_bytes, const BodyMemoryCheck& check_memory)
+      : body_(body), max_bytes_(max_bytes), check_memory_(check_memory) {}
   Result<void> begin(std::uint64_t length) override {
     if (length > max_bytes_) return fail(Code::too_large, "the body is over " + std::to_string(max_bytes_) + " bytes");
     return {};
   }
   Result<void> add(std::string_view bytes) override {
     MJ_CHECK(begin(body_.size() + bytes.size()));
-    if (!budget_.grow(body_.size() + bytes.size()))
+    if (!check_memory_(body_.size() + bytes.size()))
       return fail(Code::unavailable, "too many large bodies are being read");
     body_ += bytes;
     return {};
@@ -45,7 +45,7 @@ struct RetainedBody final : HttpRequestParser::Body {
  private:
   std::string& body_;
   const std::size_t max_bytes_;
-  BodyMemoryBudget& budget_;
+  const BodyMemoryCheck& check_memory_;
 };
 
 }  // namespace
@@ -75,8 +75,8 @@ Result<void> RequestReader::check_host() const {
   return fail(Code::invalid, "the header Host is not HOST or HOST:PORT: " + mycojobs::excerpt(host->second));
 }
 
-Result<std::size_t> RequestReader::parse_body(std::string_view bytes, BodyMemoryBudget& budget) {
-  RetainedBody body(request_.body, limits_.body_bytes, budget);
+Result<std::size_t> RequestReader::parse_body(std::string_view bytes, const BodyMemoryCheck& check_memory) {
+  RetainedBody body(request_.body, limits_.body_bytes, check_memory);
   MJ_TRY(consumed, parser_.parse_body(bytes, body));
   framed_bytes_ += consumed;
   if (framed_bytes_ > limits_.body_bytes + limits_.head_bytes)

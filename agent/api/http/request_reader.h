@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string_view>
 
-#include "api/http/body_budget.h"
-#include "api/http/http_server.h"
+#include "api/http/http_message.h"
 #include "net/http_wire.h"
 
 namespace mycojobs::api {
@@ -14,6 +14,9 @@ namespace mycojobs::api {
 struct RequestLimits {
   std::size_t head_bytes = 0, body_bytes = 0;
 };
+
+// Returns whether the memory limits allow a body of this length.
+using BodyMemoryCheck = std::function<bool(std::size_t length)>;
 
 class RequestReader {
  public:
@@ -25,8 +28,8 @@ class RequestReader {
   bool has_head() const { return parser_.has_head(); }
   void limit_body(std::size_t bytes) { limits_.body_bytes = bytes; }  // REQUIRES: parse_body() was not called
   // Returns how many of the bytes were consumed as part of the body. REQUIRES: has_head(). Errors: invalid, too_large,
-  // unavailable (the memory limit of BodyMemoryBudget is exceeded).
-  Result<std::size_t> parse_body(std::string_view bytes, BodyMemoryBudget&);
+  // unavailable (the BodyMemoryCheck has failed).
+  Result<std::size_t> parse_body(std::string_view bytes, const BodyMemoryCheck&);
   bool is_complete() const { return parser_.is_complete(); }
 
   HttpRequest& request() { return request_; }

@@ -191,10 +191,10 @@ Result<bool> Connection::read_head(RequestReader& reader) {
   }
 }
 
-Result<bool> Connection::read_body(RequestReader& reader, BodyMemoryBudget& budget) {
+Result<bool> Connection::read_body(RequestReader& reader, const BodyMemoryCheck& check_memory) {
   bool needs_continue = reader.expects_continue();
   while (true) {
-    MJ_TRY(consumed, reader.parse_body(buffered_input_, budget));
+    MJ_TRY(consumed, reader.parse_body(buffered_input_, check_memory));
     buffered_input_.erase(0, consumed);
     if (reader.is_complete()) return true;
     if (std::exchange(needs_continue, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;

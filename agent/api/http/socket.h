@@ -6,13 +6,21 @@
 #include <string>
 #include <string_view>
 
-#include "api/http/http_server.h"
 #include "api/http/request_reader.h"
 #include "base/fd.h"
+#include "base/result.h"
 
 namespace mycojobs::api {
 
 using Deadline = std::chrono::steady_clock::time_point;
+
+struct ListenAddress {
+  std::string host;
+  std::uint16_t port = 0;
+  bool loopback = false;
+};
+// Parses "127.0.0.1:9652", "[::1]:9652", "localhost:9652" or ":9652" (all addresses). Error: invalid, with the remedy.
+Result<ListenAddress> parse_listen(const std::string& text);
 
 struct ListeningSocket {
   Fd socket;
@@ -41,7 +49,7 @@ class Connection {
   // The next two functions read until the head or body is complete. They return false at the end of input, after an
   // error of the socket, or at the deadline. Errors: those of RequestReader.
   Result<bool> read_head(RequestReader&);
-  Result<bool> read_body(RequestReader&, BodyMemoryBudget&);
+  Result<bool> read_body(RequestReader&, const BodyMemoryCheck&);
   bool write(std::string_view);  // writes all bytes; returns false after an error or at the deadline
   // Shuts down the output, then discards input until the client closes the connection or the deadline. Closing a
   // connection with unread input would reset it, and the client could lose the answer.

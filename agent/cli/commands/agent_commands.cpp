@@ -27,31 +27,31 @@ LiveValue<Ceilings> share_ceilings(const Settings& settings) {
 
 // Starts the API of a coordinator or of `dev`. allows_anonymous: requests from loopback need no token. Returns null if
 // `api.listen` is empty, or if its default address is in use, which is logged.
-Result<std::unique_ptr<ApiServer>> start_coordinator_api(const ProgramDependencies& dependencies,
-                                                         const Settings& settings, StoreFactory& stores,
-                                                         const std::vector<Id>& contexts, bool allows_anonymous,
-                                                         Health health, const LiveValue<Ceilings>& ceilings) {
+Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDependencies& dependencies,
+                                                              const Settings& settings, StoreFactory& stores,
+                                                              const std::vector<Id>& contexts, bool allows_anonymous,
+                                                              Health health, const LiveValue<Ceilings>& ceilings) {
   if (settings.api_listen.empty()) return nullptr;
-  ApiSettings api;
-  api.listen = settings.api_listen;
-  api.tokens_file = settings.api_tokens;
-  api.origins = settings.api_names;
-  api.allows_anonymous = allows_anonymous;
+  ApiSettings api_settings;
+  api_settings.listen = settings.api_listen;
+  api_settings.tokens_file = settings.api_tokens;
+  api_settings.origins = settings.api_names;
+  api_settings.allows_anonymous = allows_anonymous;
   MJ_TRY(networks, parse_coordinator_networks(settings));
-  api.networks = std::move(networks);
-  api.contexts = contexts;
-  for (const auto& [context, url] : settings.context_redis) api.contexts_with_own_redis.push_back(context);
-  api.max_script_bytes = settings.job_max_script_bytes;
-  api.ceilings = ceilings;
-  api.wait_replicas = settings.redis_wait_replicas;
-  api.health = std::move(health);
-  api.metrics = dependencies.metrics;
+  api_settings.networks = std::move(networks);
+  api_settings.contexts = contexts;
+  for (const auto& [context, url] : settings.context_redis) api_settings.contexts_with_own_redis.push_back(context);
+  api_settings.max_script_bytes = settings.job_max_script_bytes;
+  api_settings.ceilings = ceilings;
+  api_settings.wait_replicas = settings.redis_wait_replicas;
+  api_settings.health = std::move(health);
+  api_settings.metrics = dependencies.metrics;
   MJ_TRY(key, load_coordinator_key(settings));
-  if (key) api.coordinator_key = key->public_key();
-  api.attachments = make_message_attachments(settings, dependencies.clock);
-  api.check_code = [checker = std::make_shared<workflow::CodeChecker>(make_engine_options(settings))](
-                       const WorkflowManifest& manifest) { return checker->check(manifest); };
-  auto server = start_api(stores, dependencies.clock, std::move(api));
+  if (key) api_settings.coordinator_key = key->public_key();
+  api_settings.attachments = make_message_attachments(settings, dependencies.clock);
+  api_settings.check_code = [checker = std::make_shared<workflow::CodeChecker>(make_engine_options(settings))](
+                                const WorkflowManifest& manifest) { return checker->check(manifest); };
+  auto server = api::ApiServer::start(stores, dependencies.clock, api_settings);
   if (server) return std::move(*server);
   // A second coordinator on a host may run without an API, because flows do not depend on it.
   if (server.error().code == Code::conflict && !settings.api_listen_chosen) {
@@ -62,22 +62,22 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const ProgramDependenci
 }
 
 // Starts the API through which an agent accepts jobs of other hosts. Returns null if `supervisor.listen` is empty.
-Result<std::unique_ptr<ApiServer>> start_supervisor_api(const ProgramDependencies& dependencies,
-                                                        const Settings& settings, StoreFactory& stores, Health health,
-                                                        const LiveValue<Ceilings>& ceilings) {
+Result<std::unique_ptr<api::ApiServer>> start_supervisor_api(const ProgramDependencies& dependencies,
+                                                             const Settings& settings, StoreFactory& stores,
+                                                             Health health, const LiveValue<Ceilings>& ceilings) {
   if (settings.supervisor_listen.empty()) return nullptr;
-  ApiSettings api;
-  api.role = ApiRole::supervisor;
-  api.listen = settings.supervisor_listen;
-  api.tokens_file = settings.api_tokens;
-  api.contexts = settings.contexts;
-  api.max_script_bytes = settings.job_max_script_bytes;
-  api.ceilings = ceilings;
-  api.health = std::move(health);
-  api.metrics = dependencies.metrics;
+  ApiSettings api_settings;
+  api_settings.role = ApiRole::supervisor;
+  api_settings.listen = settings.supervisor_listen;
+  api_settings.tokens_file = settings.api_tokens;
+  api_settings.contexts = settings.contexts;
+  api_settings.max_script_bytes = settings.job_max_script_bytes;
+  api_settings.ceilings = ceilings;
+  api_settings.health = std::move(health);
+  api_settings.metrics = dependencies.metrics;
   MJ_TRY(networks, parse_coordinator_networks(settings));
-  api.networks = std::move(networks);
-  auto server = start_api(stores, dependencies.clock, std::move(api));
+  api_settings.networks = std::move(networks);
+  auto server = api::ApiServer::start(stores, dependencies.clock, api_settings);
   if (!server) return fail(server.error(), "supervisor.listen");
   return std::move(*server);
 }
@@ -85,7 +85,7 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const ProgramDependencie
 // The servers for health and metrics of a process. A server is null if its setting is empty. If both settings have the
 // same address, `metrics` serves both.
 struct StatusServers {
-  std::unique_ptr<HealthServer> health, metrics;
+  std::unique_ptr<api::HttpServer> health, metrics;
 };
 
 // Starts the servers of the settings. refresh_metrics: called before each reply with metrics, by threads of the
@@ -101,12 +101,12 @@ Result<StatusServers> start_status_servers(const ProgramDependencies& dependenci
       refresh();
       return metrics->render();
     };
-    auto server = start_health(settings.metrics_listen, health, std::move(render_metrics), count_refusal);
+    auto server = api::start_health_server(settings.metrics_listen, health, std::move(render_metrics), count_refusal);
     if (!server) return fail(server.error(), "metrics.listen");
     servers.metrics = std::move(*server);
   }
   if (settings.health_listen.empty() || settings.health_listen == settings.metrics_listen) return servers;
-  auto server = start_health(settings.health_listen, health, nullptr, count_refusal);
+  auto server = api::start_health_server(settings.health_listen, health, nullptr, count_refusal);
   if (!server) return fail(server.error(), "health.listen");
   servers.health = std::move(*server);
   return servers;
@@ -116,7 +116,7 @@ Result<StatusServers> start_status_servers(const ProgramDependencies& dependenci
 // prints a message. Error `conflict`: the address was configured and is in use.
 Result<void> check_api_address(const Settings& settings) {
   if (settings.api_listen.empty()) return {};
-  auto availability = check_listen_address(settings.api_listen);
+  auto availability = api::check_listen_address(settings.api_listen);
   if (availability || availability.error().code != Code::conflict) return {};
   const std::string advice = availability.error().message + " with --api-listen ADDRESS:PORT";
   if (settings.api_listen_chosen) return fail(Code::conflict, "api.listen: " + advice);
@@ -179,8 +179,7 @@ Result<int> dev_command(Invocation& call) {
     return fail(Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
                                     ": stop it, or give another --state-dir");
   }
-  log(LogLevel::info, "worker", "{}; Redis at {}", describe_runner(call),
-      call.dependencies.get_embedded_url(call.settings));
+  log(LogLevel::info, "worker", "{}; Redis at {}", describe_runner(call), EmbeddedRedis::url(call.settings.state_dir));
   ProcessLiveness liveness;
   const Health health = make_health_queries(*services.agent, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);

@@ -134,12 +134,11 @@ void check_redis(const Invocation& call, Checks& checks) {
   }
   if (max_context > 0) {
     auto services = open_services(call.dependencies, call.settings, false);
-    add_server_checks(
-        call, checks, "redis",
-        services ? load_server_info(services->stores->open())
-                 : Result<StoreServerInfo>(tl::unexpected(services.error())),
-        max_context,
-        call.settings.redis.empty() ? call.dependencies.get_embedded_url(call.settings) : call.settings.redis);
+    add_server_checks(call, checks, "redis",
+                      services ? load_server_info(services->stores->open())
+                               : Result<StoreServerInfo>(tl::unexpected(services.error())),
+                      max_context,
+                      call.settings.redis.empty() ? EmbeddedRedis::url(call.settings.state_dir) : call.settings.redis);
   }
   for (Id context : call.settings.contexts) {
     const auto server = dedicated_servers.find(context);

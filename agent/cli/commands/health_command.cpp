@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "api/http/http_server.h"
+#include "api/http/socket.h"
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "net/http_client.h"

@@ -9,6 +9,7 @@
 
 #include "cli/commands/man_pages.h"
 #include "cli/terminal.h"
+#include "store/redis/embedded_redis.h"
 
 namespace mycojobs {
 namespace {
@@ -93,7 +94,7 @@ Result<int> complete_command(Invocation& call) {
   set_exit_timer();
   // Unlike open_services(), this does not start a server.
   const std::string url =
-      call.settings.redis.empty() ? call.dependencies.get_embedded_url(call.settings) : call.settings.redis;
+      call.settings.redis.empty() ? EmbeddedRedis::url(call.settings.state_dir) : call.settings.redis;
   const auto stores = call.dependencies.make_stores(call.settings, url);
   const CandidateList names = kind->list(*stores, call.context());
   if (!names) return 0;

@@ -20,7 +20,7 @@ class CoordinatorThreads : public ::testing::Test {
     CoordinatorSettings settings;
     settings.contexts = std::move(contexts);
     settings.discover_ms = 10;
-    return Coordinator::make(server_, clock_, settings);
+    return std::make_unique<Coordinator>(server_, clock_, settings);
   }
   SystemClock clock_;
   MemoryServer server_{clock_};

@@ -10,14 +10,6 @@ namespace mycojobs::api {
 // Bodies and answers up to this length are not counted: those of all connections together need only a few MiB.
 inline constexpr std::size_t kMaxUncountedBytes = 64U << 10;
 
-// Counts the body of one request while it is read.
-class BodyMemoryBudget {
- public:
-  virtual ~BodyMemoryBudget() = default;
-  // length: number of bytes of the body that have been read. Returns false if a limit is exceeded.
-  virtual bool grow(std::size_t length) = 0;
-};
-
 // Counts the bytes that the connections of one class hold in memory, in total and by actor. Not thread-safe.
 class ByteQuota {
  public:
