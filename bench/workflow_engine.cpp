@@ -52,7 +52,7 @@ void measure(const Case& each, int steps, int threads) {
   WorkflowEngine engine(
       {.program = mj::test::program_path("mycojobs-workflowhost"), .processes = static_cast<std::size_t>(threads)});
   const WorkflowProgram program = must(WorkflowProgram::make(1, "order.lua", "step", each.source));
-  workflow::StepRequest request;
+  StepRequest request;
   if (!each.state.is_null()) request.state = must(encode_cbor(each.state));
   request.event = {"shop/OrderEvent@1", must(encode_cbor(each.event)), {}};
   nlohmann::json ctx{
@@ -66,9 +66,9 @@ void measure(const Case& each, int steps, int threads) {
     running.emplace_back([&] {
       for (int i = 0; i < steps; ++i) {
         const auto from = Clock::now();
-        const workflow::StepAnswer answer = must(engine.step(program, request));
-        if (answer.failure) {
-          std::fprintf(stderr, "%s\n", answer.failure->message.c_str());
+        const StepAnswer answer = must(engine.step(program, request));
+        if (const auto* error = std::get_if<StepError>(&answer)) {
+          std::fprintf(stderr, "%s\n", error->message.c_str());
           std::exit(1);
         }
         own.push_back(std::chrono::duration<double, std::micro>(Clock::now() - from).count());

@@ -25,8 +25,8 @@ using nlohmann::json;
 constexpr std::size_t kMaxManifestFileBytes = 16U << 20;
 
 // Returns a parser's error as a problem, with the position from its text "... at line 3, column 5: ...".
-PlanProblem parse_syntax_error(const std::string& message) {
-  PlanProblem problem{"", message};
+DocumentProblem parse_syntax_error(const std::string& message) {
+  DocumentProblem problem{"", message};
   const auto line_text = message.find("line ");
   if (line_text != message.npos &&
       std::sscanf(message.c_str() + line_text, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
@@ -99,7 +99,7 @@ class ManifestReader {
   }
 
  private:
-  void add_problems(std::vector<PlanProblem> problems) {
+  void add_problems(std::vector<DocumentProblem> problems) {
     for (auto& problem : locate_problems(file_, positions_, std::move(problems)))
       result_.problems.push_back(std::move(problem));
   }
@@ -128,7 +128,7 @@ class ManifestReader {
              Result<void>();
     if (!checked_entrypoints_.insert({reference.module, ""}).second)
       return {};  // further entrypoints have the same fault
-    PlanProblem problem{"", std::move(fault->message)};
+    DocumentProblem problem{"", std::move(fault->message)};
     problem.line = fault->line, problem.column = problem.line == 0 ? 0 : 1;
     result_.problems.push_back({(folder_ / reference.module).string(), std::move(problem)});
     return {};
@@ -167,7 +167,7 @@ json to_json(const std::vector<FileProblem>& problems) {
 }
 
 std::vector<FileProblem> locate_problems(const std::string& file, const YamlText& text,
-                                         std::vector<PlanProblem> problems) {
+                                         std::vector<DocumentProblem> problems) {
   std::vector<FileProblem> out;
   for (auto& problem : problems) {
     for (std::string path = problem.path; problem.line == 0;) {

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "cli/invocation.h"
-#include "flows/flow_plan.h"
+#include "text/document_reader.h"
 #include "text/yaml.h"
 #include "workflows/engine/engine.h"
 #include "workflows/manifest/workflow_manifest.h"
@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxHistoryBytes = 1U << 30;
 // A problem with the name of its file.
 struct FileProblem {
   std::string file;
-  PlanProblem problem;
+  DocumentProblem problem;
 };
 // Returns one line for each problem: "order.json:3:5: effects[0].name: ...".
 std::string join(const std::vector<FileProblem>&);
@@ -35,7 +35,7 @@ struct JsonFile {
 // Errors of the file itself: not_found, io, too_large, invalid (a folder).
 Result<JsonFile> read_json_file(const std::string& file);
 // Adds the name of the file, and the line and column of each problem's path.
-std::vector<FileProblem> locate_problems(const std::string& file, const YamlText&, std::vector<PlanProblem>);
+std::vector<FileProblem> locate_problems(const std::string& file, const YamlText&, std::vector<DocumentProblem>);
 
 // A manifest with its code.
 struct ManifestFile {

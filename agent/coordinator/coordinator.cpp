@@ -316,11 +316,11 @@ std::string Coordinator::unready_reason() const {
   if (!unserved_contexts_.empty())
     return fmt::format("context {} cannot be served: {}", unserved_contexts_.begin()->first,
                        unserved_contexts_.begin()->second);
-  std::string unavailable_contexts;
+  std::vector<Id> unavailable_contexts;
   for (const auto& [context, thread] : threads_) {
-    if (thread->is_store_unavailable()) unavailable_contexts += ' ' + std::to_string(context);
+    if (thread->is_store_unavailable()) unavailable_contexts.push_back(context);
   }
-  return unavailable_contexts.empty() ? "" : "Redis is unavailable for context" + unavailable_contexts;
+  return describe_unavailable_contexts(unavailable_contexts);
 }
 
 Result<void> Coordinator::try_to_serve(Id context) {

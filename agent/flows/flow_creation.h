@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "flows/flow_plan.h"
-#include "flows/flow_progress.h"
+#include "flows/flow_run.h"
 #include "jobs/job_limits.h"
 #include "model/records.h"
 #include "store/flow_store.h"

@@ -902,7 +902,7 @@ FlowPlan read_flow(const JsonPath& root, int depth) {
 }  // namespace plans
 
 ParsedPlan read_plan(const nlohmann::json& definition) {
-  plans::Problems problems;
+  Problems problems;
   FlowPlan plan = plans::read_flow({definition, "", problems}, 0);
   if (problems.empty()) {
     plan.canonical = dump_json(definition);
@@ -938,20 +938,6 @@ std::optional<std::uint32_t> FlowPlan::find(std::string_view node_name) const {
 std::string_view to_string(NodeKind kind) {
   static constexpr std::array<std::string_view, 7> kWords{"job", "log", "wait", "pause", "approval", "flow", "each"};
   return kWords[static_cast<std::size_t>(kind)];
-}
-
-std::string join(const std::vector<PlanProblem>& problems) {
-  std::string out;
-  for (const PlanProblem& problem : problems) {
-    if (!out.empty()) out += '\n';
-    if (problem.line != 0) {
-      out += "line " + std::to_string(problem.line) + ", column " + std::to_string(problem.column) + ": ";
-    }
-    // A path may contain names that were chosen to disturb a terminal.
-    const std::string path = to_ascii(problem.path, 200);
-    out += path + (path.empty() ? "" : ": ") + problem.message;
-  }
-  return out;
 }
 
 std::vector<PlanField> plan_fields() {

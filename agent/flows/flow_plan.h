@@ -35,6 +35,7 @@
 #include "base/result.h"
 #include "model/codec.h"
 #include "model/records.h"
+#include "text/document_reader.h"
 
 namespace mycojobs {
 
@@ -138,21 +139,13 @@ inline constexpr std::uint32_t kMaxElements = 5000;        // per node of kind e
 inline constexpr std::uint32_t kDefaultMaxElements = 100;  // default of `max` for elements from a result
 inline constexpr std::size_t kMaxElementBytes = 64U << 10;
 
-// A problem of a definition: the path (jobs.build.when[0].key), the problem with its remedy, and the position if the
-// text is known.
-struct PlanProblem {
-  std::string path, message;
-  std::size_t line = 0, column = 0;  // from 1; 0 if unknown
-};
-std::string join(const std::vector<PlanProblem>&);  // one line per problem: "line 3, column 5: jobs.b.needs[0]: ..."
-
 // The result of read_plan(). All problems are reported, at most 50: unknown fields, wrong types, unknown needs,
 // duplicate names, a node that needs itself, cycles (with their path: a -> b -> a), conditions on nodes that do not
 // come before, an on_error or compensate that does not exist or that other nodes need, and so on. `file:` is rejected:
 // the command line replaces it by `script:` first (flow_file).
 struct ParsedPlan {
   std::optional<FlowPlan> plan;  // no value if there are problems
-  std::vector<PlanProblem> problems;
+  std::vector<DocumentProblem> problems;
 };
 ParsedPlan read_plan(const nlohmann::json& definition);
 

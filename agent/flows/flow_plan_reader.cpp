@@ -12,126 +12,11 @@
 #include "model/notify_targets.h"
 #include "text/json.h"
 #include "text/suggestion.h"
-#include "text/units.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
 
 namespace plans {
-
-namespace {
-
-constexpr std::uint64_t kMaxDurationMs = 3650ULL * 24 * 3600 * 1000;
-
-std::string describe_value(const json& value) {
-  switch (value.type()) {
-    case json::value_t::null:
-      return "empty";
-    case json::value_t::object:
-      return "a map";
-    case json::value_t::array:
-      return "a list";
-    case json::value_t::string:
-      return "the text " + excerpt(*value.get_ptr<const std::string*>());
-    case json::value_t::boolean:
-      return *value.get_ptr<const bool*>() ? "true" : "false";
-    default:
-      return "the number " + dump_json(value);
-  }
-}
-
-}  // namespace
-
-bool JsonPath::report_wrong_type(std::string_view expected) const {
-  report_problem("is " + describe_value(value) + ", not " + std::string(expected));
-  return false;
-}
-JsonPath JsonPath::at(const json& item, std::string_view key) const {
-  return {item, path.empty() ? std::string(key) : path + '.' + std::string(key), problems};
-}
-JsonPath JsonPath::at(const json& item, std::size_t index) const {
-  return {item, path + '[' + std::to_string(index) + ']', problems};
-}
-
-bool read_text(const JsonPath& source, std::string& out) {
-  const auto* text = source.value.get_ptr<const std::string*>();
-  if (text == nullptr) return source.report_wrong_type("a text");
-  if (text->empty()) {
-    source.report_problem("is empty");
-    return false;
-  }
-  out = *text;
-  return true;
-}
-
-bool read_scalar(const JsonPath& source, std::string& out) {
-  if (const auto* text = source.value.get_ptr<const std::string*>()) {
-    out = *text;
-    return true;
-  }
-  if (source.value.is_structured() || source.value.is_null())
-    return source.report_wrong_type("a text, a number, true or false");
-  out = dump_json(source.value);
-  return true;
-}
-
-bool read_switch(const JsonPath& source, bool& out) {
-  const auto* value = source.value.get_ptr<const bool*>();
-  if (value == nullptr) return source.report_wrong_type("true or false");
-  out = *value;
-  return true;
-}
-
-bool read_duration(const JsonPath& source, std::uint64_t& out_ms) {
-  std::string text;
-  if (source.value.is_number()) {
-    text = dump_json(source.value);
-  } else if (const auto* value_text = source.value.get_ptr<const std::string*>()) {
-    text = *value_text;
-  } else {
-    return source.report_wrong_type("a duration such as 30s, 5m, 2h or 1d");
-  }
-  const auto parsed = parse_duration_ms(text);
-  if (!parsed) {
-    source.report_problem(parsed.error().message);
-    return false;
-  }
-  if (*parsed == 0 || *parsed > kMaxDurationMs) {
-    source.report_problem(excerpt(text) + " is out of range: use 1ms to 3650d, or omit it");
-    return false;
-  }
-  out_ms = *parsed;
-  return true;
-}
-
-bool read_integer(const JsonPath& source, std::int64_t min, std::int64_t max, std::int64_t& out) {
-  const std::string expected = "a whole number from " + std::to_string(min) + " to " + std::to_string(max);
-  std::int64_t number = 0;
-  if (const auto* unsigned_value = source.value.get_ptr<const json::number_unsigned_t*>()) {
-    number = *unsigned_value > INT64_MAX ? INT64_MAX : static_cast<std::int64_t>(*unsigned_value);
-  } else if (const auto* signed_value = source.value.get_ptr<const json::number_integer_t*>()) {
-    number = *signed_value;
-  } else {
-    return source.report_wrong_type(expected);
-  }
-  if (number < min || number > max) return source.report_wrong_type(expected);
-  out = number;
-  return true;
-}
-
-bool read_map(const JsonPath& source, TextMap& out) {
-  if (!source.value.is_object()) return source.report_wrong_type("a map of names and texts");
-  bool is_valid = true;
-  for (const auto& item : source.value.items()) {
-    std::string text;
-    if (read_scalar(source.at(item.value(), item.key()), text)) {
-      out[item.key()] = std::move(text);
-    } else {
-      is_valid = false;
-    }
-  }
-  return is_valid;
-}
 
 void read_notify_field(const JsonPath& source, std::string& out) {
   const ParsedNotify parsed = parse_notify(source.value, "");
@@ -140,11 +25,6 @@ void read_notify_field(const JsonPath& source, std::string& out) {
     source.problems.add(source.path + problem.field, problem.message.substr(problem.field.size() + 2));
   }
   if (parsed.problems.empty() && !parsed.targets.empty()) out = dump_json(source.value);
-}
-
-void for_each_item(const JsonPath& source, const std::function<void(const JsonPath&)>& visit) {
-  if (!source.value.is_array()) return visit(source);
-  for (std::size_t i = 0; i < source.value.size(); ++i) visit(source.at(source.value[i], i));
 }
 
 bool is_node_name(std::string_view name) {

@@ -1,64 +1,28 @@
 // The reader of definitions, which reports all problems with their paths. Included only by flow_plan.cpp,
-// flow_plan_reader.cpp and the reader of manifests (workflows/manifest/workflow_schema.h).
+// flow_plan_reader.cpp and flow_state.cpp.
 //
 //   read_flow --> read_inputs, read_node for each (flow_plan_reader.cpp) --> link_plan --> expand_each_nodes
 //   (flow_plan.cpp)
 #pragma once
 
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "flows/flow_plan.h"
+#include "text/document_reader.h"
 
 namespace mycojobs::plans {
 
 using nlohmann::json;
 
-inline constexpr std::size_t kMaxProblems = 50;
 inline constexpr int kMaxChildDepth = 8;  // nested child flows
 inline constexpr std::size_t kMaxNameBytes = 64;
 
-class Problems {
- public:
-  void add(std::string path, std::string message) {
-    if (!is_full()) list_.push_back({std::move(path), std::move(message)});
-  }
-  bool is_full() const { return list_.size() >= kMaxProblems; }
-  bool empty() const { return list_.empty(); }
-  std::vector<PlanProblem> release_problems() { return std::move(list_); }
-
- private:
-  std::vector<PlanProblem> list_;
-};
-
-// A JSON value and its path: "jobs.build.needs[0]".
-struct JsonPath {
-  const json& value;
-  std::string path;
-  Problems& problems;
-
-  void report_problem(std::string message) const { problems.add(path, std::move(message)); }
-  bool report_wrong_type(std::string_view expected) const;  // reports the actual type; returns false
-  JsonPath at(const json& item, std::string_view key) const;
-  JsonPath at(const json& item, std::size_t index) const;
-};
-
-// Typed reads. They return false if the value was rejected; `out` is then unchanged.
-bool read_text(const JsonPath&, std::string& out);    // not empty
-bool read_scalar(const JsonPath&, std::string& out);  // text, number or boolean, as text
-bool read_switch(const JsonPath&, bool& out);
-bool read_duration(const JsonPath&, std::uint64_t& out_ms);  // above 0, at most 10 years
-bool read_integer(const JsonPath&, std::int64_t min, std::int64_t max, std::int64_t& out);
-bool read_map(const JsonPath&, TextMap& out);
 void read_notify_field(const JsonPath&, std::string& out);  // as JSON
-// Calls visit(JsonPath of the item) for each item of a list. A value that is not a list counts as a list with one item.
-void for_each_item(const JsonPath&, const std::function<void(const JsonPath&)>& visit);
 
 bool is_node_name(std::string_view name);
 void check_node_name(std::string_view name, const std::string& path, Problems&);

@@ -14,7 +14,8 @@ bool needs_node(const PlanNode& node, std::uint32_t other) {
 }
 
 // `path` is the path of the node in the definition.
-void warn_of_node(const FlowPlan& plan, const PlanNode& node, const std::string& path, std::vector<PlanProblem>& out) {
+void warn_of_node(const FlowPlan& plan, const PlanNode& node, const std::string& path,
+                  std::vector<DocumentProblem>& out) {
   std::set<std::uint32_t> reported;  // elements of an `each` share their error node and get one warning
   for (const std::uint32_t need : node.needs) {
     const PlanNode& needed = plan.nodes[need];
@@ -30,7 +31,7 @@ void warn_of_node(const FlowPlan& plan, const PlanNode& node, const std::string&
 }
 
 void warn_of_flow(const FlowPlan& plan, const nlohmann::json& definition, const std::string& path,
-                  std::vector<PlanProblem>& out) {
+                  std::vector<DocumentProblem>& out) {
   const auto jobs = definition.find("jobs");
   const bool is_list = jobs != definition.end() && jobs->is_array();
   std::size_t index = 0;  // number of preceding nodes in the definition
@@ -49,8 +50,8 @@ void warn_of_flow(const FlowPlan& plan, const nlohmann::json& definition, const 
 
 }  // namespace
 
-std::vector<PlanProblem> find_warnings(const FlowPlan& plan, const nlohmann::json& definition) {
-  std::vector<PlanProblem> out;
+std::vector<DocumentProblem> find_warnings(const FlowPlan& plan, const nlohmann::json& definition) {
+  std::vector<DocumentProblem> out;
   warn_of_flow(plan, definition, "", out);
   return out;
 }

@@ -3,7 +3,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <tuple>
+
+#include "flows/flow_plan.h"
 
 namespace mycojobs {
 
@@ -70,15 +71,6 @@ Result<json> flow_yaml_to_json(std::string_view text, YamlText& yaml) {
   MJ_TRY(definition, yaml_to_json(text, kMaxDefinitionBytes, yaml));
   if (!yaml.spellings.empty()) SpellingRestorer(yaml.spellings).restore_flow(definition, "");
   return std::move(definition);
-}
-
-void set_position(const YamlText& text, PlanProblem& problem) {
-  for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
-    if (const auto match = text.positions.find(path); match != text.positions.end())
-      std::tie(problem.line, problem.column) = match->second;
-    const auto end = path.find_last_of(".[");
-    path.resize(end == std::string::npos ? 0 : end);
-  }
 }
 
 }  // namespace mycojobs

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "flows/flow_plan.h"
 #include "text/yaml.h"
 
 namespace mycojobs {
@@ -13,8 +12,5 @@ namespace mycojobs {
 // As yaml_to_json() with the limit kMaxDefinitionBytes, except that values that jobs receive as text keep their
 // spelling: values of an `env` with an entry in `spellings` become texts, and so do numbers of an `each`.
 Result<nlohmann::json> flow_yaml_to_json(std::string_view text, YamlText& yaml);
-
-// Sets line and column of the value at the problem's path, or of the closest enclosing value with a known position.
-void set_position(const YamlText&, PlanProblem&);
 
 }  // namespace mycojobs

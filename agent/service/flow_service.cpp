@@ -191,8 +191,8 @@ FlowCheck check_flow(const nlohmann::json& definition) {
   const nlohmann::json& value = definition.is_string() ? yaml_value : definition;
   FlowCheck check{read_plan(value)};
   if (check.plan) check.warnings = find_warnings(*check.plan, value);
-  for (PlanProblem& problem : check.problems) set_position(yaml_positions, problem);
-  for (PlanProblem& warning : check.warnings) set_position(yaml_positions, warning);
+  for (DocumentProblem& problem : check.problems) set_position(yaml_positions, problem);
+  for (DocumentProblem& warning : check.warnings) set_position(yaml_positions, warning);
   return check;
 }
 

@@ -76,7 +76,7 @@ Result<void> delete_flow(const RequestContext&, const FlowStores&, Id flow);
 // Same as check_policy(), for a node (jobs/job_limits.h).
 Result<void> check_node_policy(const RequestContext&, const PlanNode&);
 struct FlowCheck : ParsedPlan {
-  std::vector<PlanProblem> warnings = {};  // only for a plan without problems (flows/flow_warnings.h)
+  std::vector<DocumentProblem> warnings = {};  // only for a plan without problems (flows/flow_warnings.h)
 };
 // Returns all problems of a definition, given as text (YAML or JSON) or as a value. Creates nothing. The plan is set if
 // there are no problems. Problems and warnings of a text have line numbers.

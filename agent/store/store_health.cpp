@@ -42,6 +42,16 @@ std::vector<Id> StoreHealth::unavailable_contexts() {
   return contexts;
 }
 
+std::string describe_unavailable_contexts(const std::vector<Id>& contexts) {
+  if (contexts.empty()) return "";
+  std::string text = "Redis is unavailable for context";
+  for (const Id context : contexts) {
+    if (context == 0) return "Redis is unavailable";
+    text += ' ' + std::to_string(context);
+  }
+  return text;
+}
+
 std::uint64_t ContextPauses::remaining_ms(Id context) const {
   const auto match = pauses_.find(context);
   const std::uint64_t now = clock_.boot_ms();

@@ -40,6 +40,10 @@ class StoreHealth {
   std::map<Id, State> states_;
 };
 
+// Returns a reason for not being ready, such as "Redis is unavailable for context 1 2", or an empty text without
+// contexts. Context 0 means all contexts: "Redis is unavailable".
+std::string describe_unavailable_contexts(const std::vector<Id>&);
+
 // Pauses of retries for each context. The pause grows with each failure. Not thread-safe.
 class ContextPauses {
  public:

@@ -320,14 +320,8 @@ std::string Agent::unready_reason() {
       unregistered += shard->is_serving ? "" : ' ' + std::to_string(context);
   }
   if (!unregistered.empty()) return "this runner is not registered yet in the store of context" + unregistered;
-  if (const std::vector<Id> unavailable = health_.unavailable_contexts(); !unavailable.empty()) {
-    std::string text = "Redis is unavailable for context";
-    for (const Id context : unavailable) {
-      if (context == 0) return "Redis is unavailable";
-      text += ' ' + std::to_string(context);
-    }
-    return text;
-  }
+  if (std::string reason = describe_unavailable_contexts(health_.unavailable_contexts()); !reason.empty())
+    return reason;
   for (const Id context : settings_.contexts) {
     if (!secrets_->get(context))
       return "the secrets of context " + std::to_string(context) + " are not read yet: see to the disk of secrets_dir";

@@ -2,7 +2,6 @@
 // system.
 // `./dev chaos` sets MYCOJOBS_CHAOS_ROUNDS and MYCOJOBS_CHAOS_SEED.
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -10,17 +9,13 @@
 #include "chaos/leftovers.h"
 #include "chaos/round.h"
 #include "chaos/verdict.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
 
 constexpr unsigned kRounds = 2;  // one for each value of appendfsync
 constexpr unsigned kMaxShown = 12;
-
-std::uint64_t read_setting(const char* name, std::uint64_t default_value) {
-  const char* text = std::getenv(name);
-  return text == nullptr || *text == '\0' ? default_value : std::strtoull(text, nullptr, 10);
-}
 
 struct Totals {
   SignalCounts signal_counts;

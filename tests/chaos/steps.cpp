@@ -3,6 +3,8 @@
 #include <chrono>
 #include <thread>
 
+#include "support/queue_pause.h"
+
 namespace mycojobs::test {
 namespace {
 
@@ -200,10 +202,7 @@ void ProtocolSteps::add_operator_steps() {
   add("cancel a queued one", [this] { return store_.cancel(kContext, make_job_key(11)); });
   submit(make_job(30));
   for (const bool paused : {true, false}) {
-    add(paused ? "pause" : "resume", [this, paused]() -> Result<void> {
-      MJ_CHECK(store_.set_queue_paused(kContext, kQueueKey, paused));
-      return {};
-    });
+    add(paused ? "pause" : "resume", [this, paused] { return set_queue_paused(store_, kContext, kQueueKey, paused); });
   }
   add("purge", [this]() -> Result<void> {
     MJ_TRY(purged, store_.purge_queue(kContext, kQueueKey, 10));

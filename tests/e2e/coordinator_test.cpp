@@ -9,6 +9,7 @@
 
 #include "e2e/client.h"
 #include "flows/flow_creation.h"
+#include "flows/flow_progress.h"
 #include "store/redis/redis_store.h"
 
 namespace mycojobs::test {

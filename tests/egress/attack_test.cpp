@@ -12,6 +12,7 @@
 #include "fixture.h"
 #include "name_server.h"
 #include "support/process.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
@@ -230,9 +231,7 @@ TEST(Garbage, EndlessHeadIsRejected) {
 
 // MYCOJOBS_FUZZ_SEED repeats a run.
 TEST(Garbage, RandomBytesAreHarmless) {
-  const char* given = std::getenv("MYCOJOBS_FUZZ_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::printf("MYCOJOBS_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  const std::uint64_t seed = choose_seed("MYCOJOBS_FUZZ_SEED");
   std::mt19937_64 random(seed);
   Server server(echo);
   Egress egress({"--header-ms", "2000"});

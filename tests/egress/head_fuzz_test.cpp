@@ -2,11 +2,11 @@
 // judge relies. MYCOJOBS_FUZZ_SEED repeats a run.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "sandbox/egress/http.h"
 #include "sandbox/egress/socks.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::egress {
 namespace {
@@ -103,10 +103,7 @@ void feed_rest(HttpRequestParser& parser, std::string_view bytes) {
 }
 
 TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
-  const char* given = std::getenv("MYCOJOBS_FUZZ_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::printf("MYCOJOBS_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(test::choose_seed("MYCOJOBS_FUZZ_SEED"));
   int taken = 0;
   for (int round = 0; round < kRounds && !::testing::Test::HasFailure(); ++round) {
     const std::string text = make_mutated_head(random);

@@ -14,7 +14,7 @@ std::vector<std::string> warnings(const char* definition) {
   EXPECT_TRUE(read.plan) << join(read.problems);
   std::vector<std::string> out;
   if (!read.plan) return out;
-  for (const PlanProblem& warning : find_warnings(*read.plan, value))
+  for (const DocumentProblem& warning : find_warnings(*read.plan, value))
     out.push_back(warning.path + ": " + warning.message);
   return out;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "flows/flow_plan.h"
 #include "flows/flow_yaml.h"
 #include "support/process.h"
 #include "text/json.h"

@@ -3,24 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
 #include "fuzz/mutation.h"
 #include "fuzz/watched.h"
 #include "support/build_paths.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::fuzz {
 namespace {
 
 const std::string kCorpus = mj::test::source_path("tests/fuzz/corpus");
 constexpr std::uint64_t kRounds = 2000;
-
-std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 class Fuzz : public ::testing::TestWithParam<Target> {};
 
@@ -38,11 +33,8 @@ TEST_P(Fuzz, CorpusIsAcceptedOrRejectedByName) {
 TEST_P(Fuzz, MutationsOfTheCorpusAreHarmless) {
   const Corpus corpus = load_corpus(kCorpus, GetParam().name);
   ASSERT_FALSE(corpus.empty());
-  const std::uint64_t seed = number_in("MYCOJOBS_FUZZ_SEED", std::random_device()());
-  const std::uint64_t rounds = number_in("MYCOJOBS_FUZZ_ROUNDS", kRounds);
-  std::printf("MYCOJOBS_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  std::fflush(stdout);
-  Random random(seed);
+  Random random(test::choose_seed("MYCOJOBS_FUZZ_SEED"));
+  const std::uint64_t rounds = test::read_setting("MYCOJOBS_FUZZ_ROUNDS", kRounds);
   std::uint64_t taken = 0;
   for (std::uint64_t round = 0; round < rounds; ++round)
     taken += static_cast<std::uint64_t>(run_watched(GetParam(), mutated(corpus, GetParam().pieces, random)));

@@ -157,12 +157,6 @@ std::vector<pid_t> find_children(pid_t parent) {
   return children;
 }
 
-std::string read_process_name(pid_t pid) {
-  std::string name;
-  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
-  return name;
-}
-
 std::vector<pid_t> find_descendants(pid_t parent) {
   std::vector<pid_t> all = find_children(parent);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -56,7 +56,6 @@ std::uint64_t now_boot_ms();
 
 // Returns the children that are not zombies.
 std::vector<pid_t> find_children(pid_t parent);
-std::string read_process_name(pid_t);  // as printed by ps; empty if the process does not exist
 std::vector<pid_t> find_descendants(pid_t parent);
 bool is_reaped(pid_t);
 // Counts the cgroups of runs below the folders of this launcher, in all hierarchies.

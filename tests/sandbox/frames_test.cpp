@@ -10,21 +10,12 @@
 #include "raw_launcher.h"
 #include "sandbox/messages.h"
 #include "support/build_paths.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
 
-std::uint64_t read_fuzz_seconds() {
-  const char* text = std::getenv("MYCOJOBS_FUZZ_SECONDS");
-  return text == nullptr ? 5 : std::strtoull(text, nullptr, 10);
-}
-
-std::uint64_t choose_seed() {
-  const char* text = std::getenv("MYCOJOBS_FUZZ_SEED");
-  const std::uint64_t seed = text == nullptr ? std::random_device{}() : std::strtoull(text, nullptr, 10);
-  std::cout << "MYCOJOBS_FUZZ_SEED=" << seed << std::endl;
-  return seed;
-}
+std::uint64_t read_fuzz_seconds() { return read_setting("MYCOJOBS_FUZZ_SECONDS", 5); }
 
 // SI3, SI4: invalid input from the agent ends the launcher cleanly, with all processes that it started.
 TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
@@ -61,7 +52,7 @@ TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
 // SZ43: the launcher may reject or accept each frame. It must not crash, hang, or affect another launcher.
 TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
   DedicatedSandbox bystander = start_dedicated_sandbox();
-  Random random(choose_seed());
+  Random random(choose_seed("MYCOJOBS_FUZZ_SEED"));
   sandbox::Configure configure;
   configure.uid_base = 1878982656;
   configure.uid_count = 65536;
@@ -97,7 +88,7 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms(0755));
-  Random random(choose_seed());
+  Random random(choose_seed("MYCOJOBS_FUZZ_SEED"));
   const std::uint64_t deadline = now_boot_ms() + read_fuzz_seconds() * 1000;
   std::size_t runs = 0;
   for (int round = 0; now_boot_ms() < deadline; ++round) {

@@ -9,10 +9,10 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
-#include <random>
 #include <sstream>
 
 #include "fixture.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
@@ -60,11 +60,8 @@ std::string describe_host(const fs::path& guarded_folder) {
 // Requirement SZ45 (rows.txt): random calls of jobs change nothing outside of the job. MYCOJOBS_FUZZ_SECONDS sets the
 // duration. MYCOJOBS_FUZZ_SEED repeats a run with the seed that it printed.
 TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
-  const char* seconds_text = std::getenv("MYCOJOBS_FUZZ_SECONDS");
-  const char* seed_text = std::getenv("MYCOJOBS_FUZZ_SEED");
-  const std::uint64_t seconds = seconds_text == nullptr ? 10 : std::strtoull(seconds_text, nullptr, 10);
-  const std::uint64_t seed = seed_text == nullptr ? std::random_device{}() : std::strtoull(seed_text, nullptr, 10);
-  std::cout << "MYCOJOBS_FUZZ_SEED=" << seed << std::endl;
+  const std::uint64_t seconds = read_setting("MYCOJOBS_FUZZ_SECONDS", 10);
+  const std::uint64_t seed = choose_seed("MYCOJOBS_FUZZ_SEED");
   char guarded_folder[] = "/tmp/mycojobs-guarded-XXXXXX";
   ASSERT_NE(::mkdtemp(guarded_folder), nullptr);
   ::chmod(guarded_folder, 0777);

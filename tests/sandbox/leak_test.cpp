@@ -2,12 +2,12 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "fixture.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
@@ -130,8 +130,7 @@ void run_many(Sandbox& sandbox, std::size_t count) {
 }
 
 TEST(Leaks, TwentyThousandRunsLeaveNothing) {
-  const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
-  const std::size_t runs = text == nullptr ? 20000 : std::strtoul(text, nullptr, 10);
+  const std::size_t runs = read_setting("MYCOJOBS_LEAK_RUNS", 20000);
   SandboxConfig config = make_test_config();
   config.max_prewarmed = 2;
   config.max_zygote_runs = 3000;  // several generations of zygotes

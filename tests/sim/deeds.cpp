@@ -4,8 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "flows/flow_creation.h"
+#include "flows/flow_progress.h"
 #include "life.h"
 #include "model/codec.h"
+#include "support/queue_pause.h"
 
 namespace mycojobs::sim {
 namespace {
@@ -225,10 +227,8 @@ void Life::kill_coordinator() {
 void Life::pause_queue() {
   const bool paused = maybe(2);
   const std::string queue = kQueueNames[world().below(2)];
-  clients_[0]->ask({(paused ? "pauses " : "resumes ") + queue, [queue, paused](Store& store) -> Result<void> {
-                      MJ_CHECK(store.set_queue_paused(kContext, queue, paused));
-                      return {};
-                    }});
+  clients_[0]->ask({(paused ? "pauses " : "resumes ") + queue,
+                    [queue, paused](Store& store) { return test::set_queue_paused(store, kContext, queue, paused); }});
 }
 
 void Life::kill_agent() {

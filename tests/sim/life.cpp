@@ -6,6 +6,7 @@
 #include "inspect/explain.h"
 #include "inspect/invariants.h"
 #include "jobs/state_machines.h"
+#include "support/queue_pause.h"
 
 namespace mycojobs::sim {
 namespace {
@@ -148,10 +149,8 @@ void Life::end_fault_phase() {
   // Waits until abandoned calls have arrived, such as a request to pause a queue.
   world().run_until(world().now() + settings_.max_late_ms + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
-    clients_[0]->ask({std::string("resumes ") + queue, [queue](Store& store) -> Result<void> {
-                        MJ_CHECK(store.set_queue_paused(kContext, queue, false));
-                        return {};
-                      }});
+    clients_[0]->ask({std::string("resumes ") + queue,
+                      [queue](Store& store) { return test::set_queue_paused(store, kContext, queue, false); }});
   }
   world().note("no trouble any more");
 }

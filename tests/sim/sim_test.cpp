@@ -3,24 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
-#include "base/parse.h"
 #include "shortest.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::sim {
 namespace {
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  std::uint64_t number = 0;
-  return text != nullptr && parse_u64(text, number) ? number : otherwise;
-}
-
 TEST(Sim, RandomSeedsHoldTheInvariants) {
-  const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1);
-  const std::uint64_t rounds = from_environment("MYCOJOBS_SIM_ROUNDS", 60);
+  const std::uint64_t first = test::read_setting("MYCOJOBS_SIM_SEED", 1);
+  const std::uint64_t rounds = test::read_setting("MYCOJOBS_SIM_ROUNDS", 60);
   LifeReport all;
   int failures = 0;
   std::uint64_t done = 0;
@@ -49,8 +42,8 @@ class Schedules : public testing::TestWithParam<std::uint64_t> {};
 constexpr std::uint64_t kShares = 8;
 
 TEST_P(Schedules, EndAsExpected) {
-  const std::uint64_t count = from_environment("MYCOJOBS_SIM_SCHEDULES", 20000 / kShares);
-  const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1) + GetParam() * count;
+  const std::uint64_t count = test::read_setting("MYCOJOBS_SIM_SCHEDULES", 20000 / kShares);
+  const std::uint64_t first = test::read_setting("MYCOJOBS_SIM_SEED", 1) + GetParam() * count;
   LifeReport all;
   constexpr std::uint64_t kShown = 5000;  // about a minute
   for (std::uint64_t seed = first; seed < first + count; ++seed) {

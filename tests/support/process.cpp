@@ -152,6 +152,12 @@ ProcessResult Process::wait(Seconds limit) {
   return {code, out(), err()};
 }
 
+std::string read_process_name(pid_t pid) {
+  std::string name;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
+  return name;
+}
+
 std::vector<pid_t> descendants(pid_t root_pid) {
   std::vector<pid_t> pids;
   std::error_code ignored;

@@ -71,6 +71,9 @@ class Process {
   std::string out_path_, err_path_;
 };
 
+// Returns the name of a process as printed by ps, or an empty text if the process does not exist.
+std::string read_process_name(pid_t);
+
 // Returns all visible descendants of the process; a parent precedes its children.
 std::vector<pid_t> descendants(pid_t root_pid);
 

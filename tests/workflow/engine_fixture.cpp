@@ -29,17 +29,23 @@ StepRequest request() {
 }
 
 std::string text(const StepAnswer& answer) {
-  if (answer.failure) {
-    const std::string line = answer.failure->line ? ", line " + std::to_string(*answer.failure->line) : "";
-    return std::string(to_string(answer.failure->kind)) + line + ": " + answer.failure->message;
+  if (const auto* error = std::get_if<StepError>(&answer)) {
+    const std::string line = error->line != 0 ? ", line " + std::to_string(error->line) : "";
+    return error->kind + line + ": " + error->message;
   }
-  std::string out = answer.state ? value(*answer.state).dump() : "gone";
-  for (const auto& each : answer.domain_events) out += " event " + each.schema + value(each.value).dump();
-  for (const auto& each : answer.effects)
+  const auto& output = std::get<StepOutput>(answer);
+  std::string out = output.state ? value(*output.state).dump() : "gone";
+  for (const auto& each : output.domain_events) out += " event " + each.schema + value(each.value).dump();
+  for (const auto& each : output.effects)
     out += " effect " + std::to_string(each.index) + each.kind + value(each.params).dump() +
            (each.issuer_ref.empty() ? "" : " as " + each.issuer_ref);
-  if (answer.annotations) out += " ann " + value(*answer.annotations).dump();
+  if (output.annotations) out += " ann " + value(*output.annotations).dump();
   return out;
+}
+
+std::optional<std::string> get_state(const Result<StepAnswer>& answer) {
+  const auto* output = answer ? std::get_if<StepOutput>(&*answer) : nullptr;
+  return output == nullptr ? std::nullopt : output->state;
 }
 
 std::string ran(const std::string& source, const StepRequest& asked, EngineOptions with) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ StepRequest request();
 
 // Formats an answer for comparison: state, events and effects, or kind and message of the failure.
 std::string text(const StepAnswer&);
+// Returns the state of an answer, or no value for an error.
+std::optional<std::string> get_state(const Result<StepAnswer>&);
 // Runs one step on a new engine.
 std::string ran(const std::string& source, const StepRequest& = request(), EngineOptions = options());
 // Returns the value of an expression: `body` is the body of the step function, whose result becomes the state.

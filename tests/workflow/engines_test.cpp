@@ -70,7 +70,7 @@ TEST(WorkflowEngines, ManyLimitsUseFewProcesses) {
   manifest.code["code.lua"] = "function step() return {1} end";
   WorkflowSpec spec;
   spec.module = "code.lua", spec.entrypoint = "step";
-  mycojobs::StepRequest asked;
+  StepRequest asked;
   asked.event = {"sys/Any@1", cbor(json::object()), std::nullopt};
   const std::size_t before = children();
   for (std::size_t i = 0; i < 2 * few.processes; ++i) {
@@ -94,8 +94,8 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
   for (const char* code : codes) {
     workflow_tests::Stage stage;
     EnginePool engines(options(), 1);
-    const mycojobs::StepEngine present = engines.as_step_engine();
-    stage.engine = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, mycojobs::StepRequest request) {
+    const StepEngine present = engines.as_step_engine();
+    stage.engine = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, StepRequest request) {
       request.counting = 1;
       return present(spec, manifest, request);
     };
@@ -108,14 +108,14 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
       DeploymentState again;
       again.id = stage.deployment.id;
       int steps = 0;
-      const auto verdict = verify_replay(
-          again, stage.catalog, stage.journal,
-          [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const mycojobs::StepRequest& request) {
-            ++steps;
-            auto asked = request;
-            if (counting == 1) asked.counting = 1;
-            return present(spec, manifest, asked);
-          });
+      const auto verdict =
+          verify_replay(again, stage.catalog, stage.journal,
+                        [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+                          ++steps;
+                          auto asked = request;
+                          if (counting == 1) asked.counting = 1;
+                          return present(spec, manifest, asked);
+                        });
       EXPECT_FALSE(verdict.mismatch || verdict.problem) << code;
       EXPECT_EQ(again, stage.deployment);
       EXPECT_EQ(steps, counting) << "the current program returns another answer";

@@ -290,9 +290,10 @@ function step()
   return names
 end)lua";
   const auto answer = WorkflowEngine(options()).step(program(walk), request());
-  ASSERT_TRUE(answer && answer->state) << text(*answer);
+  const auto state = get_state(answer);
+  ASSERT_TRUE(state) << (answer ? text(*answer) : answer.error().message);
   std::set<std::string> reachable;
-  for (const auto& name : value(*answer->state)) reachable.insert(name.get<std::string>());
+  for (const auto& name : value(*state)) reachable.insert(name.get<std::string>());
   EXPECT_GT(reachable.size(), 50U);
 
   const std::string manual = test::read_file(mj::test::source_path("docs/workflows/lua.md"));
@@ -335,9 +336,10 @@ TEST(WorkflowHostile, NothingGrowsOverManySteps) {
   for (int i = 1; i <= 100000; ++i) {
     StepRequest asked = request();
     asked.state = state;
-    const auto answer = process->step(counts, encode_request(asked).value(), StepTimeLimits());
-    ASSERT_TRUE(answer && answer->state);
-    state = *answer->state;
+    const auto answer = process->step(counts, encode(asked).value(), StepTimeLimits());
+    const auto next = get_state(answer);
+    ASSERT_TRUE(next);
+    state = *next;
     if (i == 5000) early = test::read_status_kib(process->pid(), "VmRSS");
   }
   EXPECT_EQ(value(state)["n"], 100000);

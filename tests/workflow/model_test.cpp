@@ -3,9 +3,9 @@
 // MYCOJOBS_MODEL_ROUNDS: number of rounds (the default suits a run of all tests). MYCOJOBS_MODEL_SEED: the first seed.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 
+#include "support/test_settings.h"
 #include "workflow/engine_fixture.h"
 #include "workflow/model.h"
 #include "workflows/engine/engine_pool.h"
@@ -13,13 +13,9 @@
 namespace mycojobs::workflow_tests {
 namespace {
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(WorkflowModel, KernelMatchesTheModel) {
-  const auto first = from_environment("MYCOJOBS_MODEL_SEED", 1), rounds = from_environment("MYCOJOBS_MODEL_ROUNDS", 60);
+  const auto first = test::read_setting("MYCOJOBS_MODEL_SEED", 1),
+             rounds = test::read_setting("MYCOJOBS_MODEL_ROUNDS", 60);
   std::map<std::string, int> seen;
   std::size_t facts = 0;
   const Mutant none = no_mutant();

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "flows/flow_plan_reader.h"
+#include "text/document_reader.h"
 #include "workflow/stage.h"
 #include "workflows/manifest/system_schemas.h"
 
@@ -23,7 +23,7 @@ struct Made {
 };
 Made made(const json& schemas) {
   Made out;
-  plans::Problems problems;
+  Problems problems;
   for (const auto& [name, schema] : schemas.items()) out.set.add(name, {schema, name, problems});
   out.set.link(problems);
   out.problems = join(problems.release_problems());

@@ -154,9 +154,9 @@ Result<json> questions(MethodCall& call) {
   return json{{"questions", std::move(rows)}, {"after", page.after}, {"truncated", page.truncated}};
 }
 
-json problems_to_json(const std::vector<PlanProblem>& problems) {
+json problems_to_json(const std::vector<DocumentProblem>& problems) {
   json rows = json::array();
-  for (const PlanProblem& problem : problems)
+  for (const DocumentProblem& problem : problems)
     rows.push_back(
         {{"path", problem.path}, {"message", problem.message}, {"line", problem.line}, {"column", problem.column}});
   return rows;

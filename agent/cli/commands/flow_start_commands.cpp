@@ -41,7 +41,7 @@ constexpr std::size_t kMaxInputsFileBytes = 1U << 20;
 struct FlowSource {
   const Invocation& call;
   fs::path folder;  // base of relative `file:` paths
-  std::vector<PlanProblem> problems;
+  std::vector<DocumentProblem> problems;
   bool has_default_type = false;  // the current flow has a default script type
 };
 
@@ -88,8 +88,8 @@ void embed_scripts(FlowSource& source, const std::string& path, json& flow, std:
 }
 
 // Parses the positions "line 3, column 5: ..." of YAML and "... at line 3 column 5: ..." of JSON errors.
-PlanProblem parse_syntax_problem(std::string message) {
-  PlanProblem problem;
+DocumentProblem parse_syntax_problem(std::string message) {
+  DocumentProblem problem;
   const auto position = message.find("line ");
   if (position != std::string::npos) {
     const char* text = message.c_str() + position;
@@ -168,7 +168,7 @@ void add_warnings(const std::string& text, const json& definition, YamlText& pos
   flow_file.warnings = find_warnings(*flow_file.plan, definition);
   if (flow_file.warnings.empty()) return;
   if (positions.positions.empty()) (void)yaml_to_json(text, kMaxDefinitionBytes, positions);
-  for (PlanProblem& warning : flow_file.warnings) set_position(positions, warning);
+  for (DocumentProblem& warning : flow_file.warnings) set_position(positions, warning);
 }
 
 }  // namespace
@@ -192,8 +192,8 @@ Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string&
   if (flow_file.plan && check_types) check_script_types(source, *flow_file.plan);
   if (!source.problems.empty()) {
     // A job whose file cannot be read also lacks a script; only one problem is reported.
-    std::erase_if(flow_file.problems, [&](const PlanProblem& problem) {
-      return std::any_of(source.problems.begin(), source.problems.end(), [&](const PlanProblem& source_problem) {
+    std::erase_if(flow_file.problems, [&](const DocumentProblem& problem) {
+      return std::any_of(source.problems.begin(), source.problems.end(), [&](const DocumentProblem& source_problem) {
         return source_problem.path == problem.path || source_problem.path == problem.path + ".file";
       });
     });
@@ -203,9 +203,9 @@ Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string&
   // JSON is valid YAML, so the same reader determines the positions.
   if (!flow_file.problems.empty() && positions.positions.empty())
     (void)yaml_to_json(text, kMaxDefinitionBytes, positions);
-  for (PlanProblem& problem : flow_file.problems) set_position(positions, problem);
+  for (DocumentProblem& problem : flow_file.problems) set_position(positions, problem);
   std::stable_sort(flow_file.problems.begin(), flow_file.problems.end(),
-                   [](const PlanProblem& a, const PlanProblem& b) { return a.line < b.line; });
+                   [](const DocumentProblem& a, const DocumentProblem& b) { return a.line < b.line; });
   add_warnings(text, *parsed, positions, flow_file);
   return flow_file;
 }
@@ -222,9 +222,9 @@ Result<void> check_inputs(const FlowPlan& plan) {
   return fail(Code::invalid, describe_missing_inputs(plan));
 }
 
-std::string format_problems(const std::string& file, std::vector<PlanProblem> problems) {
+std::string format_problems(const std::string& file, std::vector<DocumentProblem> problems) {
   std::string out;
-  for (PlanProblem& problem : problems) {
+  for (DocumentProblem& problem : problems) {
     out += (out.empty() ? "" : "\n") + file;
     if (problem.line != 0) out += fmt::format(":{}:{}", problem.line, problem.column);
     problem.line = 0;
@@ -348,9 +348,9 @@ Result<Id> find_or_create_flow(const Invocation& call, FlowSession& session, con
   return flow.id;
 }
 
-nlohmann::json to_json(const std::vector<PlanProblem>& problems) {
+nlohmann::json to_json(const std::vector<DocumentProblem>& problems) {
   nlohmann::json out = nlohmann::json::array();
-  for (const PlanProblem& problem : problems)
+  for (const DocumentProblem& problem : problems)
     out.push_back({{"path", to_utf8(problem.path)},
                    {"message", to_utf8(problem.message)},
                    {"line", problem.line},
@@ -419,7 +419,7 @@ Result<int> flow_check_command(Invocation& call) {
   } else if (flow_file.plan) {
     print(fmt::format("{}: {}, definition {}\n", to_printable_line(flow_file.plan->name),
                       count_with_noun(flow_file.plan->static_node_count(), "node"), flow_file.plan->hash));
-    for (const PlanProblem& warning : flow_file.warnings)
+    for (const DocumentProblem& warning : flow_file.warnings)
       print_warning(format_problems(call.arguments.at(0), {warning}));
   } else {
     print(to_printable(format_problems(call.arguments.at(0), flow_file.problems)) + "\n");

@@ -12,7 +12,7 @@ namespace mycojobs {
 
 // Result of read_flow_file(). `problems` has the errors of the definition with their lines.
 struct ParsedFlowFile : ParsedPlan {
-  std::vector<PlanProblem> warnings;  // warnings of a valid plan (flows/flow_warnings.h), with their lines
+  std::vector<DocumentProblem> warnings;  // warnings of a valid plan (flows/flow_warnings.h), with their lines
 };
 // Reads a definition ("-": standard input) and replaces each job's `file:` by `script:` with the file's content
 // (relative to the definition's folder). A missing script type is derived from the file name. Validates the definition
@@ -25,6 +25,6 @@ Result<FlowPlan> read_flow_file_argument(const Invocation&, std::size_t index = 
 // Checks that all required inputs have values. Error invalid: the message names the missing inputs.
 Result<void> check_inputs(const FlowPlan&);
 // Returns one line for each problem: "pipeline.yaml:3:5: jobs.b.needs[0]: ...".
-std::string format_problems(const std::string& file, std::vector<PlanProblem>);
+std::string format_problems(const std::string& file, std::vector<DocumentProblem>);
 
 }  // namespace mycojobs

@@ -30,8 +30,8 @@ struct AppliedManifest {
 };
 struct ManifestText {
   std::string text;
-  ManifestRef manifest;               // null if there are problems
-  std::vector<PlanProblem> problems;  // all problems, with their paths
+  ManifestRef manifest;                   // null if there are problems
+  std::vector<DocumentProblem> problems;  // all problems, with their paths
 };
 ManifestText serialize_manifest(const nlohmann::json& manifest, const CodeFiles& code, Id owner);
 Result<AppliedManifest> parse_applied_manifest(const std::string& text);

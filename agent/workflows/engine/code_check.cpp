@@ -11,33 +11,33 @@ Result<std::optional<CodeProblem>> CodeChecker::check_code(const std::string& mo
                                                            const std::string& source) {
   MJ_TRY(failure, find_failure(module, entrypoint, source));
   if (!failure) return std::nullopt;
-  if (failure->kind != StepFailureKind::load) {
+  if (failure->kind != "load") {
     // The failure may be caused by the step or by the top level of the module. With a library function as entrypoint
     // the module has the same top level and a trivial step, so only a failure of the top level occurs again.
     MJ_TRY(top_level_failure, find_failure(module, "rawequal", source));
-    if (!top_level_failure || top_level_failure->kind == StepFailureKind::value ||
-        top_level_failure->kind == StepFailureKind::script)
+    if (!top_level_failure || top_level_failure->kind == "value" || top_level_failure->kind == "script")
       return std::nullopt;
     failure = std::move(top_level_failure);
   }
-  CodeProblem problem{std::move(failure->message), failure->line.value_or(0), false};
+  CodeProblem problem{std::move(failure->message), failure->line, false};
   const std::string prefix = module + ':' + std::to_string(problem.line) + ": ";
   if (problem.message.starts_with(prefix)) problem.message.erase(0, prefix.size());
   problem.lacks_entrypoint = problem.message.find("it defines no function") != std::string::npos;
   return problem;
 }
 
-Result<std::optional<StepFailure>> CodeChecker::find_failure(const std::string& module, const std::string& entrypoint,
-                                                             const std::string& source) {
+Result<std::optional<StepError>> CodeChecker::find_failure(const std::string& module, const std::string& entrypoint,
+                                                           const std::string& source) {
   auto program = WorkflowProgram::make(1, module, entrypoint, source);
   if (!program) {
     if (program.error().code != Code::too_large) return std::nullopt;  // reported by the manifest parser
-    return StepFailure{StepFailureKind::load, program.error().message, {}};
+    return StepError{"load", program.error().message};
   }
   StepRequest request;
   request.event = {"sys/Any@1", *encode_cbor(nlohmann::json::object()), {}};
   MJ_TRY(answer, engine_.step(*program, request));
-  return answer.failure;
+  auto* error = std::get_if<StepError>(&answer);
+  return error == nullptr ? std::nullopt : std::optional(std::move(*error));
 }
 
 Result<void> CodeChecker::check(const WorkflowManifest& manifest) {

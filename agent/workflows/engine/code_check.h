@@ -29,8 +29,8 @@ class CodeChecker {
   Result<void> check(const WorkflowManifest&);
 
  private:
-  Result<std::optional<StepFailure>> find_failure(const std::string& module, const std::string& entrypoint,
-                                                  const std::string& source);
+  Result<std::optional<StepError>> find_failure(const std::string& module, const std::string& entrypoint,
+                                                const std::string& source);
   WorkflowEngine engine_;
 };
 

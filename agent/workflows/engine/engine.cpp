@@ -85,7 +85,7 @@ Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const St
 
 Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const StepRequest& request,
                                         const ProcessKind& kind) {
-  MJ_TRY(bytes, encode_request(request));
+  MJ_TRY(bytes, encode(request));
   std::string reason;
   for (int attempt = 0; attempt < 2 && !stopped_; ++attempt) {
     MJ_TRY(process, acquire_process(kind));

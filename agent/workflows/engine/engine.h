@@ -48,7 +48,7 @@ class WorkflowEngine {
  public:
   explicit WorkflowEngine(EngineOptions options) : options_(std::move(options)) {}
 
-  // A step that fails is an answer (StepAnswer::failure). Errors do not depend on the step: `too_large` (the request),
+  // A step that fails is an answer (StepError). Errors do not depend on the step: `too_large` (the request),
   // `unavailable` (the step hung, or processes died twice; retry later), `unsupported` (processes cannot be confined on
   // this host), `io` (the process could not be started).
   Result<StepAnswer> step(const WorkflowProgram&, const StepRequest&);

@@ -1,5 +1,5 @@
 // Runs the steps of workflows for the kernel (workflows/workflow_decider.h). Each request is sent to an engine process
-// for the owner and the limits of the workflow, and the answer is converted to the kernel's type. Thread-safe.
+// for the owner and the limits of the workflow. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,6 @@ namespace mycojobs::workflow {
 
 // Returns the code of a workflow for WorkflowEngine::step(). Errors: those of WorkflowProgram::make().
 Result<WorkflowProgram> build_program(std::uint64_t context, const WorkflowSpec&, const WorkflowManifest&);
-// Conversions between the kernel's types and the engine's types.
-StepRequest to_engine_request(const mycojobs::StepRequest&);
-mycojobs::StepAnswer from_engine_answer(StepAnswer);
 
 class EnginePool {
  public:
@@ -24,11 +21,11 @@ class EnginePool {
 
   // Runs one step. If the request is too large, the result is a failed step. Errors: those of build_program(), and
   // other errors of WorkflowEngine::step(), which the code of the workflow does not cause.
-  Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
+  Result<StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&);
   // Returns a function for simulate() and verify_replay(), which cannot return errors. An error of step() becomes a
   // failed step, and the first error is stored in first_error(); the result of the simulation is then invalid. The
   // function must not outlive this object.
-  mycojobs::StepEngine as_step_engine();
+  StepEngine as_step_engine();
   std::optional<Error> first_error() const;
   void stop() { engine_.stop(); }  // same as WorkflowEngine::stop()
 

@@ -102,7 +102,11 @@ Result<StepAnswer> EngineProcess::step(const WorkflowProgram& program, std::stri
     frames += encode_frame(StepFrameKind::step, calls_, {program.hash(), request});
     MJ_CHECK(send(frames));
     MJ_TRY(kind, receive_frame(calls_, payload));
-    if (kind == StepFrameKind::answer) return decode_answer(payload);
+    if (kind == StepFrameKind::answer) {
+      auto answer = decode_step_answer(payload);
+      if (!answer) return fail(Code::internal, "answer: " + answer.error().message);
+      return answer;
+    }
     if (kind != StepFrameKind::unknown_program) break;
     sent_programs_.clear();  // the process keeps only the most recently used programs
   }
@@ -165,7 +169,7 @@ Result<StepFrameKind> EngineProcess::receive_frame(std::uint32_t call, std::stri
   const bool is_greeting = kind == StepFrameKind::ready || kind == StepFrameKind::refused;
   const bool is_known_kind = is_greeting || kind == StepFrameKind::answer || kind == StepFrameKind::unknown_program;
   if (header.call != call || !is_known_kind || is_greeting != (call == 0) ||
-      header.size > kMaxStateBytes + kMaxStepBytes + kMaxMessageBytes)
+      header.size > kMaxStateBytes + kMaxStepBytes + kMaxStepMessageBytes)
     return fail(Code::internal, "it spoke nonsense");
   payload.resize(header.size);
   MJ_CHECK(receive(payload.data(), payload.size()));

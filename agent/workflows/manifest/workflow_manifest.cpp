@@ -8,7 +8,6 @@
 
 #include "base/parse.h"
 #include "base/sha256.h"
-#include "flows/flow_plan_reader.h"
 #include "model/policy_json.h"
 #include "model/records.h"
 #include "text/cbor.h"
@@ -23,8 +22,6 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-using plans::JsonPath;
-using plans::Problems;
 using workflows::check_fields;
 using workflows::for_each_item;
 using workflows::read_field;
@@ -45,7 +42,7 @@ constexpr std::size_t kMaxListEntries = 1'000;  // entries in one list of a mani
 
 void read_name_field(const JsonPath& node, std::string& out) {
   read_field(node, "name", true, [&](const JsonPath& value) {
-    if (!plans::read_text(value, out)) return;
+    if (!read_text(value, out)) return;
     if (!is_workflow_name(out)) value.report_problem(excerpt(out) + " is not a name: use namespace/name@version");
   });
 }
@@ -53,7 +50,7 @@ template <class Number>
 void read_number_field(const JsonPath& node, const char* name, std::int64_t min, std::int64_t max, Number& out) {
   read_field(node, name, false, [&](const JsonPath& value) {
     std::int64_t number = 0;
-    if (plans::read_integer(value, min, max, number)) out = static_cast<Number>(number);
+    if (read_integer(value, min, max, number)) out = static_cast<Number>(number);
   });
 }
 bool is_identifier(std::string_view name) {
@@ -171,7 +168,7 @@ class ManifestParser {
         out = owner + '#' + name;
         return manifest_->schemas.add(out, value);
       }
-      if (!plans::read_text(value, out)) return;
+      if (!read_text(value, out)) return;
       if (manifest_->schemas.has(out)) return;
       const auto names = manifest_->schemas.names();
       const std::vector<std::string_view> views(names.begin(), names.end());
@@ -264,7 +261,7 @@ class ManifestParser {
   }
   void read_emitted_effect(const JsonPath& node, WorkflowSpec& spec) {
     std::string name;
-    if (!plans::read_text(node, name)) return;
+    if (!read_text(node, name)) return;
     if (spec.can_emit(name)) return node.report_problem(excerpt(name) + " is listed twice");
     if (manifest_->effect(name) == nullptr) {
       std::vector<std::string_view> names;

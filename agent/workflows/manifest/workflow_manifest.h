@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "flows/flow_plan.h"
+#include "text/document_reader.h"
 #include "workflows/manifest/workflow_schema.h"
 
 namespace mycojobs {
@@ -83,8 +83,8 @@ class WorkflowManifest {
 using ManifestRef = std::shared_ptr<const WorkflowManifest>;
 
 struct ParsedManifest {
-  ManifestRef manifest;               // nullptr if there are problems
-  std::vector<PlanProblem> problems;  // all problems, each with its path (at most 50)
+  ManifestRef manifest;                   // nullptr if there are problems
+  std::vector<DocumentProblem> problems;  // all problems, each with its path (at most 50)
 };
 // read_manifest() rejects: unknown fields, invalid or duplicate names, names of the system, unknown schemas, equal
 // arms, emitted effects that are not declared, modules that are not in the code, a subscription of a keyed workflow

@@ -10,10 +10,10 @@
 #include <set>
 #include <utility>
 
-#include "flows/flow_plan_reader.h"
 #include "text/base64.h"
 #include "text/cbor.h"
 #include "text/cbor_map_reader.h"
+#include "text/document_reader.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/suggestion.h"
@@ -24,7 +24,6 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-using plans::JsonPath;
 
 // Bits of the types that a value may have.
 constexpr unsigned kNullType = 1, kBooleanType = 2, kIntegerType = 4, kNumberType = 8, kStringType = 16,
@@ -215,7 +214,7 @@ bool is_workflow_name(std::string_view name) {
 }
 
 SchemaSet::SchemaSet() : body_(std::make_unique<Body>()) {
-  plans::Problems problems;
+  Problems problems;
   for (const auto& [name, schema] : system_schemas().items()) add(name, {schema, name, problems});
   link(problems);
 }
@@ -248,7 +247,7 @@ std::size_t SchemaSet::Body::compile(const JsonPath& source) {  // NOLINT(misc-n
 void SchemaSet::Body::read_keywords(SchemaNode& node, const JsonPath& source) {
   if (source.value.contains("$ref")) {
     check_no_other_keywords(source, "$ref");
-    plans::read_text(source.at(source.value.at("$ref"), "$ref"), node.ref);
+    read_text(source.at(source.value.at("$ref"), "$ref"), node.ref);
     return;
   }
   if (source.value.contains("oneOf")) {
@@ -270,9 +269,9 @@ void SchemaSet::Body::read_keywords(SchemaNode& node, const JsonPath& source) {
 void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& source) {
   if (!source.value.contains("type")) return;
   node.types = 0;
-  plans::for_each_item(source.at(source.value.at("type"), "type"), [&](const JsonPath& item) {
+  for_each_item(source.at(source.value.at("type"), "type"), [&](const JsonPath& item) {
     std::string name;
-    if (!plans::read_text(item, name)) return;
+    if (!read_text(item, name)) return;
     const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
     if (found == kTypes.end())
       return item.report_problem(excerpt(name) + " is not a type: use " + list_types(kAnyType));
@@ -299,9 +298,9 @@ void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& source) {  /
     if (others.value != json(false)) node.additional = compile(others);
   }
   if (!source.value.contains("required")) return;
-  plans::for_each_item(source.at(source.value.at("required"), "required"), [&](const JsonPath& item) {
+  for_each_item(source.at(source.value.at("required"), "required"), [&](const JsonPath& item) {
     std::string name;
-    if (!plans::read_text(item, name)) return;
+    if (!read_text(item, name)) return;
     if (!node.required.insert(name).second) item.report_problem("is listed twice");
     if (!node.properties.contains(name) && node.additional == kNoNode)
       item.report_problem(excerpt(name) + " is not among the properties");
@@ -349,7 +348,7 @@ SchemaNode::Arm SchemaSet::Body::read_arm(const JsonPath& source) {  // NOLINT(m
   SchemaNode::Arm arm;
   if (!source.value.is_object()) return source.report_wrong_type("a schema"), arm;
   if (source.value.contains("title")) {
-    plans::read_text(source.at(source.value.at("title"), "title"), arm.tag);
+    read_text(source.at(source.value.at("title"), "title"), arm.tag);
   } else if (const auto ref = source.value.find("$ref"); ref != source.value.end() && ref->is_string()) {
     arm.tag = ref->get<std::string>();
   } else {
@@ -396,7 +395,7 @@ bool SchemaSet::Body::is_cyclic(std::size_t index) const {
   return steps > nodes.size();
 }
 
-void SchemaSet::link(plans::Problems& problems) {
+void SchemaSet::link(Problems& problems) {
   for (auto& node : body_->nodes) {
     if (node.ref.empty()) continue;
     const auto found = body_->by_name.find(node.ref);
@@ -659,7 +658,7 @@ bool SchemaSet::is_key_schema(std::string_view name) const {
   return node != nullptr && !node->variant && (node->types & ~(kStringType | kIntegerType)) == 0;
 }
 
-void SchemaSet::check_choices(plans::Problems& problems) const {
+void SchemaSet::check_choices(Problems& problems) const {
   const NodeResolver resolve = [this](std::size_t index) { return body_->resolve(index); };
   for (std::size_t i = 0; i < body_->nodes.size(); ++i) {
     for (const json& choice : body_->nodes[i].choices) {

@@ -27,10 +27,8 @@
 
 namespace mycojobs {
 
-namespace plans {
 struct JsonPath;
 class Problems;
-}  // namespace plans
 
 inline constexpr std::size_t kMaxSchemaNodes = 10'000;
 inline constexpr std::size_t kMaxValueBytes = 1U << 20;  // size as CBOR
@@ -62,9 +60,9 @@ class SchemaSet {
 
   // Adds a schema. Problems are reported with their paths. link() resolves references, so schemas may be added in any
   // order.
-  void add(const std::string& name, const plans::JsonPath& schema);
+  void add(const std::string& name, const JsonPath& schema);
   // Reports references to unknown schemas, and references that only lead back to themselves.
-  void link(plans::Problems&);
+  void link(Problems&);
 
   bool has(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted
@@ -89,7 +87,7 @@ class SchemaSet {
   // Returns whether each value of the schema is a text, a whole number or a byte string.
   bool is_key_schema(std::string_view name) const;
   // Reports choices (enum, const) that the rest of their schema never accepts.
-  void check_choices(plans::Problems&) const;
+  void check_choices(Problems&) const;
   // Returns a minimal valid value, as a placeholder. Error unsupported: no value was found, for example for a type that
   // contains itself without an end.
   Result<CanonicalValue> placeholder(std::string_view name) const;

@@ -27,7 +27,7 @@
 #include <string_view>
 #include <vector>
 
-#include "flows/flow_plan.h"
+#include "text/document_reader.h"
 #include "workflows/workflow_decider.h"
 
 namespace mycojobs {
@@ -73,7 +73,7 @@ struct ScenarioFile {
 };
 struct ParsedScenarios {
   std::optional<ScenarioFile> file;  // no value if there are problems
-  std::vector<PlanProblem> problems;
+  std::vector<DocumentProblem> problems;
 };
 ParsedScenarios read_scenarios(const nlohmann::json&);
 // Returns the names of the manifest files in `apply` steps.

@@ -13,8 +13,6 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-using plans::JsonPath;
-using plans::Problems;
 using workflows::for_each_item;
 using workflows::read_field;
 using workflows::read_text_field;
@@ -63,7 +61,7 @@ void read_named(const JsonPath& node, std::initializer_list<std::string_view> op
   for (const auto& [name, value] : node.value.items()) {
     if (std::find(optional_fields.begin(), optional_fields.end(), name) != optional_fields.end()) {
       std::string text;
-      if (plans::read_text(node.at(value, name), text)) (name == "ref" ? out.ref : out.emitter) = text;
+      if (read_text(node.at(value, name), text)) (name == "ref" ? out.ref : out.emitter) = text;
       continue;
     }
     if (!out.name.empty()) return node.report_problem("has two names: " + excerpt(out.name) + " and " + excerpt(name));
@@ -78,7 +76,7 @@ void read_values(const JsonPath& node, bool as_text, std::map<std::string, std::
   }
   for (const auto& [name, value] : node.value.items()) {
     if (as_text)
-      plans::read_text(node.at(value, name), out[name]);
+      read_text(node.at(value, name), out[name]);
     else
       out[name] = dump_json(value);
   }
@@ -99,14 +97,14 @@ void read_expect(const JsonPath& node, ScenarioExpectation& out) {
   if (node.value.contains("pending")) out.pending_effects.emplace();
   for_each_item(node, "pending", false, [&](const JsonPath& item) {
     std::string name;
-    if (plans::read_text(item, name)) out.pending_effects->push_back(name);
+    if (read_text(item, name)) out.pending_effects->push_back(name);
   });
   read_text_field(node, "refused", false, out.refusal_text);
 }
 
 void read_wait(const JsonPath& node, ScenarioStep& out) {
   std::string text;
-  if (!plans::read_text(node, text) || text == "timer") return;
+  if (!read_text(node, text) || text == "timer") return;
   const auto ms = parse_duration_ms(text);
   if (!ms) return node.report_problem(ms.error().message);
   out.wait_ms = *ms;
@@ -115,7 +113,7 @@ void read_receipt(const JsonPath& node, ScenarioStep& out) {
   read_text_field(node, "receipt", true, out.name);
   read_text_field(node, "of", false, out.emitter);
   read_text_field(node, "ref", false, out.ref);
-  read_field(node, "misfit", false, [&](const JsonPath& field) { plans::read_switch(field, out.has_invalid_payload); });
+  read_field(node, "misfit", false, [&](const JsonPath& field) { read_switch(field, out.has_invalid_payload); });
   read_receipt_result(node, out.receipt);
 }
 void read_step(const JsonPath& node, ScenarioStep& out) {
@@ -132,7 +130,7 @@ void read_step(const JsonPath& node, ScenarioStep& out) {
   });
   input("receipt", ScenarioInput::receipt, [&](const JsonPath&) { read_receipt(node, out); });
   input("wait", ScenarioInput::wait, [&](const JsonPath& field) { read_wait(field, out); });
-  input("apply", ScenarioInput::apply, [&](const JsonPath& field) { plans::read_text(field, out.name); });
+  input("apply", ScenarioInput::apply, [&](const JsonPath& field) { read_text(field, out.name); });
   if (inputs > 1) node.report_problem("has one of send, receipt, wait, apply");
   if (out.input != ScenarioInput::receipt)
     for (const char* name : {"ok", "error", "timeout", "cancelled", "of", "ref", "misfit"})
@@ -159,7 +157,7 @@ void read_file(const JsonPath& node, ScenarioFile& out) {
   read_text_field(node, "manifest", true, out.manifest);
   read_field(node, "start", false, [&](const JsonPath& field) {
     std::int64_t ms = 0;
-    if (plans::read_integer(field, 0, std::int64_t{1} << 50, ms)) out.start_ms = static_cast<std::uint64_t>(ms);
+    if (read_integer(field, 0, std::int64_t{1} << 50, ms)) out.start_ms = static_cast<std::uint64_t>(ms);
   });
   ScenarioAnswers answers;
   read_field(node, "answers", false, [&](const JsonPath& field) { read_answers(field, answers); });

@@ -97,8 +97,8 @@ std::string encode_failure(std::string_view kind, std::string_view message, int 
     append_cbor_text(out, "line");
     append_cbor_integer(out, line);
   }
-  std::string text = to_utf8(message.substr(0, kMaxMessageBytes));
-  text.resize(std::min(text.size(), kMaxMessageBytes));
+  std::string text = to_utf8(message.substr(0, kMaxStepMessageBytes));
+  text.resize(std::min(text.size(), kMaxStepMessageBytes));
   while (!is_utf8(text)) text.pop_back();
   append_cbor_text(out, "message");
   append_cbor_text(out, text);

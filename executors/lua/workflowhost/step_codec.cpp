@@ -1,11 +1,15 @@
 #include "executors/lua/workflowhost/step_codec.h"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "text/cbor.h"
+#include "text/cbor_items.h"
 #include "text/cbor_map_reader.h"
 #include "text/plural.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -15,16 +19,36 @@ using workflows::MapReader;
 using workflows::to_binary;
 using workflows::to_binary_or_null;
 
+constexpr std::array<std::string_view, 6> kErrorKinds{"script", "limit", "memory", "output", "load", "value"};
+
+void append_optional_bytes(std::string& out, const std::optional<std::string>& bytes) {
+  if (bytes) {
+    append_cbor_bytes(out, *bytes);
+  } else {
+    append_cbor_null(out);
+  }
+}
+
+// Checks the encoding of a value in an answer.
+Result<void> check_value(std::string_view value, const std::string& path) {
+  auto checked = check_cbor(value);
+  if (!checked) return fail(std::move(checked).error(), path);
+  return {};
+}
+Result<void> check_optional_value(const std::optional<std::string>& value, const char* name) {
+  return value ? check_value(*value, name) : Result<void>();
+}
+
 json event_to_json(const StepEvent& event) {
   json map{{"schema", event.schema}, {"value", to_binary(event.value)}};
   if (event.key) map["key"] = to_binary(*event.key);
   return map;
 }
-Result<StepEvent> parse_event(const json& map, const std::string& path, bool has_key) {
-  MapReader fields(map, path);
+Result<StepEvent> parse_event(const json& map, std::size_t index) {
+  MapReader fields(map, "domain_events[" + std::to_string(index) + ']');
   StepEvent event{fields.text("schema"), fields.bytes("value"), std::nullopt};
-  if (has_key) event.key = fields.optional_bytes("key");
   MJ_CHECK(fields.end());
+  MJ_CHECK(check_value(event.value, fields.path("value")));
   return event;
 }
 json effect_to_json(const StepEffect& effect) {
@@ -38,13 +62,20 @@ Result<StepEffect> parse_effect(const json& map, std::size_t index) {
                     fields.text_or("issuer_ref", "")};
   if (effect.index != index) fields.add_problem("index", "is not its place in the list");
   MJ_CHECK(fields.end());
+  MJ_CHECK(check_value(effect.params, fields.path("params")));
   return effect;
 }
 Result<StepError> parse_error(MapReader& answer) {
   MapReader fields(answer.map("error"), "error");
-  StepError error{fields.text("kind"), fields.text("message"), fields.number_or("line", 0)};
+  StepError error{fields.text("kind"), fields.text("message"), 0};
+  error.line = static_cast<std::uint32_t>(std::min<std::uint64_t>(fields.number_or("line", 0), UINT32_MAX));
+  if (std::find(kErrorKinds.begin(), kErrorKinds.end(), error.kind) == kErrorKinds.end())
+    fields.add_problem("kind", "is not a known kind of failure");
   MJ_CHECK(answer.end());
   MJ_CHECK(fields.end());
+  if (error.message.size() > kMaxStepMessageBytes)
+    return fail(Code::too_large, "error.message has " + count_with_noun(error.message.size(), "byte") + "; at most " +
+                                     std::to_string(kMaxStepMessageBytes));
   return error;
 }
 Result<void> check_count(std::size_t count, std::size_t max, const char* noun) {
@@ -54,11 +85,32 @@ Result<void> check_count(std::size_t count, std::size_t max, const char* noun) {
 
 }  // namespace
 
+// The fields of a map are in the order of their encoded names. A request may have a state of kMaxStateBytes, so it is
+// not copied into a JSON value.
 Result<std::string> encode(const StepRequest& request) {
-  return encode_cbor(json{{"version", kStepVersion},
-                          {"state", to_binary_or_null(request.state)},
-                          {"event", event_to_json(request.event)},
-                          {"ctx", to_binary_or_null(request.ctx)}});
+  if (!is_utf8(request.event.schema)) return fail(Code::invalid, "event.schema is not UTF-8");
+  std::string out;
+  append_cbor_head(out, CborMajor::map, 4);
+  append_cbor_text(out, "ctx");
+  append_optional_bytes(out, request.ctx);
+  append_cbor_text(out, "event");
+  append_cbor_head(out, CborMajor::map, request.event.key ? 3 : 2);
+  if (request.event.key) {
+    append_cbor_text(out, "key");
+    append_cbor_bytes(out, *request.event.key);
+  }
+  append_cbor_text(out, "value");
+  append_cbor_bytes(out, request.event.value);
+  append_cbor_text(out, "schema");
+  append_cbor_text(out, request.event.schema);
+  append_cbor_text(out, "state");
+  append_optional_bytes(out, request.state);
+  append_cbor_text(out, "version");
+  append_cbor_integer(out, kStepVersion);
+  if (out.size() > kMaxStepRequestBytes)
+    return fail(Code::too_large, "a step is asked with " + std::to_string(out.size()) + " bytes of state, event and " +
+                                     "ctx; at most " + std::to_string(kMaxStepRequestBytes >> 20) + " MiB");
+  return out;
 }
 
 Result<std::string> encode(const StepAnswer& answer) {
@@ -76,20 +128,6 @@ Result<std::string> encode(const StepAnswer& answer) {
            {"effects", std::move(effects)}};
   if (output.annotations) map["ann"] = to_binary(*output.annotations);
   return encode_cbor(map);
-}
-
-Result<StepRequest> decode_step_request(std::string_view bytes) {
-  MJ_TRY(map, decode_cbor(bytes));
-  MapReader fields(map, "");
-  if (fields.number("version") != kStepVersion) fields.add_problem("version", "is not " + std::to_string(kStepVersion));
-  StepRequest request;
-  request.state = fields.bytes_or_null("state");
-  request.ctx = fields.bytes_or_null("ctx");
-  const json& event = fields.map("event");
-  MJ_CHECK(fields.end());
-  MJ_TRY(parsed_event, parse_event(event, "event", true));
-  request.event = std::move(parsed_event);
-  return request;
 }
 
 Result<StepAnswer> decode_step_answer(std::string_view bytes) {
@@ -114,10 +152,12 @@ Result<StepAnswer> decode_step_answer(std::string_view bytes) {
   output.annotations = fields.optional_bytes("ann");
   const json &events = fields.list("domain_events"), &effects = fields.list("effects");
   MJ_CHECK(fields.end());
+  MJ_CHECK(check_optional_value(output.state, "state"));
+  MJ_CHECK(check_optional_value(output.annotations, "ann"));
   MJ_CHECK(check_count(events.size(), kMaxStepEvents, "event"));
   MJ_CHECK(check_count(effects.size(), kMaxStepEffects, "effect"));
   for (std::size_t i = 0; i < events.size(); ++i) {
-    MJ_TRY(event, parse_event(events[i], "domain_events[" + std::to_string(i) + ']', false));
+    MJ_TRY(event, parse_event(events[i], i));
     output.domain_events.push_back(std::move(event));
   }
   for (std::size_t i = 0; i < effects.size(); ++i) {

@@ -26,8 +26,10 @@ inline constexpr std::uint64_t kStepVersion = 1;
 // version 2 counts instructions and all library functions.
 inline constexpr std::uint32_t kStepCounting = 2;
 inline constexpr std::size_t kMaxStepEffects = 64, kMaxStepEvents = 256;
-inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // encoded answer without the state
-inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // encoded state
+inline constexpr std::size_t kMaxStepBytes = 1U << 20;                            // encoded answer without the state
+inline constexpr std::size_t kMaxStateBytes = 10U << 20;                          // encoded state
+inline constexpr std::size_t kMaxStepRequestBytes = kMaxStateBytes + (4U << 20);  // encoded request with the state
+inline constexpr std::size_t kMaxStepMessageBytes = 1024;                         // message of an error
 
 struct StepEvent {
   std::string schema;              // ns/Name@version
@@ -60,22 +62,33 @@ struct StepOutput {
   std::optional<std::string> annotations;  // CBOR
   bool operator==(const StepOutput&) const = default;
 };
-// A failure of the code. The same request gives the same error.
+// A failure of the step, which belongs to the instance. The same request gives the same error.
+//
+//   kind    reason
+//   script  the code raised an error
+//   limit   the instruction limit was exceeded
+//   memory  the memory limit was exceeded
+//   output  too much output, or too many effects or events
+//   load    the code could not be loaded
+//   value   an input or output value cannot be represented in CBOR or Lua, or an answer has the wrong structure
+//
+// Users of the engine have the additional kinds "engine" (there is no answer) and "contract" (the answer does not fit
+// the manifest), which are never decoded.
 struct StepError {
-  std::string kind;        // name of a workflow::StepFailureKind (engine/program.h), or "engine"
+  std::string kind;
   std::string message;     // for display
-  std::uint64_t line = 0;  // line of the source; 0 if unknown
+  std::uint32_t line = 0;  // line of the source; 0 if unknown
   bool operator==(const StepError&) const = default;
 };
 using StepAnswer = std::variant<StepOutput, StepError>;
 
-// Error `invalid`: a text is not UTF-8.
+// Errors: `invalid` (a text is not UTF-8), `too_large` (a request exceeds kMaxStepRequestBytes).
 Result<std::string> encode(const StepRequest&);
 Result<std::string> encode(const StepAnswer&);
-// Errors: `invalid` (the encoding is not deterministic, the version is another one, or a field, which the message
-// names, is missing, unknown or of another type); `too_large` (an answer exceeds kMaxStateBytes, kMaxStepBytes,
-// kMaxStepEffects or kMaxStepEvents).
-Result<StepRequest> decode_step_request(std::string_view bytes);
+// Decodes the answer of an untrusted process and checks all its properties, including the encoding of its values.
+// Errors: `invalid` (the encoding is not deterministic, or a field, which the message names, is missing, unknown or has
+// another type or value than those above); `too_large` (the answer exceeds kMaxStateBytes, kMaxStepBytes,
+// kMaxStepEffects, kMaxStepEvents or kMaxStepMessageBytes).
 Result<StepAnswer> decode_step_answer(std::string_view bytes);
 
 }  // namespace mycojobs

@@ -37,10 +37,8 @@ inline constexpr std::uint32_t kMaxFrameBytes = 16U << 20;
 // The host exits if a step takes longer. The engine has stopped waiting for the answer long before.
 inline constexpr unsigned kStepTimeoutSeconds = 900;
 
-// kMaxRequestBytes includes the state.
-inline constexpr std::size_t kMaxRequestBytes = kMaxStateBytes + (4U << 20), kMaxSourceBytes = 1U << 20;
-inline constexpr std::size_t kMaxMessageBytes = 1024;
-static_assert(kMaxRequestBytes + kHashBytes <= kMaxFrameBytes);
+inline constexpr std::size_t kMaxSourceBytes = 1U << 20;
+static_assert(kMaxStepRequestBytes + kHashBytes <= kMaxFrameBytes);
 
 struct StepFrameHeader {
   std::uint32_t size = 0;

@@ -1,10 +1,10 @@
 // The journals are sufficient to derive all other data.
 #include "inspect/verify/rebuild.h"
 
-#include <cstdlib>
 #include <random>
 
 #include "contract/verify_scenario.h"
+#include "support/test_settings.h"
 
 namespace mycojobs {
 namespace {
@@ -192,8 +192,7 @@ TEST_P(Rebuild, EmptyStoreIsRebuiltAtOnce) {
 // Damages all data at random except the journals, the records and other primary data. The derived data must be
 // restored.
 TEST_P(Rebuild, F36AnyDamageIsRepaired) {
-  const unsigned seed =
-      std::getenv("MYCOJOBS_SEED") ? static_cast<unsigned>(std::stoul(std::getenv("MYCOJOBS_SEED"))) : 1;
+  const auto seed = static_cast<unsigned>(test::read_setting("MYCOJOBS_SEED", 1));
   std::mt19937 random(seed);
   const auto below = [&](std::size_t limit) {
     return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);

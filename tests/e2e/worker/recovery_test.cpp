@@ -38,17 +38,11 @@ Process start_runner_1(const TempDir& folder, const RedisServer& redis, std::vec
   return start_agent(folder, redis, 1, std::move(more_options));
 }
 
-std::string get_process_name(pid_t pid) {
-  std::string name;
-  std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
-  return name;
-}
-
 // Returns the guardian and the launcher of an agent, which reap its jobs.
 std::vector<pid_t> find_reapers(const std::vector<pid_t>& agent_descendants) {
   std::vector<pid_t> matching_pids;
   for (const pid_t pid : agent_descendants) {
-    const std::string name = get_process_name(pid);
+    const std::string name = read_process_name(pid);
     if (name.starts_with("mycojobs-guard") || name.starts_with("mycojobs-launch")) matching_pids.push_back(pid);
   }
   return matching_pids;
@@ -57,7 +51,7 @@ std::vector<pid_t> find_reapers(const std::vector<pid_t>& agent_descendants) {
 // Returns the process that runs kSleepOnFirstDelivery, or -1. Other processes are prewarmed sandboxes.
 pid_t find_job_process(const std::vector<pid_t>& agent_descendants) {
   const auto job_process = std::find_if(agent_descendants.begin(), agent_descendants.end(),
-                                        [](pid_t pid) { return get_process_name(pid) == "it-stays"; });
+                                        [](pid_t pid) { return read_process_name(pid) == "it-stays"; });
   return job_process == agent_descendants.end() ? -1 : *job_process;
 }
 

@@ -28,7 +28,7 @@ TEST(Resident, IdleAgentAndItsPythonAreSmall) {
   ASSERT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   int zygote_count = 0;
   for (const pid_t pid : descendants(agent.pid())) {
-    if (read_file("/proc/" + std::to_string(pid) + "/comm") != "mj-python\n") continue;
+    if (read_process_name(pid) != "mj-python") continue;
     ++zygote_count;
     if (!kHasSanitizer) {
       EXPECT_LT(read_anonymous_mib(pid), 22) << "interpreter, modules, and the unused parts of huge pages";

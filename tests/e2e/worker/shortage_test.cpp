@@ -2,18 +2,11 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <fstream>
 
 #include "e2e/world.h"
 
 namespace mycojobs::test {
 namespace {
-
-std::string process_name(pid_t pid) {
-  std::string name;
-  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
-  return name;
-}
 
 class Shortage : public ::testing::Test {
  protected:
@@ -24,7 +17,7 @@ class Shortage : public ::testing::Test {
   // Returns 0 if there is no launcher.
   static pid_t find_launcher(const Process& agent) {
     for (const pid_t pid : descendants(agent.pid())) {
-      if (process_name(pid) == "mycojobs-launch") return pid;
+      if (read_process_name(pid) == "mycojobs-launch") return pid;
     }
     return 0;
   }

@@ -358,11 +358,8 @@ TEST_F(WarmE2e, LauncherEndsItsIdleProcesses) {
   if (!can_reuse_process()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string token = wait_for_result(submit(kScript))["token"];
   const auto processes = descendants(agent.pid());
-  const auto launcher = std::find_if(processes.begin(), processes.end(), [](pid_t pid) {
-    std::string name;
-    std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
-    return name.starts_with("mycojobs-launch");
-  });
+  const auto launcher = std::find_if(processes.begin(), processes.end(),
+                                     [](pid_t pid) { return read_process_name(pid).starts_with("mycojobs-launch"); });
   ASSERT_NE(launcher, processes.end());
   ASSERT_EQ(::kill(*launcher, SIGKILL), 0);
   for (const pid_t pid : processes) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;

@@ -17,6 +17,7 @@
 
 #include "python_sandbox.h"
 #include "support/process.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
@@ -307,7 +308,7 @@ TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
     while (!over) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       for (const pid_t pid : descendants(::getpid())) {
-        if (read_file("/proc/" + std::to_string(pid) + "/comm") == "mj-python\n") ::kill(pid, SIGKILL);
+        if (read_process_name(pid) == "mj-python") ::kill(pid, SIGKILL);
       }
     }
   });
@@ -459,8 +460,7 @@ TEST_F(WarmPython, TenThousandRunsLeaveNothing) {
       "result['rss'] = open('/proc/self/statm').read().split()[1]\n"
       "result['fds'] = str(len(os.listdir('/proc/self/fd')))";
   PythonRunOptions options = default_options_;
-  const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
-  const std::uint32_t runs = text == nullptr ? 10000 : static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
+  const auto runs = static_cast<std::uint32_t>(read_setting("MYCOJOBS_LEAK_RUNS", 10000));
   options.warm = {runs + 1000, 60000, std::string(64, 'l'), std::string(64, 'l')};
   RunResult first;
   for (int i = 0; i < 500; ++i) first = run(query, options);

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "support/spelling.h"
+#include "support/test_settings.h"
 
 namespace mycojobs::test {
 namespace {
@@ -308,16 +308,9 @@ class RandomText {
   std::mt19937_64 random_;
 };
 
-std::uint64_t read_number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(Redactor, RandomTextsAreRedactedEquallyInAnyPieces) {
-  const std::uint64_t seed = read_number("MYCOJOBS_SEED", std::random_device{}());
-  std::printf("MYCOJOBS_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  RandomText random(seed);
-  const std::uint64_t rounds = read_number("MYCOJOBS_ROUNDS", 3000);
+  RandomText random(choose_seed("MYCOJOBS_SEED"));
+  const std::uint64_t rounds = read_setting("MYCOJOBS_ROUNDS", 3000);
   for (std::uint64_t round = 0; round < rounds; ++round) {
     const std::vector<Secret> secrets = random.secrets();
     const Redactor redactor(secrets);
