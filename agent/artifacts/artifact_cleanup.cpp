@@ -23,20 +23,20 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxJobsPerStep = 20;      // each requires a call of the store
-constexpr std::size_t kMaxObjectsPerStep = 200;  // checked under the lock, which blocks runs that store artifacts
-constexpr int kCountLockWaitMs = 500;            // in a busy context the lock is free only for short times
-constexpr std::uint64_t kStepIntervalMs = 50;    // between two steps of a round
-constexpr std::uint64_t kMinPauseFactor = 9;     // minimum pause after a round, as a multiple of its duration
+constexpr std::size_t kMaxJobsPerStep = 20;      // Each job requires a call of the store.
+constexpr std::size_t kMaxObjectsPerStep = 200;  // Objects are checked under the lock, which blocks ending runs.
+constexpr int kCleanupLockTimeoutMs = 500;       // In a busy context the lock is free only for short times.
+constexpr std::uint64_t kStepIntervalMs = 50;    // Pause between two steps of a round.
+constexpr std::uint64_t kMinPauseFactor = 9;     // Minimum pause after a round, as a multiple of the round's duration.
 
 using ModificationTime = std::pair<std::int64_t, std::int64_t>;
 
-ModificationTime modification_time(const struct stat& info) { return {info.st_mtim.tv_sec, info.st_mtim.tv_nsec}; }
+ModificationTime read_modification_time(const struct stat& info) { return {info.st_mtim.tv_sec, info.st_mtim.tv_nsec}; }
 
-std::optional<ModificationTime> modification_time(const std::string& path) {
+std::optional<ModificationTime> read_modification_time(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
-  return modification_time(info);
+  return read_modification_time(info);
 }
 
 std::vector<std::string> list_names(const std::string& folder) {
@@ -47,15 +47,14 @@ std::vector<std::string> list_names(const std::string& folder) {
   return names;
 }
 
-// The artifacts that the record of an ended job lists, which does not change any more. All other files in the folder of
-// the job are deleted.
+// The artifacts that the record of an ended job lists. All other files in the folder of the job are deleted.
 struct RecordedArtifacts {
   bool is_record_missing = false;
   std::set<std::string> hashes;
 };
 
-// Reads the artifacts that the record of a job lists. Returns no value if the list can still change, so that nothing
-// may be deleted.
+// Reads the artifacts that the record of a job lists. Returns no value if the list can still change. In this case no
+// file of the job may be deleted. Returns the errors of the store.
 Result<std::optional<RecordedArtifacts>> read_recorded_artifacts(RecordStore& store, Id context,
                                                                  const std::string& job_key) {
   static constexpr std::array<std::string_view, 2> kFields = {"status", "artifacts"};
@@ -72,10 +71,12 @@ Result<std::optional<RecordedArtifacts>> read_recorded_artifacts(RecordStore& st
   return recorded;
 }
 
-// Releases the space of deleted files. The change is added to the recount, which did not count these files.
-void release_deleted(const ArtifactUsage& usage, Id caller, std::uint64_t bytes, ArtifactUsage::Recount* recount) {
+// Releases the quota of deleted files, which `recount` does not contain. Adds the change to the changes that `recount`
+// includes, so that the change does not invalidate the recount.
+void release_deleted_bytes(const ArtifactUsage& usage, Id caller, std::uint64_t bytes,
+                           ArtifactUsage::Recount* recount) {
   const auto change = usage.release_bytes(caller, bytes);
-  if (!change) return log(LogLevel::debug, "worker", "{}", change.error().message);  // the next round corrects it
+  if (!change) return log(LogLevel::debug, "worker", "{}", change.error().message);  // The next round corrects the sum.
   if (recount == nullptr) return;
   const auto change_number = recount->included_change_numbers.find(caller);
   const bool is_own_change =
@@ -84,19 +85,19 @@ void release_deleted(const ArtifactUsage& usage, Id caller, std::uint64_t bytes,
     recount->included_change_numbers[caller] = change->current_number;
 }
 
-// Deletes the files of a job folder that the record does not list. Returns the space of the deleted files.
-std::uint64_t delete_unlisted(const RecordedArtifacts& recorded, const std::string& folder,
-                              const std::string& objects) {
+// Deletes the files of a job folder that the record does not list. Returns the accounted size of the deleted files.
+std::uint64_t delete_unlisted_files(const RecordedArtifacts& recorded, const std::string& folder,
+                                    const std::string& objects_folder) {
   const std::uint64_t bytes_before = measure_folder(folder);
   for (const std::string& name : list_names(folder)) {
     const std::string path = folder + '/' + name;
-    const std::string object = objects + '/' + name;
+    const std::string object_path = objects_folder + '/' + name;
     if (recorded.is_record_missing || !recorded.hashes.contains(name)) {
-      (void)::unlink(path.c_str());  // a file that remains is found in the next round
-    } else if (::access(object.c_str(), F_OK) != 0) {
-      // The object was replaced (it was damaged, or had the maximum number of links), and the jobs with the
-      // new object were deleted.
-      (void)!::link(path.c_str(), object.c_str());
+      (void)::unlink(path.c_str());  // The next round tries again to delete a file that remains.
+    } else if (::access(object_path.c_str(), F_OK) != 0) {
+      // The object of this file is missing: it was replaced because it was damaged or had the maximum number of links,
+      // and then the new object was deleted with its jobs. Later runs can use this file as the object.
+      (void)!::link(path.c_str(), object_path.c_str());
     }
   }
   const std::uint64_t bytes_after = measure_folder(folder);
@@ -115,10 +116,10 @@ Result<std::uint64_t> ArtifactCleanup::run_step(RecordStore& store, Id context) 
   Round& round = rounds_[context];
   const std::uint64_t now_ms = clock_.boot_ms();
   if (now_ms < round.next_ms) return round.next_ms - now_ms;
-  auto advanced = advance_round(store, context, round, now_ms);
-  if (!advanced) {
+  auto step_result = advance_round(store, context, round, now_ms);
+  if (!step_result) {
     round.next_ms = now_ms + interval_ms_;
-    return tl::unexpected<Error>(std::move(advanced).error());
+    return tl::unexpected<Error>(std::move(step_result).error());
   }
   return round.next_ms > now_ms ? round.next_ms - now_ms : 0;
 }
@@ -130,7 +131,7 @@ Result<void> ArtifactCleanup::advance_round(RecordStore& store, Id context, Roun
     case Phase::spools:
       round.start_ms = now_ms;
       round.next_ms = now_ms + interval_ms_;
-      if (!modification_time(folder.path())) break;  // no artifact was ever stored
+      if (!read_modification_time(folder.path())) break;  // The context has no artifacts.
       remove_orphaned_spools(folder.spool_folder());
       MJ_CHECK(list_job_folders(store, context, round));
       start_recounts(folder, round);
@@ -143,26 +144,26 @@ Result<void> ArtifactCleanup::advance_round(RecordStore& store, Id context, Roun
         break;
       }
       apply_recounts(folder, round);
-      round.objects.reset(::opendir(folder.objects_folder().c_str()), [](DIR* open) {
-        if (open != nullptr) ::closedir(open);
+      round.objects_dir.reset(::opendir(folder.objects_folder().c_str()), [](DIR* directory) {
+        if (directory != nullptr) ::closedir(directory);
       });
       round.next_ms = now_ms;
       round.phase = Phase::objects;
       break;
     case Phase::objects:
       check_objects(context, round);
-      if (round.objects) break;
+      if (round.objects_dir) break;
       round.next_ms = std::max(round.start_ms + interval_ms_, now_ms + (now_ms - round.start_ms) * kMinPauseFactor);
       round.phase = Phase::spools;
   }
   return {};
 }
 
-// Lists the job folders of this store. Folders of other stores are ignored.
+// Lists the job folders of this store and ignores the folders of other stores.
 Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, Round& round) const {
   MJ_TRY(store_names, artifact_store_names(store, context));
-  // A store that was emptied has lost its names, and the records of all jobs in the folders with these names. The names
-  // are saved again, so that the cleanup deletes these folders.
+  // If the store was emptied (FLUSHALL), it has lost its names and the records of all jobs. The names are saved again,
+  // so that the cleanup finds the folders of these jobs and deletes them.
   Fields lost_names;
   for (const std::string& name : round.store_names) {
     if (std::find(store_names.begin(), store_names.end(), name) != store_names.end()) continue;
@@ -185,19 +186,19 @@ Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, 
     const auto& [store_name, name] = round.job_folders.back();
     const std::string path = folder.store_folder(store_name) + '/' + name;
     const std::string job_key = parse_job_folder_name(name);
-    const auto time_before = modification_time(path);
-    if (!job_key.empty() && time_before) {
+    const auto initial_modification_time = read_modification_time(path);
+    if (!job_key.empty() && initial_modification_time) {
       MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
       const auto lock = recorded ? folder.lock(true, 0) : std::nullopt;
-      // If the time stamp has changed, a run of the job has ended since (artifacts/job_artifacts.h). The next round
-      // checks it again.
-      const std::uint64_t deleted_bytes = lock && modification_time(path) == time_before
-                                              ? delete_unlisted(*recorded, path, folder.objects_folder())
+      // If the modification time has changed, a run of the job has stored files since the record was read. The next
+      // round checks the folder again.
+      const std::uint64_t deleted_bytes = lock && read_modification_time(path) == initial_modification_time
+                                              ? delete_unlisted_files(*recorded, path, folder.objects_folder())
                                               : 0;
       const Id caller = parse_folder_caller(name);
       const auto position = round.recounts.find(store_name);
       ArtifactUsage::Recount* const recount = position == round.recounts.end() ? nullptr : &position->second;
-      if (deleted_bytes > 0) release_deleted(ArtifactUsage(folder, store_name), caller, deleted_bytes, recount);
+      if (deleted_bytes > 0) release_deleted_bytes(ArtifactUsage(folder, store_name), caller, deleted_bytes, recount);
       if (const std::uint64_t bytes = recount == nullptr ? 0 : measure_folder(path); bytes > 0)
         recount->bytes[caller] += bytes;
     }
@@ -206,11 +207,11 @@ Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, 
   return {};
 }
 
-// While the folder is locked, no process is between reserving space and creating the links. The count of a caller that
-// no process changed until the end of the round, and that differs from the folders, is therefore wrong.
+// While the folder is locked, no process has reserved quota without having created the links. If the count of a caller
+// does not change until the end of the round but differs from the sum of the folders, the count is therefore wrong.
 void ArtifactCleanup::start_recounts(const ArtifactFolder& folder, Round& round) const {
   round.recounts.clear();
-  const auto lock = folder.lock(true, kCountLockWaitMs);
+  const auto lock = folder.lock(true, kCleanupLockTimeoutMs);
   if (!lock) return;
   for (const std::string& store_name : round.store_names) {
     if (auto recount = ArtifactUsage(folder, store_name).read())
@@ -220,30 +221,31 @@ void ArtifactCleanup::start_recounts(const ArtifactFolder& folder, Round& round)
 
 void ArtifactCleanup::apply_recounts(const ArtifactFolder& folder, Round& round) const {
   for (const auto& [store_name, recount] : round.recounts) {
-    if (auto corrected = ArtifactUsage(folder, store_name).apply_recount(recount); !corrected)
-      log(LogLevel::debug, "worker", "{}", corrected.error().message);
+    if (auto apply_result = ArtifactUsage(folder, store_name).apply_recount(recount); !apply_result)
+      log(LogLevel::debug, "worker", "{}", apply_result.error().message);
   }
   round.recounts.clear();
 }
 
 void ArtifactCleanup::check_objects(Id context, Round& round) const {
   const ArtifactFolder folder(state_dir_, context);
-  const auto lock = round.objects ? folder.lock(true, 0) : std::nullopt;
-  if (round.objects && !lock) return;  // another process is storing artifacts
-  std::size_t deleted = 0;
-  for (std::size_t i = 0; round.objects && i < kMaxObjectsPerStep; ++i) {
-    const dirent* entry = ::readdir(round.objects.get());
+  const auto lock = round.objects_dir ? folder.lock(true, 0) : std::nullopt;
+  if (round.objects_dir && !lock) return;  // Another process is storing artifacts.
+  std::size_t deleted_count = 0;
+  for (std::size_t i = 0; round.objects_dir && i < kMaxObjectsPerStep; ++i) {
+    const dirent* entry = ::readdir(round.objects_dir.get());
     if (entry == nullptr) {
-      round.objects.reset();
+      round.objects_dir.reset();
       break;
     }
     struct stat info {};
-    const int objects = ::dirfd(round.objects.get());
-    if (::fstatat(objects, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (S_ISREG(info.st_mode) && info.st_nlink == 1 && ::unlinkat(objects, entry->d_name, 0) == 0) ++deleted;
+    const int objects_fd = ::dirfd(round.objects_dir.get());
+    if (::fstatat(objects_fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    // An object with one link belongs to no job.
+    if (S_ISREG(info.st_mode) && info.st_nlink == 1 && ::unlinkat(objects_fd, entry->d_name, 0) == 0) ++deleted_count;
   }
-  if (deleted > 0)
-    log(LogLevel::debug, "worker", "context {}: {} artifacts deleted: they belong to no job", context, deleted);
+  if (deleted_count > 0)
+    log(LogLevel::debug, "worker", "context {}: {} artifacts deleted: they belong to no job", context, deleted_count);
 }
 
 }  // namespace mycojobs

@@ -1,5 +1,6 @@
-// Deletes the artifacts that no job refers to, in rounds of small steps. The record of a job lists its artifacts. A
-// folder is compared with the record only when the record cannot change: while a job waits or runs, its files are kept.
+// Deletes the artifacts that no job refers to, in rounds of small steps. The record of a job lists its artifacts. The
+// folder of a job is compared with the record only after the job has ended, because then the record does not change any
+// more. The files of jobs that wait or run are not deleted.
 //
 //   spools of ended agents --> job folders, compared with the records --> objects without a job --> pause
 //     ^------------------------------------- next round ---------------------------------------------'
@@ -26,22 +27,22 @@ namespace mycojobs {
 // Not thread-safe.
 class ArtifactCleanup {
  public:
-  // An empty state_dir means that nothing is deleted. `interval_ms` is the minimum time between the starts of two
-  // rounds.
+  // If state_dir is empty, run_step() does nothing. `interval_ms` is the minimum time between the starts of two rounds.
   ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms);
-  // Runs the next step in the context, if it is due. Returns the time in ms until more work is due; an earlier call is
-  // cheap. After an error of the store, no file with an unread record was deleted.
+  // Runs the next step in the context, if it is due. Returns the time in ms until the next step is due. An earlier call
+  // does nothing. Returns the errors of the store. After an error, no file was deleted whose record could not be read.
   Result<std::uint64_t> run_step(RecordStore&, Id context);
 
  private:
   enum class Phase { spools, job_folders, objects };
   struct Round {
     Phase phase = Phase::spools;
-    std::uint64_t start_ms = 0, next_ms = 0;                       // Clock::boot_ms() of the start and the next step
-    std::vector<std::pair<std::string, std::string>> job_folders;  // store_name and folder name; not processed yet
-    std::vector<std::string> store_names;                          // all names that the store has had
-    std::map<std::string, ArtifactUsage::Recount> recounts;        // sums of this round by store_name
-    std::shared_ptr<DIR> objects;                                  // position in the folder of the objects
+    std::uint64_t start_ms = 0, next_ms = 0;  // Clock::boot_ms() of the start and of the next step.
+    // The job folders that this round has not processed yet: name of the store and name of the folder.
+    std::vector<std::pair<std::string, std::string>> job_folders;
+    std::vector<std::string> store_names;                    // All current and previous names of the store.
+    std::map<std::string, ArtifactUsage::Recount> recounts;  // By name of the store: sums that this round has computed.
+    std::shared_ptr<DIR> objects_dir;                        // Position of this round in the folder of the objects.
   };
   Result<void> advance_round(RecordStore&, Id context, Round&, std::uint64_t now_ms) const;
   Result<void> list_job_folders(RecordStore&, Id context, Round&) const;

@@ -13,7 +13,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kBlockBytes = 4096;  // unit of the holes of a file
+constexpr std::size_t kBlockBytes = 4096;  // Size and alignment of a hole in a file.
 
 bool is_zero_block(std::string_view bytes) {
   return bytes.size() == kBlockBytes && bytes.front() == '\0' &&

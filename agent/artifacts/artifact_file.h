@@ -1,4 +1,4 @@
-// Writes one artifact that is received in pieces, with a total size that is not known before the end. Not thread-safe.
+// Writes one artifact that is received in pieces. The total size is unknown until the last piece. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace mycojobs {
 
-// Checks whether the bytes so far are text: UTF-8 without NUL.
+// Checks whether the received bytes are text, which means UTF-8 without NUL.
 class TextDetector {
  public:
-  bool feed(std::string_view bytes);  // Returns false from the first invalid byte on.
+  bool feed(std::string_view bytes);  // Returns false if this or an earlier piece is not text.
   bool finish() const { return is_text_ && incomplete_character_.empty(); }
 
  private:
   bool is_text_ = true;
-  std::string incomplete_character_;  // incomplete character at the end of the last piece
+  std::string incomplete_character_;  // The bytes of an incomplete character at the end of the last piece.
 };
 
-// A file of mode 0600 that is written in pieces and hashed at the same time. Blocks of zeros become holes, so that a
+// Writes a file of mode 0600 in pieces and computes its hash at the same time. Blocks of zeros become holes, so that a
 // sparse file stays sparse.
 class HashedFile {
  public:
@@ -39,7 +39,7 @@ class HashedFile {
   std::string path_;
   Fd fd_;
   Sha256 hash_;
-  std::uint64_t total_bytes_ = 0;  // including holes
+  std::uint64_t total_bytes_ = 0;  // Size of the file with its holes.
   bool has_hole_ = false;
 };
 
@@ -48,7 +48,7 @@ struct CompleteFile {
   std::string path, sha256;
   std::uint64_t bytes = 0;
   bool is_text = false;
-  bool executable = false;
+  bool is_executable = false;
 };
 
 // Writes an artifact. While the bytes are text, two files are written: the bytes as received, and the text without
@@ -70,7 +70,7 @@ class ArtifactFile {
 
   TextDetector text_detector_;
   HashedFile raw_file_;
-  std::unique_ptr<Redaction> redaction_;  // null for binary files and without secrets
+  std::unique_ptr<Redaction> redaction_;  // Null for a binary file, or if there are no secrets.
   std::unique_ptr<HashedFile> redacted_file_;
 };
 

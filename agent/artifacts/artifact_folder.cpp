@@ -33,7 +33,7 @@ bool has_name(int fd) {
 }
 
 void remove_spool(const std::string& path) {
-  std::error_code ignored_error;  // the next cleanup deletes the remaining files
+  std::error_code ignored_error;  // After an error, the next cleanup deletes the remaining files.
   std::filesystem::remove_all(path, ignored_error);
   (void)::unlink((path + std::string(kLockSuffix)).c_str());
 }
@@ -54,24 +54,25 @@ Result<void> ArtifactFolder::create(const std::string& store) const {
   return {};
 }
 
-std::optional<Fd> ArtifactFolder::lock(bool exclusive, int wait_ms) const {
-  return lock_file(path_ + "/lock", exclusive, wait_ms);
+std::optional<Fd> ArtifactFolder::lock(bool is_exclusive, int timeout_ms) const {
+  return lock_file(path_ + "/lock", is_exclusive, timeout_ms);
 }
 
-std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms) {
+std::optional<Fd> lock_file(const std::string& path, bool is_exclusive, int timeout_ms) {
   constexpr int kPollIntervalMs = 5;
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return std::nullopt;
   for (int waited_ms = 0;; waited_ms += kPollIntervalMs) {
-    if (::flock(fd.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return fd;
+    if (::flock(fd.get(), (is_exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return fd;
     if (errno != EWOULDBLOCK && errno != EINTR) return std::nullopt;
-    if (waited_ms >= wait_ms) return std::nullopt;
+    if (waited_ms >= timeout_ms) return std::nullopt;
     ::poll(nullptr, 0, kPollIntervalMs);
   }
 }
 
 std::string job_folder_name(const std::string& job_key) {
-  std::string name = job_key.substr(std::min<std::size_t>(4, job_key.size()));  // after "job:"
+  constexpr std::string_view kKeyPrefix = "job:";
+  std::string name = job_key.substr(std::min(kKeyPrefix.size(), job_key.size()));
   std::replace(name.begin(), name.end(), ':', '.');
   return name;
 }

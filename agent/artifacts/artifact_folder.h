@@ -21,19 +21,20 @@ class ArtifactFolder {
   std::string job_folder(const std::string& store, const std::string& job_key) const;
   // Creates all folders with mode 0700. Error io: a folder cannot be created.
   Result<void> create(const std::string& store) const;
-  // Returns no lock if another process holds a conflicting one for longer than wait_ms, or the folder does not exist.
-  std::optional<Fd> lock(bool exclusive, int wait_ms) const;
+  // Returns no value if the folder does not exist, or if another process holds a conflicting lock for longer than
+  // timeout_ms. The lock is released when the descriptor is closed.
+  std::optional<Fd> lock(bool is_exclusive, int timeout_ms) const;
 
  private:
   std::string state_dir_, path_;
 };
 
-// Locks any file, which is created if needed. Returns no lock as ArtifactFolder::lock() does.
-std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms);
+// Locks a file, which is created if it does not exist. Returns the same values as ArtifactFolder::lock().
+std::optional<Fd> lock_file(const std::string& path, bool is_exclusive, int timeout_ms);
 
 // Returns the name of a job's folder: "12.2001" for the job key "job:12:2001".
 std::string job_folder_name(const std::string& job_key);
-// Returns the key of the job with this folder, or an empty text if it is not the folder of a job.
+// Returns the job key for the name of a job's folder, or an empty text if the name does not have this form.
 std::string parse_job_folder_name(const std::string& name);
 
 // The folder with the temporary files of a run. The destructor deletes the files. After a crash of the agent, the next

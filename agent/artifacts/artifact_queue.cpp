@@ -5,13 +5,13 @@
 namespace mycojobs {
 namespace {
 
-// Size of a step in addition to its text, so that many small steps fill the queue too.
+// Accounted size of a step in addition to its text, so that the queue also limits the number of small steps.
 constexpr std::size_t kStepOverheadBytes = 64;
 
 }  // namespace
 
-bool ArtifactQueue::open(const std::string& name, bool executable) {
-  add_step({executable ? Step::Kind::executable : Step::Kind::open, name});
+bool ArtifactQueue::open(const std::string& name, bool is_executable) {
+  add_step({is_executable ? Step::Kind::open_executable : Step::Kind::open, name});
   return true;
 }
 
@@ -19,7 +19,9 @@ void ArtifactQueue::write(std::string_view bytes) { add_step({Step::Kind::write,
 
 void ArtifactQueue::close() { add_step({Step::Kind::close}); }
 
-void ArtifactQueue::report_dropped(const DroppedArtifact& dropped) { add_step({Step::Kind::dropped, {}, dropped}); }
+void ArtifactQueue::report_dropped(const DroppedArtifact& dropped) {
+  add_step({Step::Kind::report_dropped, {}, dropped});
+}
 
 void ArtifactQueue::add_step(Step step) {
   is_unused_ = false;
@@ -33,9 +35,9 @@ void ArtifactQueue::apply_steps(const std::vector<Step>& steps, RunArtifacts& ru
   for (const Step& step : steps) {
     switch (step.kind) {
       case Step::Kind::open:
-      case Step::Kind::executable:
-        // After a refusal, run_artifacts ignores the bytes of the artifact.
-        (void)run_artifacts.open(step.text, step.kind == Step::Kind::executable);
+      case Step::Kind::open_executable:
+        // If run_artifacts rejects the artifact, it adds a note and ignores the bytes of the artifact.
+        (void)run_artifacts.open(step.text, step.kind == Step::Kind::open_executable);
         break;
       case Step::Kind::write:
         run_artifacts.write(step.text);
@@ -43,7 +45,7 @@ void ArtifactQueue::apply_steps(const std::vector<Step>& steps, RunArtifacts& ru
       case Step::Kind::close:
         run_artifacts.close();
         break;
-      case Step::Kind::dropped:
+      case Step::Kind::report_dropped:
         run_artifacts.report_dropped(step.dropped);
         break;
     }

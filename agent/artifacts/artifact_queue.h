@@ -1,6 +1,6 @@
-// The artifacts of one run on their way to the disk. A disk can block (a frozen file system, a network file system
-// with a server that hangs). So the thread that receives the bytes only queues them, and the thread for the disk
-// (worker/runs/strands.h) writes them.
+// Queues the artifacts of one run until they are written to the disk. A disk can block (a frozen file system, a network
+// file system with a server that hangs). Therefore the thread that receives the bytes only queues them, and the thread
+// for the disk (worker/runs/strands.h) writes them.
 //
 //   conversation --open, write, close--> ArtifactQueue --pop_write_task(), make_store_task()--> strand of the disk
 //                                            ^                                                       |     |
@@ -26,25 +26,25 @@ namespace mycojobs {
 
 class ArtifactQueue final : public ArtifactSink {
  public:
-  // Limit for the queued bytes of a run. A single larger piece is accepted.
+  // Number of queued bytes at which is_full() returns true. write() accepts each piece, even if the queue is full.
   static constexpr std::size_t kMaxQueuedBytes = 256U << 10;
 
   struct WriteResult {
-    std::size_t bytes = 0;           // number of bytes that left the queue
-    std::vector<std::string> notes;  // lines for the log of the job
+    std::size_t bytes = 0;           // Number of bytes that were removed from the queue.
+    std::vector<std::string> notes;  // New lines for the log of the job.
   };
   struct StoreResult {
-    std::string artifacts;  // result of RunArtifacts::finish()
+    std::string artifacts;  // Result of RunArtifacts::finish().
     std::vector<std::string> notes = {};
     std::vector<DroppedArtifact> dropped = {};
   };
 
-  // From the first pop_write_task() on, only the returned functions use run_artifacts.
+  // After the first pop_write_task(), only the returned functions use run_artifacts.
   explicit ArtifactQueue(std::unique_ptr<RunArtifacts> run_artifacts) : run_artifacts_(std::move(run_artifacts)) {}
 
   void set_redactor(std::shared_ptr<const Redactor> redactor) { run_artifacts_->set_redactor(std::move(redactor)); }
   // Accepts every artifact. If the artifact is rejected later, on the thread for the disk, a note is added.
-  bool open(const std::string& name, bool executable) override;
+  bool open(const std::string& name, bool is_executable) override;
   void write(std::string_view bytes) override;
   void close() override;
   void report_dropped(const DroppedArtifact&) override;
@@ -66,7 +66,7 @@ class ArtifactQueue final : public ArtifactSink {
 
  private:
   struct Step {
-    enum class Kind { open, executable, write, close, dropped } kind;
+    enum class Kind { open, open_executable, write, close, report_dropped } kind;
     std::string text = {};
     DroppedArtifact dropped = {};
   };
@@ -75,8 +75,8 @@ class ArtifactQueue final : public ArtifactSink {
 
   std::shared_ptr<RunArtifacts> run_artifacts_;
   std::vector<Step> steps_;
-  std::size_t step_bytes_ = 0;    // bytes in steps_
-  std::size_t queued_bytes_ = 0;  // bytes in steps_ and bytes that are being written
+  std::size_t step_bytes_ = 0;    // Size of steps_.
+  std::size_t queued_bytes_ = 0;  // Size of steps_ and of the steps that are being written.
   bool is_unused_ = true, is_writing_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Artifact files on this host, for their transfer between coordinators. The sending side reads the files of a job in
-// pieces. The receiving side assembles the pieces and passes complete files to a job.
+// Transfers artifact files between coordinators. The sending side reads the files of a job on this host in pieces. The
+// receiving side assembles the pieces and links complete files into the folder of a job.
 //
 //   reserve_files() --> add_piece(), add_piece(), ... --hash matches--> complete --retain_files()--> files of a job
 //
@@ -24,7 +24,6 @@ struct FileContent {
   std::uint64_t bytes = 0;
 };
 
-// Files of one job.
 struct JobFiles {
   std::string job_key;
   std::vector<FileContent> files;
@@ -80,9 +79,9 @@ class ArtifactStore {
   // Deletes the files of the bundle. Files of jobs are not affected.
   virtual void remove_bundle(Id context, const InboundBundleId&) = 0;
 
-  // Deletes bundles of all contexts that were not modified for an hour, and files of the context without a job, a
-  // bounded number in each call. Returns the time until more work exists, in ms; an earlier call is cheap. Errors: of
-  // the store. May block on disk I/O, so call it on a background thread.
+  // Deletes bundles of all contexts that were not modified for an hour, and files of `context` that belong to no job.
+  // The number of deletions in one call is limited. Returns the time in ms until the next call is due. An earlier call
+  // does nothing. Returns the errors of the store. Can block on disk I/O, so call it on a background thread.
   virtual Result<std::uint64_t> clean_up(RecordStore&, Id context) = 0;
 };
 

@@ -25,10 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kUsageLockWaitMs = 2000;
+constexpr int kUsageLockTimeoutMs = 2000;
 constexpr std::uint64_t kAccountedBlockBytes = 4096;
 constexpr std::string_view kUsagePrefix = "usage-";
 
+// Returns no value and sets errno if the file cannot be read.
 std::optional<std::string> read_usage_file(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return std::nullopt;
@@ -43,7 +44,7 @@ std::optional<std::string> read_usage_file(const std::string& path) {
   }
 }
 
-// Returns no value if the text is damaged, or an older version has written it.
+// Returns no value if the text is damaged or in the format of an older version.
 std::optional<ArtifactUsage::UsageRecord> parse_usage(std::string_view text) {
   ArtifactUsage::UsageRecord usage;
   for (bool is_first_line = true; !text.empty(); is_first_line = false) {
@@ -101,7 +102,7 @@ ArtifactUsage::ArtifactUsage(ArtifactFolder folder, const std::string& store_nam
       path_(folder_.path() + '/' + std::string(kUsagePrefix) + store_name) {}
 
 Result<Fd> ArtifactUsage::lock() const {
-  auto lock_fd = lock_file(path_ + ".lock", true, kUsageLockWaitMs);
+  auto lock_fd = lock_file(path_ + ".lock", true, kUsageLockTimeoutMs);
   if (!lock_fd) return fail(Code::io, path_ + ".lock is held by another process, or cannot be made");
   return std::move(*lock_fd);
 }
@@ -112,14 +113,14 @@ Result<ArtifactUsage::UsageRecord> ArtifactUsage::load_usage() const {
   if (text && !text->empty()) {
     if (auto usage = parse_usage(*text)) return std::move(*usage);
   }
-  UsageRecord measured = measure_folders();
-  MJ_CHECK(save_usage(measured));
-  return measured;
+  UsageRecord measured_usage = measure_folders();
+  MJ_CHECK(save_usage(measured_usage));
+  return measured_usage;
 }
 
 ArtifactUsage::UsageRecord ArtifactUsage::measure_folders() const {
   UsageRecord usage;
-  usage.last_change_number = unix_us();  // greater than all change numbers of a previous file
+  usage.last_change_number = unix_us();  // This number is greater than all change numbers of a previous file.
   std::error_code error;
   for (fs::directory_iterator entry(folder_.store_folder(store_name_), error), end; !error && entry != end;
        entry.increment(error)) {
@@ -202,15 +203,15 @@ Result<ArtifactUsage::UsageRecord> ArtifactUsage::read() const {
   return load_usage();
 }
 
-// Sets the count of each unchanged caller to the measured bytes. An entry without bytes is removed only if the caller
-// is unchanged, so that a recount that began before the last change of the caller still finds the number of that
-// change.
+// Sets the count of each unchanged caller to the recounted bytes. The entry of a changed caller is not removed, even if
+// its count is 0: another recount that began before the change needs the number of the change.
 Result<void> ArtifactUsage::apply_recount(const Recount& recount) const {
   const auto lock_fd = lock();
   if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
   MJ_TRY(usage, load_usage());
   const auto previous_callers = usage.callers;
-  // The last change of a caller without an entry is unknown, so an entry is added only if nothing has changed at all.
+  // For a caller without an entry, the number of the last change is unknown. An entry is therefore added only if no
+  // count of any caller has changed since the round began.
   for (const auto& [caller, bytes] : recount.bytes) {
     if (usage.last_change_number == recount.start_change_number) usage.callers.try_emplace(caller);
   }
@@ -220,8 +221,8 @@ Result<void> ArtifactUsage::apply_recount(const Recount& recount) const {
     const bool is_unchanged = caller_usage.last_change_number <= recount.start_change_number ||
                               (included_number != recount.included_change_numbers.end() &&
                                included_number->second == caller_usage.last_change_number);
-    const auto measured = recount.bytes.find(caller);
-    const std::uint64_t bytes = measured == recount.bytes.end() ? 0 : measured->second;
+    const auto recounted = recount.bytes.find(caller);
+    const std::uint64_t bytes = recounted == recount.bytes.end() ? 0 : recounted->second;
     if (is_unchanged && caller_usage.bytes != bytes) caller_usage = {bytes, usage.last_change_number + 1};
     const bool is_removable = is_unchanged && caller_usage.bytes == 0;
     entry = is_removable ? usage.callers.erase(entry) : std::next(entry);

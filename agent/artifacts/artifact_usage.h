@@ -1,9 +1,9 @@
-// Disk space of the artifacts of each caller, for one store in the folder of one context:
-// <state_dir>/contexts/<context>/
+// Counts the disk space of the artifacts of each caller, for one store in the folder of one context,
+// <state_dir>/contexts/<context>/. The counts are in these files:
 //
 //   usage-<store>        "<number of the last change>", then a line "<caller> <bytes> <number of the caller's last
 //                        change>" for each caller that has any bytes, or had some since the last round of the cleanup
-//   usage-<store>.lock   held while the file is read and replaced
+//   usage-<store>.lock   locked while the file is read and replaced
 //
 // Several agents may share the folder. Space is reserved before a file is linked into the folder of a job and released
 // after the link was deleted. An agent that is killed in between leaves a count that is too high; ArtifactCleanup
@@ -11,8 +11,8 @@
 // round, even if the counts of other callers changed. A missing or damaged file is computed again from the folders of
 // the jobs.
 //
-// A file counts with its size, not with its blocks, since copying a sparse file fills it. Each link counts, also when
-// several jobs have the same content.
+// The size of a file counts, not the number of its blocks, since a copy of a sparse file can occupy all blocks. Each
+// link counts, even if several jobs have the same content.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ using BytesByCaller = std::map<Id, std::uint64_t>;
 std::uint64_t accounted_artifact_bytes(std::uint64_t bytes);
 // Returns the caller of the job with this folder ("12.2001"), or 0 if it is not the folder of a job.
 Id parse_folder_caller(const std::string& name);
-// Returns the space of the links in the folder of a job.
+// Returns the sum of accounted_artifact_bytes() over the files in the folder of a job.
 std::uint64_t measure_folder(const std::string& path);
 
 // Thread-safe, and safe for several processes.
@@ -47,8 +47,9 @@ class ArtifactUsage {
   ArtifactUsage(ArtifactFolder folder, const std::string& store_name);
 
   enum class QuotaResult { accepted, caller_full, context_full };
-  // Reserves space for the files, in order, as far as the quota allows. Returns one result for each file. Error io: the
-  // file cannot be written, or another process holds its lock for too long; no space was reserved then.
+  // Reserves space for files of these sizes, in order, as far as the quota allows. Returns one result for each file.
+  // Error io: the usage file cannot be read or written, or another process holds its lock for too long. After an error,
+  // no space is reserved.
   Result<std::vector<QuotaResult>> reserve(Id caller, const std::vector<std::uint64_t>& sizes,
                                            const ArtifactQuota&) const;
   // Numbers of a change of the count of one caller, and of the previous change of the count of the same caller.
@@ -64,7 +65,7 @@ class ArtifactUsage {
     bool operator==(const CallerUsage&) const = default;
   };
   struct UsageRecord {
-    std::uint64_t last_change_number = 0;  // last change of any caller
+    std::uint64_t last_change_number = 0;  // Number of the last change of any caller.
     std::map<Id, CallerUsage> callers;
     std::uint64_t get_bytes(Id caller) const {
       const auto position = callers.find(caller);
@@ -78,7 +79,7 @@ class ArtifactUsage {
   struct Recount {
     std::uint64_t start_change_number = 0;  // UsageRecord::last_change_number when the round began
     BytesByCaller bytes;
-    std::map<Id, std::uint64_t> included_change_numbers;  // by caller: last change that `bytes` includes
+    std::map<Id, std::uint64_t> included_change_numbers;  // By caller: number of the last change that `bytes` includes.
   };
   // Replaces the count of each caller that has not changed since the round began, or not after the change that the
   // recount includes. Errors as for reserve().
@@ -86,8 +87,8 @@ class ArtifactUsage {
 
  private:
   Result<Fd> lock() const;
-  // The functions below REQUIRE that the lock is held. load_usage() stores a computed record at once.
-  Result<UsageRecord> load_usage() const;
+  // The functions below REQUIRE that the lock is held.
+  Result<UsageRecord> load_usage() const;  // If the file is missing or damaged, computes the record and stores it.
   UsageRecord measure_folders() const;
   Result<void> save_usage(const UsageRecord&) const;
 
@@ -96,8 +97,8 @@ class ArtifactUsage {
 };
 
 struct ArtifactTotals {
-  std::uint64_t bytes = 0;  // sum of all callers
-  Id largest_caller = 0;    // caller with the most bytes; 0 if no caller has any
+  std::uint64_t bytes = 0;  // Sum of all callers.
+  Id largest_caller = 0;    // Caller with the most bytes, or 0 if there are no artifacts.
   std::uint64_t largest_bytes = 0;
 };
 // Returns the sums over all stores that have a usage file in the folder of the context. The files are read without

@@ -39,15 +39,16 @@ std::uint64_t parse_file_bytes(std::string_view name) {
   return parse_u64(size_and_suffix.substr(0, size_and_suffix.find('.')), bytes) ? bytes : 0;
 }
 
-// Returns whether neither the folder nor a file in it was modified within kRetention. Returns false after an error.
+// Returns true if neither the folder nor a file in the folder was modified within kRetention. Returns false after an
+// error.
 bool is_expired(const fs::path& folder) {
-  const auto oldest_time = fs::file_time_type::clock::now() - kRetention;
+  const auto min_time = fs::file_time_type::clock::now() - kRetention;
   std::error_code error;
-  if (fs::last_write_time(folder, error) >= oldest_time || error) return false;
+  if (fs::last_write_time(folder, error) >= min_time || error) return false;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code entry_error;
-    if (const auto written_time = fs::last_write_time(entry->path(), entry_error);
-        !entry_error && written_time >= oldest_time)
+    if (const auto modification_time = fs::last_write_time(entry->path(), entry_error);
+        !entry_error && modification_time >= min_time)
       return false;
   }
   return !error;
@@ -87,12 +88,13 @@ Result<Fd> InboundQuota::reserve_space(Id context, const InboundBundleId& bundle
                                        const std::vector<FileContent>& files) const {
   std::uint64_t bytes = 0;
   for (const FileContent& file : files) bytes += accounted_bytes(file.bytes);
-  const std::string limit = std::string(kIncomingBytesSetting) + ", which is " + std::to_string(max_bytes_) + " there";
+  const std::string limit_text =
+      std::string(kIncomingBytesSetting) + ", which is " + std::to_string(max_bytes_) + " there";
   if (accounted_bundle_bytes(bytes) > sender_limit())
     return fail(Code::too_large, "files of " + std::to_string(bytes) +
                                      " bytes are more than a sender may have on "
                                      "their way at one time, a quarter of " +
-                                     limit);
+                                     limit_text);
   auto lock = lock_file(state_dir_ + "/incoming.lock", true, kQuotaLockTimeoutMs);
   if (!lock) return fail(Code::unavailable, "the lock of received files is in use: try again later");
   MJ_TRY(usage, measure_usage(context, bundle));
@@ -103,10 +105,10 @@ Result<Fd> InboundQuota::reserve_space(Id context, const InboundBundleId& bundle
                                        std::to_string(usage.sender_bytes) +
                                        " bytes, and no sender has more than a "
                                        "quarter of " +
-                                       limit + ": try again later");
+                                       limit_text + ": try again later");
   if (usage.total_bytes + added_bytes > max_bytes_)
     return fail(Code::unavailable, "files that are in transfer take " + std::to_string(usage.total_bytes) +
-                                       " bytes, and the limit is " + limit + ": try again later");
+                                       " bytes, and the limit is " + limit_text + ": try again later");
   return std::move(*lock);
 }
 

@@ -1,7 +1,7 @@
-// Quota of the incoming/ folders of a host, over all contexts (artifacts/local_artifact_store.h). The usage is computed
-// from the names of the folders and files, which contain the sender and the final size of each file. No state is kept,
-// so the quota holds for all processes of the host and after a restart. The usage is computed when a sender reserves
-// space, not for each piece. Thread-safe.
+// Limits the size of the incoming/ folders of all contexts of a host (artifacts/local_artifact_store.h). The usage is
+// computed from the names of the folders and files, which contain the sender and the final size of each file. Since no
+// other state exists, the quota holds for all processes of the host and after a restart. The usage is computed when a
+// sender reserves space, not for each piece. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class InboundQuota {
       : state_dir_(std::move(state_dir)), max_bytes_(max_bytes) {}
 
   static std::string folder_name(const InboundBundleId&);
-  static std::string file_name(const FileContent&);  // name of a complete file; incomplete files have a suffix
+  static std::string file_name(const FileContent&);  // Name of a complete file. Incomplete files have a suffix.
 
-  std::uint64_t sender_limit() const { return max_bytes_ / 4; }  // limit of one sender in bytes
+  std::uint64_t sender_limit() const { return max_bytes_ / 4; }  // Limit of one sender in bytes.
   // Checks that there is space for these files, and returns a lock that blocks other calls. The caller creates the
   // files before it releases the lock. REQUIRES: the files do not exist yet. Errors: too_large (the files exceed
   // sender_limit()) and unavailable (the quota has no space now), whose messages name the setting; unavailable also if

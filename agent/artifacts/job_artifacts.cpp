@@ -24,12 +24,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kLockTimeoutMs = 2000;  // processes that delete files hold the lock for some milliseconds
+constexpr int kLinkLockTimeoutMs = 2000;  // Processes that delete files hold the lock for some milliseconds.
 
 bool is_store_name(std::string_view name) { return is_hex(name, 24); }
 
-// Creates the object with the content of this file. An existing object is used and not replaced: otherwise a run
-// that is linking it at the same time would store a file that is not among the objects.
+// Creates the object with the content of this file. An existing object is not replaced, since a concurrent run that
+// links the existing object would then have a link to a file that is no longer in the folder of the objects.
 Result<void> create_object(const CompleteFile& file, const std::string& object_path) {
   if (::link(file.path.c_str(), object_path.c_str()) == 0) return {};
   struct stat info {};
@@ -44,9 +44,9 @@ Result<void> create_object(const CompleteFile& file, const std::string& object_p
 
 Result<void> link_artifact(const CompleteFile& file, const std::string& object_path, const std::string& link_path) {
   MJ_CHECK(create_object(file, object_path));
-  (void)::unlink(link_path.c_str());  // link of an earlier attempt, possibly to an object that was deleted
+  (void)::unlink(link_path.c_str());  // An earlier attempt may have left a link to an object that was deleted.
   if (::link(object_path.c_str(), link_path.c_str()) == 0) return {};
-  // The object has the maximum number of links, so this file replaces it as the object for further links.
+  // If the object has the maximum number of links, this file replaces the object.
   if (errno != EMLINK || ::rename(file.path.c_str(), object_path.c_str()) != 0 ||
       ::link(object_path.c_str(), link_path.c_str()) != 0)
     return fail(Code::io, errno_text(errno));
@@ -67,7 +67,7 @@ class RunArtifactsImpl final : public RunArtifacts {
         quota_(quota) {}
 
   void set_redactor(std::shared_ptr<const Redactor> redactor) override { redactor_ = std::move(redactor); }
-  bool open(const std::string& received_name, bool executable) override;
+  bool open(const std::string& received_name, bool is_executable) override;
   void write(std::string_view bytes) override;
   void close() override;
   std::vector<std::string> consume_notes() override { return std::exchange(notes_, {}); }
@@ -109,11 +109,11 @@ class RunArtifactsImpl final : public RunArtifacts {
   ArtifactQuota quota_;
   std::shared_ptr<const Redactor> redactor_;
   std::optional<Spool> spool_;
-  std::string name_;  // name of the current artifact
+  std::string name_;  // Name of the current artifact.
   bool is_executable_ = false;
   std::optional<ArtifactFile> file_;
   std::map<std::string, CompleteFile> complete_files_;
-  std::set<std::string, std::less<>> folder_names_;  // folders in the names of complete_files_
+  std::set<std::string, std::less<>> folder_names_;  // All folders in the names of complete_files_.
   std::size_t opened_count_ = 0, dropped_count_ = 0;
   std::vector<std::string> notes_;
   DroppedArtifacts dropped_list_;
@@ -153,7 +153,7 @@ Result<void> RunArtifactsImpl::create_file() {
 }
 
 // The name is redacted, since it can contain a secret too.
-bool RunArtifactsImpl::open(const std::string& received_name, bool executable) {
+bool RunArtifactsImpl::open(const std::string& received_name, bool is_executable) {
   if (file_) drop_incomplete();
   name_ = redactor_ ? redactor_->redact(received_name) : received_name;
   if (const std::string problem = find_name_problem(name_); !problem.empty())
@@ -163,8 +163,8 @@ bool RunArtifactsImpl::open(const std::string& received_name, bool executable) {
                      kMaxArtifacts);
   }
   ++opened_count_;
-  is_executable_ = executable;
-  if (auto created = create_file(); !created) return drop_for_disk_error("write", created.error());
+  is_executable_ = is_executable;
+  if (auto create_result = create_file(); !create_result) return drop_for_disk_error("write", create_result.error());
   return true;
 }
 
@@ -184,7 +184,7 @@ void RunArtifactsImpl::write(std::string_view bytes) {
   if (auto write_result = file_->write(bytes); !write_result) {
     drop_for_disk_error("write", write_result.error());
   } else if (file_->redaction_growth() > remaining_bytes_) {
-    drop_over_limit();  // a redaction mark can be longer than the secret
+    drop_over_limit();  // A redaction mark can be longer than the secret, so the text can exceed the limit.
   }
 }
 
@@ -199,12 +199,12 @@ void RunArtifactsImpl::close() {
   file_.reset();
   for (std::size_t slash = name_.find('/'); slash != std::string::npos; slash = name_.find('/', slash + 1))
     folder_names_.insert(name_.substr(0, slash));
-  complete_file->executable = is_executable_;
+  complete_file->is_executable = is_executable_;
   complete_files_.emplace(name_, std::move(*complete_file));
 }
 
-// Reserves quota for the new files, and drops files that exceed the quota. Content that the job has here already, from
-// an earlier attempt or under another name, needs no quota.
+// Reserves quota for the new files, and drops files that exceed the quota. Content that is already in the folder of the
+// job, from an earlier attempt or under another name, needs no quota.
 Result<void> RunArtifactsImpl::reserve_quota(const ArtifactUsage& usage, const std::string& job_folder) {
   std::vector<std::string> hashes;
   std::vector<std::uint64_t> sizes;
@@ -216,13 +216,13 @@ Result<void> RunArtifactsImpl::reserve_quota(const ArtifactUsage& usage, const s
   }
   if (sizes.empty()) return {};
   MJ_TRY(results, usage.reserve(parse_job_caller(job_key_), sizes, quota_));
-  std::map<std::string, ArtifactUsage::QuotaResult, std::less<>> rejected;
+  std::map<std::string, ArtifactUsage::QuotaResult, std::less<>> rejected_hashes;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (results[i] != ArtifactUsage::QuotaResult::accepted) rejected[hashes[i]] = results[i];
+    if (results[i] != ArtifactUsage::QuotaResult::accepted) rejected_hashes[hashes[i]] = results[i];
   }
   for (auto file = complete_files_.begin(); file != complete_files_.end();) {
-    const auto position = rejected.find(file->second.sha256);
-    if (position == rejected.end()) {
+    const auto position = rejected_hashes.find(file->second.sha256);
+    if (position == rejected_hashes.end()) {
       ++file;
       continue;
     }
@@ -233,8 +233,7 @@ Result<void> RunArtifactsImpl::reserve_quota(const ArtifactUsage& usage, const s
   return {};
 }
 
-// Releases the quota of files that were not linked. It was reserved once for each hash, so it is released once for each
-// hash.
+// Releases the quota of files that were not linked. Files with the same hash share one reservation.
 void RunArtifactsImpl::release_unlinked(const ArtifactUsage& usage, const std::string& job_folder) const {
   std::map<std::string_view, std::uint64_t> unlinked_bytes;
   for (const auto& [name, file] : complete_files_) {
@@ -254,7 +253,7 @@ std::string RunArtifactsImpl::finish() {
     return {};
   }
   const std::string job_folder = folder_.job_folder(store_name_, job_key_);
-  const auto lock = folder_.lock(false, kLockTimeoutMs);
+  const auto lock = folder_.lock(false, kLinkLockTimeoutMs);
   std::string problem;
   if (!lock) problem = "the folder is locked by another agent: " + folder_.path() + "/lock";
   if (lock && ::mkdir(job_folder.c_str(), 0700) != 0 && errno != EEXIST)
@@ -265,10 +264,11 @@ std::string RunArtifactsImpl::finish() {
     problem = job_folder + ": " + errno_text(errno);
   const ArtifactUsage usage(folder_, store_name_);
   if (problem.empty()) {
-    if (auto reserved = reserve_quota(usage, job_folder); !reserved) problem = reserved.error().message;
+    if (auto reserve_result = reserve_quota(usage, job_folder); !reserve_result)
+      problem = reserve_result.error().message;
   }
-  std::map<std::string_view, Result<void>> link_results;  // by hash, since files with the same content share one link
-  nlohmann::json listed = nlohmann::json::object();
+  std::map<std::string_view, Result<void>> link_results;  // By hash, since files with the same content share one link.
+  nlohmann::json artifacts_json = nlohmann::json::object();
   for (const auto& [name, file] : complete_files_) {
     name_ = name;
     if (!problem.empty()) {
@@ -283,13 +283,13 @@ std::string RunArtifactsImpl::finish() {
       drop_for_disk_error("keep", result->second.error());
       continue;
     }
-    listed[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.is_text}};
-    if (file.executable) listed[name]["executable"] = true;
+    artifacts_json[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.is_text}};
+    if (file.is_executable) artifacts_json[name]["executable"] = true;
   }
   if (problem.empty()) release_unlinked(usage, job_folder);
   complete_files_.clear();
   spool_.reset();
-  return listed.empty() ? std::string() : dump_json(listed);
+  return artifacts_json.empty() ? std::string() : dump_json(artifacts_json);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// The artifacts of jobs. This host stores them in <state_dir>/contexts/<context>/
+// Stores the artifacts of jobs on this host, in <state_dir>/contexts/<context>/:
 //
-//   objects/<sha256>                          the content, once for all jobs that stored the same content
-//   jobs/<store>/<caller>.<job>/<sha256>      a hard link for each job that has the content; an object with one name
-//                                             belongs to no job
-//   spool/<run>/, spool/<run>.lock            files of a run that has not ended; the run holds the lock
+//   objects/<sha256>                          the content, once for all jobs that have stored the same content
+//   jobs/<store>/<caller>.<job>/<sha256>      a hard link to the object for each job that has the content; an object
+//                                             without another link belongs to no job
+//   spool/<run>/, spool/<run>.lock            the files of a run that has not ended; the run holds the lock
 //   usage-<store>, usage-<store>.lock         space of the artifacts of each caller (artifacts/artifact_usage.h)
 //   lock                                      shared: creation of links; exclusive: deletion of files
 //
@@ -34,13 +34,14 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
 // Returns the folders on this host that can contain files of the job: one for each name of the store.
 std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
                                           const std::vector<std::string>& store_names);
-// Returns the artifacts that a field of a record lists; none if the text is unreadable or empty. `path` is in one of
-// the job's own folders, and the file need not exist: a client that can write the record must not get access to a file
-// of another job by its hash.
+// Returns the artifacts that the field `artifacts` of a record lists, or no artifacts if the text is empty or cannot be
+// parsed. StoredArtifact::path is in one of `folders`, which are the folders of the job: a client that can write the
+// record must not get access to a file of another job by its hash. The file need not exist.
 std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders);
 
-// Moves a complete file to the objects, if they do not have its content, and links the object at link_path in the
-// folder of the job. REQUIRES: the caller holds the lock of the folder (artifacts/artifact_folder.h).
+// Moves a complete file to the folder of the objects, unless it contains an object with the same content, and links the
+// object at link_path in the folder of the job. Error io: a link cannot be created. REQUIRES: the caller holds the lock
+// of the folder (artifacts/artifact_folder.h).
 Result<void> link_artifact(const CompleteFile&, const std::string& object_path, const std::string& link_path);
 
 // Returns the name of this store among the stores that have artifacts on this host. The first caller generates the name
@@ -49,8 +50,8 @@ Result<std::string> artifact_store_name(RecordStore&, Id context);
 // Returns all names of the store. There are several names if two callers generated one at the same time.
 Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 
-// The artifacts of one run on the disk. Each call can block (artifacts/artifact_queue.h). Only finish() stores
-// artifacts; after a crash of the agent, ArtifactCleanup deletes the files.
+// Writes the artifacts of one run to the disk. Each call can block (artifacts/artifact_queue.h). Until finish() the
+// files are temporary; after a crash of the agent, ArtifactCleanup deletes them.
 class RunArtifacts : public ArtifactSink {
  public:
   // Sets the redactor, or null without secrets. REQUIRES: called before the first byte.

@@ -32,18 +32,19 @@ namespace fs = std::filesystem;
 constexpr int kFolderLockTimeoutMs = 2000;
 constexpr std::uint64_t kExpiryIntervalMs = 5000;
 
-// Returns the error unavailable: the host may be able to write later, so the sender tries again.
-tl::unexpected<Error> unavailable_error(const std::string& path) {
+// Makes an error from errno. Its code is unavailable, so that the sender tries again: the host may be able to write
+// later.
+tl::unexpected<Error> make_unavailable_error(const std::string& path) {
   return fail(Code::unavailable, path + ": " + errno_text(errno));
 }
 
-std::optional<std::uint64_t> file_size(int fd) {
+std::optional<std::uint64_t> read_file_size(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   return static_cast<std::uint64_t>(info.st_size);
 }
 
-std::optional<std::uint64_t> file_size(const std::string& path) {
+std::optional<std::uint64_t> read_file_size(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   return static_cast<std::uint64_t>(info.st_size);
@@ -52,7 +53,7 @@ std::optional<std::uint64_t> file_size(const std::string& path) {
 Result<void> write_all(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno != EINTR) return unavailable_error(path);
+    if (written < 0 && errno != EINTR) return make_unavailable_error(path);
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
       offset += static_cast<std::uint64_t>(written);
@@ -67,7 +68,7 @@ Result<std::string> compute_hash(int fd, const std::string& path) {
   for (std::uint64_t offset = 0;;) {
     const ssize_t size = ::pread(fd, buffer.data(), buffer.size(), static_cast<off_t>(offset));
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return unavailable_error(path);
+    if (size < 0) return make_unavailable_error(path);
     if (size == 0) return hash.hex();
     hash.update({buffer.data(), static_cast<std::size_t>(size)});
     offset += static_cast<std::uint64_t>(size);
@@ -80,19 +81,19 @@ class RetainedFolders final : public ArtifactStore::RetainedFiles {
  public:
   explicit RetainedFolders(Fd lock) : lock_(std::move(lock)) {}
   ~RetainedFolders() override {
-    for (const std::string& folder : job_folders_) (void)update_time(folder);
+    for (const std::string& folder : job_folders_) (void)update_modification_time(folder);
   }
   Result<void> add(const std::string& path) {
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return unavailable_error(path);
-    MJ_CHECK(update_time(path));
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return make_unavailable_error(path);
+    MJ_CHECK(update_modification_time(path));
     job_folders_.push_back(path);
     return {};
   }
 
  private:
-  static Result<void> update_time(const std::string& path) {
+  static Result<void> update_modification_time(const std::string& path) {
     return ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 ? Result<void>()
-                                                                                  : unavailable_error(path);
+                                                                                  : make_unavailable_error(path);
   }
   Fd lock_;
   std::vector<std::string> job_folders_;
@@ -134,28 +135,29 @@ class LocalArtifactStore final : public ArtifactStore {
 
   std::optional<std::uint64_t> received_bytes(Id context, const InboundBundleId& bundle,
                                               const FileContent& file) const override {
-    if (file_size(file_path(context, bundle, file)) == file.bytes) return file.bytes;
-    if (file.bytes == 0) return std::nullopt;  // an empty file is complete as soon as its space is reserved
-    return file_size(part_path(context, bundle, file));
+    if (read_file_size(file_path(context, bundle, file)) == file.bytes) return file.bytes;
+    if (file.bytes == 0) return std::nullopt;  // reserve_files() has not completed: it also completes empty files.
+    return read_file_size(part_path(context, bundle, file));
   }
 
   Result<void> reserve_files(RecordStore& store, Id context, const InboundBundleId& bundle,
                              const std::vector<FileContent>& files) override {
     MJ_TRY(store_name, artifact_store_name(store, context));
-    if (auto created = ArtifactFolder(state_dir_, context).create(store_name); !created)
-      return fail(Code::unavailable, created.error().message);
+    if (auto create_result = ArtifactFolder(state_dir_, context).create(store_name); !create_result)
+      return fail(Code::unavailable, create_result.error().message);
     std::vector<FileContent> new_files;
     for (const FileContent& file : files)
       if (!received_bytes(context, bundle, file)) new_files.push_back(file);
     const auto lock = quota_.reserve_space(context, bundle, new_files);
     if (!lock) return tl::unexpected<Error>(lock.error());
     for (const std::string& folder : {incoming_folder(context), bundle_folder(context, bundle)})
-      if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return unavailable_error(folder);
-    // The first file is created last: callers check it first, so after a crash in this loop they reserve the space
-    // again.
+      if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return make_unavailable_error(folder);
+    // The first file is created last. Callers check the first file first, so that after a crash in this loop they
+    // reserve the space again.
     for (auto file = new_files.rbegin(); file != new_files.rend(); ++file) {
       const std::string path = part_path(context, bundle, *file);
-      if (!Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) return unavailable_error(path);
+      if (!Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)))
+        return make_unavailable_error(path);
       if (file->bytes == 0) MJ_CHECK(add_piece(context, bundle, *file, 0, ""));
     }
     return {};
@@ -165,26 +167,26 @@ class LocalArtifactStore final : public ArtifactStore {
 
   Result<std::uint64_t> add_piece(Id context, const InboundBundleId& bundle, const FileContent& file,
                                   std::uint64_t offset, std::string_view piece) override {
-    const std::string path = file_path(context, bundle, file), part = part_path(context, bundle, file);
-    if (file_size(path) == file.bytes) return file.bytes;
-    const Fd fd(::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    const std::string path = file_path(context, bundle, file), part_file_path = part_path(context, bundle, file);
+    if (read_file_size(path) == file.bytes) return file.bytes;
+    const Fd fd(::open(part_file_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return fail(Code::not_found, "no job waits for this file");
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::unavailable, "the file is written just now");
     // The size is read by name as well, since the file may have been completed after it was opened.
-    const auto current_size = file_size(part);
-    if (!current_size || current_size != file_size(fd.get()))
+    const auto current_size = read_file_size(part_file_path);
+    if (!current_size || current_size != read_file_size(fd.get()))
       return fail(Code::unavailable, "the file was written just now");
     if (offset <= *current_size && offset + piece.size() > *current_size) {
       piece.remove_prefix(static_cast<std::size_t>(*current_size - offset));
       if (*current_size + piece.size() > file.bytes) return reject_file(fd.get(), "is longer than its recorded size");
-      MJ_CHECK(write_all(fd.get(), piece, *current_size, part));
+      MJ_CHECK(write_all(fd.get(), piece, *current_size, part_file_path));
     }
-    const std::uint64_t new_size = file_size(fd.get()).value_or(0);
+    const std::uint64_t new_size = read_file_size(fd.get()).value_or(0);
     if (new_size > file.bytes) return reject_file(fd.get(), "is longer than its recorded size");
     if (new_size < file.bytes) return new_size;
-    MJ_TRY(hash, compute_hash(fd.get(), part));
+    MJ_TRY(hash, compute_hash(fd.get(), part_file_path));
     if (hash != file.sha256) return reject_file(fd.get(), "does not have the hash of its record");
-    if (::rename(part.c_str(), path.c_str()) != 0) return unavailable_error(path);
+    if (::rename(part_file_path.c_str(), path.c_str()) != 0) return make_unavailable_error(path);
     return new_size;
   }
 
@@ -194,19 +196,19 @@ class LocalArtifactStore final : public ArtifactStore {
     MJ_TRY(store_name, artifact_store_name(store, context));
     auto lock = folder.lock(false, kFolderLockTimeoutMs);
     if (!lock) return fail(Code::unavailable, folder.path() + "/lock is held by another process");
-    auto retained = std::make_unique<RetainedFolders>(std::move(*lock));
+    auto retained_folders = std::make_unique<RetainedFolders>(std::move(*lock));
     for (const JobFiles& job : job_files) {
       if (job.files.empty()) continue;
       const std::string job_folder = folder.job_folder(store_name, job.job_key);
       // The files are checked before the folder is created: after an error the caller repeats the call with other
       // jobs, and no folders of the first jobs must remain.
       MJ_TRY(files, find_complete_files(context, bundle, job, job_folder));
-      MJ_CHECK(retained->add(job_folder));
+      MJ_CHECK(retained_folders->add(job_folder));
       const ArtifactUsage usage(folder, store_name);
-      if (auto linked = link_files(files, folder, job_folder, usage, parse_job_caller(job.job_key)); !linked)
-        return fail(Code::unavailable, "an artifact for " + job.job_key + ": " + linked.error().message);
+      if (auto link_result = link_files(files, folder, job_folder, usage, parse_job_caller(job.job_key)); !link_result)
+        return fail(Code::unavailable, "an artifact for " + job.job_key + ": " + link_result.error().message);
     }
-    return std::unique_ptr<RetainedFiles>(std::move(retained));
+    return std::unique_ptr<RetainedFiles>(std::move(retained_folders));
   }
 
   void remove_bundle(Id context, const InboundBundleId& bundle) override {
@@ -243,9 +245,9 @@ class LocalArtifactStore final : public ArtifactStore {
       file.path = file_path(context, bundle, content);
       file.sha256 = content.sha256;
       file.bytes = content.bytes;
-      if (file_size(file.path) == content.bytes) {
+      if (read_file_size(file.path) == content.bytes) {
         files_by_hash.emplace(content.sha256, std::move(file));
-      } else if (file_size(job_folder + '/' + content.sha256) != content.bytes) {
+      } else if (read_file_size(job_folder + '/' + content.sha256) != content.bytes) {
         // A file that an earlier call has linked into the folder of the job is not needed here.
         return fail(Code::not_found,
                     "an artifact for " + job.job_key + " was not received completely: " + content.sha256);
@@ -261,18 +263,20 @@ class LocalArtifactStore final : public ArtifactStore {
                                  const std::string& job_folder, const ArtifactUsage& usage, Id caller) {
     std::vector<std::uint64_t> sizes;
     for (const CompleteFile& file : files) {
-      if (!file_size(job_folder + '/' + file.sha256)) sizes.push_back(file.bytes);
+      if (!read_file_size(job_folder + '/' + file.sha256)) sizes.push_back(file.bytes);
     }
     MJ_CHECK(usage.reserve(caller, sizes, {}));
     for (const CompleteFile& file : files) {
-      auto linked = link_artifact(file, folder.objects_folder() + '/' + file.sha256, job_folder + '/' + file.sha256);
-      if (linked) continue;
+      auto link_result =
+          link_artifact(file, folder.objects_folder() + '/' + file.sha256, job_folder + '/' + file.sha256);
+      if (link_result) continue;
       std::uint64_t unlinked_bytes = 0;
-      for (const CompleteFile& other : files) {
-        if (!file_size(job_folder + '/' + other.sha256)) unlinked_bytes += accounted_artifact_bytes(other.bytes);
+      for (const CompleteFile& other_file : files) {
+        if (!read_file_size(job_folder + '/' + other_file.sha256))
+          unlinked_bytes += accounted_artifact_bytes(other_file.bytes);
       }
-      (void)usage.release_bytes(caller, unlinked_bytes);  // after an error ArtifactCleanup corrects the count
-      return linked;
+      (void)usage.release_bytes(caller, unlinked_bytes);  // After an error, ArtifactCleanup corrects the count.
+      return link_result;
     }
     return {};
   }
@@ -282,22 +286,22 @@ class LocalArtifactStore final : public ArtifactStore {
     for (const std::string& name : store_names) {
       const std::string path = ArtifactFolder(state_dir_, context).job_folder(name, job_key) + '/' + file.sha256;
       Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      if (fd && file_size(fd.get()) == file.bytes) return fd;
+      if (fd && read_file_size(fd.get()) == file.bytes) return fd;
     }
     return {};
   }
-  // Empties the file but keeps it, since its space stays reserved.
+  // Returns the error invalid. The file is truncated and not deleted, so that its space stays reserved.
   static tl::unexpected<Error> reject_file(int fd, const std::string& reason) {
-    (void)!::ftruncate(fd, 0);  // if this fails, the next piece is rejected too
+    (void)!::ftruncate(fd, 0);  // If truncation fails, the next piece is rejected, too.
     return fail(Code::invalid, "the file " + reason);
   }
 
-  // The disk of a context can hang. The threads of other contexts skip this work while another thread does it.
+  // Does nothing while another thread runs this function, so that a disk that hangs blocks only one thread.
   void delete_expired_bundles() {
     const std::unique_lock lock(expiry_mutex_, std::try_to_lock);
-    const std::uint64_t now = clock_.boot_ms();
-    if (!lock || now < next_expiry_ms_) return;
-    next_expiry_ms_ = now + kExpiryIntervalMs;
+    const std::uint64_t now_ms = clock_.boot_ms();
+    if (!lock || now_ms < next_expiry_ms_) return;
+    next_expiry_ms_ = now_ms + kExpiryIntervalMs;
     quota_.delete_expired();
   }
   struct ContextCleanup {
@@ -317,9 +321,9 @@ class LocalArtifactStore final : public ArtifactStore {
   const std::uint64_t cleanup_interval_ms_;
   const InboundQuota quota_;
   std::mutex expiry_mutex_;
-  std::uint64_t next_expiry_ms_ = 0;  // for all contexts
+  std::uint64_t next_expiry_ms_ = 0;  // Clock::boot_ms() of the next delete_expired(), for all contexts.
   std::mutex cleanups_mutex_;
-  // One for each context, so that a disk that hangs does not affect other contexts.
+  // Each context has its own mutex and rounds, so that a disk that hangs does not affect other contexts.
   std::map<Id, std::shared_ptr<ContextCleanup>> cleanups_;
 };
 

@@ -1,4 +1,4 @@
-// The implementation of ArtifactStore on the folders of artifacts/job_artifacts.h, with a folder for received files:
+// Implements ArtifactStore on the folders of artifacts/job_artifacts.h, with an additional folder for received files:
 //
 //   incoming/<bundle>.<sender>/<sha256>.<bytes>.part    incomplete file
 //   incoming/<bundle>.<sender>/<sha256>.<bytes>         complete file with a verified hash

@@ -10,12 +10,12 @@
 namespace mycojobs {
 
 enum class Metric : std::size_t {
-  // The process.
+  // State and resource usage of the process.
   build_info,
   ready,
-  start_time,
-  cpu,
-  memory,
+  process_start_time,
+  process_cpu_time,
+  resident_memory,
   open_files,
   metric_values_folded,
   spans,
@@ -79,10 +79,11 @@ struct MetricRow {
   Metric metric;
   std::string_view name;
   MetricKind kind;
-  std::string_view labels;   // separated by spaces; the first is `context` if the metric is per context
-  std::string_view process;  // kind of process that has the metric: agent, coordinator, both
+  std::string_view
+      label_names;  // Separated by spaces. `context` is the first name of a metric with a value per context.
+  std::string_view process_kind;  // The processes that export the metric: "agent", "coordinator" or "both".
   std::string_view help;
-  std::vector<double> buckets = {};  // upper bounds of the buckets of a histogram
+  std::vector<double> buckets = {};  // Upper bounds of the buckets of a histogram. Empty for the other kinds.
 };
 // Returns the rows in the order of the enum.
 std::span<const MetricRow> metric_rows();

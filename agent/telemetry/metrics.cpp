@@ -22,24 +22,24 @@
 namespace mycojobs {
 namespace {
 
-constexpr char kSeparator = '\x1f';
-constexpr std::size_t kMaxLabelBytes = 64;  // maximum size of the value of a label
-constexpr const char* kOverflowLabel = "other";
+constexpr char kValueSeparator = '\x1f';
+constexpr std::size_t kMaxLabelValueBytes = 64;
+constexpr const char* kOverflowLabelValue = "other";
 
 std::string to_printable(std::string_view text) {
-  std::string out(text.substr(0, kMaxLabelBytes));
+  std::string printable_text(text.substr(0, kMaxLabelValueBytes));
   std::replace_if(
-      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
+      printable_text.begin(), printable_text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return printable_text;
 }
 
-// The concatenated texts of labels, without an allocation while they are short.
+// Key of a series in SeriesTable: the concatenated label values. A short key is stored without an allocation.
 class SeriesKey {
  public:
-  explicit SeriesKey(Metrics::Labels labels) {
-    for (const Label& label : labels) {
-      append(label.text());
-      append({&kSeparator, 1});
+  explicit SeriesKey(Metrics::LabelValues values) {
+    for (const LabelValue& value : values) {
+      append(value.text());
+      append({&kValueSeparator, 1});
     }
   }
   std::string_view text() const {
@@ -66,18 +66,19 @@ struct KeyHash {
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
+// The series of one metric of the type `Series` (counter, gauge or histogram of prometheus-cpp) by their SeriesKey.
 template <class Series>
 struct SeriesTable {
   prometheus::Family<Series>* family = nullptr;
   std::unordered_map<std::string, Series*, KeyHash, std::equal_to<>> series;
 };
 
-// All series of one metric.
+// All series of one metric. A pointer to a series is valid only while `mutex` is held.
 struct MetricSeries {
-  std::vector<std::string> labels;
+  std::vector<std::string> label_names;
   std::variant<SeriesTable<prometheus::Counter>, SeriesTable<prometheus::Gauge>, SeriesTable<prometheus::Histogram>>
       table;
-  mutable std::shared_mutex mutex;  // Protects the table. A pointer to a series is valid while the lock is held.
+  mutable std::shared_mutex mutex;  // Protects `table`.
 };
 
 class PrometheusMetrics final : public Metrics {
@@ -85,13 +86,13 @@ class PrometheusMetrics final : public Metrics {
   PrometheusMetrics() {
     for (const MetricRow& row : metric_rows()) {
       MetricSeries& series = metrics_[static_cast<std::size_t>(row.metric)];
-      series.labels = split_words(row.labels);
+      series.label_names = split_words(row.label_names);
       const std::string name(row.name), help(row.help);
       switch (row.kind) {
         case MetricKind::counter:
           series.table = SeriesTable<prometheus::Counter>{
               &prometheus::BuildCounter().Name(name).Help(help).Register(registry_), {}};
-          if (series.labels.empty() && row.process == "both") PrometheusMetrics::add(row.metric, {}, 0);
+          if (series.label_names.empty() && row.process_kind == "both") PrometheusMetrics::add(row.metric, {}, 0);
           break;
         case MetricKind::gauge:
           series.table =
@@ -106,20 +107,20 @@ class PrometheusMetrics final : public Metrics {
     PrometheusMetrics::set(Metric::build_info, {kVersion}, 1);
   }
 
-  void add(Metric metric, Labels labels, double amount) override {
-    update_series<prometheus::Counter>(metric, labels,
+  void add(Metric metric, LabelValues label_values, double amount) override {
+    update_series<prometheus::Counter>(metric, label_values,
                                        [amount](prometheus::Counter& series) { series.Increment(amount); });
   }
-  void set(Metric metric, Labels labels, double value) override {
-    update_series<prometheus::Gauge>(metric, labels, [value](prometheus::Gauge& series) { series.Set(value); });
+  void set(Metric metric, LabelValues label_values, double value) override {
+    update_series<prometheus::Gauge>(metric, label_values, [value](prometheus::Gauge& series) { series.Set(value); });
   }
-  void observe(Metric metric, Labels labels, double value) override {
-    update_series<prometheus::Histogram>(metric, labels,
+  void observe(Metric metric, LabelValues label_values, double value) override {
+    update_series<prometheus::Histogram>(metric, label_values,
                                          [value](prometheus::Histogram& series) { series.Observe(value); });
   }
-  void remove_series(Metric metric, Labels first_labels) override {
+  void remove_series(Metric metric, LabelValues first_values) override {
     MetricSeries& metric_series = find_metric(metric);
-    const SeriesKey key(first_labels);
+    const SeriesKey key(first_values);
     const std::string_view prefix = key.text();
     const std::unique_lock lock(metric_series.mutex);
     auto& table = std::get<SeriesTable<prometheus::Gauge>>(metric_series.table);
@@ -141,42 +142,42 @@ class PrometheusMetrics final : public Metrics {
   void update_process_metrics() {
     const std::lock_guard lock(process_mutex_);
     const ProcessStats stats = read_process_stats();
-    set(Metric::start_time, {}, stats.started_s);
-    set(Metric::memory, {}, stats.memory_bytes);
+    set(Metric::process_start_time, {}, stats.start_time_s);
+    set(Metric::resident_memory, {}, stats.resident_bytes);
     set(Metric::open_files, {}, stats.open_files);
-    add(Metric::cpu, {}, std::max(0.0, stats.cpu_s - reported_cpu_s_));
-    reported_cpu_s_ = stats.cpu_s;
+    add(Metric::process_cpu_time, {}, std::max(0.0, stats.cpu_time_s - reported_cpu_time_s_));
+    reported_cpu_time_s_ = stats.cpu_time_s;
   }
 
   MetricSeries& find_metric(Metric metric) { return metrics_[static_cast<std::size_t>(metric)]; }
 
   template <class Series, class Update>
-  void update_series(Metric metric, Labels labels, const Update& update) {
+  void update_series(Metric metric, LabelValues label_values, const Update& update) {
     MetricSeries& metric_series = find_metric(metric);
-    assert(labels.size() == metric_series.labels.size());
-    const SeriesKey key(labels);
+    assert(label_values.size() == metric_series.label_names.size());
+    const SeriesKey key(label_values);
     auto& table = std::get<SeriesTable<Series>>(metric_series.table);
     {
       const std::shared_lock lock(metric_series.mutex);
       if (const auto position = table.series.find(key.text()); position != table.series.end())
         return update(*position->second);
     }
-    const bool has_capacity = update_new_series(metric_series, table, metric, key.text(), labels, update);
+    const bool has_capacity = update_new_series(metric_series, table, metric, key.text(), label_values, update);
     if (!has_capacity) add(Metric::metric_values_folded, {}, 1);
   }
 
   // Adds a series and updates it. Returns false if the metric already has kMaxSeries series: the update then applies to
-  // the series with the label `other`.
+  // the series with the label values `other`.
   template <class Series, class Update>
   static bool update_new_series(MetricSeries& metric_series, SeriesTable<Series>& table, Metric metric,
-                                std::string_view key, Labels labels, const Update& update) {
+                                std::string_view key, LabelValues label_values, const Update& update) {
     const std::unique_lock lock(metric_series.mutex);
     const bool has_capacity = table.series.size() < kMaxSeries;
-    prometheus::Labels named_labels;
+    prometheus::Labels labels;
     std::size_t i = 0;
-    for (const Label& label : labels)
-      named_labels.emplace(metric_series.labels[i++], has_capacity ? to_printable(label.text()) : kOverflowLabel);
-    Series& series = add_series(*table.family, metric, named_labels);
+    for (const LabelValue& value : label_values)
+      labels.emplace(metric_series.label_names[i++], has_capacity ? to_printable(value.text()) : kOverflowLabelValue);
+    Series& series = add_series(*table.family, metric, labels);
     if (has_capacity) table.series.emplace(key, &series);
     update(series);
     return has_capacity;
@@ -193,22 +194,22 @@ class PrometheusMetrics final : public Metrics {
   prometheus::Registry registry_;
   std::array<MetricSeries, kMetricCount> metrics_;
   std::mutex process_mutex_;
-  double reported_cpu_s_ = 0;  // value of Metric::cpu
+  double reported_cpu_time_s_ = 0;  // Current value of the counter Metric::process_cpu_time.
 };
 
 class NoMetrics final : public Metrics {
  public:
   bool is_enabled() const override { return false; }
-  void add(Metric /*metric*/, Labels /*labels*/, double /*amount*/) override {}
-  void set(Metric /*metric*/, Labels /*labels*/, double /*value*/) override {}
-  void observe(Metric /*metric*/, Labels /*labels*/, double /*value*/) override {}
-  void remove_series(Metric /*metric*/, Labels /*first_labels*/) override {}
+  void add(Metric /*metric*/, LabelValues /*label_values*/, double /*amount*/) override {}
+  void set(Metric /*metric*/, LabelValues /*label_values*/, double /*value*/) override {}
+  void observe(Metric /*metric*/, LabelValues /*label_values*/, double /*value*/) override {}
+  void remove_series(Metric /*metric*/, LabelValues /*first_values*/) override {}
   std::string render() override { return {}; }
 };
 
 }  // namespace
 
-Label::Label(Id id) {
+LabelValue::LabelValue(Id id) {
   size_ =
       static_cast<std::size_t>(std::to_chars(digits_.data(), digits_.data() + digits_.size(), id).ptr - digits_.data());
 }

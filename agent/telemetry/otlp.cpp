@@ -1,4 +1,5 @@
-// The format is the trace service request of opentelemetry-proto in JSON: ids are hex, 64-bit numbers are strings.
+// Encodes spans as an ExportTraceServiceRequest of opentelemetry-proto in JSON: ids are hexadecimal, 64-bit numbers are
+// strings.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -34,12 +35,12 @@ json to_json(const Span& span) {
 
 }  // namespace
 
-std::string otlp_json(const TraceSource& source, const std::vector<Span>& spans) {
+std::string encode_otlp_request(const TraceSource& source, const std::vector<Span>& spans) {
   json encoded_spans = json::array();
   for (const Span& span : spans) encoded_spans.push_back(to_json(span));
-  const json resource{{"attributes", json::array({make_attribute("service.name", source.service),
+  const json resource{{"attributes", json::array({make_attribute("service.name", source.service_name),
                                                   make_attribute("service.version", kVersion),
-                                                  make_attribute("host.name", source.host)})}};
+                                                  make_attribute("host.name", source.host_name)})}};
   const json scope{{"scope", {{"name", "mycojobs"}}}, {"spans", std::move(encoded_spans)}};
   return dump_json({{"resourceSpans", json::array({{{"resource", resource}, {"scopeSpans", json::array({scope})}}})}});
 }

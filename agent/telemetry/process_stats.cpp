@@ -18,11 +18,13 @@ double to_seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// Returns a numeric field of /proc/self/stat. `field` is its number in proc(5). REQUIRES: field > kNameField.
-double parse_stat_field(const std::string& stat, int field) {
+// Returns a numeric field of the text of /proc/self/stat, or 0 if the field is missing. `field_number` is the number of
+// the field in proc(5). REQUIRES: field_number > kNameField.
+double parse_stat_field(const std::string& stat, int field_number) {
   constexpr int kNameField = 2;
-  std::size_t position = stat.rfind(')');  // the name may contain any character
-  for (int i = kNameField; i < field && position != std::string::npos; ++i) position = stat.find(' ', position + 1);
+  std::size_t position = stat.rfind(')');  // End of the process name, which may contain spaces and parentheses.
+  for (int i = kNameField; i < field_number && position != std::string::npos; ++i)
+    position = stat.find(' ', position + 1);
   return position == std::string::npos ? 0 : std::strtod(stat.c_str() + position, nullptr);
 }
 
@@ -41,7 +43,7 @@ double count_open_files() {
        entry.increment(error)) {
     ++count;
   }
-  return count > 0 ? count - 1 : 0;  // the iterator itself has one open descriptor
+  return count > 0 ? count - 1 : 0;  // Without the descriptor of the directory iterator.
 }
 
 }  // namespace
@@ -49,14 +51,14 @@ double count_open_files() {
 ProcessStats read_process_stats() {
   constexpr int kStartTimeField = 22, kResidentPagesField = 24;
   ProcessStats stats;
-  rusage used{};
-  if (::getrusage(RUSAGE_SELF, &used) == 0) stats.cpu_s = to_seconds(used.ru_utime) + to_seconds(used.ru_stime);
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) == 0) stats.cpu_time_s = to_seconds(usage.ru_utime) + to_seconds(usage.ru_stime);
   std::ifstream file("/proc/self/stat");
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
   if (stat.empty()) return stats;
-  stats.started_s =
+  stats.start_time_s =
       compute_boot_time_s() + parse_stat_field(stat, kStartTimeField) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  stats.memory_bytes = parse_stat_field(stat, kResidentPagesField) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  stats.resident_bytes = parse_stat_field(stat, kResidentPagesField) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   stats.open_files = count_open_files();
   return stats;
 }

@@ -4,12 +4,12 @@
 namespace mycojobs {
 
 struct ProcessStats {
-  double started_s = 0;  // start time since the Unix epoch
-  double cpu_s = 0;      // CPU time of all threads, without child processes
-  double memory_bytes = 0;
+  double start_time_s = 0;  // Seconds since the Unix epoch.
+  double cpu_time_s = 0;    // User and system time of all threads, without child processes.
+  double resident_bytes = 0;
   double open_files = 0;
 };
-// Without /proc all values except the CPU time are 0.
+// If /proc is not mounted, all values except the CPU time are 0.
 ProcessStats read_process_stats();
 
 }  // namespace mycojobs

@@ -15,9 +15,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxBatchSpans = 512;
-constexpr milliseconds kBatchDelay{500};    // wait for more spans after the first span of a batch
-constexpr milliseconds kRetryDelay{2000};   // pause after a failed batch; new spans wait or are dropped
-constexpr milliseconds kFlushTimeout{500};  // wait of the destructor until the queued spans are sent
+constexpr milliseconds kBatchDelay{500};  // Maximum time that the first span of a batch waits for more spans.
+constexpr milliseconds kRetryDelay{
+    2000};  // Pause after a failed batch. New spans are queued while the queue has space.
+constexpr milliseconds kFlushTimeout{500};  // Maximum time that the destructor waits until the queued spans are sent.
 
 class NoTraces final : public Traces {
  public:
@@ -27,8 +28,8 @@ class NoTraces final : public Traces {
 
 class OtlpTraces final : public Traces {
  public:
-  OtlpTraces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics)
-      : source_(std::move(source)), send_(std::move(send)), metrics_(std::move(metrics)) {}
+  OtlpTraces(TraceSource source, SpanSender send, std::shared_ptr<Metrics> metrics)
+      : source_(std::move(source)), sender_(std::move(send)), metrics_(std::move(metrics)) {}
   Result<void> start_sender() {
     MJ_TRY(thread, start_thread([this] { run_sender(); }));
     thread_ = std::move(thread);
@@ -76,7 +77,7 @@ class OtlpTraces final : public Traces {
   void run_sender() {
     bool is_failing = false;
     for (std::vector<Span> batch = pop_batch(); !batch.empty(); batch = pop_batch()) {
-      const auto send_result = send_(otlp_json(source_, batch), cancel_send_);
+      const auto send_result = sender_(encode_otlp_request(source_, batch), cancel_send_);
       count_spans(send_result ? "exported" : "dropped", batch.size());
       if (!send_result && !is_failing)
         log(LogLevel::warn, "traces", "spans are dropped: {}", send_result.error().message);
@@ -92,21 +93,21 @@ class OtlpTraces final : public Traces {
   }
 
   const TraceSource source_;
-  const SendSpans send_;
+  const SpanSender sender_;
   const std::shared_ptr<Metrics> metrics_;
   std::mutex mutex_;
   std::condition_variable state_changed_;
   std::deque<Span> queue_;
   bool is_shutting_down_ = false, has_sender_ended_ = false;
   std::atomic<bool> cancel_send_{false};
-  std::thread thread_;  // last member, since the thread uses all others
+  std::thread thread_;  // The last member, since the thread uses all other members.
 };
 
 }  // namespace
 
 std::shared_ptr<Traces> no_traces() { return std::make_shared<NoTraces>(); }
 
-std::shared_ptr<Traces> start_traces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics) {
+std::shared_ptr<Traces> start_traces(TraceSource source, SpanSender send, std::shared_ptr<Metrics> metrics) {
   auto traces = std::make_shared<OtlpTraces>(std::move(source), std::move(send), std::move(metrics));
   if (const auto start_result = traces->start_sender(); !start_result) {
     log(LogLevel::error, "traces", "no spans are sent: {}", start_result.error().message);

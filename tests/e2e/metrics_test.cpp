@@ -73,31 +73,33 @@ class MetricsE2e : public Operator {
   }
   Scrape scrape(const std::string& url) const { return {folder_, url}; }
   // Waits until a series has this value.
-  bool wait_for_value(const std::string& url, const std::string& name, const Labels& labels, double get_value) const {
-    return eventually([&] { return scrape(url).get_value(name, labels) == get_value; });
+  bool wait_for_value(const std::string& url, const std::string& name, const Labels& labels,
+                      double expected_value) const {
+    return eventually([&] { return scrape(url).get_value(name, labels) == expected_value; });
   }
   // Checks that all families are in the table of metrics with their labels, and that no label contains an identifier.
   static void expect_documented_families(const Scrape& scrape_result, const std::string& process_name) {
-    std::map<std::string, const MetricRow*> rule_count;
-    for (const MetricRow& row : metric_rows()) rule_count[std::string(row.name)] = &row;
+    std::map<std::string, const MetricRow*> rows_by_name;
+    for (const MetricRow& row : metric_rows()) rows_by_name[std::string(row.name)] = &row;
     for (const auto& [family, type] : scrape_result.parsed()["types"].items()) {
-      ASSERT_TRUE(rule_count.contains(family)) << family << " is not in the table";
-      const MetricRow& row = *rule_count[family];
+      ASSERT_TRUE(rows_by_name.contains(family)) << family << " is not in the table";
+      const MetricRow& row = *rows_by_name[family];
       EXPECT_EQ(type, std::string(to_string(row.kind))) << family;
       EXPECT_EQ(scrape_result.parsed()["helps"][family], std::string(row.help));
-      EXPECT_TRUE(row.process == "both" || row.process == process_name) << family << " at the " << process_name;
+      EXPECT_TRUE(row.process_kind == "both" || row.process_kind == process_name)
+          << family << " at the " << process_name;
     }
     for (const auto& sample : scrape_result.parsed()["samples"]) {
       std::string family = sample[0];
       for (const char* suffix : {"_bucket", "_sum", "_count"}) {
-        if (!rule_count.contains(family) && family.ends_with(suffix))
+        if (!rows_by_name.contains(family) && family.ends_with(suffix))
           family.resize(family.size() - std::string(suffix).size());
       }
-      ASSERT_TRUE(rule_count.contains(family)) << sample[0];
+      ASSERT_TRUE(rows_by_name.contains(family)) << sample[0];
       std::set<std::string> expected_labels, labels;
-      std::istringstream words{std::string(rule_count[family]->labels)};
+      std::istringstream words{std::string(rows_by_name[family]->label_names)};
       for (std::string word; words >> word;) expected_labels.insert(word);
-      for (const auto& [label, get_value] : sample[1].items()) {
+      for (const auto& [label, value] : sample[1].items()) {
         if (label != "le") labels.insert(label);
       }
       EXPECT_EQ(labels, expected_labels) << family;

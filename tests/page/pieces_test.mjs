@@ -4,13 +4,13 @@ import {spawnSync} from 'node:child_process';
 import {test} from 'node:test';
 
 const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`);
-const {format_age, format_bytes, format_clock, format_count, elapsed, get_entry, find_hidden_characters, to_line, to_list, parse_log_line, strip_escapes, format_time, to_number, to_object, escape_hidden, shell_word, format_elapsed, format_duration, to_text, remove_hidden_characters} = await source('text.js');
+const {format_age, format_bytes, format_clock, format_count, get_elapsed_ms, get_entry, find_hidden_characters, to_line, to_list, parse_log_line, strip_escapes, format_time, to_number, to_object, escape_hidden, quote_shell_word, format_elapsed, format_duration, to_text, remove_hidden_characters} = await source('text.js');
 const {create_event_parser} = await source('api.js');
 const {parseJson, stringifyJson} = await import(`${process.env.MYCOJOBS_SOURCE}/clients/node/exact_json.js`);
 const {encode_login} = await source('key.js');
 const {LogLines} = await source('lines.js');
 const {Rows} = await source('rows.js');
-const {flow_state, has_failed, job_state, node_state} = await source('states.js');
+const {get_flow_state, has_failed, get_job_state, get_node_state} = await source('states.js');
 
 test('control and bidirectional characters are shown as signs', () => {
   assert.equal(escape_hidden('a\u202eb\u200bc\u0000d\u001be\u007f'), 'a\u2039U+202E\u203ab\u2039U+200B\u203ac\u2400d\u241be\u2421');
@@ -30,10 +30,10 @@ test('any value is rendered as text without errors', () => {
   assert.equal(to_text(deep), '(a value that is nested too deeply to be shown)');
   assert.deepEqual([undefined, null, () => 1, Symbol('x'), 1n, true, 'x'].map((each) => to_text(each)), ['', '', '', '', '1', 'true', 'x']);
   for (const each of [node, deep, Object.create(null), {toString: null}, [[]], 1n, () => 1, Symbol('x'), NaN, undefined]) {
-    for (const shows of [escape_hidden, to_line, format_time, format_clock, format_duration, format_bytes, format_count, (value) => format_age(value, value), (value) => format_elapsed(value, value), (value) => elapsed(value, value)]) shows(each);
+    for (const shows of [escape_hidden, to_line, format_time, format_clock, format_duration, format_bytes, format_count, (value) => format_age(value, value), (value) => format_elapsed(value, value), (value) => get_elapsed_ms(value, value)]) shows(each);
     assert.equal(typeof to_number(each), 'number');
     assert.ok(Array.isArray(to_list(each)) && to_object(each) !== null);
-    for (const state of [job_state, flow_state, node_state]) for (const word of state({status: each, detail: each, node_status: each})) assert.equal(typeof word, 'string');
+    for (const state of [get_job_state, get_flow_state, get_node_state]) for (const word of state({status: each, detail: each, node_status: each})) assert.equal(typeof word, 'string');
   }
 });
 
@@ -46,7 +46,7 @@ test('hidden characters are found with their lines', () => {
 
 test('times beyond the calendar and numbers beyond 2^53 are handled', () => {
   assert.deepEqual([format_time(9007199254740991), format_time(18446744073709551615n), format_time(8640000000000000), format_time(0)], ['after the year 275760', 'after the year 275760', '+275760-09-13 00:00:00 UTC', '']);
-  assert.equal(elapsed(1n, 18446744073709551615n), 18446744073709551614);
+  assert.equal(get_elapsed_ms(1n, 18446744073709551615n), 18446744073709551614);
   assert.equal(format_bytes(1n << 40n), '1024.0 GiB');
 });
 
@@ -54,8 +54,8 @@ test('data names do not reach Object.prototype', () => {
   for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty', {toString: 1}, null]) {
     assert.equal(get_entry({}, name), undefined);
     assert.equal(has_failed({status: 'error', detail: name}), true);
-    assert.deepEqual(job_state({status: 'dispatched', detail: name}), ['queued', 'queued']);
-    assert.equal(node_state({node_status: name, detail: name})[0], 'planned');
+    assert.deepEqual(get_job_state({status: 'dispatched', detail: name}), ['queued', 'queued']);
+    assert.equal(get_node_state({node_status: name, detail: name})[0], 'planned');
   }
   const log = new LogLines();
   for (const stream of ['__proto__', 'constructor']) log.add_piece({seq: 1, stream, text: 'a'});
@@ -67,9 +67,9 @@ test('data names do not reach Object.prototype', () => {
 });
 
 test('foreign names are quoted as one word of a command', () => {
-  const {stdout} = spawnSync('sh', ['-c', `printf '%s|' ${["queue:python", "a b", "it's", '$(id)', '`id`', '', ';x&', '-n', 'a\nb'].map(shell_word).join(' ')}`], {encoding: 'utf8'});
+  const {stdout} = spawnSync('sh', ['-c', `printf '%s|' ${["queue:python", "a b", "it's", '$(id)', '`id`', '', ';x&', '-n', 'a\nb'].map(quote_shell_word).join(' ')}`], {encoding: 'utf8'});
   assert.equal(stdout, "queue:python|a b|it's|$(id)|`id`||;x&|-n|a\nb|");
-  assert.doesNotMatch(shell_word('a`id`'), /`/);
+  assert.doesNotMatch(quote_shell_word('a`id`'), /`/);
 });
 
 test('terminal colours are kept and other escapes removed', () => {
@@ -115,7 +115,7 @@ test('a key signs the canonical encoding', () => {
 });
 
 test('a continued failure is not shown as a success', () => {
-  const state = (detail) => node_state({node_status: 'completed', detail});
+  const state = (detail) => get_node_state({node_status: 'completed', detail});
   assert.deepEqual(state('ok'), ['done', 'completed']);
   assert.deepEqual(state('handled'), ['handled', 'handled']);
   assert.deepEqual(state('continued'), ['handled', 'continued']);
@@ -206,5 +206,5 @@ test('a list at its start keeps a page and continues', () => {
   assert.ok(rows.list.length <= 4000);
   assert.ok(!rows.list[rows.list.length - 1].gap);
   assert.equal(rows.by_key.size, rows.list.filter((each) => !each.gap).length);
-  assert.equal(rows.after, `${rows.list[rows.list.length - 1].changed_ms * 1000 + 999} 0`);
+  assert.equal(rows.next_cursor, `${rows.list[rows.list.length - 1].changed_ms * 1000 + 999} 0`);
 });

@@ -37,7 +37,7 @@ std::vector<std::string> delegate_cgroups(uid_t uid) {
     if (::mkdir(folder.c_str(), 0755) != 0) continue;
     folders.push_back(folder);
     for (const char* file : {"", "/cgroup.procs", "/tasks", "/cgroup.subtree_control", "/cgroup.threads"}) {
-      (void)!::chown((folder + file).c_str(), uid, uid);  // some cgroup versions lack some of these files
+      (void)!::chown((folder + file).c_str(), uid, uid);  // Not every cgroup version has all of these files.
     }
   }
   return folders;
@@ -95,7 +95,7 @@ bool expose_source_tree() {
     std::perror("as_user");
     ::_exit(126);
   }
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // setuid clears the parent-death signal
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // setresuid() has cleared the parent-death signal.
   ::execv(argv[0], argv);
   std::perror(argv[0]);
   ::_exit(127);
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: as_user UID PROGRAM [ARGUMENT...]\n");
     return 64;
   }
-  if (::geteuid() != 0) {  // already an unprivileged user
+  if (::geteuid() != 0) {  // This process already runs as an unprivileged user.
     ::execv(argv[2], argv + 2);
     std::perror(argv[2]);
     return 127;

@@ -1,4 +1,4 @@
-// Script hosts that violate the protocol, selected by the name of the program.
+// A script host that violates the protocol of zygotes. The name of the program selects the violation.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -16,41 +16,41 @@
 namespace {
 
 using namespace mycojobs::sandbox;
-constexpr int kControl = 3;
+constexpr int kControlFd = 3;
 
-// Sends Ready, then answers each request with a pidfd of a process that is not a child of the host: the host itself.
+// Sends Ready, then answers the first request with a pidfd of a process that is not a child of the host: the host.
 void answer_with_own_pidfd() {
   RawFrame frame;
-  receive_raw(kControl, frame);
-  send_message(kControl, Ready{});
-  receive_raw(kControl, frame);
+  receive_raw(kControlFd, frame);
+  send_message(kControlFd, Ready{});
+  receive_raw(kControlFd, frame);
   ForkRequest request;
   decode(frame, request);
   const int self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
-  send_message(kControl, RunForked{request.run, 0}, {self});
-  receive_raw(kControl, frame);
+  send_message(kControlFd, RunForked{request.run, 0}, {self});
+  receive_raw(kControlFd, frame);
 }
 
 // Sends one frame of each kind with an invalid body.
 void send_all_kinds() {
   RawFrame frame;
-  receive_raw(kControl, frame);
-  send_message(kControl, Ready{});
+  receive_raw(kControlFd, frame);
+  send_message(kControlFd, Ready{});
   for (int kind = 0; kind < 256; ++kind) {
     std::string bytes(1, static_cast<char>(kind));
-    send_raw(kControl, bytes + "\xff\xff\xff\xff\xff\xff\xff\xff\xff", {});
+    send_raw(kControlFd, bytes + "\xff\xff\xff\xff\xff\xff\xff\xff\xff", {});
   }
-  receive_raw(kControl, frame);
+  receive_raw(kControlFd, frame);
 }
 
-mycojobs::test::Random& random_numbers() {
+mycojobs::test::Random& get_random_generator() {
   static mycojobs::test::Random kRandom;
   return kRandom;
 }
 
 // Sends mutated frames of the protocol, with descriptors that may not match the frame.
 void send_mutated_frames(int socket, const std::vector<std::string>& frames) {
-  mycojobs::test::Random& random = random_numbers();
+  mycojobs::test::Random& random = get_random_generator();
   for (std::uint64_t remaining = random() % 12; remaining > 0; --remaining) {
     std::vector<int> fds;
     while (fds.size() < kMaxFrameFds && random() % 2 == 0) {
@@ -83,34 +83,34 @@ std::vector<std::string> make_init_frames() {
 
 void send_frames_before_serving() {
   RawFrame frame;
-  receive_raw(kControl, frame);
-  if (random_numbers()() % 2 == 0) send_message(kControl, Ready{});
-  send_mutated_frames(kControl, make_zygote_frames());
-  send_mutated_frames(kControl, make_zygote_frames());
+  receive_raw(kControlFd, frame);
+  if (get_random_generator()() % 2 == 0) send_message(kControlFd, Ready{});
+  send_mutated_frames(kControlFd, make_zygote_frames());
+  send_mutated_frames(kControlFd, make_zygote_frames());
 }
 
 // The first fork is the canary job, which decides whether the host may serve.
 int fork_count = 0;
 void count_forks() { ++fork_count; }
 void send_frames_after_fork() {
-  if (++fork_count > 1) send_mutated_frames(kControl, make_zygote_frames());
+  if (++fork_count > 1) send_mutated_frames(kControlFd, make_zygote_frames());
 }
 void stop_answering() {
   while (++fork_count > 1) ::pause();
 }
 void send_frames_as_init() {
-  constexpr int kStatusSocket = 4;
-  if (fork_count > 1) send_mutated_frames(kStatusSocket, make_init_frames());
+  constexpr int kStatusFd = 4;
+  if (fork_count > 1) send_mutated_frames(kStatusFd, make_init_frames());
 }
 
 void send_file_as_listener() {
-  constexpr int kStatusSocket = 4;
-  if (fork_count > 1) send_message(kStatusSocket, RunConfined{7, {}}, {::open("/dev/null", O_RDONLY)});
+  constexpr int kStatusFd = 4;
+  if (fork_count > 1) send_message(kStatusFd, RunConfined{7, {}}, {::open("/dev/null", O_RDONLY)});
 }
 
 // Nests epoll sets deeper than the kernel permits for waiting.
 void send_nested_epoll_sets() {
-  constexpr int kStatusSocket = 4;
+  constexpr int kStatusFd = 4;
   if (fork_count <= 1) return;
   int inner = ::epoll_create1(EPOLL_CLOEXEC);
   for (int depth = 0; depth < 8; ++depth) {
@@ -120,13 +120,13 @@ void send_nested_epoll_sets() {
     if (::epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) != 0) break;
     inner = outer;
   }
-  send_message(kStatusSocket, RunConfined{7, {}}, {inner});
+  send_message(kStatusFd, RunConfined{7, {}}, {inner});
 }
 
 // The message is too long to fit in the frame that reports the end of the run.
 void send_long_message() {
-  constexpr int kStatusSocket = 4;
-  if (fork_count > 1) send_message(kStatusSocket, SetupStepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
+  constexpr int kStatusFd = 4;
+  if (fork_count > 1) send_message(kStatusFd, SetupStepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
 }
 
 int run_nothing(mycojobs::JobChannel) { return 0; }
@@ -136,7 +136,7 @@ int run_nothing(mycojobs::JobChannel) { return 0; }
 int main(int, char** argv) {
   const std::string name = argv[0];
   if (const std::size_t dash = name.find('-'); dash != std::string::npos) {
-    random_numbers().seed(std::strtoull(name.c_str() + dash + 1, nullptr, 10));
+    get_random_generator().seed(std::strtoull(name.c_str() + dash + 1, nullptr, 10));
     if (name[0] == 'g') send_frames_before_serving();
     if (name[0] == 'r') mycojobs::serve_zygote({"rogue", send_frames_after_fork, nullptr, nullptr, run_nothing});
     if (name[0] == 's') mycojobs::serve_zygote({"status", count_forks, nullptr, send_frames_as_init, run_nothing});

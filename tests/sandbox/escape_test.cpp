@@ -52,7 +52,7 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
   const bool is_charged = result.outcome.status == RunStatus::oom;
   EXPECT_TRUE(is_charged || result.outcome.status == RunStatus::ok) << result.outcome.reason;
   if (!is_charged) {
-    EXPECT_LE(std::stoul(result.answer("hold_connections 60")), 64U);
+    EXPECT_LE(std::stoul(result.get_result("hold_connections 60")), 64U);
   }
 }
 
@@ -63,26 +63,26 @@ TEST(Escape, GrantReplacedByALinkIsNotMounted) {
   std::filesystem::create_directories(folder / "part/bin");
   std::ofstream(folder / "part/bin/planted") << "planted";
   std::filesystem::create_directory_symlink("/usr", folder / "link");
-  std::atomic<bool> done = false;
-  std::thread other([&] {
-    while (!done) {
+  std::atomic<bool> should_stop = false;
+  std::thread exchange_thread([&] {
+    while (!should_stop) {
       ::renameat2(AT_FDCWD, (folder / "part").c_str(), AT_FDCWD, (folder / "link").c_str(), RENAME_EXCHANGE);
       ::usleep(300);
     }
   });
-  int mounted = 0;
+  int mounted_count = 0;
   for (int i = 0; i < 300; ++i) {
     RunSpec spec = make_spec();
     spec.grants.fs_write = {folder.path(), folder / "part/bin"};
     const RunResult result = run_attempts(shared_sandbox(), spec, "read /usr/bin/planted");
     if (result.outcome.status == RunStatus::setup_error) continue;
-    ++mounted;
-    EXPECT_EQ(result.answer("read /usr/bin/planted"), "ENOENT") << i;
-    if (result.answer("read /usr/bin/planted") != "ENOENT") break;
+    ++mounted_count;
+    EXPECT_EQ(result.get_result("read /usr/bin/planted"), "ENOENT") << i;
+    if (result.get_result("read /usr/bin/planted") != "ENOENT") break;
   }
-  done = true;
-  other.join();
-  EXPECT_GT(mounted, 0);
+  should_stop = true;
+  exchange_thread.join();
+  EXPECT_GT(mounted_count, 0);
 }
 
 // A named pipe can be written on a read-only mount, because the kernel checks only regular files. Only Landlock refuses
@@ -96,7 +96,7 @@ TEST(Escape, PipeInAReadOnlyFolderIsNotWritten) {
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   RunSpec spec = make_spec();
   spec.grants.fs_read = {folder.path()};
-  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "open_write " + pipe).answer("open_write " + pipe), "EACCES");
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "open_write " + pipe).get_result("open_write " + pipe), "EACCES");
   ::close(reader);
 }
 
@@ -112,20 +112,20 @@ TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
   const std::string lines[] = {"rename " + (second / "second") + " " + (first / "a"),
                                "hardlink " + (second / "second") + " " + (first / "b"),
                                "hardlink /usr/bin/env " + (first / "c"), "mknod " + (first / "d") + " 0020666"};
-  std::string all;
-  for (const auto& line : lines) all += line + "\n";
-  const RunResult result = run_attempts(shared_sandbox(), spec, all);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(result.answer(lines[i]), "EXDEV") << lines[i];
-  EXPECT_EQ(result.answer(lines[3]), "EPERM");
+  std::string text;
+  for (const auto& line : lines) text += line + "\n";
+  const RunResult result = run_attempts(shared_sandbox(), spec, text);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(result.get_result(lines[i]), "EXDEV") << lines[i];
+  EXPECT_EQ(result.get_result(lines[3]), "EPERM");
 }
 
 // Urgent data of unix sockets (MSG_OOB) is rarely needed and had a kernel vulnerability (CVE-2025-38236).
 TEST(Escape, SocketPairRejectsUrgentData) {
   const RunResult result = run_attempts("send_with 1\nsend_with 0x4041\nsend_with 0x4040\nsend_with 0");
-  EXPECT_EQ(result.answer("send_with 1"), "EPERM");
-  EXPECT_EQ(result.answer("send_with 0x4041"), "EPERM");
-  EXPECT_EQ(result.answer("send_with 0x4040"), "ok") << "MSG_NOSIGNAL | MSG_DONTWAIT";
-  EXPECT_EQ(result.answer("send_with 0"), "ok");
+  EXPECT_EQ(result.get_result("send_with 1"), "EPERM");
+  EXPECT_EQ(result.get_result("send_with 0x4041"), "EPERM");
+  EXPECT_EQ(result.get_result("send_with 0x4040"), "ok") << "MSG_NOSIGNAL | MSG_DONTWAIT";
+  EXPECT_EQ(result.get_result("send_with 0"), "ok");
 }
 
 // AF_VSOCK reaches the hypervisor, and AF_ALG reaches the ciphers of the kernel. Network namespaces confine neither.
@@ -134,11 +134,11 @@ TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   spec.grants.syscalls = {"socket"};
   const RunResult result =
       run_attempts(shared_sandbox(), spec, "socket 1 1\nsocket 16 3\nsocket 40 1\nsocket 38 5\nsocket 64 1");
-  EXPECT_EQ(result.answer("socket 1 1"), "ok") << result.outcome.reason;
-  EXPECT_EQ(result.answer("socket 16 3"), "ok");
-  EXPECT_EQ(result.answer("socket 40 1"), "EAFNOSUPPORT");
-  EXPECT_EQ(result.answer("socket 38 5"), "EAFNOSUPPORT");
-  EXPECT_EQ(result.answer("socket 64 1"), "EPERM");
+  EXPECT_EQ(result.get_result("socket 1 1"), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.get_result("socket 16 3"), "ok");
+  EXPECT_EQ(result.get_result("socket 40 1"), "EAFNOSUPPORT");
+  EXPECT_EQ(result.get_result("socket 38 5"), "EAFNOSUPPORT");
+  EXPECT_EQ(result.get_result("socket 64 1"), "EPERM");
 }
 
 TEST(Escape, NamespaceAndProgramCallsAreNeverAdded) {
@@ -155,10 +155,10 @@ TEST(Escape, NamespaceAndProgramCallsAreNeverAdded) {
 TEST(Escape, SharedMemoryOfOneJobIsHiddenFromTheNext) {
   RunSpec spec = make_spec();
   spec.grants.syscalls = {"shmget"};
-  const RunResult first = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
-  EXPECT_EQ(first.answer("call shmget 77 4096 0x3b6"), "ok") << first.outcome.reason;
-  const RunResult second = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
-  EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
+  const RunResult first_result = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
+  EXPECT_EQ(first_result.get_result("call shmget 77 4096 0x3b6"), "ok") << first_result.outcome.reason;
+  const RunResult second_result = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
+  EXPECT_EQ(second_result.get_result("call shmget 77 4096 0x1b6"), "ENOENT") << second_result.outcome.reason;
 }
 
 // Creates a user namespace below that of this process, or below that of the file. Returns 0 or an errno.
@@ -197,11 +197,11 @@ TEST(Escape, LearnedPathsCannotControlTheTerminal) {
       "open_read /srv/a\xc2\x9b"
       "2J\nopen_read /srv/b\xe2\x80\xaex\nopen_read /srv/c\x1b[2J\n"
       "open_read /srv/d\xef\xbb\xbf\nopen_read /srv/e\xe2\x81\xa6\nopen_read /srv/caf\xc3\xa9\xe2\x80\x93");
-  std::string all;
-  for (const auto& note : result.outcome.notes) all += note + "\n";
+  std::string text;
+  for (const auto& note : result.outcome.notes) text += note + "\n";
   for (const char* hidden : {"/srv/a", "/srv/b", "/srv/c\x1b", "/srv/d", "/srv/e"})
-    EXPECT_EQ(all.find(hidden), all.npos) << all;
-  EXPECT_NE(all.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), all.npos) << all;
+    EXPECT_EQ(text.find(hidden), text.npos) << text;
+  EXPECT_NE(text.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), text.npos) << text;
 }
 
 pid_t find_child_named(pid_t parent, const std::string& name) {
@@ -241,11 +241,11 @@ TEST(Escape, SlowProxyIsNotEnded) {
 TEST(Escape, FloodOfALearningRunStarvesNoOther) {
   RunSpec spec = make_spec();
   spec.learn = true;
-  StartedRun storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");
+  StartedRun flooding_run = start_attempts(shared_sandbox(), spec, "open_storm 60000");
   for (int i = 0; i < 50; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
   EXPECT_EQ(to_string(run_attempts("sleep 60000", 300).outcome.status), "timeout_wall");
   shared_sandbox().kill(spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for_end(shared_sandbox(), storm).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for_end(shared_sandbox(), flooding_run).outcome.status), "cancelled");
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ std::string read_descriptor_path(pid_t pid, std::uint64_t descriptor) {
   return size < 0 ? "" : std::string(target, static_cast<std::size_t>(size));
 }
 
-// Reports whether the process is the init of its pid namespace: the last number of "NSpid: 3412 57 1" is 1.
+// Returns whether the process is the init of its pid namespace: the last number of "NSpid: 3412 57 1" is 1.
 bool is_init(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -59,9 +59,9 @@ bool is_init(pid_t pid) {
   return false;
 }
 
-bool matches(const NumberedFault& row, pid_t pid, const __ptrace_syscall_info& info) {
-  const Fault& fault = row.fault;
-  if (row.number != static_cast<long>(info.seccomp.nr)) return false;
+bool matches_fault(const NumberedFault& numbered_fault, pid_t pid, const __ptrace_syscall_info& info) {
+  const Fault& fault = numbered_fault.fault;
+  if (numbered_fault.number != static_cast<long>(info.seccomp.nr)) return false;
   if ((info.seccomp.args[fault.argument] & fault.mask) != fault.value) return false;
   if (fault.path.empty()) return true;
   const std::string path = fault.path_argument >= 0
@@ -73,18 +73,18 @@ bool matches(const NumberedFault& row, pid_t pid, const __ptrace_syscall_info& i
 // Skips the system call and returns `value` to the caller.
 void skip_call(pid_t pid, long value) {
   user_regs_struct registers{};
-  iovec part{&registers, sizeof registers};
-  ::ptrace(PTRACE_GETREGSET, pid, NT_PRSTATUS, &part);
+  iovec registers_buffer{&registers, sizeof registers};
+  ::ptrace(PTRACE_GETREGSET, pid, NT_PRSTATUS, &registers_buffer);
 #ifdef __x86_64__
   registers.orig_rax = ~0ULL;
   registers.rax = static_cast<unsigned long long>(value);
 #else
-  int none = -1;
-  iovec number{&none, sizeof none};
+  int invalid_number = -1;
+  iovec number{&invalid_number, sizeof invalid_number};
   ::ptrace(PTRACE_SETREGSET, pid, NT_ARM_SYSTEM_CALL, &number);
   registers.regs[0] = static_cast<unsigned long long>(value);
 #endif
-  ::ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &part);
+  ::ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &registers_buffer);
 }
 
 void inject_faults(const std::vector<NumberedFault>& faults) {
@@ -96,15 +96,15 @@ void inject_faults(const std::vector<NumberedFault>& faults) {
     if (event == PTRACE_EVENT_SECCOMP) {
       __ptrace_syscall_info info{};
       ::ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid, sizeof info, &info);
-      const auto found =
-          std::find_if(faults.begin(), faults.end(), [&](const auto& row) { return matches(row, pid, info); });
-      if (found != faults.end()) skip_call(pid, found->fault.result);
+      const auto matching_fault = std::find_if(faults.begin(), faults.end(),
+                                               [&](const auto& fault) { return matches_fault(fault, pid, info); });
+      if (matching_fault != faults.end()) skip_call(pid, matching_fault->fault.result);
     } else if (event == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP) {
       ::ptrace(PTRACE_LISTEN, pid, nullptr, nullptr);
       continue;
     } else if (event == 0) {
       signal = WSTOPSIG(status);
-      if (signal == SIGSTOP && is_init(pid)) signal = 0;  // without tracing, init would not receive this signal
+      if (signal == SIGSTOP && is_init(pid)) signal = 0;  // Without tracing, init would not receive this signal.
     }
     ::ptrace(PTRACE_CONT, pid, nullptr, signal);
   }
@@ -112,8 +112,8 @@ void inject_faults(const std::vector<NumberedFault>& faults) {
 
 bool load_trap_filter(const std::vector<NumberedFault>& faults) {
   std::vector<sock_filter> program = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const auto& row : faults) {
-    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(row.number), 0, 1));
+  for (const auto& fault : faults) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(fault.number), 0, 1));
     program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE));
   }
   program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
@@ -124,9 +124,9 @@ bool load_trap_filter(const std::vector<NumberedFault>& faults) {
 
 }  // namespace
 
-std::string run_on_kernel_with(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
-  std::vector<NumberedFault> numbered;
-  for (const auto& fault : faults) numbered.push_back({call_number(fault.call), fault});
+std::string run_with_faults(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
+  std::vector<NumberedFault> numbered_faults;
+  for (const auto& fault : faults) numbered_faults.push_back({resolve_call_number(fault.call_name), fault});
   int result_pipe[2], start_pipe[2];
   if (::pipe(result_pipe) != 0 || ::pipe(start_pipe) != 0) return "cannot create pipes";
   const pid_t supervisor = ::fork();
@@ -138,8 +138,8 @@ std::string run_on_kernel_with(const std::vector<Fault>& faults, const std::func
       ::close(start_pipe[1]);
       (void)!::read(start_pipe[0], &byte, 1);
       ::close(start_pipe[0]);
-      [&]() noexcept {  // an exception must not leave the child
-        const std::string result = load_trap_filter(numbered) ? body() : "cannot load the traps";
+      [&]() noexcept {  // An exception must not leave the child.
+        const std::string result = load_trap_filter(numbered_faults) ? body() : "cannot load the traps";
         (void)!::write(result_pipe[1], result.data(), result.size());
       }();
       ::_exit(0);
@@ -149,14 +149,14 @@ std::string run_on_kernel_with(const std::vector<Fault>& faults, const std::func
         PTRACE_O_TRACESECCOMP | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
     if (::ptrace(PTRACE_SEIZE, traced, nullptr, kOptions) != 0) ::_exit(1);
     ::close(start_pipe[1]);
-    inject_faults(numbered);
+    inject_faults(numbered_faults);
     ::_exit(0);
   }
   for (int fd : {result_pipe[1], start_pipe[0], start_pipe[1]}) ::close(fd);
   std::string result;
-  char part[4096];
-  for (ssize_t size = 0; (size = ::read(result_pipe[0], part, sizeof part)) > 0;)
-    result.append(part, static_cast<std::size_t>(size));
+  char buffer[4096];
+  for (ssize_t size = 0; (size = ::read(result_pipe[0], buffer, sizeof buffer)) > 0;)
+    result.append(buffer, static_cast<std::size_t>(size));
   ::close(result_pipe[0]);
   ::waitpid(supervisor, nullptr, 0);
   return result;

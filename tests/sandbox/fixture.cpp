@@ -18,30 +18,30 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr const char* kHost = "attempt";
-constexpr std::uint64_t kTimeoutMs = 300000;  // reached only by a hang, also under emulation on a busy host
+constexpr const char* kHostName = "attempt";
+constexpr std::uint64_t kHangTimeoutMs = 300000;  // Long enough for an emulated machine on a busy host.
 
-std::map<std::string, std::string> parse_answers(const std::string& text) {
-  std::map<std::string, std::string> answers;
+std::map<std::string, std::string> parse_results(const std::string& text) {
+  std::map<std::string, std::string> results;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t colon = line.find(": ");
-    if (colon != std::string::npos) answers[line.substr(0, colon)] = line.substr(colon + 2);
+    if (colon != std::string::npos) results[line.substr(0, colon)] = line.substr(colon + 2);
   }
-  return answers;
+  return results;
 }
 
 }  // namespace
 
-std::string RunResult::answer(const std::string& attempt) const {
-  const auto found = answers.find(attempt);
-  return found == answers.end() ? "no answer (" + outcome.reason + ")" : found->second;
+std::string RunResult::get_result(const std::string& attempt) const {
+  const auto position = results.find(attempt);
+  return position == results.end() ? "no answer (" + outcome.reason + ")" : position->second;
 }
 
 SandboxConfig make_test_config() {
   SandboxConfig config;
   config.libexec_dir = mj::test::programs_folder();
-  config.hosts = {{kHost, mj::test::program_path("attempt_host")}};
+  config.hosts = {{kHostName, mj::test::program_path("attempt_host")}};
   if (!can_limit_by_cgroup()) config.allow_missing = {"cgroup:memory", "cgroup:pids"};
   return config;
 }
@@ -51,10 +51,10 @@ bool can_limit_by_cgroup() {
     SandboxConfig config;
     config.libexec_dir = mj::test::programs_folder();
     const auto layers = probe_layers(config);
-    if (!layers) return true;  // the tests report the reason
-    bool all = true;
-    for (const auto& layer : *layers) all = all && (layer.ok || layer.name.rfind("cgroup:", 0) != 0);
-    return all;
+    if (!layers) return true;  // The tests report the error.
+    bool has_cgroups = true;
+    for (const auto& layer : *layers) has_cgroups = has_cgroups && (layer.ok || layer.name.rfind("cgroup:", 0) != 0);
+    return has_cgroups;
   }();
   return kCanLimit;
 }
@@ -79,7 +79,7 @@ std::uint64_t next_run_id() {
 RunSpec make_spec(std::uint64_t wall_ms) {
   RunSpec spec;
   spec.run = next_run_id();
-  spec.host = kHost;
+  spec.host = kHostName;
   spec.context = 1;
   spec.limits.wall_ms = wall_ms;
   return spec;
@@ -92,52 +92,55 @@ StartedRun start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& att
     return {spec, {}, {}};
   }
   (void)::send(pipes->requests, attempts.data(), attempts.size(),
-               MSG_NOSIGNAL);  // a rejected run has closed the socket
+               MSG_NOSIGNAL);  // A rejected run has closed the socket.
   ::shutdown(pipes->requests, SHUT_WR);
   return {spec, *pipes, {}};
 }
 
 RunResult wait_for_end(Sandbox& sandbox, StartedRun& started) {
   RunResult result;
-  result.out = started.out;
-  std::string answers;
-  bool ended = started.pipes.out < 0;
+  result.stdout_text = started.stdout_text;
+  std::string channel_text;
+  bool has_ended = started.pipes.out < 0;
   const SystemClock clock;
-  const std::uint64_t deadline = clock.boot_ms() + kTimeoutMs;
-  while (!ended && clock.boot_ms() < deadline) {
-    pollfd sources[] = {{sandbox.event_fd(), POLLIN, 0},
-                        {started.pipes.out, POLLIN, 0},
-                        {started.pipes.err, POLLIN, 0},
-                        {started.pipes.channel, POLLIN, 0}};
-    ::poll(sources, 4, 1000);
-    if (!read_available(started.pipes.out, result.out)) started.pipes.out = (::close(started.pipes.out), -1);
-    if (!read_available(started.pipes.err, result.err)) started.pipes.err = (::close(started.pipes.err), -1);
-    if (!read_available(started.pipes.channel, answers)) started.pipes.channel = (::close(started.pipes.channel), -1);
+  const std::uint64_t deadline = clock.boot_ms() + kHangTimeoutMs;
+  while (!has_ended && clock.boot_ms() < deadline) {
+    pollfd poll_fds[] = {{sandbox.event_fd(), POLLIN, 0},
+                         {started.pipes.out, POLLIN, 0},
+                         {started.pipes.err, POLLIN, 0},
+                         {started.pipes.channel, POLLIN, 0}};
+    ::poll(poll_fds, 4, 1000);
+    if (!read_available(started.pipes.out, result.stdout_text)) started.pipes.out = (::close(started.pipes.out), -1);
+    if (!read_available(started.pipes.err, result.stderr_text)) started.pipes.err = (::close(started.pipes.err), -1);
+    if (!read_available(started.pipes.channel, channel_text))
+      started.pipes.channel = (::close(started.pipes.channel), -1);
     for (auto& report : sandbox.read_ended()) {
       if (report.run != started.spec.run) continue;
       result.outcome = std::move(report.outcome);
-      ended = true;
+      has_ended = true;
     }
   }
-  EXPECT_TRUE(ended) << "the run has not ended";
+  EXPECT_TRUE(has_ended) << "the run has not ended";
   for (int fd : {started.pipes.out, started.pipes.err, started.pipes.channel}) {
     if (fd < 0) continue;
-    read_available(fd, fd == started.pipes.out ? result.out : fd == started.pipes.err ? result.err : answers);
+    read_available(fd, fd == started.pipes.out   ? result.stdout_text
+                       : fd == started.pipes.err ? result.stderr_text
+                                                 : channel_text);
     ::close(fd);
   }
   ::close(started.pipes.requests);
-  result.answers = parse_answers(answers);
+  result.results = parse_results(channel_text);
   return result;
 }
 
 void wait_for_output(StartedRun& started, const std::string& text) {
-  const std::uint64_t deadline = now_boot_ms() + kTimeoutMs;
-  while (started.out.find(text) == std::string::npos && now_boot_ms() < deadline) {
-    pollfd source{started.pipes.out, POLLIN, 0};
-    ::poll(&source, 1, 1000);
-    if (!read_available(started.pipes.out, started.out)) break;
+  const std::uint64_t deadline = now_boot_ms() + kHangTimeoutMs;
+  while (started.stdout_text.find(text) == std::string::npos && now_boot_ms() < deadline) {
+    pollfd poll_fd{started.pipes.out, POLLIN, 0};
+    ::poll(&poll_fd, 1, 1000);
+    if (!read_available(started.pipes.out, started.stdout_text)) break;
   }
-  EXPECT_NE(started.out.find(text), std::string::npos);
+  EXPECT_NE(started.stdout_text.find(text), std::string::npos);
 }
 
 std::uint64_t now_boot_ms() { return SystemClock().boot_ms(); }
@@ -158,23 +161,23 @@ std::vector<pid_t> find_children(pid_t parent) {
 }
 
 std::vector<pid_t> find_descendants(pid_t parent) {
-  std::vector<pid_t> all = find_children(parent);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (pid_t child : find_children(all[i])) all.push_back(child);
+  std::vector<pid_t> processes = find_children(parent);
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    for (pid_t child : find_children(processes[i])) processes.push_back(child);
   }
-  return all;
+  return processes;
 }
 
 bool is_reaped(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
 std::size_t count_cgroups(pid_t launcher) {
   std::size_t count = 0;
-  const std::string infix = "-" + std::to_string(launcher) + "-";
+  const std::string launcher_infix = "-" + std::to_string(launcher) + "-";
   std::error_code error;
   for (auto it = std::filesystem::recursive_directory_iterator("/sys/fs/cgroup", error);
        it != std::filesystem::recursive_directory_iterator(); it.increment(error)) {
     const std::string name = it->path().filename();
-    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(infix) != std::string::npos) {
+    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(launcher_infix) != std::string::npos) {
       ++count;
       for (const auto& run : std::filesystem::directory_iterator(it->path(), error)) count += run.is_directory(error);
     }
@@ -183,7 +186,7 @@ std::size_t count_cgroups(pid_t launcher) {
 }
 
 DedicatedSandbox start_dedicated_sandbox(const SandboxConfig& config) {
-  const auto before = find_children(::getpid());
+  const auto previous_children = find_children(::getpid());
   auto started = start_sandbox(config);
   if (!started) {
     ADD_FAILURE() << started.error().message;
@@ -191,7 +194,8 @@ DedicatedSandbox start_dedicated_sandbox(const SandboxConfig& config) {
   }
   DedicatedSandbox dedicated_sandbox{std::move(*started), -1, -1};
   for (pid_t pid : find_children(::getpid())) {
-    if (std::find(before.begin(), before.end(), pid) == before.end()) dedicated_sandbox.guardian = pid;
+    if (std::find(previous_children.begin(), previous_children.end(), pid) == previous_children.end())
+      dedicated_sandbox.guardian = pid;
   }
   dedicated_sandbox.launcher = find_children(dedicated_sandbox.guardian).at(0);
   return dedicated_sandbox;

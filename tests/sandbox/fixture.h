@@ -18,10 +18,10 @@ namespace mycojobs::test {
 
 struct RunResult {
   Outcome outcome;
-  std::string out, err;                        // output of the job
-  std::map<std::string, std::string> answers;  // attempt -> result
+  std::string stdout_text, stderr_text;        // Output of the job.
+  std::map<std::string, std::string> results;  // By attempt.
   // Returns the result of the attempt, or "no answer" with the reason of the end.
-  std::string answer(const std::string& attempt) const;
+  std::string get_result(const std::string& attempt) const;
 };
 
 SandboxConfig make_test_config();
@@ -46,11 +46,11 @@ RunResult run_attempts_with_exec(const std::string& attempts, std::uint64_t wall
 struct StartedRun {
   RunSpec spec;
   RunPipes pipes;
-  std::string out;  // output that was read so far
+  std::string stdout_text;  // The output that was read so far.
 };
 StartedRun start_attempts(Sandbox&, RunSpec, const std::string& attempts);
 RunResult wait_for_end(Sandbox&, StartedRun&);
-void wait_for_output(StartedRun&, const std::string& text);  // waits for `text` on stdout
+void wait_for_output(StartedRun&, const std::string& text);  // Waits for `text` on stdout.
 
 std::uint64_t now_boot_ms();
 
@@ -65,7 +65,7 @@ std::size_t count_cgroups(pid_t launcher);
 struct DedicatedSandbox {
   std::unique_ptr<Sandbox> sandbox;
   pid_t guardian = -1, launcher = -1;
-  std::size_t max_prewarmed = SandboxConfig().max_prewarmed;  // for each zygote, in the default configuration
+  std::size_t max_prewarmed = SandboxConfig().max_prewarmed;  // Maximum for each zygote in the default configuration.
 };
 // Aborts the test program if the launcher cannot be started.
 DedicatedSandbox start_dedicated_sandbox(const SandboxConfig& config = make_test_config());

@@ -25,12 +25,12 @@ TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
   configuration.allow_missing = {"cgroup:memory", "cgroup:pids"};
   const std::string configure = sandbox::encode(configuration);
   const std::string launch = sandbox::encode(sandbox::Launch{make_spec()});
-  struct Row {
+  struct MalformedInput {
     const char* description;
     std::vector<std::string> frames;
     std::size_t descriptors;
   };
-  const Row rows[] = {
+  const MalformedInput inputs[] = {
       {"unknown kind", {std::string("\xfe")}, 0},
       {"truncated", {configure.substr(0, configure.size() - 3)}, 0},
       {"too long", {configure + "x"}, 0},
@@ -42,16 +42,16 @@ TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
       {"descriptors beyond the limit", {configure, launch}, 12},
       {"noise", {configure, std::string(16000, '\x02')}, 0},
   };
-  for (const auto& row : rows) {
+  for (const auto& input : inputs) {
     RawLauncher launcher;
-    for (const auto& frame : row.frames) launcher.send(frame, &frame == &row.frames.back() ? row.descriptors : 0);
-    EXPECT_EQ(launcher.wait(), 0) << row.description;
+    for (const auto& frame : input.frames) launcher.send(frame, &frame == &input.frames.back() ? input.descriptors : 0);
+    EXPECT_EQ(launcher.wait(), 0) << input.description;
   }
 }
 
 // SZ43: the launcher may reject or accept each frame. It must not crash, hang, or affect another launcher.
 TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
-  DedicatedSandbox bystander = start_dedicated_sandbox();
+  DedicatedSandbox other_sandbox = start_dedicated_sandbox();
   Random random(choose_seed("MYCOJOBS_FUZZ_SEED"));
   sandbox::Configure configure;
   configure.uid_base = 1878982656;
@@ -64,11 +64,12 @@ TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
                                            sandbox::encode(sandbox::Kill{spec.run, KillReason::cancelled, 0}),
                                            sandbox::encode(sandbox::Fence{spec.run, 1}), sandbox::encode(configure)};
   const std::uint64_t deadline = now_boot_ms() + read_fuzz_seconds() * 1000;
-  std::size_t rounds = 0;
-  for (; now_boot_ms() < deadline; ++rounds) {
+  std::size_t round_count = 0;
+  for (; now_boot_ms() < deadline; ++round_count) {
     RawLauncher launcher;
-    const std::string first = sandbox::encode(configure);
-    launcher.send(random() % 4 == 0 ? mutate(first, random) : first, random() % 16 == 0 ? random() % 9 : 0);
+    const std::string configure_frame = sandbox::encode(configure);
+    launcher.send(random() % 4 == 0 ? mutate(configure_frame, random) : configure_frame,
+                  random() % 16 == 0 ? random() % 9 : 0);
     for (std::uint64_t remaining = random() % 40; remaining > 0; --remaining) {
       const std::uint64_t descriptors = random() % 4 == 0 ? random() % 9 : 4;
       const std::string frame = mutate(frames[random() % frames.size()], random);
@@ -76,10 +77,10 @@ TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
       if (random() % 8 == 0) launcher.drain();
     }
     launcher.close_connection();
-    ASSERT_EQ(launcher.wait(), 0) << "round " << rounds;
+    ASSERT_EQ(launcher.wait(), 0) << "round " << round_count;
   }
-  std::cout << rounds << " launchers" << std::endl;
-  EXPECT_EQ(to_string(run_attempts(*bystander.sandbox, make_spec(), "getpid").outcome.status), "ok");
+  std::cout << round_count << " launchers" << std::endl;
+  EXPECT_EQ(to_string(run_attempts(*other_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
 }
 
 // SZ44: a compromised script host sends mutated frames before it serves, while it serves, and from a job that is not
@@ -90,7 +91,7 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
   std::filesystem::permissions(folder, std::filesystem::perms(0755));
   Random random(choose_seed("MYCOJOBS_FUZZ_SEED"));
   const std::uint64_t deadline = now_boot_ms() + read_fuzz_seconds() * 1000;
-  std::size_t runs = 0;
+  std::size_t run_count = 0;
   for (int round = 0; now_boot_ms() < deadline; ++round) {
     SandboxConfig config = make_test_config();
     for (int i = 0; i < 30; ++i) {
@@ -106,7 +107,7 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
     for (const auto& host : config.hosts) {
       const std::string& name = host.name;
       if (name == "attempt" || now_boot_ms() > deadline) continue;
-      for (int times = 0; times < 2; ++times, ++runs) {
+      for (int times = 0; times < 2; ++times, ++run_count) {
         RunSpec spec = make_spec(2000);
         spec.host = name;
         run_attempts(*dedicated_sandbox.sandbox, spec, "getpid");
@@ -119,7 +120,7 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
     EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
     EXPECT_FALSE(is_reaped(dedicated_sandbox.launcher));
   }
-  std::cout << runs << " runs" << std::endl;
+  std::cout << run_count << " runs" << std::endl;
   std::filesystem::remove_all(folder);
 }
 

@@ -59,7 +59,7 @@ int run_in_child(const std::function<bool()>& condition) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // sanitizers reserve more memory than is ever frozen
+constexpr bool kSanitized = true;  // Sanitizers reserve more memory than is ever frozen.
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -130,7 +130,7 @@ TEST_P(Freeze, UntouchedMemoryIsNotAllocated) {
   EXPECT_EQ(run_in_child([] {
               void* const untouched =
                   ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-              ::madvise(untouched, kBytes, MADV_NOHUGEPAGE);  // keeps this memory in a mapping of its own
+              ::madvise(untouched, kBytes, MADV_NOHUGEPAGE);  // Separates this memory from other mappings.
               const FreezeResult frozen = freeze_memory({}, GetParam());
               return frozen.huge_page_bytes + frozen.file_bytes < kBytes && *static_cast<const char*>(untouched) == 0;
             }),
@@ -176,7 +176,7 @@ TEST(FreezeProgram, LittleMoreThanHugePagesIsNotCopied) {
 // libc stores the state of its random numbers in such memory. A copy would give every child the same numbers.
 TEST_P(Freeze, PagesWipedOnForkAreStillWiped) {
   constexpr std::size_t kBytes = 8U << 20;
-  const std::vector<std::uint32_t> heap_numbers = make_numbers(3U << 20);  // memory that can be frozen
+  const std::vector<std::uint32_t> heap_numbers = make_numbers(3U << 20);  // Memory that can be frozen.
   EXPECT_EQ(run_in_child([] {
               void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
               if (::madvise(memory, kBytes, MADV_WIPEONFORK) != 0) return false;

@@ -45,11 +45,11 @@ TEST(Grants, FolderIsReadAndNotWritten) {
   const RunResult result = run_attempts(shared_sandbox(), spec,
                                         "read " + (folder / "data") + "\nopen_create " + (folder / "new") +
                                             "\nopen_write " + (folder / "data") + "\nlist /var\nopen_create /var/x");
-  EXPECT_EQ(result.answer("read " + (folder / "data")), "hello") << result.outcome.reason;
-  EXPECT_EQ(result.answer("open_create " + (folder / "new")), "EROFS");
-  EXPECT_EQ(result.answer("open_write " + (folder / "data")), "EROFS");
-  EXPECT_EQ(result.answer("list /var"), "tmp");
-  EXPECT_EQ(result.answer("open_create /var/x"), "EROFS");
+  EXPECT_EQ(result.get_result("read " + (folder / "data")), "hello") << result.outcome.reason;
+  EXPECT_EQ(result.get_result("open_create " + (folder / "new")), "EROFS");
+  EXPECT_EQ(result.get_result("open_write " + (folder / "data")), "EROFS");
+  EXPECT_EQ(result.get_result("list /var"), "tmp");
+  EXPECT_EQ(result.get_result("open_create /var/x"), "EROFS");
 }
 
 TEST(Grants, EndWithTheirRun) {
@@ -59,7 +59,7 @@ TEST(Grants, EndWithTheirRun) {
   spec.grants.fs_read = {folder.path()};
   run_attempts(shared_sandbox(), spec, "getpid");
   const std::string line = "read " + (folder / "data");
-  EXPECT_EQ(run_attempts(line).answer(line), "ENOENT");
+  EXPECT_EQ(run_attempts(line).get_result(line), "ENOENT");
 }
 
 std::vector<pid_t> find_openers(pid_t launcher) {
@@ -70,27 +70,30 @@ std::vector<pid_t> find_openers(pid_t launcher) {
 
 // Each run gets exactly its own grants, independent of the grants and failures of the previous run.
 TEST(Grants, OneProcessOpensFoldersForAllRuns) {
-  const GrantedFolder one, two;
-  std::ofstream(one / "data") << "one";
-  std::ofstream(two / "data") << "two";
+  const GrantedFolder first_folder, second_folder;
+  std::ofstream(first_folder / "data") << "one";
+  std::ofstream(second_folder / "data") << "two";
   const DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   const auto run_with_folders = [&](std::vector<std::string> folders) {
     RunSpec spec = make_spec();
     spec.grants.fs_read = std::move(folders);
-    return run_attempts(*dedicated_sandbox.sandbox, spec, "read " + (one / "data") + "\nread " + (two / "data"));
+    return run_attempts(*dedicated_sandbox.sandbox, spec,
+                        "read " + (first_folder / "data") + "\nread " + (second_folder / "data"));
   };
-  const auto answers = [&](const RunResult& result) {
-    return result.answer("read " + (one / "data")) + " " + result.answer("read " + (two / "data"));
+  const auto join_results = [&](const RunResult& result) {
+    return result.get_result("read " + (first_folder / "data")) + " " +
+           result.get_result("read " + (second_folder / "data"));
   };
-  EXPECT_EQ(answers(run_with_folders({one.path()})), "one ENOENT");
+  EXPECT_EQ(join_results(run_with_folders({first_folder.path()})), "one ENOENT");
   const auto openers = find_openers(dedicated_sandbox.launcher);
   ASSERT_EQ(openers.size(), 1U);
-  EXPECT_EQ(to_string(run_with_folders({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
-  EXPECT_EQ(answers(run_with_folders({two.path()})), "ENOENT two");
+  EXPECT_EQ(to_string(run_with_folders({first_folder.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status),
+            "setup_error");
+  EXPECT_EQ(join_results(run_with_folders({second_folder.path()})), "ENOENT two");
   EXPECT_EQ(find_openers(dedicated_sandbox.launcher), openers);
   ::kill(openers[0], SIGKILL);
   ASSERT_TRUE(eventually([&] { return find_openers(dedicated_sandbox.launcher).empty(); }));
-  EXPECT_EQ(answers(run_with_folders({one.path(), two.path()})), "one two");
+  EXPECT_EQ(join_results(run_with_folders({first_folder.path(), second_folder.path()})), "one two");
 }
 
 TEST(Grants, FolderIsWritten) {
@@ -100,7 +103,7 @@ TEST(Grants, FolderIsWritten) {
   const RunResult result = run_attempts(
       shared_sandbox(), spec, "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " 0020666");
   EXPECT_EQ(read_file(folder / "result"), "done")
-      << result.outcome.reason << result.answer("write " + (folder / "result") + " done");
+      << result.outcome.reason << result.get_result("write " + (folder / "result") + " done");
   EXPECT_FALSE(std::filesystem::exists(folder / "device"));
 }
 
@@ -139,7 +142,7 @@ TEST(Grants, CallIsAllowed) {
   spec.grants.syscalls = {"keyctl", "inotify_init1"};
   const RunResult result = run_attempts(shared_sandbox(), spec, "call inotify_init1\ncall keyctl");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-  EXPECT_NE(result.answer("call inotify_init1"), "EMFILE");
+  EXPECT_NE(result.get_result("call inotify_init1"), "EMFILE");
 }
 
 TEST(Grants, CallThatLeavesTheSandboxIsNeverAllowed) {
@@ -195,9 +198,9 @@ TEST(PrewarmedSandbox, ServesIndependentEqualRuns) {
     const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(),
                                           "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
     EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-    EXPECT_TRUE(result.answer("getpid").ends_with(" of 1")) << result.answer("getpid");
-    EXPECT_EQ(result.answer("list /tmp"), "mine");
-    EXPECT_EQ(result.answer("list /proc/self/fd"), "0 1 2 3 4");
+    EXPECT_TRUE(result.get_result("getpid").ends_with(" of 1")) << result.get_result("getpid");
+    EXPECT_EQ(result.get_result("list /tmp"), "mine");
+    EXPECT_EQ(result.get_result("list /proc/self/fd"), "0 1 2 3 4");
     return has_step(result.outcome, "prewarmed");
   }));
 }
@@ -210,7 +213,7 @@ TEST(PrewarmedSandbox, DifferentRunIsSetUpSeparately) {
   spec.limits.open_files = 40;
   const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "descriptors");
   EXPECT_FALSE(has_step(result.outcome, "prewarmed"));
-  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason << result.err;
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason << result.stderr_text;
   // After many runs of the new kind, prewarmed sandboxes are of that kind.
   EXPECT_TRUE(eventually(
       [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, spec, "getpid").outcome, "prewarmed"); }));
@@ -232,24 +235,24 @@ TEST(PrewarmedSandbox, WallTimeCoversTheJobsOwnMeasurement) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   ASSERT_TRUE(eventually(
       [&] { return has_step(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome, "prewarmed"); }));
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(::sched_getcpu(), &one);
-  ASSERT_EQ(::sched_setaffinity(dedicated_sandbox.launcher, sizeof one, &one), 0);
-  const sched_param first{1};
+  cpu_set_t own_cpu;
+  CPU_ZERO(&own_cpu);
+  CPU_SET(::sched_getcpu(), &own_cpu);
+  ASSERT_EQ(::sched_setaffinity(dedicated_sandbox.launcher, sizeof own_cpu, &own_cpu), 0);
+  const sched_param realtime{1};
   for (const pid_t pid : find_descendants(dedicated_sandbox.launcher)) {
-    ::sched_setaffinity(pid, sizeof one, &one);
-    if (::sched_setscheduler(pid, SCHED_FIFO, &first) != 0 && errno == EPERM) GTEST_SKIP() << "needs CAP_SYS_NICE";
+    ::sched_setaffinity(pid, sizeof own_cpu, &own_cpu);
+    if (::sched_setscheduler(pid, SCHED_FIFO, &realtime) != 0 && errno == EPERM) GTEST_SKIP() << "needs CAP_SYS_NICE";
   }
-  int prewarmed = 0;
+  int prewarmed_count = 0;
   for (int i = 0; i < 20; ++i) {
     const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "busy_for 20");
-    prewarmed += has_step(result.outcome, "prewarmed") ? 1 : 0;
-    const unsigned long measured = std::strtoul(result.answer("busy_for 20").c_str(), nullptr, 10);
-    EXPECT_GE(measured, 20'000U) << result.outcome.reason;
-    EXPECT_GE(result.outcome.usage.wall_us, measured);
+    prewarmed_count += has_step(result.outcome, "prewarmed") ? 1 : 0;
+    const unsigned long measured_us = std::strtoul(result.get_result("busy_for 20").c_str(), nullptr, 10);
+    EXPECT_GE(measured_us, 20'000U) << result.outcome.reason;
+    EXPECT_GE(result.outcome.usage.wall_us, measured_us);
   }
-  EXPECT_GT(prewarmed, 0) << "otherwise the test proves nothing";
+  EXPECT_GT(prewarmed_count, 0) << "otherwise the test proves nothing";
 }
 
 // The first run selects the kind of prewarmed sandboxes, but its small memory limit must not apply to their set-up.

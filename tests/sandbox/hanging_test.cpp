@@ -21,13 +21,13 @@ RunSpec make_spec_with_folder(const std::string& path) {
 
 void expect_other_runs_unaffected(Sandbox& sandbox) {
   EXPECT_EQ(to_string(run_attempts(sandbox, make_spec(), "getpid").outcome.status), "ok");
-  const RunResult slow = run_attempts(sandbox, make_spec(300), "sleep 60000");
-  EXPECT_EQ(to_string(slow.outcome.status), "timeout_wall") << slow.outcome.reason;
-  const std::string other = "/var/tmp/mycojobs-other-" + std::to_string(::getpid());
-  std::filesystem::create_directories(other);
-  const RunResult granted = run_attempts(sandbox, make_spec_with_folder(other), "getpid");
-  EXPECT_EQ(to_string(granted.outcome.status), "ok") << granted.outcome.reason;
-  std::filesystem::remove(other);
+  const RunResult slow_result = run_attempts(sandbox, make_spec(300), "sleep 60000");
+  EXPECT_EQ(to_string(slow_result.outcome.status), "timeout_wall") << slow_result.outcome.reason;
+  const std::string other_folder = "/var/tmp/mycojobs-other-" + std::to_string(::getpid());
+  std::filesystem::create_directories(other_folder);
+  const RunResult granted_result = run_attempts(sandbox, make_spec_with_folder(other_folder), "getpid");
+  EXPECT_EQ(to_string(granted_result.outcome.status), "ok") << granted_result.outcome.reason;
+  std::filesystem::remove(other_folder);
   StartedRun killed = start_attempts(sandbox, make_spec(), "sleep 60000");
   sandbox.kill(killed.spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for_end(sandbox, killed).outcome.status), "cancelled");

@@ -29,10 +29,10 @@ std::string try_start(const SandboxConfig& config) {
 }
 
 struct MissingLayer {
-  const char* row;
+  const char* description;
   std::vector<Fault> faults;
-  const char* step;    // the error names this step
-  const char* remedy;  // part of the remedy in the error
+  const char* step;    // The step that the error names.
+  const char* remedy;  // Part of the remedy in the error.
 };
 
 // SH3, SH4
@@ -78,38 +78,38 @@ TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
       {"SH3 keyring refused", {{"keyctl", -EDQUOT}}, "keyring", ""},
   };
   for (const auto& row : rows) {
-    const std::string output = run_on_kernel_with(row.faults, [] { return try_start(make_test_config()); });
-    EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << row.row << ": " << output;
-    EXPECT_NE(output.find(row.step), std::string::npos) << row.row << ": " << output;
-    EXPECT_NE(output.find(row.remedy), std::string::npos) << row.row << ": " << output;
+    const std::string output = run_with_faults(row.faults, [] { return try_start(make_test_config()); });
+    EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << row.description << ": " << output;
+    EXPECT_NE(output.find(row.step), std::string::npos) << row.description << ": " << output;
+    EXPECT_NE(output.find(row.remedy), std::string::npos) << row.description << ": " << output;
   }
-  EXPECT_EQ(run_on_kernel_with({{"vhangup", -EPERM}}, [] { return try_start(make_test_config()); }), "started");
+  EXPECT_EQ(run_with_faults({{"vhangup", -EPERM}}, [] { return try_start(make_test_config()); }), "started");
 }
 
 // A kernel with audit writes Landlock denials to the log of the host unless flags disable it (ABI 7). Older kernels
 // have no such flags.
 TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
-  const auto run_one = [] {
+  const auto run_once = [] {
     auto sandbox = start_sandbox(make_test_config());
     if (!sandbox) return sandbox.error().message;
     RunSpec spec = make_spec();
-    spec.grants.network = Network::allow_list;  // the proxy is confined, too
+    spec.grants.network = Network::allow_list;  // The proxy is confined, too.
     spec.grants.net_allow = {"127.0.0.1:9"};
     const RunResult run_result = run_attempts(**sandbox, spec, "getpid");
     return std::string(to_string(run_result.outcome.status)) + run_result.outcome.reason;
   };
   constexpr std::uint64_t kLogSameExecOff = 1, kLogSubdomainsOff = 4;
   if (sandbox::landlock_abi() >= 7) {
-    EXPECT_EQ(run_on_kernel_with({{"landlock_restrict_self", -EPERM, 1, kLogSameExecOff, 0},
-                                  {"landlock_restrict_self", -EPERM, 1, kLogSubdomainsOff, 0}},
-                                 run_one),
+    EXPECT_EQ(run_with_faults({{"landlock_restrict_self", -EPERM, 1, kLogSameExecOff, 0},
+                               {"landlock_restrict_self", -EPERM, 1, kLogSubdomainsOff, 0}},
+                              run_once),
               "ok");
   }
   // An older kernel rejects the flags. Its ABI version is simulated only if the real kernel knows all rights of it.
   std::vector<Fault> old_kernel = {{"landlock_restrict_self", -EINVAL, 1, kLogSameExecOff, kLogSameExecOff},
                                    {"landlock_restrict_self", -EINVAL, 1, kLogSubdomainsOff, kLogSubdomainsOff}};
   if (sandbox::landlock_abi() >= 7) old_kernel.push_back({"landlock_create_ruleset", 6, 2, 0xff, 1});
-  EXPECT_EQ(run_on_kernel_with(old_kernel, run_one), "ok");
+  EXPECT_EQ(run_with_faults(old_kernel, run_once), "ok");
 }
 
 // SH3: a false success. System calls that set ids, capabilities or the filter return success without an effect.
@@ -122,13 +122,13 @@ TEST(Honesty, NonWorkingLayerIsFoundByATrial) {
   // An unprivileged user cannot be traced in this way without no_new_privs.
   if (::geteuid() == 0) rows.push_back({"no_new_privs", {{"prctl", 0, 0, 0xff, 38}}});
   for (const auto& [layer, faults] : rows) {
-    const std::string output = run_on_kernel_with(faults, [] { return try_start(make_test_config()); });
+    const std::string output = run_with_faults(faults, [] { return try_start(make_test_config()); });
     EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << layer << ": " << output;
   }
 }
 
 // Returns the reported state of the Landlock layer of this kernel, followed by the rows with unexpected results.
-std::string describe_broken_rows(SandboxConfig config) {
+std::string describe_unexpected_results(SandboxConfig config) {
   auto sandbox = start_sandbox(config);
   if (!sandbox) return sandbox.error().message;
   const RunResult run_result = run_attempts(**sandbox, make_spec(), "getpid");
@@ -136,11 +136,10 @@ std::string describe_broken_rows(SandboxConfig config) {
   for (const auto& layer : run_result.outcome.layers) {
     if (layer.rfind("landlock:", 0) == 0) output = layer;
   }
-  for (const auto* rows :
-       {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(), &rows_combined()}) {
-    for (const auto& text : find_broken_rows(**sandbox, *rows)) output += "\n" + text;
+  for (const auto* rows : {&file_rows(), &network_rows(), &kernel_rows(), &capability_rows(), &combined_rows()}) {
+    for (const auto& text : find_unexpected_results(**sandbox, *rows)) output += "\n" + text;
   }
-  for (const auto& text : find_broken_rows(**sandbox, rows_with_exec(), true)) output += "\n" + text;
+  for (const auto& text : find_unexpected_results(**sandbox, exec_rows(), true)) output += "\n" + text;
   return output;
 }
 
@@ -148,13 +147,13 @@ std::string describe_broken_rows(SandboxConfig config) {
 TEST(Honesty, NoRowDependsOnLandlock) {
   for (long abi = 1; abi <= 5; ++abi) {
     const std::vector<Fault> faults = {{"landlock_create_ruleset", abi, 2, 0xff, 1}};
-    EXPECT_EQ(run_on_kernel_with(faults, [] { return describe_broken_rows(make_test_config()); }),
+    EXPECT_EQ(run_with_faults(faults, [] { return describe_unexpected_results(make_test_config()); }),
               "landlock:" + std::to_string(abi));
   }
-  SandboxConfig without = make_test_config();
-  without.allow_missing.emplace_back("landlock");
-  const std::string output =
-      run_on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return describe_broken_rows(without); });
+  SandboxConfig config_without_landlock = make_test_config();
+  config_without_landlock.allow_missing.emplace_back("landlock");
+  const std::string output = run_with_faults({{"landlock_create_ruleset", -ENOSYS}},
+                                             [&] { return describe_unexpected_results(config_without_landlock); });
   EXPECT_EQ(output.rfind("none", 0), 0U) << output;
   // Landlock alone prevents one case: an executed program can write to files of /proc about itself.
   std::istringstream lines(output.substr(4));
@@ -167,20 +166,20 @@ TEST(Honesty, NoRowDependsOnLandlock) {
 // SH3
 TEST(Honesty, UnwritableCgroupsAreNamedUnlessOptional) {
   const std::vector<Fault> read_only_cgroups = {{"mkdir", -EROFS, 0, 0, 0, "/cgroup", 0}};
-  SandboxConfig strict = make_test_config();
-  strict.allow_missing.clear();
-  const std::string output = run_on_kernel_with(read_only_cgroups, [&] { return try_start(strict); });
+  SandboxConfig strict_config = make_test_config();
+  strict_config.allow_missing.clear();
+  const std::string output = run_with_faults(read_only_cgroups, [&] { return try_start(strict_config); });
   EXPECT_NE(output.find("cgroup:memory: missing"), std::string::npos) << output;
   EXPECT_NE(output.find("Delegate"), std::string::npos) << output;
-  SandboxConfig lenient = strict;
-  lenient.allow_missing = {"cgroup:memory", "cgroup:pids"};
-  const std::string result = run_on_kernel_with(read_only_cgroups, [&]() -> std::string {
-    auto sandbox = start_sandbox(lenient);
+  SandboxConfig lenient_config = strict_config;
+  lenient_config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  const std::string result = run_with_faults(read_only_cgroups, [&]() -> std::string {
+    auto sandbox = start_sandbox(lenient_config);
     if (!sandbox) return sandbox.error().message;
-    const RunResult plain = run_attempts(**sandbox, make_spec(), "touch 512");
+    const RunResult run_result = run_attempts(**sandbox, make_spec(), "touch 512");
     std::string layers;
-    for (const auto& layer : plain.outcome.layers) layers += layer.rfind("cgroup:", 0) == 0 ? layer + " " : "";
-    return layers + plain.answer("touch 512");
+    for (const auto& layer : run_result.outcome.layers) layers += layer.rfind("cgroup:", 0) == 0 ? layer + " " : "";
+    return layers + run_result.get_result("touch 512");
   });
   EXPECT_EQ(result, "ENOMEM") << "the missing layers are reported, and an rlimit replaces the group";
 }
@@ -189,15 +188,15 @@ TEST(Honesty, UnwritableCgroupsAreNamedUnlessOptional) {
 TEST(Honesty, RejectedLimitStartsNoJob) {
   if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
   const std::vector<Fault> faults = {{"write", -EACCES, 0, 0, 0, "memory.", -1, 0}};
-  const std::string output = run_on_kernel_with(faults, [] { return try_start(make_test_config()); });
+  const std::string output = run_with_faults(faults, [] { return try_start(make_test_config()); });
   EXPECT_NE(output.find("cgroup_make"), std::string::npos) << output;
 }
 
 // SF27: /dev/null is a link to another device, then a regular file.
 TEST(Honesty, WrongDevicePreventsTheStart) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can create another /dev";
-  for (const bool link : {true, false}) {
-    const std::string output = run_on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+  for (const bool is_link : {true, false}) {
+    const std::string output = run_with_faults({{"vhangup", -EPERM}}, [&]() -> std::string {
       char folder[] = "/tmp/mycojobs-dev-XXXXXX";
       if (::mkdtemp(folder) == nullptr || ::unshare(CLONE_NEWNS) != 0) return "no namespace";
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
@@ -208,7 +207,7 @@ TEST(Honesty, WrongDevicePreventsTheStart) {
         ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
         ::mount((std::string(folder) + "/" + name).c_str(), path.c_str(), nullptr, MS_BIND, nullptr);
       }
-      if (link) {
+      if (is_link) {
         if (::symlink("/dev/zero", "/dev/null") != 0) return "no link";
       } else {
         ::close(::open("/dev/null", O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
@@ -229,7 +228,7 @@ TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
   const std::string lines =
       "read /etc/R/Renviron\nread /etc/R/repositories\nread /etc/java-17-openjdk/security/java.security\n"
       "read /etc/java-17-openjdk/security/keys.p12\nread /etc/fonts/fonts.conf\nread /etc/services";
-  const std::string output = run_on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+  const std::string output = run_with_faults({{"vhangup", -EPERM}}, [&]() -> std::string {
     if (::unshare(CLONE_NEWNS) != 0) return "no namespace";
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
     const auto write = [](const std::string& path, const std::string& text, mode_t mode) {
@@ -248,9 +247,9 @@ TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
     auto sandbox = start_sandbox(make_test_config());
     if (!sandbox) return sandbox.error().message;
     const RunResult run_result = run_attempts(**sandbox, make_spec(), lines);
-    std::string all(to_string(run_result.outcome.status));
-    for (const auto& [line, answer] : run_result.answers) all += "\n" + line + ": " + answer;
-    return all;
+    std::string output_text(to_string(run_result.outcome.status));
+    for (const auto& [line, result] : run_result.results) output_text += "\n" + line + ": " + result;
+    return output_text;
   });
   EXPECT_EQ(output.rfind("ok", 0), 0U) << output;
   EXPECT_EQ(output.find("secret"), std::string::npos) << output;

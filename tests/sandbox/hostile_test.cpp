@@ -30,15 +30,15 @@ void expect_sandbox_serves(Sandbox& sandbox) {
 }
 
 struct HostileRun {
-  const char* row;     // id in rows.txt
-  const char* lines;   // attempts
-  bool exec;           // with the exec grant
-  const char* status;  // expected status
+  const char* id;      // Id in rows.txt.
+  const char* lines;   // Attempts, one per line.
+  bool can_exec;       // Whether the job may fork and exec.
+  const char* status;  // Expected status.
 };
 void PrintTo(const HostileRun& run, std::ostream* out) {
   std::string lines = run.lines;
   std::replace(lines.begin(), lines.end(), '\n', ',');
-  *out << run.row << " " << lines;
+  *out << run.id << " " << lines;
 }
 
 // Each parameter is a hostile run with its expected status. After the run, the sandbox must serve the next run.
@@ -46,7 +46,7 @@ class Hostile : public ::testing::TestWithParam<HostileRun> {};
 
 TEST_P(Hostile, EndsAsExpectedAndTheNextJobRuns) {
   RunSpec spec = make_spec(1500);
-  spec.limits.exec = GetParam().exec;
+  spec.limits.exec = GetParam().can_exec;
   const RunResult result = run_attempts(shared_sandbox(), spec, GetParam().lines);
   EXPECT_EQ(to_string(result.outcome.status), GetParam().status) << result.outcome.reason;
   expect_sandbox_serves(shared_sandbox());
@@ -77,8 +77,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // SK17
 TEST(HostileJobs, SeventeenthLandlockLayerIsRejected) {
-  const std::string answer = run_attempts("landlock_layers 40").answer("landlock_layers 40");
-  EXPECT_TRUE(answer == "E2BIG" || answer == "ruleset: ENOSYS" || answer == "ruleset: EOPNOTSUPP") << answer;
+  const std::string result_text = run_attempts("landlock_layers 40").get_result("landlock_layers 40");
+  EXPECT_TRUE(result_text == "E2BIG" || result_text == "ruleset: ENOSYS" || result_text == "ruleset: EOPNOTSUPP")
+      << result_text;
 }
 
 // SZ33: the job chooses the name, and the reason is read on a terminal.
@@ -95,20 +96,20 @@ TEST(HostileJobs, StormOfSignalsEndsAtTheDeadline) {
   spec.limits.pids = 512;
   const RunResult result = run_attempts(shared_sandbox(), spec, "signal_storm 500");
   EXPECT_EQ(to_string(result.outcome.status), "timeout_wall") << result.outcome.reason;
-  EXPECT_EQ(result.out, "storm");
+  EXPECT_EQ(result.stdout_text, "storm");
   expect_sandbox_serves(shared_sandbox());
 }
 
 // SP9
 TEST(HostileJobs, FiveHundredZombiesAreReaped) {
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   RunSpec spec = make_exec_spec();
   spec.limits.pids = 600;
   const RunResult result = run_attempts(*dedicated_sandbox.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-  for (const auto& [line, answer] : result.answers) EXPECT_EQ(answer, "ok") << line;
+  for (const auto& [line, result_text] : result.results) EXPECT_EQ(result_text, "ok") << line;
   for (pid_t zygote : find_children(dedicated_sandbox.launcher)) {
     EXPECT_TRUE(eventually([&] { return find_children(zygote).empty(); }));
   }
@@ -120,14 +121,14 @@ TEST(HostileJobs, OutputEndsWithTheRun) {
   StartedRun started =
       start_attempts(*dedicated_sandbox.sandbox, make_exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
   wait_for_output(started, "up");
-  const int out = ::dup(started.pipes.out);
+  const int stdout_fd = ::dup(started.pipes.out);
   const RunResult result = wait_for_end(*dedicated_sandbox.sandbox, started);
   EXPECT_EQ(result.outcome.stragglers, 2U) << result.outcome.reason;
-  pollfd event{out, POLLIN, 0};
+  pollfd event{stdout_fd, POLLIN, 0};
   EXPECT_EQ(::poll(&event, 1, 20000), 1);
   char byte = 0;
-  EXPECT_EQ(::read(out, &byte, 1), 0) << "a process still has the job's stdout";
-  ::close(out);
+  EXPECT_EQ(::read(stdout_fd, &byte, 1), 0) << "a process still has the job's stdout";
+  ::close(stdout_fd);
 }
 
 // SP2: tries every pid that exists outside.
@@ -143,7 +144,7 @@ TEST(HostileJobs, HostProcessesAreNotReachedByPid) {
     if (pid > 2) lines += "kill " + std::to_string(pid) + " 9\n";
   }
   const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), lines);
-  for (const auto& [line, answer] : result.answers) EXPECT_EQ(answer, "ESRCH") << line;
+  for (const auto& [line, result_text] : result.results) EXPECT_EQ(result_text, "ESRCH") << line;
   dedicated_sandbox.sandbox->kill(other.spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, other).outcome.status), "cancelled");
 }
@@ -163,10 +164,10 @@ TEST(HostileJobs, EndOfTheStartingThreadEndsNoJob) {
 // SI3, SZ26: the agent closes unsolicited descriptors.
 TEST(HostileJobs, DescriptorsSentUpTheChannelAreDropped) {
   run_attempts("getpid");
-  const std::size_t before = count_own_descriptors();
+  const std::size_t initial_count = count_own_descriptors();
   const RunResult result = run_attempts("rights_to_channel 200\nexit 0");
   EXPECT_EQ(to_string(result.outcome.status), "ok");
-  EXPECT_EQ(count_own_descriptors(), before);
+  EXPECT_EQ(count_own_descriptors(), initial_count);
 }
 
 // SZ69: no descriptor of a job is a socket of a trusted process that receives messages. That process would have to
@@ -175,25 +176,25 @@ TEST(HostileJobs, NoSocketOfAJobLeadsToATrustedProcess) {
   RunSpec spec = make_spec();
   spec.grants.network = Network::loopback;
   const RunResult result = run_attempts(shared_sandbox(), spec, "rights_to_every 64");
-  EXPECT_EQ(result.answer("rights_to_every 64"), "none") << result.outcome.reason;
+  EXPECT_EQ(result.get_result("rights_to_every 64"), "none") << result.outcome.reason;
   spec.run = next_run_id();
   spec.grants.syscalls = {"sendmsg"};
   spec.warm.runs = 2;
   spec.warm.key = spec.warm.family = std::string(64, 'k');
   spec.warm.idle_ms = 1000;
-  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "rights_to_every 64").answer("rights_to_every 64"), "none");
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "rights_to_every 64").get_result("rights_to_every 64"), "none");
 }
 
 // SI11
 TEST(HostileJobs, StandardStreamsArePipesOfTheRun) {
-  EXPECT_EQ(run_attempts("stdio").answer("stdio"), "0:character 1:pipe 2:pipe 3:pipe 4:socket tty:0");
+  EXPECT_EQ(run_attempts("stdio").get_result("stdio"), "0:character 1:pipe 2:pipe 3:pipe 4:socket tty:0");
 }
 
 // SQ12
 TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   expect_sandbox_serves(*dedicated_sandbox.sandbox);
-  const long before = read_status_kib(dedicated_sandbox.launcher, "VmRSS");
+  const long initial_kib = read_status_kib(dedicated_sandbox.launcher, "VmRSS");
   StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print_forever");
   char buffer[65536];
   for (std::size_t read_bytes = 0; read_bytes < (64U << 20);) {
@@ -205,15 +206,15 @@ TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
   }
   dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::output_limit, 0);
   EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "output_limit");
-  EXPECT_LT(read_status_kib(dedicated_sandbox.launcher, "VmRSS"), before + 4096);
+  EXPECT_LT(read_status_kib(dedicated_sandbox.launcher, "VmRSS"), initial_kib + 4096);
 }
 
 // SQ13
 TEST(HostileJobs, LargeOutputOnBothStreamsIsComplete) {
   const RunResult result = run_attempts("print_mib 5");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-  EXPECT_EQ(result.out.size(), 5U << 20);
-  EXPECT_EQ(result.err.size(), 5U << 20);
+  EXPECT_EQ(result.stdout_text.size(), 5U << 20);
+  EXPECT_EQ(result.stderr_text.size(), 5U << 20);
 }
 
 // SF17, SZ28: a job cannot change the programs of the sandbox.
@@ -225,11 +226,11 @@ TEST(HostileJobs, ProgramsOfTheSandboxAreUnchanged) {
     }
     return std::hash<std::string>{}(all);
   };
-  const std::size_t before = hash_programs();
+  const std::size_t initial_hash = hash_programs();
   run_attempts_with_exec(
       "open_truncate /proc/self/exe\nwrite /proc/self/exe x\nwrite /host x\nwrite_through_mem /host\n"
       "unlink /host\nshell cp /bin/true /host\nserve_again");
-  EXPECT_EQ(hash_programs(), before);
+  EXPECT_EQ(hash_programs(), initial_hash);
 }
 
 }  // namespace

@@ -42,16 +42,16 @@ std::uint32_t choose_base(IdRegistry& registry, std::uint32_t base = kBase, std:
 
 TEST_F(Ids, LiveRangesNeverOverlap) {
   if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
-  auto one = open_registry(), two = open_registry(), three = open_registry();
-  ASSERT_EQ(one.problem(), "");
-  EXPECT_EQ(choose_base(one), kBase);
-  EXPECT_EQ(choose_base(two), kBase + kCount);
-  EXPECT_EQ(choose_base(three, kBase + 100, 2048),
-            kBase + 2 * kCount);  // another size, starting within the first range
-  EXPECT_EQ(choose_base(one), kBase) << "a registry's own range is not an overlap";
-  two = IdRegistry();
-  auto four = open_registry();
-  EXPECT_EQ(choose_base(four), kBase + kCount) << "the range was released";
+  auto first = open_registry(), second = open_registry(), third = open_registry();
+  ASSERT_EQ(first.problem(), "");
+  EXPECT_EQ(choose_base(first), kBase);
+  EXPECT_EQ(choose_base(second), kBase + kCount);
+  EXPECT_EQ(choose_base(third, kBase + 100, 2048),
+            kBase + 2 * kCount);  // This range has another size and would start within the first range.
+  EXPECT_EQ(choose_base(first), kBase) << "a registry's own range is not an overlap";
+  second = IdRegistry();
+  auto fourth = open_registry();
+  EXPECT_EQ(choose_base(fourth), kBase + kCount) << "the range was released";
 }
 
 TEST_F(Ids, RangeOfAKilledLauncherIsFree) {
@@ -88,27 +88,28 @@ TEST_F(Ids, FolderWritableByOthersIsIgnored) {
 
 TEST_F(Ids, ExhaustionIsReportedWithItsRemedy) {
   if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
-  auto one = open_registry(), two = open_registry();
+  auto first = open_registry(), second = open_registry();
   constexpr std::uint32_t kLast = 0xfffffffe - kCount;
-  EXPECT_EQ(choose_base(one, kLast), kLast);
-  const auto none = choose_ids(kLast, kCount, two);
-  ASSERT_FALSE(none);
-  EXPECT_NE(none.error().message.find("sandbox.uid_range"), std::string::npos) << none.error().message;
+  EXPECT_EQ(choose_base(first, kLast), kLast);
+  const auto ids = choose_ids(kLast, kCount, second);
+  ASSERT_FALSE(ids);
+  EXPECT_NE(ids.error().message.find("sandbox.uid_range"), std::string::npos) << ids.error().message;
 }
 
 IdSpan read_id_span(const DedicatedSandbox& dedicated_sandbox) {
   const std::string map = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "read /proc/self/uid_map")
-                              .answer("read /proc/self/uid_map");
-  unsigned long long inside = 1, base = 0, count = 0;
-  EXPECT_EQ(std::sscanf(map.c_str(), "%llu %llu %llu", &inside, &base, &count), 3) << map;
-  EXPECT_EQ(inside, 0U);
+                              .get_result("read /proc/self/uid_map");
+  unsigned long long inner_base = 1, base = 0, count = 0;
+  EXPECT_EQ(std::sscanf(map.c_str(), "%llu %llu %llu", &inner_base, &base, &count), 3) << map;
+  EXPECT_EQ(inner_base, 0U);
   return {base, count};
 }
 
 TEST(Identity, TwoLaunchersOfAHostHaveNoIdInCommon) {
   if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
-  const DedicatedSandbox one = start_dedicated_sandbox(), two = start_dedicated_sandbox();
-  const IdSpan first = read_id_span(one), second = read_id_span(two);
+  const DedicatedSandbox first_sandbox = start_dedicated_sandbox();
+  const DedicatedSandbox second_sandbox = start_dedicated_sandbox();
+  const IdSpan first = read_id_span(first_sandbox), second = read_id_span(second_sandbox);
   EXPECT_FALSE(first.overlaps(second)) << first.base << ", " << second.base;
 }
 
@@ -119,22 +120,22 @@ std::string measure_nice_values() {
   wait_for_output(started, "up");
   std::string nice_values;
   const pid_t zygote = find_children(dedicated_sandbox.launcher).at(0), init = find_children(zygote).at(0);
-  const int agent = ::getpriority(PRIO_PROCESS, 0);
+  const int agent_nice = ::getpriority(PRIO_PROCESS, 0);
   for (const pid_t pid : {dedicated_sandbox.launcher, init})
-    nice_values += std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(pid)) - agent) + " ";
+    nice_values += std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(pid)) - agent_nice) + " ";
   dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
   wait_for_end(*dedicated_sandbox.sandbox, started);
-  const std::string job = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "inherited").answer("inherited");
+  const std::string job = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "inherited").get_result("inherited");
   return nice_values + job.substr(job.find("nice="));
 }
 
 TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
-  const int before = ::getpriority(PRIO_PROCESS, 0);
+  const int own_nice = ::getpriority(PRIO_PROCESS, 0);
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
-  const pid_t agent = ::fork();  // an unprivileged process cannot undo a change of its nice value
+  const pid_t agent = ::fork();  // An unprivileged process cannot undo a change of its nice value.
   if (agent == 0) {
-    ::setpriority(PRIO_PROCESS, 0, before + 5);
+    ::setpriority(PRIO_PROCESS, 0, own_nice + 5);
     const std::string nice_values = measure_nice_values();
     (void)!::write(pipe[1], nice_values.data(), nice_values.size());
     ::_exit(0);
@@ -144,7 +145,7 @@ TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
   (void)!::read(pipe[0], text, sizeof text - 1);
   ::waitpid(agent, nullptr, 0);
   const std::string supervisors = ::geteuid() == 0 ? "-10 -10 " : "0 0 ";
-  EXPECT_EQ(text, supervisors + "nice=" + std::to_string(before + 5));
+  EXPECT_EQ(text, supervisors + "nice=" + std::to_string(own_nice + 5));
 }
 
 }  // namespace

@@ -32,17 +32,17 @@ std::size_t count_descriptors(pid_t pid) {
 
 TEST(Launcher, TwoHundredJobsLeaveNothing) {
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // prewarmed sandboxes would add processes to the counts
+  config.max_prewarmed = 0;  // Prewarmed sandboxes would add processes to the counts.
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid");
   EXPECT_TRUE(
-      // the zygote that serves; the zygote of the canary has ended
+      // Only the zygote that serves runs exists; the zygote of the canary has ended.
       eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));
-  const auto mounts = host_mounts();
+  const auto initial_mounts = host_mounts();
   const std::size_t agent_descriptors = count_descriptors(::getpid());
   const std::size_t launcher_descriptors = count_descriptors(dedicated_sandbox.launcher);
-  const std::size_t processes = find_descendants(dedicated_sandbox.launcher).size();
-  const std::size_t groups = count_cgroups(dedicated_sandbox.launcher);
+  const std::size_t process_count = find_descendants(dedicated_sandbox.launcher).size();
+  const std::size_t group_count = count_cgroups(dedicated_sandbox.launcher);
   for (int i = 0; i < 200; ++i) {
     RunSpec spec = make_spec(i % 20 == 3 ? 5 : 20000);
     spec.limits.exec = i % 2 == 0;
@@ -51,11 +51,11 @@ TEST(Launcher, TwoHundredJobsLeaveNothing) {
                  : i % 10 == 2 ? "daemonize"
                                : "write /tmp/x y");
   }
-  EXPECT_EQ(host_mounts(), mounts);
+  EXPECT_EQ(host_mounts(), initial_mounts);
   EXPECT_EQ(count_descriptors(::getpid()), agent_descriptors);
   EXPECT_TRUE(eventually([&] { return count_descriptors(dedicated_sandbox.launcher) <= launcher_descriptors; }));
-  EXPECT_TRUE(eventually([&] { return find_descendants(dedicated_sandbox.launcher).size() == processes; }));
-  EXPECT_TRUE(eventually([&] { return count_cgroups(dedicated_sandbox.launcher) == groups; }))
+  EXPECT_TRUE(eventually([&] { return find_descendants(dedicated_sandbox.launcher).size() == process_count; }));
+  EXPECT_TRUE(eventually([&] { return count_cgroups(dedicated_sandbox.launcher) == group_count; }))
       << count_cgroups(dedicated_sandbox.launcher);
   dedicated_sandbox.sandbox.reset();
   EXPECT_TRUE(is_reaped(dedicated_sandbox.launcher));
@@ -66,13 +66,13 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsRestarted) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const auto family = find_descendants(dedicated_sandbox.launcher);
-  EXPECT_GE(family.size(), 3U);  // zygote, init, job
+  const auto process_tree = find_descendants(dedicated_sandbox.launcher);
+  EXPECT_GE(process_tree.size(), 3U);  // At least the zygote, init and the job.
   ::kill(dedicated_sandbox.launcher, SIGKILL);
   EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "lost");
   EXPECT_FALSE(dedicated_sandbox.sandbox->alive());
   EXPECT_FALSE(dedicated_sandbox.sandbox->launch(make_spec()));
-  for (pid_t pid : family) EXPECT_TRUE(is_reaped(pid)) << pid << " still exists, and its run may begin elsewhere";
+  for (pid_t pid : process_tree) EXPECT_TRUE(is_reaped(pid)) << pid << " still exists, and its run may begin elsewhere";
   ASSERT_TRUE(dedicated_sandbox.sandbox->restart());
   EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
   EXPECT_EQ(count_cgroups(dedicated_sandbox.launcher), 0U)
@@ -98,32 +98,32 @@ TEST(Launcher, KilledLauncherCausesNoWakeUps) {
 }
 
 TEST(Launcher, EndsWithTheAgent) {
-  int report[2];
-  ASSERT_EQ(::pipe(report), 0);
+  int pid_pipe[2];
+  ASSERT_EQ(::pipe(pid_pipe), 0);
   const pid_t agent = ::fork();
   if (agent == 0) {
     DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
     StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
     wait_for_output(started, "up");
-    std::vector<pid_t> family = find_descendants(dedicated_sandbox.launcher);
-    family.push_back(dedicated_sandbox.guardian);
-    family.push_back(dedicated_sandbox.launcher);
-    (void)!::write(report[1], family.data(), family.size() * sizeof(pid_t));
+    std::vector<pid_t> process_tree = find_descendants(dedicated_sandbox.launcher);
+    process_tree.push_back(dedicated_sandbox.guardian);
+    process_tree.push_back(dedicated_sandbox.launcher);
+    (void)!::write(pid_pipe[1], process_tree.data(), process_tree.size() * sizeof(pid_t));
     ::pause();
     ::_exit(0);
   }
-  pid_t family[16] = {};
-  const ssize_t size = ::read(report[0], family, sizeof family);
+  pid_t process_tree[16] = {};
+  const ssize_t size = ::read(pid_pipe[0], process_tree, sizeof process_tree);
   ASSERT_GE(size, static_cast<ssize_t>(4 * sizeof(pid_t)));
   ::kill(agent, SIGKILL);
   ::waitpid(agent, nullptr, 0);
   for (std::size_t i = 0; i < static_cast<std::size_t>(size) / sizeof(pid_t); ++i) {
-    EXPECT_TRUE(eventually([&] { return is_reaped(family[i]); })) << family[i];
+    EXPECT_TRUE(eventually([&] { return is_reaped(process_tree[i]); })) << process_tree[i];
   }
   EXPECT_TRUE(
-      eventually([&] { return count_cgroups(family[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
-  ::close(report[0]);
-  ::close(report[1]);
+      eventually([&] { return count_cgroups(process_tree[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
+  ::close(pid_pipe[0]);
+  ::close(pid_pipe[1]);
 }
 
 TEST(Launcher, KilledZygoteLosesItsRunsAndIsReplaced) {
@@ -137,7 +137,7 @@ TEST(Launcher, KilledZygoteLosesItsRunsAndIsReplaced) {
 
 TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   RunSpec spec = make_spec();
   spec.fence_boot_ms = now_boot_ms() + 500;
@@ -160,13 +160,13 @@ TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
   config.max_zygote_runs = 5;
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid");
-  const auto first = find_children(dedicated_sandbox.launcher);
+  const auto first_zygotes = find_children(dedicated_sandbox.launcher);
   for (int i = 0; i < 30; ++i) {
     const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid");
     EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   }
   EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));
-  EXPECT_NE(find_children(dedicated_sandbox.launcher), first);
+  EXPECT_NE(find_children(dedicated_sandbox.launcher), first_zygotes);
 }
 
 TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
@@ -182,7 +182,7 @@ TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
 TEST(Launcher, WaitingRunCanBeCancelled) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   RunSpec spec = make_spec();
-  spec.context = 9;  // the zygote of this context is not started yet
+  spec.context = 9;  // The zygote of this context has not been started.
   StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, "sleep 60000");
   dedicated_sandbox.sandbox->kill(spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, started).outcome.status), "cancelled");
@@ -280,12 +280,13 @@ TEST(Launcher, NoZygoteSurvivesLauncherAndGuard) {
     config.disabled_steps = {"zygote_parent"};
     std::thread start_thread([&config] { (void)start_sandbox(config); });
     ::usleep(static_cast<useconds_t>(random() % 12000));
-    std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, and so on
-    std::erase_if(family, [&](pid_t pid) {
+    std::vector<pid_t> process_tree =
+        descendants(::getpid());  // The first two processes are the guardian and the launcher.
+    std::erase_if(process_tree, [&](pid_t pid) {
       return std::find(other_processes.begin(), other_processes.end(), pid) != other_processes.end();
     });
-    family.resize(std::min<std::size_t>(family.size(), 2));
-    for (const pid_t pid : family) ::kill(pid, SIGKILL);
+    process_tree.resize(std::min<std::size_t>(process_tree.size(), 2));
+    for (const pid_t pid : process_tree) ::kill(pid, SIGKILL);
     start_thread.join();
     write_end.reset();
     pollfd pipe_closed{read_end.get(), POLLIN, 0};
@@ -316,11 +317,11 @@ TEST(Launcher, ProbeReportsEveryLayer) {
   ASSERT_TRUE(layers) << layers.error().message;
   for (const char* name : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "uid", "seccomp",
                            "landlock", "cgroup:memory", "cgroup:pids", "canary"}) {
-    const auto found =
+    const auto position =
         std::find_if(layers->begin(), layers->end(), [&](const auto& layer) { return layer.name == name; });
-    ASSERT_NE(found, layers->end()) << name;
-    EXPECT_FALSE(found->detail.empty());
-    EXPECT_EQ(found->ok, found->remedy.empty()) << name;
+    ASSERT_NE(position, layers->end()) << name;
+    EXPECT_FALSE(position->detail.empty());
+    EXPECT_EQ(position->ok, position->remedy.empty()) << name;
   }
 }
 
@@ -328,11 +329,12 @@ TEST(Launcher, ProbeReportsEveryLayer) {
 // until a third launcher started.
 TEST(Launcher, GroupsOfALateDeadLauncherAreRemoved) {
   if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
-  const DedicatedSandbox old = start_dedicated_sandbox(), next = start_dedicated_sandbox();
-  ASSERT_GT(count_cgroups(old.launcher), 0U);
-  ::kill(old.guardian, SIGKILL);
-  EXPECT_TRUE(eventually([&] { return count_cgroups(old.launcher) == 0; }));
-  EXPECT_GT(count_cgroups(next.launcher), 0U);
+  const DedicatedSandbox old_sandbox = start_dedicated_sandbox();
+  const DedicatedSandbox next_sandbox = start_dedicated_sandbox();
+  ASSERT_GT(count_cgroups(old_sandbox.launcher), 0U);
+  ::kill(old_sandbox.guardian, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return count_cgroups(old_sandbox.launcher) == 0; }));
+  EXPECT_GT(count_cgroups(next_sandbox.launcher), 0U);
 }
 
 }  // namespace

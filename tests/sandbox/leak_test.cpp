@@ -36,9 +36,9 @@ std::ostream& operator<<(std::ostream& out, const ResourceCounts& counts) {
 ResourceCounts count_resources(const DedicatedSandbox& dedicated_sandbox) {
   ResourceCounts counts;
   std::set<std::string> namespaces;
-  auto all = find_descendants(dedicated_sandbox.launcher);
-  all.push_back(dedicated_sandbox.launcher);
-  for (const pid_t pid : all) {
+  auto pids = find_descendants(dedicated_sandbox.launcher);
+  pids.push_back(dedicated_sandbox.launcher);
+  for (const pid_t pid : pids) {
     const std::string folder = "/proc/" + std::to_string(pid);
     counts.descriptors += count_entries(folder + "/fd");
     std::error_code error;
@@ -46,7 +46,7 @@ ResourceCounts count_resources(const DedicatedSandbox& dedicated_sandbox) {
       namespaces.insert(fs::read_symlink(folder + "/ns/" + kind, error).string());
     }
   }
-  counts.processes = all.size();
+  counts.processes = pids.size();
   counts.groups = count_cgroups(dedicated_sandbox.launcher);
   counts.namespaces = namespaces.size();
   counts.mounts = host_mounts().size();
@@ -60,9 +60,9 @@ ResourceCounts wait_for_stable_counts(const DedicatedSandbox& dedicated_sandbox)
   int equal_count = 0;
   EXPECT_TRUE(eventually([&] {
     ::poll(nullptr, 0, 100);
-    const ResourceCounts now = count_resources(dedicated_sandbox);
-    equal_count = now == counts ? equal_count + 1 : 0;
-    counts = now;
+    const ResourceCounts current_counts = count_resources(dedicated_sandbox);
+    equal_count = current_counts == counts ? equal_count + 1 : 0;
+    counts = current_counts;
     return equal_count == 10;
   }));
   return counts;
@@ -87,7 +87,7 @@ StartedRun start_run_of_kind(Sandbox& sandbox, std::size_t i) {
       spec.grants.syscalls = {"inotify_init1"};
       break;
     case 5:
-      spec.grants.fs_read = {"/var/nowhere"};  // the set-up fails
+      spec.grants.fs_read = {"/var/nowhere"};  // The set-up fails.
       break;
     case 6:
       lines = "raise 11";
@@ -120,11 +120,11 @@ void run_many(Sandbox& sandbox, std::size_t count) {
     ASSERT_EQ(::poll(&event, 1, 30000), 1) << "no run ends";
     for (const auto& ended : sandbox.read_ended()) {
       lost_run_count += ended.outcome.status == RunStatus::lost ? 1 : 0;
-      const auto found = active_runs.find(ended.run);
-      if (found == active_runs.end()) continue;
-      const RunPipes& pipes = found->second.pipes;
+      const auto position = active_runs.find(ended.run);
+      if (position == active_runs.end()) continue;
+      const RunPipes& pipes = position->second.pipes;
       for (const int fd : {pipes.out, pipes.err, pipes.channel, pipes.requests}) ::close(fd);
-      active_runs.erase(found);
+      active_runs.erase(position);
     }
   }
 }
@@ -133,7 +133,7 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   const std::size_t runs = read_setting("MYCOJOBS_LEAK_RUNS", 20000);
   SandboxConfig config = make_test_config();
   config.max_prewarmed = 2;
-  config.max_zygote_runs = 3000;  // several generations of zygotes
+  config.max_zygote_runs = 3000;  // The runs use several zygotes, one after another.
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   run_many(*dedicated_sandbox.sandbox, 400);
   const auto wait_for_processes = [&dedicated_sandbox](std::size_t processes) {
@@ -142,15 +142,15 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   // The zygote, the process that opens granted folders, and one idle sandbox with an init and a job.
   constexpr std::size_t kIdleProcesses = 1 + 1 + 2;
   ASSERT_TRUE(wait_for_processes(kIdleProcesses)) << count_resources(dedicated_sandbox);
-  const ResourceCounts before = wait_for_stable_counts(dedicated_sandbox);
+  const ResourceCounts initial_counts = wait_for_stable_counts(dedicated_sandbox);
   const long initial_kib = read_status_kib(dedicated_sandbox.launcher, "VmRSS");
-  const std::size_t files = count_entries("/tmp");
+  const std::size_t initial_file_count = count_entries("/tmp");
   run_many(*dedicated_sandbox.sandbox, runs);
   EXPECT_TRUE(wait_for_processes(kIdleProcesses));
-  EXPECT_TRUE(eventually([&] { return count_resources(dedicated_sandbox) == before; }))
-      << count_resources(dedicated_sandbox) << "\nbefore: " << before;
+  EXPECT_TRUE(eventually([&] { return count_resources(dedicated_sandbox) == initial_counts; }))
+      << count_resources(dedicated_sandbox) << "\nbefore: " << initial_counts;
   EXPECT_LE(read_status_kib(dedicated_sandbox.launcher, "VmRSS"), initial_kib + 2048);
-  EXPECT_LE(count_entries("/tmp"), files + 200) << "other tests use it too";
+  EXPECT_LE(count_entries("/tmp"), initial_file_count + 200) << "other tests use it too";
   EXPECT_LE(lost_run_count, 2U) << "of " << runs << ": rare, on a busy machine, and not explained yet";
   std::cout << runs << " runs, lost " << lost_run_count << "; launcher " << initial_kib << " KiB before, "
             << read_status_kib(dedicated_sandbox.launcher, "VmRSS") << " after; " << count_resources(dedicated_sandbox)

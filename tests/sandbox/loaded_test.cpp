@@ -42,10 +42,10 @@ class ExtraFolder {
     ::chmod((folder_ + "/" + name).c_str(), 0755);
     return folder_ + "/" + name;
   }
-  SandboxConfig make_config(const std::string& loaded = "/extra/library") const {
+  SandboxConfig make_config(const std::string& loaded_file = "/extra/library") const {
     SandboxConfig config = make_test_config();
     config.hosts[0].context = 1;
-    config.hosts[0].arguments = {loaded};
+    config.hosts[0].arguments = {loaded_file};
     config.hosts[0].folders = {{folder_, "/extra"}};
     return config;
   }
@@ -72,13 +72,13 @@ TEST(ZygotePreload, ZygoteFromBeforeAnUpdateIsReplaced) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(extra.make_config());
   ASSERT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
   ASSERT_TRUE(eventually([&] { return find_zygotes(dedicated_sandbox.launcher).size() == 1; }));
-  const pid_t first = find_zygotes(dedicated_sandbox.launcher)[0];
+  const pid_t first_zygote = find_zygotes(dedicated_sandbox.launcher)[0];
   RunSpec spec = make_spec(40000);
   StartedRun running = start_attempts(*dedicated_sandbox.sandbox, spec, "sleep 8000");
   extra.write("library", "two");
   EXPECT_TRUE(eventually([&] {
-    const auto now = find_zygotes(dedicated_sandbox.launcher);
-    return now.size() == 1 && now[0] != first;
+    const auto zygotes = find_zygotes(dedicated_sandbox.launcher);
+    return zygotes.size() == 1 && zygotes[0] != first_zygote;
   })) << "the old zygote still serves";
   EXPECT_NE(to_string(wait_for_end(*dedicated_sandbox.sandbox, running).outcome.status), "lost");
   EXPECT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
@@ -90,13 +90,13 @@ TEST(ZygotePreload, ZygoteWithUnwatchedFoldersIsReplaced) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(extra.make_config());
   ASSERT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
   ASSERT_TRUE(eventually([&] { return find_zygotes(dedicated_sandbox.launcher).size() == 1; }));
-  const pid_t first = find_zygotes(dedicated_sandbox.launcher)[0];
+  const pid_t first_zygote = find_zygotes(dedicated_sandbox.launcher)[0];
   for (const pid_t child : find_children(dedicated_sandbox.launcher)) {
-    if (child != first) ::kill(child, SIGKILL);
+    if (child != first_zygote) ::kill(child, SIGKILL);
   }
   EXPECT_TRUE(eventually([&] {
-    const auto now = find_zygotes(dedicated_sandbox.launcher);
-    return now.size() == 1 && now[0] != first;
+    const auto zygotes = find_zygotes(dedicated_sandbox.launcher);
+    return zygotes.size() == 1 && zygotes[0] != first_zygote;
   }));
   EXPECT_EQ(run_and_get_status(*dedicated_sandbox.sandbox), "ok");
   EXPECT_EQ(find_children(dedicated_sandbox.launcher).size(), 2U)
@@ -105,11 +105,11 @@ TEST(ZygotePreload, ZygoteWithUnwatchedFoldersIsReplaced) {
 
 // Attack: a file that other users can write would run with more rights than a job.
 TEST(ZygotePreload, FileWritableByOthersIsNotLoaded) {
-  struct Row {
+  struct UnsafeFile {
     const char* description;
-    std::function<std::string(const ExtraFolder&)> make_unsafe;  // returns the path that the error must name
+    std::function<std::string(const ExtraFolder&)> make_unsafe;  // Returns the path that the error must name.
   };
-  const Row rows[] = {
+  const UnsafeFile unsafe_files[] = {
       {"a nested folder",
        [](const ExtraFolder& extra) {
          extra.create_folder("lib");
@@ -158,13 +158,13 @@ TEST(ZygotePreload, FileWritableByOthersIsNotLoaded) {
          return extra.path() + "/round";
        }},
   };
-  for (const Row& row : rows) {
+  for (const UnsafeFile& unsafe_file : unsafe_files) {
     const ExtraFolder extra;
-    const std::string unsafe_path = row.make_unsafe(extra);
+    const std::string unsafe_path = unsafe_file.make_unsafe(extra);
     DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(extra.make_config());
     const std::string status = run_and_get_status(*dedicated_sandbox.sandbox);
-    EXPECT_THAT(status, HasSubstr("setup_error")) << row.description;
-    EXPECT_THAT(status, HasSubstr(unsafe_path + ": ")) << row.description;
+    EXPECT_THAT(status, HasSubstr("setup_error")) << unsafe_file.description;
+    EXPECT_THAT(status, HasSubstr(unsafe_path + ": ")) << unsafe_file.description;
     fs::remove_all(extra.path() + ".target");
   }
 }

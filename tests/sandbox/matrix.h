@@ -1,6 +1,6 @@
-// The contribution of each layer of the sandbox: every attempt that must fail is repeated with one layer left out. The
-// expected results are in tests/sandbox/matrix.txt, which describes how to update it; docs/sandbox-matrix.md shows
-// them.
+// Tests the contribution of each layer of the sandbox: every attempt that must fail is repeated in a sandbox without
+// one layer. The expected results are in tests/sandbox/matrix.txt, which describes how to update the file.
+// docs/sandbox-matrix.md shows the results.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,22 @@
 
 namespace mycojobs::test {
 
-// One row of the table. Its entry for each column is a letter:
+// One row of the table. The entry for each column is a letter:
 // - D: the attempt was denied.
 // - V: the call ended the job.
 // - R: the call reached the kernel without effect, because it requested nothing or its arguments were invalid.
 // - O: open, the attempt succeeded.
 // - "-": not tried, because the attempt could harm the host.
 struct MatrixRow {
-  std::string row, name;  // together the key in the table
-  std::string lines;      // attempts, one per line; the row is denied if all attempts are denied
-  std::vector<std::string> accepted;
-  std::string before = {};  // attempts that prepare the row; their results are ignored
-  bool exec = false;
+  std::string id, name;  // Id and name together are the key of the row.
+  std::string attempts;  // One per line. The row is denied if all attempts are denied.
+  std::vector<std::string> accepted_results;
+  std::string preparation = {};  // Attempts that prepare the row. Their results are ignored.
+  bool can_exec = false;
   Limits limits = {};
 };
 
-// A column is a sandbox without the layers of some set-up steps.
+// One column of the table: a sandbox without the layers of the disabled set-up steps.
 struct MatrixColumn {
   std::string name;
   std::vector<std::string> disabled_steps;
@@ -46,8 +46,8 @@ class HostResources {
   HostResources(const HostResources&) = delete;
   HostResources& operator=(const HostResources&) = delete;
 
-  std::string file = "/tmp/mycojobs-matrix-XXXXXX", shared = "/dev/shm/mycojobs-matrix-XXXXXX";
-  std::string folder = "/tmp/mycojobs-listen-XXXXXX", socket, abstract, port;
+  std::string file_path = "/tmp/mycojobs-matrix-XXXXXX", shm_file_path = "/dev/shm/mycojobs-matrix-XXXXXX";
+  std::string folder_path = "/tmp/mycojobs-listen-XXXXXX", socket_path, abstract_name, tcp_port;
 
  private:
   std::vector<int> listeners_;
@@ -56,22 +56,23 @@ class HostResources {
 inline bool is_among(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
-std::vector<MatrixRow> matrix_rows(const HostResources&);
-bool can_be_tried(const MatrixRow&, const MatrixColumn&);
+std::vector<MatrixRow> make_matrix_rows(const HostResources&);
+bool is_safe_to_try(const MatrixRow&, const MatrixColumn&);
 char get_outcome_letter(const MatrixRow&, const MatrixColumn&, const RunResult&);  // '?' if the run failed
 
 // The contents of tests/sandbox/matrix.txt.
 struct MatrixTable {
-  std::string kernel;  // for example "6.18"
+  std::string kernel;  // For example "6.18".
   int landlock = 0;    // ABI version
   std::vector<std::string> columns;
-  std::vector<std::string> keys;  // for example "SF1: open_create /x", in order
+  std::vector<std::string> row_keys;  // In order, for example "SF1: open_create /x".
   std::map<std::string, std::string> letters;
 
-  char at(const std::string& key, const std::string& column) const;  // ' ' if there is no entry
+  char get_letter(const std::string& key, const std::string& column) const;  // ' ' if there is no entry
   void set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& letters);
-  std::string text() const;
-  std::string markdown() const;  // the table for docs/sandbox-matrix.md; rows with equal letters share a line
+  std::string to_text() const;
+  std::string to_markdown()
+      const;  // Returns the table for docs/sandbox-matrix.md. Rows with equal letters share a line.
 };
 MatrixTable read_matrix(const std::string& path);
 std::string make_row_key(const MatrixRow&);

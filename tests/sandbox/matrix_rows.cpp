@@ -19,9 +19,10 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1U << 20;
 
-// Effective forms of the calls that end a job. Without the filter, the kernel checks the rights of the job.
+// Calls that end a job, with arguments for which they would have an effect. Without the filter, the kernel checks the
+// rights of the job.
 struct CallRow {
-  const char* row;
+  const char* id;
   const char* line;
 };
 constexpr CallRow kEndingCalls[] = {
@@ -58,7 +59,7 @@ constexpr CallRow kEndingCalls[] = {
     {"SZ1", "call 0x40000027"},
 #endif
 };
-// Effective forms of calls that are refused without ending the job.
+// Calls that are refused without ending the job, with arguments for which they would have an effect.
 constexpr CallRow kRefusedCalls[] = {
     {"SF20", "open_by_handle /job"},
     {"SR6", "join_namespace /proc/1/ns/net"},
@@ -67,9 +68,9 @@ constexpr CallRow kRefusedCalls[] = {
 };
 
 struct LimitRow {
-  const char* row;
+  const char* id;
   const char* line;
-  bool exec;
+  bool can_exec;
 };
 constexpr LimitRow kLimitRows[] = {
     {"SQ1", "fork_bomb", true},
@@ -83,7 +84,7 @@ constexpr LimitRow kLimitRows[] = {
     {"SQ11", "hold_memfd 96", false},
 };
 
-Limits small_limits() {
+Limits make_small_limits() {
   Limits limits;
   limits.memory_bytes = 64 * kMiB;
   limits.pids = 16;
@@ -100,7 +101,8 @@ std::string find_preparation(const std::string& line) {
   return line == "open_read /tmp/null" ? "mknod /tmp/null 0x2000\n" : "";
 }
 
-// Except for these families, the available families depend on the kernel's modules.
+// Returns whether the attempt opens a socket of a rare family. The availability of rare families depends on the modules
+// of the kernel.
 bool is_rare_family(const std::string& line) {
   if (!line.starts_with("socket ")) return false;
   for (const char* common_family : {"socket 1 ", "socket 2 ", "socket 10 ", "socket 16 "}) {
@@ -111,18 +113,18 @@ bool is_rare_family(const std::string& line) {
 
 void add_table_rows(std::vector<MatrixRow>& rows) {
   MatrixRow families{"SN5", "socket of any other family and type", "", {"EAFNOSUPPORT", "EPERM"}};
-  for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
-                            &rows_combined(), &rows_with_exec()}) {
-    for (const Row& row : *table) {
-      if (is_among(row.accepted, "ok")) continue;  // permitted
+  for (const auto* table :
+       {&file_rows(), &network_rows(), &kernel_rows(), &capability_rows(), &combined_rows(), &exec_rows()}) {
+    for (const DeniedRow& row : *table) {
+      if (is_among(row.accepted_results, "ok")) continue;  // The sandbox permits the attempt.
       // The sandbox permits these calls, and the kernel refuses the arguments.
-      if (std::string(row.row) == "SK14" || row.attempt == "prctl 15 0") continue;
-      const bool exec = table == &rows_with_exec();
+      if (std::string(row.id) == "SK14" || row.attempt == "prctl 15 0") continue;
+      const bool can_exec = table == &exec_rows();
       if (is_rare_family(row.attempt)) {
-        families.lines += row.attempt + "\n";
+        families.attempts += row.attempt + "\n";
       } else {
-        rows.push_back({row.row, row.attempt + (exec ? " [exec]" : ""), row.attempt + "\n", row.accepted,
-                        find_preparation(row.attempt), exec});
+        rows.push_back({row.id, row.attempt + (can_exec ? " [exec]" : ""), row.attempt + "\n", row.accepted_results,
+                        find_preparation(row.attempt), can_exec});
       }
     }
   }
@@ -130,41 +132,45 @@ void add_table_rows(std::vector<MatrixRow>& rows) {
 }
 
 void add_host_rows(std::vector<MatrixRow>& rows, const HostResources& host) {
-  const std::vector<std::string> no_file = {"ENOENT", "EACCES"}, no_socket = {"EAFNOSUPPORT"};
-  rows.push_back({"SF3", "open_read FILE OF THE HOST", "open_read " + host.file + "\n", no_file});
+  const std::vector<std::string> missing_file_errors = {"ENOENT", "EACCES"}, missing_socket_errors = {"EAFNOSUPPORT"};
+  rows.push_back({"SF3", "open_read FILE OF THE HOST", "open_read " + host.file_path + "\n", missing_file_errors});
+  rows.push_back({"SF4", "open_read /tmp/../../..FILE OF THE HOST", "open_read /tmp/../../.." + host.file_path + "\n",
+                  missing_file_errors});
   rows.push_back(
-      {"SF4", "open_read /tmp/../../..FILE OF THE HOST", "open_read /tmp/../../.." + host.file + "\n", no_file});
-  rows.push_back({"SF12", "open_read FILE OF THE HOST'S /dev/shm", "open_read " + host.shared + "\n", no_file});
-  rows.push_back({"SN3", "connect_unix SOCKET OF THE HOST", "connect_unix " + host.socket + "\n", no_socket});
-  rows.push_back({"SN2", "connect_tcp PORT OF THE HOST", "connect_tcp 127.0.0.1 " + host.port + "\n", no_socket});
-  rows.push_back({"SX6", "connect_abstract NAME OF THE HOST", "connect_abstract " + host.abstract + "\n", no_socket});
+      {"SF12", "open_read FILE OF THE HOST'S /dev/shm", "open_read " + host.shm_file_path + "\n", missing_file_errors});
+  rows.push_back(
+      {"SN3", "connect_unix SOCKET OF THE HOST", "connect_unix " + host.socket_path + "\n", missing_socket_errors});
+  rows.push_back(
+      {"SN2", "connect_tcp PORT OF THE HOST", "connect_tcp 127.0.0.1 " + host.tcp_port + "\n", missing_socket_errors});
+  rows.push_back({"SX6", "connect_abstract NAME OF THE HOST", "connect_abstract " + host.abstract_name + "\n",
+                  missing_socket_errors});
 }
 
 }  // namespace
 
 HostResources::HostResources() {
-  for (std::string* path : {&file, &shared}) {
+  for (std::string* path : {&file_path, &shm_file_path}) {
     const int fd = ::mkstemp(path->data());
     EXPECT_GE(fd, 0);
     ::fchmod(fd, 0644);
     ::close(fd);
   }
-  EXPECT_NE(::mkdtemp(folder.data()), nullptr);
-  ::chmod(folder.c_str(), 0755);
-  socket = folder + "/s";
-  abstract = "mycojobs-matrix-" + std::to_string(::getpid());
-  for (const bool named : {true, false}) {
+  EXPECT_NE(::mkdtemp(folder_path.data()), nullptr);
+  ::chmod(folder_path.c_str(), 0755);
+  socket_path = folder_path + "/s";
+  abstract_name = "mycojobs-matrix-" + std::to_string(::getpid());
+  for (const bool has_path : {true, false}) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string& name = named ? socket : abstract;
-    name.copy(address.sun_path + (named ? 0 : 1), sizeof address.sun_path - 2);
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + (named ? 0 : 1) + name.size());
+    const std::string& name = has_path ? socket_path : abstract_name;
+    name.copy(address.sun_path + (has_path ? 0 : 1), sizeof address.sun_path - 2);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + (has_path ? 0 : 1) + name.size());
     const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
     EXPECT_EQ(::listen(listener, 8), 0);
     listeners_.push_back(listener);
   }
-  ::chmod(socket.c_str(), 0777);
+  ::chmod(socket_path.c_str(), 0777);
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
   loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -173,39 +179,39 @@ HostResources::HostResources() {
   EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&loopback), size), 0);
   EXPECT_EQ(::listen(listener, 8), 0);
   EXPECT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&loopback), &size), 0);
-  port = std::to_string(ntohs(loopback.sin_port));
+  tcp_port = std::to_string(ntohs(loopback.sin_port));
   listeners_.push_back(listener);
 }
 
 HostResources::~HostResources() {
   for (int fd : listeners_) ::close(fd);
-  for (const auto& path : {file, shared, socket}) ::unlink(path.c_str());
-  ::rmdir(folder.c_str());
+  for (const auto& path : {file_path, shm_file_path, socket_path}) ::unlink(path.c_str());
+  ::rmdir(folder_path.c_str());
 }
 
-std::vector<MatrixRow> matrix_rows(const HostResources& host) {
+std::vector<MatrixRow> make_matrix_rows(const HostResources& host) {
   std::vector<MatrixRow> rows;
   add_table_rows(rows);
   add_host_rows(rows, host);
-  const std::vector<std::string> denied = {"EPERM", "EACCES"};
-  rows.push_back({"SF15", "exec_copy /tmp/true", "exec_copy /tmp/true\n", denied});
-  rows.push_back({"exec off", "exec /bin/true", "exec /bin/true\n", denied});
-  rows.push_back({"exec off", "fork", "fork\n", denied});
-  rows.push_back({"exec off", "run /bin/true", "run /bin/true\n", denied});
+  const std::vector<std::string> denied_errors = {"EPERM", "EACCES"};
+  rows.push_back({"SF15", "exec_copy /tmp/true", "exec_copy /tmp/true\n", denied_errors});
+  rows.push_back({"exec off", "exec /bin/true", "exec /bin/true\n", denied_errors});
+  rows.push_back({"exec off", "fork", "fork\n", denied_errors});
+  rows.push_back({"exec off", "run /bin/true", "run /bin/true\n", denied_errors});
   for (const char* call : sandbox::forbidden_calls()) {
     const std::string line = std::string("call ") + call;
-    if (attempt_outside(line) != "no such call") rows.push_back({"SK4", line, line + "\n", {}});
+    if (run_attempt_outside(line) != "no such call") rows.push_back({"SK4", line, line + "\n", {}});
   }
-  for (const CallRow& call : kEndingCalls) rows.push_back({call.row, call.line, call.line + std::string("\n"), {}});
+  for (const CallRow& call : kEndingCalls) rows.push_back({call.id, call.line, call.line + std::string("\n"), {}});
   for (const CallRow& call : kRefusedCalls)
-    rows.push_back({call.row, call.line, call.line + std::string("\n"), {"handle: EOPNOTSUPP"}});
+    rows.push_back({call.id, call.line, call.line + std::string("\n"), {"handle: EOPNOTSUPP"}});
   for (const LimitRow& limit : kLimitRows) {
-    rows.push_back({limit.row, limit.line, limit.line + std::string("\n"), {}, "", limit.exec, small_limits()});
+    rows.push_back({limit.id, limit.line, limit.line + std::string("\n"), {}, "", limit.can_exec, make_small_limits()});
   }
   return rows;
 }
 
-bool can_be_tried(const MatrixRow& row, const MatrixColumn& column) {
+bool is_safe_to_try(const MatrixRow& row, const MatrixColumn& column) {
   const auto is_disabled = [&](const char* layer) { return is_among(column.disabled_steps, layer); };
   // The matrix must not risk the host: if the layers do not hold, these calls could stop the whole host.
   constexpr const char* kHostWideCalls[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",

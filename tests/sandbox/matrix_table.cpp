@@ -26,35 +26,36 @@ std::string find_errno(const std::string& result) {
   return {};
 }
 
-// Reports whether the error means a missing permission or a missing object. Other errors are about arguments.
-bool is_refusal(const std::string& error, bool raw_call) {
-  static const std::vector<std::string> kAlways = {"EPERM", "EACCES", "EROFS", "ENOSYS", "ENOSPC", "EMFILE"};
-  static const std::vector<std::string> kMissingObject = {
+// Returns whether the error means a missing permission or a missing object. Other errors are about arguments.
+bool is_refusal(const std::string& error, bool is_raw_call) {
+  static const std::vector<std::string> kPermissionErrors = {"EPERM", "EACCES", "EROFS", "ENOSYS", "ENOSPC", "EMFILE"};
+  static const std::vector<std::string> kMissingObjectErrors = {
       "ENOENT",       "EXDEV",           "ELOOP",           "ETXTBSY",     "ENXIO",        "ESRCH",  "EAGAIN", "EFBIG",
       "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ENETUNREACH", "ECONNREFUSED", "ENOMEM", "EIO"};
-  return is_among(kAlways, error) || (!raw_call && is_among(kMissingObject, error));
+  return is_among(kPermissionErrors, error) || (!is_raw_call && is_among(kMissingObjectErrors, error));
 }
 
-// Calls that succeed for all users because their arguments request nothing. This holds for all calls of SK4 with zeros
-// as arguments, except PTRACE_TRACEME.
+// Returns whether the calls of the row succeed for all users because their arguments have no effect. This holds for all
+// calls of SK4 with zeros as arguments, except PTRACE_TRACEME.
 bool requests_nothing(const MatrixRow& row) {
-  static const std::vector<std::string> kNames = {
+  static const std::vector<std::string> kCallsWithoutEffect = {
       "call splice 0 0 0 0 0 0", "call tee 0 0 0 0",       "call vmsplice 0 0 0 0", "call sendmmsg 3 0 0 0",
       "call madvise 0 0 12",     "call prlimit64 1 7 0 0", "call modify_ldt 0 0 0"};
-  return (row.row == "SK4" && row.name != "call ptrace") || is_among(kNames, row.name);
+  return (row.id == "SK4" && row.name != "call ptrace") || is_among(kCallsWithoutEffect, row.name);
 }
 
-char get_answer_letter(const std::string& line, const std::string& result, const std::vector<std::string>& accepted) {
-  if (is_among(accepted, result)) return 'D';
+char get_answer_letter(const std::string& line, const std::string& result,
+                       const std::vector<std::string>& accepted_results) {
+  if (is_among(accepted_results, result)) return 'D';
   // setfsuid and setfsgid return the previous id and never an error. Without capabilities they change nothing.
   if (line.starts_with("call setfs")) return 'D';
   if (line.starts_with("calls_let_through")) return result.find("=ok") == std::string::npos ? 'R' : 'O';
   if (line.starts_with("let_through")) return 'O';
   const std::string error = find_errno(result);
   if (error.empty()) return 'O';
-  const bool raw_call = line.starts_with("call") || line.starts_with("prctl") || line.starts_with("ioctl") ||
-                        line.starts_with("socket_ioctl");
-  return is_refusal(error, raw_call) ? 'D' : 'R';
+  const bool is_raw_call = line.starts_with("call") || line.starts_with("prctl") || line.starts_with("ioctl") ||
+                           line.starts_with("socket_ioctl");
+  return is_refusal(error, is_raw_call) ? 'D' : 'R';
 }
 
 }  // namespace
@@ -81,7 +82,7 @@ const std::vector<MatrixColumn>& matrix_columns() {
   return kColumns;
 }
 
-std::string make_row_key(const MatrixRow& row) { return row.row + ": " + row.name; }
+std::string make_row_key(const MatrixRow& row) { return row.id + ": " + row.name; }
 
 char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const RunResult& result) {
   switch (result.outcome.status) {
@@ -103,68 +104,70 @@ char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const 
   }
   // The row has the worst letter of its lines. A line without a result replaced the program or closed the channel, and
   // was not refused.
-  char worst = 'D';
-  std::istringstream lines(row.lines);
+  char worst_letter = 'D';
+  std::istringstream lines(row.attempts);
   for (std::string line; std::getline(lines, line);) {
-    const auto found = result.answers.find(line);
-    const char letter = found == result.answers.end() ? 'O' : get_answer_letter(line, found->second, row.accepted);
+    const auto position = result.results.find(line);
+    const char letter =
+        position == result.results.end() ? 'O' : get_answer_letter(line, position->second, row.accepted_results);
     if (letter == 'O' && requests_nothing(row)) {
-      worst = 'R';
-    } else if (letter == 'O' || (letter == 'R' && worst == 'D')) {
-      worst = letter;
+      worst_letter = 'R';
+    } else if (letter == 'O' || (letter == 'R' && worst_letter == 'D')) {
+      worst_letter = letter;
     }
   }
-  return worst;
+  return worst_letter;
 }
 
-char MatrixTable::at(const std::string& key, const std::string& column) const {
+char MatrixTable::get_letter(const std::string& key, const std::string& column) const {
   const auto row = letters.find(key);
   const auto index = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
   return row == letters.end() || index >= row->second.size() ? ' ' : row->second[index];
 }
 
 // The first column defines the rows.
-void MatrixTable::set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& all) {
+void MatrixTable::set_column(const std::string& column,
+                             const std::vector<std::pair<std::string, char>>& column_letters) {
   auto index = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
   if (index == columns.size()) columns.push_back(column);
-  if (index == 0) keys.clear();
-  for (const auto& [key, letter] : all) {
-    if (!is_among(keys, key)) keys.push_back(key);
+  if (index == 0) row_keys.clear();
+  for (const auto& [key, letter] : column_letters) {
+    if (!is_among(row_keys, key)) row_keys.push_back(key);
     std::string& row = letters[key];
     row.resize(columns.size(), '?');
     row[index] = letter;
   }
 }
 
-std::string MatrixTable::text() const {
-  std::string all =
-      "# Every attempt that must fail, with one layer of the sandbox left out: what still holds.\n"
-      "# D denied  V ended the job  R reached the kernel, and did nothing there  O open  - not tried\n"
-      "# Compared by sandbox_tests (Matrix*); written anew by MYCOJOBS_MATRIX_WRITE=1 sandbox_tests "
+std::string MatrixTable::to_text() const {
+  std::string output =
+      "# Results of every attempt that must fail, in sandboxes without one or two layers (columns).\n"
+      "# D: denied, V: ended the job, R: reached the kernel without effect, O: open, -: not tried\n"
+      "# sandbox_tests (Matrix*) compare this file and write it again with MYCOJOBS_MATRIX_WRITE=1 sandbox_tests "
       "--gtest_filter='*Matrix*'\n";
-  all += "kernel " + kernel + "\nlandlock " + std::to_string(landlock) + "\ncolumns";
-  for (const auto& column : columns) all += " " + column;
-  all += "\n";
-  for (const auto& key : keys) {
-    for (char letter : letters.at(key)) all += std::string(1, letter) + " ";
-    all += " " + key + "\n";
+  output += "kernel " + kernel + "\nlandlock " + std::to_string(landlock) + "\ncolumns";
+  for (const auto& column : columns) output += " " + column;
+  output += "\n";
+  for (const auto& key : row_keys) {
+    for (char letter : letters.at(key)) output += std::string(1, letter) + " ";
+    output += " " + key + "\n";
   }
-  return all;
+  return output;
 }
 
 // A long row names only its first attempts; matrix.txt has all of them.
-std::string MatrixTable::markdown() const {
-  constexpr std::size_t kMaxNamed = 3, kMaxLength = 60;
-  std::string all = "| row | attempts |";
+std::string MatrixTable::to_markdown() const {
+  constexpr std::size_t kMaxNamedAttempts = 3, kMaxNameLength = 60;
+  std::string output = "| row | attempts |";
   std::string rule = "|---|---|";
   for (const auto& column : columns) {
-    all += " " + column + " |";
+    output += " " + column + " |";
     rule += "---|";
   }
-  all += "\n" + rule + "\n";
-  std::vector<std::pair<std::string, std::string>> lines;  // row and letters, in order
+  output += "\n" + rule + "\n";
+  std::vector<std::pair<std::string, std::string>> lines;  // Row id and letters, in the order of the table.
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> attempts;
-  for (const auto& key : keys) {
+  for (const auto& key : row_keys) {
     const std::size_t colon = key.find(": ");
     const std::pair<std::string, std::string> line{key.substr(0, colon), letters.at(key)};
     if (!attempts.contains(line)) lines.push_back(line);
@@ -173,19 +176,20 @@ std::string MatrixTable::markdown() const {
   std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& line : lines) {
     const auto& names = attempts[line];
-    all += "| " + line.first + " | ";
-    for (std::size_t i = 0; i < std::min(kMaxNamed, names.size()); ++i) {
-      const std::string name = names[i].size() > kMaxLength ? names[i].substr(0, kMaxLength) + " …" : names[i];
-      all += (i > 0 ? ", `" : "`") + name + "`";
+    output += "| " + line.first + " | ";
+    for (std::size_t i = 0; i < std::min(kMaxNamedAttempts, names.size()); ++i) {
+      const std::string name = names[i].size() > kMaxNameLength ? names[i].substr(0, kMaxNameLength) + " …" : names[i];
+      output += (i > 0 ? ", `" : "`") + name + "`";
     }
-    if (names.size() > kMaxNamed) all += " and " + std::to_string(names.size() - kMaxNamed) + " more";
-    all += " |";
+    if (names.size() > kMaxNamedAttempts)
+      output += " and " + std::to_string(names.size() - kMaxNamedAttempts) + " more";
+    output += " |";
     for (char letter : line.second)
-      all += letter == 'O' || letter == 'R' ? " **" + std::string(1, letter) + "** |"
-                                            : " " + std::string(1, letter) + " |";
-    all += "\n";
+      output += letter == 'O' || letter == 'R' ? " **" + std::string(1, letter) + "** |"
+                                               : " " + std::string(1, letter) + " |";
+    output += "\n";
   }
-  return all;
+  return output;
 }
 
 MatrixTable read_matrix(const std::string& path) {
@@ -204,7 +208,7 @@ MatrixTable read_matrix(const std::string& path) {
       std::string letters;
       for (std::size_t i = 0; i < table.columns.size(); ++i) letters += words.at(i).at(0);
       const std::string key = line.substr(2 * table.columns.size() + 1);
-      table.keys.push_back(key);
+      table.row_keys.push_back(key);
       table.letters[key] = letters;
     }
   }

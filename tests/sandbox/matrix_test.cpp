@@ -15,8 +15,8 @@ namespace {
 
 const std::string kTablePath = mj::test::source_path("tests/sandbox/matrix.txt");
 const std::string kPagePath = mj::test::source_path("docs/sandbox-matrix.md");
-const char* const kBegin = "<!-- matrix: written by sandbox_tests from tests/sandbox/matrix.txt -->\n";
-const char* const kEnd = "<!-- end of matrix -->\n";
+const char* const kBeginMark = "<!-- matrix: written by sandbox_tests from tests/sandbox/matrix.txt -->\n";
+const char* const kEndMark = "<!-- end of matrix -->\n";
 
 bool should_write_table() { return std::getenv("MYCOJOBS_MATRIX_WRITE") != nullptr; }
 
@@ -40,19 +40,19 @@ SandboxConfig make_config_without(const std::vector<std::string>& layers) {
   return config;
 }
 
-bool holds(char letter) { return letter == 'D' || letter == 'V' || letter == '-'; }
+bool is_denied(char letter) { return letter == 'D' || letter == 'V' || letter == '-'; }
 
 // Without the sandbox's limits, jobs inherit the agent's limits, which depend on the host.
 bool depends_on_host(const MatrixRow& row, const std::string& column) {
   if (column != "rlimits") return false;
-  return row.row == "SQ10" || row.row == "SQ11" || row.row == "SQ23" || row.row == "SZ25";
+  return row.id == "SQ10" || row.id == "SQ11" || row.id == "SQ23" || row.id == "SZ25";
 }
 
 // Other kernels may lack the target of an attempt, so more attempts may be denied than in the table, but never fewer.
-bool is_compatible(char expected, char found, const MatrixTable& table) {
-  if (expected == found) return true;
-  const bool as_recorded = table.kernel == read_kernel_version() && table.landlock == read_landlock_abi();
-  return !as_recorded && expected != ' ' && (holds(found) || !holds(expected));
+bool is_compatible(char expected, char actual, const MatrixTable& table) {
+  if (expected == actual) return true;
+  const bool is_same_kernel = table.kernel == read_kernel_version() && table.landlock == read_landlock_abi();
+  return !is_same_kernel && expected != ' ' && (is_denied(actual) || !is_denied(expected));
 }
 
 // The kernel refuses to change speculation if the processor needs no mitigation or enforces it.
@@ -63,16 +63,17 @@ std::string find_skip_reason(const std::string& column, const MatrixTable& table
   if (column == "all") return "";
   if (::geteuid() != 0) return "the jobs of an unprivileged user share one id, which is another sandbox";
   if (column == "cgroups" && !can_limit_by_cgroup()) return "this host permits no cgroups with limits";
-  const int needed = column == "landlock" ? 1 : table.landlock;
-  return read_landlock_abi() >= needed ? "" : "this kernel has an older Landlock version than the kernel of the table";
+  const int required_abi = column == "landlock" ? 1 : table.landlock;
+  return read_landlock_abi() >= required_abi ? ""
+                                             : "this kernel has an older Landlock version than the kernel of the table";
 }
 
 // Returns the page with this table between the two marks.
 std::string render_page(const MatrixTable& table) {
   const std::string page = read_file(kPagePath);
-  const std::size_t begin = page.find(kBegin), end = page.find(kEnd);
+  const std::size_t begin = page.find(kBeginMark), end = page.find(kEndMark);
   if (begin == std::string::npos || end == std::string::npos) return page;
-  return page.substr(0, begin) + kBegin + "\n" + table.markdown() + "\n" + page.substr(end);
+  return page.substr(0, begin) + kBeginMark + "\n" + table.to_markdown() + "\n" + page.substr(end);
 }
 
 class MatrixColumns : public testing::TestWithParam<MatrixColumn> {};
@@ -87,19 +88,19 @@ TEST_P(MatrixColumns, MatchTheTable) {
   ASSERT_TRUE(sandbox) << sandbox.error().message;
   std::vector<std::pair<std::string, char>> letters;
   std::size_t compared_count = 0;
-  for (const MatrixRow& row : matrix_rows(host)) {
+  for (const MatrixRow& row : make_matrix_rows(host)) {
     char letter = '-';
     std::string details;
-    if (can_be_tried(row, column)) {
+    if (is_safe_to_try(row, column)) {
       RunSpec spec = make_spec();
       const std::uint64_t wall_ms = spec.limits.wall_ms;
       spec.limits = row.limits;
       spec.limits.wall_ms = wall_ms;
-      spec.limits.exec = row.exec;
-      const RunResult run_result = run_attempts(**sandbox, spec, row.before + row.lines);
+      spec.limits.exec = row.can_exec;
+      const RunResult run_result = run_attempts(**sandbox, spec, row.preparation + row.attempts);
       letter = get_outcome_letter(row, column, run_result);
       details = std::string(to_string(run_result.outcome.status)) + " " + run_result.outcome.reason;
-      for (const auto& [line, result] : run_result.answers) details += "; " + line + ": " + result;
+      for (const auto& [line, result] : run_result.results) details += "; " + line + ": " + result;
     }
     letters.emplace_back(make_row_key(row), letter);
     if (column.name == "all") {
@@ -107,14 +108,14 @@ TEST_P(MatrixColumns, MatchTheTable) {
     }
     EXPECT_NE(letter, '?') << make_row_key(row) << " -> " << details;
     if (should_write_table()) {
-      if (!holds(letter))
+      if (!is_denied(letter))
         std::cout << column.name << ": " << letter << " " << make_row_key(row) << " -> " << details << "\n";
       continue;
     }
-    const char expected = table.at(make_row_key(row), column.name);
+    const char expected = table.get_letter(make_row_key(row), column.name);
     compared_count += expected != ' ' ? 1 : 0;
     EXPECT_TRUE(depends_on_host(row, column.name) || is_compatible(expected, letter, table) ||
-                (depends_on_processor(row) && holds(letter)))
+                (depends_on_processor(row) && is_denied(letter)))
         << "without " << column.name << ", " << make_row_key(row) << ": '" << expected << "' expected, found '"
         << letter << "': " << details;
   }
@@ -122,11 +123,11 @@ TEST_P(MatrixColumns, MatchTheTable) {
     table.kernel = read_kernel_version();
     table.landlock = read_landlock_abi();
     table.set_column(column.name, letters);
-    std::ofstream(kTablePath) << table.text();
+    std::ofstream(kTablePath) << table.to_text();
     const std::string page = render_page(table);
     std::ofstream(kPagePath) << page;
   } else {
-    EXPECT_EQ(compared_count, table.keys.size()) << "the table has rows that are not tried";
+    EXPECT_EQ(compared_count, table.row_keys.size()) << "the table has rows that are not tried";
   }
 }
 
@@ -146,13 +147,13 @@ TEST(Matrix, NoJobRunsWithoutNoNewPrivs) {
   ASSERT_TRUE(run_result.outcome.setup_error);
   EXPECT_EQ(run_result.outcome.setup_error->error, EPERM);
   EXPECT_EQ(run_result.outcome.setup_error->step, read_landlock_abi() > 0 ? "landlock" : "seccomp");
-  EXPECT_TRUE(run_result.answers.empty());
+  EXPECT_TRUE(run_result.results.empty());
 }
 
 TEST(Matrix, PageShowsTheTable) {
   const MatrixTable table = read_matrix(kTablePath);
   const std::string page = read_file(kPagePath);
-  ASSERT_NE(page.find(kBegin), std::string::npos);
+  ASSERT_NE(page.find(kBeginMark), std::string::npos);
   if (should_write_table()) GTEST_SKIP() << "the tests of the columns write the table";
   EXPECT_TRUE(page == render_page(table))
       << "docs/sandbox-matrix.md differs from tests/sandbox/matrix.txt; run the tests with MYCOJOBS_MATRIX_WRITE=1";
@@ -164,12 +165,12 @@ TEST(Matrix, PageNamesEveryRowThatDependsOnOneLayer) {
   const std::string page = read_file(kPagePath);
   const std::size_t begin = page.find("### What rests on one layer");
   ASSERT_NE(begin, std::string::npos);
-  const std::string prose = page.substr(begin, page.find(kBegin) - begin);
-  for (const auto& key : table.keys) {
+  const std::string prose = page.substr(begin, page.find(kBeginMark) - begin);
+  for (const auto& key : table.row_keys) {
     const std::string row = key.substr(0, key.find(": "));
     const std::string word = row.substr(0, row.find(" pair"));
     for (const auto& column : matrix_columns()) {
-      if (column.disabled_steps.size() != 1 || holds(table.at(key, column.name))) continue;
+      if (column.disabled_steps.size() != 1 || is_denied(table.get_letter(key, column.name))) continue;
       EXPECT_NE(prose.find(word), std::string::npos) << key << " depends only on " << column.name;
       EXPECT_NE(prose.find("**" + column.name + "**"), std::string::npos) << column.name;
     }

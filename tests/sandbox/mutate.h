@@ -1,4 +1,4 @@
-// Mutated frames for fuzzing. The same seed gives the same frames.
+// Mutates frames for fuzzing. The same seed produces the same frames.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace mycojobs::test {
 
 using Random = std::mt19937_64;
 
-// Applies up to three random changes.
+// Applies up to three random changes to the bytes.
 inline std::string mutate(std::string bytes, Random& random) {
   constexpr std::uint64_t kBoundaryValues[] = {0,    1,     2,     7,          8,          255,   256,
                                                4096, 16384, 65535, 0x7fffffff, 0x80000000, ~0ULL, ~0ULL - 8};
-  for (std::uint64_t times = random() % 4; times > 0 && !bytes.empty(); --times) {
+  for (std::uint64_t changes = random() % 4; changes > 0 && !bytes.empty(); --changes) {
     const std::size_t position = random() % bytes.size();
     const std::uint64_t value = kBoundaryValues[random() % std::size(kBoundaryValues)];
     const std::size_t width = std::size_t{1} << random() % 4;

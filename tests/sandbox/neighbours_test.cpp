@@ -10,27 +10,26 @@ namespace {
 
 // SX1, SX6, SX9, SF12, SP3: a concurrent job leaves as much as it can.
 TEST(Neighbours, OtherJobIsInvisible) {
-  DedicatedSandbox dedicated_sandbox =
-      start_dedicated_sandbox();  // new sandboxes, so each job is process 2 of its namespace
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();  // New sandboxes, in which each job is process 2.
   Sandbox& sandbox = *dedicated_sandbox.sandbox;
-  StartedRun one = start_attempts(sandbox, make_spec(),
-                                  "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
-                                  "up\nsleep 60000");
-  wait_for_output(one, "up");
-  const RunResult other = run_attempts(
+  StartedRun first = start_attempts(sandbox, make_spec(),
+                                    "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
+                                    "up\nsleep 60000");
+  wait_for_output(first, "up");
+  const RunResult second_result = run_attempts(
       sandbox, make_spec(),
       "list /tmp\nlist /dev/shm\nlist /job\nread /proc/3/status\nkill 3 9\nkill 4 9\nrace_for_others 100\nopen_read "
       "/proc/2/root/tmp/a");
-  EXPECT_EQ(other.answer("list /tmp"), "");
-  EXPECT_EQ(other.answer("list /dev/shm"), "");
-  EXPECT_EQ(other.answer("list /job"), "kept");
-  EXPECT_EQ(other.answer("read /proc/3/status"), "ENOENT");
-  EXPECT_EQ(other.answer("kill 3 9"), "ESRCH");
-  EXPECT_EQ(other.answer("kill 4 9"), "ESRCH");
-  EXPECT_EQ(other.answer("race_for_others 100"), "none");
-  EXPECT_NE(other.answer("open_read /proc/2/root/tmp/a"), "ok");
-  sandbox.kill(one.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(to_string(wait_for_end(sandbox, one).outcome.status), "cancelled");
+  EXPECT_EQ(second_result.get_result("list /tmp"), "");
+  EXPECT_EQ(second_result.get_result("list /dev/shm"), "");
+  EXPECT_EQ(second_result.get_result("list /job"), "kept");
+  EXPECT_EQ(second_result.get_result("read /proc/3/status"), "ENOENT");
+  EXPECT_EQ(second_result.get_result("kill 3 9"), "ESRCH");
+  EXPECT_EQ(second_result.get_result("kill 4 9"), "ESRCH");
+  EXPECT_EQ(second_result.get_result("race_for_others 100"), "none");
+  EXPECT_NE(second_result.get_result("open_read /proc/2/root/tmp/a"), "ok");
+  sandbox.kill(first.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(sandbox, first).outcome.status), "cancelled");
 }
 
 // SI12: searches for an unconfined process while many processes are being created.
@@ -43,23 +42,23 @@ TEST(Neighbours, NoProcessIsCaughtBetweenForkAndConfinement) {
   for (int i = 0; i < 60; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
   const RunResult result = wait_for_end(sandbox, racer);
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-  EXPECT_EQ(result.answer("race_for_others 1500"), "none");
+  EXPECT_EQ(result.get_result("race_for_others 1500"), "none");
 }
 
 // SX7: while processes of a uid exist, the uid is not assigned to another job.
 TEST(Neighbours, UidIsUsedOnceAtATime) {
   if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
   Sandbox& sandbox = shared_sandbox();
-  std::vector<StartedRun> held;
+  std::vector<StartedRun> running;
   std::vector<std::string> uids;
   for (int i = 0; i < 8; ++i) {
-    held.push_back(start_attempts(sandbox, make_spec(), "print_uid\nsleep 60000"));
-    wait_for_output(held.back(), "uid ");
-    uids.push_back(held.back().out);
+    running.push_back(start_attempts(sandbox, make_spec(), "print_uid\nsleep 60000"));
+    wait_for_output(running.back(), "uid ");
+    uids.push_back(running.back().stdout_text);
   }
-  for (int i = 0; i < 30; ++i) uids.push_back("uid " + run_attempts("getuid").answer("getuid"));
+  for (int i = 0; i < 30; ++i) uids.push_back("uid " + run_attempts("getuid").get_result("getuid"));
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(std::count(uids.begin(), uids.end(), uids[i]), 1) << uids[i];
-  for (auto& started : held) {
+  for (auto& started : running) {
     sandbox.kill(started.spec.run, KillReason::cancelled, 0);
     wait_for_end(sandbox, started);
   }
@@ -70,12 +69,12 @@ TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
   if (!can_limit_by_cgroup()) GTEST_SKIP() << "this host permits no cgroups with limits";
   RunSpec spec = make_spec();
   spec.limits.exec = true;
-  const RunResult large = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
-  EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
-  const RunResult small = run_attempts("touch 1");
-  EXPECT_LT(small.outcome.usage.memory_peak_bytes, 50ULL << 20);
-  EXPECT_LT(small.outcome.usage.user_us + small.outcome.usage.system_us,
-            large.outcome.usage.user_us + large.outcome.usage.system_us);
+  const RunResult large_result = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
+  EXPECT_GT(large_result.outcome.usage.memory_peak_bytes, 150ULL << 20);
+  const RunResult small_result = run_attempts("touch 1");
+  EXPECT_LT(small_result.outcome.usage.memory_peak_bytes, 50ULL << 20);
+  EXPECT_LT(small_result.outcome.usage.user_us + small_result.outcome.usage.system_us,
+            large_result.outcome.usage.user_us + large_result.outcome.usage.system_us);
 }
 
 // SQ21, SQ6
@@ -115,12 +114,12 @@ TEST(Neighbours, ManySmallAllocationsReachALimit) {
 
 // SI9, SX2: changes of a job to its process state are not inherited by the next job.
 TEST(Neighbours, ProcessStateIsNotInherited) {
-  const std::string clean = "cwd=/job umask=18 blocked=0 handled=0 nice=0";
+  const std::string initial_state = "cwd=/job umask=18 blocked=0 handled=0 nice=0";
   run_attempts("ignore_signals\nnice 10\nposix_timers\nbad_lists\nexit 0");
-  const RunResult next = run_attempts("inherited\ninherited_clocks\nsched");
-  EXPECT_EQ(next.answer("inherited"), clean);
-  EXPECT_EQ(next.answer("inherited_clocks"), "none");
-  EXPECT_EQ(next.answer("sched"), "policy=0 nice=0");
+  const RunResult next_result = run_attempts("inherited\ninherited_clocks\nsched");
+  EXPECT_EQ(next_result.get_result("inherited"), initial_state);
+  EXPECT_EQ(next_result.get_result("inherited_clocks"), "none");
+  EXPECT_EQ(next_result.get_result("sched"), "policy=0 nice=0");
 }
 
 }  // namespace

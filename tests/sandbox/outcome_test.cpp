@@ -1,3 +1,4 @@
+// The outcome of a run: status, exit code, usage, layers and set-up errors.
 #include <algorithm>
 #include <csignal>
 
@@ -6,23 +7,22 @@
 namespace mycojobs::test {
 namespace {
 
-bool has(const std::vector<std::string>& list, const std::string& prefix) {
-  return std::any_of(list.begin(), list.end(), [&](const auto& each) { return each.rfind(prefix, 0) == 0; });
+bool has_prefix(const std::vector<std::string>& list, const std::string& prefix) {
+  return std::any_of(list.begin(), list.end(), [&](const auto& layer) { return layer.rfind(prefix, 0) == 0; });
 }
 
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
-  DedicatedSandbox dedicated_sandbox =
-      start_dedicated_sandbox();  // the first run of a sandbox reports all steps; later runs reuse the sandbox
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();  // Only the first run of a sandbox reports all steps.
   const RunResult result = run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid\nprint hello");
   EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
-  EXPECT_EQ(result.answer("getpid"), "2 of 1");
-  EXPECT_EQ(result.out, "hello");
+  EXPECT_EQ(result.get_result("getpid"), "2 of 1");
+  EXPECT_EQ(result.stdout_text, "hello");
   EXPECT_TRUE(result.outcome.reason.empty());
   EXPECT_EQ(result.outcome.stragglers, 0U);
   EXPECT_GT(result.outcome.usage.wall_us, 0U);
   for (const char* layer :
        {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "seccomp", "caps", "nnp"}) {
-    EXPECT_TRUE(has(result.outcome.layers, layer)) << layer;
+    EXPECT_TRUE(has_prefix(result.outcome.layers, layer)) << layer;
   }
   for (const char* step :
        {"cgroups", "descriptors", "namespaces", "folders", "proc", "rights", "landlock", "seccomp"}) {
@@ -62,7 +62,7 @@ TEST(Outcome, CpuOfAChildIsCounted) {
   RunSpec spec = make_spec();
   spec.limits.exec = true;
   const RunResult result = run_attempts(shared_sandbox(), spec, "fork_burn");
-  EXPECT_EQ(result.answer("fork_burn"), "ok");
+  EXPECT_EQ(result.get_result("fork_burn"), "ok");
   EXPECT_GT(result.outcome.usage.user_us, 10000U);
 }
 
@@ -79,7 +79,7 @@ TEST(Outcome, CancelledJobReceivesTermFirst) {
   Sandbox& sandbox = shared_sandbox();
   StartedRun started = start_attempts(sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // a grace longer than this test
+  sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // The grace period is longer than this test.
   EXPECT_EQ(to_string(wait_for_end(sandbox, started).outcome.status), "cancelled");
 }
 
@@ -90,7 +90,7 @@ TEST(Outcome, CancelledJobHasItsFullGrace) {
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);
   const RunResult result = wait_for_end(sandbox, started);
   EXPECT_EQ(to_string(result.outcome.status), "cancelled") << result.outcome.reason;
-  EXPECT_NE(result.out.find("cleaned"), std::string::npos) << result.out;
+  EXPECT_NE(result.stdout_text.find("cleaned"), std::string::npos) << result.stdout_text;
 }
 
 TEST(Outcome, FirstRecordedReasonWins) {
@@ -121,41 +121,41 @@ TEST(Outcome, MovedFenceKeepsTheRunAlive) {
 
 TEST(Outcome, FenceOfZeroIsNoFence) {
   Sandbox& sandbox = shared_sandbox();
-  RunSpec without = make_spec();
-  without.fence_boot_ms = 0;
-  EXPECT_EQ(to_string(run_attempts(sandbox, without, "sleep 100").outcome.status), "ok");
-  RunSpec taken_back = make_spec();
-  taken_back.fence_boot_ms = now_boot_ms() + 500;
-  StartedRun started = start_attempts(sandbox, taken_back, "sleep 1000");
-  sandbox.fence(taken_back.run, 0);
+  RunSpec unfenced = make_spec();
+  unfenced.fence_boot_ms = 0;
+  EXPECT_EQ(to_string(run_attempts(sandbox, unfenced, "sleep 100").outcome.status), "ok");
+  RunSpec removed_fence = make_spec();
+  removed_fence.fence_boot_ms = now_boot_ms() + 500;
+  StartedRun started = start_attempts(sandbox, removed_fence, "sleep 1000");
+  sandbox.fence(removed_fence.run, 0);
   EXPECT_EQ(to_string(wait_for_end(sandbox, started).outcome.status), "ok");
-  RunSpec late = make_spec();
-  StartedRun fenced = start_attempts(sandbox, late, "sleep 60000");
-  sandbox.fence(late.run, 0);
-  sandbox.fence(late.run, now_boot_ms());
+  RunSpec late_fence = make_spec();
+  StartedRun fenced = start_attempts(sandbox, late_fence, "sleep 60000");
+  sandbox.fence(late_fence.run, 0);
+  sandbox.fence(late_fence.run, now_boot_ms());
   EXPECT_EQ(to_string(wait_for_end(sandbox, fenced).outcome.status), "lost");
 }
 
 // SQ20, SH2
 TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
-  struct Row {
+  struct InvalidLimit {
     const char* field;
-    void (*spoil)(Limits&);
+    void (*invalidate)(Limits&);
   };
-  const Row rows[] = {
-      {"wall_ms", [](Limits& l) { l.wall_ms = 0; }},
-      {"wall_ms", [](Limits& l) { l.wall_ms = ~0ULL; }},
-      {"memory_bytes", [](Limits& l) { l.memory_bytes = 0; }},
-      {"memory_bytes", [](Limits& l) { l.memory_bytes = ~0ULL; }},
-      {"pids", [](Limits& l) { l.pids = 0; }},
-      {"pids", [](Limits& l) { l.pids = ~0U; }},
-      {"open_files", [](Limits& l) { l.open_files = 3; }},
-      {"tmp_bytes", [](Limits& l) { l.tmp_bytes = 0; }},
-      {"file_bytes", [](Limits& l) { l.file_bytes = 0; }},
+  const InvalidLimit rows[] = {
+      {"wall_ms", [](Limits& limits) { limits.wall_ms = 0; }},
+      {"wall_ms", [](Limits& limits) { limits.wall_ms = ~0ULL; }},
+      {"memory_bytes", [](Limits& limits) { limits.memory_bytes = 0; }},
+      {"memory_bytes", [](Limits& limits) { limits.memory_bytes = ~0ULL; }},
+      {"pids", [](Limits& limits) { limits.pids = 0; }},
+      {"pids", [](Limits& limits) { limits.pids = ~0U; }},
+      {"open_files", [](Limits& limits) { limits.open_files = 3; }},
+      {"tmp_bytes", [](Limits& limits) { limits.tmp_bytes = 0; }},
+      {"file_bytes", [](Limits& limits) { limits.file_bytes = 0; }},
   };
   for (const auto& row : rows) {
     RunSpec spec = make_spec();
-    row.spoil(spec.limits);
+    row.invalidate(spec.limits);
     const RunResult result = run_attempts(shared_sandbox(), spec, "getpid");
     EXPECT_EQ(to_string(result.outcome.status), "setup_error") << row.field;
     ASSERT_TRUE(result.outcome.setup_error);

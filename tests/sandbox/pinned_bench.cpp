@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 struct Kind {
   const char* name;
-  bool exec = false, network = false;
+  bool can_exec = false, has_network = false;
 };
 constexpr Kind kKinds[] = {
     {"nothing"},
@@ -74,13 +74,14 @@ long read_kernel_kib() {
 // Returns the KiB charged to the group of the launcher's newest run. Version 1 of cgroups counts connections
 // separately.
 long read_charged_kib(pid_t launcher) {
-  const std::string infix = "-" + std::to_string(launcher) + "-";
+  const std::string launcher_infix = "-" + std::to_string(launcher) + "-";
   unsigned long newest_run = 0;
   long sum = 0;
   std::error_code error;
   for (auto it = fs::recursive_directory_iterator("/sys/fs/cgroup", error); it != fs::recursive_directory_iterator();
        it.increment(error)) {
-    if (!it->is_directory(error) || it->path().parent_path().filename().string().find(infix) == std::string::npos)
+    if (!it->is_directory(error) ||
+        it->path().parent_path().filename().string().find(launcher_infix) == std::string::npos)
       continue;
     const unsigned long run = std::strtoul(it->path().filename().c_str(), nullptr, 10);
     long kib = 0, bytes = 0;
@@ -97,7 +98,7 @@ long read_charged_kib(pid_t launcher) {
 
 struct Measurement {
   long host_kib = 0, group_kib = 0;
-  std::string count;  // number of allocations, with the errno of the first failure
+  std::string count;  // Number of allocations, with the errno of the first failure.
 };
 
 Measurement measure_once(const Kind& kind) {
@@ -106,20 +107,20 @@ Measurement measure_once(const Kind& kind) {
   const DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   RunSpec spec = make_spec(60000);
   spec.limits.memory_bytes = 64U << 20;
-  spec.limits.exec = kind.exec;
-  if (kind.network) spec.grants.network = Network::loopback;
+  spec.limits.exec = kind.can_exec;
+  if (kind.has_network) spec.grants.network = Network::loopback;
   // The memory of an idle run is subtracted.
   StartedRun idle = start_attempts(*dedicated_sandbox.sandbox, spec, "pin_and_hold nothing");
   wait_for_output(idle, "\n");
   Measurement measurement;
-  const long host_before = read_kernel_kib(), group_before = read_charged_kib(dedicated_sandbox.launcher);
+  const long initial_host_kib = read_kernel_kib(), initial_group_kib = read_charged_kib(dedicated_sandbox.launcher);
   spec.run = next_run_id();
   StartedRun started = start_attempts(*dedicated_sandbox.sandbox, spec, std::string("pin_and_hold ") + kind.name);
   wait_for_output(started, "\n");
-  ::usleep(200'000);  // the kernel charges in batches
-  measurement.host_kib = read_kernel_kib() - host_before;
-  measurement.group_kib = read_charged_kib(dedicated_sandbox.launcher) - group_before;
-  measurement.count = started.out.substr(0, started.out.find('\n'));
+  ::usleep(200'000);  // The kernel charges memory in batches.
+  measurement.host_kib = read_kernel_kib() - initial_host_kib;
+  measurement.group_kib = read_charged_kib(dedicated_sandbox.launcher) - initial_group_kib;
+  measurement.count = started.stdout_text.substr(0, started.stdout_text.find('\n'));
   dedicated_sandbox.sandbox->kill(spec.run, KillReason::cancelled, 0);
   wait_for_end(*dedicated_sandbox.sandbox, started);
   dedicated_sandbox.sandbox->kill(idle.spec.run, KillReason::cancelled, 0);
@@ -128,12 +129,13 @@ Measurement measure_once(const Kind& kind) {
 }
 
 void print_median(const Kind& kind) {
-  std::array<Measurement, 3> all;
-  for (auto& measurement : all) measurement = measure_once(kind);
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.host_kib < b.host_kib; });
-  const Measurement& median = all[1];
-  std::printf("| %s%s%s | %s | %.1f | %.1f |\n", kind.name, kind.exec ? ", exec" : "", kind.network ? ", net" : "",
-              median.count.c_str(), static_cast<double>(median.host_kib) / 1024,
+  std::array<Measurement, 3> measurements;
+  for (auto& measurement : measurements) measurement = measure_once(kind);
+  std::sort(measurements.begin(), measurements.end(),
+            [](const auto& a, const auto& b) { return a.host_kib < b.host_kib; });
+  const Measurement& median = measurements[1];
+  std::printf("| %s%s%s | %s | %.1f | %.1f |\n", kind.name, kind.can_exec ? ", exec" : "",
+              kind.has_network ? ", net" : "", median.count.c_str(), static_cast<double>(median.host_kib) / 1024,
               static_cast<double>(median.group_kib) / 1024);
   std::fflush(stdout);
 }

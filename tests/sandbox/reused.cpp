@@ -9,7 +9,7 @@
 
 namespace mycojobs::test {
 
-SandboxConfig one_sandbox_config() {
+SandboxConfig make_single_sandbox_config() {
   SandboxConfig config = make_test_config();
   config.max_prewarmed = 1;
   return config;
@@ -24,21 +24,21 @@ bool can_reset_memory_peak() {
   return major_number > 6 || (major_number == 6 && minor_number >= 12);
 }
 
-int parse_pid(const RunResult& result) { return std::atoi(result.answer("getpid").c_str()); }
+int parse_pid(const RunResult& result) { return std::atoi(result.get_result("getpid").c_str()); }
 bool is_reused(const RunResult& result) { return parse_pid(result) > 2; }
 
-RunResult run_in(DedicatedSandbox& dedicated_sandbox, const std::string& lines) {
+RunResult run_with_getpid(DedicatedSandbox& dedicated_sandbox, const std::string& lines) {
   return run_attempts(*dedicated_sandbox.sandbox, make_spec(), lines + "\ngetpid");
 }
 
 void wait_for_reuse(DedicatedSandbox& dedicated_sandbox) {
-  ASSERT_TRUE(eventually([&] { return is_reused(run_in(dedicated_sandbox, "")); }));
+  ASSERT_TRUE(eventually([&] { return is_reused(run_with_getpid(dedicated_sandbox, "")); }));
 }
 
 bool next_run_uses_same_sandbox(DedicatedSandbox& dedicated_sandbox, const std::string& lines) {
   wait_for_reuse(dedicated_sandbox);
   run_attempts(*dedicated_sandbox.sandbox, make_spec(), lines);
-  return is_reused(run_in(dedicated_sandbox, ""));
+  return is_reused(run_with_getpid(dedicated_sandbox, ""));
 }
 
 }  // namespace mycojobs::test

@@ -7,7 +7,7 @@
 
 namespace mycojobs::test {
 
-SandboxConfig one_sandbox_config();  // at most one prewarmed sandbox
+SandboxConfig make_single_sandbox_config();  // Permits at most one prewarmed sandbox.
 // Reports whether the peak of memory use can be reset. Version 2 of cgroups supports this since Linux 6.12. On older
 // kernels, a run that uses more than a little memory is the last run in its sandbox.
 bool can_reset_memory_peak();
@@ -17,7 +17,7 @@ bool can_reset_memory_peak();
 int parse_pid(const RunResult&);
 bool is_reused(const RunResult&);
 
-RunResult run_in(DedicatedSandbox&, const std::string& lines);  // runs `lines` and "getpid"
+RunResult run_with_getpid(DedicatedSandbox&, const std::string& lines);  // Runs `lines` and "getpid".
 // Waits until a sandbox is free after a run, so that the next run uses it.
 void wait_for_reuse(DedicatedSandbox&);
 // Runs `lines` in a reused sandbox. Reports whether the next run uses the same sandbox.

@@ -34,7 +34,7 @@ const std::map<std::string, std::string> kExpectedIds = {
 
 struct RowCoverage {
   std::vector<std::string> tests;
-  std::string remark;  // text after | or :
+  std::string remark;  // The text after "|" or ":".
 };
 
 std::map<std::string, RowCoverage> read_rows() {
@@ -82,8 +82,8 @@ TEST(Rows, EachIsCoveredOrNamed) {
   const auto rows = read_rows();
   std::size_t listed_count = 0;
   for (const auto& [section, numbers] : kExpectedIds) {
-    std::istringstream each(numbers);
-    for (std::string number; each >> number; ++listed_count) {
+    std::istringstream words(numbers);
+    for (std::string number; words >> number; ++listed_count) {
       EXPECT_TRUE(rows.contains(section + number)) << section + number << " is missing";
     }
   }
@@ -109,12 +109,13 @@ TEST(Rows, EachIsCoveredOrNamed) {
 
 TEST(Rows, TableRowsAreInTheList) {
   const auto rows = read_rows();
-  for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
-                            &rows_combined(), &rows_with_exec()}) {
+  for (const auto* table :
+       {&file_rows(), &network_rows(), &kernel_rows(), &capability_rows(), &combined_rows(), &exec_rows()}) {
     for (const auto& row : *table) {
-      const std::string id = row.row;
-      const bool numbered = id.size() > 2 && id[0] == 'S' && id.find_first_not_of("0123456789", 2) == std::string::npos;
-      EXPECT_TRUE(!numbered || rows.contains(id)) << id << ": " << row.attempt;
+      const std::string id = row.id;
+      const bool has_number =
+          id.size() > 2 && id[0] == 'S' && id.find_first_not_of("0123456789", 2) == std::string::npos;
+      EXPECT_TRUE(!has_number || rows.contains(id)) << id << ": " << row.attempt;
     }
   }
 }

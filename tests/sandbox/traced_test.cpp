@@ -16,14 +16,13 @@
 namespace mycojobs::test {
 namespace {
 
-// A locked file. This process holds the lock until release_own_lock(); then only processes that inherited the
-// descriptor hold it.
+// A locked file. After release_own_lock(), the lock is held only by processes that have inherited the descriptor.
 class AliveFile {
  public:
   AliveFile() : locked_(::memfd_create("alive", MFD_CLOEXEC)) {
     EXPECT_EQ(::flock(locked_.get(), LOCK_EX), 0);
     const std::string path = "/proc/self/fd/" + std::to_string(locked_.get());
-    probe_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // another open file description of the same file
+    probe_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // A second open file description of the same file.
     EXPECT_TRUE(probe_);
   }
   int fd() const { return locked_.get(); }
@@ -59,17 +58,18 @@ struct RunProcesses {
 RunProcesses find_run_processes(const DedicatedSandbox& dedicated_sandbox) {
   RunProcesses processes;
   EXPECT_TRUE(eventually(
-      [&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));  // the zygote of the canary has ended
+      [&] { return find_children(dedicated_sandbox.launcher).size() == 1; }));  // The zygote of the canary has ended.
   processes.zygote = find_children(dedicated_sandbox.launcher).at(0);
-  EXPECT_TRUE(eventually([&] { return find_children(processes.zygote).size() == 1; }));  // the canary has ended
+  EXPECT_TRUE(eventually([&] { return find_children(processes.zygote).size() == 1; }));  // The canary has ended.
   processes.init = find_children(processes.zygote).at(0);
   const auto children = find_children(processes.init);
-  processes.job = children.at(0);  // the older process, because /proc is sorted
+  processes.job = children.at(0);  // The job is older than the straggler, and /proc is sorted.
   if (children.size() > 1) processes.straggler = children.at(1);
   return processes;
 }
 
-// After a kill, the traced process remains as a zombie that only this tracer can reap, until release().
+// Traces a process. If the process is killed, it remains as a zombie until release(), because only the tracer can reap
+// it.
 class Tracer {
  public:
   explicit Tracer(pid_t pid, int options = 0) : pid_(pid) {
@@ -109,7 +109,7 @@ std::optional<Outcome> wait_for_report(Sandbox& sandbox, std::uint64_t run) {
 
 SandboxConfig make_config_with_short_timeout() {
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
   config.unkillable_ms = 50;
   return config;
 }
@@ -117,18 +117,19 @@ SandboxConfig make_config_with_short_timeout() {
 TEST(AliveLock, JobDoesNotHaveTheLock) {
   const AliveFile file;
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
   config.alive_fd = file.fd();
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
-  EXPECT_EQ(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "list /proc/self/fd").answer("list /proc/self/fd"),
-            "0 1 2 3 4");
+  EXPECT_EQ(
+      run_attempts(*dedicated_sandbox.sandbox, make_spec(), "list /proc/self/fd").get_result("list /proc/self/fd"),
+      "0 1 2 3 4");
 }
 
 TEST(AliveLock, LauncherZygoteAndInitHaveTheLock) {
   if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user cannot inspect these processes";
   const AliveFile file;
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
   config.alive_fd = file.fd();
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
@@ -147,7 +148,7 @@ TEST(AliveLock, LauncherZygoteAndInitHaveTheLock) {
 TEST(AliveLock, LockIsFreeOnlyAfterTheLastInit) {
   AliveFile file;
   SandboxConfig config = make_test_config();
-  config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+  config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
   config.alive_fd = file.fd();
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
   file.release_own_lock();
@@ -176,7 +177,7 @@ TEST(AliveLock, LockIsHeldUntilTheJobIsGone) {
   const pid_t agent = ::fork();
   if (agent == 0) {
     SandboxConfig config = make_test_config();
-    config.max_prewarmed = 0;  // all processes below the zygote belong to the run
+    config.max_prewarmed = 0;  // All processes below the zygote belong to the run.
     config.alive_fd = file.fd();
     DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
     StartedRun started = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
@@ -220,7 +221,7 @@ TEST(Unkillable, IsReportedWithoutDelayingOthers) {
       << report->reason;
   EXPECT_NE(report->reason.find("cancelled"), std::string::npos) << report->reason;
   EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "getpid").outcome.status), "ok");
-  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // has no effect on an ended run
+  dedicated_sandbox.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // Has no effect on an ended run.
   EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, make_spec(), "exit 3").outcome.status), "exit");
   EXPECT_TRUE(dedicated_sandbox.sandbox->read_ended().empty());
   tracer.release();
@@ -275,22 +276,22 @@ TEST(Unkillable, StragglerOfAnEndedJobIsReported) {
 // The processes of the other run have ended, but its zygote cannot report this.
 TEST(Unkillable, DelaysNoOtherRunOfItsZygote) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(make_config_with_short_timeout());
-  StartedRun stuck = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
-  wait_for_output(stuck, "up");
+  StartedRun blocked_run = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
+  wait_for_output(blocked_run, "up");
   const RunProcesses processes = find_run_processes(dedicated_sandbox);
   StartedRun other = start_attempts(*dedicated_sandbox.sandbox, make_spec(), "print up\nsleep 60000");
   wait_for_output(other, "up");
   Tracer tracer(processes.job);
-  ::kill(processes.zygote, SIGKILL);  // its exit blocks in the kernel until all its namespaces have ended
+  ::kill(processes.zygote, SIGKILL);  // Its exit blocks in the kernel until all its namespaces have ended.
   std::map<std::uint64_t, std::string> statuses;
   EXPECT_TRUE(eventually([&] {
     for (const auto& ended : dedicated_sandbox.sandbox->read_ended())
       statuses[ended.run] = to_string(ended.outcome.status);
-    return statuses[stuck.spec.run] == "unkillable" && statuses[other.spec.run] == "lost";
-  })) << statuses[stuck.spec.run]
+    return statuses[blocked_run.spec.run] == "unkillable" && statuses[other.spec.run] == "lost";
+  })) << statuses[blocked_run.spec.run]
       << ", " << statuses[other.spec.run];
   tracer.release();
-  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, stuck).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, blocked_run).outcome.status), "lost");
   for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel, other.pipes.requests}) ::close(fd);
 }
 

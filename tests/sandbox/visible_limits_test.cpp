@@ -1,5 +1,5 @@
-// Mounts, limits and configuration files as a job sees them. Every mount and every limit has a row, so a missing or
-// weaker row is detected without an attempt to exploit it.
+// Tests the mounts, limits and configuration files that a job sees. Every mount and every limit has an expected value,
+// so a missing or weaker setting is detected without an attempt to exploit it.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,11 +28,12 @@ MountFlags parse_mount_flags(const std::string& text) {
 }
 
 // Returns the flags that every mount at or below a path must have. The longest matching path decides.
-std::map<std::string, MountFlags> expected_mounts(bool exec, const std::string& read, const std::string& written) {
+std::map<std::string, MountFlags> make_expected_mounts(bool can_exec, const std::string& read_folder,
+                                                       const std::string& written_folder) {
   const MountFlags system = {"ro", "nosuid", "nodev"}, device = {"ro", "nosuid", "noexec"};
   const MountFlags generated = {"ro", "nosuid", "nodev", "noexec"};
   MountFlags writable = {"rw", "nosuid", "nodev", "noexec"};
-  if (exec) writable.erase("noexec");
+  if (can_exec) writable.erase("noexec");
   std::map<std::string, MountFlags> expected = {
       {"/", system},         {"/usr", system},           {"/host", system},
       {"/proc", generated},  {"/dev/shm", writable},     {"/tmp", writable},
@@ -41,62 +42,63 @@ std::map<std::string, MountFlags> expected_mounts(bool exec, const std::string& 
       {"/dev/full", device}, {"/dev/random", device},    {"/dev/urandom", device},
   };
   for (const char* folder : {"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}) expected[folder] = system;
-  if (!read.empty()) {
-    expected["/var"] = generated;  // contains the mount points of granted folders
-    expected[read] = generated;
-    expected[written] = {"rw", "nosuid", "nodev", "noexec"};
+  if (!read_folder.empty()) {
+    expected["/var"] = generated;  // Contains the mount points of granted folders.
+    expected[read_folder] = generated;
+    expected[written_folder] = {"rw", "nosuid", "nodev", "noexec"};
   }
   return expected;
 }
 
 std::string join_flags(const MountFlags& flags) {
-  std::string all;
-  for (const auto& flag : flags) all += (all.empty() ? "" : ",") + flag;
-  return all;
+  std::string text;
+  for (const auto& flag : flags) text += (text.empty() ? "" : ",") + flag;
+  return text;
 }
 
 // Returns the flags of the longest path that contains the mount point, or nullptr.
 const MountFlags* find_expected_flags(const std::map<std::string, MountFlags>& expected,
                                       const std::string& mount_point) {
-  const MountFlags* best = nullptr;
-  std::size_t best_size = 0;
+  const MountFlags* longest_match = nullptr;
+  std::size_t longest_size = 0;
   for (const auto& [prefix, flags] : expected) {
-    const bool matches = mount_point == prefix || (prefix != "/" && mount_point.starts_with(prefix + "/"));
-    if (matches && prefix.size() >= best_size) best = &flags, best_size = prefix.size();
+    const bool is_match = mount_point == prefix || (prefix != "/" && mount_point.starts_with(prefix + "/"));
+    if (is_match && prefix.size() >= longest_size) longest_match = &flags, longest_size = prefix.size();
   }
-  return best;
+  return longest_match;
 }
 
 void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>& expected) {
   const RunResult run_result = run_attempts(shared_sandbox(), spec, "all_mounts");
-  std::istringstream mounts(run_result.answer("all_mounts"));
-  std::map<std::string, std::string> mounted;  // a later mount covers an earlier mount of the same path
+  std::istringstream mounts(run_result.get_result("all_mounts"));
+  std::map<std::string, std::string> flags_by_mount_point;  // Of the mounts of one path, the last.
   for (std::string mount; std::getline(mounts, mount, '|');) {
     const std::size_t blank = mount.find(' ');
-    mounted[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
+    flags_by_mount_point[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
   }
-  for (const auto& [mount_point, text] : mounted) {
+  for (const auto& [mount_point, text] : flags_by_mount_point) {
     const MountFlags flags = parse_mount_flags(text);
-    const MountFlags* row = find_expected_flags(expected, mount_point);
-    if (row == nullptr) {
+    const MountFlags* expected_flags = find_expected_flags(expected, mount_point);
+    if (expected_flags == nullptr) {
       ADD_FAILURE() << "a mount without a row: " << mount_point;
       continue;
     }
     // A mount may have more restrictions than its row, because mounts of the host below it keep their own flags.
-    EXPECT_TRUE(std::includes(flags.begin(), flags.end(), row->begin(), row->end()))
-        << mount_point << ' ' << text << ": expected " << join_flags(*row);
+    EXPECT_TRUE(std::includes(flags.begin(), flags.end(), expected_flags->begin(), expected_flags->end()))
+        << mount_point << ' ' << text << ": expected " << join_flags(*expected_flags);
   }
   for (const char* mount_point :
        {"/", "/usr", "/host", "/proc", "/tmp", "/job", "/dev/shm", "/dev/null", "/etc/passwd"})
-    EXPECT_TRUE(mounted.contains(mount_point)) << mount_point << " in " << run_result.answer("all_mounts");
+    EXPECT_TRUE(flags_by_mount_point.contains(mount_point))
+        << mount_point << " in " << run_result.get_result("all_mounts");
 }
 
 TEST(VisibleMounts, HaveTheirFlags) {
   RunSpec spec = make_spec();
-  expect_mounts(spec, expected_mounts(false, "", ""));
+  expect_mounts(spec, make_expected_mounts(false, "", ""));
   spec = make_spec();
   spec.limits.exec = true;
-  expect_mounts(spec, expected_mounts(true, "", ""));
+  expect_mounts(spec, make_expected_mounts(true, "", ""));
 }
 
 TEST(VisibleMounts, GrantedFoldersHaveTheirFlags) {
@@ -110,7 +112,7 @@ TEST(VisibleMounts, GrantedFoldersHaveTheirFlags) {
   RunSpec spec = make_spec();
   spec.grants.fs_read = {folder + "/read"};
   spec.grants.fs_write = {folder + "/written"};
-  expect_mounts(spec, expected_mounts(false, folder + "/read", folder + "/written"));
+  expect_mounts(spec, make_expected_mounts(false, folder + "/read", folder + "/written"));
   std::filesystem::remove_all(folder);
 }
 
@@ -118,25 +120,25 @@ TEST(VisibleMounts, GrantedFoldersHaveTheirFlags) {
 TEST(VisibleFiles, ConfigurationOfProgramsWithoutSecrets) {
   std::string lines;
   std::map<std::string, std::string> expected;
-  const auto expect = [&](const std::string& line, const char* result) {
+  const auto add_expectation = [&](const std::string& line, const char* result) {
     lines += line + "\n";
     expected[line] = result;
   };
   for (const char* path : {"/etc/fonts/fonts.conf", "/etc/R/ldpaths", "/etc/java-17-openjdk/security/java.security",
                            "/etc/ImageMagick-6/colors.xml"}) {
-    const bool installed = ::access(path, R_OK) == 0;
-    expect("open_read " + std::string(path), installed ? "ok" : "ENOENT");
-    if (installed) expect("open_write " + std::string(path), "denied");
+    const bool is_installed = ::access(path, R_OK) == 0;
+    add_expectation("open_read " + std::string(path), is_installed ? "ok" : "ENOENT");
+    if (is_installed) add_expectation("open_write " + std::string(path), "denied");
   }
   for (const char* path : {"/etc/R/Renviron.site", "/etc/java-17-openjdk/net.properties",
                            "/etc/java-17-openjdk/management/management.properties", "/etc/php", "/etc/shadow",
                            "/etc/ImageMagick-6/policy.xml"})
-    expect("open_read " + std::string(path), "ENOENT");
+    add_expectation("open_read " + std::string(path), "ENOENT");
   const RunResult run_result = run_attempts(lines);
   for (const auto& [line, result] : expected) {
-    std::string answer = run_result.answer(line);
-    if (answer == "EACCES" || answer == "EROFS") answer = "denied";  // by Landlock, or by the mount
-    EXPECT_EQ(answer, result) << line;
+    std::string actual = run_result.get_result(line);
+    if (actual == "EACCES" || actual == "EROFS") actual = "denied";  // EACCES is from Landlock, EROFS from the mount.
+    EXPECT_EQ(actual, result) << line;
   }
 }
 
@@ -147,12 +149,12 @@ struct ExpectedLimit {
 
 // Returns the limits that the sandbox sets. A limit can only be lowered, so a lower hard limit of this process applies.
 // All other limits must equal those of this process.
-std::map<int, rlim_t> expected_limits(const Limits& limits) {
+std::map<int, rlim_t> compute_expected_limits(const Limits& limits) {
   const bool has_own_uid = ::geteuid() == 0;
   const ExpectedLimit rows[] = {
       {RLIMIT_NOFILE, limits.open_files},
       {RLIMIT_FSIZE, limits.file_bytes},
-      {RLIMIT_CORE, 1},  // 0 would start the host's core_pattern program
+      {RLIMIT_CORE, 1},  // A limit of 0 would start the core_pattern program of the host.
       {RLIMIT_MEMLOCK, 0},
       {__RLIMIT_MSGQUEUE, 0},
       {__RLIMIT_SIGPENDING, 1024},
@@ -177,8 +179,8 @@ TEST(VisibleLimits, AreThoseOfTheRun) {
   spec.limits.file_bytes = 5U << 20;
   spec.limits.pids = 33;
   const RunResult run_result = run_attempts(shared_sandbox(), spec, "all_limits");
-  const auto expected = expected_limits(spec.limits);
-  std::istringstream words(run_result.answer("all_limits"));
+  const auto expected = compute_expected_limits(spec.limits);
+  std::istringstream words(run_result.get_result("all_limits"));
   int limit_count = 0;
   for (std::string word; words >> word; ++limit_count) {
     const int resource = std::stoi(word);
@@ -190,7 +192,7 @@ TEST(VisibleLimits, AreThoseOfTheRun) {
     const rlim_t hard = row == expected.end() ? own_limit.rlim_max : row->second;
     EXPECT_EQ(value, std::to_string(soft) + ":" + std::to_string(hard)) << "resource " << resource;
   }
-  EXPECT_EQ(limit_count, RLIM_NLIMITS) << run_result.answer("all_limits");
+  EXPECT_EQ(limit_count, RLIM_NLIMITS) << run_result.get_result("all_limits");
 }
 
 }  // namespace

@@ -1,31 +1,32 @@
 // The view of one job: its state and the reason, log, error with the line of the script, result, and actions.
-import {html, useCall, useEffect, useMemo, useState, RelativeTime, CopyButton, Action, Glyph, Problem, Section, TextWithCommands, State, UntrustedText, flow_href, navigate, has_failed, href, job_href, job_state, useNow, useTitle, Card, Command, ErrorBoundary} from './ui.js';
+import {html, useCall, useEffect, useMemo, useState, RelativeTime, CopyButton, Action, Glyph, Problem, Section, TextWithCommands, State, UntrustedText, flow_href, navigate, has_failed, href, job_href, get_job_state, useNow, useTitle, Card, Command, ErrorBoundary} from './ui.js';
 import {open_event_stream, rpc} from './api.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
-import {format_bytes, format_count, format_counted, elapsed, get_entry, to_line, to_list, format_time, to_number, to_object, escape_hidden, shell_word, format_duration, to_text} from './text.js';
+import {format_bytes, format_count, format_counted, get_elapsed_ms, get_entry, to_line, to_list, format_time, to_number, to_object, escape_hidden, quote_shell_word, format_duration, to_text} from './text.js';
 
-const REDRAW_MS = 200;
-// Follows the log and the state of a job.
+const REDRAW_INTERVAL_MS = 200;
+// Subscribes to the log and the state of a job. Returns {log, state, end_reason}. end_reason is the message of the server
+// if it has ended the stream.
 function useJobStream(key, context) {
   const log = useMemo(() => new LogLines(), [key, context]);
-  const [stream_state, set_stream_state] = useState({state: null, gone: ''});
+  const [stream_state, set_stream_state] = useState({state: null, end_reason: ''});
   useEffect(() => {
-    set_stream_state({state: null, gone: ''});
+    set_stream_state({state: null, end_reason: ''});
     let timer = 0, state = null;
-    // Draw at most once per REDRAW_MS, and only the log. The rest of the view is drawn when the state of the job changes.
-    const schedule_redraw = () => { timer ||= setTimeout(() => { timer = 0; log.notify(); set_stream_state((previous) => (previous.state === state ? previous : {...previous, state})); }, REDRAW_MS); };
+    // The log is drawn at most once per REDRAW_INTERVAL_MS. The other parts of the view are drawn when the state changes.
+    const schedule_redraw = () => { timer ||= setTimeout(() => { timer = 0; log.notify(); set_stream_state((previous) => (previous.state === state ? previous : {...previous, state})); }, REDRAW_INTERVAL_MS); };
     const close_stream = open_event_stream(new URLSearchParams({context, job: key.replace('job:', '')}).toString(), (event, data) => {
       if (event === 'log') log.add_piece(data);
       if (event === 'job') state = data;
       schedule_redraw();
-    }, (reason) => set_stream_state((previous) => ({...previous, gone: reason})));
+    }, (reason) => set_stream_state((previous) => ({...previous, end_reason: reason})));
     return () => { close_stream(); clearTimeout(timer); };
   }, [log]);
   return {log, ...stream_state};
 }
 
-const MAX_LINES = 2000, MAX_LINE_CHARS = 2000;  // limits of lines of a script and characters of a line; a copy is complete
+const MAX_LINES = 2000, MAX_LINE_CHARS = 2000;  // Limits of the shown script. The copy button copies the whole script.
 // Shows the lines of a script around the failed line.
 function Script({script, marked_line, is_open}) {
   const lines = useMemo(() => escape_hidden(script).replace(/\n$/, '').split('\n'), [script]);
@@ -37,12 +38,12 @@ function Script({script, marked_line, is_open}) {
   })}</tbody></table></div>${is_expanded && end < lines.length ? html`<p class="quiet">The first ${format_count(end)} of ${format_counted(lines.length, 'line')}.</p>` : end - start < lines.length && html`<button type="button" class="small" onClick=${() => expand(true)}>all ${format_counted(lines.length, 'line')}</button>`}`;
 }
 
-const MAX_INITIAL_CHARS = 4000;  // characters of a text from a job that are shown initially
+const MAX_INITIAL_CHARS = 4000;  // Number of characters of a value that are shown before the user expands it.
 export function Value({value}) {
   const text = to_text(value, 1);
   const [is_expanded, expand] = useState(false);
   const is_truncated = text.length > MAX_INITIAL_CHARS && !is_expanded;
-  const is_scrollable = text.length > 1500 || text.split('\n').length > 18;  // focusable, so that keys can scroll it
+  const is_scrollable = text.length > 1500 || text.split('\n').length > 18;  // A scrollable text can have the focus, so that keys can scroll it.
   return html`<pre class="value" tabindex=${is_scrollable ? 0 : null}><bdi dir="ltr">${escape_hidden(is_truncated ? text.slice(0, MAX_INITIAL_CHARS) : text)}</bdi></pre>${is_truncated && html`<button type="button" class="small" onClick=${() => expand(true)}>all ${format_bytes(text.length)}</button>`}`;
 }
 const render_value = (value) => {
@@ -57,11 +58,11 @@ const KIND_LABELS = {scheduled: 'submitted', claimed: 'taken', parked: 'parked',
   completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'retry requested', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
 function History({entries}) {
   const start_ms = entries[0]?.at_ms;
-  return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${entries.map((entry) => html`<tr><td><time>${format_time(entry.at_ms)}</time></td><td class="num">${format_duration(elapsed(start_ms, entry.at_ms))}</td>
+  return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${entries.map((entry) => html`<tr><td><time>${format_time(entry.at_ms)}</time></td><td class="num">${format_duration(get_elapsed_ms(start_ms, entry.at_ms))}</td>
     <td>${get_entry(KIND_LABELS, entry.kind) ?? to_line(entry.kind, 40)}${entry.detail && entry.kind !== 'completed' ? html`: <${UntrustedText} text=${entry.detail}/>` : ''}${entry.due_ms ? `, again ${format_time(entry.due_ms)}` : ''}</td><td class="num">${entry.attempt ?? ''}</td><td class="num">${entry.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
 }
 
-// Fields that are copied for a changed copy of a job.
+// Fields of a job that the button "Change and run" copies into the new job.
 export const COPIED_FIELDS = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
 
 function can_steer(job, rights) {
@@ -93,7 +94,7 @@ export function Answer({approve, reject, is_pause = false}) {
     <${Action} kind="first" run=${() => approve(comment)}>${is_pause ? 'Resume' : 'Approve'}<//>${reject && html`<${Action} run=${() => reject(comment)}>Reject<//>`}</div>`;
 }
 
-// shown_text: text that the view already shows, so that it is not repeated.
+// Shows the reason of a state. If the reason contains shown_text, which the view already shows, only the rest is shown.
 export function Explanation({explanation, shown_text = ''}) {
   return html`<div class="why">${shown_text && to_text(explanation.reason).includes(shown_text) ? '' : html`<p><bdi>${escape_hidden(explanation.reason)}</bdi></p>`}${explanation.next && html`<p class="quiet"><b>Next:</b> <${TextWithCommands} text=${explanation.next}/></p>`}
     ${explanation.evidence?.length > 0 && html`<details><summary class="quiet">evidence</summary><ul>${[explanation.evidence].flat().map((entry) => html`<li><bdi>${escape_hidden(entry)}</bdi></li>`)}</ul></details>`}</div>`;
@@ -115,7 +116,7 @@ function JobError({job, explanation}) {
 function Artifacts({artifacts, id}) {
   const files = Object.entries(to_object(artifacts)).map(([file, artifact]) => [file, to_object(artifact)]);
   if (files.length === 0) return null;
-  return html`<${Card} title="Artifacts"><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${files.map(([file, artifact]) => html`<tr><td><${UntrustedText} text=${file}/></td><td class="num">${format_bytes(artifact.bytes)}</td><td><code>${to_line(artifact.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Command} text=${`mycojobs job artifacts ${shell_word(id)}`}/> fetches them</p><//>`;
+  return html`<${Card} title="Artifacts"><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${files.map(([file, artifact]) => html`<tr><td><${UntrustedText} text=${file}/></td><td class="num">${format_bytes(artifact.bytes)}</td><td><code>${to_line(artifact.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Command} text=${`mycojobs job artifacts ${quote_shell_word(id)}`}/> fetches them</p><//>`;
 }
 function DroppedArtifacts({artifacts}) {
   const files = to_list(artifacts).map(to_object);
@@ -134,35 +135,35 @@ export function JobView({name, context, rights}) {
   const {value: job, error, load} = useCall('job.get', {id: name, context_id: context}, [version]);
   const explanation = useCall('job.explain', {id: name, context_id: context}, [version]);
   const history = useCall('job.history', {id: name, context_id: context}, [version]);
-  const now = useNow();
-  const current = job && {...job, ...(stream.state && (stream.state.ended_ms || !job.ended_ms) ? {status: stream.state.status, detail: stream.state.detail, error: stream.state.error || job.error} : {})};
+  const now_ms = useNow();
+  const current_job = job && {...job, ...(stream.state && (stream.state.ended_ms || !job.ended_ms) ? {status: stream.state.status, detail: stream.state.detail, error: stream.state.error || job.error} : {})};
   useTitle(job ? job.name || name : name);
   if (!job) return html`<main><p><a href=${href(['jobs'], {context})}>Jobs</a> / <bdi>${to_line(name)}</bdi></p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`}</main>`;
-  const has_ended = ['finished', 'error'].includes(current.status);
-  const [shape] = job_state(current);
+  const has_ended = ['finished', 'error'].includes(current_job.status);
+  const [shape] = get_job_state(current_job);
   const layers = to_text(job.layers).split(' ').filter(Boolean);
-  const approvals = current.status === 'waiting_for_prerequisites' && !job.flow_id && can_steer(job, rights) ? list_approvals(job) : [];
+  const approvals = current_job.status === 'waiting_for_prerequisites' && !job.flow_id && can_steer(job, rights) ? list_approvals(job) : [];
   const reload = async () => { await load(); explanation.load(); };
-  const is_failed = has_failed(current);
-  const durations = {waited: job.started_ms && job.queued_ms ? format_duration(elapsed(Math.max(to_number(job.queued_ms), to_number(job.run_at_ms)), job.started_ms)) : job.queued_ms && !has_ended ? format_duration(elapsed(job.queued_ms, now)) : '',
-    took: job.started_ms && current.status !== 'dispatched' ? format_duration(elapsed(job.started_ms, has_ended ? job.ended_ms : now)) : ''};
+  const is_failed = has_failed(current_job);
+  const durations = {waited: job.started_ms && job.queued_ms ? format_duration(get_elapsed_ms(Math.max(to_number(job.queued_ms), to_number(job.run_at_ms)), job.started_ms)) : job.queued_ms && !has_ended ? format_duration(get_elapsed_ms(job.queued_ms, now_ms)) : '',
+    took: job.started_ms && current_job.status !== 'dispatched' ? format_duration(get_elapsed_ms(job.started_ms, has_ended ? job.ended_ms : now_ms)) : ''};
   return html`<main class="job-view">
     <p class="crumbs"><a href=${href(['jobs'], {context})}>Jobs</a> / ${job.flow_id ? html`<a href=${flow_href(job.flow_id, context)}>flow ${job.flow_id}</a> / ` : ''}<bdi>${to_line(name)}</bdi></p>
-    <div class="title"><h1><${UntrustedText} text=${job.name || name} max_chars=${160}/></h1><${State} state=${job_state(current)}/><${Actions} job=${current} job_id=${name} context=${context} rights=${rights} load=${reload}/></div>
+    <div class="title"><h1><${UntrustedText} text=${job.name || name} max_chars=${160}/></h1><${State} state=${get_job_state(current_job)}/><${Actions} job=${current_job} job_id=${name} context=${context} rights=${rights} load=${reload}/></div>
     <p class="facts quiet"><span><${UntrustedText} text=${job.script_type}/></span><span>caller ${job.caller_id}</span>${job.attempt ? html`<span>attempt ${job.attempt}</span>` : ''}${job.runner_id ? html`<span>agent ${job.runner_id}</span>` : ''}
-      ${durations.waited && html`<span>waited ${durations.waited}</span>`}${durations.took && html`<span>${has_ended ? 'took' : 'runs for'} ${durations.took}</span>`}<span>${has_ended ? html`ended <${RelativeTime} at_ms=${job.ended_ms} now=${now}/>` : html`created <${RelativeTime} at_ms=${to_number(job.created_at) * 1000} now=${now}/>`}</span></p>
-    ${stream.gone && html`<${Problem} error=${{message: stream.gone}}/>`}
+      ${durations.waited && html`<span>waited ${durations.waited}</span>`}${durations.took && html`<span>${has_ended ? 'took' : 'runs for'} ${durations.took}</span>`}<span>${has_ended ? html`ended <${RelativeTime} at_ms=${job.ended_ms} now_ms=${now_ms}/>` : html`created <${RelativeTime} at_ms=${to_number(job.created_at) * 1000} now_ms=${now_ms}/>`}</span></p>
+    ${stream.end_reason && html`<${Problem} error=${{message: stream.end_reason}}/>`}
     ${job.problems && html`<${Problem} error=${{message: `its record does not fit: ${to_list(job.problems).map((entry) => to_text(entry)).join('; ')}`}}/>`}
     <${ErrorBoundary}>${shape !== 'done' && !is_failed && (explanation.value ? html`<section class=${`card explain ${shape}`} aria-label="why"><${Explanation} explanation=${explanation.value}/>
       ${approvals.map((entry) => html`<p>Approve <bdi>${to_line(entry, 80)}</bdi>:</p><${Answer} key=${entry} approve=${async (comment) => { await rpc('job.approve', {id: name, context_id: context, name: entry, comment}); await reload(); }} reject=${async (comment) => { await rpc('job.reject', {id: name, context_id: context, name: entry, comment}); await reload(); }}/>`)}</section>` : html`<${Problem} error=${explanation.error}/>`)}<//>
     <${ErrorBoundary}>${is_failed && html`<${JobError} job=${job} explanation=${explanation.value}/>`}<//>
     ${Object.keys(to_object(job.result)).length > 0 && html`<${Card} title="Result"><${Pairs} fields=${job.result}/><//>`}
-    <${Card} title="Log"><${LogView} log=${stream.log} ended=${has_ended}/><//>
+    <${Card} title="Log"><${LogView} log=${stream.log} has_ended=${has_ended}/><//>
     <${Artifacts} artifacts=${job.artifacts} id=${to_text(job.key).replace('job:', '')}/>
     <${DroppedArtifacts} artifacts=${job.artifacts_dropped}/>
     <div class="columns wide"><div>
       ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${format_counted(Math.max(to_number(job.attempt), 1), 'attempt')}><${History} entries=${history.value}/><//>`}
-      ${job.script && html`<${Section} title="Script" note=${format_bytes(new Blob([to_text(job.script)]).size)} open=${current.status !== 'error'}><${Script} script=${job.script} is_open=${true}/><${CopyButton} text=${to_text(job.script)}/><//>`}
+      ${job.script && html`<${Section} title="Script" note=${format_bytes(new Blob([to_text(job.script)]).size)} open=${current_job.status !== 'error'}><${Script} script=${job.script} is_open=${true}/><${CopyButton} text=${to_text(job.script)}/><//>`}
     </div><div>
       ${job.usage && html`<${Section} title="Usage"><${Usage} usage=${job.usage}/><//>`}
       <${Section} title="Sandbox" note=${layers.length ? format_counted(layers.length, 'layer') : 'not yet'}>${layers.length > 0 ? html`<p class="layers" aria-label="layers in force">${layers.map((entry) => html`<span class="tag">${to_line(entry, 40)}</span> `)}</p>` : html`<p class="empty">No run yet.</p>`}
@@ -174,12 +175,12 @@ export function JobView({name, context, rights}) {
   </main>`;
 }
 
-const SIZES = ['memory', 'disk', 'file', 'output.keep'], TIMES = ['cpu', 'wall', 'warm.idle'];
+const BYTE_FIELDS = ['memory', 'disk', 'file', 'output.keep'], DURATION_FIELDS = ['cpu', 'wall', 'warm.idle'];
 function format_policy_value(name, value) {
   if (value === undefined || value === null || value === '') return '\u2013';
   if (Array.isArray(value)) return value.length ? value.map((entry) => to_line(entry, 120)).join(', ') : 'none';
-  if (typeof value === 'number' && SIZES.includes(name)) return format_bytes(value);
-  if (typeof value === 'number' && TIMES.includes(name)) return format_duration(value);
+  if (typeof value === 'number' && BYTE_FIELDS.includes(name)) return format_bytes(value);
+  if (typeof value === 'number' && DURATION_FIELDS.includes(name)) return format_duration(value);
   return to_line(value, 200);
 }
 // Returns the fields of a policy with flat names: "fs": {"read": [..]} becomes fs.read.

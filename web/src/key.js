@@ -1,8 +1,8 @@
-// The key of an actor, in the format of `mycojobs key new`, which signs logins. It is kept only as a CryptoKey that cannot
-// be exported, so scripts can sign with it but cannot read it.
+// Signs logins with the key of an actor (`mycojobs key new`). The page stores only a CryptoKey that cannot be exported, so
+// scripts can sign with the key but cannot read it.
 
 const KEY_PREFIX = 'mycojobs-ed25519-secret:';
-const PKCS8_PREFIX = '302e020100300506032b657004220420';  // PKCS #8 header before the 32 bytes of an Ed25519 key (RFC 8410)
+const PKCS8_PREFIX = '302e020100300506032b657004220420';  // PKCS #8 header of an Ed25519 key (RFC 8410); 32 bytes follow.
 
 const parse_hex = (text) => Uint8Array.from(text.match(/../g) ?? [], (byte) => parseInt(byte, 16));
 const to_hex = (bytes) => [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, '0')).join('');

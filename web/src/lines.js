@@ -1,5 +1,5 @@
 // Joins pieces of the output of jobs and splits them into lines.
-const MAX_LINES = 200_000, MAX_CHARS = 64 << 20;  // limits of one log; the oldest lines are dropped
+const MAX_LINES = 200_000, MAX_CHARS = 64 << 20;  // Limits of one log. The oldest lines are dropped.
 
 // Appends text to an open line. A carriage return discards the previous text of the line. A carriage return at the end of
 // the text takes effect when more text follows. Returns the change of the line's length.
@@ -20,10 +20,10 @@ function append_part(line, part) {
 // has the field `writer` only if several writers share the log.
 export class LogLines {
   lines = [];
-  dropped_count = 0;  // number of lines that were dropped
-  char_count = 0;  // total length of `lines`
-  open_lines = new Map();  // by stream
-  notify = () => {};  // called by users of the log after they have added pieces
+  dropped_count = 0;  // Number of dropped lines.
+  char_count = 0;  // Total length of the texts in `lines`.
+  open_lines = new Map();  // The last, incomplete line of each stream, by writer and stream.
+  notify = () => {};  // Users of the log call this function after they have added pieces.
   // Sets the function that notify() calls, and calls it once. Returns a function that removes it.
   watch(listener) {
     this.notify = listener;

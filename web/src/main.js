@@ -8,17 +8,17 @@ import {JobView} from './job.js';
 import {Flows} from './flows.js';
 import {FlowView} from './flow.js';
 import {Approvals} from './approvals.js';
-import {Cells, InstanceView, Workflows} from './workflows.js';
-import {Try} from './try.js';
+import {InstanceList, InstanceView, Workflows} from './workflows.js';
+import {TryView} from './try.js';
 import {format_clock, to_line, format_elapsed} from './text.js';
 
 const VIEWS = [['overview', 'Overview', 'o'], ['jobs', 'Jobs', 'j'], ['flows', 'Flows', 'f'], ['workflows', 'Workflows', 'w'], ['approvals', 'Approvals', 'a'], ['try', 'Try it', 't']];
-const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again, after a question'], ['x', 'cancel, after a question'], ['Esc', 'back'], ['?', 'this help']];
+const SHORTCUT_HELP = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again, after a question'], ['x', 'cancel, after a question'], ['Esc', 'back'], ['?', 'this help']];
 
 function useRoute() {
-  const [route, set] = useState(read_route());
+  const [route, set_route] = useState(read_route());
   useEffect(() => {
-    const update_route = () => set(read_route());
+    const update_route = () => set_route(read_route());
     addEventListener('hashchange', update_route);
     return () => removeEventListener('hashchange', update_route);
   }, []);
@@ -72,7 +72,7 @@ function Login({on_login}) {
 function Help({close}) {
   const dialog = useRef(null);
   useEffect(() => { dialog.current.showModal(); }, []);
-  return html`<dialog ref=${dialog} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${KEYS.map(([keys, meaning]) => html`<dt><kbd>${keys}</kbd></dt><dd>${meaning}</dd>`)}</dl>
+  return html`<dialog ref=${dialog} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${SHORTCUT_HELP.map(([keys, meaning]) => html`<dt><kbd>${keys}</kbd></dt><dd>${meaning}</dd>`)}</dl>
     <p class="quiet">This page uses only the JSON-RPC: <code class="command">mycojobs rpc</code> offers the same. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
 }
 
@@ -98,19 +98,20 @@ function StoreOutage({since_ms, message}) {
     <p class="quiet">for ${format_elapsed(since_ms, Date.now())} now: <bdi>${to_line(message, 200)}</bdi></p></section>`;
 }
 
-// Follows the overview of a context. gone: the reason if the user may not read the overview.
-function useOverview(context, ready) {
-  const [state, set] = useState({view: null, gone: ''});
+// Subscribes to the overview of a context. Returns {view, unavailable_reason}. unavailable_reason is not empty if the user
+// may not read the overview.
+function useOverview(context, is_ready) {
+  const [state, set_state] = useState({view: null, unavailable_reason: ''});
   useEffect(() => {
-    if (!ready) return undefined;
-    set({view: null, gone: ''});
+    if (!is_ready) return undefined;
+    set_state({view: null, unavailable_reason: ''});
     return open_event_stream(new URLSearchParams({context, overview: 1}).toString(), (event, view) => {
       if (event === 'away') return report_store_error(view.for_ms, view.message);
       clear_store_error();
       set_store_time(view.now_ms);
-      set({view, gone: ''});
-    }, (reason) => set({view: null, gone: reason}));
-  }, [context, ready]);
+      set_state({view, unavailable_reason: ''});
+    }, (reason) => set_state({view: null, unavailable_reason: reason}));
+  }, [context, is_ready]);
   return state;
 }
 
@@ -125,15 +126,15 @@ function useKeys({cursor, show_help, confirm}) {
         if (key === 'Escape') target.blur();
         return;
       }
-      const pair = previous_key === 'g' && VIEWS.find(([, , shortcut]) => shortcut === key);
+      const target_view = previous_key === 'g' && VIEWS.find(([, , shortcut]) => shortcut === key);
       previous_key = key;
-      const handle = (action) => { event.preventDefault(); action(); };
-      if (pair) { previous_key = ''; handle(() => navigate(href([pair[0]], {context: read_route().query.context}))); }
-      else if (key === '/') { const input = document.querySelector('.log input[type=search], #find'); if (input) handle(() => input.focus()); }
-      else if (key === '?') handle(show_help);
-      else if (key === 'j' || key === 'k') cursor.current && handle(() => cursor.current.move(key === 'j' ? 1 : -1));
-      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && handle(cursor.current.open);
-      else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) handle(() => confirm(button)); }
+      const run_action = (action) => { event.preventDefault(); action(); };
+      if (target_view) { previous_key = ''; run_action(() => navigate(href([target_view[0]], {context: read_route().query.context}))); }
+      else if (key === '/') { const input = document.querySelector('.log input[type=search], #find'); if (input) run_action(() => input.focus()); }
+      else if (key === '?') run_action(show_help);
+      else if (key === 'j' || key === 'k') cursor.current && run_action(() => cursor.current.move(key === 'j' ? 1 : -1));
+      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && run_action(cursor.current.open);
+      else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) run_action(() => confirm(button)); }
       else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) navigate(href([parts[0]], {context: query.context})); }
     };
     addEventListener('keydown', handle_key);
@@ -142,63 +143,63 @@ function useKeys({cursor, show_help, confirm}) {
 }
 
 function Page() {
-  const [stage, set_stage] = useState('asking');  // asking, login, in, away
+  const [page_state, set_page_state] = useState('loading');  // 'loading', 'login', 'ready' or 'unreachable'
   const [info, set_info] = useState(null);
   const [connection_state, set_connection_state] = useState(get_connection_state());
-  const [has_help, set_help] = useState(false), [pending_button, set_pending_button] = useState(null);
+  const [is_help_open, set_help_open] = useState(false), [pending_button, set_pending_button] = useState(null);
   const route = useRoute(), cursor = useRef(null);
   const load_info = async () => {
     try {
       set_info(await rpc('system.info'));
-      set_stage('in');
+      set_page_state('ready');
     } catch (error) {
-      if (error.error_code === 'denied') set_stage('login');
-      else { set_stage('away'); setTimeout(load_info, 2000); }
+      if (error.error_code === 'denied') set_page_state('login');
+      else { set_page_state('unreachable'); setTimeout(load_info, 2000); }
     }
   };
   useEffect(() => {
-    set_denied_handler(() => { log_out(); set_stage('login'); });
+    set_denied_handler(() => { log_out(); set_page_state('login'); });
     addEventListener('pagehide', log_out);
     load_info();
     return watch_connection(set_connection_state);
   }, []);
   const contexts = info?.contexts?.length ? info.contexts : [1];
   const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : contexts[0];
-  const is_ready = stage === 'in';
-  const {view, gone} = useOverview(context, is_ready);
-  const rights = useCall('context.rights', {context_id: context}, [connection_state], is_ready);  // loaded again after a reconnection, since the first call may have failed
+  const is_ready = page_state === 'ready';
+  const {view, unavailable_reason} = useOverview(context, is_ready);
+  const rights = useCall('context.rights', {context_id: context}, [connection_state], is_ready);  // Loaded again after a reconnection, since the first call may have failed.
   // Outside of the Approvals view only the number of approvals is shown, so they are loaded less often.
   const version = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
   const questions = useCall('approval.list', {context_id: context}, [version], is_ready);
-  useKeys({cursor, show_help: () => set_help(true), confirm: set_pending_button});
+  useKeys({cursor, show_help: () => set_help_open(true), confirm: set_pending_button});
   const [name, id] = [route.parts[0] ?? 'overview', route.parts[1]];
   useEffect(() => {
     cursor.current = null;
-    if (!has_help) document.querySelector('#page main')?.focus?.();
+    if (!is_help_open) document.querySelector('#page main')?.focus?.();
     document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
   }, [name, id, is_ready]);
-  if (stage === 'login') return html`<${Login} on_login=${load_info}/>`;
-  if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. Retrying.' : 'Loading \u2026'}</p></main>`;
-  const waiting = questions.value?.questions.filter((entry) => entry.answers).length ?? 0;
+  if (page_state === 'login') return html`<${Login} on_login=${load_info}/>`;
+  if (page_state !== 'ready') return html`<main class="login"><p class="empty">${page_state === 'unreachable' ? 'The server cannot be reached. Retrying.' : 'Loading \u2026'}</p></main>`;
+  const waiting_count = questions.value?.questions.filter((entry) => entry.answers).length ?? 0;
   const view_props = {query: route.query, context, rights: rights.value, view, cursor};
   const current_view = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${view_props}/>` : name === 'jobs' ? html`<${Jobs} ...${view_props}/>`
     : name === 'flows' && /^\d+$/.test(id ?? '') ? html`<${FlowView} key=${`${context} ${id}`} id=${Number(id)} ...${view_props}/>` : name === 'flows' ? html`<${Flows} ...${view_props}/>`
     : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${view_props}/>`
-    : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${view_props}/>` : name === 'workflows' ? html`<${Workflows} ...${view_props}/>`
-    : name === 'approvals' ? html`<${Approvals} ...${view_props} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${view_props}/>`
-    : name === 'overview' ? html`<${Overview} ...${view_props} questions=${questions} gone=${gone && (rights.value?.read_own && rights.value.create ? 'You see only your own records: open Jobs or Flows.' : gone)}/>` : html`<main><p class="empty">This view does not exist.</p></main>`;
+    : name === 'workflows' && id ? html`<${InstanceList} key=${`${context} ${id}`} name=${id} ...${view_props}/>` : name === 'workflows' ? html`<${Workflows} ...${view_props}/>`
+    : name === 'approvals' ? html`<${Approvals} ...${view_props} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${TryView} ...${view_props}/>`
+    : name === 'overview' ? html`<${Overview} ...${view_props} questions=${questions} unavailable_reason=${unavailable_reason && (rights.value?.read_own && rights.value.create ? 'You see only your own records: open Jobs or Flows.' : unavailable_reason)}/>` : html`<main><p class="empty">This view does not exist.</p></main>`;
   return html`<a class="skip" href="#" onClick=${(e) => { e.preventDefault(); document.querySelector('main a, main button, main input')?.focus(); }}>to the content</a>
     <header><a class="brand" href=${href(['overview'], {context})}>mycojobs</a>
-      <nav aria-label="views">${VIEWS.map(([path, title, shortcut]) => html`<a href=${href([path], {context})} aria-current=${name === path ? 'page' : null} title=${`g ${shortcut}`}>${title}${path === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>
+      <nav aria-label="views">${VIEWS.map(([path, title, shortcut]) => html`<a href=${href([path], {context})} aria-current=${name === path ? 'page' : null} title=${`g ${shortcut}`}>${title}${path === 'approvals' && waiting_count > 0 ? html` <span class="badge" aria-label=${`${waiting_count} wait for you`}>${waiting_count}</span>` : ''}</a>`)}</nav>
       <span class="grow"></span>
       ${contexts.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => navigate(href(['overview'], {context: e.target.value}))}>${contexts.map((entry) => html`<option value=${String(entry)}>${entry}</option>`)}</select></label>`}
       <span class=${`live ${connection_state}`} role="status"><${Glyph} shape=${connection_state === 'live' ? 'done' : 'waiting'}/>${connection_state === 'live' ? 'live' : connection_state === 'store' ? 'Redis unavailable' : 'reconnecting'}</span>
       <span class="quiet who">${info.actor ? `actor ${info.actor}` : ''}</span>
-      ${has_token() && html`<button type="button" class="small" onClick=${() => { log_out(); set_stage('login'); }}>Log out</button>`}
-      <button type="button" class="small" onClick=${() => set_help(true)} aria-label="keys and help">?</button></header>
+      ${has_token() && html`<button type="button" class="small" onClick=${() => { log_out(); set_page_state('login'); }}>Log out</button>`}
+      <button type="button" class="small" onClick=${() => set_help_open(true)} aria-label="keys and help">?</button></header>
     ${connection_state === 'store' && html`<${StoreOutage} ...${get_store_outage()}/>`}
     ${pending_button && html`<${ConfirmDialog} button=${pending_button} close=${() => set_pending_button(null)}/>`}
-    <${ErrorBoundary} key=${`${context} ${name} ${id} ${route.query.key}`}>${current_view}<//>${has_help && html`<${Help} close=${() => set_help(false)}/>`}`;
+    <${ErrorBoundary} key=${`${context} ${name} ${id} ${route.query.key}`}>${current_view}<//>${is_help_open && html`<${Help} close=${() => set_help_open(false)}/>`}`;
 }
 
 watch_server();

@@ -6,7 +6,7 @@ const NON_FAILURE_DETAILS = {cancelled: 'cancelled', skipped: 'skipped', not_nee
 export const has_failed = (job) => job.status === 'error' && get_entry(NON_FAILURE_DETAILS, job.detail) === undefined;
 // Returns whether the flow of a job has decided not to run it.
 export const was_skipped = (job) => Boolean(job.flow_id) && job.status === 'error' && ['skipped', 'not_needed'].includes(job.detail);
-export function job_state(job) {
+export function get_job_state(job) {
   const detail = job.detail || '';
   if (job.status === 'finished') return ['done', 'finished'];
   if (job.status === 'error') return !has_failed(job) ? ['cancelled', NON_FAILURE_DETAILS[detail]] : ['failed', detail ? `failed: ${to_line(detail, 24)}` : 'failed'];
@@ -16,7 +16,7 @@ export function job_state(job) {
     retry_wait: ['waiting', 'retries soon'], held: ['waiting', 'held']};
   return get_entry(words, detail) ?? ['queued', 'queued'];
 }
-export function flow_state(flow) {
+export function get_flow_state(flow) {
   const detail = typeof flow.detail === 'string' ? flow.detail : '';
   if (flow.retired) return ['planned', 'retired'];
   if (flow.status === 'finished') return ['done', detail && detail !== 'ok' ? `finished ${to_line(detail, 20)}` : 'finished'];
@@ -28,7 +28,7 @@ export function flow_state(flow) {
 }
 // Details of a node that failed although its status is `completed`: its error node took over, or `on_error: continue`.
 const FAILED_BUT_COMPLETED = ['handled', 'continued'];
-export function node_state(node) {
+export function get_node_state(node) {
   const words = {pending: ['planned', 'pending'], ready: ['queued', 'ready'], dispatched: ['queued', 'queued'], running: ['running', 'running'],
     completed: ['done', 'completed'], failed: ['failed', 'failed'], cancelled: ['cancelled', 'cancelled']};
   const [shape, word] = get_entry(words, node.node_status) ?? ['planned', to_line(node.node_status, 16)];

@@ -20,14 +20,14 @@ export function to_number(value) {
   const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : 0;
   return Number.isFinite(number) ? number : 0;
 }
-export const elapsed = (from, to) => to_number(to) - to_number(from);
+export const get_elapsed_ms = (from, to) => to_number(to) - to_number(from);
 export const to_list = (value) => (Array.isArray(value) ? value : []);
 export const to_object = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 // Looks up a name from untrusted data. Finds only own entries, not members of Object.prototype.
 export const get_entry = (table, name) => (typeof name === 'string' && Object.hasOwn(table, name) ? table[name] : undefined);
 // Quotes a word for a command that users copy into a shell. A backtick is escaped, since it would end the command in
 // TextWithCommands.
-export const shell_word = (word) => (/^[\w@%+=:,./][\w@%+=:,./-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''").replaceAll('`', `'"$(printf '\\140')"'`)}'`);
+export const quote_shell_word = (word) => (/^[\w@%+=:,./][\w@%+=:,./-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''").replaceAll('`', `'"$(printf '\\140')"'`)}'`);
 
 const FORMAT_CHARACTERS = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 const CONTROL_CHARACTERS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
@@ -59,8 +59,8 @@ export const to_line = (text, max_chars = 300) => {
   return text_line.length > max_chars ? text_line.slice(0, max_chars) + '\u2026' : text_line;
 };
 
-// parse_log_line() splits a line of a log into [{text, style}]; style is a class of style.css or ''. Colours of ECMA-48 become
-// styles; all other escape sequences are removed.
+// parse_log_line() splits a line of a log into [{text, style}]; style is a class of style.css or ''. Colours of ECMA-48
+// become styles; all other escape sequences are removed.
 const ESCAPE = /\u001b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[PX^_][^\u001b]*(?:\u001b\\)?|[ -/]*[0-~]|$)/g;
 const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
 
@@ -109,7 +109,7 @@ export function format_duration(ms) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
-// Returns the time since a moment in its largest unit, which is exact enough for lists: "27 s ago".
+// Returns the time since at_ms in the largest unit, for example "27 s ago".
 const UNITS = [[86400_000, 'd'], [3600_000, 'h'], [60_000, 'min'], [1000, 's']];
 export function format_age(at_ms, now_ms) {
   [at_ms, now_ms] = [to_number(at_ms), to_number(now_ms)];
@@ -117,9 +117,9 @@ export function format_age(at_ms, now_ms) {
   const [unit_ms, name] = UNITS.find(([unit_ms]) => now_ms - at_ms >= unit_ms) ?? [];
   return unit_ms ? `${Math.floor((now_ms - at_ms) / unit_ms)} ${name} ago` : 'now';
 }
-// Returns the time since a moment, without "ago": "27 s".
+// Returns the same as format_age() without "ago": "27 s".
 export const format_elapsed = (at_ms, now_ms) => (at_ms ? format_age(at_ms, Math.max(to_number(now_ms), to_number(at_ms) + 1000)).replace(' ago', '') : '');
-const MAX_DATE_MS = 8.64e15;  // largest time of a Date
+const MAX_DATE_MS = 8.64e15;  // The latest time that a Date can represent.
 export function format_time(ms) {
   const time_ms = to_number(ms);
   if (Math.abs(time_ms) > MAX_DATE_MS) return time_ms > 0 ? 'after the year 275760' : 'before all time';

@@ -5,7 +5,7 @@ import {useExamples} from './examples.js';
 import {COPIED_FIELDS, Pairs} from './job.js';
 import {find_hidden_characters, to_line, to_list, escape_hidden, to_text, remove_hidden_characters} from './text.js';
 
-const SCRIPT = `import time
+const SAMPLE_SCRIPT = `import time
 
 for step in range(5):
     print("step", step)
@@ -13,7 +13,7 @@ for step in range(5):
 
 result = {"steps": 5}
 `;
-const FLOW = `name: first-flow
+const SAMPLE_FLOW = `name: first-flow
 jobs:
   measure:
     type: python
@@ -31,14 +31,14 @@ jobs:
 
 const has_value = (value) => value != null && value !== '' && value !== 0 && !(typeof value === 'object' && Object.keys(value).length === 0);
 
-export function Try({query, context, rights, view}) {
+export function TryView({query, context, rights, view}) {
   useTitle('Try it');
   const is_flow = query.kind === 'flow';
   const types = [...new Set(['python', ...(view?.runners ?? []).filter((entry) => entry.state === 'live').flatMap((entry) => entry.executors)])];
-  const [text, set_text] = useState(is_flow ? FLOW : SCRIPT);
+  const [text, set_text] = useState(is_flow ? SAMPLE_FLOW : SAMPLE_SCRIPT);
   const [form, set_form] = useState({script_type: 'python', name: '', timeout: ''});
-  const [owner_id, set_owner_id] = useState(0);  // caller of the copied job or flow; 0: not a copy
-  const [extra_fields, set_extra_fields] = useState({});  // fields of the copied job that have no input field
+  const [owner_id, set_owner_id] = useState(0);  // Caller of the copied job or flow, or 0 if the text is not a copy.
+  const [extra_fields, set_extra_fields] = useState({});  // Fields of the copied job that have no input field.
   const examples = useExamples();
   const [problems, set_problems] = useState(null);
   const editor = useRef(null);
@@ -55,11 +55,11 @@ export function Try({query, context, rights, view}) {
     set_error(null);
     set_extra_fields({});
     set_owner_id(0);
-    if (!query.of) { set_text(is_flow ? FLOW : SCRIPT); return undefined; }
-    let is_stale = false;  // the user has opened another job or flow
-    const if_current = (handler) => (result) => { if (!is_stale) handler(result); };
-    (is_flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(if_current((result) => { set_text(to_text(result.definition, 2)); set_owner_id(result.caller_id); }))
-      : rpc('job.get', {id: query.of, context_id: context}).then(if_current(load_job))).catch(if_current(set_error));
+    if (!query.of) { set_text(is_flow ? SAMPLE_FLOW : SAMPLE_SCRIPT); return undefined; }
+    let is_stale = false;  // True if the user has opened another job or flow while this one was being loaded.
+    const skip_if_stale = (handler) => (result) => { if (!is_stale) handler(result); };
+    (is_flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(skip_if_stale((result) => { set_text(to_text(result.definition, 2)); set_owner_id(result.caller_id); }))
+      : rpc('job.get', {id: query.of, context_id: context}).then(skip_if_stale(load_job))).catch(skip_if_stale(set_error));
     return () => { is_stale = true; };
   }, [query.of, is_flow, context]);
   const check = async () => { const result = await rpc('flow.check', {definition: text}); set_problems(result.problems.concat(to_list(result.warnings).map((entry) => ({...entry, is_warning: true})))); return result.ok; };

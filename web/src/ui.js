@@ -50,8 +50,8 @@ function decode(text) {
   }
 }
 export function href(parts, query = {}) {
-  const set_parameters = Object.entries(query).filter(([, value]) => value !== '' && value != null);
-  const text = new URLSearchParams(set_parameters).toString();
+  const nonempty_parameters = Object.entries(query).filter(([, value]) => value !== '' && value != null);
+  const text = new URLSearchParams(nonempty_parameters).toString();
   return `#/${parts.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 export const navigate = (target) => { location.hash = target; };
@@ -62,7 +62,7 @@ export const flow_href = (id, context, params = {}) => href(['flows', String(id)
 
 // ---- states ----
 
-export {flow_state, has_failed, job_state, was_skipped, node_state} from './states.js';
+export {get_flow_state, has_failed, get_job_state, was_skipped, get_node_state} from './states.js';
 // Each state has a different shape, so that it can be recognised without colour.
 export const SHAPES = {
   done: 'M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM4.6 8.3l2.3 2.3 4.6-4.9',
@@ -108,25 +108,26 @@ export function TextWithCommands({text}) {
   return escape_hidden(text).split(/(`[^`]+`)/).map((part) =>
     part.startsWith('`') && part.length > 2 ? html`<code class="command">${part.slice(1, -1)}</code>` : part);
 }
-// Shows a command that the page has composed. Its words must be quoted by shell_word().
+// Shows a command that the page has composed. Its words must be quoted by quote_shell_word().
 export const Command = ({text}) => html`<code class="command">${escape_hidden(text)}</code>`;
-export const WaitingTime = ({since_ms, now}) => html`has waited for <time title=${format_time(since_ms)}>${format_elapsed(since_ms, now)}</time>`;
-export const RelativeTime = ({at_ms, now}) => html`<time title=${format_time(at_ms)}>${format_age(at_ms, now)}</time>`;
+export const WaitingTime = ({since_ms, now_ms}) => html`has waited for <time title=${format_time(since_ms)}>${format_elapsed(since_ms, now_ms)}</time>`;
+export const RelativeTime = ({at_ms, now_ms}) => html`<time title=${format_time(at_ms)}>${format_age(at_ms, now_ms)}</time>`;
 
 // Current time by the clock of the store, since the clock of this host can differ.
 let clock_offset_ms = 0;
 export const set_store_time = (now_ms) => { if (now_ms) clock_offset_ms = now_ms - Date.now(); };
 export const store_now_ms = () => Date.now() + clock_offset_ms;
-// Returns the current time of the store. The view is drawn again every `every_ms` while the page is visible.
-export function useNow(every_ms = 1000) {
+// Returns the current time of the store. The view is drawn again every `interval_ms` while the page is visible.
+export function useNow(interval_ms = 1000) {
   const [now_ms, set_now_ms] = useState(store_now_ms());
-  useEffect(() => poll_while_visible(every_ms, () => set_now_ms(store_now_ms())), [every_ms]);
+  useEffect(() => poll_while_visible(interval_ms, () => set_now_ms(store_now_ms())), [interval_ms]);
   return now_ms;
 }
-// Calls callback() regularly while the page is visible, and when it becomes visible. Returns a function that stops the calls.
-export function poll_while_visible(every_ms, callback) {
+// Calls callback() regularly while the page is visible, and when it becomes visible. Returns a function that stops the
+// calls.
+export function poll_while_visible(interval_ms, callback) {
   const call_if_visible = () => { if (!document.hidden) callback(); };
-  const timer = setInterval(call_if_visible, every_ms);
+  const timer = setInterval(call_if_visible, interval_ms);
   document.addEventListener('visibilitychange', call_if_visible);
   return () => {
     clearInterval(timer);
@@ -137,23 +138,23 @@ export function poll_while_visible(every_ms, callback) {
 // Calls load() again after a while if the last call failed because the server or its store was unavailable.
 const RETRY_MS = 3000;
 export function useRetry(error, load) {
-  const latest = useRef(load);
-  latest.current = load;
+  const latest_load = useRef(load);
+  latest_load.current = load;
   useEffect(() => {
     if (!['unreachable', 'unavailable'].includes(error?.error_code)) return undefined;
-    const timer = setTimeout(() => latest.current(), RETRY_MS);
+    const timer = setTimeout(() => latest_load.current(), RETRY_MS);
     return () => clearTimeout(timer);
   }, [error]);
 }
 
 // Calls a method and returns {value, error, load}. The result of a previous call, for example for another context or user,
 // is never returned.
-export function useCall(method, params, deps = [], enabled = true) {
-  const call = enabled ? stringifyJson([method, params]) : '';
+export function useCall(method, params, deps = [], is_enabled = true) {
+  const call = is_enabled ? stringifyJson([method, params]) : '';
   const [state, set_state] = useState({value: null, error: null, call: ''});
   const last_call_number = useRef(0);
   const load = useCallback(async () => {
-    if (!enabled) return set_state({value: null, error: null, call});
+    if (!is_enabled) return set_state({value: null, error: null, call});
     const call_number = ++last_call_number.current;
     try {
       const value = await rpc(method, params);
@@ -176,20 +177,20 @@ export const Problem = ({error}) => error && html`<p class="problem" role="alert
 // A button that is disabled while its action runs, and shows an error of the action beside it. The key `shortcut_key`
 // also runs the action (main.js).
 export function Action({children, run, kind = '', title = '', shortcut_key = ''}) {
-  const [state, set_state] = useState({busy: false, error: null});
+  const [state, set_state] = useState({is_busy: false, error: null});
   const is_mounted = useRef(true);
   useEffect(() => () => { is_mounted.current = false; }, []);
   const handle_click = async () => {
-    if (state.busy) return;
-    set_state({busy: true, error: null});
+    if (state.is_busy) return;
+    set_state({is_busy: true, error: null});
     try {
       await run();
-      if (is_mounted.current) set_state({busy: false, error: null});
+      if (is_mounted.current) set_state({is_busy: false, error: null});
     } catch (error) {
-      if (is_mounted.current) set_state({busy: false, error});
+      if (is_mounted.current) set_state({is_busy: false, error});
     }
   };
-  return html`<span class="action"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${shortcut_key} onClick=${handle_click}>${children}</button><${Problem} error=${state.error}/></span>`;
+  return html`<span class="action"><button type="button" class=${kind} title=${title} disabled=${state.is_busy} data-key=${shortcut_key} onClick=${handle_click}>${children}</button><${Problem} error=${state.error}/></span>`;
 }
 
 // An input field whose value is part of the page address. change() may update the address later, so the field shows the
@@ -210,7 +211,7 @@ export function CopyButton({text, label = 'copy'}) {
   return html`<button type="button" class="small" onClick=${copy}>${message || label}</button>`;
 }
 
-export const Section = ({title, note = '', open = true, children, id = ''}) => html`<details class="section" open=${open} id=${id}><summary><h2>${title}</h2>${note && html`<span class="quiet">${note}</span>`}</summary><div class="body"><${ErrorBoundary}>${children}<//></div></details>`;
+export const Section = ({title, note = '', open = true, children}) => html`<details class="section" open=${open}><summary><h2>${title}</h2>${note && html`<span class="quiet">${note}</span>`}</summary><div class="body"><${ErrorBoundary}>${children}<//></div></details>`;
 
 export function useTitle(text) {
   useEffect(() => { document.title = text ? `${to_line(text, 80)} \u00b7 mycojobs` : 'mycojobs'; }, [text]);

@@ -2,11 +2,12 @@
 // match.
 import {html, useEffect, useLayout, useRef, useState} from './ui.js';
 
-const OVERSCAN_ROWS = 8;  // rows drawn above and below the visible rows
+const OVERSCAN_ROWS = 8;  // Number of rows that are drawn above and below the visible rows.
 
-// count: number of rows; render_row(index): draws a row; on_near_end(): called when the last rows become visible;
-// label: name for screen readers. selected: index of the selected row, which is scrolled into view; name: its identity. If
-// the same name has a new index, rows were inserted or removed, and the selected row keeps its position on the screen.
+// render_row(index) returns a row. on_near_end() is called when the last rows become visible, and on_top_change(is_at_top)
+// when the list is scrolled. `label` is the name for screen readers. `selected` is the index of the selected row, which is
+// scrolled into view, and `name` identifies this row: if the same name has a new index, rows were inserted or removed, and
+// the selected row keeps its position on the screen.
 export function Virtual({count, render_row, height, on_near_end, selected = -1, name = '', label, head = null, follow_end = false, on_top_change = null}) {
   const container = useRef(null);
   const [visible, set_visible] = useState({first_row: 0, end_row: 60});

@@ -8,20 +8,20 @@ import {format_bytes, format_clock, format_count, format_counted, get_entry, to_
 import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 const POLL_MS = 2000, INITIAL_LIMIT = 200, MAX_LIMIT = 10000, TIMELINE_PAGE_SIZE = 300;
-const LOG_PAGE_SIZE = 1000, MAX_LOG_PAGES = 20;  // limits of one read of a log
+const LOG_PAGE_SIZE = 1000, MAX_LOG_PAGES = 20;  // Limits of one read of a log.
 const STATUSES = [['', 'all'], ['running', 'running'], ['waiting', 'waiting'], ['completed', 'completed'], ['failed', 'failed']];
 const STATE_SHAPES = {running: 'running', waiting: 'waiting', completed: 'done', failed: 'failed'};
-const APPROVAL = 'sys/approval@1';
+const APPROVAL_EFFECT = 'sys/approval@1';
 
 // Returns a counter that grows while the page is visible. It triggers polls, since there are no events of workflows.
 function usePollCounter() {
-  const [poll_count, set] = useState(0);
-  useEffect(() => poll_while_visible(POLL_MS, () => set((n) => n + 1)), []);
+  const [poll_count, set_poll_count] = useState(0);
+  useEffect(() => poll_while_visible(POLL_MS, () => set_poll_count((n) => n + 1)), []);
   return poll_count;
 }
 export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: stringifyJson(key)});
-// Selection of a row by keyboard. The selection is a name, not an index, so that new rows do not move it. Returns the
-// current index; -1: no selection.
+// Selects a row by keyboard. The selection is a name, not an index, so that new rows do not move it. Returns the index of
+// the selected row, or -1.
 function useSelection(rows, get_name, cursor, open) {
   const [name, select] = useState('');
   const selected = name ? rows.findIndex((entry) => get_name(entry) === name) : -1;
@@ -46,13 +46,13 @@ export function Workflows({context, rights, cursor}) {
       <td role="cell" class="num" data-label="inbox">${format_count(workflow.inbox)}</td><td role="cell" class="takes" data-label="takes"><${UntrustedText} text=${workflow.takes.join(', ')} max_chars=${120}/></td><td role="cell" class="num quiet" data-label="journal">${format_count(workflow.height)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
 }
 
-export function Cells({name, query, context, cursor}) {
+export function InstanceList({name, query, context, cursor}) {
   useTitle(name);
   const status = STATUSES.some(([entry]) => entry === query.status) ? query.status : '';
   const [limit, set_limit] = useState(INITIAL_LIMIT);
   const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [usePollCounter()]);
-  const find = (query.find ?? '').toLowerCase();
-  const rows = (value ?? []).filter((entry) => to_text(entry.key).toLowerCase().includes(find));
+  const key_filter = (query.find ?? '').toLowerCase();
+  const rows = (value ?? []).filter((entry) => to_text(entry.key).toLowerCase().includes(key_filter));
   const selected = useSelection(rows, (entry) => `${entry.workflow} ${stringifyJson(entry.key)}`, cursor, (entry) => navigate(instance_href(entry.workflow, entry.key, context)));
   return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${UntrustedText} text=${name} max_chars=${120}/></h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace_route(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
@@ -85,14 +85,14 @@ function format_fact(fact) {
   }
 }
 // Shows the latest entries of the timeline, with updates, and earlier entries on request.
-function Timeline({params, last_height}) {
+function InstanceTimeline({params, last_height}) {
   const {value, error} = useCall('workflow.timeline', {...params, limit: TIMELINE_PAGE_SIZE}, [last_height]);
   const cache = useMemo(() => ({rows: [], is_complete: false}), [stringifyJson(params)]);
   const [page_error, set_page_error] = useState(null);
   useMemo(() => {
     if (!value?.length) return;
     const first_height = value[0].height, earlier_rows = cache.rows.filter((entry) => entry.height < first_height);
-    const is_first_page = value.length < TIMELINE_PAGE_SIZE, is_contiguous = earlier_rows.length < cache.rows.length;  // otherwise there can be a gap
+    const is_first_page = value.length < TIMELINE_PAGE_SIZE, is_contiguous = earlier_rows.length < cache.rows.length;  // Otherwise there can be a gap.
     cache.rows = is_contiguous ? earlier_rows.concat(value) : value;
     cache.is_complete = is_first_page || is_contiguous && cache.is_complete;
   }, [value, cache]);
@@ -117,7 +117,7 @@ function Timeline({params, last_height}) {
 function InstanceLog({params, poll_count}) {
   const id = stringifyJson(params);
   const log = useMemo(() => new LogLines(), [id]);
-  const [status, set_status] = useState({ended: false, error: null});
+  const [status, set_status] = useState({has_ended: false, error: null});
   const cursor = useMemo(() => ({after: '', is_loading: false, is_unmounted: false}), [id]);
   useEffect(() => () => { cursor.is_unmounted = true; }, [cursor]);
   useEffect(() => {
@@ -132,7 +132,7 @@ function InstanceLog({params, poll_count}) {
           cursor.after = page.after;
           has_more = page.more;
           if (page.frames.length) log.notify();
-          if (page.frames.length || !has_more) set_status({ended: page.ended, error: null});
+          if (page.frames.length || !has_more) set_status({has_ended: page.ended, error: null});
         }
       } catch (error) {
         if (!cursor.is_unmounted) set_status((previous) => ({...previous, error}));
@@ -141,7 +141,7 @@ function InstanceLog({params, poll_count}) {
       }
     })();
   }, [cursor, poll_count]);
-  return html`<section class="card"><h2>Log</h2><${Problem} error=${status.error}/><${LogView} log=${log} ended=${status.ended} command="mycojobs workflow logs"/></section>`;
+  return html`<section class="card"><h2>Log</h2><${Problem} error=${status.error}/><${LogView} log=${log} has_ended=${status.has_ended} command="mycojobs workflow logs"/></section>`;
 }
 
 export function InstanceView({name, query, context, rights}) {
@@ -152,16 +152,16 @@ export function InstanceView({name, query, context, rights}) {
     key = query.key;
   }
   const params = {context_id: context, workflow: name, ...(key === null ? {} : {key})};
-  const poll_count = usePollCounter(), now = useNow();
+  const poll_count = usePollCounter(), now_ms = useNow();
   const {value: instance, error, load} = useCall('workflow.show', params, [poll_count]);
   const explanation = useCall('workflow.explain', params, [instance?.last, instance?.status, instance?.pending]);
   const title = to_text(key) || name;
   useTitle(`${title} ${name}`);
   const crumbs = html`<p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a> / <a href=${href(['workflows', name], {context})}><${UntrustedText} text=${name} max_chars=${80}/></a></p>`;
-  if (!instance) return html`<main>${crumbs}<h1><${UntrustedText} text=${title} max_chars=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.error_code === 'not_found' && html`<${InstanceLog} params=${params} poll_count=${poll_count}/><section class="card"><h2>History</h2><${Timeline} params=${params} last_height=${0}/></section>`}` : html`<p class="empty">Loading \u2026</p>`}</main>`;
+  if (!instance) return html`<main>${crumbs}<h1><${UntrustedText} text=${title} max_chars=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.error_code === 'not_found' && html`<${InstanceLog} params=${params} poll_count=${poll_count}/><section class="card"><h2>History</h2><${InstanceTimeline} params=${params} last_height=${0}/></section>`}` : html`<p class="empty">Loading \u2026</p>`}</main>`;
   const make_answer = (intent, verb) => async (comment) => { await rpc(`workflow.${verb}`, {...params, intent, ...(comment ? {comment} : {})}); await load(); };
   const can_answer = (entry) => rights && (rights.administer || to_list(entry.params?.approvers).includes(rights.actor));
-  const approvals = instance.intents.filter((entry) => entry.effect === APPROVAL);
+  const approvals = instance.intents.filter((entry) => entry.effect === APPROVAL_EFFECT);
   const cancel = async () => { await rpc('workflow.cancel', params); await load(); };
   const remove = async () => { await rpc('workflow.remove', params); navigate(href(['workflows', name], {context})); };
   return html`<main class="instance">${crumbs}
@@ -171,11 +171,11 @@ export function InstanceView({name, query, context, rights}) {
     <${Problem} error=${error}/>
     ${instance.failure && html`<p class="problem"><${Glyph} shape="failed"/> <bdi>${escape_hidden(instance.failure)}: ${escape_hidden(instance.message)}</bdi></p>`}
     ${explanation.value?.length > 0 && html`<section class=${`card explain ${to_state(instance.status)[0]}`} aria-label="why">${explanation.value.slice(0, 5).map((entry) => html`<${Explanation} explanation=${entry}/>`)}</section>`}
-    ${approvals.map((entry) => html`<section class="card question" key=${entry.intent}><div class="title"><h2><${Glyph} shape="asks"/> <${UntrustedText} text=${entry.params?.title ?? 'approval'} max_chars=${300}/></h2></div>${entry.params?.text ? html`<p><bdi>${escape_hidden(entry.params.text)}</bdi></p>` : ''}<p class="facts quiet"><span>asked: ${to_list(entry.params?.approvers).map((approver) => to_text(approver)).join(', ')}</span><span><${WaitingTime} since_ms=${entry.asked_ms} now=${now}/></span></p>
+    ${approvals.map((entry) => html`<section class="card question" key=${entry.intent}><div class="title"><h2><${Glyph} shape="asks"/> <${UntrustedText} text=${entry.params?.title ?? 'approval'} max_chars=${300}/></h2></div>${entry.params?.text ? html`<p><bdi>${escape_hidden(entry.params.text)}</bdi></p>` : ''}<p class="facts quiet"><span>asked: ${to_list(entry.params?.approvers).map((approver) => to_text(approver)).join(', ')}</span><span><${WaitingTime} since_ms=${entry.asked_ms} now_ms=${now_ms}/></span></p>
       ${can_answer(entry) && html`<${Answer} approve=${make_answer(entry.intent, 'approve')} reject=${make_answer(entry.intent, 'reject')}/>`}</section>`)}
     <div class="columns wide"><section class="card"><h2>State</h2>${instance.state === null ? html`<p class="empty">No state yet.</p>` : html`<${Value} value=${instance.state}/>`}</section>
-    <section class="card"><h2>Waits for</h2>${instance.intents.length === 0 && instance.waiting_mail.length === 0 ? html`<p class="empty">An event.</p>` : html`<table><tbody>${instance.intents.map((entry) => html`<tr key=${entry.intent}><td><${UntrustedText} text=${entry.effect} max_chars=${80}/></td><td><${EffectLink} reference=${entry.carrier} context=${context}/></td><td><${RelativeTime} at_ms=${entry.asked_ms} now=${now}/></td></tr>`)}${instance.waiting_mail.map((entry) => html`<tr key=${entry.height}><td><${UntrustedText} text=${entry.schema || 'a receipt'} max_chars=${80}/></td><td class="quiet">its next step</td><td class="quiet">height ${entry.height}</td></tr>`)}</tbody></table>`}
+    <section class="card"><h2>Waits for</h2>${instance.intents.length === 0 && instance.waiting_mail.length === 0 ? html`<p class="empty">An event.</p>` : html`<table><tbody>${instance.intents.map((entry) => html`<tr key=${entry.intent}><td><${UntrustedText} text=${entry.effect} max_chars=${80}/></td><td><${EffectLink} reference=${entry.carrier} context=${context}/></td><td><${RelativeTime} at_ms=${entry.asked_ms} now_ms=${now_ms}/></td></tr>`)}${instance.waiting_mail.map((entry) => html`<tr key=${entry.height}><td><${UntrustedText} text=${entry.schema || 'a receipt'} max_chars=${80}/></td><td class="quiet">its next step</td><td class="quiet">height ${entry.height}</td></tr>`)}</tbody></table>`}
       <h3>Record</h3><${Pairs} fields=${{workflow: instance.workflow, manifest: instance.world, code: instance.manifest.slice(0, 12), state: instance.state_hash ? instance.state_hash.slice(0, 12) : '', 'first height': instance.born, 'last height': instance.last}}/></section></div>
     <${InstanceLog} params=${params} poll_count=${poll_count}/>
-    <section class="card"><h2>History</h2><${Timeline} params=${params} last_height=${instance.last}/></section></main>`;
+    <section class="card"><h2>History</h2><${InstanceTimeline} params=${params} last_height=${instance.last}/></section></main>`;
 }

@@ -21,15 +21,15 @@ const std::map<std::string, long> kNewCalls = {
 
 }  // namespace
 
-long call_number(const std::string& name) {
+long resolve_call_number(const std::string& name) {
   if (!name.empty() && name[0] >= '0' && name[0] <= '9') return std::stol(name, nullptr, 0);
-  if (const auto found = kNewCalls.find(name); found != kNewCalls.end()) return found->second;
+  if (const auto position = kNewCalls.find(name); position != kNewCalls.end()) return position->second;
   const int number = seccomp_syscall_resolve_name(name.c_str());
   return number < 0 ? -1 : number;
 }
 
 std::string call_by_name(const std::vector<std::string>& words) {
-  const long number = words.size() > 1 ? call_number(words[1]) : -1;
+  const long number = words.size() > 1 ? resolve_call_number(words[1]) : -1;
   if (number < 0) return "no such call";
   unsigned long args[6] = {};
   for (std::size_t i = 0; i < 6 && i + 2 < words.size(); ++i) args[i] = std::stoul(words[i + 2], nullptr, 0);

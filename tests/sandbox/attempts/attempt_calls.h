@@ -1,4 +1,4 @@
-// Raw system calls by name, for rows that claim "with any arguments".
+// Makes raw system calls by name, to test calls with any arguments.
 #pragma once
 
 #include <string>
@@ -6,8 +6,10 @@
 
 namespace mycojobs::test {
 
-long call_number(const std::string& name);  // returns -1 if the name is unknown
-// Makes a system call. `words`: "call", the name, and up to six numbers. Returns "ok" or the name of errno.
+// Returns the number of a system call, or -1 if the name is unknown. A name that is a number is returned as a number.
+long resolve_call_number(const std::string& name);
+// Makes a system call. `words` contains "call", the name of the system call, and up to six numbers as arguments.
+// Returns "ok" or the name of errno.
 std::string call_by_name(const std::vector<std::string>& words);
 
 }  // namespace mycojobs::test

@@ -10,22 +10,23 @@
 
 namespace {
 
-int run(mycojobs::JobChannel channel) {
+int run_job(mycojobs::JobChannel channel) {
   std::string lines;
-  char part[4096];
-  for (ssize_t size = 0; (size = ::read(channel.from_agent, part, sizeof part)) > 0;)
-    lines.append(part, static_cast<std::size_t>(size));
-  const std::string answers = mycojobs::test::attempt_all(lines);
-  (void)!::write(channel.to_agent, answers.data(), answers.size());
+  char buffer[4096];
+  for (ssize_t size = 0; (size = ::read(channel.from_agent, buffer, sizeof buffer)) > 0;)
+    lines.append(buffer, static_cast<std::size_t>(size));
+  const std::string results = mycojobs::test::run_all_attempts(lines);
+  (void)!::write(channel.to_agent, results.data(), results.size());
   return 0;
 }
 
-// The files that the host claims to consist of, from its arguments.
+// The arguments of the host: paths of files that the host reports as its own files.
 std::vector<std::string> claimed_files;
 
 }  // namespace
 
 int main(int argc, char** argv) {
   claimed_files.assign(argv + 1, argv + argc);
-  mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept", nullptr, [] { return claimed_files; }});
+  mycojobs::serve_zygote(
+      {"attempt", nullptr, nullptr, nullptr, run_job, "kept", nullptr, [] { return claimed_files; }});
 }

@@ -1,4 +1,5 @@
-// The attempts by section. Each attempt is a function of its words; words[0] is the name of the attempt.
+// The tables of all attempts. An attempt is a function whose arguments are the words of a line; words[0] is the name of
+// the attempt.
 #pragma once
 
 #include <functional>
@@ -11,25 +12,28 @@ namespace mycojobs::test {
 using Words = std::vector<std::string>;
 using Attempts = std::map<std::string, std::function<std::string(const Words&)>>;
 
-const Attempts& attempts_on_files();
-const Attempts& attempts_on_processes();
-const Attempts& attempts_on_signals();
-const Attempts& attempts_on_network();
-const Attempts& attempts_on_memory();
-const Attempts& attempts_on_kernel();
-const Attempts& attempts_combined();  // combine two rows of the list, or test something that has no row
-const Attempts& attempts_to_escape();
-const Attempts& attempts_on_limits();
-const Attempts& attempts_at_random();
-const Attempts& attempts_to_pin();    // allocate kernel memory
-const Attempts& attempts_on_reuse();  // leave state in a sandbox, and search for it in the next job
+const Attempts& file_attempts();
+const Attempts& process_attempts();
+const Attempts& signal_attempts();
+const Attempts& network_attempts();
+const Attempts& memory_attempts();
+const Attempts& kernel_attempts();
+const Attempts& combined_attempts();  // Attempts that combine two rows of rows.txt, or have no row.
+const Attempts& escape_attempts();
+const Attempts& limit_attempts();
+const Attempts& random_attempts();
+const Attempts& kernel_memory_attempts();  // Attempts to allocate kernel memory.
+const Attempts& reuse_attempts();          // Attempts to leave state in a sandbox or to find such state.
 
-std::string describe_result(long result);                     // "ok" or the name of errno
-std::string errno_name();                                     // the name of errno
-unsigned long parse_number(const Words&, std::size_t index);  // 0 if the word does not exist
-// Forks a child that runs `then` and exits. Returns "ok" or the name of errno.
+// Returns "ok", or the name of errno if the result is negative.
+std::string describe_result(long result);
+std::string get_errno_name();
+// Returns 0 if there is no word with this index.
+unsigned long parse_number(const Words&, std::size_t index);
+// Forks a child that runs `body` and exits. Returns "ok" or the name of errno.
 std::string fork_once(const std::function<void()>& body = [] {});
-// Waits for a child that exits with the value of `then`. Returns that value, or -1 if the child ended in another way.
-int in_child(const std::function<int()>& body);
+// Forks a child that exits with the value of `body`, and waits for the end of the child. Returns the value, or -1 if
+// the child ended in another way.
+int run_in_child(const std::function<int()>& body);
 
 }  // namespace mycojobs::test

@@ -1,15 +1,16 @@
-// The attempts of a hostile job: small functions, called by name. The attempt host runs an attempt inside the sandbox.
-// A test runs the same function outside as its positive twin, which detects an attempt that fails for the wrong reason.
+// Runs the attempts of a hostile job, which are functions with a name. The attempt host runs an attempt in the sandbox,
+// where it must fail. As a positive control, a test runs the same attempt outside of the sandbox, where it must
+// succeed. The control detects attempts that fail for another reason than the sandbox.
 #pragma once
 
 #include <string>
 
 namespace mycojobs::test {
 
-// Runs one attempt. Example: "connect_tcp 127.0.0.1 6379" returns "ok", the name of an errno ("EACCES"), or the result
-// that was found. An unknown name returns "no such attempt".
-std::string attempt(const std::string& line);
+// Runs one attempt, for example "connect_tcp 127.0.0.1 6379". Returns "ok", the name of an errno ("EACCES"), or another
+// text that depends on the attempt. Returns "no such attempt" for an unknown name.
+std::string run_attempt(const std::string& line);
 // Runs several attempts, one per line. Returns "line: result\n" for each.
-std::string attempt_all(const std::string& lines);
+std::string run_all_attempts(const std::string& lines);
 
 }  // namespace mycojobs::test

@@ -25,7 +25,7 @@ namespace mycojobs::test {
 namespace {
 
 // Causes all violations at the same time, so the supervisor receives many while it kills the job for the first.
-std::string many_violations(const Words& words) {
+std::string cause_violations_in_threads(const Words& words) {
   std::vector<std::thread> threads;
   for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
     threads.emplace_back([] {
@@ -37,7 +37,7 @@ std::string many_violations(const Words& words) {
 }
 
 // Signals interrupt the call continuously, so the kernel can withdraw the notification before the supervisor reads it.
-std::string violation_under_signals(const Words&) {
+std::string cause_violation_under_signals(const Words&) {
   struct sigaction handler {};
   handler.sa_handler = [](int) {};
   ::sigaction(SIGUSR1, &handler, nullptr);
@@ -53,14 +53,14 @@ std::string violation_under_signals(const Words&) {
   return "still here";
 }
 
-std::string violation_without_descriptors(const Words&) {
+std::string cause_violation_without_descriptors(const Words&) {
   ::close_range(0, ~0U, 0);
   ::syscall(SYS_keyctl, 0, 0, 0);
   return "still here";
 }
 
-// The main process exits at once; the orphan makes the forbidden call.
-std::string violation_by_orphan(const Words&) {
+// The parent exits, and its orphan makes the forbidden call.
+std::string cause_violation_in_orphan(const Words&) {
   const std::string result = fork_once([] {
     ::setsid();
     fork_once([] {
@@ -72,34 +72,34 @@ std::string violation_by_orphan(const Words&) {
   return result;
 }
 
-std::string violation_under_name(const Words&) {
+std::string cause_violation_with_control_characters(const Words&) {
   ::prctl(PR_SET_NAME, "\x1b[2J\n\x01;\"", 0, 0, 0);
   ::syscall(SYS_keyctl, 0, 0, 0);
   return "still here";
 }
 
-std::string hold_by_vfork(const Words&) {
+std::string block_in_vfork(const Words&) {
   if (::vfork() == 0) {
     for (;;) ::pause();
   }
   return "ok";
 }
 
-std::string stop_oneself(const Words&) {
+std::string stop_own_process(const Words&) {
   ::kill(::getpid(), SIGSTOP);
   return "ok";
 }
 
 // Sets the addresses that the kernel writes or follows when a thread exits.
-std::string bad_lists_at_exit(const Words&) {
-  void* const none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+std::string set_invalid_exit_addresses(const Words&) {
+  void* const inaccessible_page = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   static struct {
     void* next;
     long offset;
     void* pending;
-  } circle{&circle, 0, none};
-  std::string all = describe_result(::syscall(SYS_set_robust_list, &circle, 24));
-  all += " " + describe_result(::syscall(SYS_set_tid_address, none));
+  } circular_list{&circular_list, 0, inaccessible_page};
+  std::string results = describe_result(::syscall(SYS_set_robust_list, &circular_list, 24));
+  results += " " + describe_result(::syscall(SYS_set_tid_address, inaccessible_page));
   struct sigevent event {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGKILL;
@@ -110,19 +110,19 @@ std::string bad_lists_at_exit(const Words&) {
   ::syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer);
   ::syscall(SYS_timer_settime, timer, 0, &timer_value, nullptr);
   ::alarm(1);
-  return all;
+  return results;
 }
 
-std::string file_into_pipe(const Words& words) {
-  int ends[2];
+std::string send_file_to_pipe(const Words& words) {
+  int pipe_ends[2];
   const int file = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0 || ::pipe(ends) != 0) return errno_name();
-  return describe_result(::sendfile(ends[1], file, nullptr, 16));
+  if (file < 0 || ::pipe(pipe_ends) != 0) return get_errno_name();
+  return describe_result(::sendfile(pipe_ends[1], file, nullptr, 16));
 }
 
 // Executes the program of the host again, as if it had to serve. Descriptor 3 is the descriptor of the job.
-std::string serve_again(const Words&) {
-  const int code = in_child([] {
+std::string execute_host_again(const Words&) {
+  const int code = run_in_child([] {
     ::execl("/host", "attempt_host", static_cast<char*>(nullptr));
     return 126;
   });
@@ -136,10 +136,10 @@ std::string exceed_memory(const Words&) {
   for (int round = 0; round < 200; ++round) {
     const int memory = ::memfd_create("hold", 0);
     const int file = ::open(("/tmp/hold" + std::to_string(round)).c_str(), O_CREAT | O_WRONLY, 0600);
-    int ends[2];
-    if (::pipe2(ends, O_NONBLOCK) == 0) (void)!::write(ends[1], block.data(), 65536);
+    int pipe_ends[2];
+    if (::pipe2(pipe_ends, O_NONBLOCK) == 0) (void)!::write(pipe_ends[1], block.data(), 65536);
     for (int i = 0; i < 8; ++i) {
-      if (memory >= 0 && ::write(memory, block.data(), block.size()) < 0) return errno_name();
+      if (memory >= 0 && ::write(memory, block.data(), block.size()) < 0) return get_errno_name();
       if (file >= 0) (void)!::write(file, block.data(), block.size());
     }
   }
@@ -148,16 +148,16 @@ std::string exceed_memory(const Words&) {
 
 sigjmp_buf before_vsyscall;
 
-std::string vsyscall_page(const Words&) {
+std::string call_vsyscall(const Words&) {
 #ifdef __x86_64__
   using Time = long (*)(long*);
   ::signal(SIGSEGV, [](int) { ::siglongjmp(before_vsyscall, 1); });
   // The kernel maps the vsyscall page at a fixed address for old programs. Debian enables it.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   const auto time = reinterpret_cast<Time>(0xffffffffff600400UL);
-  const std::string answer = sigsetjmp(before_vsyscall, 1) != 0 ? "no page" : time(nullptr) > 0 ? "ok" : "no time";
+  const std::string result = sigsetjmp(before_vsyscall, 1) != 0 ? "no page" : time(nullptr) > 0 ? "ok" : "no time";
   ::signal(SIGSEGV, SIG_DFL);
-  return answer;
+  return result;
 #else
   return "ok";
 #endif
@@ -165,7 +165,7 @@ std::string vsyscall_page(const Words&) {
 
 // Tries every listed option of prctl with additional bits that the kernel ignores.
 std::string list_permitted_options(const Words& words) {
-  const long call = call_number(words[1]);
+  const long call = resolve_call_number(words[1]);
   std::string permitted;
   for (std::size_t i = 2; i < words.size(); ++i) {
     for (const unsigned long high : {0UL, 0x123UL << 32, 0xffffffffUL << 32}) {
@@ -188,33 +188,33 @@ std::string list_permitted_calls(const Words& words) {
   return permitted.empty() ? "none" : permitted.substr(1);
 }
 
-// Waits on a futex in a page of a host file that all jobs map. Another job could wake it.
-std::string futex_on_shared_page(const Words& words) {
+// Wakes waiters of a futex in a page of a host file that all jobs map. A waiter could be another job.
+std::string wake_futex_on_shared_page(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_name();
+  if (fd < 0) return get_errno_name();
   void* page = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
   return describe_result(::syscall(SYS_futex, page, FUTEX_WAKE, 1, nullptr, nullptr, 0));
 }
 
 }  // namespace
 
-const Attempts& attempts_combined() {
+const Attempts& combined_attempts() {
   static const Attempts kTable = {
-      {"many_violations", many_violations},
-      {"violation_under_signals", violation_under_signals},
-      {"violation_without_descriptors", violation_without_descriptors},
-      {"violation_by_orphan", violation_by_orphan},
-      {"violation_under_name", violation_under_name},
-      {"hold_by_vfork", hold_by_vfork},
-      {"stop_oneself", stop_oneself},
-      {"bad_lists", bad_lists_at_exit},
-      {"file_into_pipe", file_into_pipe},
-      {"serve_again", serve_again},
+      {"many_violations", cause_violations_in_threads},
+      {"violation_under_signals", cause_violation_under_signals},
+      {"violation_without_descriptors", cause_violation_without_descriptors},
+      {"violation_by_orphan", cause_violation_in_orphan},
+      {"violation_under_name", cause_violation_with_control_characters},
+      {"hold_by_vfork", block_in_vfork},
+      {"stop_oneself", stop_own_process},
+      {"bad_lists", set_invalid_exit_addresses},
+      {"file_into_pipe", send_file_to_pipe},
+      {"serve_again", execute_host_again},
       {"hold_everything", exceed_memory},
-      {"vsyscall", vsyscall_page},
+      {"vsyscall", call_vsyscall},
       {"let_through", list_permitted_options},
       {"calls_let_through", list_permitted_calls},
-      {"futex_shared", futex_on_shared_page},
+      {"futex_shared", wake_futex_on_shared_page},
   };
   return kTable;
 }

@@ -1,3 +1,4 @@
+// Attempts that make raw system calls, load filters, or create threads.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,29 +20,29 @@ namespace mycojobs::test {
 namespace {
 
 // Readable memory for pointer arguments. Without it, many calls fail with EFAULT before the permission check.
-std::array<unsigned long, 64>& zero_memory() {
-  static std::array<unsigned long, 64> all{};
-  return all;
+std::array<unsigned long, 64>& get_zero_memory() {
+  static std::array<unsigned long, 64> memory{};
+  return memory;
 }
 
 std::string add_landlock_layers(const Words& words) {
   struct {
-    std::uint64_t files, net, scoped;
+    std::uint64_t handled_files, handled_network, scopes;
   } attr{1 << 1, 0, 0};  // LANDLOCK_ACCESS_FS_WRITE_FILE
-  std::string last = "ok";
-  for (unsigned long i = 0; i < parse_number(words, 1) && last == "ok"; ++i) {
+  std::string last_result = "ok";
+  for (unsigned long i = 0; i < parse_number(words, 1) && last_result == "ok"; ++i) {
     const int ruleset = static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, 8, 0));
-    if (ruleset < 0) return "ruleset: " + errno_name();
-    last = describe_result(::syscall(SYS_landlock_restrict_self, ruleset, 0));
+    if (ruleset < 0) return "ruleset: " + get_errno_name();
+    last_result = describe_result(::syscall(SYS_landlock_restrict_self, ruleset, 0));
     ::close(ruleset);
   }
-  return last;
+  return last_result;
 }
 
 std::string load_permissive_filter(const Words& words) {
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  sock_fprog program{1, all};
+  sock_filter instructions[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog program{1, instructions};
   return describe_result(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, parse_number(words, 1), &program));
 }
 
@@ -58,16 +59,16 @@ std::string call_32_bit(const Words& words) {
 
 void* return_argument(void* value) { return value; }
 
-std::string posix_thread(const Words&) {
+std::string run_posix_thread(const Words&) {
   pthread_t thread;
   void* returned = nullptr;
-  static int mark = 0;
-  if (::pthread_create(&thread, nullptr, return_argument, &mark) != 0 || ::pthread_join(thread, &returned) != 0)
-    return errno_name();
-  return returned == &mark ? "ok" : "wrong";
+  static int marker = 0;
+  if (::pthread_create(&thread, nullptr, return_argument, &marker) != 0 || ::pthread_join(thread, &returned) != 0)
+    return get_errno_name();
+  return returned == &marker ? "ok" : "wrong";
 }
 
-std::string clone3_with(const Words& words) {
+std::string call_clone3(const Words& words) {
   std::array<std::uint64_t, 11> args{};
   args[0] = parse_number(words, 1);
   const long pid = ::syscall(SYS_clone3, args.data(), sizeof args);
@@ -76,48 +77,49 @@ std::string clone3_with(const Words& words) {
 }
 
 // Passes 64-bit arguments: the kernel ignores the upper bits of 32-bit parameters, and a careless filter does not.
-std::string prctl_full(const Words& w) {
-  return describe_result(::syscall(SYS_prctl, parse_number(w, 1), parse_number(w, 2), parse_number(w, 3),
-                                   parse_number(w, 4), parse_number(w, 5)));
+std::string call_prctl_full(const Words& words) {
+  return describe_result(::syscall(SYS_prctl, parse_number(words, 1), parse_number(words, 2), parse_number(words, 3),
+                                   parse_number(words, 4), parse_number(words, 5)));
 }
 
-std::string call_with_memory(const Words& w) {
-  const long call = call_number(w[1]);
+// Makes a system call by name. The argument "@" is the address of memory full of zeros.
+std::string call_with_memory(const Words& words) {
+  const long call = resolve_call_number(words[1]);
   if (call < 0) return "no such call";
   unsigned long args[6] = {};
-  for (std::size_t i = 0; i < 6 && i + 2 < w.size(); ++i) {
-    args[i] =
-        w[i + 2] == "@" ? reinterpret_cast<unsigned long>(zero_memory().data()) : std::stoul(w[i + 2], nullptr, 0);
+  for (std::size_t i = 0; i < 6 && i + 2 < words.size(); ++i) {
+    args[i] = words[i + 2] == "@" ? reinterpret_cast<unsigned long>(get_zero_memory().data())
+                                  : std::stoul(words[i + 2], nullptr, 0);
   }
   return describe_result(::syscall(call, args[0], args[1], args[2], args[3], args[4], args[5]));
 }
 
 }  // namespace
 
-const Attempts& attempts_on_kernel() {
+const Attempts& kernel_attempts() {
   static const Attempts kTable = {
-      {"call", [](const Words& w) { return call_by_name(w); }},
-      {"call_on", call_with_memory},  // "@" as an argument is memory full of zeros
+      {"call", [](const Words& words) { return call_by_name(words); }},
+      {"call_on", call_with_memory},
       {"prctl",
-       [](const Words& w) {
-         return describe_result(::syscall(SYS_prctl, parse_number(w, 1), parse_number(w, 2), 0, 0, 0));
+       [](const Words& words) {
+         return describe_result(::syscall(SYS_prctl, parse_number(words, 1), parse_number(words, 2), 0, 0, 0));
        }},
-      {"prctl_full", prctl_full},
+      {"prctl_full", call_prctl_full},
       {"ioctl",
-       [](const Words& w) {
-         return describe_result(::syscall(SYS_ioctl, 0, parse_number(w, 1), zero_memory().data()));
+       [](const Words& words) {
+         return describe_result(::syscall(SYS_ioctl, 0, parse_number(words, 1), get_zero_memory().data()));
        }},
       {"socket_ioctl",
-       [](const Words& w) {
+       [](const Words& words) {
          int pair[2];
-         if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return errno_name();
-         return describe_result(::syscall(SYS_ioctl, pair[0], parse_number(w, 1), zero_memory().data()));
+         if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return get_errno_name();
+         return describe_result(::syscall(SYS_ioctl, pair[0], parse_number(words, 1), get_zero_memory().data()));
        }},
       {"landlock_layers", add_landlock_layers},
       {"seccomp_allow", load_permissive_filter},
       {"call32", call_32_bit},
-      {"pthread", posix_thread},
-      {"clone3", clone3_with},
+      {"pthread", run_posix_thread},
+      {"clone3", call_clone3},
   };
   return kTable;
 }

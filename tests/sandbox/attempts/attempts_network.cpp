@@ -1,8 +1,10 @@
+// Attempts to open sockets, to connect to servers, and to send descriptors.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +17,7 @@ namespace {
 
 std::string connect_to(int domain, const sockaddr* address, socklen_t size) {
   const int fd = ::socket(domain, SOCK_STREAM, 0);
-  if (fd < 0) return errno_name();
+  if (fd < 0) return get_errno_name();
   const std::string result = describe_result(::connect(fd, address, size));
   ::close(fd);
   return result;
@@ -44,14 +46,14 @@ std::string connect_abstract(const Words& words) {
   return connect_to(AF_UNIX, reinterpret_cast<sockaddr*>(&address), size);
 }
 
-// A socket pair with one end as descriptor 4, the only descriptor on which the filter of init permits messages.
-struct PairAtFour {
-  int other = -1;
+// A socket pair with one end as descriptor 4. The filter of init permits messages only on this descriptor.
+struct SocketPairAtFour {
+  int peer = -1;
   bool is_ready = false;
-  PairAtFour() {
+  SocketPairAtFour() {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return;
-    other = ::fcntl(pair[1], F_DUPFD, 16);
+    peer = ::fcntl(pair[1], F_DUPFD, 16);
     is_ready = ::dup2(pair[0], 4) == 4;
     for (int fd : pair) {
       if (fd != 4) ::close(fd);
@@ -59,13 +61,13 @@ struct PairAtFour {
   }
 };
 
-std::string send_rights(int socket, int fd, const sockaddr* to = nullptr, socklen_t to_size = 0) {
+std::string send_rights(int socket, int fd, const sockaddr* address = nullptr, socklen_t address_size = 0) {
   char byte = '\n';
   iovec part{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
-  message.msg_name = const_cast<sockaddr*>(to);
-  message.msg_namelen = to_size;
+  message.msg_name = const_cast<sockaddr*>(address);
+  message.msg_namelen = address_size;
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   if (fd >= 0) {
@@ -84,19 +86,19 @@ std::string send_rights(int socket, int fd, const sockaddr* to = nullptr, sockle
 std::string nest_rights(const Words& words) {
   std::string result = "ok";
   for (unsigned long depth = 0; depth < parse_number(words, 1) && result == "ok"; ++depth) {
-    const PairAtFour pair;
-    if (!pair.is_ready) return errno_name();
-    result = send_rights(4, pair.other);
-    ::close(pair.other);
+    const SocketPairAtFour pair;
+    if (!pair.is_ready) return get_errno_name();
+    result = send_rights(4, pair.peer);
+    ::close(pair.peer);
     const int copy = ::fcntl(4, F_DUPFD, 16);
-    if (copy < 0) return errno_name();
+    if (copy < 0) return get_errno_name();
   }
   return result;
 }
 
 // Sends unsolicited descriptors on the channel to the agent.
-std::string rights_to_channel(const Words& words) {
-  if (::dup2(3, 4) != 4) return errno_name();
+std::string send_rights_to_channel(const Words& words) {
+  if (::dup2(3, 4) != 4) return get_errno_name();
   std::string result = "ok";
   for (unsigned long i = 0; i < parse_number(words, 1) && result == "ok"; ++i) result = send_rights(4, 4);
   ::close(4);
@@ -105,16 +107,17 @@ std::string rights_to_channel(const Words& words) {
 
 // Sends a message with a descriptor on each descriptor below the given number. Returns those that accepted it, or
 // "none".
-std::string rights_to_every(const Words& words) {
-  std::string accepted;
+std::string send_rights_to_every_descriptor(const Words& words) {
+  std::string accepting_sockets;
   for (int socket = 0; socket < static_cast<int>(parse_number(words, 1)); ++socket) {
-    if (send_rights(socket, 0) == "ok") accepted += (accepted.empty() ? "" : " ") + std::to_string(socket);
+    if (send_rights(socket, 0) == "ok")
+      accepting_sockets += (accepting_sockets.empty() ? "" : " ") + std::to_string(socket);
   }
-  return accepted.empty() ? "none" : accepted;
+  return accepting_sockets.empty() ? "none" : accepting_sockets;
 }
 
-std::string address_on_four(const Words&) {
-  const PairAtFour pair;
+std::string send_to_address(const Words&) {
+  const SocketPairAtFour pair;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "mycojobs-anybody";
@@ -124,49 +127,49 @@ std::string address_on_four(const Words&) {
 }
 
 // Sends one byte with the given flags on a new socket pair.
-std::string send_with(const Words& words) {
+std::string send_with_flags(const Words& words) {
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return errno_name();
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return get_errno_name();
   const std::string result = describe_result(::send(pair[0], "x", 1, static_cast<int>(parse_number(words, 1))));
   for (const int fd : pair) ::close(fd);
   return result;
 }
 
-std::string fill_pair(const Words&) {
+std::string fill_socket_pair(const Words&) {
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return errno_name();
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return get_errno_name();
   const std::string block(65536, 'z');
   while (::write(pair[0], block.data(), block.size()) > 0) continue;
-  return errno_name();
+  return get_errno_name();
 }
 
 }  // namespace
 
-const Attempts& attempts_on_network() {
+const Attempts& network_attempts() {
   static const Attempts kTable = {
       {"socket",
-       [](const Words& w) {
+       [](const Words& words) {
          return describe_result(
-             ::socket(static_cast<int>(parse_number(w, 1)), static_cast<int>(parse_number(w, 2)), 0));
+             ::socket(static_cast<int>(parse_number(words, 1)), static_cast<int>(parse_number(words, 2)), 0));
        }},
       {"socketpair",
-       [](const Words& w) {
+       [](const Words& words) {
          int pair[2];
          return describe_result(
-             ::socketpair(static_cast<int>(parse_number(w, 1)), static_cast<int>(parse_number(w, 2)), 0, pair));
+             ::socketpair(static_cast<int>(parse_number(words, 1)), static_cast<int>(parse_number(words, 2)), 0, pair));
        }},
       {"connect_tcp", connect_tcp},
       {"connect_unix", connect_unix},
       {"connect_abstract", connect_abstract},
       {"nest_rights", nest_rights},
-      {"rights_to_channel", rights_to_channel},
-      {"rights_to_every", rights_to_every},
-      {"address_on_four", address_on_four},
-      {"fill_pair", fill_pair},
-      {"send_with", send_with},
+      {"rights_to_channel", send_rights_to_channel},
+      {"rights_to_every", send_rights_to_every_descriptor},
+      {"address_on_four", send_to_address},
+      {"fill_pair", fill_socket_pair},
+      {"send_with", send_with_flags},
       {"credentials",
        [](const Words&) {
-         const PairAtFour pair;
+         const SocketPairAtFour pair;
          return send_rights(4, -1);
        }},
   };

@@ -1,3 +1,4 @@
+// Attempts to create processes and threads, to run programs, and to use CPU and output.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -7,6 +8,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -24,7 +26,7 @@ namespace {
 
 std::string run_program(const Words& words) {
   const pid_t pid = ::vfork();
-  if (pid < 0) return errno_name();
+  if (pid < 0) return get_errno_name();
   if (pid == 0) {
     ::execl(words[1].c_str(), words[1].c_str(), static_cast<char*>(nullptr));
     ::_exit(errno);
@@ -37,21 +39,21 @@ std::string run_program(const Words& words) {
 
 std::string exec_in_place(const Words& words) {
   ::execl(words[1].c_str(), words[1].c_str(), static_cast<char*>(nullptr));
-  return errno_name();
+  return get_errno_name();
 }
 
 std::string exec_memfd(const Words&) {
   const int fd = ::memfd_create("program", 0);
   const std::string text = "#!/bin/true\n";
   (void)!::write(fd, text.data(), text.size());
-  char* none[] = {nullptr};
-  ::syscall(SYS_execveat, fd, "", none, none, AT_EMPTY_PATH);
-  return errno_name();
+  char* empty_list[] = {nullptr};
+  ::syscall(SYS_execveat, fd, "", empty_list, empty_list, AT_EMPTY_PATH);
+  return get_errno_name();
 }
 
 std::string copy_and_exec(const Words& words) {
-  std::ifstream from("/bin/true", std::ios::binary);
-  std::ofstream(words[1], std::ios::binary) << from.rdbuf();
+  std::ifstream source("/bin/true", std::ios::binary);
+  std::ofstream(words[1], std::ios::binary) << source.rdbuf();
   ::chmod(words[1].c_str(), 0755);
   return exec_in_place(words);
 }
@@ -72,15 +74,15 @@ std::string fork_bomb(const Words&) {
 }
 
 // Leaves a child that continues to use CPU. Returns when the child has used 20 ms.
-std::string fork_burn(const Words&) {
+std::string fork_child_that_uses_cpu(const Words&) {
   const pid_t child = ::fork();
-  if (child < 0) return errno_name();
+  if (child < 0) return get_errno_name();
   if (child == 0) use_cpu();
   clockid_t clock{};
-  timespec used{};
+  timespec cpu_time{};
   if (::clock_getcpuclockid(child, &clock) != 0) return "no clock";
-  while (used.tv_sec == 0 && used.tv_nsec < 20'000'000) {
-    if (::usleep(1000) != 0 || ::clock_gettime(clock, &used) != 0) return errno_name();
+  while (cpu_time.tv_sec == 0 && cpu_time.tv_nsec < 20'000'000) {
+    if (::usleep(1000) != 0 || ::clock_gettime(clock, &cpu_time) != 0) return get_errno_name();
   }
   return "ok";
 }
@@ -98,10 +100,10 @@ std::string thread_bomb(const Words&) {
   return "ok";
 }
 
-std::string one_thread(const Words&) {
-  int has_run = 0;
-  std::thread([&] { has_run = 1; }).join();
-  return has_run == 1 ? "ok" : "did not run";
+std::string run_one_thread(const Words&) {
+  int run_count = 0;
+  std::thread([&] { run_count = 1; }).join();
+  return run_count == 1 ? "ok" : "did not run";
 }
 
 std::string daemonize(const Words&) {
@@ -129,15 +131,15 @@ std::string sleep_ms(const Words& words) {
 
 // orphans N [MS]: N parents exit, each with a child that exits MS (default 1) later, so init must reap all children.
 // On a busy host, init reaps with a delay, so a failed fork is repeated.
-std::string orphans(const Words& words) {
+std::string create_orphans(const Words& words) {
   const useconds_t lifetime_us = static_cast<useconds_t>(words.size() > 2 ? parse_number(words, 2) : 1) * 1000;
-  const auto orphan = [lifetime_us] {
-    return in_child([=] { return fork_once([=] { ::usleep(lifetime_us); }) == "ok" ? 0 : 1; });
+  const auto create_orphan = [lifetime_us] {
+    return run_in_child([=] { return fork_once([=] { ::usleep(lifetime_us); }) == "ok" ? 0 : 1; });
   };
-  constexpr int kMaxTries = 3000;
+  constexpr int kMaxForkAttempts = 3000;
   for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
-    for (int tries = 0; orphan() != 0; ++tries) {
-      if (tries == kMaxTries) return "fork after " + std::to_string(i);
+    for (int attempts = 0; create_orphan() != 0; ++attempts) {
+      if (attempts == kMaxForkAttempts) return "fork after " + std::to_string(i);
       ::usleep(1000);
     }
   }
@@ -145,20 +147,20 @@ std::string orphans(const Words& words) {
 }
 
 // Sets the core limit. Returns "kept" if the call succeeded and the limit is unchanged.
-std::string core_limit(const Words& words) {
-  rlimit before{}, after{};
-  ::getrlimit(RLIMIT_CORE, &before);
-  rlimit requested = before;
+std::string set_core_limit(const Words& words) {
+  rlimit initial_limit{}, new_limit{};
+  ::getrlimit(RLIMIT_CORE, &initial_limit);
+  rlimit requested = initial_limit;
   requested.rlim_cur = parse_number(words, 1);
   if (words.size() > 2) requested.rlim_max = parse_number(words, 2);
-  if (::syscall(SYS_setrlimit, RLIMIT_CORE, &requested) != 0) return errno_name();
-  ::getrlimit(RLIMIT_CORE, &after);
-  return before.rlim_cur == after.rlim_cur && before.rlim_max == after.rlim_max ? "kept" : "ok";
+  if (::syscall(SYS_setrlimit, RLIMIT_CORE, &requested) != 0) return get_errno_name();
+  ::getrlimit(RLIMIT_CORE, &new_limit);
+  return initial_limit.rlim_cur == new_limit.rlim_cur && initial_limit.rlim_max == new_limit.rlim_max ? "kept" : "ok";
 }
 
-// Tests an executed program, which is dumpable again. "kept" has the same meaning as for core_limit().
-std::string core_limit_after_exec(const Words&) {
-  const int code = in_child([] {
+// Tests an executed program, which is dumpable again. "kept" has the same meaning as for set_core_limit().
+std::string set_core_limit_after_exec(const Words&) {
+  const int code = run_in_child([] {
     ::execl("/bin/sh", "sh", "-c",
             "core() { while read -r line; do case $line in *core*) echo $line;; esac; done </proc/self/limits; }\n"
             "before=$(core); ulimit -c 0 2>/dev/null || exit 1; [ \"$before\" = \"$(core)\" ] && exit 2; exit 0",
@@ -171,22 +173,22 @@ std::string core_limit_after_exec(const Words&) {
 // "set_ids setresuid own -1 other" passes the job's own id, -1, or another id; "own+high" sets upper bits. Returns "ok"
 // if the call succeeded and all ids are unchanged.
 std::string set_ids(const Words& words) {
-  const auto ids = [] {
-    std::array<uid_t, 6> all{};
-    ::getresuid(&all[0], &all[1], &all[2]);
-    ::getresgid(&all[3], &all[4], &all[5]);
-    return all;
+  const auto get_ids = [] {
+    std::array<uid_t, 6> ids{};
+    ::getresuid(&ids[0], &ids[1], &ids[2]);
+    ::getresgid(&ids[3], &ids[4], &ids[5]);
+    return ids;
   };
-  const auto before = ids();
+  const auto initial_ids = get_ids();
   unsigned long args[3] = {};
   for (std::size_t i = 0; i < 3 && i + 2 < words.size(); ++i) {
     const std::string& word = words[i + 2];
-    args[i] = word == "-1" ? 0xffffffffUL : before[0];
-    if (word == "other") args[i] = before[0] == 0 ? 1 : 0;
+    args[i] = word == "-1" ? 0xffffffffUL : initial_ids[0];
+    if (word == "other") args[i] = initial_ids[0] == 0 ? 1 : 0;
     if (word == "own+high") args[i] |= 0x123UL << 32;
   }
-  if (::syscall(call_number(words[1]), args[0], args[1], args[2]) != 0) return errno_name();
-  return before == ids() ? "ok" : "changed";
+  if (::syscall(resolve_call_number(words[1]), args[0], args[1], args[2]) != 0) return get_errno_name();
+  return initial_ids == get_ids() ? "ok" : "changed";
 }
 
 std::string get_scheduler(const Words&) {
@@ -198,7 +200,7 @@ std::string get_scheduler(const Words&) {
 std::string run_shell(const Words& words) {
   std::string script;
   for (std::size_t i = 1; i < words.size(); ++i) script += (i > 1 ? " " : "") + words[i];
-  const int code = in_child([&] {
+  const int code = run_in_child([&] {
     ::execl("/bin/sh", "sh", "-c", script.c_str(), static_cast<char*>(nullptr));
     return 126;
   });
@@ -220,7 +222,7 @@ std::string print_mib(const Words& words) {
     for (int fd : {1, 2}) {
       for (std::size_t offset = 0; offset < block.size();) {
         const ssize_t written = ::write(fd, block.data() + offset, block.size() - offset);
-        if (written <= 0) return errno_name();
+        if (written <= 0) return get_errno_name();
         offset += static_cast<std::size_t>(written);
       }
     }
@@ -229,7 +231,7 @@ std::string print_mib(const Words& words) {
 }
 
 // Searches for processes other than init and itself, to inspect or signal them.
-std::string race_for_others(const Words& words) {
+std::string search_other_processes(const Words& words) {
   const pid_t self = ::getpid();
   timespec start{}, now{};
   ::clock_gettime(CLOCK_MONOTONIC, &start);
@@ -248,35 +250,36 @@ std::string race_for_others(const Words& words) {
   return "none";
 }
 
-std::string kinds_of_streams(const Words&) {
-  std::string all;
+std::string describe_streams(const Words&) {
+  std::string text;
   int terminals = 0;
   for (int fd = 0; fd < 5; ++fd) {
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return errno_name();
+    if (::fstat(fd, &info) != 0) return get_errno_name();
     const mode_t mode = info.st_mode;
-    all += std::to_string(fd) + (S_ISFIFO(mode)   ? ":pipe "
-                                 : S_ISSOCK(mode) ? ":socket "
-                                 : S_ISCHR(mode)  ? ":character "
-                                                  : ":file ");
+    text += std::to_string(fd) + (S_ISFIFO(mode)   ? ":pipe "
+                                  : S_ISSOCK(mode) ? ":socket "
+                                  : S_ISCHR(mode)  ? ":character "
+                                                   : ":file ");
     terminals += ::isatty(fd);
   }
-  return all + "tty:" + std::to_string(terminals);
+  return text + "tty:" + std::to_string(terminals);
 }
 
 }  // namespace
 
-const Attempts& attempts_on_processes() {
+const Attempts& process_attempts() {
   static const Attempts kTable = {
       {"fork", [](const Words&) { return fork_once(); }},
-      {"thread", one_thread},
-      {"fork_burn", fork_burn},
+      {"thread", run_one_thread},
+      {"fork_burn", fork_child_that_uses_cpu},
       {"fork_spin", [](const Words&) { return fork_once(use_cpu); }},
       {"environ",
        [](const Words&) {
-         std::string all;
-         for (char** each = environ; each != nullptr && *each != nullptr; ++each) all += std::string(*each) + " ";
-         return all;
+         std::string text;
+         for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+           text += std::string(*variable) + " ";
+         return text;
        }},
       {"fork_bomb", fork_bomb},
       {"thread_bomb", thread_bomb},
@@ -291,14 +294,14 @@ const Attempts& attempts_on_processes() {
       {"getpid", [](const Words&) { return std::to_string(::getpid()) + " of " + std::to_string(::getppid()); }},
       {"getuid", [](const Words&) { return std::to_string(::getuid()); }},
       {"print",
-       [](const Words& w) {
-         (void)!::write(1, w[1].data(), w[1].size());
+       [](const Words& words) {
+         (void)!::write(1, words[1].data(), words[1].size());
          return std::string("ok");
        }},
-      {"exit", [](const Words& w) -> std::string { ::_exit(static_cast<int>(parse_number(w, 1))); }},
-      {"orphans", orphans},
-      {"core_limit", core_limit},
-      {"core_limit_exec", core_limit_after_exec},
+      {"exit", [](const Words& words) -> std::string { ::_exit(static_cast<int>(parse_number(words, 1))); }},
+      {"orphans", create_orphans},
+      {"core_limit", set_core_limit},
+      {"core_limit_exec", set_core_limit_after_exec},
       {"set_ids", set_ids},
       {"sched", get_scheduler},
       {"shell", run_shell},
@@ -308,15 +311,15 @@ const Attempts& attempts_on_processes() {
        [](const Words&) -> std::string {
          const std::string block(65536, 'y');
          while (::write(1, block.data(), block.size()) > 0) continue;
-         return errno_name();
+         return get_errno_name();
        }},
-      {"nice", [](const Words& w) { return describe_result(::setpriority(PRIO_PROCESS, 0, std::stoi(w[1]))); }},
+      {"nice", [](const Words& words) { return describe_result(::setpriority(PRIO_PROCESS, 0, std::stoi(words[1]))); }},
       {"pause",
        [](const Words&) -> std::string {
          for (;;) ::pause();
        }},
-      {"race_for_others", race_for_others},
-      {"stdio", kinds_of_streams},
+      {"race_for_others", search_other_processes},
+      {"stdio", describe_streams},
       {"print_uid",
        [](const Words&) {
          const std::string text = "uid " + std::to_string(::getuid());

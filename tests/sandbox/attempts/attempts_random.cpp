@@ -52,7 +52,7 @@ unsigned long choose_argument(Random& random, char* buffer) {
 
 std::set<long> get_call_numbers(std::initializer_list<const char*> names) {
   std::set<long> numbers;
-  for (const char* name : names) numbers.insert(call_number(name));
+  for (const char* name : names) numbers.insert(resolve_call_number(name));
   return numbers;
 }
 
@@ -70,7 +70,7 @@ const std::set<long>& calls_that_end_the_job() {
 const std::set<long>& calls_that_are_violations() {
   static const std::set<long> kNumbers = [] {
     std::set<long> numbers = get_call_numbers({"clone", "fork", "execveat"});
-    for (const char* name : sandbox::forbidden_calls()) numbers.insert(call_number(name));
+    for (const char* name : sandbox::forbidden_calls()) numbers.insert(resolve_call_number(name));
     return numbers;
   }();
   return kNumbers;
@@ -158,7 +158,7 @@ std::string fuzz(const Words& words) {
 
 }  // namespace
 
-const Attempts& attempts_at_random() {
+const Attempts& random_attempts() {
   static const Attempts kTable = {{"fuzz", fuzz}};
   return kTable;
 }

@@ -38,7 +38,7 @@ std::string enter_namespaces(const std::string& folder) {
     std::uint64_t set, clear, propagation, userns;
   } attr{MS_RDONLY, 0, 0, 0};
   if (::syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &attr, sizeof attr) != 0) return "read-only";
-  if (::mount("twin", folder.c_str(), "tmpfs", 0, "size=64m,mode=700") != 0) return "folder";
+  if (::mount("control", folder.c_str(), "tmpfs", 0, "size=64m,mode=700") != 0) return "folder";
   return ::chdir(folder.c_str()) == 0 ? "" : "chdir";
 }
 
@@ -68,8 +68,8 @@ std::string join(const std::vector<std::string>& list) {
 
 }  // namespace
 
-std::string attempt_outside(const std::string& line) {
-  char folder[] = "/tmp/mycojobs-twin-XXXXXX";
+std::string run_attempt_outside(const std::string& line) {
+  char folder[] = "/tmp/mycojobs-control-XXXXXX";
   EXPECT_NE(::mkdtemp(folder), nullptr);
   int pipe[2];
   EXPECT_EQ(::pipe(pipe), 0);
@@ -81,7 +81,9 @@ std::string attempt_outside(const std::string& line) {
     // Forks twice, so that the attempt is not pid 1, which ignores signals.
     if (result.empty() && ::fork() == 0) {
       if (::fork() == 0) {
-        [&]() noexcept { result = attempt(replace_folder(line, folder)); }();  // an exception must not leave the child
+        [&]() noexcept {
+          result = run_attempt(replace_folder(line, folder));
+        }();  // An exception must not leave the child.
         (void)!::write(pipe[1], result.data(), result.size());
         ::_exit(0);
       }
@@ -105,43 +107,44 @@ std::string attempt_outside(const std::string& line) {
   return result;
 }
 
-std::vector<std::string> find_broken_rows(Sandbox& sandbox, const std::vector<Row>& rows, bool exec) {
+std::vector<std::string> find_unexpected_results(Sandbox& sandbox, const std::vector<DeniedRow>& rows, bool can_exec) {
   std::string lines;
   for (const auto& row : rows) lines += row.attempt + "\n";
   RunSpec spec = make_spec();
-  spec.limits.exec = exec;
+  spec.limits.exec = can_exec;
   const RunResult run_result = run_attempts(sandbox, spec, lines);
-  std::vector<std::string> broken;
-  if (run_result.outcome.status != RunStatus::ok) broken.push_back("the job ended: " + run_result.outcome.reason);
+  std::vector<std::string> unexpected_results;
+  if (run_result.outcome.status != RunStatus::ok)
+    unexpected_results.push_back("the job ended: " + run_result.outcome.reason);
   for (const auto& row : rows) {
-    const std::string result = run_result.answer(row.attempt);
-    if (!contains(row.accepted, result))
-      broken.push_back(std::string(row.row) + ": " + row.attempt + " -> " + result + ", expected " +
-                       join(row.accepted));
+    const std::string result = run_result.get_result(row.attempt);
+    if (!contains(row.accepted_results, result))
+      unexpected_results.push_back(std::string(row.id) + ": " + row.attempt + " -> " + result + ", expected " +
+                                   join(row.accepted_results));
   }
-  return broken;
+  return unexpected_results;
 }
 
-std::vector<std::string> find_broken_twins(const std::vector<Row>& rows) {
-  std::vector<std::string> broken;
+std::vector<std::string> find_unexpected_control_results(const std::vector<DeniedRow>& rows) {
+  std::vector<std::string> unexpected_results;
   for (const auto& row : rows) {
-    if (contains(row.accepted, "ok")) continue;
-    const std::size_t arrow = row.twin.find("=> ");
-    std::string line = row.twin.substr(0, arrow == std::string::npos ? arrow : arrow - (arrow > 0 ? 1 : 0));
+    if (contains(row.accepted_results, "ok")) continue;
+    const std::size_t arrow = row.control.find("=> ");
+    std::string line = row.control.substr(0, arrow == std::string::npos ? arrow : arrow - (arrow > 0 ? 1 : 0));
     if (line.empty()) line = row.attempt;
-    auto expected = split(arrow == std::string::npos ? "ok" : row.twin.substr(arrow + 3), '|');
+    auto expected = split(arrow == std::string::npos ? "ok" : row.control.substr(arrow + 3), '|');
     if (expected.empty()) expected.emplace_back();
-    const std::string result = attempt_outside(line);
+    const std::string result = run_attempt_outside(line);
     if (!contains(expected, result))
-      broken.push_back(std::string("twin of ") + row.row + ": " + line + " -> " + result + ", expected " +
-                       join(expected));
+      unexpected_results.push_back(std::string("control of ") + row.id + ": " + line + " -> " + result + ", expected " +
+                                   join(expected));
   }
-  return broken;
+  return unexpected_results;
 }
 
-void expect_rows(const std::vector<Row>& rows, bool exec) {
-  for (const auto& text : find_broken_rows(shared_sandbox(), rows, exec)) ADD_FAILURE() << text;
-  for (const auto& text : find_broken_twins(rows)) ADD_FAILURE() << text;
+void expect_denied(const std::vector<DeniedRow>& rows, bool can_exec) {
+  for (const auto& text : find_unexpected_results(shared_sandbox(), rows, can_exec)) ADD_FAILURE() << text;
+  for (const auto& text : find_unexpected_control_results(rows)) ADD_FAILURE() << text;
 }
 
 }  // namespace mycojobs::test

@@ -1,5 +1,5 @@
-// Tables of the attempts that must fail. A row has an attempt, its accepted results and a twin with its expected
-// results.
+// The tables of attempts that must fail. A row has an attempt with its accepted results, and a positive control with
+// its expected results.
 #pragma once
 
 #include <string>
@@ -9,33 +9,36 @@
 
 namespace mycojobs::test {
 
-struct Row {
-  const char* row;  // id in rows.txt, or a topic
+struct DeniedRow {
+  const char* id;  // Id in rows.txt, or a topic.
   std::string attempt;
-  std::vector<std::string> accepted;  // accepted results of attempt()
-  // The twin is the same attempt in an environment that permits it. Empty: the attempt itself, which must return "ok".
-  // "line => A|B": another line and its accepted results. "=> A|B": the attempt itself and its accepted results. "~" in
-  // the line is a folder of the twin. Rows that accept "ok" need no twin.
-  std::string twin = {};
+  std::vector<std::string> accepted_results;  // Results of run_attempt() in the sandbox.
+  // The positive control is an attempt in an environment that permits it (run_attempt_outside()):
+  // - "": the same attempt, which must return "ok".
+  // - "LINE": another attempt, which must return "ok".
+  // - "LINE => A|B": another attempt, which must return A or B.
+  // - "=> A|B": the same attempt, which must return A or B.
+  // A "~" in the line is replaced by a writable folder. Rows that accept "ok" need no control.
+  std::string control = {};
 };
 
-// All rows of a table run in one job. The rows of rows_with_exec() run with the exec grant.
-const std::vector<Row>& rows_on_files();
-const std::vector<Row>& rows_on_network();
-const std::vector<Row>& rows_on_kernel();
-const std::vector<Row>& rows_on_rights();
-const std::vector<Row>& rows_combined();
-const std::vector<Row>& rows_with_exec();
+// All rows of a table run in one job. The rows of exec_rows() run in a job that may fork and exec.
+const std::vector<DeniedRow>& file_rows();
+const std::vector<DeniedRow>& network_rows();
+const std::vector<DeniedRow>& kernel_rows();
+const std::vector<DeniedRow>& capability_rows();
+const std::vector<DeniedRow>& combined_rows();
+const std::vector<DeniedRow>& exec_rows();
 
 // Runs an attempt without the sandbox, but in new user, pid, mount, network, ipc and uts namespaces. There, only files
 // in the attempt's own folder are writable, so an attempt that succeeds does no harm.
-std::string attempt_outside(const std::string& line);
+std::string run_attempt_outside(const std::string& line);
 
 // Returns one text for each row with an unexpected result. All rows run in one job, because a denied attempt does not
 // affect the next attempt.
-std::vector<std::string> find_broken_rows(Sandbox&, const std::vector<Row>&, bool exec = false);
-// Returns one text for each twin with an unexpected result.
-std::vector<std::string> find_broken_twins(const std::vector<Row>&);
-void expect_rows(const std::vector<Row>&, bool exec = false);  // checks rows and twins
+std::vector<std::string> find_unexpected_results(Sandbox&, const std::vector<DeniedRow>&, bool can_exec = false);
+// Returns one text for each positive control with an unexpected result.
+std::vector<std::string> find_unexpected_control_results(const std::vector<DeniedRow>&);
+void expect_denied(const std::vector<DeniedRow>&, bool can_exec = false);  // Checks rows and controls.
 
 }  // namespace mycojobs::test

@@ -1,9 +1,10 @@
+// Attempts that combine two rows of rows.txt or have no row, and attempts of jobs that may fork and exec.
 #include "denied.h"
 
 namespace mycojobs::test {
 
-const std::vector<Row>& rows_combined() {
-  static const std::vector<Row> kRows = {
+const std::vector<DeniedRow>& combined_rows() {
+  static const std::vector<DeniedRow> kRows = {
       {"SZ5",
        "let_through prctl 6 8 10 14 24 26 28 31 33 35 37 43 45 47 50 54 55 57 58 59 61 62 63 65 67 69 70 "
        "71 72 73 74 75 77 78",
@@ -45,7 +46,7 @@ const std::vector<Row>& rows_combined() {
       {"SZ14", "core_limit 0", {"kept"}, "=> ok|kept"},
       {"SZ14", "core_limit 0 0", {"kept"}, "=> ok|kept"},
       {"SZ14", "core_limit 1 0", {"kept", "EINVAL"}, "core_limit 0 0 => ok|kept"},
-      {"SZ14", "call_on prlimit64 0 4 @ @", {"EPERM"}},  // the kernel cannot write the old limit
+      {"SZ14", "call_on prlimit64 0 4 @ @", {"EPERM"}},  // The call requests the old limit.
       {"SZ14", "call_on prlimit64 1 4 @ 0", {"EPERM"}, "call_on prlimit64 0 4 @ 0"},
       {"SZ15", "file_into_pipe /etc/passwd", {"EINVAL", "EPERM"}},
       {"SZ16", "call 0xffffffff", {"EPERM", "ENOSYS"}, "=> ENOSYS"},
@@ -86,8 +87,8 @@ const std::vector<Row>& rows_combined() {
        {"none"},
        "calls_let_through listen => listen=ENOTSOCK"},
       {"SZ23", "chmod_read /etc/passwd", {"EROFS", "EPERM", "EACCES"}, "open_read /etc/passwd"},
-      {"SZ24", "call clone 0x100000000", {"EPERM"}, "fork"},  // clone ignores the upper half
-      // in clone, this bit (CLONE_NEWTIME) is part of the exit signal
+      {"SZ24", "call clone 0x100000000", {"EPERM"}, "fork"},  // clone() ignores the upper half.
+      // In clone(), this bit (CLONE_NEWTIME) is part of the exit signal.
       {"SZ24", "call clone 0x80", {"EPERM"}, "fork"},
       {"SZ24", "call clone 0x1001ff", {"EPERM"}, "fork"},
       {"SZ25", "deep /tmp 2000", {"ok"}},
@@ -102,8 +103,8 @@ const std::vector<Row>& rows_combined() {
   return kRows;
 }
 
-const std::vector<Row>& rows_with_exec() {
-  static const std::vector<Row> kRows = {
+const std::vector<DeniedRow>& exec_rows() {
+  static const std::vector<DeniedRow> kRows = {
       {"exec on", "run /bin/true", {"ok"}},
       {"exec on", "fork", {"ok"}},
       {"threads", "thread", {"ok"}},

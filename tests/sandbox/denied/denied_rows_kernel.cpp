@@ -1,10 +1,11 @@
+// Attempts to use interfaces of the kernel, and to regain capabilities or ids.
 #include "denied.h"
 
 namespace mycojobs::test {
 
-const std::vector<Row>& rows_on_kernel() {
-  const char* const kReached = "=> ok|EFAULT|EINVAL|EPERM|EBADF|ENOSYS";  // the call returned from the kernel
-  static const std::vector<Row> kRows = {
+const std::vector<DeniedRow>& kernel_rows() {
+  const char* const kReachedKernel = "=> ok|EFAULT|EINVAL|EPERM|EBADF|ENOSYS";  // The call reached the kernel.
+  static const std::vector<DeniedRow> kRows = {
       {"SK7", "call seccomp 1 8 0", {"EPERM"}, "seccomp_allow 8"},
       {"SK7", "seccomp_allow 8", {"EPERM"}},
       {"SK8", "call seccomp 1 0 0", {"EPERM"}, "seccomp_allow 0"},
@@ -20,13 +21,13 @@ const std::vector<Row>& rows_on_kernel() {
       {"SK13", "clone3 0x10000000", {"ENOSYS"}, "clone3 0"},
       {"SK13", "pthread", {"ok"}},
       // Init has the uid of the job. The job must not lower the priority of init, change its CPUs, or merge its memory.
-      {"init", "call setpriority 0 1 19", {"EPERM"}, kReached},
-      {"init", "call setpriority 2 0 19", {"EPERM"}, kReached},
+      {"init", "call setpriority 0 1 19", {"EPERM"}, kReachedKernel},
+      {"init", "call setpriority 2 0 19", {"EPERM"}, kReachedKernel},
       {"SP16", "call sched_setaffinity 1 8 0", {"EPERM"}, "=> EFAULT"},
       {"descriptors", "call close_range 3 4 2", {"EPERM"}},
       {"memory", "call memfd_create 0 4", {"EPERM"}, "=> EFAULT|ENOSYS|EINVAL"},  // MFD_HUGETLB
-      {"memory", "call madvise 0 0 12", {"EPERM"}, kReached},                     // MADV_MERGEABLE
-      {"disks", "call syncfs 0", {"ok"}},                                         // returns success without an effect
+      {"memory", "call madvise 0 0 12", {"EPERM"}, kReachedKernel},               // MADV_MERGEABLE
+      {"disks", "call syncfs 0", {"ok"}},  // The filter returns success without an effect.
       {"newer", "call 471", {"ENOSYS"}, "=> ENOSYS|EFAULT|EINVAL"},
       {"newer", "call 900", {"ENOSYS"}, "=> ENOSYS"},
       {"SK16", "call clock_settime 0 0", {"EPERM"}, "=> EFAULT"},
@@ -39,7 +40,7 @@ const std::vector<Row>& rows_on_kernel() {
       {"SK14", "call getrandom 0 0 0", {"ok"}},
       {"SK14", "call membarrier 0 0 0", {"ok"}},
       {"SK14", "call close_range 900 901 0", {"ok"}},
-      {"SK14", "call statx 0 0 0 0 0", {"EFAULT", "EBADF", "EINVAL"}, kReached},
+      {"SK14", "call statx 0 0 0 0 0", {"EFAULT", "EBADF", "EINVAL"}, kReachedKernel},
       {"SK14", "call faccessat2 0 0 0 0", {"EFAULT"}, "=> EFAULT"},
       {"SK14", "call sched_getaffinity 0 0 0", {"EINVAL"}, "=> EINVAL"},
       {"SK14", "call rseq 0 0 0 0", {"EINVAL", "EBUSY", "EFAULT"}, "=> EINVAL|EBUSY|EFAULT"},
@@ -80,15 +81,15 @@ const std::vector<Row>& rows_on_kernel() {
       {"SQ26", "call mq_open 0 0 0 0", {"ENOSYS"}, "=> EFAULT"},
       {"SX4", "call shmat 0 0 0", {"EPERM", "ENOSYS"}, "=> EINVAL|EIDRM"},
       {"SX4", "call mq_unlink 0", {"EPERM", "ENOSYS"}, "=> EFAULT"},
-      {"SQ23", "call prlimit64 1 7 0 0", {"EPERM"}},  // limits of other processes
+      {"SQ23", "call prlimit64 1 7 0 0", {"EPERM"}},  // The call changes limits of another process.
       {"limits of one's own", "call prlimit64 0 7 0 0", {"ok"}},
       {"chroot", "call chroot 0", {"EPERM"}, "=> EFAULT"},
   };
   return kRows;
 }
 
-const std::vector<Row>& rows_on_rights() {
-  static const std::vector<Row> kRows = {
+const std::vector<DeniedRow>& capability_rows() {
+  static const std::vector<DeniedRow> kRows = {
       // Only calls without an effect succeed.
       {"SR2", "set_ids setuid other", {"EPERM"}, "set_ids setuid own"},
       {"SR2", "set_ids setuid -1", {"EPERM", "EINVAL"}, "=> EINVAL"},

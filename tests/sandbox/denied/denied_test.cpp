@@ -14,14 +14,14 @@
 namespace mycojobs::test {
 namespace {
 
-TEST(Denied, FilesOfTheSystemAndOfTheHost) { expect_rows(rows_on_files()); }
-TEST(Denied, NetworkIsMissing) { expect_rows(rows_on_network()); }
-TEST(Denied, KernelInterfacesAnswerAsLibcExpects) { expect_rows(rows_on_kernel()); }
-TEST(Denied, CapabilitiesCannotBeRegained) { expect_rows(rows_on_rights()); }
-TEST(Denied, TwoRowsAtOnce) { expect_rows(rows_combined()); }
-TEST(Denied, ExecOpensNothingElse) { expect_rows(rows_with_exec(), true); }
+TEST(Denied, FilesOfTheSystemAndOfTheHost) { expect_denied(file_rows()); }
+TEST(Denied, NetworkIsMissing) { expect_denied(network_rows()); }
+TEST(Denied, KernelInterfacesAnswerAsLibcExpects) { expect_denied(kernel_rows()); }
+TEST(Denied, CapabilitiesCannotBeRegained) { expect_denied(capability_rows()); }
+TEST(Denied, TwoRowsAtOnce) { expect_denied(combined_rows()); }
+TEST(Denied, ExecOpensNothingElse) { expect_denied(exec_rows(), true); }
 
-// SF3, SF4, SF12: the files exist outside, created by this test.
+// SF3, SF4, SF12: this test creates the files outside of the sandbox.
 TEST(Denied, FileOfTheHostIsNotThere) {
   char secret[] = "/tmp/mycojobs-secret-XXXXXX";
   char shared[] = "/dev/shm/mycojobs-secret-XXXXXX";
@@ -29,9 +29,9 @@ TEST(Denied, FileOfTheHostIsNotThere) {
     const int fd = ::mkstemp(path);
     ASSERT_GE(fd, 0);
     ::close(fd);
-    EXPECT_EQ(attempt_outside("open_read " + std::string(path)), "ok");
+    EXPECT_EQ(run_attempt_outside("open_read " + std::string(path)), "ok");
   }
-  expect_rows({
+  expect_denied({
       {"SF3", "open_read " + std::string(secret), {"ENOENT"}},
       {"SF4", "open_read /tmp/../../.." + std::string(secret), {"ENOENT"}},
       {"SF12", "open_read " + std::string(shared), {"ENOENT"}},
@@ -56,12 +56,13 @@ TEST(Denied, ListeningSocketOfTheHostIsOutOfReach) {
     ASSERT_EQ(::bind(listeners[i], reinterpret_cast<sockaddr*>(&address), size), 0);
     ASSERT_EQ(::listen(listeners[i], 1), 0);
   }
-  EXPECT_EQ(attempt("connect_unix " + path), "ok");
-  EXPECT_EQ(attempt("connect_abstract " + name), "ok");
-  for (const auto& text : find_broken_rows(shared_sandbox(), {
-                                                                 {"SN3", "connect_unix " + path, {"EAFNOSUPPORT"}},
-                                                                 {"SX6", "connect_abstract " + name, {"EAFNOSUPPORT"}},
-                                                             }))
+  EXPECT_EQ(run_attempt("connect_unix " + path), "ok");
+  EXPECT_EQ(run_attempt("connect_abstract " + name), "ok");
+  for (const auto& text :
+       find_unexpected_results(shared_sandbox(), {
+                                                     {"SN3", "connect_unix " + path, {"EAFNOSUPPORT"}},
+                                                     {"SX6", "connect_abstract " + name, {"EAFNOSUPPORT"}},
+                                                 }))
     ADD_FAILURE() << text;
   for (int fd : listeners) ::close(fd);
   ::unlink(path.c_str());
@@ -69,7 +70,7 @@ TEST(Denied, ListeningSocketOfTheHostIsOutOfReach) {
 }
 
 TEST(Denied, NothingCanBeExecutedUnlessGranted) {
-  expect_rows({
+  expect_denied({
       {"SF15", "exec_copy /tmp/true", {"EPERM", "EACCES"}, "run /bin/true"},
       {"exec off", "exec /bin/true", {"EPERM"}, "run /bin/true"},
       {"exec off", "fork", {"EPERM"}},
@@ -77,27 +78,27 @@ TEST(Denied, NothingCanBeExecutedUnlessGranted) {
       {"threads", "thread", {"ok"}},
   });
   EXPECT_EQ(get_violation(run_attempts("exec_memfd")), "execveat");  // SF15
-  // "" because the process was replaced by another program
-  EXPECT_EQ(attempt_outside("exec_memfd"), "");
+  // Outside, the result is empty because another program has replaced the process.
+  EXPECT_EQ(run_attempt_outside("exec_memfd"), "");
 }
 
 // SK4, which includes SK5, SK6, SK11, SP4, SP5, SF19, SF20, SR4, SR6 and SR9.
 TEST(Denied, NeverInnocentCallsEndTheJob) {
-  std::size_t tried = 0;
+  std::size_t tested_count = 0;
   for (const char* call : sandbox::forbidden_calls()) {
     const std::string line = std::string("call ") + call;
-    if (attempt_outside(line) == "no such call") continue;  // not available on this architecture
-    EXPECT_NE(attempt_outside(line), "") << call << " does not return even outside";
+    if (run_attempt_outside(line) == "no such call") continue;  // The call does not exist on this architecture.
+    EXPECT_NE(run_attempt_outside(line), "") << call << " does not return even outside";
     EXPECT_EQ(get_violation(run_attempts(line)), call);
-    ++tried;
+    ++tested_count;
   }
-  EXPECT_GT(tried, 35U);
+  EXPECT_GT(tested_count, 35U);
 }
 
 // The same calls with meaningful arguments, in a job that may fork.
 TEST(Denied, NeverInnocentCallsWithArguments) {
   struct Call {
-    const char* row;
+    const char* id;
     const char* line;
     const char* name;
   };
@@ -127,8 +128,8 @@ TEST(Denied, NeverInnocentCallsWithArguments) {
       {"SR9", "call_on fsopen @ 0", "fsopen"},
   };
   for (const auto& call : calls) {
-    EXPECT_EQ(get_violation(run_attempts(call.line)), call.name) << call.row;
-    EXPECT_EQ(get_violation(run_attempts_with_exec(call.line)), call.name) << call.row << " with exec";
+    EXPECT_EQ(get_violation(run_attempts(call.line)), call.name) << call.id;
+    EXPECT_EQ(get_violation(run_attempts_with_exec(call.line)), call.name) << call.id << " with exec";
   }
 }
 
@@ -145,19 +146,19 @@ TEST(Denied, CloneOfANamespaceEndsTheJob) {
 // SZ1: numbers of the 32-bit and x32 interfaces, which have other meanings there.
 TEST(Denied, ForeignNumbersEndTheJob) {
 #ifdef __x86_64__
-  EXPECT_EQ(attempt_outside("call32 20"), "ok");
+  EXPECT_EQ(run_attempt_outside("call32 20"), "ok");
   for (const char* line : {"call32 20", "call32 88", "call 0x40000027", "call 0x40000200", "call 0x7fffffff"}) {
-    const RunResult result = run_attempts(line);
-    EXPECT_EQ(to_string(result.outcome.status), "signal") << line << ": " << result.answer(line);
-    EXPECT_EQ(result.outcome.signal, SIGSYS) << line;
+    const RunResult run_result = run_attempts(line);
+    EXPECT_EQ(to_string(run_result.outcome.status), "signal") << line << ": " << run_result.get_result(line);
+    EXPECT_EQ(run_result.outcome.signal, SIGSYS) << line;
   }
   // SZ4: uretprobe and uprobe. Kernels that have these calls bypass the filter, and a direct call causes SIGILL.
   for (const char* line : {"call 335", "call 336"}) {
-    const RunResult result = run_attempts(line);
-    const std::string answer = result.answer(line);
-    EXPECT_TRUE((result.outcome.status == RunStatus::signal && result.outcome.signal == SIGILL) || answer == "EPERM" ||
-                answer == "ENOSYS" || answer == "ENXIO")
-        << line << ": " << answer;
+    const RunResult run_result = run_attempts(line);
+    const std::string result = run_result.get_result(line);
+    EXPECT_TRUE((run_result.outcome.status == RunStatus::signal && run_result.outcome.signal == SIGILL) ||
+                result == "EPERM" || result == "ENOSYS" || result == "ENXIO")
+        << line << ": " << result;
   }
 #else
   GTEST_SKIP() << "the numbers are defined only on x86-64";

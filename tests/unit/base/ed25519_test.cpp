@@ -16,7 +16,7 @@ TEST(Ed25519, SignsAndVerifiesTheStandardVectors) {
   const TempDir folder;
   struct {
     std::string seed, key, bytes, signature;
-  } const rows[] = {
+  } const vectors[] = {
       {"9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe2"
@@ -28,17 +28,18 @@ TEST(Ed25519, SignsAndVerifiesTheStandardVectors) {
        "e"
        "b00d291612bb0c00"},
   };
-  for (const auto& row : rows) {
-    const std::string file = folder.write(row.key, "mycojobs-ed25519-secret:" + row.seed + "\n");
+  for (const auto& test_vector : vectors) {
+    const std::string file = folder.write(test_vector.key, "mycojobs-ed25519-secret:" + test_vector.seed + "\n");
     ::chmod(file.c_str(), 0600);
     const auto key = SigningKey::load(file);
     ASSERT_TRUE(key) << key.error().message;
-    EXPECT_EQ(key->public_key(), row.key);
-    EXPECT_EQ(key->sign(row.bytes), row.signature);
-    EXPECT_TRUE(verify_ed25519(row.key, row.bytes, row.signature));
-    EXPECT_FALSE(verify_ed25519(row.key, row.bytes + "x", row.signature));
+    EXPECT_EQ(key->public_key(), test_vector.key);
+    EXPECT_EQ(key->sign(test_vector.bytes), test_vector.signature);
+    EXPECT_TRUE(verify_ed25519(test_vector.key, test_vector.bytes, test_vector.signature));
+    EXPECT_FALSE(verify_ed25519(test_vector.key, test_vector.bytes + "x", test_vector.signature));
   }
-  EXPECT_FALSE(verify_ed25519(rows[0].key, rows[1].bytes, rows[1].signature)) << "the key belongs to another signature";
+  EXPECT_FALSE(verify_ed25519(vectors[0].key, vectors[1].bytes, vectors[1].signature))
+      << "the key belongs to another signature";
 }
 
 TEST(Ed25519, OnlyHexOfTheRightLengthIsParsed) {
@@ -46,12 +47,13 @@ TEST(Ed25519, OnlyHexOfTheRightLengthIsParsed) {
   const std::string signature = key.sign("text");
   EXPECT_TRUE(verify_ed25519(key.public_key(), "text", signature));
   std::string upper = key.public_key();
-  for (char& each : upper) each = static_cast<char>(std::toupper(each));
-  const std::string wrong[] = {"", "00", key.public_key() + "00", upper, std::string(64, 'x'), std::string(64, '\0')};
-  for (const std::string& each : wrong) {
-    EXPECT_FALSE(verify_ed25519(each, "text", signature)) << each;
-    EXPECT_FALSE(is_public_key(each)) << each;
-    EXPECT_FALSE(verify_ed25519(key.public_key(), "text", each)) << each;
+  for (char& character : upper) character = static_cast<char>(std::toupper(character));
+  const std::string invalid_texts[] = {
+      "", "00", key.public_key() + "00", upper, std::string(64, 'x'), std::string(64, '\0')};
+  for (const std::string& invalid : invalid_texts) {
+    EXPECT_FALSE(verify_ed25519(invalid, "text", signature)) << invalid;
+    EXPECT_FALSE(is_public_key(invalid)) << invalid;
+    EXPECT_FALSE(verify_ed25519(key.public_key(), "text", invalid)) << invalid;
   }
   EXPECT_TRUE(is_public_key(key.public_key()));
   EXPECT_FALSE(is_public_key("01" + std::string(62, '0'))) << "a point of small order verifies every signature";
@@ -65,21 +67,22 @@ TEST(Ed25519, KeyIsReadableOnlyByItsOwner) {
   struct stat info {};
   ASSERT_EQ(::stat(file.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600U);
-  const auto same = SigningKey::load(file);
-  ASSERT_TRUE(same) << same.error().message;
-  EXPECT_EQ(same->public_key(), key.public_key());
-  EXPECT_EQ(same->sign("text"), key.sign("text"));
+  const auto loaded_key = SigningKey::load(file);
+  ASSERT_TRUE(loaded_key) << loaded_key.error().message;
+  EXPECT_EQ(loaded_key->public_key(), key.public_key());
+  EXPECT_EQ(loaded_key->sign("text"), key.sign("text"));
   EXPECT_EQ(key.save(file).error().code, Code::conflict);
   EXPECT_EQ(SigningKey::load(folder / "none").error().code, Code::not_found);
   ::chmod(file.c_str(), 0640);
   EXPECT_EQ(SigningKey::load(file).error().code, Code::denied);
-  const std::string rubbish[] = {"", "mycojobs-ed25519-secret:", "mycojobs-ed25519-secret:" + std::string(62, 'a'),
-                                 "mycojobs-ed25519-secret:" + std::string(66, 'a'), std::string(100000, 'a')};
-  for (const std::string& each : rubbish) {
-    const std::string path = folder.write("rubbish", each);
+  const std::string invalid_key_files[] = {
+      "", "mycojobs-ed25519-secret:", "mycojobs-ed25519-secret:" + std::string(62, 'a'),
+      "mycojobs-ed25519-secret:" + std::string(66, 'a'), std::string(100000, 'a')};
+  for (const std::string& invalid : invalid_key_files) {
+    const std::string path = folder.write("rubbish", invalid);
     ::chmod(path.c_str(), 0600);
     const auto loaded = SigningKey::load(path);
-    ASSERT_FALSE(loaded) << each.size();
+    ASSERT_FALSE(loaded) << invalid.size();
     EXPECT_EQ(loaded.error().code, Code::invalid);
   }
   EXPECT_EQ(SigningKey::load(folder.path()).error().code, Code::invalid) << "a folder";

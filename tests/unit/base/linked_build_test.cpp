@@ -33,20 +33,20 @@ std::string make_note(const std::string& owner, std::uint32_t type, const std::s
 
 // Returns a minimal ELF file that contains only notes.
 std::string make_elf(const std::string& notes) {
-  Elf64_Ehdr head{};
-  std::memcpy(head.e_ident, ELFMAG, SELFMAG);
-  head.e_ident[EI_CLASS] = ELFCLASS64;
-  head.e_phoff = sizeof head;
-  head.e_phentsize = sizeof(Elf64_Phdr);
-  head.e_phnum = 1;
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_phoff = sizeof header;
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  header.e_phnum = 1;
   Elf64_Phdr segment{};
   segment.p_type = PT_NOTE;
-  segment.p_offset = sizeof head + sizeof segment;
+  segment.p_offset = sizeof header + sizeof segment;
   segment.p_filesz = notes.size();
   segment.p_align = 4;
-  std::string bytes(sizeof head + sizeof segment, '\0');
-  std::memcpy(bytes.data(), &head, sizeof head);
-  std::memcpy(bytes.data() + sizeof head, &segment, sizeof segment);
+  std::string bytes(sizeof header + sizeof segment, '\0');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + sizeof header, &segment, sizeof segment);
   return bytes + notes;
 }
 
@@ -72,19 +72,19 @@ class LinkedBuild : public ::testing::Test {
 };
 
 TEST_F(LinkedBuild, RunsWhileEachLibraryIsTheSameBuild) {
-  const Build same = make_build(make_record());
-  EXPECT_TRUE(same.is_linked) << same.reason;
-  EXPECT_EQ(same.program, get_path("host"));
-  EXPECT_THAT(same.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")));
+  const Build build = make_build(make_record());
+  EXPECT_TRUE(build.is_linked) << build.reason;
+  EXPECT_EQ(build.program, get_path("host"));
+  EXPECT_THAT(build.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")));
 }
 
 TEST_F(LinkedBuild, SharedBuildIsUsedAfterALibraryUpdate) {
   replace_library("libtwo.so", "\xab");
-  const Build updated = make_build(make_record());
-  EXPECT_FALSE(updated.is_linked);
-  EXPECT_EQ(updated.program, get_path("host-shared"));
-  EXPECT_THAT(updated.reason, HasSubstr("libtwo.so is another build"));
-  EXPECT_THAT(updated.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")))
+  const Build build = make_build(make_record());
+  EXPECT_FALSE(build.is_linked);
+  EXPECT_EQ(build.program, get_path("host-shared"));
+  EXPECT_THAT(build.reason, HasSubstr("libtwo.so is another build"));
+  EXPECT_THAT(build.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")))
       << "otherwise the test could not detect the change back";
   replace_library("libtwo.so", "\xaa");
   EXPECT_TRUE(make_build(make_record()).is_linked);
@@ -99,9 +99,9 @@ TEST_F(LinkedBuild, SharedBuildIsUsedWithoutALibraryOrItsId) {
 }
 
 TEST_F(LinkedBuild, NeverRunsWithArchivesOfAnotherPackage) {
-  const Build mixed = make_build(make_record() + "never libone.a was of another package\n");
-  EXPECT_EQ(mixed.program, get_path("host-shared"));
-  EXPECT_EQ(mixed.reason, "libone.a was of another package");
+  const Build build = make_build(make_record() + "never libone.a was of another package\n");
+  EXPECT_EQ(build.program, get_path("host-shared"));
+  EXPECT_EQ(build.reason, "libone.a was of another package");
 }
 
 TEST_F(LinkedBuild, EmptyNoteCountsAsChanged) {
@@ -113,24 +113,24 @@ TEST_F(LinkedBuild, EmptyNoteCountsAsChanged) {
 TEST_F(LinkedBuild, ProgramWithoutTheNoteIsUnchanged) {
   for (const std::string& bytes :
        {make_elf(make_note("GNU", 1, make_record())), make_elf(""), std::string("#!/bin/sh\n"), std::string()}) {
-    const Build plain = installed_build(folder_.write("host", bytes));
-    EXPECT_EQ(plain.program, get_path("host"));
-    EXPECT_FALSE(plain.is_linked);
-    EXPECT_EQ(plain.reason, "");
+    const Build build = installed_build(folder_.write("host", bytes));
+    EXPECT_EQ(build.program, get_path("host"));
+    EXPECT_FALSE(build.is_linked);
+    EXPECT_EQ(build.reason, "");
   }
   EXPECT_EQ(installed_build("/nowhere/host").program, "/nowhere/host");
 }
 
 // Wrong lengths cause no invalid access: truncated files, and files with a changed byte.
 TEST_F(LinkedBuild, DamagedFilesAreHarmless) {
-  const std::string whole = make_elf(make_note(kOwner, 1, make_record()));
-  for (std::size_t size = 0; size < whole.size(); size += 3) {
-    installed_build(folder_.write("host", whole.substr(0, size)));
+  const std::string complete_file = make_elf(make_note(kOwner, 1, make_record()));
+  for (std::size_t size = 0; size < complete_file.size(); size += 3) {
+    installed_build(folder_.write("host", complete_file.substr(0, size)));
   }
-  for (std::size_t at = 0; at < 160; ++at) {
-    std::string damaged = whole;
-    damaged[at] = '\xff';
-    installed_build(folder_.write("host", damaged));
+  for (std::size_t position = 0; position < 160; ++position) {
+    std::string damaged_file = complete_file;
+    damaged_file[position] = '\xff';
+    installed_build(folder_.write("host", damaged_file));
   }
 }
 

@@ -68,7 +68,7 @@ TEST(ServiceManager, InvalidAddressIsIgnored) {
     EXPECT_FALSE(manager.is_available()) << invalid;
     manager.notify_ready("x");
   }
-  ServiceManager("/nonexistent/socket", "", "").notify_stopping();  // without a listener the call has no effect
+  ServiceManager("/nonexistent/socket", "", "").notify_stopping();  // Without a listener, the call has no effect.
 }
 
 // A service manager that does not read must not block the sender.

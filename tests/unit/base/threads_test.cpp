@@ -20,20 +20,20 @@ namespace mycojobs {
 namespace {
 
 std::vector<std::string> find_thread_creations(const std::filesystem::path& file) {
-  static const std::regex kCreates(R"(std::thread\s*[({]|std::jthread|std::async\s*\(|pthread_create\s*\()");
-  std::vector<std::string> found;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
+  static const std::regex kThreadCreation(R"(std::thread\s*[({]|std::jthread|std::async\s*\(|pthread_create\s*\()");
+  std::vector<std::string> lines;
+  std::ifstream source(file);
+  for (std::string line; std::getline(source, line);) {
     const std::string code = line.substr(0, line.find("//"));
-    if (std::regex_search(code, kCreates)) found.push_back(file.string() + ": " + line);
+    if (std::regex_search(code, kThreadCreation)) lines.push_back(file.string() + ": " + line);
   }
-  return found;
+  return lines;
 }
 
 TEST(Threads, AreCreatedOnlyByTheHelper) {
   const std::filesystem::path source = mj::test::source_folder();
-  for (const char* room : {"agent", "sandbox", "executors", "include"}) {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(source / room)) {
+  for (const char* folder : {"agent", "sandbox", "executors", "include"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(source / folder)) {
       const auto name = entry.path().filename().string();
       const bool is_source = name.ends_with(".cpp") || name.ends_with(".h");
       if (!is_source || name == "thread.h" || name == "thread.cpp") continue;
@@ -46,9 +46,9 @@ TEST(Threads, StartThreadRunsItsBodyUnderItsName) {
   std::string name;
   auto thread = start_thread(
       [&name] {
-        char own[16] = "";
-        ::pthread_getname_np(::pthread_self(), own, sizeof own);
-        name = own;
+        char thread_name[16] = "";
+        ::pthread_getname_np(::pthread_self(), thread_name, sizeof thread_name);
+        name = thread_name;
       },
       "a name of more than 15 bytes");
   ASSERT_TRUE(thread) << thread.error().message;

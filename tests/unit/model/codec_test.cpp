@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-template <class R>
+template <class Record>
 class Codec : public ::testing::Test {};
 using Records = ::testing::Types<Actor, Context, Flow, Message, Runner, Job>;
 TYPED_TEST_SUITE(Codec, Records);
@@ -26,13 +26,14 @@ TYPED_TEST(Codec, HashKeepsEveryFieldAndEveryByte) {
     EXPECT_TRUE(decoded.ok()) << seed << ": " << join(decoded.problems);
     EXPECT_EQ(encode(decoded.record), hash) << seed;
     visit(record, [&]<class T>(std::string_view name, const T& member, JsonTextStyle = JsonTextStyle::plain) {
-      visit(decoded.record, [&]<class U>(std::string_view other, const U& read, JsonTextStyle = JsonTextStyle::plain) {
-        if constexpr (std::is_same_v<T, U> && (std::is_scalar_v<T> || std::is_same_v<T, std::string>)) {
-          if (name == other) {
-            EXPECT_EQ(member, read) << seed << name;
-          }
-        }
-      });
+      visit(decoded.record,
+            [&]<class U>(std::string_view decoded_name, const U& decoded_member, JsonTextStyle = JsonTextStyle::plain) {
+              if constexpr (std::is_same_v<T, U> && (std::is_scalar_v<T> || std::is_same_v<T, std::string>)) {
+                if (name == decoded_name) {
+                  EXPECT_EQ(member, decoded_member) << seed << name;
+                }
+              }
+            });
     });
     EXPECT_EQ(decoded.record.unknown, record.unknown);
   }
@@ -54,7 +55,7 @@ TYPED_TEST(Codec, JsonKeepsEveryFieldThatIsUtf8) {
 TYPED_TEST(Codec, JsonOfAnyBytesIsAlwaysUtf8) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     const json tree = to_json(RandomRecords(seed, Bytes::any).make<TypeParam>());
-    EXPECT_NO_THROW({ const auto strict = tree.dump(); });
+    EXPECT_NO_THROW({ const auto dumped_text = tree.dump(); });
   }
 }
 
@@ -66,26 +67,26 @@ TYPED_TEST(Codec, AnyHashOfAnyBytesIsHandled) {
           [&](std::string_view name, const auto&, JsonTextStyle = JsonTextStyle::plain) {
             hash.emplace_back(name, random.make_text(Bytes::any));
           });
-    const auto read = decode<TypeParam>(hash);
-    for (const auto& problem : read.problems) EXPECT_TRUE(is_utf8(problem.message));
-    static_cast<void>(encode(read.record));
+    const auto decoded = decode<TypeParam>(hash);
+    for (const auto& problem : decoded.problems) EXPECT_TRUE(is_utf8(problem.message));
+    static_cast<void>(encode(decoded.record));
   }
 }
 
 TYPED_TEST(Codec, MissingAndEmptyFieldsAreEqual) {
-  Fields empty;
+  Fields empty_fields;
   visit(*std::make_unique<TypeParam>(), [&](std::string_view name, const auto&, JsonTextStyle = JsonTextStyle::plain) {
-    empty.emplace_back(name, "");
+    empty_fields.emplace_back(name, "");
   });
-  EXPECT_TRUE(decode<TypeParam>(empty).ok());
-  EXPECT_EQ(encode(decode<TypeParam>(empty).record), encode(decode<TypeParam>({}).record));
+  EXPECT_TRUE(decode<TypeParam>(empty_fields).ok());
+  EXPECT_EQ(encode(decode<TypeParam>(empty_fields).record), encode(decode<TypeParam>({}).record));
 }
 
 TYPED_TEST(Codec, UnknownFieldsAreUnchanged) {
   const Fields unknown_fields = {{"zz_other", "\xFF\x00 bytes"}, {"", "x"}, {"Status", "y"}, {"id ", "4"}};
-  const auto read = decode<TypeParam>(unknown_fields);
-  EXPECT_TRUE(read.ok());
-  EXPECT_EQ(read.record.unknown, unknown_fields);
+  const auto decoded = decode<TypeParam>(unknown_fields);
+  EXPECT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded.record.unknown, unknown_fields);
 }
 
 TYPED_TEST(Codec, NonObjectIsOneProblem) {
@@ -128,11 +129,11 @@ TEST(JobHash, MatchesTheDocuments) {
 TEST(JobHash, InvalidTimeoutIsNamed) {
   for (const char* text :
        {"-1", "4294967296", "1e3", "abc", "1.0", "+1", " 1", "1 ", "0x10", "99999999999999999999999"}) {
-    const auto read = decode_job_field("timeout", text);
-    ASSERT_EQ(read.problems.size(), 1U) << text;
-    EXPECT_EQ(read.problems[0].field, "timeout");
-    EXPECT_NE(read.problems[0].message.find(" is not a whole number from 1 to 4294967295"), std::string::npos);
-    EXPECT_FALSE(read.record.timeout) << "the default value is used";
+    const auto decoded = decode_job_field("timeout", text);
+    ASSERT_EQ(decoded.problems.size(), 1U) << text;
+    EXPECT_EQ(decoded.problems[0].field, "timeout");
+    EXPECT_NE(decoded.problems[0].message.find(" is not a whole number from 1 to 4294967295"), std::string::npos);
+    EXPECT_FALSE(decoded.record.timeout) << "the default value is used";
   }
   EXPECT_EQ(decode_error("timeout", "-1"), "timeout: -1 is not a whole number from 1 to 4294967295");
   EXPECT_EQ(decode_error("timeout", "abc"), "timeout: \"abc\" is not a whole number from 1 to 4294967295");
@@ -178,10 +179,10 @@ TEST(JobHash, EnumsNeedTheExactWord) {
 }
 
 TEST(JobHash, InvalidFieldDoesNotAffectOthers) {
-  const auto read = decode<Job>({{"id", "x"}, {"script", "\xFF\xFE"}, {"caller_id", "12"}, {"env_vars", "{"}});
-  EXPECT_EQ(read.problems.size(), 2U);
-  EXPECT_EQ(read.record.script, "\xFF\xFE");
-  EXPECT_EQ(read.record.caller_id, 12U);
+  const auto decoded = decode<Job>({{"id", "x"}, {"script", "\xFF\xFE"}, {"caller_id", "12"}, {"env_vars", "{"}});
+  EXPECT_EQ(decoded.problems.size(), 2U);
+  EXPECT_EQ(decoded.record.script, "\xFF\xFE");
+  EXPECT_EQ(decoded.record.caller_id, 12U);
 }
 
 TEST(JobHash, ScriptOfTenMebibytesOfAnyBytesRoundTrips) {
@@ -197,29 +198,30 @@ TEST(JobHash, MessagesShowAShortPrintableValue) {
 }
 
 TEST(JobJson, TextAndNumbersAreInterchangeable) {
-  const auto read = decode_json<Job>(json::parse(
+  const auto decoded = decode_json<Job>(json::parse(
       R"({"id":"7","timeout":"60","script":5,"env_vars":{"A":1,"B":true},"dependends":["3",4],"result":"{\"x\":\"y\"}"})"));
-  EXPECT_TRUE(read.ok()) << join(read.problems);
-  EXPECT_EQ(read.record.id, 7U);
-  EXPECT_EQ(read.record.timeout, 60U);
-  EXPECT_EQ(read.record.script, "5");
-  EXPECT_EQ(read.record.env_vars, (TextMap{{"A", "1"}, {"B", "true"}}));
-  EXPECT_EQ(read.record.dependends, (std::vector<Id>{3, 4}));
-  EXPECT_EQ(read.record.result, (TextMap{{"x", "y"}}));
+  EXPECT_TRUE(decoded.ok()) << join(decoded.problems);
+  EXPECT_EQ(decoded.record.id, 7U);
+  EXPECT_EQ(decoded.record.timeout, 60U);
+  EXPECT_EQ(decoded.record.script, "5");
+  EXPECT_EQ(decoded.record.env_vars, (TextMap{{"A", "1"}, {"B", "true"}}));
+  EXPECT_EQ(decoded.record.dependends, (std::vector<Id>{3, 4}));
+  EXPECT_EQ(decoded.record.result, (TextMap{{"x", "y"}}));
 }
 
 TEST(JobJson, WrongTypesAreNamed) {
-  const auto read = decode_json<Job>(json::parse(R"({"id":-1,"timeout":1.5,"script":{},"retries":[],"env_vars":5})"));
-  EXPECT_EQ(read.problems.size(), 5U) << join(read.problems);
+  const auto decoded =
+      decode_json<Job>(json::parse(R"({"id":-1,"timeout":1.5,"script":{},"retries":[],"env_vars":5})"));
+  EXPECT_EQ(decoded.problems.size(), 5U) << join(decoded.problems);
   EXPECT_TRUE(decode_json<Job>(json::parse(R"({"id":null,"script":null})")).ok()) << "null means absent";
 }
 
 TEST(JobJson, RequestsMayUseOtherNames) {
-  const auto read = decode_json<Job>(json::parse(R"({"payload":"p","executor":"python","depends_on":[1]})"));
-  EXPECT_EQ(read.record.script, "p");
-  EXPECT_EQ(read.record.script_type, "python");
-  EXPECT_EQ(read.record.dependends, std::vector<Id>{1});
-  EXPECT_TRUE(read.record.unknown.empty());
+  const auto decoded = decode_json<Job>(json::parse(R"({"payload":"p","executor":"python","depends_on":[1]})"));
+  EXPECT_EQ(decoded.record.script, "p");
+  EXPECT_EQ(decoded.record.script_type, "python");
+  EXPECT_EQ(decoded.record.dependends, std::vector<Id>{1});
+  EXPECT_TRUE(decoded.record.unknown.empty());
   EXPECT_EQ(decode_json<Job>(json::parse(R"({"depends":[2]})")).record.dependends, std::vector<Id>{2});
   EXPECT_EQ(join(decode_json<Job>(json::parse(R"({"payload":"p","script":"s"})")).problems),
             "script: is given twice, as script and as payload");
@@ -228,8 +230,8 @@ TEST(JobJson, RequestsMayUseOtherNames) {
 }
 
 TEST(JobJson, EmbeddedJsonTextsAppearAsObjects) {
-  const auto read = decode<Job>({{"usage", R"({"wall_us":5})"}, {"receipt", "broken{"}, {"error_info", "[1]"}});
-  const json tree = to_json(read.record);
+  const auto decoded = decode<Job>({{"usage", R"({"wall_us":5})"}, {"receipt", "broken{"}, {"error_info", "[1]"}});
+  const json tree = to_json(decoded.record);
   EXPECT_EQ(tree["usage"]["wall_us"], 5);
   EXPECT_EQ(tree["receipt"], "broken{");
   EXPECT_EQ(tree["error_info"], "[1]");
@@ -261,10 +263,10 @@ TEST(MessageHash, DeepTextInAnEmbeddedJobIsHarmless) {
 }
 
 TEST(MessageHash, ProblemsInsideAnEmbeddedJobAreNamedWithTheirPath) {
-  const auto read = decode<Message>({{"job", R"([{"id":1},{"id":2,"timeout":"soon","payload":"x"}])"}});
-  EXPECT_EQ(join(read.problems), "job[1].timeout: \"soon\" is not a whole number from 1 to 4294967295");
-  ASSERT_EQ(read.record.job.size(), 2U);
-  EXPECT_EQ(read.record.job[1].script, "x");
+  const auto decoded = decode<Message>({{"job", R"([{"id":1},{"id":2,"timeout":"soon","payload":"x"}])"}});
+  EXPECT_EQ(join(decoded.problems), "job[1].timeout: \"soon\" is not a whole number from 1 to 4294967295");
+  ASSERT_EQ(decoded.record.job.size(), 2U);
+  EXPECT_EQ(decoded.record.job[1].script, "x");
   EXPECT_EQ(join(decode<Message>({{"job", "[5]"}}).problems), "job[0]: 5 is not an object");
 }
 
@@ -273,7 +275,7 @@ TEST(HashFields, AreFoundByNameOrAreEmpty) {
   EXPECT_EQ(field_of(fields, "b"), "x7");
   EXPECT_EQ(field_of(fields, "e"), "");
   EXPECT_EQ(number_of(fields, "a"), 1U);
-  for (const char* none : {"b", "c", "d", "e"}) EXPECT_EQ(number_of(fields, none), 0U) << none;
+  for (const char* name : {"b", "c", "d", "e"}) EXPECT_EQ(number_of(fields, name), 0U) << name;
 }
 
 TEST(MessageHash, HostileListsCauseFewProblems) {

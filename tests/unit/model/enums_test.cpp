@@ -14,21 +14,21 @@ using AllEnums = ::testing::Types<FlowStatus, JobStatus, MessageStatus, MessageT
 TYPED_TEST_SUITE(EnumWords, AllEnums);
 
 TYPED_TEST(EnumWords, EveryWordRoundTrips) {
-  const auto all = enum_names<TypeParam>();
-  ASSERT_FALSE(all.empty());
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  const auto names = enum_names<TypeParam>();
+  ASSERT_FALSE(names.empty());
+  for (std::size_t i = 0; i < names.size(); ++i) {
     const auto value = static_cast<TypeParam>(i);
-    EXPECT_EQ(to_string(value), all[i]);
-    EXPECT_EQ(parse<TypeParam>(all[i]), value);
+    EXPECT_EQ(to_string(value), names[i]);
+    EXPECT_EQ(parse<TypeParam>(names[i]), value);
   }
 }
 
 TYPED_TEST(EnumWords, CaseAndBlanksAreSignificant) {
-  for (auto each : enum_names<TypeParam>()) {
-    std::string upper(each);
+  for (auto name : enum_names<TypeParam>()) {
+    std::string upper(name);
     upper[0] = static_cast<char>(upper[0] - 'a' + 'A');
     EXPECT_FALSE(parse<TypeParam>(upper)) << upper;
-    EXPECT_FALSE(parse<TypeParam>(std::string(each) + ' '));
+    EXPECT_FALSE(parse<TypeParam>(std::string(name) + ' '));
   }
   EXPECT_FALSE(parse<TypeParam>(""));
 }

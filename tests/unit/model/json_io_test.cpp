@@ -17,9 +17,9 @@ std::string parse_error(std::string_view text) {
 }
 
 TEST(Json, DepthIsCappedBeforeParsing) {
-  const std::string fits = std::string(64, '[') + std::string(64, ']');
-  EXPECT_EQ(parse_error(fits), "");
-  EXPECT_EQ(parse_error('[' + fits + ']'), "JSON nests deeper than 64 levels at line 1 column 65");
+  const std::string deepest_text = std::string(64, '[') + std::string(64, ']');
+  EXPECT_EQ(parse_error(deepest_text), "");
+  EXPECT_EQ(parse_error('[' + deepest_text + ']'), "JSON nests deeper than 64 levels at line 1 column 65");
   EXPECT_NE(parse_error(std::string(8U << 20, '[')), "");
   EXPECT_NE(parse_error(std::string(8U << 20, '{')), "");
   EXPECT_EQ(parse_error('"' + std::string(1000, '[') + "\\\"[" + '"'), "") << "brackets in a string do not nest";
@@ -66,20 +66,20 @@ TEST(Json, DamagedTextIsReadOrRejected) {
   const std::string complete_text =
       R"({"id":1,"job":[{"id":2,"script":"a\u00e9\"b","env_vars":{"A":"1"},"timeout":5}],"flow":{"nodes":[{}]},"logs":[]})";
   std::mt19937 random(7);
-  std::size_t read = 0;
+  std::size_t accepted_count = 0;
   for (int round = 0; round < 5000; ++round) {
     std::string text = complete_text;
-    for (std::size_t hits = random() % 4; hits > 0; --hits) {
-      const std::size_t at = random() % text.size();
+    for (std::size_t changes = random() % 4; changes > 0; --changes) {
+      const std::size_t position = random() % text.size();
       switch (random() % 3) {
         case 0:
-          text[at] = static_cast<char>(random());
+          text[position] = static_cast<char>(random());
           break;
         case 1:
-          text.erase(at, random() % 5);
+          text.erase(position, random() % 5);
           break;
         default:
-          text.insert(at, text.substr(random() % text.size(), random() % 9));
+          text.insert(position, text.substr(random() % text.size(), random() % 9));
           break;
       }
     }
@@ -88,24 +88,24 @@ TEST(Json, DamagedTextIsReadOrRejected) {
       EXPECT_TRUE(is_utf8(parsed.error().message) && parsed.error().message.size() < 300) << parsed.error().message;
       continue;
     }
-    ++read;
+    ++accepted_count;
     const auto message = decode_json<Message>(*parsed);
     EXPECT_EQ(decode<Message>(encode(message.record)).problems.size(), 0U) << text;
   }
-  EXPECT_GT(read, 200U);
+  EXPECT_GT(accepted_count, 200U);
 }
 
 TEST(Json, IntegersBeyond64BitsAreLocated) {
-  for (const char* exact : {"18446744073709551615", "-9223372036854775808", "[0,-1,1e300,1.8446744073709551616e19]",
-                            "\"18446744073709551616\"", R"({"18446744073709551616":"\\\"18446744073709551616"})", "\"",
-                            "\"\\", "0.18446744073709551616", ""}) {
-    EXPECT_EQ(find_integer_beyond_64_bits(exact), "") << exact;
+  for (const char* text : {"18446744073709551615", "-9223372036854775808", "[0,-1,1e300,1.8446744073709551616e19]",
+                           "\"18446744073709551616\"", R"({"18446744073709551616":"\\\"18446744073709551616"})", "\"",
+                           "\"\\", "0.18446744073709551616", ""}) {
+    EXPECT_EQ(find_integer_beyond_64_bits(text), "") << text;
   }
   EXPECT_EQ(find_integer_beyond_64_bits("18446744073709551616"), "18446744073709551616");
   EXPECT_EQ(find_integer_beyond_64_bits(R"({"a\"":[1,-9223372036854775809]})"), "-9223372036854775809");
-  const auto refused = parse_exact_json(R"({"v":18446744073709551616})");
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "the integer 18446744073709551616 does not fit 64 bits: quote it as text");
+  const auto rejected = parse_exact_json(R"({"v":18446744073709551616})");
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().message, "the integer 18446744073709551616 does not fit 64 bits: quote it as text");
   EXPECT_EQ(parse_exact_json("[18446744073709551615]").value(), nlohmann::json({18446744073709551615U}));
 }
 

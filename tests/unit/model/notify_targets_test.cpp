@@ -20,22 +20,22 @@ using nlohmann::json;
 using Kind = NotifyTarget::Kind;
 
 TEST(NotifyTargets, AreReadInEverySpelling) {
-  const auto read =
+  const auto parsed =
       parse_notify(json::parse(R"(["https://a.example/x", {"webhook": "http://127.0.0.1:8/y?z=1", "on": "error"},
                       {"job": {"script": "pass", "script_type": "python", "retries": 2}, "on": "finished"},
                       {"topic": "ops.team-1"}])"),
                    "notify");
-  ASSERT_TRUE(read.problems.empty()) << join(read.problems);
-  ASSERT_EQ(read.targets.size(), 4U);
-  EXPECT_EQ(read.targets[0].url_or_topic, "https://a.example/x");
-  EXPECT_TRUE(read.targets[0].matches_end(true) && read.targets[0].matches_end(false));
-  EXPECT_TRUE(read.targets[1].matches_end(false) && !read.targets[1].matches_end(true));
-  EXPECT_TRUE(read.targets[2].kind == Kind::job && read.targets[2].matches_end(true) &&
-              !read.targets[2].matches_end(false));
-  EXPECT_EQ(read.targets[2].job.retries, 2);
-  EXPECT_TRUE(read.targets[3].kind == Kind::topic);
-  EXPECT_NE(read.targets[0].digest, read.targets[1].digest);
-  EXPECT_EQ(parse_notify(std::string("https://a.example/x"), "notify").targets.at(0).digest, read.targets[0].digest);
+  ASSERT_TRUE(parsed.problems.empty()) << join(parsed.problems);
+  ASSERT_EQ(parsed.targets.size(), 4U);
+  EXPECT_EQ(parsed.targets[0].url_or_topic, "https://a.example/x");
+  EXPECT_TRUE(parsed.targets[0].matches_end(true) && parsed.targets[0].matches_end(false));
+  EXPECT_TRUE(parsed.targets[1].matches_end(false) && !parsed.targets[1].matches_end(true));
+  EXPECT_TRUE(parsed.targets[2].kind == Kind::job && parsed.targets[2].matches_end(true) &&
+              !parsed.targets[2].matches_end(false));
+  EXPECT_EQ(parsed.targets[2].job.retries, 2);
+  EXPECT_TRUE(parsed.targets[3].kind == Kind::topic);
+  EXPECT_NE(parsed.targets[0].digest, parsed.targets[1].digest);
+  EXPECT_EQ(parse_notify(std::string("https://a.example/x"), "notify").targets.at(0).digest, parsed.targets[0].digest);
   EXPECT_EQ(parse_notify(std::string(R"("https://a.example/x")"), "notify").targets.at(0).url_or_topic,
             "https://a.example/x");
   EXPECT_TRUE(parse_notify(std::string(), "notify").targets.empty());
@@ -58,8 +58,8 @@ TEST(NotifyTargets, RefusalsNameTheField) {
       {"[1,2,3,4,5,6,7,8,9]", "9 are more than the 8"},
   };
   for (const auto& [text, words] : rows) {
-    const auto read = parse_notify(json::parse(text), "notify");
-    EXPECT_NE(join(read.problems).find(words), std::string::npos) << text << ": " << join(read.problems);
+    const auto parsed = parse_notify(json::parse(text), "notify");
+    EXPECT_NE(join(parsed.problems).find(words), std::string::npos) << text << ": " << join(parsed.problems);
   }
   Job job;
   job.id = job.caller_id = job.context_id = 1;
@@ -98,13 +98,13 @@ TEST(NotifyTargets, BodyDescribesOnlyThisEnd) {
   EXPECT_EQ(body["data"]["key"], "job:12:7");
   EXPECT_EQ(body["data"]["result"], json::parse(R"({"n": 7, "text": "7"})"));
   EXPECT_EQ(make_notice_id(3, notice), "3/job:12:7@1732312312123456");
-  job.ended_ms += 1;  // the job has ended again since then
+  job.ended_ms += 1;  // The job has ended again since the notice was created.
   EXPECT_FALSE(json::parse(make_notice_body(3, notice, encode(job)))["data"].contains("result"));
   job.ended_ms -= 1;
   job.result["large"] = std::string(20000, 'x');
-  const json large = json::parse(make_notice_body(3, notice, encode(job)));
-  EXPECT_FALSE(large["data"].contains("result"));
-  EXPECT_EQ(large["data"]["result_omitted"], true);
+  const json large_body = json::parse(make_notice_body(3, notice, encode(job)));
+  EXPECT_FALSE(large_body["data"].contains("result"));
+  EXPECT_EQ(large_body["data"]["result_omitted"], true);
 }
 
 TEST(Webhooks, AllowOnlyExtensionsOfAnEntry) {
@@ -160,18 +160,19 @@ TEST(Webhooks, AreSignedInTheCommonFormat) {
   std::ofstream(path) << "# ours\n\nwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n";
   const auto secrets = read_webhook_secrets(path);
   ASSERT_TRUE(secrets) << secrets.error().message;
-  const std::string one = sign_webhook(*secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, R"({"test": 2432232314})");
-  EXPECT_EQ(one, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+  const std::string signature =
+      sign_webhook(*secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, R"({"test": 2432232314})");
+  EXPECT_EQ(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
   std::ofstream(path) << "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\nan old secret of some length\n";
-  const std::string two = sign_webhook(read_webhook_secrets(path).value(), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330,
-                                       R"({"test": 2432232314})");
-  EXPECT_TRUE(two.starts_with(one + " v1,")) << two;
+  const std::string two_signatures = sign_webhook(read_webhook_secrets(path).value(), "msg_p5jXN8AQM9LWM0D4loKWxJek",
+                                                  1614265330, R"({"test": 2432232314})");
+  EXPECT_TRUE(two_signatures.starts_with(signature + " v1,")) << two_signatures;
   for (const char* invalid : {"", "short", "whsec_!!!!", "whsec_MfKQ", "# only\n"}) {
     std::ofstream(path) << invalid;
-    const auto refused = read_webhook_secrets(path);
-    ASSERT_FALSE(refused) << invalid;
-    EXPECT_NE(refused.error().message.find(path), std::string::npos);
-    EXPECT_EQ(refused.error().message.find("MfKQ"), std::string::npos);
+    const auto rejected = read_webhook_secrets(path);
+    ASSERT_FALSE(rejected) << invalid;
+    EXPECT_NE(rejected.error().message.find(path), std::string::npos);
+    EXPECT_EQ(rejected.error().message.find("MfKQ"), std::string::npos);
   }
   const auto missing = read_webhook_secrets(folder / "missing");
   ASSERT_FALSE(missing);

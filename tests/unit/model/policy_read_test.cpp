@@ -31,24 +31,24 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
     EXPECT_TRUE(parsed.request.named_fields.all());
     EXPECT_TRUE(parsed.request.replaced_fields.none());
-    const Policy& p = parsed.request.values;
-    EXPECT_EQ(p.fs_read, std::vector<std::string>{"/srv/a"});
-    EXPECT_EQ(p.fs_write, std::vector<std::string>{"/data/b"});
-    EXPECT_EQ(p.network, Network::allow_list);
-    EXPECT_EQ(p.net_allow, std::vector<std::string>{"example.org:443"});
-    EXPECT_TRUE(p.exec && p.output_kill && p.artifacts_optional);
-    EXPECT_EQ(p.cpu_ms, 30000U);
-    EXPECT_EQ(p.memory_bytes, 64U << 20);
-    EXPECT_EQ(p.pids, 16U);
-    EXPECT_EQ(p.wall_ms, 10000U);
-    EXPECT_EQ(p.disk_bytes, 8U << 20);
-    EXPECT_EQ(p.file_bytes, 4096U);
-    EXPECT_EQ(p.open_files, 64U);
-    EXPECT_EQ(p.output_bytes, 1024U);
-    EXPECT_EQ(p.syscalls, std::vector<std::string>{"keyctl"});
-    EXPECT_EQ(p.secrets, std::vector<std::string>{"TOKEN"});
-    EXPECT_EQ(p.warm_runs, 1000U);
-    EXPECT_EQ(p.warm_idle_ms, 90000U);
+    const Policy& policy = parsed.request.values;
+    EXPECT_EQ(policy.fs_read, std::vector<std::string>{"/srv/a"});
+    EXPECT_EQ(policy.fs_write, std::vector<std::string>{"/data/b"});
+    EXPECT_EQ(policy.network, Network::allow_list);
+    EXPECT_EQ(policy.net_allow, std::vector<std::string>{"example.org:443"});
+    EXPECT_TRUE(policy.exec && policy.output_kill && policy.artifacts_optional);
+    EXPECT_EQ(policy.cpu_ms, 30000U);
+    EXPECT_EQ(policy.memory_bytes, 64U << 20);
+    EXPECT_EQ(policy.pids, 16U);
+    EXPECT_EQ(policy.wall_ms, 10000U);
+    EXPECT_EQ(policy.disk_bytes, 8U << 20);
+    EXPECT_EQ(policy.file_bytes, 4096U);
+    EXPECT_EQ(policy.open_files, 64U);
+    EXPECT_EQ(policy.output_bytes, 1024U);
+    EXPECT_EQ(policy.syscalls, std::vector<std::string>{"keyctl"});
+    EXPECT_EQ(policy.secrets, std::vector<std::string>{"TOKEN"});
+    EXPECT_EQ(policy.warm_runs, 1000U);
+    EXPECT_EQ(policy.warm_idle_ms, 90000U);
     EXPECT_EQ(parse(write_policy(parsed.request)).request, parsed.request) << write_policy(parsed.request);
   }
 }
@@ -76,10 +76,10 @@ TEST(PolicyText, ReplaceIsForListsAndRoundTrips) {
 
 // Attack cases SQ20 and SH2 of tests/sandbox/rows.txt: each error names the field.
 TEST(PolicyText, ErrorsAreRejectedByName) {
-  struct Row {
-    const char *text, *words;
+  struct InvalidPolicy {
+    const char *text, *expected_error;
   };
-  const Row rows[] = {
+  const InvalidPolicy rows[] = {
       {R"({"memmory":1})", "policy.memmory: is not a field of a policy: there are fs.read, fs.write, net"},
       {R"({"fs":{"exec":[]}})", "policy.fs.exec: is not a field of a policy"},
       {R"({"\u0007\n":1})", "is not a field of a policy"},
@@ -144,10 +144,10 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
       {R"({"secrets":[".."]})", "policy.secrets[0]: "},
       {R"({"secrets":[""]})", "policy.secrets[0]: "},
   };
-  for (const Row& row : rows) {
-    const std::string answer = get_problems(row.text);
-    EXPECT_NE(answer.find(row.words), std::string::npos) << row.text << "\n" << answer;
-    EXPECT_EQ(answer.find('\n'), std::string::npos) << answer;
+  for (const InvalidPolicy& row : rows) {
+    const std::string problems = get_problems(row.text);
+    EXPECT_NE(problems.find(row.expected_error), std::string::npos) << row.text << "\n" << problems;
+    EXPECT_EQ(problems.find('\n'), std::string::npos) << problems;
   }
 }
 
@@ -168,12 +168,12 @@ TEST(PolicyText, CountsAndLengthsAreBounded) {
   EXPECT_NE(get_problems(R"({"net":[")" + std::string(400, 'a') + ":1\"]}"), "");
   EXPECT_NE(get_problems("{\"a\":\"" + std::string(kMaxPolicyBytes, 'a') + "\"}").find("over the limit"),
             std::string::npos);
-  auto both = nlohmann::json::parse(make_list("fs.read", 9, "/srv/"));
-  both["fs.write"] = nlohmann::json::parse(make_list("x", 8, "/data/"))["x"];
-  EXPECT_EQ(get_problems(dump_json(both)), "policy.fs: 17 folders are more than 16");
-  std::string flood = "{";
-  for (int i = 0; i < 2000; ++i) flood += "\"x" + std::to_string(i) + "\":1,";
-  EXPECT_LE(parse(flood + "\"y\":1}").problems.size(), 32U);
+  auto both_lists = nlohmann::json::parse(make_list("fs.read", 9, "/srv/"));
+  both_lists["fs.write"] = nlohmann::json::parse(make_list("x", 8, "/data/"))["x"];
+  EXPECT_EQ(get_problems(dump_json(both_lists)), "policy.fs: 17 folders are more than 16");
+  std::string long_object = "{";
+  for (int i = 0; i < 2000; ++i) long_object += "\"x" + std::to_string(i) + "\":1,";
+  EXPECT_LE(parse(long_object + "\"y\":1}").problems.size(), 32U);
 }
 
 TEST(PolicyText, FoldersAreInNormalForm) {
@@ -198,22 +198,22 @@ TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
 }
 
 TEST(PolicyText, NeverInnocentCallsMatchTheSandbox) {
-  std::size_t found = 0;
+  std::size_t forbidden_count = 0;
   for (const char* name : sandbox::forbidden_calls()) {
     EXPECT_TRUE(is_forbidden_syscall(name)) << name;
     EXPECT_TRUE(is_known_syscall(name)) << name;
-    ++found;
+    ++forbidden_count;
   }
-  EXPECT_GT(found, 30U);
-  std::size_t known = 0;
-  for (const auto& all : {sandbox::allowed_calls(), sandbox::allowed_calls_with_exec()}) {
-    for (const char* name : all) {
+  EXPECT_GT(forbidden_count, 30U);
+  std::size_t allowed_count = 0;
+  for (const auto& names : {sandbox::allowed_calls(), sandbox::allowed_calls_with_exec()}) {
+    for (const char* name : names) {
       EXPECT_FALSE(is_forbidden_syscall(name)) << name;
-      ++known;
+      ++allowed_count;
     }
   }
   for (const auto& call : sandbox::refused_calls()) EXPECT_FALSE(is_forbidden_syscall(call.syscall)) << call.syscall;
-  EXPECT_GT(known, 100U);
+  EXPECT_GT(allowed_count, 100U);
   EXPECT_FALSE(is_forbidden_syscall("read"));
   EXPECT_TRUE(is_known_syscall("read"));
   EXPECT_FALSE(is_known_syscall(""));

@@ -1,4 +1,4 @@
-// The number of slots that the limits of a host allow.
+// Tests the number of slots that fit into the limits of a host.
 #include "sandbox/host_limits.h"
 
 #include <gtest/gtest.h>

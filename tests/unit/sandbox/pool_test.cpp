@@ -1,4 +1,4 @@
-// Accounting of the idle sandboxes (sandbox/launcher/sandbox_pool.h).
+// Tests the accounting of idle sandboxes (sandbox/launcher/sandbox_pool.h).
 #include "sandbox/launcher/sandbox_pool.h"
 
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@ RunSpec make_plain_spec() {
   return spec;
 }
 
-// Forks all wanted sandboxes and marks them ready, as Zygotes does.
-std::size_t fill(SandboxPool& pool, std::uint64_t& next) {
-  std::size_t forked = 0;
+// Adds all missing sandboxes and marks them ready, as Zygotes does. Returns their number.
+std::size_t fill_pool(SandboxPool& pool, std::uint64_t& next_id) {
+  std::size_t forked_count = 0;
   while (pool.missing_count() > 0) {
-    pool.add_starting(next);
-    pool.mark_ready(next++);
-    ++forked;
+    pool.add_starting(next_id);
+    pool.mark_ready(next_id++);
+    ++forked_count;
   }
-  return forked;
+  return forked_count;
 }
 
 TEST(Pool, KeepsOneSpareAfterTheFirstRun) {
@@ -38,35 +38,35 @@ TEST(Pool, WithoutCapacityKeepsNoSpares) {
 
 TEST(Pool, ReturnsEachSpareOnce) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   EXPECT_EQ(pool.acquire(make_plain_spec()), 1U);
   EXPECT_FALSE(pool.acquire(make_plain_spec()));
 }
 
 TEST(Pool, DoublesWhenEmptyUpToTheMaximum) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  for (const std::size_t max : {1U, 2U, 4U, 8U, 8U}) {
-    fill(pool, next);
+  for (const std::size_t expected_count : {1U, 2U, 4U, 8U, 8U}) {
+    fill_pool(pool, next_id);
     std::size_t acquired_count = 0;
     while (pool.acquire(make_plain_spec())) ++acquired_count;
-    EXPECT_EQ(acquired_count, max);
+    EXPECT_EQ(acquired_count, expected_count);
   }
 }
 
 TEST(Pool, ShrinksByUnusedSparesDownToOne) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
   for (int i = 0; i < 4; ++i) {
-    fill(pool, next);
+    fill_pool(pool, next_id);
     while (pool.acquire(make_plain_spec())) {
     }
   }
-  fill(pool, next);
+  fill_pool(pool, next_id);
   std::size_t remaining_count = 8;
   for (int i = 0; i < 10; ++i) remaining_count -= pool.shrink_to_need().size();
   EXPECT_EQ(remaining_count, 1U);
@@ -75,10 +75,10 @@ TEST(Pool, ShrinksByUnusedSparesDownToOne) {
 
 TEST(Pool, ServesOnlyItsShape) {
   SandboxPool pool(8, true);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
   const auto can_serve = [&](const RunSpec& spec) {
-    fill(pool, next);
+    fill_pool(pool, next_id);
     return pool.acquire(spec).has_value();
   };
   RunSpec spec = make_plain_spec();
@@ -87,12 +87,16 @@ TEST(Pool, ServesOnlyItsShape) {
   spec.limits.memory_bytes = 1U << 24;
   spec.fence_boot_ms = 77;
   EXPECT_TRUE(can_serve(spec)) << "the launcher's timers and the limit of the group are set when the run starts";
-  for (const auto& change : std::vector<void (*)(RunSpec&)>{
-           [](RunSpec& s) { s.limits.exec = true; }, [](RunSpec& s) { s.limits.pids = 3; },
-           [](RunSpec& s) { s.limits.open_files = 33; }, [](RunSpec& s) { s.limits.file_bytes = 4096; },
-           [](RunSpec& s) { s.limits.tmp_bytes = 4096; }, [](RunSpec& s) { s.grants.fs_read = {"/srv/a"}; },
-           [](RunSpec& s) { s.grants.network = Network::loopback; }, [](RunSpec& s) { s.grants.syscalls = {"keyctl"}; },
-           [](RunSpec& s) { s.learn = true; }}) {
+  for (const auto& change :
+       std::vector<void (*)(RunSpec&)>{[](RunSpec& changed_spec) { changed_spec.limits.exec = true; },
+                                       [](RunSpec& changed_spec) { changed_spec.limits.pids = 3; },
+                                       [](RunSpec& changed_spec) { changed_spec.limits.open_files = 33; },
+                                       [](RunSpec& changed_spec) { changed_spec.limits.file_bytes = 4096; },
+                                       [](RunSpec& changed_spec) { changed_spec.limits.tmp_bytes = 4096; },
+                                       [](RunSpec& changed_spec) { changed_spec.grants.fs_read = {"/srv/a"}; },
+                                       [](RunSpec& changed_spec) { changed_spec.grants.network = Network::loopback; },
+                                       [](RunSpec& changed_spec) { changed_spec.grants.syscalls = {"keyctl"}; },
+                                       [](RunSpec& changed_spec) { changed_spec.learn = true; }}) {
     spec = make_plain_spec();
     change(spec);
     EXPECT_FALSE(can_serve(spec));
@@ -102,9 +106,9 @@ TEST(Pool, ServesOnlyItsShape) {
 
 TEST(Pool, WithoutACgroupMemoryIsPartOfTheShape) {
   SandboxPool pool(8, false);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   RunSpec spec = make_plain_spec();
   spec.limits.memory_bytes = 1U << 24;
   EXPECT_FALSE(pool.acquire(spec));
@@ -112,23 +116,23 @@ TEST(Pool, WithoutACgroupMemoryIsPartOfTheShape) {
 
 TEST(Pool, ChangesItsShapeWithTheRuns) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
-  RunSpec other = make_plain_spec();
-  other.limits.pids = 3;
-  for (int i = 0; i < 8; ++i) EXPECT_FALSE(pool.acquire(other));
+  fill_pool(pool, next_id);
+  RunSpec other_spec = make_plain_spec();
+  other_spec.limits.pids = 3;
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(pool.acquire(other_spec));
   EXPECT_EQ(pool.shrink_to_need(), std::vector<std::uint64_t>{1}) << "the sandbox of the old shape is to be ended";
-  fill(pool, next);
-  EXPECT_TRUE(pool.acquire(other));
+  fill_pool(pool, next_id);
+  EXPECT_TRUE(pool.acquire(other_spec));
   EXPECT_FALSE(pool.acquire(make_plain_spec()));
 }
 
 TEST(Pool, ReplacesEndedSpares) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   pool.on_ended(1);
   EXPECT_EQ(pool.missing_count(), 1U);
   EXPECT_FALSE(pool.acquire(make_plain_spec()));
@@ -136,40 +140,40 @@ TEST(Pool, ReplacesEndedSpares) {
 
 TEST(Pool, DropsAShapeAndServesAnother) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   pool.acquire(make_plain_spec());
   pool.add_starting(99);
   EXPECT_EQ(pool.reject_shape(), std::vector<std::uint64_t>{99});
   pool.mark_ready(99);
   pool.acquire(make_plain_spec());
   EXPECT_EQ(pool.missing_count(), 0U) << "sandboxes of the rejected shape are not forked again";
-  RunSpec other = make_plain_spec();
-  other.limits.pids = 3;
-  pool.acquire(other);
-  fill(pool, next);
-  const auto idle = pool.acquire(other);
-  ASSERT_TRUE(idle);
-  EXPECT_NE(*idle, 99U) << "the sandbox has the former shape";
+  RunSpec other_spec = make_plain_spec();
+  other_spec.limits.pids = 3;
+  pool.acquire(other_spec);
+  fill_pool(pool, next_id);
+  const auto sandbox_id = pool.acquire(other_spec);
+  ASSERT_TRUE(sandbox_id);
+  EXPECT_NE(*sandbox_id, 99U) << "the sandbox has the former shape";
 }
 
 TEST(Pool, RepeatedlyDyingSparesStopThePool) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
   for (int i = 0; i < 7; ++i) {
-    fill(pool, next);
-    pool.on_ended(next - 1);
+    fill_pool(pool, next_id);
+    pool.on_ended(next_id - 1);
   }
   EXPECT_FALSE(pool.has_failed_permanently());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   ASSERT_TRUE(pool.acquire(make_plain_spec()));
-  pool.on_ended(next - 1);
+  pool.on_ended(next_id - 1);
   EXPECT_FALSE(pool.has_failed_permanently()) << "the sandbox served a run, and its end is not counted by the pool";
   for (int i = 0; i < 8; ++i) {
-    pool.add_starting(next);
-    pool.on_ended(next++);
+    pool.add_starting(next_id);
+    pool.on_ended(next_id++);
   }
   EXPECT_TRUE(pool.has_failed_permanently());
   pool.reject_shape();
@@ -178,9 +182,9 @@ TEST(Pool, RepeatedlyDyingSparesStopThePool) {
 
 TEST(Pool, ClearReturnsAllSparesAndStops) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   pool.acquire(make_plain_spec());
   pool.add_starting(99);
   EXPECT_EQ(pool.clear().size(), 1U);
@@ -199,9 +203,9 @@ TEST(Pool, LateSpareIsNotAccepted) {
 
 TEST(Pool, LentSandboxReturnsAndIsNotReplaced) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  EXPECT_EQ(fill(pool, next), 1U);
+  EXPECT_EQ(fill_pool(pool, next_id), 1U);
   const auto id = pool.acquire(make_plain_spec());
   ASSERT_TRUE(id);
   pool.mark_in_use(*id, make_plain_spec());
@@ -212,9 +216,9 @@ TEST(Pool, LentSandboxReturnsAndIsNotReplaced) {
 
 TEST(Pool, LostSandboxIsReplaced) {
   SandboxPool pool(8);
-  std::uint64_t next = 1;
+  std::uint64_t next_id = 1;
   pool.acquire(make_plain_spec());
-  fill(pool, next);
+  fill_pool(pool, next_id);
   const auto id = pool.acquire(make_plain_spec());
   pool.mark_in_use(*id, make_plain_spec());
   pool.on_in_use_ended(*id);
@@ -226,25 +230,25 @@ TEST(Pool, LostSandboxIsReplaced) {
 TEST(Pool, SandboxOfAnotherShapeIsNotAccepted) {
   SandboxPool pool(8);
   pool.acquire(make_plain_spec());
-  RunSpec other = make_plain_spec();
-  other.limits.exec = true;
-  pool.mark_in_use(77, other);
-  EXPECT_FALSE(pool.return_sandbox(77, other));
+  RunSpec other_spec = make_plain_spec();
+  other_spec.limits.exec = true;
+  pool.mark_in_use(77, other_spec);
+  EXPECT_FALSE(pool.return_sandbox(77, other_spec));
   pool.mark_in_use(78, make_plain_spec());
-  EXPECT_FALSE(pool.return_sandbox(78, other));
-  RunSpec granted = make_plain_spec();
-  granted.grants.fs_read = {"/srv/a"};
-  pool.mark_in_use(79, granted);
-  EXPECT_FALSE(pool.return_sandbox(79, granted));
+  EXPECT_FALSE(pool.return_sandbox(78, other_spec));
+  RunSpec granted_spec = make_plain_spec();
+  granted_spec.grants.fs_read = {"/srv/a"};
+  pool.mark_in_use(79, granted_spec);
+  EXPECT_FALSE(pool.return_sandbox(79, granted_spec));
 }
 
 TEST(Pool, SandboxOfAFormerShapeIsNotAccepted) {
   SandboxPool pool(8);
   pool.acquire(make_plain_spec());
   pool.mark_in_use(77, make_plain_spec());
-  RunSpec other = make_plain_spec();
-  other.limits.pids = 3;
-  for (int i = 0; i < 8; ++i) pool.acquire(other);
+  RunSpec other_spec = make_plain_spec();
+  other_spec.limits.pids = 3;
+  for (int i = 0; i < 8; ++i) pool.acquire(other_spec);
   EXPECT_FALSE(pool.return_sandbox(77, make_plain_spec()));
 }
 

@@ -1,5 +1,5 @@
-// The launcher's runs alone, with a socket in place of a zygote: the ids of jobs, whose processes are accepted, and
-// whether a failed set-up is the host's or the job's.
+// Tests RunTable with a socket in place of a zygote: the ids of jobs, the check of their processes, and the distinction
+// of set-up failures of the host and of the job.
 #include "sandbox/launcher/runs.h"
 
 #include <fcntl.h>
@@ -18,29 +18,29 @@ namespace {
 
 class RunsTest : public ::testing::Test {
  protected:
-  static constexpr std::uint32_t kIds = 3, kFirst = 1000;  // ids below are kept back
+  static constexpr std::uint32_t kIdCount = 3, kFirstId = 1000;  // Smaller ids are reserved.
 
   void SetUp() override {
     RunsSettings settings;
-    settings.ids = {2000000000, kFirst + kIds};
+    settings.ids = {2000000000, kFirstId + kIdCount};
     runs_.configure(settings);
     int pair[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    launcher_.reset(pair[0]);
-    zygote_.reset(pair[1]);
+    launcher_socket_.reset(pair[0]);
+    zygote_socket_.reset(pair[1]);
   }
   sandbox::SandboxRun& add_run() {
     RunSpec spec;
-    spec.run = ++last_;
-    const auto null = [] { return Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
-    return runs_.add(spec, {null(), null(), null(), null()});
+    spec.run = ++last_run_id_;
+    const auto open_null = [] { return Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
+    return runs_.add(spec, {open_null(), open_null(), open_null(), open_null()});
   }
   // Returns the id that the zygote is to give to the job, or 0 if the run was not forked.
   std::uint32_t fork_and_get_id(sandbox::SandboxRun& run) {
-    if (!runs_.fork(run, launcher_.get())) return 0;
+    if (!runs_.fork(run, launcher_socket_.get())) return 0;
     RawFrame frame;
     ForkRequest request;
-    EXPECT_EQ(receive_raw(zygote_.get(), frame, MSG_DONTWAIT), ReceiveResult::frame);
+    EXPECT_EQ(receive_raw(zygote_socket_.get(), frame, MSG_DONTWAIT), ReceiveResult::frame);
     EXPECT_TRUE(decode(frame, request));
     return request.uid;
   }
@@ -51,8 +51,8 @@ class RunsTest : public ::testing::Test {
   std::vector<Outcome> outcomes_;
   RunTable runs_{loop_, cgroups_, children_, [this](sandbox::SandboxRun& run) { outcomes_.push_back(run.outcome); },
                  [](const sandbox::SandboxRun&, const Outcome&) {}};
-  Fd launcher_, zygote_;
-  std::uint64_t last_ = 0;
+  Fd launcher_socket_, zygote_socket_;
+  std::uint64_t last_run_id_ = 0;
 };
 
 TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsReused) {
@@ -60,18 +60,18 @@ TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsReused) {
   sandbox::SandboxRun& first = add_run();
   const std::uint32_t id = fork_and_get_id(first);
   ids.insert(id);
-  for (std::uint32_t i = 1; i < kIds; ++i) ids.insert(fork_and_get_id(add_run()));
-  EXPECT_EQ(ids, (std::set<std::uint32_t>{kFirst, kFirst + 1, kFirst + 2}));
+  for (std::uint32_t i = 1; i < kIdCount; ++i) ids.insert(fork_and_get_id(add_run()));
+  EXPECT_EQ(ids, (std::set<std::uint32_t>{kFirstId, kFirstId + 1, kFirstId + 2}));
   EXPECT_EQ(fork_and_get_id(add_run()), 0U) << "all ids are in use";
   ASSERT_EQ(outcomes_.size(), 1U);
   EXPECT_NE(outcomes_[0].reason.find("sandbox.uid_range"), std::string::npos) << outcomes_[0].reason;
   for (int i = 0; i < 5; ++i) {
-    runs_.finish_run(*runs_.find_by_run(i == 0 ? 1 : last_));
+    runs_.finish_run(*runs_.find_by_run(i == 0 ? 1 : last_run_id_));
     EXPECT_EQ(fork_and_get_id(add_run()), id) << "the id of the run that has ended";
   }
 }
 
-// The launcher kills by this descriptor.
+// The launcher kills the process by this descriptor.
 TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
   const pid_t zygote = ::getpid();
   sandbox::SandboxRun& run = add_run();
@@ -94,7 +94,8 @@ TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
   ::waitpid(child, nullptr, 0);
 }
 
-// The job's own limits would refuse it on every host. A host that is out of descriptors says nothing about the job.
+// A set-up that exceeds the limits of the job fails on every host. A host without free descriptors is no error of the
+// job.
 TEST_F(RunsTest, DescriptorLimitOfAJobIsNoHostShortage) {
   sandbox::SandboxRun& limited = add_run();
   runs_.fail_setup(limited, "folders", EMFILE, {}, true);

@@ -1,4 +1,4 @@
-// Accounting of the warm processes (sandbox/launcher/warm_table.h).
+// Tests the accounting of warm processes (sandbox/launcher/warm_table.h).
 #include "sandbox/launcher/warm_table.h"
 
 #include <gtest/gtest.h>
@@ -75,9 +75,9 @@ TEST(WarmTable, ExcessProcessesAreNotKept) {
   EXPECT_FALSE(table.return_process(1, 0));
   table.remove_process(1);
   EXPECT_TRUE(table.return_process(2, 0));
-  WarmTable none(0);
-  none.add(1, make_warm("a"), kContext);
-  EXPECT_FALSE(none.return_process(1, 0));
+  WarmTable empty_table(0);
+  empty_table.add(1, make_warm("a"), kContext);
+  EXPECT_FALSE(empty_table.return_process(1, 0));
 }
 
 TEST(WarmTable, ExpiresIdleProcesses) {
@@ -160,13 +160,13 @@ TEST(WarmTable, ContextOverItsShareEvictsNoOther) {
 // processes stays within the limit.
 TEST(WarmTable, InvariantsHoldInAnyOrder) {
   for (unsigned seed = 1; seed <= 200; ++seed) {
-    std::mt19937 chance(seed);
-    const auto below = [&](unsigned n) { return chance() % n; };
-    const std::size_t max = below(5), contexts = 1 + below(4);
-    WarmTable table(max);
+    std::mt19937 random(seed);
+    const auto choose_below = [&](unsigned n) { return random() % n; };
+    const std::size_t max_idle = choose_below(5), context_count = 1 + choose_below(4);
+    WarmTable table(max_idle);
     std::unordered_map<std::uint64_t, std::string> keys_by_id;
     std::set<std::uint64_t> in_use;
-    std::uint64_t next = 1, now = 0;
+    std::uint64_t next_id = 1, now_ms = 0;
     const auto check_removed = [&](const Ids& ids) {
       for (const std::uint64_t id : ids) {
         EXPECT_FALSE(in_use.contains(id)) << seed;
@@ -174,32 +174,33 @@ TEST(WarmTable, InvariantsHoldInAnyOrder) {
       }
     };
     for (int step = 0; step < 300; ++step) {
-      now += below(30);
-      const std::string family(1, static_cast<char>('a' + below(3)));
-      const WarmReuse warm = make_warm(family + std::to_string(below(2)), family, 50);
-      if (below(2) == 0) {
+      now_ms += choose_below(30);
+      const std::string family(1, static_cast<char>('a' + choose_below(3)));
+      const WarmReuse warm = make_warm(family + std::to_string(choose_below(2)), family, 50);
+      if (choose_below(2) == 0) {
         check_removed(table.discard_outdated(warm));
         if (const auto id = table.acquire(warm)) {
           EXPECT_EQ(keys_by_id.at(*id), warm.key) << seed;
           EXPECT_TRUE(in_use.insert(*id).second) << seed;
         } else {
-          keys_by_id[next] = warm.key;
-          in_use.insert(next);
-          check_removed(table.add(next++, warm, static_cast<ContextId>(1 + below(static_cast<unsigned>(contexts)))));
+          keys_by_id[next_id] = warm.key;
+          in_use.insert(next_id);
+          check_removed(table.add(next_id++, warm,
+                                  static_cast<ContextId>(1 + choose_below(static_cast<unsigned>(context_count)))));
         }
       } else if (!in_use.empty()) {
         const std::uint64_t id =
-            *std::next(in_use.begin(), static_cast<long>(below(static_cast<unsigned>(in_use.size()))));
+            *std::next(in_use.begin(), static_cast<long>(choose_below(static_cast<unsigned>(in_use.size()))));
         in_use.erase(id);
-        const bool may = below(5) != 0 && table.can_become_idle(id);
-        if (may) {
-          EXPECT_TRUE(table.return_process(id, now)) << seed;
+        const bool can_return = choose_below(5) != 0 && table.can_become_idle(id);
+        if (can_return) {
+          EXPECT_TRUE(table.return_process(id, now_ms)) << seed;
         } else {
           table.remove_process(id);
         }
       }
-      check_removed(table.discard_expired(now));
-      EXPECT_LE(table.idle_count(), max) << seed;
+      check_removed(table.discard_expired(now_ms));
+      EXPECT_LE(table.idle_count(), max_idle) << seed;
     }
   }
 }

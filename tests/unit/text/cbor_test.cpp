@@ -17,10 +17,10 @@ namespace {
 using nlohmann::json;
 
 std::string decode_hex(std::string_view hex) {
-  std::string out;
+  std::string bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    out += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
-  return out;
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  return bytes;
 }
 std::string encode_hex(const json& value) {
   const auto bytes = encode_cbor(value);
@@ -135,14 +135,14 @@ TEST(Cbor, SortsKeysByTheirBytes) {
             "a2616202626161"
             "01")
       << "the shorter key comes first";
-  json other = json::object();
-  other["b"] = 2;
-  other["aa"] = 1;
-  EXPECT_EQ(encode_hex(other), encode_hex({{"aa", 1}, {"b", 2}}));
+  json reversed_object = json::object();
+  reversed_object["b"] = 2;
+  reversed_object["aa"] = 1;
+  EXPECT_EQ(encode_hex(reversed_object), encode_hex({{"aa", 1}, {"b", 2}}));
 }
 
 TEST(Cbor, AcceptsOnlyTheCanonicalEncoding) {
-  const std::pair<const char*, const char*> invalid[] = {
+  const std::pair<const char*, const char*> invalid_encodings[] = {
       {"", "ends early"},
       {"1800", "more bytes than it needs"},
       {"1817", "more bytes than it needs"},
@@ -175,11 +175,11 @@ TEST(Cbor, AcceptsOnlyTheCanonicalEncoding) {
       {"bb7fffffffffffffff", "ends early"},
       {"7b7fffffffffffffff", "ends early"},
   };
-  for (const auto& [hex, problem] : invalid) {
-    const auto read = decode_cbor(decode_hex(hex));
-    ASSERT_FALSE(read) << hex;
-    EXPECT_EQ(read.error().code, Code::invalid);
-    EXPECT_NE(read.error().message.find(problem), std::string::npos) << hex << ": " << read.error().message;
+  for (const auto& [hex, problem] : invalid_encodings) {
+    const auto decoded = decode_cbor(decode_hex(hex));
+    ASSERT_FALSE(decoded) << hex;
+    EXPECT_EQ(decoded.error().code, Code::invalid);
+    EXPECT_NE(decoded.error().message.find(problem), std::string::npos) << hex << ": " << decoded.error().message;
   }
 }
 
@@ -190,13 +190,13 @@ TEST(Cbor, FloatIsComparedFromItsFirstByte) {
 }
 
 TEST(Cbor, IsBoundedInDepthValuesAndBytes) {
-  const std::string deep(kMaxCborDepth + 1, '\x81');
-  EXPECT_EQ(decode_cbor(deep + '\x01').error().code, Code::invalid);
-  EXPECT_TRUE(decode_cbor(deep.substr(1) + '\x01'));
+  const std::string nested_arrays(kMaxCborDepth + 1, '\x81');
+  EXPECT_EQ(decode_cbor(nested_arrays + '\x01').error().code, Code::invalid);
+  EXPECT_TRUE(decode_cbor(nested_arrays.substr(1) + '\x01'));
   EXPECT_FALSE(decode_cbor(std::string(1U << 20, '\x81'))) << "the nesting must not overflow the stack";
-  json nested = 1;
-  for (std::size_t i = 0; i <= kMaxCborDepth; ++i) nested = json::array({nested});
-  EXPECT_FALSE(encode_cbor(nested));
+  json nested_value = 1;
+  for (std::size_t i = 0; i <= kMaxCborDepth; ++i) nested_value = json::array({nested_value});
+  EXPECT_FALSE(encode_cbor(nested_value));
   EXPECT_EQ(decode_cbor("\x83\x01\x02\x03", {.values = 3}).error().code, Code::too_large);
   EXPECT_TRUE(decode_cbor("\x83\x01\x02\x03", {.values = 4}));
   EXPECT_EQ(decode_cbor("\x83\x01\x02\x03", {.bytes = 3}).error().code, Code::too_large);
@@ -214,8 +214,8 @@ TEST(Cbor, RandomBytesAreRejectedOrRoundTrip) {
   std::size_t accepted_count = 0;
   for (int round = 0; round < 200000; ++round) {
     std::string bytes(1 + random() % 24, '\0');
-    for (char& each : bytes)
-      each = static_cast<char>(random() % 3 == 0 ? random() % 256 : random() % 8 << 5 | random() % 6);
+    for (char& byte : bytes)
+      byte = static_cast<char>(random() % 3 == 0 ? random() % 256 : random() % 8 << 5 | random() % 6);
     const auto value = decode_cbor(bytes);
     if (!value) continue;
     ++accepted_count;

@@ -52,53 +52,53 @@ const std::vector<std::string> kPieces = {"a",
                                           std::string(1, '\0'),
                                           "0123456789abcdef"};
 
-class Hostile {
+class HostileText {
  public:
-  explicit Hostile(unsigned seed) : random_(seed) {}
-  std::size_t below(std::size_t n) { return random_() % n; }
-  std::string text(std::size_t max = 12) {
-    std::string out;
-    for (std::size_t n = below(max); n > 0; --n) out += kPieces[below(kPieces.size())];
-    return out;
+  explicit HostileText(unsigned seed) : random_(seed) {}
+  std::size_t choose_below(std::size_t n) { return random_() % n; }
+  std::string make_text(std::size_t max_pieces = 12) {
+    std::string output;
+    for (std::size_t n = choose_below(max_pieces); n > 0; --n) output += kPieces[choose_below(kPieces.size())];
+    return output;
   }
 
  private:
   std::mt19937 random_;
 };
 
-std::string written(std::string_view text) {
-  std::string out;
-  append_json(out, text);
-  return out;
+std::string write_json(std::string_view text) {
+  std::string output;
+  append_json(output, text);
+  return output;
 }
 
 TEST(JsonText, EveryByteIsWrittenLikeTheLibrary) {
   for (int byte = 0; byte < 256; ++byte) {
-    for (const char* around : {"", "a", "\xC3", "\xE2\x82", "12345678"}) {
-      const std::string text = around + std::string(1, static_cast<char>(byte)) + around;
-      EXPECT_EQ(written(text), dump_json(json(text))) << byte;
+    for (const char* context : {"", "a", "\xC3", "\xE2\x82", "12345678"}) {
+      const std::string text = context + std::string(1, static_cast<char>(byte)) + context;
+      EXPECT_EQ(write_json(text), dump_json(json(text))) << byte;
     }
   }
 }
 
 TEST(JsonText, HostileStringsAreWrittenLikeTheLibrary) {
-  Hostile hostile(11);
+  HostileText generator(11);
   for (int round = 0; round < 20000; ++round) {
-    const std::string text = hostile.text();
-    ASSERT_EQ(written(text), dump_json(json(text))) << written(text);
-    ASSERT_TRUE(is_utf8(written(text)));
+    const std::string text = generator.make_text();
+    ASSERT_EQ(write_json(text), dump_json(json(text))) << write_json(text);
+    ASSERT_TRUE(is_utf8(write_json(text)));
   }
 }
 
 TEST(JsonText, ObjectsListsAndMapsAreWrittenLikeTheLibrary) {
-  Hostile hostile(12);
+  HostileText generator(12);
   for (int round = 0; round < 3000; ++round) {
     TextMap map;
     std::vector<std::string> list;
-    for (std::size_t n = hostile.below(5); n > 0; --n)
-      map[hostile.text()] = hostile.text(), list.push_back(hostile.text());
-    std::string out;
-    JsonObject object(out);
+    for (std::size_t n = generator.choose_below(5); n > 0; --n)
+      map[generator.make_text()] = generator.make_text(), list.push_back(generator.make_text());
+    std::string output;
+    JsonObject object(output);
     object.add("a", map);
     object.add("b", list);
     object.add("c", std::vector<std::uint32_t>{0, UINT32_MAX});
@@ -109,25 +109,25 @@ TEST(JsonText, ObjectsListsAndMapsAreWrittenLikeTheLibrary) {
     object.add("h", "text");
     JsonObject(object.append_member("i")).end();
     object.end();
-    const json same{{"a", map},  {"b", list},  {"c", {0, UINT32_MAX}}, {"d", INT64_MIN},     {"e", UINT64_MAX},
-                    {"f", true}, {"g", false}, {"h", "text"},          {"i", json::object()}};
-    ASSERT_EQ(out, dump_json(same));
+    const json expected{{"a", map},  {"b", list},  {"c", {0, UINT32_MAX}}, {"d", INT64_MIN},     {"e", UINT64_MAX},
+                        {"f", true}, {"g", false}, {"h", "text"},          {"i", json::object()}};
+    ASSERT_EQ(output, dump_json(expected));
   }
-  std::string out;
-  append_json(out, TextMap());
-  append_json(out, std::vector<std::string>());
-  EXPECT_EQ(out, "{}[]");
+  std::string output;
+  append_json(output, TextMap());
+  append_json(output, std::vector<std::string>());
+  EXPECT_EQ(output, "{}[]");
 }
 
 // If the own parser accepts the text, the library must accept it with the same value. The library decides on all other
 // texts.
 void expect_like_the_library(const std::string& text) {
-  json own;
-  if (!read_json_text(text, kDepth, own)) return;
+  json parsed;
+  if (!read_json_text(text, kDepth, parsed)) return;
   const json reference = json::parse(text, nullptr, false);
   ASSERT_FALSE(reference.is_discarded()) << text;
-  ASSERT_EQ(own, reference) << text;
-  ASSERT_EQ(dump_json(own), dump_json(reference)) << text;
+  ASSERT_EQ(parsed, reference) << text;
+  ASSERT_EQ(dump_json(parsed), dump_json(reference)) << text;
 }
 
 bool is_accepted(std::string_view text) {
@@ -192,25 +192,26 @@ TEST(JsonReader, InvalidJsonIsRejected) {
 TEST(JsonReader, DamagedTextIsReadLikeTheLibraryOrRejected) {
   const std::string complete_text =
       R"({"id":1,"job":[{"id":-2,"script":"a\u00e9\"b\ud83d\ude00","env_vars":{"A":"1"},"t":5.25e-3}],"n":null,"b":[true,false]})";
-  Hostile hostile(13);
-  std::size_t read = 0;
+  HostileText generator(13);
+  std::size_t accepted_count = 0;
   for (int round = 0; round < 30000; ++round) {
     std::string text = complete_text;
-    for (std::size_t hits = hostile.below(3); hits > 0; --hits) {
-      const std::size_t at = hostile.below(text.size());
-      if (hostile.below(3) == 0)
-        text[at] = static_cast<char>(hostile.below(256));
-      else if (hostile.below(2) == 0)
-        text.erase(at, hostile.below(5));
+    for (std::size_t changes = generator.choose_below(3); changes > 0; --changes) {
+      const std::size_t position = generator.choose_below(text.size());
+      if (generator.choose_below(3) == 0)
+        text[position] = static_cast<char>(generator.choose_below(256));
+      else if (generator.choose_below(2) == 0)
+        text.erase(position, generator.choose_below(5));
       else
-        text.insert(
-            at, hostile.below(2) == 0 ? hostile.text(4) : text.substr(hostile.below(text.size()), hostile.below(9)));
+        text.insert(position, generator.choose_below(2) == 0
+                                  ? generator.make_text(4)
+                                  : text.substr(generator.choose_below(text.size()), generator.choose_below(9)));
     }
-    read += is_accepted(text) ? 1 : 0;
+    accepted_count += is_accepted(text) ? 1 : 0;
     expect_like_the_library(text);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(read, 5000U);
+  EXPECT_GT(accepted_count, 5000U);
 }
 
 TEST(JsonReader, NumbersMatchTheLibraryToTheLastBit) {

@@ -12,18 +12,18 @@ TEST(ParseTime, ReadsZonesAndOptionalSeconds) {
   constexpr std::uint64_t kNoon = 1'896'091'200'000;  // 2030-01-31T12:00:00Z
   for (const char* text : {"2030-01-31T12:00:00Z", "2030-01-31T12:00Z", "2030-01-31 12:00:00Z", "2030-01-31 12:00 Z",
                            "2030-01-31T14:00:00+02:00", "2030-01-31 06:30 -0530"}) {
-    auto moment = parse_time_ms(text);
-    ASSERT_TRUE(moment) << text << ": " << moment.error().message;
-    EXPECT_EQ(*moment, kNoon) << text;
+    auto time_ms = parse_time_ms(text);
+    ASSERT_TRUE(time_ms) << text << ": " << time_ms.error().message;
+    EXPECT_EQ(*time_ms, kNoon) << text;
   }
 }
 
 TEST(ParseTime, WithoutAZoneIsLocalTime) {
-  std::tm parts{};
-  parts.tm_year = 130, parts.tm_mday = 31, parts.tm_hour = 12, parts.tm_isdst = -1;
-  auto moment = parse_time_ms("2030-01-31 12:00");
-  ASSERT_TRUE(moment);
-  EXPECT_EQ(*moment, static_cast<std::uint64_t>(std::mktime(&parts)) * 1000);
+  std::tm local_time{};
+  local_time.tm_year = 130, local_time.tm_mday = 31, local_time.tm_hour = 12, local_time.tm_isdst = -1;
+  auto time_ms = parse_time_ms("2030-01-31 12:00");
+  ASSERT_TRUE(time_ms);
+  EXPECT_EQ(*time_ms, static_cast<std::uint64_t>(std::mktime(&local_time)) * 1000);
 }
 
 TEST(ParseTime, RejectsInvalidTimes) {

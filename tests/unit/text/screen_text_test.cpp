@@ -33,13 +33,14 @@ TEST(TerminalText, PiecesMayBeCutAnywhere) {
       "A\x1b[2J\xc2\x9b"
       "B\xe2\x80\xae"
       "C\xf0\x9f\x98\x80 \xe2\x82\xac\r\n10%\r20%\n\xff\xc3";
-  const std::string wanted = "A?[2J?B?C\xf0\x9f\x98\x80 \xe2\x82\xac\n10%\n20%\n??";
+  const std::string expected = "A?[2J?B?C\xf0\x9f\x98\x80 \xe2\x82\xac\n10%\n20%\n??";
   for (std::size_t size = 1; size <= text.size(); ++size) {
-    PrintableTextStream screen;
-    std::string out;
-    for (std::size_t at = 0; at < text.size(); at += size) out += screen.add(std::string_view(text).substr(at, size));
-    out += screen.finish();
-    EXPECT_EQ(out, wanted) << size;
+    PrintableTextStream stream;
+    std::string output;
+    for (std::size_t position = 0; position < text.size(); position += size)
+      output += stream.add(std::string_view(text).substr(position, size));
+    output += stream.finish();
+    EXPECT_EQ(output, expected) << size;
   }
 }
 
@@ -52,7 +53,7 @@ TEST(TerminalText, WrapsAtBlanks) {
 
 class LogText : public ::testing::Test {
  protected:
-  static std::string log_text(LogFormat format, const std::string& message) {
+  static std::string capture_log_text(LogFormat format, const std::string& message) {
     init_log(LogLevel::info, format);
     ::testing::internal::CaptureStderr();
     log_line(LogLevel::warn, "worker", message);
@@ -71,7 +72,7 @@ TEST_F(LogText, RepeatedLineIsReportedOnce) {
 }
 
 TEST_F(LogText, IsOneLineWithoutCursorMovement) {
-  const std::string text = log_text(
+  const std::string text = capture_log_text(
       LogFormat::text, "key job:1:\x1b[2J\n12:00:00 info store: all is well\t\xc2\x9b\xe2\x80\xae gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   EXPECT_NE(
@@ -82,7 +83,7 @@ TEST_F(LogText, IsOneLineWithoutCursorMovement) {
 }
 
 TEST_F(LogText, JsonIsPlainAscii) {
-  const std::string text = log_text(LogFormat::json, "job:1:\x1b[2J\n\xc2\x9b gr\xc3\xbc\xff");
+  const std::string text = capture_log_text(LogFormat::json, "job:1:\x1b[2J\n\xc2\x9b gr\xc3\xbc\xff");
   EXPECT_NE(text.find("job:1:\\u001b[2J\\n\\u009b gr\\u00fc\\ufffd"), std::string::npos) << text;
 }
 

@@ -45,8 +45,8 @@ TEST(Units, SecondsAreNotRounded) {
   EXPECT_EQ(parse_duration_s("1s"), 1U);
   EXPECT_EQ(parse_duration_s("2000ms"), 2U);
   EXPECT_EQ(parse_duration_s("49710d"), 4'294'944'000U);
-  for (const char* refused : {"0s", "500ms", "1500ms", "49711d", "5"})
-    EXPECT_FALSE(parse_duration_s(refused)) << refused;
+  for (const char* invalid : {"0s", "500ms", "1500ms", "49711d", "5"})
+    EXPECT_FALSE(parse_duration_s(invalid)) << invalid;
   EXPECT_EQ(get_error(parse_duration_s("500ms")), "\"500ms\" is not a whole number of seconds: give 1s to 49710d");
 }
 
