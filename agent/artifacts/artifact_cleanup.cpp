@@ -65,7 +65,7 @@ Result<std::optional<RecordedArtifacts>> read_recorded_artifacts(RecordStore& st
   if (!fields) return tl::unexpected<Error>(std::move(fields).error());
   const Job job = decode<Job>(*fields).record;
   const std::string_view status = field_of(*fields, "status");
-  if (status != "finished" && status != "error") return std::nullopt;
+  if (status != kJobStatusFinished && status != kJobStatusError) return std::nullopt;
   RecordedArtifacts recorded;
   for (const ListedArtifact& artifact : read_artifact_list(job.artifacts)) recorded.hashes.insert(artifact.sha256);
   return recorded;

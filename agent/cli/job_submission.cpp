@@ -306,8 +306,10 @@ Result<void> read_scheduling(const Invocation& call, Job& job) {
     std::string text = call.get("priority");
     const bool is_negative = text.starts_with('-');
     std::uint64_t magnitude = 0;
-    if (!parse_u64(std::string_view(text).substr(is_negative ? 1 : 0), magnitude) || magnitude > 100) {
-      return fail(Code::invalid, "--priority: \"" + text + "\" is not a whole number from -100 to 100");
+    if (!parse_u64(std::string_view(text).substr(is_negative ? 1 : 0), magnitude) ||
+        magnitude > std::uint64_t{kMaxPriority}) {
+      return fail(Code::invalid, "--priority: \"" + text + "\" is not a whole number from " +
+                                     std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority));
     }
     job.priority = is_negative ? -static_cast<std::int32_t>(magnitude) : static_cast<std::int32_t>(magnitude);
   }

@@ -209,7 +209,7 @@ Result<bool> IrreversibleSearch::has_completed(const LoadedRun& run, std::uint32
   if (status == NodeStatus::completed || is_terminal(status)) return status == NodeStatus::completed;
   const std::vector<std::string> keys{node_job_key(run, node)};
   MJ_TRY(views, store_.job_views(run.record.context_id, keys));
-  return !views.empty() && views[0].state == "ended" && views[0].status == to_string(JobStatus::finished);
+  return !views.empty() && views[0].state == kJobStateEnded && views[0].status == to_string(JobStatus::finished);
 }
 
 // A node that was retried has started several children; the state of the run names the latest one only.
@@ -392,7 +392,7 @@ Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits,
   Flow& flow = decoded.record;
   if (!flow.definition_hash.empty()) return {};
   MJ_TRY(indexes, flows.read_index_entries(context, id));
-  const bool is_adopted = !indexes.state.empty() && indexes.state != "creating";
+  const bool is_adopted = !indexes.state.empty() && indexes.state != kFlowStateCreating;
   if (is_adopted) return {};
   if (auto checked = check_flow(decoded, context, id); !checked) {
     // create() has started to write this record, so its fields may be missing.

@@ -97,8 +97,9 @@ JobObserved observe_job(const LoadedRun& run, std::uint32_t node, const FlowJobV
     return observed;
   }
   // A record without a state was written by another client, or its claim was deleted.
-  observed.ended = view.state == "ended" || (view.state.empty() && (view.status == to_string(JobStatus::finished) ||
-                                                                    view.status == to_string(JobStatus::error)));
+  observed.ended = view.state == kJobStateEnded ||
+                   (view.state.empty() &&
+                    (view.status == to_string(JobStatus::finished) || view.status == to_string(JobStatus::error)));
   if (!observed.ended) return observed;
   observed.status = view.status;
   observed.detail = view.detail;
@@ -221,7 +222,7 @@ Result<bool> apply_job_states(FlowStore& store, FlowCommitBuilder& builder) {
     MJ_TRY(views, store.job_views(builder.run().record.context_id, keys));
     for (std::size_t i = first; i < end && i - first < views.size(); ++i) {
       const FlowJobView& view = views[i - first];
-      if (view.state == "planned" && builder.planned_job_keys.size() < kMaxPlannedJobsBatch)
+      if (view.state == kJobStatePlanned && builder.planned_job_keys.size() < kMaxPlannedJobsBatch)
         builder.planned_job_keys.push_back(view.job_key);
       JobObserved job = observe_job(builder.run(), nodes[i], view);
       if (job.ended) ended_jobs.push_back(std::move(job));
@@ -433,7 +434,8 @@ Result<ResultValues> gather_results(FlowStore& store, const FlowCommitBuilder& b
   const auto read_batch = [&]() -> Result<void> {
     MJ_TRY(views, store.job_views(run.record.context_id, keys));
     for (std::size_t i = 0; i < views.size() && i < nodes.size(); ++i) {
-      if (views[i].status == "finished") add(nodes[i], parse_recorded_result(views[i].result, views[i].result_json));
+      if (views[i].status == kJobStatusFinished)
+        add(nodes[i], parse_recorded_result(views[i].result, views[i].result_json));
     }
     keys.clear();
     nodes.clear();

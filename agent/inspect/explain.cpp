@@ -152,7 +152,7 @@ bool mentions_job(const std::string& line, const std::string& job_key) {
 
 Result<void> read_dead_letter_and_anomalies(Store& store, JobSituation& situation) {
   const ClaimView& claim = situation.job.claim;
-  if (claim.state.empty() || (claim.state == "ended" && claim.detail == "dead_letter")) {
+  if (claim.state.empty() || (claim.state == kJobStateEnded && claim.detail == "dead_letter")) {
     MJ_TRY(letters, store.dead_letters(situation.context, kMaxDeadLetters));
     for (const DeadLetter& letter : letters) {
       if (letter.job_key == situation.job.job_key) situation.dead_letter = letter;
@@ -215,12 +215,12 @@ Result<JobSituation> read_situation(Store& store, Id context, const std::string&
   const std::string& state = situation.job.claim.state;
   MJ_TRY(runners, store.runners(context));
   situation.runners = std::move(runners);
-  if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, is_searched, situation));
-  if (state == "waiting") MJ_CHECK(read_dependencies(store, situation));
-  if (state == "held") MJ_CHECK(read_slot_owners(store, situation));
-  if (state == "prerequisites") MJ_CHECK(read_prerequisite_checker(store, situation));
+  if (state.empty() || state == kJobStateQueued) MJ_CHECK(read_queue(store, is_searched, situation));
+  if (state == kJobStateWaiting) MJ_CHECK(read_dependencies(store, situation));
+  if (state == kJobStateHeld) MJ_CHECK(read_slot_owners(store, situation));
+  if (state == kJobStatePrerequisites) MJ_CHECK(read_prerequisite_checker(store, situation));
   MJ_CHECK(read_dead_letter_and_anomalies(store, situation));
-  if (state == "ended") MJ_CHECK(read_receipt(store, situation));
+  if (state == kJobStateEnded) MJ_CHECK(read_receipt(store, situation));
   if (state.empty() && situation.job.record_type == "none") check_database_0(store, situation);
   return situation;
 }
@@ -260,7 +260,7 @@ void add_position_evidence(const JobSituation& situation, Explanation& out) {
                                        situation.job.queue_entry_count));
   }
   const ClaimView& claim = situation.job.claim;
-  if (claim.reason == "released" || claim.reason == "expired") {
+  if (claim.reason == kFactKindReleased || claim.reason == kFactKindExpired) {
     out.evidence.push_back(fmt::format("delivery {} ended without a report ({})", claim.deliveries, claim.reason));
   } else if (!claim.reason.empty()) {
     out.evidence.push_back("was returned by " + claim.reason);
@@ -424,7 +424,7 @@ Explanation explain_unknown(const JobSituation& situation) {
 
 Explanation explain_unclaimed(const JobSituation& situation) {
   const std::string status = get_field(situation, "status");
-  if (status == "finished" || status == "error") return explain_ended(situation);
+  if (status == kJobStatusFinished || status == kJobStatusError) return explain_ended(situation);
   if (situation.job.queue_entry_count > 0 || situation.job.in_priority_index || situation.job.awaits_record)
     return explain_queued(situation);
   Explanation out = make_explanation(situation, "unqueued");
@@ -440,7 +440,7 @@ Explanation explain_unclaimed(const JobSituation& situation) {
     return out;
   }
   out.evidence.push_back("not in " + situation.queue);
-  if (status == "started") {
+  if (status == kJobStatusStarted) {
     out.cause = "started_elsewhere";
     out.reason = "its record has the status started, but no runner of mycojobs has claimed it";
     out.next_action = "if no other program runs it, queue it with " + format_push_command(situation);
@@ -485,7 +485,7 @@ constexpr std::size_t kMaxListedJobs = 10;  // further jobs are counted
 std::string describe_state(const JobStoreState& job) {
   if (job.record_type == "none" && !job.claim.exists) return "does not exist";
   const std::string& state = job.claim.state;
-  if (state == "ended") return fmt::format("ended as {} {}", job.claim.status, job.claim.detail);
+  if (state == kJobStateEnded) return fmt::format("ended as {} {}", job.claim.status, job.claim.detail);
   if (!state.empty()) return "is " + state;
   return job.queue_entry_count > 0 ? "is in its queue" : "has not been claimed yet";
 }
@@ -573,7 +573,7 @@ Explanation explain_delayed(const JobSituation& situation) {
     return out;
   }
   out.cause = is_retry ? "retry_wait" : "postponed";
-  const bool was_released = job.claim.reason == "released";
+  const bool was_released = job.claim.reason == kFactKindReleased;
   out.reason =
       is_retry ? "its last attempt failed; the next one begins " + due_text
       : was_released
@@ -807,7 +807,7 @@ struct JobEndFields {
 };
 JobEndFields get_end(const JobSituation& situation) {
   const ClaimView& claim = situation.job.claim;
-  if (claim.state == "ended") return {claim.status, claim.detail, get_field(situation, "error")};
+  if (claim.state == kJobStateEnded) return {claim.status, claim.detail, get_field(situation, "error")};
   return {get_field(situation, "status"), get_field(situation, "detail"), get_field(situation, "error")};
 }
 
@@ -840,7 +840,7 @@ void explain_failure(const JobSituation& situation, const JobEndFields& end, Exp
     out.next_action =
         fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
                     format_redis_cli(situation, "HSET " + situation.job.job_key + " policy '{...}'"), retry_command);
-  } else if (end.detail == "timeout" && situation.job.claim.state == "ended" && situation.job.claim.epoch == 0) {
+  } else if (end.detail == "timeout" && situation.job.claim.state == kJobStateEnded && situation.job.claim.epoch == 0) {
     out.cause = "queue_timeout";
     out.reason = "no runner claimed it in time" + error_suffix;
     out.next_action = fmt::format("see {} and {}, then {}", format_command(situation, "queue list", ""),
@@ -881,7 +881,7 @@ Explanation explain_ended(const JobSituation& situation) {
     out.evidence.push_back(fmt::format("dead letter {}: {}", situation.dead_letter->id, situation.dead_letter->reason));
   }
   if (job.record_type == "none") out.evidence.emplace_back("its record was deleted by another client");
-  if (job.claim.state != "ended") {
+  if (job.claim.state != kJobStateEnded) {
     out.cause = "ended_elsewhere";
     out.reason = fmt::format("its record has the status {}, but no runner of mycojobs ran it", end.status);
     out.next_action = "submit it under another id to run it here";
@@ -890,7 +890,7 @@ Explanation explain_ended(const JobSituation& situation) {
   if (job.record_type == "hash" && get_field(situation, "status") != end.status) {
     out.evidence.push_back(fmt::format("another client has overwritten its status; it ended as {}", end.status));
   }
-  if (end.status != "finished") {
+  if (end.status != kJobStatusFinished) {
     explain_failure(situation, end, out);
     return out;
   }
@@ -961,15 +961,15 @@ Explanation explain_wrong_type(const JobSituation& situation, const std::string&
 
 Explanation explain_state(const JobSituation& situation) {
   using StateExplainer = Explanation (*)(const JobSituation&);
-  static const std::map<std::string, StateExplainer, std::less<>> kExplainers = {
-      {"queued", explain_queued},
-      {"live", explain_live},
-      {"delayed", explain_delayed},
-      {"waiting", explain_waiting},
-      {"held", explain_held},
-      {"planned", explain_planned},
-      {"prerequisites", explain_prerequisites},
-      {"ended", explain_ended}};
+  static const std::map<std::string_view, StateExplainer> kExplainers = {
+      {kJobStateQueued, explain_queued},
+      {kJobStateLive, explain_live},
+      {kJobStateDelayed, explain_delayed},
+      {kJobStateWaiting, explain_waiting},
+      {kJobStateHeld, explain_held},
+      {kJobStatePlanned, explain_planned},
+      {kJobStatePrerequisites, explain_prerequisites},
+      {kJobStateEnded, explain_ended}};
   const JobStoreState& job = situation.job;
   if (job.record_type != "hash" && job.record_type != "none")
     return explain_wrong_type(situation, job.job_key, job.record_type);

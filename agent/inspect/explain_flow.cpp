@@ -333,7 +333,7 @@ std::string list_failed_nodes(const FlowView& view) {
 
 FlowReason make_end_reason(const FlowEvidence& evidence) {
   const FlowView& view = evidence.view;
-  if (view.status == "finished") {
+  if (view.status == kFlowStatusFinished) {
     return make_flow_reason(evidence, "finished", fmt::format("flow {} has finished", view.record.id),
                             "nothing; " + format_command(evidence, "result") + " shows its result");
   }
@@ -390,13 +390,13 @@ std::vector<FlowReason> find_flow_reasons(const FlowEvidence& evidence) {
   }
   if (has_ended(view)) {
     out.push_back(make_end_reason(evidence));
-    if (view.status == "error") add_failure_reasons(evidence, out);
+    if (view.status == kFlowStatusError) add_failure_reasons(evidence, out);
   } else if (view.detail == "creating") {
     out.push_back(
         make_flow_reason(evidence, "creation_unfinished", "its creation has begun and is not finished",
                          "wait a few seconds; if the state persists, create it again: the same idempotency key resumes "
                          "the creation, otherwise retention deletes this flow"));
-  } else if (view.status == "dispatched") {
+  } else if (view.status == kFlowStatusDispatched) {
     out.push_back(make_flow_reason(evidence, "not_started", "it was created but not started",
                                    format_command(evidence, "start") + " starts it"));
   } else {
@@ -499,7 +499,7 @@ Result<FlowEvidence> read_evidence(FlowStore& flows, Store& store, Id context, I
   // Entries that cannot be read are reported by verify().
   if (const auto entries = flows.read_index_entries(context, flow)) {
     evidence.has_mark = !entries->state.empty() || evidence.view.record.definition_hash.empty();
-    const bool is_created = !entries->state.empty() && entries->state != "creating";
+    const bool is_created = !entries->state.empty() && entries->state != kFlowStateCreating;
     evidence.is_listed = !is_created || entries->in_catalog;
   }
   return evidence;

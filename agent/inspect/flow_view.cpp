@@ -11,6 +11,7 @@
 #include "inspect/flow_drawing.h"
 #include "inspect/job_view.h"
 #include "inspect/runner_view.h"
+#include "jobs/transitions.h"
 #include "model/codec.h"
 #include "model/flow_data.h"
 #include "text/json.h"
@@ -68,7 +69,7 @@ bool is_running_display_state(std::string_view state) {
   return state == "started" || state == "idle" || state == "running" || state == "waiting";
 }
 
-bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
+bool has_ended(const FlowView& view) { return view.status == kFlowStatusFinished || view.status == kFlowStatusError; }
 
 std::string past_tense(std::string_view verb) {
   for (const auto& [present, past] : kPastTenses) {
@@ -386,16 +387,16 @@ class FlowViewBuilder {
       return;
     }
     const std::string& state = job.claim.state;
-    if (state == "ended") {
+    if (state == kJobStateEnded) {
       node.ended_ms = job.claim.ended_ms;
       node.detail = "ended";
       view_.unapplied.push_back(node.index);
       return;
     }
     if (node.kind != "job" && !node.kind.empty()) return;  // the flow executes this node itself
-    if (state == "live") {
+    if (state == kJobStateLive) {
       merge_running_job(node, job);
-    } else if (state == "planned") {
+    } else if (state == kJobStatePlanned) {
       add_anomaly(
           fmt::format("node {}: the journal says dispatched, and its job {} is in no queue", node.name, node.job_key));
     } else if (!state.empty()) {
@@ -414,13 +415,13 @@ class FlowViewBuilder {
     const std::string& state = job.claim.state;
     node.started_ms = 0;
     node.detail = state;
-    if (state == "delayed") {
+    if (state == kJobStateDelayed) {
       node.status = NodeStatus::ready;
       const std::string detail(field_of(job.record, "detail"));
       node.detail = detail == "retry_wait" || detail == "quota" ? detail : "delayed";
       node.until_ms = job.due_ms.value_or(0);
     }
-    (state == "queued" ? view_.visible : view_.waiting).push_back(node.index);
+    (state == kJobStateQueued ? view_.visible : view_.waiting).push_back(node.index);
   }
 
   Store& store_;
@@ -703,21 +704,22 @@ class AttemptRows {
   explicit AttemptRows(std::string node) : node_(std::move(node)) {}
 
   void add_fact(const Fact& fact, std::vector<TimelineRow>& rows) {
-    if (fact.kind == "claimed") {
-      attempt_ = get_short_field(fact, "a");
-      runner_ = get_short_field(fact, "r");
+    if (fact.kind == kFactKindClaimed) {
+      attempt_ = get_short_field(fact, kFactAttemptField);
+      runner_ = get_short_field(fact, kFactRunnerField);
       return;
     }
     std::string text;
-    if (fact.kind == "retry") {
+    if (fact.kind == kFactKindRetry) {
       std::uint64_t due = 0;
-      const bool is_later = parse_u64(get_short_field(fact, "due"), due) && due > fact.at_ms;
-      text = fmt::format("attempt {} failed: {}{}; the next one is due {}", attempt_, get_short_field(fact, "detail"),
-                         runner_suffix(), is_later ? "in " + format_duration(due - fact.at_ms) : "at once");
-    } else if (fact.kind == "expired") {
+      const bool is_later = parse_u64(get_short_field(fact, kFactDueField), due) && due > fact.at_ms;
+      text = fmt::format("attempt {} failed: {}{}; the next one is due {}", attempt_,
+                         get_short_field(fact, kFactDetailField), runner_suffix(),
+                         is_later ? "in " + format_duration(due - fact.at_ms) : "at once");
+    } else if (fact.kind == kFactKindExpired) {
       text = fmt::format("attempt {} was lost{}: its lease ran out", attempt_, runner_suffix());
-    } else if (fact.kind == "released") {
-      const std::string reason = get_short_field(fact, "why");
+    } else if (fact.kind == kFactKindReleased) {
+      const std::string reason = get_short_field(fact, kFactReasonField);
       text =
           fmt::format("attempt {} was released{}{}{}", attempt_, runner_suffix(), reason.empty() ? "" : ": ", reason);
     } else {
@@ -752,7 +754,7 @@ Result<std::vector<TimelineRow>> read_attempt_rows(Store& store, Id context, con
       const ClaimView& claim = states[i].claim;
       // Only a job that was claimed again, or that is no longer claimed and has not ended, has an attempt to be shown.
       const bool has_failed_attempt =
-          claim.epoch > 1 || (claim.epoch == 1 && claim.state != "live" && claim.state != "ended");
+          claim.epoch > 1 || (claim.epoch == 1 && claim.state != kJobStateLive && claim.state != kJobStateEnded);
       if (!has_failed_attempt || claim.queue.empty() || job_count++ >= kMaxJobsWithAttempts) continue;
       MJ_CHECK(add_attempt_rows(store, context, names[i], claim, rows));
     }

@@ -680,7 +680,8 @@ void JobChecker::check_unclaimed_job() {
     return;
   }
   if (!has_record() || has_ended(job_) || record_field("detail") == "created") {
-    if (status == "started") add_finding("started-unclaimed", "has a record with the status started and no claim");
+    if (status == kJobStatusStarted)
+      add_finding("started-unclaimed", "has a record with the status started and no claim");
     return;
   }
   // The job may be in another queue than that of its script type: an agent that serves that queue will claim it.
@@ -690,7 +691,7 @@ void JobChecker::check_unclaimed_job() {
         make_field_fix(JobFixKind::set_record, {{"status", std::string(to_string(JobStatus::dispatched))}}));
   }
   if (!is_queued) fixes.push_back(add_to_index(JobIndexEntry::queue, inspection_.queue));
-  if (status == "started") {
+  if (status == kJobStatusStarted) {
     add_finding("started-unclaimed", "has a record with the status started and no claim", std::move(fixes));
   } else if (!is_queued) {
     add_finding("record-not-queued",
@@ -748,7 +749,7 @@ void JobChecker::check_record_status(JobState state) {
   Fields fields{{"status", expected}};
   if (is_ended) fields.emplace_back("detail", expected_claim_.detail);
   const std::vector<JobFix> fixes{make_field_fix(JobFixKind::set_record, std::move(fields))};
-  if (status == "started" && state != JobState::live) {
+  if (status == kJobStatusStarted && state != JobState::live) {
     return add_finding("started-unclaimed",
                        "has a record with the status started, but is " + std::string(to_string(state)), fixes);
   }
@@ -814,14 +815,15 @@ std::vector<MessageFinding> check_invariants(const MessageStoreState& message) {
     findings.push_back(
         {make_finding("message-outbox", message.message_key, message.message_key + ' ' + text), std::string(kind)});
   };
-  if (has_value("state", "away") && !has_field("delivered_ms"))
+  if (has_value("state", kMessageStateAway) && !has_field("delivered_ms"))
     check_outbox("send", "must be sent, but is missing in the outbox");
-  if (has_value("state", "away") && has_field("delivered_ms") && has_field("result_ms"))
+  if (has_value("state", kMessageStateAway) && has_field("delivered_ms") && has_field("result_ms"))
     check_outbox("expire", "has a time limit for its answer that is not enforced");
-  if (has_value("answer", "due")) check_outbox("answer", "has ended, but its answer is missing in the outbox");
-  if (has_value("answer", "wanted") && has_value("state", "taken") && has_field("stream"))
+  if (has_value("answer", kAnswerStateDue))
+    check_outbox("answer", "has ended, but its answer is missing in the outbox");
+  if (has_value("answer", kAnswerStateWanted) && has_value("state", kMessageStateTaken) && has_field("stream"))
     check_outbox("logs", "has jobs with requested log lines, but is missing in the outbox");
-  if (has_value("state", "arrived") && !message.in_inbox)
+  if (has_value("state", kMessageStateArrived) && !message.in_inbox)
     findings.push_back({make_finding("message-inbox", message.message_key,
                                      message.message_key + " was received, but is missing in the inbox"),
                         "inbox"});
@@ -832,8 +834,8 @@ std::vector<MessageFinding> check_invariants(const MessageStoreState& message) {
     findings.push_back({make_finding("message-index", message.message_key, message.message_key + ' ' + text), kind});
   };
   const bool has_running_flow = has_field("flow") && !has_field("flow_ended");
-  const bool has_ended = has_value("state", "refused") || has_value("state", "over") ||
-                         (has_value("state", "taken") && has_value("left", "0") && !has_running_flow);
+  const bool has_ended = has_value("state", kMessageStateRefused) || has_value("state", kMessageStateOver) ||
+                         (has_value("state", kMessageStateTaken) && has_value("left", "0") && !has_running_flow);
   if (has_ended && !is_in_index("messages"))
     add_finding("messages", "has ended, and is not in " + std::string(kMessagesKey) + ": retention forgets it");
   if (has_field("origin") && has_field("content") && !is_in_index("came"))
@@ -857,7 +859,7 @@ bool has_ended(const JobStoreState& job) {
 
 namespace {
 
-bool has_recorded_end(const FlowInspection& inspection) { return get_flow_state(inspection) == "ended"; }
+bool has_recorded_end(const FlowInspection& inspection) { return get_flow_state(inspection) == kFlowStateEnded; }
 
 // Returns whether all revisions in the range are present.
 bool has_all_revisions(const std::vector<RunFact>& facts, std::uint64_t first, std::uint64_t last) {
@@ -873,10 +875,10 @@ bool has_all_revisions(const std::vector<RunFact>& facts, std::uint64_t first, s
 
 std::string get_flow_state(const FlowInspection& inspection) {
   if (!inspection.index_entries.state.empty()) return inspection.index_entries.state;
-  if (inspection.record && field_of(*inspection.record, "detail") == "creating") return "creating";
+  if (inspection.record && field_of(*inspection.record, "detail") == "creating") return std::string(kFlowStateCreating);
   const auto status = parse<FlowStatus>(inspection.record ? field_of(*inspection.record, "status") : "");
-  if (status == FlowStatus::started) return "active";
-  return status && is_terminal(*status) ? "ended" : "new";
+  if (status == FlowStatus::started) return std::string(kFlowStateActive);
+  return status && is_terminal(*status) ? std::string(kFlowStateEnded) : std::string(kFlowStateNew);
 }
 
 FoldedFlow fold_run(const FlowInspection& inspection) {
@@ -892,8 +894,8 @@ FoldedFlow fold_run(const FlowInspection& inspection) {
   for (const RunFact& fact : inspection.facts) {
     if (!out.lacks_history || fact.revision > checkpoint_revision) fold(plan, out.state, fact);
   }
-  out.is_lost =
-      inspection.revision == 0 && get_flow_state(inspection) != "new" && get_flow_state(inspection) != "creating";
+  out.is_lost = inspection.revision == 0 && get_flow_state(inspection) != kFlowStateNew &&
+                get_flow_state(inspection) != kFlowStateCreating;
   return out;
 }
 
@@ -908,7 +910,7 @@ FlowFix remove_from_flow_index(FlowIndexKind index) { return {FixKind::remove_fr
 class FlowChecker {
  public:
   explicit FlowChecker(const FlowInspection& inspection)
-      : inspection_(inspection), is_creating_(get_flow_state(inspection) == "creating") {}
+      : inspection_(inspection), is_creating_(get_flow_state(inspection) == kFlowStateCreating) {}
   FlowChecker(const FlowChecker&) = delete;
   FlowChecker& operator=(const FlowChecker&) = delete;
   std::vector<FlowFinding> run();
@@ -948,13 +950,16 @@ std::vector<FlowFinding> FlowChecker::run() {
     }
   }
   const bool has_ended = inspection_.revision == 0 ? has_recorded_end(inspection_) : is_terminal(state_.status);
-  expected_state_ = is_creating_ ? "creating" : has_ended ? "ended" : inspection_.revision == 0 ? "new" : "active";
+  expected_state_ = is_creating_                ? kFlowStateCreating
+                    : has_ended                 ? kFlowStateEnded
+                    : inspection_.revision == 0 ? kFlowStateNew
+                                                : kFlowStateActive;
   check_mark();
   check_index();
   if (!is_creating_) {
-    if (!(folded_.is_lost && expected_state_ == "ended")) check_jobs();
+    if (!(folded_.is_lost && expected_state_ == kFlowStateEnded)) check_jobs();
     check_awaited_flows();
-    if (expected_state_ == "active") check_due();
+    if (expected_state_ == kFlowStateActive) check_due();
   }
   check_record();
   return std::move(findings_);
@@ -1018,7 +1023,7 @@ void FlowChecker::check_awaited_flows() {
   for (const FlowWait& wait : inspection_.awaited_flows) {
     const std::string awaited_flow = "flow:" + std::to_string(wait.awaited_flow);
     if (!inspection_.has_all_events || inspection_.ended_in_inbox.contains(awaited_flow)) continue;
-    const bool has_ended = wait.state.empty() || wait.state == "ended";
+    const bool has_ended = wait.state.empty() || wait.state == kFlowStateEnded;
     if (!has_ended && (wait.is_registered || inspection_.children.contains(wait.awaited_flow))) continue;
     FlowFix fix{FixKind::await_flow};
     fix.awaited_flow = wait.awaited_flow;
@@ -1043,8 +1048,8 @@ void FlowChecker::check_index() {
   const auto make_index_fix = [](bool is_expected, FlowIndexKind index) {
     return is_expected ? add_to_flow_index(index) : remove_from_flow_index(index);
   };
-  const bool is_active = expected_state_ == "active";
-  const bool is_ended = expected_state_ == "ended" || is_creating_;
+  const bool is_active = expected_state_ == kFlowStateActive;
+  const bool is_ended = expected_state_ == kFlowStateEnded || is_creating_;
   check(index_entries.state.empty() || index_entries.state == expected_state_,
         "its state key says " + index_entries.state,
         {FixKind::set_mark, FlowIndexKind::none, {}, {{"state", expected_state_}}});
@@ -1074,9 +1079,10 @@ void FlowChecker::check_job(std::uint32_t i) {
   const FlowJobView& job = inspection_.jobs[i];
   const std::string description = "node " + planned_node.name + " is " + std::string(to_string(node.status)) + " and " +
                                   job.job_key + " is " + (job.state.empty() ? "not claimed" : job.state);
-  const bool has_unclaimed_end = job.state.empty() && (job.status == "finished" || job.status == "error");
-  const bool has_ended = job.state == "ended" || has_unclaimed_end;
-  const bool is_planned = job.state == "planned";
+  const bool has_unclaimed_end =
+      job.state.empty() && (job.status == kJobStatusFinished || job.status == kJobStatusError);
+  const bool has_ended = job.state == kJobStateEnded || has_unclaimed_end;
+  const bool is_planned = job.state == kJobStatePlanned;
   if (job.state == "absent" && planned_node.each_node && node.runs == 0) return;  // written with its first dispatch
   if (is_terminal(node.status)) return check_settled_node(description, node, job, has_ended);
   const bool is_dispatched = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
@@ -1103,12 +1109,12 @@ void FlowChecker::check_settled_node(const std::string& description, const NodeS
                                      bool has_ended) {
   const bool is_absent = job.state == "absent";
   const bool has_succeeded = node.status == NodeStatus::completed && node.detail == "ok";
-  if (job.state == "planned" || (is_absent && expected_state_ != "ended")) {
+  if (job.state == kJobStatePlanned || (is_absent && expected_state_ != kFlowStateEnded)) {
     return add_finding("flow-job", "has a job astray: " + description);
   }
   if (is_absent) return;
   if (!has_ended) return add_finding("flow-job-rerun", "has another state: " + description);
-  if (has_succeeded != (job.status == "finished"))
+  if (has_succeeded != (job.status == kJobStatusFinished))
     add_finding("flow-job-rerun", "has another state: " + description + " as " + job.status);
 }
 
@@ -1128,7 +1134,7 @@ void FlowChecker::check_due() {
 void FlowChecker::check_record() {
   Fields expected = inspection_.index_entries.identity;
   expected.emplace_back("context_id", std::to_string(inspection_.context));
-  const bool is_authoritative = !is_creating_ && !(folded_.is_lost && expected_state_ == "ended");
+  const bool is_authoritative = !is_creating_ && !(folded_.is_lost && expected_state_ == kFlowStateEnded);
   if (is_authoritative) {
     expected.emplace_back("status", to_string(state_.status));
     expected.emplace_back("detail", state_.detail);

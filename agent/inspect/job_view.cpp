@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/parse.h"
+#include "jobs/transitions.h"
 #include "model/codec.h"
 #include "model/result_values.h"
 #include "sandbox/outcome.h"
@@ -147,10 +148,11 @@ JobTimelineEntry make_entry(const Fact& fact) {
   JobTimelineEntry entry;
   entry.at_ms = fact.at_ms;
   entry.kind = fact.kind;
-  entry.attempt = static_cast<std::uint32_t>(number_of(fact.fields, "a"));
-  entry.runner = static_cast<Id>(number_of(fact.fields, "r"));
-  entry.due_ms = number_of(fact.fields, "due");
-  entry.detail = field_of(fact.fields, field_of(fact.fields, "detail").empty() ? "why" : "detail");
+  entry.attempt = static_cast<std::uint32_t>(number_of(fact.fields, kFactAttemptField));
+  entry.runner = static_cast<Id>(number_of(fact.fields, kFactRunnerField));
+  entry.due_ms = number_of(fact.fields, kFactDueField);
+  entry.detail =
+      field_of(fact.fields, field_of(fact.fields, kFactDetailField).empty() ? kFactReasonField : kFactDetailField);
   return entry;
 }
 
@@ -172,7 +174,7 @@ Result<std::vector<JobTimelineEntry>> read_job_history(Store& store, Id context,
   if (states.empty() || states[0].claim.queue.empty()) return entries;
   MJ_TRY(facts, read_latest_facts(store, context, states[0].claim));
   for (const Fact& fact : facts) {
-    if (fact.kind != "heartbeat") entries.push_back(make_entry(fact));
+    if (fact.kind != kFactKindHeartbeat) entries.push_back(make_entry(fact));
   }
   return entries;
 }

@@ -28,7 +28,7 @@ void count_detail(std::map<std::string, std::uint64_t>& counts, std::string_view
 
 // A cancelled or skipped job has not failed.
 bool has_failed(std::string_view status, std::string_view detail) {
-  return status == "error" && detail != "cancelled" && detail != "skipped" && detail != "not_needed";
+  return status == kJobStatusError && detail != "cancelled" && detail != "skipped" && detail != "not_needed";
 }
 
 // Adds a job to the statistics. Jobs are added in the order of their changes, the latest first.
@@ -38,7 +38,7 @@ void add_job(const ListedJob& job, Overview& out, std::vector<std::uint64_t>& wa
   if (queued != 0 && started >= queued) wait_times_ms.push_back(started - queued);
   const std::string_view status = field_of(job.record, "status"), detail = field_of(job.record, "detail");
   if (has_failed(status, detail)) count_detail(out.failures, detail);
-  if (status == "waiting_for_prerequisites" || (status == "dispatched" && detail != "created"))
+  if (status == kJobStatusWaitingForPrerequisites || (status == kJobStatusDispatched && detail != "created"))
     count_detail(out.waits, detail);
   out.since_ms = job.changed_us / 1000;
 }

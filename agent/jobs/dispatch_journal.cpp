@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "base/parse.h"
 #include "model/codec.h"
@@ -13,137 +14,30 @@ namespace {
 
 using Shape = FactField::Shape;
 
-constexpr auto kFactNames = std::to_array<std::string_view>(
-    {"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired", "retry", "completed", "failed",
-     "cancelled", "dead_lettered", "requeued", "planned", "replanned", "restored"});
-constexpr auto kStateNames = std::to_array<std::string_view>(
-    {"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended", "planned"});
+#include "jobs/fact_table.inc"
 
-// Names of the fields of facts in the journal. kFactShapes lists the fields of each kind of fact.
-constexpr std::string_view kAttemptField = "a";
-constexpr std::string_view kClaimIdField = "c";
-constexpr std::string_view kDeliveriesField = "d";
-constexpr std::string_view kDetailField = "detail";
-constexpr std::string_view kDueField = "due";  // time in ms
-constexpr std::string_view kEpochField = "e";
-constexpr std::string_view kEndTimeField = "en";  // time in ms at which a restored job ended
-constexpr std::string_view kFlowField = "fl";
-constexpr std::string_view kDigestField = "g";  // digest of the end
-constexpr std::string_view kInstanceField = "i";
-constexpr std::string_view kLeaseField = "l";  // length in ms
-constexpr std::string_view kMessageField = "m";
-constexpr std::string_view kRunnerField = "r";
-constexpr std::string_view kStateField = "s";    // JobState of a restored job
-constexpr std::string_view kStatusField = "st";  // JobStatus of a restored job that has ended
-constexpr std::string_view kTokenHashField = "t";
-constexpr std::string_view kReasonField = "why";
-
-constexpr FactField kClaimShape{kClaimIdField, Shape::text};
-constexpr FactField kEpochShape{kEpochField, Shape::number};
-constexpr FactField kReasonShape{kReasonField, Shape::text};
-constexpr FactField kDetailShape{kDetailField, Shape::optional_text};
-
-constexpr auto kFactShapes = std::to_array<FactShape>({
-    {FactKind::scheduled,
-     "submitted through mycojobs; with due it is delayed until then; m: the message that contained it",
-     {{{kDueField, Shape::optional_number}, {kMessageField, Shape::optional_text}}}},
-    {FactKind::parked,
-     "cannot run yet: dependencies, prerequisite, held (by its concurrency key), delayed (until due) or quota (of its "
-     "caller)",
-     {{kReasonShape, {kDueField, Shape::optional_number}}}},
-    {FactKind::queued,
-     "back on its queue, because the reason (why) for which it was parked no longer holds (due: a delay or a retry; "
-     "flow: a planned job)",
-     {{kReasonShape}}},
-    {FactKind::claimed,
-     "a runner claimed it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
-     {{kClaimShape,
-       {kTokenHashField, Shape::text},
-       kEpochShape,
-       {kAttemptField, Shape::number},
-       {kDeliveriesField, Shape::number},
-       {kRunnerField, Shape::number},
-       {kInstanceField, Shape::optional_text},
-       {kLeaseField, Shape::number}}}},
-    {FactKind::heartbeat, "its lease was renewed; only some of the many renewals have a fact", {{kClaimShape}}},
-    {FactKind::released,
-     "its owner released it without an end; d: number of counted deliveries",
-     {{kClaimShape, {kReasonField, Shape::optional_text}, {kDeliveriesField, Shape::number}}}},
-    {FactKind::expired, "its lease ran out or its owner was found dead", {{kClaimShape, kEpochShape}}},
-    {FactKind::retry,
-     "the attempt failed (detail); the next attempt is due at this time (due)",
-     {{kClaimShape, kEpochShape, kDetailShape, {kDueField, Shape::number}}}},
-    {FactKind::completed,
-     "it finished: by its owner with c, e and g (digest of the end); else by its flow",
-     {{{kClaimIdField, Shape::optional_text},
-       {kEpochField, Shape::optional_number},
-       kDetailShape,
-       {kDigestField, Shape::optional_text}}}},
-    {FactKind::failed,
-     "it failed for good: by its owner with c, e and g; else by the system",
-     {{{kClaimIdField, Shape::optional_text},
-       {kEpochField, Shape::optional_number},
-       kDetailShape,
-       {kDigestField, Shape::optional_text}}}},
-    {FactKind::cancelled,
-     "cancelled on request: by its owner with c and e, otherwise by the system",
-     {{{kClaimIdField, Shape::optional_text},
-       {kEpochField, Shape::optional_number},
-       {kDigestField, Shape::optional_text}}}},
-    {FactKind::dead_lettered,
-     "it can never run, or not again",
-     {{{kReasonField, Shape::optional_text},
-       {kClaimIdField, Shape::optional_text},
-       {kEpochField, Shape::optional_number},
-       {kDigestField, Shape::optional_text}}}},
-    {FactKind::requeued, "an operator reopened it: its next attempt", {{{kAttemptField, Shape::number}}}},
-    {FactKind::planned,
-     "in no queue: a job of a flow (fl: its context and id) until the flow queues it, or of a sent message (m)",
-     {{{kFlowField, Shape::optional_text}, {kMessageField, Shape::optional_text}}}},
-    {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{kAttemptField, Shape::number}}}},
-    {FactKind::restored,
-     "a rebuild found facts lost or out of order: the claim had this state (s: state, st: status once it has ended)",
-     {{{kStateField, Shape::text},
-       {kStatusField, Shape::optional_text},
-       kDetailShape,
-       {kClaimIdField, Shape::optional_text},
-       {kTokenHashField, Shape::optional_text},
-       {kEpochField, Shape::number},
-       {kAttemptField, Shape::number},
-       {kDeliveriesField, Shape::number},
-       {kRunnerField, Shape::optional_number},
-       {kInstanceField, Shape::optional_text},
-       {kLeaseField, Shape::optional_number},
-       {kDigestField, Shape::optional_text},
-       {kDueField, Shape::optional_number},
-       {kMessageField, Shape::optional_text},
-       {kFlowField, Shape::optional_text},
-       {kEndTimeField, Shape::optional_number}}}},
-});
-
-template <class Enum, std::size_t N>
-std::string_view enum_value_name(const std::array<std::string_view, N>& names, Enum value) {
+template <class Enum>
+std::string_view enum_value_name(Enum value) {
+  const auto& names = StateNames<Enum>::kTable;
   const auto index = static_cast<std::size_t>(value);
-  return index < N ? names[index] : std::string_view("?");
+  return index < std::size(names) ? names[index] : std::string_view("?");
 }
-template <class Enum, std::size_t N>
-std::optional<Enum> parse_enum_name(const std::array<std::string_view, N>& names, std::string_view name) {
-  const auto* match = std::find(names.begin(), names.end(), name);
-  if (match == names.end()) return std::nullopt;
-  return static_cast<Enum>(match - names.begin());
+template <class Enum>
+std::optional<Enum> parse_enum_name(std::string_view name) {
+  const auto& names = StateNames<Enum>::kTable;
+  const auto* match = std::find(std::begin(names), std::end(names), name);
+  if (match == std::end(names)) return std::nullopt;
+  return static_cast<Enum>(match - std::begin(names));
 }
 
 }  // namespace
 
-std::string_view to_string(FactKind kind) { return enum_value_name(kFactNames, kind); }
-std::string_view to_string(JobState state) { return enum_value_name(kStateNames, state); }
-std::optional<FactKind> parse_fact_kind(std::string_view name) { return parse_enum_name<FactKind>(kFactNames, name); }
-std::optional<JobState> parse_job_state(std::string_view name) { return parse_enum_name<JobState>(kStateNames, name); }
+std::string_view to_string(FactKind kind) { return enum_value_name(kind); }
+std::string_view to_string(JobState state) { return enum_value_name(state); }
+std::optional<FactKind> parse_fact_kind(std::string_view name) { return parse_enum_name<FactKind>(name); }
+std::optional<JobState> parse_job_state(std::string_view name) { return parse_enum_name<JobState>(name); }
 
-bool is_terminal(FactKind kind) {
-  return kind == FactKind::completed || kind == FactKind::failed || kind == FactKind::cancelled ||
-         kind == FactKind::dead_lettered;
-}
+bool is_terminal(FactKind kind) { return std::ranges::find(kFactKindTerminals, kind) != std::end(kFactKindTerminals); }
 
 std::span<const FactShape> fact_shapes() { return kFactShapes; }
 
@@ -228,17 +122,16 @@ ClaimView to_claim_view(const FoldedJob& job, const std::string& queue) {
 
 namespace {
 
-// A reason to park a job (field `why` of the fact), with the resulting state and the detail of the record.
-struct ParkReason {
-  std::string_view reason;
-  JobState state;
-  std::string_view detail;
-};
-constexpr auto kParkReasons = std::to_array<ParkReason>({{"dependencies", JobState::waiting, "dependencies"},
-                                                         {"prerequisite", JobState::prerequisites, "prerequisite"},
-                                                         {"held", JobState::held, "held"},
-                                                         {"delayed", JobState::delayed, "delayed"},
-                                                         {"quota", JobState::delayed, "quota"}});
+// Returns the reason with which the fact `queued` moves a job from this state to its queue. Returns an empty text for a
+// state from which no job is queued.
+std::string_view find_queue_reason(JobState state) {
+  if (state == JobState::planned) return kQueueReasonFlow;
+  if (state == JobState::delayed) return kQueueReasonDue;
+  for (const ParkReason& park_reason : kParkReasons) {
+    if (park_reason.state == state) return park_reason.reason;
+  }
+  return {};
+}
 
 std::string_view get_text(const Fact& fact, std::string_view name) { return field_of(fact.fields, name); }
 std::uint64_t get_number(const Fact& fact, std::string_view name) { return number_of(fact.fields, name); }
@@ -261,13 +154,14 @@ class FactApplier {
     const std::string prefix = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
     return make_problem(kFactOrder, "of " + prefix + std::string(to_string(job_.state)));
   }
-  bool is_by_owner() const { return !get_text(fact_, kClaimIdField).empty(); }
+  bool is_by_owner() const { return !get_text(fact_, kFactClaimIdField).empty(); }
 
   std::optional<FactProblem> check_fields() const;
   std::optional<FactProblem> check_order() const;
   std::optional<FactProblem> check_claim() const;
   std::optional<FactProblem> check_counts() const;
   std::optional<JobState> next_state() const;
+  bool permits_change(JobState target) const;
   void apply_transition(JobState new_state);
   void apply_claim();
   void apply_end();
@@ -315,10 +209,11 @@ std::optional<FactProblem> FactApplier::check_fields() const {
       return make_problem(kFactField, std::string(field.name) + "=" + to_ascii(value, 60) + " is not a whole number");
     }
   }
-  if (kind_ == FactKind::planned && get_text(fact_, kFlowField).empty() && get_text(fact_, kMessageField).empty())
+  if (kind_ == FactKind::planned && get_text(fact_, kFactFlowField).empty() &&
+      get_text(fact_, kFactMessageField).empty())
     return make_problem(kFactField, "names neither a flow (fl) nor a message (m)");
   if (is_terminal(kind_) && is_by_owner() &&
-      (get_text(fact_, kEpochField).empty() || get_text(fact_, kDigestField).empty())) {
+      (get_text(fact_, kFactEpochField).empty() || get_text(fact_, kFactDigestField).empty())) {
     return make_problem(kFactField, "names a claim and lacks its epoch or the end's digest");
   }
   return std::nullopt;
@@ -335,22 +230,22 @@ std::optional<FactProblem> FactApplier::check_claim() const {
   if (kind_ == FactKind::claimed) {
     if (job_.state == JobState::live)
       return make_problem(kFactOrder, "while claim " + to_ascii(job_.claim_id, 60) + " is live");
-    if (get_number(fact_, kEpochField) <= job_.epoch) {
-      return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, kEpochField)) + " after epoch " +
-                                          std::to_string(job_.epoch));
+    if (get_number(fact_, kFactEpochField) <= job_.epoch) {
+      return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, kFactEpochField)) +
+                                          " after epoch " + std::to_string(job_.epoch));
     }
     return std::nullopt;
   }
   if (!is_by_owner()) return std::nullopt;
   if (job_.state != JobState::live)
     return make_problem(kFactClaim,
-                        "by claim " + to_ascii(get_text(fact_, kClaimIdField), 60) + ", but no claim is live");
-  if (get_text(fact_, kClaimIdField) != job_.claim_id) {
-    return make_problem(kFactClaim, "by claim " + to_ascii(get_text(fact_, kClaimIdField), 60) + ", the latest is " +
-                                        to_ascii(job_.claim_id, 60));
+                        "by claim " + to_ascii(get_text(fact_, kFactClaimIdField), 60) + ", but no claim is live");
+  if (get_text(fact_, kFactClaimIdField) != job_.claim_id) {
+    return make_problem(kFactClaim, "by claim " + to_ascii(get_text(fact_, kFactClaimIdField), 60) +
+                                        ", the latest is " + to_ascii(job_.claim_id, 60));
   }
-  if (!get_text(fact_, kEpochField).empty() && get_number(fact_, kEpochField) != job_.epoch) {
-    return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, kEpochField)) +
+  if (!get_text(fact_, kFactEpochField).empty() && get_number(fact_, kFactEpochField) != job_.epoch) {
+    return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, kFactEpochField)) +
                                         ", that of the claim is " + std::to_string(job_.epoch));
   }
   return std::nullopt;
@@ -366,69 +261,57 @@ std::optional<FactProblem> FactApplier::check_counts() const {
   };
   if (kind_ == FactKind::claimed) {
     const std::uint32_t attempt = std::max(1U, job_.attempt);
-    if (auto violation = expect_in_range("attempt", kAttemptField, attempt, attempt)) return violation;
-    return expect_in_range("delivery", kDeliveriesField, job_.deliveries + 1, job_.deliveries + 1);
+    if (auto violation = expect_in_range("attempt", kFactAttemptField, attempt, attempt)) return violation;
+    return expect_in_range("delivery", kFactDeliveriesField, job_.deliveries + 1, job_.deliveries + 1);
   }
   if (kind_ == FactKind::released)
-    return expect_in_range("deliveries", kDeliveriesField, job_.deliveries - 1, job_.deliveries);
+    return expect_in_range("deliveries", kFactDeliveriesField, job_.deliveries - 1, job_.deliveries);
   const std::uint32_t next_attempt = std::max(1U, job_.attempt) + 1;
   if (kind_ == FactKind::requeued && job_.state == JobState::ended)
-    return expect_in_range("attempt", kAttemptField, next_attempt, next_attempt);
+    return expect_in_range("attempt", kFactAttemptField, next_attempt, next_attempt);
   if (kind_ == FactKind::replanned && job_.state == JobState::ended)
-    return expect_in_range("attempt", kAttemptField, next_attempt - 1, next_attempt);
+    return expect_in_range("attempt", kFactAttemptField, next_attempt - 1, next_attempt);
   return std::nullopt;
 }
 
 std::optional<JobState> FactApplier::next_state() const {
-  const JobState state = job_.state;
-  const bool is_claimable = state == JobState::none || state == JobState::queued;
-  const auto target_if = [](bool is_possible, JobState target) {
-    return is_possible ? std::optional(target) : std::nullopt;
-  };
+  for (const auto& change : kFactChanges) {
+    if (change.event == kind_ && change.from == job_.state && permits_change(change.to)) return change.to;
+  }
+  return std::nullopt;
+}
+
+// Returns whether the fields of the fact and the earlier facts permit a change that kFactChanges lists.
+bool FactApplier::permits_change(JobState target) const {
   switch (kind_) {
     case FactKind::scheduled:
-      return target_if(state == JobState::none,
-                       get_text(fact_, kDueField).empty() ? JobState::queued : JobState::delayed);
+      return (target == JobState::delayed) == !get_text(fact_, kFactDueField).empty();
     case FactKind::parked:
-      for (const ParkReason& park_reason : kParkReasons) {
-        if (park_reason.reason == get_text(fact_, kReasonField)) return target_if(is_claimable, park_reason.state);
-      }
-      return std::nullopt;
-    case FactKind::queued: {
-      const std::string_view reason = get_text(fact_, kReasonField);
-      if (state == JobState::planned) return target_if(reason == "flow", JobState::queued);
-      for (const ParkReason& park_reason : kParkReasons) {
-        if (park_reason.state == state)
-          return target_if(reason == (state == JobState::delayed ? "due" : park_reason.reason), JobState::queued);
-      }
-      return std::nullopt;
-    }
+      return std::ranges::any_of(kParkReasons, [&](const ParkReason& park_reason) {
+        return park_reason.reason == get_text(fact_, kFactReasonField) && park_reason.state == target;
+      });
+    case FactKind::queued:
+      return get_text(fact_, kFactReasonField) == find_queue_reason(job_.state);
+    case FactKind::completed:
+      return is_by_owner() == (job_.state == JobState::live);
+    case FactKind::failed:
+      return is_by_owner() || job_.state != JobState::live;
+    case FactKind::requeued:
+      return !job_.is_final;
+    case FactKind::replanned:
+      return job_.status != JobStatus::finished;
     case FactKind::claimed:
-      return target_if(is_claimable, JobState::live);
     case FactKind::heartbeat:
-      return target_if(state == JobState::live, JobState::live);
     case FactKind::released:
     case FactKind::expired:
-      return target_if(state == JobState::live, JobState::queued);
     case FactKind::retry:
-      return target_if(state == JobState::live, JobState::delayed);
-    case FactKind::completed:
-      return target_if(state == (is_by_owner() ? JobState::live : JobState::planned), JobState::ended);
-    case FactKind::failed:
-      return target_if(is_by_owner() || state != JobState::live, JobState::ended);
     case FactKind::cancelled:
     case FactKind::dead_lettered:
-      return JobState::ended;
-    case FactKind::requeued:
-      return target_if(state == JobState::ended && !job_.is_final, JobState::queued);
     case FactKind::planned:
-      return target_if(state == JobState::none, JobState::planned);
-    case FactKind::replanned:
-      return target_if(state == JobState::ended && job_.status != JobStatus::finished, JobState::planned);
     case FactKind::restored:
       break;
   }
-  return std::nullopt;
+  return true;
 }
 
 void FactApplier::apply_transition(JobState new_state) {
@@ -436,22 +319,19 @@ void FactApplier::apply_transition(JobState new_state) {
   job_.state = new_state;
   if (kind_ == FactKind::heartbeat) return;
   job_.since_ms = fact_.at_ms;
-  job_.due_ms = new_state == JobState::delayed ? get_number(fact_, kDueField) : 0;
+  job_.due_ms = new_state == JobState::delayed ? get_number(fact_, kFactDueField) : 0;
   if (kind_ == FactKind::claimed) return apply_claim();
   if (new_state == JobState::ended) return apply_end();
-  if (kind_ == FactKind::scheduled) job_.message = get_text(fact_, kMessageField);
+  if (kind_ == FactKind::scheduled) job_.message = get_text(fact_, kFactMessageField);
   if (kind_ == FactKind::planned) {
-    job_.flow = get_text(fact_, kFlowField);
-    job_.message = get_text(fact_, kMessageField);
+    job_.flow = get_text(fact_, kFactFlowField);
+    job_.message = get_text(fact_, kFactMessageField);
   }
   job_.detail = new_state == JobState::queued ? "queued" : "delayed";
   if (new_state == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
-  for (const ParkReason& park_reason : kParkReasons) {
-    if (kind_ == FactKind::parked && park_reason.reason == get_text(fact_, kReasonField))
-      job_.detail = park_reason.detail;
-  }
+  if (kind_ == FactKind::parked) job_.detail = get_text(fact_, kFactReasonField);
   if (old_state == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;
-  if (kind_ == FactKind::released) job_.deliveries = get_count(fact_, kDeliveriesField);
+  if (kind_ == FactKind::released) job_.deliveries = get_count(fact_, kFactDeliveriesField);
   if (kind_ == FactKind::retry) {
     ++job_.attempt;
     job_.deliveries = 0;
@@ -461,7 +341,7 @@ void FactApplier::apply_transition(JobState new_state) {
     ++job_.life_count;
     // An operator or a flow reopened the job. These transitions are not part of the state machine in state_machines.h.
     job_.status = to_job_status(new_state, job_.status);
-    job_.attempt = get_count(fact_, kAttemptField);
+    job_.attempt = get_count(fact_, kFactAttemptField);
     job_.deliveries = 0;
     job_.claim_id.clear();
     job_.token_hash.clear();
@@ -470,14 +350,14 @@ void FactApplier::apply_transition(JobState new_state) {
 }
 
 void FactApplier::apply_claim() {
-  job_.claim_id = get_text(fact_, kClaimIdField);
-  job_.token_hash = get_text(fact_, kTokenHashField);
-  job_.instance = get_text(fact_, kInstanceField);
-  job_.epoch = get_number(fact_, kEpochField);
-  job_.attempt = get_count(fact_, kAttemptField);
-  job_.deliveries = get_count(fact_, kDeliveriesField);
-  job_.runner = get_count(fact_, kRunnerField);
-  job_.lease_ms = get_number(fact_, kLeaseField);
+  job_.claim_id = get_text(fact_, kFactClaimIdField);
+  job_.token_hash = get_text(fact_, kFactTokenHashField);
+  job_.instance = get_text(fact_, kFactInstanceField);
+  job_.epoch = get_number(fact_, kFactEpochField);
+  job_.attempt = get_count(fact_, kFactAttemptField);
+  job_.deliveries = get_count(fact_, kFactDeliveriesField);
+  job_.runner = get_count(fact_, kFactRunnerField);
+  job_.lease_ms = get_number(fact_, kFactLeaseField);
   job_.detail = "claimed";
   job_.reason.clear();
 }
@@ -486,12 +366,12 @@ void FactApplier::apply_claim() {
 // number of lives are retained.
 std::optional<FactProblem> FactApplier::restore() {
   if (auto violation = check_fields()) return violation;
-  const auto state = parse_job_state(get_text(fact_, kStateField));
-  const auto ended = parse<JobStatus>(get_text(fact_, kStatusField));
+  const auto state = parse_job_state(get_text(fact_, kFactStateField));
+  const auto ended = parse<JobStatus>(get_text(fact_, kFactStatusField));
   if (!state || *state == JobState::none)
-    return make_problem(kFactField, "s=" + to_ascii(get_text(fact_, kStateField), 60) + " is not a known state");
+    return make_problem(kFactField, "s=" + to_ascii(get_text(fact_, kFactStateField), 60) + " is not a known state");
   if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
-    return make_problem(kFactField, "st=" + to_ascii(get_text(fact_, kStatusField), 60) + " is not a known end");
+    return make_problem(kFactField, "st=" + to_ascii(get_text(fact_, kFactStatusField), 60) + " is not a known end");
   FoldedJob job;
   job.revisions = std::move(job_.revisions);
   job.life_count = job_.life_count + 1;
@@ -500,13 +380,14 @@ std::optional<FactProblem> FactApplier::restore() {
   apply_claim();
   job_.state = *state;
   job_.status = to_job_status(*state, ended.value_or(JobStatus::error));
-  job_.since_ms = *state == JobState::ended && get_number(fact_, kEndTimeField) > 0 ? get_number(fact_, kEndTimeField)
-                                                                                    : fact_.at_ms;
-  job_.due_ms = *state == JobState::delayed ? get_number(fact_, kDueField) : 0;
-  job_.digest = get_text(fact_, kDigestField);
-  job_.message = get_text(fact_, kMessageField);
-  job_.flow = get_text(fact_, kFlowField);
-  job_.detail = get_text(fact_, kDetailField);
+  job_.since_ms = *state == JobState::ended && get_number(fact_, kFactEndTimeField) > 0
+                      ? get_number(fact_, kFactEndTimeField)
+                      : fact_.at_ms;
+  job_.due_ms = *state == JobState::delayed ? get_number(fact_, kFactDueField) : 0;
+  job_.digest = get_text(fact_, kFactDigestField);
+  job_.message = get_text(fact_, kFactMessageField);
+  job_.flow = get_text(fact_, kFactFlowField);
+  job_.detail = get_text(fact_, kFactDetailField);
   job_.is_final = *state == JobState::ended && (job_.status == JobStatus::finished || job_.detail == "cancelled");
   return std::nullopt;
 }
@@ -515,13 +396,13 @@ void FactApplier::apply_end() {
   job_.reason.clear();
   job_.message.clear();  // a later life of the job does not belong to the message
   job_.is_final = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
-  job_.digest = get_text(fact_, kDigestField);
+  job_.digest = get_text(fact_, kFactDigestField);
   if (kind_ == FactKind::completed) job_.status = JobStatus::finished;
   if (!is_by_owner()) {
     job_.claim_id.clear();
     job_.token_hash.clear();
   }
-  job_.detail = get_text(fact_, kDetailField);
+  job_.detail = get_text(fact_, kFactDetailField);
   if (kind_ == FactKind::cancelled) job_.detail = "cancelled";
   if (kind_ == FactKind::dead_lettered) job_.detail = "dead_letter";
 }

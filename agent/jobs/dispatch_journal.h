@@ -36,36 +36,8 @@ namespace mycojobs {
 //   ended --requeued--> queued     a new life, as the next attempt; never after completed or cancelled
 //   ended --replanned--> planned   the same for a job of a flow; also after cancelled
 //   any --restored--> any          a rebuild: facts were lost, and the state is taken from the claim
-enum class FactKind {
-  scheduled,
-  parked,
-  queued,
-  claimed,
-  heartbeat,
-  released,
-  expired,
-  retry,
-  completed,
-  failed,
-  cancelled,
-  dead_lettered,
-  requeued,
-  planned,
-  replanned,
-  restored,
-};
-enum class JobState {
-  none,  // no fact was read
-  queued,
-  live,           // claimed by a runner
-  delayed,        // waits for a time, a retry or a quota
-  waiting,        // waits for the jobs that it depends on
-  prerequisites,  // waits for a prerequisite
-  held,           // waits for a slot of its concurrency key
-  ended,
-  planned,  // in no queue; owned by a flow or a sent message
-};
-
+//
+// The enums and all of these changes are in agent/model/states.toml. assemble.py compares the scripts with them.
 std::string_view to_string(FactKind);
 std::string_view to_string(JobState);  // empty for JobState::none
 std::optional<FactKind> parse_fact_kind(std::string_view);

@@ -1,10 +1,11 @@
-// The state machines. advance() returns the next state, or no value if the event is not possible in the state. Code,
-// Redis, logs and the manual use the same words. Pure and thread-safe.
+// The state machines, from agent/model/states.toml. advance() returns the next state, or no value if the event is not
+// possible in the state. Code, Redis, logs and the manual use the same words. Pure and thread-safe.
 #pragma once
 
 #include <optional>
 #include <string_view>
 
+#include "jobs/transitions.h"
 #include "model/records.h"
 
 namespace mycojobs {
@@ -18,7 +19,6 @@ namespace mycojobs {
 //    '---cancel, fail (dead letter)--> error
 // A job is released if its lease has expired, the agent drains, or a retry is scheduled. finished and error are
 // terminal.
-enum class JobEvent { park, unpark, claim, release, succeed, fail, cancel };
 std::optional<JobStatus> advance(JobStatus, JobEvent);
 bool is_terminal(JobStatus);
 
@@ -28,18 +28,15 @@ bool is_terminal(JobStatus);
 //   pending --fail--> failed (a gate that cannot open, a need that failed)
 //   failed --handle--> completed (handled by its error node, or the flow continues without it)
 //   failed, cancelled --retry--> pending. No other event changes a settled node.
-enum class NodeEvent { dependencies_met, dispatch, start, complete, fail, release, cancel, handle, retry };
 std::optional<NodeStatus> advance(NodeStatus, NodeEvent);
 bool is_terminal(NodeStatus);
 
 // Flow: dispatched --start--> started --finish--> finished | --fail--> error; dispatched --fail--> error;
 //       error --retry--> started
-enum class RunEvent { start, finish, fail, retry };
 std::optional<FlowStatus> advance(FlowStatus, RunEvent);
 bool is_terminal(FlowStatus);
 
 // Message: dispatched --acknowledge--> acknowledged --process--> processed; error from both
-enum class MessageEvent { acknowledge, process, fail };
 std::optional<MessageStatus> advance(MessageStatus, MessageEvent);
 bool is_terminal(MessageStatus);
 

@@ -51,7 +51,7 @@ Result<json> parse_answer_jobs(const json& body, std::uint64_t max_bytes, std::u
     const std::string status_text = entry.value("status", json()) == json("finished") ? "finished" : "error";
     entry = {{"key", entry["key"]},
              {"ran_as", entry.value("ran_as", json(""))},
-             {"status", "error"},
+             {"status", kJobStatusError},
              {"detail", "too_large"},
              {"error", "the job ended as " + status_text + ", but its artifacts have " + std::to_string(bytes) +
                            " bytes; " + limit}};

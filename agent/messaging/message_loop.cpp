@@ -610,8 +610,9 @@ Result<std::optional<OutboundRequest>> MessageLoop::make_request(const OutboxEnt
     if (!request) return tl::unexpected<Error>(std::move(request).error());
     return std::optional(std::move(*request));
   };
-  const bool is_pending = field_of(entry.mark, "state") == "away";
-  const bool is_answered = field_of(entry.mark, "answer") != "due" && field_of(entry.mark, "answer") != "wanted";
+  const bool is_pending = field_of(entry.mark, "state") == kMessageStateAway;
+  const bool is_answered =
+      field_of(entry.mark, "answer") != kAnswerStateDue && field_of(entry.mark, "answer") != kAnswerStateWanted;
   const MailResult closed{MailResult::Kind::closed, 0, "", ""};
   if (entry.kind == "send" && is_pending) {
     MJ_TRY(now, read_time_ms());
@@ -742,7 +743,8 @@ Result<OutboundRequest> MessageLoop::make_cancel_request(const OutboxEntry& entr
     constexpr std::string_view kFields[] = {"status"};
     auto job = store_.load_fields(settings_.context, key, kFields);
     if (!job && job.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(job).error());
-    if (!job || field_of(*job, "status") == "error" || !field_of(entry.mark, "carried").empty()) jobs.push_back(key);
+    if (!job || field_of(*job, "status") == kJobStatusError || !field_of(entry.mark, "carried").empty())
+      jobs.push_back(key);
   }
   json body{
       {"of", to_json(make_message_ref(entry))}, {"by", field_of(entry.mark, "signer")}, {"jobs", std::move(jobs)}};

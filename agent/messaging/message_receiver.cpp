@@ -116,7 +116,7 @@ MessageState make_message_state(const Message& message, const std::string& messa
                       {"from", std::to_string(message.context_id)},
                       {"address", address},
                       {"signer", message.signer},
-                      {"answer", "wanted"},
+                      {"answer", std::string(kAnswerStateWanted)},
                       {"fresh_until", std::to_string((expiry_s + kSignatureWindowS) * 1000)}}};
   if (message.stream_logs) state.extra_fields.emplace_back("stream", "1");
   return state;
@@ -333,7 +333,8 @@ Result<MessageReceiver::SentMessage> MessageReceiver::find_sent_message(const En
   auto state = make_retriable(store_.load(envelope.context, message_state_key(sent_message.key)));
   if (!state && state.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(state).error());
   const std::string_view status = state ? field_of(*state, "state") : "";
-  if ((status != "away" && status != "over") || field_of(*state, "content") != sent_message.ref.content)
+  if ((status != kMessageStateAway && status != kMessageStateOver) ||
+      field_of(*state, "content") != sent_message.ref.content)
     return fail(Code::not_found, "of: no such message was sent from this host");
   sent_message.state = std::move(*state);
   // The current record of the peer is used, so that a changed key is accepted and a removed key is refused.
@@ -357,7 +358,7 @@ Result<json> MessageReceiver::accept_answer(const Envelope& envelope, const json
   if (!field_of(sent_message.state, "carried").empty()) answer.router_answer = dump_json(jobs);
   if (!body.flow.empty()) answer.fields.emplace_back(kFlowResultField, body.flow);
   std::unique_ptr<ArtifactStore::RetainedFiles> retained;  // protects the files until the records of the jobs name them
-  if (field_of(sent_message.state, "state") == "away") {
+  if (field_of(sent_message.state, "state") == kMessageStateAway) {
     MJ_TRY(missing, find_missing_file(envelope, sent_message.ref, jobs));
     if (missing) return to_json(*missing);
     MJ_TRY(files, retain_files(envelope, sent_message.ref, jobs));
@@ -398,7 +399,7 @@ Result<json> MessageReceiver::accept_cancel(const Envelope& envelope, const json
   MJ_CHECK(verify_peer(
       envelope, sealed_envelope, std::string(field_of(state, "address")),
       "is not the supervisor that receives the answer, by the record of a runner with that address on this host"));
-  if (field_of(state, "state") == "arrived")
+  if (field_of(state, "state") == kMessageStateArrived)
     return fail(Code::unavailable, "of: the message has not been processed yet: try again in a second");
   // The supervisor daemon of this context cancels the flow.
   if (body.includes_flow && !field_of(state, "flow").empty())

@@ -219,7 +219,7 @@ void RemoteJob::fetch_result(const std::string& remote_key) {
 }
 
 void RemoteJob::set_result_end(const json& result, std::vector<Log> lines) {
-  const bool finished = text_or_json_field(result, "status") == "finished";
+  const bool finished = text_or_json_field(result, "status") == kJobStatusFinished;
   if (const std::size_t size = dump_json(result).size(); size > kMaxEndBytes) {
     return set_error_end("too_large", "supervisor " + request_.url + ": the job ended as " +
                                           (finished ? "finished" : "error") + ", and its result and error have " +

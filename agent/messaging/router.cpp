@@ -464,7 +464,7 @@ Result<void> Router::poll_message(RoutedJob& job) {
   const std::string_view state = fields ? field_of(*fields, "state") : "";
   JobEnd end;
   end.detail = job.is_cancelled ? "cancelled" : "lost";
-  if (state.empty() || state == "over") {
+  if (state.empty() || state == kMessageStateOver) {
     const auto answers = parse_json(fields ? field_of(*fields, kRoutedAnswerField) : "");
     auto answer =
         answers && answers->is_array() && !answers->empty()

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 
 #include "model/records.h"
 
@@ -10,22 +11,9 @@ namespace mycojobs {
 
 namespace {
 
-// The names of the values of an enum, in the order of the values.
+// The names of the values of an enum, in the order of the values. Those that scripts use, too, are in states.toml.
 template <class Enum>
-struct EnumNames;
-template <>
-struct EnumNames<FlowStatus> {
-  static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "started", "error", "finished"});
-};
-template <>
-struct EnumNames<JobStatus> {
-  static constexpr auto kTable =
-      std::to_array<std::string_view>({"dispatched", "waiting_for_prerequisites", "started", "error", "finished"});
-};
-template <>
-struct EnumNames<MessageStatus> {
-  static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "acknowledged", "error", "processed"});
-};
+struct EnumNames : StateNames<Enum> {};
 template <>
 struct EnumNames<MessageType> {
   static constexpr auto kTable = std::to_array<std::string_view>({"job", "chat", "mail"});
@@ -39,11 +27,6 @@ struct EnumNames<RunnerType> {
   static constexpr auto kTable = std::to_array<std::string_view>({"v", "python", "osis", "rust"});
 };
 template <>
-struct EnumNames<NodeStatus> {
-  static constexpr auto kTable = std::to_array<std::string_view>(
-      {"pending", "ready", "dispatched", "running", "completed", "failed", "cancelled"});
-};
-template <>
 struct EnumNames<LogStream> {
   static constexpr auto kTable = std::to_array<std::string_view>({"stdout", "stderr", "system"});
 };
@@ -51,7 +34,7 @@ struct EnumNames<LogStream> {
 template <class Enum>
 std::string_view enum_name(Enum value) {
   const auto index = static_cast<std::size_t>(value);
-  return index < EnumNames<Enum>::kTable.size() ? EnumNames<Enum>::kTable[index] : std::string_view("?");
+  return index < std::size(EnumNames<Enum>::kTable) ? EnumNames<Enum>::kTable[index] : std::string_view("?");
 }
 
 std::string format_key(std::string_view prefix, Id id) { return std::string(prefix) + ':' + std::to_string(id); }
@@ -66,9 +49,9 @@ std::span<const std::string_view> enum_names() {
 template <class Enum>
 std::optional<Enum> parse(std::string_view name) {
   const auto& table = EnumNames<Enum>::kTable;
-  const auto match = std::find(table.begin(), table.end(), name);
-  if (match == table.end()) return std::nullopt;
-  return static_cast<Enum>(match - table.begin());
+  const auto match = std::find(std::begin(table), std::end(table), name);
+  if (match == std::end(table)) return std::nullopt;
+  return static_cast<Enum>(match - std::begin(table));
 }
 
 #define MJ_ENUM(Enum)                                                 \

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "model/limits.h"
+#include "model/states.h"
 
 namespace mycojobs {
 
@@ -25,17 +26,14 @@ using TextMap = std::map<std::string, std::string>;
 // Keys and channels of mycojobs itself begin with this prefix (store/keys.toml). Jobs may not name them.
 inline constexpr std::string_view kInternalKeyPrefix = "mj:";
 
-enum class FlowStatus { dispatched, started, error, finished };
-enum class JobStatus { dispatched, waiting_for_prerequisites, started, error, finished };
-enum class MessageStatus { dispatched, acknowledged, error, processed };
+// JobStatus, FlowStatus, MessageStatus and NodeStatus: agent/model/states.toml.
 enum class MessageType { job, chat, mail };
 enum class MessageFormatType { html, text, md };
 enum class RunnerType { v, python, osis, rust };
-enum class NodeStatus { pending, ready, dispatched, running, completed, failed, cancelled };
 enum class LogStream { out, err, system };  // written as stdout, stderr and system
 
 // Conversions: to_string(JobStatus::started) == "started"; parse<JobStatus>("started") == JobStatus::started.
-// model/enums.cpp has one table per enum.
+// The names are in agent/model/states.toml and model/enums.cpp.
 std::string_view to_string(FlowStatus);
 std::string_view to_string(JobStatus);
 std::string_view to_string(MessageStatus);

@@ -13,17 +13,15 @@ struct GrantRow {
   Action action;
   std::string_view name;
   Grant admins, submitters, executors, readers, creator;
+  std::string_view refusal_list, creator_refusal_list;  // the lists that a refusal suggests; the latter to the creator
 };
 using enum Grant;
 constexpr std::array kGrants{
-    GrantRow{Action::create, "create", everything, everything, nothing, nothing, nothing},
-    GrantRow{Action::read, "read", everything, created, running, everything, created},
-    GrantRow{Action::steer, "steer", everything, created, nothing, nothing, nothing},
-    GrantRow{Action::answer, "answer", everything, named_by_gate, named_by_gate, named_by_gate, named_by_gate},
-    GrantRow{Action::work, "run", everything, nothing, everything, nothing, nothing},
-    GrantRow{Action::administer, "administer", everything, nothing, nothing, nothing, nothing},
+#include "security/grant_table.inc"
 };
 constexpr const GrantRow& find_row(Action action) { return kGrants[static_cast<std::size_t>(action)]; }
+static_assert(std::ranges::all_of(kGrants,
+                                  [](const GrantRow& row) { return find_row(row.action).action == row.action; }));
 
 bool is_open(EntryPoint entry_point) {
   return entry_point == EntryPoint::command || entry_point == EntryPoint::message || entry_point == EntryPoint::claim;
@@ -52,20 +50,8 @@ bool is_granted(Grant grant, Id actor, const Resource& resource) {
 // Returns the list that a refusal suggests: the list with the fewest rights that suffices. The choice reveals only
 // facts that the actor is allowed to know.
 std::string_view find_sufficient_list(Action action, Id actor, const Resource& resource) {
-  switch (action) {
-    case Action::create:
-      return "submitters";
-    case Action::read:
-      return "readers";
-    case Action::steer:
-      return is_creator(actor, resource) ? "submitters" : "admins";
-    case Action::work:
-      return "executors";
-    case Action::answer:
-    case Action::administer:
-      break;
-  }
-  return "admins";
+  const GrantRow& row = find_row(action);
+  return is_creator(actor, resource) ? row.creator_refusal_list : row.refusal_list;
 }
 
 std::string format_allowed_lists(const Refusal& refusal) {

@@ -1,12 +1,6 @@
 // Access control of a context: one table, used by every entry point. The lists are those of the context's record.
-//
-//   action       admins  submitters  executors           readers   creator
-//   create       all     all         -                   -         -
-//   read         all     own         jobs that they run  all       own
-//   steer        all     own         -                   -         - (own, while among the submitters)
-//   answer       all     actors that the gate names; if it names none: actors that may steer the flow
-//   work         all     -           all                 -         -
-//   administer   all     -           -                   -         -
+// agent/security/rights.toml has the table. A gate that names no actors may be answered by actors that may steer its
+// flow. If the record lists no executors, any agent may run jobs.
 //
 // An operator (token, command line, `dev` on loopback) may perform all actions. A context without a record is closed to
 // actors that use RPC or a script. It is open to requests through the context's own Redis, because a client that can

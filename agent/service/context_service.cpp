@@ -84,7 +84,7 @@ Result<void> add_flow_questions(const CallerRights& viewer, const FlowStores& st
 
 // Adds the approvals that a job waits for.
 void add_job_approvals(const CallerRights& viewer, const JobStoreState& job, Questions& out) {
-  if (job.claim.state != "prerequisites" || !job.claim.flow.empty()) return;
+  if (job.claim.state != kJobStatePrerequisites || !job.claim.flow.empty()) return;
   const auto list = parse_json(field_of(job.record, "prerequisites"));
   if (!list || !list->is_array()) return;
   for (const auto& entry : *list) {
@@ -106,7 +106,7 @@ void add_job_approvals(const CallerRights& viewer, const JobStoreState& job, Que
 Result<void> add_standalone_job_questions(const CallerRights& viewer, Store& store, Questions& out) {
   JobFilter filter;
   filter.status = JobStatus::waiting_for_prerequisites;
-  filter.state = "prerequisite";
+  filter.state = kParkReasonPrerequisite;
   MJ_TRY(page, page_jobs(store, viewer.caller.context, filter, kMaxStandaloneJobs));
   out.truncated = !page.after.empty();
   std::vector<std::string> keys;

@@ -248,7 +248,7 @@ Result<Job> cancel_job(const RequestContext& caller, Store& store, const std::st
   MJ_TRY(job, reload_job(caller, store, key, old_job ? std::move(*old_job) : make_placeholder_job(caller, key)));
   const std::vector<std::string> keys{key};
   MJ_TRY(states, store.job_states(caller.context, keys, false));
-  if (states.front().claim.state == "live") job.status = JobStatus::started;
+  if (states.front().claim.state == kJobStateLive) job.status = JobStatus::started;
   return job;
 }
 

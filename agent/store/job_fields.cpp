@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <string_view>
 
 #include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
+#include "model/job_field_sets.h"
 #include "model/job_validation.h"
 #include "net/host.h"
 #include "store/keys.h"
@@ -16,12 +18,6 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxFields = 1000;  // a Lua script passes all fields to one call of Redis
-
-// Fields that only the store, a claim or an end may write.
-constexpr std::array kProtectedFields = std::to_array<std::string_view>(
-    {"id",       "status",     "created_at", "updated_at", "detail",    "error",       "error_info",       "result",
-     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",   "lease_until_ms",   "started_ms",
-     "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json", "artifacts_dropped"});
 
 // Types of nodes that a flow executes itself. No runner serves kFlowQueue.
 constexpr std::array kFlowNodeTypes =
@@ -33,7 +29,7 @@ bool is_flow_node_type(const std::string& type) {
 }
 
 bool is_protected(std::string_view name) {
-  return std::find(kProtectedFields.begin(), kProtectedFields.end(), name) != kProtectedFields.end();
+  return std::ranges::find(kProtectedJobFields, name) != std::end(kProtectedJobFields);
 }
 
 }  // namespace

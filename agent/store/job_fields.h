@@ -36,7 +36,9 @@ Fields end_fields(const JobEnd&);
 // Returns the fields of a record that its end has written, in the order of end_fields(), for compute_end_digest().
 Fields extract_end_fields(const Fields& record);
 // Returns a digest of the fields of an end. The store compares it to accept a repeated report of the same end, and to
-// detect a record that was changed after its end.
+// detect a record that was changed after its end. An end that a script sets itself has the digest of digest()
+// (scripts/lib/dispatch_journal.lua), since Redis offers scripts SHA-1 only. The two are never compared with each
+// other: the claim of such an end has no claim id, and the script ended_job compares its digest.
 std::string compute_end_digest(const Fields&);
 // Returns true if a second submission of an id (or of an idempotency key) is the same job: script, type, environment,
 // timeout, dependencies, prerequisites, retries, inputs and policy are equal.

@@ -1,13 +1,15 @@
 #include "cli/commands/command_table.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "cli/commands/commands.h"
 #include "cli/job_submission.h"
 #include "inspect/flow_view.h"
+#include "model/enums.h"
 
 namespace mycojobs {
 namespace {
-
-constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites started error finished";
 
 const FlagRow kTypeFlag = {"type", "NAME", "script type or profile whose defaults apply (default python)"};
 
@@ -26,6 +28,11 @@ std::vector<FlagRow> submit_flags() {
 }
 
 // Returns the display states of flows (flow_display_states(), docs/flows.md), followed by the statuses of flow records.
+std::string_view job_statuses() {
+  static const std::string statuses = fmt::format("{}", fmt::join(enum_names<JobStatus>(), " "));
+  return statuses;
+}
+
 std::string_view flow_states() {
   static const std::string states = [] {
     std::string names;
@@ -139,7 +146,7 @@ const std::vector<Command> kCommands = {
     {"job list",
      "list jobs, the latest change first",
      "",
-     {{"status", "WORD", "only jobs of this status", false, kJobStatus},
+     {{"status", "WORD", "only jobs of this status", false, job_statuses()},
       {"state", "WORD", "only jobs with this status or detail, for example queued, timeout, oom"},
       {"name", "TEXT", "only jobs whose name contains this text"},
       {"type", "TYPE", "only jobs of this script type"},

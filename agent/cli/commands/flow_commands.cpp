@@ -324,7 +324,7 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
   print_result_messages(view.record.result);
   if (!view.record.error.empty())
     print_message(paint(OutputStyle::bad, "error: ", true) + to_printable_line(view.record.error));
-  const bool is_finished = view.status == "finished";
+  const bool is_finished = view.status == kFlowStatusFinished;
   const std::size_t skipped_count = count_skipped(view);
   print_message(
       paint(is_finished ? OutputStyle::good : OutputStyle::bad, fmt::format("flow {}", view.record.id), true) + " " +
@@ -333,7 +333,7 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
 }
 
 int exit_code(const FlowView& view) {
-  if (view.status == "finished") return EXIT_SUCCESS;
+  if (view.status == kFlowStatusFinished) return EXIT_SUCCESS;
   return view.detail == "timeout" ? 124 : view.detail == "cancelled" ? 130 : EXIT_FAILURE;
 }
 

@@ -466,7 +466,7 @@ Result<int> job_explain_command(Invocation& call) {
   // now.
   const ClaimView& claim = situation.job.claim;
   situation.has_owner_ended =
-      claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).has_ended(claim.instance);
+      claim.state == kJobStateLive && InstanceFiles(call.settings.state_dir, claim.runner).has_ended(claim.instance);
   const Explanation explanation = explain(situation);
   if (call.json) {
     print_json({{"key", explanation.job_key},

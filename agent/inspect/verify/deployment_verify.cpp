@@ -206,7 +206,7 @@ class DeploymentScan {
     if (!problem.empty() || record->empty()) return {};
     effect_ref.exists = true;
     const std::string_view status = field_of(*record, "status");
-    effect_ref.has_ended = status == "finished" || status == "error";
+    effect_ref.has_ended = status == kJobStatusFinished || status == kJobStatusError;
     effect_ref.effect_owner = field_of(*record, "effect_of");
     if (effect_ref.effect_ref.starts_with("job:")) effect_ref.idempotency_key = field_of(*record, "idempotency_key");
     return {};

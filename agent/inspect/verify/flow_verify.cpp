@@ -78,7 +78,7 @@ Result<FlowScan> FlowVerifier::run() {
   MJ_CHECK(read_record());
   MJ_TRY(has_mark, read_index_entries());
   if (!has_mark) return report_read_errors();
-  if (get_flow_state(inspection_) != "creating") {
+  if (get_flow_state(inspection_) != kFlowStateCreating) {
     MJ_TRY(has_plan, read_plan());
     if (!has_plan) return report_read_errors();
     MJ_CHECK(read_checkpoint());
@@ -135,7 +135,7 @@ Result<bool> FlowVerifier::read_index_entries() {
 // A record without a mark can be a flow that another client wrote and that was not started. This is not a finding.
 Result<bool> FlowVerifier::find_mark() {
   const bool has_started = inspection_.revision > 0;
-  const bool is_creating = get_flow_state(inspection_) == "creating";
+  const bool is_creating = get_flow_state(inspection_) == kFlowStateCreating;
   if (!inspection_.record || (record_.definition_hash.empty() && !is_creating)) {
     if (has_started) return add_finding("flow-mark", "has a journal, but neither a state key nor a record");
     return false;
@@ -287,7 +287,7 @@ Result<std::vector<JobStoreState>> list_planned_jobs(FlowStore& flows, Store& st
   const auto load_states = [&]() -> Result<void> {
     MJ_TRY(views, flows.job_views(context, batch));
     for (const FlowJobView& job : views) {
-      if (job.state == "planned" || job.state == "absent") candidates.push_back(job.job_key);
+      if (job.state == kJobStatePlanned || job.state == "absent") candidates.push_back(job.job_key);
     }
     batch.clear();
     return {};
@@ -316,8 +316,8 @@ Result<std::optional<OrphanedJob>> find_orphan(FlowStore& flows, Store& store, I
       return std::optional<OrphanedJob>();  // that flow has a finding for it
     if (!index_entries) return fail(std::move(index_entries).error(), job.job_key);
     // A flow that is being created or could not be read still owns its jobs.
-    if (!index_entries->state.empty() && index_entries->state != "ended") return std::optional<OrphanedJob>();
-    orphan.owner_has_ended = index_entries->state == "ended";
+    if (!index_entries->state.empty() && index_entries->state != kFlowStateEnded) return std::optional<OrphanedJob>();
+    orphan.owner_has_ended = index_entries->state == kFlowStateEnded;
     return std::optional(std::move(orphan));
   }
   if (job.claim.message.empty()) return std::optional(std::move(orphan));
@@ -326,7 +326,7 @@ Result<std::optional<OrphanedJob>> find_orphan(FlowStore& flows, Store& store, I
   auto mark = store.load_fields(context, message_state_key(job.claim.message), kStateField);
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
-  if (state == "away") return std::optional<OrphanedJob>();  // the answer to the message ends the job
+  if (state == kMessageStateAway) return std::optional<OrphanedJob>();  // the answer to the message ends the job
   orphan.owner_has_ended = !state.empty();
   return std::optional(std::move(orphan));
 }

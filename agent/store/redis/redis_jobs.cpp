@@ -357,7 +357,7 @@ void verify_end(EndedJob& job, const ClaimView& claim, bool is_system_end_unchan
     job.runner = record.runner_id;
     return;
   }
-  job.ended = claim.state == "ended";
+  job.ended = claim.state == kJobStateEnded;
   job.status = claim.status;
   job.detail = claim.detail;
   job.claim_id = claim.claim_id;
@@ -367,7 +367,7 @@ void verify_end(EndedJob& job, const ClaimView& claim, bool is_system_end_unchan
   // A claim that was rebuilt from the journal has no digest of an end that the system wrote. Such a record counts as
   // unchanged, with the status and detail of the claim.
   const bool has_no_digest = claim.end_digest.empty();
-  if (has_no_digest && !(was_ended_by_system && claim.status == "error")) return;
+  if (has_no_digest && !(was_ended_by_system && claim.status == kJobStatusError)) return;
   const bool is_unchanged = was_ended_by_system
                                 ? has_no_digest || is_system_end_unchanged
                                 : compute_end_digest(extract_end_fields(job.fields)) == claim.end_digest;

@@ -304,8 +304,8 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
   if (status.at(0).is_nil() && status.at(1).is_nil()) return fail(Code::not_found, job_key + " does not exist");
   MJ_TRY(state, command(context, {"HGET", kClaimKey + job_key, "state"}));
   const std::string_view status_text = status.at(0).text();
-  const bool ended =
-      state.text() == "ended" || (state.is_nil() && (status_text == "finished" || status_text == "error"));
+  const bool ended = state.text() == kJobStateEnded ||
+                     (state.is_nil() && (status_text == kJobStatusFinished || status_text == kJobStatusError));
   if (ended && !page.ended) {  // lines may have been added between the two reads
     MJ_TRY(new_page, read_log(context, job_key, after_seq, max, 0));
     page = std::move(new_page);

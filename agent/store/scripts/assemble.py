@@ -1,9 +1,10 @@
 """Assembles the Lua scripts of the store with the library functions that they use, as constants of the program (../lua_scripts.h).
 
-    assemble.py OUTPUT.cpp KEYS.toml LIMITS.toml FILE.lua...
+    assemble.py OUTPUT.cpp FILE.lua...
 
-Constants of KEYS.toml and LIMITS.toml, such as kClaimKey, are replaced by their values (make_constants.py). A name that ends in
-Key or Channel must be one of them.
+Constants of the tables that C++ and the scripts share (tables.py), such as kClaimKey and kJobStateLive, are replaced by their
+values. Any other name that begins with k and a capital must be defined in the script. check_scripts.py checks the use of the
+tables.
 
 A file has the scripts of one subject. Each script begins with a line such as "--# claim: dispatch_journal job_indexes": its name, and
 the parts of lib/ that it uses, in addition to prelude.lua. Redis executes all definitions in front of a script at each call, so only
@@ -15,13 +16,15 @@ import pathlib
 import re
 import sys
 
-import make_constants
+import check_scripts
+import tables
 
 NOT_CODE = re.compile(r"""--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 NAME = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
 BEGINNING = re.compile(r"(?m)^(?=[a-z])(?!end\b|\w+\))")
 SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z_]*)\n")
 CONSTANT = re.compile(r"\bk[A-Z]\w*\b")
+LOCAL = re.compile(r"\blocal ([\w, ]+)")
 DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
 
 
@@ -61,18 +64,21 @@ def assemble(lib, parts, body):
 
 def insert_constants(text, constants, script):
     """Inserts the values of the shared constants, so that Redis need not define variables for them at each call."""
-    def value(match):
-        if match[0] not in constants and match[0].endswith(("Key", "Channel")):
-            raise SystemExit(f"{script}: {match[0]}: keys.toml has no such key")
-        return constants.get(match[0], match[0])
-    return CONSTANT.sub(value, text)
+    code = NOT_CODE.sub("", text)
+    defined = {name for match in LOCAL.finditer(code) for name in CONSTANT.findall(match[0])}
+    if unknown := set(CONSTANT.findall(code)) - set(constants) - defined:
+        raise SystemExit(f"{script}: {sorted(unknown)[0]}: no table and no definition has this constant")
+    return CONSTANT.sub(lambda match: constants.get(match[0], match[0]), text)
 
 
-def main(output, keys_path, limits_path, *files):
-    constants = make_constants.script_constants(keys_path, limits_path)
+def main(output, *files):
+    constants, table = tables.script_constants(), check_scripts.Table()
     lines = ['#include "store/all_scripts.h"', "", "namespace mycojobs::scripts {"]
     names = []
-    for file in map(pathlib.Path, files):
+    files = [pathlib.Path(file) for file in files]
+    for file in [*files, *sorted({part for file in files for part in (file.parent / "lib").glob("*.lua")})]:
+        check_scripts.check(table, file, file.read_text())
+    for file in files:
         for name, parts, body in read_scripts(file):
             text = insert_constants(assemble(file.parent / "lib", parts, body), constants, name)
             sha1 = hashlib.sha1(text.encode()).hexdigest()

@@ -3,7 +3,7 @@
 -- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
 -- otherwise.
 
---# claim: dispatch_journal job_indexes messages deployments stored_usage job_ends refusals
+--# claim: dispatch_journal job_indexes messages deployments stored_usage job_ends refusals rights
 -- Claims jobs from the right end of queues, and handles entries that cannot run now: they are parked, ended or dropped.
 -- ARGV: runner (id), instance (text), actor (id; empty to skip the check of rights; 0 if the agent has no actor),
 -- context (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries,
@@ -24,22 +24,20 @@ read_quota()
 local err = check_index_types()
 if err then return err end
 
--- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (security/rights.h): if
+-- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (security/rights.toml): if
 -- the record of the context names executors, only these and the admins may run jobs.
 local function find_denial_reason()
-  local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
+  local lists = redis.pcall('HMGET', 'context:' .. context, kRightsWorkLists)
   if lists.err then return 'context:' .. context .. ' is not a hash: its list of executors cannot be read' end
-  local executors, admins = lists[1] or '', lists[2] or ''
-  if not string.find(executors, '%d') then return nil end
-  local pattern = '%f[%d]' .. actor .. '%f[%D]'
-  if actor ~= '0' and (string.find(executors, pattern) or string.find(admins, pattern)) then return nil end
+  if not string.find(lists[1] or '', '%d') then return nil end  -- the first list is `executors`
+  if actor ~= '0' and is_in_access_lists(lists, actor) then return nil end
   return (actor == '0' and 'this agent has no actor (setting runner_actor), and' or 'actor ' .. actor .. ' may not run jobs in context '
-    .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
+    .. context .. ', which') .. ' allows it to ' .. kRightsWorkListsText .. '; an operator may say: mycojobs context grant ' .. context
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
 end
 err = actor ~= '' and find_denial_reason()
 if err then
-  add_refusal_once(actor, 'run', 'jobs', 'executors')
+  add_refusal_once(actor, kRightsWorkName, 'jobs', kRightsWorkRefusalList)
   -- An agent may have the right to write its runner record but not the list of refusals. `job explain` reads this
   -- field.
   if key_type('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', to_integer_text(now_ms)) end
@@ -69,9 +67,9 @@ local function claim_job(queue, job, claim, record, ckey)
   local id, token = string.sub(ids, id_end - kClaimIdDigits + 1, id_end), redis.sha1hex(string.sub(ids, id_end + 1, token_end))
   local log_base = get_last_log_seq(job)
   redis.call('ZADD', kLeasesKey, until_ms, job)
-  add_fact(queue, job, claim, 'claimed', 'c', id, 't', token, 'e', epoch, 'a', attempt, 'd', deliveries, 'r', runner,
-    'i', instance, 'l', lease)
-  set_claim(job, claim, 'state', 'live', 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
+  add_fact(queue, job, claim, kFactKindClaimed, kFactClaimIdField, id, kFactTokenHashField, token, kFactEpochField, epoch,
+    kFactAttemptField, attempt, kFactDeliveriesField, deliveries, kFactRunnerField, runner, kFactInstanceField, instance, kFactLeaseField, lease)
+  set_claim(job, claim, 'state', kJobStateLive, 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
     'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue, 'lease_ms', lease,
     'until_ms', until_ms, 'began', now, 'kept', claim.kept)
   if log_base > 0 or claim.log_base then redis.call('HSET', kClaimKey .. job, 'log_base', to_integer_text(log_base)) end
@@ -79,10 +77,10 @@ local function claim_job(queue, job, claim, record, ckey)
     redis.call('SADD', kRunningKey .. ckey, job)
     redis.call('HSET', kClaimKey .. job, 'ckey', ckey)
   end
-  redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
+  redis.call('HSET', job, 'status', kJobStatusStarted, 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
     'epoch', epoch, 'runner_id', runner, 'claim_id', id, 'lease_until_ms', until_ms, 'started_ms', now, 'updated_at', now_s)
   drop_entry(queue, job)
-  remove_from_index(job, claim, 'queued')
+  remove_from_index(job, claim, kJobStateQueued)
   if claim.overdue then
     redis.call('ZREM', kQueueDeadlinesKey, job)
     redis.call('HDEL', kClaimKey .. job, 'overdue')
@@ -90,7 +88,7 @@ local function claim_job(queue, job, claim, record, ckey)
   if claim['end'] then redis.call('HDEL', kClaimKey .. job, 'end') end
   if claim.turn then redis.call('HDEL', kClaimKey .. job, 'held', 'turn') end
   -- Update the fields in the copy of the record for the reply.
-  local changes = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
+  local changes = {status = kJobStatusStarted, detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
     runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
   for i = 1, #record, 2 do
     local name = record[i]
@@ -103,7 +101,7 @@ local function claim_job(queue, job, claim, record, ckey)
     record[#record + 1] = value
   end
   claimed[index] = {queue, job, index, epoch, attempt, deliveries, record}
-  claim.state = 'live'
+  claim.state = kJobStateLive
   update_node_state(job, claim)
 end
 
@@ -130,7 +128,7 @@ end
 
 -- Delays a job because an index that it needs has a wrong type (err), so that the other jobs of its queue can run.
 local function postpone_entry(queue, job, claim, err)
-  park_job(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', delay_for_wrong_type(job, claim, err))
+  park_job(job, claim, queue, kJobStateDelayed, kParkReasonDelayed, 'delayed', kFactDueField, delay_for_wrong_type(job, claim, err))
   drop_entry(queue, job)
   return true
 end
@@ -162,7 +160,7 @@ end
 local function delay_for_quota(queue, job, claim)
   local due = to_integer_text(now_ms + kQuotaPauseMs)
   redis.call('ZADD', kDelayedKey, due, job)
-  park_job(job, claim, queue, 'delayed', 'quota', 'quota', 'due', due)
+  park_job(job, claim, queue, kJobStateDelayed, kParkReasonQuota, 'quota', kFactDueField, due)
   redis.call('HSET', kClaimKey .. job, 'quota', exceeded_by_caller[parse_caller(job)])
   drop_entry(queue, job)
   return true
@@ -177,7 +175,7 @@ local function park_if_blocked(queue, job, claim, record)
   local open_dependencies = {}
   for _, dep in ipairs(deps) do
     local end_status = get_end_status(dep)
-    if end_status == 'error' then
+    if end_status == kJobStatusError then
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
       drop_entry(queue, job)
       return true
@@ -191,7 +189,7 @@ local function park_if_blocked(queue, job, claim, record)
       redis.call('SADD', kDependenciesKey .. job, dep)
       redis.call('SADD', kDependentsKey .. dep, job)
     end
-    park_job(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
+    park_job(job, claim, queue, kJobStateWaiting, kParkReasonDependencies, 'dependencies')
     drop_entry(queue, job)
     return true
   end
@@ -199,14 +197,14 @@ local function park_if_blocked(queue, job, claim, record)
   local conditions = record.prerequisites
   if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
     redis.call('ZADD', kPrerequisitesKey, to_integer_text(now_ms), job)
-    park_job(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
+    park_job(job, claim, queue, kJobStatePrerequisites, kParkReasonPrerequisite, 'prerequisite')
     drop_entry(queue, job)
     return true
   end
   local due = to_number(record.run_at_ms)
   if due > now_ms and to_number(claim.attempt) <= 1 then
     redis.call('ZADD', kDelayedKey, to_integer_text(due), job)
-    park_job(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', to_integer_text(due))
+    park_job(job, claim, queue, kJobStateDelayed, kParkReasonDelayed, 'delayed', kFactDueField, to_integer_text(due))
     drop_entry(queue, job)
     return true
   end
@@ -217,7 +215,7 @@ local function park_if_blocked(queue, job, claim, record)
     if err then return postpone_entry(queue, job, claim, err) end
     if redis.call('SCARD', kRunningKey .. key) >= math.max(1, to_number(record.concurrency_limit)) then
       hold_for_slot(job, claim, key)
-      park_job(job, claim, queue, 'held', 'held', 'held')
+      park_job(job, claim, queue, kJobStateHeld, kParkReasonHeld, 'held')
       drop_entry(queue, job)
       return true
     end
@@ -256,7 +254,7 @@ end
 -- that the client that created it sees why the job never runs.
 local function end_job_with_bad_key(queue, entry)
   local status = string.match(entry, '^job:%d+:%d+$') and redis.pcall('HMGET', entry, 'status', 'id')
-  if status and not status.err and (status[1] or status[2]) and status[1] ~= 'finished' and status[1] ~= 'error' then
+  if status and not status.err and (status[1] or status[2]) and status[1] ~= kJobStatusFinished and status[1] ~= kJobStatusError then
     redis.call('HSET', entry, 'ended_ms', now, 'updated_at', now_s, unpack(failure_fields('dead_letter',
       'key: ' .. entry .. ' is not valid: caller and id are 1 to 4294967295, without leading zeros')))
   end
@@ -268,13 +266,13 @@ local function claim_entry(queue, entry)
   if not is_job_key(entry) then return end_job_with_bad_key(queue, entry) end
   local claim = read_claim(entry)
   local state = claim and claim.state
-  if state and state ~= 'queued' and claim.leftover then
+  if state and state ~= kJobStateQueued and claim.leftover then
     redis.call('HDEL', kClaimKey .. entry, 'leftover')
     return drop_entry(queue, entry)
   end
-  if state == 'ended' then return drop_invalid_entry(queue, entry, 'has ended already') end
-  if state == 'live' then return drop_invalid_entry(queue, entry, 'is claimed already') end
-  if state and state ~= 'queued' then return drop_invalid_entry(queue, entry, 'is ' .. to_printable(state) .. ' and not to be taken yet') end
+  if state == kJobStateEnded then return drop_invalid_entry(queue, entry, 'has ended already') end
+  if state == kJobStateLive then return drop_invalid_entry(queue, entry, 'is claimed already') end
+  if state and state ~= kJobStateQueued then return drop_invalid_entry(queue, entry, 'is ' .. to_printable(state) .. ' and not to be taken yet') end
   if state and claim.queue and claim.queue ~= queue then return drop_invalid_entry(queue, entry, 'belongs to ' .. to_printable(claim.queue or '')) end
   local record_list, script_bytes, size_error = read_record(entry)
   if record_list and #record_list == 0 and script_bytes == 0 and not size_error then
@@ -288,7 +286,7 @@ local function claim_entry(queue, entry)
     return end_as_failed(queue, entry, nil, 'wrong_type', kClaimKey .. entry .. ' is not a hash: another client wrote it')
   end
   local record = to_table(record_list)
-  if not state and (record.status == 'finished' or record.status == 'error') then
+  if not state and (record.status == kJobStatusFinished or record.status == kJobStatusError) then
     return drop_invalid_entry(queue, entry, 'has a record that says ' .. record.status)
   end
   if is_only_created(entry, claim, record.detail) then return drop_invalid_entry(queue, entry, 'was created, but not started') end
@@ -317,7 +315,7 @@ local function claim_entry(queue, entry)
   end
   if not claim.priority then claim.priority = valid_priority(record.priority) end
   local is_blocked, ckey = park_if_blocked(queue, entry, claim, record)
-  if is_blocked and until_ms and claim.state ~= 'ended' then
+  if is_blocked and until_ms and claim.state ~= kJobStateEnded then
     redis.call('ZADD', kQueueDeadlinesKey, to_integer_text(until_ms), entry)
     redis.call('HSET', kClaimKey .. entry, 'overdue', 1)
   end
@@ -411,14 +409,14 @@ for i = 1, count do
     -- Some renewals become facts: the first after one minute, then one each time the run time has doubled.
     local next_fact_ms = claim.beat and to_number(claim.beat) or to_number(claim.began) + 60000
     if now_ms >= next_fact_ms then
-      add_fact(claim.queue, job, claim, 'heartbeat', 'c', claim_id)
+      add_fact(claim.queue, job, claim, kFactKindHeartbeat, kFactClaimIdField, claim_id)
       set_claim(job, claim, 'beat', to_integer_text(now_ms + now_ms - to_number(claim.began)))
     end
     redis.call('HSET', kClaimKey .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))
     redis.call('ZADD', kLeasesKey, until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     replies[i] = claim.cancel and 2 or 1
-  elseif not is_claim_owner(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
+  elseif not is_claim_owner(claim, claim_id, token) or claim.state == kJobStateLive or claim.reason == kFactKindExpired then
     add_anomaly(job .. ': a renewal by claim ' .. to_printable(claim_id) .. ' was too late')
     replies[i] = 0
   else
@@ -500,18 +498,18 @@ end
 local function delay_retry(job, claim, fields, end_digest, after_ms)
   local due, detail = to_integer_text(now_ms + after_ms), get_detail(fields)
   redis.call('ZADD', kDelayedKey, due, job)
-  add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
-  set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
+  add_fact(claim.queue, job, claim, kFactKindRetry, kFactClaimIdField, claim.claim_id, kFactEpochField, claim.epoch,
+    kFactDetailField, detail, kFactDueField, due)
+  set_claim(job, claim, 'state', kJobStateDelayed, 'reason', kFactKindRetry, 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
     'end', end_digest, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
   redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began')
-  remove_from_index(job, claim, 'live')
+  remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
-    redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'artifacts_dropped', 'ran_as',
-      'lease_until_ms', 'claim_id', 'runner_id')
+    redis.call('HDEL', job, kJobEndFields, 'lease_until_ms', 'claim_id', 'runner_id')
     redis.call('HSET', job, unpack(fields))
-    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
+    redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', 'retry_wait', 'updated_at', now_s)
   end
-  claim.state = 'delayed'
+  claim.state = kJobStateDelayed
   update_node_state(job, claim)
 end
 
@@ -521,13 +519,13 @@ end
 local function store_end(job, claim_id, token, retry_ms, end_digest, fields, short)
   local claim = read_claim(job)
   if not claim then return {'invalid', kClaimKey .. job .. ' has another type, written by another client: delete it'} end
-  if claim.state ~= 'live' and is_claim_owner(claim, claim_id, token) and claim['end'] then
+  if claim.state ~= kJobStateLive and is_claim_owner(claim, claim_id, token) and claim['end'] then
     if claim['end'] == end_digest or short and claim['end'] == short.sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
   end
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'an end', claim_id) end
   if short and is_end_refused(job, claim, fields) then end_digest, fields = short.sum, short.fields end
-  if retry_ms >= 0 and fields[2] == 'error' and not claim.cancel then
+  if retry_ms >= 0 and fields[2] == kJobStatusError and not claim.cancel then
     delay_retry(job, claim, fields, end_digest, retry_ms)
     return {'ok', ''}
   end
@@ -552,7 +550,8 @@ end
 -- Report `release`. `texts` has the reason, and '0' if the run had not begun.
 local function handle_release(job, claim_id, token, texts)
   local claim = read_claim(job)
-  if is_claim_owner(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
+  if is_claim_owner(claim, claim_id, token) and (claim.state == kJobStateQueued or claim.state == kJobStateDelayed)
+    and claim.reason == kFactKindReleased then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a release', claim_id) end
   local err = release_claimed_job(job, claim, texts[1], texts[2] ~= '0')
   return err and {'invalid', err.err} or {'ok', ''}
@@ -595,7 +594,7 @@ for i = 1, #page, 2 do
   local id = has_type(key, 'hash') and redis.call('HGET', key, 'claim_id')
   if id and claim_ids[id] then
     local claim = read_claim(job)
-    if claim and claim.state == 'live' and not release_claimed_job(job, claim, 'the answer to its claim was lost', false) then released = released + 1 end
+    if claim and claim.state == kJobStateLive and not release_claimed_job(job, claim, 'the answer to its claim was lost', false) then released = released + 1 end
   end
 end
 return {next_page, released}
@@ -629,7 +628,7 @@ local err = check_index_types()
 if err then return err end
 local claim = find_claim(job)
 if not claim then return 0 end
-if not claim.state and key_type(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
+if not claim.state and key_type(job) == 'hash' and redis.call('HGET', job, 'status') == kJobStatusStarted then
   -- Another client has deleted the claim. Reports of its owner are refused since then, and the owner kills the run. The
   -- job returns to its queue, so that it is not lost. The clock of the observer may be slightly ahead; it tries again
   -- later.
@@ -639,11 +638,11 @@ if not claim.state and key_type(job) == 'hash' and redis.call('HGET', job, 'stat
   if err then return err end
   redis.call('RPUSH', queue, job)
   add_anomaly(job .. ' had a lease without a claim: returned to ' .. to_printable(queue))
-  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+  redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', 'queued', 'updated_at', now_s)
   redis.call('ZREM', kLeasesKey, job)
   return 1
 end
-if claim.state ~= 'live' then
+if claim.state ~= kJobStateLive then
   redis.call('ZREM', kLeasesKey, job)  -- the entry belongs to no live claim
   return 0
 end
@@ -652,7 +651,7 @@ if to_number(claim.until_ms) ~= until_ms then return 0 end
 -- length, the clock was set back, and only the observation counts.
 local remaining_ms = until_ms - now_ms
 if remaining_ms >= 0 and remaining_ms <= to_number(claim.lease_ms) then return 0 end
-return return_to_queue(job, claim, 'expired', 'its lease ran out') or 1
+return return_to_queue(job, claim, kFactKindExpired, 'its lease ran out') or 1
 
 --# expire_instance: dispatch_journal job_indexes messages deployments stored_usage job_ends leases
 -- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
@@ -668,8 +667,8 @@ local jobs = {next_page}
 for i = 1, #page, 2 do
   local job = page[i]
   local claim = find_claim(job)
-  if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
-    if not return_to_queue(job, claim, 'expired', 'its agent has ended') then jobs[#jobs + 1] = job end
+  if claim and claim.state == kJobStateLive and claim.runner == runner and claim.instance == instance and instance ~= '' then
+    if not return_to_queue(job, claim, kFactKindExpired, 'its agent has ended') then jobs[#jobs + 1] = job end
   end
 end
 return jobs
@@ -700,7 +699,7 @@ redis.call('SET', kServerKey, run_id)
 for i = 1, #heads, 2 do redis.call('HSET', kJournalHeadsKey, heads[i], heads[i + 1]) end
 for _, job in ipairs(redis.call('ZRANGE', kLeasesKey, 0, -1)) do
   local claim = find_claim(job)
-  if claim and claim.state == 'live' then
+  if claim and claim.state == kJobStateLive then
     local until_ms = to_integer_text(math.max(to_number(claim.until_ms), now_ms + to_number(claim.lease_ms)))
     redis.call('HSET', kClaimKey .. job, 'until_ms', until_ms)
     redis.call('ZADD', kLeasesKey, until_ms, job)

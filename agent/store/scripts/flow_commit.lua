@@ -62,7 +62,7 @@ local function load_flow_claim(job)
     claim.flow = flow_ref
   elseif not claim.state then
     local status = redis.call('HGET', job, 'status')
-    if status == 'finished' or status == 'error' then
+    if status == kJobStatusFinished or status == kJobStatusError then
       claim.over = true
     else
       plan_job(job, claim, get_queue(job, claim), flow_ref)  -- another client has deleted the claim
@@ -70,7 +70,7 @@ local function load_flow_claim(job)
   end
   return claim
 end
-local function has_ended(claim) return claim.over or claim.state == 'ended' end
+local function has_ended(claim) return claim.over or claim.state == kJobStateEnded end
 
 -- Writes the record of a node that was added during the run (an element of `each`), with its first dispatch. If the
 -- record cannot be written, the node fails, and the field `unplanted` of the claim has the reason: foreign (another
@@ -79,7 +79,7 @@ local function has_ended(claim) return claim.over or claim.state == 'ended' end
 local function create_node_record(entry)
   local job, claim = entry.job, read_claim(entry.job)
   if #entry.record == 0 or not claim then return end
-  local is_retry = claim.state == 'planned' and claim.unplanted == 'quota'
+  local is_retry = claim.state == kJobStatePlanned and claim.unplanted == 'quota'
   if claim.state and not is_retry then
     if claim.flow then return end
     add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. flow_ref .. ' by its id: the flow resumes with its end')
@@ -99,7 +99,7 @@ local function create_node_record(entry)
     return end_job(job, claim, failure_fields('quota', excess_text(caller, setting, limit)), false)
   end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
-    'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(entry.record))
+    kJobStatusWaitingForPrerequisites, 'detail', 'planned', 'updated_at', now_s, unpack(entry.record))
   if not is_retry then return plan_job(job, claim, entry.queue, flow_ref, 'kept', to_integer_text(charge_bytes)) end
   redis.call('HSET', kClaimKey .. job, 'kept', to_integer_text(charge_bytes))
   redis.call('HDEL', kClaimKey .. job, 'unplanted')
@@ -108,7 +108,7 @@ end
 -- Queues a planned job. An event reports a job that has ended already, so that the flow processes its end.
 local function queue_job(job, claim, fields)
   if has_ended(claim) then return add_flow_event(flow_ref, 'job ' .. job) end
-  if claim.state and claim.state ~= 'planned' then return end
+  if claim.state and claim.state ~= kJobStatePlanned then return end
   if not has_type(job, 'hash') then
     return end_job(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
   end
@@ -117,7 +117,7 @@ local function queue_job(job, claim, fields)
   local priority = valid_priority(values[1] or '')
   if claim.priority ~= priority then redis.call('HSET', kClaimKey .. job, 'priority', priority) end
   claim.priority = priority
-  enqueue_job(job, claim, 'flow', false)
+  enqueue_job(job, claim, kQueueReasonFlow, false)
   if has_not_run(claim) then set_queue_deadline(job, to_number(values[2] or nil), now_ms, to_number(values[3] or nil)) end
 end
 
@@ -129,18 +129,18 @@ end
 
 -- Sets a failed job back to `planned` for its next attempt. Returns false if the job has not failed or has no record.
 local function plan_job_again(job, claim)
-  if claim.state ~= 'ended' or claim.status == 'finished' or claim.unplanted == 'foreign' or not has_type(job, 'hash') then return false end
+  if claim.state ~= kJobStateEnded or claim.status == kJobStatusFinished or claim.unplanted == 'foreign' or not has_type(job, 'hash') then return false end
   local queue = get_queue(job, claim)
   local attempt = to_integer_text(math.max(1, to_number(claim.attempt) + (to_number(claim.epoch) > 0 and 1 or 0)))
   drop_stale_entry(job, claim, queue)
-  add_fact(queue, job, claim, 'replanned', 'a', attempt)
-  set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', flow_ref)
-  claim.state = 'planned'
+  add_fact(queue, job, claim, kFactKindReplanned, kFactAttemptField, attempt)
+  set_claim(job, claim, 'state', kJobStatePlanned, 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', flow_ref)
+  claim.state = kJobStatePlanned
   redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
   redis.call('ZREM', kEndedKey, job)
   if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json', 'error', 'error_info')
-  redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
+  redis.call('HSET', job, 'status', kJobStatusWaitingForPrerequisites, 'detail', 'planned', 'updated_at', now_s)
   return true
 end
 -- Number of replans of each job. A node may be replanned and end again in one commit (for example a skipped node); then
@@ -154,8 +154,8 @@ local function end_flow_job(job, claim, fields)
     replan_counts[job] = replan_counts[job] - 1
     claim = read_claim(job)
   end
-  if claim.state == 'live' then return cancel_job(job, claim) end
-  local in_queue_list = claim.state == 'queued' and not has_priority(claim)
+  if claim.state == kJobStateLive then return cancel_job(job, claim) end
+  local in_queue_list = claim.state == kJobStateQueued and not has_priority(claim)
   claim.flow = nil  -- the flow decided this end and needs no event
   end_job(job, claim, fields, false)
   if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
@@ -168,7 +168,7 @@ end
 -- Queues a failed job again: through requeue_ended_job() or, if requeue_ended_job() refuses or the job was cancelled,
 -- with a new plan. An event reports a job that has ended and cannot be queued again.
 local function requeue_job(job, claim)
-  if claim.state == 'ended' and claim.detail ~= 'cancelled' and not requeue_ended_job(job, claim) then return end
+  if claim.state == kJobStateEnded and claim.detail ~= 'cancelled' and not requeue_ended_job(job, claim) then return end
   if plan_job_again(job, claim) then
     if claim.unplanted then return end  -- the dispatch in this commit writes the record
     if claim.queue ~= 'queue:flow' then queue_job(job, claim, {}) end
@@ -226,24 +226,24 @@ end
 if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unpack(record)) end
 
 if ended then
-  redis.call('HSET', kFlowKey .. flow, 'state', 'ended', 'ended_ms', to_integer_text(now_ms))
+  redis.call('HSET', kFlowKey .. flow, 'state', kFlowStateEnded, 'ended_ms', to_integer_text(now_ms))
   redis.call('HDEL', kFlowKey .. flow, 'raised')
   redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), flow)
   redis.call('ZREM', kFlowsDueKey, flow)
   redis.call('ZREM', kFlowsActiveKey, flow)
-  if mark.state ~= 'ended' then
+  if mark.state ~= kFlowStateEnded then
     local record_fields = to_table(record)
-    enqueue_notice('flow:' .. flow, record_fields.status or 'error', to_number(record_fields.ended_ms))
-    if mark.message then record_flow_end(mark.message, record_fields.status or 'error') end
+    enqueue_notice('flow:' .. flow, record_fields.status or kFlowStatusError, to_number(record_fields.ended_ms))
+    if mark.message then record_flow_end(mark.message, record_fields.status or kFlowStatusError) end
   end
   local event = 'flow flow:' .. flow
   for _, waiting_flow in ipairs(redis.call('SMEMBERS', kFlowDependentsKey .. flow)) do add_flow_event(context .. ' ' .. waiting_flow, event) end
   redis.call('DEL', kFlowDependentsKey .. flow)
   if parent ~= '0' then add_flow_event(context .. ' ' .. parent, event) end
-elseif #facts > 0 or mark.state == 'active' then
-  if mark.state ~= 'active' then
+elseif #facts > 0 or mark.state == kFlowStateActive then
+  if mark.state ~= kFlowStateActive then
     redis.call('ZADD', kFlowsActiveKey, flow, flow)
-    redis.call('HSET', kFlowKey .. flow, 'state', 'active')
+    redis.call('HSET', kFlowKey .. flow, 'state', kFlowStateActive)
     redis.call('HDEL', kFlowKey .. flow, 'ended_ms')
     redis.call('ZREM', kFlowsEndedKey, flow)
   end

@@ -30,9 +30,9 @@ local id = find_free_ids(to_number(redis.call('GET', kNextFlowIdKey)), 1, functi
 end)
 if not id then return redis.error_reply('MJFULL the context has no free flow id left') end
 id = to_integer_text(id)
-redis.call('HSET', kFlowKey .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', to_integer_text(jobs), 'key', key,
+redis.call('HSET', kFlowKey .. id, 'state', kFlowStateCreating, 'caller', caller, 'first_job', first_job, 'jobs', to_integer_text(jobs), 'key', key,
   'print', fingerprint, 'created_ms', to_integer_text(now_ms))
-redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', 'dispatched', 'detail', 'creating',
+redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', kFlowStatusDispatched, 'detail', 'creating',
   'created_at', now_s, 'updated_at', now_s)
 redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), id)
 if key ~= '' then redis.call('HSET', names_key, key, id .. ' ' .. fingerprint) end
@@ -50,9 +50,9 @@ local flow, caller = next_arg(), next_arg()
 local err = check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
-if mark then return mark.state == 'creating' and mark.adopted and '' or 'known' end
+if mark then return mark.state == kFlowStateCreating and mark.adopted and '' or 'known' end
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then return 'missing' end
-redis.call('HSET', kFlowKey .. flow, 'state', 'creating', 'adopted', '1', 'caller', caller, 'first_job', '0', 'jobs', '0',
+redis.call('HSET', kFlowKey .. flow, 'state', kFlowStateCreating, 'adopted', '1', 'caller', caller, 'first_job', '0', 'jobs', '0',
   'key', '', 'created_ms', to_integer_text(now_ms))
 redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), flow)
 return ''
@@ -88,7 +88,7 @@ local err = check_index_types() or check_flow_types(flow)
 if err then return err end
 local mark, flow_ref = read_mark(flow), context .. ' ' .. flow
 if not mark then return 'missing' end
-local is_open = mark.state == 'creating' or mark.state == 'new'
+local is_open = mark.state == kFlowStateCreating or mark.state == kFlowStateNew
 
 local new_jobs, existing, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
@@ -109,7 +109,7 @@ for i = 1, count do
     if exists then
       local record = redis.call('HMGET', job, 'status', 'detail')
       local status = record[1] or ''
-      if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
+      if status ~= '' and status ~= kJobStatusDispatched and status ~= kJobStatusWaitingForPrerequisites then
         return job .. ' has run before: its record has the status ' .. to_printable(status)
       end
       if not is_only_created(job, claim, record[2]) and is_in_recent_entries(queue, job) then
@@ -134,7 +134,7 @@ for caller, charge_bytes in pairs(charges) do
 end
 for _, new_job in ipairs(new_jobs) do
   local job = new_job.job
-  local fields = {'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s}
+  local fields = {'flow_id', flow, 'status', kJobStatusWaitingForPrerequisites, 'detail', 'planned', 'updated_at', now_s}
   if new_job.exists then
     local supervisor = to_table(new_job.fields).supervisor_url
     if supervisor then redis.call('HSET', job, 'supervisor_url', supervisor) end
@@ -165,7 +165,7 @@ local err = check_flow_types(flow) or check_definition_type(hash) or check_type(
 if err then return err end
 local mark = read_mark(flow)
 if not mark then return 'missing' end
-if mark.state ~= 'creating' then
+if mark.state ~= kFlowStateCreating then
   if mark.definition == hash then return '' end
   return redis.error_reply('MJCONFLICT flow ' .. flow .. ' has another definition, which it keeps')
 end
@@ -175,14 +175,14 @@ local caller = mark.caller or '0'
 err = charge_definition(hash, definition, caller)
 if err then return err end
 add_definition_use(hash, definition, 'flow:' .. flow, caller)
-redis.call('HSET', 'flow:' .. flow, 'status', 'dispatched', 'detail', 'new', 'updated_at', now_s, unpack(fields))
+redis.call('HSET', 'flow:' .. flow, 'status', kFlowStatusDispatched, 'detail', 'new', 'updated_at', now_s, unpack(fields))
 redis.call('XADD', kFlowCatalogKey, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 if name ~= '' then
   redis.call('XADD', index, to_integer_text(index_row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 end
 local values = to_table(fields)
 redis.call('HSET', kFlowKey .. flow, 'ids', values.jobs or '', 'parent', values.parent or '')
-redis.call('HSET', kFlowKey .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', to_integer_text(row + 1), 'index_row',
+redis.call('HSET', kFlowKey .. flow, 'state', kFlowStateNew, 'definition', hash, 'name', name, 'row', to_integer_text(row + 1), 'index_row',
   to_integer_text(index_row + 1))
 redis.call('ZREM', kFlowsEndedKey, flow)
 return ''
@@ -329,7 +329,7 @@ if err then return err end
 local reply = {'0'}
 for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kFlowsDueKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local mark = is_record_id(flow) and has_type(kFlowKey .. flow, 'hash') and read_mark(flow)
-  if mark and mark.state == 'active' then
+  if mark and mark.state == kFlowStateActive then
     reply[#reply + 1] = flow
   else
     add_anomaly(kFlowsDueKey .. ' names ' .. to_printable(flow) .. ', which is not a running flow; the entry was dropped')
@@ -349,7 +349,7 @@ local context, flow = next_arg(), next_arg()
 local err = check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
-if not mark or mark.state ~= 'active' then return 0 end
+if not mark or mark.state ~= kFlowStateActive then return 0 end
 local revision = get_revision(flow)
 if not revision then return journal_head_error(kFlowJournalKey .. flow) end
 redis.call('HSET', kFlowKey .. flow, 'raised', to_integer_text(revision))
@@ -357,7 +357,7 @@ redis.call('ZADD', kFlowsDueKey, 'LT', to_integer_text(now_ms), flow)
 redis.call('PUBLISH', kFlowDueChannel, context .. ' ' .. flow)
 return 1
 
---# flow_await: dispatch_journal job_indexes messages deployments stored_usage job_ends flows
+--# flow_await: dispatch_journal job_indexes messages deployments stored_usage job_ends flows rights
 -- Registers a flow for the end of another flow, or adds the event at once if that flow has ended. If the caller of the
 -- flow may not read the awaited flow, the event is `absent`, as for a missing flow, and the record is not read.
 -- ARGV: context (id), flow (id), awaited_flow (id).
@@ -372,19 +372,17 @@ if err then return err end
 local mark = read_mark(awaited_flow)
 
 -- Returns whether the caller of the flow may read the awaited flow: the row `read` of the table of rights
--- (security/rights.h).
+-- (security/rights.toml).
 local function has_read_permission()
   local reader, creator = redis.call('HGET', kFlowKey .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. awaited_flow, 'caller_id')
   if not reader or reader == creator or redis.call('EXISTS', record) == 0 then return true end
-  local lists = redis.call('HMGET', record, 'admins', 'readers')
-  local pattern = '%f[%d]' .. reader .. '%f[%D]'
-  return string.find(lists[1] or '', pattern) or string.find(lists[2] or '', pattern)
+  return is_in_access_lists(redis.call('HMGET', record, kRightsReadLists), reader)
 end
 if not has_read_permission() then
   add_flow_event(context .. ' ' .. flow, 'absent flow:' .. awaited_flow)
   return 0
 end
-if not mark or mark.state == 'ended' then
+if not mark or mark.state == kFlowStateEnded then
   add_flow_event(context .. ' ' .. flow, 'flow flow:' .. awaited_flow)
 elseif redis.call('SCARD', waits_key) >= 1000 and redis.call('SISMEMBER', waits_key, flow) == 0 then
   return redis.error_reply('MJFULL flow ' .. awaited_flow .. ' is waited for by 1000 flows already')
@@ -487,20 +485,20 @@ if not mark then
   redis.call('ZREM', kFlowsEndedKey, flow)
   return 'missing'
 end
-if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
+if mark.state ~= kFlowStateEnded and mark.state ~= kFlowStateCreating then return 'not_ended' end
 if not is_requested and to_number(redis.call('ZSCORE', kFlowsEndedKey, flow) or nil) > before_ms then return 'not_ended' end
 if not is_requested and redis.call('HEXISTS', kFlowKey .. flow, 'noticed') == 1 and has_type(kNoticesKey, 'zset') then
   redis.call('ZADD', kFlowsEndedKey, to_integer_text(now_ms), flow)  -- try again later: the notice was not delivered yet
   return 'not_ended'
 end
 
-if mark.state == 'creating' then
+if mark.state == kFlowStateCreating then
   local first, swept = to_number(mark.first_job), to_number(mark.swept)
   local last = math.min(to_number(mark.jobs), swept + 200)
   for i = swept, last - 1 do
     local job = 'job:' .. (mark.caller or '0') .. ':' .. to_integer_text(first + i)
     local claim = find_claim(job)
-    if claim and claim.state == 'planned' and string.match(claim.flow or '', ' (%d+)$') == flow then
+    if claim and claim.state == kJobStatePlanned and string.match(claim.flow or '', ' (%d+)$') == flow then
       local revisions = {}
       for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
       local journal = kQueueJournalKey .. get_queue(job, claim)
@@ -534,7 +532,7 @@ if mark.key and mark.key ~= '' and has_type(names_key, 'hash')
   redis.call('HDEL', names_key, mark.key)
 end
 -- A record that another client has written is not deleted until it has become a flow.
-if not (mark.adopted and mark.state == 'creating') then redis.call('UNLINK', 'flow:' .. flow) end
+if not (mark.adopted and mark.state == kFlowStateCreating) then redis.call('UNLINK', 'flow:' .. flow) end
 redis.call('UNLINK', kFlowJournalKey .. flow, kFlowCheckpointKey .. flow, kFlowEventsKey .. flow, kFlowDependentsKey .. flow,
   kFlowKey .. flow)
 redis.call('ZREM', kFlowsEndedKey, flow)

@@ -82,7 +82,7 @@ for _, new_job in ipairs(jobs) do
       fields[#fields + 1] = 'queued_ms'
       fields[#fields + 1] = to_integer_text(now_ms)
     end
-    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'status', 'dispatched', 'created_at', now_s, 'updated_at', now_s,
+    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'status', kJobStatusDispatched, 'created_at', now_s, 'updated_at', now_s,
       unpack(fields))
     if new_job.idempotency_key then
       new_names[#new_names + 1] = new_job.idempotency_key
@@ -158,7 +158,7 @@ local err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or c
 if err then return err end
 if redis.call('EXISTS', job) == 0 then return {'missing', {}} end
 local function make_known_reply() return {'known', redis.call('HGETALL', job)} end
-if redis.call('EXISTS', kClaimKey .. job) == 1 or redis.call('HGET', job, 'status') ~= 'dispatched' then return make_known_reply() end
+if redis.call('EXISTS', kClaimKey .. job) == 1 or redis.call('HGET', job, 'status') ~= kJobStatusDispatched then return make_known_reply() end
 local record = to_table(redis.call('HGETALL', job))
 err = check_queue_types(queue, valid_priority(record.priority))
 if err then return err end
@@ -266,7 +266,7 @@ local function matches_filter(job, record_type)
   if status .. state .. name .. script_type == '' then return true end
   local values = record_type == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'script_type', 'name') or {}
   local job_state, detail = values[1] or '', values[2] or ''
-  if status == 'error' and state == '' and kSkippedDetails[detail] then return false end
+  if status == kJobStatusError and state == '' and kSkippedDetails[detail] then return false end
   return (status == '' or job_state == status) and (state == '' or job_state == state or detail == state)
     and (script_type == '' or values[3] == script_type) and (name == '' or string.find(values[4] or '', name, 1, true))
 end

@@ -39,7 +39,7 @@ if err then return err end
 local record = redis.call('HMGET', message, 'status', 'transport_status')
 if redis.call('EXISTS', message) == 0 then return 'missing' end
 local status, transport = record[1] or '', record[2] or ''
-if status ~= '' and status ~= 'dispatched' or transport ~= '' then return transport ~= '' and transport or status end
+if status ~= '' and status ~= kMessageStatusDispatched or transport ~= '' then return transport ~= '' and transport or status end
 if #signature > 0 then redis.call('HSET', message, unpack(signature)) end
 redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
 redis.call('HDEL', message, 'detail')
@@ -117,7 +117,8 @@ end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
 local status, state = redis.call('HGET', message, 'status'), redis.call('HGET', mark_key, 'state')
 -- Only the mark counts for a message in state `arrived`, since another client may have changed the record.
-if state and state ~= 'arrived' or not state and (status == 'acknowledged' or status == 'processed' or status == 'error') then
+if state and state ~= kMessageStateArrived
+  or not state and (status == kMessageStatusAcknowledged or status == kMessageStatusProcessed or status == kMessageStatusError) then
   redis.call('LREM', list, -1, message)
   redis.call('ZREM', kInboxKey, message)
   table.insert(keys, 1, 'repeated')
@@ -134,39 +135,40 @@ for i, job in ipairs(jobs) do
   job.priority = valid_priority(job.exists and redis.call('HGET', job.key, 'priority') or to_table(job.fields).priority)
   err = check_queue_types(job.queue, job.priority)
   if err then return err end
-  job.end_status = job.claim.state == 'ended' and (job.claim.status or 'error') or (record_status == 'finished' or record_status == 'error') and record_status
-  if not job.end_status then open_jobs = open_jobs + 1 elseif job.end_status ~= 'finished' then failed_jobs = failed_jobs + 1 end
+  job.end_status = job.claim.state == kJobStateEnded and (job.claim.status or kJobStatusError)
+    or (record_status == kJobStatusFinished or record_status == kJobStatusError) and record_status
+  if not job.end_status then open_jobs = open_jobs + 1 elseif job.end_status ~= kJobStatusFinished then failed_jobs = failed_jobs + 1 end
 end
 
-redis.call('HSET', mark_key, 'state', 'taken', 'left', open_jobs, 'failed', failed_jobs, 'taken_ms', to_integer_text(now_ms))
+redis.call('HSET', mark_key, 'state', kMessageStateTaken, 'left', open_jobs, 'failed', failed_jobs, 'taken_ms', to_integer_text(now_ms))
 redis.call('HSET', mark_key, 'jobs', table.concat(keys, ' '), 'flow', flow)
-if state == 'arrived' then redis.call('HSET', mark_key, 'origins', origins) end
+if state == kMessageStateArrived then redis.call('HSET', mark_key, 'origins', origins) end
 for _, job in ipairs(jobs) do
   if not job.end_status then
     local claim = job.claim
     if not job.exists then
-      redis.call('HSET', job.key, 'status', 'dispatched', 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
+      redis.call('HSET', job.key, 'status', kJobStatusDispatched, 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
         'queued_ms', to_integer_text(now_ms), unpack(job.fields))
     end
     if not claim.state then
       claim.priority = job.priority
       push_job(job.key, claim, job.queue, false)
-      add_fact(job.queue, job.key, claim, 'scheduled', 'm', message)
-      set_claim(job.key, claim, 'state', 'queued', 'queue', job.queue, 'priority', claim.priority)
+      add_fact(job.queue, job.key, claim, kFactKindScheduled, kFactMessageField, message)
+      set_claim(job.key, claim, 'state', kJobStateQueued, 'queue', job.queue, 'priority', claim.priority)
     end
     redis.call('HSET', kClaimKey .. job.key, 'message', message)
   end
 end
 redis.call('LREM', list, -1, message)
 redis.call('ZREM', kInboxKey, message)
-redis.call('HSET', message, 'status', 'acknowledged', 'updated_at', now_s)
-if state == 'arrived' and redis.call('HGET', mark_key, 'stream') then
+redis.call('HSET', message, 'status', kMessageStatusAcknowledged, 'updated_at', now_s)
+if state == kMessageStateArrived and redis.call('HGET', mark_key, 'stream') then
   redis.call('ZADD', kOutboxKey, to_integer_text(now_ms + 500), 'logs ' .. message)
 end
 if flow ~= '' then
   local flow_mark = to_table(redis.call('HGETALL', kFlowKey .. flow))
   redis.call('HSET', kFlowKey .. flow, 'message', message)
-  if flow_mark.state == 'ended' then record_flow_end(message, redis.call('HGET', 'flow:' .. flow, 'status') or 'error') end
+  if flow_mark.state == kFlowStateEnded then record_flow_end(message, redis.call('HGET', 'flow:' .. flow, 'status') or kFlowStatusError) end
 elseif open_jobs == 0 then
   end_message(message, failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')
 end
@@ -185,12 +187,12 @@ local err = check_type(list, 'list') or check_type(mark_key, 'hash') or check_ma
 if err then return err end
 local state = redis.call('HGET', mark_key, 'state')
 local reply = 'refused'
-if state and state ~= 'arrived' then
+if state and state ~= kMessageStateArrived then
   reply = 'over'
 elseif not state and key_type(message) ~= 'hash' then
   reply = 'missing'
 else
-  redis.call('HSET', mark_key, 'state', reason == '' and 'taken' or 'refused', 'left', 0)
+  redis.call('HSET', mark_key, 'state', reason == '' and kMessageStateTaken or kMessageStateRefused, 'left', 0)
   end_message(message, reason)
 end
 if reason ~= '' or not state then redis.call('LREM', list, -1, message) end
@@ -221,7 +223,7 @@ if redis.call('EXISTS', mark_key) == 1 then
   local mark_fields, sender_fields = to_table(redis.call('HGETALL', mark_key)), to_table(origin)
   if not written and (mark_fields.origin ~= sender_fields.origin or mark_fields.from ~= sender_fields.from) then return 'taken' end
   -- A message that was sent from here is not accepted under the same key.
-  if mark_fields.content ~= content or mark_fields.state == 'away' or mark_fields.state == 'over' then return 'other' end
+  if mark_fields.content ~= content or mark_fields.state == kMessageStateAway or mark_fields.state == kMessageStateOver then return 'other' end
   redis.call('LREM', 'msg_out_coordinator', 0, message)
   return 'known'
 end
@@ -241,9 +243,9 @@ local turn = tonumber(redis.call('HGET', kInboxTurnsKey, caller) or '') or 0
 if not (turn >= first_turn and turn <= now_ms + (max_per_caller + kMaxTurns) * kTurnMs) then turn = first_turn end
 if waiting >= max then return 'full' end
 if turn - first_turn >= max_per_caller * kTurnMs then return 'sender_full' end
-redis.call('HSET', mark_key, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', to_integer_text(now_ms), unpack(origin))
+redis.call('HSET', mark_key, 'state', kMessageStateArrived, 'content', content, 'left', 0, 'came_ms', to_integer_text(now_ms), unpack(origin))
 if not written then
-  redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
+  redis.call('HSET', message, 'status', kMessageStatusDispatched, 'updated_at', now_s, unpack(fields))
   redis.call('HSET', kReceivedKey, content, message)
 end
 redis.call('ZADD', kInboxKey, string.format('%.17g', turn), message)
@@ -284,7 +286,7 @@ for i, job in ipairs(jobs) do
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' is or was in a queue of this context: it cannot be sent')
   end
 end
-redis.call('HSET', mark_key, 'state', 'away', 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', to_integer_text(now_ms),
+redis.call('HSET', mark_key, 'state', kMessageStateAway, 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', to_integer_text(now_ms),
   'jobs', table.concat(keys, ' '), unpack(target))
 if deliver_ms > 0 then redis.call('HSET', mark_key, 'deliver_until', to_integer_text(now_ms + deliver_ms)) end
 if result_ms > 0 then redis.call('HSET', mark_key, 'result_ms', to_integer_text(result_ms)) end
@@ -292,11 +294,11 @@ for _, job in ipairs(jobs) do
   if not job.exists then
     redis.call('HSET', job.key, 'created_at', now_s, unpack(job.fields))
   end
-  redis.call('HSET', job.key, 'status', 'waiting_for_prerequisites', 'detail', 'away', 'updated_at', now_s)
-  add_fact(job.queue, job.key, job.claim, 'planned', 'm', message)
-  set_claim(job.key, job.claim, 'state', 'planned', 'queue', job.queue, 'message', message, 'priority', '0')
+  redis.call('HSET', job.key, 'status', kJobStatusWaitingForPrerequisites, 'detail', 'away', 'updated_at', now_s)
+  add_fact(job.queue, job.key, job.claim, kFactKindPlanned, kFactMessageField, message)
+  set_claim(job.key, job.claim, 'state', kJobStatePlanned, 'queue', job.queue, 'message', message, 'priority', '0')
 end
-redis.call('HSET', message, 'status', 'dispatched', 'transport_status', 'queued', 'updated_at', now_s)
+redis.call('HSET', message, 'status', kMessageStatusDispatched, 'transport_status', 'queued', 'updated_at', now_s)
 redis.call('LREM', 'msg_out_coordinator', -1, message)
 enqueue_outbox('send ' .. message)
 table.insert(keys, 1, 'routed')
@@ -385,12 +387,12 @@ redis.call('ZREM', kOutboxKey, entry)
 if kind == 'cancel' then return result end
 local remote_id = kind == 'send' and result == 'delivered' and redis.call('HGET', mark_key, 'there')
 if remote_id and has_type(message, 'hash') then redis.call('HSET', message, 'transport_id', remote_id) end
-if mark_fields.state ~= 'away' then
+if mark_fields.state ~= kMessageStateAway then
   if kind == 'logs' and result == 'failed' then redis.call('HSET', mark_key, 'stream', '') end  -- the receiver does not want log lines
   if kind == 'answer' then
     redis.call('ZREM', kOutboxKey, 'logs ' .. message)
     redis.call('ZADD', kMessagesKey, 'NX', to_integer_text(now_ms), message)
-    redis.call('HSET', mark_key, 'answer', result == 'failed' and 'lost' or 'given')
+    redis.call('HSET', mark_key, 'answer', result == 'failed' and kAnswerStateLost or kAnswerStateGiven)
     if result == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. to_printable(reason)) end
   end
   return result
@@ -399,7 +401,7 @@ if kind ~= 'send' and kind ~= 'expire' then return result end  -- other kinds do
 if result == 'delivered' then
   redis.call('HSET', mark_key, 'delivered_ms', to_integer_text(now_ms))
   if has_type(message, 'hash') then
-    redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
+    redis.call('HSET', message, 'status', kMessageStatusAcknowledged, 'transport_status', 'delivered', 'updated_at', now_s)
   end
   if mark_fields.result_ms then redis.call('ZADD', kOutboxKey, to_integer_text(now_ms + to_number(mark_fields.result_ms)), 'expire ' .. message) end
 elseif result == 'failed' then
@@ -427,12 +429,12 @@ local mark_key = kMessageKey .. message
 local err = check_type(mark_key, 'hash') or check_mailbox_types() or check_index_types()
 if err then return err end
 local mark_fields = to_table(redis.call('HGETALL', mark_key))
-if mark_fields.content ~= content or (mark_fields.state ~= 'away' and mark_fields.state ~= 'over') then return 'other' end
-if mark_fields.state == 'over' then return 'known' end
+if mark_fields.content ~= content or (mark_fields.state ~= kMessageStateAway and mark_fields.state ~= kMessageStateOver) then return 'other' end
+if mark_fields.state == kMessageStateOver then return 'known' end
 for _ = 1, count do
   local job, extra_fields, end_fields = next_arg(), list_arg(), list_arg()
   local claim = find_claim(job)
-  if claim and claim.message == message and claim.state == 'planned' then
+  if claim and claim.message == message and claim.state == kJobStatePlanned then
     if #extra_fields > 0 and has_type(job, 'hash') then redis.call('HSET', job, unpack(extra_fields)) end
     end_job(job, claim, is_end_refused(job, claim, end_fields) and strip_result(end_fields) or end_fields, false)
   end
@@ -458,25 +460,25 @@ local mark_fields = to_table(redis.call('HGETALL', mark_key))
 if not mark_fields.state then
   if key_type(message) ~= 'hash' then return 'missing' end
   local status = redis.call('HGET', message, 'status')
-  if status == 'processed' or status == 'error' then return 'over' end
+  if status == kMessageStatusProcessed or status == kMessageStatusError then return 'over' end
 end
-if not mark_fields.state or mark_fields.state == 'arrived' then
+if not mark_fields.state or mark_fields.state == kMessageStateArrived then
   -- The mark makes a coordinator that has read the message from a list close it.
-  redis.call('HSET', mark_key, 'state', 'refused', 'left', 0)
+  redis.call('HSET', mark_key, 'state', kMessageStateRefused, 'left', 0)
   redis.call('ZREM', kInboxKey, message)
   end_message(message, 'cancelled before it was taken')
   return 'ended'
 end
-if mark_fields.state ~= 'away' and mark_fields.state ~= 'taken' then return 'over' end
+if mark_fields.state ~= kMessageStateAway and mark_fields.state ~= kMessageStateTaken then return 'over' end
 redis.call('HSET', mark_key, 'cancelled', to_integer_text(now_ms))  -- before the jobs end, since end_message() reads this field
-local is_pending = mark_fields.state == 'away'
+local is_pending = mark_fields.state == kMessageStateAway
 for job in string.gmatch(mark_fields.jobs or '', '%S+') do
   local claim = find_claim(job)
-  if claim and claim.message == message and (claim.state == 'planned' or mark_fields.state == 'taken') then
+  if claim and claim.message == message and (claim.state == kJobStatePlanned or mark_fields.state == kMessageStateTaken) then
     is_pending = cancel_job(job, claim) ~= 'over' or is_pending
   end
 end
-if mark_fields.state == 'taken' then
+if mark_fields.state == kMessageStateTaken then
   if (mark_fields.flow or '') == '' or mark_fields.flow_ended then return is_pending and 'asked' or 'over' end
 elseif not mark_fields.delivered_ms then
   -- A delivery that is under way may succeed. Its coordinator stores the result.
@@ -499,7 +501,8 @@ local log = kLogKey .. job
 local err = check_message_types(message) or check_type(log, 'stream') or check_type(kClaimKey .. job, 'hash')
 if err then return err end
 local mark_fields, claim = to_table(redis.call('HGETALL', kMessageKey .. message)), read_claim(job)
-if mark_fields.content ~= content or mark_fields.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return to_integer_text(0) end
+if mark_fields.content ~= content or mark_fields.state ~= kMessageStateAway or claim.message ~= message
+  or claim.state ~= kJobStatePlanned then return to_integer_text(0) end
 local last_seq, bytes, job_bytes = get_last_log_seq(job), to_number(mark_fields.log_bytes), to_number(claim.log_bytes)
 local is_full
 for i = 1, #lines, 4 do
@@ -554,7 +557,7 @@ for _, message in ipairs(redis.call('ZRANGEBYSCORE', kMessagesKey, '-inf', to_in
   local mark_key = kMessageKey .. message
   local mark_fields = has_type(mark_key, 'hash') and to_table(redis.call('HGETALL', mark_key)) or {}
   local expires_ms = to_number(mark_fields.fresh_until)
-  if mark_fields.answer == 'due' or to_number(mark_fields.left) > 0 then
+  if mark_fields.answer == kAnswerStateDue or to_number(mark_fields.left) > 0 then
     redis.call('ZADD', kMessagesKey, to_integer_text(now_ms), message)
   elseif expires_ms > now_ms then
     release_message_charge(message)

@@ -22,7 +22,7 @@ end
 local jobs = {}
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', kPrerequisitesKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local claim = find_claim(job)
-  if claim and claim.state == 'prerequisites' and has_type(job, 'hash') then
+  if claim and claim.state == kJobStatePrerequisites and has_type(job, 'hash') then
     redis.call('ZADD', kPrerequisitesKey, to_integer_text(now_ms + again_ms), job)
     local approvals = {}
     for name in pairs(claim) do
@@ -46,12 +46,12 @@ local job, impossible = next_arg(), next_arg()
 local err = check_index_types()
 if err then return err end
 local claim = find_claim(job)
-if not claim or claim.state ~= 'prerequisites' then return 0 end
+if not claim or claim.state ~= kJobStatePrerequisites then return 0 end
 if impossible ~= '' then
   end_job(job, claim, failure_fields('prerequisite', impossible), false)
 else
   set_claim(job, claim, 'prerequisites', 'met')
-  enqueue_job(job, claim, 'prerequisite', false)
+  enqueue_job(job, claim, kParkReasonPrerequisite, false)
 end
 return 1
 
@@ -70,13 +70,13 @@ if redis.call('EXISTS', job) == 0 then return 'missing' end
 local claim, values = read_claim(job), redis.call('HMGET', job, 'prerequisites', 'status')
 local prerequisites, status = values[1] or '', values[2] or ''
 if claim.flow then return string.match(claim.flow, '(%d+)$') or 'missing' end
-if claim.state == 'ended' or (not claim.state and (status == 'finished' or status == 'error')) then return 'over' end
+if claim.state == kJobStateEnded or (not claim.state and (status == kJobStatusFinished or status == kJobStatusError)) then return 'over' end
 if not string.find(prerequisites, '"approval:' .. name .. '"', 1, true) then return 'unasked' end
-if claim.state == 'live' or claim.prerequisites == 'met' then return 'met' end
+if claim.state == kJobStateLive or claim.prerequisites == 'met' then return 'met' end
 if not claim.state then return 'early' end
 
 if reason ~= '' then
-  local in_queue_list = claim.state == 'queued' and not has_priority(claim)
+  local in_queue_list = claim.state == kJobStateQueued and not has_priority(claim)
   end_job(job, claim, failure_fields('prerequisite', reason), false)
   if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
   return 'ok'
@@ -86,5 +86,5 @@ redis.call('HSET', kClaimKey .. job, 'approved:' .. name, line)
 -- Another client may have written a log of its own. Then the line is not added, and the answer is valid without it.
 local reply = redis.pcall('XADD', kLogKey .. job, to_integer_text(get_last_log_seq(job) + 1) .. '-0', 'ts', to_integer_text(now_ms), 'stream', 'system', 'text', line .. '\n')
 if type(reply) == 'table' and reply.err then reports_wrong_type(kLogKey .. job, 'stream') end
-if claim.state == 'prerequisites' then redis.call('ZADD', kPrerequisitesKey, to_integer_text(now_ms), job) end
+if claim.state == kJobStatePrerequisites then redis.call('ZADD', kPrerequisitesKey, to_integer_text(now_ms), job) end
 return 'ok'

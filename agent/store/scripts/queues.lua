@@ -28,11 +28,11 @@ if err then return err end
 local function cancel_entry_job(entry)
   local claim = is_job_key(entry) and find_claim(entry)
   if not claim then return end
-  if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', kClaimKey .. entry, 'leftover') end
-  if claim.state == 'ended' then return end
-  if not has_type(entry, 'hash') or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
+  if claim.leftover and claim.state ~= kJobStateQueued then redis.call('HDEL', kClaimKey .. entry, 'leftover') end
+  if claim.state == kJobStateEnded then return end
+  if not has_type(entry, 'hash') or (claim.state and (claim.state ~= kJobStateQueued or claim.queue ~= queue)) then return end
   local record = redis.call('HMGET', entry, 'status', 'detail')
-  if not claim.state and (record[1] == 'finished' or record[1] == 'error') or is_only_created(entry, claim, record[2]) then return end
+  if not claim.state and (record[1] == kJobStatusFinished or record[1] == kJobStatusError) or is_only_created(entry, claim, record[2]) then return end
   claim.queue = queue
   end_job(entry, claim, failure_fields('cancelled', 'cancelled: its queue was purged'), false)
 end

@@ -62,7 +62,7 @@ if message then
   local record = redis.call('HMGET', key, 'topic', 'status', 'message_type')
   local open_jobs = to_number(redis.call('HGET', mark_key, 'left') or nil)
   if open_jobs > 0 then return to_integer_text(open_jobs) .. ' of its jobs have not ended' end
-  if record[2] == 'acknowledged' and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
+  if record[2] == kMessageStatusAcknowledged and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
   err = check_type('msg_in', 'list') or check_type(kReceivedKey, 'hash')
   if err then return err end
   for _, list in ipairs({kTopicKey .. (record[1] or ''), 'msg_out', 'msg_out_coordinator'}) do
@@ -71,8 +71,8 @@ if message then
     if is_in_list(list, key) then return 'it waits in ' .. to_printable(list) end
   end
   local mark_fields = to_table(redis.call('HGETALL', mark_key))
-  if mark_fields.state == 'arrived' or mark_fields.state == 'away' then return 'it is ' .. mark_fields.state end
-  if mark_fields.answer == 'due' then return 'its sender has not received its end yet' end
+  if mark_fields.state == kMessageStateArrived or mark_fields.state == kMessageStateAway then return 'it is ' .. mark_fields.state end
+  if mark_fields.answer == kAnswerStateDue then return 'its sender has not received its end yet' end
   if is_in_list('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
   release_message_charge(key)
   if to_number(mark_fields.fresh_until) > now_ms then  -- the mark must recognise a repeat of the message until then
@@ -138,7 +138,7 @@ local job = next_arg()
 local err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_index_types() or check_type(kJournalHorizonKey, 'hash')
 if err then return err end
 local claim = read_claim(job)
-if claim.state == 'ended' then
+if claim.state == kJobStateEnded then
   local reason = retention_obstacle(job, claim)
   if reason then return reason end
   delete_ended_job(job, claim)

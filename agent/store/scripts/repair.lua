@@ -67,7 +67,7 @@ local kIndexes = {
     function(_, key) redis.call('LREM', key, 0, job) end},
   priority = {kPriorityKey, 'zset', function(_, key)
     local claim = read_claim(job) or {}
-    redis.call('ZADD', key, to_integer_text((100 - (tonumber(claim.priority) or 0)) * kPriority + now_ms), job)
+    redis.call('ZADD', key, to_integer_text((kMaxPriority - (tonumber(claim.priority) or 0)) * kPriority + now_ms), job)
   end, remove_from_zset},
   slots = {kRunningKey, 'set', function(_, key) redis.call('SADD', key, job) end,
     function(_, key) redis.call('SREM', key, job) end},
@@ -101,21 +101,24 @@ local function append_restored_fact(step)
       fields[#fields + 1] = value
     end
   end
-  add_changed_field('s', claim.state)
-  add_changed_field('st', claim.state == 'ended' and (claim.status or 'error'))
-  add_changed_field('detail', claim.detail)
-  add_changed_field('c', claim.claim_id)
-  add_changed_field('t', claim.token)
-  for name, field in pairs({e = 'epoch', a = 'attempt', d = 'deliveries', r = 'runner'}) do add_changed_field(name, to_integer_text(to_number(claim[field]))) end
-  add_changed_field('i', claim.instance)
-  add_changed_field('l', claim.lease_ms and to_integer_text(to_number(claim.lease_ms)))
-  add_changed_field('g', claim['end'])
-  add_changed_field('en', claim.state == 'ended' and claim.ended_ms and to_integer_text(to_number(claim.ended_ms)))
-  add_changed_field('due', claim.state == 'delayed' and to_integer_text(to_number(redis.call('ZSCORE', kDelayedKey, job) or '0')))
-  add_changed_field('m', claim.message)
-  add_changed_field('fl', claim.flow)
+  add_changed_field(kFactStateField, claim.state)
+  add_changed_field(kFactStatusField, claim.state == kJobStateEnded and (claim.status or kJobStatusError))
+  add_changed_field(kFactDetailField, claim.detail)
+  add_changed_field(kFactClaimIdField, claim.claim_id)
+  add_changed_field(kFactTokenHashField, claim.token)
+  for name, field in pairs({[kFactEpochField] = 'epoch', [kFactAttemptField] = 'attempt', [kFactDeliveriesField] = 'deliveries',
+    [kFactRunnerField] = 'runner'}) do
+    add_changed_field(name, to_integer_text(to_number(claim[field])))
+  end
+  add_changed_field(kFactInstanceField, claim.instance)
+  add_changed_field(kFactLeaseField, claim.lease_ms and to_integer_text(to_number(claim.lease_ms)))
+  add_changed_field(kFactDigestField, claim['end'])
+  add_changed_field(kFactEndTimeField, claim.state == kJobStateEnded and claim.ended_ms and to_integer_text(to_number(claim.ended_ms)))
+  add_changed_field(kFactDueField, claim.state == kJobStateDelayed and to_integer_text(to_number(redis.call('ZSCORE', kDelayedKey, job) or '0')))
+  add_changed_field(kFactMessageField, claim.message)
+  add_changed_field(kFactFlowField, claim.flow)
   claim.revs = step.argument ~= '' and step.argument or nil
-  add_fact(get_queue(job, claim), job, claim, 'restored', unpack(fields))
+  add_fact(get_queue(job, claim), job, claim, kFactKindRestored, unpack(fields))
   set_claim(job, claim)
 end
 

@@ -42,12 +42,12 @@ end
 local queued = 0
 for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kDelayedKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
-  if not claim or claim.state ~= 'delayed' then
+  if not claim or claim.state ~= kJobStateDelayed then
     redis.call('ZREM', kDelayedKey, job)
   elseif not waits_for_quota(job, claim) then
     -- A job that its runner released without a run becomes the next one of its queue again.
-    enqueue_job(job, claim, 'due', claim.reason == 'released')
-    if claim.state == 'queued' then queued = queued + 1 end
+    enqueue_job(job, claim, kQueueReasonDue, claim.reason == kFactKindReleased)
+    if claim.state == kJobStateQueued then queued = queued + 1 end
   end
 end
 
@@ -55,7 +55,7 @@ end
 while dependents_budget > 0 do
   local dep = redis.call('LPOP', kPendingReleasesKey)
   if not dep then break end
-  process_dependents(dep, get_end_status(dep) or 'error')
+  process_dependents(dep, get_end_status(dep) or kJobStatusError)
 end
 if redis.call('EXISTS', kPendingReleasesKey) == 1 then has_more = 1 end
 
@@ -72,9 +72,9 @@ local function release_held_list(held_key)
     end
     list_budget = list_budget - 1
     local claim = find_claim(job)
-    if claim and claim.state == 'held' then
+    if claim and claim.state == kJobStateHeld then
       claim.held = nil  -- the job is in no sorted set
-      enqueue_job(job, claim, 'held', false)
+      enqueue_job(job, claim, kParkReasonHeld, false)
     end
     redis.call('RPOP', held_key)
     job = redis.call('LINDEX', held_key, -1)
@@ -90,13 +90,13 @@ local function queue_held_job(key)
   local claim = job and find_claim(job)
   if not job then
     redis.call('SREM', kHeldConcurrencyKeysKey, key)
-  elseif not claim or claim.state ~= 'held' then
+  elseif not claim or claim.state ~= kJobStateHeld then
     redis.call('ZREM', held_key, job)
   else
     -- If the record is not a hash, the limit is 1.
     local limit = has_type(job, 'hash') and to_number(redis.call('HGET', job, 'concurrency_limit')) or 0
     local running = call_index('SCARD', kRunningKey .. key)
-    if running and running < math.max(1, limit) then enqueue_job(job, claim, 'held', true) end
+    if running and running < math.max(1, limit) then enqueue_job(job, claim, kParkReasonHeld, true) end
   end
 end
 if key_type(kHeldConcurrencyKeysKey) == 'set' then
@@ -120,7 +120,7 @@ for i = 1, #waiting, 2 do
   else
     local id = add_dead_letter_entry(job or member, queue or '', record_type == 'none' and 'no_record' or 'wrong_type')
     local claim = job and find_claim(job)
-    if claim and claim.state == 'queued' then
+    if claim and claim.state == kJobStateQueued then
       end_job(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
       redis.call('HSET', kClaimKey .. job, 'dead', id)
     end
@@ -159,9 +159,9 @@ end
 -- Returns whether the job waits for a run. A job without a state in its claim waits if its record has a
 -- queue_timeout_ms and no end.
 local function is_waiting(job, claim)
-  if claim.state then return claim.state ~= 'live' and claim.state ~= 'ended' end
+  if claim.state then return claim.state ~= kJobStateLive and claim.state ~= kJobStateEnded end
   local record = redis.pcall('HMGET', job, 'status', 'queue_timeout_ms')
-  return not record.err and to_number(record[2] or nil) > 0 and record[1] ~= 'finished' and record[1] ~= 'error'
+  return not record.err and to_number(record[2] or nil) > 0 and record[1] ~= kJobStatusFinished and record[1] ~= kJobStatusError
 end
 
 -- End jobs that have waited longer than their queue_timeout_ms allows.
@@ -169,7 +169,7 @@ local overdue = 0
 for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kQueueDeadlinesKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if claim and is_waiting(job, claim) then
-    local in_queue_list = not claim.state or claim.state == 'queued' and not has_priority(claim)
+    local in_queue_list = not claim.state or claim.state == kJobStateQueued and not has_priority(claim)
     end_job(job, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
     if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
     overdue = overdue + 1
@@ -183,14 +183,14 @@ local retired = 0
 local recheck_score = to_integer_text(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
 local function delete_if_expired(job)
   local claim = find_claim(job)
-  if not claim or claim.state ~= 'ended' then return redis.call('ZREM', kEndedKey, job) end
+  if not claim or claim.state ~= kJobStateEnded then return redis.call('ZREM', kEndedKey, job) end
   if retention_obstacle(job, claim) then return redis.call('ZADD', kEndedKey, recheck_score, job) end
   delete_ended_job(job, claim)
   retired = retired + 1
 end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', kEndedKey, to_integer_text(-now_ms), '(0', 'LIMIT', 0, max)) do
   local claim = find_claim(job)
-  local has_obstacle = claim and claim.state == 'ended' and retention_obstacle(job, claim)
+  local has_obstacle = claim and claim.state == kJobStateEnded and retention_obstacle(job, claim)
   redis.call('ZADD', kEndedKey, has_obstacle and recheck_score or to_integer_text(to_number(claim and claim.ended_ms)), job)
 end
 if keep_ms > 0 then

@@ -200,7 +200,9 @@ for _ = 1, to_number(next_arg()) do
     local mark, record_type = state_key(effect_ref), key_type(effect_ref)
     local state = key_type(mark) == 'hash' and redis.call('HGET', mark, 'state')
     local status = not state and record_type == 'hash' and redis.call('HGET', effect_ref, 'status')
-    if record_type == 'none' or state == 'ended' or status == 'finished' or status == 'error' then ended_positions[#ended_positions + 1] = position - 1 end
+    if record_type == 'none' or state == kJobStateEnded or status == kJobStatusFinished or status == kJobStatusError then
+      ended_positions[#ended_positions + 1] = position - 1
+    end
   end
   local inbox, due = kDeploymentInboxKey .. deployment, redis.call('ZSCORE', kDeploymentsDueKey, deployment)
   rows[#rows + 1] = {key_type(inbox) == 'stream' and redis.call('XLEN', inbox) or 0, due and to_integer_text(math.max(1, to_number(due))) or '0', ended_positions}

@@ -91,7 +91,8 @@ local function get_last_log_seq(job)
   return newest and to_number(string.match(newest[1], '^%d+')) or 0
 end
 
--- Returns the SHA-1 of the texts with their lengths.
+-- Returns the SHA-1 of the texts with their lengths. The digest of an end by the owner of a claim is another one:
+-- compute_end_digest() of ../job_fields.h.
 local function digest(fields)
   local parts = {}
   for i, text in ipairs(fields) do parts[i] = #text .. ':' .. text end

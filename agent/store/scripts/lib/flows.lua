@@ -1,8 +1,6 @@
--- Flows. The mark of a flow, mj:flow:<id>, holds its state:
---   creating   its ids are allocated; its jobs and its definition are being written
---   new        it is complete and has not begun
---   active     it is in mj:flows:active; also in mj:flows:due if a coordinator has to process it
---   ended      it is in mj:flows:ended until the retention is over
+-- Flows. The mark of a flow, mj:flow:<id>, holds its state (flow_state in agent/model/states.toml). A flow in state
+-- `active` is also in mj:flows:due if a coordinator has to process it. An ended flow is in mj:flows:ended until the
+-- retention is over.
 -- A flow in state `creating` is in mj:flows:ended, too, from its creation on, so that an abandoned creation is retired.
 local function check_flow_types(flow)
   return check_type('flow:' .. flow, 'hash') or check_type(kFlowKey .. flow, 'hash') or check_type(kFlowJournalKey .. flow, 'stream')
@@ -34,11 +32,11 @@ local function read_job_view(job)
   local claim, record_type = read_claim(job) or {}, key_type(job)
   local values = record_type == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'error', 'started_ms', 'attempt', 'runner_id', 'ended_ms') or {}
   local state, status = claim.state or '', values[1] or ''
-  if record_type ~= 'hash' and state ~= 'ended' then state = 'absent' end
-  if state == 'ended' then status = claim.status or status end
-  local has_ended = state == 'ended' or (state == '' and (status == 'finished' or status == 'error'))
+  if record_type ~= 'hash' and state ~= kJobStateEnded then state = 'absent' end
+  if state == kJobStateEnded then status = claim.status or status end
+  local has_ended = state == kJobStateEnded or (state == '' and (status == kJobStatusFinished or status == kJobStatusError))
   local result = has_ended and record_type == 'hash' and redis.call('HMGET', job, 'result', 'result_json') or {}
-  return {state, claim.attempt or values[5] or '0', status, state == 'ended' and claim.detail or values[2] or '', values[3] or '', result[1] or '',
+  return {state, claim.attempt or values[5] or '0', status, state == kJobStateEnded and claim.detail or values[2] or '', values[3] or '', result[1] or '',
     values[4] or '0', claim.ended_ms or values[7] or '0', claim.runner or values[6] or '0', result[2] or ''}, #(result[1] or '') + #(result[2] or '') + 200
 end
 local function is_record_id(text)
@@ -98,9 +96,9 @@ end
 -- Sets a job to the state `planned`: in no queue, owned by the flow ("<context> <id>"). The other arguments are further
 -- fields of the claim.
 local function plan_job(job, claim, queue, flow, ...)
-  add_fact(queue, job, claim, 'planned', 'fl', flow)
+  add_fact(queue, job, claim, kFactKindPlanned, kFactFlowField, flow)
   local priority = redis.pcall('HGET', job, 'priority')  -- the reply is an error if the record is not a hash
-  set_claim(job, claim, 'state', 'planned', 'queue', queue, 'flow', flow, 'priority',
+  set_claim(job, claim, 'state', kJobStatePlanned, 'queue', queue, 'flow', flow, 'priority',
     valid_priority(type(priority) == 'string' and priority or ''), ...)
-  claim.state, claim.queue, claim.flow = 'planned', queue, flow
+  claim.state, claim.queue, claim.flow = kJobStatePlanned, queue, flow
 end

@@ -83,7 +83,7 @@ local function inspect_job(job, is_complete)
   if has_limit then add_value('limited', 1) end
   -- A held job waits for the key that holds it in its index, even if the record names another key now. If no index
   -- holds the job, it waits for the key of the record.
-  if claim_fields.state == 'held' then
+  if claim_fields.state == kJobStateHeld then
     local awaited_ckey = is_held_by[held_ckey] and held_ckey or has_limit and record_ckey or ''
     local is_countable = awaited_ckey ~= '' and not check_type(kRunningKey .. awaited_ckey, 'set')
     local used_slots = is_countable and redis.call('SCARD', kRunningKey .. awaited_ckey) - (has_slot[awaited_ckey] and 1 or 0) or 0
@@ -97,7 +97,7 @@ local function inspect_job(job, is_complete)
   local parked_on = key_type(kDependenciesKey .. job) == 'set' and redis.call('SMEMBERS', kDependenciesKey .. job) or {}
   table.sort(parked_on)
   if is_complete and key_type(queue) == 'list' then add_value('in_queue', #redis.call('LPOS', queue, job, 'COUNT', 0)) end
-  local dependency_values = is_complete and claim_fields.state == 'waiting' and list_dependencies(job, record_fields, parked_on) or {}
+  local dependency_values = is_complete and claim_fields.state == kJobStateWaiting and list_dependencies(job, record_fields, parked_on) or {}
   return {record_type, record, claim_type, claim, extra_fields, parked_on, dependency_values}
 end
 

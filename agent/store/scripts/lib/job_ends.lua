@@ -1,7 +1,7 @@
 -- Ends of claims and of jobs.
 
 -- Returns the fields of an end with status `error`.
-local function failure_fields(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
+local function failure_fields(detail, text) return {'status', kJobStatusError, 'detail', detail, 'error', text} end
 local function get_detail(fields)
   for i = 1, #fields, 2 do if fields[i] == 'detail' then return fields[i + 1] end end
   return ''
@@ -13,7 +13,7 @@ local function add_flow_event(flow, event)
   local mark_key = kFlowKey .. (id or '')
   if not id or not has_type(mark_key, 'hash') then return end
   local state = redis.call('HGET', mark_key, 'state')
-  if state == 'ended' then return end
+  if state == kFlowStateEnded then return end
   local events_key = kFlowEventsKey .. id
   if check_type(events_key, 'list') then
     add_anomaly(events_key .. ' is not a list, so flow ' .. id .. ' does not receive ' .. to_printable(event)
@@ -21,7 +21,7 @@ local function add_flow_event(flow, event)
   else
     redis.call('RPUSH', events_key, event)
   end
-  if state == 'active' then redis.call('ZADD', kFlowsDueKey, 'LT', to_integer_text(now_ms), id) end
+  if state == kFlowStateActive then redis.call('ZADD', kFlowsDueKey, 'LT', to_integer_text(now_ms), id) end
   redis.call('PUBLISH', kFlowDueChannel, flow)
 end
 
@@ -65,16 +65,16 @@ local function process_dependents(dep, status)
     if not job then return end
     dependents_budget, processed_dependents = dependents_budget - 1, processed_dependents + 1
     local claim = find_claim(job)
-    if not claim or claim.state ~= 'waiting' then
+    if not claim or claim.state ~= kJobStateWaiting then
       redis.call('SREM', dependents_key, job)
-    elseif status ~= 'finished' then
+    elseif status ~= kJobStatusFinished then
       dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', kDependenciesKey .. job) or 0)
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
       local open_count = call_index('SCARD', kDependenciesKey .. job)
       if open_count and open_count <= 1 then
         set_claim(job, claim, 'deps', 'met')
-        enqueue_job(job, claim, 'dependencies', false)
+        enqueue_job(job, claim, kParkReasonDependencies, false)
       else
         if open_count then redis.call('SREM', kDependenciesKey .. job, dep) end
         redis.call('SREM', dependents_key, job)
@@ -86,8 +86,7 @@ end
 
 -- Writes the end into the record. Returns false if the key is not a hash.
 local function write_end(job, fields)
-  local reply = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
-    'artifacts_dropped', 'ran_as', 'lease_until_ms')
+  local reply = redis.pcall('HDEL', job, kJobEndFields, 'lease_until_ms')
   if type(reply) ~= 'number' then return false end
   redis.call('HSET', job, 'ended_ms', to_integer_text(now_ms), 'updated_at', now_s, unpack(fields))
   return true
@@ -97,7 +96,7 @@ end
 -- (is_end_refused).
 local function strip_result(fields)
   local end_fields = to_table(fields)
-  if end_fields.status == 'error' then return failure_fields(end_fields.detail or '', string.sub(end_fields.error or '', 1, 256)) end
+  if end_fields.status == kJobStatusError then return failure_fields(end_fields.detail or '', string.sub(end_fields.error or '', 1, 256)) end
   return failure_fields('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
 end
 
@@ -115,22 +114,23 @@ end_job = function(job, claim, fields, by_owner)
   local has_record
   if claim then
     local claim_key, queue = kClaimKey .. job, get_queue(job, claim)
-    local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
-      or detail == 'dead_letter' and 'dead_lettered' or 'failed'
+    local kind = status == kJobStatusFinished and kFactKindCompleted or detail == 'cancelled' and kFactKindCancelled
+      or detail == 'dead_letter' and kFactKindDeadLettered or kFactKindFailed
     local end_digest, now_text = by_owner or digest(fields), to_integer_text(now_ms)
     if by_owner then
-      add_fact(queue, job, claim, kind, 'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', end_digest)
+      add_fact(queue, job, claim, kind, kFactDetailField, detail, kFactClaimIdField, claim.claim_id,
+        kFactEpochField, claim.epoch, kFactDigestField, end_digest)
     else
-      add_fact(queue, job, claim, kind, 'detail', detail)
+      add_fact(queue, job, claim, kind, kFactDetailField, detail)
     end
     has_record = write_end(job, fields)  -- before the claim: an acknowledged end is in the record
-    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', end_digest, 'ended_ms', now_text,
+    set_claim(job, claim, 'state', kJobStateEnded, 'queue', queue, 'status', status, 'detail', detail, 'end', end_digest, 'ended_ms', now_text,
       unpack(charge_end(job, claim, fields)))
-    claim.state = 'ended'
+    claim.state = kJobStateEnded
     redis.call('ZADD', kEndedKey, now_text, job)
     remove_from_index(job, claim, previous_state)
     local obsolete_fields = {}
-    for _, name in ipairs(kRunFields) do if claim[name] or previous_state ~= 'live' then obsolete_fields[#obsolete_fields + 1] = name end end
+    for _, name in ipairs(kRunFields) do if claim[name] or previous_state ~= kJobStateLive then obsolete_fields[#obsolete_fields + 1] = name end end
     if #obsolete_fields > 0 then redis.call('HDEL', claim_key, unpack(obsolete_fields)) end
     if not by_owner then redis.call('HDEL', claim_key, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', kQueueDeadlinesKey, job) end
@@ -150,7 +150,7 @@ end_job = function(job, claim, fields, by_owner)
   -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
   local reply = redis.pcall('XADD', kLogKey .. job, to_integer_text(end_seq) .. '-0', 'end', status)
   if type(reply) == 'table' and reply.err then reports_wrong_type(kLogKey .. job, 'stream') end
-  if previous_state ~= 'live' then redis.call('ZREM', kLeasesKey, job) end
+  if previous_state ~= kJobStateLive then redis.call('ZREM', kLeasesKey, job) end
   process_dependents(job, status)
   if claim and claim.flow then add_flow_event(claim.flow, 'job ' .. job) end
 end
@@ -158,9 +158,9 @@ end
 -- Cancels a job. Returns ended (the job was not running and has ended now), asked (the owner of the claim receives the
 -- request), over (the job had ended before) or missing.
 local function cancel_job(job, claim)
-  if claim.state == 'ended' then return 'over' end
+  if claim.state == kJobStateEnded then return 'over' end
   if not claim.state and redis.call('EXISTS', job) == 0 then return 'missing' end  -- with a state the claim is the authority
-  if claim.state == 'live' then
+  if claim.state == kJobStateLive then
     redis.call('HSET', kClaimKey .. job, 'cancel', to_integer_text(now_ms))
     -- This hint makes the owner renew its lease at once. Without it the owner receives the request with its next
     -- renewal.
@@ -170,15 +170,15 @@ local function cancel_job(job, claim)
     return 'asked'
   end
   local record = key_type(job) == 'hash' and redis.call('HMGET', job, 'status', 'detail') or {}
-  if not claim.state and (record[1] == 'finished' or record[1] == 'error') then return 'over' end
-  if claim.state == 'planned' and claim.message then
+  if not claim.state and (record[1] == kJobStatusFinished or record[1] == kJobStatusError) then return 'over' end
+  if claim.state == kJobStatePlanned and claim.message then
     enqueue_outbox('cancel ' .. claim.message)
   end
   -- The entry in the list of the queue remains, and the field `leftover` makes the claim drop it without an anomaly. A
   -- job that was only created has no entry, unless another client has pushed one.
-  local in_queue_list = claim.state == 'queued' and not has_priority(claim)
+  local in_queue_list = claim.state == kJobStateQueued and not has_priority(claim)
   if not claim.state then in_queue_list = not is_only_created(job, claim, record[2]) or is_in_recent_entries(get_queue(job, claim), job) end
-  local is_remote = claim.state == 'planned' and claim.message
+  local is_remote = claim.state == kJobStatePlanned and claim.message
   local reason = to_number(claim.epoch) > 0 and 'cancelled' or is_remote and 'cancelled while it was in another context' or 'cancelled before it ran'
   end_job(job, claim, failure_fields('cancelled', reason), false)
   if in_queue_list then redis.call('HSET', kClaimKey .. job, 'leftover', 1) end
@@ -193,18 +193,19 @@ local function return_to_queue(job, claim, fact_kind, reason, pause_ms)
   local err = check_queue_types(queue, claim.priority)
   if err then return err end
   local due_text = pause_ms and to_integer_text(now_ms + pause_ms)
-  local state = due_text and 'delayed' or 'queued'
+  local state = due_text and kJobStateDelayed or kJobStateQueued
   if due_text then redis.call('ZADD', kDelayedKey, due_text, job) else push_job(job, claim, queue, true) end
-  add_fact(queue, job, claim, fact_kind, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
-  if due_text then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', due_text) end
+  add_fact(queue, job, claim, fact_kind, kFactClaimIdField, claim.claim_id or '', kFactEpochField, claim.epoch or '0',
+    kFactDeliveriesField, claim.deliveries or '0', kFactReasonField, reason)
+  if due_text then add_fact(queue, job, claim, kFactKindParked, kFactReasonField, kParkReasonDelayed, kFactDueField, due_text) end
   set_claim(job, claim, 'state', state, 'reason', fact_kind)
   if due_text then redis.call('HSET', kClaimKey .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
   redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began')
-  remove_from_index(job, claim, 'live')
+  remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
-    redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
+    redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', state, 'updated_at', now_s)
   end
   update_node_state(job, claim)
 end
@@ -218,8 +219,8 @@ local function release_claimed_job(job, claim, reason, has_begun)
   if not has_begun and not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
   local releases_without_run = has_begun and 0 or to_number(claim.unbegun) + 1
   local pause_ms = releases_without_run > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(releases_without_run - kMaxReleases - 1, 20), kMaxPauseMs) or nil
-  local err = return_to_queue(job, claim, 'released', reason, pause_ms)
-  if err or claim.state ~= 'queued' and claim.state ~= 'delayed' then return err end
+  local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms)
+  if err or claim.state ~= kJobStateQueued and claim.state ~= kJobStateDelayed then return err end
   redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(releases_without_run))
   if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
@@ -230,8 +231,8 @@ end
 
 -- Queues a job that ended as `error` again, at the request of an operator. Returns nil, or the reason why not.
 local function requeue_ended_job(job, claim)
-  if claim.state ~= 'ended' then return 'has not ended: only an ended job can run again' end
-  if claim.status == 'finished' then return 'has finished: submit it again to run it once more' end
+  if claim.state ~= kJobStateEnded then return 'has not ended: only an ended job can run again' end
+  if claim.status == kJobStatusFinished then return 'has finished: submit it again to run it once more' end
   if claim.detail == 'cancelled' then return 'was cancelled, which is permanent: submit it again' end
   -- The flow has skipped the job or does not need it. The job (a compensation, for example) must not run unless the
   -- flow decides so.
@@ -247,13 +248,13 @@ local function requeue_ended_job(job, claim)
   local attempt = to_integer_text(math.max(1, to_number(claim.attempt)) + 1)
   drop_stale_entry(job, claim, queue)
   push_job(job, claim, queue, false)
-  add_fact(queue, job, claim, 'requeued', 'a', attempt)
-  set_claim(job, claim, 'state', 'queued', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', 'requeued')
+  add_fact(queue, job, claim, kFactKindRequeued, kFactAttemptField, attempt)
+  set_claim(job, claim, 'state', kJobStateQueued, 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', kFactKindRequeued)
   redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
   redis.call('ZREM', kEndedKey, job)
   if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
-  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', to_integer_text(now_ms), 'updated_at', now_s)
+  redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', 'queued', 'queued_ms', to_integer_text(now_ms), 'updated_at', now_s)
 end
 
 -- Returns the reason why retention must keep an ended job, or nil. A job is kept until its entry in the queue is
@@ -263,10 +264,10 @@ local function retention_obstacle(job, claim)
   if has_type(kDependentsKey .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
   if claim.noticed and has_type(kNoticesKey, 'zset') then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', kMessageKey .. claim.awaited, 'answer')
-  if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end
+  if answer == kAnswerStateWanted or answer == kAnswerStateDue then return claim.awaited .. ' has not been answered yet' end
   local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
   local state = flow and key_type(kFlowKey .. flow) == 'hash' and redis.call('HGET', kFlowKey .. flow, 'state')
-  if state and state ~= 'ended' then return 'it is of flow ' .. flow .. ', which has not ended' end
+  if state and state ~= kFlowStateEnded then return 'it is of flow ' .. flow .. ', which has not ended' end
 end
 
 -- Deletes an ended job with its record, log and facts.
@@ -293,10 +294,10 @@ local function end_remote_jobs(message, mark_fields, detail, reason, is_answered
   local mark_key = kMessageKey .. message
   for job in string.gmatch(mark_fields.jobs or '', '%S+') do
     local claim = find_claim(job)
-    if claim and claim.message == message and claim.state == 'planned' then end_job(job, claim, failure_fields(detail, reason), false) end
+    if claim and claim.message == message and claim.state == kJobStatePlanned then end_job(job, claim, failure_fields(detail, reason), false) end
   end
   local failed_jobs = to_number(redis.call('HGET', mark_key, 'failed'))
-  redis.call('HSET', mark_key, 'state', 'over')
+  redis.call('HSET', mark_key, 'state', kMessageStateOver)
   redis.call('HDEL', mark_key, 'deliver_until', 'result_ms', 'why', 'tries')
   redis.call('ZREM', kOutboxKey, 'send ' .. message, 'expire ' .. message)
   end_message(message, not is_answered and reason or failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')

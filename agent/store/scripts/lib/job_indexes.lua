@@ -65,8 +65,8 @@ end
 -- writes the list, and a change of a job between two commits replaces one state in place. A longer list shows the states
 -- of the last commit that wrote it. It is not changed in between, since the replaced state would remain after the job
 -- has changed again.
-local kNodeStates = {queued = 'dispatched', live = 'running', delayed = 'ready', held = 'ready', waiting = 'pending',
-  prerequisites = 'pending'}
+local kNodeStates = {[kJobStateQueued] = kNodeStatusDispatched, [kJobStateLive] = kNodeStatusRunning, [kJobStateDelayed] = kNodeStatusReady,
+  [kJobStateHeld] = kNodeStatusReady, [kJobStateWaiting] = kNodeStatusPending, [kJobStatePrerequisites] = kNodeStatusPending}
 local kNodesBytes = 32768
 -- Returns whether the flow is small enough for changes in place. `ids` has the job ids in the mark of the flow, as
 -- "[7,8]".
@@ -122,8 +122,8 @@ local function release_slot(job, claim)
   if reports_wrong_type(held_key, 'zset') then return end
   local next_job = redis.call('ZRANGE', held_key, 0, 0)[1]
   local next_claim = next_job and find_claim(next_job)
-  if next_claim and next_claim.state == 'held' then
-    enqueue_job(next_job, next_claim, 'held', true)
+  if next_claim and next_claim.state == kJobStateHeld then
+    enqueue_job(next_job, next_claim, kParkReasonHeld, true)
   elseif next_job then
     redis.call('ZREM', held_key, next_job)
   end
@@ -143,22 +143,22 @@ end
 
 -- Removes the job from the index of `state`. An entry in the list of a queue is not removed.
 local function remove_from_index(job, claim, state)
-  if state == 'live' then
+  if state == kJobStateLive then
     redis.call('ZREM', kLeasesKey, job)
     release_slot(job, claim)
-  elseif state == 'delayed' then
+  elseif state == kJobStateDelayed then
     redis.call('ZREM', kDelayedKey, job)
-  elseif state == 'waiting' then
+  elseif state == kJobStateWaiting then
     local deps = call_index('SMEMBERS', kDependenciesKey .. job)
     for _, dep in ipairs(deps or {}) do call_index('SREM', kDependentsKey .. dep, job) end
     if deps then redis.call('DEL', kDependenciesKey .. job) end
-  elseif state == 'prerequisites' then
+  elseif state == kJobStatePrerequisites then
     redis.call('ZREM', kPrerequisitesKey, job)
-  elseif state == 'held' then
+  elseif state == kJobStateHeld then
     call_index('ZREM', kHeldKey .. (claim.held or ''), job)
-  elseif state == 'queued' and has_priority(claim) then
+  elseif state == kJobStateQueued and has_priority(claim) then
     call_index('ZREM', kPriorityKey .. claim.queue, job)
-  elseif state == 'ended' then
+  elseif state == kJobStateEnded then
     redis.call('ZREM', kEndedKey, job)
   end
 end
@@ -180,20 +180,20 @@ end
 -- Moves the job to its queue from any other index. The fact `queued` has the reason. If the keys of the queue have a
 -- wrong type, the job is delayed.
 enqueue_job = function(job, claim, reason, at_front)
-  local queue, previous_state, state = get_queue(job, claim), claim.state, 'queued'
+  local queue, previous_state, state = get_queue(job, claim), claim.state, kJobStateQueued
   local err = check_queue_types(queue, claim.priority)
-  if err and previous_state == 'delayed' then return delay_for_wrong_type(job, claim, err) end
-  if err then state = 'delayed' else push_job(job, claim, queue, at_front) end
-  add_fact(queue, job, claim, 'queued', 'why', reason)
-  if err then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', delay_for_wrong_type(job, claim, err)) end
+  if err and previous_state == kJobStateDelayed then return delay_for_wrong_type(job, claim, err) end
+  if err then state = kJobStateDelayed else push_job(job, claim, queue, at_front) end
+  add_fact(queue, job, claim, kFactKindQueued, kFactReasonField, reason)
+  if err then add_fact(queue, job, claim, kFactKindParked, kFactReasonField, kParkReasonDelayed, kFactDueField, delay_for_wrong_type(job, claim, err)) end
   set_claim(job, claim, 'state', state, 'queue', queue)
   claim.state = state
   if claim.quota then redis.call('HDEL', kClaimKey .. job, 'quota') end
   if has_type(job, 'hash') then
-    redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
+    redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', state, 'updated_at', now_s)
   end
   remove_from_index(job, claim, previous_state)
-  if previous_state ~= 'planned' or err then update_node_state(job, claim) end  -- the flow's commit writes the state itself
+  if previous_state ~= kJobStatePlanned or err then update_node_state(job, claim) end  -- the flow's commit writes the state itself
 end
 
 -- Returns the keys of the jobs in `dependends`, or nil if the text is not a valid list of ids. An invalid list is
@@ -216,22 +216,22 @@ local function dependency_cost(count) return math.floor(count / 20) end
 -- Returns finished or error, or nil if the job has not ended.
 local function get_end_status(job)
   local claim = read_claim(job)
-  if claim and claim.state then return claim.state == 'ended' and (claim.status or 'error') or nil end
+  if claim and claim.state then return claim.state == kJobStateEnded and (claim.status or kJobStatusError) or nil end
   if key_type(job) ~= 'hash' then return nil end
   local status = redis.call('HGET', job, 'status')
-  return (status == 'finished' or status == 'error') and status or nil
+  return (status == kJobStatusFinished or status == kJobStatusError) and status or nil
 end
 
 -- Moves a queued job to the state `state`. The fact `parked` has the reason, and further fields from the last
 -- arguments. The caller removes the entry from the list of the queue.
 local function park_job(job, claim, queue, state, reason, detail, ...)
-  add_fact(queue, job, claim, 'parked', 'why', reason, ...)
+  add_fact(queue, job, claim, kFactKindParked, kFactReasonField, reason, ...)
   set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority or '0', 'waiting_since', to_integer_text(now_ms))
-  local is_waiting = state == 'waiting' or state == 'prerequisites'
-  redis.call('HSET', job, 'status', is_waiting and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
+  local is_waiting = state == kJobStateWaiting or state == kJobStatePrerequisites
+  redis.call('HSET', job, 'status', is_waiting and kJobStatusWaitingForPrerequisites or kJobStatusDispatched, 'detail', detail,
     'updated_at', now_s)
   claim.state = state
-  remove_from_index(job, claim, 'queued')
+  remove_from_index(job, claim, kJobStateQueued)
   update_node_state(job, claim)
 end
 
@@ -291,16 +291,16 @@ local function enqueue_new_job(job, queue, record, pending_pushes, ...)
   local claim = {priority = valid_priority(record.priority)}
   if is_delayed then
     redis.call('ZADD', kDelayedKey, to_integer_text(due), job)
-    add_fact(queue, job, claim, 'scheduled', 'due', to_integer_text(due))
+    add_fact(queue, job, claim, kFactKindScheduled, kFactDueField, to_integer_text(due))
   else
     if pending_pushes and not has_priority(claim) then
       pending_pushes[#pending_pushes + 1] = job
     else
       push_job(job, claim, queue, false)
     end
-    add_fact(queue, job, claim, 'scheduled')
+    add_fact(queue, job, claim, kFactKindScheduled)
   end
-  local state = is_delayed and 'delayed' or 'queued'
+  local state = is_delayed and kJobStateDelayed or kJobStateQueued
   if record.idempotency_key then
     write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, 'idem', record.idempotency_key, ...)
   else

@@ -1,11 +1,5 @@
--- The mark of a message, mj:message:<key>, holds its state. States:
---   taken     its jobs are in their queues, or it is a chat message or mail and was received
---   refused   it was not accepted
---   arrived   it was received from another context or host and waits in mj:inbox to be processed
---   away      it was sent to another context or host, or waits in mj:outbox; its jobs end with its answer
---   over      it was away and is complete
--- The field `answer` is the state of the answer: wanted (the sender waits for it), due (it waits in mj:outbox), given,
--- or lost.
+-- The mark of a message, mj:message:<key>, holds its state (message_state in agent/model/states.toml) and the state of
+-- its answer (answer_state).
 local function is_message_key(key)
   return #key <= 64 and string.match(key, '^message:[1-9]%d*:[1-9]%d*$')
 end
@@ -69,14 +63,14 @@ local function end_message(message, reason)
   if key_type(message) ~= 'hash' then
     add_anomaly(to_printable(message) .. ' has ended, and its record is missing')
   elseif reason == '' then
-    redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
+    redis.call('HSET', message, 'status', kMessageStatusProcessed, 'updated_at', now_s)
     redis.call('HDEL', message, 'error')
   else
-    redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
+    redis.call('HSET', message, 'status', kMessageStatusError, 'error', reason, 'updated_at', now_s)
   end
   call_index('ZADD', kMessagesKey, to_integer_text(now_ms), message)
-  if redis.call('HGET', mark_key, 'answer') == 'wanted' then
-    redis.call('HSET', mark_key, 'answer', 'due')
+  if redis.call('HGET', mark_key, 'answer') == kAnswerStateWanted then
+    redis.call('HSET', mark_key, 'answer', kAnswerStateDue)
     enqueue_outbox('answer ' .. message)
   elseif redis.call('HGET', mark_key, 'own') then
     enqueue_inbox(message)
@@ -90,9 +84,9 @@ local function count_ended_job(message, status)
   local mark_fields = to_table(redis.call('HGETALL', mark_key))
   local open_jobs, failed_jobs = to_number(mark_fields.left), to_number(mark_fields.failed)
   if open_jobs == 0 then return end
-  if status ~= 'finished' then failed_jobs = failed_jobs + 1 end
+  if status ~= kJobStatusFinished then failed_jobs = failed_jobs + 1 end
   redis.call('HSET', mark_key, 'left', open_jobs - 1, 'failed', failed_jobs)
-  if open_jobs > 1 or mark_fields.state == 'away' then return end
+  if open_jobs > 1 or mark_fields.state == kMessageStateAway then return end
   if (mark_fields.flow or '') ~= '' and not mark_fields.flow_ended then return end
   end_message(message, failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')
 end
@@ -107,5 +101,5 @@ local function record_flow_end(message, status)
   local mark_key = kMessageKey .. message
   if not has_type(mark_key, 'hash') or redis.call('HGET', mark_key, 'flow_ended') then return end
   redis.call('HSET', mark_key, 'flow_ended', status)
-  if to_number(redis.call('HGET', mark_key, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. flow_error_suffix(redis.call('HGET', mark_key, 'flow'))) end
+  if to_number(redis.call('HGET', mark_key, 'left')) == 0 then end_message(message, status == kFlowStatusFinished and '' or 'its flow failed' .. flow_error_suffix(redis.call('HGET', mark_key, 'flow'))) end
 end

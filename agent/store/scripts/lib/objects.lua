@@ -14,7 +14,7 @@ local function iterate_entries(entries) return string.gmatch(entries, '([^\2\3]*
 -- acquire_writer(). Otherwise it returns an error or the reply of the script: {'stale'} or {'busy', job}.
 local function claim_is_live(job, claim_id)
   local claim = read_claim(job)
-  return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= to_number(claim.until_ms)
+  return claim and claim.claim_id == claim_id and claim.state == kJobStateLive and now_ms <= to_number(claim.until_ms)
 end
 -- Returns the first entry of mj:osis:waiting with a live claim, and its job. Entries of other claims are removed.
 local function next_writer()

@@ -64,21 +64,20 @@ local function find_oversized_field(key, max_bytes)
   end
   return to_printable(longest_name), longest_size
 end
-local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
-  ended = true}
+local kStates = kJobStateSet
 -- Returns the claim of a job as a table (empty if the job has no claim), or nil if the key is not a hash.
 local function read_claim(job)
   local reply = redis.pcall('HGETALL', kClaimKey .. job)
   if reply.err then return nil end
   local claim = to_table(reply)
-  if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- an invalid state that another client wrote
+  if claim.state and not kStates[claim.state] then claim.state = kJobStateQueued end  -- an invalid state that another client wrote
   return claim
 end
 local function is_claim_owner(claim, claim_id, token)
   return claim and claim.claim_id == claim_id and claim.token == redis.sha1hex(token)
 end
 local function is_live(claim, claim_id, token)
-  return is_claim_owner(claim, claim_id, token) and claim.state == 'live' and now_ms <= to_number(claim.until_ms)
+  return is_claim_owner(claim, claim_id, token) and claim.state == kJobStateLive and now_ms <= to_number(claim.until_ms)
 end
 local function is_job_key(key)
   local caller, id = string.match(key, '^job:([1-9]%d*):([1-9]%d*)$')
