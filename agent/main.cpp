@@ -24,7 +24,7 @@
 #include "sandbox/host_limits.h"
 #include "sandbox/launcher_client.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "worker/leases/runner_registration.h"
 
 namespace mycojobs {

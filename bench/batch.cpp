@@ -15,7 +15,7 @@
 #include "bench/support.h"
 #include "service/job_service.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 using namespace mycojobs;
 

@@ -14,7 +14,7 @@
 
 #include "bench/support.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 using namespace mycojobs;
 

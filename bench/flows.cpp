@@ -16,7 +16,7 @@
 #include "flows/flow_progress.h"
 #include "model/codec.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 using namespace mycojobs;
 

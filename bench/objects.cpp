@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "bench/support.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 using namespace mycojobs;
 

@@ -18,7 +18,7 @@
 #include "model/codec.h"
 #include "security/signatures.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 using namespace mycojobs;
 

@@ -18,7 +18,7 @@
 #include "inspect/verify/deployment_verify.h"
 #include "service/workflow_service.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "support/build_paths.h"
 #include "text/cbor.h"
 #include "workflows/deployment/deployment_thread.h"

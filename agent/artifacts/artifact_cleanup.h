@@ -20,7 +20,7 @@
 
 #include "artifacts/artifact_usage.h"
 #include "base/clock.h"
-#include "store/store.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 

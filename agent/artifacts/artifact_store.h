@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "store/store.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 

@@ -25,7 +25,7 @@
 #include "model/artifact.h"
 #include "model/records.h"
 #include "security/redactor.h"
-#include "store/store.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 

@@ -23,7 +23,6 @@
 #include "messaging/transport/transports.h"
 #include "net/json_rpc_client.h"
 #include "store/keys.h"
-#include "store/redis/redis_flows.h"
 #include "store/store_health.h"
 #include "store/waiter_loop.h"
 #include "workflows/deployment/deployment_thread.h"

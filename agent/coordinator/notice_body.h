@@ -4,7 +4,7 @@
 #include <string>
 
 #include "model/records.h"
-#include "store/store.h"
+#include "store/notice_store.h"
 
 namespace mycojobs {
 

@@ -13,7 +13,6 @@
 #include "model/codec.h"
 #include "model/job_validation.h"
 #include "model/notify_targets.h"
-#include "store/redis/redis_flows.h"
 #include "text/json.h"
 
 namespace mycojobs {
@@ -408,7 +407,7 @@ Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits,
   }
   auto plan = make_plan_of_jobs(flow.name, flow.env_vars, jobs, nlohmann::json::object());
   if (!plan) return fail(plan.error(), redis_key(flow));
-  MJ_TRY(was_adopted, adopt_flow_record(flows, context, id, flow.caller_id));
+  MJ_TRY(was_adopted, flows.adopt(context, id, flow.caller_id));
   if (!was_adopted) return {};
   NewFlow request;
   request.context = context;

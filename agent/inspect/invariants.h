@@ -16,7 +16,7 @@
 #include "jobs/dispatch_journal.h"
 #include "model/codec.h"
 #include "store/flow_store.h"
-#include "store/store.h"
+#include "store/journal_store.h"
 
 namespace mycojobs {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "store/store.h"
+#include "store/runner_store.h"
 
 namespace mycojobs {
 

@@ -16,7 +16,7 @@
 
 #include "jobs/state_machines.h"
 #include "model/records.h"
-#include "store/store.h"
+#include "store/journal_store.h"
 
 namespace mycojobs {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "store/store.h"
+#include "store/lease_store.h"
 
 namespace mycojobs {
 

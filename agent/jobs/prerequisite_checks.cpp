@@ -128,8 +128,7 @@ constexpr std::uint32_t kMinRecheckIntervalMs = 1000, kMaxRecheckIntervalMs = 30
 
 }  // namespace
 
-PrerequisiteEvaluator::PrerequisiteEvaluator(PrerequisiteStores store, const Clock& clock,
-                                             PrerequisiteCheckSettings settings)
+PrerequisiteEvaluator::PrerequisiteEvaluator(Store& store, const Clock& clock, PrerequisiteCheckSettings settings)
     : store_(store), clock_(clock), settings_(std::move(settings)), files_(clock) {}
 
 void PrerequisiteEvaluator::wait(int wake_fd, std::uint32_t timeout_ms,
@@ -155,7 +154,7 @@ bool PrerequisiteEvaluator::wait_for_checks(int wake_fd, std::uint32_t timeout_m
 Result<std::uint32_t> PrerequisiteEvaluator::check_due_jobs(Id context) {
   std::uint32_t& interval_ms = recheck_interval_ms_[context];
   interval_ms = std::clamp(interval_ms, kMinRecheckIntervalMs, kMaxRecheckIntervalMs);
-  MJ_TRY(jobs, store_.as<PrerequisiteStore>().due_prerequisites(context, kMaxDueBatch, interval_ms, settings_.role));
+  MJ_TRY(jobs, store_.due_prerequisites(context, kMaxDueBatch, interval_ms, settings_.role));
   const bool is_full = jobs.size() >= kMaxDueBatch;
   interval_ms = is_full ? interval_ms * 2 : interval_ms / 2;
   Result<void> result;
@@ -188,7 +187,7 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
     return {};  // a coordinator may check it
   if (!conditions) {
     log(LogLevel::warn, "prerequisites", "{}: {}", job.job_key, conditions.error().message);
-    return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, conditions.error().message);
+    return store_.complete_prerequisites(context, job.job_key, conditions.error().message);
   }
   bool has_pending = false;
   const Condition* unmet_condition = nullptr;  // first unmet condition that may never be met
@@ -197,21 +196,20 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
     std::string failure_reason;
     MJ_TRY(state, check_condition(context, job, condition, failure_reason));
     if (!failure_reason.empty())
-      return store_.as<PrerequisiteStore>().complete_prerequisites(
-          context, job.job_key, "prerequisite \"" + condition.text + "\": " + failure_reason);
+      return store_.complete_prerequisites(context, job.job_key,
+                                           "prerequisite \"" + condition.text + "\": " + failure_reason);
     has_pending = has_pending || state == CheckState::pending;
     all_met = all_met && state == CheckState::met;
     // The time of wait: and at: is certain to pass.
     const bool is_certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
     if (state == CheckState::unmet && !is_certain && unmet_condition == nullptr) unmet_condition = &condition;
   }
-  if (all_met) return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, "");
+  if (all_met) return store_.complete_prerequisites(context, job.job_key, "");
   const std::uint64_t limit = settings_.timeout_ms;
   if (unmet_condition != nullptr && limit > 0 && job.waited_ms > limit) {
-    return store_.as<PrerequisiteStore>().complete_prerequisites(
-        context, job.job_key,
-        "prerequisite \"" + unmet_condition->text + "\" was not met within " + std::to_string(limit / 1000) +
-            " s (prerequisites.timeout)");
+    return store_.complete_prerequisites(context, job.job_key,
+                                         "prerequisite \"" + unmet_condition->text + "\" was not met within " +
+                                             std::to_string(limit / 1000) + " s (prerequisites.timeout)");
   }
   if (has_pending) {
     const std::pair key(context, job.job_key);
@@ -283,7 +281,7 @@ bool can_read_record(const AclContext& acl, Id caller, Id creator) {
 }  // namespace
 
 Result<AclContext> PrerequisiteEvaluator::read_acl(Id context) {
-  return read_acl_context(store_.as<RecordStore>(), context, EntryPoint::message);
+  return read_acl_context(store_, context, EntryPoint::message);
 }
 
 // A record that the caller of the job has no right to read counts as missing. The lists of the context are read before
@@ -297,7 +295,7 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_key(Id co
     MJ_TRY(read, read_acl(context));
     acl = std::move(read);
   }
-  auto loaded = store_.as<RecordStore>().load_fields(context, key, kFields);
+  auto loaded = store_.load_fields(context, key, kFields);
   if (!loaded && loaded.error().code == Code::not_found) return CheckState::unmet;
   const bool exists = loaded || loaded.error().code == Code::invalid;  // the key exists, but is not a hash
   if (!exists) return tl::unexpected<Error>(std::move(loaded).error());
@@ -314,7 +312,7 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_flow(Id c
                                                                             std::string& failure_reason) {
   static constexpr std::string_view kFields[] = {"status", "detail", "error", "caller_id"};
   MJ_TRY(acl, read_acl(context));
-  auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kFields);
+  auto loaded = store_.load_fields(context, "flow:" + condition.target, kFields);
   const std::string name = "flow " + condition.target;
   const bool is_hash = loaded.has_value();
   if (is_hash || loaded.error().code == Code::invalid) {
@@ -339,7 +337,7 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_flow(Id c
 
 // Returns the time of the store of the context.
 Result<std::uint64_t> PrerequisiteEvaluator::now_ms(Id context, const std::string& job_key) {
-  MJ_TRY(states, store_.as<JournalStore>().job_states(context, {&job_key, 1}, false));
+  MJ_TRY(states, store_.job_states(context, {&job_key, 1}, false));
   if (states.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");
   return states.front().now_ms;
 }

@@ -17,7 +17,7 @@
 #include "jobs/file_checks.h"
 #include "model/prerequisite.h"
 #include "security/rights.h"
-#include "store/store_roles.h"
+#include "store/store.h"
 
 namespace mycojobs {
 
@@ -57,12 +57,9 @@ struct PrerequisiteCheckSettings {
   std::uint64_t timeout_ms = 0;      // 0 means no limit
 };
 
-// The store interfaces that PrerequisiteEvaluator uses.
-using PrerequisiteStores = StoreRoles<PrerequisiteStore, RecordStore, JournalStore>;
-
 class PrerequisiteEvaluator {
  public:
-  PrerequisiteEvaluator(PrerequisiteStores, const Clock&, PrerequisiteCheckSettings);
+  PrerequisiteEvaluator(Store&, const Clock&, PrerequisiteCheckSettings);
 
   // Checks the due jobs of the context. Returns the time in ms until the next call is useful.
   Result<std::uint32_t> check_due_jobs(Id context);
@@ -86,7 +83,7 @@ class PrerequisiteEvaluator {
   static CheckState cached_or_pending(std::optional<bool>);
   bool wait_for_checks(int wake_fd, std::uint32_t timeout_ms);  // returns true if a check has completed
 
-  PrerequisiteStores store_;
+  Store& store_;
   const Clock& clock_;
   PrerequisiteCheckSettings settings_;
   FileChecks files_;

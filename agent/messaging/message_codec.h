@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "messaging/message_artifacts.h"
-#include "store/store.h"
+#include "store/message_store.h"
 
 namespace mycojobs {
 

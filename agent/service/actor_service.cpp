@@ -7,7 +7,6 @@
 #include "model/codec.h"
 #include "net/mycelium_address.h"
 #include "service/record_service.h"
-#include "store/record_changes.h"
 #include "text/utf8.h"
 
 namespace mycojobs::service {
@@ -139,7 +138,7 @@ Result<void> delete_actor(const RequestContext& caller, Store& store, Id id, std
     if (!actor_roles.text.empty())
       return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + actor_roles.text +
                                       "; revoke its roles first: mycojobs context revoke");
-    MJ_TRY(deleted, delete_actor_if(store, id, actor_roles.expected_contexts));
+    MJ_TRY(deleted, store.delete_actor_if(id, actor_roles.expected_contexts));
     if (deleted) return {};
   }
   return fail(Code::conflict, actor_key(id) + " is not deleted: roles have changed during each of " +

@@ -8,7 +8,6 @@
 #include "model/prerequisite.h"
 #include "security/sender_check.h"
 #include "store/keys.h"
-#include "store/redis/redis_store.h"
 #include "text/plural.h"
 #include "text/utf8.h"
 
@@ -289,7 +288,7 @@ Result<AnsweredJob> answer_job(const RequestContext& caller, Store& store, const
   }
   MJ_CHECK(check_length("comment", request.comment, kMaxComment));
   const PrerequisiteAnswer answer{request.name, request.approved, caller.actor, request.comment};
-  MJ_TRY(is_changed, answer_prerequisite(store, caller.context, request.key, answer));
+  MJ_TRY(is_changed, store.answer_prerequisite(caller.context, request.key, answer));
   MJ_TRY(job, reload_job(caller, store, request.key, std::move(old_job)));
   return AnsweredJob{is_changed, std::move(job)};
 }

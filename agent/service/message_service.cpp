@@ -11,7 +11,6 @@
 #include "security/sender_check.h"
 #include "service/job_service.h"
 #include "service/record_service.h"
-#include "store/record_changes.h"
 #include "text/json.h"
 
 namespace mycojobs::service {
@@ -110,7 +109,7 @@ Result<Message> post_message(const RequestContext& caller, Store& store, Id owne
                                    " is not signed, so its receiver would reject it: run mycojobs message sign " +
                                    key.substr(8));
   }
-  MJ_CHECK(post_message_record(store, caller.context, key, fields));
+  MJ_CHECK(store.post_message(caller.context, key, fields));
   return read_message(caller, store, owner, id);
 }
 

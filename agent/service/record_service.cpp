@@ -9,7 +9,6 @@
 #include "net/http_client.h"
 #include "service/actor_service.h"
 #include "service/job_service.h"
-#include "store/record_changes.h"
 #include "text/json.h"
 
 namespace mycojobs::service {
@@ -308,7 +307,7 @@ Result<void> delete_context(const RequestContext& caller, const FlowStores& stor
   if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "delete a context"));
   constexpr int kMaxDeletionTries = 10;  // each attempt reads all jobs and messages
   for (int i = 0; i < kMaxDeletionTries; ++i) {
-    MJ_TRY(revision, context_revision(stores.records, caller.context));
+    MJ_TRY(revision, stores.records.context_revision(caller.context));
     MJ_TRY(found, load_context(stores.records, caller.context));
     if (!found)
       return fail(Code::not_found,
@@ -317,7 +316,7 @@ Result<void> delete_context(const RequestContext& caller, const FlowStores& stor
     if (!resources.empty())
       return fail(Code::conflict, context_key(caller.context) + " is not deleted: there lives " + resources +
                                       "; let it end, or cancel and delete it");
-    MJ_TRY(deleted, delete_context_if(stores.records, caller.context, revision));
+    MJ_TRY(deleted, stores.records.delete_context_if(caller.context, revision));
     if (deleted) return {};
   }
   return fail(Code::conflict, context_key(caller.context) + " is not deleted: it has changed during each of " +
@@ -366,7 +365,7 @@ Result<Context> change_roles_once(const RequestContext& caller, Store& store, bo
   const Fields new_lists = apply_role_changes(std::move(context), grant, changes);
   Fields expected;
   for (const auto& field : new_lists) expected.emplace_back(field.first, field_of(*old_record, field.first));
-  auto new_record = change_record_if(store, caller.context, key, new_lists, expected);
+  auto new_record = store.change_record_if(caller.context, key, new_lists, expected);
   if (!new_record && new_record.error().code == Code::not_found)
     return fail(Code::conflict, key);  // deleted in between
   MJ_CHECK(new_record);
@@ -427,7 +426,7 @@ Result<Runner> update_runner(const RequestContext& caller, Store& store, const R
     if (std::find(fields.begin(), fields.end(), "target_context") != fields.end())
       new_runner.target_context = values.target_context;
     MJ_CHECK(check_target(new_runner));
-    MJ_TRY(stored, change_record_if(store, caller.context, key, changes, expected));
+    MJ_TRY(stored, store.change_record_if(caller.context, key, changes, expected));
     return decode<Runner>(stored).record;
   });
 }

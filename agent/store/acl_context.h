@@ -2,7 +2,7 @@
 #pragma once
 
 #include "security/rights.h"
-#include "store/store.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 

@@ -1,7 +1,7 @@
-// Port: storage of flows. agent/store/redis/redis_flows.h implements it on Redis and on the in-process imitation of
-// Redis; one contract suite tests both. A flow is one run of a definition. It consists of its record `flow:<id>`, its
-// jobs and its journal, which is authoritative. A store does not interpret journal facts (see flows/flow_decider.h). It
-// changes a flow only in commits that name the revision that the caller has read.
+// Port: storage of flows, implemented by store/redis/redis_flows.h and by test doubles. A flow is one run of a
+// definition. It consists of its record `flow:<id>`, its jobs and its journal, which is authoritative. A store does not
+// interpret journal facts (see flows/flow_decider.h). It changes a flow only in commits that name the revision that the
+// caller has read.
 //
 // create() and put_jobs() write job records whose claim has the state `planned`: such a job is in no queue and cannot
 // be claimed. A commit moves it to its queue. The atomic step that ends such a job also adds an event to its flow and
@@ -206,6 +206,10 @@ class FlowStore {
   // Allocates the ids of a flow and of its jobs, and writes the flow's record (status dispatched, detail `creating`).
   // With a used idempotency key it returns the same ids. Error conflict: the key has another fingerprint.
   virtual Result<FlowIds> create(const FlowDraft&) = 0;
+  // Starts the creation of a flow from the record flow:<id>, which another client has written. The caller continues
+  // with put_jobs() and put_flow(). Idempotent until put_flow(). Returns false if the flow exists already, by create()
+  // or as a completed adoption. Error not_found.
+  virtual Result<bool> adopt(Id context, Id flow, Id caller) = 0;
   // Writes these jobs as planned jobs of the flow. A record that exists in no queue (from job.create or another client)
   // is adopted. Nodes that a run may add later have ids and no record; the commit that dispatches such a node writes
   // the record. Idempotent. Error conflict, naming the job: it is in a queue, has run, belongs to another flow, or has

@@ -2,6 +2,7 @@
 // flows. Thread-safe: the functions have no side effects.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,10 @@
 #include "store/keys.h"
 
 namespace mycojobs {
+
+// Queues that are always included, since they may contain jobs of other clients before an agent has served the context.
+inline constexpr std::array<std::string_view, 6> kBuiltInQueues = {"queue:python", "queue:osis",   "queue:sal",
+                                                                   "queue:v",      "queue:native", "queue:rust"};
 
 // Returns the fields of a new record that its creator has set, without the fields that the store, a claim or an end
 // writes. Error: invalid (see validate()); id 0 is allowed.

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "model/records.h"
-#include "store/store.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 

@@ -1,7 +1,6 @@
-// Port: storage of deployments of workflows, implemented by agent/store/redis/redis_workflows.h. A deployment is
-// identified by a context and a manifest name. It consists of an ordered journal of facts (workflows/workflow_facts.h),
-// which is authoritative, and of blobs, manifests and an inbox. A store does not interpret these bytes
-// (workflows/workflow_decider.h does).
+// Storage of deployments of workflows. A deployment is identified by a context and a manifest name. It consists of an
+// ordered journal of facts (workflows/workflow_facts.h), which is authoritative, and of blobs, manifests and an inbox.
+// A store does not interpret these bytes (workflows/workflow_decider.h does).
 //
 // A deployment changes only in commits that name the height that the caller has read. An incoming event or the end of
 // an effect stays in the inbox until a commit removes it in the same step that appends the resulting facts.
@@ -11,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +20,8 @@
 #include "model/records.h"
 
 namespace mycojobs {
+
+class ContextLinks;
 
 inline constexpr std::uint64_t kMaxInboxEntries = 100000;       // entries in the inbox of one deployment
 inline constexpr std::uint64_t kMaxInboxReadBytes = 16U << 20;  // bytes of one read, unless a single entry is larger
@@ -115,45 +117,53 @@ struct DeploymentFix {
 
 class WorkflowStore {
  public:
-  virtual ~WorkflowStore() = default;
+  explicit WorkflowStore(std::unique_ptr<ContextLinks>);
+  ~WorkflowStore();
 
-  virtual Result<std::vector<std::string>> list_deployments(Id context) = 0;  // by name
+  Result<std::vector<std::string>> list_deployments(Id context);  // by name
   // Adds the deployment to the list of deployments. Error conflict: the hash exists with other content.
-  virtual Result<void> put_manifest(Id context, const std::string& deployment, const std::string& hash,
-                                    const std::string& text) = 0;
-  virtual Result<std::string> manifest(Id context, const std::string& deployment,
-                                       const std::string& hash) = 0;  // not_found
-  virtual Result<DeploymentReadResult> read(Id context, const std::string& deployment, std::uint64_t after,
-                                            std::uint32_t max) = 0;
-  virtual Result<std::string> blob(Id context, const std::string& deployment,
-                                   const std::string& hash) = 0;                                  // not_found
-  virtual Result<std::vector<std::string>> blobs(Id context, const std::string& deployment) = 0;  // hashes of all blobs
+  Result<void> put_manifest(Id context, const std::string& deployment, const std::string& hash,
+                            const std::string& text);
+  Result<std::string> manifest(Id context, const std::string& deployment, const std::string& hash);  // not_found
+  Result<DeploymentReadResult> read(Id context, const std::string& deployment, std::uint64_t after, std::uint32_t max);
+  Result<std::string> blob(Id context, const std::string& deployment, const std::string& hash);  // not_found
+  Result<std::vector<std::string>> blobs(Id context, const std::string& deployment);             // hashes of all blobs
   // Error conflict: the deployment has another height than base_height; nothing was removed.
-  virtual Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
-                                  const std::vector<std::string>& hashes) = 0;
+  Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
+                          const std::vector<std::string>& hashes);
   // Writes the blobs before the facts. Error conflict: the deployment has another height, or requires_empty_inbox is
   // set and the inbox is not empty; read again.
-  virtual Result<void> commit(const DeploymentCommit&) = 0;
+  Result<void> commit(const DeploymentCommit&);
+  // As commit(), for a commit with a manifest. expected_applies: value of the field `count` of mj:deployment-applies,
+  // or empty, as read before the manifest was checked. Error conflict: another manifest of the context was applied
+  // since then, and nothing was changed.
+  Result<void> commit_manifest(const DeploymentCommit&, const std::string& expected_applies);
   // Adds an entry to the inbox of a deployment and makes the deployment due. Errors: not_found (no such deployment);
   // conflict (another manifest is in force, or the key was used for other content); too_large (kMaxInboxEntries entries
   // wait for the deployment, or an instance is full; the message names it).
-  virtual Result<PostResult> post(Id context, const std::string& deployment, const std::string& kind, const Fields&,
-                                  const PostRules& = {}) = 0;
+  Result<PostResult> post(Id context, const std::string& deployment, const std::string& kind, const Fields&,
+                          const PostRules& = {});
   // Returns the oldest entries of the inbox, after the entry `after` if it is not empty: at most `max`, and no more
   // after max_bytes are reached.
-  virtual Result<std::vector<InboxEntry>> read_inbox(Id context, const std::string& deployment, std::uint32_t max,
-                                                     std::uint64_t max_bytes = kMaxInboxReadBytes,
-                                                     const std::string& after = "") = 0;
+  Result<std::vector<InboxEntry>> read_inbox(Id context, const std::string& deployment, std::uint32_t max,
+                                             std::uint64_t max_bytes = kMaxInboxReadBytes,
+                                             const std::string& after = "");
   // Returns deployments that are due, and the time until the next deployment is due in ms (0 if there is none).
-  virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due_deployments(Id context, std::uint32_t max) = 0;
+  Result<std::pair<std::vector<std::string>, std::uint64_t>> due_deployments(Id context, std::uint32_t max);
   // Processes all queries in one round trip. Results have the order of the queries.
-  virtual Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>&) = 0;
-  virtual Result<std::uint64_t> now_ms() = 0;
+  Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>&);
+  Result<std::uint64_t> now_ms();
   // Error invalid: a key of the deployment has another type; the message names it.
-  virtual Result<DeploymentStoreState> read_state(Id context, const std::string& deployment) = 0;
+  Result<DeploymentStoreState> read_state(Id context, const std::string& deployment);
   // Returns false and changes nothing if the deployment has another height.
-  virtual Result<bool> repair(Id context, const std::string& deployment, std::uint64_t height,
-                              const std::vector<DeploymentFix>&) = 0;
+  Result<bool> repair(Id context, const std::string& deployment, std::uint64_t height,
+                      const std::vector<DeploymentFix>&);
+
+ private:
+  Result<std::string> read_hash_field(Id context, const std::string& key, const std::string& hash,
+                                      const std::string& kind);
+
+  std::unique_ptr<ContextLinks> links_;
 };
 
 }  // namespace mycojobs

@@ -18,7 +18,7 @@
 #include "sandbox/sandbox.h"
 #include "security/ceilings.h"
 #include "security/secrets.h"
-#include "store/store.h"
+#include "store/claim_store.h"
 #include "telemetry/metrics.h"
 #include "telemetry/traces.h"
 

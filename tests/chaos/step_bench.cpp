@@ -1,7 +1,7 @@
 #include "chaos/step_bench.h"
 
 #include "inspect/verify/job_verify.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 namespace mycojobs::test {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/parse.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -74,7 +74,7 @@ class ClaimCost : public testing::Test {
     constexpr double kClaimedJobs = kClaimCalls * kJobsPerClaim;
     RedisStoreConfig config;
     config.default_url = TestRedis::instance().url();
-    RedisStore store(config);
+    Store store(config);
     ClaimRequest request;
     request.context = 1;
     request.runner = 20;

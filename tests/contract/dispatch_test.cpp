@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "inspect/verify/rebuild.h"
-#include "store/redis/redis_store.h"
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -787,11 +786,11 @@ TEST_P(Dispatch, RetentionWaitsForTheAnswerToAMessage) {
 TEST_P(Dispatch, ApprovalIsNotMatchedByALongerName) {
   submit_with(1, [](Job& j) { j.prerequisites = {"approval:release"}; });
   EXPECT_THAT(claim_keys(), IsEmpty());
-  EXPECT_FALSE(answer_prerequisite(*store_, 1, "job:12:1", {"rel", true, 3, ""}));
+  EXPECT_FALSE(store_->answer_prerequisite(1, "job:12:1", {"rel", true, 3, ""}));
   EXPECT_EQ(status(1), "waiting_for_prerequisites");
-  EXPECT_FALSE(answer_prerequisite(*store_, 1, "job:12:1", {"rel", false, 3, ""}));
+  EXPECT_FALSE(store_->answer_prerequisite(1, "job:12:1", {"rel", false, 3, ""}));
   EXPECT_EQ(status(1), "waiting_for_prerequisites");
-  EXPECT_TRUE(answer_prerequisite(*store_, 1, "job:12:1", {"release", true, 3, ""}));
+  EXPECT_TRUE(store_->answer_prerequisite(1, "job:12:1", {"release", true, 3, ""}));
 }
 
 TEST_P(Dispatch, AgentsLeavePrerequisitesToACoordinator) {

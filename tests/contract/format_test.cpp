@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/version.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "store_contract.h"
 #include "support/redis/memory_server.h"
 

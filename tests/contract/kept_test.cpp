@@ -13,7 +13,7 @@
 #include "inspect/verify/kept_bytes.h"
 #include "model/codec.h"
 #include "store/redis/redis_flows.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -106,7 +106,7 @@ class StorageQuota : public testing::Test {
 };
 
 TEST_F(StorageQuota, QueueOfLargeScriptsIsRejectedAtTheQuota) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   std::size_t accepted = 0;
   std::string refusal;
   while (accepted < 100 && refusal.empty()) {
@@ -122,7 +122,7 @@ TEST_F(StorageQuota, QueueOfLargeScriptsIsRejectedAtTheQuota) {
 }
 
 TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   Job first;
   for (int i = 0; i < 15; ++i) {
     const auto submission = store.create_job(make_job(7, kMiB));
@@ -145,7 +145,7 @@ TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
 }
 
 TEST_F(StorageQuota, PlainRecordsCountFromTheirClaim) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   run_command({"HSET", "job:7:1", "id", "1", "caller_id", "7", "context_id", "1", "script_type", "python", "status",
                "dispatched", "script", std::string(kMiB, '#')});
   run_command({"LPUSH", "queue:python", "job:7:1"});
@@ -158,7 +158,7 @@ TEST_F(StorageQuota, PlainRecordsCountFromTheirClaim) {
 }
 
 TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(8, 100)));
   run(store, {ended(claim(store).at(0).ref)});
   std::string newest;
@@ -179,7 +179,7 @@ TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
 }
 
 TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
-  RedisStore store(config(4 * kMiB, 40 * kMiB));
+  Store store(config(4 * kMiB, 40 * kMiB));
   for (Id other = 20; other < 30; ++other) {
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(store.submit(make_job(other, 100)));
@@ -203,7 +203,7 @@ TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
 }
 
 TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store, 8);
   ASSERT_EQ(claimed.size(), 8U);
@@ -220,7 +220,7 @@ TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
 }
 
 TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
@@ -242,7 +242,7 @@ TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
 }
 
 TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   ASSERT_TRUE(store.submit(make_job(8, 100)));
   for (int i = 0; i < 4; ++i) {
@@ -283,7 +283,7 @@ TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
 }
 
 TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
-  RedisStore store(config(8 * kMiB, 64 * kMiB));
+  Store store(config(8 * kMiB, 64 * kMiB));
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store, 16);
   ASSERT_EQ(claimed.size(), 16U);
@@ -305,7 +305,7 @@ TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
 }
 
 TEST_F(StorageQuota, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   Job job = make_job(7, 100);
   job.retries = 3;
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job));
@@ -328,7 +328,7 @@ TEST_F(StorageQuota, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
 }
 
 TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   const std::string message = "message:7:1", content(64, 'c');
   ASSERT_TRUE(store.save(1, message, {{"id", "1"}, {"caller_id", "7"}, {"context_id", "1"}}));
   std::vector<MessageJob> jobs;
@@ -362,7 +362,7 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
 }
 
 TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   Job job = make_job(7, 100);
   job.retries = 10;
   ASSERT_TRUE(store.submit(job));
@@ -387,7 +387,7 @@ TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
 }
 
 TEST_F(StorageQuota, FullContextAcceptsSmallCallers) {
-  RedisStore store(config(16 * kMiB, 32 * kMiB));
+  Store store(config(16 * kMiB, 32 * kMiB));
   for (const Id caller : {7U, 8U, 9U})
     for (int i = 0; i < 15; ++i) (void)store.submit(make_job(caller, kMiB));
   EXPECT_LE(kept("all"), 32 * kMiB);
@@ -398,7 +398,7 @@ TEST_F(StorageQuota, FullContextAcceptsSmallCallers) {
 }
 
 TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
-  RedisStore store(config(0, 8 * kMiB));
+  Store store(config(0, 8 * kMiB));
   const std::size_t own = kMiB / 4;  // below a sixteenth of the quota of the context, which lets each caller in
   std::string refusal;
   for (Id caller = 1; caller <= 100 && refusal.empty(); ++caller) {
@@ -411,7 +411,7 @@ TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
 }
 
 TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   constexpr std::uint32_t kOthers = 1000;
   for (std::uint32_t i = 0; i < kOthers / 50; ++i) {
     for (int k = 0; k < 50; ++k) ASSERT_TRUE(store.submit(make_job(8, 10)));
@@ -444,7 +444,7 @@ TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
 }
 
 TEST_F(StorageQuota, FullContextRetiresJobsOfTheNextCaller) {
-  RedisStore store(config(64 * kMiB, 16 * kMiB));
+  Store store(config(64 * kMiB, 16 * kMiB));
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(store.submit(make_job(8, kMiB)));
     run(store, {ended(claim(store).at(0).ref)});
@@ -457,7 +457,7 @@ TEST_F(StorageQuota, FullContextRetiresJobsOfTheNextCaller) {
 }
 
 TEST_F(StorageQuota, FullContextRetiresJobsOfItsLargestCaller) {
-  RedisStore store(config(64 * kMiB, 16 * kMiB));
+  Store store(config(64 * kMiB, 16 * kMiB));
   ASSERT_TRUE(store.submit(make_job(8, 100)));
   run(store, {ended(claim(store).at(0).ref)});
   for (int i = 0; i < 14; ++i) {
@@ -472,7 +472,7 @@ TEST_F(StorageQuota, FullContextRetiresJobsOfItsLargestCaller) {
 }
 
 TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   const auto spent = [&] {
     std::uint64_t calls = 0;
     const std::string text(run_command({"INFO", "commandstats"}).text());
@@ -497,7 +497,7 @@ TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
 }
 
 TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
-  RedisStore store(config(16 * kMiB, 64 * kMiB));
+  Store store(config(16 * kMiB, 64 * kMiB));
   run_command({"SET", "mj:stored-bytes", "nonsense"});
   run_command({"SET", "mj:stored-bytes-unqueued", "nonsense"});
   ASSERT_TRUE(store.submit(make_job(7, 100)));
@@ -510,7 +510,7 @@ TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
 }
 
 TEST_F(StorageQuota, MessagesOfACallerCountUntilTheyAreDeleted) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   NewRecord message{"message:7:", "message:7", 0, {{"message", std::string(kMiB, 'm')}}};
   std::vector<std::string> submission;
   for (int i = 0; i < 3; ++i) {
@@ -527,8 +527,8 @@ TEST_F(StorageQuota, MessagesOfACallerCountUntilTheyAreDeleted) {
 
 TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
-  RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
+  Store store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   const auto add = [&](Id caller, int number, const std::string& definition) {
     Schedule schedule;
     schedule.name = "s" + std::to_string(number);
@@ -556,8 +556,8 @@ TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
 
 TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
-  RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
+  Store store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   Schedule schedule;
   schedule.name = "nightly";
   schedule.caller = 7;
@@ -583,8 +583,8 @@ TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
 
 TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
-  RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
+  Store store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   const FlowIds place = flows->create({1, 7, 1, "", ""}).value();
   run_command({"HDEL", "mj:flow:" + std::to_string(place.flow), "caller"});  // as flows of older versions
   Job job = make_job(7, 10000);
@@ -596,8 +596,8 @@ TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
 
 TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
-  RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
+  Store store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   const FlowIds place = flows->create({1, 7, 0, "", ""}).value();
   Flow flow;
   flow.id = place.flow;
@@ -641,7 +641,7 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
 }
 
 TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
-  RedisStore store(config(64 * kMiB, 64 * kMiB));
+  Store store(config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   ASSERT_TRUE(store.submit(make_job(8, kMiB)));
   run_command({"HSET", "mj:stored-bytes", "7", "1000"});
@@ -656,7 +656,7 @@ TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
 }
 
 TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
-  RedisStore store(config(64 * kMiB, 64 * kMiB));
+  Store store(config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   const auto claimed = claim(store);
   run(store, {output(claimed.at(0).ref, 1, 100000), ended(claimed.at(0).ref, 100000)});
@@ -682,7 +682,7 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
 }
 
 TEST_F(StorageQuota, DoctorAndExplainShowUsageAndQuota) {
-  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Store store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   const auto claimed = claim(store);
   run(store, {output(claimed.at(0).ref, 1, kMiB), output(claimed.at(0).ref, 2, kMiB)});

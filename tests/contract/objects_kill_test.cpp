@@ -9,9 +9,9 @@
 #include <random>
 
 #include "base/random.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 #include "store/redis/embedded_redis.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "store_contract.h"
 
 namespace mycojobs {

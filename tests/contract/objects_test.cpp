@@ -1,7 +1,7 @@
 // The object store: storing and finding objects, permissions of writers, and atomicity of writes.
 #include <gmock/gmock.h>
 
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 #include "store_contract.h"
 
 namespace mycojobs {

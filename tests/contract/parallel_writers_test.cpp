@@ -18,7 +18,6 @@
 #include "service/queue_service.h"
 #include "service/record_service.h"
 #include "service/workflow_service.h"
-#include "store/record_changes.h"
 #include "store_contract.h"
 
 namespace mycojobs::service {
@@ -236,12 +235,12 @@ TEST_P(ParallelWriters, DeleteWithAnOldRevisionKeepsTheContext) {
       [&] { EXPECT_TRUE(set_notify(by_, *store_, R"(["log"])")); },
   };
   for (const auto& change : changes) {
-    const std::string before = context_revision(*store_, 1).value();
-    EXPECT_EQ(context_revision(*store_, 1).value(), before);
+    const std::string before = store_->context_revision(1).value();
+    EXPECT_EQ(store_->context_revision(1).value(), before);
     change();
-    EXPECT_FALSE(delete_context_if(*store_, 1, before).value());
+    EXPECT_FALSE(store_->delete_context_if(1, before).value());
   }
-  EXPECT_TRUE(delete_context_if(*store_, 1, context_revision(*store_, 1).value()).value());
+  EXPECT_TRUE(store_->delete_context_if(1, store_->context_revision(1).value()).value());
 }
 
 TEST_P(ParallelWriters, NewContextsGetDistinctIds) {
@@ -337,13 +336,13 @@ TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
   const RequestContext second{2, 1, EntryPoint::command, true};
   const RoleChange reader[] = {role("reader", 30)};
   ASSERT_TRUE(change_roles(second, *store_, true, reader));
-  EXPECT_FALSE(delete_actor_if(*store_, 30, expected).value());
+  EXPECT_FALSE(store_->delete_actor_if(30, expected).value());
   ASSERT_TRUE(store_->load(0, "actor:30"));
   backend_->run_command(1, {"DEL", "context:1"});
   backend_->run_command(1, {"SET", "context:1", "oops"});
-  EXPECT_EQ(outcome(delete_actor_if(*store_, 30, expected)), "invalid");
-  EXPECT_TRUE(delete_actor_if(*store_, 30, {}).value());
-  EXPECT_EQ(outcome(delete_actor_if(*store_, 30, {})), "not_found");
+  EXPECT_EQ(outcome(store_->delete_actor_if(30, expected)), "invalid");
+  EXPECT_TRUE(store_->delete_actor_if(30, {}).value());
+  EXPECT_EQ(outcome(store_->delete_actor_if(30, {})), "not_found");
 }
 
 // ---- jobs and queues ----

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "model/codec.h"
-#include "store/record_changes.h"
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -84,12 +83,12 @@ TEST_P(Records, DeletedMessageForgetsItsContent) {
 
 TEST_P(Records, UpdateFailsIfAnExpectedValueDiffers) {
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 20, {{"topic", "t"}}}));
-  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"topic", "s"}})), "conflict");
-  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"type", "x"}})), "conflict");
+  EXPECT_EQ(outcome(store_->change_record_if(1, "runner:20", {{"topic", "u"}}, {{"topic", "s"}})), "conflict");
+  EXPECT_EQ(outcome(store_->change_record_if(1, "runner:20", {{"topic", "u"}}, {{"type", "x"}})), "conflict");
   EXPECT_EQ(field("runner:20", "topic"), "t");
-  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"topic", "t"}, {"type", ""}})), "ok");
+  EXPECT_EQ(outcome(store_->change_record_if(1, "runner:20", {{"topic", "u"}}, {{"topic", "t"}, {"type", ""}})), "ok");
   EXPECT_EQ(field("runner:20", "topic"), "u");
-  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:21", {{"detail", "lost"}}, {})), "not_found");
+  EXPECT_EQ(outcome(store_->change_record_if(1, "runner:21", {{"detail", "lost"}}, {})), "not_found");
 }
 
 TEST_P(Records, KeyBelongsToOneActor) {

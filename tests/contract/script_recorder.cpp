@@ -7,9 +7,7 @@
 #include "chaos/steps.h"
 #include "store/redis/redis_connection.h"
 #include "store/redis/redis_flows.h"
-#include "store/redis/redis_objects.h"
-#include "store/redis/redis_store.h"
-#include "store/redis/redis_workflows.h"
+#include "store/redis/store_connection.h"
 
 namespace mycojobs {
 namespace {
@@ -70,10 +68,10 @@ ScriptRecorder::ScriptRecorder()
                if (channel == "named") used_keys_.emplace(text);
                return 0;
              }),
-      store_(std::make_unique<RedisStore>(open_link())),
-      flows_(make_redis_flows(open_link()).value()),
-      objects_(std::make_unique<RedisObjects>(open_link())),
-      workflows_(make_redis_workflows(open_link())) {}
+      store_(std::make_unique<Store>(std::make_unique<StoreConnection>(open_link()))),
+      flows_(make_redis_flows(open_link())),
+      objects_(std::make_unique<ObjectStore>(std::make_unique<ContextLinks>(open_link()))),
+      workflows_(std::make_unique<WorkflowStore>(std::make_unique<ContextLinks>(open_link()))) {}
 
 OpenLink ScriptRecorder::open_link() {
   return
@@ -120,7 +118,7 @@ ScriptRecorder::RepeatResult ScriptRecorder::repeat(const ScriptCall& call, memo
 std::unique_ptr<Store> ScriptRecorder::open_store(memory::Databases data) {
   is_recording_ = false;
   redis_.databases() = std::move(data);
-  return std::make_unique<RedisStore>(open_link());
+  return std::make_unique<Store>(std::make_unique<StoreConnection>(open_link()));
 }
 
 void ScriptRecorder::run_command(Id context, const std::vector<std::string>& words) {
@@ -247,7 +245,7 @@ void ScriptRecorder::run_job_request_scripts() {
   clock_.now_ms += 2000;
   expect_done(store_->tick(kContext, {}));
   expect_done(store_->due_prerequisites(kContext, 10, 1000, CheckerRole::coordinator));
-  expect_done(answer_prerequisite(*store_, kContext, key(3), {"boss", true, 3, "fine"}));
+  expect_done(store_->answer_prerequisite(kContext, key(3), {"boss", true, 3, "fine"}));
   expect_done(store_->complete_prerequisites(kContext, key(3), ""));
   for (const Id id : {2U, 3U, 4U, 5U}) expect_done(store_->cancel(kContext, key(id)));
   expect_done(store_->create_job(make_job(20)));
@@ -381,7 +379,7 @@ void ScriptRecorder::run_flow_scripts() {
 
 void ScriptRecorder::run_flow_request_scripts() {
   run_command(1, {"HSET", "flow:5", "id", "5", "caller_id", "12", "context_id", "1", "status", "dispatched"});
-  expect_done(adopt_flow_record(*flows_, kContext, 5, 12));
+  expect_done(flows_->adopt(kContext, 5, 12));
   expect_done(flows_->create({kContext, 12, 2, "", ""}));
   clock_.now_ms += 1000;
   expect_done(flows_->retire(kContext, 1, 10));

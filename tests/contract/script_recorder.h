@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "store/flow_store.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 #include "store/store.h"
 #include "store/workflow_store.h"
 #include "support/redis/memory_redis.h"

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "model/enums.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs {

@@ -10,7 +10,7 @@
 #include "e2e/client.h"
 #include "flows/flow_creation.h"
 #include "flows/flow_progress.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 namespace mycojobs::test {
 namespace {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "flow/progress_stage.h"
-#include "store/redis/redis_flows.h"
 
 namespace mycojobs {
 namespace {
@@ -85,10 +84,10 @@ TEST_F(AdoptFlow, InterruptedAdoptionResumesAnywhere) {
   put_job(2001, "ok");
   put_job(2002, "ok", "[2001]");
   put_flow();
-  ASSERT_TRUE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(false));
-  EXPECT_TRUE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(false)) << "again";
+  ASSERT_TRUE(stage_.flows().adopt(1, 33, 12).value_or(false));
+  EXPECT_TRUE(stage_.flows().adopt(1, 33, 12).value_or(false)) << "again";
   ASSERT_TRUE(start());
-  EXPECT_FALSE(adopt_flow_record(stage_.flows(), 1, 33, 12).value_or(true)) << "the record is a flow already";
+  EXPECT_FALSE(stage_.flows().adopt(1, 33, 12).value_or(true)) << "the record is a flow already";
   EXPECT_TRUE(start()) << "again";
   play();
   EXPECT_EQ(field("flow:33", "status"), "finished");

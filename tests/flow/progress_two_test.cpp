@@ -13,6 +13,7 @@ class StoppedFlows final : public FlowStore {
   std::uint64_t calls() const { return calls_; }
 
   Result<FlowIds> create(const FlowDraft& draft) override { return go().create(draft); }
+  Result<bool> adopt(Id context, Id flow, Id caller) override { return go().adopt(context, flow, caller); }
   Result<void> put_jobs(Id context, Id flow, std::span<const Job> jobs) override {
     return go().put_jobs(context, flow, jobs);
   }

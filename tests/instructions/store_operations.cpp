@@ -10,7 +10,8 @@
 #include "instructions/operation.h"
 #include "model/codec.h"
 #include "model/job_validation.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/store_connection.h"
+#include "store/store.h"
 
 namespace mycojobs::instructions {
 namespace {
@@ -56,11 +57,11 @@ std::string claim_answer(std::size_t jobs) {
   return out + array(0) + number(0);
 }
 
-std::shared_ptr<RedisStore> store_that_answers(const std::string& bytes) {
+std::shared_ptr<Store> store_that_answers(const std::string& bytes) {
   const Reply reply = parsed(bytes);
-  return std::make_shared<RedisStore>([reply](Id) -> Result<std::unique_ptr<Link>> {
+  return std::make_shared<Store>(std::make_unique<StoreConnection>([reply](Id) -> Result<std::unique_ptr<Link>> {
     return std::unique_ptr<Link>(std::make_unique<CannedLink>(reply));
-  });
+  }));
 }
 
 ClaimRequest example_request() {

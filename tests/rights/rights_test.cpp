@@ -30,7 +30,7 @@
 #include "net/json_rpc_client.h"
 #include "security/signatures.h"
 #include "service/message_service.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "worker/intake/topic_intake.h"
 #include "worker/runs/object_task.h"
 

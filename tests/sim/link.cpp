@@ -86,7 +86,7 @@ bool SimLink::is_cut(const std::string& call_name, const Call& call, const Argum
   return true;
 }
 
-// The set-up of a new connection as in agent/store/redis/redis_store.cpp, without the check of the store's format.
+// The set-up of a new connection as in agent/store/redis/redis_stores.cpp, without the check of the store's format.
 Result<void> SimLink::connect() {
   if (start_ == world_.server_starts()) return {};
   start_ = world_.server_starts();

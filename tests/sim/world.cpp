@@ -6,7 +6,7 @@
 
 #include "link.h"
 #include "store/redis/redis_flows.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/store_connection.h"
 
 namespace mycojobs::sim {
 namespace {
@@ -107,12 +107,10 @@ OpenLink World::make_open_link(Program& program) {
 }
 
 std::unique_ptr<Store> World::open_store(Program& program) {
-  return std::make_unique<RedisStore>(make_open_link(program));
+  return std::make_unique<Store>(std::make_unique<StoreConnection>(make_open_link(program)));
 }
 
-std::unique_ptr<FlowStore> World::open_flows(Program& program) {
-  return make_redis_flows(make_open_link(program)).value();
-}
+std::unique_ptr<FlowStore> World::open_flows(Program& program) { return make_redis_flows(make_open_link(program)); }
 
 const Script& World::apply_mistake(const Script& script) {
   const std::size_t at = mistake.instead_of.empty() ? std::string::npos : script.text.find(mistake.instead_of);

@@ -14,7 +14,7 @@ MOST_LINES = 60
 FOLDERS = ("include", "agent", "executors", "sandbox")
 # Longer functions and their permitted length. Entries may only be removed or lowered.
 LONGER = {
-    "RedisObjects::verify": 62,
+    "ObjectStore::verify": 62,
     "contract_rows": 70,  # the table of cases of the contract
 }
 

@@ -12,7 +12,6 @@
 #include "base/thread.h"
 #include "model/codec.h"
 #include "store/keys.h"
-#include "store/redis/redis_flows.h"
 #include "text/json.h"
 
 namespace mycojobs::api {

@@ -27,7 +27,6 @@
 #include "model/flow_data.h"
 #include "model/result_values.h"
 #include "store/keys.h"
-#include "store/redis/redis_flows.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/suggestion.h"

@@ -23,7 +23,6 @@
 #include "service/actor_service.h"
 #include "service/message_service.h"
 #include "store/keys.h"
-#include "store/record_changes.h"
 #include "text/json.h"
 #include "text/terminal_text.h"
 #include "text/units.h"
@@ -95,7 +94,7 @@ Result<void> sign_record(const Invocation& call, Store& store, const Fields& sto
                       {"algorithm", message.algorithm},
                       {"signer", message.signer},
                       {"signature", message.signature}};
-  MJ_CHECK(change_record_if(store, call.context(), redis_key(message), fields, stored));
+  MJ_CHECK(store.change_record_if(call.context(), redis_key(message), fields, stored));
   return {};
 }
 

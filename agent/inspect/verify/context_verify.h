@@ -4,7 +4,7 @@
 
 #include "inspect/verify/job_verify.h"
 #include "store/flow_store.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 #include "store/workflow_store.h"
 
 namespace mycojobs {

@@ -10,7 +10,6 @@
 #include "base/parse.h"
 #include "model/codec.h"
 #include "store/keys.h"
-#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -137,7 +136,7 @@ Result<void> repair_stored_bytes(Store& store, Id context, const StoredBytesProb
     if (counters.empty()) return store.save(context, kStoredBytesKey, {{problem.field, std::to_string(new_value)}});
     const std::string text = new_value == 0 ? "" : std::to_string(new_value);
     auto result =
-        change_record_if(store, context, kStoredBytesKey, {{problem.field, text}}, {{problem.field, old_value}});
+        store.change_record_if(context, kStoredBytesKey, {{problem.field, text}}, {{problem.field, old_value}});
     if (result) return {};
     const bool is_retryable = result.error().code == Code::conflict || result.error().code == Code::not_found;
     if (!is_retryable) return tl::unexpected<Error>(std::move(result).error());

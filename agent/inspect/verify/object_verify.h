@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "inspect/verify/job_verify.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 
 namespace mycojobs {
 

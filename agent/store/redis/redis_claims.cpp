@@ -1,13 +1,13 @@
-// RedisStore: claims, leases and reports.
-#include <algorithm>
+#include "store/redis/redis_claims.h"
+
 #include <deque>
-#include <map>
+#include <utility>
 
 #include "base/log.h"
 #include "base/random.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/store_connection.h"
 #include "store/redis/store_metrics.h"
 #include "store/redis/store_spans.h"
 #include "text/plural.h"
@@ -93,7 +93,21 @@ ClaimedJob parse_claimed_job(const Reply& entry, std::string_view random) {
 
 }  // namespace
 
-Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
+// A call of the script `report`. Its arguments are views of the reports and of the other members.
+struct RedisClaims::ReportCall {
+  std::deque<Fields> ends;
+  std::deque<std::string> digests;
+  Arguments arguments;
+  std::size_t report_count = 0;
+  std::uint64_t started_us = 0;
+
+  void add_end(const EndReport&);
+};
+
+RedisClaims::RedisClaims(StoreConnection& connection) : connection_(connection) {}
+RedisClaims::~RedisClaims() = default;
+
+Result<ClaimReply> RedisClaims::claim(const ClaimRequest& request) {
   if (request.max_jobs == 0 || request.max_jobs > kMaxClaims) {
     return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
   }
@@ -107,11 +121,11 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   arguments.add(request.max_script_bytes).add(std::uint64_t{request.max_deliveries});
   arguments.add(std::uint64_t{request.lease_ms}).add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
-  add_quota(arguments);
+  connection_.add_quota(arguments);
   const std::uint64_t started_us = unix_us();
-  auto answer = run(request.context, scripts::claim, arguments);
+  auto answer = connection_.run(request.context, scripts::claim, arguments);
   if (!answer) {
-    if (answer.error().code == Code::denied) metrics().add(Metric::refusals, {request.context, "run"});
+    if (answer.error().code == Code::denied) connection_.metrics().add(Metric::refusals, {request.context, "run"});
     for (std::size_t position = 0; position < random.size(); position += kClaimIdDigits + kClaimTokenDigits)
       lost_claim_ids_[request.context].push_back(random.substr(position, kClaimIdDigits));
     return tl::unexpected<Error>(std::move(answer).error());
@@ -130,10 +144,10 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     ClaimedJob& job = out.jobs.emplace_back(
         parse_claimed_job(entry, std::string_view(random).substr(index * (kClaimIdDigits + kClaimTokenDigits))));
     job.ref.context = request.context;
-    if (metrics().is_enabled() || traces().is_enabled()) {
-      const bool is_internal_queue = metrics().is_enabled() && job.queue.starts_with(kInternalKeyPrefix);
-      job.ref.script_type =
-          job_type_label(job.queue, job.record, is_internal_queue ? served_types(request.context) : kNoTypeNames);
+    if (connection_.metrics().is_enabled() || connection_.traces().is_enabled()) {
+      const bool is_internal_queue = connection_.metrics().is_enabled() && job.queue.starts_with(kInternalKeyPrefix);
+      job.ref.script_type = job_type_label(
+          job.queue, job.record, is_internal_queue ? connection_.served_types(request.context) : kNoTypeNames);
       job.ref.attempt = job.attempt;
       job.ref.claimed_us = finished_us;
     }
@@ -141,23 +155,16 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
   out.has_more = reply.at(3).number() == 1;
-  record_heads(request.context, reply.at(4));
-  count_claims(metrics(), request.context, out);
-  trace_claims(traces(), out, {started_us, finished_us});
+  connection_.record_heads(request.context, reply.at(4));
+  count_claims(connection_.metrics(), request.context, out);
+  trace_claims(connection_.traces(), out, {started_us, finished_us});
   return out;
-}
-
-// `heads` has pairs of a queue and the latest revision that the call has written to its journal.
-void RedisStore::record_heads(Id context, const Reply& heads) {
-  if (!journal_heads_) return;
-  for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
-    journal_heads_->observe_head(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
 }
 
 // Releases claims whose reply was lost. The server may have executed the call; without the release, the jobs would wait
 // until their leases expire. A call that was not executed yet will never be: its connection was killed
 // (RedisConnection::close_after_error()).
-Result<void> RedisStore::release_unanswered_claims(Id context) {
+Result<void> RedisClaims::release_unanswered_claims(Id context) {
   const auto match = lost_claim_ids_.find(context);
   if (match == lost_claim_ids_.end()) return {};
   std::uint64_t jobs = 0;
@@ -166,7 +173,7 @@ Result<void> RedisStore::release_unanswered_claims(Id context) {
     Arguments arguments{cursor};
     arguments.add(std::uint64_t{match->second.size()});
     for (const std::string& id : match->second) arguments.add(id);
-    MJ_TRY(reply, run(context, scripts::unclaim, arguments));
+    MJ_TRY(reply, connection_.run(context, scripts::unclaim, arguments));
     cursor = reply.at(0).text();
     jobs += reply.at(1).number();
   } while (!cursor.empty());
@@ -178,44 +185,43 @@ Result<void> RedisStore::release_unanswered_claims(Id context) {
   return {};
 }
 
-Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const ClaimRef> claims, std::uint32_t lease_ms) {
+Result<std::vector<Renewal>> RedisClaims::renew(Id context, std::span<const ClaimRef> claims, std::uint32_t lease_ms) {
   if (claims.empty()) return std::vector<Renewal>{};
   Arguments arguments;
   arguments.add(std::uint64_t{lease_ms}).add(std::uint64_t{claims.size()});
   for (const ClaimRef& claim : claims) arguments.add(claim.job_key).add(claim.claim_id).add(claim.token);
-  MJ_TRY(reply, run(context, scripts::renew, arguments));
+  MJ_TRY(reply, connection_.run(context, scripts::renew, arguments));
   std::vector<Renewal> out;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const std::uint64_t code = reply.at(i).number();
     out.push_back(code == 0 ? Renewal::stale : code == 1 ? Renewal::renewed : Renewal::cancel);
   }
-  count_renewals(metrics(), context, out);
+  count_renewals(connection_.metrics(), context, out);
   return out;
 }
 
 // An end with long texts is sent in two versions: complete, and short for the case that the caller's quota is exceeded.
-void RedisStore::add_end_report(const EndReport& ended, ReportCall& call) const {
-  const Fields& fields = call.ends.emplace_back(end_fields(ended.end));
+void RedisClaims::ReportCall::add_end(const EndReport& ended) {
+  const Fields& fields = ends.emplace_back(end_fields(ended.end));
   const bool is_long = count_bytes(fields) >= kMinEndBytes;
-  const Fields& short_fields = is_long ? call.ends.emplace_back(end_fields(strip_long_texts(ended.end))) : fields;
-  Arguments& out = call.arguments;
-  out.add(is_long ? "long_end" : "end").add(ended.claim.job_key).add(ended.claim.claim_id).add(ended.claim.token);
-  out.add(std::uint64_t{fields.size() * 2 + (is_long ? short_fields.size() * 2 + 4 : 2)});
+  const Fields& short_fields = is_long ? ends.emplace_back(end_fields(strip_long_texts(ended.end))) : fields;
+  arguments.add(is_long ? "long_end" : "end").add(ended.claim.job_key).add(ended.claim.claim_id).add(ended.claim.token);
+  arguments.add(std::uint64_t{fields.size() * 2 + (is_long ? short_fields.size() * 2 + 4 : 2)});
   if (ended.retry_after_ms) {
-    out.add(*ended.retry_after_ms);
+    arguments.add(*ended.retry_after_ms);
   } else {
-    out.add("-1");
+    arguments.add("-1");
   }
-  out.add(call.digests.emplace_back(compute_end_digest(fields)));
+  arguments.add(digests.emplace_back(compute_end_digest(fields)));
   if (is_long) {
-    out.add(call.digests.emplace_back(compute_end_digest(short_fields))).add(std::uint64_t{short_fields.size() * 2});
-    for (const auto& [name, value] : short_fields) out.add(name).add(value);
+    arguments.add(digests.emplace_back(compute_end_digest(short_fields))).add(std::uint64_t{short_fields.size() * 2});
+    for (const auto& [name, value] : short_fields) arguments.add(name).add(value);
   }
-  for (const auto& [name, value] : fields) out.add(name).add(value);
+  for (const auto& [name, value] : fields) arguments.add(name).add(value);
 }
 
 // Writes as many reports, from the first, as the limits of one call permit.
-void RedisStore::encode_reports(std::span<const Report> reports, ReportCall& call) const {
+void RedisClaims::encode_reports(std::span<const Report> reports, ReportCall& call) const {
   call.started_us = unix_us();
   for (std::size_t bytes = 0;
        call.report_count < reports.size() && call.report_count < kMaxReports && bytes < kMaxReportBytes;
@@ -224,10 +230,10 @@ void RedisStore::encode_reports(std::span<const Report> reports, ReportCall& cal
   }
   Arguments& out = call.arguments;
   out.add(std::uint64_t{call.report_count});
-  add_quota(out);
+  connection_.add_quota(out);
   for (std::size_t i = 0; i < call.report_count; ++i) {
     if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
-      add_end_report(*ended, call);
+      call.add_end(*ended);
     } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
       add_report(out, *append);
     } else if (const auto* update = std::get_if<DetailUpdate>(&reports[i])) {
@@ -239,39 +245,39 @@ void RedisStore::encode_reports(std::span<const Report> reports, ReportCall& cal
   }
 }
 
-void RedisStore::decode_answers(Id context, const Reply& reply, std::span<const Report> reports,
-                                std::vector<Result<void>>& out) {
+void RedisClaims::decode_answers(Id context, const Reply& reply, std::span<const Report> reports,
+                                 std::vector<Result<void>>& out) {
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
     out.push_back(parse_report_reply(reply.at(i), claim.job_key));
   }
-  record_heads(context, reply.at(reports.size()));
+  connection_.record_heads(context, reply.at(reports.size()));
 }
 
-Result<std::vector<Result<void>>> RedisStore::complete_report(Id context, std::span<const Report> reports,
-                                                              std::vector<Result<void>> answers,
-                                                              std::uint64_t started_us) {
-  MJ_CHECK(await_replicas(context));
-  count_reports(metrics(), context, reports, answers);
-  trace_reports(traces(), reports, answers, {started_us, unix_us()});
+Result<std::vector<Result<void>>> RedisClaims::complete_report(Id context, std::span<const Report> reports,
+                                                               std::vector<Result<void>> answers,
+                                                               std::uint64_t started_us) {
+  MJ_CHECK(connection_.await_replicas(context));
+  count_reports(connection_.metrics(), context, reports, answers);
+  trace_reports(connection_.traces(), reports, answers, {started_us, unix_us()});
   return answers;
 }
 
-Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
+Result<std::vector<Result<void>>> RedisClaims::report(Id context, std::span<const Report> reports) {
   std::vector<Result<void>> out;
   const std::uint64_t started_us = unix_us();
   while (out.size() < reports.size()) {
     ReportCall call;
     const std::span<const Report> remaining = reports.subspan(out.size());
     encode_reports(remaining, call);
-    MJ_TRY(reply, run(context, scripts::report, call.arguments));
+    MJ_TRY(reply, connection_.run(context, scripts::report, call.arguments));
     decode_answers(context, reply, remaining.first(call.report_count), out);
   }
   return complete_report(context, reports, std::move(out), started_us);
 }
 
-std::optional<int> RedisStore::begin_report(Id context, std::span<const Report> reports) {
-  Link* link = context == 0 ? nullptr : find_link(context);
+std::optional<int> RedisClaims::begin_report(Id context, std::span<const Report> reports) {
+  Link* link = context == 0 ? nullptr : connection_.find_link(context);
   if (link == nullptr) return std::nullopt;
   auto call = std::make_unique<ReportCall>();
   encode_reports(reports, *call);
@@ -281,55 +287,14 @@ std::optional<int> RedisStore::begin_report(Id context, std::span<const Report> 
   return fd;
 }
 
-Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::span<const Report> reports) {
-  Link* link = find_link(context);
+Result<std::vector<Result<void>>> RedisClaims::finish_report(Id context, std::span<const Report> reports) {
+  Link* link = connection_.find_link(context);
   if (pending_report_ == nullptr || link == nullptr) return report(context, reports);
   const std::unique_ptr<ReportCall> call = std::move(pending_report_);
   MJ_TRY(reply, link->finish(scripts::report, call->arguments));
   std::vector<Result<void>> out;
   decode_answers(context, reply, reports, out);
   return complete_report(context, reports, std::move(out), call->started_us);
-}
-
-Result<std::vector<Lease>> RedisStore::leases(Id context) {
-  std::vector<Lease> out;
-  // Index in `out` by job key. A lease that is renewed between two pages is in both pages.
-  std::map<std::string, std::size_t> positions;
-  std::string cursor;
-  do {
-    MJ_TRY(page, run(context, scripts::leases, Arguments{cursor}));
-    cursor = page.at(0).text();
-    for (std::size_t i = 1; i < page.size(); ++i) {
-      const Reply entry = page.at(i);
-      Lease lease{std::string(entry.at(0).text()), entry.at(1).number(), entry.at(2).number()};
-      const auto [position, is_new] = positions.try_emplace(lease.job_key, out.size());
-      if (is_new)
-        out.push_back(std::move(lease));
-      else
-        out[position->second] = std::move(lease);
-    }
-  } while (!cursor.empty());
-  return out;
-}
-
-Result<bool> RedisStore::expire(Id context, const Lease& lease) {
-  Arguments arguments;
-  MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
-  if (reply.number() == 1) metrics().add(Metric::leases_expired, {context});
-  return reply.number() == 1;
-}
-
-Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
-  std::vector<std::string> jobs;
-  std::string cursor;
-  do {
-    MJ_TRY(page, run(context, scripts::expire_instance,
-                     Arguments{}.add(std::uint64_t{runner}).add(instance).add(std::string_view(cursor))));
-    cursor = page.at(0).text();
-    for (std::size_t i = 1; i < page.size(); ++i) jobs.emplace_back(page.at(i).text());
-  } while (!cursor.empty());
-  if (!jobs.empty()) metrics().add(Metric::leases_expired, {context}, static_cast<double>(jobs.size()));
-  return jobs;
 }
 
 }  // namespace mycojobs

@@ -29,7 +29,7 @@ class RedisFlows final : public FlowStore, private ContextLinks {
       : ContextLinks(std::move(open), std::move(instrumentation)) {}
 
   Result<FlowIds> create(const FlowDraft&) override;
-  Result<bool> adopt(Id context, Id flow, Id caller);  // implements adopt_flow_record()
+  Result<bool> adopt(Id context, Id flow, Id caller) override;
   Result<void> put_jobs(Id context, Id flow, std::span<const Job>) override;
   Result<void> put_flow(const Flow&, const std::string& definition) override;
   Result<std::string> definition(Id context, const std::string& hash) override;
@@ -97,7 +97,7 @@ tl::unexpected<Error> flow_not_found(Id context, Id flow) {
 
 }  // namespace
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, StoreInstrumentation instrumentation) {
+std::unique_ptr<FlowStore> make_redis_flows(OpenLink open, StoreInstrumentation instrumentation) {
   return std::make_unique<RedisFlows>(std::move(open), std::move(instrumentation));
 }
 
@@ -124,12 +124,6 @@ Result<bool> RedisFlows::adopt(Id context, Id flow, Id caller) {
   MJ_TRY(reply, run(context, scripts::flow_adopt, arguments));
   if (reply.text() == "missing") return fail(Code::not_found, "flow " + std::to_string(flow) + " does not exist");
   return reply.text().empty();
-}
-
-Result<bool> adopt_flow_record(FlowStore& store, Id context, Id flow, Id caller) {
-  auto* redis = dynamic_cast<RedisFlows*>(&store);
-  if (redis == nullptr) return fail(Code::unsupported, "this store does not adopt records of other clients");
-  return redis->adopt(context, flow, caller);
 }
 
 // Returns the first of `count` consecutive unused job ids. The ids are reserved before they are checked, so that no

@@ -103,14 +103,13 @@ struct StoreInstrumentation {
   StoreQuota quota = {};
 };
 
-// Base class of the stores: the links of one store object, one for each context. A link is created at its first use. A
-// link that was never connected is dropped when another link is created, so that requests for contexts that do not
-// exist do not accumulate links. The duration of each call is recorded in the metrics.
+// The links of one store, one for each context. A link is created at its first use. A link that was never connected is
+// dropped when another link is created, so that requests for contexts that do not exist do not accumulate links. The
+// duration of each call is recorded in the metrics.
 class ContextLinks {
- protected:
+ public:
   explicit ContextLinks(OpenLink open, StoreInstrumentation instrumentation = {})
       : instrumentation_(std::move(instrumentation)), open_(std::move(open)) {}
-  ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
   Link* find_link(Id context);  // returns null if link() has not created the link yet

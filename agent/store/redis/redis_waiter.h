@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 #include "store/store.h"
 
 namespace mycojobs {

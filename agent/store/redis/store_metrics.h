@@ -8,8 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "store/claim_store.h"
 #include "store/flow_store.h"
-#include "store/store.h"
+#include "store/lease_store.h"
+#include "store/submit_store.h"
 #include "telemetry/metrics.h"
 
 namespace mycojobs {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "store/claim_store.h"
 #include "store/flow_store.h"
-#include "store/store.h"
 #include "telemetry/traces.h"
 
 namespace mycojobs {

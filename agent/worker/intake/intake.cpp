@@ -224,7 +224,7 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   request.max_script_bytes = settings_.max_script_bytes;
   request.max_deliveries = settings_.max_deliveries;
   request.lease_ms = settings_.lease_ms;
-  return dependencies_.store.as<ClaimStore>().claim(request);
+  return dependencies_.store.claim(request);
 }
 
 // Stops claiming from the context until its pause ends. Its queues do not end waits until then, because an entry that

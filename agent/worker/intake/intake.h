@@ -33,7 +33,7 @@ std::vector<std::string> list_runner_queues(const WorkerSettings&, const std::ve
 class Intake {
  public:
   struct Dependencies {
-    StoreRoles<ClaimStore, RecordStore, MessageStore> store;
+    Store& store;
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
     const SecretWatcher& secrets;

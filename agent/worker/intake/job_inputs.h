@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "executors/executor.h"
-#include "store/store.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 

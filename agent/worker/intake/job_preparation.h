@@ -12,7 +12,8 @@
 #include "base/live_value.h"
 #include "executors/executor.h"
 #include "security/secret_watcher.h"
-#include "store/store.h"
+#include "store/claim_store.h"
+#include "store/record_store.h"
 #include "worker/worker_types.h"
 
 namespace mycojobs {

@@ -37,12 +37,11 @@ Result<std::vector<Job>> read_jobs(RecordStore& store, const Fields& fields, Id 
 
 }  // namespace
 
-bool TopicIntake::process(const TopicStore& store, const std::vector<Id>& contexts,
-                          const std::vector<std::string>& hints) {
+bool TopicIntake::process(Store& store, const std::vector<Id>& contexts, const std::vector<std::string>& hints) {
   bool is_complete = true;
   bool is_found = false;
   for (const Id context : contexts) {
-    const auto pending = store.as<MessageStore>().topic_pending(context, find_topic_(context));
+    const auto pending = store.topic_pending(context, find_topic_(context));
     if (!pending) return false;
     for (const std::string& key : *pending) is_complete = process_message(store, context, key, is_found) && is_complete;
   }
@@ -57,8 +56,8 @@ bool TopicIntake::process(const TopicStore& store, const std::vector<Id>& contex
   return is_complete;
 }
 
-bool TopicIntake::process_message(const TopicStore& store, Id context, const std::string& message_key, bool& is_found) {
-  auto fields = store.as<RecordStore>().load(context, message_key);
+bool TopicIntake::process_message(Store& store, Id context, const std::string& message_key, bool& is_found) {
+  auto fields = store.load(context, message_key);
   if (!fields) {
     if (fields.error().code == Code::not_found) return true;
     is_found = true;
@@ -76,7 +75,7 @@ bool TopicIntake::process_message(const TopicStore& store, Id context, const std
   if (!jobs) return reject_message(store, context, message_key, jobs.error().message);
   AcceptMessage request{topic_key(find_topic_(context)), message_key, {}};
   for (Job& job : *jobs) request.jobs.push_back({std::move(job), queue_});
-  auto accepted = store.as<MessageStore>().accept_message(context, request);
+  auto accepted = store.accept_message(context, request);
   if (accepted) {
     if (!accepted->repeated)
       log(LogLevel::info, "worker", "{}: {} taken", message_key, count_with_noun(accepted->job_keys.size(), "job"));

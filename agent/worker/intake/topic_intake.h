@@ -8,12 +8,9 @@
 #include <vector>
 
 #include "store/job_fields.h"
-#include "store/store_roles.h"
+#include "store/store.h"
 
 namespace mycojobs {
-
-// The store interfaces that TopicIntake uses.
-using TopicStore = StoreRoles<RecordStore, MessageStore>;
 
 class TopicIntake {
  public:
@@ -24,11 +21,11 @@ class TopicIntake {
   // Processes the messages in `hints` and on the durable list. hints: message keys that were published on the topic; a
   // channel carries no context, so each key is searched in all contexts. Returns false if the store did not answer and
   // the call must be repeated.
-  bool process(const TopicStore&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
+  bool process(Store&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:
   // Sets is_found if the context has a record of the message. Returns false if the store did not answer.
-  bool process_message(const TopicStore&, Id context, const std::string& message_key, bool& is_found);
+  bool process_message(Store&, Id context, const std::string& message_key, bool& is_found);
   bool reject_message(MessageStore&, Id context, const std::string& message_key, const std::string& reason);
 
   std::function<std::string(Id)> find_topic_;

@@ -12,8 +12,8 @@ constexpr std::size_t kMaxDetailBytes = 400;
 
 }  // namespace
 
-LeaseKeeper::LeaseKeeper(StoreRoles<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
-                         WorkerSettings settings, RunnerHolder holder, Callbacks callbacks)
+LeaseKeeper::LeaseKeeper(Store& store, const Clock& clock, StoreHealth& health, WorkerSettings settings,
+                         RunnerHolder holder, Callbacks callbacks)
     : store_(store),
       clock_(clock),
       health_(health),
@@ -74,7 +74,7 @@ bool LeaseKeeper::renew_runner_hold(Id context) {
   if (const std::string reason = callbacks_.unready_reason(); !reason.empty())
     runner.detail = std::string(kRunnerPaused) + reason.substr(0, kMaxDetailBytes);
   RunnerHolder current_holder;
-  auto hold = store_.as<RunnerStore>().hold_runner(context, runner, holder_, settings_.lease_ms, "", current_holder);
+  auto hold = store_.hold_runner(context, runner, holder_, settings_.lease_ms, "", current_holder);
   if (hold) return health_.on_success(context), true;
   if (hold.error().code == Code::conflict) {
     callbacks_.on_runner_lost(hold.error().message);
@@ -96,7 +96,7 @@ bool LeaseKeeper::renew_leases(Id context) {
   }
   if (runs.empty()) return true;
   const std::uint64_t sent = clock_.boot_ms();
-  auto answers = store_.as<ClaimStore>().renew(context, claims, settings_.lease_ms);
+  auto answers = store_.renew(context, claims, settings_.lease_ms);
   if (!answers) {
     health_.on_failure(context, "renewing leases", answers.error());
     return false;

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/live_value.h"
 #include "base/loop_thread.h"
+#include "store/store.h"
 #include "store/store_health.h"
-#include "store/store_roles.h"
 #include "worker/worker_types.h"
 
 namespace mycojobs {
@@ -29,7 +29,7 @@ class LeaseKeeper : public TimedLoop {
     std::function<void(const std::string&)> on_runner_lost;
     std::function<std::string()> unready_reason = [] { return std::string(); };  // empty if the runner can start jobs
   };
-  LeaseKeeper(StoreRoles<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHolder, Callbacks);
+  LeaseKeeper(Store&, const Clock&, StoreHealth&, WorkerSettings, RunnerHolder, Callbacks);
 
   // The following functions are thread-safe.
   void add(RunNumber, const ClaimRef&);
@@ -44,7 +44,7 @@ class LeaseKeeper : public TimedLoop {
   bool renew_leases(Id context);       // Returns false if the store call failed.
   bool renew_runner_hold(Id context);  // Returns false if the store call failed.
 
-  StoreRoles<ClaimStore, RunnerStore> store_;
+  Store& store_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;

@@ -6,7 +6,7 @@
 
 namespace mycojobs {
 
-Registrar::Registrar(Stores store, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
+Registrar::Registrar(Store& store, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
                      RunnerHolder self, PreviousInstances& previous_instances, Id server_context, Callbacks callbacks)
     : store_(store),
       clock_(clock),
@@ -61,7 +61,7 @@ void Registrar::release_runner_ids(bool runner_lost) {
     Result<void> result;
     if (registered_ && !runner_lost) result = mark_runner(store_, context, id, kRunnerStopped);
     // No effect if another instance holds the id.
-    if (result) result = store_.as<RunnerStore>().release_runner(context, id, self_);
+    if (result) result = store_.release_runner(context, id, self_);
     if (!result) log(LogLevel::info, "worker", "runner {} not signed off: {}", id, result.error().message);
   }
 }

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/loop_thread.h"
+#include "store/store.h"
 #include "store/store_health.h"
-#include "store/store_roles.h"
 #include "worker/leases/runner_registration.h"
 #include "worker/worker_types.h"
 
@@ -29,10 +29,9 @@ class Registrar : public TimedLoop {
     // does not have.
     std::function<void(const std::string&)> on_runner_lost;
   };
-  using Stores = StoreRoles<RunnerStore, RecordStore, LeaseStore>;
   // server_context: the only context of the server, or 0 if several contexts share the server. settings: restricted to
   // these contexts.
-  Registrar(Stores, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHolder, PreviousInstances&,
+  Registrar(Store&, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHolder, PreviousInstances&,
             Id server_context, Callbacks);
 
   Result<void> register_all();  // Registers in all contexts; may be repeated. Errors: those of register_runner().
@@ -50,7 +49,7 @@ class Registrar : public TimedLoop {
   void release_runner_ids(bool runner_lost);
 
  private:
-  Stores store_;
+  Store& store_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;

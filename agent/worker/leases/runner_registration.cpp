@@ -14,7 +14,6 @@
 #include "base/random.h"
 #include "model/codec.h"
 #include "security/agent_ceilings.h"
-#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -38,7 +37,7 @@ bool has_process_ended(const RunnerHolder& holder, const RunnerHolder& self) {
 Result<void> mark_runner(RecordStore& store, Id context, Id runner, std::string_view detail) {
   Runner key;
   key.id = runner;
-  auto marked = change_record_if(store, context, redis_key(key), {{"detail", std::string(detail)}}, {});
+  auto marked = store.change_record_if(context, redis_key(key), {{"detail", std::string(detail)}}, {});
   if (!marked && marked.error().code != Code::not_found) return tl::unexpected<Error>(std::move(marked).error());
   return {};  // a deleted record is not created again
 }
@@ -111,12 +110,11 @@ void report_differences(Id context, const Runner& requested, const RegisteredRun
 
 }  // namespace
 
-Result<RegisteredRunner> register_runner(StoreRoles<RunnerStore, RecordStore> store, Id context,
-                                         const WorkerSettings& settings, const RunnerHolder& self,
-                                         PreviousInstances& previous_instances) {
+Result<RegisteredRunner> register_runner(Store& store, Id context, const WorkerSettings& settings,
+                                         const RunnerHolder& self, PreviousInstances& previous_instances) {
   MJ_CHECK(acquire_runner_id(store, context, settings, self, previous_instances));
   constexpr std::string_view kClaimFields[] = {"topic", "local"};
-  MJ_TRY(record, store.as<RecordStore>().load_fields(context, redis_key(settings.runner), kClaimFields));
+  MJ_TRY(record, store.load_fields(context, redis_key(settings.runner), kClaimFields));
   RegisteredRunner registered{std::string(field_of(record, "topic")), field_of(record, "local") == "true"};
   report_differences(context, settings.runner, registered);
   return registered;

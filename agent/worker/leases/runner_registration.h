@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "store/store_roles.h"
+#include "store/store.h"
 #include "worker/leases/instance_lock.h"
 #include "worker/worker_types.h"
 
@@ -84,7 +84,7 @@ struct RegisteredRunner {
 // value; differences are logged. An id is taken over at once if it is certain that its holder has ended: a process of
 // this host, or an instance whose file lock is free. Errors: conflict, with the remedy in the message (another instance
 // holds the id, or the record has a public key that the agent does not have), and errors of the store.
-Result<RegisteredRunner> register_runner(StoreRoles<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
-                                         const RunnerHolder& self, PreviousInstances&);
+Result<RegisteredRunner> register_runner(Store&, Id context, const WorkerSettings&, const RunnerHolder& self,
+                                         PreviousInstances&);
 
 }  // namespace mycojobs

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/enums.h"
-#include "store/object_index.h"
+#include "store/objects/object_index.h"
 #include "text/json.h"
 #include "text/utf8.h"
 

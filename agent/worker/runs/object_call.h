@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 
 namespace mycojobs {
 

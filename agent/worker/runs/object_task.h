@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "security/rights.h"
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 #include "store/store.h"
 #include "worker/runs/object_call.h"
 

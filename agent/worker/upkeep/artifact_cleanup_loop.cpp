@@ -5,7 +5,6 @@
 #include "artifacts/artifact_usage.h"
 #include "base/log.h"
 #include "model/codec.h"
-#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -54,7 +53,7 @@ void ArtifactCleanupLoop::publish_artifact_totals(Id context) {
     return;
   const Fields fields{{"artifact_bytes", std::to_string(totals.bytes)},
                       {"artifact_quota_bytes", std::to_string(settings_.context_artifact_bytes)}};
-  const auto written = change_record_if(store_, context, redis_key(settings_.runner), fields, {});
+  const auto written = store_.change_record_if(context, redis_key(settings_.runner), fields, {});
   if (!written && written.error().code == Code::unavailable)
     return health_.on_failure(context, "publishing artifacts", written.error());
   if (written) published_[context] = totals.bytes;

@@ -31,7 +31,7 @@ Maintenance::Maintenance(const Clock& clock, const WorkerSettings& settings)
   request_.retention_count = settings.retention_count;
 }
 
-Result<std::uint64_t> Maintenance::run_due_work(const MaintenanceStore& store, Id context) {
+Result<std::uint64_t> Maintenance::run_due_work(Store& store, Id context) {
   NextTimes& next_times = next_times_[context];
   Result<void> result;
   const auto is_unavailable = [&result] { return !result && result.error().code == Code::unavailable; };
@@ -74,20 +74,19 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   return {};
 }
 
-Result<void> Maintenance::expire_leases(const StoreRoles<LeaseStore, RecordStore>& store, Id context,
-                                        NextTimes& next_times) {
+Result<void> Maintenance::expire_leases(Store& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_leases) return {};
   next_times.next_leases = now + lease_check_interval_ms_;
-  MJ_TRY(leases, store.as<LeaseStore>().leases(context));
+  MJ_TRY(leases, store.leases(context));
   Result<void> result;
   for (const Lease& lease : leases_[context].find_unrenewed(leases, now, clock_.boot_ms(), lease_ms_)) {
-    auto expired = store.as<LeaseStore>().expire(context, lease);
+    auto expired = store.expire(context, lease);
     if (!expired) {
       result = tl::unexpected<Error>(std::move(expired).error());  // reported after the other leases were processed
       if (result.error().code == Code::unavailable) return result;
     } else if (*expired) {
-      auto record = store.as<RecordStore>().load(context, lease.job_key);  // for the trace id in the log line; optional
+      auto record = store.load(context, lease.job_key);  // for the trace id in the log line; optional
       log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
           append_trace_id(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
     }
@@ -95,13 +94,12 @@ Result<void> Maintenance::expire_leases(const StoreRoles<LeaseStore, RecordStore
   return result;
 }
 
-Result<void> Maintenance::mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>& store, Id context,
-                                            NextTimes& next_times) {
+Result<void> Maintenance::mark_lost_runners(Store& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_runners) return {};
   // The interval is long, since the check reads the record of every runner.
   next_times.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);
-  MJ_TRY(runners, store.as<RunnerStore>().held_runners(context));
+  MJ_TRY(runners, store.held_runners(context));
   const std::uint64_t answer_ms = clock_.boot_ms();
   decltype(silent_runners_) still_silent;
   for (const RunnerInfo& info : runners) {

@@ -12,13 +12,10 @@
 
 #include "base/clock.h"
 #include "jobs/lease_observer.h"
-#include "store/store_roles.h"
+#include "store/store.h"
 #include "worker/worker_types.h"
 
 namespace mycojobs {
-
-// The roles of a store that Maintenance uses.
-using MaintenanceStore = StoreRoles<LeaseStore, RunnerStore, RecordStore>;
 
 class Maintenance {
  public:
@@ -27,7 +24,7 @@ class Maintenance {
   // Does the due work of the context, in bounded batches. Returns the time in ms until more work is due; an earlier
   // call is cheap. An error means that a part of the work failed; the other parts were done unless the store is
   // unavailable.
-  Result<std::uint64_t> run_due_work(const MaintenanceStore&, Id context);
+  Result<std::uint64_t> run_due_work(Store&, Id context);
   // Requests a tick with the next call, since work may be due earlier than expected. A short minimum interval applies.
   void request_early_tick();
   // Discards the observations of leases and runners, which are outdated after the store was unavailable.
@@ -42,8 +39,8 @@ class Maintenance {
     std::uint64_t since_boot_ms = 0;
   };
   Result<void> tick(LeaseStore&, Id context, NextTimes&);
-  Result<void> expire_leases(const StoreRoles<LeaseStore, RecordStore>&, Id context, NextTimes&);
-  Result<void> mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>&, Id context, NextTimes&);
+  Result<void> expire_leases(Store&, Id context, NextTimes&);
+  Result<void> mark_lost_runners(Store&, Id context, NextTimes&);
 
   const Clock& clock_;
   TickRequest request_;

@@ -4,8 +4,7 @@
 
 namespace mycojobs {
 
-MaintenanceLoop::MaintenanceLoop(MaintenanceStore store, const Clock& clock, StoreHealth& health,
-                                 WorkerSettings settings)
+MaintenanceLoop::MaintenanceLoop(Store& store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
     : store_(store), health_(health), settings_(std::move(settings)), maintenance_(clock, settings_), pauses_(clock) {}
 
 void MaintenanceLoop::run_soon() {

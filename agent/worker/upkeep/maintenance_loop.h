@@ -14,7 +14,7 @@ namespace mycojobs {
 
 class MaintenanceLoop : public TimedLoop {
  public:
-  MaintenanceLoop(MaintenanceStore, const Clock&, StoreHealth&, WorkerSettings);
+  MaintenanceLoop(Store&, const Clock&, StoreHealth&, WorkerSettings);
   // Wakes the loop, since work may be due earlier than expected. Thread-safe.
   void run_soon();
   const LivenessCounter& liveness() const { return liveness_; }  // Thread-safe.
@@ -22,7 +22,7 @@ class MaintenanceLoop : public TimedLoop {
   std::uint64_t run_once();  // Returns the time in ms until the next call.
 
  private:
-  MaintenanceStore store_;
+  Store& store_;
   StoreHealth& health_;
   WorkerSettings settings_;
   Maintenance maintenance_;

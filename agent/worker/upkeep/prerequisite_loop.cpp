@@ -4,8 +4,7 @@
 
 namespace mycojobs {
 
-PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& clock, StoreHealth& health,
-                                         WorkerSettings settings)
+PrerequisiteChecker::PrerequisiteChecker(Store& store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
     : clock_(clock),
       health_(health),
       contexts_(std::move(settings.contexts)),

@@ -14,7 +14,7 @@ namespace mycojobs {
 
 class PrerequisiteChecker : public TimedLoop {
  public:
-  PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, WorkerSettings);
+  PrerequisiteChecker(Store&, const Clock&, StoreHealth&, WorkerSettings);
   std::uint64_t run_once();  // Returns the time in ms until the next call.
   void wait_until_due(std::uint64_t ms);
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "model/codec.h"
-#include "store/redis/redis_workflows.h"
 #include "text/json.h"
 #include "workflows/workflow_snapshot.h"
 
@@ -328,7 +327,7 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
     commit.full_instances.emplace();
     for (const InstanceId& id : index_.full_instances()) commit.full_instances->push_back(store_name(id));
   }
-  MJ_CHECK(expected_applies ? commit_manifest(store, commit, *expected_applies) : store.commit(commit));
+  MJ_CHECK(expected_applies ? store.commit_manifest(commit, *expected_applies) : store.commit(commit));
   if (full_changed) stored_full_instances_ = index_.full_instances();
   stored_height_ += facts;
   written_blob_bytes_ += new_blob_bytes;

@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "contract/flow_contract.h"
-#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -414,7 +413,7 @@ TEST_P(PushedKeys, DoNotSendCreatedMessages) {
   EXPECT_THAT(store_->msg_out_keys(1).value(), IsEmpty());
   EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created but not sent"));
   EXPECT_EQ(field(message, "status"), "dispatched");
-  ASSERT_TRUE(post_message_record(*store_, 1, message, {}));
+  ASSERT_TRUE(store_->post_message(1, message, {}));
   EXPECT_THAT(store_->msg_out_keys(1).value(), ElementsAre(message));
 }
 

@@ -6,17 +6,17 @@
 #include <unistd.h>
 
 #include "contract/store_contract.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
 
 namespace mycojobs {
 namespace {
 
 using testing::HasSubstr;
 
-RedisStore store_in(const std::string& state_dir) {
+Store store_in(const std::string& state_dir) {
   RedisStoreConfig config;
   config.default_url = EmbeddedRedis::url(state_dir);
-  return RedisStore(config);
+  return Store(config);
 }
 
 TEST(EmbeddedRedis, StartsInAPrivateFolderAndKeepsItsData) {
@@ -25,7 +25,7 @@ TEST(EmbeddedRedis, StartsInAPrivateFolderAndKeepsItsData) {
   for (int round = 0; round < 2; ++round) {
     auto redis = EmbeddedRedis::start(state);
     ASSERT_TRUE(redis) << redis.error().message;
-    RedisStore store = store_in(state);
+    Store store = store_in(state);
     if (round == 0) {
       ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));
     }
@@ -78,7 +78,7 @@ TEST(EmbeddedRedis, KilledServerIsRestartedOnItsDataIfConfigured) {
   TempFolder folder;
   auto redis = EmbeddedRedis::start(folder.path(), {.restart_on_exit = true});
   ASSERT_TRUE(redis) << redis.error().message;
-  RedisStore store = store_in(folder.path());
+  Store store = store_in(folder.path());
   ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // the file is written once per second
   const pid_t first = (*redis)->pid();

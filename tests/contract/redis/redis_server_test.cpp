@@ -13,7 +13,8 @@
 #include "contract/store_contract.h"
 #include "inspect/verify/job_verify.h"
 #include "inspect/verify/rebuild.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/redis_stores.h"
+#include "store/redis/store_connection.h"
 
 namespace mycojobs {
 namespace {
@@ -67,7 +68,7 @@ class RedisServer : public testing::Test {
     redis_.reset();
   }
   std::string url(const std::string& suffix = "") const { return EmbeddedRedis::url(folder_.path()) + suffix; }
-  RedisStore store() const { return RedisStore(config_for(url())); }
+  Store store() const { return Store(config_for(url())); }
   Result<Reply> command(const Arguments& arguments, Id database = 0) {
     RedisConnection::Options options;
     options.endpoint = parse_redis_url(url()).value();
@@ -83,7 +84,7 @@ TEST_F(RedisServer, CallToASilentServerIsNotRunAfterItsTimeout) {
   start();
   auto config = config_for(url());
   config.command_timeout_ms = 300;
-  RedisStore store(config);
+  Store store(config);
   for (Id id = 1; id <= 5; ++id) {
     ASSERT_TRUE(store.submit(simple_job(id)));
     ASSERT_TRUE(store.queue_length(1, "queue:python"));
@@ -164,7 +165,7 @@ class TruncatedAof : public RedisServer {
 
 TEST_F(TruncatedAof, IsDetectedAndRepairedByARebuild) {
   start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
-  auto agent = std::make_unique<RedisStore>(config_for(url()));
+  auto agent = std::make_unique<Store>(config_for(url()));
   Id first = 1;
   for (const std::size_t bytes : {100, 700, 1300, 2500, 4100}) {
     work(*agent, first);
@@ -196,7 +197,7 @@ TEST_F(TruncatedAof, WithARecoveredHalfStepIsRepaired) {
     ASSERT_TRUE(command({"FLUSHALL"}));
     ASSERT_TRUE(command({"BGREWRITEAOF"}) || true);
     {
-      RedisStore agent = store();
+      Store agent = store();
       work(agent, 1);
     }
     restart_without(bytes);
@@ -205,11 +206,12 @@ TEST_F(TruncatedAof, WithARecoveredHalfStepIsRepaired) {
       RedisConnection::Options options;
       options.endpoint = parse_redis_url(url()).value();
       options.database = kContext;
-      RedisStore agent([&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<RedisConnection>(options); });
+      Store agent(std::make_unique<StoreConnection>(
+          [&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<RedisConnection>(options); }));
       work(agent, 7);
     }
     restart_without(0);
-    RedisStore agent = store();
+    Store agent = store();
     disorder = !violations(agent).empty() || disorder;
     ASSERT_TRUE(rebuild(agent, kContext, false, {}));
     EXPECT_EQ(violations(agent), "") << "cut by " << bytes;
@@ -220,7 +222,7 @@ TEST_F(TruncatedAof, WithARecoveredHalfStepIsRepaired) {
 
 TEST_F(RedisServer, KilledServerIsUnavailableUntilItRestarts) {
   start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
-  RedisStore store = this->store();
+  Store store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
   const auto claimed = store.claim(simple_request(60000)).value().jobs.at(0);
   kill_server();
@@ -235,7 +237,7 @@ TEST_F(RedisServer, KilledServerIsUnavailableUntilItRestarts) {
 
 TEST_F(RedisServer, RestartGrantsEveryLiveClaimAFullLease) {
   start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
-  RedisStore store = this->store();
+  Store store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
   ASSERT_TRUE(store.submit(simple_job(2)));
   const auto brief = store.claim(simple_request(500)).value().jobs.at(0);
@@ -251,7 +253,7 @@ TEST_F(RedisServer, RestartGrantsEveryLiveClaimAFullLease) {
   EXPECT_GT(after[0].until_ms, before[0].until_ms) << "granted although it had passed";
   EXPECT_GE(after[1].until_ms, before[1].until_ms) << "never shortened";
   EXPECT_EQ(after[0].job_key, brief.ref.job_key);
-  RedisStore another = this->store();
+  Store another = this->store();
   EXPECT_EQ(another.leases(1).value()[1].until_ms, after[1].until_ms) << "granted once";
 }
 
@@ -301,24 +303,24 @@ TEST_F(RedisServer, WaiterSurvivesClosedConnections) {
 TEST_F(RedisServer, WrongPasswordIsNotRetried) {
   start({.start_timeout_ms = 30000, .settings = {{"requirepass", ""}}});
   ASSERT_TRUE(command({"CONFIG", "SET", "requirepass", "right"}));
-  RedisStore none = store();
+  Store none = store();
   const auto without = none.queue_length(1, "q");
   EXPECT_EQ(outcome(without), "denied");
   EXPECT_THAT(without.error().message, HasSubstr("password"));
   const std::string path = folder_.path() + "/redis/redis.sock";
-  RedisStore wrong(config_for("unix://:wr0ng@" + path));
+  Store wrong(config_for("unix://:wr0ng@" + path));
   const auto refused = wrong.queue_length(1, "q");
   EXPECT_EQ(outcome(refused), "denied");
   EXPECT_THAT(refused.error().message, Not(HasSubstr("wr0ng")));
-  RedisStore right(config_for("unix://:right@" + path));
+  Store right(config_for("unix://:right@" + path));
   EXPECT_EQ(outcome(right.queue_length(1, "q")), "ok");
-  RedisStore user(config_for("unix://default:ri%67ht@" + path));
+  Store user(config_for("unix://default:ri%67ht@" + path));
   EXPECT_EQ(outcome(user.queue_length(1, "q")), "ok");
 }
 
 TEST_F(RedisServer, TooFewDatabasesNamesTheSetting) {
   start();
-  RedisStore store = this->store();
+  Store store = this->store();
   EXPECT_EQ(outcome(store.queue_length(63, "q")), "ok");
   const auto refused = store.queue_length(64, "q");
   EXPECT_EQ(outcome(refused), "unsupported");
@@ -328,7 +330,7 @@ TEST_F(RedisServer, TooFewDatabasesNamesTheSetting) {
 
 TEST_F(RedisServer, FullMemoryIsAnErrorAndLosesNothing) {
   start();
-  RedisStore store = this->store();
+  Store store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
   ASSERT_TRUE(command({"CONFIG", "SET", "maxmemory", "1"}));
   const auto refused = store.claim(simple_request(60000));
@@ -342,7 +344,7 @@ TEST_F(RedisServer, FullMemoryIsAnErrorAndLosesNothing) {
 
 TEST_F(RedisServer, ReplicaIsAnError) {
   start();
-  RedisStore store = this->store();
+  Store store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
   ASSERT_TRUE(command({"REPLICAOF", "127.0.0.1", "1"}));
   const auto refused = store.claim(simple_request(60000));
@@ -369,17 +371,17 @@ TEST_F(RedisServer, ContextMayHaveItsOwnServer) {
   auto second = EmbeddedRedis::start(second_folder.path()).value();
   RedisStoreConfig config = config_for(url());
   config.context_urls[1000] = EmbeddedRedis::url(second_folder.path()) + "?db=5";
-  RedisStore store(config);
+  Store store(config);
   Job job = simple_job(1);
   job.context_id = 1000;
   ASSERT_TRUE(store.submit(job));
-  RedisStore direct(config_for(EmbeddedRedis::url(second_folder.path())));
+  Store direct(config_for(EmbeddedRedis::url(second_folder.path())));
   EXPECT_EQ(direct.queue_length(5, "queue:python").value(), 1U);
 }
 
 TEST_F(RedisServer, LineBreaksInServerErrorsAreReplaced) {
   start();
-  RedisStore store = this->store();
+  Store store = this->store();
   ASSERT_TRUE(command({"SET", "job:12:1", "x"}, 1));
   const auto refused = store.load(1, "job:12:1");
   EXPECT_EQ(refused.error().message.find('\n'), std::string::npos);
@@ -420,10 +422,10 @@ class FakeServer {
   }
   FakeServer(const FakeServer&) = delete;
   FakeServer& operator=(const FakeServer&) = delete;
-  RedisStore store() const {
+  Store store() const {
     RedisStoreConfig config = config_for("unix://" + path_);
     config.command_timeout_ms = 300;
-    return RedisStore(config);
+    return Store(config);
   }
 
  private:
@@ -465,9 +467,9 @@ TEST(RedisErrors, LoadingServerIsUnavailable) {
 }
 
 TEST(RedisErrors, MissingServerIsUnavailable) {
-  RedisStore tcp(config_for("redis://127.0.0.1:1"));
+  Store tcp(config_for("redis://127.0.0.1:1"));
   EXPECT_EQ(outcome(tcp.now_ms()), "unavailable");
-  RedisStore path(config_for("unix:///nonexistent/redis.sock"));
+  Store path(config_for("unix:///nonexistent/redis.sock"));
   const auto refused = path.now_ms();
   EXPECT_EQ(outcome(refused), "unavailable");
   EXPECT_THAT(refused.error().message, HasSubstr("/nonexistent/redis.sock"));
@@ -491,15 +493,15 @@ TEST(RedisUrl, ParsesServerAddresses) {
   }
   EXPECT_EQ(outcome(parse_redis_url("rediss://h")), "unsupported");
   EXPECT_EQ(outcome(parse_redis_url("unix:///" + std::string(200, 'a'))), "invalid");
-  EXPECT_EQ(outcome(RedisStore(config_for("redis://h/3")).now_ms()), "invalid");
+  EXPECT_EQ(outcome(Store(config_for("redis://h/3")).now_ms()), "invalid");
 }
 
 TEST(RedisErrors, WrongAddressNamesItsRemedy) {
-  const auto error_of = [](RedisStore store) { return store.now_ms().error().message; };
-  EXPECT_THAT(error_of(RedisStore(config_for("redis://127.0.0.1:1"))),
+  const auto error_of = [](Store store) { return store.now_ms().error().message; };
+  EXPECT_THAT(error_of(Store(config_for("redis://127.0.0.1:1"))),
               HasSubstr("check that Redis runs, that the port of the redis url"));
-  EXPECT_THAT(error_of(RedisStore(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
-  EXPECT_THAT(error_of(RedisStore(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
+  EXPECT_THAT(error_of(Store(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
+  EXPECT_THAT(error_of(Store(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
   EXPECT_THAT(error_of(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
   EXPECT_THAT(error_of(FakeServer("-NOAUTH Authentication required.\r\n").store()),
               HasSubstr("redis://:password@host"));

@@ -11,9 +11,7 @@
 
 #include "store/redis/redis_connection.h"
 #include "store/redis/redis_flows.h"
-#include "store/redis/redis_objects.h"
-#include "store/redis/redis_store.h"
-#include "store/redis/redis_workflows.h"
+#include "store/redis/store_connection.h"
 #include "support/redis/memory_command.h"
 
 namespace mycojobs {
@@ -87,9 +85,12 @@ MemoryServer::MemoryServer(const Clock& clock)
         return publish_to_subscribers(channel, text);
       }) {}
 
+static OpenLink make_open_link(MemoryServer& server) {
+  return [&server](Id context) -> Result<std::unique_ptr<Link>> { return server.open_link(context); };
+}
+
 Result<std::unique_ptr<Store>> MemoryServer::open() {
-  return std::make_unique<RedisStore>(
-      [this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
+  return std::make_unique<Store>(std::make_unique<StoreConnection>(make_open_link(*this)));
 }
 
 Result<std::unique_ptr<Waiter>> MemoryServer::open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
@@ -98,16 +99,13 @@ Result<std::unique_ptr<Waiter>> MemoryServer::open_waiter(const std::vector<std:
 }
 
 Result<std::unique_ptr<ObjectStore>> MemoryServer::open_objects() {
-  return std::make_unique<RedisObjects>(
-      [this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
+  return std::make_unique<ObjectStore>(std::make_unique<ContextLinks>(make_open_link(*this)));
 }
 
-Result<std::unique_ptr<FlowStore>> MemoryServer::open_flows() {
-  return make_redis_flows([this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
-}
+Result<std::unique_ptr<FlowStore>> MemoryServer::open_flows() { return make_redis_flows(make_open_link(*this)); }
 
 Result<std::unique_ptr<WorkflowStore>> MemoryServer::open_workflows() {
-  return make_redis_workflows([this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
+  return std::make_unique<WorkflowStore>(std::make_unique<ContextLinks>(make_open_link(*this)));
 }
 
 std::unique_ptr<Link> MemoryServer::open_link(Id context) { return std::make_unique<MemoryLink>(*this, context); }

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "store/redis/redis_store.h"
+#include "store/redis/store_connection.h"
 #include "support/agent_fixture.h"
 #include "support/gate.h"
 #include "support/standing_secrets.h"
@@ -84,8 +84,8 @@ class TwoServers final : public StoreFactory {
  public:
   TwoServers(MemoryServer& all, MemoryServer& third) : all_(all), third_(third) {}
   Result<std::unique_ptr<Store>> open() override {
-    return std::make_unique<RedisStore>(
-        [this](Id context) -> Result<std::unique_ptr<Link>> { return get_server(context).open_link(context); });
+    return std::make_unique<Store>(std::make_unique<StoreConnection>(
+        [this](Id context) -> Result<std::unique_ptr<Link>> { return get_server(context).open_link(context); }));
   }
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override {

@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "store/redis/redis_store.h"
+#include "store/redis/store_connection.h"
+#include "store/store.h"
 
 namespace mycojobs {
 namespace {
@@ -26,7 +27,8 @@ class DeadEnd final : public Link {
 // Regression test: every context id that a client named used memory permanently.
 TEST(Links, FailedConnectionIsDropped) {
   int alive = 0;
-  RedisStore store([&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<DeadEnd>(alive); });
+  Store store(std::make_unique<StoreConnection>(
+      [&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<DeadEnd>(alive); }));
   for (Id context = 1; context <= 100; ++context) {
     EXPECT_FALSE(store.load(context, "job:1:1"));
     EXPECT_LE(alive, 2) << context;

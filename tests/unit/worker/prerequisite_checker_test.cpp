@@ -12,7 +12,6 @@
 
 #include "jobs/prerequisite_checks.h"
 #include "model/enums.h"
-#include "store/redis/redis_store.h"
 #include "support/agent_fixture.h"
 #include "support/hanging_folder.h"
 
@@ -79,7 +78,7 @@ class PrerequisiteTest : public AgentTest {
            read(key).status == JobStatus::finished;
   }
   Result<bool> answer(const std::string& key, const std::string& name, bool approved = true) {
-    return answer_prerequisite(*client_, 1, key, {name, approved, 12, "read it"});
+    return client_->answer_prerequisite(1, key, {name, approved, 12, "read it"});
   }
   std::string wait_for_error(const std::string& key) {
     EXPECT_TRUE(wait_for_end(key));

@@ -1,4 +1,4 @@
--- The object store. The caller computes the index entries of an object (store/object_index.h). The entries are stored
+-- The object store. The caller computes the index entries of an object (store/objects/object_index.h). The entries are stored
 -- with the object, so that the next write can remove them from the indexes. In all functions `kind` is
 -- "<namespace>:<kind>".
 local function object_key(kind, id) return kObjectKey .. kind .. ':' .. id end

@@ -10,15 +10,10 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "store/object_store.h"
+#include "store/objects/object_store.h"
 
 namespace mycojobs {
-
-struct DeclaredFields {
-  std::vector<std::string> index, text;
-};
 
 // Returns the index entries of an object. Error invalid: `json` is not a JSON object.
 Result<std::string> index_entries(std::string_view json_text, const DeclaredFields&);

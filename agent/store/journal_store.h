@@ -1,54 +1,19 @@
-// Views of a store's content for lists, explain, verify and rebuild (store/store.h).
+// Journals of facts, states of jobs and messages for explain, verify and rebuild, and status counts. Errors and
+// thread-safety: store/store.h.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "model/records.h"
 
 namespace mycojobs {
 
-// An entry of the list of dead letters.
-struct DeadLetter {
-  std::string id;                      // id of the entry in the list
-  std::string job_key, queue, reason;  // reason: no_record, wrong_type, bad_record, crash_loop, too_large, ...
-  std::uint64_t at_ms = 0;
-};
-
-// State of a queue.
-struct QueueInfo {
-  std::string queue;              // key of the queue
-  std::uint64_t length = 0;       // entries of the list
-  std::uint64_t prioritised = 0;  // entries outside the list: jobs with a priority
-  bool paused = false;
-  std::uint64_t journal_head = 0;  // revision of the latest fact, or 0 if there is no fact
-  std::uint64_t facts = 0;         // number of facts in the journal
-  std::uint64_t horizon_ms = 0;    // facts of jobs that ended before this time may have been removed
-  std::string wrong_type = {};     // type of another client's value at the key, if it is not a list: "string"
-};
-
-// Queues to be included in a survey.
-struct KnownQueues {
-  std::vector<std::string> journals;         // keys of queues with a journal
-  std::set<std::string, std::less<>> types;  // script types that runners serve
-};
-
-// Counts of a context, read in one step.
-struct Survey {
-  struct Queue {
-    std::string queue;         // key of the queue
-    std::uint64_t length = 0;  // including jobs with a priority
-    // Waiting time of the next job. It is 0 if the queue is empty, and nullopt if the job's record has no time.
-    std::optional<std::uint64_t> waiting_ms;
-    bool paused = false;
-  };
-  std::vector<Queue> queues;
-  std::uint64_t live = 0, delayed = 0, prerequisites = 0, ended = 0;  // numbers of jobs
-  std::uint64_t dead_letters = 0, active_flows = 0, outbox = 0, inbox = 0;
-};
+class StoreConnection;
 
 // One fact of a queue's dispatch journal. Kinds: scheduled claimed heartbeat parked queued released expired retry
 // completed failed cancelled dead_lettered requeued planned replanned; jobs/dispatch_journal.h defines their meaning
@@ -78,23 +43,7 @@ struct ClaimView {
   bool exists = false;
   std::vector<std::uint64_t> revisions;  // revisions of its facts in the queue's journal, ascending
 };
-
-// End of a job, verified against the record. Any client may write to the record; a digest of the end's fields is stored
-// separately.
-struct EndedJob {
-  enum class RecordState {
-    unknown,    // there is no separate information about the end
-    unchanged,  // the record has the values of the end
-    changed     // the record was changed after the end
-  };
-  Fields fields;  // fields of the record
-  RecordState record_state = RecordState::unknown;
-  bool ended = false;          // from the separately stored claim; without it, from the record
-  std::string status, detail;  // from the same source as `ended`
-  std::string claim_id;        // claim that has ended the job, or empty if the system has ended it
-  std::string idempotency_key;
-  Id runner = 0;
-};
+ClaimView parse_claim(const Fields&);  // REQUIRES: the fields of mj:claim:<job key>
 
 // All data of the store about a job's state, read in one atomic step.
 struct JobStoreState {
@@ -186,34 +135,6 @@ struct MessageStoreState {
   std::string digest;  // digest of the inspection, by which a repair detects changes
 };
 
-// Filter of a job list. Empty or 0 members do not restrict the list.
-struct JobFilter {
-  std::optional<JobStatus> status;
-  std::string state;  // a JobStatus, or a value of `detail`
-  std::string name;   // substring of the job's name
-  std::string script_type;
-  std::optional<Id> caller;
-  std::uint64_t since_ms = 0;  // changed at or after this time
-  std::uint32_t max_scanned = 1000;
-  std::uint32_t max_jobs = 1000;  // limit for the scanned jobs; unprocessed_jobs are not counted
-  std::string cursor = {};        // JobsPage::next_cursor of the previous page
-};
-// A row of a job list.
-struct ListedJob {
-  std::string key;
-  std::uint64_t changed_us = 0;  // time of the last change
-  std::string type;              // type of the key: hash; another type was written by another client
-  Fields record;                 // without script, result, error_info, inputs
-};
-// Result of RecordStore::jobs().
-struct JobsPage {
-  std::vector<ListedJob> jobs;  // most recent change first
-  // On the first page: jobs of other clients that no agent has processed yet. Their times are those of the record.
-  std::vector<ListedJob> unprocessed_jobs;
-  std::uint64_t rows_read = 0;
-  std::string next_cursor;  // argument for the next page, or empty if this is the last page
-};
-
 // Counts of a queue for status displays.
 struct QueueTally {
   std::string queue;  // key of the queue
@@ -232,22 +153,6 @@ struct Tally {
   std::vector<QueueTally> queues;             // the first 200 queues by name
 };
 
-// Process that holds a runner id.
-struct RunnerHolder {
-  std::string instance;       // random, new at every start
-  std::string host, boot_id;  // boot_id also distinguishes pid namespaces
-  std::int64_t pid = 0;
-};
-
-// Owner of a public key, from the records of actors.
-struct KeyOwner {
-  std::uint32_t actor_count = 0;  // number of actors with the key; 2 means two or more
-  Id id = 0;                      // id of the only actor, whose record follows
-  Fields record = {};
-  std::uint64_t checked_ms = 0;  // start time of the last complete scan of all records, or 0 if there was no such scan
-  bool checked_now = false;      // a scan was made for this call
-};
-
 // A request that the table of rights denied (agent/security/rights.h).
 struct RefusalNote {
   std::uint64_t number = 0;  // sequence number of the denial in the context, from 1
@@ -256,12 +161,35 @@ struct RefusalNote {
   std::string action, resource, access_list;  // for example "steer", "flow 7" (empty for the whole context), "admins"
 };
 
-// A runner's record and the state of its registration.
-struct RunnerInfo {
-  Runner runner;
-  RunnerHolder holder;                  // empty if the id is not held
-  std::uint64_t hold_remaining_ms = 0;  // remaining time of the hold, by the store's clock; 0 if it has expired
-  std::uint32_t live_claim_count = 0;
+// Facts, index entries and anomalies, which explain, verify and rebuild read.
+class JournalStore {
+ public:
+  explicit JournalStore(StoreConnection& connection) : connection_(connection) {}
+
+  // Returns at most max facts after a revision, in order.
+  Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
+                                    std::uint32_t max);
+  // Returns the facts at these revisions, in this order, without missing facts. Needs few round trips for any number.
+  Result<std::vector<Fact>> journal_at(Id context, const std::string& queue, std::span<const std::uint64_t> revisions);
+  // Returns one result for each job, in order. with_positions: a full inspection, which is slow if a queue is long.
+  Result<std::vector<JobStoreState>> job_states(Id context, std::span<const std::string> job_keys, bool with_positions);
+  // Applies all fixes in one step. Returns false and changes nothing if the job has changed since the inspection.
+  Result<bool> repair(Id context, const std::string& job_key, const Repair&);
+  // Returns one result for each message, in order.
+  Result<std::vector<MessageStoreState>> message_states(Id context, std::span<const std::string> message_keys);
+  // Adds entries of these kinds to mj:outbox ("inbox": to mj:inbox). Returns false and changes nothing if the message
+  // has changed since the inspection.
+  Result<bool> repair_message(Id context, const std::string& message_key, const std::string& inspection_digest,
+                              const std::vector<std::string>& kinds);
+  // Counts index entries without reading jobs, so that the cost does not depend on their number. slots: at most 360.
+  Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots);
+  Result<std::vector<std::string>> anomalies(Id context, std::size_t max);  // one line each, newest last
+  // Records a request that was denied; the newest 1000 are kept.
+  Result<void> record_refusal(Id context, const RefusalNote&);
+  Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max);  // newest first
+
+ private:
+  StoreConnection& connection_;
 };
 
 }  // namespace mycojobs

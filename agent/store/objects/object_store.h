@@ -1,19 +1,25 @@
-// Port: the object store of a context, which scripts of the osis executor use through the agent. It stores typed JSON
+// The object store of a context, which scripts of the osis executor use through the agent. It stores typed JSON
 // objects with an id, a version and times. Declared fields can be searched by value, declared texts by words. Redis
-// holds the objects beside the context's jobs (agent/store/redis/redis_objects.h). Contract suite:
-// tests/contract/objects_test.cpp.
+// holds the objects beside the context's jobs. Contract suite: tests/contract/objects_test.cpp.
 //
 // A write requires a live claim of a job. A context has one writer at a time: the first write of a job makes the job
 // the writer, until release() or until its claim is no longer live. Readers never wait.
+//
+// Each write is one atomic step of scripts/objects.lua. The index entries of an object are computed here
+// (store/objects/object_index.h) from the fields that its kind declares; the step checks the revision of the
+// declaration, and the write is repeated with the new declaration if it has changed.
 //
 // Thread-safety: each thread uses its own instance. Errors: as in store/store.h; stale_claim: the job was claimed
 // again, and nothing was written. Each call is one bounded step of the server, and may be repeated after `unavailable`.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,6 +28,8 @@
 
 namespace mycojobs {
 
+class ContextLinks;
+class Reply;
 struct ClaimRef;
 
 inline constexpr std::size_t kMaxObjectBytes = 256U << 10;  // maximum of an object's JSON text
@@ -91,6 +99,10 @@ struct ObjectQuery {
   std::optional<double> min, max;
 };
 
+struct DeclaredFields {
+  std::vector<std::string> index, text;
+};
+
 // Number of objects and declared fields of a kind.
 struct KindInfo {
   ObjectKind kind;
@@ -112,41 +124,64 @@ struct ObjectsVerdict {
 
 class ObjectStore {
  public:
-  virtual ~ObjectStore() = default;
+  explicit ObjectStore(std::unique_ptr<ContextLinks>);
+  ~ObjectStore();
 
   // Executes all operations in order, or none. Two operations must not name the same object. call: a name for this
   // write, unique within the claim; a repeated call returns the first reply. Errors: conflict (version mismatch; the
   // message names the operation), not_found (for remove), too_large, invalid.
-  virtual Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) = 0;
+  Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
   // Adds declared fields and texts. If all are declared already, nothing is written and the call does not wait for the
   // writer. Error too_large: more than 64 fields.
-  virtual Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
-                                       const std::vector<std::string>& text) = 0;
+  Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
+                               const std::vector<std::string>& text);
   // Returns true if declare() would change nothing.
-  virtual Result<bool> is_declared(Id context, const ObjectKind&, const std::vector<std::string>& index,
-                                   const std::vector<std::string>& text) = 0;
+  Result<bool> is_declared(Id context, const ObjectKind&, const std::vector<std::string>& index,
+                           const std::vector<std::string>& text);
   // Indexes some of the objects that existed before their fields were declared. Returns true if more remain. Needs no
   // claim.
-  virtual Result<bool> index_more(Id context, const ObjectKind&) = 0;
+  Result<bool> index_more(Id context, const ObjectKind&);
   // Ends the role of the claim's job as the writer.
-  virtual Result<void> release(const ClaimRef&) = 0;
+  Result<void> release(const ClaimRef&);
 
-  virtual Result<StoredObject> get(Id context, const ObjectKind&, const std::string& id) = 0;  // not_found
+  Result<StoredObject> get(Id context, const ObjectKind&, const std::string& id);  // not_found
   // Sorted by id. after: ObjectPage::next_cursor of the previous page; limit: 1 to 1000.
-  virtual Result<ObjectPage> list(Id context, const ObjectKind&, const std::string& after, std::size_t limit) = 0;
+  Result<ObjectPage> list(Id context, const ObjectKind&, const std::string& after, std::size_t limit);
   // With `equal`, sorted by id; with a range, sorted by the field's value. Error invalid: the field is not declared.
-  virtual Result<ObjectPage> find(Id context, const ObjectKind&, const ObjectQuery&, const std::string& after,
-                                  std::size_t limit) = 0;
+  Result<ObjectPage> find(Id context, const ObjectKind&, const ObjectQuery&, const std::string& after,
+                          std::size_t limit);
   // Returns objects whose declared texts contain all words, sorted by id.
-  virtual Result<ObjectPage> search(Id context, const ObjectKind&, const std::string& text, const std::string& after,
-                                    std::size_t limit) = 0;
-  virtual Result<std::uint64_t> count(Id context, const ObjectKind&) = 0;
-  virtual Result<std::vector<KindInfo>> kinds(Id context) = 0;  // sorted by namespace and kind
+  Result<ObjectPage> search(Id context, const ObjectKind&, const std::string& text, const std::string& after,
+                            std::size_t limit);
+  Result<std::uint64_t> count(Id context, const ObjectKind&);
+  Result<std::vector<KindInfo>> kinds(Id context);  // sorted by namespace and kind
 
   // Compares the indexes with the objects in both directions, up to max_problems. REQUIRES: no concurrent writer.
-  virtual Result<ObjectsVerdict> verify(Id context, std::size_t max_problems) = 0;
+  Result<ObjectsVerdict> verify(Id context, std::size_t max_problems);
   // Rebuilds the indexes of a kind from its objects. The caller must then call index_more() until it returns false.
-  virtual Result<void> reindex(Id context, const ObjectKind&) = 0;
+  Result<void> reindex(Id context, const ObjectKind&);
+
+ private:
+  struct Schema {
+    std::string revision = "0";
+    DeclaredFields fields;
+    bool is_indexing = false;
+    std::string last_indexed_id;  // id of the last indexed object, while is_indexing is true
+  };
+  struct PageRequest {  // arguments of the script object_page: a sorted set and two bounds
+    std::string field, key, low, high;
+  };
+
+  Result<Schema> load_schema(Id context, const ObjectKind&);
+  Result<Schema> get_cached_schema(Id context, const ObjectKind&);  // may be outdated
+  Result<Reply> write_once(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
+  Result<ObjectPage> read_page(Id context, const ObjectKind&, const PageRequest&, std::size_t limit,
+                               std::string& last_member);
+  Result<std::vector<std::string>> scan_keys(Id context);
+  Result<std::vector<std::string>> read_members(Id context, const std::string& key);  // of a sorted set
+
+  std::unique_ptr<ContextLinks> links_;
+  std::map<std::pair<Id, ObjectKind>, Schema> schemas_;
 };
 
 }  // namespace mycojobs

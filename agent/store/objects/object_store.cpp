@@ -1,4 +1,4 @@
-#include "store/redis/redis_objects.h"
+#include "store/objects/object_store.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,10 @@
 #include <unordered_set>
 
 #include "base/parse.h"
+#include "store/claim_store.h"
 #include "store/keys.h"
-#include "store/object_index.h"
+#include "store/objects/object_index.h"
+#include "store/redis/redis_link.h"
 #include "text/search_words.h"
 #include "text/utf8.h"
 
@@ -110,8 +112,6 @@ tl::unexpected<Error> write_error(const Reply& reply, std::span<const ObjectOp> 
                                   std::to_string(*op.version) + " was expected: get it again");
 }
 
-}  // namespace
-
 std::string kind_name(const ObjectKind& kind) { return kind.name_space + ":" + kind.kind; }
 std::string object_key(const ObjectKind& kind, std::string_view id) {
   return kObjectKey + kind_name(kind) + ":" + std::string(id);
@@ -129,8 +129,13 @@ Result<void> check_kind(Id context, const ObjectKind& kind) {
   return check_object_name("kind", kind.kind);
 }
 
-Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectKind& kind) {
-  MJ_TRY(reply, command(context, {"HGETALL", object_kind_key(kind)}));
+}  // namespace
+
+ObjectStore::ObjectStore(std::unique_ptr<ContextLinks> links) : links_(std::move(links)) {}
+ObjectStore::~ObjectStore() = default;
+
+Result<ObjectStore::Schema> ObjectStore::load_schema(Id context, const ObjectKind& kind) {
+  MJ_TRY(reply, links_->command(context, {"HGETALL", object_kind_key(kind)}));
   Schema loaded;
   for (const auto& [name, value] : reply.fields()) {
     if (name == "rev") loaded.revision = value;
@@ -145,13 +150,13 @@ Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectK
   return loaded;
 }
 
-Result<RedisObjects::Schema> RedisObjects::get_cached_schema(Id context, const ObjectKind& kind) {
+Result<ObjectStore::Schema> ObjectStore::get_cached_schema(Id context, const ObjectKind& kind) {
   const auto cached = schemas_.find({context, kind});
   if (cached != schemas_.end()) return cached->second;
   return load_schema(context, kind);
 }
 
-Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
+Result<Reply> ObjectStore::write_once(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
   std::vector<PutArguments> bodies(ops.size());
   std::vector<std::string> names(ops.size()), revisions(ops.size()), versions(ops.size());
   std::size_t bytes = 0, entries = 0;
@@ -181,10 +186,10 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
     arguments.add(to_string(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revisions[i]);
     arguments.add(bodies[i].json).add(bodies[i].entries);
   }
-  return run(claim.context, scripts::object_write, arguments);
+  return links_->run(claim.context, scripts::object_write, arguments);
 }
 
-Result<WriteReply> RedisObjects::write(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
+Result<WriteReply> ObjectStore::write(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
   MJ_CHECK(check_ops(ops));
   for (int attempt = 0; attempt < kMaxSchemaAttempts; ++attempt) {
     MJ_TRY(reply, write_once(claim, call, ops));
@@ -197,9 +202,8 @@ Result<WriteReply> RedisObjects::write(const ClaimRef& claim, const std::string&
   return fail(Code::unavailable, "kind: its declared fields change all the time");
 }
 
-Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKind& kind,
-                                           const std::vector<std::string>& index,
-                                           const std::vector<std::string>& text) {
+Result<DeclareReply> ObjectStore::declare(const ClaimRef& claim, const ObjectKind& kind,
+                                          const std::vector<std::string>& index, const std::vector<std::string>& text) {
   MJ_TRY(has_all_fields, is_declared(claim.context, kind, index, text));
   if (has_all_fields) return DeclareReply{"", schemas_.at({claim.context, kind}).is_indexing};
   std::set<std::string> names;
@@ -209,7 +213,7 @@ Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKi
   const std::string name = kind_name(kind);
   arguments.add(name).add(std::uint64_t{kMaxDeclaredFields}).add(std::uint64_t{names.size()});
   for (const std::string& field : names) arguments.add(field);
-  MJ_TRY(reply, run(claim.context, scripts::object_declare, arguments));
+  MJ_TRY(reply, links_->run(claim.context, scripts::object_declare, arguments));
   const std::string_view answer = reply.at(0).text();
   schemas_.erase({claim.context, kind});
   if (answer == "ok") return DeclareReply{"", reply.at(1).number() == 1};
@@ -222,8 +226,8 @@ Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKi
   return write_error(reply, {}, claim);
 }
 
-Result<bool> RedisObjects::is_declared(Id context, const ObjectKind& kind, const std::vector<std::string>& index,
-                                       const std::vector<std::string>& text) {
+Result<bool> ObjectStore::is_declared(Id context, const ObjectKind& kind, const std::vector<std::string>& index,
+                                      const std::vector<std::string>& text) {
   MJ_CHECK(check_kind(context, kind));
   for (const std::string& field : index) MJ_CHECK(check_object_field("index", field));
   for (const std::string& field : text) MJ_CHECK(check_object_field("text", field));
@@ -236,7 +240,7 @@ Result<bool> RedisObjects::is_declared(Id context, const ObjectKind& kind, const
   return contains_all(index, current_schema.fields.index) && contains_all(text, current_schema.fields.text);
 }
 
-Result<bool> RedisObjects::index_more(Id context, const ObjectKind& kind) {
+Result<bool> ObjectStore::index_more(Id context, const ObjectKind& kind) {
   MJ_CHECK(check_kind(context, kind));
   MJ_TRY(current, load_schema(context, kind));
   if (!current.is_indexing) return false;
@@ -245,7 +249,7 @@ Result<bool> RedisObjects::index_more(Id context, const ObjectKind& kind) {
   const std::string ids = object_ids_key(kind);
   Arguments query{name, ""};
   query.add(ids).add(low).add("+").add(kIndexBatch).add(kMaxIndexBatchBytes);
-  MJ_TRY(reply, run(context, scripts::object_page, query));
+  MJ_TRY(reply, links_->run(context, scripts::object_page, query));
   const Reply page = reply.at(1);
   const std::string after(page.at(0).text());
   std::vector<std::string> items;
@@ -259,12 +263,12 @@ Result<bool> RedisObjects::index_more(Id context, const ObjectKind& kind) {
   Arguments update{name, current.revision, after};
   update.add(std::uint64_t{items.size()});
   for (const std::string& item : items) update.add(item);
-  MJ_TRY(changed, run(context, scripts::object_index, update));
+  MJ_TRY(changed, links_->run(context, scripts::object_index, update));
   return changed.number() == 0 || !after.empty();
 }
 
-Result<void> RedisObjects::release(const ClaimRef& claim) {
-  MJ_CHECK(run(claim.context, scripts::object_release, {claim.job_key, claim.claim_id}));
+Result<void> ObjectStore::release(const ClaimRef& claim) {
+  MJ_CHECK(links_->run(claim.context, scripts::object_release, {claim.job_key, claim.claim_id}));
   return {};
 }
 
@@ -334,10 +338,11 @@ Result<Range> make_range(const ObjectQuery& query, const std::string& after) {
 
 }  // namespace
 
-Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& kind, const std::string& id) {
+Result<StoredObject> ObjectStore::get(Id context, const ObjectKind& kind, const std::string& id) {
   MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_object_id("id", id));
-  MJ_TRY(reply, command(context, {"HMGET", object_key(kind, id), "json", "version", "created_ms", "updated_ms"}));
+  MJ_TRY(reply,
+         links_->command(context, {"HMGET", object_key(kind, id), "json", "version", "created_ms", "updated_ms"}));
   if (reply.at(0).is_nil()) {
     return fail(Code::not_found,
                 kind.kind + " " + excerpt(id, 80) + " of namespace " + kind.name_space + " does not exist");
@@ -345,11 +350,11 @@ Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& kind, const
   return read_object(kind, id, reply, 0);
 }
 
-Result<ObjectPage> RedisObjects::read_page(Id context, const ObjectKind& kind, const PageRequest& requested,
-                                           std::size_t limit, std::string& last_member) {
+Result<ObjectPage> ObjectStore::read_page(Id context, const ObjectKind& kind, const PageRequest& requested,
+                                          std::size_t limit, std::string& last_member) {
   const std::string name = kind_name(kind);
   Arguments arguments{name, requested.field, requested.key, requested.low, requested.high};
-  MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kMaxPageBytes)));
+  MJ_TRY(reply, links_->run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kMaxPageBytes)));
   ObjectPage out;
   if (reply.at(0).text() == "undeclared")
     return undeclared_error(kind, "field: no " + excerpt(requested.field.substr(2), 80));
@@ -364,7 +369,7 @@ Result<ObjectPage> RedisObjects::read_page(Id context, const ObjectKind& kind, c
   return out;
 }
 
-Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& kind, const std::string& after, std::size_t limit) {
+Result<ObjectPage> ObjectStore::list(Id context, const ObjectKind& kind, const std::string& after, std::size_t limit) {
   MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_after(after));
@@ -375,8 +380,8 @@ Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& kind, const 
   return std::move(out);
 }
 
-Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& kind, const ObjectQuery& query,
-                                      const std::string& after, std::size_t limit) {
+Result<ObjectPage> ObjectStore::find(Id context, const ObjectKind& kind, const ObjectQuery& query,
+                                     const std::string& after, std::size_t limit) {
   MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_object_field("field", query.field));
@@ -400,8 +405,8 @@ Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& kind, const 
   return std::move(out);
 }
 
-Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& kind, const std::string& text,
-                                        const std::string& after, std::size_t limit) {
+Result<ObjectPage> ObjectStore::search(Id context, const ObjectKind& kind, const std::string& text,
+                                       const std::string& after, std::size_t limit) {
   MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_after(after));
@@ -415,7 +420,7 @@ Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& kind, cons
   Arguments arguments{name, after};
   arguments.add(std::uint64_t{limit}).add(kMaxPageBytes).add(kMaxCandidates).add(std::uint64_t{words.size()});
   for (const std::string& word : words) arguments.add(word);
-  MJ_TRY(reply, run(context, scripts::object_search, arguments));
+  MJ_TRY(reply, links_->run(context, scripts::object_search, arguments));
   if (reply.at(0).text() == "undeclared") return undeclared_error(kind, "text: no field for words");
   ObjectPage out;
   out.indexing = reply.at(0).text() == "indexing";
@@ -429,14 +434,14 @@ Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& kind, cons
   return out;
 }
 
-Result<std::uint64_t> RedisObjects::count(Id context, const ObjectKind& kind) {
+Result<std::uint64_t> ObjectStore::count(Id context, const ObjectKind& kind) {
   MJ_CHECK(check_kind(context, kind));
-  MJ_TRY(reply, command(context, {"ZCARD", object_ids_key(kind)}));
+  MJ_TRY(reply, links_->command(context, {"ZCARD", object_ids_key(kind)}));
   return reply.number();
 }
 
-Result<std::vector<KindInfo>> RedisObjects::kinds(Id context) {
-  MJ_TRY(reply, run(context, scripts::object_kinds, {}));
+Result<std::vector<KindInfo>> ObjectStore::kinds(Id context) {
+  MJ_TRY(reply, links_->run(context, scripts::object_kinds, {}));
   std::vector<KindInfo> all;
   for (std::size_t i = 0; i < reply.size(); ++i) {
     const std::string name(reply.at(i).at(0).text());
@@ -506,30 +511,30 @@ void add_entries_by_field(const std::string& entries, const std::string& id, Ent
 
 }  // namespace
 
-Result<std::vector<std::string>> RedisObjects::scan_keys(Id context) {
+Result<std::vector<std::string>> ObjectStore::scan_keys(Id context) {
   std::set<std::string> keys;  // SCAN may return a key more than once
   std::string cursor = "0";
   do {
-    MJ_TRY(page,
-           command(context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", std::string(kInternalKeyPrefix) + "osis:*"}));
+    MJ_TRY(page, links_->command(
+                     context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", std::string(kInternalKeyPrefix) + "osis:*"}));
     cursor = page.at(0).text();
     for (std::size_t i = 0; i < page.at(1).size(); ++i) keys.emplace(page.at(1).at(i).text());
   } while (cursor != "0");
   return std::vector<std::string>(keys.begin(), keys.end());
 }
 
-Result<std::vector<std::string>> RedisObjects::read_members(Id context, const std::string& key) {
+Result<std::vector<std::string>> ObjectStore::read_members(Id context, const std::string& key) {
   std::vector<std::string> all;
   std::string low = "-";
   for (;;) {
-    MJ_TRY(page, command(context, {"ZRANGEBYLEX", key, low, "+", "LIMIT", "0", kBatch}));
+    MJ_TRY(page, links_->command(context, {"ZRANGEBYLEX", key, low, "+", "LIMIT", "0", kBatch}));
     if (page.size() == 0) return all;
     for (std::size_t i = 0; i < page.size(); ++i) all.emplace_back(page.at(i).text());
     low = "(" + all.back();
   }
 }
 
-Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {  // NOLINT(*-function-size)
+Result<ObjectsVerdict> ObjectStore::verify(Id context, std::size_t max_problems) {  // NOLINT(*-function-size)
   ObjectsVerdict verdict;
   ObjectKind current_kind;
   const auto add_problem = [&](std::string text) {
@@ -562,7 +567,7 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
     EntriesByField expected;
     for (const std::string& id : kind_keys.ids) {
       ++verdict.objects;
-      MJ_TRY(reply, command(context, {"HMGET", object_key(kind, id), "json", "version", "entries"}));
+      MJ_TRY(reply, links_->command(context, {"HMGET", object_key(kind, id), "json", "version", "entries"}));
       const std::string entries(reply.at(2).text());
       auto expected_entries = index_entries(reply.at(0).text(), current_schema.fields);
       if (!expected_entries || reply.at(1).number() == 0) {
@@ -593,7 +598,7 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
   return verdict;
 }
 
-Result<void> RedisObjects::reindex(Id context, const ObjectKind& kind) {
+Result<void> ObjectStore::reindex(Id context, const ObjectKind& kind) {
   MJ_CHECK(check_kind(context, kind));
   MJ_TRY(keys, scan_keys(context));
   MJ_TRY(ids, read_members(context, object_ids_key(kind)));
@@ -612,12 +617,12 @@ Result<void> RedisObjects::reindex(Id context, const ObjectKind& kind) {
     Arguments arguments{name};
     arguments.add(std::uint64_t{batch.size()});
     for (std::string_view batch_id : batch) arguments.add(batch_id);
-    MJ_CHECK(run(context, scripts::object_ids, arguments));
+    MJ_CHECK(links_->run(context, scripts::object_ids, arguments));
   }
   Arguments reset{name};
   reset.add(std::uint64_t{fields.size()});
   for (const std::string& field : fields) reset.add(field);
-  MJ_CHECK(run(context, scripts::object_reindex, reset));
+  MJ_CHECK(links_->run(context, scripts::object_reindex, reset));
   schemas_.erase({context, kind});
   return {};
 }

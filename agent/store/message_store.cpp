@@ -1,12 +1,14 @@
-// RedisStore: messages (store/scripts/messages.lua).
+#include "store/message_store.h"
+
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "base/parse.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/store_connection.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -18,7 +20,6 @@ constexpr std::uint64_t kMissingRecordMs = 2000;     // maximum wait of a messag
 constexpr std::uint64_t kMaxInboxMessages = 100000;  // maximum number of messages in mj:inbox
 // A large message counts as several messages (arrive_message).
 constexpr std::uint64_t kMaxInboxMessagesPerSender = 10000;
-constexpr std::size_t kMaxMessageStatesBatch = 64;
 constexpr const char *kOutgoingList = "msg_out", *kRoutingList = "msg_out_coordinator";
 
 tl::unexpected<Error> message_not_found(const std::string& key, Id context) {
@@ -31,50 +32,58 @@ std::string join_keys(const std::vector<std::string>& keys) {
   return result;
 }
 
-}  // namespace
-
-Result<std::vector<std::string>> RedisStore::pending_messages(Id context, const Arguments& lists) {
-  MJ_TRY(reply, run(context, scripts::pending_messages, lists));
+Result<std::vector<std::string>> pending_messages(StoreConnection& connection, Id context, const Arguments& lists) {
+  MJ_TRY(reply, connection.run(context, scripts::pending_messages, lists));
   std::vector<std::string> out;
   for (std::size_t i = 0; i < reply.size(); ++i) out.emplace_back(reply.at(i).text());
   return out;
 }
 
-Result<std::vector<std::string>> RedisStore::topic_pending(Id context, const std::string& topic) {
+}  // namespace
+
+Result<std::vector<std::string>> MessageStore::topic_pending(Id context, const std::string& topic) {
   Arguments lists;
   lists.add("").add(topic_key(topic)).add(kTopicMissingRecordsKey + topic).add(kMaxPending).add(kMissingRecordMs);
-  return pending_messages(context, lists);
+  return pending_messages(connection_, context, lists);
 }
 
-Result<std::vector<std::string>> RedisStore::msg_out_keys(Id context) {
+Result<std::vector<std::string>> MessageStore::msg_out_keys(Id context) {
   Arguments lists;
   lists.add(kOutgoingList)
       .add(kRoutingList)
       .add(std::string(kTopicMissingRecordsKey) + kOutgoingList)
       .add(kMaxPending)
       .add(kMissingRecordMs);
-  return pending_messages(context, lists);
+  return pending_messages(connection_, context, lists);
 }
 
-Result<void> RedisStore::push_to_msg_out(Id context, const std::string& message_key) {
-  MJ_CHECK(command(context, {"LPUSH", kOutgoingList, message_key}));
+Result<void> MessageStore::push_to_msg_out(Id context, const std::string& message_key) {
+  MJ_CHECK(connection_.command(context, {"LPUSH", kOutgoingList, message_key}));
   return {};
 }
 
-Result<void> RedisStore::send_to_topic(Id context, const std::string& topic, const std::string& message_key,
-                                       const Fields& message) {
+Result<void> MessageStore::post_message(Id context, const std::string& message_key, const Fields& signature) {
+  MJ_TRY(reply, connection_.run(context, scripts::post_message, Arguments{message_key}.add_list(signature)));
+  if (reply.text() == "missing") return tl::unexpected<Error>(record_not_found(context, message_key));
+  if (reply.text() == "posted") return {};
+  return fail(Code::conflict, message_key + " was sent before: it is " + std::string(reply.text()));
+}
+
+Result<void> MessageStore::send_to_topic(Id context, const std::string& topic, const std::string& message_key,
+                                         const Fields& message) {
   Arguments arguments;
-  MJ_TRY(reply, run(context, scripts::topic_send, arguments.add(topic).add(message_key).add_list(message)));
+  MJ_TRY(reply, connection_.run(context, scripts::topic_send, arguments.add(topic).add(message_key).add_list(message)));
   if (reply.text() == "other") return fail(Code::conflict, message_key + " exists with other content; use another id");
   return {};
 }
 
+namespace {
+
 // Runs a script that creates the jobs of a message. `head` adds the arguments of the script that precede the jobs. A
 // job whose record exists is accepted if it has the same content.
-Result<AcceptedMessage> RedisStore::create_message_jobs(Id context, const Script& script,
-                                                        const std::function<void(Arguments&)>& head,
-                                                        const std::string& message_key,
-                                                        const std::vector<MessageJob>& jobs) {
+Result<AcceptedMessage> create_message_jobs(StoreConnection& connection, Id context, const Script& script,
+                                            const std::function<void(Arguments&)>& head, const std::string& message_key,
+                                            const std::vector<MessageJob>& jobs) {
   struct Entry {
     std::string key;
     Fields fields;
@@ -95,7 +104,7 @@ Result<AcceptedMessage> RedisStore::create_message_jobs(Id context, const Script
       arguments.add(entries[i].key).add(entries[i].accepted ? "1" : "0").add(jobs[i].queue);
       arguments.add_list(entries[i].fields);
     }
-    MJ_TRY(reply, run(context, script, arguments));
+    MJ_TRY(reply, connection.run(context, script, arguments));
     const std::string_view status = reply.at(0).text();
     if (status == "missing") return message_not_found(message_key, context);
     if (status != "exists") {
@@ -113,25 +122,27 @@ Result<AcceptedMessage> RedisStore::create_message_jobs(Id context, const Script
   return fail(Code::internal, message_key + ": its jobs change while they are read");
 }
 
-Result<AcceptedMessage> RedisStore::accept_message(Id context, const AcceptMessage& request) {
+}  // namespace
+
+Result<AcceptedMessage> MessageStore::accept_message(Id context, const AcceptMessage& request) {
   const std::string flow = request.flow == 0 ? "" : std::to_string(request.flow);
   const std::string origins = join_keys(request.origins);
   const auto head = [&](Arguments& arguments) {
     arguments.add(request.list).add(request.message_key).add(flow).add(origins);
   };
-  return create_message_jobs(context, scripts::take_message, head, request.message_key, request.jobs);
+  return create_message_jobs(connection_, context, scripts::take_message, head, request.message_key, request.jobs);
 }
 
-Result<void> RedisStore::close_message(Id context, const std::string& list, const std::string& message_key,
-                                       const std::string& reason) {
-  MJ_TRY(reply,
-         run(context, scripts::close_message, Arguments{list, message_key, truncate_utf8(reason, kMaxReasonBytes)}));
+Result<void> MessageStore::close_message(Id context, const std::string& list, const std::string& message_key,
+                                         const std::string& reason) {
+  MJ_TRY(reply, connection_.run(context, scripts::close_message,
+                                Arguments{list, message_key, truncate_utf8(reason, kMaxReasonBytes)}));
   if (reply.text() == "missing") return message_not_found(message_key, context);
-  if (!reason.empty()) metrics().add(Metric::messages, {context, "refused"});
+  if (!reason.empty()) connection_.metrics().add(Metric::messages, {context, "refused"});
   return {};
 }
 
-Result<AcceptedMessage> RedisStore::route_message(Id context, const RouteMessage& request) {
+Result<AcceptedMessage> MessageStore::route_message(Id context, const RouteMessage& request) {
   const auto head = [&](Arguments& arguments) {
     arguments.add(request.message_key)
         .add(request.mark.content_hash)
@@ -139,19 +150,21 @@ Result<AcceptedMessage> RedisStore::route_message(Id context, const RouteMessage
         .add(request.result_timeout_ms);
     arguments.add_list(request.mark.extra_fields);
   };
-  MJ_TRY(routed, create_message_jobs(context, scripts::route_message, head, request.message_key, request.jobs));
-  if (!routed.repeated) metrics().add(Metric::messages, {context, "sent"});
+  MJ_TRY(routed,
+         create_message_jobs(connection_, context, scripts::route_message, head, request.message_key, request.jobs));
+  if (!routed.repeated) connection_.metrics().add(Metric::messages, {context, "sent"});
   return routed;
 }
 
-Result<Arrival> RedisStore::receive_message(Id context, const std::string& message_key, const MessageState& mark,
-                                            const Fields& fields) {
+Result<Arrival> MessageStore::receive_message(Id context, const std::string& message_key, const MessageState& mark,
+                                              const Fields& fields) {
   Arguments arguments;
   arguments.add(message_key).add(mark.content_hash).add(fields.empty() ? "1" : "0");
   arguments.add(kMaxInboxMessages).add(kMaxInboxMessagesPerSender);
-  MJ_TRY(reply, run(context, scripts::arrive_message, arguments.add_list(fields).add_list(mark.extra_fields)));
+  MJ_TRY(reply,
+         connection_.run(context, scripts::arrive_message, arguments.add_list(fields).add_list(mark.extra_fields)));
   if (reply.text() == "stored") {
-    metrics().add(Metric::messages, {context, "received"});
+    connection_.metrics().add(Metric::messages, {context, "received"});
     return Arrival::stored;
   }
   if (reply.text() == "known") return Arrival::duplicate;
@@ -160,11 +173,11 @@ Result<Arrival> RedisStore::receive_message(Id context, const std::string& messa
   return reply.text() == "full" ? Arrival::inbox_full : Arrival::content_conflict;
 }
 
-Result<DueMessages> RedisStore::due_messages(Id context, std::uint32_t max, std::uint32_t redelivery_delay_ms,
-                                             bool clock_went_back) {
+Result<DueMessages> MessageStore::due_messages(Id context, std::uint32_t max, std::uint32_t redelivery_delay_ms,
+                                               bool clock_went_back) {
   Arguments arguments;
   arguments.add(std::uint64_t{max}).add(std::uint64_t{redelivery_delay_ms}).add(clock_went_back ? "1" : "0");
-  MJ_TRY(reply, run(context, scripts::mail_due, arguments));
+  MJ_TRY(reply, connection_.run(context, scripts::mail_due, arguments));
   DueMessages due;
   for (std::size_t i = 0; i < reply.at(0).size(); ++i) {
     const Reply row = reply.at(0).at(i);
@@ -180,97 +193,62 @@ Result<DueMessages> RedisStore::due_messages(Id context, std::uint32_t max, std:
   return due;
 }
 
-Result<void> RedisStore::complete_delivery(Id context, const OutboxEntry& entry, const MailResult& result) {
+Result<void> MessageStore::complete_delivery(Id context, const OutboxEntry& entry, const MailResult& result) {
   static constexpr std::array kResultNames = std::to_array<const char*>({"delivered", "later", "failed", "over"});
   Arguments arguments;
   arguments.add(entry.entry).add(kResultNames.at(static_cast<std::size_t>(result.kind))).add(result.retry_delay_ms);
-  MJ_CHECK(run(
+  MJ_CHECK(connection_.run(
       context, scripts::settle_mail,
       arguments.add(result.detail).add(truncate_utf8(result.reason, kMaxReasonBytes)).add_list(result.extra_fields)));
-  if (result.kind == MailResult::Kind::failed) metrics().add(Metric::messages, {context, "failed"});
+  if (result.kind == MailResult::Kind::failed) connection_.metrics().add(Metric::messages, {context, "failed"});
   return {};
 }
 
-Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer) {
+Result<bool> MessageStore::answer_message(Id context, const AnswerMessage& answer) {
   std::vector<Fields> ends;
   ends.reserve(answer.jobs.size());
   Arguments arguments;
   arguments.add(answer.message_key).add(answer.content_hash).add(truncate_utf8(answer.reason, kMaxReasonBytes));
   arguments.add_list(answer.fields).add(answer.router_answer);
   arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
-  add_quota(arguments);
+  connection_.add_quota(arguments);
   for (const RemoteJobEnd& job : answer.jobs) {
     ends.push_back(end_fields(job.end));
     arguments.add(job.job_key).add_list(job.extra_fields).add_list(ends.back());
   }
-  MJ_TRY(reply, run(context, scripts::answer_message, arguments));
+  MJ_TRY(reply, connection_.run(context, scripts::answer_message, arguments));
   if (reply.text() == "other") return false;
-  if (answer.is_last) metrics().add(Metric::messages, {context, "answered"});
+  if (answer.is_last) connection_.metrics().add(Metric::messages, {context, "answered"});
   return true;
 }
 
-Result<void> RedisStore::cancel_message(Id context, const std::string& message_key) {
-  MJ_TRY(reply, run(context, scripts::cancel_message, Arguments{message_key}));
+Result<void> MessageStore::cancel_message(Id context, const std::string& message_key) {
+  MJ_TRY(reply, connection_.run(context, scripts::cancel_message, Arguments{message_key}));
   if (reply.text() == "missing") return message_not_found(message_key, context);
   return {};
 }
 
-Result<std::uint64_t> RedisStore::append_remote_log(Id context, const std::string& message_key,
-                                                    const std::string& content_hash, const std::string& job_key,
-                                                    const std::vector<Log>& lines) {
+Result<std::uint64_t> MessageStore::append_remote_log(Id context, const std::string& message_key,
+                                                      const std::string& content_hash, const std::string& job_key,
+                                                      const std::vector<Log>& lines) {
   Arguments arguments{message_key, content_hash, job_key};
   arguments.add(std::uint64_t{4 * lines.size()});
   for (const Log& line : lines) arguments.add(line.seq).add(to_string(line.stream)).add(line.text).add(line.ts_ms);
-  add_quota(arguments);
-  MJ_TRY(reply, run(context, scripts::follow_log, arguments));
+  connection_.add_quota(arguments);
+  MJ_TRY(reply, connection_.run(context, scripts::follow_log, arguments));
   return reply.number();
 }
 
-Result<Id> RedisStore::reserve_jobs(Id context, Id caller, std::uint32_t count) {
+Result<Id> MessageStore::reserve_jobs(Id context, Id caller, std::uint32_t count) {
   Arguments arguments;
-  MJ_TRY(reply, run(context, scripts::reserve_jobs, arguments.add(std::uint64_t{caller}).add(std::uint64_t{count})));
+  MJ_TRY(reply, connection_.run(context, scripts::reserve_jobs,
+                                arguments.add(std::uint64_t{caller}).add(std::uint64_t{count})));
   return static_cast<Id>(reply.number());
 }
 
-Result<std::vector<MessageStoreState>> RedisStore::message_states(Id context,
-                                                                  std::span<const std::string> message_keys) {
-  std::vector<MessageStoreState> out;
-  while (out.size() < message_keys.size()) {
-    const auto batch =
-        message_keys.subspan(out.size(), std::min(kMaxMessageStatesBatch, message_keys.size() - out.size()));
-    Arguments arguments;
-    arguments.add(std::uint64_t{batch.size()});
-    for (const std::string& key : batch) arguments.add(key);
-    MJ_TRY(reply, run(context, scripts::message_places, arguments));
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      const Reply row = reply.at(i);
-      MessageStoreState state{batch[i], std::string(row.at(0).text()), row.at(1).fields(), {}, false, ""};
-      for (std::size_t k = 0; k < row.at(2).size(); ++k) {
-        const std::string kind(row.at(2).at(k).text());
-        if (kind == "inbox") {
-          state.in_inbox = true;
-        } else {
-          state.outbox.push_back(kind);
-        }
-      }
-      state.digest = row.at(3).text();
-      out.push_back(std::move(state));
-    }
-  }
-  return out;
-}
-
-Result<bool> RedisStore::repair_message(Id context, const std::string& message_key,
-                                        const std::string& inspection_digest, const std::vector<std::string>& kinds) {
-  Arguments arguments{message_key, inspection_digest};
-  arguments.add(std::uint64_t{kinds.size()});
-  for (const std::string& kind : kinds) arguments.add(kind);
-  MJ_TRY(reply, run(context, scripts::repair_message, arguments));
-  return reply.number() == 1;
-}
-
-Result<std::uint32_t> RedisStore::retire_messages(Id context, std::uint64_t retention_ms, std::uint32_t max) {
-  MJ_TRY(reply, run(context, scripts::retire_messages, Arguments{}.add(retention_ms).add(std::uint64_t{max})));
+Result<std::uint32_t> MessageStore::retire_messages(Id context, std::uint64_t retention_ms, std::uint32_t max) {
+  MJ_TRY(reply,
+         connection_.run(context, scripts::retire_messages, Arguments{}.add(retention_ms).add(std::uint64_t{max})));
   return static_cast<std::uint32_t>(reply.number());
 }
 

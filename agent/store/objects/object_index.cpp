@@ -1,4 +1,4 @@
-#include "store/object_index.h"
+#include "store/objects/object_index.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,140 @@
+#include "store/redis/redis_stores.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "model/codec.h"
+#include "store/keys.h"
+#include "store/redis/format_version.h"
+#include "store/redis/redis_flows.h"
+#include "store/redis/redis_waiter.h"
+#include "text/plural.h"
+
+namespace mycojobs {
+namespace {
+
+// Rewrites the append-only file after a start. If the file was truncated within a step, Redis (7.0) keeps the first
+// half of the step in the file, and executes it together with the following step at its next start. A rewritten file
+// does not contain it.
+void seal_append_only_file(RedisConnection& link) {
+  auto info = link.command({"INFO", "persistence"});
+  if (!info) return;
+  const auto has_line = [&](std::string_view line) { return info->text().find(line) != std::string_view::npos; };
+  if (!has_line("aof_enabled:1") || !has_line("aof_rewrites:0\r") || has_line("aof_rewrite_in_progress:1")) return;
+  if (auto start_result = link.command({"BGREWRITEAOF"}); !start_result)
+    log(LogLevel::debug, "store", "BGREWRITEAOF: {}", start_result.error().message);
+}
+
+// Prepares a new connection. A database with a newer format is rejected before any write. After a restart of the
+// server, each live claim gets a lease of full length, and lost facts are recorded as an anomaly.
+Result<void> prepare_connection(Id context, JournalHeads& heads, LogLevel restart_level, RedisConnection& link) {
+  MJ_CHECK(agree_on_format(context, link));
+  MJ_TRY(reply, link.run(scripts::grant, Arguments{link.server_run_id()}));
+  if (reply.at(0).number() > 0) {
+    log(restart_level, "store", "context {}: Redis was restarted; {} received a new lease", context,
+        count_with_noun(static_cast<std::uint64_t>(reply.at(0).number()), "live claim"));
+  }
+  if (reply.at(1).number() == 1) seal_append_only_file(link);
+  const std::string lost_queues = heads.find_lost_queues(context, link.server_run_id(), reply.at(2).fields());
+  if (lost_queues.empty()) return {};
+  const std::string text = "Redis was started without the end of its data: " + lost_queues +
+                           "; the latest acknowledged writes are lost, and their jobs may run again: after their ends, "
+                           "repair the rest with `mycojobs doctor --rebuild`";
+  log(LogLevel::error, "store", "context {}: {}", context, text);
+  (void)link.command({"XADD", kAnomaliesKey, "MAXLEN", "~", "10000", "*", "text", text});
+  return {};
+}
+
+class RedisStores final : public StoreFactory {
+ public:
+  explicit RedisStores(RedisStoreConfig config) : config_(std::move(config)) {}
+
+  // Error: invalid (a URL).
+  Result<std::unique_ptr<Store>> open() override {
+    MJ_CHECK(connection_options(config_, 0));
+    for (const auto& own_url : config_.context_urls) MJ_CHECK(connection_options(config_, own_url.first));
+    return std::make_unique<Store>(config_);
+  }
+  Result<std::unique_ptr<Store>> open_reader() override {
+    MJ_CHECK(open());
+    RedisStoreConfig config = config_;
+    config.connect_timeout_ms = std::min(config.connect_timeout_ms, config.reader_timeout_ms);
+    config.command_timeout_ms = std::min(config.command_timeout_ms, config.reader_timeout_ms);
+    return std::make_unique<Store>(config);
+  }
+  Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
+                                              const std::string& topic) override {
+    return RedisWaiter::open(config_, queues, topic);
+  }
+  Result<std::unique_ptr<ObjectStore>> open_objects() override { return std::make_unique<ObjectStore>(open_links()); }
+  Result<std::unique_ptr<FlowStore>> open_flows() override {
+    return make_redis_flows(link_opener(config_), config_.instrumentation);
+  }
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() override {
+    return std::make_unique<WorkflowStore>(open_links());
+  }
+
+ private:
+  std::unique_ptr<ContextLinks> open_links() const {
+    return std::make_unique<ContextLinks>(link_opener(config_), config_.instrumentation);
+  }
+
+  RedisStoreConfig config_;
+};
+
+}  // namespace
+
+Result<RedisConnection::Options> connection_options(const RedisStoreConfig& config, Id context) {
+  const auto own_url = config.context_urls.find(context);
+  const bool has_own_url = own_url != config.context_urls.end();
+  MJ_TRY(endpoint, has_own_url ? parse_redis_url(own_url->second) : parse_shared_redis_url(config.default_url));
+  RedisConnection::Options options;
+  options.database = has_own_url ? endpoint.database.value_or(context) : context;
+  options.endpoint = std::move(endpoint);
+  options.client_name = config.client_name;
+  options.connect_timeout_ms = config.connect_timeout_ms;
+  options.command_timeout_ms = config.command_timeout_ms;
+  return options;
+}
+
+OpenLink link_opener(const RedisStoreConfig& config) {
+  return [config](Id context) -> Result<std::unique_ptr<Link>> {
+    MJ_TRY(options, connection_options(config, context));
+    if (context != 0) {
+      const LogLevel restart_level = config.is_intermittent ? LogLevel::info : LogLevel::warn;
+      options.on_connect = [context, restart_level, heads = config.journal_heads](RedisConnection& link) {
+        return prepare_connection(context, *heads, restart_level, link);
+      };
+    }
+    return std::make_unique<RedisConnection>(std::move(options));
+  };
+}
+
+void JournalHeads::observe_head(Id context, const std::string& queue, std::uint64_t head) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& latest_head = observed_by_context_[context].heads[queue];
+  latest_head = std::max(latest_head, head);
+}
+
+std::string JournalHeads::find_lost_queues(Id context, const std::string& server_run_id, const Fields& heads_at_start) {
+  const std::lock_guard lock(mutex_);
+  ObservedHeads& observed = observed_by_context_[context];
+  if (observed.server_run_id == server_run_id) return {};
+  observed.server_run_id = server_run_id;
+  std::string lost_queues;
+  for (const auto& [queue, head] : observed.heads) {
+    const std::uint64_t at_start = number_of(heads_at_start, queue);
+    if (at_start >= head) continue;
+    lost_queues += (lost_queues.empty() ? "" : ", ") + queue + " is at revision " + std::to_string(at_start) +
+                   ", and was seen at " + std::to_string(head);
+  }
+  observed.heads.clear();
+  return lost_queues;
+}
+
+std::unique_ptr<StoreFactory> make_redis_stores(RedisStoreConfig config) {
+  return std::make_unique<RedisStores>(std::move(config));
+}
+
+}  // namespace mycojobs
