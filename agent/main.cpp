@@ -143,7 +143,8 @@ int run(int argc, char** argv) {
   std::shared_ptr<Traces> traces = no_traces();
   const ProgramDependencies dependencies =
       make_dependencies(clock, metrics, traces, std::vector<std::string>(argv, argv + argc));
-  Invocation invocation{dependencies, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
+  Invocation invocation{dependencies,          line.options, {}, line.json, std::move(line.arguments),
+                        std::move(line.flags), line.command};
   const std::string_view command = line.command->name;
   if (!command.starts_with("config") && command != "completion" && command != "man-page") {
     auto config = load_config(read_system_sources(line.options));

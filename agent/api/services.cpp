@@ -1,6 +1,7 @@
 #include "api/services.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -112,7 +113,7 @@ void report_refusal(Services& services, const Error& error) {
   log(LogLevel::warn, "api", "refused: {}", error.message);
 }
 
-Result<MethodCall> MethodCall::create(Services& services, const nlohmann::json& params, const RpcCaller& caller) {
+Result<MethodCall> MethodCall::create(Services& services, service::RequestParams params, const RpcCaller& caller) {
   ++services.call_count;
   MJ_TRY(lease, services.select_backends(caller).acquire(caller.actor));
   MethodCall call(services, params, caller, std::move(lease));
@@ -124,45 +125,24 @@ Result<MethodCall> MethodCall::create(Services& services, const nlohmann::json& 
   return call;
 }
 
+Result<MethodCall> MethodCall::create(Services& services, const nlohmann::json& params, const RpcCaller& caller) {
+  static const service::Request kEventStream{"events", "", {}, ""};
+  return create(services, service::RequestParams(kEventStream, params), caller);
+}
+
 Result<void> MethodCall::switch_context(Id context) {
   MJ_CHECK(service::check_served(services_.settings.contexts, context));
   context_ = context;
   return {};
 }
 
-bool MethodCall::has_param(std::string_view name) const {
-  const auto it = params_.find(name);
-  return it != params_.end() && !it->is_null();
-}
-
-Id MethodCall::id(std::string_view name) const { return static_cast<Id>(number(name, 0)); }
-
-std::uint64_t MethodCall::number(std::string_view name, std::uint64_t default_value) const {
-  const auto it = params_.find(name);
-  if (it == params_.end() || !it->is_number_integer()) return default_value;
-  const bool is_negative = !it->is_number_unsigned() && it->get<std::int64_t>() < 0;
-  return is_negative ? default_value : it->get<std::uint64_t>();
-}
-
-std::string MethodCall::text(std::string_view name) const { return text_field(params_, name); }
-
-bool MethodCall::flag(std::string_view name) const {
-  const auto it = params_.find(name);
-  return it != params_.end() && it->is_boolean() && it->get<bool>();
-}
-
-std::optional<Id> MethodCall::optional_id(std::string_view name) const {
-  return has_param(name) ? std::optional(id(name)) : std::nullopt;
-}
-
 Result<std::string> MethodCall::job_key() const {
-  const auto it = params_.find("id");
-  if (it != params_.end() && it->is_string()) {
-    auto key = parse_job_key(it->get<std::string>(), has_param("caller_id") ? id("caller_id") : actor());
-    if (!key) return fail(key.error(), "id");
-    return key;
-  }
-  return mycojobs::job_key(has_param("caller_id") ? id("caller_id") : actor(), id("id"));
+  const Id owner = optional_id("caller_id").value_or(actor());
+  const auto it = params().find("id");
+  if (it == params().end() || !it->is_string()) return mycojobs::job_key(owner, id("id"));
+  auto key = parse_job_key(it->get<std::string>(), owner);
+  if (!key) return fail(key.error(), "id");
+  return key;
 }
 
 Result<FlowStore*> MethodCall::open_flow_store() const {
@@ -197,16 +177,29 @@ Result<void> MethodCall::release_backend_and_sleep(std::uint32_t ms) {
   return lease_.reacquire();
 }
 
-Method make_method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
-                   std::string_view result_help, MethodHandler handler) {
-  return {name, help, std::move(params), result_help,
-          [&services, handler, name](const nlohmann::json& values, const RpcCaller& caller) -> Result<nlohmann::json> {
-            auto call = MethodCall::create(services, values, caller);
-            auto result =
-                call ? call->report_if_denied(handler(*call)) : tl::unexpected<Error>(std::move(call).error());
-            services.settings.metrics->add(Metric::rpc_calls, {name, result ? "ok" : to_string(result.error().code)});
-            return result;
-          }};
+void bind_method(std::string_view request,
+                 std::function<Result<nlohmann::json>(const nlohmann::json& params, const RpcCaller&)> run,
+                 std::vector<Method>& methods) {
+  const service::Request* row = service::find_request(request);
+  assert(row != nullptr);
+  methods.push_back({*row, std::move(run)});
+}
+
+void bind_methods(Services& services, std::initializer_list<MethodBinding> bindings, std::vector<Method>& methods) {
+  for (const MethodBinding& binding : bindings) {
+    const service::Request* row = service::find_request(binding.request);
+    bind_method(
+        binding.request,
+        [&services, row, handler = binding.handler](const nlohmann::json& values,
+                                                    const RpcCaller& caller) -> Result<nlohmann::json> {
+          auto call = MethodCall::create(services, service::RequestParams(*row, values), caller);
+          auto result = call ? call->report_if_denied(handler(*call)) : tl::unexpected<Error>(std::move(call).error());
+          services.settings.metrics->add(Metric::rpc_calls,
+                                         {row->name, result ? "ok" : to_string(result.error().code)});
+          return result;
+        },
+        methods);
+  }
 }
 
 std::vector<Method> make_methods(Services& services, ApiRole role) {

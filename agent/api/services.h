@@ -21,6 +21,7 @@
 #include "flows/flow_progress.h"
 #include "messaging/message_receiver.h"
 #include "service/flow_service.h"
+#include "service/request_params.h"
 #include "service/workflow_service.h"
 #include "store/flow_store.h"
 #include "store/store.h"
@@ -125,26 +126,19 @@ service::RequestContext make_request_context(const Services&, const RpcCaller&, 
 void report_refusal(Services&, const Error&);
 
 // A call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
-class MethodCall {
+class MethodCall : public service::RequestParams {
  public:
   // Leases a backend and selects the context. The parameters must outlive the call. Errors: those of
   // BackendPool::acquire(), and `invalid` (the server does not serve the context).
+  static Result<MethodCall> create(Services&, service::RequestParams, const RpcCaller&);
+  // Same, with parameters that belong to no request of the table: those of an event stream.
   static Result<MethodCall> create(Services&, const nlohmann::json& params, const RpcCaller&);
 
-  const nlohmann::json& params() const { return params_; }
-  bool has_param(std::string_view name) const;  // the request has the parameter, and it is not null
-  // The next four functions return a parameter, or 0, false, an empty text or `default_value` if the request does not
-  // have it. REQUIRES: validate_params() has checked the type.
-  Id id(std::string_view name) const;
-  std::uint64_t number(std::string_view name, std::uint64_t default_value) const;
-  std::string text(std::string_view name) const;
-  bool flag(std::string_view name) const;
   Id context() const { return context_; }
   // Selects the context that another parameter than context_id identifies. Error `invalid`: the server does not serve
   // it.
   Result<void> switch_context(Id context);
-  Id actor() const { return caller_.actor; }                   // the calling actor
-  std::optional<Id> optional_id(std::string_view name) const;  // no value: the request does not have the parameter
+  Id actor() const { return caller_.actor; }  // the calling actor
   service::RequestContext request_context() const { return make_request_context(services_, caller_, context_); }
   service::FlowStores make_flow_stores(FlowStore& flows) const { return {store(), flows, lease_->run_cache}; }
   // Returns the key of the job that the parameters `id` and caller_id identify: "job:12:2001". Error `invalid`.
@@ -169,21 +163,27 @@ class MethodCall {
   RunCache& run_cache() const { return lease_->run_cache; }
 
  private:
-  MethodCall(Services& services, const nlohmann::json& params, const RpcCaller& caller, BackendPool::Lease lease)
-      : services_(services), params_(params), caller_(caller), lease_(std::move(lease)) {}
+  MethodCall(Services& services, const service::RequestParams& params, const RpcCaller& caller,
+             BackendPool::Lease lease)
+      : RequestParams(params), services_(services), caller_(caller), lease_(std::move(lease)) {}
 
   Services& services_;
-  const nlohmann::json& params_;
   RpcCaller caller_;
   BackendPool::Lease lease_;
   Id context_ = 0;
 };
 
 using MethodHandler = Result<nlohmann::json> (*)(MethodCall&);
-// Returns a row of the table of methods. The method creates a MethodCall, passes it to the handler and counts the
-// result. result_help: see Method::result.
-Method make_method(Services&, std::string_view name, std::string_view help, std::vector<Param>,
-                   std::string_view result_help, MethodHandler);
+struct MethodBinding {
+  std::string_view request;  // name in the table of requests (service/request_table.h)
+  MethodHandler handler;
+};
+// Adds methods for these requests. A method creates a MethodCall, passes it to the handler and counts the result.
+void bind_methods(Services&, std::initializer_list<MethodBinding>, std::vector<Method>&);
+// Adds a method that does not use a MethodCall.
+void bind_method(std::string_view request,
+                 std::function<Result<nlohmann::json>(const nlohmann::json& params, const RpcCaller&)>,
+                 std::vector<Method>&);
 
 // Each of these functions adds the methods of one part of the API to the table.
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message

@@ -16,6 +16,7 @@
 #include "executors/plugin/plugin_check.h"
 #include "executors/plugin/plugin_folder.h"
 #include "sandbox/sandbox.h"
+#include "service/request_table.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
 #include "telemetry/traces.h"
@@ -53,6 +54,28 @@ struct ProgramDependencies {
   const std::shared_ptr<Traces>& traces;    // traces of this process; set after the settings are read
 };
 
+// A flag of a command.
+struct FlagRow {
+  std::string name;        // without leading --
+  std::string_view value;  // placeholder of the value; "" for a switch
+  std::string help;
+  bool is_repeatable = false;
+  std::string_view choices = {};          // allowed values, separated by spaces; empty: any
+  const service::Param* param = nullptr;  // the parameter of a request that the flag sets; null: none
+};
+
+struct Invocation;
+// A row of the table of commands.
+struct Command {
+  std::string_view name;  // "job list"
+  std::string_view help;
+  std::string_view arguments;  // "FILE", "[FILE]", "A B", "FILE...", "": names separated by spaces; [] is optional
+  std::vector<FlagRow> flags;
+  Result<int> (*run)(Invocation&);            // returns the exit code, or an error to be printed
+  bool is_service = false;                    // a service logs its actions; other commands log only problems
+  const service::Request* request = nullptr;  // the request that the command sends; null: no request of the table
+};
+
 // A parsed command with its effective settings.
 struct Invocation {
   const ProgramDependencies& dependencies;
@@ -61,7 +84,8 @@ struct Invocation {
   bool json = false;
   std::vector<std::string> arguments;
   std::map<std::string, std::vector<std::string>, std::less<>> flags;  // flags of the command
-  std::vector<ConfigValue> config_values = {};                         // effective settings with their sources
+  const Command* command = nullptr;
+  std::vector<ConfigValue> config_values = {};  // effective settings with their sources
 
   // Returns the context of commands that use a single job, flow or queue: the first context of the settings.
   Id context() const { return settings.contexts.at(0); }
@@ -77,15 +101,6 @@ struct Invocation {
     const auto entry = flags.find(flag);
     return entry == flags.end() ? kNoValues : entry->second;
   }
-};
-
-// A flag of a command.
-struct FlagRow {
-  std::string_view name;   // without leading --
-  std::string_view value;  // placeholder of the value; "" for a switch
-  std::string_view help;
-  bool is_repeatable = false;
-  std::string_view choices = {};  // allowed values, separated by spaces; empty: any
 };
 
 }  // namespace mycojobs

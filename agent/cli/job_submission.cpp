@@ -225,48 +225,18 @@ Result<void> read_script_argument(const Invocation& call, Job& job) {
   return {};
 }
 
-// Parses a flag as a whole number into `out`, which a missing flag does not change.
-template <class T>
-Result<void> read_number(const Invocation& call, std::string_view flag, std::uint64_t min, std::uint64_t max, T& out) {
-  if (!call.has(flag)) return {};
-  std::uint64_t number = 0;
-  const std::string text = call.get(flag);
-  if (!parse_u64(text, number) || number < min || number > max) {
-    return fail(Code::invalid, fmt::format("--{}: \"{}\" is not a whole number from {} to {}", flag, text, min, max));
-  }
-  out = static_cast<T>(number);
-  return {};
-}
-
-Result<std::optional<std::uint64_t>> read_duration(const Invocation& call, std::string_view flag) {
-  if (!call.has(flag)) return std::optional<std::uint64_t>();
-  auto parsed = parse_duration_ms(call.get(flag));
-  if (!parsed) return fail(parsed.error(), "--" + std::string(flag));
+Result<std::optional<std::uint64_t>> read_delay(const Invocation& call) {
+  if (!call.has("delay")) return std::optional<std::uint64_t>();
+  auto parsed = parse_duration_ms(call.get("delay"));
+  if (!parsed) return fail(parsed.error(), "--delay");
   return std::optional(*parsed);
-}
-
-Result<void> read_identity(const Invocation& call, Job& job) {
-  job.caller_id = kDefaultCaller;
-  MJ_CHECK(read_number(call, "caller", 1, UINT32_MAX, job.caller_id));
-  MJ_CHECK(read_number(call, "id", 1, UINT32_MAX, job.id));
-  job.idempotency_key = call.get("idempotency-key");
-  if (call.has("idempotency-key") && job.idempotency_key.empty()) {
-    return fail(Code::invalid, "--idempotency-key: is empty");
-  }
-  return {};
 }
 
 Result<void> read_times(const Invocation& call, Submission& submission) {
   Job& job = submission.job;
-  if (call.has("timeout")) {
-    const auto timeout = parse_duration_s(call.get("timeout"));
-    if (!timeout) return fail(timeout.error(), "--timeout");
-    job.timeout = *timeout;
-  }
-  MJ_TRY(queue_timeout, read_duration(call, "queue-timeout"));
-  if (queue_timeout == 0U) return fail(Code::invalid, "--queue-timeout: use 1ms or more, or omit it");
-  job.queue_timeout_ms = queue_timeout.value_or(0);
-  MJ_TRY(delay, read_duration(call, "delay"));
+  if (call.has("queue-timeout") && job.queue_timeout_ms == 0)
+    return fail(Code::invalid, "--queue-timeout: use 1ms or more, or omit it");
+  MJ_TRY(delay, read_delay(call));
   submission.delay_ms = delay;
   if (!call.has("run-at")) return {};
   if (delay) return fail(Code::invalid, "--delay and --run-at: use only one of them");
@@ -277,8 +247,7 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
 }
 
 // Reads --input. A job id is also added to the dependencies; a name must be that of a dependency.
-Result<void> read_inputs(const Invocation& call, Job& job) {
-  job.inputs = call.get_all("input");
+Result<void> read_inputs(Job& job) {
   for (const std::string& text : job.inputs) {
     std::uint64_t id = 0;
     const bool is_id = parse_u64(std::string_view(text).substr(0, text.find('/')), id) && id > 0 && id <= UINT32_MAX;
@@ -294,25 +263,7 @@ Result<void> read_inputs(const Invocation& call, Job& job) {
   return {};
 }
 
-Result<void> read_scheduling(const Invocation& call, Job& job) {
-  MJ_CHECK(read_number(call, "retries", 0, UINT8_MAX, job.retries));
-  MJ_CHECK(read_number(call, "concurrency-limit", 1, UINT32_MAX, job.concurrency_limit));
-  job.concurrency_key = call.get("concurrency-key");
-  job.prerequisites = call.get_all("prerequisite");
-  MJ_CHECK(add_notify_flags(call, job.notify));
-  job.traceparent = call.get("traceparent");
-  if (auto context = check_traceparent(job.traceparent); !context) return fail(context.error(), "--traceparent");
-  if (call.has("priority")) {
-    std::string text = call.get("priority");
-    const bool is_negative = text.starts_with('-');
-    std::uint64_t magnitude = 0;
-    if (!parse_u64(std::string_view(text).substr(is_negative ? 1 : 0), magnitude) ||
-        magnitude > std::uint64_t{kMaxPriority}) {
-      return fail(Code::invalid, "--priority: \"" + text + "\" is not a whole number from " +
-                                     std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority));
-    }
-    job.priority = is_negative ? -static_cast<std::int32_t>(magnitude) : static_cast<std::int32_t>(magnitude);
-  }
+Result<void> read_dependencies(const Invocation& call, Job& job) {
   const std::string caller_prefix = std::to_string(job.caller_id) + ":";
   for (std::string text : call.get_all("depends")) {
     if (text.starts_with("job:")) text.erase(0, 4);
@@ -325,7 +276,7 @@ Result<void> read_scheduling(const Invocation& call, Job& job) {
     }
     job.dependends.push_back(static_cast<Id>(id));
   }
-  return read_inputs(call, job);
+  return read_inputs(job);
 }
 
 // Rejects an invalid policy before anything is stored; a runner would reject it too.
@@ -359,46 +310,55 @@ Result<void> add_notify_flags(const Invocation& call, std::string& receivers) {
 }
 
 std::vector<FlagRow> script_flags() {
-  return {{"type", "NAME", "script type (default: by the file's name)"},
-          {"name", "TEXT", "a name for the job (default: the file's)"},
-          {"env", "NAME=VALUE", "a variable of the job's environment", true},
-          {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
-          {"policy", "FILE", "requested policy for its sandbox, as .toml or .json"}};
+  std::vector<FlagRow> flags = {{"type", "NAME", "script type (default: by the file's name)"},
+                                {"name", "TEXT", "a name for the job (default: the file's)"},
+                                {"env", "NAME=VALUE", "a variable of the job's environment", true},
+                                {"policy", "FILE", "requested policy for its sandbox, as .toml or .json"}};
+  for (FlagRow& flag : request_flags("job.create", "timeout")) flags.push_back(std::move(flag));
+  return flags;
 }
 
 std::vector<FlagRow> submission_flags() {
   std::vector<FlagRow> flags = script_flags();
   const std::vector<FlagRow> queue_flags = {
-      {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
       {"delay", "DURATION", "run it no sooner than after this time"},
       {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
-      {"priority", "N", "-100 to 100; higher is taken first (default 0)"},
-      {"queue-timeout", "DURATION", "give up when no runner has taken it in this time"},
       {"depends", "ID", "run it after this job of the same caller has finished", true},
-      {"input", "JOB[/ARTIFACT]", "hand it the artifacts of a job that it depends on, by id or name", true},
-      {"prerequisite", "TEXT", "run it when this is true, for example file:/data/ready", true},
-      {"concurrency-key", "TEXT", "of the jobs with this key only some run at a time"},
-      {"concurrency-limit", "N", "maximum number of jobs with this key at the same time (default 1)"},
       {"caller", "ID", "the actor that submits it (default 1)"},
-      {"id", "ID", "the job's id (default: the caller's next one)"},
-      {"notify", "TARGET", "receiver of the notification of its end: URL of a webhook, or JSON (docs/notify.md)", true},
-      {"traceparent", "TEXT", "the trace that it belongs to, in the format of W3C Trace Context (docs/tracing.md)"},
-      {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
+      {"notify", "TARGET", "receiver of the notification of its end: URL of a webhook, or JSON (docs/notify.md)",
+       true}};
   flags.insert(flags.end(), queue_flags.begin(), queue_flags.end());
+  for (FlagRow& flag : request_flags("job.create",
+                                     "id retries priority queue_timeout_ms=queue-timeout prerequisites=prerequisite "
+                                     "inputs=input concurrency_key concurrency_limit traceparent idempotency_key"))
+    flags.push_back(std::move(flag));
   return flags;
+}
+
+// Reads the flags that are fields of a job.
+Result<Job> read_job_fields(const Invocation& call) {
+  MJ_TRY(caller, parse_id_flag(call, "caller", kDefaultCaller));
+  if (call.has("idempotency-key") && call.get("idempotency-key").empty())
+    return fail(Code::invalid, "--idempotency-key: is empty");
+  MJ_TRY(request, read_request(call, *service::find_request("job.create"), {{"caller_id", caller}}));
+  auto decoded = decode_json<Job>(request.params());
+  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  return std::move(decoded.record);
 }
 
 Result<Submission> read_submission(const Invocation& call) {
   Submission submission;
-  Job& job = submission.job;
+  MJ_TRY(fields, read_job_fields(call));
+  Job& job = submission.job = std::move(fields);
   MJ_CHECK(read_script_argument(call, job));
   job.context_id = call.context();
-  MJ_CHECK(read_identity(call, job));
   MJ_CHECK(read_environment_flags(call, job.env_vars));
   MJ_CHECK(read_times(call, submission));
-  MJ_CHECK(read_scheduling(call, job));
+  MJ_CHECK(add_notify_flags(call, job.notify));
+  MJ_CHECK(read_dependencies(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  MJ_CHECK(service::check_new_job(make_request_context(call, job.caller_id), job, job.caller_id));
+  MJ_CHECK(to_command_line_error(
+      call, service::check_new_job(make_request_context(call, job.caller_id), job, job.caller_id)));
   return submission;
 }
 

@@ -3,15 +3,123 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "base/parse.h"
 #include "cli/command_output.h"
 #include "inspect/job_view.h"
 #include "inspect/runner_view.h"
 #include "service/record_service.h"
+#include "text/json.h"
+#include "text/timestamp.h"
+#include "text/units.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
+
+namespace {
+
+// Returns the placeholder of the value of a parameter in the help.
+std::string_view find_placeholder(const service::Param& param) {
+  constexpr std::pair<std::string_view, std::string_view> kPlaceholders[] = {
+      {"boolean", ""},         {"id", "ID"},        {"ids", "ID"},
+      {"count", "N"},          {"integer", "N"},    {"ms", "DURATION"},
+      {"seconds", "DURATION"}, {"unix_ms", "WHEN"}, {"any", "JSON"}};
+  if (!param.choices.empty()) return "WORD";
+  for (const auto& [type, placeholder] : kPlaceholders) {
+    if (type == param.type) return placeholder;
+  }
+  return "TEXT";
+}
+
+bool is_list_param(const service::Param& param) { return param.type == "ids" || param.type == "texts"; }
+
+std::string to_flag_name(std::string_view param) {
+  std::string name(param);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// Returns the number, or the text if it is not a whole number: the check of the parameter then reports it.
+nlohmann::json parse_whole_number(std::string_view text) {
+  std::uint64_t number = 0;
+  if (parse_u64(text, number)) return number;
+  if (!text.starts_with('-') || !parse_u64(text.substr(1), number) || number > INT64_MAX) return text;
+  return -static_cast<std::int64_t>(number);
+}
+
+// Parses an age ("2h") or a time as milliseconds since 1970.
+Result<std::uint64_t> parse_past_time(const Invocation& call, const std::string& text) {
+  const std::uint64_t now = call.dependencies.clock.unix_ms();
+  if (const auto age = parse_duration_ms(text)) return now - std::min(now, *age);
+  if (auto time_ms = parse_time_ms(text)) return *time_ms;
+  return fail(Code::invalid, excerpt(text) + " is neither a time ago (30m, 2h, 1d) nor a time (2030-01-31 12:00)");
+}
+
+template <class T>
+Result<nlohmann::json> to_json_result(Result<T> parsed) {
+  if (!parsed) return tl::unexpected<Error>(std::move(parsed).error());
+  return nlohmann::json(std::move(*parsed));
+}
+
+Result<nlohmann::json> parse_flag_value(const Invocation& call, const service::Param& param, const std::string& text) {
+  if (param.type == "boolean") return nlohmann::json(true);
+  if (param.type == "ms") return to_json_result(parse_duration_ms(text));
+  if (param.type == "seconds") return to_json_result(parse_duration_s(text));
+  if (param.type == "unix_ms") return to_json_result(parse_past_time(call, text));
+  if (param.type == "any") return to_json_result(parse_exact_json(text));
+  const bool is_number = param.type == "id" || param.type == "ids" || param.type == "count" || param.type == "integer";
+  return is_number ? parse_whole_number(text) : nlohmann::json(text);
+}
+
+// Returns the flag on the command line that sets a parameter or is named like it, or null.
+const FlagRow* find_flag(const Invocation& call, std::string_view param) {
+  for (const FlagRow& flag : call.command->flags) {
+    const bool is_match = flag.param != nullptr ? flag.param->name == param : flag.name == to_flag_name(param);
+    if (is_match && call.has(flag.name)) return &flag;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<FlagRow> request_flags(std::string_view request, std::string_view params) {
+  std::vector<FlagRow> flags;
+  while (!params.empty()) {
+    const std::string_view word = params.substr(0, params.find(' '));
+    params.remove_prefix(std::min(word.size() + 1, params.size()));
+    const std::string_view name = word.substr(0, word.find('='));
+    const service::Param* param = service::find_param(*service::find_request(request), name);
+    assert(param != nullptr);
+    flags.push_back({name == word ? to_flag_name(name) : std::string(word.substr(name.size() + 1)),
+                     find_placeholder(*param), service::describe_param(*param), is_list_param(*param), param->choices,
+                     param});
+  }
+  return flags;
+}
+
+Result<CommandRequest> read_request(const Invocation& call, const service::Request& request, nlohmann::json arguments) {
+  for (const FlagRow& flag : call.command->flags) {
+    if (flag.param == nullptr || flag.param != service::find_param(request, flag.param->name)) continue;
+    for (const std::string& text : call.get_all(flag.name)) {
+      auto value = parse_flag_value(call, *flag.param, text);
+      if (!value) return fail(value.error(), "--" + flag.name);
+      nlohmann::json& target = arguments[std::string(flag.param->name)];
+      is_list_param(*flag.param) ? target.push_back(std::move(*value)) : void(target = std::move(*value));
+    }
+  }
+  if (const auto problem = service::validate_params(request, arguments))
+    return tl::unexpected<Error>(to_command_line_error(call, {Code::invalid, problem->message}));
+  return CommandRequest(request, std::make_shared<const nlohmann::json>(std::move(arguments)));
+}
+
+Result<CommandRequest> read_request(const Invocation& call, nlohmann::json arguments) {
+  return read_request(call, *call.command->request, std::move(arguments));
+}
+
+Result<CommandRequest> read_request(const Invocation& call) { return read_request(call, nlohmann::json::object()); }
 
 Result<std::uint64_t> parse_count_flag(const Invocation& call, std::string_view flag, std::uint64_t fallback) {
   if (!call.has(flag)) return fallback;
@@ -86,10 +194,8 @@ Error to_command_line_error(const Invocation& call, Error error) {
   if (error.code == Code::conflict) error.code = Code::invalid;
   const std::size_t field_end = error.message.find(':');
   if (field_end == std::string::npos) return error;
-  std::string flag = error.message.substr(0, field_end);
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  if (flag == "idempotency-key" && !call.has(flag)) flag = "key";
-  if (call.has(flag)) error.message.replace(0, field_end, "--" + flag);
+  if (const FlagRow* flag = find_flag(call, error.message.substr(0, field_end)))
+    error.message.replace(0, field_end, "--" + flag->name);
   return error;
 }
 

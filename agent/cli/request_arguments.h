@@ -1,8 +1,10 @@
-// Flags and arguments that many commands share: ids, counts, the context and the caller of a request, and the
-// conversion of a service's errors.
+// Flags and arguments of requests: the flags of a request's parameters, ids, the context and the caller of a request,
+// and the conversion of a service's errors.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,11 +12,33 @@
 #include <vector>
 
 #include "cli/invocation.h"
+#include "service/request_params.h"
 #include "service/service_caller.h"
 
 namespace mycojobs {
 
 inline constexpr Id kDefaultCaller = 1;  // caller of jobs and flows if --caller is missing
+
+// Returns flags for parameters of a request. params: names separated by spaces; "script_type=type" is the parameter
+// script_type as the flag --type. The flag has the help, the default and the allowed values of the parameter, and by
+// default its name, with '-' instead of '_'. REQUIRES: the table has the request and the parameters.
+std::vector<FlagRow> request_flags(std::string_view request, std::string_view params);
+
+// The parameters of a request, read from the command line.
+class CommandRequest : public service::RequestParams {
+ public:
+  CommandRequest(const service::Request& request, std::shared_ptr<const nlohmann::json> values)
+      : RequestParams(request, *values), values_(std::move(values)) {}
+
+ private:
+  std::shared_ptr<const nlohmann::json> values_;
+};
+// Reads the flags of a request's parameters and checks them against the table of requests. arguments: the parameters
+// that are not flags. Durations and times are converted to numbers. Error `invalid` names the flag.
+Result<CommandRequest> read_request(const Invocation&, const service::Request&, nlohmann::json arguments);
+// Same, for the request of the command.
+Result<CommandRequest> read_request(const Invocation&, nlohmann::json arguments);
+Result<CommandRequest> read_request(const Invocation&);
 
 // Parses a flag as a whole number above 0. Returns `fallback` if the flag is missing.
 Result<std::uint64_t> parse_count_flag(const Invocation&, std::string_view flag, std::uint64_t fallback);
@@ -34,7 +58,7 @@ Result<void> warn_if_no_agent(const Invocation&, Store&, const std::set<std::str
 service::RequestContext make_request_context(const Invocation&, Id actor);
 // Returns the context of the command's request: of the operator, or of the actor of --actor, whose rights are checked.
 Result<service::RequestContext> request_context(const Invocation&);
-// Converts an error of a service to an error of the command line: the name of a field is replaced by its flag, and
+// Converts an error of a service to an error of the command line: the name of a parameter is replaced by its flag, and
 // `conflict`, which a retry cannot resolve here, becomes `invalid`.
 Error to_command_line_error(const Invocation&, Error);
 template <class T>

@@ -1134,4 +1134,9 @@ std::vector<std::string> find_cycle(const WaitGraph& wait_graph, const std::stri
   return {};
 }
 
+nlohmann::json to_json(const Explanation& explanation) {
+  return {{"key", explanation.job_key},   {"state", explanation.state},       {"cause", explanation.cause},
+          {"reason", explanation.reason}, {"evidence", explanation.evidence}, {"next", explanation.next_action}};
+}
+
 }  // namespace mycojobs

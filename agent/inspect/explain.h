@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@ struct Explanation {
   std::vector<std::string> evidence;  // one line each
   std::string next_action;            // commands are in `...`
 };
+nlohmann::json to_json(const Explanation&);
 
 struct CauseRow {
   std::string_view state, cause, meaning;

@@ -588,6 +588,20 @@ json to_json(const NodeView& node) {
   return out;
 }
 
+json to_json(const FlowReason& reason) {
+  json evidence = json::array();
+  for (const std::string& line : reason.evidence) evidence.push_back(to_utf8(line));
+  return {{"node", to_utf8(reason.node)},
+          {"cause", reason.cause},
+          {"reason", to_utf8(reason.reason)},
+          {"evidence", std::move(evidence)},
+          {"next", to_utf8(reason.next_action)}};
+}
+
+json to_json(const TimelineRow& row) {
+  return {{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", to_utf8(row.node)}, {"what", to_utf8(row.text)}};
+}
+
 json to_json(const FlowView& view) {
   json out{{"flow", view.record.id},
            {"caller_id", view.record.caller_id},

@@ -101,6 +101,7 @@ struct FlowReason {
   std::vector<std::string> evidence;
   std::string next_action;  // commands are in `...`
 };
+nlohmann::json to_json(const FlowReason&);
 struct FlowCauseRow {
   std::string_view cause, meaning;
 };
@@ -116,6 +117,7 @@ struct TimelineRow {
   std::uint64_t at_ms = 0, revision = 0;  // revision 0: from the job's own journal
   std::string node, text;                 // "build queued", "approved by 12: ship it", "attempt 1 failed: exit"
 };
+nlohmann::json to_json(const TimelineRow&);
 // Returns the facts of the journal, and between them the attempts that failed, were lost or were released, of at most
 // 500 jobs.
 Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Store&, Id context, Id flow, std::size_t max = 10000);

@@ -215,6 +215,15 @@ Result<FlowProgress> start_flow(const RequestContext& caller, const FlowStores& 
   return advance_run(stores.flows, stores.runs, progress_request);
 }
 
+ControlFlow parse_control_flow(const RequestParams& params, FlowControl::Verb verb) {
+  ControlFlow request{.flow = params.id("id"), .verb = verb, .comment = params.text("comment")};
+  request.target = params.text(params.has_param("name") ? "name" : "node");
+  request.key = params.optional_text("key");
+  if (params.has_param("payload")) request.payload = dump_json(params.params().at("payload"));
+  request.allow_irreversible = params.flag("allow_irreversible");
+  return request;
+}
+
 Result<void> check(const ControlFlow& request) {
   MJ_CHECK(check_length("comment", request.comment, kMaxComment));
   MJ_CHECK(check_length("payload", request.payload, kMaxSignalPayload));
@@ -284,6 +293,16 @@ Result<void> delete_flow(const RequestContext& caller, const FlowStores& stores,
   return stores.flows.remove(caller.context, flow);
 }
 
+nlohmann::json to_json(const std::vector<DocumentProblem>& problems) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const DocumentProblem& problem : problems)
+    rows.push_back({{"path", to_utf8(problem.path)},
+                    {"message", to_utf8(problem.message)},
+                    {"line", problem.line},
+                    {"column", problem.column}});
+  return rows;
+}
+
 Result<Flow> read_flow(const RequestContext& caller, Store& store, Id flow) {
   Flow record;
   record.id = flow;
@@ -300,8 +319,9 @@ namespace {
 bool may_match(const ListFlows& request, const FlowSummary& row, const Flow& flow) {
   const std::string state = to_display_state(flow.status, flow.detail);
   return (!request.status || (flow.status == *request.status && !row.record.empty())) &&
-         (request.display_state.empty() || state == request.display_state ||
-          (state == "running" && is_running_display_state(request.display_state))) &&
+         (request.display_state.empty() ||
+          (!row.record.empty() && (state == request.display_state ||
+                                   (state == "running" && is_running_display_state(request.display_state))))) &&
          (request.caller == 0 || flow.caller_id == request.caller) &&
          (request.until_ms == 0 || row.at_ms <= request.until_ms);
 }
@@ -354,6 +374,15 @@ class FlowPageBuilder {
 };
 
 }  // namespace
+
+ListFlows parse_list_flows(const RequestParams& params) {
+  return {.name = params.text("name"),
+          .limit = params.number("limit"),
+          .status = parse<FlowStatus>(params.text("status")),
+          .display_state = params.text("state"),
+          .caller = params.id("caller_id"),
+          .until_ms = params.number("until_ms")};
+}
 
 Result<FlowPage> page_flows(const RequestContext& caller, const FlowStores& stores, const ListFlows& request) {
   MJ_CHECK(check_display_state(request.display_state));

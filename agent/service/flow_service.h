@@ -8,6 +8,7 @@
 
 #include "flows/flow_plan.h"
 #include "flows/flow_progress.h"
+#include "service/request_params.h"
 #include "service/service_caller.h"
 #include "store/flow_store.h"
 
@@ -55,6 +56,7 @@ struct ControlFlow {
   std::optional<std::string> key = std::nullopt;  // idempotency key; repeats change nothing
   bool allow_irreversible = false;  // retry: allowed although an irreversible node of a child flow has completed
 };
+ControlFlow parse_control_flow(const RequestParams&, FlowControl::Verb);
 Result<void> check(const ControlFlow&);  // Checks the limits only.
 // Applies a control request to a flow. In the result, facts == 0 means that the same request was made before. Error
 // `conflict`: the idempotency key was used for another request.
@@ -81,6 +83,7 @@ struct FlowCheck : ParsedPlan {
 // Returns all problems of a definition, given as text (YAML or JSON) or as a value. Creates nothing. The plan is set if
 // there are no problems. Problems and warnings of a text have line numbers.
 FlowCheck check_flow(const nlohmann::json& definition);
+nlohmann::json to_json(const std::vector<DocumentProblem>&);
 
 Result<Flow> read_flow(const RequestContext&, Store&, Id flow);  // Returns the record of the flow.
 
@@ -93,6 +96,7 @@ struct ListFlows {
   Id caller = 0;                   // 0: any
   std::uint64_t until_ms = 0;      // created at this time or before; 0: any
 };
+ListFlows parse_list_flows(const RequestParams&);  // filters and limit of flow.list and flows.page
 struct FlowRow {
   FlowSummary summary;
   Flow flow;

@@ -293,10 +293,15 @@ Result<AnsweredJob> answer_job(const RequestContext& caller, Store& store, const
   return AnsweredJob{is_changed, std::move(job)};
 }
 
-Result<JobStatus> parse_job_status(const std::string& name) {
-  if (const auto status = parse<JobStatus>(name)) return *status;
-  return fail(Code::invalid, "status: " + excerpt(name) +
-                                 " is not one of dispatched, waiting_for_prerequisites, started, error, finished");
+JobFilter parse_job_filter(const RequestParams& params) {
+  JobFilter filter;
+  filter.status = parse<JobStatus>(params.text("status"));
+  filter.state = params.text("state");
+  filter.name = params.text("name");
+  filter.script_type = params.text("script_type");
+  filter.caller = params.optional_id("caller_id");
+  filter.since_ms = params.number("since_ms");
+  return filter;
 }
 
 Result<JobsSlice> page_jobs(const RequestContext& caller, Store& store, JobFilter filter, std::size_t limit) {
@@ -321,7 +326,10 @@ Result<JobList> list_jobs(const RequestContext& caller, Store& store, const List
   query.limit = request.limit;
   query.max_scanned = kMaxJobChecks;
   MJ_TRY(visible_owner, find_listable_actor(caller, store));
-  if (visible_owner) query.filter.caller = visible_owner;
+  if (visible_owner) {
+    if (query.filter.caller && *query.filter.caller != *visible_owner) return JobList{};
+    query.filter.caller = visible_owner;
+  }
   return mycojobs::list_jobs(store, caller.context, query, progress);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "inspect/job_view.h"
+#include "service/request_params.h"
 #include "service/service_caller.h"
 
 namespace mycojobs::service {
@@ -76,13 +77,11 @@ struct AnsweredJob {
 // `invalid` (name); `too_large` (comment).
 Result<AnsweredJob> answer_job(const RequestContext&, Store&, const AnswerJob&);
 
-// Parses a status of a list filter. Error `invalid` lists the valid values.
-Result<JobStatus> parse_job_status(const std::string& name);
-
 struct ListJobs {
-  JobFilter filter = {};  // the caller is overridden if the requester can see only its own jobs
+  JobFilter filter = {};
   std::size_t limit = 50;
 };
+JobFilter parse_job_filter(const RequestParams&);     // of job.list and jobs.page
 inline constexpr std::size_t kMaxJobChecks = 100000;  // maximum number of records read for a list
 // Returns a page (inspect/job_view.h) of the jobs that the caller can see.
 Result<JobsSlice> page_jobs(const RequestContext&, Store&, JobFilter, std::size_t limit);

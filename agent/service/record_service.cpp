@@ -165,6 +165,20 @@ Error operator_required_error(const RequestContext& caller, const std::string& a
                             ": an operator's token is required (mycojobs key token --operator)"};
 }
 
+std::vector<std::string> list_changed_fields(const nlohmann::json& params) {
+  std::vector<std::string> names;
+  for (const auto& item : params.items()) {
+    if (item.key() != "id" && item.key() != "context_id" && !item.value().is_null()) names.push_back(item.key());
+  }
+  return names;
+}
+
+nlohmann::json runner_to_json(const Runner& runner) {
+  nlohmann::json object = to_json(runner);
+  object.erase("secret");
+  return object;
+}
+
 Result<Context> read_context_record(Id id, const Fields& fields) {
   auto decoded = decode<Context>(fields);
   if (!decoded.ok()) return fail(Code::invalid, context_key(id) + ": " + join(decoded.problems));

@@ -1,8 +1,10 @@
 // Operations on contexts and runners. Actors: service/actor_service.h; messages: service/message_service.h.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +23,10 @@ Result<Fields> create_record(Store&, Id context, NewRecord);
 Result<Fields> select_fields(const Fields& record, std::span<const std::string> fields);
 // Returns the error `denied`: only an operator may perform the action, such as "create a context".
 Error operator_required_error(const RequestContext&, const std::string& action);
+
+// Returns the names of the fields that a request sets: all parameters except those that identify the record.
+std::vector<std::string> list_changed_fields(const nlohmann::json& params);
+nlohmann::json runner_to_json(const Runner&);  // without the secret
 
 // Parses the record of a context. Error `invalid`: the record cannot be parsed.
 Result<Context> read_context_record(Id, const Fields&);

@@ -289,7 +289,6 @@ class InstanceLogReader {
 
 Result<InstanceLog> read_instance_log(const RequestContext& caller, const WorkflowStores& stores,
                                       const InstanceReference& instance, const LogRequest& request) {
-  if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(named_instance, find_instance(caller, stores, instance));
   MJ_TRY(cursor, parse_cursor(request.after));
   return InstanceLogReader(caller, stores, std::move(named_instance), std::move(cursor)).read_page(request.limit);

@@ -506,6 +506,14 @@ void ManifestCache::drop_manifests_in_force(Id context) {
   in_force_.erase(context);
 }
 
+json to_json(const AppliedWorkflow& applied) {
+  return {{"manifest", applied.deployment},
+          {"hash", applied.hash},
+          {"replaced", applied.replaced},
+          {"repeated", applied.repeated},
+          {"owner", applied.owner}};
+}
+
 Result<AppliedWorkflow> apply_workflow(const RequestContext& caller, const WorkflowStores& stores, const json& manifest,
                                        const ApplyWorkflow& request) {
   MJ_CHECK(check_permission(caller, stores.records, Action::create, {.name = "workflows"}));
@@ -622,6 +630,14 @@ Result<EventReceiver> find_event_receiver(const RequestContext& caller, const Wo
 }
 
 }  // namespace
+
+json to_json(const SentEvent& sent) {
+  return {{"manifest", sent.deployment},
+          {"event", sent.event},
+          {"id", sent.id},
+          {"repeated", sent.repeated},
+          {"targets", sent.targets}};
+}
 
 Result<SentEvent> send_event(const RequestContext& caller, const WorkflowStores& stores, const SendEvent& request) {
   MJ_CHECK(check_permission(caller, stores.records, Action::create, {.name = "events"}));
@@ -901,11 +917,11 @@ Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& 
   return rows;
 }
 
+ListInstances parse_list_instances(const RequestParams& params) {
+  return {params.text("workflow"), params.text("status"), params.number("limit")};
+}
+
 Result<json> list_instances(const RequestContext& caller, const WorkflowStores& stores, const ListInstances& request) {
-  if (request.limit == 0 || request.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
-  const std::string statuses = "running waiting completed failed";
-  if (!request.status.empty() && (" " + statuses + " ").find(' ' + request.status + ' ') == std::string::npos)
-    return fail(Code::invalid, "status: " + excerpt(request.status) + " is not one of " + statuses);
   MJ_TRY(match, open_deployment(caller, stores, request.workflow, Action::read));
   MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
   json rows = json::array();
@@ -940,10 +956,13 @@ Result<json> show_instance(const RequestContext& caller, const WorkflowStores& s
   return out;
 }
 
+TimelineRequest parse_timeline_request(const RequestParams& params) {
+  return {params.number("limit"), params.number("before")};
+}
+
 Result<json> read_instance_timeline(const RequestContext& caller, const WorkflowStores& stores,
                                     const InstanceReference& instance, const TimelineRequest& request) {
   constexpr std::uint64_t kMaxFactsBatch = 1000;
-  if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(match, find_instance(caller, stores, instance));
   const auto& [deployment, cell] = match;
   MJ_TRY(head, stores.deployments.read(caller.context, deployment, 0, 0));
@@ -1087,7 +1106,6 @@ Result<json> explain_instance(const RequestContext& caller, const WorkflowStores
 
 Result<json> read_facts(const RequestContext& caller, const WorkflowStores& stores, const std::string& workflow,
                         std::uint64_t after, std::uint64_t limit) {
-  if (limit == 0 || limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(match, open_deployment(caller, stores, workflow, Action::read));
   MJ_TRY(head, stores.deployments.read(caller.context, match.head.deployment, 0, 0));
   json facts = json::array();

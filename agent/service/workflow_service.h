@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "service/request_params.h"
 #include "service/service_caller.h"
 #include "store/workflow_store.h"
 #include "workflows/deployment/deployment.h"
@@ -89,6 +90,7 @@ struct AppliedWorkflow {
   bool repeated = false;                   // the manifest was in force already
   Id owner = 0;
 };
+nlohmann::json to_json(const AppliedWorkflow&);
 // Applies a manifest. The deployment has the name of the manifest. Errors: `invalid` (all problems of the manifest,
 // with paths), `conflict` (lists the running instances, intents in flight or waiting events that prevent the change,
 // see rule 14 of docs/workflows/README.md; or a name belongs to another owner), `too_large` (the owner has
@@ -111,6 +113,7 @@ struct SentEvent {
   bool repeated = false;             // the event was sent before with the same key
   std::vector<std::string> targets;  // display names: acme/order@1[7]
 };
+nlohmann::json to_json(const SentEvent&);
 // Checks an event against the manifest in force and enqueues it for a coordinator. Errors: `not_found` (no workflow
 // accepts the event), `invalid` (names the field, or the workflows if several accept the event), `too_large` (names the
 // instance whose inbox is full), `conflict` (the key was used for another event). After an error nothing is journaled.
@@ -180,6 +183,7 @@ struct ListInstances {
   std::string status = {};    // running, waiting, completed, failed; empty: any
   std::uint64_t limit = 100;  // 1 to 10000
 };
+ListInstances parse_list_instances(const RequestParams&);
 Result<nlohmann::json> list_instances(const RequestContext&, const WorkflowStores&, const ListInstances&);
 Result<nlohmann::json> show_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&);
 inline constexpr std::uint64_t kTimelineFacts = 300;
@@ -187,6 +191,7 @@ struct TimelineRequest {
   std::uint64_t limit = kTimelineFacts;  // 1 to 1000
   std::uint64_t before = 0;              // only facts before this height; 0: the latest facts
 };
+TimelineRequest parse_timeline_request(const RequestParams&);
 // Returns the latest facts of an instance within the request, oldest first. For earlier facts, pass the height of the
 // first one as `before`. Error `not_found`: the instance has no facts.
 Result<nlohmann::json> read_instance_timeline(const RequestContext&, const WorkflowStores&, const InstanceReference&,

@@ -69,7 +69,7 @@ class ParamTypes : public ApiTest {
     const json type = schema.is_object() ? schema.value("type", json("string")) : json("string");
     if (type == "integer" || type.is_array()) return 1;
     if (type == "boolean") return true;
-    if (type == "array") return json::array();
+    if (type == "array") return schema.value("minItems", 0) == 0 ? json::array() : json::array({1});
     if (type == "object") return json::object();
     return "x";
   }

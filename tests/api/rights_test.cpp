@@ -290,13 +290,13 @@ TEST_F(Rights, MissingAndForbiddenRecordsLookTheSame) {
   for (const api::Method& method : api::make_methods(services, ApiRole::coordinator)) {
     const std::string name(method.name);
     bool by_id = false;
-    for (const api::Param& each : method.params) by_id = by_id || each.name == "id";
+    for (const service::Param& each : method.params) by_id = by_id || each.name == "id";
     if (!by_id || name.starts_with("context.")) continue;
     for (const Id there : {id, ended}) {
       if (there != id && !name.starts_with("flow.")) continue;
       const auto ask = [&](Id number) {
         json params{{"id", number}};
-        for (const api::Param& each : method.params) {
+        for (const service::Param& each : method.params) {
           if (each.name == "caller_id" && !name.ends_with(".create")) params["caller_id"] = 12;
           if (each.name == "name" && each.required) params["name"] = "ok";
         }

@@ -15,11 +15,11 @@
 #include <thread>
 
 #include "api/events/events.h"
-#include "api/rpc/params.h"
 #include "api/rpc/result_schemas.h"
 #include "api/services.h"
 #include "api_fixture.h"
 #include "base/ed25519.h"
+#include "service/request_params.h"
 #include "support/build_paths.h"
 
 namespace mycojobs {
@@ -46,7 +46,7 @@ TEST_F(ApiTest, EveryMethodRejectsBadParameters) {
       json fault = error(name, {{"no_such_thing", 1}});
       EXPECT_EQ(fault.value("code", 0), -32602) << name;
       EXPECT_EQ(fault["data"].value("field", ""), "no_such_thing") << name;
-      for (const api::Param& param : method.params) {
+      for (const service::Param& param : method.params) {
         EXPECT_FALSE(param.help.empty() && param.required) << name << " " << param.name;
         if (param.type != "any") {
           fault = error(name, {{std::string(param.name), wrong_value(param.type)}});
@@ -97,10 +97,18 @@ TEST_F(ApiTest, MethodTableMatchesTheSpecification) {
   }
 }
 
+TEST_F(ApiTest, EveryRequestHasAMethod) {
+  api::Services services(redis_, clock_, settings_);
+  std::multiset<std::string_view> methods, rows;
+  for (const api::Method& method : api::make_methods(services, ApiRole::coordinator)) methods.insert(method.name);
+  for (const service::Request& request : service::requests()) rows.insert(request.name);
+  EXPECT_EQ(methods, rows);
+}
+
 // Returns the parameters of a method as docs/rpc.md lists them: "id, context_id?".
 std::string listed_params(const api::Method& method) {
   std::string params;
-  for (const api::Param& each : method.params)
+  for (const service::Param& each : method.params)
     params += (params.empty() ? "" : ", ") + std::string(each.name) + (each.required ? "" : "?");
   return params;
 }
@@ -124,7 +132,7 @@ TEST_F(ApiTest, ManualHasARowForEveryMethod) {
       const std::string row = "| `" + std::string(method.name) + "` | " + params + " | " + std::string(method.help) +
                               " | " + std::string(method.result) + " |\n";
       EXPECT_NE(manual.find(row), std::string::npos) << "missing, or in other words: " << row;
-      for (const api::Param& each : method.params) EXPECT_TRUE(api::is_param_type(each.type)) << each.type;
+      for (const service::Param& each : method.params) EXPECT_TRUE(service::is_param_type(each.type)) << each.type;
     }
   }
 }

@@ -327,10 +327,5 @@ TEST_F(JobService, UnreadableContextIsClosedToActors) {
   EXPECT_EQ(error_code_of(cancel_job(operator_caller_, *store_, key)), "");
 }
 
-TEST_F(JobService, UnknownStatusIsNamed) {
-  EXPECT_EQ(*parse_job_status("started"), JobStatus::started);
-  EXPECT_THAT(error_message_of(parse_job_status("lost")), HasSubstr("waiting_for_prerequisites"));
-}
-
 }  // namespace
 }  // namespace mycojobs::service

@@ -75,7 +75,7 @@ Result<Flow> make_flow(MethodCall& call, const service::CreateFlow& request) {
 Result<json> create(MethodCall& call) {
   service::CreateFlow request;
   request.owner = call.optional_id("caller_id");
-  if (call.has_param("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
+  request.idempotency_key = call.optional_text("idempotency_key");
   MJ_TRY(env, parse_env_vars(call));
   request.env_vars = std::move(env);
   MJ_TRY(notify, parse_notify_param(call));
@@ -97,18 +97,6 @@ Result<json> get(MethodCall& call) {
   return object;
 }
 
-Result<service::ListFlows> parse_list_request(const MethodCall& call, Id before) {
-  service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
-  if (call.has_param("status")) {
-    request.status = parse<FlowStatus>(call.text("status"));
-    if (!request.status) return fail(Code::invalid, "status: is not one of dispatched, started, error, finished");
-  }
-  request.display_state = call.text("state");
-  request.caller = call.id("caller_id");
-  request.until_ms = call.number("until_ms", 0);
-  return request;
-}
-
 json rows_to_json(const std::vector<service::FlowRow>& rows) {
   json list = json::array();
   for (const service::FlowRow& row : rows) {
@@ -123,20 +111,20 @@ json rows_to_json(const std::vector<service::FlowRow>& rows) {
 }
 
 Result<json> list(MethodCall& call) {
-  MJ_TRY(request, parse_list_request(call, call.id("before")));
+  service::ListFlows request = service::parse_list_flows(call);
+  request.before = call.id("before");
   MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(rows, service::list_flows(call.request_context(), call.make_flow_stores(*flows), request));
   return rows_to_json(rows);
 }
 
 Result<json> page(MethodCall& call) {
-  Id before = 0;
+  service::ListFlows request = service::parse_list_flows(call);
   if (std::uint64_t flow = 0; !call.text("after").empty()) {
     if (!parse_u64(call.text("after"), flow) || flow == 0 || flow > UINT32_MAX)
       return fail(Code::invalid, "after: use the value `after` of the preceding page");
-    before = static_cast<Id>(flow);
+    request.before = static_cast<Id>(flow);
   }
-  MJ_TRY(request, parse_list_request(call, before));
   MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(page, service::page_flows(call.request_context(), call.make_flow_stores(*flows), request));
   return json{{"flows", rows_to_json(page.flows)},
@@ -205,24 +193,16 @@ Result<json> explain(MethodCall& call) {
   MJ_TRY(flows, call.open_flow_store());
   MJ_TRY(reasons, explain_flow(*flows, call.store(), call.context(), flow.id));
   json list = json::array();
-  for (const FlowReason& reason : reasons) {
-    list.push_back({{"node", reason.node},
-                    {"cause", reason.cause},
-                    {"reason", reason.reason},
-                    {"evidence", reason.evidence},
-                    {"next", reason.next_action}});
-  }
+  for (const FlowReason& reason : reasons) list.push_back(to_json(reason));
   return list;
 }
 
 Result<json> timeline(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.open_flow_store());
-  const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
-  MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
+  MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, call.number("limit")));
   json list = json::array();
-  for (const TimelineRow& row : rows)
-    list.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.text}});
+  for (const TimelineRow& row : rows) list.push_back(to_json(row));
   return list;
 }
 
@@ -247,69 +227,20 @@ Result<json> remove_flow(MethodCall& call) {
 
 }  // namespace flow_methods
 
-std::vector<Param> flow_params(std::vector<Param> extra_params) {
-  std::vector<Param> params{{"id", "id", "the flow's id", true},
-                            {"context_id", "id", "the context; absent: the server's first"}};
-  params.insert(params.end(), extra_params.begin(), extra_params.end());
-  return params;
-}
-
 void add_flow_methods(Services& services, std::vector<Method>& methods) {
   using namespace flow_methods;
-  const Param context{"context_id", "id", "the context; absent: the server's first"};
-  const Param caller{"caller_id", "id", "owner of the flow; default: the caller"};
-  const Param traceparent{"traceparent", "text",
-                          "the trace that it belongs to; default: the trace of the request's header (docs/tracing.md)"};
-  methods.push_back(
-      make_method(services, "flow.create", "create a flow of existing jobs, or of a definition; flow.start starts it",
-                  {context,
-                   caller,
-                   {"jobs", "ids", "jobs of the caller that job.create has written"},
-                   {"nodes", "object",
-                    "fields of nodes that are not in the jobs' records, by job id or name: when, on_error, compensate, "
-                    "supervisor_url, irreversible"},
-                   {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
-                   {"inputs", "object", "values of the inputs that the definition declares, by name"},
-                   {"name", "text", "name of a flow of jobs"},
-                   {"env_vars", "variables", "these replace variables of the definition"},
-                   {"notify", "any",
-                    "receivers of the notification of its end (docs/notify.md), instead of those of the definition"},
-                   {"idempotency_key", "text", "the same key of the same caller returns the same flow"},
-                   traceparent},
-                  "Flow: the flow", create));
-  methods.push_back(make_method(services, "flow.get", "read a flow's record",
-                                flow_params({{"definition", "boolean", "include its definition"}}), "Flow: the flow",
-                                get));
-  std::vector<Param> list_params{context,
-                                 {"name", "text", "only flows whose definition has this name"},
-                                 {"status", "text", "only flows with this status"},
-                                 {"state", "text", "only flows in this state: a word of docs/flows.md"},
-                                 {"caller_id", "id", "only flows of this actor"},
-                                 {"until_ms", "unix_ms", "only flows that were created until then"},
-                                 {"limit", "count", "maximum number of flows (default 50, at most 1000)"}};
-  list_params.push_back({"before", "id", "only flows before this one"});
-  methods.push_back(make_method(services, "flow.list", "list flows, newest first", list_params,
-                                "[FlowRow]: flows without definition, nodes and result", list));
-  list_params.back() = {"after", "text", "the value `after` of the preceding page; absent: the first page"};
-  methods.push_back(make_method(services, "flows.page", "list flows page by page, newest first", list_params,
-                                "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
-  methods.push_back(make_method(services, "flow.dag", "read nodes and edges with their state", flow_params(),
-                                "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids",
-                                dag));
-  methods.push_back(make_method(services, "flow.explain", "explain the state of a flow", flow_params(),
-                                "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next",
-                                explain));
-  methods.push_back(make_method(services, "flow.timeline", "read the history of a flow, in order",
-                                flow_params({{"limit", "count", "maximum number of rows"}}),
-                                "[FlowMoment]: at_ms, revision, node, what", timeline));
-  methods.push_back(make_method(services, "flow.result", "read the results of a flow's jobs", flow_params(),
-                                "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
-  methods.push_back(make_method(
-      services, "flow.replay", "create a new flow of the same definition, environment and caller",
-      flow_params({{"allow_irreversible", "boolean", "also if an irreversible node has completed"}, traceparent}),
-      "Flow: the new flow, not started", replay));
-  methods.push_back(make_method(services, "flow.delete", "delete a flow that has ended, with its journal",
-                                flow_params({}), "Deleted: its key", remove_flow));
+  bind_methods(services,
+               {{"flow.create", create},
+                {"flow.get", get},
+                {"flow.list", list},
+                {"flows.page", page},
+                {"flow.dag", dag},
+                {"flow.explain", explain},
+                {"flow.timeline", timeline},
+                {"flow.result", result},
+                {"flow.replay", replay},
+                {"flow.delete", remove_flow}},
+               methods);
   add_flow_control_methods(services, methods);
 }
 

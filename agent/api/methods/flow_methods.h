@@ -11,8 +11,6 @@ namespace mycojobs::api {
 // Converts a flow to JSON, with decoded inputs and results and without its definition.
 nlohmann::json flow_to_json(const Flow&);
 nlohmann::json flow_result_to_json(const Flow&);  // a FlowResult (rpc/result_schemas.cpp)
-std::vector<Param> flow_params(
-    std::vector<Param> extra_params = {});  // returns id, context_id and the extra parameters
 void add_flow_control_methods(Services&, std::vector<Method>&);
 
 }  // namespace mycojobs::api

@@ -32,9 +32,7 @@ Result<json> retry(MethodCall& call) {
 // Returns the state of the new job.
 Result<json> restart(MethodCall& call) {
   MJ_TRY(key, call.job_key());
-  const auto idempotency_key =
-      call.has_param("idempotency_key") ? std::optional(call.text("idempotency_key")) : std::nullopt;
-  MJ_TRY(job, service::restart_job(call.request_context(), call.store(), key, idempotency_key));
+  MJ_TRY(job, service::restart_job(call.request_context(), call.store(), key, call.optional_text("idempotency_key")));
   return job_state_to_json(job, redis_key(job));
 }
 
@@ -46,28 +44,16 @@ Result<json> remove(MethodCall& call) {
 
 }  // namespace job_control_methods
 
-void add_job_control_methods(Services& services, const std::vector<Param>& job_params, std::vector<Method>& methods) {
+void add_job_control_methods(Services& services, std::vector<Method>& methods) {
   using namespace job_control_methods;
-  methods.push_back(make_method(services, "job.cancel", "cancel a job in any state, permanently", job_params,
-                                "JobState: where it is", cancel));
-  methods.push_back(make_method(services, "job.retry", "run a job again that ended as error", job_params,
-                                "JobState: where it is", retry));
-  std::vector<Param> restart_params = job_params;
-  std::erase_if(restart_params, [](const Param& param) { return param.name == "caller_id"; });
-  restart_params.push_back(
-      {"idempotency_key", "text", "the same key of the job's caller returns the new job of the first call"});
-  methods.push_back(make_method(services, "job.restart",
-                                "queue an ended job again, unchanged, as a new job of its original caller",
-                                restart_params, "JobState: where the new job is", restart));
-  methods.push_back(make_method(services, "job.delete", "delete a job that has ended, or was never queued", job_params,
-                                "Deleted: its key", remove));
-  auto decision_params = job_params;
-  decision_params.push_back({"name", "text", "name of the approval, without the prefix approval:", true});
-  decision_params.push_back({"comment", "text", "the reason, stored in the log of the job or in its error"});
-  methods.push_back(make_method(services, "job.approve", "approve a prerequisite of a job outside of a flow",
-                                decision_params, "JobState: where it is", decide_approval<true>));
-  methods.push_back(make_method(services, "job.reject", "reject a prerequisite: the job ends as error", decision_params,
-                                "JobState: where it is", decide_approval<false>));
+  bind_methods(services,
+               {{"job.cancel", cancel},
+                {"job.retry", retry},
+                {"job.restart", restart},
+                {"job.delete", remove},
+                {"job.approve", decide_approval<true>},
+                {"job.reject", decide_approval<false>}},
+               methods);
 }
 
 }  // namespace mycojobs::api

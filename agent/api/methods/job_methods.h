@@ -14,7 +14,6 @@ namespace mycojobs::api {
 // (service/job_service.h).
 Result<Job> parse_job(const nlohmann::json&);
 nlohmann::json job_state_to_json(const Job&, const std::string& key);  // a JobState (rpc/result_schemas.cpp)
-// Adds the methods of job_control_methods.cpp. job_params: the parameters that identify a job.
-void add_job_control_methods(Services&, const std::vector<Param>& job_params, std::vector<Method>&);
+void add_job_control_methods(Services&, std::vector<Method>&);
 
 }  // namespace mycojobs::api

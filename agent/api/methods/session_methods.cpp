@@ -23,7 +23,7 @@ Result<std::string> get_audience(const RpcCaller& caller) {
       "these: the operator must add the origin that you call, for example https://jobs.example.org, to api.names");
 }
 
-Result<json> challenge(Services& services, const RpcCaller& caller) {
+Result<json> challenge(Services& services, const json&, const RpcCaller& caller) {
   MJ_TRY(audience, get_audience(caller));
   const Sessions::Challenge challenge = services.sessions.create_challenge();
   return json{{"challenge", challenge.text}, {"audience", audience}, {"until_ms", challenge.expires_ms}};
@@ -47,7 +47,7 @@ Result<json> begin(Services& services, const json& params, const RpcCaller& call
   return json{{"token", std::move(session.token)}, {"actor", actor.id}, {"until_ms", session.expires_ms}};
 }
 
-Result<json> end(Services& services, const RpcCaller& caller) {
+Result<json> end(Services& services, const json&, const RpcCaller& caller) {
   if (caller.session.empty())
     return fail(Code::invalid, "this call has no session: a token of the file is valid until its row is removed");
   services.sessions.end_session(caller.session);
@@ -55,36 +55,26 @@ Result<json> end(Services& services, const RpcCaller& caller) {
 }
 
 template <class Handler>
-Method make_session_method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
-                           std::string_view result, Handler handler) {
-  return {name, help, std::move(params), result,
-          [&services, name, handler](const json& values, const RpcCaller& caller) -> Result<json> {
-            ++services.call_count;
-            Result<json> outcome = handler(services, values, caller);
-            if (!outcome && outcome.error().code == Code::denied) report_refusal(services, outcome.error());
-            services.settings.metrics->add(Metric::rpc_calls, {name, outcome ? "ok" : to_string(outcome.error().code)});
-            return outcome;
-          }};
+void bind_session_method(Services& services, std::string_view name, Handler handler, std::vector<Method>& methods) {
+  bind_method(
+      name,
+      [&services, name, handler](const json& values, const RpcCaller& caller) -> Result<json> {
+        ++services.call_count;
+        Result<json> outcome = handler(services, values, caller);
+        if (!outcome && outcome.error().code == Code::denied) report_refusal(services, outcome.error());
+        services.settings.metrics->add(Metric::rpc_calls, {name, outcome ? "ok" : to_string(outcome.error().code)});
+        return outcome;
+      },
+      methods);
 }
 
 }  // namespace session_methods
 
 void add_session_methods(Services& services, std::vector<Method>& methods) {
   using namespace session_methods;
-  methods.push_back(make_session_method(
-      services, "session.challenge", "request a challenge to sign", {}, "LoginChallenge: challenge, audience, until_ms",
-      [](Services& s, const json&, const RpcCaller& caller) { return challenge(s, caller); }));
-  methods.push_back(make_session_method(
-      services, "session.begin", "log in by a signed challenge",
-      {{"challenge", "text", "as session.challenge has answered", true},
-       {"audience", "text", "the origin that it is signed for, as the client calls it: https://jobs.example.org", true},
-       {"signer", "text", "the actor's public key", true},
-       {"algorithm", "text", "ed25519", true},
-       {"signature", "text", "of all these (docs/rpc.md, Logins by key)", true}},
-      "Session: token, actor, until_ms", begin));
-  methods.push_back(
-      make_session_method(services, "session.end", "end the session by which it is called", {}, "SessionEnded: actor",
-                          [](Services& s, const json&, const RpcCaller& caller) { return end(s, caller); }));
+  bind_session_method(services, "session.challenge", challenge, methods);
+  bind_session_method(services, "session.begin", begin, methods);
+  bind_session_method(services, "session.end", end, methods);
 }
 
 std::vector<Method> make_login_methods(Services& services) {

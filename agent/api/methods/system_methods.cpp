@@ -1,5 +1,4 @@
 // The `queue.` and `system.` methods.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/services.h"
@@ -34,8 +33,7 @@ Result<json> queue_pause(MethodCall& call) { return set_paused(call, true); }
 Result<json> queue_resume(MethodCall& call) { return set_paused(call, false); }
 
 Result<json> queue_dead(MethodCall& call) {
-  const auto limit = std::clamp<std::uint64_t>(call.number("limit", 100), 1, 1000);
-  MJ_TRY(letters, service::dead_letters(call.request_context(), call.store(), limit));
+  MJ_TRY(letters, service::dead_letters(call.request_context(), call.store(), call.number("limit")));
   json rows = json::array();
   for (const DeadLetter& letter : letters) {
     rows.push_back({{"letter", letter.id},
@@ -72,38 +70,24 @@ Result<json> info(MethodCall& call) {
 
 void add_system_methods(Services& services, std::vector<Method>& methods) {
   using namespace system_methods;
-  const Param context{"context_id", "id", "the context; absent: the server's first"};
-  const Param queue{"queue", "text", "a script type, or a queue's key", true};
-  methods.push_back(make_method(services, "queue.list", "list the queues", {context},
-                                "[Queue]: queue, length, prioritised, paused, facts, wrong_type", queue_list));
-  methods.push_back(make_method(services, "queue.pause", "pause a queue: no job is claimed", {queue, context},
-                                "QueueState: queue, paused", queue_pause));
-  methods.push_back(make_method(services, "queue.resume", "resume a paused queue", {queue, context},
-                                "QueueState: queue, paused", queue_resume));
-  const Param letter{"letter", "text", "a dead letter, as queue.dead names it", true};
-  methods.push_back(make_method(services, "queue.dead",
-                                "list dead letters: jobs and entries that cannot run, or not again; latest last",
-                                {context, {"limit", "count", "maximum number (default 100, at most 1000)"}},
-                                "[DeadLetter]: letter, job, queue, reason, at_ms", queue_dead));
-  methods.push_back(make_method(services, "queue.requeue", "run a dead letter again", {letter, context},
-                                "SettledLetter: letter, requeued", queue_requeue));
-  methods.push_back(make_method(services, "queue.drop", "remove a dead letter from the list", {letter, context},
-                                "SettledLetter: letter, requeued", queue_drop));
+  bind_methods(services,
+               {{"queue.list", queue_list},
+                {"queue.pause", queue_pause},
+                {"queue.resume", queue_resume},
+                {"queue.dead", queue_dead},
+                {"queue.requeue", queue_requeue},
+                {"queue.drop", queue_drop},
+                {"system.info", info}},
+               methods);
   // The next two methods do not use the store, so they work while it is unavailable.
-  methods.push_back({"system.ping",
-                     "check that the server answers",
-                     {},
-                     "text: pong",
-                     [](const json&, const RpcCaller&) -> Result<json> { return json("pong"); }});
-  methods.push_back({"system.version",
-                     "read the version of the server",
-                     {},
-                     "Version: version",
-                     [](const json&, const RpcCaller&) -> Result<json> {
-                       return json{{"version", kVersion}};
-                     }});
-  methods.push_back(make_method(services, "system.info", "read role, contexts and state of the server", {},
-                                "ServerInfo: version, role, contexts, calls, refusals, actor, store", info));
+  bind_method(
+      "system.ping", [](const json&, const RpcCaller&) -> Result<json> { return json("pong"); }, methods);
+  bind_method(
+      "system.version",
+      [](const json&, const RpcCaller&) -> Result<json> {
+        return json{{"version", kVersion}};
+      },
+      methods);
 }
 
 }  // namespace mycojobs::api

@@ -15,7 +15,6 @@ namespace view_methods {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxPageRows = 1000;
 constexpr std::size_t kMaxFindings = 1000;
 
 Result<json> rights(MethodCall& call) {
@@ -100,20 +99,10 @@ json job_to_json(const JobView& view, const std::set<std::string>& fields) {
 
 Result<json> page(MethodCall& call) {
   MJ_TRY(fields, read_fields(call));
-  JobFilter filter;
-  if (call.has_param("status")) {
-    MJ_TRY(status, service::parse_job_status(call.text("status")));
-    filter.status = status;
-  }
-  filter.state = call.text("state");
-  filter.name = call.text("name");
-  filter.script_type = call.text("script_type");
-  filter.caller = call.optional_id("caller_id");
-  filter.since_ms = call.number("since_ms", 0);
+  JobFilter filter = service::parse_job_filter(call);
   filter.cursor = call.text("after");
-  if (filter.cursor.empty() && call.has_param("until_ms")) filter.cursor = make_cursor(call.number("until_ms", 0));
-  const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxPageRows);
-  MJ_TRY(page, service::page_jobs(call.request_context(), call.store(), std::move(filter), limit));
+  if (filter.cursor.empty() && call.has_param("until_ms")) filter.cursor = make_cursor(call.number("until_ms"));
+  MJ_TRY(page, service::page_jobs(call.request_context(), call.store(), std::move(filter), call.number("limit")));
   json jobs = json::array();
   for (const JobView& view : page.jobs) jobs.push_back(job_to_json(view, fields));
   return json{{"jobs", std::move(jobs)}, {"after", page.after}, {"looked_at", page.rows_read}};
@@ -154,19 +143,11 @@ Result<json> questions(MethodCall& call) {
   return json{{"questions", std::move(rows)}, {"after", page.after}, {"truncated", page.truncated}};
 }
 
-json problems_to_json(const std::vector<DocumentProblem>& problems) {
-  json rows = json::array();
-  for (const DocumentProblem& problem : problems)
-    rows.push_back(
-        {{"path", problem.path}, {"message", problem.message}, {"line", problem.line}, {"column", problem.column}});
-  return rows;
-}
-
 Result<json> check_flow(MethodCall& call) {
   const service::FlowCheck check = service::check_flow(call.params().at("definition"));
   return json{{"ok", check.plan.has_value()},
-              {"problems", problems_to_json(check.problems)},
-              {"warnings", problems_to_json(check.warnings)},
+              {"problems", service::to_json(check.problems)},
+              {"warnings", service::to_json(check.warnings)},
               {"nodes", check.plan ? check.plan->nodes.size() : 0}};
 }
 
@@ -174,45 +155,16 @@ Result<json> check_flow(MethodCall& call) {
 
 void add_view_methods(Services& services, std::vector<Method>& methods) {
   using namespace view_methods;
-  const Param context{"context_id", "id", "the context; absent: the server's first"};
-  const Param caller{"caller_id", "id", "owner of the job; default: the caller"};
-  methods.push_back(make_method(services, "context.rights", "list the rights of the caller", {context},
-                                "Rights: for all records, and for records of its own", rights));
-  methods.push_back(make_method(services, "context.overview",
-                                "summarize a context: counts, queues, agents, the last minutes", {context},
-                                "Overview: numbers, queues, runners", overview));
-  methods.push_back(
-      make_method(services, "context.verify",
-                  "check the invariants of jobs, objects, flows and workflows of a context, and the keys of actors",
-                  {context}, "Verified: findings, and numbers of checked records", verify));
-  methods.push_back(
-      make_method(services, "context.doctor",
-                  "check the Redis, the leader and the agents of a context, and name the remedy for each problem",
-                  {context}, "[Check]: area, name, state, detail, remedy", doctor));
-  methods.push_back(
-      make_method(services, "jobs.page", "list jobs page by page, latest change first",
-                  {context,
-                   {"status", "text", "only jobs with this status"},
-                   {"state", "text", "only jobs with this status or detail"},
-                   {"name", "text", "only jobs whose name contains this text"},
-                   {"script_type", "text", "only jobs of this type"},
-                   {"caller_id", "id", "only jobs of this actor"},
-                   {"since_ms", "unix_ms", "only jobs that changed since"},
-                   {"until_ms", "unix_ms", "only jobs that changed until then"},
-                   {"limit", "count", "maximum number (default 50, at most 1000)"},
-                   {"fields", "texts", "names of fields to return besides ids, key and status; default: all fields"},
-                   {"after", "text", "the value `after` of the preceding page; absent: the first page"}},
-                  "JobsPage: jobs, after (empty: this is the last page), looked_at", page));
-  methods.push_back(make_method(services, "job.history", "read the history of a job, attempt by attempt",
-                                {{"id", "key", "the job's id, or \"CALLER:ID\"", true}, context, caller},
-                                "[JobMoment]: at_ms, kind, attempt, runner_id, due_ms, detail", history));
-  methods.push_back(make_method(services, "approval.list", "list approvals and pauses that wait for a person",
-                                {context, {"after", "id", "only flows after this one"}},
-                                "Questions: questions, after (0: there are no more)", questions));
-  methods.push_back(
-      make_method(services, "flow.check", "report errors and probable mistakes in a definition; creates nothing",
-                  {{"definition", "any", "a whole definition (docs/flows.md), or its text in YAML or JSON", true}},
-                  "FlowCheck: ok, problems, warnings", check_flow));
+  bind_methods(services,
+               {{"context.rights", rights},
+                {"context.overview", overview},
+                {"context.verify", verify},
+                {"context.doctor", doctor},
+                {"jobs.page", page},
+                {"job.history", history},
+                {"approval.list", questions},
+                {"flow.check", check_flow}},
+               methods);
 }
 
 }  // namespace mycojobs::api

@@ -12,19 +12,10 @@ namespace wait_methods {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxIds = 1000;
-constexpr std::uint32_t kMaxWaitMs = 3'600'000, kMinPauseMs = 10, kMaxPauseMs = 250;
+constexpr std::uint32_t kMinPauseMs = 10, kMaxPauseMs = 250;
 constexpr std::uint64_t kPauseFactor = 10;  // pause after a poll, in durations of the poll
 
 std::string element_path(const char* list, std::size_t i) { return std::string(list) + '[' + std::to_string(i) + ']'; }
-
-// Returns a list parameter. Error `invalid`: the list is empty or too long.
-Result<json> read_id_list(const MethodCall& call, const char* name) {
-  const json& list = call.params().at(name);
-  if (list.empty() || list.size() > kMaxIds)
-    return fail(Code::invalid, std::string(name) + ": give 1 to " + std::to_string(kMaxIds));
-  return list;
-}
 
 // Calls poll() until it returns ended jobs or flows, or until the deadline. Pauses grow with the duration of poll(), so
 // that a call with many ids uses the store at most a tenth of the time.
@@ -45,7 +36,7 @@ Result<json> poll_until_ended(MethodCall& call, Poll&& poll) {
 }
 
 Result<json> wait_for_jobs(MethodCall& call) {
-  MJ_TRY(list, read_id_list(call, "jobs"));
+  const json& list = call.params().at("jobs");
   std::vector<std::string> keys;
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_string()) return fail(Code::invalid, element_path("jobs", i) + ": must be a text \"CALLER:ID\"");
@@ -66,7 +57,7 @@ Result<json> wait_for_jobs(MethodCall& call) {
 }
 
 Result<json> wait_for_flows(MethodCall& call) {
-  MJ_TRY(list, read_id_list(call, "flows"));
+  const json& list = call.params().at("flows");
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_number_unsigned() || list[i] == 0U || list[i] > UINT32_MAX)
       return fail(Code::invalid, element_path("flows", i) + ": must be a flow's id");
@@ -85,24 +76,13 @@ Result<json> wait_for_flows(MethodCall& call) {
 
 }  // namespace wait_methods
 
-Param wait_param() { return {"wait_ms", "ms", "maximum wait (default 600000, at most 3600000)"}; }
-
 std::uint64_t get_wait_deadline(const MethodCall& call) {
-  return call.services().clock.boot_ms() +
-         std::min<std::uint64_t>(call.number("wait_ms", 600'000), wait_methods::kMaxWaitMs);
+  return call.services().clock.boot_ms() + call.number("wait_ms");
 }
 
 void add_wait_methods(Services& services, std::vector<Method>& methods) {
   using namespace wait_methods;
-  const Param context{"context_id", "id", "the context; absent: the server's first"};
-  methods.push_back(
-      make_method(services, "jobs.wait", "wait until one of many jobs has ended",
-                  {{"jobs", "texts", "keys of the jobs, \"CALLER:ID\", at most 1000", true}, context, wait_param()},
-                  "[JobState]: those that have ended; none if the wait was over first", wait_for_jobs));
-  methods.push_back(make_method(services, "flows.wait", "wait until one of many flows has ended",
-                                {{"flows", "ids", "ids of the flows, at most 1000", true}, context, wait_param()},
-                                "[FlowResult]: those that have ended; none if the wait was over first",
-                                wait_for_flows));
+  bind_methods(services, {{"jobs.wait", wait_for_jobs}, {"flows.wait", wait_for_flows}}, methods);
 }
 
 }  // namespace mycojobs::api

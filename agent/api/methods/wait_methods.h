@@ -7,7 +7,6 @@
 
 namespace mycojobs::api {
 
-Param wait_param();                                      // the parameter wait_ms
 std::uint64_t get_wait_deadline(const MethodCall&);      // deadline of the call, in the time of Clock::boot_ms()
 void add_wait_methods(Services&, std::vector<Method>&);  // jobs.wait, flows.wait
 

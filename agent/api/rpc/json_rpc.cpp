@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "api/rpc/params.h"
 #include "base/log.h"
 #include "model/codec.h"
 #include "model/enums.h"
+#include "service/request_params.h"
 #include "text/json.h"
 #include "text/utf8.h"
 
@@ -61,9 +61,7 @@ json invalid_request(const json& id, const std::string& message) {
 std::string_view get_field(std::string_view message, const Method& method) {
   const std::string_view path = message.substr(0, std::min(message.find(": "), message.size()));
   const std::string_view name = path.substr(0, path.find_first_of(".["));
-  const bool is_param =
-      std::any_of(method.params.begin(), method.params.end(), [&](const Param& param) { return param.name == name; });
-  return is_param ? path : std::string_view();
+  return service::find_param(method, name) != nullptr ? path : std::string_view();
 }
 
 // Returns the named parameters of a request. The forms {..}, [{..}] and {"params": {..}} are equivalent. No value: the
@@ -78,6 +76,14 @@ std::optional<json> parse_params(const json& request) {
     params = &params->front();
   if (!params->is_object()) return std::nullopt;
   return *params;
+}
+
+// Reduces numbers to Param::server_max.
+void reduce_to_server_max(const Method& method, json& params) {
+  for (const service::Param& param : method.params) {
+    const auto it = param.server_max ? params.find(param.name) : params.end();
+    if (it != params.end() && it->get<std::uint64_t>() > *param.server_max) *it = *param.server_max;
+  }
 }
 
 bool is_id(const json& id) { return id.is_string() || id.is_number() || id.is_null(); }
@@ -128,11 +134,12 @@ class Dispatcher {
       return make_error(id, kInvalidParams, "params: parameters are given by name", "invalid", "params",
                         R"(send {"name": value, ...}, or [{"name": value, ...}])");
     }
-    if (const auto problem = validate_params(*method, *params)) {
+    if (const auto problem = service::validate_params(*method, *params)) {
       rpc_.count_refused(method->name, to_string(Code::invalid));
       return make_error(id, kInvalidParams, problem->message, "invalid", problem->field, problem->remedy);
     }
     for (auto it = params->begin(); it != params->end();) it = it->is_null() ? params->erase(it) : ++it;
+    reduce_to_server_max(*method, *params);
     return run_method(id, *method, *params);
   }
 

@@ -1,5 +1,5 @@
 // JSON-RPC 2.0 (jsonrpc.org/specification): parses one request or a batch, calls the methods and returns the answer as
-// text. Dispatch, parameter checks, the OpenRPC document and the manual are all derived from the table of methods.
+// text. Parameters are checked against the table of requests, from which the OpenRPC document is made.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "model/records.h"
+#include "service/request_table.h"
 
 namespace mycojobs::api {
 
@@ -25,14 +26,8 @@ struct RpcCaller {
   std::function<bool(bool is_waiting)> report_wait = {};  // HttpRequest::report_wait
 };
 
-struct Param {
-  std::string_view name, type, help;  // type: a row of the table in params.cpp
-  bool required = false;
-};
-struct Method {
-  std::string_view name, help;  // "flow.start"
-  std::vector<Param> params;
-  std::string_view result;  // type and description: "Flow: the flow"; type: see result_schemas.h
+// A request of the table with its function.
+struct Method : service::Request {
   std::function<Result<nlohmann::json>(const nlohmann::json& params, const RpcCaller&)> run;
 };
 

@@ -1,18 +1,18 @@
-// The OpenRPC document (spec.open-rpc.org), generated from the table of methods.
+// The OpenRPC document (spec.open-rpc.org), generated from the table of requests.
 #include <nlohmann/json.hpp>
 
 #include "api/rpc/json_rpc.h"
-#include "api/rpc/params.h"
 #include "api/rpc/result_schemas.h"
 #include "base/version.h"
 #include "model/enums.h"
+#include "service/request_params.h"
 
 namespace mycojobs::api {
 namespace {
 
 using nlohmann::json;
 
-// Splits Method::result into type and description: "Flow: the flow".
+// Splits Request::result into type and description: "Flow: the flow".
 json result_to_json(std::string_view text) {
   const auto colon = text.find(": ");
   const bool has_type = colon != std::string_view::npos;
@@ -21,15 +21,21 @@ json result_to_json(std::string_view text) {
           {"schema", get_result_schema(has_type ? text.substr(0, colon) : "any")}};
 }
 
+std::string describe_method_param(const service::Param& param) {
+  std::string text = service::describe_param(param);
+  if (param.server_max) text += "; larger values are reduced to " + std::to_string(*param.server_max);
+  return text;
+}
+
 json method_to_json(const Method& method) {
   json params = json::array();
   for (const bool required : {true, false}) {  // the specification wants optional parameters last
-    for (const Param& param : method.params) {
+    for (const service::Param& param : method.params) {
       if (param.required != required) continue;
       params.push_back({{"name", param.name},
-                        {"description", param.help},
+                        {"description", describe_method_param(param)},
                         {"required", param.required},
-                        {"schema", get_type_schema(param.type)}});
+                        {"schema", service::get_param_schema(param)}});
     }
   }
   return {{"name", method.name},

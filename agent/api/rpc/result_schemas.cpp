@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "api/rpc/params.h"
+#include "service/request_params.h"
 
 namespace mycojobs::api {
 namespace {
@@ -187,13 +187,13 @@ json shape_to_schema(const ResultShape& shape) {
 }  // namespace
 
 bool is_result_type(std::string_view type) {
-  return find_shape(element_type(type)) != nullptr || is_param_type(element_type(type));
+  return find_shape(element_type(type)) != nullptr || service::is_param_type(element_type(type));
 }
 
 json get_result_schema(std::string_view type) {
   if (element_type(type) != type) return {{"type", "array"}, {"items", get_result_schema(element_type(type))}};
   if (find_shape(type) != nullptr) return {{"$ref", "#/components/schemas/" + std::string(type)}};
-  return get_type_schema(type);
+  return service::get_type_schema(type);
 }
 
 json list_result_schemas() {

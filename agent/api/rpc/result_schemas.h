@@ -1,5 +1,5 @@
 // The JSON objects that methods return, as schemas of the OpenRPC document. The type of a result is a name of the table
-// in result_schemas.cpp or a type of params.h. Brackets denote a list: "[JobState]".
+// in result_schemas.cpp or a type of service/request_params.h. Brackets denote a list: "[JobState]".
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -207,9 +207,9 @@ Result<int> context_delete_command(Invocation& call) {
 
 Result<int> context_refusals_command(Invocation& call) {
   MJ_TRY(caller, make_argument_request_context(call));
-  MJ_TRY(limit, parse_id_flag(call, "limit", 50));
+  MJ_TRY(request, read_request(call));
   MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(refusals, service::list_refusals(caller, *session.store, limit));
+  MJ_TRY(refusals, service::list_refusals(caller, *session.store, request.number("limit")));
   nlohmann::json array = nlohmann::json::array();
   TableRows rows{{"NUMBER", "AT", "ACTOR", "MAY NOT", "WHAT", "LIST"}};
   for (const RefusalNote& note : refusals) {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -340,66 +341,49 @@ int exit_code(const FlowView& view) {
 
 namespace {
 
-constexpr std::uint32_t kPageSize = 200;
-constexpr std::size_t kMaxScannedFlows = 100000;  // maximum of scanned catalog rows if a filter is set
+constexpr std::size_t kMaxScannedFlows = 100000;  // maximum of scanned catalog rows
+constexpr std::uint64_t kPageSize = 1000;
 
-struct FlowListEntry {
-  Id flow = 0;
-  std::uint64_t at_ms = 0;
-  std::string name;
-  Flow record;
-  std::string state;  // a word of flow_display_states(), or "retired"
-};
-
-bool is_retired(const FlowListEntry& entry) { return entry.state == "retired"; }
-
-// status: a status of the record, or a word of flow_display_states().
-bool matches_status(const FlowListEntry& entry, std::string_view status) {
-  return !is_retired(entry) && (to_string(entry.record.status) == status || entry.state == status);
-}
-
-Result<FlowListEntry> read_list_entry(FlowSession& session, Id context, const FlowSummary& summary) {
-  FlowListEntry entry{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record, "retired"};
-  entry.record.id = summary.flow;
-  if (summary.record.empty()) return entry;
-  MJ_TRY(state, read_display_state(*session.flows, *session.store, context, entry.record));
-  entry.state = std::move(state);
-  return entry;
-}
-
-struct FlowListPage {
-  std::vector<FlowListEntry> entries;
-  Id next_after = 0;                     // value of --after for the next page; 0: this is the last page
-  std::vector<std::string> invalid_ids;  // ids of catalog entries that name no flow
-};
-
-Result<FlowListPage> find_flows(FlowSession& session, const Invocation& call, std::uint64_t limit, Id start_after) {
-  const std::string status = call.get("status");
-  FlowListPage page{{}, start_after, {}};
-  for (std::size_t scanned_count = 0; scanned_count < kMaxScannedFlows;) {
-    MJ_TRY(summaries,
-           session.flows->list(call.context(), call.get("name"), page.next_after, kPageSize, &page.invalid_ids));
-    for (const FlowSummary& summary : summaries) {
-      if (page.entries.size() == limit) return page;  // at least one more flow exists
-      page.next_after = summary.flow;
-      MJ_TRY(entry, read_list_entry(session, call.context(), summary));
-      if (status.empty() || matches_status(entry, status)) page.entries.push_back(std::move(entry));
-    }
-    scanned_count += summaries.size();
-    if (summaries.size() < kPageSize) {
-      page.next_after = 0;
-      return page;
-    }
+// Returns the flows of as many pages as needed. FlowPage::after is 0 if no flow follows.
+Result<service::FlowPage> find_flows(FlowSession& session, const service::RequestContext& caller,
+                                     service::ListFlows request) {
+  const std::uint64_t limit = request.limit;
+  service::FlowPage found;
+  do {
+    request.limit = std::min<std::uint64_t>(limit - found.flows.size() + 1, kPageSize);
+    MJ_TRY(page, service::page_flows(caller, session.stores(), request));
+    std::move(page.flows.begin(), page.flows.end(), std::back_inserter(found.flows));
+    std::move(page.malformed.begin(), page.malformed.end(), std::back_inserter(found.malformed));
+    found.rows_read += page.rows_read;
+    request.before = found.after = page.after;
+  } while (found.after != 0 && found.flows.size() <= limit && found.rows_read < kMaxScannedFlows);
+  if (found.flows.size() > limit) {
+    found.flows.resize(limit);
+    found.after = found.flows.back().flow.id;
   }
-  return page;
+  return found;
 }
 
-nlohmann::json to_json(const FlowListEntry& entry) {
-  nlohmann::json out = to_json(entry.record);
-  out["flow"] = entry.flow;
-  out["detail"] = entry.state;
-  out["name"] = to_utf8(entry.name);
-  out["at_ms"] = entry.at_ms;
+Result<service::ListFlows> read_list_request(const Invocation& call) {
+  MJ_TRY(params, read_request(call));
+  service::ListFlows request = service::parse_list_flows(params);
+  request.before = params.id("before");
+  // --status is a status of the record, or a word of flow_display_states().
+  request.status = parse<FlowStatus>(call.get("status"));
+  if (!request.status) request.display_state = call.get("status");
+  return request;
+}
+
+std::string get_list_state(const service::FlowRow& row) {
+  return row.summary.record.empty() ? "retired" : row.display_state;
+}
+
+nlohmann::json to_json(const service::FlowRow& row) {
+  nlohmann::json out = to_json(row.flow);
+  out["flow"] = row.flow.id;
+  out["detail"] = get_list_state(row);
+  out["name"] = to_utf8(row.summary.name);
+  out["at_ms"] = row.summary.at_ms;
   return out;
 }
 
@@ -411,26 +395,27 @@ OutputStyle get_flow_style(const Flow& flow) {
 }  // namespace
 
 Result<int> flow_list_command(Invocation& call) {
-  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
-  MJ_TRY(start_after, parse_id_flag(call, "after", 0));
+  MJ_TRY(request, read_list_request(call));
+  MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_flow_session_for_query(call));
-  MJ_TRY(page, find_flows(session, call, limit, start_after));
-  if (page.next_after != 0) print_message(fmt::format("there are more: continue with --after {}", page.next_after));
-  if (!page.invalid_ids.empty()) {
+  MJ_TRY(page, find_flows(session, caller, request));
+  if (page.after != 0) print_message(fmt::format("there are more: continue with --after {}", page.after));
+  if (!page.malformed.empty()) {
     print_message(
         fmt::format("{}: {} no flow (the first is {}): `mycojobs verify` lists all, `mycojobs doctor --rebuild` "
                     "removes them",
-                    kFlowCatalogKey, count_with_noun(page.invalid_ids.size(), "entry names", "entries name"),
-                    to_printable(page.invalid_ids[0])));
+                    kFlowCatalogKey, count_with_noun(page.malformed.size(), "entry names", "entries name"),
+                    to_printable(page.malformed[0])));
   }
   nlohmann::json array = nlohmann::json::array();
   TableRows rows{{"FLOW", "NAME", "STATE", "CREATED", "ENDED", "ERROR"}};
-  for (const FlowListEntry& entry : page.entries) {
-    array.push_back(to_json(entry));
-    rows.push_back({std::to_string(entry.flow), shorten_text(to_printable_line(to_utf8(entry.name)), 40),
-                    is_retired(entry) ? entry.state : paint(get_flow_style(entry.record), entry.state),
-                    format_local_time(entry.at_ms), format_local_time(entry.record.ended_ms),
-                    shorten_message(to_printable_line(to_utf8(entry.record.error)), 80)});
+  for (const service::FlowRow& row : page.flows) {
+    const std::string state = get_list_state(row);
+    array.push_back(to_json(row));
+    rows.push_back({std::to_string(row.flow.id), shorten_text(to_printable_line(to_utf8(row.summary.name)), 40),
+                    paint(row.summary.record.empty() ? OutputStyle::plain : get_flow_style(row.flow), state),
+                    format_local_time(row.summary.at_ms), format_local_time(row.flow.ended_ms),
+                    shorten_message(to_printable_line(to_utf8(row.flow.error)), 80)});
   }
   return print_listing(call, array, rows, TableFit::screen);
 }
@@ -516,16 +501,6 @@ void print_answers(const FlowView& view) {
   }
 }
 
-nlohmann::json to_json(const FlowReason& reason) {
-  nlohmann::json out{{"cause", reason.cause},
-                     {"reason", to_utf8(reason.reason)},
-                     {"evidence", nlohmann::json::array()},
-                     {"next", to_utf8(reason.next_action)}};
-  for (const std::string& line : reason.evidence) out["evidence"].push_back(to_utf8(line));
-  if (!reason.node.empty()) out["node"] = to_utf8(reason.node);
-  return out;
-}
-
 OutputStyle get_cause_style(std::string_view cause) {
   for (std::string_view good_cause : {"finished", "running", "queued", "ready", "unapplied", "timer", "compensating"}) {
     if (cause == good_cause) return OutputStyle::good;
@@ -585,7 +560,10 @@ Result<int> flow_explain_command(Invocation& call) {
   MJ_TRY(reasons, explain_flow(*session.flows, *session.store, call.context(), flow));
   if (call.json) {
     nlohmann::json out{{"flow", flow}, {"reasons", nlohmann::json::array()}};
-    for (const FlowReason& reason : reasons) out["reasons"].push_back(to_json(reason));
+    for (const FlowReason& reason : reasons) {
+      out["reasons"].push_back(to_json(reason));
+      if (reason.node.empty()) out["reasons"].back().erase("node");
+    }
     return print_json(out);
   }
   for (const FlowReason& reason : reasons) {
@@ -694,8 +672,7 @@ Result<int> flow_timeline_command(Invocation& call) {
   TableRows table{{"TIME", "AFTER", "NODE", "WHAT"}};
   const std::uint64_t begin_ms = rows.empty() ? 0 : rows.front().at_ms;
   for (const TimelineRow& row : rows) {
-    array.push_back(
-        {{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", to_utf8(row.node)}, {"what", to_utf8(row.text)}});
+    array.push_back(to_json(row));
     table.push_back({row.at_ms == 0 ? "-" : time_of_day(row.at_ms),
                      row.at_ms < begin_ms ? "-" : "+" + format_short_duration(row.at_ms - begin_ms),
                      shorten_text(to_printable_line(to_utf8(row.node)), 40),
@@ -837,11 +814,11 @@ void print_control_result(const Invocation& call, const FlowProgress& progress, 
 Result<int> control_flow(const Invocation& call, FlowControl::Verb verb, std::string_view outcome) {
   MJ_TRY(flow, parse_flow_argument(call));
   MJ_TRY(caller, request_context(call));
-  service::ControlFlow request{
-      .flow = flow, .verb = verb, .comment = call.get("comment"), .payload = call.get("payload")};
-  if (call.arguments.size() > 1) request.target = call.arguments.at(1);
-  if (call.has("key")) request.key = call.get("key");
-  request.allow_irreversible = call.has("allow-irreversible");
+  nlohmann::json arguments{{"id", flow}};
+  const bool has_name = service::find_param(*call.command->request, "name") != nullptr;
+  if (call.arguments.size() > 1) arguments[has_name ? "name" : "node"] = call.arguments.at(1);
+  MJ_TRY(params, read_request(call, std::move(arguments)));
+  const service::ControlFlow request = service::parse_control_flow(params, verb);
   MJ_CHECK(to_command_line_error(call, service::check(request)));
   MJ_TRY(session, open_flow_session_for_query(call));
   MJ_TRY(result, to_command_line_error(call, service::control_flow(caller, session.stores(), request)));

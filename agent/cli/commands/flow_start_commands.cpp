@@ -348,16 +348,6 @@ Result<Id> find_or_create_flow(const Invocation& call, FlowSession& session, con
   return flow.id;
 }
 
-nlohmann::json to_json(const std::vector<DocumentProblem>& problems) {
-  nlohmann::json out = nlohmann::json::array();
-  for (const DocumentProblem& problem : problems)
-    out.push_back({{"path", to_utf8(problem.path)},
-                   {"message", to_utf8(problem.message)},
-                   {"line", problem.line},
-                   {"column", problem.column}});
-  return out;
-}
-
 }  // namespace
 
 Result<int> flow_start_command(Invocation& call) {
@@ -409,8 +399,8 @@ Result<int> flow_check_command(Invocation& call) {
   MJ_TRY(flow_file, read_flow_file(call, call.arguments.at(0), true));
   if (call.json) {
     nlohmann::json out{{"ok", flow_file.plan.has_value()},
-                       {"problems", to_json(flow_file.problems)},
-                       {"warnings", to_json(flow_file.warnings)}};
+                       {"problems", service::to_json(flow_file.problems)},
+                       {"warnings", service::to_json(flow_file.warnings)}};
     if (flow_file.plan)
       out.update({{"name", flow_file.plan->name},
                   {"hash", flow_file.plan->hash},

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "api/services.h"
 #include "base/version.h"
 #include "cli/command_output.h"
 #include "cli/commands/command_table.h"
@@ -129,12 +128,10 @@ std::string list_script_types(const Invocation& call) {
   return names;
 }
 
-std::string list_rpc_methods(const Invocation& call) {
-  const auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
+std::string list_rpc_methods() {
   std::string names;
-  api::Services services(*stores, call.dependencies.clock, {});
-  for (const auto& method : api::make_methods(services, ApiRole::coordinator))
-    names += (names.empty() ? "" : " ") + std::string(method.name);
+  for (const service::Request& request : service::requests())
+    names += (names.empty() ? "" : " ") + std::string(request.name);
   return names;
 }
 
@@ -146,7 +143,7 @@ Result<int> completion_command(Invocation& call) {
     return fail(Code::invalid, "\"" + shell + "\": there are completion scripts for bash and zsh");
   }
   CommandRows command_rows;
-  const std::string types = list_script_types(call), methods = list_rpc_methods(call);
+  const std::string types = list_script_types(call), methods = list_rpc_methods();
   for (const Command& command : commands()) {
     CommandRow command_row{std::string(command.name), std::string(command.help),
                            list_configuration_flags(command.name.substr(0, command.name.find(' ')))};

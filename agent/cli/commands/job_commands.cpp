@@ -265,38 +265,15 @@ OutputStyle get_job_style(const Job& job) {
 
 std::string format_optional_duration(std::optional<std::uint64_t> ms) { return ms ? format_short_duration(*ms) : "-"; }
 
-Result<std::uint64_t> parse_since_flag(const Invocation& call) {
-  if (!call.has("since")) return 0;
-  const std::string text = call.get("since");
-  const std::uint64_t now = call.dependencies.clock.unix_ms();
-  if (const auto age = parse_duration_ms(text)) return now - std::min(now, *age);
-  if (auto time_ms = parse_time_ms(text)) return *time_ms;
-  return fail(Code::invalid,
-              "--since: " + excerpt(text) + " is neither a time ago (30m, 2h, 1d) nor a time " + "(2030-01-31 12:00)");
-}
-
 Result<service::ListJobs> read_job_query(const Invocation& call) {
-  service::ListJobs query;
-  if (call.has("status")) {
-    MJ_TRY(status, to_command_line_error(call, service::parse_job_status(call.get("status"))));
-    query.filter.status = status;
-  }
   for (const char* flag : {"state", "name", "type"}) {
     if (call.has(flag) && call.get(flag).empty()) return fail(Code::invalid, std::string("--") + flag + ": is empty");
   }
-  query.filter.state = call.get("state");
-  query.filter.name = call.get("name");
-  query.filter.script_type = call.get("type");
+  MJ_TRY(params, read_request(call));
+  service::ListJobs query{service::parse_job_filter(params),
+                          std::min<std::uint64_t>(params.number("limit"), service::kMaxJobChecks)};
   if (call.has("type") && !is_script_type(query.filter.script_type))
     return fail(Code::invalid, "--type: " + excerpt(query.filter.script_type) + " is not a script type such as python");
-  std::uint64_t caller = 0;
-  if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
-    return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
-  if (call.has("caller")) query.filter.caller = static_cast<Id>(caller);
-  MJ_TRY(since, parse_since_flag(call));
-  query.filter.since_ms = since;
-  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
-  query.limit = std::min<std::uint64_t>(limit, service::kMaxJobChecks);
   return query;
 }
 
@@ -469,12 +446,7 @@ Result<int> job_explain_command(Invocation& call) {
       claim.state == kJobStateLive && InstanceFiles(call.settings.state_dir, claim.runner).has_ended(claim.instance);
   const Explanation explanation = explain(situation);
   if (call.json) {
-    print_json({{"key", explanation.job_key},
-                {"state", explanation.state},
-                {"cause", explanation.cause},
-                {"reason", explanation.reason},
-                {"evidence", explanation.evidence},
-                {"next", explanation.next_action}});
+    print_json(to_json(explanation));
   } else {
     print(fmt::format("{}  {} {}\n", explanation.job_key, paint(explanation_style(explanation), explanation.state),
                       explanation.cause));

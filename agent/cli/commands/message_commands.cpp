@@ -98,13 +98,6 @@ Result<void> sign_record(const Invocation& call, Store& store, const Fields& sto
   return {};
 }
 
-Result<std::uint32_t> parse_seconds_flag(const Invocation& call, const char* flag) {
-  if (!call.has(flag)) return 0;
-  auto seconds = parse_duration_s(call.get(flag));
-  if (!seconds) return fail(seconds.error(), "--" + std::string(flag));
-  return *seconds;
-}
-
 // Default time limit of the delivery and of the signature.
 constexpr std::uint32_t kDefaultDeliveryTimeoutS = 24 * 3600;
 
@@ -146,18 +139,16 @@ Result<Message> read_message(const Invocation& call) {
   message.caller_id = sender;
   message.context_id = call.context();
   MJ_CHECK(read_content(call, message));
+  MJ_TRY(params, read_request(call));
   MJ_TRY(target, parse_id_flag(call, "to", call.context()));
   message.target_context = target;
   message.target_address = call.get("address");
   if (call.has("address")) MJ_CHECK(service::check_address(message.target_address));
-  message.topic = call.get("topic");
-  message.stream_logs = call.has("stream") || call.has("follow");
-  MJ_TRY(delivery_timeout_s, parse_seconds_flag(call, "deliver-within"));
-  MJ_TRY(ack_timeout_s, parse_seconds_flag(call, "ack-within"));
-  MJ_TRY(result_timeout_s, parse_seconds_flag(call, "result-within"));
-  message.timeout = delivery_timeout_s > 0 ? delivery_timeout_s : kDefaultDeliveryTimeoutS;
-  message.timeout_ack = ack_timeout_s;
-  message.timeout_result = result_timeout_s;
+  message.topic = params.text("topic");
+  message.stream_logs = params.flag("stream_logs") || call.has("follow");
+  message.timeout = params.has_param("timeout") ? params.id("timeout") : kDefaultDeliveryTimeoutS;
+  message.timeout_ack = params.id("timeout_ack");
+  message.timeout_result = params.id("timeout_result");
   return message;
 }
 
@@ -334,10 +325,10 @@ Result<int> message_cancel_command(Invocation& call) {
 }
 
 Result<int> message_list_command(Invocation& call) {
-  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
+  MJ_TRY(request, read_request(call));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(caller, request_context(call));
-  MJ_TRY(messages, service::list_messages(caller, *session.store, limit));
+  MJ_TRY(messages, service::list_messages(caller, *session.store, request.number("limit")));
   nlohmann::json array = nlohmann::json::array();
   TableRows rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
   for (const Message& message : messages) {

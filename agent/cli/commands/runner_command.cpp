@@ -41,34 +41,15 @@ bool is_remote_runner(const RunnerInfo& info) { return !info.runner.address.empt
 
 // Returns a runner with the fields of the flags, and appends the names of these fields. The secret can be set by RPC
 // only, because a flag would be visible to other users of the host.
-Result<Runner> read_runner_flags(const Invocation& call, std::vector<std::string>& fields) {
-  Runner runner;
-  const std::pair<const char*, std::string Runner::*> text_fields[] = {
-      {"pubkey", &Runner::pubkey}, {"address", &Runner::address}, {"topic", &Runner::topic}};
-  for (const auto& [name, member] : text_fields) {
-    if (!call.has(name)) continue;
-    runner.*member = call.get(name);
-    fields.emplace_back(name);
-  }
-  if (call.has("target-context")) {
-    MJ_TRY(context, parse_id_flag(call, "target-context", 0));
-    runner.target_context = context;
-    fields.emplace_back("target_context");
-  }
-  if (call.has("type")) {
-    runner.type = parse<RunnerType>(call.get("type"));
-    fields.emplace_back("type");
-  }
-  if (call.has("queues")) {
-    runner.local = call.get("queues") == "yes";
-    fields.emplace_back("local");
-  }
-  return runner;
+Result<Runner> read_runner_flags(const Invocation& call, nlohmann::json arguments, std::vector<std::string>& fields) {
+  if (call.has("queues")) arguments["local"] = call.get("queues") == "yes";
+  MJ_TRY(request, read_request(call, std::move(arguments)));
+  fields = service::list_changed_fields(request.params());
+  return decode_json<Runner>(request.params()).record;
 }
 
 int print_runner(const Invocation& call, const Runner& runner) {
-  nlohmann::json object = to_json(runner);
-  object.erase("secret");
+  const nlohmann::json object = service::runner_to_json(runner);
   if (call.json) return print_json(object);
   print(fmt::format("runner {}\n", runner.id));
   for (const auto& [name, value] : object.items()) {
@@ -82,20 +63,18 @@ int print_runner(const Invocation& call, const Runner& runner) {
 Result<int> store_runner(Invocation& call, bool creates) {
   std::vector<std::string> fields;
   MJ_TRY(caller, request_context(call));
-  MJ_TRY(runner, read_runner_flags(call, fields));
+  nlohmann::json arguments = nlohmann::json::object();
+  if (!creates) {
+    MJ_TRY(id, parse_id("runner", call.arguments.at(0)));
+    arguments["id"] = id;
+  }
+  MJ_TRY(runner, read_runner_flags(call, std::move(arguments), fields));
   if (creates && fields.empty()) {
     return fail(Code::invalid,
                 "name the runner: --address URL of a remote supervisor, or --topic, --pubkey, --type, "
                 "--target-context, --queues; an agent makes the record of its own runner when it starts");
   }
   MJ_TRY(networks, parse_coordinator_networks(call.settings));
-  if (creates) {
-    MJ_TRY(id, parse_id_flag(call, "id", 0));
-    runner.id = id;
-  } else {
-    MJ_TRY(id, parse_id("runner", call.arguments.at(0)));
-    runner.id = id;
-  }
   MJ_TRY(session, open_store_for_query(call));
   auto result = creates ? service::create_runner(caller, *session.store, runner, networks, fields)
                         : service::update_runner(caller, *session.store, runner, fields, networks);

@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/parse.h"
 #include "base/random.h"
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
@@ -212,20 +211,13 @@ Result<int> verify_history(const Invocation& call) {
 Result<int> workflow_apply_command(Invocation& call) {
   MJ_TRY(file, read_manifest_file(make_engine_options(call.settings), get_argument(call, 0)));
   if (!file.manifest) return fail(Code::invalid, join(file.problems));
+  MJ_TRY(params, read_request(call, {{"manifest", *file.document}}));
   MJ_TRY(session, open_workflow_session(call));
   service::ApplyWorkflow request;
   request.code = std::move(file.code);
-  if (call.has("owner")) {
-    MJ_TRY(owner, parse_id_flag(call, "owner", kDefaultCaller));
-    request.owner = owner;
-  }
+  request.owner = params.optional_id("caller_id");
   MJ_TRY(result, service::apply_workflow(session.caller, session.stores(), *file.document, request));
-  if (call.json)
-    return print_json({{"manifest", result.deployment},
-                       {"hash", result.hash},
-                       {"replaced", result.replaced},
-                       {"repeated", result.repeated},
-                       {"owner", result.owner}});
+  if (call.json) return print_json(to_json(result));
   const std::string state = result.repeated           ? "was in force already"
                             : result.replaced.empty() ? "is in force"
                                                       : "is in force instead of " + result.replaced.substr(0, 12);
@@ -241,12 +233,7 @@ Result<int> workflow_send_command(Invocation& call) {
   if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
   MJ_TRY(session, open_workflow_session(call));
   MJ_TRY(sent_event, send_once(call, session, request));
-  if (call.json)
-    return print_json({{"manifest", sent_event.deployment},
-                       {"event", sent_event.event},
-                       {"id", sent_event.id},
-                       {"repeated", sent_event.repeated},
-                       {"targets", sent_event.targets}});
+  if (call.json) return print_json(to_json(sent_event));
   std::string targets;
   for (const std::string& target : sent_event.targets) targets += (targets.empty() ? "" : ", ") + target;
   print(to_printable_line(sent_event.event + " to " + targets +
@@ -273,11 +260,10 @@ Result<int> workflow_list_command(Invocation& call) {
 }
 
 Result<int> workflow_cells_command(Invocation& call) {
-  MJ_TRY(limit, parse_count_flag(call, "limit", 100));
+  MJ_TRY(request, read_request(call, {{"workflow", get_argument(call, 0)}}));
   MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(rows,
-         to_command_line_error(call, service::list_instances(session.caller, session.stores(),
-                                                             {get_argument(call, 0), call.get("status"), limit})));
+  MJ_TRY(rows, to_command_line_error(call, service::list_instances(session.caller, session.stores(),
+                                                                   service::parse_list_instances(request))));
   if (call.json) return print_json(rows);
   TableRows table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
   for (const json& row : rows) {
@@ -313,11 +299,8 @@ Result<int> workflow_show_command(Invocation& call) {
 }
 
 Result<int> workflow_timeline_command(Invocation& call) {
-  service::TimelineRequest request;
-  if (call.has("limit") && !parse_u64(call.get("limit"), request.limit))
-    return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
-  if (call.has("before") && (!parse_u64(call.get("before"), request.before) || request.before == 0))
-    return fail(Code::invalid, "--before: a height, a whole number above 0");
+  MJ_TRY(params, read_request(call, {{"workflow", get_argument(call, 0)}}));
+  const service::TimelineRequest request = service::parse_timeline_request(params);
   MJ_TRY(session, open_workflow_session(call));
   MJ_TRY(rows, to_command_line_error(call, service::read_instance_timeline(session.caller, session.stores(),
                                                                            parse_instance_argument(call), request)));
@@ -371,9 +354,8 @@ Result<int> workflow_explain_command(Invocation& call) {
 }
 
 Result<int> workflow_tail_command(Invocation& call) {
-  std::uint64_t last_height = 0;
-  if (call.has("after") && !parse_u64(call.get("after"), last_height))
-    return fail(Code::invalid, "--after: a height, a whole number");
+  MJ_TRY(request, read_request(call, {{"workflow", get_argument(call, 0)}}));
+  std::uint64_t last_height = request.number("after");
   MJ_TRY(session, open_workflow_session(call));
   for (;;) {
     MJ_TRY(page, service::read_facts(session.caller, session.stores(), get_argument(call, 0), last_height, 1000));

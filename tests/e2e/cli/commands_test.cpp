@@ -115,8 +115,8 @@ TEST_F(Submit, ErrorsAreReportedBeforeAnythingIsStored) {
                          {{"--concurrency-limit", "2"}, 65, "concurrency_key"},
                          {{"--concurrency-limit", "0"}, 65, "--concurrency-limit"},
                          {{"--idempotency-key", ""}, 65, "--idempotency-key"},
-                         {{"--idempotency-key", std::string(300, 'k')}, 65, "idempotency_key"},
-                         {{"--type", "Python 3"}, 65, "script_type"},
+                         {{"--idempotency-key", std::string(300, 'k')}, 65, "--idempotency-key"},
+                         {{"--type", "Python 3"}, 65, "--type"},
                          {{"--env", "=x"}, 65, "NAME=VALUE"},
                          {{"--nonsense"}, 64, "nonsense"}}) {
     std::vector<std::string> words{"job", "submit", file};
@@ -213,7 +213,7 @@ TEST_F(Job, ListShowsTheNewestOfAStatus) {
   EXPECT_EQ(newest[0]["key"], "job:1:7");
   EXPECT_EQ(newest[1]["key"], "job:1:6");
   expect_result(mycojobs_({"job", "list", "--limit", "2"}), 0, "there are more");
-  expect_result(mycojobs_({"job", "list", "--limit", "0"}), 65, "--limit: a whole number above 0");
+  expect_result(mycojobs_({"job", "list", "--limit", "0"}), 65, "--limit: must be a whole number, 1 or more");
   expect_result(mycojobs_({"queue", "dead", "--limit", "0"}), 65, "--limit: a whole number above 0");
   expect_result(mycojobs_({"job", "list", "--status", "lost"}), 65, "dispatched");
   redis_.cli(1, {"SET", "job:1:1", "text"});
