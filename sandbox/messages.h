@@ -201,7 +201,7 @@ void fields(Archive& archive, LauncherRunEnded& message) {
   Outcome& outcome = message.outcome;
   bool has_violation = outcome.violation.has_value();
   bool has_setup_error = outcome.setup_error.has_value();
-  archive(message.run), archive(outcome.status), archive(outcome.unstarted), archive(outcome.exit_code),
+  archive(message.run), archive(outcome.status), archive(outcome.never_started), archive(outcome.exit_code),
       archive(outcome.signal), archive(has_violation), archive(has_setup_error);
   if (has_violation) {
     if (!outcome.violation) outcome.violation.emplace();

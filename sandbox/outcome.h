@@ -70,7 +70,7 @@ inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns"
 struct Outcome {
   RunStatus status = RunStatus::lost;
   // Set with the status lost if the run was not started, and cannot be started until the problem in `reason` is fixed.
-  bool unstarted = false;
+  bool never_started = false;
   int exit_code = 0;  // valid for ok, exit
   int signal = 0;     // valid for signal
   std::optional<Violation> violation;

@@ -87,11 +87,11 @@ std::string read_build_id(const std::string& path) {
   return hex;
 }
 
-Build installed_build(const std::string& program) {
-  Build build{.program = program, .is_linked = false, .reason = {}, .files = {}};
+ProgramBuild select_program_build(const std::string& program) {
+  ProgramBuild build{.program = program, .has_linked_libraries = false, .reason = {}, .compared_libraries = {}};
   const auto note = read_note(program, kOwner, kLinkedNote);
   if (!note) return build;
-  build.is_linked = true;
+  build.has_linked_libraries = true;
   std::string other_program;
   std::istringstream lines(*note);
   for (std::string keyword, value; lines >> keyword && std::getline(lines >> std::ws, value);) {
@@ -100,16 +100,17 @@ Build installed_build(const std::string& program) {
     } else if (keyword == "never") {
       build.reason = value;
     } else {
-      build.files.push_back(value);
+      build.compared_libraries.push_back(value);
       const std::string installed = read_build_id(value);
       if (installed == keyword || !build.reason.empty()) continue;
       build.reason = file_name(value) + (installed.empty() ? " is not installed, or has no build-id"
                                                            : " is another build than the one that was linked in");
     }
   }
-  if (build.reason.empty() && build.files.empty()) build.reason = "its note with the linked libraries cannot be read";
+  if (build.reason.empty() && build.compared_libraries.empty())
+    build.reason = "its note with the linked libraries cannot be read";
   if (build.reason.empty()) return build;
-  build.is_linked = false;
+  build.has_linked_libraries = false;
   if (!other_program.empty()) build.program = program.substr(0, program.rfind('/') + 1) + other_program;
   return build;
 }

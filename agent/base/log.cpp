@@ -91,8 +91,9 @@ class RepeatFilter {
   void write(LogLevel level, std::string_view component, std::string_view message) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    while (!order_.empty() && order_.front()->second.first_at + kReportInterval <= now) report_oldest(now, true);
-    if (order_.size() >= kMaxLines) report_oldest(now, false);
+    while (!lines_oldest_first_.empty() && lines_oldest_first_.front()->second.interval_start + kReportInterval <= now)
+      report_oldest(now, true);
+    if (lines_oldest_first_.size() >= kMaxLines) report_oldest(now, false);
     std::string key = std::to_string(static_cast<int>(level));
     key.append(component).append(1, '\0').append(message);
     const auto [line, is_new] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
@@ -100,13 +101,13 @@ class RepeatFilter {
       ++line->second.repetitions;
       return;
     }
-    order_.push_back(line);
+    lines_oldest_first_.push_back(line);
     write_line(level, component, message);
   }
 
   void clear() {
     const std::lock_guard lock(mutex_);
-    order_.clear();
+    lines_oldest_first_.clear();
     lines_.clear();
   }
 
@@ -115,35 +116,35 @@ class RepeatFilter {
   static constexpr std::size_t kMaxLines = 500;
   struct Line {
     LogLevel level;
-    std::size_t component_size;  // in the key
-    std::chrono::steady_clock::time_point first_at;
-    std::uint64_t repetitions;  // number of repetitions since first_at
+    std::size_t component_length;  // length of the component in the key of the line
+    std::chrono::steady_clock::time_point interval_start;
+    std::uint64_t repetitions;  // number of suppressed lines since interval_start
   };
-  using Lines = std::map<std::string, Line>;
+  using Lines = std::map<std::string, Line>;  // by level digit, component, NUL and message
 
   void report_oldest(std::chrono::steady_clock::time_point now, bool keep_line) {
-    const auto line = order_.front();
-    order_.pop_front();
+    const auto line = lines_oldest_first_.front();
+    lines_oldest_first_.pop_front();
     auto& [key, entry] = *line;
     if (entry.repetitions > 0) {
       const std::string_view text(key);
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - entry.first_at).count();
-      write_line(
-          entry.level, text.substr(1, entry.component_size),
-          fmt::format("{} ({} times more in {} s)", text.substr(2 + entry.component_size), entry.repetitions, seconds));
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - entry.interval_start).count();
+      write_line(entry.level, text.substr(1, entry.component_length),
+                 fmt::format("{} ({} times more in {} s)", text.substr(2 + entry.component_length), entry.repetitions,
+                             seconds));
     }
     if (entry.repetitions == 0 || !keep_line) {
       lines_.erase(line);
       return;
     }
-    entry.first_at = now;
+    entry.interval_start = now;
     entry.repetitions = 0;
-    order_.push_back(line);
+    lines_oldest_first_.push_back(line);
   }
 
   std::mutex mutex_;
   Lines lines_;
-  std::deque<Lines::iterator> order_;  // sorted by first_at
+  std::deque<Lines::iterator> lines_oldest_first_;  // sorted by interval_start
 };
 
 RepeatFilter& repeat_filter() {
@@ -166,6 +167,7 @@ void init_log(LogLevel level, LogFormat format) {
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
+// The level is not checked here: spdlog drops lines below its level.
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
   repeat_filter().write(level, component, message);
 }

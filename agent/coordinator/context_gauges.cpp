@@ -11,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kRefreshIntervalMs = 5000, kPageIntervalMs = 100;
+constexpr std::uint64_t kScanIntervalMs = 5000, kPageIntervalMs = 100;
 constexpr std::array kContextMetrics = {
     Metric::queue_jobs,   Metric::queue_oldest,  Metric::queue_paused,     Metric::jobs_by_state, Metric::dead_letters,
     Metric::flows_active, Metric::gates_waiting, Metric::pending_messages, Metric::stored_bytes,  Metric::stored_quota};
@@ -29,7 +29,7 @@ void ContextGauges::set_leader(bool is_leader) {
   if (is_leader == is_leader_) return;
   is_leader_ = is_leader;
   metrics_->set(Metric::leadership, {context_}, is_leader ? 1 : 0);
-  next_refresh_boot_ms_ = 0;
+  next_page_boot_ms_ = 0;
   gates_by_flow_.clear();
   if (!is_leader) remove_metrics();
 }
@@ -42,19 +42,19 @@ void ContextGauges::remove_metrics() {
 }
 
 Result<void> ContextGauges::refresh_gauges(Store& store, std::uint64_t now_boot_ms) {
-  if (!metrics_->is_enabled() || now_boot_ms < next_refresh_boot_ms_) return {};
+  if (!metrics_->is_enabled() || now_boot_ms < next_page_boot_ms_) return {};
   const auto log_result = [this](const Error* error) -> Result<void> {
     log_once_(error);
     if (error != nullptr && error->code == Code::unavailable) return tl::unexpected<Error>(*error);
     return {};
   };
   if (next_queue_ >= scanned_queues_.size()) {
-    next_refresh_boot_ms_ = now_boot_ms + kRefreshIntervalMs;
+    next_page_boot_ms_ = now_boot_ms + kScanIntervalMs;
     const auto known_queues = store.known_queues(context_);
     if (!known_queues) return log_result(&known_queues.error());
     start_queue_scan(*known_queues);
     if (const auto published = publish_storage_usage(store); !published) return log_result(&published.error());
-    next_scan_boot_ms_ = next_refresh_boot_ms_;
+    next_scan_boot_ms_ = next_page_boot_ms_;
   }
   const auto remaining = std::span(scanned_queues_).subspan(next_queue_);
   const auto page = remaining.first(std::min(remaining.size(), QueueStore::kMaxSurveyedQueues));
@@ -64,7 +64,7 @@ Result<void> ContextGauges::refresh_gauges(Store& store, std::uint64_t now_boot_
   for (const Survey::Queue& entry : survey->queues)
     queues_by_label_[std::string(queue_label(entry.queue, runner_types_))].add(entry);
   const bool is_complete = next_queue_ >= scanned_queues_.size();
-  next_refresh_boot_ms_ =
+  next_page_boot_ms_ =
       is_complete ? std::max(next_scan_boot_ms_, now_boot_ms + kPageIntervalMs) : now_boot_ms + kPageIntervalMs;
   publish_survey(*survey);
   if (is_complete) publish_queues();
@@ -128,13 +128,15 @@ void ContextGauges::update_flow(Id flow, std::size_t gates) {
     if (!gates_by_flow_.empty()) gates_by_flow_.erase(flow);
     return;
   }
-  gates_by_flow_[flow] = {gates, recovery_number_};
+  gates_by_flow_[flow] = {gates, current_recovery_number_};
 }
 
-void ContextGauges::on_recovery_begin() { ++recovery_number_; }
+void ContextGauges::on_recovery_begin() { ++current_recovery_number_; }
 
+// Removes the flows that the recovery did not report, because they have ended.
 void ContextGauges::on_recovery_end() {
-  std::erase_if(gates_by_flow_, [this](const auto& entry) { return entry.second.recovery_number != recovery_number_; });
+  std::erase_if(gates_by_flow_,
+                [this](const auto& entry) { return entry.second.recovery_number != current_recovery_number_; });
 }
 
 }  // namespace mycojobs

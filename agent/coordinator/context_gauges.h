@@ -23,8 +23,8 @@ class ContextGauges {
   // Sets whether this coordinator leads the context. A coordinator that does not lead withdraws the metrics of the
   // context.
   void set_leader(bool);
-  // Reads the next figures from the store and publishes them when the refresh interval has passed. Returns the error
-  // `unavailable` if the store did not answer.
+  // Surveys the next page of queues if its time has come. A scan of all queues takes one call for each page, and the
+  // queue metrics are published after the last page. Returns the error `unavailable` if the store did not answer.
   Result<void> refresh_gauges(Store&, std::uint64_t now_boot_ms);
 
   // Reports that a flow was advanced and that `gates` of its gates are waiting.
@@ -55,11 +55,11 @@ class ContextGauges {
   std::shared_ptr<Metrics> metrics_;
   Id context_;
   bool is_leader_ = false;
-  std::uint64_t next_refresh_boot_ms_ = 0;
-  std::uint64_t next_scan_boot_ms_ = 0;  // next refresh that starts with the first queue
+  std::uint64_t next_page_boot_ms_ = 0;  // earliest read of the next page
+  std::uint64_t next_scan_boot_ms_ = 0;  // earliest start of the next scan
   std::map<Id, Gates> gates_by_flow_;    // only flows with waiting gates
-  std::uint64_t recovery_number_ = 0;
-  // A refresh reads one page of the queues. The figures are published after the last page.
+  std::uint64_t current_recovery_number_ = 0;
+  // The queues of the current scan. Each call of refresh_gauges() reads one page.
   std::vector<std::string> scanned_queues_;
   std::size_t next_queue_ = 0;                       // index in scanned_queues_
   std::set<std::string, std::less<>> runner_types_;  // script types that runners serve

@@ -131,6 +131,8 @@ class Coordinator::FileCleanupLoop final : public TimedLoop {
   LoopThread<FileCleanupLoop> thread_{*this};  // Last member: the thread uses all members above.
 };
 
+// Runs all work of one context. Its thread executes the rounds of ContextLoop; the router, the notifier, the
+// supervisor, the prerequisite checks, the file cleanup and the deployments have threads of their own.
 class Coordinator::ContextThread final : public ContextLoopBase {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
@@ -207,14 +209,15 @@ class Coordinator::ContextThread final : public ContextLoopBase {
 
   std::uint64_t run_once() {
     liveness_.mark_progress();
-    const auto next = loop_.run_round();
-    if (deployments_) deployments_->set_leader(loop_.is_leader());
+    const auto next = context_loop_.run_round();
+    if (deployments_) deployments_->set_leader(context_loop_.is_leader());
     log_once(next ? nullptr : &next.error());
     return next ? *next : kStoreRetryDelayMs;
   }
+  // Called by LoopThread after the last round. Gives up the leadership, so that another coordinator can acquire it.
   void ended() {
     if (deployments_) deployments_->set_leader(false);
-    loop_.release();
+    context_loop_.release();
   }
   const LivenessCounter& liveness() const { return liveness_; }
   bool is_store_unavailable() const { return unavailable_; }
@@ -224,14 +227,15 @@ class Coordinator::ContextThread final : public ContextLoopBase {
                 const Clock& clock, ContextSettings settings, std::unique_ptr<DeploymentThread> deployments)
       : ContextLoopBase(std::move(waiter), clock, hint_prefix(settings.context)),
         context_(settings.context),
-        loop_(std::move(flows), std::move(store), clock, std::move(settings)),
+        context_loop_(std::move(flows), std::move(store), clock, std::move(settings)),
         deployments_(std::move(deployments)) {}
 
   void on_hint(std::string_view hint) override {
     std::uint64_t flow = 0;
-    if (parse_u64(hint, flow) && flow <= UINT32_MAX) loop_.add_hint(static_cast<Id>(flow));
+    // A hint names a flow that is due.
+    if (parse_u64(hint, flow) && flow <= UINT32_MAX) context_loop_.add_hint(static_cast<Id>(flow));
   }
-  void reconnected() override { loop_.clear_cache(); }
+  void reconnected() override { context_loop_.clear_cache(); }
   // Logs when the store becomes unavailable and when it answers again.
   void log_once(const Error* error) {
     if ((error != nullptr) == unavailable_) return;
@@ -244,7 +248,7 @@ class Coordinator::ContextThread final : public ContextLoopBase {
   }
 
   Id context_;
-  ContextLoop loop_;
+  ContextLoop context_loop_;
   std::unique_ptr<FileCleanupLoop>
       file_cleanup_;  // the destructor may block on the disk, so it runs after those of the members below
   std::unique_ptr<DeploymentThread> deployments_;  // null if this coordinator runs no workflows

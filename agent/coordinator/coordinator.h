@@ -76,8 +76,8 @@ class Coordinator {
   void replace_ceilings(const Ceilings&);
   // Stops all threads, after their current commits, and releases the leadership of all contexts.
   void stop();
-  // Returns whether all threads made progress recently, and retries threads that could not be created before. Call it
-  // periodically, always from the same thread.
+  // Returns whether the thread of every context has made progress since the latest call that returned true, and retries
+  // threads that could not be created before. Call it periodically, always from the same thread.
   bool is_healthy();
   // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
   std::string unready_reason() const;
@@ -90,8 +90,8 @@ class Coordinator {
   class FileCleanupLoop;
   class ContextThread;
 
-  // Records the reason if the context cannot be served. `unavailable` is not returned, so that other contexts are
-  // served.
+  // Serves a context. The error `unavailable` is recorded instead of returned, so that other contexts are served; the
+  // discovery thread tries again. Other errors are returned.
   Result<void> try_to_serve(Id context);
   Result<void> serve(Id context);
   Result<void> serve_all_contexts();

@@ -16,17 +16,20 @@ constexpr bool is_run_by_flow(NodeKind kind) { return kind != NodeKind::job && k
 Id parse_flow_gate(std::string_view gate);
 // Computes every field that follows from the states of the nodes and the flags of the flow.
 void rebuild_indexes(const FlowPlan&, RunState&);
-// Returns the detail of a flow that has not ended.
+// Returns RunState::detail of a flow that has not ended: one word that names its phase, such as "running" or "paused".
 std::string compute_detail(const RunState&);
 
-class FlowFold {
+// Applies one fact to the state of a run. An on-call node is an error node or a compensation: it starts only after a
+// failed node has called it. A node is evaluable if it is pending and all its needs have settled.
+class FlowFactApplier {
  public:
-  FlowFold(const FlowPlan& plan, RunState& run, const RunFact& fact) : plan_(plan), run_(run), fact_(fact) {}
+  FlowFactApplier(const FlowPlan& plan, RunState& run, const RunFact& fact) : plan_(plan), run_(run), fact_(fact) {}
   // Returns the reason why the fact is invalid; the state is then unchanged.
   std::optional<std::string> apply();
 
   using Rejection = std::optional<std::string>;
-  using Handler = Rejection (FlowFold::*)();
+  using Handler = Rejection (FlowFactApplier::*)();
+  // Each function below handles one kind of fact and returns the reason if the fact is invalid in the current state.
   // Facts of the flow.
   Rejection on_started();
   Rejection on_control();
@@ -60,6 +63,7 @@ class FlowFold {
   bool get_flag(std::string_view name) const;
 
   Rejection reject_fact() const;  // the fact is not possible in the current state of the node or flow
+  // Returns false only if the node of the fact is on call, and has neither been called nor settled.
   bool is_called() const { return !run_.uncalled.contains(node_index()); }
   void set_status(NodeStatus, std::string detail);
   // Removes the node from every list of nodes that wait or are in flight.
@@ -74,22 +78,23 @@ class FlowFold {
   // Settles the element nodes of each_node that have no element: all but the first `count`.
   void settle_absent_elements(std::uint32_t each_node, std::uint32_t count);
   void reopen_absent_elements(std::uint32_t each_node);
-  void call_node(std::uint32_t on_call_node);
-  void read_results();
-  void collect_retries();
+  void call_node(
+      std::uint32_t on_call_node);  // makes an on-call node evaluable; no effect after it was called or settled
+  void apply_result_values();       // copies the values of the fact to the node
+  void collect_nodes_to_retry();    // fills RunState::pending_retries
   void update_detail() { run_.detail = compute_detail(run_); }
 
   const FlowPlan& plan_;
   RunState& run_;
   const RunFact& fact_;
-  nlohmann::json details_;
+  nlohmann::json fact_details_;  // JSON object of the fact; empty if the fact has no data
 };
 
-struct FlowFoldHandler {
+struct FlowFactHandler {
   RunFactShape shape;
-  FlowFold::Handler handler;
+  FlowFactApplier::Handler handler;
 };
 // Returns the row of a kind of fact, or nullptr for an unknown kind.
-const FlowFoldHandler* find_fold_handler(std::string_view kind);
+const FlowFactHandler* find_flow_fact_handler(std::string_view kind);
 
 }  // namespace mycojobs

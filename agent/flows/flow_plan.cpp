@@ -322,7 +322,7 @@ class PlanLinker {
 
   void link_called_nodes(std::uint32_t i) {
     DraftNode& draft = drafts_[i];
-    if (draft.route) draft.node.error_node = resolve(*draft.route, i, "error node");
+    if (draft.error_node) draft.node.error_node = resolve(*draft.error_node, i, "error node");
     if (!draft.has_on_error) draft.node.on_error = plan_.on_error;
     if (draft.node.error_node) {
       node(*draft.node.error_node).on_call = true;
@@ -373,8 +373,8 @@ class PlanLinker {
       problems_.add(draft.path,
                     "a compensation is a job or a log line, not " + std::string(to_string(draft.node.kind)));
     }
-    if (draft.route)
-      problems_.add(draft.route->path, "a failure of a compensation is recorded and the next compensation runs");
+    if (draft.error_node)
+      problems_.add(draft.error_node->path, "a failure of a compensation is recorded and the next compensation runs");
     if (draft.compensation) problems_.add(draft.compensation->path, "a compensation cannot have a compensation");
     if (!draft.node.gates.empty()) {
       problems_.add(draft.path + ".prerequisites", "a compensation cannot wait for " + draft.node.gates.front());

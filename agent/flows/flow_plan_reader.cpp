@@ -80,11 +80,11 @@ void read_on_error(const JsonPath& source, DraftNode& draft, int) {
   std::string word;
   if (!read_text(source, word)) return;
   draft.has_on_error = true;
-  draft.route.reset();
+  draft.error_node.reset();
   draft.node.on_error = word == "continue" ? OnError::proceed : OnError::stop;
   if (word != "stop" && word != "continue") {
     draft.node.on_error = OnError::route;
-    draft.route = NodeReference{std::move(word), source.path};
+    draft.error_node = NodeReference{std::move(word), source.path};
   }
 }
 
@@ -745,10 +745,10 @@ void check_defaults(const JsonPath& source) {
   }
 }
 
-DraftNode read_node(const JsonPath& source, std::string name, bool in_list, int depth, const json& defaults) {
+DraftNode read_node(const JsonPath& source, std::string name, bool has_name_field, int depth, const json& defaults) {
   DraftNode draft;
   draft.path = source.path;
-  check_node_name(name, in_list ? source.path + ".name" : source.path, source.problems);
+  check_node_name(name, has_name_field ? source.path + ".name" : source.path, source.problems);
   draft.node.name = std::move(name);
   if (!source.value.is_object()) {
     source.report_wrong_type("a map such as {script: ..., type: python}");
@@ -761,7 +761,7 @@ DraftNode read_node(const JsonPath& source, std::string name, bool in_list, int 
     const JsonPath field = source.at(item.value(), item.key());
     const NodeField* row = find_node_field(item.key());
     const bool is_applicable = row != nullptr && (!kind || (row->kinds & kind_bit(*kind)) != 0);
-    if (!is_applicable || (item.key() == "name" && !in_list)) {
+    if (!is_applicable || (item.key() == "name" && !has_name_field)) {
       if (is_applicable) {
         field.report_problem("the key of the map is the name of the node: omit it");
       } else {

@@ -22,12 +22,13 @@ using nlohmann::json;
 inline constexpr int kMaxChildDepth = 8;  // nested child flows
 inline constexpr std::size_t kMaxNameBytes = 64;
 
-void read_notify_field(const JsonPath&, std::string& out);  // as JSON
+// Checks the field `notify` and writes it to `out` as JSON text.
+void read_notify_field(const JsonPath&, std::string& out);
 
 bool is_node_name(std::string_view name);
 void check_node_name(std::string_view name, const std::string& path, Problems&);
 
-// The name of another node, and the path at which it occurs.
+// The name of another node, and the path in the definition at which the name occurs, such as jobs.build.needs[0].
 struct NodeReference {
   std::string name, path;
 };
@@ -49,10 +50,10 @@ struct DraftEach {
 // A node before the names in it are resolved.
 struct DraftNode {
   PlanNode node;
-  std::string path;
+  std::string path;  // path of the node in the definition
   std::vector<NodeReference> needs;
   std::vector<DraftCondition> conditions;
-  std::optional<NodeReference> route, compensation;
+  std::optional<NodeReference> error_node, compensation;
   bool has_on_error = false;
   std::vector<NodeReference> inputs;  // nodes whose artifacts the job receives
   std::optional<DraftEach> each;
@@ -71,8 +72,9 @@ std::span<const NodeField> node_fields();
 // text for an unknown name.
 std::string_view resolve_field_alias(std::string_view field);
 
-// `defaults` is an object with default fields of jobs, already checked by check_defaults().
-DraftNode read_node(const JsonPath&, std::string name, bool in_list, int depth, const json& defaults);
+// Reads a node. `defaults` is an object with default fields of jobs, already checked by check_defaults(). If the nodes
+// are a list, has_name_field is true: the name is a field of the node. In a map, the name is the key of the node.
+DraftNode read_node(const JsonPath&, std::string name, bool has_name_field, int depth, const json& defaults);
 void check_defaults(const JsonPath&);
 // Reads `inputs` and `given` of a flow.
 void read_inputs(const JsonPath& flow, FlowPlan&);

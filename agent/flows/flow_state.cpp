@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxAnomalies = 100;
 
-using F = FlowFold;
-constexpr std::array kFoldHandlers = std::to_array<FlowFoldHandler>({
+using F = FlowFactApplier;
+constexpr std::array kFactHandlers = std::to_array<FlowFactHandler>({
     {{"started", "trigger, actor, deadline", "the run began; deadline: when its time will be over, ms"},
      &F::on_started},
     {{"control", "verb, target, actor, comment, key, digest, payload", "a control was requested; its effects follow"},
@@ -122,10 +122,10 @@ void index_relations(const FlowPlan& plan, RunState& run) {
 
 }  // namespace
 
-const FlowFoldHandler* find_fold_handler(std::string_view kind) {
-  const auto* row = std::find_if(kFoldHandlers.begin(), kFoldHandlers.end(),
-                                 [&](const FlowFoldHandler& handler) { return handler.shape.kind == kind; });
-  return row == kFoldHandlers.end() ? nullptr : row;
+const FlowFactHandler* find_flow_fact_handler(std::string_view kind) {
+  const auto* row = std::find_if(kFactHandlers.begin(), kFactHandlers.end(),
+                                 [&](const FlowFactHandler& handler) { return handler.shape.kind == kind; });
+  return row == kFactHandlers.end() ? nullptr : row;
 }
 
 Id parse_flow_gate(std::string_view gate) {
@@ -197,24 +197,24 @@ void fold(const FlowPlan& plan, RunState& run, const RunFact& fact) {
     add_anomaly(run, fact, "follows revision " + std::to_string(run.revision) + ": the facts in between are lost");
   }
   run.revision = fact.revision;
-  if (const auto rejection = FlowFold(plan, run, fact).apply()) add_anomaly(run, fact, *rejection);
+  if (const auto rejection = FlowFactApplier(plan, run, fact).apply()) add_anomaly(run, fact, *rejection);
 }
 
 std::vector<RunFactShape> run_fact_shapes() {
   std::vector<RunFactShape> shapes;
-  for (const auto& row : kFoldHandlers) shapes.push_back(row.shape);
+  for (const auto& row : kFactHandlers) shapes.push_back(row.shape);
   return shapes;
 }
 
 // Effects of a node's status changes on the lists of the run and on other nodes.
 
-void FlowFold::set_status(NodeStatus status, std::string detail) {
+void FlowFactApplier::set_status(NodeStatus status, std::string detail) {
   node().status = status;
   node().detail = std::move(detail);
   node().since_ms = fact_.at_ms;
 }
 
-void FlowFold::remove_from_indexes(std::uint32_t index) {
+void FlowFactApplier::remove_from_indexes(std::uint32_t index) {
   NodeState& state = run_.nodes[index];
   for (auto* indexes : {&run_.ready, &run_.ready_without_slot, &run_.in_flight, &run_.waiting, &run_.gated,
                         &run_.evaluable, &run_.pending_cancels}) {
@@ -227,14 +227,14 @@ void FlowFold::remove_from_indexes(std::uint32_t index) {
   state.gates.clear();
 }
 
-void FlowFold::resolve_caller(std::uint32_t index) {
+void FlowFactApplier::resolve_caller(std::uint32_t index) {
   if (!run_.nodes[index].can_call_error_node) return;
   const std::uint32_t error_node = *plan_node(index).error_node;
   if (--run_.nodes[error_node].open_callers == 0 && run_.uncalled.contains(error_node))
     run_.evaluable.insert(error_node);
 }
 
-void FlowFold::settle_node(std::uint32_t index) {
+void FlowFactApplier::settle_node(std::uint32_t index) {
   NodeState& state = run_.nodes[index];
   remove_from_indexes(index);
   state.settled_revision = fact_.revision;
@@ -251,7 +251,7 @@ void FlowFold::settle_node(std::uint32_t index) {
   state.called_by.clear();
 }
 
-void FlowFold::settle_absent_elements(std::uint32_t each_node, std::uint32_t count) {
+void FlowFactApplier::settle_absent_elements(std::uint32_t each_node, std::uint32_t count) {
   for (std::uint32_t index = each_node + 1 + count; index <= each_node + plan_node(each_node).max_elements; ++index) {
     NodeState& element = run_.nodes[index];
     if (element.settled_revision != 0 || element.status != NodeStatus::pending) continue;
@@ -264,13 +264,13 @@ void FlowFold::settle_absent_elements(std::uint32_t each_node, std::uint32_t cou
   }
 }
 
-void FlowFold::reopen_absent_elements(std::uint32_t each_node) {
+void FlowFactApplier::reopen_absent_elements(std::uint32_t each_node) {
   for (std::uint32_t index = each_node + 1; index <= each_node + plan_node(each_node).max_elements; ++index) {
     if (run_.nodes[index].settled_revision != 0 && run_.nodes[index].detail == "absent") reopen_node(index);
   }
 }
 
-void FlowFold::reopen_node(std::uint32_t index) {
+void FlowFactApplier::reopen_node(std::uint32_t index) {
   const PlanNode& plan = plan_node(index);
   NodeState& state = run_.nodes[index];
   for (const std::uint32_t dependent : plan.dependents) {
@@ -299,7 +299,7 @@ void FlowFold::reopen_node(std::uint32_t index) {
   }
 }
 
-void FlowFold::call_node(std::uint32_t on_call_node) {
+void FlowFactApplier::call_node(std::uint32_t on_call_node) {
   if (run_.uncalled.erase(on_call_node) == 0) return;
   ++run_.unsettled;
   run_.nodes[on_call_node].detail = "dependencies";
@@ -307,9 +307,9 @@ void FlowFold::call_node(std::uint32_t on_call_node) {
   run_.evaluable.insert(on_call_node);
 }
 
-void FlowFold::read_results() {
-  const auto match = details_.find("values");
-  if (match == details_.end() || !match->is_object()) return;
+void FlowFactApplier::apply_result_values() {
+  const auto match = fact_details_.find("values");
+  if (match == fact_details_.end() || !match->is_object()) return;
   for (const auto& item : match->items()) {
     if (item.value().is_string()) node().values[item.key()] = item.value().get<std::string>();
   }
@@ -350,15 +350,15 @@ std::optional<NodeStatus> find_end_status(NodeStatus from, NodeEvent event) {
 
 }  // namespace
 
-FlowFold::Rejection FlowFold::on_node_gated() {
-  const auto gates = get_texts(details_, "gates");
+FlowFactApplier::Rejection FlowFactApplier::on_node_gated() {
+  const auto gates = get_texts(fact_details_, "gates");
   if (!run_.evaluable.contains(node_index()) || !is_called() || node().detail == "gate") return reject_fact();
   if (gates.empty()) return "names no gate";
   set_status(NodeStatus::pending, "gate");
   run_.evaluable.erase(node_index());
   run_.gated.insert(node_index());
   node().gates = gates;
-  node().approvers = get_ids(details_, "approvers");
+  node().approvers = get_ids(fact_details_, "approvers");
   node().until_ms = get_number("until");
   if (node().until_ms != 0) run_.timers.emplace(node().until_ms, node_index());
   for (const std::string& gate : gates) {
@@ -367,7 +367,7 @@ FlowFold::Rejection FlowFold::on_node_gated() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_gate_opened() {
+FlowFactApplier::Rejection FlowFactApplier::on_gate_opened() {
   NodeState& state = node();
   const std::string gate = get_text("gate");
   const auto match = std::find(state.gates.begin(), state.gates.end(), gate);
@@ -382,7 +382,7 @@ FlowFold::Rejection FlowFold::on_gate_opened() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_ready() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_ready() {
   const auto new_status = advance(node().status, NodeEvent::dependencies_met);
   if (!new_status || !run_.evaluable.contains(node_index()) || !is_called()) return reject_fact();
   run_.evaluable.erase(node_index());
@@ -392,7 +392,7 @@ FlowFold::Rejection FlowFold::on_node_ready() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_dispatched() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_dispatched() {
   NodeState& state = node();
   if (plan_node().kind == NodeKind::each) return "is for a node that is only expanded";
   if (state.status == NodeStatus::pending && (!run_.evaluable.contains(node_index()) || !is_called()))
@@ -413,12 +413,12 @@ FlowFold::Rejection FlowFold::on_node_dispatched() {
     run_.waiting.insert(node_index());
     state.until_ms = get_number("until");
     if (state.until_ms != 0) run_.timers.emplace(state.until_ms, node_index());
-    state.approvers = get_ids(details_, "approvers");
+    state.approvers = get_ids(fact_details_, "approvers");
   }
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_expanded() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_expanded() {
   NodeState& state = node();
   const std::uint64_t count = get_number("count");
   const bool is_evaluable =
@@ -431,7 +431,7 @@ FlowFold::Rejection FlowFold::on_node_expanded() {
   ++state.runs;
   state.error.clear();
   state.values.clear();
-  read_results();
+  apply_result_values();
   state.values["$status"] = "finished";
   state.result_bytes = get_number("bytes");
   run_.result_bytes += state.result_bytes;
@@ -441,7 +441,7 @@ FlowFold::Rejection FlowFold::on_node_expanded() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_child_started() {
+FlowFactApplier::Rejection FlowFactApplier::on_child_started() {
   const std::uint64_t flow = get_number("flow");
   if (plan_node().kind != NodeKind::flow || node().status != NodeStatus::dispatched || node().child != 0) {
     return reject_fact();
@@ -453,13 +453,13 @@ FlowFold::Rejection FlowFold::on_child_started() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_cancel_sent() {
+FlowFactApplier::Rejection FlowFactApplier::on_cancel_sent() {
   if (run_.pending_cancels.erase(node_index()) == 0) return reject_fact();
   set_status(node().status, "cancelling");
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_completed() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_completed() {
   NodeState& state = node();
   const std::string detail = get_text("detail");
   if (state.settled_revision != 0) return reject_fact();
@@ -476,7 +476,7 @@ FlowFold::Rejection FlowFold::on_node_completed() {
   set_status(is_continued ? *advance(*new_status, NodeEvent::handle) : *new_status, detail);
   state.error = get_text("error");
   state.values.clear();
-  read_results();
+  apply_result_values();
   state.values["$status"] = is_continued ? "error" : "finished";
   state.result_bytes = get_number("bytes");
   run_.result_bytes += state.result_bytes;
@@ -487,7 +487,7 @@ FlowFold::Rejection FlowFold::on_node_completed() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_failed() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_failed() {
   NodeState& state = node();
   const auto new_status = find_end_status(state.status, NodeEvent::fail);
   if (!new_status || !is_called()) return reject_fact();
@@ -518,14 +518,14 @@ FlowFold::Rejection FlowFold::on_node_failed() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_unhandled() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_unhandled() {
   if (!run_.pending_resolutions.contains(node_index())) return reject_fact();
   settle_node(node_index());
   run_.failures.insert(node_index());
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_cancelled() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_cancelled() {
   const auto new_status = advance(node().status, NodeEvent::cancel);
   if (!new_status) return reject_fact();
   const std::string detail = get_text("detail");
@@ -538,7 +538,7 @@ FlowFold::Rejection FlowFold::on_node_cancelled() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_node_retried() {
+FlowFactApplier::Rejection FlowFactApplier::on_node_retried() {
   const auto new_status = advance(node().status, NodeEvent::retry);
   const std::uint32_t i = node_index();
   if (!new_status || !run_.pending_retries.contains(i) || node().settled_revision == 0) return reject_fact();
@@ -549,7 +549,7 @@ FlowFold::Rejection FlowFold::on_node_retried() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_compensating() {
+FlowFactApplier::Rejection FlowFactApplier::on_compensating() {
   if (!run_.stopping || run_.compensable.empty() || run_.compensable.back().second != node_index())
     return reject_fact();
   if (run_.unsettled != 0 || run_.status != FlowStatus::started) return reject_fact();
@@ -577,18 +577,18 @@ bool is_outcome(std::string_view word) {
 
 }  // namespace
 
-std::string FlowFold::get_text(std::string_view name) const { return text_field(details_, name); }
-std::uint64_t FlowFold::get_number(std::string_view name) const {
-  const auto match = details_.find(name);
-  return match != details_.end() && match->is_number_unsigned() ? match->get<std::uint64_t>() : 0;
+std::string FlowFactApplier::get_text(std::string_view name) const { return text_field(fact_details_, name); }
+std::uint64_t FlowFactApplier::get_number(std::string_view name) const {
+  const auto match = fact_details_.find(name);
+  return match != fact_details_.end() && match->is_number_unsigned() ? match->get<std::uint64_t>() : 0;
 }
-bool FlowFold::get_flag(std::string_view name) const {
-  const auto match = details_.find(name);
-  return match != details_.end() && match->is_boolean() && match->get<bool>();
+bool FlowFactApplier::get_flag(std::string_view name) const {
+  const auto match = fact_details_.find(name);
+  return match != fact_details_.end() && match->is_boolean() && match->get<bool>();
 }
 
-FlowFold::Rejection FlowFold::apply() {
-  const FlowFoldHandler* row = find_fold_handler(fact_.kind);
+FlowFactApplier::Rejection FlowFactApplier::apply() {
+  const FlowFactHandler* row = find_flow_fact_handler(fact_.kind);
   if (row == nullptr) return "is not a known kind of fact";
   if (row->shape.has_node != fact_.node.has_value()) {
     return fact_.node ? "names a node" : "names no node";
@@ -596,18 +596,18 @@ FlowFold::Rejection FlowFold::apply() {
   if (fact_.node && *fact_.node >= plan_.nodes.size()) {
     return "names node " + std::to_string(*fact_.node) + " of " + std::to_string(plan_.nodes.size());
   }
-  details_ = nlohmann::json::object();
+  fact_details_ = nlohmann::json::object();
   if (!fact_.data_json.empty()) {
     auto parsed = parse_json(fact_.data_json, kMaxFactBytes);
     if (!parsed || !parsed->is_object()) return "carries no JSON object";
-    details_ = std::move(*parsed);
+    fact_details_ = std::move(*parsed);
   }
   const bool is_allowed_after_end = fact_.kind == "control" || fact_.kind == "retried";
   if (is_terminal(run_.status) && !is_allowed_after_end) return reject_fact();
   return (this->*row->handler)();
 }
 
-FlowFold::Rejection FlowFold::reject_fact() const {
+FlowFactApplier::Rejection FlowFactApplier::reject_fact() const {
   if (!fact_.node) return "of a flow that is " + std::string(to_string(run_.status)) + ' ' + run_.detail;
   const NodeState& state = run_.nodes[node_index()];
   const std::string flow = is_terminal(run_.status) ? " in a flow that has ended" : "";
@@ -615,7 +615,7 @@ FlowFold::Rejection FlowFold::reject_fact() const {
          flow;
 }
 
-FlowFold::Rejection FlowFold::on_started() {
+FlowFactApplier::Rejection FlowFactApplier::on_started() {
   const auto new_status = advance(run_.status, RunEvent::start);
   if (!new_status || run_.stopping) return reject_fact();
   run_.status = *new_status;
@@ -625,28 +625,28 @@ FlowFold::Rejection FlowFold::on_started() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_control() {
+FlowFactApplier::Rejection FlowFactApplier::on_control() {
   if (const std::string key = get_text("key"); !key.empty()) run_.control_digests.emplace(key, get_text("digest"));
   if (get_text("verb") == "signal" && !get_text("target").empty())
     run_.signals[get_text("target")] = get_text("payload");
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_paused() {
+FlowFactApplier::Rejection FlowFactApplier::on_paused() {
   if (run_.status != FlowStatus::started || run_.paused || run_.cancelling) return reject_fact();
   run_.paused = true;
   update_detail();
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_resumed() {
+FlowFactApplier::Rejection FlowFactApplier::on_resumed() {
   if (!run_.paused) return reject_fact();
   run_.paused = false;
   update_detail();
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_stopping() {
+FlowFactApplier::Rejection FlowFactApplier::on_stopping() {
   const std::string outcome = get_text("outcome");
   if (!is_outcome(outcome)) return "names no outcome";
   const bool is_requested = outcome == "cancelled" || outcome == "timeout";
@@ -668,12 +668,12 @@ FlowFold::Rejection FlowFold::on_stopping() {
   return std::nullopt;
 }
 
-FlowFold::Rejection FlowFold::on_retried() {
+FlowFactApplier::Rejection FlowFactApplier::on_retried() {
   const bool can_retry = run_.stopping && (run_.outcome == "failed" || run_.outcome == "timeout");
   const bool has_ended = run_.status == FlowStatus::error;
   if (!can_retry || run_.compensating || (run_.cancelling && !has_ended)) return reject_fact();
   if (has_ended) run_.status = *advance(run_.status, RunEvent::retry);
-  collect_retries();
+  collect_nodes_to_retry();
   run_.stopping = run_.cancelling = run_.paused = false;
   run_.outcome.clear();
   run_.error.clear();
@@ -684,7 +684,7 @@ FlowFold::Rejection FlowFold::on_retried() {
 }
 
 // Collects nodes that failed or never ran, except nodes that were skipped by a decision that still holds.
-void FlowFold::collect_retries() {
+void FlowFactApplier::collect_nodes_to_retry() {
   std::vector<std::uint32_t> added;
   const auto add = [&](std::uint32_t i) {
     if (run_.pending_retries.insert(i).second) added.push_back(i);
@@ -707,7 +707,7 @@ void FlowFold::collect_retries() {
   }
 }
 
-FlowFold::Rejection FlowFold::on_ended() {
+FlowFactApplier::Rejection FlowFactApplier::on_ended() {
   const auto status = parse<FlowStatus>(get_text("status"));
   if (!status || !is_terminal(*status)) return "names no end";
   const auto new_status = advance(run_.status, *status == FlowStatus::finished ? RunEvent::finish : RunEvent::fail);

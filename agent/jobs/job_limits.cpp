@@ -24,7 +24,7 @@ Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
 }
 
 Result<void> check_policy(const Job& job, const JobLimits& limits) {
-  return limits.agents ? check_policy(job, *limits.agents) : check_policy(job, limits.current_ceiling());
+  return limits.agents ? check_policy_against_agents(job, *limits.agents) : check_policy(job, limits.current_ceiling());
 }
 
 }  // namespace mycojobs

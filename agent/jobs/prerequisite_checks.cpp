@@ -16,8 +16,8 @@
 
 namespace mycojobs {
 
-// This file uses libcurl, as net/http_client.cpp does. A connection to host:port uses CONNECT_ONLY, which
-// resolves names without blocking and tries all addresses of a name.
+// Conditions about the network are probed with libcurl: requests for http, and bare connections for tcp. A connection
+// to host:port uses CONNECT_ONLY, which resolves names without blocking and tries all addresses of a name.
 
 namespace {
 
@@ -157,14 +157,15 @@ Result<std::uint32_t> PrerequisiteEvaluator::check_due_jobs(Id context) {
   MJ_TRY(jobs, store_.due_prerequisites(context, kMaxDueBatch, interval_ms, settings_.role));
   const bool is_full = jobs.size() >= kMaxDueBatch;
   interval_ms = is_full ? interval_ms * 2 : interval_ms / 2;
-  Result<void> result;
+  Result<void> last_result;
   for (AwaitedPrerequisites& job : jobs) {
     auto evaluated = evaluate(context, std::move(job));
     if (!evaluated && evaluated.error().code == Code::unavailable)
       return tl::unexpected<Error>(std::move(evaluated).error());
-    if (!evaluated) result = std::move(evaluated);  // error of this job, which the store returns again later
+    // The store returns the job with the error again later.
+    if (!evaluated) last_result = std::move(evaluated);
   }
-  MJ_CHECK(result);
+  MJ_CHECK(last_result);
   return is_full ? 0 : kDuePollIntervalMs;
 }
 
@@ -190,7 +191,7 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
     return store_.complete_prerequisites(context, job.job_key, conditions.error().message);
   }
   bool has_pending = false;
-  const Condition* unmet_condition = nullptr;  // first unmet condition that may never be met
+  const Condition* unmet_condition = nullptr;  // first unmet condition that may never be met; subject to the time-out
   bool all_met = true;
   for (const Condition& condition : *conditions) {
     std::string failure_reason;
@@ -218,26 +219,25 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
   return {};
 }
 
-PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::cached_or_pending(std::optional<bool> answer) {
-  return !answer ? CheckState::pending : *answer ? CheckState::met : CheckState::unmet;
+PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::to_check_state(std::optional<bool> is_met) {
+  return !is_met ? CheckState::pending : *is_met ? CheckState::met : CheckState::unmet;
 }
 
 Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_condition(Id context,
                                                                                  const AwaitedPrerequisites& job,
                                                                                  const Condition& condition,
                                                                                  std::string& failure_reason) {
-  const auto to_state = [](bool is_met) { return is_met ? CheckState::met : CheckState::unmet; };
   switch (condition.kind) {
     case Condition::Kind::wait:
-      return to_state(job.waited_ms >= condition.time_ms);
+      return to_check_state(job.waited_ms >= condition.time_ms);
     case Condition::Kind::at: {
       MJ_TRY(now, now_ms(context, job.job_key));
-      return to_state(now >= condition.time_ms);
+      return to_check_state(now >= condition.time_ms);
     }
     case Condition::Kind::redis:
       return check_key(context, parse_job_caller(job.job_key), condition.target);
     case Condition::Kind::file:
-      return cached_or_pending(files_.file_exists(condition.target));
+      return to_check_state(files_.file_exists(condition.target));
     case Condition::Kind::tcp:
     case Condition::Kind::http:
       return check_network(condition);
@@ -258,11 +258,11 @@ Id parse_caller_id(std::string_view id_text) {
   return is_number ? static_cast<Id>(caller) : 0;
 }
 
+// Where the owner of a record is found: in its key, or in its field caller_id. Records of the context have no owner.
 enum class OwnerSource { key, field, context };
-// Where the owner of a record is found: in its key, in its field caller_id, or nowhere, because the context owns it.
 struct KeyKind {
   std::string_view prefix;
-  OwnerSource owner;
+  OwnerSource owner_source;
 };
 constexpr KeyKind kRecordKeys[] = {
     {"job:", OwnerSource::key},         {"message:", OwnerSource::key},    {"flow:", OwnerSource::field},
@@ -274,8 +274,8 @@ const KeyKind* find_key_kind(std::string_view key) {
   return match == std::end(kRecordKeys) ? nullptr : match;
 }
 
-bool can_read_record(const AclContext& acl, Id caller, Id creator) {
-  return creator == caller || !find_refusal(caller, Action::read, acl, {.creator = creator});
+bool can_read_record(const AclContext& acl, Id caller, Id owner) {
+  return owner == caller || !find_refusal(caller, Action::read, acl, {.creator = owner});
 }
 
 }  // namespace
@@ -300,10 +300,11 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_key(Id co
   const bool exists = loaded || loaded.error().code == Code::invalid;  // the key exists, but is not a hash
   if (!exists) return tl::unexpected<Error>(std::move(loaded).error());
   if (kind == nullptr) return CheckState::met;
-  Id creator = 0;
-  if (kind->owner == OwnerSource::key) creator = parse_caller_id(std::string_view(key).substr(kind->prefix.size()));
-  if (kind->owner == OwnerSource::field && loaded) creator = parse_caller_id(field_of(*loaded, "caller_id"));
-  return can_read_record(*acl, caller, creator) ? CheckState::met : CheckState::unmet;
+  Id owner = 0;
+  if (kind->owner_source == OwnerSource::key)
+    owner = parse_caller_id(std::string_view(key).substr(kind->prefix.size()));
+  if (kind->owner_source == OwnerSource::field && loaded) owner = parse_caller_id(field_of(*loaded, "caller_id"));
+  return can_read_record(*acl, caller, owner) ? CheckState::met : CheckState::unmet;
 }
 
 // The access rules are those of check_key(). A key that is not a hash belongs to no caller.
@@ -316,8 +317,8 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_flow(Id c
   const std::string name = "flow " + condition.target;
   const bool is_hash = loaded.has_value();
   if (is_hash || loaded.error().code == Code::invalid) {
-    const Id creator = is_hash ? parse_caller_id(field_of(*loaded, "caller_id")) : 0;
-    if (!can_read_record(acl, caller, creator)) loaded = fail(Code::not_found, "");
+    const Id owner = is_hash ? parse_caller_id(field_of(*loaded, "caller_id")) : 0;
+    if (!can_read_record(acl, caller, owner)) loaded = fail(Code::not_found, "");
   }
   if (!loaded && loaded.error().code == Code::not_found) {
     failure_reason = name + " does not exist";
@@ -351,7 +352,7 @@ PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::check_network(const Con
     }
     probes_ = std::move(*probes);
   }
-  return cached_or_pending(probes_->query(condition));
+  return to_check_state(probes_->query(condition));
 }
 
 }  // namespace mycojobs

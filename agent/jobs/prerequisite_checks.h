@@ -80,8 +80,8 @@ class PrerequisiteEvaluator {
   Result<CheckState> check_flow(Id context, Id caller, const Condition&, std::string& failure_reason);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   CheckState check_network(const Condition&);
-  static CheckState cached_or_pending(std::optional<bool>);
-  bool wait_for_checks(int wake_fd, std::uint32_t timeout_ms);  // returns true if a check has completed
+  static CheckState to_check_state(std::optional<bool> is_met);  // no value: the check is pending
+  bool wait_for_checks(int wake_fd, std::uint32_t timeout_ms);   // returns true if a check has completed
 
   Store& store_;
   const Clock& clock_;

@@ -116,7 +116,7 @@ std::uint64_t Router::run_once() {
 }
 
 void Router::on_hint(std::string_view queue) {
-  if (!queues_.is_host_queue(std::string(queue)))
+  if (!queues_.is_known_host_queue(std::string(queue)))
     next_queue_scan_ms_ = std::min(next_queue_scan_ms_, last_queue_scan_ms_ + kMinQueueScanIntervalMs);
 }
 
@@ -292,7 +292,7 @@ Result<void> Router::route_job(ClaimedJob claim, std::vector<Report>& releases) 
   std::string host = extract_host(supervisor->address);
   if (slots_.available_slots(host) == 0) {
     releases.emplace_back(Release{claim.ref, "its supervisor already has the maximum number of jobs", false});
-    if (claim.queue == kRouterQueueKey) queues_.skip_host(std::move(host));
+    if (claim.queue == kRouterQueueKey) queues_.skip_shared_queue(std::move(host));
     return {};
   }
   if (supervisor->secret.empty() && !supervisor->pubkey.empty())
@@ -307,7 +307,7 @@ Result<void> Router::route_job(ClaimedJob claim, std::vector<Report>& releases) 
   log_threads_(thread ? nullptr : &thread.error());
   if (!thread) {  // This host is out of threads: the job is sent later, or by another coordinator.
     releases.emplace_back(Release{claim.ref, std::move(thread).error().message, false});
-    if (claim.queue == kRouterQueueKey) queues_.skip_host(std::move(host));
+    if (claim.queue == kRouterQueueKey) queues_.skip_shared_queue(std::move(host));
     return {};
   }
   RoutedJob& routed_job = add_routed_job(std::move(claim), std::move(host));

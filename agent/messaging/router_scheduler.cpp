@@ -69,8 +69,8 @@ RouterQueues::ClaimPlan RouterQueues::next_claims(const RouterSlots& slots) {
 
 void RouterQueues::record_claims(const ClaimPlan& plan, const std::vector<std::string>& claimed_queues) {
   for (const auto* queues : {&claimed_queues, &plan.queues}) {
-    const auto position =
-        std::find_if(queues->rbegin(), queues->rend(), [&](const std::string& entry) { return is_host_queue(entry); });
+    const auto position = std::find_if(queues->rbegin(), queues->rend(),
+                                       [&](const std::string& entry) { return is_known_host_queue(entry); });
     if (position == queues->rend()) continue;
     last_served_queue_ = *position;
     return;

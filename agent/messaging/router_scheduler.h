@@ -18,7 +18,7 @@ namespace mycojobs {
 // The slots in use, by host. Host names are those of extract_host() (net/host.h).
 class RouterSlots {
  public:
-  explicit RouterSlots(std::uint32_t queues) : free_(queues) {}
+  explicit RouterSlots(std::uint32_t slot_count) : free_(slot_count) {}
   std::uint32_t free() const { return free_; }
   // Returns the number of slots that the host may acquire now.
   std::uint32_t available_slots(const std::string& host) const;
@@ -30,7 +30,7 @@ class RouterSlots {
   std::map<std::string, std::uint32_t> used_slots_;
 };
 
-// The queues of a router. Each host has one queue; kRouterQueueKey is shared by all hosts.
+// The queues of a router: one queue for each host, and the queue kRouterQueueKey, which all hosts share.
 class RouterQueues {
  public:
   struct ClaimPlan {
@@ -44,24 +44,25 @@ class RouterQueues {
   // author of a flow can name hosts.
   void update_queues(std::map<std::string, std::string> hosts_by_queue, const std::vector<std::string>& queue_names);
   // Returns whether the queue belongs to a host with a record.
-  bool is_host_queue(const std::string& queue) const { return hosts_by_queue_.contains(queue); }
+  bool is_known_host_queue(const std::string& queue) const { return hosts_by_queue_.contains(queue); }
   // Returns the next queues to claim from; hosts are served round-robin. The list is empty if no host has a free slot.
   ClaimPlan next_claims(const RouterSlots&);
   // Reports the result of a claim, so that the next plan starts with another host. claimed_queues are the queues of the
   // claimed jobs, in the order of the jobs.
   void record_claims(const ClaimPlan&, const std::vector<std::string>& claimed_queues);
-  // Reports that the first job of kRouterQueueKey is for a host without a free slot. kRouterQueueKey is skipped until
-  // the host has a free slot.
-  void skip_host(std::string host) { skipped_host_ = std::move(host); }
+  // Skips kRouterQueueKey until the host has a free slot. Call it if the first job of that queue is for a host without
+  // a free slot.
+  void skip_shared_queue(std::string host) { skipped_host_ = std::move(host); }
   // Returns whether new entries of kRouterQueueKey can be claimed.
   bool can_claim_shared_queue(const RouterSlots&) const;
 
  private:
   std::map<std::string, std::string> hosts_by_queue_;
-  std::vector<std::string> unknown_host_queues_;
+  std::vector<std::string> unknown_host_queues_;  // queues of hosts without a record
   std::string last_served_queue_;
   std::size_t next_unknown_host_ = 0;
-  std::string skipped_host_;  // host of skip_host()
+  // Host of the first job in the shared queue, for which no slot was free. Empty if the shared queue is not skipped.
+  std::string skipped_host_;
 };
 
 }  // namespace mycojobs

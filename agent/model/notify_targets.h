@@ -28,8 +28,10 @@ struct NotifyTarget {
   Condition condition = Condition::ended;  // the member `on`
   std::string url_or_topic;                // empty for a job
   Job job;                                 // script, script_type and other fields; empty for the other kinds
-  std::string digest;                      // 16 hex digits; identifies the target in a notice that was delivered to it
-  bool is_valid = true;
+  // 16 hex digits of a hash of the target. The digests of the targets that were reached are stored with a notice, so
+  // that no target is notified twice.
+  std::string digest;
+  bool is_valid = true;  // false if the target has one of ParsedNotify::problems; it is then not notified
 
   // Returns whether the condition includes this end. `finished` is false for an end as error.
   bool matches_end(bool finished) const {

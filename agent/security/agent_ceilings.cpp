@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// Fields with names of folders or secrets of the agent's host.
+// Fields whose values would reveal folders and secrets of the agent's host. The published ceiling only tells whether
+// the agent allows any value.
 constexpr PolicyField kWithheldFields[] = {PolicyField::fs_read, PolicyField::fs_write, PolicyField::secrets};
 
 bool is_withheld(PolicyField field) {
@@ -29,7 +30,7 @@ Result<void> check_request(const Job& job, PolicyRequest request, const Publishe
 
 }  // namespace
 
-std::string publish_ceiling(const Ceiling& ceiling) {
+std::string format_published_ceiling(const Ceiling& ceiling) {
   json out = json::object();
   const json max = to_json(ceiling.max);
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
@@ -58,27 +59,27 @@ std::optional<PublishedCeiling> read_published_ceiling(std::string_view text, Id
   return out;
 }
 
-Result<void> check_policy(const Job& job, const std::vector<AgentCeiling>& agents) {
+Result<void> check_policy_against_agents(const Job& job, const std::vector<AgentCeiling>& agents) {
   if (job.policy.empty()) return {};  // the job requests nothing
   const ParsedPolicy parsed = read_policy(job.policy, "policy");
   if (!parsed.ok()) return fail(Code::invalid, join(parsed.problems));
-  const std::string_view name = get_profile_name(job.script_type);
-  MJ_CHECK(check_warm(name, apply_request(profile(name), parsed.request)));
-  std::optional<Error> refusal;
+  const std::string_view profile_name = get_profile_name(job.script_type);
+  MJ_CHECK(check_warm(profile_name, apply_request(profile(profile_name), parsed.request)));
+  std::optional<Error> first_refusal;
   std::size_t refusal_count = 0;
   for (const AgentCeiling& agent : agents) {
     const auto& types = agent.script_types;
     if (std::find(types.begin(), types.end(), job.script_type) == types.end()) continue;
-    if (!agent.published) return {};
+    if (!agent.published) return {};  // its ceiling is unknown; the agent itself decides
     auto checked = check_request(job, parsed.request, *agent.published);
     if (checked) return {};
     ++refusal_count;
-    if (!refusal) refusal = std::move(checked).error();
+    if (!first_refusal) first_refusal = std::move(checked).error();
   }
-  if (!refusal) return {};
-  refusal->message +=
+  if (!first_refusal) return {};
+  first_refusal->message +=
       "; so says the configuration of " + count_with_noun(refusal_count, "live agent") + " for " + job.script_type;
-  return tl::unexpected<Error>(std::move(*refusal));
+  return tl::unexpected<Error>(std::move(*first_refusal));
 }
 
 }  // namespace mycojobs

@@ -7,13 +7,16 @@ namespace {
 
 using enum MetricKind;
 
-// Buckets in seconds. Each histogram has few buckets, since each series has a cost for the scraper.
+// Upper bounds of the buckets in seconds. Each histogram has few buckets, since each bucket is a series that the
+// monitoring system must store.
 const std::vector<double> kCallBuckets{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5};
 const std::vector<double> kWaitBuckets{0.002, 0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
 const std::vector<double> kRunBuckets{0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
 const std::vector<double> kSetupBuckets{0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1};
 
-const std::array<MetricRow, kMetricCount> kRows{{
+// The columns are those of MetricRow: metric, exported name, kind, label names separated by spaces, the processes that
+// export the metric (agent, coordinator, or both), help text, and the buckets of a histogram.
+const std::array<MetricRow, kMetricCount> kMetricRows{{
     {Metric::build_info, "mycojobs_build_info", gauge, "version", "both",
      "Constant 1 with the version of the program as label"},
     {Metric::ready, "mycojobs_ready", gauge, "", "both", "Whether /readyz reports ok (1) or not (0)"},
@@ -140,6 +143,6 @@ std::string_view to_string(MetricKind kind) {
   return kind == counter ? "counter" : kind == gauge ? "gauge" : "histogram";
 }
 
-std::span<const MetricRow> metric_rows() { return kRows; }
+std::span<const MetricRow> metric_rows() { return kMetricRows; }
 
 }  // namespace mycojobs

@@ -69,10 +69,11 @@ class JsonReader {
     }
   }
 
+  // Rejects duplicate keys.
   bool read_object(json& out) {
     out = json::value_t::object;
     auto& members = out.get_ref<json::object_t&>();
-    return read_list('}', [&] {
+    return read_delimited_list('}', [&] {
       std::string key;
       if (!read_string(key)) return false;
       skip_blanks();
@@ -86,11 +87,13 @@ class JsonReader {
   bool read_array(json& out) {
     out = json::value_t::array;
     auto& items = out.get_ref<json::array_t&>();
-    return read_list(']', [&] { return read_value(items.emplace_back()); });
+    return read_delimited_list(']', [&] { return read_value(items.emplace_back()); });
   }
 
+  // Reads items that are separated by commas, up to and including the closing bracket. REQUIRES: the current character
+  // is the opening bracket.
   template <class ReadItem>
-  bool read_list(char closing, ReadItem read_item) {
+  bool read_delimited_list(char closing, ReadItem read_item) {
     if (remaining_levels_-- == 0) return false;
     ++position_;
     skip_blanks();
@@ -123,7 +126,7 @@ class JsonReader {
   bool read_escape(char c, std::string& out) {
     // Pairs of an escape letter and its meaning.
     static constexpr std::string_view kLetters = "\"\"\\\\//b\bf\fn\nr\rt\t";
-    if (c == 'u') return read_escaped_character(out);
+    if (c == 'u') return read_unicode_escape(out);
     for (std::size_t i = 0; i < kLetters.size(); i += 2) {
       if (kLetters[i] != c) continue;
       out += kLetters[i + 1];
@@ -139,22 +142,25 @@ class JsonReader {
     return error == std::errc() && end == position_;
   }
 
-  bool read_escaped_character(std::string& out) {
+  // Reads the hex digits after "\u", joins a surrogate pair, and appends the code point as UTF-8. Rejects lone
+  // surrogates.
+  bool read_unicode_escape(std::string& out) {
     unsigned code = 0, low = 0;
     if (!read_four_hex_digits(code) || (code >= 0xDC00 && code <= 0xDFFF)) return false;
     if (code >= 0xD800 && code <= 0xDBFF) {
       if (!skip("\\u") || !read_four_hex_digits(low) || low < 0xDC00 || low > 0xDFFF) return false;
       code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     }
-    const auto tail = [&](unsigned shift) { return static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
+    const auto continuation_byte = [&](unsigned shift) { return static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
     if (code < 0x80) {
       out += static_cast<char>(code);
     } else if (code < 0x800) {
-      (out += static_cast<char>(0xC0 | (code >> 6))) += tail(0);
+      (out += static_cast<char>(0xC0 | (code >> 6))) += continuation_byte(0);
     } else if (code < 0x10000) {
-      ((out += static_cast<char>(0xE0 | (code >> 12))) += tail(6)) += tail(0);
+      ((out += static_cast<char>(0xE0 | (code >> 12))) += continuation_byte(6)) += continuation_byte(0);
     } else {
-      (((out += static_cast<char>(0xF0 | (code >> 18))) += tail(12)) += tail(6)) += tail(0);
+      (((out += static_cast<char>(0xF0 | (code >> 18))) += continuation_byte(12)) += continuation_byte(6)) +=
+          continuation_byte(0);
     }
     return true;
   }
@@ -167,6 +173,8 @@ class JsonReader {
     return error == std::errc() && end == position_;
   }
 
+  // Rejects numbers outside of the range of their type: int64 for negative integers, uint64 for other integers, else
+  // double.
   bool read_number(json& out) {
     const char* const start = position_;
     const bool is_negative = skip('-');

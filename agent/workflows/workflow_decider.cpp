@@ -23,7 +23,7 @@ using DecisionResult = Result<WorkflowDecision>;
 
 constexpr std::size_t kMaxKeyBytes = 512;
 
-// Returns a hash that is equal for equal answers of the code, including answers that cannot be encoded.
+// Returns a hash of an answer of the code. An answer that cannot be encoded gets the hash of its error message.
 std::string output_hash(const StepAnswer& answer) {
   const auto bytes = encode(answer);
   return sha256_hex(bytes ? *bytes : "no answer: " + bytes.error().message);
@@ -41,6 +41,7 @@ class DeploymentDraft {
     decision_.base = deployment.height;
   }
 
+  // Copies the instance to the state of the draft on first use. Returns nullptr if there is no such instance.
   const InstanceState* load_instance(const InstanceId& id) {
     if (loaded_.insert(id).second)
       if (const InstanceState* instance = deployment_.find_instance(id))
@@ -66,6 +67,7 @@ class DeploymentDraft {
     for (const auto& [hash, pending] : load_instance(id)->pending_intents) fact.dropped_intents.push_back(hash);
     add(std::move(fact));
   }
+  // Adds the fact that the instance has completed, if its status is completed.
   void end_if_completed(const InstanceId& id) {
     const InstanceState* instance = load_instance(id);
     if (instance == nullptr || !instance->has_completed()) return;
@@ -75,6 +77,7 @@ class DeploymentDraft {
       add(InstanceDeleted{id, ""});
   }
 
+  // Completes the decision. Error `internal`: a fact does not fit the state.
   DecisionResult finish() {
     if (!error_.empty()) return fail(Code::internal, "a decision does not fit: " + error_);
     for (const auto& fact : decision_.facts) {
@@ -89,15 +92,16 @@ class DeploymentDraft {
     for (const auto& [ticket, id] : state_.ready_instances) decision_.ready_instances.push_back(id);
     return std::move(decision_);
   }
+  // Returns the problem of the first fact that does not fit the state, or an empty text.
   const std::string& error() const { return error_; }
 
  private:
   const DeploymentState& deployment_;
   const std::uint64_t now_ms_;
   DeploymentState state_;
-  std::set<InstanceId> loaded_;
+  std::set<InstanceId> loaded_;  // instances that were searched in deployment_
   WorkflowDecision decision_;
-  std::string error_;
+  std::string error_;  // problem of the first fact that does not fit the state
 };
 
 class WorkflowDecider {
@@ -153,7 +157,7 @@ class WorkflowDecider {
       return fail(Code::invalid, subject + " is no text, whole number or byte string");
     return checked->bytes;
   }
-  // Returns the receivers of an event, in the order of the subscriptions of the active manifest (invariant 8).
+  // Returns the receivers of an event, in the order of the subscriptions of the active manifest.
   Result<std::vector<EventTarget>> route(DeploymentDraft& draft, const WorkflowManifest& active,
                                          const IncomingEvent& event) {
     MJ_CHECK(check_sender(active, event));
@@ -220,7 +224,7 @@ class WorkflowDecider {
     draft.end_if_completed(step.instance);
     return draft.finish();
   }
-  // Discards the results of the step and fails the instance (invariants 1 and 2). A retry is useless, because the same
+  // Discards the results of the step and fails the instance. A retry is useless, because the same
   // request gives the same answer.
   DecisionResult reject_step(const StepCompleted& step, const std::string& kind, const StepError& error) {
     std::string message = to_utf8(error.message);
@@ -313,7 +317,7 @@ class WorkflowDecider {
     fact.annotations = std::move(checked->bytes);
     return {};
   }
-  // Adds the events of a step, each with entropy of its own, as facts of the same decision (invariant 11).
+  // Adds the events of a step, each with entropy of its own, as facts of the same decision.
   // `step_height` is the height of the fact of the step.
   Result<void> add_derived_events(DeploymentDraft& draft, const InstanceState& instance,
                                   const std::vector<IncomingEvent>& events, std::uint64_t step_height) {
@@ -403,10 +407,10 @@ class WorkflowDecider {
                              const ReceiptArrived& receipt) const {
     MJ_TRY(code, find_code(instance));
     const auto* effect = code.manifest->effect(instance.pending_intents.at(receipt.intent).intent.effect);
-    const bool ok = receipt.status == ReceiptStatus::ok;
-    auto payload = code.manifest->schemas.check_text(ok && effect != nullptr ? effect->receipt : kFailureSchema,
-                                                     receipt.payload, receipt.form);
-    std::string reason;
+    const bool has_succeeded = receipt.status == ReceiptStatus::ok;
+    auto payload = code.manifest->schemas.check_text(
+        has_succeeded && effect != nullptr ? effect->receipt : kFailureSchema, receipt.payload, receipt.form);
+    std::string mismatch_reason;
     if (payload) {
       ReceiptAdmitted fact{instance.id,
                            receipt.intent,
@@ -418,15 +422,15 @@ class WorkflowDecider {
                            input_.sample};
       const auto value = encode_inbox_value(instance, fact);
       if (value) return draft.add(std::move(fact)), Result<void>();
-      reason = value.error().message;
+      mismatch_reason = value.error().message;
     } else {
-      reason = payload.error().message;
+      mismatch_reason = payload.error().message;
     }
-    draft.add(ReceiptMismatched{instance.id, receipt.intent, receipt.status, to_utf8(reason),
+    draft.add(ReceiptMismatched{instance.id, receipt.intent, receipt.status, to_utf8(mismatch_reason),
                                 code.workflow->rejected_arm, input_.sample});
     if (!code.workflow->rejected_arm)
       draft.fail_instance(instance.id, "receipt",
-                          "the receipt of " + excerpt(receipt.intent, 64) + " does not fit: " + reason);
+                          "the receipt of " + excerpt(receipt.intent, 64) + " does not fit: " + mismatch_reason);
     return {};
   }
 
@@ -446,8 +450,9 @@ class WorkflowDecider {
       return fail(
           Code::conflict,
           "snapshot rejected: " + count_with_noun(deployment_.ready_instances.size(), "instance") + " can take a step");
-    if (const auto queued = next_effects_to_publish(deployment_); !queued.empty())
-      return fail(Code::conflict, "snapshot rejected: " + count_with_noun(queued.size(), "effect") + " not published");
+    if (const auto unpublished = next_effects_to_publish(deployment_); !unpublished.empty())
+      return fail(Code::conflict,
+                  "snapshot rejected: " + count_with_noun(unpublished.size(), "effect") + " not published");
     MJ_TRY(snapshot, build_snapshot(deployment_));
     if (snapshot.bytes() > rules_.max_snapshot_bytes)
       return fail(Code::too_large, "a snapshot of " + count_with_noun(snapshot.bytes(), "byte") + "; at most " +

@@ -2,16 +2,19 @@
 // effects: time and entropy are part of the input. The caller writes the blobs, then the facts in one atomic step that
 // fails if the height of the journal is not WorkflowDecision::base any more, and then publishes the effects. A caller
 // whose write fails for this reason discards the decision and decides again. The effects in next_effects_to_publish()
-// are published again until a fact records the publication. The numbers in parentheses refer to the invariants in
-// docs/workflows/README.md.
+// are published again until a fact records the publication.
 //
 //   events    EventArrived is checked against its schema and routed by the active manifest, in the order of the
-//             subscriptions, to the instance with the key of the event (2, 8, 11)
+//             subscriptions, to the instance with the key of the event. An event that does not match gives no fact.
 //   steps     next_instances() --> build_step_request() --> engine --> StepCompleted: the answer is checked; it gives a
-//             state, intents and derived events, or the instance fails (1, 2, 3, 9)
-//   effects   next_effects_to_publish() --> the caller publishes the effect --> EffectDispatched (10)
-//   receipts  ReceiptArrived is accepted, rejected, invalid, repeated or unknown (4 to 7)
-//   operator  ApplyManifest, TakeSnapshot, OutputMismatchFound, RemoveInstance, CancelInstance (12 to 14)
+//             state, intents and derived events, or the instance fails
+//   effects   next_effects_to_publish() --> the caller publishes the effect --> EffectDispatched
+//   receipts  ReceiptArrived gives one of the facts ReceiptAdmitted, ReceiptRefused (its signature is invalid) and
+//             ReceiptMismatched (its payload does not match the schema), or no fact if it is repeated. An intent is
+//             settled once.
+//   operator  ApplyManifest, TakeSnapshot, OutputMismatchFound, RemoveInstance, CancelInstance
+//
+// The invariants that these rules must satisfy are listed in docs/workflows/README.md.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +94,7 @@ struct EffectToPublish {
   PendingIntent pending_intent;
 };
 struct WorkflowDecision {
-  std::uint64_t base = 0;  // height of the journal before the facts
+  std::uint64_t base = 0;  // height at which the journal must still be when the facts are written
   std::vector<WorkflowFact> facts;
   std::vector<WorkflowBlob> blobs;  // spilled states, pages and root of a snapshot; to be written before the facts
   std::vector<EffectToPublish> effects_to_publish;  // to be published once the facts are durable
@@ -114,14 +117,14 @@ struct WorkflowRules {
 };
 
 // After an error, nothing is journaled. Errors:
-//   invalid      an event or key does not match its schema (2), or only the system may send the event
-//   not_found    no workflow accepts the event; no step has requested the intent (6); unknown instance or manifest
-//   conflict     apply or snapshot is not possible now; the message lists the obstacles (14). Also: the step has not
+//   invalid      an event or key does not match its schema, or only the system may send the event
+//   not_found    no workflow accepts the event; no step has requested the intent; unknown instance or manifest
+//   conflict     apply or snapshot is not possible now; the message lists the obstacles. Also: the step has not
 //                processed the next event of the inbox, or the instance has the wrong status
 //   too_large    the inbox of an instance is full, or the snapshot has too many bytes
 //   unavailable  a manifest is missing in the catalog
-// A repeated receipt of a completed intent is not an error and gives no facts (6); nor does applying the active
-// manifest.
+// A repeated receipt of a completed intent is not an error and gives no facts. The same applies to ApplyManifest with
+// the active manifest.
 Result<WorkflowDecision> decide(const DeploymentState&, const ManifestCatalog&, const WorkflowInput&,
                                 const WorkflowRules& = {});
 // Folds the facts of a decision into the state. Errors: `conflict` (the state has another height); `internal` (a fact

@@ -101,10 +101,10 @@ Result<json> build_receipt_fields(const InstanceState& instance, const std::stri
   return map;
 }
 
-// Applies a fact to an instance. REQUIRES for apply(): check() has returned no problem.
-class InstanceFold {
+// Checks a fact against an instance and applies it. REQUIRES for apply(): check() has returned no problem.
+class InstanceFactApplier {
  public:
-  InstanceFold(const InstanceId& id, const WorkflowFact& fact) : id_(id), fact_(fact) {}
+  InstanceFactApplier(const InstanceId& id, const WorkflowFact& fact) : id_(id), fact_(fact) {}
 
   std::optional<WorkflowProblem> check(const InstanceState* instance) const {
     return std::visit([&](const auto& content) { return check(instance, content); }, fact_.content);
@@ -190,11 +190,11 @@ class InstanceFold {
   }
   std::optional<WorkflowProblem> check(const InstanceState* instance, const InstanceFailed& fact) const {
     if (auto problem = check_alive(instance)) return problem;
-    const bool all_dropped = std::equal(fact.dropped_intents.begin(), fact.dropped_intents.end(),
-                                        instance->pending_intents.begin(), instance->pending_intents.end(),
-                                        [](const auto& hash, const auto& row) { return hash == row.first; });
-    return all_dropped ? std::optional<WorkflowProblem>()
-                       : make_problem(kIntentRule, "it does not drop what is pending");
+    const bool drops_all_pending = std::equal(
+        fact.dropped_intents.begin(), fact.dropped_intents.end(), instance->pending_intents.begin(),
+        instance->pending_intents.end(), [](const auto& hash, const auto& pending) { return hash == pending.first; });
+    return drops_all_pending ? std::optional<WorkflowProblem>()
+                             : make_problem(kIntentRule, "it does not drop what is pending");
   }
   std::optional<WorkflowProblem> check(const InstanceState* instance, const InstanceCompleted&) const {
     if (auto problem = check_alive(instance)) return problem;
@@ -399,9 +399,9 @@ Result<std::string> encode_inbox_value(const InstanceState& instance, const Rece
 
 std::optional<WorkflowProblem> fold(std::optional<InstanceState>& instance, const InstanceId& id,
                                     const WorkflowFact& fact) {
-  const InstanceFold instance_fold(id, fact);
-  if (auto problem = instance_fold.check(instance ? &*instance : nullptr)) return problem;
-  instance_fold.apply(instance, nullptr);
+  const InstanceFactApplier applier(id, fact);
+  if (auto problem = applier.check(instance ? &*instance : nullptr)) return problem;
+  applier.apply(instance, nullptr);
   return {};
 }
 
@@ -409,13 +409,13 @@ std::optional<WorkflowProblem> fold(DeploymentState& deployment, const WorkflowF
   if (auto problem = check_deployment(deployment, fact)) return problem;
   const std::vector<InstanceId> instances = affected_instances(fact);
   for (const auto& id : instances)
-    if (auto problem = InstanceFold(id, fact).check(deployment.find_instance(id))) return problem;
+    if (auto problem = InstanceFactApplier(id, fact).check(deployment.find_instance(id))) return problem;
   const bool is_step = std::holds_alternative<StepTaken>(fact.content);
   for (const auto& id : instances) {
     std::optional<InstanceState> instance;
     auto node = deployment.instances.extract(id);
     if (!node.empty()) instance = std::move(node.mapped());
-    InstanceFold(id, fact).apply(instance, &deployment);
+    InstanceFactApplier(id, fact).apply(instance, &deployment);
     if (instance) deployment.instances.emplace(id, std::move(*instance));
     update_ticket(deployment, id, is_step);
   }
@@ -444,9 +444,9 @@ Result<std::string> encode(const DeploymentState& deployment) {
   encoder.number_field("height", deployment.height);
   encoder.number_field("next_ticket", deployment.next_ticket);
   encoder.number_field("refused", deployment.refused_receipts);
-  std::vector<workflows::ReadyEntry> queue;
-  for (const auto& [ticket, instance] : deployment.ready_instances) queue.push_back({ticket, instance});
-  encoder.object_list("ready", queue);
+  std::vector<workflows::ReadyEntry> ready_entries;
+  for (const auto& [ticket, instance] : deployment.ready_instances) ready_entries.push_back({ticket, instance});
+  encoder.object_list("ready", ready_entries);
   std::vector<InstanceState> instances;
   for (const auto& [id, instance] : deployment.instances) instances.push_back(instance);
   encoder.object_list("cells", instances);
@@ -458,7 +458,7 @@ Result<DeploymentState> decode_deployment(std::string_view bytes) {
   workflows::FactDecoder decoder(map, "");
   DeploymentState deployment;
   std::uint64_t version = 0;
-  std::vector<workflows::ReadyEntry> queue;
+  std::vector<workflows::ReadyEntry> ready_entries;
   std::vector<InstanceState> instances;
   decoder.number_field("version", version);
   decoder.text_field("id", deployment.id);
@@ -466,11 +466,11 @@ Result<DeploymentState> decode_deployment(std::string_view bytes) {
   decoder.number_field("height", deployment.height);
   decoder.number_field("next_ticket", deployment.next_ticket);
   decoder.number_field("refused", deployment.refused_receipts);
-  decoder.object_list("ready", queue);
+  decoder.object_list("ready", ready_entries);
   decoder.object_list("cells", instances);
   MJ_CHECK(decoder.end());
   if (version != 1) return fail(Code::unsupported, "a snapshot of version " + std::to_string(version));
-  for (auto& entry : queue)
+  for (auto& entry : ready_entries)
     deployment.tickets[entry.instance] = entry.ticket, deployment.ready_instances[entry.ticket] = entry.instance;
   for (auto& instance : instances) {
     bool is_unique = true;

@@ -24,9 +24,9 @@ std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::
 }
 
 Result<std::string> PythonExecutor::probe() const {
-  const Build build = installed_build(pyhost_);
+  const ProgramBuild build = select_program_build(pyhost_);
   auto version = probe_program(build.program, {"--version"});
-  if (version && build.is_linked) return *version + ", linked in, the same build as the installed one";
+  if (version && build.has_linked_libraries) return *version + ", linked in, the same build as the installed one";
   if (version && !build.reason.empty())
     return *version + ", the installed shared library, which uses more CPU: " + build.reason +
            "; to have it linked in, build or install mycojobs again";

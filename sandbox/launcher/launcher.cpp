@@ -18,7 +18,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-std::string executable_path() {
+std::string read_executable_path() {
   char path[4096];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
   return {path, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
@@ -29,12 +29,12 @@ constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
 // Returns the problem of limits with which no run can start, or that would overflow. Returns an empty text if the
 // limits are valid.
 std::string find_problem(const Limits& limits) {
-  struct Row {
+  struct LimitRow {
     const char* name;
     std::uint64_t value, min, max;
   };
   constexpr std::uint64_t kTebibyte = 1ULL << 40;
-  const Row rows[] = {
+  const LimitRow rows[] = {
       {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebibyte},
       {"pids", limits.pids, 1, 1U << 20},
       {"wall_ms", limits.wall_ms, 1, 1ULL << 40},
@@ -76,12 +76,13 @@ std::string find_problem(const Grants& grants) {
   return {};
 }
 
-// A warm process without a key could be used by any caller.
+// Returns the problem of a warm run whose keys are missing or too short. Without a key, any caller could use the warm
+// process.
 std::string find_problem(const WarmReuse& warm) {
-  constexpr std::size_t kMinKey = 32, kMaxKey = 256;
+  constexpr std::size_t kMinKeyBytes = 32, kMaxKeyBytes = 256;
   if (warm.runs == 0) return {};
   for (const std::string* key : {&warm.key, &warm.family}) {
-    if (key->size() < kMinKey || key->size() > kMaxKey) return "a warm run without the key of its process";
+    if (key->size() < kMinKeyBytes || key->size() > kMaxKeyBytes) return "a warm run without the key of its process";
   }
   return {};
 }
@@ -146,7 +147,7 @@ bool Launcher::handle_message(RawFrame& frame) {
   if (!is_configured_) {
     if (!decode(frame, configuration) || frame.fds.size() > 1) return false;
     is_configured_ = true;
-    if (!frame.fds.empty()) alive_ = std::move(frame.fds[0]);
+    if (!frame.fds.empty()) alive_fd_ = std::move(frame.fds[0]);
     configure(configuration);
   } else if (decode(frame, launch_message) && frame.fds.size() == 4) {
     launch(launch_message, std::move(frame.fds));
@@ -176,7 +177,7 @@ bool Launcher::refuse_without_descriptors(const RawFrame& frame) {
   if (runs_.find_by_run(message.spec.run) != nullptr) return false;
   Outcome outcome;
   outcome.status = RunStatus::lost;
-  outcome.unstarted = true;
+  outcome.never_started = true;
   outcome.setup_error = SetupError{"descriptors", EMFILE, shortage};
   outcome.reason = "the sandbox's launcher is " + shortage;
   send(LauncherRunEnded{message.spec.run, outcome});
@@ -224,12 +225,12 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
                    configuration.disabled_steps});
   ZygotesSettings settings;
   for (const auto& host : configuration.hosts) settings.hosts[{host.name, host.context}] = host;
-  const std::string executable = executable_path();
+  const std::string executable = read_executable_path();
   settings.hosts[{kCanaryHost, 0}] = {.name = kCanaryHost, .program = executable, .arguments = {kCanaryArgument}};
   egress_.configure(executable.substr(0, executable.rfind('/') + 1) + egress::kEgressProgram);
   settings.ids = ids_;
   settings.filters = filters_.get();
-  settings.alive = alive_.get();
+  settings.alive_fd = alive_fd_.get();
   settings.max_zygote_runs = configuration.max_zygote_runs;
   settings.max_zygote_age_ms = configuration.max_zygote_age_ms;
   settings.max_prewarmed = configuration.max_prewarmed;
@@ -250,12 +251,13 @@ void Launcher::sample_periodically() {
   loop_.add_timer(boot_ms() + kSampleIntervalMs, [this] { sample_periodically(); });
 }
 
-// A launcher that died shortly before the start of this one may still exist, or its jobs.
-void Launcher::schedule_leftover_removal(std::uint64_t ms) {
+// Removes the cgroups of earlier launchers. The removal is repeated at growing intervals, because the processes of a
+// launcher that has just died may still be ending, and a cgroup with processes cannot be removed.
+void Launcher::schedule_leftover_removal(std::uint64_t delay_ms) {
   constexpr std::uint64_t kMaxDelayMs = 64'000;
-  loop_.add_timer(boot_ms() + ms, [this, ms] {
+  loop_.add_timer(boot_ms() + delay_ms, [this, delay_ms] {
     cgroups_.remove_leftovers();
-    if (ms < kMaxDelayMs) schedule_leftover_removal(2 * ms);
+    if (delay_ms < kMaxDelayMs) schedule_leftover_removal(2 * delay_ms);
   });
 }
 
@@ -304,7 +306,7 @@ void Launcher::on_run_ended(SandboxRun& run) {
   if (!run.is_canary && !run.is_idle) send(LauncherRunEnded{run.spec.run, run.outcome});
 }
 
-// The run is still stored: its end follows later.
+// Reports that the processes of a run cannot be killed. The run is still stored, and its end is reported later.
 void Launcher::on_unkillable(const SandboxRun& run, Outcome outcome) {
   if (run.is_canary || run.is_idle) {
     return warn(fmt::format("a {} of host {}: {}", run.is_canary ? "test job" : "prewarmed sandbox", run.spec.host,

@@ -37,12 +37,12 @@ class Launcher {
   void on_unkillable(const SandboxRun&, Outcome);
   void warn(const std::string&);
   void sample_periodically();
-  void schedule_leftover_removal(std::uint64_t ms);
+  void schedule_leftover_removal(std::uint64_t delay_ms);
   template <class Message>
   void send(const Message&);
   void flush();
 
-  Fd alive_;  // closed last, after the zygotes have ended
+  Fd alive_fd_;  // SandboxConfig::alive_fd; closed last, after the zygotes have ended
   EventLoop loop_;
   Cgroups cgroups_;
   Fd agent_;           // socket of the agent

@@ -45,7 +45,7 @@ void set_setup_error(SandboxRun& run, std::string step, int error, std::string r
 void set_not_started(SandboxRun& run, std::string reason) {
   if (run.has_outcome) return;
   set_outcome(run, RunStatus::lost, std::move(reason));
-  run.outcome.unstarted = true;
+  run.outcome.never_started = true;
 }
 
 void set_not_started(SandboxRun& run, std::string reason, SetupError shortage) {

@@ -465,7 +465,7 @@ int send_first_messages(const StartedZygote& zygote, const ZygoteStart& start) {
   if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
   if (error != 0) return error;
   std::vector<int> fds{start.filters};
-  if (start.alive >= 0) fds.push_back(start.alive);
+  if (start.alive_fd >= 0) fds.push_back(start.alive_fd);
   return send_raw(zygote.control.get(), encode(ZygoteSetup{start.fail_step, start.disabled_steps, start.job_niceness}),
                   fds);
 }

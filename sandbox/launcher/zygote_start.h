@@ -18,8 +18,8 @@ struct ZygoteStart {
   const ScriptHost& host;
   const std::vector<Fd>& folders;  // the host's folders, opened with open_trusted(), in the same order
   IdRange ids;
-  int filters = -1;  // memfd from write_filters()
-  int alive = -1;    // SandboxConfig::alive_fd
+  int filters = -1;   // memfd from write_filters()
+  int alive_fd = -1;  // SandboxConfig::alive_fd
   std::string fail_step;
   std::vector<std::string> disabled_steps;
   int job_niceness = 0;

@@ -107,7 +107,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
 
 std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
   const ScriptHost host = choose_build(*find_host(zygote.key), zygote);
-  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive,
+  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive_fd,
                                settings_.fail_step, settings_.disabled_steps, settings_.job_niceness});
   zygote.folders.clear();
   if (!started)
@@ -184,10 +184,10 @@ void Zygotes::on_warmed_up(Zygote& zygote) {
 // Evaluated for each zygote, since the system may have been updated.
 ScriptHost Zygotes::choose_build(const ScriptHost& script_host, Zygote& zygote) {
   ScriptHost host = script_host;
-  Build build = installed_build(script_host.program);
+  ProgramBuild build = select_program_build(script_host.program);
   host.program = build.program;
   zygote.loaded_files = LoadedFileSet();
-  record_loaded_files(zygote, build.files);
+  record_loaded_files(zygote, build.compared_libraries);
   std::string& reported = other_builds_[script_host.program];
   if (build.reason != reported && !build.reason.empty())
     warn_(fmt::format("{}: {}: {} runs instead, which uses more CPU; remedy: build or install mycojobs again",

@@ -36,8 +36,8 @@ inline constexpr const char* kCanaryArgument = "--canary-host";
 struct ZygotesSettings {
   std::map<std::pair<std::string, ContextId>, ScriptHost> hosts;  // by name and context
   IdRange ids;
-  int filters = -1;  // memfd from write_filters()
-  int alive = -1;    // SandboxConfig::alive_fd, or -1
+  int filters = -1;   // memfd from write_filters()
+  int alive_fd = -1;  // SandboxConfig::alive_fd, or -1
   std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0;
   bool can_landlock_be_missing = false, has_memory_cgroup = false;
   std::string fail_step;

@@ -86,8 +86,9 @@ void run_round(std::uint64_t seed, bool fsync_always, Totals& totals) {
     };
     add(round.run());
     const auto lifetimes = round.witness().lifetimes();
-    const Verdict verdict = make_verdict(
-        {round.jobs(), round.hit_jobs(), round.unnamed_hits(), lifetimes, round.lost_tail_count() > 0}, round.redis());
+    const Verdict verdict = make_verdict({round.jobs(), round.jobs_with_killed_process(),
+                                          round.unidentified_kill_count(), lifetimes, round.lost_tail_count() > 0},
+                                         round.redis());
     add(verdict.problems);
     add(verify(folder, round.redis()));
     add(round.stop_agents());

@@ -7,7 +7,8 @@
 namespace mycojobs::test {
 namespace {
 
-// Returns a time that is either shorter or longer than a lease.
+// Returns with equal probability a time that is much shorter than a lease or a time that is longer, so that both ways
+// of recovery are tested.
 std::int64_t pick_stop_duration_us(Random& random) {
   return pick_index(random, 2) == 0 ? pick_between(random, 200'000, 1'000'000)
                                     : pick_between(random, kLeaseUs + 200'000, 5'000'000);
@@ -51,8 +52,8 @@ bool ChaosRound::signal_redis(const PlannedSignal& planned_signal) {
 bool ChaosRound::signal_matching_process(const PlannedSignal& planned_signal) {
   const auto processes = witness_->latest_processes();
   const auto has_stopped_process = [&](pid_t launcher, Component component) {
-    return std::any_of(stopped_processes_.begin(), stopped_processes_.end(), [&](const PausedProcess& process) {
-      return process.process.launcher == launcher && process.process.component == component;
+    return std::any_of(stopped_processes_.begin(), stopped_processes_.end(), [&](const StoppedProcess& process) {
+      return process.process.launcher_pid == launcher && process.process.component == component;
     });
   };
   std::vector<ObservedProcess> candidates;
@@ -60,7 +61,7 @@ bool ChaosRound::signal_matching_process(const PlannedSignal& planned_signal) {
     if (process.component != planned_signal.component || process.state == 'T') continue;
     // The init of a job and the launcher both enforce the job's fence, so they are not stopped at the same time.
     if (planned_signal.signal == SIGSTOP && process.component == Component::init &&
-        has_stopped_process(process.launcher, Component::launcher))
+        has_stopped_process(process.launcher_pid, Component::launcher))
       continue;
     if (planned_signal.signal == SIGSTOP && process.component == Component::launcher &&
         has_stopped_process(process.pid, Component::init))
@@ -72,12 +73,12 @@ bool ChaosRound::signal_matching_process(const PlannedSignal& planned_signal) {
   if (!signal_process(victim, planned_signal.signal)) return false;
   log_action((planned_signal.signal == SIGKILL ? "kill " : "stop ") + victim.to_text());
   if (planned_signal.signal == SIGKILL && (victim.component == Component::init || victim.component == Component::job))
-    record_hit_job(victim, processes);
+    record_killed_job(victim, processes);
   if (planned_signal.signal == SIGSTOP)
     stopped_processes_.push_back({victim, boot_time_us() + pick_stop_duration_us(random_)});
   if (!planned_signal.also_kills_agent) return true;
   const auto owning_agent = std::find_if(processes.begin(), processes.end(),
-                                         [&](const auto& process) { return process.pid == victim.agent; });
+                                         [&](const auto& process) { return process.pid == victim.agent_pid; });
   if (owning_agent != processes.end() && signal_process(*owning_agent, SIGKILL)) {
     log_action("kill " + owning_agent->to_text());
     ++signal_counts_[{Component::agent, SIGKILL}];
@@ -87,16 +88,16 @@ bool ChaosRound::signal_matching_process(const PlannedSignal& planned_signal) {
 
 // Records the job of the killed process. The name of the process, or of its child if init was killed, contains the
 // job's id.
-void ChaosRound::record_hit_job(const ObservedProcess& victim, const std::vector<ObservedProcess>& processes) {
+void ChaosRound::record_killed_job(const ObservedProcess& victim, const std::vector<ObservedProcess>& processes) {
   bool is_job_known = false;
   for (const auto& process : processes) {
     ProcessName name;
     if ((process.pid != victim.pid && process.parent != victim.pid) || !parse_process_name(process.comm, name))
       continue;
-    hit_jobs_.insert(name.job);
+    jobs_with_killed_process_.insert(name.job);
     is_job_known = true;
   }
-  if (!is_job_known) ++unnamed_hits_;
+  if (!is_job_known) ++unidentified_kill_count_;
 }
 
 }  // namespace mycojobs::test

@@ -153,8 +153,8 @@ void ProcessTree::collect_descendants(const ObservedProcess& parent, std::vector
       continue;
     }
     child.parent = parent.pid;
-    child.agent = child.component == Component::agent ? pid : parent.agent;
-    child.launcher = child.component == Component::launcher ? pid : parent.launcher;
+    child.agent_pid = child.component == Component::agent ? pid : parent.agent_pid;
+    child.launcher_pid = child.component == Component::launcher ? pid : parent.launcher_pid;
     observed.push_back(child);
     if (depth < kMaxDepth) collect_descendants(child, observed, depth + 1);
   }

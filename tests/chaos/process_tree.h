@@ -27,7 +27,7 @@ struct ObservedProcess {
   std::string comm;
   pid_t parent = 0;
   // The agent and the launcher that are ancestors of the process, or the process itself; 0 if there is none.
-  pid_t agent = 0, launcher = 0;
+  pid_t agent_pid = 0, launcher_pid = 0;
   char state = '?';
   std::int64_t before_us = 0, after_us = 0;  // CLOCK_BOOTTIME: seen alive between these times
   std::int64_t real_us = 0;                  // CLOCK_REALTIME at before_us

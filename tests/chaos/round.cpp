@@ -163,7 +163,7 @@ void ChaosRound::check_after_redis_restart() {
 
 void ChaosRound::resume_stopped(bool at_once) {
   const std::int64_t now_us = boot_time_us();
-  std::erase_if(stopped_processes_, [&](const PausedProcess& process) {
+  std::erase_if(stopped_processes_, [&](const StoppedProcess& process) {
     if (!at_once && now_us < process.continue_us) return false;
     signal_process(process.process, SIGCONT);
     log_action("continue " + process.process.to_text());

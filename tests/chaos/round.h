@@ -40,7 +40,7 @@ struct RoundSettings {
   std::int64_t pause_us = 380'000;  // average time between two signals
 };
 
-struct PausedProcess {
+struct StoppedProcess {
   ObservedProcess process;
   std::int64_t continue_us = 0;  // boot time at which SIGCONT is sent
 };
@@ -64,9 +64,9 @@ class ChaosRound {
   const SignalCounts& signal_counts() const { return signal_counts_; }
   const std::deque<PlannedJob>& jobs() const { return workload_.jobs(); }
   // Jobs of which a process was killed. These jobs may have any end.
-  const std::set<JobName>& hit_jobs() const { return hit_jobs_; }
+  const std::set<JobName>& jobs_with_killed_process() const { return jobs_with_killed_process_; }
   // Number of killed processes without a name of a job, so the job is unknown.
-  unsigned unnamed_hits() const { return unnamed_hits_; }
+  unsigned unidentified_kill_count() const { return unidentified_kill_count_; }
   const Witness& witness() const { return *witness_; }
   ProcessTree& tree() { return tree_; }
   RedisServer& redis() { return redis_; }
@@ -85,7 +85,7 @@ class ChaosRound {
   void send_next_signal();
   bool signal_redis(const PlannedSignal&);
   bool signal_matching_process(const PlannedSignal&);
-  void record_hit_job(const ObservedProcess& victim, const std::vector<ObservedProcess>& processes);
+  void record_killed_job(const ObservedProcess& victim, const std::vector<ObservedProcess>& processes);
   void resume_stopped(bool at_once);
   void log_action(
       const std::string& action);  // appends to acts.txt in the folder, with the time format of the agents' logs
@@ -101,14 +101,14 @@ class ChaosRound {
   std::unique_ptr<Witness> witness_;
   std::vector<AgentSlot> agents_;
   std::deque<PlannedSignal> planned_signals_;
-  std::vector<PausedProcess> stopped_processes_;
-  std::set<JobName> hit_jobs_;
+  std::vector<StoppedProcess> stopped_processes_;
+  std::set<JobName> jobs_with_killed_process_;
   SignalCounts signal_counts_;
   std::vector<std::string> problems_;
   std::int64_t next_signal_us_ = 0, settled_us_ = 0;
   std::int64_t redis_restart_due_us_ = 0;  // boot time of the planned restart; 0 while Redis runs
   std::uint64_t mark_ = 0;                 // a counter in Redis: the last acknowledged value
-  unsigned lost_tail_count_ = 0, unnamed_hits_ = 0;
+  unsigned lost_tail_count_ = 0, unidentified_kill_count_ = 0;
 };
 
 }  // namespace mycojobs::test

@@ -72,7 +72,7 @@ class VerdictBuilder {
   void check_overlap(const PlannedJob&, const StoredJob&);
   std::string expected_end(const PlannedJob&) const;
   // The job may be one of the runs that were killed before they had a name. Each such run excuses one job.
-  bool is_excused() { return unnamed_hits_++ < evidence_.unnamed_hits; }
+  bool is_excused() { return excused_job_count_++ < evidence_.unidentified_kill_count; }
   const StoredJob* find_dependency(const PlannedJob&, std::uint32_t id) const;
   void add_problem(const PlannedJob& job, const std::string& what) {
     verdict_.problems.push_back(job.key() + " of context " + std::to_string(job.name.context) + " (" + job.kind->name +
@@ -88,7 +88,7 @@ class VerdictBuilder {
   PlainRedis redis_;
   std::map<std::pair<int, std::string>, StoredJob> stored_jobs_;
   Verdict verdict_;
-  unsigned unnamed_hits_ = 0;
+  unsigned excused_job_count_ = 0;
 };
 
 Verdict VerdictBuilder::build() {
@@ -141,7 +141,7 @@ void VerdictBuilder::check_end(const PlannedJob& job, const StoredJob& stored_jo
     ++verdict_.ended_twice;
     add_problem(job, "has more than one end in its log");
   }
-  if (evidence_.hit_jobs.contains(job.name)) return;
+  if (evidence_.jobs_with_killed_process.contains(job.name)) return;
   const std::string expected = expected_end(job);
   if (stored_job.end() != expected) {
     if (stored_job.end() != "error signal" || !is_excused())

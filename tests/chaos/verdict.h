@@ -40,8 +40,8 @@ struct Verdict {
 
 struct Evidence {
   const std::deque<PlannedJob>& jobs;
-  const std::set<JobName>& hit_jobs;
-  unsigned unnamed_hits = 0;  // number of further jobs that were hit but are unknown
+  const std::set<JobName>& jobs_with_killed_process;
+  unsigned unidentified_kill_count = 0;  // number of further jobs whose process was killed, but whose ids are unknown
   const std::map<JobName, std::vector<Lifetime>>& lifetimes;
   // Redis lost acknowledged writes with appendfsync everysec, possibly including a cancellation or another request
   bool tail_lost = false;

@@ -88,7 +88,7 @@ TEST_P(Batch, InvalidJobStopsItsStepBeforeAnyWrite) {
   EXPECT_EQ(error_code_name(submissions.rejected->error), "invalid");
   EXPECT_THAT(submissions.rejected->error.message, HasSubstr("script_type"));
   EXPECT_EQ(queued(), 0U);
-  EXPECT_EQ(store_->submit(job(0)).value().id, 1U) << "no id was used up";
+  EXPECT_EQ(store_->submit(job(0)).value().id, 1U) << "no id was reserved";
 }
 
 TEST_P(Batch, ConflictingJobStopsItsStep) {

@@ -70,17 +70,17 @@ class Dispatch : public StoreContract {
 TEST_P(Dispatch, FactsAreReadByTheirRevisions) {
   for (const char* number : {"1-0", "2-0", "5-0"})
     backend_->run_command(1, {"XADD", "mj:journal:queue:python", number, "f", "queued", "j", "job:1:1", "at", number});
-  const auto revisions_of = [&](const std::vector<std::uint64_t>& wanted) {
+  const auto read_revisions = [&](const std::vector<std::uint64_t>& wanted) {
     std::vector<std::uint64_t> found;
     const auto facts = store_->journal_at(1, "queue:python", wanted).value();
     for (const Fact& fact : facts) found.push_back(fact.revision);
     return found;
   };
-  EXPECT_EQ(revisions_of({5, 3, 1}), (std::vector<std::uint64_t>{5, 1})) << "in the order in which they were asked for";
-  EXPECT_EQ(revisions_of({}), std::vector<std::uint64_t>{});
+  EXPECT_EQ(read_revisions({5, 3, 1}), (std::vector<std::uint64_t>{5, 1})) << "in the order of the request";
+  EXPECT_EQ(read_revisions({}), std::vector<std::uint64_t>{});
   std::vector<std::uint64_t> many(1000);
   std::iota(many.begin(), many.end(), 1);
-  EXPECT_EQ(revisions_of(many), (std::vector<std::uint64_t>{1, 2, 5}));
+  EXPECT_EQ(read_revisions(many), (std::vector<std::uint64_t>{1, 2, 5}));
   EXPECT_EQ(store_->journal_at(1, "queue:none", many).value().size(), 0U);
   const auto facts = store_->journal_at(1, "queue:python", std::vector<std::uint64_t>{2}).value();
   ASSERT_EQ(facts.size(), 1U);
@@ -108,7 +108,7 @@ TEST_P(Dispatch, FailedAttemptIsFollowedByAnother) {
   const ClaimedJob first = claimed_.at("job:12:1");
   const Report failure = EndReport{first.ref, failed(), 0};
   EXPECT_EQ(outcome(report(failure)), "ok");
-  EXPECT_EQ(outcome(report(failure)), "ok") << "the reply was lost: the same again";
+  EXPECT_EQ(outcome(report(failure)), "ok") << "repeated after a lost reply";
   EXPECT_EQ(outcome(end(first.ref, finished())), "conflict");
   EXPECT_EQ(status(1), "dispatched");
   EXPECT_EQ(detail(1), "retry_wait");
@@ -155,7 +155,7 @@ TEST_P(Dispatch, CancelEndsAJobInEveryState) {
   for (const auto& [id, state] : states) {
     EXPECT_EQ(place(id).claim.state, state) << id;
     EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok");
-    EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok") << "twice";
+    EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok") << "a repeated cancel succeeds";
     EXPECT_EQ(detail(id), "cancelled") << id;
     const JobStoreState after = place(id);
     EXPECT_EQ(after.claim.state, "ended");
@@ -164,7 +164,7 @@ TEST_P(Dispatch, CancelEndsAJobInEveryState) {
         << id;
   }
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:5")), "ok");
-  EXPECT_EQ(status(5), "started") << "its owner ends it";
+  EXPECT_EQ(status(5), "started") << "the owner reports the end";
   EXPECT_EQ(store_->renew(1, std::vector{claimed_.at("job:12:5").ref}, 60000).value().at(0), Renewal::cancel);
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
@@ -237,19 +237,21 @@ TEST_P(Dispatch, JobsWithVeryManyDependenciesAreReadInOneCall) {
   std::vector<Id> many(10000);
   std::iota(many.begin(), many.end(), 10);
   for (const Id id : {1U, 2U, 3U}) submit_with(id, [&](Job& j) { j.dependends = many; });
-  const auto parked = [&] { return std::vector{place(1).claim.state, place(2).claim.state, place(3).claim.state}; };
+  const auto list_states = [&] {
+    return std::vector{place(1).claim.state, place(2).claim.state, place(3).claim.state};
+  };
   EXPECT_TRUE(store_->claim(request(64)).value().has_more);
-  EXPECT_THAT(parked(), ElementsAre("waiting", "queued", "queued"));
+  EXPECT_THAT(list_states(), ElementsAre("waiting", "queued", "queued"));
   EXPECT_TRUE(store_->claim(request(64)).value().has_more);
   EXPECT_TRUE(store_->claim(request(64)).value().has_more);
-  EXPECT_THAT(parked(), ElementsAre("waiting", "waiting", "waiting"));
+  EXPECT_THAT(list_states(), ElementsAre("waiting", "waiting", "waiting"));
   submit(10);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:10"));
   EXPECT_EQ(outcome(end(claimed_.at("job:12:10").ref, failed())), "ok");
-  EXPECT_EQ(std::ranges::count(parked(), "ended"), 1);
+  EXPECT_EQ(std::ranges::count(list_states(), "ended"), 1);
   EXPECT_EQ(tick().woken_dependents, 1U);
   EXPECT_EQ(tick().woken_dependents, 1U);
-  EXPECT_THAT(parked(), ElementsAre("ended", "ended", "ended"));
+  EXPECT_THAT(list_states(), ElementsAre("ended", "ended", "ended"));
 }
 
 TEST_P(Dispatch, JobIsParkedUntilItsPrerequisitesAreMet) {
@@ -263,7 +265,7 @@ TEST_P(Dispatch, JobIsParkedUntilItsPrerequisitesAreMet) {
   EXPECT_EQ(due[0].job_key, "job:12:1");
   EXPECT_THAT(due[0].conditions, ElementsAre("wait:1s", "redis:ready"));
   EXPECT_THAT(store_->due_prerequisites(1, 10, 60000, CheckerRole::agent).value(), IsEmpty())
-      << "given to one looker at a time";
+      << "a check is leased to one checker at a time";
   ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:1", "").has_value());
   ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:1", "").has_value());
   ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:2", "file:/nowhere is not allowed").has_value());
@@ -361,12 +363,12 @@ TEST_P(Dispatch, FreedSlotGoesToTheHeldJobBeforeQueuedJobs) {
 }
 
 TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsPlace) {
-  const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
-  for (const Id id : {1U, 2U, 3U}) submit_with(id, with_key);
+  const auto set_concurrency_key = [](Job& j) { j.concurrency_key = "db"; };
+  for (const Id id : {1U, 2U, 3U}) submit_with(id, set_concurrency_key);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
   finish(1);
-  EXPECT_EQ(place(2).claim.state, "queued") << "let go";
-  submit_with(9, [&](Job& j) { with_key(j), j.script_type = "v"; });
+  EXPECT_EQ(place(2).claim.state, "queued") << "a freed slot requeues the held job";
+  submit_with(9, [&](Job& j) { set_concurrency_key(j), j.script_type = "v"; });
   ClaimRequest other = request();
   other.queues = {"queue:v"};
   const auto faster = store_->claim(other).value();
@@ -378,10 +380,10 @@ TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsPlace) {
   EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:2").ref, failed(), 0})), "ok");
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
   EXPECT_TRUE(eventually([&] { return tick().queued == 1; }));
-  submit_with(4, with_key);
+  submit_with(4, set_concurrency_key);
   EXPECT_THAT(claim_keys(), IsEmpty());
   finish(3);
-  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "a further attempt has a turn of its own, before job 4";
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "a retry is held again, before job 4";
 }
 
 TEST_P(Dispatch, HeldJobWaitsForItsOldKeyThenForItsNewKey) {
@@ -397,7 +399,7 @@ TEST_P(Dispatch, HeldJobWaitsForItsOldKeyThenForItsNewKey) {
   submit_with(4, [](Job& j) { j.concurrency_key = "tape"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:4"));
   finish(1);
-  EXPECT_THAT(claim_keys(), IsEmpty()) << "let go by db, it comes to tape";
+  EXPECT_THAT(claim_keys(), IsEmpty()) << "released by db, the job waits for tape";
   EXPECT_THAT(place(2).held_by_keys, ElementsAre("tape"));
   finish(4);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
@@ -417,17 +419,17 @@ TEST_P(Dispatch, HeldJobWithAnOverwrittenRecordBlocksNothing) {
 }
 
 TEST_P(Dispatch, HeldJobDoesNotWaitForAnUnservedQueue) {
-  const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
-  submit_with(1, with_key);
-  submit_with(2, [&](Job& j) { with_key(j), j.script_type = "v"; });
-  submit_with(3, with_key);
+  const auto set_concurrency_key = [](Job& j) { j.concurrency_key = "db"; };
+  submit_with(1, set_concurrency_key);
+  submit_with(2, [&](Job& j) { set_concurrency_key(j), j.script_type = "v"; });
+  submit_with(3, set_concurrency_key);
   ClaimRequest both = request(10);
   both.queues = {"queue:python", "queue:v"};
   const auto first = store_->claim(both).value();
   ASSERT_EQ(first.jobs.size(), 1U);
   EXPECT_EQ(outcome(end(first.jobs[0].ref, finished())), "ok");
   bool v_is_next = place(2).claim.state == "queued";
-  EXPECT_NE(v_is_next, place(3).claim.state == "queued") << "one was let go";
+  EXPECT_NE(v_is_next, place(3).claim.state == "queued") << "one held job was requeued";
   EXPECT_TRUE(eventually([&] {
     tick();
     return claim_keys() == std::vector<std::string>{"job:12:3"};
@@ -445,7 +447,7 @@ TEST_P(Dispatch, IdempotencyKeyRefersToTheFirstJob) {
   EXPECT_EQ(other.error().code, Code::conflict);
   EXPECT_THAT(other.error().message, HasSubstr("idempotency_key"));
   submission.caller_id = 13;
-  EXPECT_TRUE(store_->submit(submission).has_value()) << "of that caller alone";
+  EXPECT_TRUE(store_->submit(submission).has_value()) << "the key applies to one caller";
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
 }
 
@@ -501,7 +503,7 @@ TEST_P(Dispatch, JobReturnedBeforeItsStartWaitsForItsFirstRun) {
   EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:2").ref, "its launcher is gone", true})), "ok");
   EXPECT_TRUE(eventually([&] { return tick().timed_out == 1; }));
   EXPECT_EQ(detail(1), "timeout");
-  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "it has run, and may wait for as long as it likes";
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "a job that has run has no queue timeout";
 }
 
 TEST_P(Dispatch, JobReleasedWithoutARunIsNextAfterItsPause) {
@@ -527,7 +529,7 @@ TEST_P(Dispatch, RetentionRemovesAllKeysOfAnEndedJob) {
   finish(1);
   TickRequest request;
   request.retention_ms = 0;
-  EXPECT_EQ(tick(request).retired, 0U) << "0 is for ever";
+  EXPECT_EQ(tick(request).retired, 0U) << "0 means no limit";
   request.retention_ms = 1;
   EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2"));
@@ -549,7 +551,7 @@ TEST_P(Dispatch, RetentionRemovesCancelledJobsWithoutAQueue) {
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:4")), "ok");
   EXPECT_EQ(tick(request).retired, 1U);
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2", "job:12:3", "job:12:4"));
-  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict") << "its entry is still there";
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict") << "the entry is retained";
   backend_->erase(1, "queue:python");
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "ok");
 }
@@ -599,13 +601,13 @@ TEST_P(Dispatch, KeptJobIsNotCountedAsAnotherEnd) {
   backend_->run_command(1, {"ZADD", "mj:ended", before, "job:12:1"});
   backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "ended_ms", before, "noticed", "1"});
   backend_->run_command(1, {"ZADD", "mj:notices", "9000000000000", "a notice"});
-  const auto ends = [&] { return store_->tally(1, kHourMs, 1).value().ended_per_slot.at(0); };
-  EXPECT_EQ(ends(), 0U);
+  const auto count_ends = [&] { return store_->tally(1, kHourMs, 1).value().ended_per_slot.at(0); };
+  EXPECT_EQ(count_ends(), 0U);
   TickRequest request;
   request.retention_ms = 1;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(tick(request).retired, 0U);
   EXPECT_TRUE(place(1).in_ended_index);
-  EXPECT_EQ(ends(), 0U);
+  EXPECT_EQ(count_ends(), 0U);
   EXPECT_EQ(store_->tally(1, kHourMs, 1).value().ended, 1U);
   backend_->erase(1, "mj:notices");
   EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
@@ -733,10 +735,10 @@ TEST_P(Dispatch, HeldJobsInTheListOfAnEarlierBuildRunInTheirOrder) {
   }
   TickRequest small;
   small.max_entries = 3;
-  EXPECT_TRUE(tick(small).has_more) << "the list is longer than one step takes";
+  EXPECT_TRUE(tick(small).has_more) << "one step moves only a part of the list";
   EXPECT_FALSE(tick(small).has_more);
   EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:held:db", "mj:anomalies"}).number(), 0U);
-  EXPECT_THAT(claim_keys(), IsEmpty()) << "they are held again";
+  EXPECT_THAT(claim_keys(), IsEmpty()) << "the jobs are held again";
   for (Id id = 1; id <= 4; ++id) {
     finish(id);
     EXPECT_THAT(claim_keys(), ElementsAre("job:12:" + std::to_string(id + 1)));
@@ -898,7 +900,7 @@ TEST_P(Dispatch, StoppedInstanceReturnsItsJobsAtOnce) {
   ASSERT_EQ(store_->claim(claim).value().jobs.size(), 1U);
   claim.instance = "new";
   ASSERT_EQ(store_->claim(claim).value().jobs.size(), 1U);
-  EXPECT_THAT(store_->expire_instance(1, 21, "old").value(), IsEmpty()) << "another runner's";
+  EXPECT_THAT(store_->expire_instance(1, 21, "old").value(), IsEmpty()) << "the instance belongs to another runner";
   EXPECT_THAT(store_->expire_instance(1, 20, "").value(), IsEmpty());
   EXPECT_THAT(store_->expire_instance(1, 20, "old").value(), ElementsAre("job:12:1"));
   const ClaimedJob again = claim_one();
@@ -909,7 +911,7 @@ TEST_P(Dispatch, StoppedInstanceReturnsItsJobsAtOnce) {
 TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   submit(1);
   ClaimRequest claim = request(1);
-  const auto claims = [&](std::optional<Id> actor) {
+  const auto claim_as = [&](std::optional<Id> actor) {
     claim.actor = actor;
     const auto claimed = store_->claim(claim);
     return claimed ? std::to_string(claimed->jobs.size()) : claimed.error().message;
@@ -917,24 +919,26 @@ TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"executors", "[114,14]"}}));
   const std::string runner = "runner:" + std::to_string(claim.runner);
   backend_->run_command(1, {"HSET", runner, "id", std::to_string(claim.runner)});
-  EXPECT_THAT(claims(0), testing::HasSubstr("runner_actor"));
-  EXPECT_THAT(claims(4), testing::HasSubstr("context grant 1 --executor 4")) << "a part of another's number";
-  EXPECT_THAT(claims(11), testing::HasSubstr("may not run jobs in context 1"));
+  EXPECT_THAT(claim_as(0), testing::HasSubstr("runner_actor"));
+  EXPECT_THAT(claim_as(4), testing::HasSubstr("context grant 1 --executor 4"))
+      << "the id 4 is only a part of the granted ids";
+  EXPECT_THAT(claim_as(11), testing::HasSubstr("may not run jobs in context 1"));
   EXPECT_EQ(store_->claim(claim).error().code, Code::denied);
-  EXPECT_NE(field(runner, "refused_ms"), "") << "where an agent may write whose user may not write refusals";
+  EXPECT_NE(field(runner, "refused_ms"), "")
+      << "an agent without permission to write refusals notes the time in its runner record";
   const auto notes = store_->refusals(1, 10).value();
   ASSERT_EQ(notes.size(), 3U) << "each actor once a minute: 0, 4 and 11";
   EXPECT_EQ(notes[0].actor, 11U);
   EXPECT_EQ(notes[0].action, "run");
   EXPECT_EQ(notes[0].access_list, "executors");
-  EXPECT_EQ(claims(14), "1");
+  EXPECT_EQ(claim_as(14), "1");
   submit(2);
-  EXPECT_EQ(claims(12), "1") << "an admin";
+  EXPECT_EQ(claim_as(12), "1") << "an admin";
   submit(3);
-  EXPECT_EQ(claims(std::nullopt), "1") << "the operator's own";
+  EXPECT_EQ(claim_as(std::nullopt), "1") << "the operator's own";
   submit(4);
   ASSERT_TRUE(store_->save(1, "context:1", {{"executors", "[]"}}));
-  EXPECT_EQ(claims(0), "1") << "without a named agent, any agent may claim it";
+  EXPECT_EQ(claim_as(0), "1") << "without a named agent, any agent may claim it";
 }
 
 TEST_P(Dispatch, MarkAddsDetailsToARun) {
@@ -977,7 +981,7 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
   EXPECT_THAT(found->differences, IsEmpty());
   const JobStoreState now = place(1);
   const Repair nothing{now.digest, now.claim.queue, 0, {}};
-  EXPECT_TRUE(store_->repair(1, now.job_key, nothing).value()) << "it is as it was";
+  EXPECT_TRUE(store_->repair(1, now.job_key, nothing).value()) << "the job has not changed since it was read";
 }
 
 // A repair is based on earlier data. If the job has changed state since, the whole repair is refused.

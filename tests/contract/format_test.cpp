@@ -117,7 +117,7 @@ TEST(NewerStoreFormat, RejectsAllCallsAndKeepsItsData) {
   EXPECT_EQ(flows->list(2, "", 0, 10).error().code, Code::denied);
   EXPECT_EQ(redis.run_command(2, {"DBSIZE"}).number(), 1U);
   job.context_id = 1;
-  EXPECT_TRUE(store->submit(job)) << "the other context is not concerned";
+  EXPECT_TRUE(store->submit(job)) << "the other context is not affected";
   EXPECT_EQ(redis.run_command(1, {"HGET", "mj:format", "version"}).text(), std::to_string(kStoreFormat));
 }
 

@@ -82,7 +82,7 @@ TEST_P(Topic, KeysWithoutARecordLeaveTheList) {
   EXPECT_THAT(pending(), ElementsAre(kKey));
   EXPECT_EQ(backend_->run_command(1, {"LLEN", "mj:topic:runner20"}).number(), 1U);
   ASSERT_TRUE(store_->save(1, "message:12:5001", {{"id", "5001"}}));
-  EXPECT_THAT(pending(), ElementsAre("message:12:5001", kKey)) << "its record came later";
+  EXPECT_THAT(pending(), ElementsAre("message:12:5001", kKey)) << "the record was written later";
   ASSERT_TRUE(eventually([&] {
     (void)pending();
     return backend_->run_command(1, {"EXISTS", "mj:topic-missing-records:runner20"}).number() == 0;

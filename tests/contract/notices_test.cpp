@@ -47,7 +47,7 @@ TEST_P(Notices, EndIsDueAfterItIsStored) {
   EXPECT_EQ(found.notices[0].attempts, 0U);
   EXPECT_EQ(std::to_string(found.notices[0].ended_us / 1000), field("job:12:1", "ended_ms"));
   EXPECT_GT(found.next_ms, 50000U);
-  EXPECT_THAT(due().notices, IsEmpty()) << "given to one at a time";
+  EXPECT_THAT(due().notices, IsEmpty()) << "a notice is leased to one caller at a time";
 }
 
 TEST_P(Notices, UnsettledNoticeIsDueAgain) {
@@ -102,7 +102,7 @@ TEST_P(Notices, ContextTargetsReceiveStandaloneJobs) {
   submit(4, "", [](Job& j) { j.run_at_ms = 4102444800000; });
   run_all();
   EXPECT_THAT(get_notice_keys(due()), ElementsAre("job:12:1"))
-      << "not of the job that tells of it, or they would never end";
+      << "a notification job causes no notification itself, which would never end";
   ASSERT_TRUE(store_->cancel(1, "job:12:4").has_value());
   const auto cancelled = due();
   ASSERT_THAT(get_notice_keys(cancelled), ElementsAre("job:12:4"));
@@ -162,7 +162,7 @@ TEST_P(Notices, InvalidEntriesAreDroppedAsAnomalies) {
   backend_->run_command(1, {"ZADD", "mj:notices", "4", "flow:7\r\nX:y 1 finished 0"});
   EXPECT_THAT(due().notices, IsEmpty());
   EXPECT_EQ(store_->anomalies(1, 10).value().size(), 5U);
-  EXPECT_EQ(due().next_ms, 0U) << "they are dropped";
+  EXPECT_EQ(due().next_ms, 0U) << "the entries are dropped";
   backend_->run_command(1, {"SET", "mj:notices", "x"});
   submit(1, kTargets);
   run_all();
@@ -177,11 +177,12 @@ TEST_P(Notices, CoordinatorsCheckPrerequisitesIfConfigured) {
   ASSERT_EQ(first.size(), 1U);
   EXPECT_FALSE(first[0].coordinator_checks);
   ASSERT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::coordinator).value().size(), 1U);
-  EXPECT_THAT(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value(), IsEmpty()) << "a coordinator has looked";
+  EXPECT_THAT(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value(), IsEmpty())
+      << "a coordinator has checked a short time ago";
   backend_->run_command(1, {"HSET", "mj:prerequisite-checker", "at", "1"});  // long ago
   const auto later = store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value();
   ASSERT_EQ(later.size(), 1U);
-  EXPECT_TRUE(later[0].coordinator_checks) << "what an agent may not look at waits for a coordinator";
+  EXPECT_TRUE(later[0].coordinator_checks) << "an agent leaves this check to a coordinator";
 }
 
 MJ_BOTH_STORES(Notices);

@@ -103,7 +103,7 @@ TEST_P(ObjectsKilled, KilledWriterLeavesNothingHalfWritten) {
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer left by itself: " << WEXITSTATUS(status);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer exited before it was killed: " << WEXITSTATUS(status);
     if (round % 20 == 0) expect_whole(objects, round);
   }
   EXPECT_GT(objects->get(1, kAccount, account(0)).value().version, 1U) << "something was written";
@@ -144,7 +144,7 @@ TEST_P(ObjectsKilled, KilledServerLeavesNothingHalfWritten) {
     ::kill((*redis)->pid(), SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status)) << "it leaves when the server does";
+    EXPECT_TRUE(WIFEXITED(status)) << "the writer must exit after the server was killed";
   }
 }
 

@@ -289,7 +289,8 @@ TEST_P(Objects, OneJobWritesAtATime) {
   EXPECT_EQ(objects_->declare(second.ref, kTodo, {"n"}, {}).value().busy, "job:12:1");
   EXPECT_EQ(objects_->get(1, kTodo, "a").value().version, 1U) << "a reader does not wait";
   ASSERT_TRUE(objects_->release(writer_));
-  EXPECT_EQ(write_as(third.ref, {put("a", "{}")}).value().busy, "job:12:2") << "first come, first served";
+  EXPECT_EQ(write_as(third.ref, {put("a", "{}")}).value().busy, "job:12:2")
+      << "writers are served in the order of arrival";
   EXPECT_EQ(write({put("a", "{}")}).value().busy, "job:12:2");
   EXPECT_EQ(write_as(second.ref, {put("a", "{}")}).value().busy, "");
   ASSERT_TRUE(objects_->release(second.ref));
@@ -304,7 +305,7 @@ TEST_P(Objects, RejectedWriterBlocksNoOther) {
   EXPECT_NE(write_as(third.ref, {put("b", "{}")}).value().busy, "");
   ASSERT_TRUE(objects_->release(writer_));
   EXPECT_EQ(outcome(write_as(second.ref, {put("a", "{}", 7)})), "conflict");
-  EXPECT_EQ(write_as(third.ref, {put("b", "{}")}).value().busy, "") << "it has written nothing";
+  EXPECT_EQ(write_as(third.ref, {put("b", "{}")}).value().busy, "") << "a rejected writer does not block others";
 }
 
 TEST_P(Objects, EndedWriterBlocksNoOther) {
@@ -363,7 +364,7 @@ TEST_P(Objects, KindsListTheirDeclarations) {
   EXPECT_EQ(kinds[1].kind, (ObjectKind{"shop", "order"}));
   ASSERT_TRUE(
       objects_->write(writer_, "gone", std::vector{ObjectOp{ObjectOp::Verb::remove, {"shop", "order"}, "b", {}, ""}}));
-  EXPECT_EQ(objects_->kinds(1).value().size(), 1U) << "nothing is left of it";
+  EXPECT_EQ(objects_->kinds(1).value().size(), 1U) << "a kind without objects and declarations is not listed";
 }
 
 TEST_P(Objects, LimitsAreNamed) {

@@ -1,5 +1,5 @@
-// 20 clients change the same record at the same time, with each method of the services that changes a record. No change
-// is lost, an action that is possible once happens once, and a deleted record stays deleted.
+// Concurrent changes of one record by 20 clients, for each service method that changes a record. No change is lost, an
+// action that can succeed only once succeeds for one client, and a deleted record stays deleted.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -54,43 +54,44 @@ class ParallelWriters : public StoreContract {
     Context context;
     context.id = 1;
     context.admins = {12, 50};
-    ASSERT_TRUE(create_context(by_, *store_, context));
+    ASSERT_TRUE(create_context(request_context_, *store_, context));
   }
 
-  // Runs `change` in all writers concurrently and returns their results. Its arguments are the writer and its number
-  // from 0.
+  // Runs `change` in all writers concurrently and returns the results. The arguments of `change` are the writer and the
+  // index of the writer, from 0.
   template <class Change>
-  auto at_once(const Change& change) {
-    using Answer = decltype(change(*writers_[0], 0));
-    std::vector<std::optional<Answer>> slots(kWriters);
-    std::barrier begin(kWriters);
+  auto run_concurrently(const Change& change) {
+    using ChangeResult = decltype(change(*writers_[0], 0));
+    std::vector<std::optional<ChangeResult>> slots(kWriters);
+    std::barrier start(kWriters);
     std::vector<std::thread> threads;
     for (int i = 0; i < kWriters; ++i) {
       threads.emplace_back([&, i] {
-        begin.arrive_and_wait();
+        start.arrive_and_wait();
         slots[static_cast<std::size_t>(i)] = change(*writers_[static_cast<std::size_t>(i)], i);
       });
     }
     for (std::thread& each : threads) each.join();
-    std::vector<Answer> answers;
-    for (auto& slot : slots) answers.push_back(std::move(*slot));
-    return answers;
+    std::vector<ChangeResult> results;
+    for (auto& slot : slots) results.push_back(std::move(*slot));
+    return results;
   }
   // Counts the results by outcome.
   template <class Change>
-  std::map<std::string, int> outcomes(const Change& change) {
+  std::map<std::string, int> count_outcomes(const Change& change) {
     std::map<std::string, int> counts;
-    for (const auto& answer : at_once(change)) {
+    for (const auto& answer : run_concurrently(change)) {
       ++counts[mycojobs::outcome(answer)];
     }
     return counts;
   }
-  static std::map<std::string, int> once_and(const std::string& otherwise) {
+  // Returns the expected counts if one writer succeeds and the others fail with the outcome `otherwise`.
+  static std::map<std::string, int> one_ok_and_rest(const std::string& otherwise) {
     return {{"ok", 1}, {otherwise, kWriters - 1}};
   }
   static std::map<std::string, int> all_ok() { return {{"ok", kWriters}}; }
   template <class Answers, class IdOf>
-  static std::set<std::uint64_t> ids(const Answers& answers, const IdOf& id_of) {
+  static std::set<std::uint64_t> collect_ids(const Answers& answers, const IdOf& id_of) {
     std::set<std::uint64_t> out;
     for (const auto& each : answers) {
       EXPECT_TRUE(each) << each.error().message;
@@ -98,20 +99,20 @@ class ParallelWriters : public StoreContract {
     }
     return out;
   }
-  static Actor actor(Id id, const std::string& pubkey = "") {
+  static Actor make_actor(Id id, const std::string& pubkey = "") {
     Actor out;
     out.id = id;
     out.pubkey = pubkey;
     return out;
   }
-  Job submitted(Id id) {
-    auto result = submit_job(by_, *store_, 12, job(id));
+  Job submit(Id id) {
+    auto result = submit_job(request_context_, *store_, 12, job(id));
     EXPECT_TRUE(result) << result.error().message;
     return result.value_or(Job());
   }
   // Creates a failed job that can be run again.
-  std::string failed_job(Id id) {
-    submitted(id);
+  std::string create_failed_job(Id id) {
+    submit(id);
     JobEnd failure;
     failure.detail = "exception";
     failure.error = "ValueError: no";
@@ -119,30 +120,30 @@ class ParallelWriters : public StoreContract {
     return job_key(id);
   }
   static std::string job_key(Id id) { return "job:12:" + std::to_string(id); }
-  std::size_t facts(const std::string& kind) {
+  std::size_t count_facts(const std::string& kind) {
     std::size_t count = 0;
     const std::vector<Fact> all = store_->journal(1, "queue:python", 0, 10000).value();
     for (const Fact& fact : all) count += fact.kind == kind ? 1 : 0;
     return count;
   }
-  Id sent_message(Message message = {}) {
+  Id send_hello(Message message = {}) {
     message.message = message.message.empty() ? "hello" : message.message;
-    const auto result = send_message(by_, *store_, 12, message);
+    const auto result = send_message(request_context_, *store_, 12, message);
     EXPECT_TRUE(result) << result.error().message;
     return result ? result->id : 0;
   }
   Flow make_flow(const char* definition) {
-    auto result = create_flow(by_, writers_[0]->stores(), json::parse(definition), nullptr, {});
+    auto result = create_flow(request_context_, writers_[0]->stores(), json::parse(definition), nullptr, {});
     EXPECT_TRUE(result) << result.error().message;
     return result.value_or(Flow());
   }
 
-  const RequestContext by_{1, 12, EntryPoint::command, true};
+  const RequestContext request_context_{1, 12, EntryPoint::command, true};
   const Networks networks_ = *Networks::parse({"loopback"});
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
-RoleChange role(const char* name, Id actor) {
+RoleChange make_role_change(const char* name, Id actor) {
   for (const Role& each : roles()) {
     if (each.name == name) return {&each, actor};
   }
@@ -154,20 +155,21 @@ RoleChange role(const char* name, Id actor) {
 TEST_P(ParallelWriters, GrantsAreAllStored) {
   for (int round = 0; round < kRounds; ++round) {
     const Id first = static_cast<Id>(100 * (round + 1));
-    EXPECT_EQ(outcomes([&](Writer& w, int i) {
-                const RoleChange change[] = {role("reader", first + static_cast<Id>(i))};
-                return change_roles(by_, *w.store, true, change);
+    EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+                const RoleChange change[] = {make_role_change("reader", first + static_cast<Id>(index))};
+                return change_roles(request_context_, *writer.store, true, change);
               }),
               all_ok());
-    EXPECT_EQ(read_context(by_, *store_)->readers.size(), static_cast<std::size_t>(kWriters * (round + 1)));
+    EXPECT_EQ(read_context(request_context_, *store_)->readers.size(),
+              static_cast<std::size_t>(kWriters * (round + 1)));
   }
 }
 
 TEST_P(ParallelWriters, GrantsMakeOneContextRecord) {
   const RequestContext second{2, 1, EntryPoint::command, true};
-  EXPECT_EQ(outcomes([&](Writer& w, int i) {
-              const RoleChange change[] = {role("admin", static_cast<Id>(i + 1))};
-              return change_roles(second, *w.store, true, change);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+              const RoleChange change[] = {make_role_change("admin", static_cast<Id>(index + 1))};
+              return change_roles(second, *writer.store, true, change);
             }),
             all_ok());
   EXPECT_EQ(read_context(second, *store_)->admins.size(), static_cast<std::size_t>(kWriters));
@@ -175,29 +177,29 @@ TEST_P(ParallelWriters, GrantsMakeOneContextRecord) {
 
 TEST_P(ParallelWriters, RevokeHoldsDespiteConcurrentGrants) {
   for (int round = 0; round < kRounds; ++round) {
-    const RoleChange again[] = {role("admin", 50)};
-    ASSERT_TRUE(change_roles(by_, *store_, true, again));
-    EXPECT_EQ(outcomes([&](Writer& w, int i) {
-                const RoleChange change[] = {role("admin", i == 0 ? 50 : 60 + static_cast<Id>(i))};
-                return change_roles(by_, *w.store, i != 0, change);
+    const RoleChange grant[] = {make_role_change("admin", 50)};
+    ASSERT_TRUE(change_roles(request_context_, *store_, true, grant));
+    EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+                const RoleChange change[] = {make_role_change("admin", index == 0 ? 50 : 60 + static_cast<Id>(index))};
+                return change_roles(request_context_, *writer.store, index != 0, change);
               }),
               all_ok());
-    const auto admins = read_context(by_, *store_)->admins;
-    EXPECT_EQ(admins.size(), static_cast<std::size_t>(kWriters)) << "12 and those that were granted";
+    const auto admins = read_context(request_context_, *store_)->admins;
+    EXPECT_EQ(admins.size(), static_cast<std::size_t>(kWriters)) << "actor 12 and the actors of the grants";
     EXPECT_EQ(std::count(admins.begin(), admins.end(), 50U), 0);
   }
 }
 
 TEST_P(ParallelWriters, ContextFieldsDoNotOverwriteOthers) {
   const std::vector<std::string> fields[] = {{"readers"}, {"submitters"}, {"executors"}};
-  EXPECT_EQ(outcomes([&](Writer& w, int i) {
-              if (i % 4 == 3) return set_notify(by_, *w.store, R"(["log"])");
-              Context new_job;
-              new_job.readers = new_job.submitters = new_job.executors = {7};
-              return update_context(by_, *w.store, new_job, fields[i % 4]);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+              if (index % 4 == 3) return set_notify(request_context_, *writer.store, R"(["log"])");
+              Context changed_context;
+              changed_context.readers = changed_context.submitters = changed_context.executors = {7};
+              return update_context(request_context_, *writer.store, changed_context, fields[index % 4]);
             }),
             all_ok());
-  const auto after = read_context(by_, *store_);
+  const auto after = read_context(request_context_, *store_);
   EXPECT_EQ(after->readers, std::vector<Id>{7});
   EXPECT_EQ(after->submitters, std::vector<Id>{7});
   EXPECT_EQ(after->executors, std::vector<Id>{7});
@@ -207,32 +209,33 @@ TEST_P(ParallelWriters, ContextFieldsDoNotOverwriteOthers) {
 
 TEST_P(ParallelWriters, DeletedContextLeavesNoPartOfItsRecord) {
   for (int round = 0; round < kRounds; ++round) {
-    at_once([&](Writer& w, int i) -> Result<void> {
-      if (i == 0) return delete_context(by_, w.stores());
-      (void)set_notify(by_, *w.store, R"(["log"])");
+    run_concurrently([&](Writer& writer, int index) -> Result<void> {
+      if (index == 0) return delete_context(request_context_, writer.stores());
+      (void)set_notify(request_context_, *writer.store, R"(["log"])");
       return {};
     });
     const auto remaining = store_->load(1, "context:1");
-    EXPECT_TRUE(!remaining || field_of(*remaining, "id") == "1") << "a record is whole, or absent";
-    (void)delete_context(by_, writers_[0]->stores());
+    EXPECT_TRUE(!remaining || field_of(*remaining, "id") == "1") << "the record must be complete or absent";
+    (void)delete_context(request_context_, writers_[0]->stores());
     Context context;
     context.id = 1;
-    ASSERT_TRUE(create_context(by_, *store_, context));
+    ASSERT_TRUE(create_context(request_context_, *store_, context));
   }
 }
 
 TEST_P(ParallelWriters, ContextIsDeletedOnce) {
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_context(by_, w.stores()); }), once_and("not_found"));
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) { return delete_context(request_context_, writer.stores()); }),
+            one_ok_and_rest("not_found"));
 }
 
 TEST_P(ParallelWriters, DeleteWithAnOldRevisionKeepsTheContext) {
   const std::function<void()> changes[] = {
-      [&] { submitted(1); },
-      [&] { EXPECT_TRUE(create_job(by_, *store_, 12, job(2))); },
+      [&] { submit(1); },
+      [&] { EXPECT_TRUE(create_job(request_context_, *store_, 12, job(2))); },
       [&] { claim_one(); },
-      [&] { sent_message(); },
+      [&] { send_hello(); },
       [&] { backend_->push(1, "msg_out", "message:12:1"); },
-      [&] { EXPECT_TRUE(set_notify(by_, *store_, R"(["log"])")); },
+      [&] { EXPECT_TRUE(set_notify(request_context_, *store_, R"(["log"])")); },
   };
   for (const auto& change : changes) {
     const std::string before = store_->context_revision(1).value();
@@ -244,7 +247,8 @@ TEST_P(ParallelWriters, DeleteWithAnOldRevisionKeepsTheContext) {
 }
 
 TEST_P(ParallelWriters, NewContextsGetDistinctIds) {
-  const auto answers = at_once([&](Writer& w, int) { return create_context(by_, *w.store, {}); });
+  const auto answers =
+      run_concurrently([&](Writer& writer, int) { return create_context(request_context_, *writer.store, {}); });
   std::multiset<Id> result;
   for (const auto& each : answers) {
     if (each) result.insert(each->id);
@@ -256,85 +260,97 @@ TEST_P(ParallelWriters, NewContextsGetDistinctIds) {
 // ---- actors and runners ----
 
 TEST_P(ParallelWriters, NewActorsAndRunnersGetDistinctIds) {
-  const auto actors = at_once([&](Writer& w, int) { return create_actor(by_, *w.store, actor(0)); });
-  EXPECT_EQ(ids(actors, [](const Actor& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
-  const auto runners = at_once([&](Writer& w, int) {
+  const auto actors = run_concurrently(
+      [&](Writer& writer, int) { return create_actor(request_context_, *writer.store, make_actor(0)); });
+  EXPECT_EQ(collect_ids(actors, [](const Actor& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+  const auto runners = run_concurrently([&](Writer& writer, int) {
     Runner runner;
     runner.topic = "t";
-    return create_runner(by_, *w.store, runner, networks_);
+    return create_runner(request_context_, *writer.store, runner, networks_);
   });
-  EXPECT_EQ(ids(runners, [](const Runner& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+  EXPECT_EQ(collect_ids(runners, [](const Runner& each) { return each.id; }).size(),
+            static_cast<std::size_t>(kWriters));
 }
 
 TEST_P(ParallelWriters, PublicKeyGetsOneOwner) {
-  const std::string key = SigningKey::make().public_key(), another = SigningKey::make().public_key();
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return create_actor(by_, *w.store, actor(0, key)); }), once_and("conflict"));
-  for (int i = 0; i < kWriters; ++i) ASSERT_TRUE(create_actor(by_, *store_, actor(100 + static_cast<Id>(i))));
+  const std::string key = SigningKey::make().public_key(), other_key = SigningKey::make().public_key();
+  EXPECT_EQ(count_outcomes(
+                [&](Writer& writer, int) { return create_actor(request_context_, *writer.store, make_actor(0, key)); }),
+            one_ok_and_rest("conflict"));
+  for (int i = 0; i < kWriters; ++i)
+    ASSERT_TRUE(create_actor(request_context_, *store_, make_actor(100 + static_cast<Id>(i))));
   const std::vector<std::string> fields{"pubkey"};
-  EXPECT_EQ(outcomes([&](Writer& w, int i) {
-              return update_actor(by_, *w.store, actor(100 + static_cast<Id>(i), another), fields);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+              return update_actor(request_context_, *writer.store, make_actor(100 + static_cast<Id>(index), other_key),
+                                  fields);
             }),
-            once_and("conflict"));
+            one_ok_and_rest("conflict"));
 }
 
 TEST_P(ParallelWriters, RunnerHasATargetOnlyWithAnAddress) {
   Runner runner;
   runner.id = 20;
   runner.address = "http://127.0.0.1:9";
-  ASSERT_TRUE(create_runner(by_, *store_, runner, networks_));
+  ASSERT_TRUE(create_runner(request_context_, *store_, runner, networks_));
   const std::vector<std::string> address{"address"}, target{"target_context"};
   for (int round = 0; round < kRounds; ++round) {
-    at_once([&](Writer& w, int i) {
-      Runner new_job;
-      new_job.id = 20;
-      if (i % 2 == 0) new_job.target_context = round % 2 == 0 ? 3 : 0;
-      if (i % 4 == 1) new_job.address = "http://127.0.0.1:9";
-      return update_runner(by_, *w.store, new_job, i % 2 == 0 ? target : address, networks_);
+    run_concurrently([&](Writer& writer, int index) {
+      Runner changed_runner;
+      changed_runner.id = 20;
+      if (index % 2 == 0) changed_runner.target_context = round % 2 == 0 ? 3 : 0;
+      if (index % 4 == 1) changed_runner.address = "http://127.0.0.1:9";
+      return update_runner(request_context_, *writer.store, changed_runner, index % 2 == 0 ? target : address,
+                           networks_);
     });
-    const auto after = read_runner(by_, *store_, 20);
+    const auto after = read_runner(request_context_, *store_, 20);
     ASSERT_TRUE(after);
     EXPECT_TRUE(after->target_context == 0 || !after->address.empty());
   }
 }
 
 TEST_P(ParallelWriters, ActorsAndRunnersAreDeletedOnce) {
-  ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
+  ASSERT_TRUE(create_actor(request_context_, *store_, make_actor(30)));
   Runner runner;
   runner.id = 20;
   runner.topic = "t";
-  ASSERT_TRUE(create_runner(by_, *store_, runner, networks_));
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_actor(by_, *w.store, 30, {}); }), once_and("not_found"));
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_runner(by_, *w.store, 20); }), once_and("not_found"));
+  ASSERT_TRUE(create_runner(request_context_, *store_, runner, networks_));
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) { return delete_actor(request_context_, *writer.store, 30, {}); }),
+            one_ok_and_rest("not_found"));
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) { return delete_runner(request_context_, *writer.store, 20); }),
+            one_ok_and_rest("not_found"));
 }
 
-// At each moment one of two contexts names the actor; which one changes between the checks of the deletions.
+// One writer moves the role of the actor back and forth between contexts 1 and 2, so that one of them always has the
+// role. The other writers try to delete the actor. A deletion that checks one context after the other could see no
+// role.
 TEST_P(ParallelWriters, ActorWithARoleIsNeverDeleted) {
-  ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
+  ASSERT_TRUE(create_actor(request_context_, *store_, make_actor(30)));
   const std::vector<Id> contexts{1, 2};
-  const auto change = [&](Store& store, Id context, bool grant) {
-    const RoleChange roles[] = {role("reader", 30)};
+  const auto change_role = [&](Store& store, Id context, bool grant) {
+    const RoleChange roles[] = {make_role_change("reader", 30)};
     EXPECT_TRUE(change_roles({context, 12, EntryPoint::command, true}, store, grant, roles));
   };
-  change(*store_, 1, true);
-  EXPECT_EQ(outcomes([&](Writer& w, int i) -> Result<void> {
-              if (i > 0) return delete_actor(by_, *w.store, 30, contexts);
+  change_role(*store_, 1, true);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int index) -> Result<void> {
+              if (index > 0) return delete_actor(request_context_, *writer.store, 30, contexts);
               for (int round = 0; round < 50; ++round) {
-                for (const Id to : {2U, 1U}) change(*w.store, to, true), change(*w.store, 3 - to, false);
+                for (const Id next : {2U, 1U})
+                  change_role(*writer.store, next, true), change_role(*writer.store, 3 - next, false);
               }
-              return fail(Code::conflict, "as the others");
+              return fail(Code::conflict, "the result of the rejected deletions");
             }),
             (std::map<std::string, int>{{"conflict", kWriters}}));
   EXPECT_TRUE(store_->load(0, "actor:30"));
-  change(*store_, 1, false);
-  EXPECT_TRUE(delete_actor(by_, *store_, 30, contexts));
+  change_role(*store_, 1, false);
+  EXPECT_TRUE(delete_actor(request_context_, *store_, 30, contexts));
 }
 
-// The roles change between the check and the deletion.
+// The roles have changed since `expected` was read. A context whose record cannot be read prevents the deletion.
 TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
-  ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
+  ASSERT_TRUE(create_actor(request_context_, *store_, make_actor(30)));
   const std::vector<ExpectedContext> expected{{1, {{"readers", ""}}}, {2, {{"readers", ""}}}};
   const RequestContext second{2, 1, EntryPoint::command, true};
-  const RoleChange reader[] = {role("reader", 30)};
+  const RoleChange reader[] = {make_role_change("reader", 30)};
   ASSERT_TRUE(change_roles(second, *store_, true, reader));
   EXPECT_FALSE(store_->delete_actor_if(30, expected).value());
   ASSERT_TRUE(store_->load(0, "actor:30"));
@@ -348,45 +364,52 @@ TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
 // ---- jobs and queues ----
 
 TEST_P(ParallelWriters, SubmissionsGetDistinctIds) {
-  const auto answers = at_once([&](Writer& w, int) { return submit_job(by_, *w.store, 12, job(0)); });
-  EXPECT_EQ(ids(answers, [](const Job& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+  const auto answers =
+      run_concurrently([&](Writer& writer, int) { return submit_job(request_context_, *writer.store, 12, job(0)); });
+  EXPECT_EQ(collect_ids(answers, [](const Job& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
 }
 
 TEST_P(ParallelWriters, IdempotencyKeyMakesOneJob) {
-  const auto answers = at_once([&](Writer& w, int) {
+  const auto answers = run_concurrently([&](Writer& writer, int) {
     Job new_job = job(0);
     new_job.idempotency_key = "invoice 7";
-    return submit_job(by_, *w.store, 12, new_job);
+    return submit_job(request_context_, *writer.store, 12, new_job);
   });
-  EXPECT_EQ(ids(answers, [](const Job& each) { return each.id; }).size(), 1U);
+  EXPECT_EQ(collect_ids(answers, [](const Job& each) { return each.id; }).size(), 1U);
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
 TEST_P(ParallelWriters, CreatedJobIsQueuedOnce) {
-  ASSERT_TRUE(create_job(by_, *store_, 12, job(1)));
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return start_job(by_, *w.store, job_key(1)); }), all_ok());
+  ASSERT_TRUE(create_job(request_context_, *store_, 12, job(1)));
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) { return start_job(request_context_, *writer.store, job_key(1)); }),
+            all_ok());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
 TEST_P(ParallelWriters, BatchIsStoredOnce) {
   const std::vector<Job> batch{job(1), job(2), job(3)};
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return create_jobs(by_, *w.store, 12, batch, true); }), all_ok());
+  EXPECT_EQ(count_outcomes(
+                [&](Writer& writer, int) { return create_jobs(request_context_, *writer.store, 12, batch, true); }),
+            all_ok());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 3U);
-  EXPECT_EQ(facts("scheduled"), 3U);
-  const auto answers = at_once([&](Writer& w, int) { return create_jobs(by_, *w.store, 12, {job(0), job(0)}, false); });
-  std::set<Id> numbered;
+  EXPECT_EQ(count_facts("scheduled"), 3U);
+  const auto answers = run_concurrently([&](Writer& writer, int) {
+    return create_jobs(request_context_, *writer.store, 12, {job(0), job(0)}, false);
+  });
+  std::set<Id> batch_ids;
   for (const auto& each : answers) {
     ASSERT_TRUE(each) << each.error().message;
-    for (const Job& result : *each) numbered.insert(result.id);
+    for (const Job& result : *each) batch_ids.insert(result.id);
   }
-  EXPECT_EQ(numbered.size(), 2U * kWriters);
+  EXPECT_EQ(batch_ids.size(), 2U * kWriters);
 }
 
 TEST_P(ParallelWriters, QueueIsPausedAndResumedOnce) {
-  submitted(1);
+  submit(1);
   for (const bool paused : {true, false}) {
     int changed = 0;
-    for (const auto& answer : at_once([&](Writer&w, int) { return pause_queue(by_, *w.store, "python", paused); })) {
+    for (const auto& answer : run_concurrently(
+             [&](Writer&writer, int) { return pause_queue(request_context_, *writer.store, "python", paused); })) {
       ASSERT_TRUE(answer) << answer.error().message;
       changed += answer->changed ? 1 : 0;
     }
@@ -395,30 +418,34 @@ TEST_P(ParallelWriters, QueueIsPausedAndResumedOnce) {
 }
 
 TEST_P(ParallelWriters, JobIsCancelledOnce) {
-  submitted(1);
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return cancel_job(by_, *w.store, job_key(1)); }), all_ok());
-  EXPECT_EQ(facts("cancelled"), 1U);
+  submit(1);
+  EXPECT_EQ(
+      count_outcomes([&](Writer& writer, int) { return cancel_job(request_context_, *writer.store, job_key(1)); }),
+      all_ok());
+  EXPECT_EQ(count_facts("cancelled"), 1U);
 }
 
 TEST_P(ParallelWriters, FailedJobIsRunAgainOnce) {
-  const std::string key = failed_job(1);
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return retry_job(by_, *w.store, key); }), once_and("conflict"));
+  const std::string key = create_failed_job(1);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) { return retry_job(request_context_, *writer.store, key); }),
+            one_ok_and_rest("conflict"));
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
 TEST_P(ParallelWriters, JobIsDeletedOnce) {
-  const std::string key = failed_job(1);
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_job(by_, *w.store, key); }), once_and("not_found"));
+  const std::string key = create_failed_job(1);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) { return delete_job(request_context_, *writer.store, key); }),
+            one_ok_and_rest("not_found"));
 }
 
 TEST_P(ParallelWriters, JobIsApprovedOnce) {
   Job new_job = job(1);
   new_job.prerequisites = {"approval:ok"};
-  ASSERT_TRUE(submit_job(by_, *store_, 12, new_job));
+  ASSERT_TRUE(submit_job(request_context_, *store_, 12, new_job));
   EXPECT_TRUE(claim().empty());
   int changed = 0;
-  for (const auto& answer : at_once([&](Writer&w, int) {
-         return answer_job(by_, *w.store, {job_key(1), "ok", true, ""});
+  for (const auto& answer : run_concurrently([&](Writer&writer, int) {
+         return answer_job(request_context_, *writer.store, {job_key(1), "ok", true, ""});
        })) {
     ASSERT_TRUE(answer) << answer.error().message;
     changed += answer->changed ? 1 : 0;
@@ -430,97 +457,115 @@ TEST_P(ParallelWriters, DeadLetterIsSettledOnce) {
   backend_->push(1, "queue:python", "no key");
   EXPECT_TRUE(claim().empty());
   const std::string letter = store_->dead_letters(1, 1).value().at(0).id;
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return settle_dead_letter(by_, *w.store, letter, false); }),
-            once_and("not_found"));
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) {
+              return settle_dead_letter(request_context_, *writer.store, letter, false);
+            }),
+            one_ok_and_rest("not_found"));
 }
 
 // ---- messages ----
 
 TEST_P(ParallelWriters, MessagesGetDistinctIds) {
-  const auto answers = at_once([&](Writer& w, int) {
+  const auto answers = run_concurrently([&](Writer& writer, int) {
     Message message;
     message.message = "hello";
-    return send_message(by_, *w.store, 12, message);
+    return send_message(request_context_, *writer.store, 12, message);
   });
-  EXPECT_EQ(ids(answers, [](const Message& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+  EXPECT_EQ(collect_ids(answers, [](const Message& each) { return each.id; }).size(),
+            static_cast<std::size_t>(kWriters));
 }
 
 TEST_P(ParallelWriters, MessageIsPostedOnce) {
   Message message;
   message.target_context = 2;
-  const Id id = sent_message(message);
-  EXPECT_EQ(outcomes([&](Writer& w, int i) {
+  const Id id = send_hello(message);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
               Message signature;
-              signature.signature = "signature " + std::to_string(i);
-              signature.signer = "signer " + std::to_string(i);
+              signature.signature = "signature " + std::to_string(index);
+              signature.signer = "signer " + std::to_string(index);
               signature.algorithm = "ed25519";
-              return post_message(by_, *w.store, 12, id, signature);
+              return post_message(request_context_, *writer.store, 12, id, signature);
             }),
-            once_and("conflict"));
+            one_ok_and_rest("conflict"));
   EXPECT_EQ(store_->queue_length(1, "msg_out").value(), 1U);
   const std::string key = "message:12:" + std::to_string(id);
-  EXPECT_EQ(field(key, "signature").substr(10), field(key, "signer").substr(7)) << "of the same client";
+  EXPECT_EQ(field(key, "signature").substr(10), field(key, "signer").substr(7))
+      << "signature and signer must be from the same client";
 }
 
 TEST_P(ParallelWriters, DeletedMessageIsNotPosted) {
   for (int round = 0; round < kRounds; ++round) {
     Message message;
     message.target_context = 2;
-    const Id id = sent_message(message);
-    const auto answers = at_once([&](Writer& w, int i) -> Result<void> {
-      if (i % 2 == 0) return delete_message(by_, *w.store, 12, id);
+    const Id id = send_hello(message);
+    const auto answers = run_concurrently([&](Writer& writer, int index) -> Result<void> {
+      if (index % 2 == 0) return delete_message(request_context_, *writer.store, 12, id);
       Message signature;
       signature.signature = signature.signer = "s";
-      auto posted = post_message(by_, *w.store, 12, id, signature);
+      auto posted = post_message(request_context_, *writer.store, 12, id, signature);
       if (!posted) return tl::unexpected<Error>(posted.error());
       return {};
     });
     const std::string key = "message:12:" + std::to_string(id);
     const auto remaining = store_->load(1, key);
-    EXPECT_TRUE(!remaining || field_of(*remaining, "id") == std::to_string(id)) << "a record is whole, or absent";
+    EXPECT_TRUE(!remaining || field_of(*remaining, "id") == std::to_string(id))
+        << "the record must be complete or absent";
     EXPECT_EQ(remaining.has_value(), backend_->run_command(1, {"LPOS", "msg_out", key}).is_nil() == false);
   }
 }
 
 TEST_P(ParallelWriters, MessageIsCancelledAndDeletedOnce) {
-  const Id id = sent_message();
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return cancel_message(by_, *w.store, 12, id); }), all_ok());
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_message(by_, *w.store, 12, id); }), once_and("not_found"));
+  const Id id = send_hello();
+  EXPECT_EQ(
+      count_outcomes([&](Writer& writer, int) { return cancel_message(request_context_, *writer.store, 12, id); }),
+      all_ok());
+  EXPECT_EQ(
+      count_outcomes([&](Writer& writer, int) { return delete_message(request_context_, *writer.store, 12, id); }),
+      one_ok_and_rest("not_found"));
 }
 
 // ---- flows and workflows ----
 
 TEST_P(ParallelWriters, FlowKeyMakesOneFlow) {
-  const auto answers = at_once([&](Writer& w, int) {
+  const auto answers = run_concurrently([&](Writer& writer, int) {
     CreateFlow request;
     request.idempotency_key = "nightly";
-    return create_flow(by_, w.stores(), json::parse(R"({"name": "f", "jobs": {"a": {"log": "x"}}})"), nullptr, request);
+    return create_flow(request_context_, writer.stores(), json::parse(R"({"name": "f", "jobs": {"a": {"log": "x"}}})"),
+                       nullptr, request);
   });
-  EXPECT_EQ(ids(answers, [](const Flow& each) { return each.id; }).size(), 1U);
+  EXPECT_EQ(collect_ids(answers, [](const Flow& each) { return each.id; }).size(), 1U);
 }
 
 TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
   const Flow flow = make_flow(R"({"name": "f", "jobs": {"ok": {"approval": {"approvers": [12]}}}})");
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return start_flow(by_, w.stores(), {flow.id, "manual"}); }), all_ok());
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) {
+              return start_flow(request_context_, writer.stores(), {flow.id, "manual"});
+            }),
+            all_ok());
   ControlFlow approval;
   approval.flow = flow.id;
   approval.verb = FlowControl::Verb::approve;
   approval.target = "ok";
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return control_flow(by_, w.stores(), approval); }).count("unavailable"), 0U);
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int) {
+              return control_flow(request_context_, writer.stores(), approval);
+            }).count("unavailable"),
+            0U);
   std::map<std::string, int> kinds;
   const FlowReadResult read = writers_[0]->flows->read(1, flow.id, 0).value();
   for (const RunFact& fact : read.facts) ++kinds[fact.kind];
   EXPECT_EQ(kinds["started"], 1);
   EXPECT_EQ(field("flow:" + std::to_string(flow.id), "status"), "finished");
-  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_flow(by_, w.stores(), flow.id); }), once_and("not_found"));
+  EXPECT_EQ(
+      count_outcomes([&](Writer& writer, int) { return delete_flow(request_context_, writer.stores(), flow.id); }),
+      one_ok_and_rest("not_found"));
 }
 
 // A later writer gets the same flow, or a conflict once the jobs belong to a flow.
 TEST_P(ParallelWriters, JobsBecomeNodesOfOneFlow) {
-  ASSERT_TRUE(create_jobs(by_, *store_, 12, {job(1), job(2)}, false));
+  ASSERT_TRUE(create_jobs(request_context_, *store_, 12, {job(1), job(2)}, false));
   std::set<Id> flows;
-  for (const auto& answer : at_once([&](Writer&w, int) {
-         return create_flow_of_jobs(by_, w.stores(), "f", json::array({1U, 2U}), nullptr, {});
+  for (const auto& answer : run_concurrently([&](Writer&writer, int) {
+         return create_flow_of_jobs(request_context_, writer.stores(), "f", json::array({1U, 2U}), nullptr, {});
        })) {
     if (answer) {
       flows.insert(answer->id);
@@ -534,18 +579,18 @@ TEST_P(ParallelWriters, JobsBecomeNodesOfOneFlow) {
 
 TEST_P(ParallelWriters, ReplaysAreFlowsOfTheirOwn) {
   const Flow flow = make_flow(R"({"name": "f", "jobs": {"a": {"log": "x"}}})");
-  ASSERT_TRUE(start_flow(by_, writers_[0]->stores(), {flow.id, "manual"}));
-  const auto answers = at_once([&](Writer& w, int) {
+  ASSERT_TRUE(start_flow(request_context_, writers_[0]->stores(), {flow.id, "manual"}));
+  const auto answers = run_concurrently([&](Writer& writer, int) {
     ReplayFlow request;
     request.flow = flow.id;
-    return replay_flow(by_, w.stores(), request);
+    return replay_flow(request_context_, writer.stores(), request);
   });
-  auto result = ids(answers, [](const Flow& each) { return each.id; });
+  auto result = collect_ids(answers, [](const Flow& each) { return each.id; });
   result.insert(flow.id);
   EXPECT_EQ(result.size(), static_cast<std::size_t>(kWriters + 1));
 }
 
-TEST_P(ParallelWriters, ScheduleIsChangedByOneOfItsReaders) {
+TEST_P(ParallelWriters, ScheduleRevisionIsReplacedOnce) {
   Schedule schedule;
   schedule.name = "nightly";
   schedule.caller = 12;
@@ -553,12 +598,12 @@ TEST_P(ParallelWriters, ScheduleIsChangedByOneOfItsReaders) {
   schedule.zone = "UTC";
   schedule.definition_hash = "abc";
   for (std::uint64_t revision = 0; revision < 3; ++revision) {
-    EXPECT_EQ(outcomes([&](Writer& w, int i) {
-                Schedule new_job = schedule;
-                new_job.skip_reason = "of writer " + std::to_string(i);
-                return w.flows->put_schedule(1, new_job, "{}", revision);
+    EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+                Schedule changed_schedule = schedule;
+                changed_schedule.skip_reason = "by writer " + std::to_string(index);
+                return writer.flows->put_schedule(1, changed_schedule, "{}", revision);
               }),
-              once_and("conflict"))
+              one_ok_and_rest("conflict"))
         << revision;
     const auto stored = writers_[0]->flows->schedules(1).value();
     ASSERT_EQ(stored.size(), 1U);
@@ -577,7 +622,7 @@ constexpr const char* kManifest = R"json({
 })json";
 
 TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
-  const auto first_of = [](const auto& answers) {
+  const auto count_first_requests = [](const auto& answers) {
     int first = 0;
     for (const auto& each : answers) {
       EXPECT_TRUE(each) << each.error().message;
@@ -585,15 +630,15 @@ TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
     }
     return first;
   };
-  EXPECT_EQ(first_of(at_once([&](Writer& w, int) {
-              return apply_workflow(by_, {*w.store, *w.deployments}, json::parse(kManifest),
+  EXPECT_EQ(count_first_requests(run_concurrently([&](Writer& writer, int) {
+              return apply_workflow(request_context_, {*writer.store, *writer.deployments}, json::parse(kManifest),
                                     {{{"count.lua", ""}}, std::nullopt});
             })),
             1);
-  EXPECT_EQ(first_of(at_once([&](Writer& w, int) {
+  EXPECT_EQ(count_first_requests(run_concurrently([&](Writer& writer, int) {
               SendEvent event{"acme/Hit", R"({"id": 7})"};
               event.idempotency_key = "hit 7";
-              return send_event(by_, {*w.store, *w.deployments}, event);
+              return send_event(request_context_, {*writer.store, *writer.deployments}, event);
             })),
             1);
 }
@@ -602,19 +647,19 @@ TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
 TEST_P(ParallelWriters, EventNameGetsOneManifest) {
   std::vector<RoleChange> submitters;
   for (Id id = 100; id < 100 + kWriters; ++id) {
-    ASSERT_TRUE(create_actor(by_, *store_, actor(id)));
-    submitters.push_back(role("submitter", id));
+    ASSERT_TRUE(create_actor(request_context_, *store_, make_actor(id)));
+    submitters.push_back(make_role_change("submitter", id));
   }
-  ASSERT_TRUE(change_roles(by_, *store_, true, submitters));
-  EXPECT_EQ(
-      outcomes([&](Writer& w, int i) {
-        std::string text = kManifest;
-        for (std::size_t at = 0; (at = text.find("acme/count@1", at)) != std::string::npos;)
-          text.replace(at, 12, "acme/count" + std::to_string(i) + "@1");
-        const RequestContext by{1, 100 + static_cast<Id>(i), EntryPoint::command, true};
-        return apply_workflow(by, {*w.store, *w.deployments}, json::parse(text), {{{"count.lua", ""}}, std::nullopt});
-      }),
-      once_and("conflict"));
+  ASSERT_TRUE(change_roles(request_context_, *store_, true, submitters));
+  EXPECT_EQ(count_outcomes([&](Writer& writer, int index) {
+              std::string text = kManifest;
+              for (std::size_t at = 0; (at = text.find("acme/count@1", at)) != std::string::npos;)
+                text.replace(at, 12, "acme/count" + std::to_string(index) + "@1");
+              const RequestContext by{1, 100 + static_cast<Id>(index), EntryPoint::command, true};
+              return apply_workflow(by, {*writer.store, *writer.deployments}, json::parse(text),
+                                    {{{"count.lua", ""}}, std::nullopt});
+            }),
+            one_ok_and_rest("conflict"));
 }
 
 MJ_BOTH_STORES(ParallelWriters);

@@ -14,15 +14,16 @@ TEST_P(Records, UpdateAffectsOnlyExistingRecords) {
   const auto after = store_->change_record(0, "actor:12", {{"pubkey", "k2"}, {"address", ""}});
   ASSERT_TRUE(after) << after.error().message;
   const Fields loaded = store_->load(0, "actor:12").value();
-  const auto has = [&](const std::string& name) {
+  const auto has_field = [&](const std::string& name) {
     return std::any_of(loaded.begin(), loaded.end(), [&](const auto& field) { return field.first == name; });
   };
-  EXPECT_TRUE(has("created_at"));
-  EXPECT_TRUE(has("pubkey"));
-  EXPECT_FALSE(has("address")) << "an empty text takes a field away";
+  EXPECT_TRUE(has_field("created_at"));
+  EXPECT_TRUE(has_field("pubkey"));
+  EXPECT_FALSE(has_field("address")) << "an empty text removes a field";
   EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "k"}})), "not_found");
   EXPECT_EQ(outcome(store_->load(0, "actor:13")), "not_found");
-  EXPECT_EQ(outcome(store_->change_record(0, "job:1:1", {{"pubkey", "k"}})), "invalid") << "actors alone live there";
+  EXPECT_EQ(outcome(store_->change_record(0, "job:1:1", {{"pubkey", "k"}})), "invalid")
+      << "database 0 contains only records of actors";
   EXPECT_EQ(store_->keys(0, "actor:", 10).value(), std::vector<std::string>{"actor:12"});
   EXPECT_EQ(outcome(store_->keys(0, "job:", 10)), "invalid");
 }
@@ -43,8 +44,8 @@ TEST_P(Records, RecordsAreLoadedInTheOrderOfTheirKeys) {
   ASSERT_EQ(loaded.size(), 450U);
   EXPECT_EQ(loaded[0], (Fields{{"id", "1"}, {"topic", "t"}}));
   EXPECT_TRUE(loaded[2].empty()) << "no record";
-  EXPECT_EQ(loaded[3], (Fields{{"id", "4"}})) << "what is too long is left out";
-  EXPECT_TRUE(loaded[5].empty()) << "there is none";
+  EXPECT_EQ(loaded[3], (Fields{{"id", "4"}})) << "fields that are too long are omitted";
+  EXPECT_TRUE(loaded[5].empty()) << "the record does not exist";
   for (std::size_t i = 100; i < 110; ++i) EXPECT_EQ(field_of(loaded[i], "id").size(), 1U << 20);
   EXPECT_EQ(loaded[448], (Fields{{"id", "449"}, {"topic", "t"}})) << "after a call that was cut off";
   EXPECT_TRUE(store_->load_batch(1, {}, kAsked)->empty());
@@ -68,9 +69,9 @@ TEST_P(Records, DeleteLeavesNothing) {
     EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "ok") << list;
   }
   backend_->run_command(1, {"HSET", "message:1:2", "message_type", "job", "status", "acknowledged"});
-  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << "its result is awaited";
+  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << "the sender waits for the result";
   backend_->run_command(1, {"SET", "message:1:3", "text"});
-  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:3")), "invalid") << "another client's";
+  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:3")), "invalid") << "the key was written by another client";
 }
 
 TEST_P(Records, DeletedMessageForgetsItsContent) {
@@ -110,7 +111,8 @@ TEST_P(Records, KeyBelongsToOneActor) {
   EXPECT_EQ(store_->owner_of_key("k")->id, 13U);
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");
   EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "m"}})), "ok");
-  EXPECT_EQ(backend_->run_command(0, {"HLEN", "mj:actor-keys"}).number(), 1U) << "nothing is left of what is over";
+  EXPECT_EQ(backend_->run_command(0, {"HLEN", "mj:actor-keys"}).number(), 1U)
+      << "keys of deleted actors and former keys are removed from the index";
 }
 
 // The index is built from existing records. Records of plain clients do not take a key from its owner.
@@ -125,7 +127,7 @@ TEST_P(Records, KeyOfTwoRecordsBelongsToNoActor) {
   EXPECT_EQ(owner->actor_count, 2U);
   EXPECT_TRUE(owner->checked_now);
   EXPECT_EQ(store_->owner_of_key("l")->id, 8U);
-  EXPECT_FALSE(store_->owner_of_key("l")->checked_now) << "the records were looked through a moment ago";
+  EXPECT_FALSE(store_->owner_of_key("l")->checked_now) << "the records were scanned a short time ago";
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "l"}}})), "conflict");
   backend_->run_command(0, {"HSET", "actor:21", "pubkey", "n"});
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "n"}}})), "conflict");

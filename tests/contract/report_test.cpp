@@ -79,18 +79,19 @@ TEST_P(Reporting, ReportInTwoPartsEqualsOneReport) {
   const auto claimed_jobs = claim(3);
   ASSERT_EQ(claimed_jobs.size(), 3U);
   EXPECT_FALSE(backend_->stores().open().value()->begin_report(1, {}).has_value()) << "there is no connection yet";
-  const auto ended = [&](std::size_t i, const char* answer) {
+  const auto make_end_report = [&](std::size_t i, const char* answer) {
     return EndReport{claimed_jobs[i].ref, finished({{"a", answer}}), {}};
   };
-  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok");
+  EXPECT_EQ(outcome(in_halves(*store_, make_end_report(0, "1"), is_redis)), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok") << "the same report again";
-  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "2"), is_redis)), "conflict");
+  EXPECT_EQ(outcome(in_halves(*store_, make_end_report(0, "1"), is_redis)), "ok") << "a repeated report";
+  EXPECT_EQ(outcome(in_halves(*store_, make_end_report(0, "2"), is_redis)), "conflict");
   if (is_redis) backend_->run_command(1, {"SCRIPT", "FLUSH"});
-  EXPECT_EQ(outcome(in_halves(*store_, ended(1, "1"), is_redis)), "ok") << "a server that has forgotten the script";
+  EXPECT_EQ(outcome(in_halves(*store_, make_end_report(1, "1"), is_redis)), "ok")
+      << "a server that has forgotten the script";
   EXPECT_EQ(field("job:12:2", "status"), "finished");
   const Report large = LogAppend{claimed_jobs[2].ref, {{.ts_ms = 1, .seq = 1, .text = std::string(100000, 'x')}}};
-  EXPECT_FALSE(store_->begin_report(1, {&large, 1}).has_value()) << "more than a connection takes at once";
+  EXPECT_FALSE(store_->begin_report(1, {&large, 1}).has_value()) << "more bytes than a connection accepts in one write";
   EXPECT_EQ(outcome(report(large)), "ok");
 }
 
@@ -191,7 +192,7 @@ TEST_P(Reporting, EndsOfEarlierRunsAreNotLogLines) {
   backend_->run_command(1, {"DEL", "mj:log:job:12:1"});
   backend_->run_command(1, {"XADD", "mj:log:job:12:1", "7-1", "text", "odd"});
   EXPECT_EQ(store_->logs(1, "job:12:1", 6, 10, 0).value().lines.size(), 1U);
-  EXPECT_TRUE(store_->logs(1, "job:12:1", 7, 10, 0).value().lines.empty()) << "it is not after itself";
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 7, 10, 0).value().lines.empty()) << "an entry is not after its own position";
 }
 
 TEST_P(Reporting, MegabyteResultIsStoredCompletely) {
@@ -231,34 +232,34 @@ TEST_P(Reporting, LogOfAMissingJobIsNotFound) {
 TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
   using Record = EndedJob::RecordState;
   submit(1);
-  const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
-  EXPECT_FALSE(look().ended);
+  const auto read_ended_job = [&] { return store_->ended_job(1, "job:12:1").value(); };
+  EXPECT_FALSE(read_ended_job().ended);
   const ClaimedJob claimed = claim_one();
-  EXPECT_FALSE(look().ended);
+  EXPECT_FALSE(read_ended_job().ended);
   JobEnd done = finished({{"answer", "42"}, {"why", ""}});
   done.result_json = {"answer"};
   done.usage = R"({"cpu_ms":1})";
   done.artifacts_dropped = R"([{"name":"big","reason":"bytes"}])";
   ASSERT_TRUE(end(claimed.ref, done));
   EXPECT_EQ(field("job:12:1", "artifacts_dropped"), done.artifacts_dropped);
-  const EndedJob ended = look();
+  const EndedJob ended = read_ended_job();
   EXPECT_TRUE(ended.ended);
   EXPECT_EQ(ended.record_state, Record::unchanged);
   EXPECT_EQ(ended.status, "finished");
   EXPECT_EQ(ended.claim_id, claimed.ref.claim_id);
   EXPECT_EQ(ended.runner, 20U);
   backend_->run_command(1, {"HSET", "job:12:1", "runner_id", "99", "name", "other"});
-  EXPECT_EQ(look().record_state, Record::unchanged) << "an end does not write these fields";
-  EXPECT_EQ(look().runner, 20U);
+  EXPECT_EQ(read_ended_job().record_state, Record::unchanged) << "an end does not write these fields";
+  EXPECT_EQ(read_ended_job().runner, 20U);
   for (const char* name :
        {"result", "detail", "error", "receipt", "usage", "status", "result_json", "artifacts_dropped"}) {
     const std::string before = field("job:12:1", name);
     backend_->run_command(1, {"HSET", "job:12:1", name, "forged"});
-    EXPECT_EQ(look().record_state, Record::changed) << name;
-    EXPECT_EQ(look().status, "finished");
+    EXPECT_EQ(read_ended_job().record_state, Record::changed) << name;
+    EXPECT_EQ(read_ended_job().status, "finished");
     backend_->run_command(1, before.empty() ? std::vector<std::string>{"HDEL", "job:12:1", name}
                                             : std::vector<std::string>{"HSET", "job:12:1", name, before});
-    EXPECT_EQ(look().record_state, Record::unchanged) << name;
+    EXPECT_EQ(read_ended_job().record_state, Record::unchanged) << name;
   }
   EXPECT_EQ(outcome(store_->ended_job(1, "job:12:9")), "not_found");
 }
@@ -266,13 +267,13 @@ TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
 TEST_P(Reporting, SystemEndIsWrittenOverForeignFields) {
   submit(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
-  const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
-  EXPECT_TRUE(look().ended);
-  EXPECT_EQ(look().record_state, EndedJob::RecordState::unchanged);
-  EXPECT_EQ(look().detail, "cancelled");
-  EXPECT_EQ(look().claim_id, "");
+  const auto read_ended_job = [&] { return store_->ended_job(1, "job:12:1").value(); };
+  EXPECT_TRUE(read_ended_job().ended);
+  EXPECT_EQ(read_ended_job().record_state, EndedJob::RecordState::unchanged);
+  EXPECT_EQ(read_ended_job().detail, "cancelled");
+  EXPECT_EQ(read_ended_job().claim_id, "");
   backend_->run_command(1, {"HSET", "job:12:1", "error", "forged"});
-  EXPECT_EQ(look().record_state, EndedJob::RecordState::changed);
+  EXPECT_EQ(read_ended_job().record_state, EndedJob::RecordState::changed);
 }
 
 TEST_P(Reporting, RecordAloneIsNotAnEnd) {

@@ -44,7 +44,7 @@ TEST_P(QueueSurvey, JobsAreCountedByState) {
   const Survey all = survey();
   const Survey::Queue* queue = find(all, "queue:python");
   ASSERT_NE(queue, nullptr);
-  EXPECT_EQ(queue->length, 4U) << "3 jobs of the queue and the list together, and what is none";
+  EXPECT_EQ(queue->length, 4U) << "3 jobs and an invalid entry";
   EXPECT_EQ(all.live, 1U);
   EXPECT_EQ(all.ended, 1U);
   EXPECT_EQ(all.delayed, 1U);

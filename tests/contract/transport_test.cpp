@@ -235,14 +235,14 @@ TEST_P(AnyTransport, CarriesTheErrorOfThePeer) {
 }
 
 TEST_P(AnyTransport, CarriesMessagesUpToTheLimit) {
-  const auto request_of = [](std::size_t bytes) {
+  const auto make_payload = [](std::size_t bytes) {
     return json(std::string(bytes - encode_rpc_request("m", "").size(), 'x'));
   };
-  const json largest = request_of(kMaxRequestBytes);
+  const json largest = make_payload(kMaxRequestBytes);
   const auto answer = send_request(largest);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, largest);
-  const auto refused = send_request(request_of(kMaxRequestBytes + 1));
+  const auto refused = send_request(make_payload(kMaxRequestBytes + 1));
   ASSERT_EQ(error_code(refused), Code::too_large);
   EXPECT_NE(refused.error().message.find("1048576"), std::string::npos) << refused.error().message;
   EXPECT_EQ(remote_.requests().size(), 1U);
@@ -251,10 +251,10 @@ TEST_P(AnyTransport, CarriesMessagesUpToTheLimit) {
 TEST_P(AnyTransport, AnswersHaveTheSameLimit) {
   std::size_t bytes = kMaxRequestBytes;
   remote_.set_handler([&bytes](std::string_view request) {
-    const auto answer = [](const json& id, std::size_t length) {
+    const auto encode_reply = [](const json& id, std::size_t length) {
       return dump_json({{"jsonrpc", "2.0"}, {"id", id}, {"result", std::string(length, 'y')}});
     };
-    return answer((*parse_json(request))["id"], bytes - answer(1, 0).size());
+    return encode_reply((*parse_json(request))["id"], bytes - encode_reply(1, 0).size());
   });
   const auto answer = send_request({});
   ASSERT_TRUE(answer) << answer.error().message;
@@ -414,15 +414,15 @@ TEST_F(Mycelium, AnswersOfOthersAreIgnoredAndCounted) {
   remote_.set_handler([this](std::string_view request) {
     const std::string id = (*parse_json(request))["id"];
     const std::string topic = id.substr(0, id.rfind(':'));
-    const auto answer = [](const std::string& request_id, const char* result) {
+    const auto encode_reply = [](const std::string& request_id, const char* result) {
       return dump_json({{"jsonrpc", "2.0"}, {"id", request_id}, {"result", result}});
     };
-    mesh_.forge(0, 2, topic, answer(id, "of another node"));
-    mesh_.forge(0, 1, topic, answer(topic + ":77", "to another request"));
+    mesh_.forge(0, 2, topic, encode_reply(id, "of another node"));
+    mesh_.forge(0, 1, topic, encode_reply(topic + ":77", "to another request"));
     mesh_.forge(0, 1, topic, "garbage");
     mesh_.forge(0, 1, topic, dump_json({{"id", id}, {"method", "m"}}));
-    mesh_.forge(0, 1, "supervisor.answer.elsewhere", answer(id, "on another topic"));
-    return answer(id, "true");
+    mesh_.forge(0, 1, "supervisor.answer.elsewhere", encode_reply(id, "on another topic"));
+    return encode_reply(id, "true");
   });
   start_listener();
   const auto answer = send_request(transport_, {});

@@ -168,8 +168,8 @@ void VerifyContract::expect_found(const std::string& rule, bool repaired) {
   if (repaired) {
     EXPECT_THAT(again, testing::IsEmpty()) << "a second rebuild finds nothing to do";
   }
-  EXPECT_EQ(snapshot(), once) << "and changes nothing";
-  EXPECT_EQ(planned_repairs.empty(), repairs.empty()) << "a dry run foresees what is done";
+  EXPECT_EQ(snapshot(), once) << "a second rebuild changes nothing";
+  EXPECT_EQ(planned_repairs.empty(), repairs.empty()) << "a dry run reports the same repairs as the rebuild";
 }
 
 }  // namespace mycojobs

@@ -91,7 +91,7 @@ TEST_P(DeploymentStore, CommitRemovesTheInboxEntriesItConsumed) {
   ASSERT_TRUE(deployments_->commit(wanted));
   ASSERT_EQ(mail().size(), 1U);
   EXPECT_EQ(mail()[0].id, waiting[1].id);
-  EXPECT_THAT(due(), ElementsAre(kWorld)) << "there is more";
+  EXPECT_THAT(due(), ElementsAre(kWorld)) << "more events exist";
   wanted = commit(1, {"b"});
   wanted.processed_entries = {waiting[1].id};
   ASSERT_TRUE(deployments_->commit(wanted));
@@ -110,13 +110,13 @@ TEST_P(DeploymentStore, InboxIsReadByBytesButAtLeastOneEntry) {
   ASSERT_EQ(read(100, 1).size(), 1U);
   EXPECT_EQ(field_of(read(100, 1)[0].fields, "value"), large);
   const auto usual = deployments_->read_inbox(1, kWorld, 100).value();
-  EXPECT_EQ(usual.size(), 4U) << "without a bound of its own there is one";
+  EXPECT_EQ(usual.size(), 4U) << "the default limit of bytes applies";
   const auto all = read(100, 1U << 30);
   ASSERT_EQ(all.size(), 6U);
   EXPECT_EQ(field_of(all[5].fields, "value"), "the last");
   EXPECT_EQ(all[5].kind, "event");
   const auto rest = deployments_->read_inbox(1, kWorld, 100, 1U << 30, all[3].id).value();
-  ASSERT_EQ(rest.size(), 2U) << "what comes after one of them";
+  ASSERT_EQ(rest.size(), 2U) << "the events after the given id";
   EXPECT_EQ(rest[0].id, all[4].id);
   EXPECT_THAT(deployments_->read_inbox(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
 }
@@ -125,7 +125,7 @@ TEST_P(DeploymentStore, InboxIsMeasuredAgainAtItsLimit) {
   const std::string head = std::string("mj:deployment-head:") + kWorld;
   ASSERT_TRUE(post("1"));
   backend_->run_command(1, {"HSET", head, "in_bytes", "268435456", "measured_ms", "1"});
-  ASSERT_TRUE(post("2")) << "entries have left since";
+  ASSERT_TRUE(post("2")) << "the measured size is below the limit";
   std::uint64_t bytes = 0;
   ASSERT_TRUE(parse_u64(field(head, "in_bytes"), bytes));
   EXPECT_LT(bytes, 1U << 20);
@@ -213,7 +213,7 @@ TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
   EXPECT_EQ(outcome(other), "conflict");
   EXPECT_THAT(other.error().message, HasSubstr("event " + first->id));
   EXPECT_FALSE(post("2", {"", {}, "13 tuesday", "bb"})->repeated);
-  EXPECT_NE(post("2")->id, post("2")->id) << "without a key there is no second time";
+  EXPECT_NE(post("2")->id, post("2")->id) << "an event without an idempotency key is never a repetition";
 }
 
 TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
@@ -226,7 +226,7 @@ TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
   backend_->run_command(1, {"ZADD", ages, "1", "12 old"});
   ASSERT_TRUE(post("1", {"", {}, "12 next", "aa"}));
   EXPECT_EQ(count_keys(), 2U);
-  EXPECT_FALSE(post("1", {"", {}, "12 old", "aa"})->repeated) << "it is forgotten";
+  EXPECT_FALSE(post("1", {"", {}, "12 old", "aa"})->repeated) << "the old idempotency key was removed";
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 
   const std::string before = std::to_string(deployments_->now_ms().value() - 100000);
@@ -240,7 +240,7 @@ TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
     backend_->run_command(1, hset);
   }
   ASSERT_TRUE(post("1", {"", {}, "12 last", "aa"}));
-  EXPECT_EQ(count_keys(), kMaxDeploymentKeys) << "the newest ones";
+  EXPECT_EQ(count_keys(), kMaxDeploymentKeys) << "the newest entries are kept";
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 }
 
@@ -298,7 +298,7 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
                                        {Kind::watch_effect, "", "job:12:1"},
                                        {Kind::watch_effect, "", "job:12:2"}};
   backend_->run_command(1, {"SREM", "mj:deployments", kWorld});
-  EXPECT_FALSE(deployments_->repair(1, kWorld, 2, all).value()) << "it has moved";
+  EXPECT_FALSE(deployments_->repair(1, kWorld, 2, all).value()) << "the deployment has changed since it was read";
   EXPECT_FALSE(deployments_->read_state(1, kWorld)->is_listed);
   EXPECT_TRUE(deployments_->repair(1, kWorld, 1, all).value());
   state = deployments_->read_state(1, kWorld).value();
@@ -312,7 +312,8 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
   EXPECT_EQ(mail()[0].kind, "job");
   EXPECT_EQ(field_of(mail()[0].fields, "key"), "job:12:9");
   EXPECT_EQ(field("job:12:1", "effect_of"), "1 " + std::string(kWorld));
-  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "job:12:2"}).number(), 0U)
+      << "no record is created for the mark of a job";
   backend_->put_text(1, "mj:deployment-full:" + std::string(kWorld) + "x", "x");
   EXPECT_EQ(outcome(deployments_->read_state(1, std::string(kWorld) + "x")), "invalid");
 }
@@ -345,7 +346,8 @@ TEST_P(DeploymentStore, BlobsAreCollectedAtOneHeightOnly) {
   EXPECT_EQ(read().snapshot_height, 1U);
   EXPECT_EQ(read().snapshot, "new");
   ASSERT_TRUE(deployments_->commit(commit(1, {"b"})));
-  EXPECT_EQ(outcome(deployments_->drop_blobs(1, kWorld, 1, {"old"})), "conflict") << "it may be referred to again";
+  EXPECT_EQ(outcome(deployments_->drop_blobs(1, kWorld, 1, {"old"})), "conflict")
+      << "the commit may have referred to the blob again";
   EXPECT_EQ(deployments_->blobs(1, kWorld).value().size(), 2U);
   EXPECT_TRUE(deployments_->drop_blobs(1, kWorld, 2, {"old"}));
   EXPECT_THAT(deployments_->blobs(1, kWorld).value(), ElementsAre("new"));
@@ -358,7 +360,7 @@ TEST_P(DeploymentStore, EndOfAnEffectsJobIsInTheInbox) {
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok") << "the end is reported again";
   const auto waiting = mail();
-  ASSERT_EQ(waiting.size(), 1U) << "it ended once";
+  ASSERT_EQ(waiting.size(), 1U) << "only the first end is counted";
   EXPECT_EQ(waiting[0].kind, "job");
   EXPECT_EQ(field_of(waiting[0].fields, "key"), "job:12:1");
   EXPECT_THAT(due(), ElementsAre(kWorld));

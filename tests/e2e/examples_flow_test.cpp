@@ -1,4 +1,5 @@
-// Runs every flow of examples/flow as described in its first lines, with a real agent and coordinator.
+// Runs every flow of examples/flow as the comment at the start of the file describes, with a real agent and
+// coordinator.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -14,13 +15,13 @@ namespace fs = std::filesystem;
 // A command of the operator for a waiting node.
 struct OperatorCommand {
   std::string node;
-  std::vector<std::string> words;  // words of `flow WORD FLOW NODE ...`
+  std::vector<std::string> words;  // VERB ARGUMENT... of `flow VERB FLOW ARGUMENT...`
 };
 struct Example {
-  std::string file;                // in examples/flow
-  std::string end_detail;          // field `detail` of the ended flow
-  std::vector<std::string> nodes;  // "name word detail" of some nodes, at the end
-  std::vector<std::string> lines;  // lines of `flow logs`
+  std::string file;                             // in examples/flow
+  std::string expected_detail;                  // field `detail` of the ended flow
+  std::vector<std::string> expected_nodes;      // "NAME STATUS DETAIL" of some nodes of the ended flow
+  std::vector<std::string> expected_log_lines;  // some lines of `flow logs`
   std::vector<OperatorCommand> commands = {};
   std::vector<std::string> start_arguments = {};  // additional arguments of `flow start`
 };
@@ -48,7 +49,7 @@ std::vector<Example> examples() {
 
 class FlowExamples : public Operator {
  protected:
-  static fs::path folder() { return fs::path(mj::test::source_folder()) / "examples" / "flow"; }
+  static fs::path examples_folder() { return fs::path(mj::test::source_folder()) / "examples" / "flow"; }
   void start_programs() {
     coordinators_.emplace_back(
         folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(), "--context", "1",
@@ -73,7 +74,7 @@ class FlowExamples : public Operator {
   }
   void run_example_flow(const Example& example) {
     SCOPED_TRACE(example.file);
-    std::vector<std::string> words{"flow", "start", folder() / example.file, "--detach"};
+    std::vector<std::string> words{"flow", "start", examples_folder() / example.file, "--detach"};
     words.insert(words.end(), example.start_arguments.begin(), example.start_arguments.end());
     const ProcessResult started = mycojobs_(words);
     ASSERT_EQ(started.code, 0) << started.err;
@@ -87,18 +88,19 @@ class FlowExamples : public Operator {
     EXPECT_TRUE(eventually([&] { return show_flow(flow).value("terminal", false); }))
         << mycojobs_({"flow", "explain", flow}).out;
     const auto final_state = show_flow(flow);
-    EXPECT_EQ(final_state["detail"], example.end_detail) << final_state.dump(2);
+    EXPECT_EQ(final_state["detail"], example.expected_detail) << final_state.dump(2);
     const auto nodes = list_node_states(final_state);
-    for (const std::string& node : example.nodes)
+    for (const std::string& node : example.expected_nodes)
       EXPECT_TRUE(nodes.contains(node)) << node << "\n" << final_state.dump(2);
     const std::string logs = mycojobs_({"flow", "logs", flow}).out;
-    for (const std::string& line : example.lines) EXPECT_NE(logs.find(line + "\n"), std::string::npos) << logs;
+    for (const std::string& line : example.expected_log_lines)
+      EXPECT_NE(logs.find(line + "\n"), std::string::npos) << logs;
   }
 
   std::vector<Process> coordinators_, agents_;
 };
 
-TEST_F(FlowExamples, EachRunsToTheEndItShows) {
+TEST_F(FlowExamples, EachEndsAsExpected) {
   start_programs();
   for (const Example& example : examples()) run_example_flow(example);
 }
@@ -106,7 +108,7 @@ TEST_F(FlowExamples, EachRunsToTheEndItShows) {
 TEST_F(FlowExamples, AllExamplesAreTested) {
   std::set<std::string> tested_files, existing_files;
   for (const Example& example : examples()) tested_files.insert(example.file);
-  for (const auto& file : fs::directory_iterator(folder())) existing_files.insert(file.path().filename());
+  for (const auto& file : fs::directory_iterator(examples_folder())) existing_files.insert(file.path().filename());
   EXPECT_EQ(tested_files, existing_files);
 }
 

@@ -302,7 +302,7 @@ TEST(RouterQueues, PausedQueueResumesWithCapacity) {
   RouterQueues queues;
   places.acquire_slot("a");
   places.acquire_slot("a");
-  queues.skip_host("a");
+  queues.skip_shared_queue("a");
   EXPECT_FALSE(queues.can_claim_shared_queue(places));
   EXPECT_THAT(queues.next_claims(places).queues, IsEmpty());
   places.release_slot("a");

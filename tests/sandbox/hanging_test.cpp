@@ -51,7 +51,7 @@ TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, cancelled).outcome.status), "cancelled");
   const Outcome lost_outcome = wait_for_end(*dedicated_sandbox.sandbox, first).outcome;
   EXPECT_EQ(to_string(lost_outcome.status), "lost");
-  EXPECT_TRUE(lost_outcome.unstarted);
+  EXPECT_TRUE(lost_outcome.never_started);
   EXPECT_THAT(lost_outcome.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
   // A run that arrives while the folder is known to hang sends no second request, and receives the result when the hang
   // ends.

@@ -89,9 +89,9 @@ TEST_F(Ids, FolderWritableByOthersIsIgnored) {
 TEST_F(Ids, ExhaustionIsReportedWithItsRemedy) {
   if (::geteuid() != 0) GTEST_SKIP() << "an unprivileged user has one id for all jobs";
   auto first = open_registry(), second = open_registry();
-  constexpr std::uint32_t kLast = 0xfffffffe - kCount;
-  EXPECT_EQ(choose_base(first, kLast), kLast);
-  const auto ids = choose_ids(kLast, kCount, second);
+  constexpr std::uint32_t kMaxBase = 0xfffffffe - kCount;
+  EXPECT_EQ(choose_base(first, kMaxBase), kMaxBase);
+  const auto ids = choose_ids(kMaxBase, kCount, second);
   ASSERT_FALSE(ids);
   EXPECT_NE(ids.error().message.find("sandbox.uid_range"), std::string::npos) << ids.error().message;
 }
@@ -129,7 +129,7 @@ std::string measure_nice_values() {
   return nice_values + job.substr(job.find("nice="));
 }
 
-TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
+TEST(Identity, JobInheritsTheNiceValueOfItsAgent) {
   const int own_nice = ::getpriority(PRIO_PROCESS, 0);
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
@@ -144,8 +144,9 @@ TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
   char text[256] = {};
   (void)!::read(pipe[0], text, sizeof text - 1);
   ::waitpid(agent, nullptr, 0);
-  const std::string supervisors = ::geteuid() == 0 ? "-10 -10 " : "0 0 ";
-  EXPECT_EQ(text, supervisors + "nice=" + std::to_string(own_nice + 5));
+  // As root, launcher and init run 10 below the agent, so that they can react while jobs use the whole CPU.
+  const std::string launcher_and_init = ::geteuid() == 0 ? "-10 -10 " : "0 0 ";
+  EXPECT_EQ(text, launcher_and_init + "nice=" + std::to_string(own_nice + 5));
 }
 
 }  // namespace

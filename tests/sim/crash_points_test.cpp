@@ -12,29 +12,30 @@
 namespace mycojobs::sim {
 namespace {
 
-constexpr std::array kFates{Fate::killed_before, Fate::killed_after, Fate::reply_lost, Fate::request_lost};
+constexpr std::array kCallFaults{CallFault::killed_before, CallFault::killed_after, CallFault::reply_lost,
+                                 CallFault::request_lost};
 
 class CrashPoints : public testing::TestWithParam<Scenario> {
  protected:
   void SetUp() override { undisturbed_ = play(GetParam(), {}, false); }
 
   // Compares the outcomes; the callers stop after a few failures.
-  void expect_the_same(const std::vector<Crash>& crashes, bool other) {
-    const CrashRunResult run_result = play(GetParam(), crashes, other && !GetParam().bound);
+  void expect_the_same(const std::vector<Crash>& crashes, bool use_other_agent) {
+    const CrashRunResult run_result = play(GetParam(), crashes, use_other_agent && !GetParam().needs_first_agent);
     last_writes_ = run_result.writes;
     if (run_result.violation.empty() && run_result.outcome == undisturbed_.outcome) return;
     ++failures_;
     std::string differences;
     for (const auto& [key, outcome] : undisturbed_.outcome) {
       const auto found = run_result.outcome.find(key);
-      const std::string is = found == run_result.outcome.end() ? "not there" : found->second;
-      if (is != outcome) differences += "\n  " + key + ": " + is + ", undisturbed: " + outcome;
+      const std::string actual = found == run_result.outcome.end() ? "absent" : found->second;
+      if (actual != outcome) differences += "\n  " + key + ": " + actual + ", undisturbed: " + outcome;
     }
-    ADD_FAILURE() << GetParam().name << ": " << to_text(crashes) << (other ? ", another agent recovers" : "")
+    ADD_FAILURE() << GetParam().name << ": " << to_text(crashes) << (use_other_agent ? ", another agent recovers" : "")
                   << differences << '\n'
                   << run_result.violation;
   }
-  bool enough() const { return failures_ >= 3; }
+  bool has_enough_failures() const { return failures_ >= 3; }
 
   CrashRunResult undisturbed_;
   std::uint64_t last_writes_ = 0;
@@ -45,10 +46,10 @@ TEST_P(CrashPoints, OneCrashAnywhereChangesNothing) {
   ASSERT_EQ(undisturbed_.violation, "");
   ASSERT_GT(undisturbed_.writes, 0U);
   std::size_t points = 0;
-  for (std::uint64_t write = 1; write <= undisturbed_.writes && !enough(); ++write) {
-    for (const Fate fate : kFates) {
-      for (const bool other : {false, true}) {
-        expect_the_same({{write, fate}}, other);
+  for (std::uint64_t write = 1; write <= undisturbed_.writes && !has_enough_failures(); ++write) {
+    for (const CallFault fault : kCallFaults) {
+      for (const bool use_other_agent : {false, true}) {
+        expect_the_same({{write, fault}}, use_other_agent);
         ++points;
       }
     }
@@ -60,15 +61,17 @@ TEST_P(CrashPoints, OneCrashAnywhereChangesNothing) {
 // Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
 TEST_P(CrashPoints, TwoCrashesAnywhereChangeNothing) {
   ASSERT_EQ(undisturbed_.violation, "");
-  const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
-  constexpr std::uint64_t kFew = 400;
-  const std::uint64_t stride = all ? 1 : 1 + undisturbed_.writes * undisturbed_.writes / kFew;
+  const bool tests_all_pairs = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
+  constexpr std::uint64_t kMaxPairs = 400;
+  const std::uint64_t stride = tests_all_pairs ? 1 : 1 + undisturbed_.writes * undisturbed_.writes / kMaxPairs;
   std::size_t points = 0;
-  std::uint64_t turn = 0;
-  for (std::uint64_t first = 1; first <= undisturbed_.writes && !enough(); ++first) {
+  std::uint64_t pair_index = 0;
+  for (std::uint64_t first = 1; first <= undisturbed_.writes && !has_enough_failures(); ++first) {
     std::uint64_t last = undisturbed_.writes * 2;
-    for (std::uint64_t second = first + 1 + turn % stride; second <= last && !enough(); second += stride, ++turn) {
-      expect_the_same({{first, kFates[turn % 4]}, {second, kFates[turn / 4 % 4]}}, turn / 16 % 2 == 1);
+    for (std::uint64_t second = first + 1 + pair_index % stride; second <= last && !has_enough_failures();
+         second += stride, ++pair_index) {
+      expect_the_same({{first, kCallFaults[pair_index % 4]}, {second, kCallFaults[pair_index / 4 % 4]}},
+                      pair_index / 16 % 2 == 1);
       last = last_writes_;
       ++points;
     }
@@ -79,11 +82,11 @@ TEST_P(CrashPoints, TwoCrashesAnywhereChangeNothing) {
 
 std::string get_param_name(const testing::TestParamInfo<Scenario>& info) {
   std::string name;
-  bool upper = true;
+  bool starts_word = true;
   for (const char* c = info.param.name; *c != '\0'; ++c) {
-    const bool letter = (*c >= 'a' && *c <= 'z');
-    if (letter) name += upper ? static_cast<char>(*c - 'a' + 'A') : *c;
-    upper = !letter && *c != '\'';
+    const bool is_letter = (*c >= 'a' && *c <= 'z');
+    if (is_letter) name += starts_word ? static_cast<char>(*c - 'a' + 'A') : *c;
+    starts_word = !is_letter && *c != '\'';
   }
   return name;
 }

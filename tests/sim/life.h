@@ -17,7 +17,7 @@ struct LifeReport {
   std::uint64_t history = 0;
   std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0,
               flows = 0;
-  Troubles troubles;
+  FaultCounts fault_counts;
 };
 
 struct LifeSettings {
@@ -25,11 +25,11 @@ struct LifeSettings {
   Ms max_late_ms = 3000;          // maximum delay of a call that its caller has abandoned
   Ms settle_timeout_ms = 300000;  // time after the fault phase in which everything must end
   std::uint64_t min_agents = 2, max_agents = 4;
-  Ms restart = 3000;  // maximum time until a dead agent is restarted
+  Ms max_restart_delay_ms = 3000;  // maximum time until a dead agent is restarted
   Ms check_interval_ms = 2500;
-  std::uint32_t faults = 1;  // factor of the probability of faults
-  Mistake mistake{"none"};
-  std::set<std::string> suppressed_events = {};  // events that are suppressed (Deployment::happened)
+  std::uint32_t fault_factor = 1;  // factor of the probability of faults
+  PlantedBug planted_bug{"none"};
+  std::set<std::string> suppressed_events = {};  // see World::should_inject()
 };
 // Settings of a schedule: a life so short that many thousands can be run.
 LifeSettings brief_life();
@@ -47,7 +47,7 @@ class Life {
  private:
   struct RandomOperation {
     std::uint32_t weight;
-    void (Life::*act)();
+    void (Life::*perform)();
   };
   static const std::vector<RandomOperation>& random_operations();
 
@@ -59,20 +59,20 @@ class Life {
   std::string describe_unsettled();
   std::string describe_unsettled_jobs(const std::vector<std::string>& keys);
   void check_flows();
-  std::string explain_job(const std::string& who);
-  void explain_parked();
+  std::string explain_job(const std::string& subject);
+  void check_parked_jobs();
 
   // Requests of clients.
   void submit();
   void submit_group();
-  void push_plainly();
-  void push_before_the_record();
-  void push_twice();
-  void overwrite();
+  void push_without_submit();
+  void push_before_record();
+  void push_duplicate_entry();
+  void overwrite_status();
   void cancel();
   void requeue();
   void settle_dead_letter();
-  void purge();
+  void purge_queue();
   void send_message();
   void start_flow();
   void cancel_flow();
@@ -87,14 +87,14 @@ class Life {
   void move_server_clock();
   void fail_launches();
 
-  Job any_job(Id id);
-  FlowPlan any_plan(const std::string& name);
-  std::string any_key();
-  Client& any_client() { return *clients_[world().below(clients_.size())]; }
-  Service& any_service() { return *stage_.services[world().below(stage_.services.size())]; }
-  void ask(const std::string& what, std::function<Result<void>(Store&)> call);
+  Job make_random_job(Id id);
+  FlowPlan make_random_plan(const std::string& name);
+  std::string pick_job_key();
+  Client& pick_client() { return *clients_[world().random_below(clients_.size())]; }
+  Service& pick_service() { return *stage_.services[world().random_below(stage_.services.size())]; }
+  void enqueue_request(const std::string& description, std::function<Result<void>(Store&)> call);
   World& world() { return stage_.world; }
-  bool maybe(std::uint32_t once_in) { return world().once_in(once_in); }
+  bool random_one_in(std::uint32_t bound) { return world().random_one_in(bound); }
 
   LifeSettings settings_;
   std::uint64_t seed_;
@@ -106,9 +106,9 @@ class Life {
   std::size_t requested_flows_ = 0;
   std::map<std::string, Id> flows_;  // started flows, by name
   Id last_id_ = 0;
-  std::set<std::string> settled_;     // ended jobs
-  std::string unsettled_;             // a job that had not ended at the last check
-  std::int64_t latest_shift_ms_ = 0;  // furthest lead of the server's clock so far
+  std::set<std::string> ended_jobs_;
+  std::string unsettled_job_;      // a job that had not ended at the last check
+  std::int64_t max_shift_ms_ = 0;  // furthest lead of the server's clock so far
   bool is_fault_phase_ = true;
   LifeReport report_;
 };

@@ -8,7 +8,7 @@ Result<Reply> SimLink::command(const Arguments& arguments, std::uint32_t extra_m
 }
 
 Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
-  return pass(script.name, arguments, [&run = world_.apply_mistake(script)](Link& link, const Arguments& words) {
+  return pass(script.name, arguments, [&run = world_.apply_planted_bug(script)](Link& link, const Arguments& words) {
     return link.run(run, words);
   });
 }
@@ -16,10 +16,11 @@ Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
 // Half of the calls are executed in the background, if the connection is up. The server executes the call at once or
 // later; its reply is kept and may be lost.
 std::optional<int> SimLink::begin(const Script& script, const Arguments& arguments) {
-  const std::string call_name = world_.next_call(program_);
-  const bool apart = world_.apart("begun " + call_name, [&] { return world_.once_in(2); });
-  if (apart || program_.killed() || !world_.server_up() || start_ != world_.server_starts()) return std::nullopt;
-  const Script& run = world_.apply_mistake(script);
+  const std::string call_name = world_.make_call_name(program_);
+  const bool is_synchronous = world_.draw_independently("begun " + call_name, [&] { return world_.random_one_in(2); });
+  if (is_synchronous || program_.is_killed() || !world_.is_server_up() || start_ != world_.server_starts())
+    return std::nullopt;
+  const Script& run = world_.apply_planted_bug(script);
   const Call call = [&run](Link& link, const Arguments& words) { return link.run(run, words); };
   if (is_late(call_name, script.name, arguments, call)) {
     begun_ = fail(Code::unavailable, "the server does not answer");
@@ -30,32 +31,33 @@ std::optional<int> SimLink::begin(const Script& script, const Arguments& argumen
 }
 
 Result<Reply> SimLink::finish(const Script& /*same as in begin()*/, const Arguments& /*same*/) {
-  const std::string call_name = world_.next_call(program_) + " answered";
+  const std::string call_name = world_.make_call_name(program_) + " answered";
   world_.inject_delays(program_, call_name);
   auto reply = *std::exchange(begun_, std::nullopt);
-  if (program_.killed() || is_lost(call_name)) return fail(Code::unavailable, "the answer is lost");
+  if (program_.is_killed() || is_lost(call_name)) return fail(Code::unavailable, "the answer is lost");
   return reply;
 }
 
 bool SimLink::is_lost(const std::string& call_name) {
   const std::string lost = "lost " + call_name;
-  const bool is_lost = world_.apart(lost, [&] { return world_.once_in(world_.weather.late); });
-  if (!is_lost || !world_.happens(lost)) return false;
-  ++world_.troubles_.replies_lost;
+  const bool drops_reply =
+      world_.draw_independently(lost, [&] { return world_.random_one_in(world_.fault_rates.late); });
+  if (!drops_reply || !world_.should_inject(lost)) return false;
+  ++world_.fault_counts_.replies_lost;
   return true;
 }
 
 Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {
-  const auto away = [] { return fail(Code::unavailable, "the server does not answer"); };
-  const std::string call_name = world_.next_call(program_);
+  const auto make_unavailable = [] { return fail(Code::unavailable, "the server does not answer"); };
+  const std::string call_name = world_.make_call_name(program_);
   world_.inject_delays(program_, call_name);
-  if (program_.killed() || !world_.server_up()) return away();
+  if (program_.is_killed() || !world_.is_server_up()) return make_unavailable();
   MJ_CHECK(connect());
-  if (is_late(call_name, name, arguments, call)) return away();
-  if (is_cut(call_name, call, arguments)) return away();
+  if (is_late(call_name, name, arguments, call)) return make_unavailable();
+  if (is_cut(call_name, call, arguments)) return make_unavailable();
   auto reply = send(call, arguments);
   if (reply) world_.inject_delays(program_, call_name + " answered");
-  if (program_.killed()) return away();
+  if (program_.is_killed()) return make_unavailable();
   return reply;
 }
 
@@ -63,11 +65,12 @@ Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, c
 bool SimLink::is_late(const std::string& call_name, std::string_view name, const Arguments& arguments,
                       const Call& call) {
   const std::string late = "late " + call_name;
-  const Ms later = world_.apart(
-      late, [&] { return world_.once_in(world_.weather.late) ? 1 + world_.below(world_.weather.late_ms) : 0; });
-  if (later == 0 || !world_.happens(late)) return false;
-  ++world_.troubles_.given_up;
-  world_.note("  " + program_.name() + ' ' + std::string(name) + ": given up, under way");
+  const Ms later = world_.draw_independently(late, [&] {
+    return world_.random_one_in(world_.fault_rates.late) ? 1 + world_.random_below(world_.fault_rates.late_ms) : 0;
+  });
+  if (later == 0 || !world_.should_inject(late)) return false;
+  ++world_.fault_counts_.abandoned;
+  world_.note("  " + program_.name() + ' ' + std::string(name) + ": abandoned, executed later");
   send_later(name, arguments, call, later);
   return true;
 }
@@ -76,11 +79,12 @@ bool SimLink::is_late(const std::string& call_name, std::string_view name, const
 bool SimLink::is_cut(const std::string& call_name, const Call& call, const Arguments& arguments) {
   enum { no, before, after };
   const std::string cut = "cut " + call_name;
-  const int when =
-      world_.apart(cut, [&] { return world_.once_in(world_.weather.cut) ? (world_.once_in(2) ? before : after) : no; });
-  if (when == no || !world_.happens(cut)) return false;
-  ++world_.troubles_.cut;
-  world_.note("  " + program_.name() + "'s connection is cut" + (when == before ? "" : ", its call is done"));
+  const int when = world_.draw_independently(cut, [&] {
+    return world_.random_one_in(world_.fault_rates.cut) ? (world_.random_one_in(2) ? before : after) : no;
+  });
+  if (when == no || !world_.should_inject(cut)) return false;
+  ++world_.fault_counts_.cut;
+  world_.note("  " + program_.name() + "'s connection is cut" + (when == before ? "" : " after the call was executed"));
   if (when == after) (void)send(call, arguments);
   start_ = 0;
   return true;
@@ -101,8 +105,8 @@ Result<Reply> SimLink::send(const Call& call, const Arguments& arguments) {
   world_.caller_ = &program_;
   auto reply = call(*inner_, arguments);
   world_.caller_ = nullptr;
-  if (world_.doomed_) {
-    world_.doomed_ = false;
+  if (world_.kills_caller_) {
+    world_.kills_caller_ = false;
     world_.kill(program_);
   }
   return reply;
@@ -112,13 +116,13 @@ Result<Reply> SimLink::send(const Call& call, const Arguments& arguments) {
 void SimLink::send_later(std::string_view name, const Arguments& arguments, const Call& call, Ms later) {
   std::vector<std::string> words(arguments.list().begin(), arguments.list().end());
   const auto late = [this_world = &world_, start = start_, call, name = std::string(name), words = std::move(words)] {
-    if (!this_world->server_up() || this_world->server_starts() != start) return;
+    if (!this_world->is_server_up() || this_world->server_starts() != start) return;
     Arguments again;
     for (const std::string& word : words) again.add(word);
     const auto reply = call(*this_world->server().open_link(kContext), again);
     this_world->note("  late: " + name + (reply ? "" : ": " + reply.error().message));
   };
-  world_.at(world_.now() + later, late);
+  world_.schedule(world_.now() + later, late);
 }
 
 }  // namespace mycojobs::sim

@@ -13,13 +13,12 @@
 
 namespace mycojobs::sim {
 
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+void PrintTo(const PlantedBug& planted_bug, std::ostream* out) { *out << planted_bug.name; }
 
 namespace {
 
-constexpr auto kMistakes = std::to_array<Mistake>({
-    {"EndNeedsNoClaim",
-     "if not is_live(claim, claim_id, token) then return stale_reply(job, 'an end', claim_id) end",
+constexpr auto kPlantedBugs = std::to_array<PlantedBug>({
+    {"EndNeedsNoClaim", "if not is_live(claim, claim_id, token) then return stale_reply(job, 'an end', claim_id) end",
      "if claim.state ~= 'live' then return stale_reply(job, 'an end', claim_id) end"},
     {"ClaimReusesTheEpoch", "math.max(to_number(claim.epoch) + 1, now_us)", "math.max(to_number(claim.epoch), 1)"},
     {"RenewalIsNotStored",
@@ -30,52 +29,52 @@ constexpr auto kMistakes = std::to_array<Mistake>({
     {"ConcurrencySlotIsLeaked", "call_index('SREM', 'mj:running:' .. key, job)", ""},
     {"EndOfAnEarlierRunCounts", "return is_claim_owner(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
-    {.name = "FenceIsTooLate", .agent = Mistake::Agent::fences_late, .first_seed = 2700},
-    {.name = "FenceIsMissing", .agent = Mistake::Agent::fences_never, .first_seed = 2300},
-    {.name = "EndIsNotReported", .agent = Mistake::Agent::forgets_reports},
+    {.name = "FenceIsTooLate", .agent = PlantedBug::AgentBug::fences_late, .first_seed = 2700},
+    {.name = "FenceIsMissing", .agent = PlantedBug::AgentBug::fences_never, .first_seed = 2300},
+    {.name = "EndIsNotReported", .agent = PlantedBug::AgentBug::forgets_reports},
 });
 
-class InjectedBugs : public testing::TestWithParam<Mistake> {};
+class InjectedBugs : public testing::TestWithParam<PlantedBug> {};
 
 // Uses the schedules of every test run (Schedules.EndAsExpected), but far fewer of them.
 TEST_P(InjectedBugs, AreFoundReplayedAndMinimized) {
   constexpr std::uint64_t kMaxSchedules = 2000;
   ASSERT_TRUE(std::any_of(scripts::all.begin(), scripts::all.end(), [](const mycojobs::Script* script) {
-    return script->text.find(GetParam().instead_of) != std::string_view::npos;
-  })) << "no script has the text that the mistake replaces";
+    return script->text.find(GetParam().original) != std::string_view::npos;
+  })) << "no script contains the text that the planted bug replaces";
   LifeSettings settings = brief_life();
-  settings.mistake = GetParam();
+  settings.planted_bug = GetParam();
   settings.settle_timeout_ms = 60000;
   std::uint64_t seed = GetParam().first_seed;
   LifeReport found;
   while (found.violation.empty() && seed < GetParam().first_seed + kMaxSchedules) found = Life(++seed, settings).run();
   ASSERT_FALSE(found.violation.empty()) << "not found by " << kMaxSchedules << " schedules";
-  const LifeReport again = Life(seed, settings).run();
-  EXPECT_EQ(again.violation, found.violation);
-  EXPECT_EQ(again.history, found.history);
+  const LifeReport repeated = Life(seed, settings).run();
+  EXPECT_EQ(repeated.violation, found.violation);
+  EXPECT_EQ(repeated.history, found.history);
 
-  const Shortest shortest = shorten(seed, settings);
+  const MinimalFailure minimal = shorten(seed, settings);
   std::printf("seed %llu, %s\n", static_cast<unsigned long long>(seed),
-              to_text(shortest).substr(0, to_text(shortest).find("\nThe last")).c_str());
-  settings.suppressed_events = shortest.suppressed_events;
-  EXPECT_EQ(Life(seed, settings).run().violation, shortest.violation);
-  EXPECT_EQ(get_violation_kind(shortest.violation), get_violation_kind(found.violation));
-  for (const std::string& each : shortest.event_names) {
-    settings.suppressed_events = shortest.suppressed_events;
+              to_text(minimal).substr(0, to_text(minimal).find("\nThe last")).c_str());
+  settings.suppressed_events = minimal.suppressed_events;
+  EXPECT_EQ(Life(seed, settings).run().violation, minimal.violation);
+  EXPECT_EQ(get_violation_kind(minimal.violation), get_violation_kind(found.violation));
+  for (const std::string& each : minimal.event_names) {
+    settings.suppressed_events = minimal.suppressed_events;
     settings.suppressed_events.insert(each);
-    Life shorter(seed, settings);
-    const std::string violation = shorter.run().violation;
+    Life shorter_life(seed, settings);
+    const std::string violation = shorter_life.run().violation;
     EXPECT_FALSE(get_violation_kind(violation) == get_violation_kind(found.violation) &&
-                 shorter.event_names().size() < shortest.event_names.size())
-        << "it goes wrong without " << each;
+                 shorter_life.event_names().size() < minimal.event_names.size())
+        << "the failure occurs also without " << each;
   }
-  settings.suppressed_events = shortest.suppressed_events;
-  settings.mistake = {"none"};
-  EXPECT_EQ(Life(seed, settings).run().violation, "") << "it is the mistake that is found";
+  settings.suppressed_events = minimal.suppressed_events;
+  settings.planted_bug = {"none"};
+  EXPECT_EQ(Life(seed, settings).run().violation, "") << "the violation must be caused by the planted bug";
 }
 
-INSTANTIATE_TEST_SUITE_P(OnPurpose, InjectedBugs, testing::ValuesIn(kMistakes),
-                         [](const testing::TestParamInfo<Mistake>& mistake) { return mistake.param.name; });
+INSTANTIATE_TEST_SUITE_P(OnPurpose, InjectedBugs, testing::ValuesIn(kPlantedBugs),
+                         [](const testing::TestParamInfo<PlantedBug>& bug) { return bug.param.name; });
 
 }  // namespace
 }  // namespace mycojobs::sim

@@ -5,34 +5,35 @@
 #include <string>
 #include <vector>
 
+#include "invariant_checker.h"
 #include "sandbox/sandbox.h"
-#include "witness.h"
 #include "world.h"
 
 namespace mycojobs::sim {
 
-// The script of a job: "<kind> <ms>".
+// The script of a job: "KIND DURATION_MS".
 //   ok       succeeds
-//   lines    succeeds, and writes three lines
-//   fail     fails at every attempt
-//   flaky    fails at its first attempt
-//   poison   kills its agent
-//   lost     kills its launcher, at the first delivery
-//   stubborn succeeds, and ignores TERM
-struct Script {
+//   lines    writes three lines, and succeeds
+//   fail     fails at each attempt
+//   flaky    fails at the first attempt, and succeeds at the next
+//   poison   kills the agent instead of ending
+//   lost     ends as lost at the first delivery of the first attempt, as if the launcher had died; later succeeds
+//   stubborn succeeds; a kill ends it only after the grace period, since it ignores TERM
+struct JobScript {
   std::string kind;
-  Ms takes = 0;
+  Ms duration_ms = 0;
 };
-Script parse_script(const std::string&);
+JobScript parse_job_script(const std::string&);
 
 struct Host {
-  Host(const World& world, std::string host_name, Ms boot) : name(std::move(host_name)), clock(world.time(), boot) {}
+  Host(const World& world, std::string host_name, Ms boot_ms)
+      : name(std::move(host_name)), clock(world.time(), boot_ms) {}
   std::string name;
   ShiftedClock clock;
   struct Instance {
     Id runner;
     std::string name;
-    Ms gone_at;  // end of its last process
+    Ms ended_at_ms;  // end of the last process of the instance
   };
   std::vector<Instance> instances;  // killed instances whose jobs have not been requeued
   std::uint32_t failing_launches = 0;
@@ -42,41 +43,41 @@ struct Host {
 // The processes of a run. They end by themselves, by a kill or at their fence, even while other programs are stopped.
 class Process final : public Actor {
  public:
-  struct Facts {
+  struct Parameters {
     RunSpec spec;
     std::string job;
-    Script script;
+    JobScript script;
     std::uint64_t epoch = 0;
     std::uint32_t attempt = 1, deliveries = 1;
   };
   struct Callbacks {
-    std::function<void(const std::string& line)> wrote;
-    std::function<void(RunStatus)> ended;  // no process is left
-    std::function<void()> poisoned;
+    std::function<void(const std::string& line)> on_line;
+    std::function<void(RunStatus)> on_ended;  // no process is left
+    std::function<void()> on_poisoned;
   };
-  Process(World&, Witness&, const Host&, Facts, Callbacks);
+  Process(World&, InvariantChecker&, const Host&, Parameters, Callbacks);
   ~Process() override { world_.remove(*this); }
 
   Ms due() const override;
   void step() override;
   void kill(KillReason, Ms grace);
   void fence(std::uint64_t boot_ms);
-  void die_at(Ms moment) { dies_at_ = std::min(dies_at_, moment); }  // together with the launcher
-  bool gone() const { return gone_; }
-  const Facts& facts() const { return facts_; }
+  void die_at(Ms time_ms) { dies_at_ = std::min(dies_at_, time_ms); }  // the death of the launcher
+  bool has_ended() const { return has_ended_; }
+  const Parameters& parameters() const { return parameters_; }
 
  private:
   void end(RunStatus);
   Ms fence_time() const;
 
   World& world_;
-  Witness& witness_;
+  InvariantChecker& checker_;
   const Host& host_;
-  Facts facts_;
+  Parameters parameters_;
   Callbacks callbacks_;
   Ms ends_at_, writes_at_ = kNever, killed_at_ = kNever, dies_at_ = kNever;
-  Ms writes_every_ = 0;
-  bool gone_ = false;
+  Ms write_interval_ms_ = 0;
+  bool has_ended_ = false;
 };
 
 }  // namespace mycojobs::sim

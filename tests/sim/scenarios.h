@@ -14,12 +14,12 @@ namespace mycojobs::sim {
 
 struct Scenario {
   const char* name;
-  void (*play)(Stage&);  // queues the requests and other events; agent 1 runs from the start
-  std::vector<Id> jobs;  // jobs that must end
-  bool retired = false;  // the jobs must also be retired
-  Ms agent_starts = 0;
+  void (*play)(Stage&);          // queues the requests and other events; agent 1 runs from the start
+  std::vector<Id> jobs;          // jobs that must end
+  bool must_be_retired = false;  // the jobs must also be retired
+  Ms agent_start_ms = 0;
   StageSettings settings = {};
-  bool bound = false;  // only agent 1 can run the job
+  bool needs_first_agent = false;  // only agent 1 can run the job
 };
 std::span<const Scenario> scenarios();
 void PrintTo(const Scenario&, std::ostream*);
@@ -27,7 +27,7 @@ void PrintTo(const Scenario&, std::ostream*);
 // A fault at the writing call with this number, from 1.
 struct Crash {
   std::uint64_t write = 0;
-  Fate fate = Fate::fine;
+  CallFault fault = CallFault::none;
 };
 
 struct CrashRunResult {
@@ -36,8 +36,8 @@ struct CrashRunResult {
   std::size_t crashes = 0;  // number of faults that occurred
   std::string violation;    // empty if no invariant was violated
 };
-// other: the killed agent is not restarted; instead, an agent on another host starts.
-CrashRunResult play(const Scenario&, const std::vector<Crash>&, bool other);
+// use_other_agent: the killed agent is not restarted; instead, an agent on another host starts.
+CrashRunResult play(const Scenario&, const std::vector<Crash>&, bool use_other_agent);
 
 std::string to_text(const std::vector<Crash>&);
 

@@ -10,39 +10,40 @@ std::string get_violation_kind(const std::string& violation) {
   return kind;
 }
 
-Shortest shorten(std::uint64_t seed, LifeSettings settings) {
-  const auto live = [&](const std::set<std::string>& suppressed_events) {
+MinimalFailure shorten(std::uint64_t seed, LifeSettings settings) {
+  const auto run_life = [&](const std::set<std::string>& suppressed_events) {
     settings.suppressed_events = suppressed_events;
     Life life(seed, settings);
     const LifeReport report = life.run();
-    return Shortest{suppressed_events, life.event_names(), report.violation};
+    return MinimalFailure{suppressed_events, life.event_names(), report.violation};
   };
-  Shortest best = live({});
-  const std::string kind = get_violation_kind(best.violation);
-  const auto disabled_steps = [&](std::size_t size) {
-    bool shorter = false;
-    for (std::size_t from = 0; from < best.event_names.size();) {
-      std::set<std::string> less = best.suppressed_events;
-      const std::size_t until = std::min(from + size, best.event_names.size());
-      for (std::size_t i = from; i < until; ++i) less.insert(best.event_names[i]);
-      Shortest next = live(less);
-      if (get_violation_kind(next.violation) == kind && next.event_names.size() < best.event_names.size()) {
-        best = std::move(next);
-        shorter = true;
+  MinimalFailure smallest = run_life({});
+  const std::string kind = get_violation_kind(smallest.violation);
+  const auto remove_events = [&](std::size_t size) {
+    bool has_shrunk = false;
+    for (std::size_t from = 0; from < smallest.event_names.size();) {
+      std::set<std::string> suppressed = smallest.suppressed_events;
+      const std::size_t until = std::min(from + size, smallest.event_names.size());
+      for (std::size_t i = from; i < until; ++i) suppressed.insert(smallest.event_names[i]);
+      MinimalFailure candidate = run_life(suppressed);
+      if (get_violation_kind(candidate.violation) == kind &&
+          candidate.event_names.size() < smallest.event_names.size()) {
+        smallest = std::move(candidate);
+        has_shrunk = true;
       } else {
         from += size;
       }
     }
-    return shorter;
+    return has_shrunk;
   };
-  for (std::size_t size = best.event_names.size() / 2; size > 1; size /= 2) disabled_steps(size);
-  while (disabled_steps(1)) {
+  for (std::size_t size = smallest.event_names.size() / 2; size > 1; size /= 2) remove_events(size);
+  while (remove_events(1)) {
   }
-  return best;
+  return smallest;
 }
 
-std::string to_text(const Shortest& shortest) {
-  std::string text = "its shortest: " + std::to_string(shortest.event_names.size()) + " happenings";
+std::string to_text(const MinimalFailure& shortest) {
+  std::string text = "minimized: " + std::to_string(shortest.event_names.size()) + " events";
   for (const std::string& each : shortest.event_names)
     text += (&each == &shortest.event_names.front() ? ": " : ", ") + each;
   return text + "\n" + shortest.violation;

@@ -34,56 +34,56 @@ class SimExecutor final : public Executor {
 
 class SimAgent final : public Program {
  public:
-  SimAgent(World&, Witness&, Host&, WorkerSettings, std::string name);
+  SimAgent(World&, InvariantChecker&, Host&, WorkerSettings, std::string name);
   ~SimAgent() override;
 
-  void drain();  // stops claiming; the agent leaves when its runs have ended
-  bool idle() const;
-  bool gone() const;  // killed or left, and all its processes have ended
+  void drain();  // stops claiming; the agent shuts down when its runs have ended
+  bool is_idle() const;
+  bool has_ended() const;  // killed or shut down, and all its processes have ended
   const WorkerSettings& settings() const { return settings_; }
 
  private:
   class Thread final : public Actor {
    public:
-    Thread(SimAgent&, void (SimAgent::*body)());
+    Thread(SimAgent&, void (SimAgent::*step_body)());
     ~Thread() override { agent_.world_.remove(*this); }
     Ms due() const override { return due_; }
     void step() override;
     void wake() { due_ = std::min(due_, agent_.world_.now()); }
-    void after(Ms pause) { due_ = std::min(due_, agent_.world_.now() + pause); }  // unless woken earlier
+    void run_after(Ms delay_ms) { due_ = std::min(due_, agent_.world_.now() + delay_ms); }  // unless woken earlier
 
    private:
     SimAgent& agent_;
-    void (SimAgent::*body_)();
+    void (SimAgent::*step_body_)();
     Ms due_ = kNever;
   };
   class SimWaiter;
-  struct Heard {  // an event of a process
+  struct ProcessEvent {  // output or the end of a process
     RunNumber run = 0;
     std::uint64_t sandbox_run = 0;
     std::string line;
     std::optional<RunStatus> end = std::nullopt;
-    bool unstarted = false;
+    bool never_started = false;
   };
 
   void on_killed() override;
-  void open();
-  void begin_to_serve();
-  void make_parts();
-  void leave();
+  void run_registration();
+  void start_serving();
+  void create_components();
+  void shut_down();
 
-  void take_jobs();
+  void run_intake();
   bool poll_waiter();  // polls the waiter; false if there is no event
   void run_jobs();
   void report();
-  void beat() { keeper_.after(leases_->run_once()); }
-  void keep_house() { house_.after(housekeeper_->run_once()); }
-  void check_waiting() { waiting_.after(prerequisites_->run_once()); }
+  void renew_leases() { lease_thread_.run_after(lease_keeper_->run_once()); }
+  void run_maintenance() { maintenance_thread_.run_after(maintenance_loop_->run_once()); }
+  void check_prerequisites() { prerequisite_thread_.run_after(prerequisites_->run_once()); }
 
-  void order(JobRuns::Event);
+  void post_event(JobRuns::Event);
   void step(JobRuns::Event);
   void perform(JobRuns::Launch&);
-  void perform(JobRuns::WriteChannel& speak) { runs_.next_channel_bytes(speak.run); }
+  void perform(JobRuns::WriteChannel& write) { runs_.next_channel_bytes(write.run); }
   void perform(JobRuns::PauseChannel& /*no run stores artifacts*/) {}
   void perform(JobRuns::PauseReading& /*no pipes*/) {}
   void perform(JobRuns::KillRun&);
@@ -93,40 +93,42 @@ class SimAgent final : public Program {
   void perform(JobRuns::RunReaped&);
   void perform(JobRuns::LaunchBackoff& failed) { launcher_.on_start_failed(host_.clock.boot_ms(), failed.reason); }
   void perform(JobRuns::ClaimBackoff& /*unused*/) { run_rate_.on_claim_ahead_failed(); }
-  void perform(StartRejected& job) { intake_->on_start_rejected(std::move(job)); }
-  void perform(JobRuns::RunInBackground& elsewhere) { order(elsewhere.work()); }
-  bool errs(Mistake::Agent how) const { return world_.mistake.agent == how; }
+  void perform(StartRejected& rejected) { intake_->on_start_rejected(std::move(rejected)); }
+  void perform(JobRuns::RunInBackground& background) { post_event(background.work()); }
+  bool has_planted_bug(PlantedBug::AgentBug bug) const { return world_.planted_bug.agent == bug; }
   std::uint64_t now_us() const { return (world_.now() + 1) * 1000; }
 
   World& world_;
-  Witness& witness_;
+  InvariantChecker& checker_;
   Host& host_;
   WorkerSettings settings_;
   RunnerHolder self_;
   SimExecutor executor_;
-  std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
+  std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, maintenance_store_,
+      prerequisite_store_;
   StoreHealth health_;
   RunRate run_rate_;
-  PreviousInstances former_;
+  PreviousInstances previous_instances_;
   LauncherMonitor launcher_;
   JobRuns runs_;
   std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Reporter> reporter_;
-  std::unique_ptr<LeaseKeeper> leases_;
-  std::unique_ptr<MaintenanceLoop> housekeeper_;
+  std::unique_ptr<LeaseKeeper> lease_keeper_;
+  std::unique_ptr<MaintenanceLoop> maintenance_loop_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
   SimWaiter* waiter_ = nullptr;  // the waiter of the intake
   SecretWatcher secrets_{{}, {kContext}, host_.clock};
   std::unique_ptr<Intake> intake_;
-  Thread opening_, intake_thread_, run_loop_, reporter_thread_, keeper_, house_, waiting_;
+  Thread registration_thread_, intake_thread_, run_loop_thread_, reporter_thread_, lease_thread_, maintenance_thread_,
+      prerequisite_thread_;
 
-  bool open_ = false, runner_lost_ = false, left_ = false;
-  bool resting_ = false;  // whether the intake waits
-  Intake::WaitRequest rest_;
-  Ms rests_until_ = 0;
-  std::deque<JobRuns::Event> orders_;
-  std::deque<Heard> heard_;
-  std::map<RunNumber, Process::Facts> facts_;
+  bool is_registered_ = false, is_runner_lost_ = false, is_shut_down_ = false;
+  bool is_intake_waiting_ = false;
+  Intake::WaitRequest wait_request_;
+  Ms wait_until_ = 0;
+  std::deque<JobRuns::Event> posted_events_;
+  std::deque<ProcessEvent> process_events_;
+  std::map<RunNumber, Process::Parameters> process_parameters_;
   std::map<RunNumber, std::unique_ptr<Process>> processes_;
 };
 

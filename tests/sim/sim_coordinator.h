@@ -1,5 +1,5 @@
-// A coordinator on one thread: the rounds of agent/coordinator for the stage's context. A killed coordinator is
-// restarted. It receives no hints and polls frequently instead.
+// A coordinator on one thread: runs the ContextLoop of agent/coordinator for the context of the stage. A killed
+// coordinator is restarted. It receives no hints and polls frequently instead.
 #pragma once
 
 #include <memory>
@@ -21,16 +21,16 @@ class SimCoordinator final : public Program, public Actor {
 
   Ms due() const override { return due_; }
   void step() override;
-  FlowStore& own_flows() { return *own_flows_; }  // without faults, for checking the results
+  FlowStore& fault_free_flows() { return *fault_free_flows_; }  // for checking the results
 
  private:
-  void begin();
+  void start();
   void on_killed() override;
 
   World& world_;
   ShiftedClock clock_;
-  std::unique_ptr<FlowStore> own_flows_;
-  std::unique_ptr<ContextLoop> rounds_;
+  std::unique_ptr<FlowStore> fault_free_flows_;
+  std::unique_ptr<ContextLoop> context_loop_;
   Ms due_ = 0;
   unsigned starts_ = 0;
 };

@@ -7,9 +7,9 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr Id kCaller = 12;
-constexpr Ms kAgainMs = 50;     // pause before a client repeats a call
-constexpr Ms kLookMs = 10;      // interval of the check whether a client may continue
-constexpr Ms kRevivalMs = 200;  // pause until a killed client is restarted
+constexpr Ms kRetryDelayMs = 50;     // pause before a client repeats a call
+constexpr Ms kPollIntervalMs = 10;   // interval of the check whether a client may continue
+constexpr Ms kRestartDelayMs = 200;  // pause until a killed client is restarted
 
 }  // namespace
 
@@ -24,58 +24,58 @@ Client::Client(World& world, std::string name)
   world_.add(*this);
 }
 
-void Client::on_killed() { due_ = world_.now() + kRevivalMs; }
+void Client::on_killed() { due_ = world_.now() + kRestartDelayMs; }
 
 void Client::step() {
-  if (killed()) {
+  if (is_killed()) {
     world_.revive(*this);
     store_ = world_.open_store(*this);
     flows_ = world_.open_flows(*this);
   }
   const Request request = requests_.front();
-  if (request.when && !request.when()) {
-    due_ = world_.now() + kLookMs;
+  if (request.condition && !request.condition()) {
+    due_ = world_.now() + kPollIntervalMs;
     return;
   }
-  const auto answer = request.call(*store_);
-  if (killed()) return;
-  const bool away = !answer && answer.error().code == Code::unavailable;
-  world_.note("  " + name() + ' ' + request.what + (answer ? "" : ": " + answer.error().message));
-  if (!away) requests_.pop_front();
-  due_ = world_.now() + (away ? kAgainMs : 0);
+  const auto reply = request.call(*store_);
+  if (is_killed()) return;
+  const bool is_unavailable = !reply && reply.error().code == Code::unavailable;
+  world_.note("  " + name() + ' ' + request.description + (reply ? "" : ": " + reply.error().message));
+  if (!is_unavailable) requests_.pop_front();
+  due_ = world_.now() + (is_unavailable ? kRetryDelayMs : 0);
 }
 
-Service::Service(World& world, Witness& witness, Host& host, WorkerSettings settings)
-    : Actor(nullptr), world_(world), witness_(witness), host_(host), settings_(std::move(settings)) {
+Service::Service(World& world, InvariantChecker& checker, Host& host, WorkerSettings settings)
+    : Actor(nullptr), world_(world), checker_(checker), host_(host), settings_(std::move(settings)) {
   world_.add(*this);
 }
 
 Service::~Service() { world_.remove(*this); }
 
-void Service::start(Ms after) {
-  start_at_ = world_.now() + after;
+void Service::start(Ms delay_ms) {
+  start_at_ = world_.now() + delay_ms;
   due_ = std::min(due_, start_at_);
 }
 
 // Periodically checks whether the agent has ended.
 void Service::step() {
-  constexpr Ms kEveryMs = 20;
-  due_ = world_.now() + kEveryMs;
-  if (agent_ && agent_->gone() && world_.is_alone()) {
+  constexpr Ms kCheckIntervalMs = 20;
+  due_ = world_.now() + kCheckIntervalMs;
+  if (agent_ && agent_->has_ended() && world_.is_alone()) {
     agent_.reset();
-    if (restart_pause_ != kNever) start_at_ = world_.now() + restart_pause_;
+    if (restart_delay_ != kNever) start_at_ = world_.now() + restart_delay_;
     if (on_end) on_end();
   }
   if (agent_ || world_.now() < start_at_) return;
   start_at_ = kNever;
-  agent_ = std::make_unique<SimAgent>(world_, witness_, host_, settings_,
+  agent_ = std::make_unique<SimAgent>(world_, checker_, host_, settings_,
                                       "agent" + std::to_string(settings_.runner.id) + "." + std::to_string(++starts_));
 }
 
-bool Service::is_quiet() const { return !agent_ ? start_at_ == kNever : !agent_->killed() && agent_->idle(); }
+bool Service::is_quiet() const { return !agent_ ? start_at_ == kNever : !agent_->is_killed() && agent_->is_idle(); }
 
 Stage::Stage(const StageSettings& settings)
-    : world(settings.seed), witness(world, kQueues), client(world, "client"), settings_(settings) {}
+    : world(settings.seed), checker(world, kQueues), client(world, "client"), settings_(settings) {}
 
 Service& Stage::add_service(const std::function<void(WorkerSettings&)>& change, Host* host) {
   const auto number = static_cast<Id>(services.size() + 1);
@@ -96,7 +96,7 @@ Service& Stage::add_service(const std::function<void(WorkerSettings&)>& change, 
   worker.retention_ms = settings_.retention_ms;
   worker.retention_count = settings_.retention_count;
   if (change) change(worker);
-  services.push_back(std::make_unique<Service>(world, witness, *host, worker));
+  services.push_back(std::make_unique<Service>(world, checker, *host, worker));
   return *services.back();
 }
 
@@ -122,12 +122,12 @@ void Stage::push(const Job& job) {
   world.note("  a plain client pushes " + key);
 }
 
-JobStoreState Stage::place(const std::string& key) {
+JobStoreState Stage::get_job_state(const std::string& key) {
   const std::vector<std::string> keys{key};
-  auto places = store().job_states(kContext, keys, true);
-  return places ? places->front() : JobStoreState{};
+  auto job_states = store().job_states(kContext, keys, true);
+  return job_states ? job_states->front() : JobStoreState{};
 }
 
-bool Stage::has_ended(const std::string& key) { return mycojobs::has_ended(place(key)); }
+bool Stage::has_ended(const std::string& key) { return mycojobs::has_ended(get_job_state(key)); }
 
 }  // namespace mycojobs::sim

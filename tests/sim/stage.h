@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "invariant_checker.h"
 #include "sim_agent.h"
-#include "witness.h"
 #include "world.h"
 
 namespace mycojobs::sim {
@@ -17,15 +17,15 @@ namespace mycojobs::sim {
 class Client final : public Program, public Actor {
  public:
   struct Request {
-    std::string what;
+    std::string description;
     std::function<Result<void>(Store&)> call;
-    std::function<bool()> when = nullptr;  // the call waits for this condition
+    std::function<bool()> condition = nullptr;  // the call waits until this holds
   };
   Client(World&, std::string name);
   ~Client() override { world_.remove(*this); }
 
-  void ask(Request request) { requests_.push_back(std::move(request)); }
-  bool done() const { return requests_.empty(); }
+  void enqueue(Request request) { requests_.push_back(std::move(request)); }
+  bool is_done() const { return requests_.empty(); }
   FlowStore& flows() { return *flows_; }
   Ms due() const override { return requests_.empty() ? kNever : due_; }
   void step() override;
@@ -43,12 +43,12 @@ class Client final : public Program, public Actor {
 // The service manager of a host: runs one agent, and starts the next when the agent has ended.
 class Service final : public Actor {
  public:
-  Service(World&, Witness&, Host&, WorkerSettings);
+  Service(World&, InvariantChecker&, Host&, WorkerSettings);
   ~Service() override;
 
-  void start(Ms after);
-  void restart_after(Ms pause) { restart_pause_ = pause; }  // kNever: no restart
-  SimAgent* agent() { return agent_ && !agent_->killed() ? agent_.get() : nullptr; }
+  void start(Ms delay_ms);
+  void set_restart_delay(Ms delay_ms) { restart_delay_ = delay_ms; }  // kNever: no restart
+  SimAgent* agent() { return agent_ && !agent_->is_killed() ? agent_.get() : nullptr; }
   bool is_quiet() const;
   Ms due() const override { return due_; }
   void step() override;
@@ -58,11 +58,11 @@ class Service final : public Actor {
 
  private:
   World& world_;
-  Witness& witness_;
+  InvariantChecker& checker_;
   Host& host_;
   WorkerSettings settings_;
   std::unique_ptr<SimAgent> agent_;
-  Ms due_ = kNever, start_at_ = kNever, restart_pause_ = 300;
+  Ms due_ = kNever, start_at_ = kNever, restart_delay_ = 300;
   unsigned starts_ = 0;
 };
 
@@ -77,7 +77,7 @@ class Stage {
   explicit Stage(const StageSettings&);
 
   World world;
-  Witness witness;
+  InvariantChecker checker;
   Client client;
   std::vector<std::unique_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Service>> services;
@@ -88,8 +88,8 @@ class Stage {
   static Job job(Id id, std::string script);
   // Pushes a job as a plain client does: first the record, then the queue entry.
   void push(const Job&);
-  Store& store() { return witness.store(); }
-  JobStoreState place(const std::string& key);
+  Store& store() { return checker.store(); }
+  JobStoreState get_job_state(const std::string& key);
   bool has_ended(const std::string& key);
 
  private:

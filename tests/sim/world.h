@@ -20,9 +20,9 @@
 
 namespace mycojobs::sim {
 
-using Ms = std::uint64_t;  // time of the world, which no program can read
+using Ms = std::uint64_t;  // milliseconds since the start of the world; no program can read this time
 inline constexpr Ms kNever = UINT64_MAX;
-inline constexpr Ms kWall = 1700000000000;  // Unix time at the start of the world, on a correct clock
+inline constexpr Ms kStartUnixMs = 1700000000000;  // Unix time at the start of the world, on a correct clock
 inline constexpr Id kContext = 1;
 
 // An operating system process: the unit of kills and stops.
@@ -31,7 +31,7 @@ class Program {
   explicit Program(std::string name) : name_(std::move(name)) {}
   virtual ~Program() = default;
   const std::string& name() const { return name_; }
-  bool killed() const { return killed_; }
+  bool is_killed() const { return is_killed_; }
 
  protected:
   virtual void on_killed() {}
@@ -39,7 +39,7 @@ class Program {
  private:
   friend class World;
   std::string name_;
-  bool killed_ = false;
+  bool is_killed_ = false;
   Ms stopped_until_ = 0;
 };
 
@@ -54,15 +54,15 @@ class Actor {
  private:
   friend class World;
   Program* program_;
-  bool within_ = false;
+  bool is_stepping_ = false;
 };
 
-// The fate of a call. reply_lost: the call was executed. killed_before, killed_after: the caller dies, before or after
-// the call is executed.
-enum class Fate { fine, request_lost, reply_lost, killed_before, killed_after };
+// The fault that is injected into a call. reply_lost: the call was executed. killed_before and killed_after: the caller
+// is killed before or after the call is executed.
+enum class CallFault { none, request_lost, reply_lost, killed_before, killed_after };
 
 // The probability of faults of each call: 1 in n; 0: never.
-struct Weather {
+struct FaultRates {
   std::uint32_t cut = 0;   // the connection is lost before or after the call is executed; the next call reconnects
   std::uint32_t late = 0;  // executed up to late_ms after the caller has abandoned the call
   // Takes up to slow_ms, before or after the call is executed; other programs act in the meantime.
@@ -71,29 +71,28 @@ struct Weather {
   Ms late_ms = 3000, slow_ms = 0, stop_ms = 0;
 };
 
-// Counts of the faults so far. overtaken: later calls of other programs were executed while a call or its reply was
-// delayed.
-struct Troubles {
-  std::size_t requests_lost = 0, replies_lost = 0, cut = 0, given_up = 0, slow = 0, overtaken = 0, killed = 0,
+// Numbers of the injected faults. overtaken: calls that were delayed while later calls of other programs were executed.
+struct FaultCounts {
+  std::size_t requests_lost = 0, replies_lost = 0, cut = 0, abandoned = 0, slow = 0, overtaken = 0, killed = 0,
               stopped = 0;
-  Troubles& operator+=(const Troubles&);
+  FaultCounts& operator+=(const FaultCounts&);
 };
-std::string to_text(const Troubles&);
+std::string to_text(const FaultCounts&);
 
-// A bug planted to check that the simulation finds it: either a replacement in every script that contains `instead_of`,
+// A bug planted to check that the simulation finds it: either a replacement in every script that contains `original`,
 // or a wrong behaviour of the agent.
-struct Mistake {
+struct PlantedBug {
   const char* name;
-  std::string_view instead_of = {}, other = {};
-  enum class Agent { none, fences_late, fences_never, forgets_reports } agent = Agent::none;
+  std::string_view original = {}, replacement = {};
+  enum class AgentBug { none, fences_late, fences_never, forgets_reports } agent = AgentBug::none;
   std::uint64_t first_seed = 0;  // No earlier seed shows the bug.
 };
 
-// Unix time with an individual shift.
+// The clock of a host or of the server: the time of the world, with an offset that simulates a wrong Unix time.
 class ShiftedClock final : public Clock {
  public:
   ShiftedClock(const Ms& now, Ms boot) : now_(now), boot_(boot) {}
-  std::uint64_t unix_ms() const override { return kWall + now_ + static_cast<std::uint64_t>(shift_ms); }
+  std::uint64_t unix_ms() const override { return kStartUnixMs + now_ + static_cast<std::uint64_t>(shift_ms); }
   std::uint64_t boot_ms() const override { return boot_ + now_; }
   Ms world_time(std::uint64_t boot) const { return boot > boot_ ? boot - boot_ : 0; }
   std::int64_t shift_ms = 0;
@@ -104,9 +103,9 @@ class ShiftedClock final : public Clock {
 };
 
 // A random number generator that depends only on its seed.
-class Chance {
+class RandomGenerator {
  public:
-  explicit Chance(std::uint64_t seed) : state_(seed) {}
+  explicit RandomGenerator(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next() {  // Source: S. Vigna, splitmix64
     std::uint64_t z = state_ += 0x9e3779b97f4a7c15U;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -127,28 +126,28 @@ class World {
 
   Ms now() const { return now_; }
   const Ms& time() const { return now_; }
-  std::uint64_t below(std::uint64_t bound) { return bound == 0 ? 0 : chance_.next() % bound; }
-  bool once_in(std::uint32_t many) { return many > 0 && below(many) == 0; }
+  std::uint64_t random_below(std::uint64_t bound) { return bound == 0 ? 0 : random_.next() % bound; }
+  bool random_one_in(std::uint32_t bound) { return bound > 0 && random_below(bound) == 0; }
   // Random numbers drawn within `draw` depend only on the seed and the name, not on earlier draws. Thus one event can
   // be left out without changing the others.
   template <class Draw>
-  auto apart(const std::string& name, Draw draw) {
-    const Chance before = std::exchange(chance_, make_random_stream(name));
+  auto draw_independently(const std::string& name, Draw draw) {
+    const RandomGenerator before = std::exchange(random_, make_named_stream(name));
     auto drawn = draw();
-    chance_ = before;
+    random_ = before;
     return drawn;
   }
-  // Records an exceptional event by its name. Returns false if the event is to be left out.
-  bool happens(const std::string& name);
+  // Returns whether the event with this name happens, and records it. Returns false if it is in suppressed_events.
+  bool should_inject(const std::string& name);
   std::set<std::string> suppressed_events;
-  const std::vector<std::string>& event_names() const { return happened_; }
+  const std::vector<std::string>& event_names() const { return event_names_; }
 
   MemoryServer& server() { return server_->server; }
   ShiftedClock& server_clock() { return server_clock_; }
   // Stops the server for this time; then it restarts with the same data.
-  void restart_server(Ms away);
-  bool server_up() const { return now_ >= up_at_; }
-  std::uint64_t server_starts() const { return starts_; }
+  void restart_server(Ms outage_ms);
+  bool is_server_up() const { return now_ >= server_up_at_; }
+  std::uint64_t server_starts() const { return server_starts_; }
 
   // Stores of a program; they end with the program.
   std::unique_ptr<Store> open_store(Program&);
@@ -156,9 +155,9 @@ class World {
 
   void add(Actor& actor) { actors_.push_back(&actor); }
   void remove(Actor& actor) { std::erase(actors_, &actor); }
-  void at(Ms moment, std::function<void()> what) { events_.emplace(moment, std::move(what)); }
+  void schedule(Ms time_ms, std::function<void()> event) { events_.emplace(time_ms, std::move(event)); }
   // Returns whether only the caller's step is active, so that ended actors may be deleted.
-  bool is_alone() const { return within_ <= 1; }
+  bool is_alone() const { return active_steps_ <= 1; }
   void kill(Program&);
   void revive(Program&);
   void stop(Program&, Ms duration);
@@ -169,13 +168,14 @@ class World {
   // Also stops once `done` returns true, which is checked after each step. Returns false if that did not happen.
   bool run_until(Ms moment, const std::function<bool()>& done);
 
-  // Called for every call of a program, with its number among the writing calls (0 for a read).
-  std::function<Fate(const Program&, const ServerCall&, std::uint64_t write)> fate;
+  // Chooses the fault of each call of a program. `write` is the number of the call among the writing calls, 0 for a
+  // read.
+  std::function<CallFault(const Program&, const ServerCall&, std::uint64_t write)> choose_fault;
   std::uint64_t writes() const { return writes_; }
-  Weather weather;
-  const Troubles& troubles() const { return troubles_; }
-  Mistake mistake{"none"};
-  const Script& apply_mistake(const Script&);
+  FaultRates fault_rates;
+  const FaultCounts& fault_counts() const { return fault_counts_; }
+  PlantedBug planted_bug{"none"};
+  const Script& apply_planted_bug(const Script&);
   std::function<void()> after_step;
 
   // Records an event. The last events are printed with the first violation, which ends the world.
@@ -187,7 +187,7 @@ class World {
 
  private:
   friend class SimLink;
-  struct MistakenScript {
+  struct PatchedScript {
     std::string sha1, text;
     Script script;
   };
@@ -202,35 +202,35 @@ class World {
   };
   static std::unique_ptr<Server>& spare_server();
 
-  Chance make_random_stream(const std::string& name) const;
-  std::string next_call(const Program&);
+  RandomGenerator make_named_stream(const std::string& name) const;
+  std::string make_call_name(const Program&);
   Fault decide_fault(const ServerCall&);
   struct NextEvent {
     Ms due = kNever;
     Actor* actor = nullptr;  // null: an event without an actor
   };
-  NextEvent next();
+  NextEvent find_next_event();
   bool step(Ms moment);
   OpenLink make_open_link(Program&);
   void wait(Ms duration, const Program&);                 // for a thread within its step
   void inject_delays(Program&, const std::string& call);  // injects delays and stops
 
   std::uint64_t seed_;
-  Chance chance_;
-  std::map<std::string, std::uint64_t> calls_;  // by program
-  std::vector<std::string> happened_;
-  Troubles troubles_;
-  Ms now_ = 0, up_at_ = 0;
-  std::uint64_t starts_ = 1, writes_ = 0, calls_made_ = 0, history_ = 14695981039346656037ULL;
+  RandomGenerator random_;
+  std::map<std::string, std::uint64_t> call_counts_;  // by program
+  std::vector<std::string> event_names_;
+  FaultCounts fault_counts_;
+  Ms now_ = 0, server_up_at_ = 0;
+  std::uint64_t server_starts_ = 1, writes_ = 0, total_calls_ = 0, history_ = 14695981039346656037ULL;
   ShiftedClock server_clock_{now_, 0};
   std::unique_ptr<Server> server_;
   std::vector<Actor*> actors_;
   std::multimap<Ms, std::function<void()>> events_;
   Program* caller_ = nullptr;  // the caller of the current server call
-  bool doomed_ = false;        // the caller dies of the current call
-  int depth_ = 0, within_ = 0;
-  unsigned steps_at_once_ = 0;
-  std::map<std::string_view, std::unique_ptr<MistakenScript>> mistaken_;
+  bool kills_caller_ = false;  // the caller dies of the current call
+  int wait_depth_ = 0, active_steps_ = 0;
+  unsigned steps_at_same_time_ = 0;
+  std::map<std::string_view, std::unique_ptr<PatchedScript>> patched_scripts_;
   std::deque<std::string> notes_;
   std::string violation_;
 };

@@ -1,14 +1,15 @@
-// The list of flows, newest first. A flow that changes is updated in place.
+// The list of flows, newest first, shown page by page. Events update rows in place. While the list is scrolled to its top,
+// new flows are added, and flows that no longer match the filter are removed; otherwise a button offers the new flows.
 import {html, DelayedInput, useRetry, useEffect, useMemo, useRef, useState, RelativeTime, Problem, State, UntrustedText, flow_href, get_flow_state, navigate, href, replace_route, useNow, useTitle} from './ui.js';
 import {open_event_stream, rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {useNarrow} from './jobs.js';
 import {format_count, get_elapsed_ms, to_list, format_duration} from './text.js';
 
-const PAGE_SIZE = 100, MAX_ROWS_AT_FRONT = 4000;
+const PAGE_SIZE = 100, MAX_ROWS_AT_TOP = 4000;
 const STATUSES = [['', 'all'], ['started', 'under way'], ['error', 'failed'], ['finished', 'finished'], ['dispatched', 'new']];
 
-export function Flows({query, context, cursor}) {
+export function Flows({query, context, keyboard_actions}) {
   useTitle('Flows');
   const now_ms = useNow();
   const is_narrow = useNarrow();
@@ -19,14 +20,14 @@ export function Flows({query, context, cursor}) {
   const key = JSON.stringify([context, filter]);
   const rows = useMemo(() => ({list: [], by_id: new Map(), next_cursor: '', is_complete: false, scanned_count: 0, has_new_flows: false}), [key]);
   const [state, set_state] = useState({tick: 0, error: null});
-  const loading_rows = useRef(null), is_at_front = useRef(true), schedule_update = useRef(() => {});
+  const rows_being_loaded = useRef(null), is_scrolled_to_top = useRef(true), schedule_update = useRef(() => {});
   const redraw = (error = null) => set_state((previous) => ({tick: previous.tick + 1, error}));
   const load = async () => {
-    if (loading_rows.current === rows || rows.is_complete) return;
-    loading_rows.current = rows;
+    if (rows_being_loaded.current === rows || rows.is_complete) return;
+    rows_being_loaded.current = rows;
     try {
       // Further pages are read until a page contains a flow that matches the filter.
-      for (let match_count = 0; match_count === 0 && !rows.is_complete && loading_rows.current === rows;) {
+      for (let match_count = 0; match_count === 0 && !rows.is_complete && rows_being_loaded.current === rows;) {
         const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE_SIZE, ...(rows.next_cursor ? {after: rows.next_cursor} : {})});
         for (const flow of page.flows) if (!rows.by_id.has(flow.id)) { rows.by_id.set(flow.id, flow); rows.list.push(flow); match_count++; }
         Object.assign(rows, {next_cursor: page.after, is_complete: page.after === '', scanned_count: rows.scanned_count + page.looked_at});
@@ -35,9 +36,9 @@ export function Flows({query, context, cursor}) {
     } catch (error) {
       redraw(error);
     }
-    if (loading_rows.current === rows) loading_rows.current = null;
+    if (rows_being_loaded.current === rows) rows_being_loaded.current = null;
   };
-  useEffect(() => { load(); return () => { loading_rows.current = null; }; }, [rows]);
+  useEffect(() => { load(); return () => { rows_being_loaded.current = null; }; }, [rows]);
   useRetry(state.error, load);
   // Update changed flows. New flows are added only while the reader is at the top of the list.
   useEffect(() => {
@@ -49,12 +50,12 @@ export function Flows({query, context, cursor}) {
       changes.clear();
       rows.has_new_flows ||= [...received.keys()].some((id) => !rows.by_id.has(id) && id > (rows.list[0]?.id ?? 0));
       for (const [id, data] of received) if (rows.by_id.has(id)) Object.assign(rows.by_id.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.by_id.get(id).ended_ms ?? 0})});
-      if (is_at_front.current) {
+      if (is_scrolled_to_top.current) {
         if (rows.has_new_flows) await read_first_page();
         const matches_filter = (flow) => (!filter.status || flow.status === filter.status) && (!filter.state || flow.status === filter.state || flow.detail === filter.state);
         set_rows(rows.list.filter(matches_filter));
-        if (rows.list.length > MAX_ROWS_AT_FRONT) {
-          set_rows(rows.list.slice(0, MAX_ROWS_AT_FRONT / 2));
+        if (rows.list.length > MAX_ROWS_AT_TOP) {
+          set_rows(rows.list.slice(0, MAX_ROWS_AT_TOP / 2));
           Object.assign(rows, {next_cursor: String(rows.list[rows.list.length - 1].id), is_complete: false});
         }
       }
@@ -82,13 +83,13 @@ export function Flows({query, context, cursor}) {
     return () => { close_stream(); clearTimeout(timer); };
   }, [rows]);
   const on_top_change = (is_at_top) => {
-    is_at_front.current = is_at_top;
+    is_scrolled_to_top.current = is_at_top;
     if (is_at_top && rows.has_new_flows) schedule_update.current();
   };
   // The selection is a flow, not an index, so that new rows do not move it.
   const [selected_id, select] = useState(0);
   const selected = selected_id ? rows.list.findIndex((entry) => entry.id === selected_id) : -1;
-  cursor.current = {
+  keyboard_actions.current = {
     move: (delta) => select(rows.list[Math.max(0, Math.min(rows.list.length - 1, selected + delta))]?.id ?? 0),
     open: () => { if (selected >= 0) navigate(flow_href(selected_id, context)); },
   };

@@ -25,8 +25,8 @@ function useJobs(context, filter, changed_ms) {
   const key = JSON.stringify([context, filter]);
   const rows = useMemo(() => new Rows(), [key]);
   const [state, set_state] = useState({tick: 0, error: null, is_loading: false});
-  const current_rows = useRef(rows), is_at_front = useRef(true), latest_change_ms = useRef(0);
-  if (current_rows.current !== rows) is_at_front.current = true;
+  const current_rows = useRef(rows), is_scrolled_to_top = useRef(true), latest_change_ms = useRef(0);
+  if (current_rows.current !== rows) is_scrolled_to_top.current = true;
   current_rows.current = rows;
   latest_change_ms.current = changed_ms ?? 0;
   const redraw = (changes = {}) => set_state((previous) => ({...previous, tick: previous.tick + 1, ...changes}));
@@ -80,17 +80,17 @@ function useJobs(context, filter, changed_ms) {
     rows.is_updating = true;
     const update = async () => {
       while (current_rows.current === rows && latest_change_ms.current > rows.newest_ms) {
-        const target_ms = latest_change_ms.current, was_at_front = is_at_front.current && !rows.has_overflow;
-        const {jobs, after} = await read_changed_since(was_at_front ? rows.front_ms : rows.newest_ms);
+        const target_ms = latest_change_ms.current, was_scrolled_to_top = is_scrolled_to_top.current && !rows.has_overflow;
+        const {jobs, after} = await read_changed_since(was_scrolled_to_top ? rows.front_ms : rows.newest_ms);
         if (current_rows.current !== rows) return;
-        if (after === '') rows.merge(jobs, is_at_front.current && was_at_front, filter);
-        else if (is_at_front.current && was_at_front) rows.merge_with_gap(jobs, after, filter);
+        if (after === '') rows.merge(jobs, is_scrolled_to_top.current && was_scrolled_to_top, filter);
+        else if (is_scrolled_to_top.current && was_scrolled_to_top) rows.merge_with_gap(jobs, after, filter);
         else {
           rows.has_overflow = true;
           rows.merge(jobs, false, filter);  // Updates only the loaded rows.
         }
         rows.newest_ms = Math.max(rows.newest_ms, target_ms);
-        if (is_at_front.current && was_at_front) {
+        if (is_scrolled_to_top.current && was_scrolled_to_top) {
           rows.clear_pending();
           rows.front_ms = rows.newest_ms;
         }
@@ -149,7 +149,7 @@ function useJobs(context, filter, changed_ms) {
     rows.max_scanned_count = rows.scanned_count + Rows.MAX_SCANNED_RECORDS;
     load();
   };
-  return {rows, ...state, load, continue_search, fill_gap, is_at_front, show_pending, is_scan_paused: !rows.is_loading && !rows.is_complete && rows.scanned_count >= rows.max_scanned_count};
+  return {rows, ...state, load, continue_search, fill_gap, is_scrolled_to_top, show_pending, is_scan_paused: !rows.is_loading && !rows.is_complete && rows.scanned_count >= rows.max_scanned_count};
 }
 
 function Filter({query, context}) {
@@ -177,21 +177,21 @@ function Filter({query, context}) {
 
 const format_run_time = (job, now_ms) => (job.started_ms && job.status !== 'dispatched' ? format_duration(get_elapsed_ms(job.started_ms, job.ended_ms >= job.started_ms ? job.ended_ms : now_ms)) : '');
 
-export function Jobs({query, context, view, cursor}) {
+export function Jobs({query, context, overview, keyboard_actions}) {
   useTitle('Jobs');
   const now_ms = useNow();
   const [poll_ms, set_poll_ms] = useState(0);
   // Users without the right to read the overview receive no change events, so their jobs are polled.
   useEffect(() => {
-    if (!view) return poll_while_visible(3000, () => set_poll_ms(store_now_ms()));
-  }, [Boolean(view)]);
+    if (!overview) return poll_while_visible(3000, () => set_poll_ms(store_now_ms()));
+  }, [Boolean(overview)]);
   const filter = parse_filter(query);
-  const {rows, error, is_loading, load, continue_search, fill_gap, is_scan_paused, is_at_front, show_pending} = useJobs(context, filter, view ? view.changed_ms : poll_ms);
+  const {rows, error, is_loading, load, continue_search, fill_gap, is_scan_paused, is_scrolled_to_top, show_pending} = useJobs(context, filter, overview ? overview.changed_ms : poll_ms);
   const is_narrow = useNarrow();
   // The selection is a job, not an index, so that new rows do not move it.
   const [selected_key, select] = useState('');
   const selected = selected_key ? rows.list.findIndex((entry) => entry.key === selected_key) : -1;
-  cursor.current = {
+  keyboard_actions.current = {
     move: (delta) => select(rows.list[Math.max(0, Math.min(rows.list.length - 1, selected + delta))]?.key ?? ''),
     open: () => { if (selected >= 0) rows.list[selected].gap ? fill_gap(rows.list[selected]) : navigate(job_href(selected_key, context)); },
   };
@@ -213,14 +213,14 @@ export function Jobs({query, context, view, cursor}) {
   const is_unfiltered = Object.keys(filter).length === 0;
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">job</span><span role="columnheader" class="type">type</span><span role="columnheader" class="when">changed</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
-    <p class="quiet status" role="status">${is_unfiltered && view ? format_counted(view.jobs, 'job') : `${format_count(rows.by_key.size)}${rows.is_complete ? '' : '+'} shown`}${is_unfiltered ? '' : `, ${format_count(rows.scanned_count)}${view ? ` of ${format_count(Math.max(view.jobs, rows.scanned_count))}` : ''} searched`}${is_loading ? ' \u2026' : ''}
+    <p class="quiet status" role="status">${is_unfiltered && overview ? format_counted(overview.jobs, 'job') : `${format_count(rows.by_key.size)}${rows.is_complete ? '' : '+'} shown`}${is_unfiltered ? '' : `, ${format_count(rows.scanned_count)}${overview ? ` of ${format_count(Math.max(overview.jobs, rows.scanned_count))}` : ''} searched`}${is_loading ? ' \u2026' : ''}
       ${is_scan_paused && html` <button type="button" class="small" onClick=${continue_search}>Search on</button>`}
       ${(rows.pending.size > 0 || rows.has_overflow) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; show_pending(); }}>${rows.has_overflow ? 'Many new jobs' : format_counted(rows.pending.size, 'new job')}</button>`}</p>
     <${Problem} error=${error}/>
     ${rows.list.length === 0 && rows.is_complete ? html`<p class="empty">${is_unfiltered ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job matches.'}</p>`
       : rows.list.length === 0 && is_scan_paused ? html`<p class="empty">None of the ${format_count(rows.scanned_count)} jobs that changed last matches.</p>`
       : html`<${Virtual} count=${rows.list.length} height=${is_narrow ? 54 : 30} render_row=${render_row} on_near_end=${load} selected=${selected} name=${selected_key} label="jobs" head=${head}
-          on_top_change=${(is_at_top) => { is_at_front.current = is_at_top; if (is_at_top && (rows.pending.size || rows.has_overflow)) show_pending(); }}/>`}
+          on_top_change=${(is_at_top) => { is_scrolled_to_top.current = is_at_top; if (is_at_top && (rows.pending.size || rows.has_overflow)) show_pending(); }}/>`}
   </main>`;
 }
 

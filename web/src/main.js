@@ -36,11 +36,11 @@ function Login({on_login}) {
       throw problem.error_code === 'denied' ? {message: 'this server does not know this token', remedy: 'create one with `mycojobs key token --actor ID`'} : problem;
     });
   };
-  const log_in_with_key = async (credential) => log_in_by_key(await parse_key(credential));
+  const parse_and_log_in_by_key = async (credential) => log_in_by_key(await parse_key(credential));
   const log_in = async (credential) => {
     set_busy(true);
     try {
-      await (is_key_text(credential) ? log_in_with_key : log_in_by_token)(credential.trim());
+      await (is_key_text(credential) ? parse_and_log_in_by_key : log_in_by_token)(credential.trim());
       on_login();
     } catch (problem) {
       set_busy(false);
@@ -76,9 +76,10 @@ function Help({close}) {
     <p class="quiet">This page uses only the JSON-RPC: <code class="command">mycojobs rpc</code> offers the same. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
 }
 
+// The text that identifies the effect of a button.
+const describe_button = (button) => `${location.hash} ${button.innerText}`;
 // Requests confirmation before a keyboard shortcut clicks a button. If the button has changed while the dialog was open,
 // it is not clicked.
-const describe_button = (button) => `${location.hash} ${button.innerText}`;
 function ConfirmDialog({button, close}) {
   const dialog = useRef(null), [snapshot] = useState({button_state: describe_button(button), verb: button.innerText.trim(), title: document.querySelector('main h1')?.innerText ?? '', note: button.title.replace(/ \(\w\)$/, '')});
   useEffect(() => { dialog.current.showModal(); }, []);
@@ -91,32 +92,33 @@ function ConfirmDialog({button, close}) {
     <form method="dialog" class="actions"><button class="first" value="yes" autofocus>Yes, ${snapshot.verb.toLowerCase()}</button><button value="no">No</button></form></dialog>`;
 }
 
-// Uses the clock of this host. The running duration is outside of role=alert, so that screen readers do not repeat it.
+// since_ms is a time of the clock of the browser, because the time of the store cannot be read during an outage. The
+// duration is outside of role=alert, so that screen readers do not repeat it.
 function StoreOutage({since_ms, message}) {
   useNow();
   return html`<section class="store-unavailable" aria-label="Redis is unavailable"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${format_clock(since_ms)}: the shown data is from before. Retrying.</p>
     <p class="quiet">for ${format_elapsed(since_ms, Date.now())} now: <bdi>${to_line(message, 200)}</bdi></p></section>`;
 }
 
-// Subscribes to the overview of a context. Returns {view, unavailable_reason}. unavailable_reason is not empty if the user
-// may not read the overview.
+// Subscribes to the overview of a context. Returns {overview, unavailable_reason}. unavailable_reason is not empty if the
+// user may not read the overview.
 function useOverview(context, is_ready) {
-  const [state, set_state] = useState({view: null, unavailable_reason: ''});
+  const [state, set_state] = useState({overview: null, unavailable_reason: ''});
   useEffect(() => {
     if (!is_ready) return undefined;
-    set_state({view: null, unavailable_reason: ''});
-    return open_event_stream(new URLSearchParams({context, overview: 1}).toString(), (event, view) => {
-      if (event === 'away') return report_store_error(view.for_ms, view.message);
+    set_state({overview: null, unavailable_reason: ''});
+    return open_event_stream(new URLSearchParams({context, overview: 1}).toString(), (event, data) => {
+      if (event === 'away') return report_store_error(data.for_ms, data.message);
       clear_store_error();
-      set_store_time(view.now_ms);
-      set_state({view, unavailable_reason: ''});
-    }, (reason) => set_state({view: null, unavailable_reason: reason}));
+      set_store_time(data.now_ms);
+      set_state({overview: data, unavailable_reason: ''});
+    }, (reason) => set_state({overview: null, unavailable_reason: reason}));
   }, [context, is_ready]);
   return state;
 }
 
 // Keyboard shortcuts. Keys in input fields are not handled, except Escape.
-function useKeys({cursor, show_help, confirm}) {
+function useKeys({keyboard_actions, show_help, confirm}) {
   useEffect(() => {
     let previous_key = '';
     const handle_key = (event) => {
@@ -132,8 +134,8 @@ function useKeys({cursor, show_help, confirm}) {
       if (target_view) { previous_key = ''; run_action(() => navigate(href([target_view[0]], {context: read_route().query.context}))); }
       else if (key === '/') { const input = document.querySelector('.log input[type=search], #find'); if (input) run_action(() => input.focus()); }
       else if (key === '?') run_action(show_help);
-      else if (key === 'j' || key === 'k') cursor.current && run_action(() => cursor.current.move(key === 'j' ? 1 : -1));
-      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && run_action(cursor.current.open);
+      else if (key === 'j' || key === 'k') keyboard_actions.current && run_action(() => keyboard_actions.current.move(key === 'j' ? 1 : -1));
+      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) keyboard_actions.current && run_action(keyboard_actions.current.open);
       else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) run_action(() => confirm(button)); }
       else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) navigate(href([parts[0]], {context: query.context})); }
     };
@@ -147,7 +149,7 @@ function Page() {
   const [info, set_info] = useState(null);
   const [connection_state, set_connection_state] = useState(get_connection_state());
   const [is_help_open, set_help_open] = useState(false), [pending_button, set_pending_button] = useState(null);
-  const route = useRoute(), cursor = useRef(null);
+  const route = useRoute(), keyboard_actions = useRef(null);
   const load_info = async () => {
     try {
       set_info(await rpc('system.info'));
@@ -166,22 +168,22 @@ function Page() {
   const contexts = info?.contexts?.length ? info.contexts : [1];
   const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : contexts[0];
   const is_ready = page_state === 'ready';
-  const {view, unavailable_reason} = useOverview(context, is_ready);
+  const {overview, unavailable_reason} = useOverview(context, is_ready);
   const rights = useCall('context.rights', {context_id: context}, [connection_state], is_ready);  // Loaded again after a reconnection, since the first call may have failed.
   // Outside of the Approvals view only the number of approvals is shown, so they are loaded less often.
-  const version = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
-  const questions = useCall('approval.list', {context_id: context}, [version], is_ready);
-  useKeys({cursor, show_help: () => set_help_open(true), confirm: set_pending_button});
+  const approvals_version = Math.floor((overview?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
+  const questions = useCall('approval.list', {context_id: context}, [approvals_version], is_ready);
+  useKeys({keyboard_actions, show_help: () => set_help_open(true), confirm: set_pending_button});
   const [name, id] = [route.parts[0] ?? 'overview', route.parts[1]];
   useEffect(() => {
-    cursor.current = null;
+    keyboard_actions.current = null;
     if (!is_help_open) document.querySelector('#page main')?.focus?.();
     document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
   }, [name, id, is_ready]);
   if (page_state === 'login') return html`<${Login} on_login=${load_info}/>`;
   if (page_state !== 'ready') return html`<main class="login"><p class="empty">${page_state === 'unreachable' ? 'The server cannot be reached. Retrying.' : 'Loading \u2026'}</p></main>`;
   const waiting_count = questions.value?.questions.filter((entry) => entry.answers).length ?? 0;
-  const view_props = {query: route.query, context, rights: rights.value, view, cursor};
+  const view_props = {query: route.query, context, rights: rights.value, overview, keyboard_actions};
   const current_view = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${view_props}/>` : name === 'jobs' ? html`<${Jobs} ...${view_props}/>`
     : name === 'flows' && /^\d+$/.test(id ?? '') ? html`<${FlowView} key=${`${context} ${id}`} id=${Number(id)} ...${view_props}/>` : name === 'flows' ? html`<${Flows} ...${view_props}/>`
     : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${view_props}/>`

@@ -31,10 +31,10 @@ jobs:
 
 const has_value = (value) => value != null && value !== '' && value !== 0 && !(typeof value === 'object' && Object.keys(value).length === 0);
 
-export function TryView({query, context, rights, view}) {
+export function TryView({query, context, rights, overview}) {
   useTitle('Try it');
   const is_flow = query.kind === 'flow';
-  const types = [...new Set(['python', ...(view?.runners ?? []).filter((entry) => entry.state === 'live').flatMap((entry) => entry.executors)])];
+  const types = [...new Set(['python', ...(overview?.runners ?? []).filter((entry) => entry.state === 'live').flatMap((entry) => entry.executors)])];
   const [text, set_text] = useState(is_flow ? SAMPLE_FLOW : SAMPLE_SCRIPT);
   const [form, set_form] = useState({script_type: 'python', name: '', timeout: ''});
   const [owner_id, set_owner_id] = useState(0);  // Caller of the copied job or flow, or 0 if the text is not a copy.

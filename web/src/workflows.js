@@ -22,10 +22,10 @@ function usePollCounter() {
 export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: stringifyJson(key)});
 // Selects a row by keyboard. The selection is a name, not an index, so that new rows do not move it. Returns the index of
 // the selected row, or -1.
-function useSelection(rows, get_name, cursor, open) {
+function useSelection(rows, get_name, keyboard_actions, open) {
   const [name, select] = useState('');
   const selected = name ? rows.findIndex((entry) => get_name(entry) === name) : -1;
-  cursor.current = {
+  keyboard_actions.current = {
     move: (delta) => { const target = rows[Math.max(0, Math.min(rows.length - 1, selected + delta))]; select(target ? get_name(target) : ''); },
     open: () => { if (selected >= 0) open(rows[selected]); },
   };
@@ -33,11 +33,11 @@ function useSelection(rows, get_name, cursor, open) {
 }
 const to_state = (status) => [get_entry(STATE_SHAPES, status) ?? 'planned', status];
 
-export function Workflows({context, rights, cursor}) {
+export function Workflows({context, rights, keyboard_actions}) {
   useTitle('Workflows');
   const {value, error} = useCall('workflow.list', {context_id: context}, [usePollCounter()]);
   const rows = value ?? [];
-  const selected = useSelection(rows, (workflow) => workflow.workflow, cursor, (workflow) => navigate(href(['workflows', workflow.workflow], {context})));
+  const selected = useSelection(rows, (workflow) => workflow.workflow, keyboard_actions, (workflow) => navigate(href(['workflows', workflow.workflow], {context})));
   return html`<main><h1>Workflows</h1><${Problem} error=${error}/>
     ${value && rows.length === 0 && html`<p class="empty">No workflows are deployed. ${rights?.create ? html`Apply one with <code class="command">mycojobs workflow apply FILE</code>.` : ''}</p>`}
     ${rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="workflows"><table class="compact" role="table"><thead role="rowgroup"><tr><th>workflow</th>${STATUSES.slice(1).map(([, label]) => html`<th class="num">${label}</th>`)}<th class="num">inbox</th><th>accepts</th><th class="num">journal</th></tr></thead><tbody role="rowgroup">${rows.map((workflow, i) => html`<tr role="row" key=${workflow.workflow} class=${i === selected ? 'chosen' : ''}>
@@ -46,14 +46,14 @@ export function Workflows({context, rights, cursor}) {
       <td role="cell" class="num" data-label="inbox">${format_count(workflow.inbox)}</td><td role="cell" class="takes" data-label="takes"><${UntrustedText} text=${workflow.takes.join(', ')} max_chars=${120}/></td><td role="cell" class="num quiet" data-label="journal">${format_count(workflow.height)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
 }
 
-export function InstanceList({name, query, context, cursor}) {
+export function InstanceList({name, query, context, keyboard_actions}) {
   useTitle(name);
   const status = STATUSES.some(([entry]) => entry === query.status) ? query.status : '';
   const [limit, set_limit] = useState(INITIAL_LIMIT);
   const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [usePollCounter()]);
   const key_filter = (query.find ?? '').toLowerCase();
   const rows = (value ?? []).filter((entry) => to_text(entry.key).toLowerCase().includes(key_filter));
-  const selected = useSelection(rows, (entry) => `${entry.workflow} ${stringifyJson(entry.key)}`, cursor, (entry) => navigate(instance_href(entry.workflow, entry.key, context)));
+  const selected = useSelection(rows, (entry) => `${entry.workflow} ${stringifyJson(entry.key)}`, keyboard_actions, (entry) => navigate(instance_href(entry.workflow, entry.key, context)));
   return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${UntrustedText} text=${name} max_chars=${120}/></h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace_route(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([entry, label]) => html`<button type="button" aria-pressed=${status === entry} onClick=${() => replace_route(href(['workflows', name], {context, status: entry, find: query.find}))}>${label}</button>`)}</div></form>

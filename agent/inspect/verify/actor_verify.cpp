@@ -17,8 +17,9 @@ namespace {
 
 constexpr std::size_t kMaxActors = 10000000;
 constexpr std::size_t kMaxKeysBatch = 500;
-constexpr std::size_t kMaxPubkeyBytes = 200;  // as in the index
-constexpr int kActorChecks = 3;
+constexpr std::size_t kMaxPubkeyBytes = 200;  // longer keys are not in the index
+constexpr int kActorChecks = 3;               // number of reads that must all have a problem
+constexpr int kMaxRepairLookups = 3;
 constexpr std::chrono::milliseconds kActorCheckInterval{100};
 constexpr std::chrono::milliseconds kRecordScanDelay{1100};  // longer than the store's minimum interval between scans
 
@@ -27,8 +28,9 @@ struct ActorKeyProblem {
   bool can_repair = false;
   bool operator==(const ActorKeyProblem&) const = default;
 };
-using ActorsByKey = std::map<std::string, std::set<std::string>>;  // ids by public key
+using ActorsByKey = std::map<std::string, std::set<std::string>>;  // ids of actors by public key
 
+// Returns the public keys in the records of actors.
 Result<ActorsByKey> read_record_keys(Store& store) {
   constexpr std::string_view kActorPrefix = "actor:";
   static constexpr std::array<std::string_view, 1> kPubkeyField{"pubkey"};
@@ -132,7 +134,7 @@ Result<std::vector<ActorKeyProblem>> find_persistent_key_problems(Store& store) 
 // Looks up the owner of the key, which makes the store drop an outdated entry or scan all records. The store limits the
 // rate of these scans, so the lookup is repeated.
 Result<void> repair_key(Store& store, const std::string& pubkey) {
-  for (int attempt = 0; attempt < 3; ++attempt) {
+  for (int attempt = 0; attempt < kMaxRepairLookups; ++attempt) {
     MJ_TRY(owner, store.owner_of_key(pubkey));
     if (owner.actor_count > 0 || owner.checked_now) return {};
     std::this_thread::sleep_for(kRecordScanDelay);

@@ -23,9 +23,9 @@ using nlohmann::json;
 
 constexpr std::uint32_t kMaxFactsPerRead = 1000, kMaxInboxEntriesPerRead = 1000;
 constexpr std::size_t kMaxDeployments = 100000;
-constexpr int kMinConsistentReads = 3;   // number of reads in which a finding must occur
-constexpr int kMaxDeploymentReads = 20;  // for a deployment that changes continuously
-constexpr std::chrono::milliseconds kReadPause{100};
+constexpr int kDeploymentChecks = 3;     // number of reads in which a finding must occur
+constexpr int kMaxDeploymentReads = 20;  // attempts to read a deployment that changes continuously
+constexpr std::chrono::milliseconds kReadInterval{100};
 
 // One read of a deployment, with its findings. The findings are not valid if the deployment has changed during the
 // read.
@@ -47,12 +47,12 @@ class DeploymentScan {
     MJ_CHECK(read_snapshot());
     MJ_CHECK(read_journal());
     if (inspection_.journal_problem.empty()) {
-      MJ_CHECK(read_code());
+      MJ_CHECK(read_manifests_and_blobs());
       MJ_CHECK(read_effect_refs());
     }
-    MJ_TRY(after, deployments_->read_state(inspection_.context, inspection_.deployment));
-    has_changed =
-        after.height != inspection_.store_state.height || after.inbox_entries != inspection_.store_state.inbox_entries;
+    MJ_TRY(final_state, deployments_->read_state(inspection_.context, inspection_.deployment));
+    has_changed = final_state.height != inspection_.store_state.height ||
+                  final_state.inbox_entries != inspection_.store_state.inbox_entries;
     findings = check_invariants(inspection_);
     return {};
   }
@@ -69,7 +69,7 @@ class DeploymentScan {
   }
   // Returns the error of a read as text, or an empty text. The error `unavailable` is returned as an error.
   template <class T>
-  static Result<std::string> get_problem(const Result<T>& result) {
+  static Result<std::string> get_error_text(const Result<T>& result) {
     if (!result && result.error().code == Code::unavailable) return tl::unexpected<Error>(result.error());
     return result ? std::string() : result.error().message;
   }
@@ -82,7 +82,7 @@ class DeploymentScan {
     auto result = mycojobs::read_snapshot(store_state.snapshot, [&](const std::string& hash) {
       return deployments_->blob(inspection_.context, inspection_.deployment, hash);
     });
-    MJ_TRY(problem, get_problem(result));
+    MJ_TRY(problem, get_error_text(result));
     if (result)
       snapshot_ = std::move(result->deployment);
     else
@@ -91,21 +91,22 @@ class DeploymentScan {
   }
 
   Result<void> read_journal() {
-    std::uint64_t after = 0;
-    while (after < inspection_.store_state.height && inspection_.journal_problem.empty()) {
-      auto page = deployments_->read(inspection_.context, inspection_.deployment, after, kMaxFactsPerRead);
-      MJ_TRY(problem, get_problem(page));
+    std::uint64_t height = 0;  // height of the latest fact that was read
+    while (height < inspection_.store_state.height && inspection_.journal_problem.empty()) {
+      auto page = deployments_->read(inspection_.context, inspection_.deployment, height, kMaxFactsPerRead);
+      MJ_TRY(problem, get_error_text(page));
       if (!problem.empty()) return inspection_.journal_problem = "cannot be read: " + problem, Result<void>();
       if (page->facts.empty()) {
-        inspection_.journal_problem = "the fact at height " + std::to_string(after + 1) + " is missing";
+        inspection_.journal_problem = "the fact at height " + std::to_string(height + 1) + " is missing";
         return {};
       }
       for (const std::string& bytes : page->facts) {
-        if (after >= inspection_.store_state.height || !fold_fact(++after, bytes)) break;
+        if (height >= inspection_.store_state.height || !fold_fact(++height, bytes)) break;
       }
     }
     return {};
   }
+  // Adds a fact to the state. Returns false and records the problem if the fact is invalid.
   bool fold_fact(std::uint64_t height, const std::string& bytes) {
     const std::string location = "height " + std::to_string(height);
     const auto fact = decode_workflow_fact(bytes);
@@ -118,7 +119,7 @@ class DeploymentScan {
     return true;
   }
 
-  Result<void> read_code() {
+  Result<void> read_manifests_and_blobs() {
     std::set<std::string> hashes{inspection_.state.manifest};
     for (const auto& [id, instance] : inspection_.state.instances) {
       hashes.insert(instance.manifest);
@@ -130,7 +131,7 @@ class DeploymentScan {
   }
   Result<void> read_blob(const InstanceId& id, const StateRef& state) {
     const auto bytes = deployments_->blob(inspection_.context, inspection_.deployment, state.hash);
-    MJ_TRY(problem, get_problem(bytes));
+    MJ_TRY(problem, get_error_text(bytes));
     if (problem.empty() && sha256_hex(*bytes) == state.hash) return {};
     inspection_.blob_problems[state.hash] =
         "the state of " + display_name(id) + ": " +
@@ -139,7 +140,7 @@ class DeploymentScan {
   }
   Result<void> check_manifest(const std::string& hash) {
     const auto text = deployments_->manifest(inspection_.context, inspection_.deployment, hash);
-    MJ_TRY(problem, get_problem(text));
+    MJ_TRY(problem, get_error_text(text));
     std::string manifest_problem = problem;
     if (problem.empty()) {
       const auto stored = parse_json(*text);
@@ -202,7 +203,7 @@ class DeploymentScan {
     if (effect_ref.effect_ref.find(':') == std::string::npos) return {};
     static constexpr std::array<std::string_view, 3> kFields{"status", "effect_of", "idempotency_key"};
     const auto record = store_->load_fields(inspection_.context, effect_ref.effect_ref, kFields);
-    MJ_TRY(problem, get_problem(record));
+    MJ_TRY(problem, get_error_text(record));
     if (!problem.empty() || record->empty()) return {};
     effect_ref.exists = true;
     const std::string_view status = field_of(*record, "status");
@@ -219,23 +220,24 @@ class DeploymentScan {
   std::set<std::string> refused_intents_;
 };
 
-Result<DeploymentScan> scan_unchanged(WorkflowStore& deployments, Store& store, Id context,
-                                      const std::string& deployment) {
+// Repeats the read while the deployment changes during it.
+Result<DeploymentScan> scan_stable_deployment(WorkflowStore& deployments, Store& store, Id context,
+                                              const std::string& deployment) {
   for (int attempt = 0;; ++attempt) {
     DeploymentScan scan(deployments, store, context, deployment);
     MJ_CHECK(scan.run());
     if (!scan.has_changed || attempt == kMaxDeploymentReads) return scan;
-    std::this_thread::sleep_for(kReadPause);
+    std::this_thread::sleep_for(kReadInterval);
   }
 }
 
-// Repeats the read if there are findings, so that data that is being changed gives no finding.
-Result<DeploymentScan> scan_repeatedly(WorkflowStore& deployments, Store& store, Id context,
-                                       const std::string& deployment) {
-  MJ_TRY(scan, scan_unchanged(deployments, store, context, deployment));
-  for (int attempt = 1; attempt < kMinConsistentReads && !scan.findings.empty(); ++attempt) {
-    std::this_thread::sleep_for(kReadPause);
-    MJ_TRY(next_scan, scan_unchanged(deployments, store, context, deployment));
+// Returns the findings that all reads have in common, so that data that is being changed gives no finding.
+Result<DeploymentScan> scan_persistent_deployment_findings(WorkflowStore& deployments, Store& store, Id context,
+                                                           const std::string& deployment) {
+  MJ_TRY(scan, scan_stable_deployment(deployments, store, context, deployment));
+  for (int attempt = 1; attempt < kDeploymentChecks && !scan.findings.empty(); ++attempt) {
+    std::this_thread::sleep_for(kReadInterval);
+    MJ_TRY(next_scan, scan_stable_deployment(deployments, store, context, deployment));
     std::erase_if(next_scan.findings, [&](const DeploymentFinding& finding) {
       return std::none_of(scan.findings.begin(), scan.findings.end(), [&](const DeploymentFinding& earlier) {
         return earlier.rule == finding.rule && earlier.text == finding.text;
@@ -259,7 +261,7 @@ Result<std::set<std::string>> list_all_deployments(WorkflowStore& deployments, S
 Result<void> rebuild_deployment(WorkflowStore& deployments, Store& store, Id context, const std::string& deployment,
                                 bool dry_run, std::vector<std::string>& differences) {
   for (int attempt = 0; attempt < kMaxDeploymentReads; ++attempt) {
-    MJ_TRY(scan, scan_repeatedly(deployments, store, context, deployment));
+    MJ_TRY(scan, scan_persistent_deployment_findings(deployments, store, context, deployment));
     std::vector<std::string> lines;
     std::vector<DeploymentFix> fixes;
     for (const DeploymentFinding& finding : scan.findings) {
@@ -283,7 +285,7 @@ Result<std::vector<Finding>> verify_deployments(WorkflowStore& deployments, Stor
   std::vector<Finding> findings;
   MJ_TRY(names, list_all_deployments(deployments, store, context));
   for (const std::string& deployment : names) {
-    MJ_TRY(scan, scan_repeatedly(deployments, store, context, deployment));
+    MJ_TRY(scan, scan_persistent_deployment_findings(deployments, store, context, deployment));
     std::move(scan.findings.begin(), scan.findings.end(), std::back_inserter(findings));
   }
   return findings;

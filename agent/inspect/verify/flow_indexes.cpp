@@ -201,40 +201,40 @@ Result<void> repair_flow_index(FlowStore& flows, Id context, const FlowIndexProb
   return {};
 }
 
-Result<std::optional<MissingFlowState>> derive_flow_state(FlowStore& flows, Store& store,
-                                                          const FlowInspection& inspection, const Flow& record) {
+Result<std::optional<DerivedFlowMark>> derive_flow_mark(FlowStore& flows, Store& store,
+                                                        const FlowInspection& inspection, const Flow& record) {
   MJ_TRY(row, find_catalog_row(flows, inspection.context, "", inspection.flow));
   MJ_TRY(index_row, record.name.empty() ? Result<std::uint64_t>(0)
                                         : find_catalog_row(flows, inspection.context, record.name, inspection.flow));
   std::vector<Id> jobs = record.jobs;
   if (inspection.revision == 0 && row == 0 && index_row == 0) {
     MJ_TRY(claimed_jobs, find_claimed_jobs(store, inspection, record.caller_id));
-    if (claimed_jobs.empty()) return std::optional<MissingFlowState>();
+    if (claimed_jobs.empty()) return std::optional<DerivedFlowMark>();
     if (jobs.empty()) jobs.assign(claimed_jobs.begin(), claimed_jobs.end());
   }
-  MissingFlowState missing_state;
+  DerivedFlowMark derived_mark;
   MJ_TRY(key, find_idempotency_fields(store, inspection.context, inspection.flow, record.caller_id));
   MJ_TRY(message, find_source_message(store, inspection.context, inspection.flow));
-  missing_state.fields = {{"caller", std::to_string(record.caller_id)},
-                          {"first_job", std::to_string(jobs.empty() ? 0 : jobs.front())},
-                          {"jobs", std::to_string(jobs.empty() ? 0 : jobs.back() - jobs.front() + 1)},
-                          {"created_ms", std::to_string(std::uint64_t{record.created_at} * 1000)},
-                          {"definition", record.definition_hash},
-                          {"name", record.name},
-                          {"ids", std::string(field_of(*inspection.record, "jobs"))},
-                          {"parent", record.parent},
-                          {"row", std::to_string(row)},
-                          {"index_row", std::to_string(index_row)}};
+  derived_mark.fields = {{"caller", std::to_string(record.caller_id)},
+                         {"first_job", std::to_string(jobs.empty() ? 0 : jobs.front())},
+                         {"jobs", std::to_string(jobs.empty() ? 0 : jobs.back() - jobs.front() + 1)},
+                         {"created_ms", std::to_string(std::uint64_t{record.created_at} * 1000)},
+                         {"definition", record.definition_hash},
+                         {"name", record.name},
+                         {"ids", std::string(field_of(*inspection.record, "jobs"))},
+                         {"parent", record.parent},
+                         {"row", std::to_string(row)},
+                         {"index_row", std::to_string(index_row)}};
   if (key.empty()) key = {{"key", ""}};
-  missing_state.fields.insert(missing_state.fields.end(), key.begin(), key.end());
-  if (!message.empty()) missing_state.fields.emplace_back("message", message);
+  derived_mark.fields.insert(derived_mark.fields.end(), key.begin(), key.end());
+  if (!message.empty()) derived_mark.fields.emplace_back("message", message);
   if (is_terminal(record.status)) {
     const std::uint64_t ended_ms = inspection.facts.empty() ? record.ended_ms : inspection.facts.back().at_ms;
-    missing_state.fields.emplace_back("ended_ms", std::to_string(ended_ms));
+    derived_mark.fields.emplace_back("ended_ms", std::to_string(ended_ms));
   }
-  missing_state.in_catalog = row > 0;
-  missing_state.in_name_catalog = record.name.empty() || index_row > 0;
-  return std::optional(std::move(missing_state));
+  derived_mark.in_catalog = row > 0;
+  derived_mark.in_name_catalog = record.name.empty() || index_row > 0;
+  return std::optional(std::move(derived_mark));
 }
 
 }  // namespace mycojobs

@@ -27,11 +27,11 @@ namespace {
 // The result of one read of a flow, to which the rules of inspect/invariants.h were applied.
 struct FlowScan {
   std::vector<FlowFinding> findings;
-  bool has_changed = false;  // the flow changed during the read: the findings are invalid
-  bool is_readable = false;  // journal, mark and definition could be read: the findings have their fixes
+  bool has_changed = false;  // the flow changed during the read, so the findings are invalid
+  bool is_readable = false;  // journal, mark and definition could be read, so the findings have their fixes
   std::uint64_t revision = 0;
   std::string state;              // state in the mark of the flow
-  std::vector<std::string> jobs;  // keys, in the order of the nodes
+  std::vector<std::string> jobs;  // keys of the jobs, in the order of the nodes
 };
 
 constexpr std::size_t kMaxEventsBatch = 1000;  // limit of FlowReadResult::events
@@ -57,10 +57,10 @@ class FlowVerifier {
   // unless the key is not a flow or the flow has changed.
   Result<bool> read_journal();
   Result<bool> read_index_entries();
-  Result<bool> find_mark();  // for a flow without a mark
+  Result<bool> derive_missing_mark();
   Result<bool> read_plan();
   Result<void> read_checkpoint();
-  Result<bool> read_jobs();  // false: the flow has changed
+  Result<bool> read_jobs();  // returns false if the flow has changed
   Result<void> read_awaited_flows();
   Result<void> read_record();
 
@@ -106,19 +106,19 @@ FlowScan FlowVerifier::report_read_errors() {
 }
 
 Result<bool> FlowVerifier::read_journal() {
-  std::uint64_t after = 0;
+  std::uint64_t last_revision = 0;
   while (true) {
-    auto read = flows_.read(inspection_.context, inspection_.flow, after);
+    auto read = flows_.read(inspection_.context, inspection_.flow, last_revision);
     if (!read && read.error().code == Code::invalid) {
       return add_finding("flow-journal", "cannot be read: " + read.error().message);
     }
     if (!read) return fail(std::move(read).error(), name_);
-    if (after == 0) record_ = decode<Flow>(read->record).record;
+    if (last_revision == 0) record_ = decode<Flow>(read->record).record;
     inspection_.revision = read->revision;
     for (RunFact& fact : read->facts) inspection_.facts.push_back(std::move(fact));
     for (std::string& entry : read->anomalies) inspection_.anomalies.push_back(std::move(entry));
     if (!read->has_more || read->facts.empty()) return true;
-    after = inspection_.facts.back().revision;
+    last_revision = inspection_.facts.back().revision;
   }
 }
 
@@ -129,18 +129,18 @@ Result<bool> FlowVerifier::read_index_entries() {
   if (index_entries) inspection_.index_entries = *index_entries;
   if (index_entries && !index_entries->state.empty()) return true;
   if (!index_entries) return add_finding("flow-journal", "cannot be checked: " + index_entries.error().message);
-  return find_mark();
+  return derive_missing_mark();
 }
 
 // A record without a mark can be a flow that another client wrote and that was not started. This is not a finding.
-Result<bool> FlowVerifier::find_mark() {
+Result<bool> FlowVerifier::derive_missing_mark() {
   const bool has_started = inspection_.revision > 0;
   const bool is_creating = get_flow_state(inspection_) == kFlowStateCreating;
   if (!inspection_.record || (record_.definition_hash.empty() && !is_creating)) {
     if (has_started) return add_finding("flow-mark", "has a journal, but neither a state key nor a record");
     return false;
   }
-  MJ_TRY(mark, derive_flow_state(flows_, store_, inspection_, record_));
+  MJ_TRY(mark, derive_flow_mark(flows_, store_, inspection_, record_));
   if (!mark) return false;
   inspection_.derived_mark = std::move(mark->fields);
   inspection_.index_entries.in_catalog = mark->in_catalog;
@@ -275,8 +275,8 @@ Result<FlowScan> scan_persistent_findings(FlowStore& flows, Store& store, Id con
 // A planned job that no flow will queue and that no answer will end.
 struct OrphanedJob {
   std::string job_key;
-  std::string owner;             // "flow:7", "message:9:1"; empty: the claim names neither
-  bool owner_has_ended = false;  // otherwise the key with the state of the owner is missing
+  std::string owner;             // "flow:7" or "message:9:1"; empty if the claim names neither
+  bool owner_has_ended = false;  // if false, the key with the state of the owner is missing
 };
 
 Result<std::vector<JobStoreState>> list_planned_jobs(FlowStore& flows, Store& store, Id context,
@@ -331,7 +331,7 @@ Result<std::optional<OrphanedJob>> find_orphan(FlowStore& flows, Store& store, I
   return std::optional(std::move(orphan));
 }
 
-// known_jobs: jobs of flows that were read.
+// Returns the planned jobs without an owner, except known_jobs, which are the jobs of the flows that were read.
 Result<std::vector<OrphanedJob>> find_orphans(FlowStore& flows, Store& store, Id context,
                                               const std::set<std::string>& known_jobs) {
   MJ_TRY(jobs, list_planned_jobs(flows, store, context, known_jobs));
@@ -432,7 +432,7 @@ Result<void> FlowRebuilder::repair_indexes(const std::set<Id>& flow_ids) {
   MJ_TRY(problems, find_flow_index_problems(flows_, store_, context_, flow_ids));
   for (const FlowIndexProblem& problem : problems) {
     if (!dry_run_) MJ_CHECK(repair_flow_index(flows_, context_, problem));
-    report_difference(problem.finding.text, !problem.is_loss);
+    report_difference(problem.finding.text, !problem.has_lost_data);
   }
   return {};
 }

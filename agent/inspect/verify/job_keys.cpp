@@ -15,10 +15,10 @@ namespace {
 constexpr std::array<std::string_view, 1> kIdempotencyField{"idem"};
 constexpr std::size_t kMaxClaimsBatch = 200;
 
-// Returns false if the index has the key, or if the claim does not name the key any more.
+// Returns whether the index lacks the key and the claim still names it.
 Result<bool> is_missing_from_index(Store& store, Id context, const JobKeyProblem& suspect) {
   const std::array<std::string_view, 1> index_fields{suspect.idempotency_key};
-  auto index_entry = store.load_fields(context, suspect.index, index_fields);
+  auto index_entry = store.load_fields(context, suspect.index_key, index_fields);
   if (!index_entry && index_entry.error().code == Code::unavailable)
     return tl::unexpected<Error>(std::move(index_entry).error());
   if (index_entry && !index_entry->empty()) return false;
@@ -33,7 +33,7 @@ Result<bool> is_missing_from_index(Store& store, Id context, const JobKeyProblem
 Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id context) {
   constexpr std::string_view kClaims = kClaimKey;
   MJ_TRY(keys, store.keys(context, job_claims_prefix(), std::numeric_limits<std::size_t>::max()));
-  std::vector<JobKeyProblem> found;
+  std::vector<JobKeyProblem> problems;
   for (std::size_t begin = 0; begin < keys.size(); begin += kMaxClaimsBatch) {
     const auto batch = std::span(keys).subspan(begin, std::min(kMaxClaimsBatch, keys.size() - begin));
     MJ_TRY(claims, store.load_batch(context, batch, kIdempotencyField));
@@ -41,19 +41,19 @@ Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id contex
       const std::string_view idempotency_key = field_of(claims[i], "idem");
       const std::string job = batch[i].substr(kClaims.size());
       if (idempotency_key.empty() || !is_job_key(job)) continue;
-      const std::string index = kIdempotencyKey + std::to_string(parse_job_caller(job));
+      const std::string index_key = kIdempotencyKey + std::to_string(parse_job_caller(job));
       JobKeyProblem suspect{
-          make_finding("idempotency-key", job, job + " is not in " + index + ": its idempotency key leads nowhere"),
-          index, std::string(idempotency_key), job};
+          make_finding("idempotency-key", job, job + " is not in " + index_key + ": its idempotency key leads nowhere"),
+          index_key, std::string(idempotency_key), job};
       MJ_TRY(is_missing, is_missing_from_index(store, context, suspect));
-      if (is_missing) found.push_back(std::move(suspect));
+      if (is_missing) problems.push_back(std::move(suspect));
     }
   }
-  return found;
+  return problems;
 }
 
 Result<void> repair_job_key(Store& store, Id context, const JobKeyProblem& problem) {
-  return store.save(context, problem.index, {{problem.idempotency_key, problem.job_key}});
+  return store.save(context, problem.index_key, {{problem.idempotency_key, problem.job_key}});
 }
 
 }  // namespace mycojobs

@@ -13,7 +13,7 @@ namespace mycojobs {
 
 struct JobKeyProblem {
   Finding finding;
-  std::string index;  // "mj:idempotency:12"
+  std::string index_key;  // Redis key of the index: "mj:idempotency:12"
   std::string idempotency_key, job_key;
 };
 // Returns the claims without a key in the index. A key that maps to another job is not reported.

@@ -70,7 +70,7 @@ Result<void> read_queue_list(Store& store, Id context, std::uint32_t queue, KeyI
   }
 }
 
-// Returns the existing facts at these revisions, of any job.
+// Returns the facts that the journal of the queue has at these revisions. They can be facts of any job.
 Result<std::map<std::uint64_t, Fact>> read_facts_at(Store& store, Id context, const std::string& queue,
                                                     std::vector<std::uint64_t> revisions) {
   std::map<std::uint64_t, Fact> result;
@@ -169,14 +169,15 @@ Result<KeyInventory> read_key_inventory(Store& store, Id context, const Progress
 Result<FactListDifference> read_new_facts(Store& store, Id context, const KeyInventory& inventory,
                                           const JobStoreState& store_state, bool check_unlisted, JobHistory& history) {
   std::vector<std::uint64_t> listed = store_state.claim.revisions;
-  std::sort(listed.begin(), listed.end());  // a client may have written them
+  std::sort(listed.begin(), listed.end());  // a client may have written the list in another order
   const auto is_read = [&](std::uint64_t revision) {
     const auto& revisions = history.folded.revisions;
     return std::binary_search(revisions.begin(), revisions.end(), revision);
   };
   FactListDifference difference;
   if (check_unlisted) {
-    // Missing facts were retired with their job; its key may now name a new job.
+    // If an unlisted fact is missing in the journal, the job was retired, and its key may now name a new job. The
+    // history is then started again from the facts that the claim lists.
     std::vector<std::uint64_t> unlisted;
     std::set_difference(history.folded.revisions.begin(), history.folded.revisions.end(), listed.begin(), listed.end(),
                         std::back_inserter(unlisted));
@@ -198,7 +199,7 @@ Result<FactListDifference> read_new_facts(Store& store, Id context, const KeyInv
                [&](std::uint64_t revision) { return !is_read(revision); });
   MJ_TRY(facts, read_facts_at(store, context, queue, unread));
   for (const std::uint64_t revision : unread) {
-    if (is_read(revision)) continue;  // listed twice
+    if (is_read(revision)) continue;  // the list names the revision twice
     const auto entry = facts.find(revision);
     const Fact* fact = entry == facts.end() ? nullptr : &entry->second;
     const bool is_newer = !history.has_facts() || revision > history.folded.revisions.back();
@@ -288,10 +289,11 @@ Result<std::vector<std::string>> JobGroups::read_new_jobs() {
   return std::move(keys);
 }
 
-// Counts the slots of these keys again.
-Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& slots_to_count) {
+// Reads the members of these concurrency keys again, together with the jobs that were added since the inventory.
+// Returns the keys that still have held jobs and unused slots.
+Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& suspects) {
   MJ_TRY(jobs, read_new_jobs());
-  for (const auto& [key, group] : slots_to_count) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
+  for (const auto& [key, group] : suspects) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
   SlotsByKey counted;
   for (std::size_t begin = 0; begin < jobs.size(); begin += kMaxGroupBatch) {
     const std::vector<std::string> batch(
@@ -300,9 +302,8 @@ Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& slots_to_
     MJ_TRY(states, read_job_states(batch));
     for (const JobStoreState& job : states) add_slots(job, counted);
   }
-  std::erase_if(counted, [&](const auto& entry) {
-    return !slots_to_count.contains(entry.first) || !entry.second.has_unused_slots();
-  });
+  std::erase_if(counted,
+                [&](const auto& entry) { return !suspects.contains(entry.first) || !entry.second.has_unused_slots(); });
   return counted;
 }
 
@@ -316,12 +317,12 @@ Result<std::vector<Finding>> JobGroups::check_slots(const std::function<void()>&
   pause();
   MJ_TRY(second_count, count_slots(first_count));
   for (const auto& [key, group] : second_count) {
-    const auto& earlier = first_count.at(key).held;
-    const bool is_unchanged = std::any_of(group.held.begin(), group.held.end(), [&](const auto& job) {
-      const auto match = earlier.find(job.first);
-      return match != earlier.end() && match->second == job.second;
+    const auto& earlier_held = first_count.at(key).held;
+    const bool has_unchanged_job = std::any_of(group.held.begin(), group.held.end(), [&](const auto& job) {
+      const auto match = earlier_held.find(job.first);
+      return match != earlier_held.end() && match->second == job.second;
     });
-    if (!is_unchanged) continue;
+    if (!has_unchanged_job) continue;
     findings.push_back(make_finding("held-with-free-slots", key,
                                     count_with_noun(group.held.size(), "job is", "jobs are") +
                                         " held by the concurrency key " + key + ", " + group.held.begin()->first +
@@ -336,25 +337,27 @@ Result<std::string> JobGroups::check_message_mark(const std::string& message, co
   const auto active_count = std::count_if(states.begin(), states.end(), [&](const JobStoreState& job) {
     return job.claim.message == message && !has_ended(job);
   });
-  auto mark = store_.load(context_, message_state_key(message));
-  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected(mark.error());
-  if (!mark) return std::string(active_count > 0 ? "has jobs that have not ended and no mark that counts them" : "");
-  const std::string count_text(field_of(*mark, "left"));
+  auto message_state = store_.load(context_, message_state_key(message));
+  if (!message_state && message_state.error().code == Code::unavailable) return tl::unexpected(message_state.error());
+  if (!message_state)
+    return std::string(active_count > 0 ? "has jobs that have not ended and no mark that counts them" : "");
+  const std::string count_text(field_of(*message_state, "left"));
   if (count_text == std::to_string(active_count)) return std::string();
   return "has a mark that counts as not ended: " + (count_text.empty() ? "no" : count_text) +
          " of its jobs; there are " + std::to_string(active_count);
 }
 
 Result<std::vector<Finding>> JobGroups::check_messages(const std::function<void()>& pause) {
-  // Adds the messages with a mark that counts jobs although no job names the message. A message that was accepted after
-  // the inventory was read is skipped, because its jobs are not in the inventory.
+  // The field `left` of a message's state counts its jobs that have not ended. Adds the messages with such a count that
+  // no job names. A message that was accepted after the inventory was read is skipped, because its jobs are not in the
+  // inventory.
   constexpr std::string_view prefix = kMessageKey;
-  MJ_TRY(marks, store_.keys(context_, prefix, std::numeric_limits<std::size_t>::max()));
-  for (const std::string& mark : marks) {
-    const std::string message = mark.substr(prefix.size());
+  MJ_TRY(state_keys, store_.keys(context_, prefix, std::numeric_limits<std::size_t>::max()));
+  for (const std::string& state_key : state_keys) {
+    const std::string message = state_key.substr(prefix.size());
     if (messages_.contains(message)) continue;
-    static constexpr std::array<std::string_view, 2> kMarkFields{"left", "taken_ms"};
-    auto fields = store_.load_fields(context_, mark, kMarkFields);
+    static constexpr std::array<std::string_view, 2> kStateFields{"left", "taken_ms"};
+    auto fields = store_.load_fields(context_, state_key, kStateFields);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected(fields.error());
     if (!fields) continue;  // another client's key, or deleted
     if (number_of(*fields, "left") > 0 && number_of(*fields, "taken_ms") < inventory_.start_ms) messages_[message];
@@ -373,7 +376,8 @@ Result<std::vector<Finding>> JobGroups::check_messages(const std::function<void(
   return findings;
 }
 
-// Returns each cycle once, starting with its first job by name.
+// Returns the cycles of jobs that wait for each other. Each cycle is returned once and starts with its smallest job
+// key.
 std::vector<std::vector<std::string>> JobGroups::find_cycles() const {
   enum class Visit { open, done };
   std::unordered_map<std::string, Visit> visits;
@@ -433,8 +437,8 @@ Result<std::vector<Finding>> JobGroups::check_cycles() {
 namespace {
 
 constexpr std::size_t kMaxVerifyBatch = 64;  // number of jobs that are read in one step
-constexpr std::size_t kMaxSearchBatch = 8;   // same, if queues are searched for the jobs
-constexpr int kMaxVerifyChecks = 6;          // reads of a job whose findings are not confirmed
+constexpr std::size_t kMaxSearchBatch = 8;   // number of jobs per step if the queues are searched for the jobs
+constexpr int kMaxVerifyChecks = 6;          // number of reads of a job with unconfirmed findings
 constexpr std::chrono::milliseconds kVerifyInterval{200};
 
 // Returns the findings about a single job. Held jobs are checked by JobGroups, which reads all jobs of a concurrency
@@ -521,7 +525,7 @@ Result<VerifyReport> ContextVerifier::run() {
   return std::move(report_);
 }
 
-// Entries and facts that name no job cannot change, so that one read is enough.
+// Reports entries and facts that name no job. These do not change, so one read is sufficient.
 void ContextVerifier::check_stray_entries() {
   for (const QueueInfo& info : inventory_.queues) {
     if (info.wrong_type.empty()) continue;

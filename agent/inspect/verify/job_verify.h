@@ -29,9 +29,9 @@ using ProgressCallback = std::function<void(std::string_view phase, std::uint64_
 struct KeyInventory {
   std::vector<QueueInfo> queues;
   std::unordered_map<std::string, JobHistory> jobs;
-  std::vector<std::pair<std::string, std::string>> stray_entries;  // queue, entry: names no job
-  std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue, revision: names no job
-  std::vector<std::uint64_t> last_revisions;  // by queue: revision up to which the journal was read
+  std::vector<std::pair<std::string, std::string>> stray_entries;  // queue and an entry that names no job
+  std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue and the revision of a fact that names no job
+  std::vector<std::uint64_t> last_revisions;  // by queue index: revision up to which the journal was read
   std::uint64_t fact_count = 0;               // number of facts that were read
   std::uint64_t start_ms = 0;                 // time of the store
 
@@ -39,8 +39,8 @@ struct KeyInventory {
   std::uint32_t queue_index(const std::string& name) const;  // kNoQueue if the queue was not listed
   // Returns the queue whose journal contains the facts of the job.
   std::string get_queue(const JobHistory&, const JobStoreState&) const;
-  // is_complete: the job was read together with the number of its queue entries. Otherwise the number is taken from the
-  // earlier read of the lists.
+  // is_complete: store_state contains the number of queue entries of the job. Otherwise the number is taken
+  // from the earlier read of the lists.
   JobInspection make_inspection(const JobStoreState&, const JobHistory&, const FactListDifference&,
                                 bool is_complete) const;
 };
@@ -51,8 +51,9 @@ Result<void> read_more_facts(Store&, Id context, std::uint32_t queue, KeyInvento
 Result<void> read_entries(Store&, Id context, KeyInventory&, const ProgressCallback&);
 
 // Adds the facts that the claim lists and that were written after the last read to the history, so that the history
-// matches the state exactly. check_unlisted: also checks whether unlisted facts still exist. If one of them is missing,
-// the history is cleared and read again from the claim, because the job was retired.
+// matches the state exactly. Returns the differences between the list and the history. check_unlisted: also checks
+// whether unlisted facts still exist. If one of them is missing, the history is cleared and read again from the claim,
+// because the job was retired.
 Result<FactListDifference> read_new_facts(Store&, Id context, const KeyInventory&, const JobStoreState&,
                                           bool check_unlisted, JobHistory&);
 
@@ -75,9 +76,9 @@ class JobGroups {
   // Jobs that have not ended, by their relation to the slots of their concurrency key.
   struct Slots {
     std::uint32_t occupied = 0;
-    std::uint32_t candidates = 0;  // on their way to a slot: queued, or pushed by another client
+    std::uint32_t candidates = 0;  // jobs that will receive a slot: queued, or pushed by another client
     std::uint32_t limit = 0;       // smallest limit of a held job
-    std::map<std::string, std::vector<std::uint64_t>> held;  // with the revisions of their facts
+    std::map<std::string, std::vector<std::uint64_t>> held;  // held jobs with the revisions of their facts
     std::vector<std::string> members;
     bool has_unused_slots() const { return !held.empty() && candidates == 0 && occupied < limit; }
   };
@@ -97,9 +98,9 @@ class JobGroups {
   Store& store_;
   const Id context_;
   KeyInventory& inventory_;
-  std::unordered_map<std::string, std::vector<std::string>> waits_;
+  std::unordered_map<std::string, std::vector<std::string>> waits_;  // by parked job: the jobs that it waits for
   SlotsByKey slots_;
-  std::map<std::string, std::vector<std::string>> messages_;  // by message: its jobs that have not ended
+  std::map<std::string, std::vector<std::string>> messages_;  // by message: jobs of the message that have not ended
 };
 
 // A message that is not at the place stored in its mark; read in one step.

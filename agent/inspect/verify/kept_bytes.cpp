@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 3> kChargeFields{"kept", "kept_end", "log
 constexpr std::size_t kMaxStoredBatch = 200;
 constexpr int kMaxRepairAttempts = 100;
 
-using ByteCounts = std::map<std::string, std::uint64_t>;  // by caller; the sum is at kTotalField
+using ByteCounts = std::map<std::string, std::uint64_t>;  // by caller; kTotalField has the sum
 
 // Returns no fields if the key is missing or belongs to another client.
 Result<Fields> load_or_empty(Store& store, Id context, const char* key) {
@@ -46,17 +46,17 @@ Result<std::vector<std::string>> list_unique_keys(Store& store, Id context, std:
   return std::move(keys);
 }
 
-// Adds the charges of definitions or schedules. fields: the names of the fields with the charged bytes and the charged
-// caller.
-Result<void> add_charged(Store& store, Id context, std::string_view prefix,
-                         const std::array<std::string_view, 2>& fields, ByteCounts& bytes) {
+// Adds the bytes that definitions or schedules charge to their callers. fields: the name of the field with the number
+// of bytes, and the name of the field with the caller.
+Result<void> add_charged_bytes(Store& store, Id context, std::string_view prefix,
+                               const std::array<std::string_view, 2>& fields, ByteCounts& bytes) {
   MJ_TRY(keys, list_unique_keys(store, context, prefix));
-  for (std::size_t from = 0; from < keys.size();) {
+  for (std::size_t begin = 0; begin < keys.size();) {
     MJ_TRY(batch, store.load_batch(
-                      context, std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from)), fields));
+                      context, std::span(keys).subspan(begin, std::min(kMaxStoredBatch, keys.size() - begin)), fields));
     for (const Fields& entry : batch)
       add_bytes(bytes, "of:" + std::string(field_of(entry, fields[1])), number_of(entry, fields[0]));
-    from += std::max<std::size_t>(1, batch.size());
+    begin += std::max<std::size_t>(1, batch.size());
   }
   return {};
 }
@@ -65,8 +65,8 @@ Result<ByteCounts> read_charged_bytes(Store& store, Id context) {
   constexpr std::string_view kClaims = kClaimKey;
   ByteCounts bytes;
   MJ_TRY(keys, list_unique_keys(store, context, job_claims_prefix()));
-  for (std::size_t from = 0; from < keys.size();) {
-    const auto batch = std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from));
+  for (std::size_t begin = 0; begin < keys.size();) {
+    const auto batch = std::span(keys).subspan(begin, std::min(kMaxStoredBatch, keys.size() - begin));
     MJ_TRY(claims, store.load_batch(context, batch, kChargeFields));
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const std::uint64_t log_bytes = number_of(claims[i], "log_bytes");
@@ -74,17 +74,17 @@ Result<ByteCounts> read_charged_bytes(Store& store, Id context) {
                 number_of(claims[i], "kept") + number_of(claims[i], "kept_end") + log_bytes -
                     log_bytes % kLogChargeStepBytes);
     }
-    from += std::max<std::size_t>(1, claims.size());
+    begin += std::max<std::size_t>(1, claims.size());
   }
-  MJ_CHECK(add_charged(store, context, kDefinitionKey, {"kept", "caller"}, bytes));
-  MJ_CHECK(add_charged(store, context, kScheduleKey, {"kept", "kept_of"}, bytes));
-  MJ_TRY(created, load_or_empty(store, context, kStoredBytesUnqueuedKey));
-  for (const auto& [key, value] : created) add_bytes(bytes, key, number_of(created, key));
+  MJ_CHECK(add_charged_bytes(store, context, kDefinitionKey, {"kept", "caller"}, bytes));
+  MJ_CHECK(add_charged_bytes(store, context, kScheduleKey, {"kept", "kept_of"}, bytes));
+  MJ_TRY(unqueued, load_or_empty(store, context, kStoredBytesUnqueuedKey));
+  for (const auto& [key, value] : unqueued) add_bytes(bytes, key, number_of(unqueued, key));
   return bytes;
 }
 
-// Returns the counters minus the claims by field, modulo 2^64, without fields that agree. Returns an empty map while
-// jobs change the counters.
+// Returns the difference between the counter and the sum of the claims for each field in which they differ, modulo
+// 2^64. Returns an empty map if the counters changed during the read.
 Result<ByteCounts> find_byte_differences(Store& store, Id context) {
   MJ_TRY(old_counters, load_or_empty(store, context, kStoredBytesKey));
   MJ_TRY(charged, read_charged_bytes(store, context));
@@ -101,13 +101,13 @@ Result<ByteCounts> find_byte_differences(Store& store, Id context) {
 }
 
 StoredBytesProblem make_bytes_problem(const std::string& field, std::uint64_t difference) {
-  const bool is_over = difference <= std::numeric_limits<std::uint64_t>::max() / 2;
-  const std::uint64_t bytes = is_over ? difference : ~difference + 1;
+  const bool is_counter_too_large = difference <= std::numeric_limits<std::uint64_t>::max() / 2;
+  const std::uint64_t bytes = is_counter_too_large ? difference : ~difference + 1;
   const std::string owner = field == kTotalField ? "all callers" : "caller " + field;
   return {make_finding("kept-bytes", std::string(kStoredBytesKey) + ' ' + field,
                        std::string(kStoredBytesKey) + " counts " + std::to_string(bytes) + " bytes too " +
-                           (is_over ? "many" : "few") + " for the jobs of " + owner),
-          field, is_over, bytes};
+                           (is_counter_too_large ? "many" : "few") + " for the jobs of " + owner),
+          field, is_counter_too_large, bytes};
 }
 
 }  // namespace
@@ -132,7 +132,8 @@ Result<void> repair_stored_bytes(Store& store, Id context, const StoredBytesProb
     MJ_TRY(counters, load_or_empty(store, context, kStoredBytesKey));
     const std::string old_value(field_of(counters, problem.field));
     std::uint64_t new_value = number_of(counters, problem.field);
-    new_value = problem.is_over ? new_value - std::min(new_value, problem.difference) : new_value + problem.difference;
+    new_value = problem.is_counter_too_large ? new_value - std::min(new_value, problem.difference)
+                                             : new_value + problem.difference;
     if (counters.empty()) return store.save(context, kStoredBytesKey, {{problem.field, std::to_string(new_value)}});
     const std::string text = new_value == 0 ? "" : std::to_string(new_value);
     auto result =

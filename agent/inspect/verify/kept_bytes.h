@@ -15,9 +15,9 @@ namespace mycojobs {
 
 struct StoredBytesProblem {
   Finding finding;
-  std::string field;             // field of mj:stored-bytes: a caller, or "all"
-  bool is_over = false;          // the counter is larger than the sum of the claims
-  std::uint64_t difference = 0;  // in bytes
+  std::string field;                  // field of mj:stored-bytes: a caller, or "all"
+  bool is_counter_too_large = false;  // the counter is larger than the sum of the claims
+  std::uint64_t difference = 0;       // in bytes
 };
 // Returns the counters that differ from the claims by the same number of bytes in two reads, so that jobs that are
 // added or removed between the reads are not reported. Reports nothing while jobs change the counters. pause: waits

@@ -9,7 +9,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxProblems = 1000;
-constexpr int kObjectChecks = 3;
+constexpr int kObjectChecks = 3;  // number of reads that must all have a problem
 constexpr std::chrono::milliseconds kObjectCheckInterval{200};
 
 // Returns the problems that all reads have in common.

@@ -11,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kRebuildBatch = 64;
+constexpr std::size_t kMaxRebuildBatch = 64;
 // Maximum number of reads of one job: the job may change, and the event that continues it is repaired in a separate
 // step.
 constexpr int kMaxRepairChecks = 8;
@@ -24,13 +24,14 @@ class ContextRebuilder {
 
  private:
   std::vector<const std::string*> sort_jobs() const;
-  Result<void> repair_job(const JobStoreState& first);
+  Result<void> repair_job(const JobStoreState& batch_state);
   Result<void> repair_messages();
   Result<void> repair_keys();
   Result<void> repair_stored_bytes_counters();
-  // retry: repaired, so the job is read again; conflict: the job changed between its read and the repair.
-  enum class Step { done, retry, conflict };
-  Result<Step> repair_once(const JobStoreState&, bool has_changed, std::vector<std::string>& repaired_texts);
+  // Result of an attempt. retry: the job was repaired and must be read again. conflict: the job changed between its
+  // read and the repair.
+  enum class AttemptResult { done, retry, conflict };
+  Result<AttemptResult> repair_once(const JobStoreState&, bool has_changed, std::vector<std::string>& repaired_texts);
   bool is_retired(const JobStoreState&, const JobHistory&) const;
 
   Store& store_;
@@ -67,9 +68,9 @@ std::vector<const std::string*> ContextRebuilder::sort_jobs() const {
 
 Result<RebuildReport> ContextRebuilder::run() {
   const auto order = sort_jobs();
-  for (std::size_t begin = 0; begin < order.size(); begin += kRebuildBatch) {
+  for (std::size_t begin = 0; begin < order.size(); begin += kMaxRebuildBatch) {
     std::vector<std::string> batch;
-    for (std::size_t i = begin; i < std::min(begin + kRebuildBatch, order.size()); ++i) batch.push_back(*order[i]);
+    for (std::size_t i = begin; i < std::min(begin + kMaxRebuildBatch, order.size()); ++i) batch.push_back(*order[i]);
     MJ_TRY(states, store_.job_states(context_, batch, false));
     for (const JobStoreState& job : states) MJ_CHECK(repair_job(job));
     if (progress_) progress_("jobs", begin + batch.size(), order.size());
@@ -117,27 +118,28 @@ Result<void> ContextRebuilder::repair_stored_bytes_counters() {
   return {};
 }
 
-// A read of many jobs finds the jobs that need a read of their own. Repairs of earlier jobs may have changed the jobs
-// that this job waits for.
-Result<void> ContextRebuilder::repair_job(const JobStoreState& first) {
-  JobHistory& history = inventory_.jobs.at(first.job_key);
-  MJ_TRY(listing, read_new_facts(store_, context_, inventory_, first, false, history));
-  const auto state = parse_job_state(first.claim.state);
+// Repairs a job that a read of many jobs has found. If the job has no problem in batch_state, it is not read again,
+// unless it waits for other jobs or for a slot: the repairs of other jobs may have changed its state.
+Result<void> ContextRebuilder::repair_job(const JobStoreState& batch_state) {
+  JobHistory& history = inventory_.jobs.at(batch_state.job_key);
+  MJ_TRY(difference, read_new_facts(store_, context_, inventory_, batch_state, false, history));
+  const auto state = parse_job_state(batch_state.claim.state);
   const bool needs_second_read = state == JobState::waiting || state == JobState::held;
   if (!needs_second_read &&
-      make_repair_plan(check_invariants(inventory_.make_inspection(first, history, listing, false))).fixes.empty())
+      make_repair_plan(check_invariants(inventory_.make_inspection(batch_state, history, difference, false)))
+          .fixes.empty())
     return {};
-  const std::vector<std::string> keys{first.job_key};
+  const std::vector<std::string> keys{batch_state.job_key};
   std::vector<std::string> repaired_texts;
-  Step last_step = Step::retry;
+  AttemptResult last_result = AttemptResult::retry;
   for (int attempt = 0; attempt < kMaxRepairChecks; ++attempt) {
     MJ_TRY(states, store_.job_states(context_, keys, true));
-    MJ_TRY(step, repair_once(states.at(0), last_step == Step::conflict, repaired_texts));
-    if (step == Step::done) return {};
-    last_step = step;
+    MJ_TRY(result, repair_once(states.at(0), last_result == AttemptResult::conflict, repaired_texts));
+    if (result == AttemptResult::done) return {};
+    last_result = result;
   }
-  if (last_step == Step::conflict) {
-    report_.differences.push_back(first.job_key + ": it changes faster than it is read, so it was not changed");
+  if (last_result == AttemptResult::conflict) {
+    report_.differences.push_back(batch_state.job_key + ": it changes faster than it is read, so it was not changed");
   }
   return {};
 }
@@ -145,20 +147,20 @@ Result<void> ContextRebuilder::repair_job(const JobStoreState& first) {
 // Repairs the job as it was read. has_changed: the job changed during the previous attempt. repaired_texts: texts of
 // the findings that were repaired so far. If a finding occurs again after its repair, the loop ends, since the same
 // repair would fail again.
-Result<ContextRebuilder::Step> ContextRebuilder::repair_once(const JobStoreState& job, bool has_changed,
-                                                             std::vector<std::string>& repaired_texts) {
+Result<ContextRebuilder::AttemptResult> ContextRebuilder::repair_once(const JobStoreState& job, bool has_changed,
+                                                                      std::vector<std::string>& repaired_texts) {
   JobHistory& history = inventory_.jobs.at(job.job_key);
   // A missing job may have been retired since its facts were read.
   const bool is_missing = job.record_type == "none" && job.claim_type == "none";
-  MJ_TRY(listing, read_new_facts(store_, context_, inventory_, job, has_changed || is_missing, history));
-  if (is_retired(job, history)) return Step::done;
-  const JobInspection inspection = inventory_.make_inspection(job, history, listing, true);
+  MJ_TRY(difference, read_new_facts(store_, context_, inventory_, job, has_changed || is_missing, history));
+  if (is_retired(job, history)) return AttemptResult::done;
+  const JobInspection inspection = inventory_.make_inspection(job, history, difference, true);
   const JobVerdict verdict = check_invariants(inspection);
   const JobRepairPlan plan = make_repair_plan(verdict);
   const bool is_repeated = std::any_of(plan.findings.begin(), plan.findings.end(), [&](const JobFinding* finding) {
     return std::find(repaired_texts.begin(), repaired_texts.end(), finding->text) != repaired_texts.end();
   });
-  if (plan.fixes.empty() || is_repeated) return Step::done;
+  if (plan.fixes.empty() || is_repeated) return AttemptResult::done;
   Repair repair{job.digest, inspection.queue, 0, plan.fixes};
   if (history.queue != JobHistory::kNoQueue) repair.journal_head = inventory_.last_revisions[history.queue];
   Result<bool> result = dry_run_ ? Result<bool>(true) : store_.repair(context_, job.job_key, repair);
@@ -166,7 +168,7 @@ Result<ContextRebuilder::Step> ContextRebuilder::repair_once(const JobStoreState
   if (result && !*result) {
     if (history.queue != JobHistory::kNoQueue)
       MJ_CHECK(read_more_facts(store_, context_, history.queue, inventory_, {}));
-    return Step::conflict;
+    return AttemptResult::conflict;
   }
   for (const JobFinding* finding : plan.findings) {
     repaired_texts.push_back(finding->text);
@@ -174,10 +176,10 @@ Result<ContextRebuilder::Step> ContextRebuilder::repair_once(const JobStoreState
   }
   // A key of another client prevents the repair; the message names it.
   if (!result) report_.differences.push_back(job.job_key + ": cannot be repaired: " + result.error().message);
-  return result && !dry_run_ && !plan.findings.empty() ? Step::retry : Step::done;
+  return result && !dry_run_ && !plan.findings.empty() ? AttemptResult::retry : AttemptResult::done;
 }
 
-// Returns whether only the facts of the job are left. They may be about to be retired.
+// Returns whether nothing but the facts of an ended job exists, and the facts are old enough to be retired.
 bool ContextRebuilder::is_retired(const JobStoreState& job, const JobHistory& history) const {
   if (job.record_type != "none" || job.claim_type != "none" || history.queue == JobHistory::kNoQueue) return false;
   const std::uint64_t horizon = inventory_.queues[history.queue].horizon_ms;

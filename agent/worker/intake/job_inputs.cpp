@@ -102,7 +102,7 @@ class FileSelector {
 
  private:
   Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
-    if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, job.folders);
+    if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, job.candidate_folders);
     bool has_match = file_name.empty();
     for (const StoredArtifact& artifact : *job.artifacts) {
       if (!file_name.empty() && artifact.name != file_name) continue;
@@ -165,7 +165,7 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
   MJ_TRY(store_names, artifact_store_names(store, job.context_id));
   for (std::size_t i = 0; i < dependencies.size(); ++i) {
     const std::string key = i < stored_count ? job_key(job.caller_id, dependencies[i].id) : redis_key(job);
-    dependencies[i].folders = artifact_folders(state_dir, job.context_id, key, store_names);
+    dependencies[i].candidate_folders = artifact_folders(state_dir, job.context_id, key, store_names);
   }
   return JobInputs(std::move(dependencies));
 }

@@ -18,11 +18,11 @@ class JobInputs {
   struct Dependency {
     Id id = 0;
     std::string name;
-    TextMap result;
-    std::vector<std::string> result_json;
-    std::string artifacts_json;
-    std::vector<std::string> folders = {};                      // folders on this host that can contain its files
-    std::optional<std::vector<StoredArtifact>> artifacts = {};  // read on first use
+    TextMap result;                        // result values by key
+    std::vector<std::string> result_json;  // keys of `result` whose value is JSON text; other values are plain text
+    std::string artifacts_json;            // the field `artifacts` of the record
+    std::vector<std::string> candidate_folders = {};            // folders on this host that can contain its files
+    std::optional<std::vector<StoredArtifact>> artifacts = {};  // parsed from artifacts_json on first use
   };
 
   // state_dir: folder of the artifacts (artifacts/job_artifacts.h). Errors: unavailable (the store did not answer),

@@ -58,7 +58,7 @@ RunnerHolder current_instance() {
 
 Runner make_runner_record(const WorkerSettings& settings, Id context) {
   Runner runner = settings.runner;
-  runner.unknown.emplace_back(kPublishedCeiling, publish_ceiling(settings.ceilings.get(context)));
+  runner.unknown.emplace_back(kPublishedCeiling, format_published_ceiling(settings.ceilings.get(context)));
   return runner;
 }
 

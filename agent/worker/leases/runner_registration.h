@@ -40,27 +40,28 @@ class PreviousInstances {
   // its launcher. release_jobs_of_previous() then returns true until they have ended or a time limit is reached.
   void on_agent_died(const std::string& instance);
   // Releases the jobs that previous instances have claimed in these contexts to their queues, so that the jobs do not
-  // wait until their leases expire. Call it before the runner claims jobs in the contexts. Only instances with
-  // has_ended() are processed. Jobs of other instances, and jobs that could not be released, wait until their leases
-  // expire; this is logged. The record of an instance is deleted when its jobs are released in every context of the
-  // settings. Returns true if the caller should call it again soon, because processes of an instance of on_agent_died()
-  // are still running. This ends half the length of a lease after the first call.
+  // wait until their leases expire. Only instances with has_ended() are processed. All other jobs, and jobs that could
+  // not be released, wait until their leases expire; this is logged. The record of an instance is deleted when its jobs
+  // are released in every context of the settings.
+  // Returns true while processes of an instance of on_agent_died() are still running: the caller should then call it
+  // again soon. Half the length of a lease after the first call, it returns false in any case.
+  // REQUIRES: called before the runner claims jobs in the contexts.
   bool release_jobs_of_previous(LeaseStore&, const std::vector<Id>& contexts, std::uint64_t now_boot_ms);
 
  private:
   std::vector<std::string> list_recorded_instances();
   // Returns false if the store call failed.
   bool release_instance_jobs(LeaseStore&, Id context, const std::string& instance) const;
-  // Returns true for the first call for an instance in a context, so that only one attempt is made
-  // to release its jobs.
+  // Returns true for the first call for an instance in a context only, so that its jobs are released once.
   bool add_release_attempt(Id context, const std::string& instance);
   void on_jobs_released(Id context, const std::string& instance);
+  // Returns whether processes of a dead agent, such as its launcher, may still end before the common deadline.
   bool should_wait_for_helpers(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);
 
   const std::string self_;
   const Id runner_;
   const std::set<Id> contexts_;
-  const std::uint64_t helper_timeout_ms_;
+  const std::uint64_t helper_timeout_ms_;  // maximum wait for the launcher and other processes of a dead agent
   // Guards the members below. Also serializes the attempts to lock the file of an instance: two concurrent attempts
   // would mistake each other for a living instance.
   std::mutex mutex_;
@@ -70,7 +71,7 @@ class PreviousInstances {
   std::optional<std::uint64_t> helper_deadline_boot_ms_;
 };
 
-// Returns the record of the runner that a context stores: the record of the settings with the ceiling of the context
+// Builds the record of this runner for a context: the record of the settings plus the published ceiling of the context
 // (security/agent_ceilings.h).
 Runner make_runner_record(const WorkerSettings&, Id context);
 

@@ -361,8 +361,8 @@ void JobRuns::on(RunEnded& ended) {
   if (run->is_returning && (outcome.status == RunStatus::cancelled || outcome.status == RunStatus::lost))
     return release_started_job(number, *run, "its agent stops", false);
   if (outcome.status != RunStatus::lost) return advance_stage(number, *run, std::move(outcome));
-  if (outcome.unstarted && outcome.setup_error) return release_for_shortage(number, *run, outcome);
-  if (outcome.unstarted && run->stage == 0) {
+  if (outcome.never_started && outcome.setup_error) return release_for_shortage(number, *run, outcome);
+  if (outcome.never_started && run->stage == 0) {
     reject_start(run->job, {Code::unavailable, std::move(outcome.reason)});
     return reap_run(number);
   }

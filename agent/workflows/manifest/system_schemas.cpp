@@ -7,8 +7,11 @@ namespace {
 
 using nlohmann::json;
 
-// The schemas, as they would be written in a manifest.
-constexpr const char* kSystemSchemas = R"json({
+// The schemas of the values that the system itself passes to workflows or receives from them, in the format of a
+// manifest. sys/NAME.params@1 is the schema of the parameters of the effect NAME, and sys/NAME.receipt@1 the schema of
+// its receipt. The maximum of 315360000000 ms is ten years. cell_mode is true for keyed workflows, and height is the
+// position in the journal.
+constexpr const char* kSystemSchemasJson = R"json({
   "sys/Any@1": {},
   "sys/WorkflowContext@1": {"type": "object",
     "required": ["now_ms", "entropy", "height", "manifest_hash", "workflow", "workflow_hash", "cell_mode"],
@@ -79,8 +82,8 @@ const std::vector<SystemEffect>& system_effects() {
 }
 
 const json& system_schemas() {
-  static const json kSchemas = json::parse(kSystemSchemas);
-  return kSchemas;
+  static const json kSystemSchemas = json::parse(kSystemSchemasJson);
+  return kSystemSchemas;
 }
 
 }  // namespace mycojobs

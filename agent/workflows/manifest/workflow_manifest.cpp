@@ -71,37 +71,37 @@ class ManifestParser {
     if (!document_.is_object()) {
       node.report_wrong_type("a map");
     } else {
-      const bool is_single = !document_.contains("workflows");
+      const bool has_single_workflow = !document_.contains("workflows");
       std::vector<std::string_view> allowed(kManifestFields.begin(), kManifestFields.end());
-      if (is_single) allowed.insert(allowed.end(), kWorkflowFields.begin(), kWorkflowFields.end());
+      if (has_single_workflow) allowed.insert(allowed.end(), kWorkflowFields.begin(), kWorkflowFields.end());
       check_fields(node, allowed);
-      read_document(node, is_single);
+      read_document(node, has_single_workflow);
     }
     if (problems_.empty()) compute_hashes();
     return {problems_.empty() ? manifest_ : nullptr, problems_.release_problems()};
   }
 
  private:
-  void read_document(const JsonPath& node, bool is_single) {
+  void read_document(const JsonPath& node, bool has_single_workflow) {
     read_name_field(node, manifest_->name);
     if (is_system_name(manifest_->name)) node.report_problem("names that begin with sys/ are reserved for the system");
     read_text_field(node, "description", false, manifest_->description);
     check_code(node);
-    read_field(node, "schemas", false, [&](const JsonPath& all) { read_schemas(all); });
-    read_field(node, "limits", false, [&](const JsonPath& value) { read_limits(value, limits_); });
+    read_field(node, "schemas", false, [&](const JsonPath& schemas) { read_schemas(schemas); });
+    read_field(node, "limits", false, [&](const JsonPath& value) { read_limits(value, default_limits_); });
     for (const auto& effect : system_effects()) {
       EffectSpec spec;
       spec.name = effect.name, spec.params = effect.params, spec.receipt = effect.receipt, spec.system = true;
       manifest_->effects.push_back(std::move(spec));
     }
     read_list_field(node, "effects", false, [&](const JsonPath& item) { read_effect(item); });
-    if (is_single)
+    if (has_single_workflow)
       read_workflow(node);
     else
       read_list_field(node, "workflows", true, [&](const JsonPath& item) { read_workflow(item); });
     if (manifest_->workflows.empty() && problems_.empty()) node.report_problem("it has no workflow");
     manifest_->schemas.link(problems_);
-    if (is_single)
+    if (has_single_workflow)
       link_workflow(node);
     else if (node.value.at("workflows").is_array() && !manifest_->workflows.empty())
       for_each_item(node, "workflows", false, [&](const JsonPath& item) { link_workflow(item); });
@@ -122,6 +122,7 @@ class ManifestParser {
                           std::to_string(kMaxListEntries));
     for_each_item(node, name, required, read);
   }
+  // Rejects configurations of an offered manifest that can never work.
   void check_new_manifest(const JsonPath& node) {
     manifest_->schemas.check_choices(problems_);
     for (const auto& workflow : manifest_->workflows) {
@@ -145,13 +146,13 @@ class ManifestParser {
       node.report_problem("its code has more than " + std::to_string(kMaxCodeBytes) + " bytes");
   }
 
-  void read_schemas(const JsonPath& all) {
-    if (!all.value.is_object()) {
-      all.report_wrong_type("a map of schemas");
+  void read_schemas(const JsonPath& schemas) {
+    if (!schemas.value.is_object()) {
+      schemas.report_wrong_type("a map of schemas");
       return;
     }
-    for (const auto& [name, schema] : all.value.items()) {
-      const JsonPath node = all.at(schema, name);
+    for (const auto& [name, schema] : schemas.value.items()) {
+      const JsonPath node = schemas.at(schema, name);
       if (!is_workflow_name(name))
         node.report_problem(excerpt(name) + " is not a name: use namespace/name@version");
       else if (is_system_name(name))
@@ -201,7 +202,7 @@ class ManifestParser {
     read_field(node, "policy", false, [&](const JsonPath& value) { read_effect_policy(value, spec); });
     manifest_->effects.push_back(std::move(spec));
   }
-  // The same form as the policy of a job (model/policy_json.h).
+  // Reads the policy of the job that performs the effect, in the format of the policy of a job (model/policy_json.h).
   static void read_effect_policy(const JsonPath& node, EffectSpec& spec) {
     if (!node.value.is_object()) {
       node.report_wrong_type("a map as in docs/manual.md#policies");
@@ -226,7 +227,7 @@ class ManifestParser {
       node.report_problem("module: " + excerpt(spec.module) + " is not among the code");
   }
 
-  // Accepts runner:7 or 7.
+  // Normalizes the field `runner`: accepts runner:7 and 7. The script type is then python, unless the effect names one.
   void read_runner(const JsonPath& node, EffectSpec& spec) {
     std::uint64_t id = 0;
     const std::string_view text = spec.runner;
@@ -240,7 +241,7 @@ class ManifestParser {
     const bool is_document = &node.value == &document_;
     if (!is_document && !check_fields(node, kWorkflowFields)) return;
     WorkflowSpec spec;
-    spec.limits = limits_;
+    spec.limits = default_limits_;
     read_name_field(node, spec.name);
     if (!is_document && is_system_name(spec.name))
       node.report_problem("names that begin with sys/ are reserved for the system");
@@ -280,16 +281,16 @@ class ManifestParser {
       node.report_problem("entrypoint: " + excerpt(spec.entrypoint) + " is not a valid name of a function");
   }
 
-  // Links parts of a workflow that need all schemas.
+  // Sets the arms of a workflow for receipts. Called after all schemas were linked.
   void link_workflow(const JsonPath& node) {
     if (!node.value.is_object() || !node.value.contains("name")) return;
-    const auto value = std::find_if(manifest_->workflows.begin(), manifest_->workflows.end(),
-                                    [&](const auto& item) { return node.value.at("name") == item.name; });
-    if (value == manifest_->workflows.end()) return;
-    const auto arm = manifest_->schemas.find_arm(value->event, kReceiptSchema);
-    value->receipt_arm = arm.value_or("");
-    value->rejected_arm = manifest_->schemas.find_arm(value->event, kRejectedSchema);
-    if (!arm && !value->effects_emitted.empty())
+    const auto workflow = std::find_if(manifest_->workflows.begin(), manifest_->workflows.end(),
+                                       [&](const auto& spec) { return node.value.at("name") == spec.name; });
+    if (workflow == manifest_->workflows.end()) return;
+    const auto arm = manifest_->schemas.find_arm(workflow->event, kReceiptSchema);
+    workflow->receipt_arm = arm.value_or("");
+    workflow->rejected_arm = manifest_->schemas.find_arm(workflow->event, kRejectedSchema);
+    if (!arm && !workflow->effects_emitted.empty())
       node.report_problem("it emits effects, and its event has no arm " + std::string(kReceiptSchema) +
                           " for their receipts");
   }
@@ -345,13 +346,13 @@ class ManifestParser {
   const ManifestUse use_;
   std::shared_ptr<WorkflowManifest> manifest_;
   Problems problems_;
-  StepLimits limits_;
+  StepLimits default_limits_;  // limits of the workflows without limits of their own
 };
 
 template <class Spec>
-const Spec* find_by_name(const std::vector<Spec>& all, std::string_view name) {
-  const auto value = std::find_if(all.begin(), all.end(), [&](const Spec& item) { return item.name == name; });
-  return value == all.end() ? nullptr : &*value;
+const Spec* find_by_name(const std::vector<Spec>& specs, std::string_view name) {
+  const auto match = std::find_if(specs.begin(), specs.end(), [&](const Spec& spec) { return spec.name == name; });
+  return match == specs.end() ? nullptr : &*match;
 }
 
 }  // namespace
@@ -381,8 +382,8 @@ void ManifestCatalog::add(ManifestRef manifest) {
 }
 const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const { return find_shared(hash).get(); }
 ManifestRef ManifestCatalog::find_shared(std::string_view hash) const {
-  const auto value = by_hash_.find(hash);
-  return value == by_hash_.end() ? nullptr : value->second;
+  const auto entry = by_hash_.find(hash);
+  return entry == by_hash_.end() ? nullptr : entry->second;
 }
 
 }  // namespace mycojobs

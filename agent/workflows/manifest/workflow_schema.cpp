@@ -54,9 +54,10 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 18> kKeywords{{{"typ
                                                                            {"minLength", kStringType},
                                                                            {"maxLength", kStringType},
                                                                            {"format", kStringType}}};
-constexpr double kExactDouble = 9007199254740992.0;  // 2^53: every whole number up to here is exact as a double
+constexpr double kMaxExactDouble = 9007199254740992.0;  // 2^53: every whole number up to here is exact as a double
 constexpr std::uint64_t kNoBound = ~std::uint64_t{0};
 constexpr std::size_t kNoNode = ~std::size_t{0};
+constexpr std::size_t kMaxPlaceholderDepth = 24;  // levels of a placeholder; a schema may contain itself
 
 std::string list_types(unsigned types) {
   std::string text;
@@ -69,10 +70,10 @@ bool is_integer(const json& number) { return number.is_number_integer(); }
 // Returns -1, 0 or 1. Exact for integers.
 int compare(const json& a, const json& b) {
   if (is_integer(a) && is_integer(b)) {
-    const bool minus_a = !a.is_number_unsigned() && a.get<std::int64_t>() < 0;
-    const bool minus_b = !b.is_number_unsigned() && b.get<std::int64_t>() < 0;
-    if (minus_a != minus_b) return minus_a ? -1 : 1;
-    if (minus_a) {
+    const bool is_a_negative = !a.is_number_unsigned() && a.get<std::int64_t>() < 0;
+    const bool is_b_negative = !b.is_number_unsigned() && b.get<std::int64_t>() < 0;
+    if (is_a_negative != is_b_negative) return is_a_negative ? -1 : 1;
+    if (is_a_negative) {
       const auto x = a.get<std::int64_t>(), y = b.get<std::int64_t>();
       return x < y ? -1 : x > y ? 1 : 0;
     }
@@ -85,7 +86,7 @@ int compare(const json& a, const json& b) {
 // Converts 2.0 to 2 and -0.0 to 0, as far as doubles represent whole numbers exactly.
 json to_integer_if_whole(const json& number) {
   const double value = number.get<double>();
-  if (!number.is_number_float() || std::trunc(value) != value || std::abs(value) > kExactDouble) return number;
+  if (!number.is_number_float() || std::trunc(value) != value || std::abs(value) > kMaxExactDouble) return number;
   return static_cast<std::int64_t>(value);
 }
 std::size_t count_characters(std::string_view text) {
@@ -94,18 +95,21 @@ std::size_t count_characters(std::string_view text) {
 
 }  // namespace
 
-struct SchemaNode {  // a part of a schema, compiled
+// A compiled part of a schema. Nodes refer to each other by their index in SchemaSet::Body::nodes.
+struct SchemaNode {
   struct Arm {
     std::string tag;
     std::size_t node = kNoNode;
   };
   unsigned types = kAnyType;
-  bool bytes = false, variant = false;
+  bool is_byte_string = false, is_variant = false;
   std::map<std::string, std::size_t, std::less<>> properties;
   std::set<std::string, std::less<>> required;
-  std::size_t additional = kNoNode, items = kNoNode, target = kNoNode;  // `target` is the node that `ref` names
-  std::string ref, path;
-  std::uint64_t min = 0, max = kNoBound;  // number of items
+  std::size_t additional_properties = kNoNode, items = kNoNode;  // nodes of the schemas in these keywords
+  std::string ref;                        // name of the schema in $ref; empty if there is no reference
+  std::size_t referenced_node = kNoNode;  // node of the schema that `ref` names
+  std::string path;                       // path of the node in the manifest
+  std::uint64_t min_items = 0, max_items = kNoBound;
   std::uint64_t min_length = 0, max_length = kNoBound;
   json minimum, maximum, choices;  // null if the schema has none; `choices` is a list
   std::vector<Arm> arms;
@@ -123,9 +127,9 @@ struct ValuePath {
   ValuePath at(std::size_t i) const { return {this, {}, i, depth + 1}; }
   std::string text() const {
     if (parent == nullptr) return {};
-    const std::string before = parent->text();
-    if (index != kNoNode) return before + '[' + std::to_string(index) + ']';
-    return before.empty() ? std::string(name) : before + '.' + std::string(name);
+    const std::string parent_text = parent->text();
+    if (index != kNoNode) return parent_text + '[' + std::to_string(index) + ']';
+    return parent_text.empty() ? std::string(name) : parent_text + '.' + std::string(name);
   }
 };
 
@@ -148,6 +152,7 @@ struct SchemaSet::Body {
   std::map<std::string, std::size_t, std::less<>> by_name;
   std::map<std::string, std::vector<VariantArm>, std::less<>> arms;
 
+  // Adds a schema with its parts to `nodes` and returns its index.
   std::size_t compile(const JsonPath&);
   void read_keywords(SchemaNode&, const JsonPath&);
   void read_type(SchemaNode&, const JsonPath&);
@@ -162,30 +167,33 @@ struct SchemaSet::Body {
   // Returns whether one of the nodes that describe the value at the path satisfies the predicate.
   bool any_node_at(std::string_view name, std::string_view path,
                    const std::function<bool(const SchemaNode&)>& predicate) const;
+  // Returns whether the references that start at this node form a cycle.
   bool is_cyclic(std::size_t) const;
 };
 
 namespace {
 
+// Reads a whole number from 0. Reports any other value and returns false.
 bool read_count(const JsonPath& source, std::uint64_t& out) {
   if (!is_integer(source.value) || compare(source.value, json(0)) < 0)
     return source.report_wrong_type("a whole number from 0");
   out = source.value.get<std::uint64_t>();
   return true;
 }
+// Reports unsupported keywords. Returns whether there are none.
 bool check_keywords(const JsonPath& source) {
   static const auto kNames = [] {
     std::array<std::string_view, kKeywords.size()> names;
     std::transform(kKeywords.begin(), kKeywords.end(), names.begin(), [](const auto& row) { return row.first; });
     return names;
   }();
-  bool all = true;
+  bool are_all_supported = true;
   for (const auto& [word, value] : source.value.items()) {
     if (std::find(kNames.begin(), kNames.end(), word) != kNames.end()) continue;
     source.at(value, word).report_problem("is not a supported word of schemas" + did_you_mean(word, kNames));
-    all = false;
+    are_all_supported = false;
   }
-  return all;
+  return are_all_supported;
 }
 // Reports every other keyword in the schema except title and description.
 void check_no_other_keywords(const JsonPath& source, std::string_view word) {
@@ -201,7 +209,9 @@ bool is_workflow_name(std::string_view name) {
   const auto slash = name.find('/'), at = name.find('@');
   if (slash == 0 || slash == name.npos || at == name.npos || at < slash + 2 || at + 1 == name.size()) return false;
   if (name.size() > 200) return false;
-  const auto all = [](std::string_view part, auto fits) { return std::all_of(part.begin(), part.end(), fits); };
+  const auto consists_of = [](std::string_view part, auto is_allowed) {
+    return std::all_of(part.begin(), part.end(), is_allowed);
+  };
   const auto is_namespace_char = [](unsigned char c) {
     return std::islower(c) || std::isdigit(c) || c == '.' || c == '-';
   };
@@ -209,8 +219,10 @@ bool is_workflow_name(std::string_view name) {
     return c < 128 && (std::isalnum(c) || c == '.' || c == '_' || c == '-');
   };
   const auto is_version_char = [](unsigned char c) { return std::isdigit(c) || c == '.'; };
-  return all(name.substr(0, slash), is_namespace_char) && all(name.substr(slash + 1, at - slash - 1), is_name_char) &&
-         all(name.substr(at + 1), is_version_char) && std::isdigit(static_cast<unsigned char>(name[at + 1])) != 0;
+  return consists_of(name.substr(0, slash), is_namespace_char) &&
+         consists_of(name.substr(slash + 1, at - slash - 1), is_name_char) &&
+         consists_of(name.substr(at + 1), is_version_char) &&
+         std::isdigit(static_cast<unsigned char>(name[at + 1])) != 0;
 }
 
 SchemaSet::SchemaSet() : body_(std::make_unique<Body>()) {
@@ -272,37 +284,37 @@ void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& source) {
   for_each_item(source.at(source.value.at("type"), "type"), [&](const JsonPath& item) {
     std::string name;
     if (!read_text(item, name)) return;
-    const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
-    if (found == kTypes.end())
-      return item.report_problem(excerpt(name) + " is not a type: use " + list_types(kAnyType));
-    node.types |= found->second;
+    const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
+    if (type == kTypes.end()) return item.report_problem(excerpt(name) + " is not a type: use " + list_types(kAnyType));
+    node.types |= type->second;
   });
   if (node.types == 0) source.report_problem("its type is empty");
   if (!source.value.contains("format")) return;
   const json& format = source.value.at("format");
-  node.bytes = format == "bytes";
-  if (!node.bytes) source.at(format, "format").report_problem("the only format is bytes");
+  node.is_byte_string = format == "bytes";
+  if (!node.is_byte_string) source.at(format, "format").report_problem("the only format is bytes");
 }
 
 void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& source) {  // NOLINT(misc-no-recursion)
   if (source.value.contains("properties")) {
-    const JsonPath all = source.at(source.value.at("properties"), "properties");
-    if (!all.value.is_object()) {
-      all.report_wrong_type("a map of schemas");
+    const JsonPath properties = source.at(source.value.at("properties"), "properties");
+    if (!properties.value.is_object()) {
+      properties.report_wrong_type("a map of schemas");
     } else {
-      for (const auto& [name, schema] : all.value.items()) node.properties[name] = compile(all.at(schema, name));
+      for (const auto& [name, schema] : properties.value.items())
+        node.properties[name] = compile(properties.at(schema, name));
     }
   }
   if (source.value.contains("additionalProperties")) {
-    const JsonPath others = source.at(source.value.at("additionalProperties"), "additionalProperties");
-    if (others.value != json(false)) node.additional = compile(others);
+    const JsonPath additional = source.at(source.value.at("additionalProperties"), "additionalProperties");
+    if (additional.value != json(false)) node.additional_properties = compile(additional);
   }
   if (!source.value.contains("required")) return;
   for_each_item(source.at(source.value.at("required"), "required"), [&](const JsonPath& item) {
     std::string name;
     if (!read_text(item, name)) return;
     if (!node.required.insert(name).second) item.report_problem("is listed twice");
-    if (!node.properties.contains(name) && node.additional == kNoNode)
+    if (!node.properties.contains(name) && node.additional_properties == kNoNode)
       item.report_problem(excerpt(name) + " is not among the properties");
   });
 }
@@ -312,22 +324,22 @@ void SchemaSet::Body::read_list(SchemaNode& node, const JsonPath& source) {  // 
 }
 
 void SchemaSet::Body::read_bounds(SchemaNode& node, const JsonPath& source) {
-  const auto count = [&](const char* word, std::uint64_t& out) {
+  const auto read_count_keyword = [&](const char* word, std::uint64_t& out) {
     if (source.value.contains(word)) read_count(source.at(source.value.at(word), word), out);
   };
-  const auto number = [&](const char* word, json& out) {
+  const auto read_number_keyword = [&](const char* word, json& out) {
     if (!source.value.contains(word)) return;
-    const JsonPath found = source.at(source.value.at(word), word);
-    if (!found.value.is_number()) {
-      found.report_wrong_type("a number");
+    const JsonPath bound = source.at(source.value.at(word), word);
+    if (!bound.value.is_number()) {
+      bound.report_wrong_type("a number");
       return;
     }
-    out = found.value;
+    out = bound.value;
   };
-  count("minItems", node.min), count("maxItems", node.max);
-  count("minLength", node.min_length), count("maxLength", node.max_length);
-  number("minimum", node.minimum), number("maximum", node.maximum);
-  if (node.min > node.max || node.min_length > node.max_length ||
+  read_count_keyword("minItems", node.min_items), read_count_keyword("maxItems", node.max_items);
+  read_count_keyword("minLength", node.min_length), read_count_keyword("maxLength", node.max_length);
+  read_number_keyword("minimum", node.minimum), read_number_keyword("maximum", node.maximum);
+  if (node.min_items > node.max_items || node.min_length > node.max_length ||
       (node.minimum.is_number() && node.maximum.is_number() && compare(node.minimum, node.maximum) > 0))
     source.report_problem("its minimum is above its maximum");
 }
@@ -359,7 +371,7 @@ SchemaNode::Arm SchemaSet::Body::read_arm(const JsonPath& source) {  // NOLINT(m
 }
 
 void SchemaSet::Body::read_variant(SchemaNode& node, const JsonPath& source) {  // NOLINT(misc-no-recursion)
-  node.variant = true;
+  node.is_variant = true;
   if (!source.value.is_array() || source.value.empty()) {
     source.report_wrong_type("a list of arms, one at least");
     return;
@@ -384,31 +396,32 @@ const SchemaNode* SchemaSet::Body::resolve(std::size_t index) const {
   for (std::size_t steps = 0; index != kNoNode && steps <= nodes.size(); ++steps) {
     const SchemaNode& node = nodes[index];
     if (node.ref.empty()) return &node;
-    index = node.target;
+    index = node.referenced_node;
   }
   return nullptr;
 }
 
 bool SchemaSet::Body::is_cyclic(std::size_t index) const {
   std::size_t steps = 0;
-  while (nodes[index].target != kNoNode && steps <= nodes.size()) index = nodes[index].target, ++steps;
+  while (nodes[index].referenced_node != kNoNode && steps <= nodes.size())
+    index = nodes[index].referenced_node, ++steps;
   return steps > nodes.size();
 }
 
 void SchemaSet::link(Problems& problems) {
   for (auto& node : body_->nodes) {
     if (node.ref.empty()) continue;
-    const auto found = body_->by_name.find(node.ref);
-    if (found == body_->by_name.end())
+    const auto entry = body_->by_name.find(node.ref);
+    if (entry == body_->by_name.end())
       problems.add(node.path, "there is no schema " + excerpt(node.ref));
     else
-      node.target = found->second;
+      node.referenced_node = entry->second;
   }
   for (std::size_t i = 0; i < body_->nodes.size(); ++i)
     if (body_->is_cyclic(i)) problems.add(body_->nodes[i].path, "the reference leads back to itself");
   for (const auto& [name, index] : body_->by_name) {
     const SchemaNode* node = body_->resolve(index);
-    if (node == nullptr || !node->variant) continue;
+    if (node == nullptr || !node->is_variant) continue;
     auto& arms = body_->arms[name];
     arms.clear();
     for (const auto& arm : node->arms) arms.push_back({arm.tag, body_->nodes[arm.node].ref});
@@ -422,13 +435,13 @@ std::vector<std::string> SchemaSet::names() const {
   return names;
 }
 const std::vector<VariantArm>* SchemaSet::arms(std::string_view name) const {
-  const auto found = body_->arms.find(name);
-  return found == body_->arms.end() ? nullptr : &found->second;
+  const auto entry = body_->arms.find(name);
+  return entry == body_->arms.end() ? nullptr : &entry->second;
 }
 std::optional<std::string> SchemaSet::find_arm(std::string_view target, std::string_view event) const {
   if (target == event) return "";
-  if (const auto* all = arms(target); all != nullptr)
-    for (const auto& arm : *all)
+  if (const auto* target_arms = arms(target); target_arms != nullptr)
+    for (const auto& arm : *target_arms)
       if (arm.ref == event) return arm.tag;
   return std::nullopt;
 }
@@ -449,8 +462,8 @@ class SchemaValidator {
  private:
   json reject(const ValuePath& path, const std::string& reason) {
     if (error_.empty()) {
-      const std::string place = path.text();
-      error_ = (place.empty() ? "the value" : place) + ": " + reason;
+      const std::string location = path.text();
+      error_ = (location.empty() ? "the value" : location) + ": " + reason;
     }
     return nullptr;
   }
@@ -460,7 +473,7 @@ class SchemaValidator {
     if (path.depth > kMaxCborDepth) return reject(path, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     const SchemaNode* node = resolve_(index);
     if (node == nullptr) return reject(path, "its schema leads nowhere");
-    if (node->variant) return check_variant(*node, value, path);
+    if (node->is_variant) return check_variant(*node, value, path);
     json out = check_type(*node, value, path);
     if (error_.empty() && !node->choices.is_null() &&
         std::find(node->choices.begin(), node->choices.end(), out) == node->choices.end())
@@ -482,25 +495,26 @@ class SchemaValidator {
   bool allows_type(const SchemaNode& node, unsigned type) const { return (node.types & type) != 0; }
 
   json check_type(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
-    const auto expected = [&] {
-      return reject(path, "is " + describe_value(value) + ", not " +
-                              (node.bytes && node.types == kStringType ? "a byte string" : list_types(node.types)));
+    const auto reject_type = [&] {
+      return reject(path,
+                    "is " + describe_value(value) + ", not " +
+                        (node.is_byte_string && node.types == kStringType ? "a byte string" : list_types(node.types)));
     };
-    if (node.types == kAnyType && !node.bytes) return check_any(node, value, path);
-    if (value.is_null()) return allows_type(node, kNullType) ? value : expected();
-    if (value.is_boolean()) return allows_type(node, kBooleanType) ? value : expected();
+    if (node.types == kAnyType && !node.is_byte_string) return check_any(node, value, path);
+    if (value.is_null()) return allows_type(node, kNullType) ? value : reject_type();
+    if (value.is_boolean()) return allows_type(node, kBooleanType) ? value : reject_type();
     if (value.is_number()) {
       json number = to_integer_if_whole(value);
       if (!allows_type(node, kNumberType) && !(allows_type(node, kIntegerType) && is_integer(number)))
-        return expected();
+        return reject_type();
       return check_number(node, std::move(number), path);
     }
     if (value.is_string() || value.is_binary()) {
-      if (!allows_type(node, kStringType) || (value.is_binary() && !node.bytes)) return expected();
-      return node.bytes ? check_bytes(node, value, path) : check_text(node, value, path);
+      if (!allows_type(node, kStringType) || (value.is_binary() && !node.is_byte_string)) return reject_type();
+      return node.is_byte_string ? check_bytes(node, value, path) : check_text(node, value, path);
     }
-    if (value.is_array()) return allows_type(node, kArrayType) ? check_array(node, value, path) : expected();
-    return allows_type(node, kObjectType) && value.is_object() ? check_object(node, value, path) : expected();
+    if (value.is_array()) return allows_type(node, kArrayType) ? check_array(node, value, path) : reject_type();
+    return allows_type(node, kObjectType) && value.is_object() ? check_object(node, value, path) : reject_type();
   }
   // Converts a value without a declared type. Only its general form is checked.
   json check_any(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
@@ -545,10 +559,10 @@ class SchemaValidator {
     return check_length(node, out.get_binary().size(), "byte", path) ? out : json();
   }
   json check_array(const SchemaNode& node, const json& value, const ValuePath& path) {  // NOLINT(misc-no-recursion)
-    if (value.size() < node.min || value.size() > node.max)
+    if (value.size() < node.min_items || value.size() > node.max_items)
       return reject(path, "has " + count_with_noun(value.size(), "item") + "; at " +
-                              (value.size() < node.min ? "least " + std::to_string(node.min)
-                                                       : "most " + std::to_string(node.max)));
+                              (value.size() < node.min_items ? "least " + std::to_string(node.min_items)
+                                                             : "most " + std::to_string(node.max_items)));
     json out = json::array();
     static const SchemaNode kAnyNode;
     for (std::size_t i = 0; i < value.size() && error_.empty(); ++i)
@@ -561,8 +575,8 @@ class SchemaValidator {
     for (const auto& name : node.required)
       if (!value.contains(name)) return reject(path.at(std::string_view(name)), "is missing");
     for (const auto& [name, member] : value.items()) {
-      const auto found = node.properties.find(name);
-      const std::size_t schema = found == node.properties.end() ? node.additional : found->second;
+      const auto entry = node.properties.find(name);
+      const std::size_t schema = entry == node.properties.end() ? node.additional_properties : entry->second;
       if (!is_utf8(name)) return reject(path, "has a name that is not UTF-8");
       if (schema == kNoNode) return reject(path.at(std::string_view(name)), "is an unknown field");
       out[name] = check(schema, member, path.at(std::string_view(name)));
@@ -579,11 +593,11 @@ class SchemaValidator {
 
 Result<CanonicalValue> SchemaSet::check(std::string_view name, const json& value, ValueForm form,
                                         std::size_t max_bytes) const {
-  const auto found = body_->by_name.find(name);
-  if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + excerpt(name));
+  const auto entry = body_->by_name.find(name);
+  if (entry == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + excerpt(name));
   const NodeResolver resolve = [this](std::size_t index) { return body_->resolve(index); };
   SchemaValidator validator(resolve, form);
-  json canonical = validator.validate(found->second, value);
+  json canonical = validator.validate(entry->second, value);
   if (!validator.error().empty()) return fail(Code::invalid, validator.error());
   MJ_TRY(bytes, encode_cbor(canonical));
   if (bytes.size() > max_bytes)
@@ -623,13 +637,13 @@ bool SchemaSet::Body::any_node_at(std::string_view name, std::string_view path,
     if (node == nullptr) return false;
     if (remaining_path.empty()) return predicate(*node);
     const std::string_view first = next_name(remaining_path);
-    if (node->variant)
+    if (node->is_variant)
       return first == "$value" && std::any_of(node->arms.begin(), node->arms.end(), [&](const auto& arm) {
                return !is_system_name(nodes[arm.node].ref) && visit(arm.node, remaining_path);
              });
     if (node->types == kAnyType) return predicate(*node);
-    const auto found = node->properties.find(first);
-    const std::size_t next_index = found == node->properties.end() ? node->additional : found->second;
+    const auto entry = node->properties.find(first);
+    const std::size_t next_index = entry == node->properties.end() ? node->additional_properties : entry->second;
     return next_index != kNoNode && visit(next_index, remaining_path);
   };
   return !path.empty() && visit(start->second, path);
@@ -640,22 +654,25 @@ bool SchemaSet::has_path(std::string_view name, std::string_view path) const {
 }
 
 bool SchemaSet::can_match(std::string_view name, std::string_view path, std::string_view other) const {
-  const auto found = body_->by_name.find(other);
-  const SchemaNode* target = found == body_->by_name.end() ? nullptr : body_->resolve(found->second);
+  const auto entry = body_->by_name.find(other);
+  const SchemaNode* target = entry == body_->by_name.end() ? nullptr : body_->resolve(entry->second);
   if (target == nullptr) return false;
-  const auto numbers = [](unsigned types) { return (types & kNumberType) != 0 ? types | kIntegerType : types; };
+  // A schema for numbers accepts integers, too.
+  const auto add_integer_type = [](unsigned types) {
+    return (types & kNumberType) != 0 ? types | kIntegerType : types;
+  };
   return body_->any_node_at(name, path, [&](const SchemaNode& node) {
-    if (node.types == kAnyType || target->types == kAnyType) return node.variant == target->variant;
-    unsigned common = numbers(node.types) & numbers(target->types);
-    if (node.bytes != target->bytes) common &= ~kStringType;
-    return !node.variant && !target->variant && common != 0;
+    if (node.types == kAnyType || target->types == kAnyType) return node.is_variant == target->is_variant;
+    unsigned common_types = add_integer_type(node.types) & add_integer_type(target->types);
+    if (node.is_byte_string != target->is_byte_string) common_types &= ~kStringType;
+    return !node.is_variant && !target->is_variant && common_types != 0;
   });
 }
 
 bool SchemaSet::is_key_schema(std::string_view name) const {
-  const auto found = body_->by_name.find(name);
-  const SchemaNode* node = found == body_->by_name.end() ? nullptr : body_->resolve(found->second);
-  return node != nullptr && !node->variant && (node->types & ~(kStringType | kIntegerType)) == 0;
+  const auto entry = body_->by_name.find(name);
+  const SchemaNode* node = entry == body_->by_name.end() ? nullptr : body_->resolve(entry->second);
+  return node != nullptr && !node->is_variant && (node->types & ~(kStringType | kIntegerType)) == 0;
 }
 
 void SchemaSet::check_choices(Problems& problems) const {
@@ -673,7 +690,7 @@ void SchemaSet::check_choices(Problems& problems) const {
 
 namespace {
 
-json minimal_number(const SchemaNode& node) {
+json make_minimal_number(const SchemaNode& node) {
   json number = 0;
   const auto round_inwards = [&](const json& bound, bool up) -> json {
     if (!bound.is_number_float() || (node.types & kNumberType) != 0) return bound;
@@ -684,55 +701,57 @@ json minimal_number(const SchemaNode& node) {
   return number;
 }
 
-std::optional<json> minimal_value(const NodeResolver& resolve, std::size_t at, std::size_t depth);
+std::optional<json> make_minimal_value(const NodeResolver& resolve, std::size_t index, std::size_t depth);
 
-std::optional<json> minimal_object(const NodeResolver& resolve, const SchemaNode& node, std::size_t depth) {
+std::optional<json> make_minimal_object(const NodeResolver& resolve, const SchemaNode& node, std::size_t depth) {
   json object = json::object();
   for (const auto& name : node.required) {
-    const auto found = node.properties.find(name);
-    auto value = minimal_value(resolve, found == node.properties.end() ? node.additional : found->second, depth + 1);
+    const auto entry = node.properties.find(name);
+    auto value = make_minimal_value(
+        resolve, entry == node.properties.end() ? node.additional_properties : entry->second, depth + 1);
     if (!value) return std::nullopt;
     object[name] = std::move(*value);
   }
   return object;
 }
-std::optional<json> minimal_array(const NodeResolver& resolve, const SchemaNode& node, std::size_t depth) {
+std::optional<json> make_minimal_array(const NodeResolver& resolve, const SchemaNode& node, std::size_t depth) {
   json array = json::array();
-  for (std::uint64_t i = 0; i < node.min; ++i) {
-    auto value = node.items == kNoNode ? std::optional<json>(nullptr) : minimal_value(resolve, node.items, depth + 1);
+  for (std::uint64_t i = 0; i < node.min_items; ++i) {
+    auto value =
+        node.items == kNoNode ? std::optional<json>(nullptr) : make_minimal_value(resolve, node.items, depth + 1);
     if (!value || i > kMaxSchemaNodes) return std::nullopt;
     array.push_back(std::move(*value));
   }
   return array;
 }
-std::optional<json> minimal_value(const NodeResolver& resolve, std::size_t at,
-                                  std::size_t depth) {  // NOLINT(misc-no-recursion)
-  const SchemaNode* node = at == kNoNode ? nullptr : resolve(at);
-  if (node == nullptr || depth > 24) return std::nullopt;
-  if (node->variant) {
+std::optional<json> make_minimal_value(const NodeResolver& resolve, std::size_t index,
+                                       std::size_t depth) {  // NOLINT(misc-no-recursion)
+  const SchemaNode* node = index == kNoNode ? nullptr : resolve(index);
+  if (node == nullptr || depth > kMaxPlaceholderDepth) return std::nullopt;
+  if (node->is_variant) {
     for (const auto& arm : node->arms)
-      if (auto value = minimal_value(resolve, arm.node, depth + 1)) return wrap_in_arm(arm.tag, std::move(*value));
+      if (auto value = make_minimal_value(resolve, arm.node, depth + 1)) return wrap_in_arm(arm.tag, std::move(*value));
     return std::nullopt;
   }
   if (!node->choices.is_null()) return node->choices[0];
   if ((node->types & kNullType) != 0) return json(nullptr);
   if ((node->types & kBooleanType) != 0) return json(false);
-  if ((node->types & (kIntegerType | kNumberType)) != 0) return minimal_number(*node);
+  if ((node->types & (kIntegerType | kNumberType)) != 0) return make_minimal_number(*node);
   if ((node->types & kStringType) != 0) {
     if (node->min_length > kMaxSchemaNodes) return std::nullopt;
-    std::string text(node->min_length, node->bytes ? '\0' : 'x');
-    return node->bytes ? workflows::to_binary(text) : json(std::move(text));
+    std::string text(node->min_length, node->is_byte_string ? '\0' : 'x');
+    return node->is_byte_string ? workflows::to_binary(text) : json(std::move(text));
   }
-  if ((node->types & kArrayType) != 0) return minimal_array(resolve, *node, depth);
-  return minimal_object(resolve, *node, depth);
+  if ((node->types & kArrayType) != 0) return make_minimal_array(resolve, *node, depth);
+  return make_minimal_object(resolve, *node, depth);
 }
 
 }  // namespace
 
 Result<CanonicalValue> SchemaSet::placeholder(std::string_view name) const {
-  const auto found = body_->by_name.find(name);
-  if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + excerpt(name));
-  auto value = minimal_value([this](std::size_t at) { return body_->resolve(at); }, found->second, 0);
+  const auto entry = body_->by_name.find(name);
+  if (entry == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + excerpt(name));
+  auto value = make_minimal_value([this](std::size_t index) { return body_->resolve(index); }, entry->second, 0);
   if (!value) return fail(Code::unsupported, "no placeholder fits " + excerpt(name) + ": give a value");
   return check(name, *value, ValueForm::from_cbor);
 }
@@ -742,15 +761,15 @@ json wrap_in_arm(const std::string& tag, json value) {
   return json{{"$tag", tag}, {"$value", std::move(value)}};
 }
 const json* find_at_path(const json& value, std::string_view path) {
-  const json* at = &value;
+  const json* current = &value;
   while (!path.empty()) {
     const std::string_view name = next_name(path);
-    if (!at->is_object()) return nullptr;
-    const auto found = at->find(name);
-    if (found == at->end()) return nullptr;
-    at = &*found;
+    if (!current->is_object()) return nullptr;
+    const auto member = current->find(name);
+    if (member == current->end()) return nullptr;
+    current = &*member;
   }
-  return at;
+  return current;
 }
 
 }  // namespace mycojobs

@@ -278,7 +278,7 @@ TEST_P(FlowsCommit, OperatorCannotRequeueASkippedNode) {
   FlowCommit next = commit(flow, 1);
   next.requeued_jobs = {"job:12:1"};
   ASSERT_TRUE(flows_->commit(next));
-  EXPECT_EQ(claim_one().ref.job_key, "job:12:1") << "its flow may";
+  EXPECT_EQ(claim_one().ref.job_key, "job:12:1") << "the flow of the job may requeue it";
 }
 
 TEST_P(FlowsCommit, ResetNodeEndsAgainInTheSameCommit) {

@@ -123,28 +123,28 @@ TEST_P(FlowsCreate, RecordsOfOtherClientsAreAdopted) {
 
 TEST_P(FlowsCreate, IndependentJobsAreNotAdopted) {
   const FlowIds place = flows_->create(draft(0)).value();
-  const auto refused = [&](Id id) {
+  const auto expect_put_rejected = [&](Id id) {
     const std::vector<Job> one{job(id)};
     const auto put = flows_->put_jobs(1, place.flow, one);
     EXPECT_EQ(outcome(put), "conflict");
     return put ? std::string() : put.error().message;
   };
-  const auto plain_job = [&](const std::string& key, const std::string& script, const std::string& status) {
+  const auto write_plain_job = [&](const std::string& key, const std::string& script, const std::string& status) {
     backend_->run_command(1, {"HSET", key, "caller_id", "12", "context_id", "1", "script", script, "script_type",
                               "python", "status", status});
   };
   submit(1);
-  EXPECT_THAT(refused(1), HasSubstr("job:12:1 is queued"));
-  plain_job("job:12:2", "print(1)", "dispatched");
+  EXPECT_THAT(expect_put_rejected(1), HasSubstr("job:12:1 is queued"));
+  write_plain_job("job:12:2", "print(1)", "dispatched");
   backend_->push(1, "queue:python", "job:12:2");
-  EXPECT_THAT(refused(2), HasSubstr("queue:python"));
-  plain_job("job:12:3", "print(1)", "finished");
-  EXPECT_THAT(refused(3), HasSubstr("has run"));
-  plain_job("job:12:4", "print(7)", "dispatched");
-  EXPECT_THAT(refused(4), HasSubstr("job:12:4"));
+  EXPECT_THAT(expect_put_rejected(2), HasSubstr("queue:python"));
+  write_plain_job("job:12:3", "print(1)", "finished");
+  EXPECT_THAT(expect_put_rejected(3), HasSubstr("has run"));
+  write_plain_job("job:12:4", "print(7)", "dispatched");
+  EXPECT_THAT(expect_put_rejected(4), HasSubstr("job:12:4"));
   const FlowIds other = flows_->create(draft(1)).value();
   put(other, 1);
-  EXPECT_THAT(refused(other.first_job), HasSubstr("belongs to flow 1 " + std::to_string(other.flow)));
+  EXPECT_THAT(expect_put_rejected(other.first_job), HasSubstr("belongs to flow 1 " + std::to_string(other.flow)));
 }
 
 TEST_P(FlowsCreate, NodesRunByTheFlowHaveTheirOwnQueue) {

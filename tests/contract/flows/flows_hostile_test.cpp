@@ -170,7 +170,7 @@ TEST_P(FlowsHostile, ClientRecordIsNotANode) {
   EXPECT_EQ(view(key).status, "error");
   EXPECT_EQ(view(key).detail, "dead_letter");
   EXPECT_EQ(field(key, "result"), "") << "the result in the forged record is ignored";
-  EXPECT_NE(outcome(store_->requeue(1, key)), "ok") << "nor later";
+  EXPECT_NE(outcome(store_->requeue(1, key)), "ok") << "a requeue is rejected, too";
   FlowCommit retry = commit(flow, 2);
   retry.requeued_jobs = {key};
   ASSERT_TRUE(flows_->commit(retry));
@@ -368,7 +368,7 @@ TEST_P(PushedKeys, DoNotEndCreatedJobs) {
   push(1);
   backend_->run_command(1, {"HSET", "mj:push-search", "at", "1"});  // the next tick searches the lists
   ASSERT_TRUE(store_->tick(1, {}));
-  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:queue-deadlines"}).number(), 0U) << "its wait has not begun";
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:queue-deadlines"}).number(), 0U) << "the job does not wait yet";
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 1U);
   EXPECT_EQ(stands(1), "dispatched created") << "it is in no queue";
 }

@@ -63,11 +63,11 @@ TEST_P(FlowsIndex, CatalogListsTheNewestFirst) {
   const FlowSummary row = flows_->list(1, "a", 0, 1).value().at(0);
   EXPECT_EQ(row.name, "a");
   EXPECT_GT(row.at_ms, 1600000000000U);
-  const auto has = [&](const std::string& name) {
+  const auto has_field = [&](const std::string& name) {
     return std::any_of(row.record.begin(), row.record.end(), [&](const auto& each) { return each.first == name; });
   };
-  EXPECT_TRUE(has("status"));
-  EXPECT_FALSE(has("nodes"));
+  EXPECT_TRUE(has_field("status"));
+  EXPECT_FALSE(has_field("nodes"));
 }
 
 TEST_P(FlowsIndex, UnfinishedCreationIsInNoCatalog) {
@@ -155,7 +155,7 @@ TEST_P(FlowsIndex, JobsOfARunningFlowAreNotRetired) {
 
 TEST_P(FlowsIndex, SchedulesAreFencedByTheirRevision) {
   ASSERT_TRUE(flows_->put_schedule(1, schedule(), "{}", 0));
-  ASSERT_TRUE(flows_->put_schedule(1, schedule(), "{}", 0)) << "the answer was lost";
+  ASSERT_TRUE(flows_->put_schedule(1, schedule(), "{}", 0)) << "repeated after a lost reply";
   Schedule stored = flows_->schedules(1).value().at(0);
   EXPECT_EQ(stored.revision, 1U);
   EXPECT_EQ(stored.caller, 12U);

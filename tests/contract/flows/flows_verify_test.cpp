@@ -92,7 +92,8 @@ class FlowsVerify : public FlowContract {
     EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, false)->differences.empty()) << rule;
     texts_.clear();
     EXPECT_THAT(violated_rules(), IsEmpty()) << texts_;
-    EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty()) << "twice is as good as once";
+    EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty())
+        << "a repeated rebuild changes nothing";
   }
 
   FlowPlan plan_;

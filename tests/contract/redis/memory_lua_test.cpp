@@ -128,7 +128,7 @@ TEST(MemoryLua, HostIsOutOfReach) {
   for (const std::string name : {"os", "io", "dofile", "loadfile", "require", "debug", "package", "_G", "rawset"}) {
     EXPECT_THAT(pair.run_imitation({"EVAL", "return " + name, "0"}), HasSubstr("nonexistent global variable")) << name;
   }
-  EXPECT_EQ(pair.run_imitation({"EVAL", "return math.random", "0"}), "nil") << "nothing is random";
+  EXPECT_EQ(pair.run_imitation({"EVAL", "return math.random", "0"}), "nil") << "math.random does not exist";
 }
 
 TEST(MemoryLua, EndlessRecursionIsAnErrorForOneScript) {

@@ -23,7 +23,7 @@ TEST_P(RedisScript, FlushedScriptsAreLoadedAgain) {
   EXPECT_EQ(outcome(end(claimed.ref, finished())), "ok");
   const auto loaded_scripts =
       run_command({"SCRIPT", "EXISTS", std::string(scripts::report.sha1), std::string(scripts::claim.sha1)});
-  EXPECT_EQ(loaded_scripts.at(0).number(), 1U) << "the digest that was computed when the program was built is right";
+  EXPECT_EQ(loaded_scripts.at(0).number(), 1U) << "the digest computed at build time is correct";
 }
 
 TEST_P(HostileKeys, SharedKeysOfAnotherTypeAreErrorsAndLoseNoJob) {

@@ -115,8 +115,8 @@ TEST_F(RedisServer, ReadTimeoutIsShorterThanWriteTimeout) {
   EXPECT_EQ(outcome(reader->now_ms()), "unavailable");
   ::kill(redis_->pid(), SIGCONT);
   writing.join();
-  EXPECT_TRUE(written) << "it has waited";
-  EXPECT_TRUE(reader->now_ms()) << "and who gave up goes on";
+  EXPECT_TRUE(written) << "the call waited for the server";
+  EXPECT_TRUE(reader->now_ms()) << "a store works again after a timeout";
 }
 
 // If the append-only file is cut within a step, Redis keeps half of the step at its end and executes that half at its
@@ -217,7 +217,7 @@ TEST_F(TruncatedAof, WithARecoveredHalfStepIsRepaired) {
     EXPECT_EQ(violations(agent), "") << "cut by " << bytes;
     kill_server();
   }
-  EXPECT_TRUE(disorder) << "no cut has shown the fault: is this Redis another one?";
+  EXPECT_TRUE(disorder) << "no truncation has shown the fault; check the version of Redis";
 }
 
 TEST_F(RedisServer, KilledServerIsUnavailableUntilItRestarts) {
@@ -250,11 +250,12 @@ TEST_F(RedisServer, RestartGrantsEveryLiveClaimAFullLease) {
   ASSERT_TRUE(eventually([&] { return store.leases(1).has_value(); }));
   const auto after = store.leases(1).value();
   ASSERT_EQ(after.size(), 2U);
-  EXPECT_GT(after[0].until_ms, before[0].until_ms) << "granted although it had passed";
-  EXPECT_GE(after[1].until_ms, before[1].until_ms) << "never shortened";
+  EXPECT_GT(after[0].until_ms, before[0].until_ms) << "a lease that had passed is granted again";
+  EXPECT_GE(after[1].until_ms, before[1].until_ms) << "no lease is shortened";
   EXPECT_EQ(after[0].job_key, brief.ref.job_key);
   Store another = this->store();
-  EXPECT_EQ(another.leases(1).value()[1].until_ms, after[1].until_ms) << "granted once";
+  EXPECT_EQ(another.leases(1).value()[1].until_ms, after[1].until_ms)
+      << "another connection does not grant the lease again";
 }
 
 TEST_F(RedisServer, WaiterReportsOutageAndRecovery) {
@@ -272,7 +273,7 @@ TEST_F(RedisServer, WaiterReportsOutageAndRecovery) {
     (void)waiter->wait(60000, true);
     ++calls;
   }
-  EXPECT_LE(calls, 10) << "it must not spin";
+  EXPECT_LE(calls, 10) << "the waiter must not poll in a busy loop";
   start();
   bool back = false;
   ASSERT_TRUE(eventually([&] {
@@ -497,21 +498,21 @@ TEST(RedisUrl, ParsesServerAddresses) {
 }
 
 TEST(RedisErrors, WrongAddressNamesItsRemedy) {
-  const auto error_of = [](Store store) { return store.now_ms().error().message; };
-  EXPECT_THAT(error_of(Store(config_for("redis://127.0.0.1:1"))),
+  const auto read_error_message = [](Store store) { return store.now_ms().error().message; };
+  EXPECT_THAT(read_error_message(Store(config_for("redis://127.0.0.1:1"))),
               HasSubstr("check that Redis runs, that the port of the redis url"));
-  EXPECT_THAT(error_of(Store(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
-  EXPECT_THAT(error_of(Store(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
-  EXPECT_THAT(error_of(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
-  EXPECT_THAT(error_of(FakeServer("-NOAUTH Authentication required.\r\n").store()),
+  EXPECT_THAT(read_error_message(Store(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
+  EXPECT_THAT(read_error_message(Store(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
+  EXPECT_THAT(read_error_message(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
+  EXPECT_THAT(read_error_message(FakeServer("-NOAUTH Authentication required.\r\n").store()),
               HasSubstr("redis://:password@host"));
-  EXPECT_THAT(error_of(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
+  EXPECT_THAT(read_error_message(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
   // the alert that a TLS server sends to a client without TLS
   const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);
-  EXPECT_THAT(error_of(FakeServer(alert).store()), HasSubstr("requires TLS"));
-  EXPECT_THAT(error_of(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is not Redis"));
-  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::closes).store()), HasSubstr("requires TLS"));
-  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::resets).store()), HasSubstr("requires TLS"));
+  EXPECT_THAT(read_error_message(FakeServer(alert).store()), HasSubstr("requires TLS"));
+  EXPECT_THAT(read_error_message(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is not Redis"));
+  EXPECT_THAT(read_error_message(FakeServer("", FakeServer::Behaviour::closes).store()), HasSubstr("requires TLS"));
+  EXPECT_THAT(read_error_message(FakeServer("", FakeServer::Behaviour::resets).store()), HasSubstr("requires TLS"));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST_F(ScriptSteps, AreBoundedForAnyStoreSize) {
   submit(3, limit_by_db);
   for (Id id = 4; id <= 6; ++id) submit(id, limit_by_db);
   const auto first = claim("queue:python", 6);
-  ASSERT_EQ(first.size(), 3U) << "three are held";
+  ASSERT_EQ(first.size(), 3U) << "three jobs are held by the limit";
   submit(7, [](Job& job) { job.queue_timeout_ms = 1; });
   add_entries(kEntries / 2);
   submit(100);

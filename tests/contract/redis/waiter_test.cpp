@@ -25,7 +25,7 @@ TEST_P(Waiting, PushWakesAndTheJobStays) {
   std::thread client([&] { backend_->push(2, "queue:python", "job:12:1"); });
   EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
   client.join();
-  EXPECT_TRUE(waiter->wait(30000, true).value().has_work) << "still there";
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work) << "the job is still queued";
   EXPECT_EQ(store_->queue_length(2, "queue:python").value(), 1U);
 }
 
@@ -86,7 +86,7 @@ TEST_P(Waiting, PausedQueueIsNotWatchedUntilResumed) {
   EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
   backend_->erase(2, "queue:python");
   waiter->set_paused(1, {"queue:v"});
-  EXPECT_TRUE(waiter->wait(30000, true).value().has_work) << "those that are not named any more";
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work) << "queues that are no longer paused are watched again";
 }
 
 TEST_P(Waiting, AnnouncementWakesTheWaiter) {

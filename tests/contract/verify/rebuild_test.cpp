@@ -65,7 +65,7 @@ TEST_P(Rebuild, F02IndexesAreRebuilt) {
   EXPECT_EQ(violated_rules(), std::set<std::string>{});
   EXPECT_THAT(run_rebuild(), IsEmpty());
   ASSERT_TRUE(store_->cancel(1, key(4)).has_value());
-  EXPECT_EQ(field(key(5), "detail"), "dependency_failed") << "what waits for it is known again";
+  EXPECT_EQ(field(key(5), "detail"), "dependency_failed") << "the dependent jobs are known again";
 }
 
 TEST_P(Rebuild, F02QueuesAreRebuilt) {
@@ -87,8 +87,8 @@ TEST_P(Rebuild, ClaimsAreRebuilt) {
   run_rebuild();
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
   EXPECT_THAT(run_rebuild(), IsEmpty());
-  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "its owner goes on";
-  EXPECT_EQ(outcome(end(claimed_[3].ref, finished())), "ok") << "the same end again";
+  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "the owner of the claim can report the end";
+  EXPECT_EQ(outcome(end(claimed_[3].ref, finished())), "ok") << "a repeated report of the same end";
 }
 
 TEST_P(Rebuild, ClaimsAndIndexesAreRebuiltTogether) {
@@ -194,7 +194,7 @@ TEST_P(Rebuild, EmptyStoreIsRebuiltAtOnce) {
 TEST_P(Rebuild, F36AnyDamageIsRepaired) {
   const auto seed = static_cast<unsigned>(test::read_setting("MYCOJOBS_SEED", 1));
   std::mt19937 random(seed);
-  const auto below = [&](std::size_t limit) {
+  const auto random_below = [&](std::size_t limit) {
     return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
   };
   const std::vector<std::string> fields{"state",      "claim_id", "token",  "epoch",    "attempt",
@@ -206,19 +206,19 @@ TEST_P(Rebuild, F36AnyDamageIsRepaired) {
     SetUp();
     SCOPED_TRACE("MYCOJOBS_SEED=" + std::to_string(seed) + " round " + std::to_string(round));
     std::string done;
-    const auto break_one = [&](const std::vector<std::string>& words) {
+    const auto apply_damage = [&](const std::vector<std::string>& words) {
       for (const std::string& word : words) done += word + ' ';
       done += "; ";
       backend_->send_unchecked(1, words);
     };
     for (int i = 0; i < 6; ++i) {
-      const std::string job = key(static_cast<Id>(1 + below(21)));
+      const std::string job = key(static_cast<Id>(1 + random_below(21)));
       const std::string named =
-          key(static_cast<Id>(1 + below(16)));  // for the other jobs, no fact determines the claim
+          key(static_cast<Id>(1 + random_below(16)));  // for the other jobs, no fact determines the claim
       const std::vector<std::vector<std::string>> breakings{
           {"DEL", "mj:claim:" + job},
-          {"HSET", "mj:claim:" + named, fields[below(fields.size())], values[below(values.size())]},
-          {"HDEL", "mj:claim:" + named, fields[below(fields.size())]},
+          {"HSET", "mj:claim:" + named, fields[random_below(fields.size())], values[random_below(values.size())]},
+          {"HDEL", "mj:claim:" + named, fields[random_below(fields.size())]},
           {"LREM", "queue:python", "0", job},
           {"RPUSH", "queue:python", job},
           {"ZREM", "mj:leases", job},
@@ -230,13 +230,15 @@ TEST_P(Rebuild, F36AnyDamageIsRepaired) {
           {"ZADD", "mj:priority:queue:python", "5", job},
           {"SADD", "mj:running:db", job},
           {"SREM", "mj:running:db", job},
-          {"SADD", "mj:dependencies:" + job, key(static_cast<Id>(1 + below(20)))},
+          {"SADD", "mj:dependencies:" + job, key(static_cast<Id>(1 + random_below(20)))},
           {"DEL", "mj:dependencies:" + job},
-          {"DEL", std::vector<std::string>{"mj:delayed", "mj:ended", "mj:leases", "mj:held:db", "mj:running:db",
-                                           "mj:queues", "mj:prerequisites", "mj:dependents:" + key(4)}[below(8)]},
-          {"HSET", job, "status", std::vector<std::string>{"started", "finished", "error", "dispatched"}[below(4)]},
+          {"DEL",
+           std::vector<std::string>{"mj:delayed", "mj:ended", "mj:leases", "mj:held:db", "mj:running:db", "mj:queues",
+                                    "mj:prerequisites", "mj:dependents:" + key(4)}[random_below(8)]},
+          {"HSET", job, "status",
+           std::vector<std::string>{"started", "finished", "error", "dispatched"}[random_below(4)]},
       };
-      break_one(breakings[below(breakings.size())]);
+      apply_damage(breakings[random_below(breakings.size())]);
     }
     SCOPED_TRACE(done);
     run_verify();

@@ -40,7 +40,7 @@ TEST_P(VerifyActors, FindsAKeyMissingFromTheIndex) {
   backend_->run_command(0, {"HDEL", kIndex, "key5"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:5 has a public key that")));
   EXPECT_EQ(rebuild(true).size(), 1U);
-  EXPECT_EQ(found().size(), 1U) << "a dry run mends nothing";
+  EXPECT_EQ(found().size(), 1U) << "a dry run repairs nothing";
   EXPECT_EQ(rebuild().size(), 1U);
   EXPECT_THAT(found(), IsEmpty());
   EXPECT_EQ(store_->owner_of_key("key5")->id, 5U);

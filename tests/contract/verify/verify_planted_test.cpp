@@ -246,7 +246,7 @@ TEST_P(Planted, FindsAnEditedKeyThatDoesNotHoldTheJob) {
   run_command({"HSET", key(8), "concurrency_key", "tape"});
   run_command({"SREM", "mj:running:db", key(7)});
   EXPECT_THAT(violated_rules(), testing::IsSupersetOf({"slot-missing", "held-with-free-slots"}))
-      << "of db, which holds it";
+      << "job 8 is held by the key db, not by its new key";
   run_rebuild();
   EXPECT_EQ(violated_rules(), std::set<std::string>{});
 }
@@ -298,7 +298,7 @@ TEST_P(Planted, FindsAMessageWithoutATimeoutEntry) {
   ASSERT_TRUE(store_->complete_delivery(1, sent, {MailResult::Kind::delivered, 0, "", ""}));
   run_command({"ZREM", "mj:outbox", "expire message:12:5"});
   expect_found("message-outbox", true);
-  EXPECT_TRUE(store_->due_messages(1, 10, 1000, false).value().outbox.empty()) << "its time has not come";
+  EXPECT_TRUE(store_->due_messages(1, 10, 1000, false).value().outbox.empty()) << "the entry is not due yet";
 }
 TEST_P(Planted, FindsAMessageThatIsNeverAccepted) {
   receive_job_message();
@@ -336,7 +336,7 @@ TEST_P(Planted, FindsAnInvalidQueue) {
   run_command({"DEL", "queue:python"});
   backend_->put_text(1, "queue:python", "mine");
   EXPECT_EQ(violated_rules(), (std::set<std::string>{"job-not-indexed", "record-not-queued", "queue-type"}));
-  EXPECT_THAT(run_rebuild(), testing::Contains(HasSubstr("cannot be repaired"))) << "and the others are";
+  EXPECT_THAT(run_rebuild(), testing::Contains(HasSubstr("cannot be repaired"))) << "the other findings are repaired";
   run_command({"DEL", "queue:python"});
   run_rebuild();
   EXPECT_EQ(violated_rules(), std::set<std::string>{});

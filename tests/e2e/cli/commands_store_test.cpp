@@ -1,4 +1,5 @@
-// The commands verify and doctor, with a store that agents use, an unused store and a damaged store.
+// The commands verify and doctor, with a store that agents use, an unused store and a damaged store. Exit codes: 1: a
+// violation was found; 65: invalid arguments; 69: Redis is unavailable or unusable.
 #include <csignal>
 
 #include "e2e/client.h"
@@ -7,7 +8,7 @@ namespace mycojobs::test {
 namespace {
 
 class Verify : public Operator {};
-class DoctorRedisE2e : public Operator {
+class DoctorRedisChecks : public Operator {
  protected:
   nlohmann::json find_check(const std::string& name) {
     for (const auto& check : mycojobs_.run_json({"doctor"})) {
@@ -17,7 +18,7 @@ class DoctorRedisE2e : public Operator {
   }
 };
 
-TEST_F(Verify, StoreIsCleanWhileAgentsWork) {
+TEST_F(Verify, StoreWithActiveAgentsIsClean) {
   Process agent = start_registered_agent(20);
   Process second_agent = start_registered_agent(21);
   std::vector<std::string> keys;
@@ -66,7 +67,7 @@ TEST_F(Verify, ReportsThatRedisIsUnavailable) {
   EXPECT_EQ(verify_result.out.find("clean"), std::string::npos);
 }
 
-TEST(VerifyPrivateRedis, StartsThePrivateStoreItChecks) {
+TEST(VerifyPrivateRedis, StartsThePrivateRedisForTheCheck) {
   TempDir folder;
   const auto make_argv = [&](std::vector<std::string> words) {
     words.insert(words.begin(), program_path());
@@ -79,7 +80,7 @@ TEST(VerifyPrivateRedis, StartsThePrivateStoreItChecks) {
   expect_result(result, 0, "clean");
 }
 
-TEST_F(DoctorRedisE2e, FailsOnAMemoryPolicyThatEvictsJobs) {
+TEST_F(DoctorRedisChecks, FailsOnAMemoryPolicyThatEvictsJobs) {
   EXPECT_EQ(find_check("maxmemory-policy")["state"], "ok");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
   EXPECT_EQ(find_check("maxmemory-policy")["state"], "error");
@@ -87,7 +88,7 @@ TEST_F(DoctorRedisE2e, FailsOnAMemoryPolicyThatEvictsJobs) {
 }
 
 // Regression test: doctor reported "ok" although no job could be claimed or ended.
-TEST_F(DoctorRedisE2e, FailsOnAServerThatRejectsWrites) {
+TEST_F(DoctorRedisChecks, FailsOnAServerThatRejectsWrites) {
   ASSERT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
   EXPECT_EQ(find_check("writes to context 1")["state"], "ok");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory", "1"});
@@ -96,20 +97,20 @@ TEST_F(DoctorRedisE2e, FailsOnAServerThatRejectsWrites) {
   EXPECT_EQ(mycojobs_({"doctor"}).code, 0);
 }
 
-TEST_F(DoctorRedisE2e, WarnsOfLossAfterACrash) {
+TEST_F(DoctorRedisChecks, WarnsThatACrashLosesData) {
   redis_.cli(0, {"CONFIG", "SET", "appendonly", "no"});
   EXPECT_EQ(find_check("appendonly")["state"], "warning");
   EXPECT_NE(find_check("appendfsync")["detail"].get<std::string>().find("without effect"), std::string::npos);
   EXPECT_EQ(mycojobs_({"doctor"}).code, 0) << "a warning is no failure";
 }
 
-TEST_F(DoctorRedisE2e, UnreadableSettingIsAWarning) {
+TEST_F(DoctorRedisChecks, UnreadableSettingIsAWarning) {
   redis_.cli(0, {"ACL", "SETUSER", "default", "-config"});
   EXPECT_EQ(find_check("maxmemory-policy")["state"], "warning");
   EXPECT_EQ(find_check("databases")["state"], "warning");
 }
 
-TEST_F(DoctorRedisE2e, ChecksTheServerOfEachContext) {
+TEST_F(DoctorRedisChecks, ChecksTheServerOfEachContext) {
   TempDir other_folder;
   RedisServer other(other_folder, {"--databases", "4"});
   other.cli(0, {"CONFIG", "SET", "maxmemory-policy", "volatile-ttl"});
@@ -125,7 +126,7 @@ TEST_F(DoctorRedisE2e, ChecksTheServerOfEachContext) {
   EXPECT_EQ(listed_checks.find("databases"), std::string::npos) << listed_checks;
 }
 
-TEST_F(DoctorRedisE2e, ContextWithoutADatabaseIsNamed) {
+TEST_F(DoctorRedisChecks, ContextWithoutADatabaseIsNamed) {
   expect_result(mycojobs_({"doctor", "--context", "1,16"}), 69, "context 16");
   expect_result(mycojobs_({"doctor", "--dry-run"}), 65, "--rebuild");
 }

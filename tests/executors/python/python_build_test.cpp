@@ -36,7 +36,7 @@ class HelperCopy {
     for (const char* name : {"mycojobs-pyhost", "mycojobs-pyhost-shared"})
       std::filesystem::copy(mj::test::programs_folder() + "/" + name, folder_.path() / name);
     std::string program = read_file(pyhost());
-    for (const std::string& file : installed_build(pyhost()).files) {
+    for (const std::string& file : select_program_build(pyhost()).compared_libraries) {
       if (file.find(library) == std::string::npos) continue;
       const std::size_t position = program.find(read_build_id(file) + " " + file);
       if (position == std::string::npos) continue;
@@ -50,7 +50,7 @@ class HelperCopy {
   TempDir folder_;
 };
 
-bool is_linked() { return installed_build(mj::test::program_path("mycojobs-pyhost")).is_linked; }
+bool is_linked() { return select_program_build(mj::test::program_path("mycojobs-pyhost")).has_linked_libraries; }
 
 TEST(PythonBuild, LinkedBuildRunsWhileItIsTheInstalledOne) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";

@@ -30,8 +30,8 @@ std::string describe_result(long result);
 std::string get_errno_name();
 // Returns 0 if there is no word with this index.
 unsigned long parse_number(const Words&, std::size_t index);
-// Forks a child that runs `body` and exits. Returns "ok" or the name of errno.
-std::string fork_once(const std::function<void()>& body = [] {});
+// Forks a child that runs `body` and exits. The child is not reaped. Returns "ok" or the name of errno.
+std::string fork_without_waiting(const std::function<void()>& body = [] {});
 // Forks a child that exits with the value of `body`, and waits for the end of the child. Returns the value, or -1 if
 // the child ended in another way.
 int run_in_child(const std::function<int()>& body);

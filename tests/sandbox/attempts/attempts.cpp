@@ -1,3 +1,4 @@
+// Runs attempts, and returns the result of each attempt as text: "ok", the name of an errno, or text of the attempt.
 #include "attempts.h"
 
 #include <sys/wait.h>
@@ -21,7 +22,7 @@ unsigned long parse_number(const Words& words, std::size_t index) {
   return index < words.size() ? std::stoul(words[index], nullptr, 0) : 0;
 }
 
-std::string fork_once(const std::function<void()>& body) {
+std::string fork_without_waiting(const std::function<void()>& body) {
   const pid_t pid = ::fork();
   if (pid < 0) return get_errno_name();
   if (pid == 0) {
@@ -43,11 +44,12 @@ std::string run_attempt(const std::string& line) {
   Words words;
   for (std::string word; parts >> word;) words.push_back(word);
   if (words.empty()) return "no such attempt";
-  for (const Attempts* section :
+  for (const Attempts* attempt_table :
        {&file_attempts(), &process_attempts(), &signal_attempts(), &network_attempts(), &memory_attempts(),
         &kernel_attempts(), &combined_attempts(), &escape_attempts(), &limit_attempts(), &random_attempts(),
         &reuse_attempts(), &kernel_memory_attempts()}) {
-    if (const auto position = section->find(words[0]); position != section->end()) return position->second(words);
+    if (const auto position = attempt_table->find(words[0]); position != attempt_table->end())
+      return position->second(words);
   }
   return "no such attempt";
 }

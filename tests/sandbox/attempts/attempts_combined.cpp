@@ -61,9 +61,9 @@ std::string cause_violation_without_descriptors(const Words&) {
 
 // The parent exits, and its orphan makes the forbidden call.
 std::string cause_violation_in_orphan(const Words&) {
-  const std::string result = fork_once([] {
+  const std::string result = fork_without_waiting([] {
     ::setsid();
-    fork_once([] {
+    fork_without_waiting([] {
       ::syscall(SYS_ptrace, 0, 0, 0, 0);
       for (;;) ::pause();
     });

@@ -60,7 +60,7 @@ std::string copy_and_exec(const Words& words) {
 
 std::string fork_bomb(const Words&) {
   for (int count = 0; count < 4096; ++count) {
-    const std::string result = fork_once([] {
+    const std::string result = fork_without_waiting([] {
       for (;;) ::pause();
     });
     if (result != "ok") return result + " after " + std::to_string(count);
@@ -107,9 +107,9 @@ std::string run_one_thread(const Words&) {
 }
 
 std::string daemonize(const Words&) {
-  const std::string result = fork_once([] {
+  const std::string result = fork_without_waiting([] {
     ::setsid();
-    fork_once([] {
+    fork_without_waiting([] {
       for (;;) ::pause();
     });
   });
@@ -119,7 +119,8 @@ std::string daemonize(const Words&) {
 
 std::string leave_zombies(const Words& words) {
   for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
-    if (const std::string result = fork_once(); result != "ok") return result + " after " + std::to_string(i);
+    if (const std::string result = fork_without_waiting(); result != "ok")
+      return result + " after " + std::to_string(i);
   }
   return "ok";
 }
@@ -134,7 +135,7 @@ std::string sleep_ms(const Words& words) {
 std::string create_orphans(const Words& words) {
   const useconds_t lifetime_us = static_cast<useconds_t>(words.size() > 2 ? parse_number(words, 2) : 1) * 1000;
   const auto create_orphan = [lifetime_us] {
-    return run_in_child([=] { return fork_once([=] { ::usleep(lifetime_us); }) == "ok" ? 0 : 1; });
+    return run_in_child([=] { return fork_without_waiting([=] { ::usleep(lifetime_us); }) == "ok" ? 0 : 1; });
   };
   constexpr int kMaxForkAttempts = 3000;
   for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
@@ -270,10 +271,10 @@ std::string describe_streams(const Words&) {
 
 const Attempts& process_attempts() {
   static const Attempts kTable = {
-      {"fork", [](const Words&) { return fork_once(); }},
+      {"fork", [](const Words&) { return fork_without_waiting(); }},
       {"thread", run_one_thread},
       {"fork_burn", fork_child_that_uses_cpu},
-      {"fork_spin", [](const Words&) { return fork_once(use_cpu); }},
+      {"fork_spin", [](const Words&) { return fork_without_waiting(use_cpu); }},
       {"environ",
        [](const Words&) {
          std::string text;

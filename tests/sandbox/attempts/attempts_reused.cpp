@@ -189,7 +189,8 @@ void use_cpu(unsigned long ms) {
 std::string use_cpu_in_unwaited_children(const Words& words) {
   ::signal(SIGCHLD, SIG_IGN);
   for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
-    if (const std::string count = fork_once([&] { use_cpu(parse_number(words, 2)); }); count != "ok") return count;
+    if (const std::string count = fork_without_waiting([&] { use_cpu(parse_number(words, 2)); }); count != "ok")
+      return count;
     while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
   }
   return "ok";

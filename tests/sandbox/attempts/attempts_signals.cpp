@@ -37,7 +37,7 @@ std::string send_signals_from_processes(const Words& words) {
   if (::pipe(start_pipe) != 0) return get_errno_name();
   ::signal(SIGUSR1, SIG_IGN);
   for (unsigned long i = 0; i < parse_number(words, 1); ++i) {
-    const std::string result = fork_once([&] {
+    const std::string result = fork_without_waiting([&] {
       char byte = 0;
       ::close(start_pipe[1]);
       (void)!::read(start_pipe[0], &byte, 1);  // Waits until all processes exist.

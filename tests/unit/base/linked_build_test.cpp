@@ -62,8 +62,9 @@ class LinkedBuild : public ::testing::Test {
     folder_.write(library, make_elf(make_note("GNU", NT_GNU_BUILD_ID, id)));
   }
   std::string get_path(const std::string& name) const { return (folder_.path() / name).string(); }
-  Build make_build(const std::string& text) {
-    return installed_build(folder_.write("host", make_elf(make_note("GNU", 7, "other") + make_note(kOwner, 1, text))));
+  ProgramBuild make_build(const std::string& text) {
+    return select_program_build(
+        folder_.write("host", make_elf(make_note("GNU", 7, "other") + make_note(kOwner, 1, text))));
   }
   std::string make_record() const {
     return "else host-shared\n0102fe " + get_path("libone.so") + "\naa " + get_path("libtwo.so") + "\n";
@@ -72,22 +73,22 @@ class LinkedBuild : public ::testing::Test {
 };
 
 TEST_F(LinkedBuild, RunsWhileEachLibraryIsTheSameBuild) {
-  const Build build = make_build(make_record());
-  EXPECT_TRUE(build.is_linked) << build.reason;
+  const ProgramBuild build = make_build(make_record());
+  EXPECT_TRUE(build.has_linked_libraries) << build.reason;
   EXPECT_EQ(build.program, get_path("host"));
-  EXPECT_THAT(build.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")));
+  EXPECT_THAT(build.compared_libraries, ElementsAre(get_path("libone.so"), get_path("libtwo.so")));
 }
 
 TEST_F(LinkedBuild, SharedBuildIsUsedAfterALibraryUpdate) {
   replace_library("libtwo.so", "\xab");
-  const Build build = make_build(make_record());
-  EXPECT_FALSE(build.is_linked);
+  const ProgramBuild build = make_build(make_record());
+  EXPECT_FALSE(build.has_linked_libraries);
   EXPECT_EQ(build.program, get_path("host-shared"));
   EXPECT_THAT(build.reason, HasSubstr("libtwo.so is another build"));
-  EXPECT_THAT(build.files, ElementsAre(get_path("libone.so"), get_path("libtwo.so")))
+  EXPECT_THAT(build.compared_libraries, ElementsAre(get_path("libone.so"), get_path("libtwo.so")))
       << "otherwise the test could not detect the change back";
   replace_library("libtwo.so", "\xaa");
-  EXPECT_TRUE(make_build(make_record()).is_linked);
+  EXPECT_TRUE(make_build(make_record()).has_linked_libraries);
 }
 
 TEST_F(LinkedBuild, SharedBuildIsUsedWithoutALibraryOrItsId) {
@@ -99,38 +100,38 @@ TEST_F(LinkedBuild, SharedBuildIsUsedWithoutALibraryOrItsId) {
 }
 
 TEST_F(LinkedBuild, NeverRunsWithArchivesOfAnotherPackage) {
-  const Build build = make_build(make_record() + "never libone.a was of another package\n");
+  const ProgramBuild build = make_build(make_record() + "never libone.a was of another package\n");
   EXPECT_EQ(build.program, get_path("host-shared"));
   EXPECT_EQ(build.reason, "libone.a was of another package");
 }
 
 TEST_F(LinkedBuild, EmptyNoteCountsAsChanged) {
   EXPECT_EQ(make_build("else host-shared\n").program, get_path("host-shared"));
-  EXPECT_FALSE(make_build("").is_linked);
-  EXPECT_FALSE(make_build(std::string(5, '\0')).is_linked);
+  EXPECT_FALSE(make_build("").has_linked_libraries);
+  EXPECT_FALSE(make_build(std::string(5, '\0')).has_linked_libraries);
 }
 
 TEST_F(LinkedBuild, ProgramWithoutTheNoteIsUnchanged) {
   for (const std::string& bytes :
        {make_elf(make_note("GNU", 1, make_record())), make_elf(""), std::string("#!/bin/sh\n"), std::string()}) {
-    const Build build = installed_build(folder_.write("host", bytes));
+    const ProgramBuild build = select_program_build(folder_.write("host", bytes));
     EXPECT_EQ(build.program, get_path("host"));
-    EXPECT_FALSE(build.is_linked);
+    EXPECT_FALSE(build.has_linked_libraries);
     EXPECT_EQ(build.reason, "");
   }
-  EXPECT_EQ(installed_build("/nowhere/host").program, "/nowhere/host");
+  EXPECT_EQ(select_program_build("/nowhere/host").program, "/nowhere/host");
 }
 
 // Wrong lengths cause no invalid access: truncated files, and files with a changed byte.
 TEST_F(LinkedBuild, DamagedFilesAreHarmless) {
   const std::string complete_file = make_elf(make_note(kOwner, 1, make_record()));
   for (std::size_t size = 0; size < complete_file.size(); size += 3) {
-    installed_build(folder_.write("host", complete_file.substr(0, size)));
+    select_program_build(folder_.write("host", complete_file.substr(0, size)));
   }
   for (std::size_t position = 0; position < 160; ++position) {
     std::string damaged_file = complete_file;
     damaged_file[position] = '\xff';
-    installed_build(folder_.write("host", damaged_file));
+    select_program_build(folder_.write("host", damaged_file));
   }
 }
 

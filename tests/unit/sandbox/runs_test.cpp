@@ -100,11 +100,11 @@ TEST_F(RunsTest, DescriptorLimitOfAJobIsNoHostShortage) {
   sandbox::SandboxRun& limited = add_run();
   runs_.fail_setup(limited, "folders", EMFILE, {}, true);
   EXPECT_EQ(limited.outcome.status, RunStatus::setup_error);
-  EXPECT_FALSE(limited.outcome.unstarted);
+  EXPECT_FALSE(limited.outcome.never_started);
   sandbox::SandboxRun& unlimited = add_run();
   runs_.fail_setup(unlimited, "folders", EMFILE, {}, false);
   EXPECT_EQ(unlimited.outcome.status, RunStatus::lost);
-  EXPECT_TRUE(unlimited.outcome.unstarted);
+  EXPECT_TRUE(unlimited.outcome.never_started);
 }
 
 // A job can end as if nothing had happened though the kernel has killed one of its processes.

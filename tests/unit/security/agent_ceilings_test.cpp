@@ -13,19 +13,19 @@ Ceiling parse_ceiling(const std::string& text) {
   return {apply_request(default_ceiling(), read.request), 1, {}};
 }
 AgentCeiling make_agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
-  return {runner, std::move(types), read_published_ceiling(publish_ceiling(parse_ceiling(ceiling)), 1)};
+  return {runner, std::move(types), read_published_ceiling(format_published_ceiling(parse_ceiling(ceiling)), 1)};
 }
 // Returns the error for a Python job with this policy, or "" if the job is accepted.
 std::string get_refusal(const std::string& policy, const std::vector<AgentCeiling>& agents) {
   Job job;
   job.script_type = "python";
   job.policy = policy;
-  const auto checked = check_policy(job, agents);
+  const auto checked = check_policy_against_agents(job, agents);
   return checked ? "" : checked.error().message;
 }
 
 TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
-  const std::string text = publish_ceiling(
+  const std::string text = format_published_ceiling(
       parse_ceiling(R"({"fs":{"read":["/srv/data"],"write":["/srv/out"]},"secrets":["token"],"exec":true})"));
   for (const char* hidden : {"/srv", "token"}) EXPECT_EQ(text.find(hidden), std::string::npos) << text;
   const auto read = read_published_ceiling(text, 7);
@@ -39,7 +39,7 @@ TEST(PublishedCeiling, KeepsEveryOtherValue) {
   const Ceiling ceiling = parse_ceiling(
       R"({"memory":"3 GiB","cpu":"unlimited","wall":"1 h","pids":1000,"net":["*.example.org:443"],
           "syscalls":{"add":["*"]},"warm":{"runs":10},"exec":true})");
-  const auto read = read_published_ceiling(publish_ceiling(ceiling), 1);
+  const auto read = read_published_ceiling(format_published_ceiling(ceiling), 1);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->ceiling.max, ceiling.max);
   EXPECT_TRUE(read->withheld.none());

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr Id kAdmin = 1, kReader = 2, kStranger = 3;
+constexpr Id kAdmin = 1, kReader = 2, kActorWithoutRole = 3;
 
 class BrokerTest : public testing::Test {
  protected:
@@ -40,7 +40,7 @@ class BrokerTest : public testing::Test {
         [this](RunNumber run, std::string reply) {
           std::lock_guard lock(mutex_);
           replies_.emplace_back(run, json::parse(reply));
-          came_.notify_all();
+          reply_arrived_.notify_all();
         },
         limits);
   }
@@ -53,12 +53,12 @@ class BrokerTest : public testing::Test {
     std::unique_lock lock(mutex_);
     json found;
     const auto has_reply = [&] {
-      for (const auto& [of, reply] : replies_) {
-        if (of == run && reply.at("id") == id) found = reply;
+      for (const auto& [reply_run, reply] : replies_) {
+        if (reply_run == run && reply.at("id") == id) found = reply;
       }
       return !found.is_null();
     };
-    EXPECT_TRUE(came_.wait_for(lock, std::chrono::minutes(1), has_reply)) << "no answer to " << id;
+    EXPECT_TRUE(reply_arrived_.wait_for(lock, std::chrono::minutes(1), has_reply)) << "no reply to call " << id;
     return found;
   }
   std::size_t count_replies(RunNumber run) {
@@ -67,8 +67,8 @@ class BrokerTest : public testing::Test {
         std::count_if(replies_.begin(), replies_.end(), [&](const auto& each) { return each.first == run; }));
   }
   json call(RunNumber run, const std::string& method, json params, Id caller = kAdmin) {
-    send_call(run, ++ids_, method, std::move(params), caller);
-    return wait_for_reply(run, ids_);
+    send_call(run, ++last_call_id_, method, std::move(params), caller);
+    return wait_for_reply(run, last_call_id_);
   }
   static std::string get_code(const json& reply) {
     return reply.contains("error") ? reply["error"]["code"].get<std::string>() : "ok";
@@ -80,9 +80,9 @@ class BrokerTest : public testing::Test {
   std::unique_ptr<Store> store_ = *server_.open();
   std::vector<ClaimRef> claims_;
   std::mutex mutex_;
-  std::condition_variable came_;
+  std::condition_variable reply_arrived_;
   std::vector<std::pair<RunNumber, json>> replies_;
-  int ids_ = 100;
+  int last_call_id_ = 100;
   std::unique_ptr<ObjectBroker> broker_;
 };
 
@@ -122,7 +122,7 @@ TEST_F(BrokerTest, ServesEveryMethod) {
 }
 
 TEST_F(BrokerTest, InvalidCallsNameTheField) {
-  const std::vector<std::pair<json, std::string>> wrong = {
+  const std::vector<std::pair<json, std::string>> invalid_calls = {
       {{{"method", "osis.drop"}}, "method: \"osis.drop\" is not known; the values are osis.declare, osis.put"},
       {{{"method", 7}}, "method: "},
       {{{"method", "osis.get"}, {"params", "x"}}, "params: is not an object"},
@@ -152,18 +152,18 @@ TEST_F(BrokerTest, InvalidCallsNameTheField) {
       {{{"method", "osis.transaction"}, {"params", {{"operations", {{{"op", "check"}, {"kind", "a"}, {"id", "b"}}}}}}},
        "operations[0].version: is missing"},
   };
-  for (const auto& [request, expected] : wrong) {
-    json whole = request;
-    whole["id"] = ++ids_;
-    broker_->submit({1, 1, kAdmin, claims_[0], whole.dump()});
-    const json reply = wait_for_reply(1, ids_);
-    EXPECT_EQ(get_code(reply), "invalid") << whole;
+  for (const auto& [request, expected] : invalid_calls) {
+    json invalid_call = request;
+    invalid_call["id"] = ++last_call_id_;
+    broker_->submit({1, 1, kAdmin, claims_[0], invalid_call.dump()});
+    const json reply = wait_for_reply(1, last_call_id_);
+    EXPECT_EQ(get_code(reply), "invalid") << invalid_call;
     if (get_code(reply) == "ok") continue;
     EXPECT_THAT(get_message(reply), HasSubstr(expected));
   }
 }
 
-TEST_F(BrokerTest, NonCallIsAnsweredWithoutAnId) {
+TEST_F(BrokerTest, InvalidCallGetsAReplyWithoutAnId) {
   for (const std::string text : {"", "[]", "{", "{\"id\":{}}", "\xff", "{\"method\":\"osis.kinds\"}"}) {
     std::size_t before = 0;
     {
@@ -172,7 +172,7 @@ TEST_F(BrokerTest, NonCallIsAnsweredWithoutAnId) {
     }
     broker_->submit({1, 1, kAdmin, claims_[0], text});
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(came_.wait_for(lock, std::chrono::minutes(1), [&] { return replies_.size() > before; }));
+    ASSERT_TRUE(reply_arrived_.wait_for(lock, std::chrono::minutes(1), [&] { return replies_.size() > before; }));
     EXPECT_TRUE(replies_.back().second["id"].is_null());
     EXPECT_EQ(get_code(replies_.back().second), "invalid");
   }
@@ -188,20 +188,21 @@ TEST_F(BrokerTest, RolesOfTheContextDecide) {
   const auto notes = store_->refusals(1, 10).value();
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(std::pair(notes[0].actor, notes[0].action), std::pair(kReader, std::string("administer")));
-  EXPECT_EQ(get_code(call(3, "osis.get", {{"kind", "todo"}, {"id", "a"}}, kStranger)), "denied");
+  EXPECT_EQ(get_code(call(3, "osis.get", {{"kind", "todo"}, {"id", "a"}}, kActorWithoutRole)), "denied");
   EXPECT_EQ(get_code(call(2, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}}, kReader)), "denied");
   ASSERT_EQ(get_code(call(1, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}})), "ok");
   EXPECT_EQ(get_code(call(2, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}}, kReader)), "ok")
       << "the same declaration exists already";
   server_.erase(1, "context:1");
-  const json nobody = call(1, "osis.get", {{"kind", "todo"}, {"id", "a"}});
-  EXPECT_EQ(get_code(nobody), "denied");
-  EXPECT_THAT(get_message(nobody), HasSubstr("which has no record"));
+  const json reply_without_context = call(1, "osis.get", {{"kind", "todo"}, {"id", "a"}});
+  EXPECT_EQ(get_code(reply_without_context), "denied");
+  EXPECT_THAT(get_message(reply_without_context), HasSubstr("which has no record"));
 }
 
-// To parse one of the calls of run 1 takes more than a sixteenth of the burst, and the share of 1 ns a second adds
-// nothing to it. The others call with scripts that the imitation of Redis has compiled before.
-TEST_F(BrokerTest, RunOverItsCpuTimeWaitsWithoutDelayingOthers) {
+// The 16 large calls of run 1 together exceed the CPU burst of the run, and 1 ns per second hardly refills it. The
+// first call compiles the scripts in the imitation of Redis, so that the calls of the other runs stay within their
+// limits.
+TEST_F(BrokerTest, RunAboveItsCpuLimitDoesNotDelayOtherRuns) {
   EXPECT_EQ(get_code(call(4, "osis.kinds", json::object())), "ok");
   ObjectBrokerLimits limits;
   limits.cpu_ns_per_s = 1;
@@ -228,7 +229,7 @@ TEST_F(BrokerTest, RunWithoutACpuLimitIsServed) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(get_code(call(1, "osis.kinds", json::object())), "ok");
 }
 
-TEST_F(BrokerTest, WaitingWriterBlocksNoOtherAndIsNext) {
+TEST_F(BrokerTest, SecondWriterOfAnObjectWaitsForTheEndOfTheFirstRun) {
   const json put = {{"kind", "todo"}, {"object", {{"id", "a"}}}};
   ASSERT_EQ(get_code(call(1, "osis.put", put)), "ok");
   send_call(2, 1, "osis.put", put);
@@ -246,7 +247,7 @@ TEST_F(BrokerTest, WaitingWriterBlocksNoOtherAndIsNext) {
   EXPECT_EQ(wait_for_reply(3, 1)["result"]["version"], 4);
 }
 
-TEST_F(BrokerTest, ForgottenRunGetsNoAnswer) {
+TEST_F(BrokerTest, EndedRunGetsNoReply) {
   const json put = {{"kind", "todo"}, {"object", {{"id", "a"}}}};
   ASSERT_EQ(get_code(call(1, "osis.put", put)), "ok");
   send_call(2, 1, "osis.put", put);
@@ -258,7 +259,7 @@ TEST_F(BrokerTest, ForgottenRunGetsNoAnswer) {
   broker_->end_run(77);  // a run that never sent a call
 }
 
-TEST_F(BrokerTest, OutdatedRunIsReported) {
+TEST_F(BrokerTest, CallOfARunWithALostClaimIsRejected) {
   ASSERT_EQ(get_code(call(1, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}}}})), "ok");
   const std::vector<Report> lost{Release{claims_[0], "lost"}};
   ASSERT_TRUE(store_->report(1, lost)->at(0));
@@ -283,7 +284,7 @@ TEST_F(BrokerTest, CallsWaitDuringAStoreOutageAndRunOnce) {
   send_call(1, 7, "osis.get", {{"kind", "todo"}, {"id", "a"}});
   send_call(2, 7, "osis.get", {{"kind", "todo"}, {"id", "a"}});
   broker_->end_run(1);
-  // After two more attempts, every attempt was made without the forgotten run.
+  // After two more attempts, every attempt was made without the ended run.
   for (const int before = refused; refused < before + 3;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   server_.set_faults(nullptr);
   EXPECT_EQ(get_code(wait_for_reply(2, 7)), "ok");
@@ -313,10 +314,10 @@ TEST_F(BrokerTest, DeclarationIndexesExistingObjectsConcurrently) {
   EXPECT_EQ(call(2, "osis.find", {{"kind", "todo"}, {"field", "n"}, {"value", 7}})["result"]["objects"].size(), 5U);
   const json page = call(2, "osis.find", {{"kind", "todo"}, {"field", "n"}, {"min", 50}, {"limit", 200}})["result"];
   EXPECT_EQ(page["objects"].size(), 200U);
-  const json rest =
+  const json last_page =
       call(2, "osis.find", {{"kind", "todo"}, {"field", "n"}, {"min", 50}, {"after", page["after"]}})["result"];
-  EXPECT_EQ(rest["objects"].size(), 50U);
-  EXPECT_FALSE(rest.contains("after"));
+  EXPECT_EQ(last_page["objects"].size(), 50U);
+  EXPECT_FALSE(last_page.contains("after"));
 }
 
 TEST_F(BrokerTest, ManyConcurrentRunsKeepTheStoreConsistent) {

@@ -292,7 +292,7 @@ TEST_F(JobRunsTest, UnstartedRunIsReturnedAsStartRejected) {
   start.queue = "queue:x";
   begin(std::move(start));
   RunEnded ended{1, {}};
-  ended.outcome.unstarted = true;
+  ended.outcome.never_started = true;
   ended.outcome.reason = "the granted /srv/x has not answered";
   step(std::move(ended));
   EXPECT_TRUE(reports<Release>().empty());
@@ -310,7 +310,7 @@ TEST_F(JobRunsTest, RunThatTheHostCannotStartIsReturnedUncounted) {
     if (stage == 1) end(1, RunStatus::ok);
     if (stage == 1) step(JobRuns::RunLaunched{1});
     RunEnded ended{stage == 0 ? 1 : second_stage(1), {}};
-    ended.outcome.unstarted = true;
+    ended.outcome.never_started = true;
     ended.outcome.setup_error = SetupError{"fork", EMFILE, ""};
     ended.outcome.reason = "fork: EMFILE";
     step(std::move(ended));

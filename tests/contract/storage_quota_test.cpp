@@ -30,7 +30,7 @@ class StorageQuota : public testing::Test {
     return TestRedis::instance().run_command(1, words);
   }
 
-  static RedisStoreConfig config(std::uint64_t caller_bytes, std::uint64_t context_bytes) {
+  static RedisStoreConfig make_config(std::uint64_t caller_bytes, std::uint64_t context_bytes) {
     RedisStoreConfig config;
     config.default_url = TestRedis::instance().url();
     config.instrumentation.quota = {caller_bytes, context_bytes};
@@ -44,7 +44,7 @@ class StorageQuota : public testing::Test {
     job.script = std::string(script_bytes, '#');
     return job;
   }
-  static std::uint64_t kept(const std::string& field) {
+  static std::uint64_t read_stored_bytes(const std::string& field) {
     std::uint64_t bytes = 0;
     parse_u64(run_command({"HGET", "mj:stored-bytes", field}).text(), bytes);
     return bytes;
@@ -58,7 +58,7 @@ class StorageQuota : public testing::Test {
     request.max_bytes = 1ULL << 30;
     return store.claim(request).value().jobs;
   }
-  static LogAppend output(const ClaimRef& ref, std::uint64_t seq, std::size_t bytes) {
+  static LogAppend make_output(const ClaimRef& ref, std::uint64_t seq, std::size_t bytes) {
     LogAppend append{ref, {}};
     Log line;
     line.seq = seq;
@@ -66,37 +66,37 @@ class StorageQuota : public testing::Test {
     append.lines.push_back(line);
     return append;
   }
-  static EndReport ended(const ClaimRef& ref, std::size_t result_bytes = 0) {
+  static EndReport make_end(const ClaimRef& ref, std::size_t result_bytes = 0) {
     JobEnd end;
     end.status = JobStatus::finished;
     end.detail = "ok";
     if (result_bytes > 0) end.result["text"] = std::string(result_bytes, 'r');
     return {ref, end};
   }
-  static void run(Store& store, const std::vector<Report>& reports) {
+  static void send_reports(Store& store, const std::vector<Report>& reports) {
     const auto answers = store.report(1, reports);
     ASSERT_TRUE(answers) << answers.error().message;
     for (const auto& each : *answers) ASSERT_TRUE(each) << each.error().message;
   }
-  static TickReply tick(Store& store) {
+  static TickReply tick_until_done(Store& store) {
     TickRequest request;
-    TickReply all;
+    TickReply total;
     do {
-      const TickReply one = store.tick(1, request).value();
-      all.retired += one.retired;
-      all.has_more = one.has_more;
-    } while (all.has_more);
-    return all;
+      const TickReply reply = store.tick(1, request).value();
+      total.retired += reply.retired;
+      total.has_more = reply.has_more;
+    } while (total.has_more);
+    return total;
   }
-  static std::string text(const std::string& key, const std::string& field) {
+  static std::string read_field(const std::string& key, const std::string& field) {
     return std::string(run_command({"HGET", key, field}).text());
   }
-  static void expect_sound(Store& store) {
+  static void expect_no_findings(Store& store) {
     const auto report = verify(store, 1, [](std::string_view, std::uint64_t, std::uint64_t) {});
     ASSERT_TRUE(report) << report.error().message;
     for (const Finding& each : report->findings) ADD_FAILURE() << each.rule << ": " << each.text;
   }
-  static std::uint64_t bytes_of_keys() {
+  static std::uint64_t measure_redis_bytes() {
     return static_cast<std::uint64_t>(run_command({"EVAL",
                                                    "local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do n = n + "
                                                    "redis.call('MEMORY', 'USAGE', k, 'SAMPLES', 0) end return n",
@@ -106,7 +106,7 @@ class StorageQuota : public testing::Test {
 };
 
 TEST_F(StorageQuota, QueueOfLargeScriptsIsRejectedAtTheQuota) {
-  Store store(config(16 * kMiB, 64 * kMiB));
+  Store store(make_config(16 * kMiB, 64 * kMiB));
   std::size_t accepted = 0;
   std::string refusal;
   while (accepted < 100 && refusal.empty()) {
@@ -117,12 +117,12 @@ TEST_F(StorageQuota, QueueOfLargeScriptsIsRejectedAtTheQuota) {
   EXPECT_EQ(accepted, 15U);
   EXPECT_NE(refusal.find("quota.caller_bytes"), std::string::npos) << refusal;
   EXPECT_NE(refusal.find(std::to_string(16 * kMiB)), std::string::npos) << refusal;
-  EXPECT_LE(bytes_of_keys(), 20 * kMiB);
-  EXPECT_TRUE(store.submit(make_job(8, kMiB))) << "another caller is let in";
+  EXPECT_LE(measure_redis_bytes(), 20 * kMiB);
+  EXPECT_TRUE(store.submit(make_job(8, kMiB))) << "another caller is accepted";
 }
 
 TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
-  Store store(config(16 * kMiB, 64 * kMiB));
+  Store store(make_config(16 * kMiB, 64 * kMiB));
   Job first;
   for (int i = 0; i < 15; ++i) {
     const auto submission = store.create_job(make_job(7, kMiB));
@@ -132,35 +132,35 @@ TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
   EXPECT_FALSE(store.create_job(make_job(7, kMiB)));
   ASSERT_TRUE(store.delete_record(1, redis_key(first)));
   EXPECT_TRUE(store.create_job(make_job(7, kMiB)));
-  const std::uint64_t before = kept("7");
+  const std::uint64_t before = read_stored_bytes("7");
   const auto started = store.create_job(make_job(8, 100));
   ASSERT_TRUE(store.start_job(1, redis_key(*started)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
-  EXPECT_EQ(run_command({"HLEN", "mj:stored-bytes-unqueued"}).number(), 15U) << "its claim has what it was charged";
-  run(store, {ended(claimed[0].ref)});
+  EXPECT_EQ(run_command({"HLEN", "mj:stored-bytes-unqueued"}).number(), 15U) << "the claim stores the charged bytes";
+  send_reports(store, {make_end(claimed[0].ref)});
   ASSERT_TRUE(store.delete_record(1, redis_key(*started)));
-  EXPECT_EQ(kept("8"), 0U);
-  EXPECT_EQ(kept("7"), before);
+  EXPECT_EQ(read_stored_bytes("8"), 0U);
+  EXPECT_EQ(read_stored_bytes("7"), before);
 }
 
 TEST_F(StorageQuota, PlainRecordsCountFromTheirClaim) {
-  Store store(config(16 * kMiB, 64 * kMiB));
+  Store store(make_config(16 * kMiB, 64 * kMiB));
   run_command({"HSET", "job:7:1", "id", "1", "caller_id", "7", "context_id", "1", "script_type", "python", "status",
                "dispatched", "script", std::string(kMiB, '#')});
   run_command({"LPUSH", "queue:python", "job:7:1"});
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
-  EXPECT_GE(kept("7"), kMiB);
-  run(store, {ended(claimed[0].ref)});
+  EXPECT_GE(read_stored_bytes("7"), kMiB);
+  send_reports(store, {make_end(claimed[0].ref)});
   ASSERT_TRUE(store.delete_record(1, "job:7:1"));
-  EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U) << "nothing is left of what it was charged";
+  EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U) << "all charged bytes are credited";
 }
 
 TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
-  Store store(config(16 * kMiB, 64 * kMiB));
+  Store store(make_config(16 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(8, 100)));
-  run(store, {ended(claim(store).at(0).ref)});
+  send_reports(store, {make_end(claim(store).at(0).ref)});
   std::string newest;
   for (int i = 0; i < 60; ++i) {
     const auto submission = store.submit(make_job(7, 100));
@@ -168,72 +168,74 @@ TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
     newest = redis_key(*submission);
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
-    run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref)});
-    tick(store);
-    ASSERT_LE(kept("7"), 16 * kMiB);
+    send_reports(store, {make_output(claimed[0].ref, 1, kMiB), make_end(claimed[0].ref)});
+    tick_until_done(store);
+    ASSERT_LE(read_stored_bytes("7"), 16 * kMiB);
   }
-  EXPECT_LE(bytes_of_keys(), 20 * kMiB);
+  EXPECT_LE(measure_redis_bytes(), 20 * kMiB);
   EXPECT_EQ(run_command({"EXISTS", "job:7:1"}).number(), 0U);
   EXPECT_EQ(run_command({"EXISTS", newest}).number(), 1U);
-  EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U) << "the other caller's job stays";
+  EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U) << "the job of the other caller is retained";
 }
 
 TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
-  Store store(config(4 * kMiB, 40 * kMiB));
+  Store store(make_config(4 * kMiB, 40 * kMiB));
   for (Id other = 20; other < 30; ++other) {
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(store.submit(make_job(other, 100)));
       const auto claimed = claim(store);
       ASSERT_EQ(claimed.size(), 1U);
-      run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref)});
+      send_reports(store, {make_output(claimed[0].ref, 1, kMiB), make_end(claimed[0].ref)});
     }
   }
-  ASSERT_GT(kept("all"), 30 * kMiB) << "more than three quarters of the context, and less than seven eighths";
+  ASSERT_GT(read_stored_bytes("all"), 30 * kMiB)
+      << "more than three quarters of the context, and less than seven eighths";
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(store.submit(make_job(7, 100)));
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
-    run(store, {output(claimed[0].ref, 1, kMiB / 2), ended(claimed[0].ref)});
-    tick(store);
+    send_reports(store, {make_output(claimed[0].ref, 1, kMiB / 2), make_end(claimed[0].ref)});
+    tick_until_done(store);
     if (i > 6) {
-      EXPECT_GT(kept("7"), 2 * kMiB) << i;
+      EXPECT_GT(read_stored_bytes("7"), 2 * kMiB) << i;
     }
-    EXPECT_LE(kept("7"), 4 * kMiB) << i;
+    EXPECT_LE(read_stored_bytes("7"), 4 * kMiB) << i;
   }
 }
 
 TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store, 8);
   ASSERT_EQ(claimed.size(), 8U);
-  for (const ClaimedJob& each : claimed) run(store, {output(each.ref, 1, kMiB), output(each.ref, 2, kMiB)});
-  EXPECT_LE(kept("7"), 4 * kMiB);
-  EXPECT_LE(bytes_of_keys(), 6 * kMiB);
-  for (const ClaimedJob& each : claimed) run(store, {ended(each.ref)});
+  for (const ClaimedJob& each : claimed)
+    send_reports(store, {make_output(each.ref, 1, kMiB), make_output(each.ref, 2, kMiB)});
+  EXPECT_LE(read_stored_bytes("7"), 4 * kMiB);
+  EXPECT_LE(measure_redis_bytes(), 6 * kMiB);
+  for (const ClaimedJob& each : claimed) send_reports(store, {make_end(each.ref)});
   const auto page = store.logs(1, claimed.back().ref.job_key, 0, 100, 0);
   ASSERT_TRUE(page);
-  ASSERT_EQ(page->lines.size(), 1U) << "one line says that output is missing";
+  ASSERT_EQ(page->lines.size(), 1U) << "one line reports the missing output";
   EXPECT_NE(page->lines[0].text.find("quota.caller_bytes"), std::string::npos) << page->lines[0].text;
   EXPECT_TRUE(page->ended);
   EXPECT_EQ(run_command({"HGET", claimed.back().ref.job_key, "status"}).text(), "finished");
 }
 
 TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
   const ClaimRef& ref = claimed[0].ref;
-  constexpr std::size_t kRest = 4 * kMiB - 4500;  // less than a step of the output is left
-  ASSERT_TRUE(store.submit(make_job(7, kRest)));
-  run(store, {output(ref, 1, kMiB), output(ref, 2, 10), output(ref, 3, 10)});
+  constexpr std::size_t kScriptBytes = 4 * kMiB - 4500;  // leaves less than a step of the output
+  ASSERT_TRUE(store.submit(make_job(7, kScriptBytes)));
+  send_reports(store, {make_output(ref, 1, kMiB), make_output(ref, 2, 10), make_output(ref, 3, 10)});
   ASSERT_TRUE(store.cancel(1, "job:7:2"));
   run_command({"DEL", "queue:python"});
   ASSERT_TRUE(store.delete_record(1, "job:7:2"));
-  run(store, {output(ref, 4, 10)});
-  ASSERT_TRUE(store.submit(make_job(7, kRest)));
-  run(store, {output(ref, 5, kMiB), output(ref, 6, 10)});
+  send_reports(store, {make_output(ref, 4, 10)});
+  ASSERT_TRUE(store.submit(make_job(7, kScriptBytes)));
+  send_reports(store, {make_output(ref, 5, kMiB), make_output(ref, 6, 10)});
   std::vector<std::string> lines;
   const auto page = store.logs(1, ref.job_key, 0, 100, 0);
   ASSERT_TRUE(page);
@@ -242,27 +244,27 @@ TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
 }
 
 TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   ASSERT_TRUE(store.submit(make_job(8, 100)));
   for (int i = 0; i < 4; ++i) {
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
     ASSERT_TRUE(claimed[0].ref.job_key.starts_with("job:7:")) << i;
-    run(store, {ended(claimed[0].ref, kMiB)});
+    send_reports(store, {make_end(claimed[0].ref, kMiB)});
   }
-  ASSERT_GT(kept("7"), 4 * kMiB);
+  ASSERT_GT(read_stored_bytes("7"), 4 * kMiB);
   const auto next = claim(store);
   ASSERT_EQ(next.size(), 1U);
-  EXPECT_EQ(next[0].ref.job_key, "job:8:1") << "the jobs in front of it wait";
-  EXPECT_EQ(text("job:7:5", "detail"), "quota");
-  EXPECT_EQ(text("mj:claim:job:7:5", "state"), "delayed");
+  EXPECT_EQ(next[0].ref.job_key, "job:8:1") << "the earlier jobs of the other caller wait";
+  EXPECT_EQ(read_field("job:7:5", "detail"), "quota");
+  EXPECT_EQ(read_field("mj:claim:job:7:5", "state"), "delayed");
   const auto explanation = explain(store, 1, "job:7:5").value();
   EXPECT_EQ(explanation.cause, "quota");
   std::string evidence;
   for (const std::string& line : explanation.evidence) evidence += line + "\n";
   EXPECT_NE(evidence.find("its caller exceeds quota.caller_bytes"), std::string::npos) << evidence;
-  expect_sound(store);
+  expect_no_findings(store);
 
   const auto make_due = [] {
     run_command(
@@ -272,63 +274,64 @@ TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
   };
   make_due();
   store.tick(1, {}).value();
-  EXPECT_EQ(text("mj:claim:job:7:5", "state"), "delayed") << "ended jobs leave after the look at those that wait";
-  EXPECT_LE(kept("7"), 3 * kMiB);
+  EXPECT_EQ(read_field("mj:claim:job:7:5", "state"), "delayed")
+      << "ended jobs are removed after the waiting jobs are checked";
+  EXPECT_LE(read_stored_bytes("7"), 3 * kMiB);
   make_due();
-  tick(store);
-  EXPECT_EQ(text("mj:claim:job:7:5", "state"), "queued");
-  EXPECT_EQ(text("mj:claim:job:7:5", "quota"), "");
+  tick_until_done(store);
+  EXPECT_EQ(read_field("mj:claim:job:7:5", "state"), "queued");
+  EXPECT_EQ(read_field("mj:claim:job:7:5", "quota"), "");
   EXPECT_EQ(claim(store, 3).size(), 3U);
-  expect_sound(store);
+  expect_no_findings(store);
 }
 
 TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
-  Store store(config(8 * kMiB, 64 * kMiB));
+  Store store(make_config(8 * kMiB, 64 * kMiB));
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store, 16);
   ASSERT_EQ(claimed.size(), 16U);
-  for (const ClaimedJob& each : claimed) run(store, {ended(each.ref, kMiB)});
-  EXPECT_LE(kept("7"), 9 * kMiB);
-  EXPECT_GT(kept("7"), 8 * kMiB);
-  EXPECT_LE(bytes_of_keys(), 11 * kMiB);
-  EXPECT_EQ(text(claimed.front().ref.job_key, "status"), "finished");
+  for (const ClaimedJob& each : claimed) send_reports(store, {make_end(each.ref, kMiB)});
+  EXPECT_LE(read_stored_bytes("7"), 9 * kMiB);
+  EXPECT_GT(read_stored_bytes("7"), 8 * kMiB);
+  EXPECT_LE(measure_redis_bytes(), 11 * kMiB);
+  EXPECT_EQ(read_field(claimed.front().ref.job_key, "status"), "finished");
   const ClaimRef& last = claimed.back().ref;
-  EXPECT_EQ(text(last.job_key, "status") + ' ' + text(last.job_key, "detail"), "error result_quota");
-  EXPECT_EQ(text(last.job_key, "result"), "");
+  EXPECT_EQ(read_field(last.job_key, "status") + ' ' + read_field(last.job_key, "detail"), "error result_quota");
+  EXPECT_EQ(read_field(last.job_key, "result"), "");
   EXPECT_EQ(store.ended_job(1, last.job_key).value().record_state, EndedJob::RecordState::unchanged);
   const auto page = store.logs(1, last.job_key, 0, 100, 0);
   ASSERT_TRUE(page);
   ASSERT_EQ(page->lines.size(), 1U);
   EXPECT_NE(page->lines[0].text.find("quota.caller_bytes"), std::string::npos) << page->lines[0].text;
-  run(store, {ended(last, kMiB)});  // its answer was lost: the same end is stored once
-  expect_sound(store);
+  send_reports(store, {make_end(last, kMiB)});  // repeated after a lost reply: the same end is stored once
+  expect_no_findings(store);
 }
 
 TEST_F(StorageQuota, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   Job job = make_job(7, 100);
   job.retries = 3;
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job));
   const auto claimed = claim(store, 8);
   for (const ClaimedJob& each : claimed) {
-    EndReport report = ended(each.ref);
+    EndReport report = make_end(each.ref);
     report.end.status = JobStatus::error;
     report.end.detail = "exception";
     report.end.error = "ValueError";
     report.end.error_info = std::string(kMiB, 'e');
     report.retry_after_ms = 1;
-    run(store, {report});
+    send_reports(store, {report});
   }
-  EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
+  EXPECT_LE(read_stored_bytes("7"), 4 * kMiB + kMiB / 2);
   const std::string last = claimed.back().ref.job_key;
-  EXPECT_EQ(text(last, "detail"), "retry_wait");
-  EXPECT_EQ(text(last, "error"), "ValueError");
-  EXPECT_EQ(text(last, "error_info"), "");
-  expect_sound(store);
+  EXPECT_EQ(read_field(last, "detail"), "retry_wait");
+  EXPECT_EQ(read_field(last, "error"), "ValueError");
+  EXPECT_EQ(read_field(last, "error_info"), "");
+  expect_no_findings(store);
 }
 
 TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   const std::string message = "message:7:1", content(64, 'c');
   ASSERT_TRUE(store.save(1, message, {{"id", "1"}, {"caller_id", "7"}, {"context_id", "1"}}));
   std::vector<MessageJob> jobs;
@@ -347,22 +350,22 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
   std::vector<Log> lines;
   for (std::uint64_t seq = 1; seq <= 8; ++seq) lines.push_back({1, seq, LogStream::out, std::string(kMiB, 'x')});
   EXPECT_EQ(store.append_remote_log(1, message, content, "job:7:1", lines).value(), 4U);
-  EXPECT_GT(kept("7"), 3 * kMiB);
-  EXPECT_LE(kept("7"), 4 * kMiB);
+  EXPECT_GT(read_stored_bytes("7"), 3 * kMiB);
+  EXPECT_LE(read_stored_bytes("7"), 4 * kMiB);
   ASSERT_TRUE(store.answer_message(1, answer));
-  EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
-  EXPECT_EQ(text("job:7:1", "status"), "finished");
-  EXPECT_EQ(text("job:7:8", "status") + ' ' + text("job:7:8", "detail"), "error result_quota");
+  EXPECT_LE(read_stored_bytes("7"), 4 * kMiB + kMiB / 2);
+  EXPECT_EQ(read_field("job:7:1", "status"), "finished");
+  EXPECT_EQ(read_field("job:7:8", "status") + ' ' + read_field("job:7:8", "detail"), "error result_quota");
   EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   TickRequest request;
   request.retention_ms = 1;
   while (store.tick(1, request).value().has_more) continue;
   for (Id id = 1; id <= 8; ++id) (void)store.delete_record(1, "job:7:" + std::to_string(id));
-  EXPECT_EQ(kept("7"), 0U) << "what was charged is credited";
+  EXPECT_EQ(read_stored_bytes("7"), 0U) << "the charged bytes are credited";
 }
 
 TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
-  Store store(config(16 * kMiB, 64 * kMiB));
+  Store store(make_config(16 * kMiB, 64 * kMiB));
   Job job = make_job(7, 100);
   job.retries = 10;
   ASSERT_TRUE(store.submit(job));
@@ -372,33 +375,33 @@ TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
          "for _, j in ipairs(redis.call('ZRANGE', 'mj:delayed', 0, -1)) do redis.call('ZADD', 'mj:delayed', 1, j) "
          "end",
          "0"});
-    tick(store);
+    tick_until_done(store);
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
-    EndReport report = ended(claimed[0].ref);
+    EndReport report = make_end(claimed[0].ref);
     report.end.status = JobStatus::error;
     report.end.detail = "error";
     report.end.error_info = std::string(kMiB, 'e');
     report.retry_after_ms = 1;
-    run(store, {report});
-    EXPECT_GE(kept("7"), kMiB);
-    EXPECT_LE(kept("7"), kMiB + kMiB / 8);
+    send_reports(store, {report});
+    EXPECT_GE(read_stored_bytes("7"), kMiB);
+    EXPECT_LE(read_stored_bytes("7"), kMiB + kMiB / 8);
   }
 }
 
 TEST_F(StorageQuota, FullContextAcceptsSmallCallers) {
-  Store store(config(16 * kMiB, 32 * kMiB));
+  Store store(make_config(16 * kMiB, 32 * kMiB));
   for (const Id caller : {7U, 8U, 9U})
     for (int i = 0; i < 15; ++i) (void)store.submit(make_job(caller, kMiB));
-  EXPECT_LE(kept("all"), 32 * kMiB);
-  const auto refused = store.submit(make_job(9, kMiB));
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("quota.context_bytes"), std::string::npos) << refused.error().message;
+  EXPECT_LE(read_stored_bytes("all"), 32 * kMiB);
+  const auto rejected = store.submit(make_job(9, kMiB));
+  ASSERT_FALSE(rejected);
+  EXPECT_NE(rejected.error().message.find("quota.context_bytes"), std::string::npos) << rejected.error().message;
   EXPECT_TRUE(store.submit(make_job(10, 1000)));
 }
 
 TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
-  Store store(config(0, 8 * kMiB));
+  Store store(make_config(0, 8 * kMiB));
   const std::size_t own = kMiB / 4;  // below a sixteenth of the quota of the context, which lets each caller in
   std::string refusal;
   for (Id caller = 1; caller <= 100 && refusal.empty(); ++caller) {
@@ -406,111 +409,111 @@ TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
     if (!submission) refusal = submission.error().message;
   }
   EXPECT_NE(refusal.find("quota.context_bytes"), std::string::npos) << refusal;
-  EXPECT_GT(kept("all"), 15 * kMiB);
-  EXPECT_LE(kept("all"), 16 * kMiB);
+  EXPECT_GT(read_stored_bytes("all"), 15 * kMiB);
+  EXPECT_LE(read_stored_bytes("all"), 16 * kMiB);
 }
 
 TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
-  Store store(config(4 * kMiB, 64 * kMiB));
-  constexpr std::uint32_t kOthers = 1000;
-  for (std::uint32_t i = 0; i < kOthers / 50; ++i) {
+  Store store(make_config(4 * kMiB, 64 * kMiB));
+  constexpr std::uint32_t kOtherJobs = 1000;
+  for (std::uint32_t i = 0; i < kOtherJobs / 50; ++i) {
     for (int k = 0; k < 50; ++k) ASSERT_TRUE(store.submit(make_job(8, 10)));
     std::vector<Report> ends;
-    for (const ClaimedJob& each : claim(store, 50)) ends.push_back(ended(each.ref));
-    run(store, ends);
+    for (const ClaimedJob& each : claim(store, 50)) ends.push_back(make_end(each.ref));
+    send_reports(store, ends);
   }
-  for (int i = 0; i < 4; ++i) (void)store.submit(make_job(7, kMiB - 10000));  // none of them has ended
-  EXPECT_EQ(text("mj:stored-bytes", "over"), "7");
+  for (int i = 0; i < 4; ++i) (void)store.submit(make_job(7, kMiB - 10000));  // none of these jobs has ended
+  EXPECT_EQ(read_field("mj:stored-bytes", "over"), "7");
   store.tick(1, {}).value();
-  EXPECT_NE(text("mj:stored-bytes", "at"), "") << "a search takes several ticks";
+  EXPECT_NE(read_field("mj:stored-bytes", "at"), "") << "a search needs several ticks";
   (void)store.submit(make_job(7, kMiB));
-  for (int i = 0; i < 10 && !text("mj:stored-bytes", "over").empty(); ++i)
+  for (int i = 0; i < 10 && !read_field("mj:stored-bytes", "over").empty(); ++i)
     EXPECT_FALSE(store.tick(1, {}).value().has_more);
-  EXPECT_EQ(text("mj:stored-bytes", "over"), "") << "there was nothing to retire";
+  EXPECT_EQ(read_field("mj:stored-bytes", "over"), "") << "there was nothing to retire";
   ASSERT_FALSE(store.submit(make_job(7, kMiB)));
-  EXPECT_EQ(text("mj:stored-bytes", "over"), "7");
+  EXPECT_EQ(read_field("mj:stored-bytes", "over"), "7");
   store.tick(1, {}).value();
-  EXPECT_EQ(text("mj:stored-bytes", "over"), "") << "of what has ended before nothing is looked at again";
+  EXPECT_EQ(read_field("mj:stored-bytes", "over"), "") << "jobs that ended earlier are not searched again";
   EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U);
 
   // Jobs that have ended since are found at once.
   const auto claimed = claim(store, 2);
   ASSERT_EQ(claimed.size(), 2U);
-  run(store, {ended(claimed[0].ref), ended(claimed[1].ref)});
+  send_reports(store, {make_end(claimed[0].ref), make_end(claimed[1].ref)});
   ASSERT_FALSE(store.submit(make_job(7, kMiB)));
-  tick(store);
+  tick_until_done(store);
   EXPECT_EQ(run_command({"EXISTS", claimed[0].ref.job_key}).number(), 0U);
   EXPECT_TRUE(store.submit(make_job(7, kMiB / 2)));
 }
 
 TEST_F(StorageQuota, FullContextRetiresJobsOfTheNextCaller) {
-  Store store(config(64 * kMiB, 16 * kMiB));
+  Store store(make_config(64 * kMiB, 16 * kMiB));
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(store.submit(make_job(8, kMiB)));
-    run(store, {ended(claim(store).at(0).ref)});
+    send_reports(store, {make_end(claim(store).at(0).ref)});
   }
   for (int i = 0; i < 11; ++i) ASSERT_TRUE(store.submit(make_job(7, kMiB)));
-  for (int i = 0; i < 5; ++i) tick(store);
-  EXPECT_LE(kept("all"), 12 * kMiB + kMiB / 8);
+  for (int i = 0; i < 5; ++i) tick_until_done(store);
+  EXPECT_LE(read_stored_bytes("all"), 12 * kMiB + kMiB / 8);
   EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 0U);
   EXPECT_EQ(run_command({"EXISTS", "job:7:1"}).number(), 1U);
 }
 
 TEST_F(StorageQuota, FullContextRetiresJobsOfItsLargestCaller) {
-  Store store(config(64 * kMiB, 16 * kMiB));
+  Store store(make_config(64 * kMiB, 16 * kMiB));
   ASSERT_TRUE(store.submit(make_job(8, 100)));
-  run(store, {ended(claim(store).at(0).ref)});
+  send_reports(store, {make_end(claim(store).at(0).ref)});
   for (int i = 0; i < 14; ++i) {
     ASSERT_TRUE(store.submit(make_job(7, kMiB)));
-    run(store, {ended(claim(store).at(0).ref)});
+    send_reports(store, {make_end(claim(store).at(0).ref)});
   }
   ASSERT_TRUE(store.submit(make_job(8, kMiB)));  // exceeds seven eighths of the quota, by another caller
-  tick(store);
-  EXPECT_LE(kept("all"), 12 * kMiB);
+  tick_until_done(store);
+  EXPECT_LE(read_stored_bytes("all"), 12 * kMiB);
   EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U);
   EXPECT_EQ(run_command({"EXISTS", "job:7:1"}).number(), 0U);
 }
 
-TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
-  Store store(config(16 * kMiB, 64 * kMiB));
-  const auto spent = [&] {
+TEST_F(StorageQuota, EndsOfSmallJobsDoNotAccessTheCounter) {
+  Store store(make_config(16 * kMiB, 64 * kMiB));
+  const auto count_commands = [&] {
     std::uint64_t calls = 0;
     const std::string text(run_command({"INFO", "commandstats"}).text());
     for (std::size_t at = text.find("calls="); at != std::string::npos; at = text.find("calls=", at + 1)) {
-      std::uint64_t more = 0;
-      parse_u64(std::string_view(text).substr(at + 6, text.find(',', at) - at - 6), more);
-      calls += more;
+      std::uint64_t count = 0;
+      parse_u64(std::string_view(text).substr(at + 6, text.find(',', at) - at - 6), count);
+      calls += count;
     }
     return calls;
   };
-  const auto cost_of_end = [&](std::size_t result_bytes) {
+  const auto measure_end_commands = [&](std::size_t result_bytes) {
     EXPECT_TRUE(store.submit(make_job(7, 100)));
     const auto claimed = claim(store);
     run_command({"CONFIG", "RESETSTAT"});
-    run(store, {ended(claimed.at(0).ref, result_bytes)});
-    return spent();
+    send_reports(store, {make_end(claimed.at(0).ref, result_bytes)});
+    return count_commands();
   };
-  cost_of_end(1);  // loads the script
-  const std::uint64_t small = cost_of_end(1);
-  const std::uint64_t large = cost_of_end(100000);
-  EXPECT_EQ(large - small, 2U) << "the counter is read and written, once";
+  measure_end_commands(1);  // loads the script
+  const std::uint64_t small = measure_end_commands(1);
+  const std::uint64_t large = measure_end_commands(100000);
+  EXPECT_EQ(large - small, 2U) << "the counter is read once and written once";
 }
 
 TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
-  Store store(config(16 * kMiB, 64 * kMiB));
+  Store store(make_config(16 * kMiB, 64 * kMiB));
   run_command({"SET", "mj:stored-bytes", "nonsense"});
   run_command({"SET", "mj:stored-bytes-unqueued", "nonsense"});
   ASSERT_TRUE(store.submit(make_job(7, 100)));
   ASSERT_TRUE(store.create_job(make_job(7, 100)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
-  run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref, kMiB)});
-  tick(store);
+  send_reports(store, {make_output(claimed[0].ref, 1, kMiB), make_end(claimed[0].ref, kMiB)});
+  tick_until_done(store);
   ASSERT_TRUE(store.delete_record(1, claimed[0].ref.job_key));
 }
 
 TEST_F(StorageQuota, MessagesOfACallerCountUntilTheyAreDeleted) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   NewRecord message{"message:7:", "message:7", 0, {{"message", std::string(kMiB, 'm')}}};
   std::vector<std::string> submission;
   for (int i = 0; i < 3; ++i) {
@@ -518,15 +521,15 @@ TEST_F(StorageQuota, MessagesOfACallerCountUntilTheyAreDeleted) {
     ASSERT_TRUE(one) << one.error().message;
     submission.push_back(one->key);
   }
-  const auto refused = store.create_record(1, message);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("quota.caller_bytes"), std::string::npos) << refused.error().message;
+  const auto rejected = store.create_record(1, message);
+  ASSERT_FALSE(rejected);
+  EXPECT_NE(rejected.error().message.find("quota.caller_bytes"), std::string::npos) << rejected.error().message;
   ASSERT_TRUE(store.delete_record(1, submission[0]));
   EXPECT_TRUE(store.create_record(1, message));
 }
 
 TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
-  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  const RedisStoreConfig own = make_config(4 * kMiB, 64 * kMiB);
   Store store(own);
   const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   const auto add = [&](Id caller, int number, const std::string& definition) {
@@ -539,23 +542,23 @@ TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
     return flows->put_schedule(1, schedule, definition, 0);
   };
   for (int i = 1; i <= 3; ++i) ASSERT_TRUE(add(7, i, std::string(kMiB, static_cast<char>('a' + i))));
-  const auto refused = add(7, 4, std::string(kMiB, 'z'));
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("quota.caller_bytes"), std::string::npos) << refused.error().message;
-  const std::uint64_t before = kept("7");
-  ASSERT_TRUE(add(8, 5, std::string(kMiB, 'b'))) << "the definition is there already";
-  EXPECT_LT(kept("8"), kMiB / 8);
+  const auto rejected = add(7, 4, std::string(kMiB, 'z'));
+  ASSERT_FALSE(rejected);
+  EXPECT_NE(rejected.error().message.find("quota.caller_bytes"), std::string::npos) << rejected.error().message;
+  const std::uint64_t before = read_stored_bytes("7");
+  ASSERT_TRUE(add(8, 5, std::string(kMiB, 'b'))) << "the definition is stored already";
+  EXPECT_LT(read_stored_bytes("8"), kMiB / 8);
   EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   ASSERT_TRUE(flows->remove_schedule(1, "s1"));  // s5 still uses the definition
-  EXPECT_GT(kept("7"), before - kMiB / 8);
+  EXPECT_GT(read_stored_bytes("7"), before - kMiB / 8);
   ASSERT_TRUE(flows->remove_schedule(1, "s5"));
-  EXPECT_LT(kept("7"), before - kMiB);
+  EXPECT_LT(read_stored_bytes("7"), before - kMiB);
   for (const char* name : {"s2", "s3"}) ASSERT_TRUE(flows->remove_schedule(1, name));
   EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
-  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  const RedisStoreConfig own = make_config(4 * kMiB, 64 * kMiB);
   Store store(own);
   const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   Schedule schedule;
@@ -565,24 +568,24 @@ TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   schedule.zone = "UTC";
   schedule.definition_hash = sha256_hex("{}");
   ASSERT_TRUE(flows->put_schedule(1, schedule, "{}", 0));
-  const std::uint64_t before = kept("7");
+  const std::uint64_t before = read_stored_bytes("7");
   schedule.zone = std::string(100000, 'z');
   ASSERT_TRUE(flows->put_schedule(1, schedule, "", 1));
-  EXPECT_GT(kept("7"), before + 90000);
+  EXPECT_GT(read_stored_bytes("7"), before + 90000);
   EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   schedule.zone = std::string(5 * kMiB, 'z');
-  const auto refused = flows->put_schedule(1, schedule, "", 2);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("quota.caller_bytes"), std::string::npos) << refused.error().message;
+  const auto rejected = flows->put_schedule(1, schedule, "", 2);
+  ASSERT_FALSE(rejected);
+  EXPECT_NE(rejected.error().message.find("quota.caller_bytes"), std::string::npos) << rejected.error().message;
   schedule.zone = "UTC";
   ASSERT_TRUE(flows->put_schedule(1, schedule, "", 2));
-  EXPECT_EQ(kept("7"), before);
+  EXPECT_EQ(read_stored_bytes("7"), before);
   ASSERT_TRUE(flows->remove_schedule(1, "nightly"));
   EXPECT_EQ(run_command({"EXISTS", "mj:stored-bytes"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
-  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  const RedisStoreConfig own = make_config(4 * kMiB, 64 * kMiB);
   Store store(own);
   const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   const FlowIds place = flows->create({1, 7, 1, "", ""}).value();
@@ -590,12 +593,12 @@ TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
   Job job = make_job(7, 10000);
   job.id = place.first_job;
   ASSERT_TRUE(flows->put_jobs(1, place.flow, std::vector<Job>{job}));
-  EXPECT_GE(kept("7"), 10000U);
-  EXPECT_EQ(kept("0"), 0U);
+  EXPECT_GE(read_stored_bytes("7"), 10000U);
+  EXPECT_EQ(read_stored_bytes("0"), 0U);
 }
 
 TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
-  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  const RedisStoreConfig own = make_config(4 * kMiB, 64 * kMiB);
   Store store(own);
   const auto flows = make_redis_flows(link_opener(own), own.instrumentation);
   const FlowIds place = flows->create({1, 7, 0, "", ""}).value();
@@ -618,11 +621,11 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   for (Id id = 1; id <= 8; ++id) commit.dispatches.push_back(dispatch(id));
   const auto done = flows->commit(commit);
   ASSERT_TRUE(done) << done.error().message;
-  EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
-  EXPECT_EQ(text("job:7:1", "detail"), "queued");
-  EXPECT_EQ(text("job:7:8", "status") + ' ' + text("job:7:8", "detail"), "error quota");
-  EXPECT_NE(text("job:7:8", "error").find("quota.caller_bytes"), std::string::npos);
-  expect_sound(store);
+  EXPECT_LE(read_stored_bytes("7"), 4 * kMiB + kMiB / 2);
+  EXPECT_EQ(read_field("job:7:1", "detail"), "queued");
+  EXPECT_EQ(read_field("job:7:8", "status") + ' ' + read_field("job:7:8", "detail"), "error quota");
+  EXPECT_NE(read_field("job:7:8", "error").find("quota.caller_bytes"), std::string::npos);
+  expect_no_findings(store);
 
   // The next attempt stores the record once enough bytes are free.
   for (Id id = 1; id <= 4; ++id) {
@@ -635,36 +638,36 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   again.dispatches = {dispatch(8)};
   again.requeued_jobs = {"job:7:8"};
   ASSERT_TRUE(flows->commit(again));
-  EXPECT_EQ(text("job:7:8", "detail"), "queued");
-  EXPECT_GE(text("job:7:8", "script").size(), kMiB);
-  EXPECT_EQ(text("mj:claim:job:7:8", "unplanted"), "");
+  EXPECT_EQ(read_field("job:7:8", "detail"), "queued");
+  EXPECT_GE(read_field("job:7:8", "script").size(), kMiB);
+  EXPECT_EQ(read_field("mj:claim:job:7:8", "unplanted"), "");
 }
 
 TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
-  Store store(config(64 * kMiB, 64 * kMiB));
+  Store store(make_config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   ASSERT_TRUE(store.submit(make_job(8, kMiB)));
   run_command({"HSET", "mj:stored-bytes", "7", "1000"});
   run_command({"HINCRBY", "mj:stored-bytes", "all", "-" + std::to_string(kMiB)});
-  const std::uint64_t others = kept("8"), all = kept("all");
+  const std::uint64_t others = read_stored_bytes("8"), all = read_stored_bytes("all");
   ASSERT_TRUE(store.cancel(1, "job:7:1"));
   run_command({"DEL", "queue:python"});
   ASSERT_TRUE(store.delete_record(1, "job:7:1"));
-  EXPECT_EQ(kept("7"), 0U);
-  EXPECT_EQ(kept("8"), others);
-  EXPECT_EQ(kept("all"), all - 1000);
+  EXPECT_EQ(read_stored_bytes("7"), 0U);
+  EXPECT_EQ(read_stored_bytes("8"), others);
+  EXPECT_EQ(read_stored_bytes("all"), all - 1000);
 }
 
 TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
-  Store store(config(64 * kMiB, 64 * kMiB));
+  Store store(make_config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   const auto claimed = claim(store);
-  run(store, {output(claimed.at(0).ref, 1, 100000), ended(claimed.at(0).ref, 100000)});
+  send_reports(store, {make_output(claimed.at(0).ref, 1, 100000), make_end(claimed.at(0).ref, 100000)});
   ASSERT_TRUE(store.submit(make_job(8, 100)));
   ASSERT_TRUE(store.create_job(make_job(9, 100)));
   const auto look = [&] { return find_stored_bytes_problems(store, 1, [] {}).value(); };
   EXPECT_TRUE(look().empty());
-  const std::uint64_t all = kept("all"), own = kept("7");
+  const std::uint64_t all = read_stored_bytes("all"), own = read_stored_bytes("7");
   for (const std::vector<std::string>& damage :
        std::vector<std::vector<std::string>>{{"DEL", "mj:stored-bytes"},
                                              {"HSET", "mj:stored-bytes", "7", "1"},
@@ -676,17 +679,17 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
     EXPECT_FALSE(troubles.empty()) << damage[1];
     for (const StoredBytesProblem& each : troubles) ASSERT_TRUE(repair_stored_bytes(store, 1, each));
     EXPECT_TRUE(look().empty());
-    EXPECT_EQ(kept("all"), all);
-    EXPECT_EQ(kept("7"), own);
+    EXPECT_EQ(read_stored_bytes("all"), all);
+    EXPECT_EQ(read_stored_bytes("7"), own);
   }
 }
 
 TEST_F(StorageQuota, DoctorAndExplainShowUsageAndQuota) {
-  Store store(config(4 * kMiB, 64 * kMiB));
+  Store store(make_config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   const auto claimed = claim(store);
-  run(store, {output(claimed.at(0).ref, 1, kMiB), output(claimed.at(0).ref, 2, kMiB)});
-  tick(store);
+  send_reports(store, {make_output(claimed.at(0).ref, 1, kMiB), make_output(claimed.at(0).ref, 2, kMiB)});
+  tick_until_done(store);
   const auto checks = diagnose_quota(store, 1);
   ASSERT_EQ(checks.size(), 2U);
   EXPECT_EQ(checks[0].status, CheckStatus::ok);
