@@ -93,6 +93,9 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
+        config.tls = std::make_shared<TlsContext>(get_redis_tls(settings));
+        for (const auto& entry : settings.context_redis_tls)
+          config.context_tls[entry.first] = std::make_shared<TlsContext>(entry.second);
         config.instrumentation = {metrics, traces, {settings.quota_caller_bytes, settings.quota_context_bytes}};
         config.is_intermittent = url == EmbeddedRedis::url(settings.state_dir);
         config.wait_replicas = settings.redis_wait_replicas;
@@ -162,6 +165,7 @@ int run(int argc, char** argv) {
     const bool is_level_chosen = level != config->values.end() && level->source != "default";
     init_log(is_level_chosen || line.command->is_service ? invocation.settings.log_level : LogLevel::warn,
              invocation.settings.log_format);
+    log_insecure_redis(invocation.settings);
   }
   const Result<int> exit_code = line.command->run(invocation);
   return check_output_written(exit_code ? *exit_code : print_error(exit_code.error()));

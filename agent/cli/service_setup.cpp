@@ -118,9 +118,7 @@ void log_warnings_of_all_servers(const ProgramDependencies& dependencies, const 
   checks.reserve(dedicated_servers.size());
   for (const auto& entry : dedicated_servers) {
     checks.push_back(run_in_parallel([&dependencies, &settings, &entry] {
-      // Configured as the server for keys without a context, so that server_info() queries this server.
-      Settings server_settings = settings;
-      server_settings.context_redis = {{Id{0}, entry.second}};
+      const Settings server_settings = select_context_server(settings, entry.first);
       log_server_warnings("Redis of context " + std::to_string(entry.first),
                           dependencies.make_stores(server_settings, entry.second)->open());
     }));
@@ -130,6 +128,27 @@ void log_warnings_of_all_servers(const ProgramDependencies& dependencies, const 
 }
 
 }  // namespace
+
+void log_insecure_redis(const Settings& settings) {
+  const auto log_server = [&](const std::string& url, Id context) {
+    const auto endpoint = parse_redis_url(url);
+    const TlsSettings tls = get_redis_tls(settings, context);
+    if (!endpoint || !endpoint->is_tls || !tls.insecure) return;
+    log(LogLevel::warn, "store",
+        "{}.insecure: the certificate of Redis at {} is not verified, so that an attacker in the network can read and "
+        "change all data",
+        tls.table, endpoint->redacted_url());
+  };
+  log_server(settings.redis, 0);
+  for (const auto& [context, url] : settings.context_redis) log_server(url, context);
+}
+
+Settings select_context_server(const Settings& settings, Id context) {
+  Settings out = settings;
+  out.context_redis = {{Id{0}, settings.context_redis.at(context)}};
+  out.context_redis_tls = {{Id{0}, get_redis_tls(settings, context)}};
+  return out;
+}
 
 SecretSources get_secret_sources(const Settings& settings) {
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
@@ -153,9 +172,14 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
   const auto check_setting = [&rejected](std::string name, auto result) {
     if (!result) rejected.push_back({std::move(name), std::move(result).error()});
   };
-  if (!settings.redis.empty()) check_setting("redis", parse_shared_redis_url(settings.redis));
+  const auto check_redis_address = [&](const std::string& name, const std::string& url, Id context) {
+    const auto endpoint = context == 0 ? parse_shared_redis_url(url) : parse_redis_url(url);
+    check_setting(name, endpoint);
+    if (endpoint && endpoint->is_tls) check_setting(name, TlsContext(get_redis_tls(settings, context)).load());
+  };
+  if (!settings.redis.empty()) check_redis_address("redis", settings.redis, 0);
   for (const auto& [context, url] : settings.context_redis)
-    check_setting(fmt::format("contexts.{}.redis", context), parse_redis_url(url));
+    check_redis_address(fmt::format("contexts.{}.redis", context), url, context);
   const std::pair<const char*, const std::string&> addresses[] = {{"api.listen", settings.api_listen},
                                                                   {"supervisor.listen", settings.supervisor_listen},
                                                                   {"health.listen", settings.health_listen},

@@ -24,6 +24,11 @@ struct RejectedSetting {
   Error error;
 };
 std::vector<RejectedSetting> find_rejected_settings(const Settings&);
+// Warns of each Redis server whose certificate is not verified.
+void log_insecure_redis(const Settings&);
+// Returns settings in which the own Redis server of a context is the server of the keys without a context, which
+// server_info() queries. REQUIRES: settings.context_redis has the context.
+Settings select_context_server(const Settings&, Id context);
 // Returns the networks in which supervisors may be called. Errors name the setting.
 Result<Networks> parse_coordinator_networks(const Settings&);
 Result<void> check_trace_endpoint(const std::string& url);

@@ -136,6 +136,30 @@ Check diagnose_default_user(bool is_open) {
           "CONFIG REWRITE (docs/operations.md, \"Redis\")"};
 }
 
+Check diagnose_tls(const TlsState& state, const TlsSettings& settings, std::int64_t now_s) {
+  constexpr std::int64_t kDayS = 86400;
+  constexpr std::int64_t kWarningDays = 14;
+  Check check{"redis", "tls", CheckStatus::ok, state.protocol, ""};
+  const auto add_certificate = [&](const char* name, std::int64_t expiry_s) {
+    if (expiry_s == 0) return;
+    const std::int64_t days = (expiry_s - now_s) / kDayS;
+    check.detail += fmt::format("; the certificate of the {} expires in {}", name,
+                                count_with_noun(static_cast<std::uint64_t>(std::max<std::int64_t>(days, 0)), "day"));
+    if (days >= kWarningDays) return;
+    check.status = CheckStatus::warning;
+    check.remedy = "renew the certificate before it expires; changed files of " + settings.table +
+                   " are used by the next connections without a restart";
+  };
+  add_certificate("server", state.peer_expiry_s);
+  add_certificate("client", state.own_expiry_s);
+  if (settings.insecure) {
+    check.status = CheckStatus::warning;
+    check.detail += "; the certificate of the server is not verified";
+    check.remedy = "set " + settings.table + ".ca and remove " + settings.table + ".insecure";
+  }
+  return check;
+}
+
 std::string_view to_string(CheckStatus status) {
   constexpr std::string_view kStatusNames[] = {"ok", "warning", "error"};
   return kStatusNames[static_cast<std::size_t>(status)];

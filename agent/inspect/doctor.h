@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "net/tls.h"
 #include "store/flow_store.h"
 #include "store/store.h"
 
@@ -32,6 +33,10 @@ std::vector<Check> diagnose_server(const StoreServerInfo&, Id max_context, std::
 
 // Checks whether the default user of the server is open although `context acl` has created users. No side effects.
 Check diagnose_default_user(bool is_open);
+
+// Checks the verification and the expiry of certificates. now_s: the time of this host since the Unix epoch. No side
+// effects.
+Check diagnose_tls(const TlsState&, const TlsSettings&, std::int64_t now_s);
 
 // Checks the format of a context's keys. The result is empty if no key was written yet or the format cannot be read.
 std::vector<Check> diagnose_format(Store&, Id context);

@@ -57,13 +57,13 @@ Result<void> check_address(const std::string& text) {
   const bool is_printable_ascii = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (is_printable_ascii) {
     if (parse_mycelium(text)) return {};
-    for (const std::string_view scheme : {"http://", "https://", "redis://", "unix:"})
+    for (const std::string_view scheme : {"http://", "https://", "redis://", "rediss://", "unix:"})
       if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
   }
   return fail(Code::invalid,
               "address: " + excerpt(text, 80) +
                   " is not an address: use 64 hex characters (a key of Mycelium), an IP address in 400::/7 (both with "
-                  "or without mycelium://), http://..., https://..., redis://... or unix:...");
+                  "or without mycelium://), http://..., https://..., redis://..., rediss://... or unix:...");
 }
 
 Result<Actor> create_actor(const RequestContext& caller, Store& store, const Actor& actor) {

@@ -13,7 +13,8 @@ namespace mycojobs::service {
 // `pubkey`.
 Result<void> check_pubkey(const std::string&);
 // Checks an address of an actor. Allowed are 64 hex characters (a Mycelium key) or an IP address in 400::/7, both with
-// or without mycelium://, and http://..., https://..., redis://... and unix:... Errors: invalid, too_large.
+// or without mycelium://, and http://..., https://..., redis://..., rediss://... and unix:... Errors: invalid,
+// too_large.
 Result<void> check_address(const std::string&);
 
 // Creates an actor. Only an operator can create an actor other than itself. Error `conflict`: another actor has the

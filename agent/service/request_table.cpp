@@ -72,7 +72,7 @@ std::vector<Param> join_params(std::vector<Param> params, const std::vector<Para
 std::vector<Request> list_actor_requests() {
   const Param pubkey{"pubkey", "text", "public key, ed25519; empty: remove the key"};
   const Param address{"address", "texts",
-                      "its address: a Mycelium key or address, http://, https://, redis:// or unix:"};
+                      "its address: a Mycelium key or address, http://, https://, redis://, rediss:// or unix:"};
   return {
       {"actor.create",
        "create an actor, to which contexts can grant roles",

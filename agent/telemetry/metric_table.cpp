@@ -38,6 +38,11 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
      kCallBuckets},
     {Metric::store_errors, "mycojobs_store_errors_total", counter, "call code", "both",
      "Total number of failed calls to Redis; code: unavailable, denied, ..."},
+    {Metric::redis_tls, "mycojobs_redis_tls_info", gauge, "context protocol", "both",
+     "Constant 1 while the context uses TLS to Redis; protocol: TLSv1.2, TLSv1.3; context 0: keys without a context"},
+    {Metric::redis_certificate_expiry, "mycojobs_redis_certificate_expiry_days", gauge, "context certificate", "both",
+     "Days until a certificate of a TLS connection to Redis expires, updated every minute; certificate: server (with "
+     "its CAs), client"},
 
     {Metric::jobs_submitted, "mycojobs_jobs_submitted_total", counter, "context script_type", "both",
      "Total number of jobs stored by this process, without jobs of flows and messages; script_type: as the label queue "

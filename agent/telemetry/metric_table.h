@@ -22,6 +22,8 @@ enum class Metric : std::size_t {
   // Calls of the store.
   store_calls,
   store_errors,
+  redis_tls,
+  redis_certificate_expiry,
   // Changes of jobs, and requests that the table of rights denied (refusals).
   jobs_submitted,
   claims,

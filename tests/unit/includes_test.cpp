@@ -74,6 +74,7 @@ const std::vector<ReservedHeader> kReservedHeaders = {
     {"date/", "agent/text/"},          {"boost/", "agent/net/http_wire.cpp"},
     {"curl/", "agent/net/"},           {"prometheus/", "agent/telemetry/"},
     {"lua.", "executors/lua/"},        {"support/", "tests/"},
+    {"openssl/", "agent/net/"},
 };
 
 struct Include {
@@ -323,8 +324,9 @@ TEST_F(Planted, WrongModulesAreFound) {
 }
 
 TEST_F(Planted, ReservedLibrariesAreFound) {
-  for (const char* header : {"hiredis/hiredis.h", "seccomp.h", "linux/seccomp.h", "linux/landlock.h", "sys/mount.h",
-                             "sched.h", "Python.h", "pybind11/embed.h", "lua.hpp", "lua.h", "curl/curl.h"}) {
+  for (const char* header :
+       {"hiredis/hiredis.h", "seccomp.h", "linux/seccomp.h", "linux/landlock.h", "sys/mount.h", "sched.h", "Python.h",
+        "pybind11/embed.h", "lua.hpp", "lua.h", "curl/curl.h", "openssl/ssl.h"}) {
     EXPECT_EQ(planted("agent/worker/x.cpp", "#include <" + std::string(header) + ">\n").size(), 1U) << header;
   }
   EXPECT_EQ(planted("agent/store/x.cpp", "#include \"support/redis/memory_server.h\"\n").size(), 1U);

@@ -39,7 +39,9 @@ void print_instructions(const Invocation& call) {
   print_message(
       "1. an administrator, whose password redis-cli then reads from REDISCLI_AUTH: ACL SETUSER admin on >PASSWORD ~* "
       "&* +@all");
-  print_message("2. the lines above; then let each program name its user: redis://NAME:PASSWORD@HOST");
+  const bool is_tls = call.settings.redis.starts_with("rediss://");
+  print_message(fmt::format("2. the lines above; then let each program name its user: {}://NAME:PASSWORD@HOST",
+                            is_tls ? "rediss" : "redis"));
   print_message("3. redis-cli --user admin ACL SETUSER default off");
   print_message(
       "4. redis-cli --user admin ACL SAVE (with an aclfile), or CONFIG REWRITE: otherwise a restart opens it again");

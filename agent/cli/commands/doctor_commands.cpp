@@ -13,6 +13,7 @@
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/executor_trial.h"
+#include "cli/service_setup.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/doctor.h"
@@ -86,18 +87,36 @@ Result<StoreServerInfo> load_server_info(Result<std::unique_ptr<Store>> store) {
   return (*store)->server_info();
 }
 
-// Adds the checks of one server. max_context: the largest context in its databases.
-void add_server_checks(const Invocation& call, Checks& checks, const std::string& name,
-                       const Result<StoreServerInfo>& server_info, Id max_context, const std::string& url) {
-  if (!server_info) return add_failed_check(checks, name, "server", server_info.error());
+// A Redis server, with the settings of its certificates.
+struct CheckedServer {
+  std::string name, url;
+  TlsSettings tls;
+};
+
+// Adds the checks of one server. max_context: the largest context in its databases. Returns false if the server cannot
+// be used.
+bool add_server_checks(const Invocation& call, Checks& checks, const CheckedServer& server,
+                       const Result<StoreServerInfo>& server_info, Id max_context) {
+  const auto& [name, url, tls_settings] = server;
+  if (!server_info) {
+    add_failed_check(checks, name, "server", server_info.error());
+    return false;
+  }
   for (Check& check : diagnose_server(*server_info, max_context, call.settings.redis_wait_replicas)) {
     check.area = name;
     checks.push_back(std::move(check));
   }
-  if (const auto user = probe_default_user(url); user && *user) {
+  const auto tls = std::make_shared<TlsContext>(tls_settings);
+  if (const auto state = probe_tls(url, tls); state && *state) {
+    const auto now_s = static_cast<std::int64_t>(call.dependencies.clock.unix_ms() / 1000);
+    checks.push_back(diagnose_tls(**state, tls_settings, now_s));
+    checks.back().area = name;
+  }
+  if (const auto user = probe_default_user(url, tls); user && *user) {
     checks.push_back(diagnose_default_user(**user == DefaultUser::open));
     checks.back().area = name;
   }
+  return true;
 }
 
 // Checks the size of the artifacts of a context on this host.
@@ -111,45 +130,53 @@ void check_artifacts(const Invocation& call, Id context, Checks& checks) {
       totals.largest_bytes, call.settings.quota_caller_artifact_bytes, "quota.caller_artifact_bytes"));
 }
 
-// Checks the keys of each context, on the server of the context.
-void check_formats(const Invocation& call, Checks& checks) {
+// Checks the keys of each context whose server can be used, and the artifacts of each context.
+void check_contexts(const Invocation& call, const std::vector<Id>& usable_contexts, Checks& checks) {
   auto services = open_services(call.dependencies, call.settings, false);
   if (!services) return;  // reported by check_redis()
   auto store = services->stores->open();
   if (!store) return;
   for (Id context : call.settings.contexts) {
-    for (Check& check : diagnose_format(**store, context)) checks.push_back(std::move(check));
-    for (Check& check : diagnose_writes(**store, context)) checks.push_back(std::move(check));
-    for (Check& check : diagnose_quota(**store, context)) checks.push_back(std::move(check));
+    if (std::find(usable_contexts.begin(), usable_contexts.end(), context) != usable_contexts.end()) {
+      for (Check& check : diagnose_format(**store, context)) checks.push_back(std::move(check));
+      for (Check& check : diagnose_writes(**store, context)) checks.push_back(std::move(check));
+      for (Check& check : diagnose_quota(**store, context)) checks.push_back(std::move(check));
+    }
     check_artifacts(call, context, checks);
   }
 }
 
-// Checks the default server and the servers of single contexts.
-void check_redis(const Invocation& call, Checks& checks) {
+// Checks the default server and the servers of single contexts. Returns the contexts whose server can be used.
+std::vector<Id> check_redis(const Invocation& call, Checks& checks) {
   const auto& dedicated_servers = call.settings.context_redis;
+  std::vector<Id> usable_contexts;
   Id max_context = 0;
   for (Id context : call.settings.contexts) {
     if (!dedicated_servers.contains(context)) max_context = std::max(max_context, context);
   }
+  bool is_default_usable = false;
   if (max_context > 0) {
     auto services = open_services(call.dependencies, call.settings, false);
-    add_server_checks(call, checks, "redis",
-                      services ? load_server_info(services->stores->open())
-                               : Result<StoreServerInfo>(tl::unexpected(services.error())),
-                      max_context,
-                      call.settings.redis.empty() ? EmbeddedRedis::url(call.settings.state_dir) : call.settings.redis);
+    const std::string url =
+        call.settings.redis.empty() ? EmbeddedRedis::url(call.settings.state_dir) : call.settings.redis;
+    is_default_usable = add_server_checks(call, checks, {"redis", url, get_redis_tls(call.settings)},
+                                          services ? load_server_info(services->stores->open())
+                                                   : Result<StoreServerInfo>(tl::unexpected(services.error())),
+                                          max_context);
   }
   for (Id context : call.settings.contexts) {
     const auto server = dedicated_servers.find(context);
-    if (server == dedicated_servers.end()) continue;
-    // Configured as the server for keys without a context, so that server_info() queries this server.
-    Settings server_settings = call.settings;
-    server_settings.context_redis = {{Id{0}, server->second}};
-    add_server_checks(call, checks, "redis of context " + std::to_string(context),
-                      load_server_info(call.dependencies.make_stores(server_settings, server->second)->open()), 0,
-                      server->second);
+    if (server == dedicated_servers.end()) {
+      if (is_default_usable) usable_contexts.push_back(context);
+      continue;
+    }
+    const Settings server_settings = select_context_server(call.settings, context);
+    const CheckedServer checked{"redis of context " + std::to_string(context), server->second,
+                                get_redis_tls(call.settings, context)};
+    const auto server_info = load_server_info(call.dependencies.make_stores(server_settings, server->second)->open());
+    if (add_server_checks(call, checks, checked, server_info, 0)) usable_contexts.push_back(context);
   }
+  return usable_contexts;
 }
 
 int run_doctor(const Invocation& call) {
@@ -157,8 +184,8 @@ int run_doctor(const Invocation& call) {
   check_sandbox(call, checks);
   check_executors(call, checks);
   check_plugins(call, checks);
-  check_redis(call, checks);
-  check_formats(call, checks);
+  const std::vector<Id> usable_contexts = check_redis(call, checks);
+  check_contexts(call, usable_contexts, checks);
 
   nlohmann::json array = nlohmann::json::array();
   TableRows rows{{"AREA", "WHAT", "STATE", "DETAIL"}};

@@ -109,6 +109,54 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
   return {};
 }
 
+// Reads one table [contexts.<id>.redis_tls].
+Result<TlsSettings> read_redis_tls(const std::string& name, const PolicyText& text) {
+  TlsSettings settings;
+  settings.table = name;
+  const std::pair<std::string_view, std::string TlsSettings::*> fields[] = {{"ca", &TlsSettings::ca},
+                                                                            {"cert", &TlsSettings::certificate},
+                                                                            {"key", &TlsSettings::key},
+                                                                            {"server_name", &TlsSettings::server_name}};
+  const auto table = parse_json(text.json);
+  if (!table) return fail(Code::invalid, find_position(text, "") + ": " + name + ": is not understood");
+  for (const auto& [key, value] : table->items()) {
+    const std::string prefix = find_position(text, key) + ": ";
+    const auto* field = std::find_if(std::begin(fields), std::end(fields),
+                                     [&key = key](const auto& candidate) { return candidate.first == key; });
+    if (key == "insecure") {
+      if (!value.is_boolean()) return fail(Code::invalid, prefix + name + ".insecure: is not true or false");
+      settings.insecure = value.get<bool>();
+    } else if (field == std::end(fields)) {
+      return fail(Code::invalid, prefix + "unknown key " + excerpt(name + "." + key, 80) +
+                                     ": there are ca, cert, key, server_name and insecure");
+    } else if (!value.is_string()) {
+      return fail(Code::invalid, prefix + name + "." + key + ": is not text in quotes");
+    } else {
+      settings.*(field->second) = value.get<std::string>();
+    }
+  }
+  return settings;
+}
+
+// Copies the tables [contexts.<id>.redis_tls] of the file into the settings and into the values of `config print`.
+// Error invalid: "FILE:LINE:COLUMN: ...".
+Result<void> set_context_redis_tls(const FileValues& file, Config& config) {
+  for (const auto& [id, text] : file.context_redis_tls) {
+    const std::string name = "contexts." + std::to_string(id) + ".redis_tls";
+    if (!file.context_redis.contains(id)) {
+      return fail(Code::invalid, find_position(text, "") + ": " + name +
+                                     ": the context has no server of its own: add " + "contexts." + std::to_string(id) +
+                                     ".redis, or use [redis_tls]");
+    }
+    MJ_TRY(settings, read_redis_tls(name, text));
+    const auto table = parse_json(text.json);
+    for (const auto& [key, value] : table->items())
+      config.values.push_back({name + "." + key, dump_json(value), find_position(text, key), true});
+    config.settings.context_redis_tls[id] = std::move(settings);
+  }
+  return {};
+}
+
 Result<PolicyRequest> read_ceiling(const PolicyText& text, const std::string& name) {
   ParsedPolicy parsed_policy = read_policy(text.json, name, PolicyKind::ceiling);
   if (parsed_policy.ok()) return std::move(parsed_policy.request);
@@ -379,6 +427,8 @@ class ConfigBuilder {
     MJ_CHECK(set_ceilings(file_, config_));
     MJ_CHECK(set_executors(file_, config_));
     MJ_CHECK(set_context_python(file_, config_));
+    MJ_CHECK(set_context_redis_tls(file_, config_));
+    warn_about_unused_tls();
     return std::move(config_);
   }
 
@@ -417,6 +467,29 @@ class ConfigBuilder {
     if (scheme == 0 || !parse_host_port(url.substr(scheme), 80))
       return fail(Code::invalid, "mycelium.url: " + excerpt(url, 80) + " is not http://HOST:PORT or https://HOST:PORT");
     return {};
+  }
+  // An operator who sets certificates expects TLS.
+  void warn_about_unused_tls() {
+    const Settings& settings = config_.settings;
+    const auto uses_tls = [](const std::string& url) { return url.starts_with("rediss://"); };
+    const bool is_table_used =
+        uses_tls(settings.redis) ||
+        std::any_of(settings.context_redis.begin(), settings.context_redis.end(), [&](const auto& entry) {
+          return uses_tls(entry.second) && !settings.context_redis_tls.contains(entry.first);
+        });
+    const auto has_table_name = [](const ConfigValue& value) {
+      const bool is_set = !value.text.empty() && value.text != "false";
+      return value.name.starts_with("redis_tls.") && is_set;
+    };
+    const auto value = std::find_if(config_.values.begin(), config_.values.end(), has_table_name);
+    if (!is_table_used && value != config_.values.end())
+      config_.warnings.push_back(value->source + ": " + value->name +
+                                 " has no effect: no address of Redis that uses it begins with rediss://");
+    for (const auto& [id, tls] : settings.context_redis_tls) {
+      if (!uses_tls(settings.context_redis.at(id)))
+        config_.warnings.push_back(tls.table +
+                                   " has no effect: the address of the context does not begin with rediss://");
+    }
   }
   void warn_about_passwords() {
     struct stat info {};

@@ -192,17 +192,18 @@ class ConfigFileReader {
         MJ_CHECK(read_ceiling(id, name + ".ceiling", node));
         continue;
       }
-      if (key.str() == "python") {
-        const std::string table_name = name + ".python";
+      if (key.str() == "python" || key.str() == "redis_tls") {
+        const std::string table_name = name + '.' + std::string(key.str());
+        auto& tables = key.str() == "python" ? values_.context_python : values_.context_redis_tls;
         if (!node.is_table()) return reject_non_table(node, table_name);
-        if (!values_.context_python.emplace(id, make_policy_text(*node.as_table(), path_)).second)
+        if (!tables.emplace(id, make_policy_text(*node.as_table(), path_)).second)
           return reject(node.source(), table_name + ": is given twice");
         continue;
       }
       if (key.str() != "redis") {
         const std::string table_name = name + '.' + std::string(key.str());
         return reject(key.source(), "unknown key " + excerpt(table_name, 80) +
-                                        ": a context has redis = \"...\", a ceiling and python only");
+                                        ": a context has redis = \"...\", redis_tls, a ceiling and python only");
       }
       const auto text = to_text(OptionType::text, node).text;
       if (!text || text->empty()) return reject(node.source(), name + ".redis: is not an address in quotes");

@@ -27,6 +27,7 @@ struct FileValues {
   std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; the key 0 is [ceiling]
   std::map<std::string, PolicyText> executors;  // [executors.<name>]: the whole table as JSON
   std::map<Id, PolicyText> context_python;      // [contexts.<id>.python]: the whole table as JSON
+  std::map<Id, PolicyText> context_redis_tls;   // [contexts.<id>.redis_tls]: the whole table as JSON
 };
 
 // Error invalid for unknown keys and wrong types: "FILE:LINE:COLUMN: lease: ...". The values of texts are checked

@@ -62,8 +62,20 @@ std::string default_keys(const HostFacts& host) { return configuration_path(host
 using enum OptionType;
 using S = Settings;
 const auto kOptions = std::to_array<Option>({
-    {"redis", text, &S::redis, "", "Redis to use: redis://[:password@]host[:port] or unix:/path; empty: a private one",
+    {"redis", text, &S::redis, "",
+     "Redis to use: redis://[:password@]host[:port], rediss://... with TLS, or unix:/path; empty: a private one", ""},
+    {"redis_tls.ca", text, &S::redis_tls_ca, "",
+     "File or folder with the certificates (PEM) of the CAs that issue certificates of Redis servers; empty: the CAs "
+     "of the system",
      ""},
+    {"redis_tls.cert", text, &S::redis_tls_cert, "",
+     "File with the certificate (PEM) that identifies this process to Redis; empty: none", ""},
+    {"redis_tls.key", text, &S::redis_tls_key, "",
+     "File with the private key (PEM) of redis_tls.cert, readable by the user of the process alone", ""},
+    {"redis_tls.server_name", text, &S::redis_tls_server_name, "",
+     "Name that the certificate of the Redis server must have; empty: the host of its address", ""},
+    {"redis_tls.insecure", flag, &S::redis_tls_insecure, "false",
+     "Accept any certificate of the Redis server, so that an attacker in the network can read and change all data", ""},
     {"redis_wait_replicas", count, &S::redis_wait_replicas, "0",
      "Replicas of Redis that must have a submission or an end before it counts", "", "", 0, 100},
     {"context", list, &S::contexts, "1", "Contexts to serve; commands about one job use the first", "", "", 1},
@@ -428,6 +440,17 @@ PolicyRequest make_operator_defaults(const Settings& settings) {
   request_if_changed(PolicyField::disk, out.values.disk_bytes, settings.sandbox_tmp_bytes);
   request_if_changed(PolicyField::output_keep, out.values.output_bytes, settings.job_output_bytes);
   return out;
+}
+
+TlsSettings get_redis_tls(const Settings& settings, Id context) {
+  const auto own = settings.context_redis_tls.find(context);
+  if (own != settings.context_redis_tls.end()) return own->second;
+  return {.table = "redis_tls",
+          .ca = settings.redis_tls_ca,
+          .certificate = settings.redis_tls_cert,
+          .key = settings.redis_tls_key,
+          .server_name = settings.redis_tls_server_name,
+          .insecure = settings.redis_tls_insecure};
 }
 
 Result<void> set_option(const Option& option, std::string_view value, Settings& settings) {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "executors/executor_settings.h"
 #include "model/records.h"
+#include "net/tls.h"
 #include "security/ceilings.h"
 
 namespace CLI {
@@ -35,8 +36,11 @@ enum class LeaseLostAction { kill, carry_on };
 
 // Values of all options. load_config() sets them; every member belongs to one row of the table.
 struct Settings {
-  std::string redis;                            // empty: the embedded Redis
-  std::map<Id, std::string> context_redis;      // contexts with a Redis of their own; file only
+  std::string redis;                        // empty: the embedded Redis
+  std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
+  std::string redis_tls_ca, redis_tls_cert, redis_tls_key, redis_tls_server_name;
+  bool redis_tls_insecure = false;
+  std::map<Id, TlsSettings> context_redis_tls;  // [contexts.<id>.redis_tls]; file only
   Ceilings ceilings;                            // maximum policies of jobs; file only
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
@@ -146,6 +150,10 @@ std::string_view value_placeholder(const Option&);  // for the help, such as "DU
 // Returns the policy that job.output_bytes, sandbox.memory, .pids and .tmp give to every job. A setting with its
 // default value does not change the profiles of executors.
 PolicyRequest make_operator_defaults(const Settings&);
+
+// Returns the certificates for Redis servers with TLS: of a context with a server and a table of its own, or those of
+// redis_tls.
+TlsSettings get_redis_tls(const Settings&, Id context = 0);
 
 // Parses `text` as the option's type into the member. Lists are separated by commas. Error invalid: describes the
 // problem without the source of the text.

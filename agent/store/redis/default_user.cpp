@@ -20,10 +20,11 @@ bool server_has_own_users(RedisConnection& anonymous) {
 
 }  // namespace
 
-Result<std::optional<DefaultUser>> probe_default_user(const std::string& url) {
+Result<std::optional<DefaultUser>> probe_default_user(const std::string& url, const std::shared_ptr<TlsContext>& tls) {
   RedisConnection::Options options;
   MJ_TRY(endpoint, parse_redis_url(url));
   options.endpoint = std::move(endpoint);
+  options.tls = tls;
   const bool has_role_user = options.endpoint.user.starts_with(kRedisUserPrefix);
   options.endpoint.user.clear();
   options.endpoint.password.clear();
@@ -32,6 +33,14 @@ Result<std::optional<DefaultUser>> probe_default_user(const std::string& url) {
   if (!read && read.error().code != Code::denied) return tl::unexpected(read.error());
   if (!has_role_user && (!read || !server_has_own_users(anonymous))) return std::nullopt;
   return read ? DefaultUser::open : DefaultUser::closed;
+}
+
+Result<std::optional<TlsState>> probe_tls(const std::string& url, const std::shared_ptr<TlsContext>& tls) {
+  MJ_TRY(endpoint, parse_redis_url(url));
+  if (!endpoint.is_tls) return std::nullopt;
+  const RedisConnection::Options defaults;
+  MJ_TRY(stream, RedisStream::connect(endpoint, tls, deadline_after(defaults.connect_timeout_ms)));
+  return stream.tls_state();
 }
 
 }  // namespace mycojobs

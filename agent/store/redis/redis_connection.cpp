@@ -1,23 +1,16 @@
 #include "store/redis/redis_connection.h"
 
 #include <hiredis/hiredis.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
 
-#include "base/errno_text.h"
 #include "base/parse.h"
 
 namespace mycojobs {
@@ -26,8 +19,8 @@ namespace {
 constexpr std::size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
 tl::unexpected<Error> url_error(std::string_view reason) {
-  return fail(Code::invalid,
-              "redis url: " + std::string(reason) + "; write redis://[user:password@]host[:port] or unix:///path");
+  return fail(Code::invalid, "redis url: " + std::string(reason) +
+                                 "; write redis://[user:password@]host[:port], rediss://... for TLS, or unix:///path");
 }
 
 Result<std::uint32_t> parse_database(std::string_view text) {
@@ -112,7 +105,8 @@ Result<RedisEndpoint> parse_tcp(std::string_view rest) {
 
 std::string RedisEndpoint::redacted_url() const {
   if (!unix_path.empty()) return unix_path;
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+  return (is_tls ? "rediss://" : "") + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+         std::to_string(port);
 }
 
 Result<RedisEndpoint> parse_redis_url(std::string_view url) {
@@ -120,9 +114,11 @@ Result<RedisEndpoint> parse_redis_url(std::string_view url) {
   if (url.starts_with("redis://")) return parse_tcp(url.substr(8));
   if (url.starts_with("unix:")) return parse_unix(url.substr(5));
   if (url.starts_with("rediss://")) {
-    return fail(Code::unsupported, "redis url: rediss:// (TLS) is not supported; use a tunnel such as stunnel");
+    MJ_TRY(endpoint, parse_tcp(url.substr(9)));
+    endpoint.is_tls = true;
+    return endpoint;
   }
-  return url_error("it begins neither with redis:// nor with unix:");
+  return url_error("it begins neither with redis:// nor with rediss:// or unix:");
 }
 
 Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
@@ -132,154 +128,14 @@ Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
                                  std::to_string(*endpoint.database) + " away at the end");
 }
 
-Deadline deadline_after(std::uint64_t ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
-
 namespace {
 
-// Waits for events of a descriptor. Returns 0 or an errno; ETIMEDOUT: the deadline has passed.
-int wait_for(int fd, short events, Deadline deadline) {
-  for (;;) {
-    const auto remaining =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd poll_fd{fd, events, 0};
-    const int ready =
-        ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(remaining.count() + 1, 0, 1 << 30)));
-    if (ready > 0) return 0;
-    if (ready < 0 && errno != EINTR) return errno;
-    if (std::chrono::steady_clock::now() >= deadline) return ETIMEDOUT;
-  }
-}
-
-// Connects a new non-blocking socket. Returns 0 or an errno.
-int connect_to(Fd& out, int family, const sockaddr* address, socklen_t size, Deadline deadline) {
-  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return errno;
-  if (::connect(fd.get(), address, size) != 0) {
-    if (errno != EINPROGRESS) return errno;  // EAGAIN means that the backlog of a unix socket is full
-    if (const int error = wait_for(fd.get(), POLLOUT, deadline); error != 0) return error;
-    int error = 0;
-    socklen_t length = sizeof error;
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return error;
-  }
-  out = std::move(fd);
-  return 0;
-}
-
-int connect_unix(Fd& out, const std::string& path, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return connect_to(out, AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);
-}
-
-void tune_tcp(int fd) {
-  const int on = 1;
-  const int idle_s = 15;
-  const int interval_s = 5;
-  const int probes = 3;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& reason, std::string_view remedy) {
-  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.redacted_url() + ": " + reason +
-                                     (remedy.empty() ? "" : " (" + std::string(remedy) + ")"));
-}
-
-std::string_view find_remedy(int error, bool is_path) {
-  switch (error) {
-    case ENOENT:
-      return "the socket does not exist: check that Redis runs and that its setting `unixsocket` has this path";
-    case ECONNREFUSED:
-      return is_path ? "no process listens on the socket: check that Redis runs"
-                     : "no process listens there: check that Redis runs, that the port of the redis url is correct, "
-                       "and that its setting `bind` has this address";
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-      return "no route to the host: is the host of the redis url right?";
-    case ETIMEDOUT:
-      return "no answer: check the host of the redis url and whether a firewall blocks its port";
-    case EACCES:
-      return "this user has no permission for the socket: see the Redis setting `unixsocketperm`";
-    default:
-      return "";
-  }
-}
-
-// Connects to the first address of the host that accepts. Error: unavailable, naming the endpoint.
-Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
-  Fd fd;
-  if (!endpoint.unix_path.empty()) {
-    const int error = connect_unix(fd, endpoint.unix_path, deadline);
-    if (error != 0) return unreachable(endpoint, errno_text(error), find_remedy(error, true));
-    return fd;
-  }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* first_address = nullptr;
-  const int error = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &first_address);
-  if (error != 0) {
-    return unreachable(endpoint, ::gai_strerror(error),
-                       error == EAI_AGAIN ? "no name server answers" : "is the host of the redis url right?");
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(first_address, ::freeaddrinfo);
-  int last_error = ETIMEDOUT;
-  for (const addrinfo* address = first_address; address != nullptr; address = address->ai_next) {
-    last_error = connect_to(fd, address->ai_family, address->ai_addr, address->ai_addrlen, deadline);
-    if (last_error == 0) {
-      tune_tcp(fd.get());
-      return fd;
-    }
-  }
-  return unreachable(endpoint, errno_text(last_error), find_remedy(last_error, false));
-}
-
-// Sends all bytes. Returns an empty text, or the reason of the failure.
-std::string send_all(int fd, std::string_view bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (const int error = wait_for(fd, POLLOUT, deadline); error != 0) return errno_text(error);
-    } else if (errno != EINTR) {
-      return errno_text(errno);
-    }
-  }
-  return {};
-}
-
-constexpr const char* kClosed = "the server closed the connection";
 constexpr const char* kOtherProtocol = "not the Redis protocol";
 // Added to an error if no connection to this server has ever been established.
 constexpr const char* kNoRedis =
-    " (the server is not Redis, or requires TLS, which needs a tunnel such as stunnel: check the port of the redis "
-    "url)";
-
-// Receives the available bytes, at least one, and sets `received` to their number. Returns an empty text, or the reason
-// of the failure.
-std::string receive_some(int fd, std::span<char> buffer, std::size_t& received, Deadline deadline) {
-  for (;;) {
-    const ssize_t count = ::recv(fd, buffer.data(), buffer.size(), 0);
-    if (count > 0) {
-      received = static_cast<std::size_t>(count);
-      return {};
-    }
-    if (count == 0) return kClosed;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      const int error = wait_for(fd, POLLIN, deadline);
-      if (error == ETIMEDOUT) return "no answer in time";
-      if (error != 0) return errno_text(error);
-    } else if (errno != EINTR) {
-      return errno_text(errno);
-    }
-  }
-}
+    " (the server is not Redis, or this port requires TLS: use rediss://, or another port)";
+constexpr const char* kNoRedisWithTls =
+    " (the server is not Redis, or requires a client certificate: redis_tls.cert and redis_tls.key)";
 
 struct ServerErrorRow {
   std::string_view prefix;  // start of the server's text
@@ -344,6 +200,7 @@ Error redis_error(std::string_view server_text) {
 namespace {
 
 constexpr std::size_t kMaxCommandBytes = 256U << 20;
+constexpr std::size_t kReadBytes = 32768;
 
 Arguments append_arguments(Arguments call, const Arguments& arguments) {
   for (std::string_view text : arguments.list()) call.add(text);
@@ -371,21 +228,28 @@ RedisConnection::RedisConnection(Options options) : options_(std::move(options))
 RedisConnection::~RedisConnection() = default;
 
 void RedisConnection::close() {
-  socket_.reset();
+  stream_.close();
   reader_.reset();
 }
 
 Result<void> RedisConnection::connect() {
   if (connected()) return {};
-  MJ_TRY(socket, connect_socket(options_.endpoint, deadline_after(options_.connect_timeout_ms)));
-  socket_ = std::move(socket);
+  if (options_.endpoint.is_tls && !options_.tls) options_.tls = std::make_shared<TlsContext>(TlsSettings());
+  MJ_TRY(stream, RedisStream::connect(options_.endpoint, options_.tls, deadline_after(options_.connect_timeout_ms)));
+  stream_ = std::move(stream);
   reader_.reset(redisReaderCreate());
   has_replied_ = is_not_redis_ = false;
+  is_connecting_ = true;
   auto result = handshake();
   if (result && options_.on_connect) result = options_.on_connect(*this);
+  is_connecting_ = false;
   if (!result) close();
   was_connected_ = was_connected_ || result;
-  if (!result && !was_connected_ && is_not_redis_) result.error().message += kNoRedis;
+  if (!result && !was_connected_ && is_not_redis_) {
+    if (!options_.endpoint.is_tls) result.error().message += kNoRedis;
+    if (options_.endpoint.is_tls && options_.tls->settings().certificate.empty())
+      result.error().message += kNoRedisWithTls;
+  }
   return result;
 }
 
@@ -429,15 +293,14 @@ Result<void> RedisConnection::check_server() {
   return {};
 }
 
-// Between calls no reply is outstanding. A readable socket therefore means that the server has closed the connection,
-// for example at a restart.
-bool RedisConnection::closed_by_server() const {
-  pollfd idle{socket_.get(), POLLIN | POLLRDHUP, 0};
-  return ::poll(&idle, 1, 0) != 0;
-}
+// Between calls no reply is outstanding. Data therefore means that the connection cannot be used any more.
+bool RedisConnection::closed_by_server() { return stream_.is_closed_or_has_data(); }
 
 Result<void> RedisConnection::reconnect_if_closed() {
-  if (socket_ && closed_by_server()) close();
+  // A new connection that the server closes is not replaced, so that the caller gets the reason, once.
+  if (is_connecting_ && !connected()) return abandon_connection("the server closed the connection");
+  if (is_connecting_) return {};
+  if (connected() && closed_by_server()) close();
   return connect();
 }
 
@@ -465,7 +328,7 @@ std::optional<int> RedisConnection::begin(const Script& script, const Arguments&
   constexpr std::size_t kMaxNonBlockingBytes = 8192;
   std::size_t bytes = 0;
   for (std::string_view text : arguments.list()) bytes += text.size() + 16;
-  if (!socket_ || bytes > kMaxNonBlockingBytes || closed_by_server()) return std::nullopt;
+  if (!connected() || bytes > kMaxNonBlockingBytes || closed_by_server()) return std::nullopt;
   if (!send(append_arguments({"EVALSHA", script.sha1, "0"}, arguments))) return std::nullopt;
   return fd();
 }
@@ -484,7 +347,7 @@ Result<Reply> RedisConnection::await(std::uint32_t extra_ms) {
   for (;;) {
     MJ_TRY(reply, next_reply());
     if (reply) return *reply;
-    MJ_CHECK(feed_reader(deadline));
+    MJ_CHECK(read_until(deadline));
   }
 }
 
@@ -508,21 +371,33 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
   if (size < 0) return fail(Code::internal, "redis: out of memory");
   const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
   const Deadline deadline = deadline_after(options_.command_timeout_ms);
-  std::string reason = send_all(socket_.get(), std::string_view(formatted, static_cast<std::size_t>(size)), deadline);
-  if (!reason.empty()) return abandon_connection(reason);
+  auto sent = stream_.send_all(std::string_view(formatted, static_cast<std::size_t>(size)), deadline);
+  if (!sent) return abandon_connection(std::move(sent).error());
   return {};
 }
 
-Result<void> RedisConnection::read_some() { return feed_reader(deadline_after(0)); }
+Result<void> RedisConnection::read_some() {
+  std::array<char, kReadBytes> buffer;  // NOLINT(*-member-init): filled by receive_available()
+  auto received = stream_.receive_available(buffer);
+  if (!received) return abandon_after_read(std::move(received).error());
+  return *received == 0 ? Result<void>() : feed_reader(std::string_view(buffer.data(), *received));
+}
 
-Result<void> RedisConnection::feed_reader(Deadline deadline) {
-  std::array<char, 32768> buffer;  // NOLINT(*-member-init): filled by recv()
-  std::size_t count = 0;
-  std::string reason = receive_some(socket_.get(), buffer, count, deadline);
+Result<void> RedisConnection::read_until(Deadline deadline) {
+  std::array<char, kReadBytes> buffer;  // NOLINT(*-member-init): filled by receive()
+  auto received = stream_.receive(buffer, deadline);
+  if (!received) return abandon_after_read(std::move(received).error());
+  return feed_reader(std::string_view(buffer.data(), *received));
+}
+
+tl::unexpected<Error> RedisConnection::abandon_after_read(Error error) {
   // A server that accepts only TLS closes or resets the connection at the first plain command.
-  is_not_redis_ = !has_replied_ && (reason == kClosed || reason == errno_text(ECONNRESET));
-  if (!reason.empty()) return abandon_connection(reason);
-  if (redisReaderFeed(reader_.get(), buffer.data(), count) != REDIS_OK) return abandon_connection(kOtherProtocol);
+  is_not_redis_ = !has_replied_ && stream_.is_closed_by_peer() && error.code == Code::unavailable;
+  return abandon_connection(std::move(error));
+}
+
+Result<void> RedisConnection::feed_reader(std::string_view bytes) {
+  if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) return abandon_connection(kOtherProtocol);
   if (reader_->len - reader_->pos > options_.max_reply_bytes) return abandon_connection("the answer is too long");
   return {};
 }
@@ -549,9 +424,9 @@ void RedisConnection::close_after_error() {
   close();
 }
 
-tl::unexpected<Error> RedisConnection::abandon_connection(const std::string& reason) {
+tl::unexpected<Error> RedisConnection::abandon_connection(Error reason) {
   close_after_error();
-  return fail(Code::unavailable, "Redis at " + options_.endpoint.redacted_url() + ": " + reason);
+  return fail(std::move(reason), "Redis at " + options_.endpoint.redacted_url());
 }
 
 tl::unexpected<Error> RedisConnection::convert_refusal(const Reply& reply) const {

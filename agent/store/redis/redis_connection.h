@@ -1,7 +1,6 @@
 // A connection to a Redis server through a socket, and the parser of Redis URLs.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,17 +10,20 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/deadline.h"
 #include "base/result.h"
 #include "model/records.h"
 #include "store/redis/redis_link.h"
+#include "store/redis/redis_stream.h"
 
 struct redisReader;
 
 namespace mycojobs {
 
-// Address of a Redis server: redis://[user:password@]host[:port][/db], unix:///path[?db=N], unix:/path.
+// Address of a Redis server: redis://[user:password@]host[:port][/db], with TLS rediss://..., unix:///path[?db=N],
+// unix:/path.
 struct RedisEndpoint {
+  bool is_tls = false;
   std::string host;
   std::uint16_t port = 6379;
   std::string unix_path;  // if set, host and port are not used
@@ -32,27 +34,24 @@ struct RedisEndpoint {
   bool operator==(const RedisEndpoint&) const = default;
 };
 
-// Parses a URL. User, password and path may contain bytes as %XX. Errors: invalid; unsupported (TLS). No message
-// contains the password.
+// Parses a URL. User, password and path may contain bytes as %XX. Error: invalid. No message contains the password.
 Result<RedisEndpoint> parse_redis_url(std::string_view url);
 
 // As parse_redis_url(), for a server of several contexts. Each context uses the database with its id, so a URL that
 // names a database other than 0 is invalid.
 Result<RedisEndpoint> parse_shared_redis_url(std::string_view url);
 
-using Deadline = std::chrono::steady_clock::time_point;
-Deadline deadline_after(std::uint64_t ms);
-
 // Converts an error reply of Redis. The message is one line: the server's text, and the remedy if one is known.
 Error redis_error(std::string_view server_text);
 
-// A connection to one database of one Redis server. This class does the I/O (close-on-exec, no SIGPIPE, a deadline for
-// each operation); hiredis encodes and decodes the protocol. After a failure the connection is closed, and the next
+// A connection to one database of one Redis server, with a deadline for each operation. RedisStream does the I/O;
+// hiredis encodes and decodes the protocol. After a failure the connection is closed, and the next
 // call connects again without a pause: the caller limits the rate. Used by one thread. Errors: as documented for Link.
 class RedisConnection final : public Link {
  public:
   struct Options {
     RedisEndpoint endpoint;
+    std::shared_ptr<TlsContext> tls;  // null: an endpoint with TLS trusts the CAs of the system
     std::uint32_t database = 0;
     std::string client_name = "mycojobs";  // must not contain blanks
     std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
@@ -66,22 +65,25 @@ class RedisConnection final : public Link {
 
   Result<void> connect();  // no effect on an open connection
   void close();
-  bool connected() const { return static_cast<bool>(socket_); }
+  bool connected() const { return stream_.is_connected(); }
 
   Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) override;
   Result<Reply> run(const Script&, const Arguments&) override;
   std::optional<int> begin(const Script&, const Arguments&) override;
   Result<Reply> finish(const Script&, const Arguments&) override;
 
-  // A caller that waits on several connections sends a command with send() and reads the reply when fd() is readable.
-  int fd() const { return socket_.get(); }
+  // A caller that waits on several connections sends a command with send() and reads the reply when fd() is readable,
+  // or has_buffered_input() is true. With TLS, a readable connection may still have no data.
+  int fd() const { return stream_.fd(); }
+  bool has_buffered_input() const { return stream_.has_buffered_input(); }
   Result<void> send(const Arguments&);
-  Result<void> read_some();  // one read without waiting
+  Result<void> read_some();  // one read without waiting; no effect if there is no data
   // Returns the next complete reply, which may be an error reply, or nullopt if no reply is complete yet.
   Result<std::optional<Reply>> next_reply();
 
   const std::string& server_run_id() const override { return run_id_; }
   bool has_been_connected() const override { return was_connected_ || abandoned_id_ != 0; }
+  std::optional<TlsState> tls_state() const override { return stream_.tls_state(); }
   const Options& options() const { return options_; }
 
  private:
@@ -89,20 +91,26 @@ class RedisConnection final : public Link {
   void close_after_error();
   Result<void> reconnect_if_closed();
   Result<void> check_server();
-  bool closed_by_server() const;
+  bool closed_by_server();
   // Send a command and wait for its reply, or only wait. An error reply is returned as a Reply.
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);
   Result<Reply> await(std::uint32_t extra_ms);
   Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
-  Result<void> feed_reader(Deadline);  // one read, which waits until the deadline
-  // Closes the connection, which the next handshake kills on the server. Returns the error unavailable.
-  tl::unexpected<Error> abandon_connection(const std::string& reason);
+  Result<void> read_until(Deadline);  // one read, which waits until the deadline
+  Result<void> feed_reader(std::string_view bytes);
+  tl::unexpected<Error> abandon_after_read(Error reason);
+  // Closes the connection, which the next handshake kills on the server. Returns the error with the endpoint.
+  tl::unexpected<Error> abandon_connection(Error reason);
+  tl::unexpected<Error> abandon_connection(std::string reason) {
+    return abandon_connection(Error{Code::unavailable, std::move(reason)});
+  }
   tl::unexpected<Error> convert_refusal(const Reply&) const;
 
   Options options_;
-  Fd socket_;
+  RedisStream stream_;
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::string run_id_;
+  bool is_connecting_ = false;   // connect() is running
   bool was_connected_ = false;   // a connection was established completely before
   bool has_replied_ = false;     // a valid reply was received on this connection
   bool is_not_redis_ = false;    // the connection failed in a way that suggests a server that is not Redis

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <utility>
 
 #include "base/parse.h"
 #include "model/enums.h"
@@ -52,12 +54,12 @@ Arguments& Arguments::add_list(const Fields& fields) {
 
 namespace {
 
-// Records duration and errors of the calls of another link. The duration of a blocking command (extra_ms) is not
-// recorded, because most of the time is an intended wait.
+// Records duration and errors of the calls of another link, and the state of its TLS. The duration of a blocking
+// command (extra_ms) is not recorded, because most of the time is an intended wait.
 class MeteredLink final : public Link {
  public:
-  MeteredLink(std::unique_ptr<Link> link, std::shared_ptr<Metrics> metrics)
-      : link_(std::move(link)), metrics_(std::move(metrics)) {}
+  MeteredLink(std::unique_ptr<Link> link, std::shared_ptr<Metrics> metrics, Id context)
+      : link_(std::move(link)), metrics_(std::move(metrics)), context_(context) {}
   Result<Reply> command(const Arguments& arguments, std::uint32_t extra_ms) override {
     const std::string_view name = arguments.list().empty() ? "" : arguments.list().front();
     if (extra_ms > 0) return count_error(name, link_->command(arguments, extra_ms));
@@ -75,8 +77,10 @@ class MeteredLink final : public Link {
   }
   const std::string& server_run_id() const override { return link_->server_run_id(); }
   bool has_been_connected() const override { return link_->has_been_connected(); }
+  std::optional<TlsState> tls_state() const override { return link_->tls_state(); }
 
  private:
+  static constexpr std::chrono::minutes kTlsUpdateInterval{1};
   template <class Call>
   Result<Reply> observe_call(std::string_view name, const Call& call) {
     return observe_call(name, std::chrono::steady_clock::now(), call);
@@ -87,6 +91,7 @@ class MeteredLink final : public Link {
     Result<Reply> reply = call();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_at;
     metrics_->observe(Metric::store_calls, {name}, elapsed.count());
+    if (started_at + elapsed >= next_tls_update_) update_tls_gauges();
     return count_error(name, std::move(reply));
   }
   Result<Reply> count_error(std::string_view name, Result<Reply> reply) {
@@ -94,8 +99,27 @@ class MeteredLink final : public Link {
     return reply;
   }
 
+  void update_tls_gauges() {
+    const auto state = link_->tls_state();
+    next_tls_update_ = std::chrono::steady_clock::now() + kTlsUpdateInterval;
+    if (!state) return;
+    if (std::exchange(tls_protocol_, state->protocol) != state->protocol)
+      metrics_->remove_series(Metric::redis_tls, {context_});
+    metrics_->set(Metric::redis_tls, {context_, state->protocol}, 1);
+    const auto set_days = [&](std::string_view certificate, std::int64_t expiry_s) {
+      constexpr double kDayS = 86400;
+      const double days = static_cast<double>(expiry_s - std::time(nullptr)) / kDayS;
+      if (expiry_s != 0) metrics_->set(Metric::redis_certificate_expiry, {context_, certificate}, days);
+    };
+    set_days("server", state->peer_expiry_s);
+    set_days("client", state->own_expiry_s);
+  }
+
   std::unique_ptr<Link> link_;
   std::shared_ptr<Metrics> metrics_;
+  Id context_;
+  std::chrono::steady_clock::time_point next_tls_update_;
+  std::string tls_protocol_;  // protocol of the published series; empty: none
   std::chrono::steady_clock::time_point started_at_;
 };
 
@@ -112,7 +136,7 @@ Result<Link*> ContextLinks::link(Id context) {
     std::erase_if(links_, [](const auto& candidate) { return !candidate.second->has_been_connected(); });
     MJ_TRY(new_link, open_(context));
     if (instrumentation_.metrics->is_enabled())
-      new_link = std::make_unique<MeteredLink>(std::move(new_link), instrumentation_.metrics);
+      new_link = std::make_unique<MeteredLink>(std::move(new_link), instrumentation_.metrics, context);
     entry = links_.emplace(context, std::move(new_link)).first;
   }
   return entry->second.get();

@@ -21,6 +21,7 @@
 
 #include "base/result.h"
 #include "model/records.h"
+#include "net/tls.h"
 #include "store/lua_scripts.h"
 #include "telemetry/metrics.h"
 #include "telemetry/traces.h"
@@ -75,14 +76,15 @@ class Link {
   // Runs a script with EVALSHA, or with EVAL if the server does not have the script yet.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
   // run() in two halves, for callers that must not block. begin() sends the request and returns the descriptor that
-  // becomes readable with the reply, or nullopt if sending would block (for example without a connection) or has
-  // failed; then call run(). finish() waits for the reply. It must be called with the same script and arguments, before
-  // any other call.
+  // becomes readable with the reply (with TLS rarely before it), or nullopt if sending would block (for example without
+  // a connection) or has failed; then call run(). finish() waits for the reply. It must be called with the same script
+  // and arguments, before any other call.
   virtual std::optional<int> begin(const Script&, const Arguments&) { return std::nullopt; }
   virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
   virtual const std::string& server_run_id() const = 0;  // run_id of the latest connection's server
   // Returns true if the link was connected to its database at least once.
   virtual bool has_been_connected() const { return true; }
+  virtual std::optional<TlsState> tls_state() const { return std::nullopt; }  // set while connected with TLS
 };
 
 // Creates a link to the database of a context. Context 0 stands for database 0 of the default server, which has the

@@ -36,6 +36,10 @@ struct RedisStoreConfig {
   // URLs of contexts that have their own server. Such a URL may name a database (/3, ?db=3); otherwise the id of a
   // context is its database number.
   std::map<Id, std::string> context_urls;
+  // Certificates for servers with TLS (rediss://): of the default server and of contexts without certificates of their
+  // own, and of single contexts with their own server. Null: the CAs of the system are trusted.
+  std::shared_ptr<TlsContext> tls;
+  std::map<Id, std::shared_ptr<TlsContext>> context_tls;
   std::string client_name = "mycojobs";  // as shown by CLIENT LIST; must not contain blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::uint32_t reader_timeout_ms = 3000;  // limit of both time-outs for StoreFactory::open_reader()

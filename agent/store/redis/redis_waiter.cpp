@@ -42,9 +42,9 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
     options.connect_timeout_ms = std::min(options.connect_timeout_ms, kConnectTimeoutMs);
     options.max_reply_bytes = kMaxReplyBytes;
     auto server = std::find_if(waiter->servers_.begin(), waiter->servers_.end(),
-                               [&](const Server& s) { return s.endpoint == options.endpoint; });
+                               [&](const Server& s) { return s.endpoint == options.endpoint && s.tls == options.tls; });
     if (server == waiter->servers_.end()) {
-      server = waiter->servers_.emplace(server, options.endpoint);
+      server = waiter->servers_.emplace(server, options.endpoint, options.tls);
       // Channels are shared by all databases, so each server needs one connection for them.
       server->connections.emplace_back(options, 0, "");
     }
@@ -109,8 +109,10 @@ Result<void> RedisWaiter::connect(Server& server, WaitResult& result) {
     MJ_CHECK(connection.connection->connect());
     if (!connection.queue.empty()) continue;
     // This channel reports work that BLMOVE does not detect: jobs with a priority, and queues that are resumed.
-    MJ_CHECK(connection.connection->command({"SUBSCRIBE", kWakeChannel}));
-    if (!topic_.empty()) MJ_CHECK(connection.connection->command({"SUBSCRIBE", topic_}));
+    // One command for both channels: between two, a hint could arrive, which looks like a closed connection.
+    Arguments subscribe{"SUBSCRIBE", kWakeChannel};
+    if (!topic_.empty()) subscribe.add(topic_);
+    MJ_CHECK(connection.connection->command(subscribe));
     connection.next_command_at = steady_clock::now() + kPingInterval;
     MJ_CHECK(process_replies(connection, false, result));  // a hint may have been received with the reply
   }
@@ -141,19 +143,22 @@ void RedisWaiter::drop_connection(Server& server, Error error) {
 bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& result) {
   std::vector<pollfd> fds{{event_.get(), POLLIN, 0}};
   std::vector<std::pair<Server*, WaitConnection*>> owners;
+  bool has_buffered_input = false;
   for (Server& server : servers_) {
     if (!server.is_connected) continue;
     for (WaitConnection& connection : server.connections) {
       fds.push_back({connection.connection->fd(), POLLIN, 0});
       owners.emplace_back(&server, &connection);
+      has_buffered_input = has_buffered_input || connection.connection->has_buffered_input();
     }
   }
-  const auto timeout_ms = std::chrono::ceil<milliseconds>(next_wakeup(until) - steady_clock::now()).count();
+  const auto timeout_ms =
+      has_buffered_input ? 0 : std::chrono::ceil<milliseconds>(next_wakeup(until) - steady_clock::now()).count();
   ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(timeout_ms, 0, 1 << 30)));
   for (std::size_t i = 0; i < owners.size(); ++i) {
     auto [server, connection] = owners[i];
     if (!server->is_connected) continue;  // the server failed on another connection
-    if (fds[i + 1].revents != 0) {
+    if (fds[i + 1].revents != 0 || connection->connection->has_buffered_input()) {
       auto read_result = connection->connection->read_some();
       if (read_result) read_result = process_replies(*connection, for_work, result);
       if (!read_result) drop_connection(*server, std::move(read_result).error());

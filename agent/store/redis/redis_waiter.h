@@ -46,8 +46,10 @@ class RedisWaiter final : public Waiter {
     Time next_command_at;        // earliest time of the next command
   };
   struct Server {
-    explicit Server(RedisEndpoint address) : endpoint(std::move(address)) {}
+    Server(RedisEndpoint address, std::shared_ptr<TlsContext> tls_context)
+        : endpoint(std::move(address)), tls(std::move(tls_context)) {}
     RedisEndpoint endpoint;
+    std::shared_ptr<TlsContext> tls;
     std::vector<WaitConnection> connections;
     bool is_connected = false, was_connected = false;
     unsigned failures = 0;

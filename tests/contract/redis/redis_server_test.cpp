@@ -492,7 +492,11 @@ TEST(RedisUrl, ParsesServerAddresses) {
                             "unix:", "redis://[::1", "unix:///a?x=1", "http://h"}) {
     EXPECT_EQ(outcome(parse_redis_url(wrong)), "invalid") << wrong;
   }
-  EXPECT_EQ(outcome(parse_redis_url("rediss://h")), "unsupported");
+  const auto secure = parse_redis_url("rediss://me:pw@h/3").value();
+  EXPECT_TRUE(secure.is_tls);
+  EXPECT_EQ(secure.port, 6379);
+  EXPECT_EQ(secure.database, 3U);
+  EXPECT_EQ(secure.redacted_url(), "rediss://h:6379");
   EXPECT_EQ(outcome(parse_redis_url("unix:///" + std::string(200, 'a'))), "invalid");
   EXPECT_EQ(outcome(Store(config_for("redis://h/3")).now_ms()), "invalid");
 }

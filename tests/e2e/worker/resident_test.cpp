@@ -41,7 +41,8 @@ TEST(Resident, IdleAgentAndItsPythonAreSmall) {
   }
 }
 
-// libcurl loads thirty libraries. An agent whose jobs need no outgoing calls does not load it.
+// libcurl loads thirty libraries, among them OpenSSL. An agent whose jobs need no outgoing calls, and whose Redis needs
+// no TLS, loads neither.
 TEST(Resident, LibcurlIsLoadedOnlyByCallers) {
   TempDir folder;
   RedisServer redis(folder);
@@ -52,6 +53,7 @@ TEST(Resident, LibcurlIsLoadedOnlyByCallers) {
   const std::string maps = read_file("/proc/" + std::to_string(agent.pid()) + "/maps");
   EXPECT_NE(maps.find("libhiredis"), std::string::npos);
   EXPECT_EQ(maps.find("libcurl"), std::string::npos);
+  EXPECT_EQ(maps.find("libssl"), std::string::npos);
 }
 
 }  // namespace

@@ -17,6 +17,11 @@ namespace {
 // An example value for each option, different from the default, as flags and variables spell it.
 const std::map<std::string, std::string> kExamples = {
     {"redis", "redis://example:7000"},
+    {"redis_tls.ca", "/etc/mycojobs/ca.crt"},
+    {"redis_tls.cert", "/etc/mycojobs/agent.crt"},
+    {"redis_tls.key", "/etc/mycojobs/agent.key"},
+    {"redis_tls.server_name", "redis.example.org"},
+    {"redis_tls.insecure", "true"},
     {"redis_wait_replicas", "2"},
     {"context", "3,7"},
     {"runner", "20"},
@@ -259,7 +264,8 @@ TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
       CLI::App app;
       add_options(app, command, by_flag.flags);
       std::string line = get_flag_name(option) + ' ' + text;
-      if (option.type == OptionType::flag) line = "--no-" + get_flag_name(option).substr(2);
+      if (option.type == OptionType::flag)
+        line = text == "true" ? get_flag_name(option) : "--no-" + get_flag_name(option).substr(2);
       app.parse(line);
       expect_set(by_flag, get_flag_name(option));
       EXPECT_NE(app.help().find(get_variable_name(option)), std::string::npos);
@@ -367,9 +373,47 @@ TEST_F(ConfigTest, ContextMayHaveItsOwnRedis) {
             "c.toml:1:11: contexts: 4294967296 is not a context id from 1 to 4294967295");
   EXPECT_EQ(get_file_error("[contexts]\n7 = 5\n"), "c.toml:2:5: contexts.7: is not a table: write [contexts.7]");
   EXPECT_EQ(get_file_error("[contexts.7]\nslots = 5\n"),
-            "c.toml:2:1: unknown key \"contexts.7.slots\": a context has redis = \"...\", a ceiling and python only");
+            "c.toml:2:1: unknown key \"contexts.7.slots\": a context has redis = \"...\", redis_tls, a ceiling and "
+            "python only");
   EXPECT_EQ(get_file_error("[contexts.7]\nredis = 5\n"), "c.toml:2:9: contexts.7.redis: is not an address in quotes");
   EXPECT_NE(get_file_error("[contexts.7]\nredis=\"a\"\n[contexts.07]\nredis=\"b\"\n"), "");
+}
+
+TEST_F(ConfigTest, ContextMayHaveItsOwnCertificates) {
+  const std::string seven = "[contexts.7]\nredis = \"rediss://seven\"\n[contexts.7.redis_tls]\n";
+  const auto config = load_with_file("redis = \"rediss://h\"\nredis_tls.ca = \"/ca\"\n" + seven +
+                                     "ca = \"/seven\"\ncert = \"/c\"\nkey = \"/k\"\nserver_name = \"n\"\n");
+  ASSERT_TRUE(config) << config.error().message;
+  TlsSettings common, own;
+  common.ca = "/ca";
+  own.table = "contexts.7.redis_tls";
+  own.ca = "/seven";
+  own.certificate = "/c";
+  own.key = "/k";
+  own.server_name = "n";
+  EXPECT_EQ(get_redis_tls(config->settings), common);
+  EXPECT_EQ(get_redis_tls(config->settings, 8), common);
+  EXPECT_EQ(get_redis_tls(config->settings, 7), own);
+  EXPECT_EQ(get_source(*config, "contexts.7.redis_tls.ca"), folder_ + "/c.toml:6:1");
+  EXPECT_TRUE(config->warnings.empty());
+  EXPECT_TRUE(load_with_file(seven + "insecure = true\n")->settings.context_redis_tls.at(7).insecure);
+  EXPECT_EQ(get_file_error(seven + "cas = \"/ca\"\n"),
+            "c.toml:4:1: unknown key \"contexts.7.redis_tls.cas\": there are ca, cert, key, server_name and insecure");
+  EXPECT_EQ(get_file_error(seven + "ca = 5\n"), "c.toml:4:1: contexts.7.redis_tls.ca: is not text in quotes");
+  EXPECT_EQ(get_file_error(seven + "insecure = 1\n"),
+            "c.toml:4:1: contexts.7.redis_tls.insecure: is not true or false");
+  EXPECT_NE(get_file_error("[contexts.7.redis_tls]\nca = \"/ca\"\n").find("add contexts.7.redis"), std::string::npos);
+}
+
+TEST_F(ConfigTest, CertificatesWithoutTlsCauseAWarning) {
+  const auto warnings_of = [&](const std::string& text) { return load_with_file(text)->warnings; };
+  const std::string table = "[redis_tls]\nca = \"/ca\"\n";
+  EXPECT_EQ(warnings_of("redis = \"redis://h\"\n" + table).size(), 1U);
+  EXPECT_TRUE(warnings_of("redis = \"rediss://h\"\n" + table).empty());
+  EXPECT_TRUE(warnings_of("redis = \"redis://h\"\n[redis_tls]\nca = \"\"\ninsecure = false\n").empty());
+  EXPECT_TRUE(warnings_of(table + "[contexts.7]\nredis = \"rediss://seven\"\n").empty());
+  const std::string own = "[contexts.7.redis_tls]\nca = \"/seven\"\n";
+  EXPECT_EQ(warnings_of("[contexts.7]\nredis = \"redis://seven\"\n" + own).size(), 1U);
 }
 
 TEST_F(ConfigTest, NamedFileMustExist) {

@@ -28,6 +28,25 @@ Check find_check(const StoreServerInfo& server_info, const std::string& name, Id
   return {};
 }
 
+TEST(Doctor, CertificatesAreWatched) {
+  constexpr std::int64_t kNowS = 1'000'000'000, kDayS = 86400;
+  const TlsSettings settings;
+  const Check good = diagnose_tls({"TLSv1.3", false, kNowS + 90 * kDayS, kNowS + 30 * kDayS}, settings, kNowS);
+  EXPECT_EQ(good.status, CheckStatus::ok);
+  EXPECT_EQ(
+      good.detail,
+      "TLSv1.3; the certificate of the server expires in 90 days; the certificate of the client expires in 30 days");
+  const Check late = diagnose_tls({"TLSv1.2", false, kNowS + 14 * kDayS - 1, 0}, settings, kNowS);
+  EXPECT_EQ(late.status, CheckStatus::warning);
+  EXPECT_EQ(late.detail, "TLSv1.2; the certificate of the server expires in 13 days");
+  EXPECT_NE(late.remedy.find("renew"), std::string::npos);
+  TlsSettings insecure;
+  insecure.insecure = true;
+  const Check unverified = diagnose_tls({"TLSv1.3", false, kNowS + 90 * kDayS, 0}, insecure, kNowS);
+  EXPECT_EQ(unverified.status, CheckStatus::warning);
+  EXPECT_NE(unverified.detail.find("not verified"), std::string::npos);
+}
+
 TEST(DoctorRedis, GoodServerIsAccepted) {
   for (const Check& check : diagnose_server(make_good_server_info(), 15, 0))
     EXPECT_EQ(check.status, CheckStatus::ok) << check.name;

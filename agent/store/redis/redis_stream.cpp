@@ -1,0 +1,231 @@
+#include "store/redis/redis_stream.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/errno_text.h"
+#include "net/host_lookup.h"
+#include "store/redis/redis_connection.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr const char* kClosed = "the server closed the connection";
+// Maximum time at the end of a handshake without any answer in which the server is tested for plain text.
+constexpr std::chrono::milliseconds kMaxPlainTextTestTime{1000};
+
+// Connects a new non-blocking socket. Returns 0 or an errno.
+int connect_to(Fd& out, int family, const sockaddr* address, socklen_t size, Deadline deadline) {
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno;
+  if (::connect(fd.get(), address, size) != 0) {
+    if (errno != EINPROGRESS) return errno;  // EAGAIN means that the backlog of a unix socket is full
+    if (const int error = wait_for_events(fd.get(), POLLOUT, deadline); error != 0) return error;
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return error;
+  }
+  out = std::move(fd);
+  return 0;
+}
+
+int connect_unix(Fd& out, const std::string& path, Deadline deadline) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return connect_to(out, AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);
+}
+
+void tune_tcp(int fd) {
+  const int on = 1;
+  const int idle_s = 15;
+  const int interval_s = 5;
+  const int probes = 3;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& reason, std::string_view remedy,
+                                  Code code = Code::unavailable) {
+  return fail(code, "cannot connect to Redis at " + endpoint.redacted_url() + ": " + reason +
+                        (remedy.empty() ? "" : " (" + std::string(remedy) + ")"));
+}
+
+std::string_view find_remedy(int error, bool is_path) {
+  switch (error) {
+    case ENOENT:
+      return "the socket does not exist: check that Redis runs and that its setting `unixsocket` has this path";
+    case ECONNREFUSED:
+      return is_path ? "no process listens on the socket: check that Redis runs"
+                     : "no process listens there: check that Redis runs, that the port of the redis url is correct, "
+                       "and that its setting `bind` has this address";
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+      return "no route to the host: is the host of the redis url right?";
+    case ETIMEDOUT:
+      return "no answer: check the host of the redis url and whether a firewall blocks its port";
+    case EACCES:
+      return "this user has no permission for the socket: see the Redis setting `unixsocketperm`";
+    default:
+      return "";
+  }
+}
+
+// Connects to the first address of the host that accepts. Error: unavailable, naming the endpoint.
+Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
+  Fd fd;
+  if (!endpoint.unix_path.empty()) {
+    const int error = connect_unix(fd, endpoint.unix_path, deadline);
+    if (error != 0) return unreachable(endpoint, errno_text(error), find_remedy(error, true));
+    return fd;
+  }
+  const auto addresses = resolve_host(endpoint.host, endpoint.port, deadline);
+  if (!addresses) {
+    const bool is_unavailable = addresses.error().code == Code::unavailable;
+    return unreachable(endpoint, addresses.error().message,
+                       is_unavailable ? "no name server answers" : "is the host of the redis url right?");
+  }
+  int last_error = ETIMEDOUT;
+  for (const SocketAddress& address : *addresses) {
+    last_error = connect_to(fd, address.family(), address.get(), address.size, deadline);
+    if (last_error == 0) {
+      tune_tcp(fd.get());
+      return fd;
+    }
+  }
+  return unreachable(endpoint, errno_text(last_error), find_remedy(last_error, false));
+}
+
+}  // namespace
+
+Result<RedisStream> RedisStream::connect(const RedisEndpoint& endpoint, const std::shared_ptr<TlsContext>& tls,
+                                         Deadline deadline) {
+  RedisStream stream;
+  MJ_TRY(socket, connect_socket(endpoint, deadline));
+  stream.socket_ = std::move(socket);
+  if (endpoint.is_tls) {
+    if (auto started = stream.start_tls(endpoint, *tls, deadline); !started)
+      return unreachable(endpoint, started.error().message, "", started.error().code);
+  }
+  return stream;
+}
+
+Result<void> RedisStream::start_tls(const RedisEndpoint& endpoint, TlsContext& context, Deadline deadline) {
+  MJ_TRY(tls, TlsStream::open(context, socket_.get(), endpoint.host, endpoint.redacted_url()));
+  const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Deadline::clock::now());
+  auto result = tls->handshake(deadline - std::min(remaining / 4, kMaxPlainTextTestTime));
+  if (!result && tls->is_handshake_pending() && tls->has_received()) result = tls->handshake(deadline);
+  if (result) {
+    tls_ = std::move(tls);
+    return {};
+  }
+  if (tls->is_handshake_pending() && !tls->has_received() && is_plain_text_server(deadline))
+    return fail(Code::unavailable,
+                "the server answers in plain text: use redis://, or the port for TLS (its setting "
+                "`tls-port`)");
+  if (tls->has_received() && result.error().code == Code::unavailable) return result;
+  if (result.error().code == Code::unavailable)
+    result.error().message += " (does the server use TLS at this port? For plain text, use redis://)";
+  return result;
+}
+
+// Redis takes the handshake for the begin of a line, and waits for its end until the line is longer than 64 KiB. Sends
+// as much, and checks the answer. Any other server may answer to the line ends.
+bool RedisStream::is_plain_text_server(Deadline deadline) const {
+  const std::string lines(std::size_t{65} << 10, '\n');
+  for (std::string_view rest = lines; !rest.empty();) {
+    const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) break;
+    if (sent < 0 && wait_for_events(socket_.get(), POLLOUT, deadline) != 0) return false;
+    rest.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(sent, 0)));
+  }
+  if (wait_for_events(socket_.get(), POLLIN, deadline) != 0) return false;
+  char byte = 0;
+  return ::recv(socket_.get(), &byte, 1, 0) == 1 && (byte == '-' || byte == '+');
+}
+
+void RedisStream::close() {
+  if (tls_) tls_->shut_down();
+  tls_.reset();
+  socket_.reset();
+}
+
+Result<void> RedisStream::send_all(std::string_view bytes, Deadline deadline) {
+  if (tls_) {
+    auto sent = tls_->send_all(bytes, deadline);
+    is_closed_by_peer_ = tls_->is_closed_by_peer();
+    return sent;
+  }
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      const int error = wait_for_events(socket_.get(), POLLOUT, deadline);
+      if (error != 0) return fail(Code::unavailable, errno_text(error));
+    } else if (errno != EINTR) {
+      return fail(Code::unavailable, errno_text(errno));
+    }
+  }
+  return {};
+}
+
+Result<std::size_t> RedisStream::receive(std::span<char> buffer, Deadline deadline) {
+  if (tls_) {
+    auto received = tls_->receive(buffer, deadline);
+    is_closed_by_peer_ = tls_->is_closed_by_peer();
+    return received;
+  }
+  for (;;) {
+    MJ_TRY(received, receive_available(buffer));
+    if (received > 0) return received;
+    const int error = wait_for_events(socket_.get(), POLLIN, deadline);
+    if (error == ETIMEDOUT) return fail(Code::unavailable, "no answer in time");
+    if (error != 0) return fail(Code::unavailable, errno_text(error));
+  }
+}
+
+Result<std::size_t> RedisStream::receive_available(std::span<char> buffer) {
+  if (tls_) {
+    auto received = tls_->receive_available(buffer);
+    is_closed_by_peer_ = tls_->is_closed_by_peer();
+    return received;
+  }
+  for (;;) {
+    const ssize_t count = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    if (count > 0) return static_cast<std::size_t>(count);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::size_t{0};
+    if (count < 0 && errno == EINTR) continue;
+    is_closed_by_peer_ = count == 0 || errno == ECONNRESET;
+    return fail(Code::unavailable, count == 0 ? kClosed : errno_text(errno));
+  }
+}
+
+bool RedisStream::is_closed_or_has_data() {
+  pollfd idle{socket_.get(), POLLIN | POLLRDHUP, 0};
+  const bool is_readable = ::poll(&idle, 1, 0) != 0;
+  if (!tls_) return is_readable;
+  if ((idle.revents & POLLRDHUP) != 0) return true;
+  if (!is_readable && !tls_->has_buffered_input()) return false;
+  char byte = 0;
+  const auto received = tls_->receive_available(std::span(&byte, 1));
+  return !received || *received > 0;
+}
+
+std::optional<TlsState> RedisStream::tls_state() const { return tls_ ? std::optional(tls_->state()) : std::nullopt; }
+
+}  // namespace mycojobs
