@@ -1,4 +1,4 @@
-// Settings and limits of the HTTP server (server.h).
+// Settings and limits of the API (server.h) and of the HTTP server (http/http_server.h).
 #pragma once
 
 #include <cstddef>

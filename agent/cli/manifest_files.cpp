@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "cli/job_submission.h"
@@ -23,17 +21,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::size_t kMaxManifestFileBytes = 16U << 20;
-
-// Returns a parser's error as a problem, with the position from its text "... at line 3, column 5: ...".
-DocumentProblem parse_syntax_error(const std::string& message) {
-  DocumentProblem problem{"", message};
-  const auto line_text = message.find("line ");
-  if (line_text != message.npos &&
-      std::sscanf(message.c_str() + line_text, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
-      std::sscanf(message.c_str() + line_text, "line %zu column %zu", &problem.line, &problem.column) != 2)
-    problem.line = problem.column = 0;
-  return problem;
-}
 
 // A reference to a module, with its path in the manifest.
 struct ModuleReference {
@@ -170,13 +157,7 @@ std::vector<FileProblem> locate_problems(const std::string& file, const YamlText
                                          std::vector<DocumentProblem> problems) {
   std::vector<FileProblem> out;
   for (auto& problem : problems) {
-    for (std::string path = problem.path; problem.line == 0;) {
-      if (const auto entry = text.positions.find(path); entry != text.positions.end())
-        std::tie(problem.line, problem.column) = entry->second;
-      if (path.empty()) break;
-      const auto end = path.find_last_of(".[");
-      path.resize(end == std::string::npos ? 0 : end);
-    }
+    set_position(text, problem);
     out.push_back({file, std::move(problem)});
   }
   return out;

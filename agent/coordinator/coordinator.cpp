@@ -91,7 +91,7 @@ class Coordinator::PrerequisiteLoop final : public TimedLoop {
   std::uint64_t run_once() {
     const auto next_ms = evaluator_.check_due_jobs(context_);
     log_once_(next_ms ? nullptr : &next_ms.error());
-    return next_ms.value_or(kStoreRetryDelayMs);
+    return next_ms.value_or(kPrerequisiteRetryDelayMs);
   }
   void wait_until_due(std::uint64_t ms) {
     evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
@@ -99,7 +99,7 @@ class Coordinator::PrerequisiteLoop final : public TimedLoop {
   }
 
  private:
-  static constexpr std::uint32_t kStoreRetryDelayMs = 500;
+  static constexpr std::uint32_t kPrerequisiteRetryDelayMs = 500;
 
   Id context_;
   std::unique_ptr<Store> store_;

@@ -141,7 +141,7 @@ std::string format_cycle(const FlowPlan& plan, const std::vector<std::uint32_t>&
 }  // namespace
 
 std::vector<std::uint32_t> sort_topologically(const FlowPlan& plan, const std::vector<DraftNode>& drafts,
-                                              Problems& problems) {
+                                              DocumentProblems& problems) {
   TopologicalOrder order(plan);
   const std::vector<std::uint32_t> sorted = order.order();
   if (sorted.size() == plan.nodes.size()) return sorted;
@@ -165,7 +165,7 @@ constexpr std::size_t kMaxNeeds = 10000;  // per node; the same as the limit of 
 
 class PlanLinker {
  public:
-  PlanLinker(FlowPlan& plan, std::vector<DraftNode> drafts, Problems& problems)
+  PlanLinker(FlowPlan& plan, std::vector<DraftNode> drafts, DocumentProblems& problems)
       : plan_(plan), drafts_(std::move(drafts)), problems_(problems) {}
 
   void run() {
@@ -478,7 +478,7 @@ class PlanLinker {
 
   FlowPlan& plan_;
   std::vector<DraftNode> drafts_;
-  Problems& problems_;
+  DocumentProblems& problems_;
   std::unordered_map<std::string, std::uint32_t> index_;
   std::vector<std::string_view> names_;
   std::unordered_set<std::uint32_t> error_nodes_;
@@ -487,7 +487,7 @@ class PlanLinker {
 
 }  // namespace
 
-void link_plan(FlowPlan& plan, std::vector<DraftNode> drafts, Problems& problems) {
+void link_plan(FlowPlan& plan, std::vector<DraftNode> drafts, DocumentProblems& problems) {
   PlanLinker(plan, std::move(drafts), problems).run();
 }
 
@@ -506,7 +506,7 @@ std::optional<std::vector<std::string>> split_elements(const json& value) {
   return elements;
 }
 
-void read_each(const JsonPath& source, DraftNode& draft, int) {
+void read_each(const DocumentValue& source, DraftNode& draft, int) {
   DraftEach each = draft.each.value_or(DraftEach{});
   each.path = source.path;
   if (const auto* text = source.value.get_ptr<const std::string*>()) {
@@ -525,7 +525,7 @@ void read_each(const JsonPath& source, DraftNode& draft, int) {
   draft.each = std::move(each);
 }
 
-void read_max(const JsonPath& source, DraftNode& draft, int) {
+void read_max(const DocumentValue& source, DraftNode& draft, int) {
   std::int64_t number = 0;
   if (!read_integer(source, 1, kMaxElements, number)) return;
   DraftEach each = draft.each.value_or(DraftEach{});
@@ -774,14 +774,14 @@ bool is_flow_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), is_allowed);
 }
 
-void read_name(const JsonPath& source, FlowPlan& plan) {
+void read_name(const DocumentValue& source, FlowPlan& plan) {
   if (!read_text(source, plan.name) || is_flow_name(plan.name)) return;
   source.report_problem(
       excerpt(plan.name) +
       " is not a valid name of a flow: use 1 to 128 letters, digits, '.', '_' and '-', with a letter or digit first");
 }
 
-void read_on_error(const JsonPath& source, FlowPlan& plan) {
+void read_on_error(const DocumentValue& source, FlowPlan& plan) {
   std::string word;
   if (!read_text(source, word)) return;
   if (word != "stop" && word != "continue") {
@@ -790,37 +790,38 @@ void read_on_error(const JsonPath& source, FlowPlan& plan) {
   plan.on_error = word == "continue" ? OnError::proceed : OnError::stop;
 }
 
-void read_max_parallel(const JsonPath& source, FlowPlan& plan) {
+void read_max_parallel(const DocumentValue& source, FlowPlan& plan) {
   std::int64_t number = 0;
   if (read_integer(source, 0, kMaxParallel, number)) plan.max_parallel = static_cast<std::uint32_t>(number);
 }
 
 struct FlowField {
   std::string_view name;
-  void (*read)(const JsonPath&, FlowPlan&);
+  void (*read)(const DocumentValue&, FlowPlan&);
   std::string_view value_format, meaning;
 };
 const std::array<FlowField, 10>& flow_fields() {
   static const std::array<FlowField, 10> kFields{{
       {"name", read_name, "text", "name of the flow in lists; required"},
-      {"env", [](const JsonPath& source, FlowPlan& plan) { read_map(source, plan.env_vars); }, "map",
+      {"env", [](const DocumentValue& source, FlowPlan& plan) { read_map(source, plan.env_vars); }, "map",
        "environment of every job; the job's own values have priority"},
       {"on_error", read_on_error, "stop, continue",
        "effect of a failed node on the flow, unless the node sets its own; default stop"},
-      {"timeout", [](const JsonPath& source, FlowPlan& plan) { read_duration(source, plan.timeout_ms); }, "duration",
-       "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
+      {"timeout", [](const DocumentValue& source, FlowPlan& plan) { read_duration(source, plan.timeout_ms); },
+       "duration", "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
       {"max_parallel", read_max_parallel, "number", "jobs in flight at one time; default 0: any number"},
-      {"notify", [](const JsonPath& source, FlowPlan& plan) { read_notify_field(source, plan.notify); },
+      {"notify", [](const DocumentValue& source, FlowPlan& plan) { read_notify_field(source, plan.notify); },
        "url, map, list of both", "receivers of the notification of the flow's end: webhook, job or topic"},
-      {"inputs", [](const JsonPath&, FlowPlan&) {}, "map", "values that are given at the start, by name"},
-      {"given", [](const JsonPath&, FlowPlan&) {}, "map", "default values of inputs"},
-      {"defaults", [](const JsonPath&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
-      {"jobs", [](const JsonPath&, FlowPlan&) {}, "map, or list of maps that give their name", "the nodes; required"},
+      {"inputs", [](const DocumentValue&, FlowPlan&) {}, "map", "values that are given at the start, by name"},
+      {"given", [](const DocumentValue&, FlowPlan&) {}, "map", "default values of inputs"},
+      {"defaults", [](const DocumentValue&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
+      {"jobs", [](const DocumentValue&, FlowPlan&) {}, "map, or list of maps that give their name",
+       "the nodes; required"},
   }};
   return kFields;
 }
 
-void read_flow_fields(const JsonPath& source, FlowPlan& plan) {
+void read_flow_fields(const DocumentValue& source, FlowPlan& plan) {
   for (const auto& item : source.value.items()) {
     const auto& fields = flow_fields();
     const auto* field =
@@ -839,7 +840,7 @@ void read_flow_fields(const JsonPath& source, FlowPlan& plan) {
 }
 
 // Reads the nodes in the order of a list. A map has no order, so its nodes are ordered by name.
-std::vector<DraftNode> read_nodes(const JsonPath& jobs, int depth, const json& defaults) {
+std::vector<DraftNode> read_nodes(const DocumentValue& jobs, int depth, const json& defaults) {
   std::vector<DraftNode> drafts;
   if (jobs.value.is_object()) {
     for (const auto& item : jobs.value.items())
@@ -848,7 +849,7 @@ std::vector<DraftNode> read_nodes(const JsonPath& jobs, int depth, const json& d
   }
   std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < jobs.value.size(); ++i) {
-    const JsonPath source = jobs.at(jobs.value[i], i);
+    const DocumentValue source = jobs.at(jobs.value[i], i);
     const auto name = source.value.is_object() ? source.value.find("name") : source.value.end();
     std::string text;
     if (!source.value.is_object() || name == source.value.end()) {
@@ -864,10 +865,10 @@ std::vector<DraftNode> read_nodes(const JsonPath& jobs, int depth, const json& d
   return drafts;
 }
 
-void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
+void read_jobs(const DocumentValue& root, FlowPlan& plan, int depth) {
   const auto match = root.value.find("jobs");
   if (match == root.value.end()) return root.report_problem("jobs: is missing: give the flow at least one");
-  const JsonPath jobs = root.at(*match, "jobs");
+  const DocumentValue jobs = root.at(*match, "jobs");
   if (!match->is_structured()) {
     jobs.report_wrong_type("a map of jobs by name");
     return;
@@ -886,7 +887,7 @@ void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
 
 }  // namespace
 
-FlowPlan read_flow(const JsonPath& root, int depth) {
+FlowPlan read_flow(const DocumentValue& root, int depth) {
   FlowPlan plan;
   if (!root.value.is_object()) {
     root.report_wrong_type("a map with a name and jobs");
@@ -902,7 +903,7 @@ FlowPlan read_flow(const JsonPath& root, int depth) {
 }  // namespace plans
 
 ParsedPlan read_plan(const nlohmann::json& definition) {
-  Problems problems;
+  DocumentProblems problems;
   FlowPlan plan = plans::read_flow({definition, "", problems}, 0);
   if (problems.empty()) {
     plan.canonical = dump_json(definition);

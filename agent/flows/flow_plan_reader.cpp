@@ -18,7 +18,7 @@ namespace mycojobs {
 
 namespace plans {
 
-void read_notify_field(const JsonPath& source, std::string& out) {
+void read_notify_field(const DocumentValue& source, std::string& out) {
   const ParsedNotify parsed = parse_notify(source.value, "");
   for (const FieldProblem& problem : parsed.problems) {
     // "[1]: on: ..." is appended to the path of the field.
@@ -34,7 +34,7 @@ bool is_node_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), is_allowed_char) && name != "stop" && name != "continue";
 }
 
-void check_node_name(std::string_view name, const std::string& path, Problems& problems) {
+void check_node_name(std::string_view name, const std::string& path, DocumentProblems& problems) {
   if (is_node_name(name)) return;
   const bool is_reserved = name == "stop" || name == "continue";
   problems.add(path,
@@ -57,26 +57,26 @@ constexpr std::uint32_t kAllKinds = 63;
 constexpr std::uint32_t kJobKind = kind_bit(NodeKind::job);
 
 template <class T>
-void read_into(const JsonPath& source, std::int64_t min, std::int64_t max, T& out) {
+void read_into(const DocumentValue& source, std::int64_t min, std::int64_t max, T& out) {
   std::int64_t number = 0;
   if (read_integer(source, min, max, number)) out = static_cast<T>(number);
 }
 
-void read_names(const JsonPath& source, std::vector<NodeReference>& out) {
-  for_each_item(source, [&out](const JsonPath& item) {
+void read_names(const DocumentValue& source, std::vector<NodeReference>& out) {
+  for_each_item(source, [&out](const DocumentValue& item) {
     std::string name;
     if (read_text(item, name)) out.push_back({std::move(name), item.path});
   });
 }
 
-void read_texts(const JsonPath& source, std::vector<std::string>& out) {
-  for_each_item(source, [&out](const JsonPath& item) {
+void read_texts(const DocumentValue& source, std::vector<std::string>& out) {
+  for_each_item(source, [&out](const DocumentValue& item) {
     std::string text;
     if (read_text(item, text)) out.push_back(std::move(text));
   });
 }
 
-void read_on_error(const JsonPath& source, DraftNode& draft, int) {
+void read_on_error(const DocumentValue& source, DraftNode& draft, int) {
   std::string word;
   if (!read_text(source, word)) return;
   draft.has_on_error = true;
@@ -88,14 +88,14 @@ void read_on_error(const JsonPath& source, DraftNode& draft, int) {
   }
 }
 
-void read_compensate(const JsonPath& source, DraftNode& draft, int) {
+void read_compensate(const DocumentValue& source, DraftNode& draft, int) {
   std::string name;
   if (read_text(source, name)) draft.compensation = NodeReference{std::move(name), source.path};
 }
 
 // The flow handles approval:NAME, signal:NAME and flow:ID. The other prerequisites remain with the job, because only
 // its agent knows which of them the operator allows.
-void read_prerequisite(const JsonPath& source, DraftNode& draft) {
+void read_prerequisite(const DocumentValue& source, DraftNode& draft) {
   std::string text;
   if (!read_text(source, text)) return;
   auto& gates = draft.node.gates;
@@ -138,7 +138,7 @@ void read_prerequisite(const JsonPath& source, DraftNode& draft) {
   gates.push_back(std::move(text));
 }
 
-void read_timeout(const JsonPath& source, DraftNode& draft, int) {
+void read_timeout(const DocumentValue& source, DraftNode& draft, int) {
   std::uint64_t ms = 0;
   if (!read_duration(source, ms)) return;
   if (draft.node.kind != NodeKind::job) {
@@ -151,7 +151,7 @@ void read_timeout(const JsonPath& source, DraftNode& draft, int) {
   }
 }
 
-void read_approvers(const JsonPath& source, DraftNode& draft) {
+void read_approvers(const DocumentValue& source, DraftNode& draft) {
   if (source.value.is_array() && source.value.empty()) {
     return source.report_problem("is empty: name an actor, or omit it to allow all actors that can write");
   }
@@ -159,7 +159,7 @@ void read_approvers(const JsonPath& source, DraftNode& draft) {
     return source.report_problem("has more than " + std::to_string(kMaxApprovers) +
                                  " actors: omit it to let admins decide");
   }
-  for_each_item(source, [&draft](const JsonPath& item) {
+  for_each_item(source, [&draft](const DocumentValue& item) {
     Id id = 0;
     read_into(item, 1, UINT32_MAX, id);
     auto& approvers = draft.node.approvers;
@@ -168,7 +168,7 @@ void read_approvers(const JsonPath& source, DraftNode& draft) {
 }
 
 // Reads approval or pause: a text, true, or a map.
-void read_manual(const JsonPath& source, DraftNode& draft, int) {
+void read_manual(const DocumentValue& source, DraftNode& draft, int) {
   const bool is_approval = draft.node.kind == NodeKind::approval;
   if (source.value.is_string()) {
     read_text(source, draft.node.text);
@@ -181,7 +181,7 @@ void read_manual(const JsonPath& source, DraftNode& draft, int) {
     return;
   }
   for (const auto& item : source.value.items()) {
-    const JsonPath field = source.at(item.value(), item.key());
+    const DocumentValue field = source.at(item.value(), item.key());
     if (item.key() == "comment") {
       read_text(field, draft.node.text);
     } else if (item.key() == "timeout") {
@@ -195,12 +195,12 @@ void read_manual(const JsonPath& source, DraftNode& draft, int) {
   }
 }
 
-void read_log(const JsonPath& source, DraftNode& draft, int) {
+void read_log(const DocumentValue& source, DraftNode& draft, int) {
   if (!read_text(source, draft.node.text) || draft.node.text.size() <= kMaxLogBytes) return;
   source.report_problem("is longer than " + std::to_string(kMaxLogBytes) + " bytes");
 }
 
-void read_child(const JsonPath& source, DraftNode& draft, int depth) {
+void read_child(const DocumentValue& source, DraftNode& draft, int depth) {
   if (depth + 1 > kMaxChildDepth) {
     return source.report_problem("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
   }
@@ -212,7 +212,7 @@ void read_child(const JsonPath& source, DraftNode& draft, int depth) {
   draft.node.child = dump_json(source.value);
 }
 
-void read_supervisor(const JsonPath& source, DraftNode& draft, int) {
+void read_supervisor(const DocumentValue& source, DraftNode& draft, int) {
   std::string& url = draft.node.supervisor_url;
   if (!read_text(source, url)) return;
   std::uint64_t id = 0;
@@ -225,16 +225,16 @@ void read_supervisor(const JsonPath& source, DraftNode& draft, int) {
   }
 }
 
-void read_inputs(const JsonPath& source, DraftNode& draft, int) {
+void read_inputs(const DocumentValue& source, DraftNode& draft, int) {
   read_texts(source, draft.node.job.inputs);
-  for_each_item(source, [&draft](const JsonPath& item) {
+  for_each_item(source, [&draft](const DocumentValue& item) {
     if (const auto* text = item.value.get_ptr<const std::string*>()) {
       draft.inputs.push_back({text->substr(0, text->find('/')), item.path});
     }
   });
 }
 
-void read_policy_field(const JsonPath& source, DraftNode& draft, int) {
+void read_policy_field(const DocumentValue& source, DraftNode& draft, int) {
   if (!source.value.is_object()) {
     source.report_wrong_type("a map as in docs/manual.md#policies");
     return;
@@ -242,21 +242,24 @@ void read_policy_field(const JsonPath& source, DraftNode& draft, int) {
   if (!source.value.empty()) draft.node.job.policy = dump_json(source.value);
 }
 
-void read_key(const JsonPath& source, DraftNode& draft, int) {
+void read_key(const DocumentValue& source, DraftNode& draft, int) {
   if (!read_text(source, draft.node.child_key) || draft.node.child_key.size() <= kMaxChildKeyBytes) return;
   source.report_problem("is longer than " + std::to_string(kMaxChildKeyBytes) + " bytes");
 }
 
-#define MJ_TEXT(member) [](const JsonPath& source, DraftNode& draft, int) { read_text(source, draft.node.member); }
+#define MJ_TEXT(member) [](const DocumentValue& source, DraftNode& draft, int) { read_text(source, draft.node.member); }
 #define MJ_WHOLE(member, min, max) \
-  [](const JsonPath& source, DraftNode& draft, int) { read_into(source, min, max, draft.node.member); }
+  [](const DocumentValue& source, DraftNode& draft, int) { read_into(source, min, max, draft.node.member); }
 #define MJ_DURATION(member) \
-  [](const JsonPath& source, DraftNode& draft, int) { read_duration(source, draft.node.member); }
+  [](const DocumentValue& source, DraftNode& draft, int) { read_duration(source, draft.node.member); }
 
-constexpr NodeField kFields[] = {
+const std::string kPriorityMeaning =
+    std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority) + "; higher is taken first";
+
+const NodeField kFields[] = {
     {"script", kJobKind, MJ_TEXT(job.script), "text", "a job: the source of its script"},
     {"file", kJobKind,
-     [](const JsonPath& source, DraftNode&, int) {
+     [](const DocumentValue& source, DraftNode&, int) {
        source.report_problem("is read only by the command line, which submits the file's content as script");
      },
      "path", "instead of script, in a file for the command line: the script's file, beside the flow's"},
@@ -271,12 +274,13 @@ constexpr NodeField kFields[] = {
     {"each", kJobKind, read_each, "list, map, inputs.NAME, NODE.KEY",
      "a node of this job for each element: NAME[0], NAME[1] ..."},
     {"max", kJobKind, read_max, "number", "most elements of each, 1 to 5000; of a result by default 100"},
-    {"name", kAllKinds, [](const JsonPath&, DraftNode&, int) {}, "text", "only in a list of jobs: the node's name"},
-    {"needs", kAllKinds, [](const JsonPath& source, DraftNode& draft, int) { read_names(source, draft.needs); },
+    {"name", kAllKinds, [](const DocumentValue&, DraftNode&, int) {}, "text",
+     "only in a list of jobs: the node's name"},
+    {"needs", kAllKinds, [](const DocumentValue& source, DraftNode& draft, int) { read_names(source, draft.needs); },
      "name, list of names", "nodes that must have ended before it begins"},
     {"when", kAllKinds,
-     [](const JsonPath& source, DraftNode& draft, int) {
-       for_each_item(source, [&](const JsonPath& item) { read_condition(item, draft); });
+     [](const DocumentValue& source, DraftNode& draft, int) {
+       for_each_item(source, [&](const DocumentValue& item) { read_condition(item, draft); });
      },
      "condition, list of conditions", "all conditions must be true, otherwise the node is skipped"},
     {"on_error", kAllKinds, read_on_error, "stop, continue, name",
@@ -284,12 +288,13 @@ constexpr NodeField kFields[] = {
     {"compensate", kAllKinds, read_compensate, "name",
      "a node that runs if the flow fails or is cancelled after this one has completed"},
     {"irreversible", kAllKinds,
-     [](const JsonPath& source, DraftNode& draft, int) { read_switch(source, draft.node.irreversible); }, "true, false",
+     [](const DocumentValue& source, DraftNode& draft, int) { read_switch(source, draft.node.irreversible); },
+     "true, false",
      "once it has completed, the flow and its parents are replayed, and a child flow is started again by a retry, "
      "only if that is allowed by name"},
     {"prerequisites", kAllKinds,
-     [](const JsonPath& source, DraftNode& draft, int) {
-       for_each_item(source, [&](const JsonPath& item) { read_prerequisite(item, draft); });
+     [](const DocumentValue& source, DraftNode& draft, int) {
+       for_each_item(source, [&](const DocumentValue& item) { read_prerequisite(item, draft); });
      },
      "text, list of texts",
      "prerequisites that must be met before the node starts: approval:NAME, signal:NAME, flow:ID; of a job also "
@@ -301,13 +306,13 @@ constexpr NodeField kFields[] = {
     {"type", kJobKind, MJ_TEXT(job.script_type), "word",
      "script type, such as python; default of a file: by its extension"},
     {"retries", kJobKind, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
-    {"env", kJobKind, [](const JsonPath& source, DraftNode& draft, int) { read_map(source, draft.node.job.env_vars); },
-     "map", "its environment, over the flow's"},
+    {"env", kJobKind,
+     [](const DocumentValue& source, DraftNode& draft, int) { read_map(source, draft.node.job.env_vars); }, "map",
+     "its environment, over the flow's"},
     {"policy", kJobKind, read_policy_field, "map", "policy that the job requests for its sandbox"},
     {"inputs", kJobKind, read_inputs, "text, list of texts",
      "requested artifacts of nodes that it needs: NODE (all) or NODE/ARTIFACT"},
-    {"priority", kJobKind, MJ_WHOLE(job.priority, -kMaxPriority, kMaxPriority), "number",
-     "-100 to 100; higher is taken first"},
+    {"priority", kJobKind, MJ_WHOLE(job.priority, -kMaxPriority, kMaxPriority), "number", kPriorityMeaning},
     {"queue_timeout", kJobKind, MJ_DURATION(job.queue_timeout_ms), "duration", "longest wait in its queue"},
     {"concurrency_key", kJobKind, MJ_TEXT(job.concurrency_key), "text",
      "of the context's jobs with this key only some run at one time"},
@@ -317,7 +322,7 @@ constexpr NodeField kFields[] = {
      "where it runs, if not with any agent of the context: "
      "http://HOST:PORT, https://HOST, runner:ID"},
     {"notify", kJobKind,
-     [](const JsonPath& source, DraftNode& draft, int) { read_notify_field(source, draft.node.job.notify); },
+     [](const DocumentValue& source, DraftNode& draft, int) { read_notify_field(source, draft.node.job.notify); },
      "url, map, list of both", "receivers of the notification of the job's end: webhook, job or topic"},
     {"key", kind_bit(NodeKind::flow), read_key, "text",
      "the child is started once for each key of its parent; default: the node's name"},
@@ -388,7 +393,7 @@ bool is_input_name(std::string_view name) {
                      [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_'; });
 }
 
-bool is_allowed(const FlowInput& input, const json& value, const JsonPath& source) {
+bool is_allowed(const FlowInput& input, const json& value, const DocumentValue& source) {
   const std::string text = dump_json(value);
   const auto& values = input.allowed_values;
   if (values.empty() || std::find(values.begin(), values.end(), text) != values.end()) return true;
@@ -400,7 +405,7 @@ bool is_allowed(const FlowInput& input, const json& value, const JsonPath& sourc
   return false;
 }
 
-bool read_type(const JsonPath& source, FlowInput& input) {
+bool read_type(const DocumentValue& source, FlowInput& input) {
   std::string name;
   if (!read_text(source, name)) return false;
   if (find_type(name) == nullptr) {
@@ -415,30 +420,30 @@ bool read_type(const JsonPath& source, FlowInput& input) {
   return true;
 }
 
-bool check_type(const FlowInput& input, const JsonPath& source) {
+bool check_type(const FlowInput& input, const DocumentValue& source) {
   const InputType& type = *find_type(input.type);
   if (type.matches(source.value)) return true;
-  Problems type_problems;
-  const JsonPath value{source.value, "", type_problems};
+  DocumentProblems type_problems;
+  const DocumentValue value{source.value, "", type_problems};
   value.report_wrong_type(type.description);
   source.report_problem("input " + input.name + ' ' + type_problems.release_problems().front().message +
                         (input.type == "string" && source.value.is_primitive() ? ": quote it" : ""));
   return false;
 }
 
-void read_enum(const JsonPath& source, FlowInput& input) {
+void read_enum(const DocumentValue& source, FlowInput& input) {
   if (!source.value.is_array() || source.value.empty()) {
     source.report_wrong_type("a list of the values that it may have");
     return;
   }
   for (std::size_t i = 0; i < source.value.size(); ++i) {
-    const JsonPath item = source.at(source.value[i], i);
+    const DocumentValue item = source.at(source.value[i], i);
     if (check_type(input, item)) input.allowed_values.push_back(dump_json(item.value));
   }
 }
 
 // Reads the declaration of an input, which is a type or a map.
-void read_declaration(const JsonPath& source, FlowInput& input) {
+void read_declaration(const DocumentValue& source, FlowInput& input) {
   if (source.value.is_string()) {
     read_type(source, input);
     return;
@@ -455,7 +460,7 @@ void read_declaration(const JsonPath& source, FlowInput& input) {
   if (!read_type(source.at(*type, "type"), input)) return;
   bool has_required = false;
   for (const auto& item : source.value.items()) {
-    const JsonPath field = source.at(item.value(), item.key());
+    const DocumentValue field = source.at(item.value(), item.key());
     if (item.key() == "default") {
       if (check_type(input, field)) input.default_value = dump_json(item.value());
     } else if (item.key() == "required") {
@@ -471,14 +476,14 @@ void read_declaration(const JsonPath& source, FlowInput& input) {
     }
   }
   if (input.default_value.empty()) return;
-  const JsonPath default_value = source.at(source.value.at("default"), "default");
+  const DocumentValue default_value = source.at(source.value.at("default"), "default");
   is_allowed(input, default_value.value, default_value);
   if (has_required && input.required)
     source.at(source.value.at("required"), "required").report_problem("has a default: it is never missing");
   input.required = false;
 }
 
-void read_given_values(const JsonPath& source, FlowPlan& plan) {
+void read_given_values(const DocumentValue& source, FlowPlan& plan) {
   if (!source.value.is_object()) {
     source.report_wrong_type("a map from names of inputs to values");
     return;
@@ -486,7 +491,7 @@ void read_given_values(const JsonPath& source, FlowPlan& plan) {
   std::vector<std::string_view> names;
   for (const FlowInput& input : plan.inputs) names.push_back(input.name);
   for (const auto& item : source.value.items()) {
-    const JsonPath value = source.at(item.value(), item.key());
+    const DocumentValue value = source.at(item.value(), item.key());
     const auto input = std::find_if(plan.inputs.begin(), plan.inputs.end(),
                                     [&](const FlowInput& candidate) { return candidate.name == item.key(); });
     if (input == plan.inputs.end()) {
@@ -498,7 +503,7 @@ void read_given_values(const JsonPath& source, FlowPlan& plan) {
   }
 }
 
-void read_declarations(const JsonPath& source, FlowPlan& plan) {
+void read_declarations(const DocumentValue& source, FlowPlan& plan) {
   if (!source.value.is_object()) {
     source.report_wrong_type("a map from names to types, such as {region: {type: string, default: eu}}");
     return;
@@ -506,7 +511,7 @@ void read_declarations(const JsonPath& source, FlowPlan& plan) {
   for (const auto& item : source.value.items()) {
     FlowInput input;
     input.name = item.key();
-    const JsonPath declared = source.at(item.value(), item.key());
+    const DocumentValue declared = source.at(item.value(), item.key());
     if (is_input_name(item.key())) {
       read_declaration(declared, input);
     } else {
@@ -518,7 +523,7 @@ void read_declarations(const JsonPath& source, FlowPlan& plan) {
 }
 
 // Computes the values of all inputs, as conditions and jobs read them.
-void compute_values(const JsonPath& flow, FlowPlan& plan) {
+void compute_values(const DocumentValue& flow, FlowPlan& plan) {
   std::size_t bytes = 0;
   for (const FlowInput& input : plan.inputs) {
     if (!input.default_value.empty()) plan.values.emplace(input.name, input.default_value);
@@ -540,7 +545,7 @@ void compute_values(const JsonPath& flow, FlowPlan& plan) {
 
 }  // namespace
 
-void read_inputs(const JsonPath& flow, FlowPlan& plan) {
+void read_inputs(const DocumentValue& flow, FlowPlan& plan) {
   if (const auto inputs = flow.value.find("inputs"); inputs != flow.value.end())
     read_declarations(flow.at(*inputs, "inputs"), plan);
   if (const auto given = flow.value.find("given"); given != flow.value.end())
@@ -623,7 +628,7 @@ constexpr KindField kKinds[] = {{"script", NodeKind::job}, {"file", NodeKind::jo
                                 {"wait", NodeKind::wait},  {"pause", NodeKind::pause}, {"approval", NodeKind::approval},
                                 {"flow", NodeKind::flow}};
 
-std::optional<NodeKind> find_kind(const JsonPath& source) {
+std::optional<NodeKind> find_kind(const DocumentValue& source) {
   std::vector<const KindField*> actions;
   for (const KindField& kind_field : kKinds) {
     if (source.value.contains(kind_field.name)) actions.push_back(&kind_field);
@@ -638,7 +643,7 @@ std::optional<NodeKind> find_kind(const JsonPath& source) {
   return std::nullopt;
 }
 
-void report_unknown_field(const JsonPath& field, std::string_view name, NodeKind kind) {
+void report_unknown_field(const DocumentValue& field, std::string_view name, NodeKind kind) {
   if (const NodeField* other = find_node_field(name)) {
     if (kind == NodeKind::approval || kind == NodeKind::pause) {
       if (name == "gate_timeout")
@@ -666,7 +671,7 @@ void report_unknown_field(const JsonPath& field, std::string_view name, NodeKind
 }
 
 // Checks the rules of every job. Errors use the field names of definitions.
-void check_job(const JsonPath& source, const DraftNode& draft, const json& defaults) {
+void check_job(const DocumentValue& source, const DraftNode& draft, const json& defaults) {
   Job job = draft.node.job;
   job.id = job.caller_id = job.context_id = 1;
   if (job.script.empty()) job.script = "refused before";
@@ -700,14 +705,14 @@ bool is_defaultable(std::string_view name) {
 // check_defaults() has reported them.
 void apply_defaults(const json& defaults, NodeKind kind, DraftNode& draft, int depth) {
   if (kind != NodeKind::job) return;
-  Problems reported;
+  DocumentProblems reported;
   for (const auto& item : defaults.items()) {
     if (is_defaultable(item.key()))
       find_node_field(item.key())->read({item.value(), "defaults." + item.key(), reported}, draft, depth);
   }
 }
 
-void complete_node(const JsonPath& source, DraftNode& draft, const json& defaults) {
+void complete_node(const DocumentValue& source, DraftNode& draft, const json& defaults) {
   PlanNode& node = draft.node;
   Job& job = node.job;
   job.name = node.name;
@@ -722,7 +727,7 @@ void complete_node(const JsonPath& source, DraftNode& draft, const json& default
 
 }  // namespace
 
-void check_defaults(const JsonPath& source) {
+void check_defaults(const DocumentValue& source) {
   if (!source.value.is_object()) {
     source.report_wrong_type("a map of fields of a job, such as {type: python, retries: 1}");
     return;
@@ -730,7 +735,7 @@ void check_defaults(const JsonPath& source) {
   DraftNode draft;
   draft.node.kind = NodeKind::job;
   for (const auto& item : source.value.items()) {
-    const JsonPath field = source.at(item.value(), item.key());
+    const DocumentValue field = source.at(item.value(), item.key());
     if (is_defaultable(item.key())) {
       find_node_field(item.key())->read(field, draft, 0);
       continue;
@@ -745,7 +750,8 @@ void check_defaults(const JsonPath& source) {
   }
 }
 
-DraftNode read_node(const JsonPath& source, std::string name, bool has_name_field, int depth, const json& defaults) {
+DraftNode read_node(const DocumentValue& source, std::string name, bool has_name_field, int depth,
+                    const json& defaults) {
   DraftNode draft;
   draft.path = source.path;
   check_node_name(name, has_name_field ? source.path + ".name" : source.path, source.problems);
@@ -758,7 +764,7 @@ DraftNode read_node(const JsonPath& source, std::string name, bool has_name_fiel
   draft.node.kind = kind.value_or(NodeKind::job);
   apply_defaults(defaults, kind.value_or(NodeKind::log), draft, depth);
   for (const auto& item : source.value.items()) {
-    const JsonPath field = source.at(item.value(), item.key());
+    const DocumentValue field = source.at(item.value(), item.key());
     const NodeField* row = find_node_field(item.key());
     const bool is_applicable = row != nullptr && (!kind || (row->kinds & kind_bit(*kind)) != 0);
     if (!is_applicable || (item.key() == "name" && !has_name_field)) {
@@ -775,7 +781,7 @@ DraftNode read_node(const JsonPath& source, std::string name, bool has_name_fiel
   return draft;
 }
 
-void read_condition(const JsonPath& source, DraftNode& draft) {
+void read_condition(const DocumentValue& source, DraftNode& draft) {
   using Test = FlowCondition::Test;
   static constexpr std::pair<std::string_view, Test> kTests[] = {{"equals", Test::equals},
                                                                  {"greater_than", Test::greater_than},
@@ -791,7 +797,7 @@ void read_condition(const JsonPath& source, DraftNode& draft) {
   bool is_valid = source.value.contains("key");
   if (!is_valid) source.report_problem("key: is missing: give NODE.KEY, as in build.size");
   for (const auto& item : source.value.items()) {
-    const JsonPath field = source.at(item.value(), item.key());
+    const DocumentValue field = source.at(item.value(), item.key());
     const auto* test = std::find_if(std::begin(kTests), std::end(kTests),
                                     [&](const auto& candidate) { return candidate.first == item.key(); });
     if (item.key() == "key") {

@@ -23,10 +23,10 @@ inline constexpr int kMaxChildDepth = 8;  // nested child flows
 inline constexpr std::size_t kMaxNameBytes = 64;
 
 // Checks the field `notify` and writes it to `out` as JSON text.
-void read_notify_field(const JsonPath&, std::string& out);
+void read_notify_field(const DocumentValue&, std::string& out);
 
 bool is_node_name(std::string_view name);
-void check_node_name(std::string_view name, const std::string& path, Problems&);
+void check_node_name(std::string_view name, const std::string& path, DocumentProblems&);
 
 // The name of another node, and the path in the definition at which the name occurs, such as jobs.build.needs[0].
 struct NodeReference {
@@ -64,7 +64,7 @@ constexpr std::uint32_t kind_bit(NodeKind kind) { return 1U << static_cast<unsig
 struct NodeField {
   std::string_view name;
   std::uint32_t kinds;  // kind_bit() of each kind that has the field
-  void (*read)(const JsonPath&, DraftNode&, int depth);
+  void (*read)(const DocumentValue&, DraftNode&, int depth);
   std::string_view value_format, meaning;
 };
 std::span<const NodeField> node_fields();
@@ -74,21 +74,21 @@ std::string_view resolve_field_alias(std::string_view field);
 
 // Reads a node. `defaults` is an object with default fields of jobs, already checked by check_defaults(). If the nodes
 // are a list, has_name_field is true: the name is a field of the node. In a map, the name is the key of the node.
-DraftNode read_node(const JsonPath&, std::string name, bool has_name_field, int depth, const json& defaults);
-void check_defaults(const JsonPath&);
+DraftNode read_node(const DocumentValue&, std::string name, bool has_name_field, int depth, const json& defaults);
+void check_defaults(const DocumentValue&);
 // Reads `inputs` and `given` of a flow.
-void read_inputs(const JsonPath& flow, FlowPlan&);
-void read_each(const JsonPath&, DraftNode&, int depth);
-void read_max(const JsonPath&, DraftNode&, int depth);
+void read_inputs(const DocumentValue& flow, FlowPlan&);
+void read_each(const DocumentValue&, DraftNode&, int depth);
+void read_max(const DocumentValue&, DraftNode&, int depth);
 // Returns the elements of a list, or of a map as {"key", "value"}, as JSON. Returns no value for any other type.
 std::optional<std::vector<std::string>> split_elements(const json&);
-void read_condition(const JsonPath&, DraftNode&);
-// Reads a whole flow, except FlowPlan::canonical and hash. Adds problems to those of the JsonPath.
-FlowPlan read_flow(const JsonPath&, int depth);
+void read_condition(const DocumentValue&, DraftNode&);
+// Reads a whole flow, except FlowPlan::canonical and hash. Adds problems to those of the DocumentValue.
+FlowPlan read_flow(const DocumentValue&, int depth);
 // Resolves the names of nodes, and rejects plans that cannot work.
-void link_plan(FlowPlan&, std::vector<DraftNode>, Problems&);
+void link_plan(FlowPlan&, std::vector<DraftNode>, DocumentProblems&);
 // Returns the nodes in an order in which each node follows its needs and the nodes whose errors it handles. The result
 // is shorter if there are cycles, which are reported with their paths.
-std::vector<std::uint32_t> sort_topologically(const FlowPlan&, const std::vector<DraftNode>&, Problems&);
+std::vector<std::uint32_t> sort_topologically(const FlowPlan&, const std::vector<DraftNode>&, DocumentProblems&);
 
 }  // namespace mycojobs::plans

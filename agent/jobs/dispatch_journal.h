@@ -37,7 +37,7 @@ namespace mycojobs {
 //   ended --replanned--> planned   the same for a job of a flow; also after cancelled
 //   any --restored--> any          a rebuild: facts were lost, and the state is taken from the claim
 //
-// The enums and all of these changes are in agent/model/states.toml. assemble.py compares the scripts with them.
+// The enums and all of these changes are in agent/model/states.toml. check_scripts.py compares the scripts with them.
 std::string_view to_string(FactKind);
 std::string_view to_string(JobState);  // empty for JobState::none
 std::optional<FactKind> parse_fact_kind(std::string_view);

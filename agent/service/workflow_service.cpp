@@ -1189,7 +1189,7 @@ class DeploymentReplay {
     auto answer = step_(spec, manifest, request);
     if (answer) return std::move(*answer);
     error_ = answer.error();
-    return StepError{"engine", answer.error().message, 0};
+    return StepError{kStepErrorEngine, answer.error().message, 0};
   }
 
   const RequestContext& caller_;

@@ -13,7 +13,8 @@
 
 namespace mycojobs {
 
-// Queues that are always included, since they may contain jobs of other clients before an agent has served the context.
+// Queues that status counts and the list of jobs always include, since they may contain jobs of other clients before an
+// agent has served the context.
 inline constexpr std::array<std::string_view, 6> kBuiltInQueues = {"queue:python", "queue:osis",   "queue:sal",
                                                                    "queue:v",      "queue:native", "queue:rust"};
 

@@ -1,5 +1,5 @@
-// Journals of facts, states of jobs and messages for explain, verify and rebuild, and status counts. Errors and
-// thread-safety: store/store.h.
+// Journals of facts, states and repairs of jobs and messages for explain, verify and rebuild, status counts, and denied
+// requests. Errors and thread-safety: store/store.h.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,8 @@ namespace mycojobs {
 
 class StoreConnection;
 
-// One fact of a queue's dispatch journal. Kinds: scheduled claimed heartbeat parked queued released expired retry
-// completed failed cancelled dead_lettered requeued planned replanned; jobs/dispatch_journal.h defines their meaning
-// and fields.
+// One fact of a queue's dispatch journal. [fact_kind] of model/states.toml has the kinds with their meanings and
+// fields.
 struct Fact {
   std::uint64_t revision = 0;  // from 1, without gaps when written; facts of retired jobs are deleted
   std::uint64_t at_ms = 0;
@@ -153,7 +152,7 @@ struct Tally {
   std::vector<QueueTally> queues;             // the first 200 queues by name
 };
 
-// A request that the table of rights denied (agent/security/rights.h).
+// A request that the table of rights denied (agent/security/rights.toml).
 struct RefusalNote {
   std::uint64_t number = 0;  // sequence number of the denial in the context, from 1
   std::uint64_t at_ms = 0;   // by the store's clock
@@ -161,7 +160,8 @@ struct RefusalNote {
   std::string action, resource, access_list;  // for example "steer", "flow 7" (empty for the whole context), "admins"
 };
 
-// Facts, index entries and anomalies, which explain, verify and rebuild read.
+// Facts, index entries and anomalies, which explain, verify and rebuild read; repairs of jobs and messages; status
+// counts; and the list of denied requests.
 class JournalStore {
  public:
   explicit JournalStore(StoreConnection& connection) : connection_(connection) {}

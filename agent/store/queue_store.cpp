@@ -1,6 +1,8 @@
 #include "store/queue_store.h"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "base/parse.h"
 #include "model/codec.h"
@@ -99,6 +101,17 @@ Result<KnownQueues> QueueStore::known_queues(Id context) {
     out.types.insert(runner.executors.begin(), runner.executors.end());
   }
   return out;
+}
+
+const std::set<std::string, std::less<>>& QueueStore::served_types(Id context) {
+  constexpr std::chrono::seconds kServedTypesLifetime{10};
+  StoreConnection::ServedTypes& served = connection_.served_types_cache(context);
+  const auto now = std::chrono::steady_clock::now();
+  if (now < served.expires_at) return served.types;
+  served.expires_at = now + kServedTypesLifetime;
+  // After an error, which the metrics of store calls count, the previous types stay valid.
+  if (auto known = known_queues(context)) served.types = std::move(known->types);
+  return served.types;
 }
 
 Result<Survey> QueueStore::survey(Id context, std::span<const std::string> queues) {

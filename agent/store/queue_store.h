@@ -72,6 +72,9 @@ class QueueStore {
   // Reports at most 10,000 queues (an arbitrary subset) and the types of 1,000 runners. The cost grows with their
   // number.
   Result<KnownQueues> known_queues(Id context);
+  // Returns the script types that runners of the context serve, at most 10 s old; empty if they could not be read yet.
+  // All classes over the same connection share the result, which the next call may change.
+  const std::set<std::string, std::less<>>& served_types(Id context);
   // Counts the entries of these queues, at most kMaxSurveyedQueues, and of all other indexes.
   static constexpr std::size_t kMaxSurveyedQueues = 250;
   Result<Survey> survey(Id context, std::span<const std::string> queues);

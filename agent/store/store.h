@@ -74,6 +74,7 @@ class Store final : public RedisClaims,
   Result<std::uint64_t> now_ms();  // the store's clock
 
  private:
+  // Destroyed before the base classes, which refer to it. Their destructors must not use the connection.
   std::unique_ptr<StoreConnection> connection_;
 };
 

@@ -6,6 +6,7 @@
 #include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
+#include "store/queue_store.h"
 #include "store/record_store.h"
 #include "store/redis/redis_connection.h"
 #include "store/redis/store_connection.h"
@@ -132,8 +133,9 @@ Result<NewJobs> SubmitStore::submit_batch(std::span<const Job> jobs, bool queued
   const bool has_only_built_in_types =
       std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return built_in_types().contains(job.script_type); });
   count_submitted(connection_.metrics(), jobs, result,
-                  has_only_built_in_types || !connection_.metrics().is_enabled() ? kNoTypeNames
-                                                                                 : connection_.served_types(context));
+                  has_only_built_in_types || !connection_.metrics().is_enabled()
+                      ? kNoTypeNames
+                      : QueueStore(connection_).served_types(context));
   return result;
 }
 

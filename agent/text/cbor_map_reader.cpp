@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "text/utf8.h"
+
 namespace mycojobs::workflows {
 
 using nlohmann::json;
@@ -96,7 +98,7 @@ const json& MapReader::map(const char* name) {
 Result<void> MapReader::end() {
   if (problem_.empty() && map_.is_object()) {
     for (const auto& [name, value] : map_.items())
-      if (!read_names_.contains(name)) add_problem(name, "is an unknown field");
+      if (!read_names_.contains(name)) add_problem(to_ascii(name, 80), "is an unknown field");
   }
   if (!problem_.empty()) return fail(Code::invalid, problem_);
   return {};

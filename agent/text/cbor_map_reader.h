@@ -1,5 +1,5 @@
-// Reads a CBOR map field by field, by name and type, and rejects fields that the caller does not read. Only
-// workflow_*.cpp include this file.
+// Reads a CBOR map field by field, by name and type, and rejects fields that the caller does not read. Of the
+// headers, only workflows/workflow_fact_fields.h may include this file, because it includes the JSON library.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "text/document_reader.h"
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -48,27 +49,43 @@ std::string join(const std::vector<DocumentProblem>& problems) {
   return out;
 }
 
+// The texts are "line 3, column 5: ..." (YAML) and "... at line 3 column 5: ..." (JSON).
+DocumentProblem parse_syntax_error(std::string message) {
+  DocumentProblem problem;
+  if (const auto position = message.find("line "); position != std::string::npos) {
+    const char* const text = message.c_str() + position;
+    if (std::sscanf(text, "line %zu, column %zu", &problem.line, &problem.column) == 2) {
+      if (position == 0) message.erase(0, message.find(": ") + 2);
+    } else if (std::sscanf(text, "line %zu column %zu", &problem.line, &problem.column) != 2) {
+      problem.line = problem.column = 0;
+    }
+  }
+  problem.message = std::move(message);
+  return problem;
+}
+
 void set_position(const YamlText& text, DocumentProblem& problem) {
-  for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
+  for (std::string path = problem.path; problem.line == 0;) {
     if (const auto match = text.positions.find(path); match != text.positions.end())
       std::tie(problem.line, problem.column) = match->second;
+    if (path.empty()) return;
     const auto end = path.find_last_of(".[");
     path.resize(end == std::string::npos ? 0 : end);
   }
 }
 
-bool JsonPath::report_wrong_type(std::string_view expected) const {
+bool DocumentValue::report_wrong_type(std::string_view expected) const {
   report_problem("is " + describe_value(value) + ", not " + std::string(expected));
   return false;
 }
-JsonPath JsonPath::at(const nlohmann::json& item, std::string_view key) const {
+DocumentValue DocumentValue::at(const nlohmann::json& item, std::string_view key) const {
   return {item, path.empty() ? std::string(key) : path + '.' + std::string(key), problems};
 }
-JsonPath JsonPath::at(const nlohmann::json& item, std::size_t index) const {
+DocumentValue DocumentValue::at(const nlohmann::json& item, std::size_t index) const {
   return {item, path + '[' + std::to_string(index) + ']', problems};
 }
 
-bool read_text(const JsonPath& source, std::string& out) {
+bool read_text(const DocumentValue& source, std::string& out) {
   const auto* text = source.value.get_ptr<const std::string*>();
   if (text == nullptr) return source.report_wrong_type("a text");
   if (text->empty()) {
@@ -79,7 +96,7 @@ bool read_text(const JsonPath& source, std::string& out) {
   return true;
 }
 
-bool read_scalar(const JsonPath& source, std::string& out) {
+bool read_scalar(const DocumentValue& source, std::string& out) {
   if (const auto* text = source.value.get_ptr<const std::string*>()) {
     out = *text;
     return true;
@@ -90,14 +107,14 @@ bool read_scalar(const JsonPath& source, std::string& out) {
   return true;
 }
 
-bool read_switch(const JsonPath& source, bool& out) {
+bool read_switch(const DocumentValue& source, bool& out) {
   const auto* value = source.value.get_ptr<const bool*>();
   if (value == nullptr) return source.report_wrong_type("true or false");
   out = *value;
   return true;
 }
 
-bool read_duration(const JsonPath& source, std::uint64_t& out_ms) {
+bool read_duration(const DocumentValue& source, std::uint64_t& out_ms) {
   std::string text;
   if (source.value.is_number()) {
     text = dump_json(source.value);
@@ -119,7 +136,7 @@ bool read_duration(const JsonPath& source, std::uint64_t& out_ms) {
   return true;
 }
 
-bool read_integer(const JsonPath& source, std::int64_t min, std::int64_t max, std::int64_t& out) {
+bool read_integer(const DocumentValue& source, std::int64_t min, std::int64_t max, std::int64_t& out) {
   const std::string expected = "a whole number from " + std::to_string(min) + " to " + std::to_string(max);
   std::int64_t number = 0;
   if (const auto* unsigned_value = source.value.get_ptr<const nlohmann::json::number_unsigned_t*>()) {
@@ -134,7 +151,7 @@ bool read_integer(const JsonPath& source, std::int64_t min, std::int64_t max, st
   return true;
 }
 
-bool read_map(const JsonPath& source, std::map<std::string, std::string>& out) {
+bool read_map(const DocumentValue& source, std::map<std::string, std::string>& out) {
   if (!source.value.is_object()) return source.report_wrong_type("a map of names and texts");
   bool is_valid = true;
   for (const auto& item : source.value.items()) {
@@ -148,7 +165,7 @@ bool read_map(const JsonPath& source, std::map<std::string, std::string>& out) {
   return is_valid;
 }
 
-void for_each_item(const JsonPath& source, const std::function<void(const JsonPath&)>& visit) {
+void for_each_item(const DocumentValue& source, const std::function<void(const DocumentValue&)>& visit) {
   if (!source.value.is_array()) return visit(source);
   for (std::size_t i = 0; i < source.value.size(); ++i) visit(source.at(source.value[i], i));
 }

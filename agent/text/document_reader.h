@@ -25,11 +25,15 @@ struct DocumentProblem {
 };
 // Returns a line for each problem: "line 3, column 5: jobs.b.needs[0]: ..."
 std::string join(const std::vector<DocumentProblem>&);
-// Sets line and column of the value at the problem's path, or of the closest enclosing value with a known position.
+// Returns a syntax error of yaml_to_json() or parse_exact_json() as a problem of the whole document, with the position
+// from its text. A position at the start of a text of YAML is not repeated in the message.
+DocumentProblem parse_syntax_error(std::string message);
+// Sets line and column of the value at the problem's path, or of the closest enclosing value with a known position; the
+// outermost is the document itself. Does not change a known position.
 void set_position(const YamlText&, DocumentProblem&);
 
 // The problems of a document. Problems after the first kMaxCount are dropped.
-class Problems {
+class DocumentProblems {
  public:
   static constexpr std::size_t kMaxCount = 50;
 
@@ -45,25 +49,26 @@ class Problems {
 };
 
 // A JSON value and its path: "jobs.build.needs[0]".
-struct JsonPath {
+struct DocumentValue {
   const nlohmann::json& value;
   std::string path;
-  Problems& problems;
+  DocumentProblems& problems;
 
   void report_problem(std::string message) const { problems.add(path, std::move(message)); }
   bool report_wrong_type(std::string_view expected) const;  // reports the actual type; returns false
-  JsonPath at(const nlohmann::json& item, std::string_view key) const;
-  JsonPath at(const nlohmann::json& item, std::size_t index) const;
+  DocumentValue at(const nlohmann::json& item, std::string_view key) const;
+  DocumentValue at(const nlohmann::json& item, std::size_t index) const;
 };
 
 // Typed reads. They return false if the value was rejected; `out` is then unchanged.
-bool read_text(const JsonPath&, std::string& out);    // not empty
-bool read_scalar(const JsonPath&, std::string& out);  // text, number or boolean, as text
-bool read_switch(const JsonPath&, bool& out);
-bool read_duration(const JsonPath&, std::uint64_t& out_ms);  // above 0, at most 10 years
-bool read_integer(const JsonPath&, std::int64_t min, std::int64_t max, std::int64_t& out);
-bool read_map(const JsonPath&, std::map<std::string, std::string>& out);
-// Calls visit(JsonPath of the item) for each item of a list. A value that is not a list counts as a list with one item.
-void for_each_item(const JsonPath&, const std::function<void(const JsonPath&)>& visit);
+bool read_text(const DocumentValue&, std::string& out);    // not empty
+bool read_scalar(const DocumentValue&, std::string& out);  // text, number or boolean, as text
+bool read_switch(const DocumentValue&, bool& out);
+bool read_duration(const DocumentValue&, std::uint64_t& out_ms);  // above 0, at most 10 years
+bool read_integer(const DocumentValue&, std::int64_t min, std::int64_t max, std::int64_t& out);
+bool read_map(const DocumentValue&, std::map<std::string, std::string>& out);
+// Calls visit(DocumentValue of the item) for each item of a list. A value that is not a list counts as a list with one
+// item.
+void for_each_item(const DocumentValue&, const std::function<void(const DocumentValue&)>& visit);
 
 }  // namespace mycojobs

@@ -220,7 +220,7 @@ class WorkflowDecider {
     DeploymentDraft draft = start_draft();
     auto applied = apply_output(draft, *instance, code, step, std::get<StepOutput>(step.answer));
     if (!applied && applied.error().code == Code::unavailable) return tl::unexpected(std::move(applied).error());
-    if (!applied) return reject_step(step, "contract", {"contract", applied.error().message, 0});
+    if (!applied) return reject_step(step, kStepErrorContract, {kStepErrorContract, applied.error().message, 0});
     draft.end_if_completed(step.instance);
     return draft.finish();
   }

@@ -123,7 +123,7 @@ struct StepFailed {
   InstanceId instance;
   InboxEventId event_id;
   std::string output;         // hash of the encoded answer of the engine
-  std::string kind, message;  // `kind` is StepError::kind, or "contract" for an invalid answer
+  std::string kind, message;  // `kind` is StepError::kind, also kStepErrorContract
   bool operator==(const StepFailed&) const = default;
 };
 // An effect was published.

@@ -45,6 +45,10 @@ class Scripts(unittest.TestCase):
                             ("redis.call('HGET', kClaimKey .. job, 'script')", "script"),
                             ("local claim_key = kClaimKey .. job\nredis.call('HDEL', claim_key, 'script')", "script"),
                             ("set_claim(job, claim, 'state', kJobStateQueued, 'atempt', '1')", "atempt"),
+                            ("redis.call('HGET', kClaimKey .. job, 'job')", "job"),
+                            ("redis.call('HGET', kStoredBytesKey, 'changed')", "changed"),
+                            ("redis.call('HGET', kFormatKey, 'formats')", "formats"),
+                            ("redis.call('HGET', kJournalHeadsKey, 'queue')", "queue"),
                             ("if claim.untill_ms then return end", "untill_ms"),
                             ("if claim['ende'] then return end", "ende"),
                             ("local kRunFields = {'message', 'cancle'}", "cancle")):
@@ -80,6 +84,19 @@ class Scripts(unittest.TestCase):
         for text in ("x(kJobStateLiv)", "x(kClaimsKey)", "x(kPage)"):
             with self.assertRaises(SystemExit):
                 assemble.insert_constants(text, constants, "a")
+
+
+class Keys(unittest.TestCase):
+    def test_fields_of_a_hash_are_the_entries_outside_parentheses(self):
+        for content, fields in (("state (a, b), end (digest; (x)); (of both also) left", {"state", "end", "left"}),
+                                ("log:<job> (lines), i <field>, rev", {"log:", "i ", "rev"}),
+                                ("<caller> (its jobs), all", {"all"}), ("<actor> <key> (of an event)", set())):
+            self.assertEqual(tables.key_fields({"pattern": "mj:a", "content": content}), fields, content)
+
+    def test_content_of_a_hash_has_only_fields(self):
+        for content in ("state, of a message also left", "at: time of the latest check", "state,, left", "name<id>", "a hash (id)"):
+            with self.assertRaises(SystemExit, msg=content):
+                tables.key_fields({"pattern": "mj:a", "content": content})
 
 
 class Sources(unittest.TestCase):

@@ -23,7 +23,7 @@ struct Made {
 };
 Made made(const json& schemas) {
   Made out;
-  Problems problems;
+  DocumentProblems problems;
   for (const auto& [name, schema] : schemas.items()) out.set.add(name, {schema, name, problems});
   out.set.link(problems);
   out.problems = join(problems.release_problems());

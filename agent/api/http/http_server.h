@@ -155,7 +155,10 @@ class HttpServer {
   // Returns the waiting connection with the largest body, of the actor with the most bytes. Returns end() if no actor
   // holds more than the actor of `client` would.
   ClientIterator find_largest_body(const Client& client, std::size_t added_bytes);
+  // Returns the connection of the actor whose answer, counted by this quota, has been unread longest, or end() if there
+  // is none.
   ClientIterator find_oldest_answer(const ByteQuota&, std::uint64_t actor);
+  // As above, for the actor with the most bytes of answers in this quota.
   ClientIterator find_oldest_answer(const ByteQuota&);
   void reap();  // removes connections after their threads have ended
 
@@ -176,8 +179,9 @@ class HttpServer {
   std::uint64_t release_count_ = 0;  // number of releases so far
   std::list<Client> clients_;
   std::uint64_t signature_count_ = 0;  // number of signed requests so far
-  RejectedConnections rejected_;       // used only by the accepting thread
-  std::thread accept_thread_;
+  // Not guarded by mutex_:
+  RejectedConnections rejected_;  // used only by the accepting thread
+  std::thread accept_thread_;     // joined by the first call of stop()
 };
 
 }  // namespace mycojobs::api

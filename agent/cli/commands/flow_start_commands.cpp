@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -87,22 +86,6 @@ void embed_scripts(FlowSource& source, const std::string& path, json& flow, std:
   }
 }
 
-// Parses the positions "line 3, column 5: ..." of YAML and "... at line 3 column 5: ..." of JSON errors.
-DocumentProblem parse_syntax_problem(std::string message) {
-  DocumentProblem problem;
-  const auto position = message.find("line ");
-  if (position != std::string::npos) {
-    const char* text = message.c_str() + position;
-    if (std::sscanf(text, "line %zu, column %zu", &problem.line, &problem.column) == 2 && position == 0) {
-      message.erase(0, message.find(": ") + 2);
-    } else if (std::sscanf(text, "line %zu column %zu", &problem.line, &problem.column) != 2) {
-      problem.line = 0;
-    }
-  }
-  problem.message = std::move(message);
-  return problem;
-}
-
 // Decides by the extension of the file, otherwise by its first character. Other files are YAML.
 bool has_json_content(const std::string& file, const std::string& text) {
   if (file.ends_with(".yaml") || file.ends_with(".yml")) return false;
@@ -180,7 +163,7 @@ Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string&
   auto parsed =
       has_json_content(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : flow_yaml_to_json(text, positions);
   if (!parsed) {
-    flow_file.problems.push_back(parse_syntax_problem(parsed.error().message));
+    flow_file.problems.push_back(parse_syntax_error(parsed.error().message));
     return flow_file;
   }
   FlowSource source{call, file == "-" ? fs::path() : fs::path(file).parent_path(), {}};

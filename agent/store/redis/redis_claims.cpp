@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
+#include "store/queue_store.h"
 #include "store/redis/store_connection.h"
 #include "store/redis/store_metrics.h"
 #include "store/redis/store_spans.h"
@@ -146,8 +147,9 @@ Result<ClaimReply> RedisClaims::claim(const ClaimRequest& request) {
     job.ref.context = request.context;
     if (connection_.metrics().is_enabled() || connection_.traces().is_enabled()) {
       const bool is_internal_queue = connection_.metrics().is_enabled() && job.queue.starts_with(kInternalKeyPrefix);
-      job.ref.script_type = job_type_label(
-          job.queue, job.record, is_internal_queue ? connection_.served_types(request.context) : kNoTypeNames);
+      job.ref.script_type =
+          job_type_label(job.queue, job.record,
+                         is_internal_queue ? QueueStore(connection_).served_types(request.context) : kNoTypeNames);
       job.ref.attempt = job.attempt;
       job.ref.claimed_us = finished_us;
     }

@@ -112,6 +112,7 @@ class ContextLinks {
  public:
   explicit ContextLinks(OpenLink open, StoreInstrumentation instrumentation = {})
       : instrumentation_(std::move(instrumentation)), open_(std::move(open)) {}
+  virtual ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
   Link* find_link(Id context);  // returns null if link() has not created the link yet

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "store/keys.h"
-#include "store/queue_store.h"
 #include "store/redis/redis_connection.h"
 #include "store/redis/redis_stores.h"
 
@@ -46,17 +45,6 @@ void StoreConnection::record_heads(Id context, const Reply& heads) {
   if (!journal_heads_) return;
   for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
     journal_heads_->observe_head(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
-}
-
-const TypeNames& StoreConnection::served_types(Id context) {
-  constexpr std::chrono::seconds kServedTypesLifetime{10};
-  ServedTypes& served = served_types_[context];
-  const auto now = std::chrono::steady_clock::now();
-  if (now < served.expires_at) return served.types;
-  served.expires_at = now + kServedTypesLifetime;
-  // After an error, which the metrics of store calls count, the previous types stay valid.
-  if (auto known = QueueStore(*this).known_queues(context)) served.types = std::move(known->types);
-  return served.types;
 }
 
 Result<std::vector<std::string>> StoreConnection::scan_keys(Id context, const Arguments& filter, std::size_t max) {

@@ -30,8 +30,12 @@ class StoreConnection : public ContextLinks {
   Result<void> await_replicas(Id context);
   // Records the journal revisions of a reply: pairs of a queue and the latest revision that the call has written.
   void record_heads(Id context, const Reply& heads);
-  // Returns the script types that runners of the context serve, at most 10 s old; empty if they could not be read yet.
-  const TypeNames& served_types(Id context);
+  // Cache of QueueStore::served_types() for one context.
+  struct ServedTypes {
+    TypeNames types;
+    std::chrono::steady_clock::time_point expires_at{};
+  };
+  ServedTypes& served_types_cache(Id context) { return served_types_[context]; }
   // Returns at most max keys of the context's database, without duplicates. filter: further arguments of SCAN.
   Result<std::vector<std::string>> scan_keys(Id context, const Arguments& filter, std::size_t max);
   bool has_own_server(Id context) const { return contexts_with_own_server_.contains(context); }
@@ -42,10 +46,6 @@ class StoreConnection : public ContextLinks {
 
  private:
   std::shared_ptr<JournalHeads> journal_heads_;  // null if revisions are not recorded
-  struct ServedTypes {
-    TypeNames types;
-    std::chrono::steady_clock::time_point expires_at{};
-  };
   std::map<Id, ServedTypes> served_types_;
   std::uint32_t wait_replicas_ = 0;
   // Null if the URL names no user, so that no check is needed.

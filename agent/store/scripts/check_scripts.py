@@ -137,7 +137,7 @@ class Checker:
             if name not in self.table.fields:
                 self.fail(at, f"{name} is not a hash")
         known_fields = set().union(*(self.table.fields[name] for name in hashes))
-        prefixes = tuple(known for known in known_fields if known.endswith(":"))
+        prefixes = tuple(known for known in known_fields if known.endswith((":", " ")))
         if field not in known_fields and not field.startswith(prefixes):
             places = " or ".join(hashes) if len(hashes) < 4 else "any record or key"
             self.fail(at, f"{field} is not a field of {places} (agent/model/fields.toml, agent/store/keys.toml)")

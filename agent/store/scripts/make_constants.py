@@ -125,7 +125,8 @@ def write_records(folder):
     write_header(folder / "model/job_field_sets.h", "agent/model/fields.toml", ["<string_view>"],
                  ["// Fields of a job that only the store, a claim or an end may write.",
                   f"inline constexpr std::string_view kProtectedJobFields[] = {{{', '.join(map(quote, records['job']['protected']))}}};",
-                  "// Fields that an end writes, in addition to `status` and `detail`. The next attempt of the job deletes them.",
+                  "// Fields that an end writes, in addition to `status` and `detail`. A retry and the next end delete all of them. A",
+                  "// requeue and a replan delete only some.",
                   f"inline constexpr std::string_view kJobEndFields[] = {{{', '.join(map(quote, records['job']['end']))}}};"])
 
 

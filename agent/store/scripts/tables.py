@@ -14,6 +14,8 @@ STATES = AGENT / "model/states.toml"
 KEY_FIELDS = {"pattern", "type", "content", "rebuilt_from", "loss", "agent_access"}
 KEY_TYPES = {"string", "list", "hash", "set", "zset", "stream", "channel"}
 KEY_ACCESS = {"write", "read", "none"}
+# A field in the `content` of a hash: name, prefix:<placeholder>, prefix <placeholder>, or placeholders alone.
+FIELD_ENTRY = re.compile(r"(?P<name>[a-z_]\w*)|(?P<prefix>[a-z_]\w*[: ])<[^<>]+>|<[^<>]+>(?: <[^<>]+>)*")
 ACCESS_LISTS = ("admins", "submitters", "executors", "readers")
 GRANTS = {"nothing", "created", "running", "named_by_gate", "everything"}
 
@@ -42,6 +44,8 @@ def read_keys():
             raise SystemExit(f"{KEYS}: [{name}]: the pattern does not begin with mj:")
         if key["type"] == "channel" and set(key) != required:
             raise SystemExit(f"{KEYS}: [{name}]: a channel has only pattern, type and content")
+        if key["type"] == "hash":
+            key_fields(key)
     return keys
 
 
@@ -114,11 +118,18 @@ def fact_field_constants():
 
 
 def key_fields(key):
-    """The fields of a hash: the words of `content` that are not in parentheses. A word in front of ":<" is a prefix."""
+    """The fields of a hash: the entries of `content` without the texts in parentheses. A field that ends with a placeholder
+    is a prefix, such as "approved:"; a placeholder alone is a name that scripts compute."""
     text = key["content"]
     while (shorter := re.sub(r"\([^()]*\)", " ", text)) != text:
         text = shorter
-    return set(re.findall(r"[a-z_]\w*(?::(?=<))?", text))
+    fields = set()
+    for entry in re.split("[,;]", text):
+        match = FIELD_ENTRY.fullmatch(entry.strip())
+        if not match:
+            raise SystemExit(f"{KEYS}: {key['pattern']}: {entry.strip()!r} is not a field; put explanations in parentheses")
+        fields |= {match["name"], match["prefix"]} - {None}
+    return fields
 
 
 def fact_changes(states):

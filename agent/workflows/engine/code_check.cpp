@@ -11,11 +11,11 @@ Result<std::optional<CodeProblem>> CodeChecker::check_code(const std::string& mo
                                                            const std::string& source) {
   MJ_TRY(failure, find_failure(module, entrypoint, source));
   if (!failure) return std::nullopt;
-  if (failure->kind != "load") {
+  if (failure->kind != kStepErrorLoad) {
     // The failure may be caused by the step or by the top level of the module. With a library function as entrypoint
     // the module has the same top level and a trivial step, so only a failure of the top level occurs again.
     MJ_TRY(top_level_failure, find_failure(module, "rawequal", source));
-    if (!top_level_failure || top_level_failure->kind == "value" || top_level_failure->kind == "script")
+    if (!top_level_failure || top_level_failure->kind == kStepErrorValue || top_level_failure->kind == kStepErrorScript)
       return std::nullopt;
     failure = std::move(top_level_failure);
   }
@@ -31,7 +31,7 @@ Result<std::optional<StepError>> CodeChecker::find_failure(const std::string& mo
   auto program = WorkflowProgram::make(1, module, entrypoint, source);
   if (!program) {
     if (program.error().code != Code::too_large) return std::nullopt;  // reported by the manifest parser
-    return StepError{"load", program.error().message};
+    return StepError{kStepErrorLoad, program.error().message};
   }
   StepRequest request;
   request.event = {"sys/Any@1", *encode_cbor(nlohmann::json::object()), {}};

@@ -48,9 +48,9 @@ class WorkflowEngine {
  public:
   explicit WorkflowEngine(EngineOptions options) : options_(std::move(options)) {}
 
-  // A step that fails is an answer (StepError). Errors do not depend on the step: `too_large` (the request),
-  // `unavailable` (the step hung, or processes died twice; retry later), `unsupported` (processes cannot be confined on
-  // this host), `io` (the process could not be started).
+  // A step that fails is an answer (StepError). Errors: `too_large` (the request), `invalid` (the schema of the event
+  // is not UTF-8); and errors that do not depend on the step: `unavailable` (the step hung, or processes died twice;
+  // retry later), `unsupported` (processes cannot be confined on this host), `io` (the process could not be started).
   Result<StepAnswer> step(const WorkflowProgram&, const StepRequest&);
   Result<StepAnswer> step(const WorkflowProgram&, const StepRequest&, const ProcessKind&);
   // Returns the name of the engine, which is part of the input of a replay. Starts a process if none is idle.

@@ -17,7 +17,7 @@ Result<StepAnswer> EnginePool::step(const WorkflowSpec& workflow, const Workflow
   auto answer = engine_.step(program, request, kind);
   if (answer) return answer;
   // The request would be too large in every attempt.
-  if (answer.error().code == Code::too_large) return StepError{"value", answer.error().message, 0};
+  if (answer.error().code == Code::too_large) return StepError{kStepErrorValue, answer.error().message, 0};
   return tl::unexpected(std::move(answer).error());
 }
 
@@ -28,7 +28,7 @@ StepEngine EnginePool::as_step_engine() {
         if (answer) return std::move(*answer);
         const std::lock_guard lock(mutex_);
         if (!first_error_) first_error_ = answer.error();
-        return StepError{"engine", answer.error().message, 0};
+        return StepError{kStepErrorEngine, answer.error().message, 0};
       };
 }
 

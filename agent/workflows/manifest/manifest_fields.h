@@ -16,7 +16,7 @@ namespace mycojobs::workflows {
 using Names = std::span<const std::string_view>;
 
 // Checks that the value is a map, and rejects unknown fields.
-inline bool check_fields(const JsonPath& node, Names allowed) {
+inline bool check_fields(const DocumentValue& node, Names allowed) {
   if (!node.value.is_object()) return node.report_wrong_type("a map");
   for (const auto& [name, value] : node.value.items())
     if (std::find(allowed.begin(), allowed.end(), name) == allowed.end())
@@ -25,17 +25,17 @@ inline bool check_fields(const JsonPath& node, Names allowed) {
 }
 // Calls read() with the field if it is present. Reports a required field that is absent.
 template <class Reader>
-void read_field(const JsonPath& node, const char* name, bool required, Reader read) {
+void read_field(const DocumentValue& node, const char* name, bool required, Reader read) {
   if (const auto value = node.value.find(name); value != node.value.end()) return read(node.at(*value, name));
   if (required) node.report_problem(std::string(name) + " is missing");
 }
-inline void read_text_field(const JsonPath& node, const char* name, bool required, std::string& out) {
-  read_field(node, name, required, [&](const JsonPath& text) { read_text(text, out); });
+inline void read_text_field(const DocumentValue& node, const char* name, bool required, std::string& out) {
+  read_field(node, name, required, [&](const DocumentValue& text) { read_text(text, out); });
 }
 // Calls read_item() for each item of a list.
 template <class Reader>
-void for_each_item(const JsonPath& node, const char* name, bool required, Reader read_item) {
-  read_field(node, name, required, [&](const JsonPath& list) {
+void for_each_item(const DocumentValue& node, const char* name, bool required, Reader read_item) {
+  read_field(node, name, required, [&](const DocumentValue& list) {
     if (!list.value.is_array()) {
       list.report_wrong_type("a list");
       return;

@@ -40,15 +40,15 @@ constexpr std::array<std::string_view, 1> kRoutingFields{"subscriptions"};
 constexpr std::size_t kMaxCodeBytes = 16U << 20;
 constexpr std::size_t kMaxListEntries = 1'000;  // entries in one list of a manifest
 
-void read_name_field(const JsonPath& node, std::string& out) {
-  read_field(node, "name", true, [&](const JsonPath& value) {
+void read_name_field(const DocumentValue& node, std::string& out) {
+  read_field(node, "name", true, [&](const DocumentValue& value) {
     if (!read_text(value, out)) return;
     if (!is_workflow_name(out)) value.report_problem(excerpt(out) + " is not a name: use namespace/name@version");
   });
 }
 template <class Number>
-void read_number_field(const JsonPath& node, const char* name, std::int64_t min, std::int64_t max, Number& out) {
-  read_field(node, name, false, [&](const JsonPath& value) {
+void read_number_field(const DocumentValue& node, const char* name, std::int64_t min, std::int64_t max, Number& out) {
+  read_field(node, name, false, [&](const DocumentValue& value) {
     std::int64_t number = 0;
     if (read_integer(value, min, max, number)) out = static_cast<Number>(number);
   });
@@ -67,7 +67,7 @@ class ManifestParser {
   }
 
   ParsedManifest parse() {
-    const JsonPath node{document_, "", problems_};
+    const DocumentValue node{document_, "", problems_};
     if (!document_.is_object()) {
       node.report_wrong_type("a map");
     } else {
@@ -82,38 +82,38 @@ class ManifestParser {
   }
 
  private:
-  void read_document(const JsonPath& node, bool has_single_workflow) {
+  void read_document(const DocumentValue& node, bool has_single_workflow) {
     read_name_field(node, manifest_->name);
     if (is_system_name(manifest_->name)) node.report_problem("names that begin with sys/ are reserved for the system");
     read_text_field(node, "description", false, manifest_->description);
     check_code(node);
-    read_field(node, "schemas", false, [&](const JsonPath& schemas) { read_schemas(schemas); });
-    read_field(node, "limits", false, [&](const JsonPath& value) { read_limits(value, default_limits_); });
+    read_field(node, "schemas", false, [&](const DocumentValue& schemas) { read_schemas(schemas); });
+    read_field(node, "limits", false, [&](const DocumentValue& value) { read_limits(value, default_limits_); });
     for (const auto& effect : system_effects()) {
       EffectSpec spec;
       spec.name = effect.name, spec.params = effect.params, spec.receipt = effect.receipt, spec.system = true;
       manifest_->effects.push_back(std::move(spec));
     }
-    read_list_field(node, "effects", false, [&](const JsonPath& item) { read_effect(item); });
+    read_list_field(node, "effects", false, [&](const DocumentValue& item) { read_effect(item); });
     if (has_single_workflow)
       read_workflow(node);
     else
-      read_list_field(node, "workflows", true, [&](const JsonPath& item) { read_workflow(item); });
+      read_list_field(node, "workflows", true, [&](const DocumentValue& item) { read_workflow(item); });
     if (manifest_->workflows.empty() && problems_.empty()) node.report_problem("it has no workflow");
     manifest_->schemas.link(problems_);
     if (has_single_workflow)
       link_workflow(node);
     else if (node.value.at("workflows").is_array() && !manifest_->workflows.empty())
-      for_each_item(node, "workflows", false, [&](const JsonPath& item) { link_workflow(item); });
-    read_field(node, "routing", false, [&](const JsonPath& routing) {
+      for_each_item(node, "workflows", false, [&](const DocumentValue& item) { link_workflow(item); });
+    read_field(node, "routing", false, [&](const DocumentValue& routing) {
       if (!check_fields(routing, kRoutingFields)) return;
-      read_list_field(routing, "subscriptions", true, [&](const JsonPath& item) { read_subscription(item); });
+      read_list_field(routing, "subscriptions", true, [&](const DocumentValue& item) { read_subscription(item); });
     });
     if (use_ == ManifestUse::offered && problems_.empty()) check_new_manifest(node);
   }
   // Rejects very long lists of an offered manifest before their entries are read.
   template <class Read>
-  void read_list_field(const JsonPath& node, const char* name, bool required, Read read) {
+  void read_list_field(const DocumentValue& node, const char* name, bool required, Read read) {
     const auto value = node.value.find(name);
     if (use_ == ManifestUse::offered && value != node.value.end() && value->is_array() &&
         value->size() > kMaxListEntries)
@@ -123,7 +123,7 @@ class ManifestParser {
     for_each_item(node, name, required, read);
   }
   // Rejects configurations of an offered manifest that can never work.
-  void check_new_manifest(const JsonPath& node) {
+  void check_new_manifest(const DocumentValue& node) {
     manifest_->schemas.check_choices(problems_);
     for (const auto& workflow : manifest_->workflows) {
       const bool has_subscription = std::any_of(manifest_->subscriptions.begin(), manifest_->subscriptions.end(),
@@ -135,7 +135,7 @@ class ManifestParser {
     }
   }
 
-  void check_code(const JsonPath& node) {
+  void check_code(const DocumentValue& node) {
     std::size_t bytes = 0;
     for (const auto& [module, text] : manifest_->code) {
       bytes += text.size();
@@ -146,13 +146,13 @@ class ManifestParser {
       node.report_problem("its code has more than " + std::to_string(kMaxCodeBytes) + " bytes");
   }
 
-  void read_schemas(const JsonPath& schemas) {
+  void read_schemas(const DocumentValue& schemas) {
     if (!schemas.value.is_object()) {
       schemas.report_wrong_type("a map of schemas");
       return;
     }
     for (const auto& [name, schema] : schemas.value.items()) {
-      const JsonPath node = schemas.at(schema, name);
+      const DocumentValue node = schemas.at(schema, name);
       if (!is_workflow_name(name))
         node.report_problem(excerpt(name) + " is not a name: use namespace/name@version");
       else if (is_system_name(name))
@@ -162,9 +162,9 @@ class ManifestParser {
     }
   }
   // Reads a schema by name or inline. The name of an inline schema is that of its owner with the field appended.
-  void read_schema_field(const JsonPath& node, const char* name, bool required, const std::string& owner,
+  void read_schema_field(const DocumentValue& node, const char* name, bool required, const std::string& owner,
                          std::string& out) {
-    read_field(node, name, required, [&](const JsonPath& value) {
+    read_field(node, name, required, [&](const DocumentValue& value) {
       if (!value.value.is_string()) {
         out = owner + '#' + name;
         return manifest_->schemas.add(out, value);
@@ -176,13 +176,13 @@ class ManifestParser {
       value.report_problem("there is no schema " + excerpt(out) + did_you_mean(out, views));
     });
   }
-  void read_limits(const JsonPath& node, StepLimits& out) {
+  void read_limits(const DocumentValue& node, StepLimits& out) {
     if (!check_fields(node, kLimitFields)) return;
     read_number_field(node, "instructions", 1'000, 10'000'000'000, out.instructions);
     read_number_field(node, "memory_bytes", 256 << 10, 1 << 30, out.memory_bytes);
   }
 
-  void read_effect(const JsonPath& node) {
+  void read_effect(const DocumentValue& node) {
     if (!check_fields(node, kEffectFields)) return;
     EffectSpec spec;
     read_name_field(node, spec.name);
@@ -199,11 +199,11 @@ class ManifestParser {
     read_effect_job(node, spec);
     read_number_field(node, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
     read_number_field(node, "retries", 0, 100, spec.retries);
-    read_field(node, "policy", false, [&](const JsonPath& value) { read_effect_policy(value, spec); });
+    read_field(node, "policy", false, [&](const DocumentValue& value) { read_effect_policy(value, spec); });
     manifest_->effects.push_back(std::move(spec));
   }
   // Reads the policy of the job that performs the effect, in the format of the policy of a job (model/policy_json.h).
-  static void read_effect_policy(const JsonPath& node, EffectSpec& spec) {
+  static void read_effect_policy(const DocumentValue& node, EffectSpec& spec) {
     if (!node.value.is_object()) {
       node.report_wrong_type("a map as in docs/manual.md#policies");
       return;
@@ -211,7 +211,7 @@ class ManifestParser {
     spec.policy = dump_json(node.value);
     for (const FieldProblem& problem : read_policy(spec.policy, "").problems) node.report_problem(problem.message);
   }
-  void read_effect_job(const JsonPath& node, EffectSpec& spec) {
+  void read_effect_job(const DocumentValue& node, EffectSpec& spec) {
     read_text_field(node, "script_type", false, spec.script_type);
     read_text_field(node, "runner", false, spec.runner);
     read_text_field(node, "script", false, spec.script);
@@ -228,7 +228,7 @@ class ManifestParser {
   }
 
   // Normalizes the field `runner`: accepts runner:7 and 7. The script type is then python, unless the effect names one.
-  void read_runner(const JsonPath& node, EffectSpec& spec) {
+  void read_runner(const DocumentValue& node, EffectSpec& spec) {
     std::uint64_t id = 0;
     const std::string_view text = spec.runner;
     if (!parse_u64(text.starts_with("runner:") ? text.substr(7) : text, id) || id == 0 || id > UINT32_MAX)
@@ -237,7 +237,7 @@ class ManifestParser {
     if (spec.script_type.empty()) spec.script_type = "python";
   }
 
-  void read_workflow(const JsonPath& node) {
+  void read_workflow(const DocumentValue& node) {
     const bool is_document = &node.value == &document_;
     if (!is_document && !check_fields(node, kWorkflowFields)) return;
     WorkflowSpec spec;
@@ -254,13 +254,13 @@ class ManifestParser {
     read_schema_field(node, "key_schema", false, spec.name, spec.key_schema);
     if (!spec.context.empty() && spec.context != kContextSchema)
       node.report_problem("context: the system provides " + std::string(kContextSchema) + " only");
-    read_list_field(node, "effects_emitted", true, [&](const JsonPath& item) { read_emitted_effect(item, spec); });
-    read_field(node, "impl", true, [&](const JsonPath& impl) { read_impl(impl, spec); });
+    read_list_field(node, "effects_emitted", true, [&](const DocumentValue& item) { read_emitted_effect(item, spec); });
+    read_field(node, "impl", true, [&](const DocumentValue& impl) { read_impl(impl, spec); });
     if (!is_document)
-      read_field(node, "limits", false, [&](const JsonPath& value) { read_limits(value, spec.limits); });
+      read_field(node, "limits", false, [&](const DocumentValue& value) { read_limits(value, spec.limits); });
     manifest_->workflows.push_back(std::move(spec));
   }
-  void read_emitted_effect(const JsonPath& node, WorkflowSpec& spec) {
+  void read_emitted_effect(const DocumentValue& node, WorkflowSpec& spec) {
     std::string name;
     if (!read_text(node, name)) return;
     if (spec.can_emit(name)) return node.report_problem(excerpt(name) + " is listed twice");
@@ -271,7 +271,7 @@ class ManifestParser {
     }
     spec.effects_emitted.push_back(std::move(name));
   }
-  void read_impl(const JsonPath& node, WorkflowSpec& spec) {
+  void read_impl(const DocumentValue& node, WorkflowSpec& spec) {
     if (!check_fields(node, kImplFields)) return;
     read_text_field(node, "module", true, spec.module);
     read_text_field(node, "entrypoint", true, spec.entrypoint);
@@ -282,7 +282,7 @@ class ManifestParser {
   }
 
   // Sets the arms of a workflow for receipts. Called after all schemas were linked.
-  void link_workflow(const JsonPath& node) {
+  void link_workflow(const DocumentValue& node) {
     if (!node.value.is_object() || !node.value.contains("name")) return;
     const auto workflow = std::find_if(manifest_->workflows.begin(), manifest_->workflows.end(),
                                        [&](const auto& spec) { return node.value.at("name") == spec.name; });
@@ -295,7 +295,7 @@ class ManifestParser {
                           " for their receipts");
   }
 
-  void read_subscription(const JsonPath& node) {
+  void read_subscription(const DocumentValue& node) {
     if (!check_fields(node, kSubscriptionFields)) return;
     Subscription spec;
     read_text_field(node, "workflow", true, spec.workflow);
@@ -315,7 +315,7 @@ class ManifestParser {
         return node.report_problem("it is listed twice");
     manifest_->subscriptions.push_back(std::move(spec));
   }
-  void check_key(const JsonPath& node, const Subscription& spec, const WorkflowSpec& workflow) {
+  void check_key(const DocumentValue& node, const Subscription& spec, const WorkflowSpec& workflow) {
     if (workflow.is_keyed() == spec.key_field.empty())
       return node.report_problem(workflow.is_keyed() ? spec.workflow + " is keyed: key_field is missing"
                                                      : spec.workflow + " has no key_schema, and there is a key_field");
@@ -345,7 +345,7 @@ class ManifestParser {
   const json& document_;
   const ManifestUse use_;
   std::shared_ptr<WorkflowManifest> manifest_;
-  Problems problems_;
+  DocumentProblems problems_;
   StepLimits default_limits_;  // limits of the workflows without limits of their own
 };
 

@@ -153,15 +153,15 @@ struct SchemaSet::Body {
   std::map<std::string, std::vector<VariantArm>, std::less<>> arms;
 
   // Adds a schema with its parts to `nodes` and returns its index.
-  std::size_t compile(const JsonPath&);
-  void read_keywords(SchemaNode&, const JsonPath&);
-  void read_type(SchemaNode&, const JsonPath&);
-  void read_object(SchemaNode&, const JsonPath&);
-  void read_list(SchemaNode&, const JsonPath&);
-  void read_bounds(SchemaNode&, const JsonPath&);
-  void read_choices(SchemaNode&, const JsonPath&);
-  void read_variant(SchemaNode&, const JsonPath&);
-  SchemaNode::Arm read_arm(const JsonPath&);
+  std::size_t compile(const DocumentValue&);
+  void read_keywords(SchemaNode&, const DocumentValue&);
+  void read_type(SchemaNode&, const DocumentValue&);
+  void read_object(SchemaNode&, const DocumentValue&);
+  void read_list(SchemaNode&, const DocumentValue&);
+  void read_bounds(SchemaNode&, const DocumentValue&);
+  void read_choices(SchemaNode&, const DocumentValue&);
+  void read_variant(SchemaNode&, const DocumentValue&);
+  SchemaNode::Arm read_arm(const DocumentValue&);
   // Follows references. Returns nullptr if they do not lead to a schema.
   const SchemaNode* resolve(std::size_t) const;
   // Returns whether one of the nodes that describe the value at the path satisfies the predicate.
@@ -174,14 +174,14 @@ struct SchemaSet::Body {
 namespace {
 
 // Reads a whole number from 0. Reports any other value and returns false.
-bool read_count(const JsonPath& source, std::uint64_t& out) {
+bool read_count(const DocumentValue& source, std::uint64_t& out) {
   if (!is_integer(source.value) || compare(source.value, json(0)) < 0)
     return source.report_wrong_type("a whole number from 0");
   out = source.value.get<std::uint64_t>();
   return true;
 }
 // Reports unsupported keywords. Returns whether there are none.
-bool check_keywords(const JsonPath& source) {
+bool check_keywords(const DocumentValue& source) {
   static const auto kNames = [] {
     std::array<std::string_view, kKeywords.size()> names;
     std::transform(kKeywords.begin(), kKeywords.end(), names.begin(), [](const auto& row) { return row.first; });
@@ -196,7 +196,7 @@ bool check_keywords(const JsonPath& source) {
   return are_all_supported;
 }
 // Reports every other keyword in the schema except title and description.
-void check_no_other_keywords(const JsonPath& source, std::string_view word) {
+void check_no_other_keywords(const DocumentValue& source, std::string_view word) {
   for (const auto& [other, value] : source.value.items())
     if (other != word && other != "title" && other != "description")
       source.at(value, other).report_problem("is redundant beside " + std::string(word));
@@ -226,7 +226,7 @@ bool is_workflow_name(std::string_view name) {
 }
 
 SchemaSet::SchemaSet() : body_(std::make_unique<Body>()) {
-  Problems problems;
+  DocumentProblems problems;
   for (const auto& [name, schema] : system_schemas().items()) add(name, {schema, name, problems});
   link(problems);
 }
@@ -234,13 +234,13 @@ SchemaSet::~SchemaSet() = default;
 SchemaSet::SchemaSet(SchemaSet&&) noexcept = default;
 SchemaSet& SchemaSet::operator=(SchemaSet&&) noexcept = default;
 
-void SchemaSet::add(const std::string& name, const JsonPath& schema) {
+void SchemaSet::add(const std::string& name, const DocumentValue& schema) {
   if (has(name)) return schema.report_problem("is listed twice");
   const std::size_t node = body_->compile(schema);
   body_->by_name.emplace(name, node);
 }
 
-std::size_t SchemaSet::Body::compile(const JsonPath& source) {  // NOLINT(misc-no-recursion): as deep as the JSON
+std::size_t SchemaSet::Body::compile(const DocumentValue& source) {  // NOLINT(misc-no-recursion): as deep as the JSON
   if (nodes.size() >= kMaxSchemaNodes) {
     source.report_problem("the schemas have more than " + std::to_string(kMaxSchemaNodes) + " parts");
     return 0;
@@ -256,7 +256,7 @@ std::size_t SchemaSet::Body::compile(const JsonPath& source) {  // NOLINT(misc-n
   return nodes.size() - 1;
 }
 
-void SchemaSet::Body::read_keywords(SchemaNode& node, const JsonPath& source) {
+void SchemaSet::Body::read_keywords(SchemaNode& node, const DocumentValue& source) {
   if (source.value.contains("$ref")) {
     check_no_other_keywords(source, "$ref");
     read_text(source.at(source.value.at("$ref"), "$ref"), node.ref);
@@ -278,10 +278,10 @@ void SchemaSet::Body::read_keywords(SchemaNode& node, const JsonPath& source) {
   read_choices(node, source);
 }
 
-void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& source) {
+void SchemaSet::Body::read_type(SchemaNode& node, const DocumentValue& source) {
   if (!source.value.contains("type")) return;
   node.types = 0;
-  for_each_item(source.at(source.value.at("type"), "type"), [&](const JsonPath& item) {
+  for_each_item(source.at(source.value.at("type"), "type"), [&](const DocumentValue& item) {
     std::string name;
     if (!read_text(item, name)) return;
     const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
@@ -295,9 +295,9 @@ void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& source) {
   if (!node.is_byte_string) source.at(format, "format").report_problem("the only format is bytes");
 }
 
-void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& source) {  // NOLINT(misc-no-recursion)
+void SchemaSet::Body::read_object(SchemaNode& node, const DocumentValue& source) {  // NOLINT(misc-no-recursion)
   if (source.value.contains("properties")) {
-    const JsonPath properties = source.at(source.value.at("properties"), "properties");
+    const DocumentValue properties = source.at(source.value.at("properties"), "properties");
     if (!properties.value.is_object()) {
       properties.report_wrong_type("a map of schemas");
     } else {
@@ -306,11 +306,11 @@ void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& source) {  /
     }
   }
   if (source.value.contains("additionalProperties")) {
-    const JsonPath additional = source.at(source.value.at("additionalProperties"), "additionalProperties");
+    const DocumentValue additional = source.at(source.value.at("additionalProperties"), "additionalProperties");
     if (additional.value != json(false)) node.additional_properties = compile(additional);
   }
   if (!source.value.contains("required")) return;
-  for_each_item(source.at(source.value.at("required"), "required"), [&](const JsonPath& item) {
+  for_each_item(source.at(source.value.at("required"), "required"), [&](const DocumentValue& item) {
     std::string name;
     if (!read_text(item, name)) return;
     if (!node.required.insert(name).second) item.report_problem("is listed twice");
@@ -319,17 +319,17 @@ void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& source) {  /
   });
 }
 
-void SchemaSet::Body::read_list(SchemaNode& node, const JsonPath& source) {  // NOLINT(misc-no-recursion)
+void SchemaSet::Body::read_list(SchemaNode& node, const DocumentValue& source) {  // NOLINT(misc-no-recursion)
   if (source.value.contains("items")) node.items = compile(source.at(source.value.at("items"), "items"));
 }
 
-void SchemaSet::Body::read_bounds(SchemaNode& node, const JsonPath& source) {
+void SchemaSet::Body::read_bounds(SchemaNode& node, const DocumentValue& source) {
   const auto read_count_keyword = [&](const char* word, std::uint64_t& out) {
     if (source.value.contains(word)) read_count(source.at(source.value.at(word), word), out);
   };
   const auto read_number_keyword = [&](const char* word, json& out) {
     if (!source.value.contains(word)) return;
-    const JsonPath bound = source.at(source.value.at(word), word);
+    const DocumentValue bound = source.at(source.value.at(word), word);
     if (!bound.value.is_number()) {
       bound.report_wrong_type("a number");
       return;
@@ -344,10 +344,10 @@ void SchemaSet::Body::read_bounds(SchemaNode& node, const JsonPath& source) {
     source.report_problem("its minimum is above its maximum");
 }
 
-void SchemaSet::Body::read_choices(SchemaNode& node, const JsonPath& source) {
+void SchemaSet::Body::read_choices(SchemaNode& node, const DocumentValue& source) {
   if (source.value.contains("const")) node.choices = json::array({source.value.at("const")});
   if (!source.value.contains("enum")) return;
-  const JsonPath choices = source.at(source.value.at("enum"), "enum");
+  const DocumentValue choices = source.at(source.value.at("enum"), "enum");
   if (source.value.contains("const")) return choices.report_problem("is redundant beside const");
   if (!choices.value.is_array() || choices.value.empty()) {
     choices.report_wrong_type("a list of values, one at least");
@@ -356,7 +356,7 @@ void SchemaSet::Body::read_choices(SchemaNode& node, const JsonPath& source) {
   node.choices = choices.value;
 }
 
-SchemaNode::Arm SchemaSet::Body::read_arm(const JsonPath& source) {  // NOLINT(misc-no-recursion)
+SchemaNode::Arm SchemaSet::Body::read_arm(const DocumentValue& source) {  // NOLINT(misc-no-recursion)
   SchemaNode::Arm arm;
   if (!source.value.is_object()) return source.report_wrong_type("a schema"), arm;
   if (source.value.contains("title")) {
@@ -370,7 +370,7 @@ SchemaNode::Arm SchemaSet::Body::read_arm(const JsonPath& source) {  // NOLINT(m
   return arm;
 }
 
-void SchemaSet::Body::read_variant(SchemaNode& node, const JsonPath& source) {  // NOLINT(misc-no-recursion)
+void SchemaSet::Body::read_variant(SchemaNode& node, const DocumentValue& source) {  // NOLINT(misc-no-recursion)
   node.is_variant = true;
   if (!source.value.is_array() || source.value.empty()) {
     source.report_wrong_type("a list of arms, one at least");
@@ -379,7 +379,7 @@ void SchemaSet::Body::read_variant(SchemaNode& node, const JsonPath& source) {  
   std::set<std::string> tags;
   std::set<json> schemas;
   for (std::size_t i = 0; i < source.value.size(); ++i) {
-    const JsonPath item = source.at(source.value[i], i);
+    const DocumentValue item = source.at(source.value[i], i);
     const SchemaNode::Arm arm = read_arm(item);
     if (arm.node == kNoNode) continue;
     json content = item.value;
@@ -408,7 +408,7 @@ bool SchemaSet::Body::is_cyclic(std::size_t index) const {
   return steps > nodes.size();
 }
 
-void SchemaSet::link(Problems& problems) {
+void SchemaSet::link(DocumentProblems& problems) {
   for (auto& node : body_->nodes) {
     if (node.ref.empty()) continue;
     const auto entry = body_->by_name.find(node.ref);
@@ -675,7 +675,7 @@ bool SchemaSet::is_key_schema(std::string_view name) const {
   return node != nullptr && !node->is_variant && (node->types & ~(kStringType | kIntegerType)) == 0;
 }
 
-void SchemaSet::check_choices(Problems& problems) const {
+void SchemaSet::check_choices(DocumentProblems& problems) const {
   const NodeResolver resolve = [this](std::size_t index) { return body_->resolve(index); };
   for (std::size_t i = 0; i < body_->nodes.size(); ++i) {
     for (const json& choice : body_->nodes[i].choices) {

@@ -27,8 +27,8 @@
 
 namespace mycojobs {
 
-struct JsonPath;
-class Problems;
+struct DocumentValue;
+class DocumentProblems;
 
 inline constexpr std::size_t kMaxSchemaNodes = 10'000;
 inline constexpr std::size_t kMaxValueBytes = 1U << 20;  // size as CBOR
@@ -60,9 +60,9 @@ class SchemaSet {
 
   // Adds a schema. Problems are reported with their paths. link() resolves references, so schemas may be added in any
   // order.
-  void add(const std::string& name, const JsonPath& schema);
+  void add(const std::string& name, const DocumentValue& schema);
   // Reports references to unknown schemas, and references that only lead back to themselves.
-  void link(Problems&);
+  void link(DocumentProblems&);
 
   bool has(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted
@@ -87,7 +87,7 @@ class SchemaSet {
   // Returns whether each value of the schema is a text, a whole number or a byte string.
   bool is_key_schema(std::string_view name) const;
   // Reports choices (enum, const) that the rest of their schema never accepts.
-  void check_choices(Problems&) const;
+  void check_choices(DocumentProblems&) const;
   // Returns a minimal valid value, as a placeholder. Error unsupported: no value was found, for example for a type that
   // contains itself without an end.
   Result<CanonicalValue> placeholder(std::string_view name) const;

@@ -27,33 +27,34 @@ constexpr std::array<std::string_view, 7> kExpectFields{"effects", "events",  "s
 constexpr std::size_t kMaxScenarios = 1'000, kMaxSteps = 10'000;
 
 // Reads {status: payload}. If the status is not ok, a text is the detail of the payload.
-void read_receipt_status(const JsonPath& node, std::string_view name, ScenarioReceipt& out) {
+void read_receipt_status(const DocumentValue& node, std::string_view name, ScenarioReceipt& out) {
   const json& value = node.value.at(std::string(name));
   out.status = *parse_receipt_status(name);
   const bool is_detail = out.status != ReceiptStatus::ok && value.is_string();
   out.payload = dump_json(is_detail ? json{{"detail", value}} : value);
 }
 // Reads the result of a receipt: one of four fields must be present. Returns false if there is none or more than one.
-bool read_receipt_result(const JsonPath& node, ScenarioReceipt& out) {
+bool read_receipt_result(const DocumentValue& node, ScenarioReceipt& out) {
   int result_count = 0;
   for (const auto name : kReceiptFields)
     if (node.value.contains(std::string(name)) && ++result_count == 1) read_receipt_status(node, name, out);
   if (result_count != 1) node.report_problem("a receipt has one of ok, error, timeout, cancelled");
   return result_count == 1;
 }
-void read_answers(const JsonPath& node, ScenarioAnswers& out) {
+void read_answers(const DocumentValue& node, ScenarioAnswers& out) {
   if (!node.value.is_object()) {
     node.report_wrong_type("a map from effects to their receipts");
     return;
   }
   for (const auto& [effect, receipt] : node.value.items()) {
-    const JsonPath item = node.at(receipt, effect);
+    const DocumentValue item = node.at(receipt, effect);
     if (workflows::check_fields(item, kReceiptFields)) read_receipt_result(item, out[effect]);
   }
 }
 
 // Reads {name: value} and the optional fields, which have a text as value.
-void read_named(const JsonPath& node, std::initializer_list<std::string_view> optional_fields, ExpectedEffect& out) {
+void read_named(const DocumentValue& node, std::initializer_list<std::string_view> optional_fields,
+                ExpectedEffect& out) {
   if (!node.value.is_object()) {
     node.report_wrong_type("a map: {name: value}");
     return;
@@ -69,7 +70,7 @@ void read_named(const JsonPath& node, std::initializer_list<std::string_view> op
   }
   if (out.name.empty()) node.report_problem("has no name: {name: value}");
 }
-void read_values(const JsonPath& node, bool as_text, std::map<std::string, std::string>& out) {
+void read_values(const DocumentValue& node, bool as_text, std::map<std::string, std::string>& out) {
   if (!node.value.is_object()) {
     node.report_wrong_type("a map from instances (\"order 7\")");
     return;
@@ -81,70 +82,70 @@ void read_values(const JsonPath& node, bool as_text, std::map<std::string, std::
       out[name] = dump_json(value);
   }
 }
-void read_expect(const JsonPath& node, ScenarioExpectation& out) {
+void read_expect(const DocumentValue& node, ScenarioExpectation& out) {
   if (!workflows::check_fields(node, kExpectFields)) return;
-  for_each_item(node, "effects", false, [&](const JsonPath& item) {
+  for_each_item(node, "effects", false, [&](const DocumentValue& item) {
     read_named(item, {"ref", "from"}, out.effects.emplace_back());
   });
   for_each_item(node, "events", false,
-                [&](const JsonPath& item) { read_named(item, {"from"}, out.events.emplace_back()); });
-  read_field(node, "state", false, [&](const JsonPath& field) { read_values(field, false, out.states); });
-  read_field(node, "status", false, [&](const JsonPath& field) { read_values(field, true, out.statuses); });
-  read_field(node, "failed", false, [&](const JsonPath& field) { read_values(field, true, out.failures); });
+                [&](const DocumentValue& item) { read_named(item, {"from"}, out.events.emplace_back()); });
+  read_field(node, "state", false, [&](const DocumentValue& field) { read_values(field, false, out.states); });
+  read_field(node, "status", false, [&](const DocumentValue& field) { read_values(field, true, out.statuses); });
+  read_field(node, "failed", false, [&](const DocumentValue& field) { read_values(field, true, out.failures); });
   for (const auto& [instance_name, status] : out.statuses)
     if (status != "running" && status != "waiting" && status != "completed" && status != "failed")
       node.report_problem("status: " + excerpt(status) + " is not one of running, waiting, completed, failed");
   if (node.value.contains("pending")) out.pending_effects.emplace();
-  for_each_item(node, "pending", false, [&](const JsonPath& item) {
+  for_each_item(node, "pending", false, [&](const DocumentValue& item) {
     std::string name;
     if (read_text(item, name)) out.pending_effects->push_back(name);
   });
   read_text_field(node, "refused", false, out.refusal_text);
 }
 
-void read_wait(const JsonPath& node, ScenarioStep& out) {
+void read_wait(const DocumentValue& node, ScenarioStep& out) {
   std::string text;
   if (!read_text(node, text) || text == "timer") return;
   const auto ms = parse_duration_ms(text);
   if (!ms) return node.report_problem(ms.error().message);
   out.wait_ms = *ms;
 }
-void read_receipt(const JsonPath& node, ScenarioStep& out) {
+void read_receipt(const DocumentValue& node, ScenarioStep& out) {
   read_text_field(node, "receipt", true, out.name);
   read_text_field(node, "of", false, out.emitter);
   read_text_field(node, "ref", false, out.ref);
-  read_field(node, "misfit", false, [&](const JsonPath& field) { read_switch(field, out.has_invalid_payload); });
+  read_field(node, "misfit", false, [&](const DocumentValue& field) { read_switch(field, out.has_invalid_payload); });
   read_receipt_result(node, out.receipt);
 }
-void read_step(const JsonPath& node, ScenarioStep& out) {
+void read_step(const DocumentValue& node, ScenarioStep& out) {
   out.path = node.path;
   if (!workflows::check_fields(node, kStepFields)) return;
   int inputs = 0;
   const auto input = [&](const char* name, ScenarioInput kind, const auto& read) {
-    read_field(node, name, false, [&](const JsonPath& field) { ++inputs, out.input = kind, read(field); });
+    read_field(node, name, false, [&](const DocumentValue& field) { ++inputs, out.input = kind, read(field); });
   };
-  input("send", ScenarioInput::send, [&](const JsonPath& field) {
+  input("send", ScenarioInput::send, [&](const DocumentValue& field) {
     ExpectedEffect event;
     read_named(field, {}, event);
     out.name = event.name, out.value = event.value;
   });
-  input("receipt", ScenarioInput::receipt, [&](const JsonPath&) { read_receipt(node, out); });
-  input("wait", ScenarioInput::wait, [&](const JsonPath& field) { read_wait(field, out); });
-  input("apply", ScenarioInput::apply, [&](const JsonPath& field) { read_text(field, out.name); });
+  input("receipt", ScenarioInput::receipt, [&](const DocumentValue&) { read_receipt(node, out); });
+  input("wait", ScenarioInput::wait, [&](const DocumentValue& field) { read_wait(field, out); });
+  input("apply", ScenarioInput::apply, [&](const DocumentValue& field) { read_text(field, out.name); });
   if (inputs > 1) node.report_problem("has one of send, receipt, wait, apply");
   if (out.input != ScenarioInput::receipt)
     for (const char* name : {"ok", "error", "timeout", "cancelled", "of", "ref", "misfit"})
       if (node.value.contains(name)) node.report_problem(std::string(name) + " belongs to a receipt");
-  read_field(node, "expect", false, [&](const JsonPath& field) { read_expect(field, out.expect.emplace()); });
+  read_field(node, "expect", false, [&](const DocumentValue& field) { read_expect(field, out.expect.emplace()); });
   if (inputs == 0 && !out.expect) node.report_problem("has nothing to do: send, receipt, wait, apply or expect");
 }
 
-void read_scenario(const JsonPath& node, const ScenarioAnswers& answers, Scenario& out) {
+void read_scenario(const DocumentValue& node, const ScenarioAnswers& answers, Scenario& out) {
   out.path = node.path, out.answers = answers;
   if (!workflows::check_fields(node, kScenarioFields)) return;
   read_text_field(node, "name", true, out.name);
-  read_field(node, "answers", false, [&](const JsonPath& field) { read_answers(field, out.answers); });
-  for_each_item(node, "steps", true, [&](const JsonPath& item) {
+  read_field(node, "answers", false, [&](const DocumentValue& field) { read_answers(field, out.answers); });
+  for_each_item(node, "steps", true, [&](const DocumentValue& item) {
     if (out.steps.size() < kMaxSteps) read_step(item, out.steps.emplace_back());
   });
   const auto steps = node.value.find("steps");
@@ -152,17 +153,17 @@ void read_scenario(const JsonPath& node, const ScenarioAnswers& answers, Scenari
     node.report_problem("has more than " + std::to_string(kMaxSteps) + " steps");
 }
 
-void read_file(const JsonPath& node, ScenarioFile& out) {
+void read_file(const DocumentValue& node, ScenarioFile& out) {
   if (!workflows::check_fields(node, kFileFields)) return;
   read_text_field(node, "manifest", true, out.manifest);
-  read_field(node, "start", false, [&](const JsonPath& field) {
+  read_field(node, "start", false, [&](const DocumentValue& field) {
     std::int64_t ms = 0;
     if (read_integer(field, 0, std::int64_t{1} << 50, ms)) out.start_ms = static_cast<std::uint64_t>(ms);
   });
   ScenarioAnswers answers;
-  read_field(node, "answers", false, [&](const JsonPath& field) { read_answers(field, answers); });
+  read_field(node, "answers", false, [&](const DocumentValue& field) { read_answers(field, answers); });
   std::set<std::string> names;
-  for_each_item(node, "scenarios", true, [&](const JsonPath& item) {
+  for_each_item(node, "scenarios", true, [&](const DocumentValue& item) {
     if (out.scenarios.size() >= kMaxScenarios)
       return item.report_problem("a file has at most " + std::to_string(kMaxScenarios) + " scenarios");
     read_scenario(item, answers, out.scenarios.emplace_back());
@@ -182,7 +183,7 @@ bool allows_more_fields(const json& map) {
 }  // namespace
 
 ParsedScenarios read_scenarios(const json& document) {
-  Problems problems;
+  DocumentProblems problems;
   ParsedScenarios parsed;
   read_file({document, "", problems}, parsed.file.emplace());
   if (!problems.empty()) parsed.file.reset();

@@ -359,12 +359,13 @@ std::string run_protected(lua_State* state, lua_CFunction function, StepExecutio
   }
   if (budget().end_reason == EndReason::work) {
     const std::string limit = count_with_noun(budget().limit, "instruction");
-    return encode_failure(
-        "limit", (is_loading ? "its top level takes more than " : "the step takes more than ") + limit, step.line);
+    return encode_failure(kStepErrorLimit,
+                          (is_loading ? "its top level takes more than " : "the step takes more than ") + limit,
+                          step.line);
   }
   if (budget().end_reason == EndReason::memory || is_out_of_memory(state, status))
-    return encode_failure("memory", "it takes more than " + std::to_string(heap().limit() >> 20) + " MiB of memory",
-                          step.line);
+    return encode_failure(kStepErrorMemory,
+                          "it takes more than " + std::to_string(heap().limit() >> 20) + " MiB of memory", step.line);
   std::size_t size = 0;
   const char* const text = lua_tolstring(state, -1, &size);
   const std::string_view message = text == nullptr ? "an error in its error handler" : std::string_view(text, size);
@@ -372,10 +373,10 @@ std::string run_protected(lua_State* state, lua_CFunction function, StepExecutio
   // A syntax error has no stack frame. Its message begins with "name:line: ".
   if (step.line == 0 && is_loading && message.substr(0, step.name.size()) == step.name.substr(1) + ":")
     step.line = std::atoi(std::string(message.substr(step.name.size(), 9)).c_str());
-  return encode_failure(is_loading                  ? "load"
-                        : kind == ErrorKind::value  ? "value"
-                        : kind == ErrorKind::output ? "output"
-                                                    : "script",
+  return encode_failure(is_loading                  ? kStepErrorLoad
+                        : kind == ErrorKind::value  ? kStepErrorValue
+                        : kind == ErrorKind::output ? kStepErrorOutput
+                                                    : kStepErrorScript,
                         message, kind == ErrorKind::none ? step.line : 0);
 }
 
@@ -386,16 +387,17 @@ std::string StepInterpreter::create_state(Program& program, const std::string& n
   budget() = {.limit = instructions_, .counting_version = counting_version_, .source_bytes = source.size()};
   // Bytecode starts with this signature and is rejected, because Lua does not verify it.
   if (!source.empty() && source[0] == LUA_SIGNATURE[0])
-    return encode_failure("load", "it is bytecode: give its source", 0);
+    return encode_failure(kStepErrorLoad, "it is bytecode: give its source", 0);
   program.state = lua_newstate(allocate, nullptr);
-  if (program.state == nullptr) return encode_failure("memory", "no memory for a state of Lua", 0);
+  if (program.state == nullptr) return encode_failure(kStepErrorMemory, "no memory for a state of Lua", 0);
   StepExecution execution{nullptr, &program.entrypoint, source, "=" + name, {}, 0};
   if (std::string failure = run_protected(program.state, load_source, execution, true); !failure.empty())
     return failure;
   program.image = heap().save_image();
   program.budget = budget();
   if (program.image.bytes.size() <= kMaxImageBytes) return {};
-  return encode_failure("load", "its top level holds more than " + std::to_string(kMaxImageBytes >> 20) + " MiB", 0);
+  return encode_failure(kStepErrorLoad,
+                        "its top level holds more than " + std::to_string(kMaxImageBytes >> 20) + " MiB", 0);
 }
 
 void StepInterpreter::load_program(std::string_view hash, const std::string& entrypoint, const std::string& name,

@@ -19,7 +19,9 @@ using workflows::MapReader;
 using workflows::to_binary;
 using workflows::to_binary_or_null;
 
-constexpr std::array<std::string_view, 6> kErrorKinds{"script", "limit", "memory", "output", "load", "value"};
+// The kinds of errors that an answer may have.
+constexpr std::array<std::string_view, 6> kErrorKinds{kStepErrorScript, kStepErrorLimit, kStepErrorMemory,
+                                                      kStepErrorOutput, kStepErrorLoad,  kStepErrorValue};
 
 void append_optional_bytes(std::string& out, const std::optional<std::string>& bytes) {
   if (bytes) {
@@ -39,11 +41,8 @@ Result<void> check_optional_value(const std::optional<std::string>& value, const
   return value ? check_value(*value, name) : Result<void>();
 }
 
-json event_to_json(const StepEvent& event) {
-  json map{{"schema", event.schema}, {"value", to_binary(event.value)}};
-  if (event.key) map["key"] = to_binary(*event.key);
-  return map;
-}
+// Encodes an event of an answer, which never has a key.
+json event_to_json(const StepEvent& event) { return {{"schema", event.schema}, {"value", to_binary(event.value)}}; }
 Result<StepEvent> parse_event(const json& map, std::size_t index) {
   MapReader fields(map, "domain_events[" + std::to_string(index) + ']');
   StepEvent event{fields.text("schema"), fields.bytes("value"), std::nullopt};

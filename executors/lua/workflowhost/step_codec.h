@@ -62,20 +62,21 @@ struct StepOutput {
   std::optional<std::string> annotations;  // CBOR
   bool operator==(const StepOutput&) const = default;
 };
+// Kinds of errors of a step.
+inline constexpr char kStepErrorScript[] = "script";  // the code raised an error
+inline constexpr char kStepErrorLimit[] = "limit";    // the instruction limit was exceeded
+inline constexpr char kStepErrorMemory[] = "memory";  // the memory limit was exceeded
+inline constexpr char kStepErrorOutput[] = "output";  // too much output, or too many effects or events
+inline constexpr char kStepErrorLoad[] = "load";      // the code could not be loaded
+// An input or output value cannot be represented in CBOR or Lua, or an answer has the wrong structure.
+inline constexpr char kStepErrorValue[] = "value";
+// Kinds that users of the engine add, which are never decoded.
+inline constexpr char kStepErrorEngine[] = "engine";      // there is no answer
+inline constexpr char kStepErrorContract[] = "contract";  // the answer does not fit the manifest
+
 // A failure of the step, which belongs to the instance. The same request gives the same error.
-//
-//   kind    reason
-//   script  the code raised an error
-//   limit   the instruction limit was exceeded
-//   memory  the memory limit was exceeded
-//   output  too much output, or too many effects or events
-//   load    the code could not be loaded
-//   value   an input or output value cannot be represented in CBOR or Lua, or an answer has the wrong structure
-//
-// Users of the engine have the additional kinds "engine" (there is no answer) and "contract" (the answer does not fit
-// the manifest), which are never decoded.
 struct StepError {
-  std::string kind;
+  std::string kind;        // one of the constants kStepError...
   std::string message;     // for display
   std::uint32_t line = 0;  // line of the source; 0 if unknown
   bool operator==(const StepError&) const = default;

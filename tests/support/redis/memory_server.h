@@ -1,5 +1,4 @@
-// An in-process Redis server for tests and simulations. The stores on top are those of the product, with its
-// scripts.
+// An in-process Redis server for tests and simulations. The stores on top are those of the product, with its scripts.
 // Any number of stores and waiters share one server; the server must outlive them. Thread-safe. With one thread and a
 // fixed clock everything is deterministic except the ids that the store generates.
 #pragma once

@@ -1,4 +1,4 @@
-// The fields of an end are those of agent/model/fields.toml, which the scripts delete before the next attempt.
+// The fields of an end are those of agent/model/fields.toml, which a retry and the next end delete.
 #include "store/job_fields.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 namespace mycojobs {
 namespace {
 
-TEST(EndFields, AreTheFieldsThatTheNextAttemptDeletes) {
+TEST(EndFields, AreTheFieldsThatARetryDeletes) {
   const JobEnd end{JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", "x", {"x"}, "x"};
   std::vector<std::string> names;
   for (const auto& [name, value] : end_fields(end)) names.push_back(name);

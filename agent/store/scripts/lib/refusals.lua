@@ -1,4 +1,4 @@
--- The list of the newest 1000 requests that the table of rights (security/rights.h) denied.
+-- The list of the newest 1000 requests that the table of rights (security/rights.toml) denied.
 
 -- Adds a refusal. `newest` is the newest entry of the list, or nil. Returns the number of the new entry, or an error.
 local function add_refusal(newest, actor, action, resource, access_list)
