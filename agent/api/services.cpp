@@ -126,8 +126,7 @@ Result<MethodCall> MethodCall::create(Services& services, service::RequestParams
 }
 
 Result<MethodCall> MethodCall::create(Services& services, const nlohmann::json& params, const RpcCaller& caller) {
-  static const service::Request kEventStream{"events", "", {}, ""};
-  return create(services, service::RequestParams(kEventStream, params), caller);
+  return create(services, service::RequestParams(params), caller);
 }
 
 Result<void> MethodCall::switch_context(Id context) {

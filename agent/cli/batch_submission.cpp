@@ -128,6 +128,8 @@ Result<Job> parse_batch_line(const std::string& text) {
   if (!object->is_object()) return fail(Code::invalid, "a job is an object: {\"script\": ..., \"script_type\": ...}");
   auto decoded = decode_json<Job>(*object);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  if (const auto problem = service::validate_params(*service::find_request("job.create"), *object))
+    return fail(Code::invalid, problem->message);
   return std::move(decoded.record);
 }
 

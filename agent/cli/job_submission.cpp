@@ -310,11 +310,13 @@ Result<void> add_notify_flags(const Invocation& call, std::string& receivers) {
 }
 
 std::vector<FlagRow> script_flags() {
-  std::vector<FlagRow> flags = {{"type", "NAME", "script type (default: by the file's name)"},
-                                {"name", "TEXT", "a name for the job (default: the file's)"},
-                                {"env", "NAME=VALUE", "a variable of the job's environment", true},
-                                {"policy", "FILE", "requested policy for its sandbox, as .toml or .json"}};
-  for (FlagRow& flag : request_flags("job.create", "timeout")) flags.push_back(std::move(flag));
+  std::vector<FlagRow> flags = request_flags("job.create", "script_type=type:NAME timeout");
+  set_flag_help(flags, "type", "script type (default: by the file's name)");
+  set_flag_help(flags, "timeout", "maximum run time, as in 30s (default: set by the operator)");
+  const std::vector<FlagRow> own_flags = {{"name", "TEXT", "a name for the job (default: the file's)"},
+                                          {"env", "NAME=VALUE", "a variable of the job's environment", true},
+                                          {"policy", "FILE", "requested policy for its sandbox, as .toml or .json"}};
+  flags.insert(flags.end(), own_flags.begin(), own_flags.end());
   return flags;
 }
 
@@ -328,10 +330,12 @@ std::vector<FlagRow> submission_flags() {
       {"notify", "TARGET", "receiver of the notification of its end: URL of a webhook, or JSON (docs/notify.md)",
        true}};
   flags.insert(flags.end(), queue_flags.begin(), queue_flags.end());
-  for (FlagRow& flag : request_flags("job.create",
-                                     "id retries priority queue_timeout_ms=queue-timeout prerequisites=prerequisite "
-                                     "inputs=input concurrency_key concurrency_limit traceparent idempotency_key"))
+  for (FlagRow& flag :
+       request_flags("job.create",
+                     "id retries priority queue_timeout_ms=queue-timeout prerequisites=prerequisite "
+                     "inputs=input:JOB[/ARTIFACT] concurrency_key concurrency_limit traceparent idempotency_key"))
     flags.push_back(std::move(flag));
+  set_flag_help(flags, "queue-timeout", "maximum wait in the queue, as in 10m (default: no limit)");
   return flags;
 }
 
@@ -340,9 +344,11 @@ Result<Job> read_job_fields(const Invocation& call) {
   MJ_TRY(caller, parse_id_flag(call, "caller", kDefaultCaller));
   if (call.has("idempotency-key") && call.get("idempotency-key").empty())
     return fail(Code::invalid, "--idempotency-key: is empty");
-  MJ_TRY(request, read_request(call, *service::find_request("job.create"), {{"caller_id", caller}}));
+  const service::Request& row = *service::find_request("job.create");
+  MJ_TRY(request, read_request(call, row, {{"caller_id", caller}}));
   auto decoded = decode_json<Job>(request.params());
-  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  if (!decoded.ok())
+    return tl::unexpected<Error>(to_command_line_error(call, {Code::invalid, join(decoded.problems)}, &row));
   return std::move(decoded.record);
 }
 
@@ -357,8 +363,9 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(add_notify_flags(call, job.notify));
   MJ_CHECK(read_dependencies(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  MJ_CHECK(to_command_line_error(
-      call, service::check_new_job(make_request_context(call, job.caller_id), job, job.caller_id)));
+  MJ_CHECK(to_command_line_error(call,
+                                 service::check_new_job(make_request_context(call, job.caller_id), job, job.caller_id),
+                                 service::find_request("job.create")));
   return submission;
 }
 

@@ -74,10 +74,13 @@ Result<nlohmann::json> parse_flag_value(const Invocation& call, const service::P
   return is_number ? parse_whole_number(text) : nlohmann::json(text);
 }
 
-// Returns the flag on the command line that sets a parameter or is named like it, or null.
-const FlagRow* find_flag(const Invocation& call, std::string_view param) {
+// Returns the flag on the command line that sets a parameter of a request or is named like it, or null. request: null
+// if the command has flags of one request only.
+const FlagRow* find_flag(const Invocation& call, const service::Request* request, std::string_view param) {
   for (const FlagRow& flag : call.command->flags) {
-    const bool is_match = flag.param != nullptr ? flag.param->name == param : flag.name == to_flag_name(param);
+    const bool is_match = flag.param == nullptr ? flag.name == to_flag_name(param)
+                          : request != nullptr  ? flag.param == service::find_param(*request, param)
+                                                : flag.param->name == param;
     if (is_match && call.has(flag.name)) return &flag;
   }
   return nullptr;
@@ -90,14 +93,21 @@ std::vector<FlagRow> request_flags(std::string_view request, std::string_view pa
   while (!params.empty()) {
     const std::string_view word = params.substr(0, params.find(' '));
     params.remove_prefix(std::min(word.size() + 1, params.size()));
-    const std::string_view name = word.substr(0, word.find('='));
+    const std::string_view names = word.substr(0, word.find(':'));
+    const std::string_view name = names.substr(0, names.find('='));
     const service::Param* param = service::find_param(*service::find_request(request), name);
     assert(param != nullptr);
-    flags.push_back({name == word ? to_flag_name(name) : std::string(word.substr(name.size() + 1)),
-                     find_placeholder(*param), service::describe_param(*param), is_list_param(*param), param->choices,
-                     param});
+    flags.push_back({name == names ? to_flag_name(name) : std::string(names.substr(name.size() + 1)),
+                     names == word ? find_placeholder(*param) : word.substr(names.size() + 1),
+                     service::describe_param(*param), is_list_param(*param), param->choices, param});
   }
   return flags;
+}
+
+void set_flag_help(std::vector<FlagRow>& flags, std::string_view flag, std::string help) {
+  const auto it = std::find_if(flags.begin(), flags.end(), [&](const FlagRow& row) { return row.name == flag; });
+  assert(it != flags.end());
+  it->help = std::move(help);
 }
 
 Result<CommandRequest> read_request(const Invocation& call, const service::Request& request, nlohmann::json arguments) {
@@ -107,11 +117,15 @@ Result<CommandRequest> read_request(const Invocation& call, const service::Reque
       auto value = parse_flag_value(call, *flag.param, text);
       if (!value) return fail(value.error(), "--" + flag.name);
       nlohmann::json& target = arguments[std::string(flag.param->name)];
-      is_list_param(*flag.param) ? target.push_back(std::move(*value)) : void(target = std::move(*value));
+      if (is_list_param(*flag.param)) {
+        target.push_back(std::move(*value));
+      } else {
+        target = std::move(*value);
+      }
     }
   }
   if (const auto problem = service::validate_params(request, arguments))
-    return tl::unexpected<Error>(to_command_line_error(call, {Code::invalid, problem->message}));
+    return tl::unexpected<Error>(to_command_line_error(call, {Code::invalid, problem->message}, &request));
   return CommandRequest(request, std::make_shared<const nlohmann::json>(std::move(arguments)));
 }
 
@@ -124,8 +138,10 @@ Result<CommandRequest> read_request(const Invocation& call) { return read_reques
 Result<std::uint64_t> parse_count_flag(const Invocation& call, std::string_view flag, std::uint64_t fallback) {
   if (!call.has(flag)) return fallback;
   std::uint64_t count = 0;
-  if (!parse_u64(call.get(flag), count) || count == 0)
-    return fail(Code::invalid, fmt::format("--{}: a whole number above 0", flag));
+  if (!parse_u64(call.get(flag), count) || count == 0) {
+    return fail(Code::invalid,
+                fmt::format("--{}: must be a whole number, 1 or more, not {}", flag, excerpt(call.get(flag))));
+  }
   return count;
 }
 
@@ -190,11 +206,12 @@ Result<service::RequestContext> request_context(const Invocation& call) {
   return service::impersonate(operator_request, actor, "actor");
 }
 
-Error to_command_line_error(const Invocation& call, Error error) {
+Error to_command_line_error(const Invocation& call, Error error, const service::Request* request) {
   if (error.code == Code::conflict) error.code = Code::invalid;
   const std::size_t field_end = error.message.find(':');
   if (field_end == std::string::npos) return error;
-  if (const FlagRow* flag = find_flag(call, error.message.substr(0, field_end)))
+  if (request == nullptr) request = call.command->request;
+  if (const FlagRow* flag = find_flag(call, request, error.message.substr(0, field_end)))
     error.message.replace(0, field_end, "--" + flag->name);
   return error;
 }

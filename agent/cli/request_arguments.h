@@ -20,9 +20,13 @@ namespace mycojobs {
 inline constexpr Id kDefaultCaller = 1;  // caller of jobs and flows if --caller is missing
 
 // Returns flags for parameters of a request. params: names separated by spaces; "script_type=type" is the parameter
-// script_type as the flag --type. The flag has the help, the default and the allowed values of the parameter, and by
-// default its name, with '-' instead of '_'. REQUIRES: the table has the request and the parameters.
+// script_type as the flag --type; "before:HEIGHT" has the placeholder HEIGHT. The flag has the help, the default and
+// the allowed values of the parameter, and by default its name, with '-' instead of '_', and a placeholder of its type.
+// REQUIRES: the table has the request and the parameters. params: a string literal.
 std::vector<FlagRow> request_flags(std::string_view request, std::string_view params);
+// Replaces the help of a flag, because the command has another default, limit or format than the request. REQUIRES: the
+// flags have this one.
+void set_flag_help(std::vector<FlagRow>&, std::string_view flag, std::string help);
 
 // The parameters of a request, read from the command line.
 class CommandRequest : public service::RequestParams {
@@ -59,11 +63,12 @@ service::RequestContext make_request_context(const Invocation&, Id actor);
 // Returns the context of the command's request: of the operator, or of the actor of --actor, whose rights are checked.
 Result<service::RequestContext> request_context(const Invocation&);
 // Converts an error of a service to an error of the command line: the name of a parameter is replaced by its flag, and
-// `conflict`, which a retry cannot resolve here, becomes `invalid`.
-Error to_command_line_error(const Invocation&, Error);
+// `conflict`, which a retry cannot resolve here, becomes `invalid`. request: the request with the parameter; null: that
+// of the command.
+Error to_command_line_error(const Invocation&, Error, const service::Request* request = nullptr);
 template <class T>
-Result<T> to_command_line_error(const Invocation& call, Result<T> result) {
-  if (!result) return tl::unexpected<Error>(to_command_line_error(call, std::move(result).error()));
+Result<T> to_command_line_error(const Invocation& call, Result<T> result, const service::Request* request = nullptr) {
+  if (!result) return tl::unexpected<Error>(to_command_line_error(call, std::move(result).error(), request));
   return result;
 }
 

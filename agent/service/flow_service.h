@@ -90,7 +90,7 @@ Result<Flow> read_flow(const RequestContext&, Store&, Id flow);  // Returns the 
 struct ListFlows {
   std::string name = {};  // name of the definition; empty: any
   Id before = 0;
-  std::uint64_t limit = 50;  // 1 to 1000
+  std::uint64_t limit = 50;  // reduced to 1000
   std::optional<FlowStatus> status = std::nullopt;
   std::string display_state = {};  // displayed state: one of flow_display_states() (inspect/flow_view.h); empty: any
   Id caller = 0;                   // 0: any

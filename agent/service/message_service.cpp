@@ -16,7 +16,7 @@
 namespace mycojobs::service {
 namespace {
 
-constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
+constexpr std::size_t kMaxMessageKeys = 100000;
 
 // A message goes only to runners of this context. Otherwise its hint could be published on any channel of the server.
 Result<void> check_topic_owner(const RequestContext& caller, Store& store, const std::string& topic) {
@@ -134,8 +134,7 @@ Result<std::vector<Message>> list_messages(const RequestContext& caller, Store& 
   std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) {
     return std::tie(b.created_at, b.caller_id, b.id) < std::tie(a.created_at, a.caller_id, a.id);
   });
-  const std::size_t max = std::min<std::uint64_t>(limit, kMaxMessagesListed);
-  if (messages.size() > max) messages.resize(max);
+  if (messages.size() > limit) messages.resize(limit);
   return messages;
 }
 

@@ -339,8 +339,8 @@ Result<void> delete_context(const RequestContext& caller, const FlowStores& stor
 
 Result<std::vector<RefusalNote>> list_refusals(const RequestContext& caller, Store& store, std::uint64_t limit) {
   MJ_CHECK(check_permission(caller, store, Action::administer));
-  constexpr std::uint64_t kMaxRefusals = 1000;
-  return store.refusals(caller.context, std::min(limit, kMaxRefusals));
+  constexpr std::uint64_t kMaxRedisCount = INT64_MAX;
+  return store.refusals(caller.context, std::min(limit, kMaxRedisCount));
 }
 
 namespace {

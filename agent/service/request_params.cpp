@@ -5,6 +5,7 @@
 
 #include "model/codec.h"
 #include "text/json.h"
+#include "text/split.h"
 #include "text/utf8.h"
 
 namespace mycojobs::service {
@@ -72,14 +73,12 @@ const ParamType& find_param_type(std::string_view name) {
   return it == std::end(kParamTypes) ? kParamTypes[std::size(kParamTypes) - 1] : *it;
 }
 
+bool is_list_type(std::string_view type) { return find_param_type(type).is_valid == is_list; }
+
 std::string list_params(const Request& request) {
   std::string names;
   for (const Param& param : request.params) names += (names.empty() ? "" : ", ") + std::string(param.name);
   return names.empty() ? "it has no parameters" : "its parameters are " + names;
-}
-
-bool is_choice(std::string_view choices, std::string_view word) {
-  return (" " + std::string(choices) + " ").find(" " + std::string(word) + " ") != std::string::npos;
 }
 
 // REQUIRES: the value has the type of the parameter.
@@ -91,11 +90,14 @@ bool is_in_range(const Param& param, const json& value) {
   return (!param.min || number >= *param.min) && (!param.max || number <= *param.max);
 }
 
-// Returns the problem of a value: "must be a text". Empty: the value is valid. An empty text counts as missing.
+// Returns the problem of a value: "must be a text, not 7". Empty: the value is valid.
 std::string find_value_problem(const Param& param, const json& value) {
-  const std::string expected = "must be " + describe_values(param);
+  std::string expected = "must be " + describe_values(param);
+  if (value.is_string()) expected += ", not " + excerpt(value.get_ref<const std::string&>(), 80);
+  if (value.is_number() || value.is_boolean()) expected += ", not " + value.dump();
   if (!find_param_type(param.type).is_valid(value)) return expected;
-  if (!param.choices.empty() && value != "" && !is_choice(param.choices, value.get_ref<const std::string&>()))
+  if (param.allows_empty && value == "") return "";
+  if (!param.choices.empty() && !contains_word(param.choices, value.get_ref<const std::string&>()))
     return excerpt(value.get_ref<const std::string&>(), 80) + " is not one of: " + std::string(param.choices);
   return (param.min || param.max) && !is_in_range(param, value) ? expected : "";
 }
@@ -130,12 +132,14 @@ std::string describe_values(const Param& param) {
   if (!param.min && !param.max) return text;
   text = text.substr(0, text.find(','));
   const std::string min = std::to_string(param.min.value_or(0));
-  if (text.starts_with("a list")) return text + " of length " + min + " to " + std::to_string(param.max.value_or(0));
+  if (is_list_type(param.type)) return text + " with " + min + " to " + std::to_string(*param.max) + " entries";
   return param.max ? text + " from " + min + " to " + std::to_string(*param.max) : text + ", " + min + " or more";
 }
 
 std::string describe_param(const Param& param) {
-  std::string values = param.max ? std::to_string(param.min.value_or(0)) + " to " + std::to_string(*param.max) : "";
+  const bool has_max = param.max && *param.max < UINT32_MAX;  // the limit of 32 bits is left to the schema
+  std::string values = has_max ? std::to_string(param.min.value_or(0)) + " to " + std::to_string(*param.max) : "";
+  if (!values.empty() && is_list_type(param.type)) values += " entries";
   if (param.default_value) values += (values.empty() ? "" : ", ") + ("default " + std::to_string(*param.default_value));
   return std::string(param.help) + (values.empty() ? "" : " (" + values + ")");
 }
@@ -144,17 +148,13 @@ json get_type_schema(std::string_view type) { return find_param_type(type).schem
 
 json get_param_schema(const Param& param) {
   json schema = get_type_schema(param.type);
-  const bool is_array = schema.is_object() && schema.value("type", json()) == "array";
+  const bool is_array = is_list_type(param.type);
   if (param.min) schema[is_array ? "minItems" : "minimum"] = *param.min;
   if (param.max) schema[is_array ? "maxItems" : "maximum"] = *param.max;
   if (param.default_value) schema["default"] = *param.default_value;
   if (param.choices.empty()) return schema;
-  schema["enum"] = json::array();
-  for (std::string_view words = param.choices; !words.empty();) {
-    const auto end = std::min(words.find(' '), words.size());
-    schema["enum"].push_back(words.substr(0, end));
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
+  schema["enum"] = split_words(param.choices);
+  if (param.allows_empty) schema["enum"].push_back("");
   return schema;
 }
 
@@ -172,7 +172,7 @@ std::uint64_t RequestParams::number(std::string_view name) const {
     const bool is_negative = !it->is_number_unsigned() && it->get<std::int64_t>() < 0;
     if (!is_negative) return it->get<std::uint64_t>();
   }
-  const Param* param = find_param(*request_, name);
+  const Param* param = request_ == nullptr ? nullptr : find_param(*request_, name);
   return param == nullptr ? 0 : param->default_value.value_or(0);
 }
 

@@ -31,6 +31,8 @@ class RequestParams {
  public:
   // REQUIRES: validate_params() has found no problem.
   RequestParams(const Request& request, const nlohmann::json& values) : request_(&request), values_(&values) {}
+  // Parameters that belong to no request of the table, and have no defaults there.
+  explicit RequestParams(const nlohmann::json& values) : values_(&values) {}
 
   const nlohmann::json& params() const { return *values_; }
   bool has_param(std::string_view name) const;  // the request has the parameter, and it is not null
@@ -45,7 +47,7 @@ class RequestParams {
   std::optional<std::string> optional_text(std::string_view name) const;
 
  private:
-  const Request* request_;
+  const Request* request_ = nullptr;
   const nlohmann::json* values_;
 };
 

@@ -10,6 +10,10 @@
 #include "model/enums.h"
 #include "model/limits.h"
 #include "model/records.h"
+#include "service/flow_service.h"
+#include "service/job_service.h"
+#include "service/workflow_logs.h"
+#include "service/workflow_service.h"
 
 namespace mycojobs::service {
 namespace {
@@ -21,7 +25,8 @@ constexpr Param kId{"id", "id", "its id", true}, kNewId{"id", "id", "its id; abs
 constexpr Param kActor{"actor_id", "id", "the acting actor, if an operator calls; default: the caller"};
 constexpr Param kComment{"comment", "text", "the reason, stored with actor and time"};
 constexpr Param kTraceparent{"traceparent", "text",
-                             "the trace that it belongs to, in the format of W3C Trace Context (docs/tracing.md)"};
+                             "the trace that it belongs to, in the format of W3C Trace Context (docs/tracing.md); "
+                             "default: the trace in the header of an HTTP request"};
 constexpr Param kNotify{"notify", "any",
                         "receivers of the notification of its end: a list of addresses and targets (docs/notify.md)"};
 constexpr Param kPageAfter{"after", "text", "the value `after` of the preceding page; absent: the first page"};
@@ -40,6 +45,13 @@ template <class Enum>
 Param make_enum_choice(std::string_view name, std::string_view help) {
   static const std::string choices = fmt::format("{}", fmt::join(enum_names<Enum>(), " "));
   return make_choice(name, help, choices);
+}
+// Same, for a field of a record, which an empty text removes.
+template <class Enum>
+Param make_enum_field(std::string_view name, std::string_view help) {
+  Param param = make_enum_choice<Enum>(name, help);
+  param.allows_empty = true;
+  return param;
 }
 constexpr Param make_wait_list(std::string_view name, std::string_view type, std::string_view help) {
   return {.name = name, .type = type, .help = help, .required = true, .min = 1, .max = 1000};
@@ -142,7 +154,7 @@ std::vector<Request> list_runner_requests() {
       {"target_context", "id",
        "context of a supervisor on another host that runs jobs of this context; default: the same number"},
       {"local", "boolean", "whether it also claims jobs from queues"},
-      make_enum_choice<RunnerType>("type", "kind of its jobs"),
+      make_enum_field<RunnerType>("type", "kind of its jobs"),
       {"secret", "text", "sent to its supervisor as bearer token; never shown"}};
   return {
       {"runner.create", "register a runner, or a supervisor on another host", join_params({kNewId}, fields),
@@ -173,14 +185,14 @@ std::vector<Request> list_message_requests() {
         kContext,
         caller,
         {"message", "text", "its text"},
-        make_enum_choice<MessageType>("message_type", "kind of its content"),
-        make_enum_choice<MessageFormatType>("message_format_type", "format of its text"),
+        make_enum_field<MessageType>("message_type", "kind of its content"),
+        make_enum_field<MessageFormatType>("message_format_type", "format of its text"),
         {"timeout", "seconds", "fail unless it is delivered in this time"},
         {"timeout_ack", "seconds", "fail unless the receiver acknowledges it in this time"},
         {"timeout_result", "seconds", "fail and cancel its jobs unless the result is received in this time"},
         {"job", "jobs", "complete jobs with their ids"},
         {"flow", "object", "a flow: name, definition (a flow's JSON as text), env_vars"},
-        {"topic", "text", "topic of the runner that receives the message's jobs"},
+        {"topic", "text", "topic of the runner that receives the message's jobs; default: any runner"},
         {"target_context", "id", "the target context; absent: its own"},
         {"target_address", "text",
          "of the supervisor of that context, on another host; the answer has its target_key, to be signed with it"},
@@ -223,11 +235,16 @@ std::vector<Param> job_fields(const Param& id) {
           {"payload", "text", "the same as script"},
           {"script_type", "text", "python, v, osis, sal or another executor's name"},
           {"executor", "text", "the same as script_type"},
-          {"timeout", "seconds", "maximum run time, 1 or more; default: set by the operator"},
-          {.name = "retries", .type = "count", .help = "further attempts after a failure", .min = 0, .max = 255},
+          {.name = "timeout", .type = "seconds", .help = "maximum run time; default: set by the operator", .min = 1},
+          {.name = "retries",
+           .type = "count",
+           .help = "further attempts after a failure",
+           .default_value = 0,
+           .min = 0,
+           .max = 255},
           {"env_vars", "variables", "environment variables"},
-          {"prerequisites", "texts", "prerequisite of the job, for example file:/data/x or wait:30s"},
-          {"dependends", "ids", "a job of the same caller that must have finished"},
+          {"prerequisites", "texts", "prerequisites of the job, such as file:/data/x or wait:30s"},
+          {"dependends", "ids", "jobs of the same caller that must have finished"},
           {"depends", "ids", "the same as dependends"},
           {"depends_on", "ids", "the same as dependends"},
           {"name", "text", "name for display and for nodes of flows"},
@@ -245,7 +262,8 @@ std::vector<Param> job_fields(const Param& id) {
            .type = "count",
            .help = "maximum number of running jobs with this concurrency_key",
            .default_value = 1,
-           .min = 1},
+           .min = 1,
+           .max = UINT32_MAX},
           {"inputs", "texts", "artifacts of a job that it depends on: JOB or JOB/ARTIFACT, by id or name"},
           kNotify,
           {"policy", "object", "policy that the job requests for its sandbox (docs/sandbox.md)"},
@@ -274,7 +292,7 @@ std::vector<Request> list_job_requests() {
       {"job.create", "write a job's record without queueing it: job.start queues it, a flow adopts it",
        job_fields(kNewId), "Job: the job"},
       {"job.get", "show everything about a job", job, "Job: the job"},
-      {"job.list", "list jobs, latest change first", join_params(job_filters(), {make_limit(50)}),
+      {"job.list", "list jobs, latest change first", join_params(job_filters(), {make_limit(ListJobs().limit)}),
        "[Job]: jobs without script and result"},
       {"job.start", "queue a job: one that was created, or a new one", run_fields, "JobState: where it is"},
       {"job.run", "queue a job and wait for its end", join_params(run_fields, {kWait}),
@@ -310,17 +328,17 @@ std::vector<Request> list_jobs_requests() {
   return {
       {"jobs.create",
        "write several jobs, or none if one is invalid; an error reports the number of written jobs",
-       {{"jobs", "jobs", "jobs as for job.create, at most 1000", true},
+       {{.name = "jobs", .type = "jobs", .help = "jobs as for job.create", .required = true, .max = 1000},
         {"start", "boolean", "also queue the jobs"},
         kContext,
         kJobOwner},
        "[Job]: the jobs"},
-      {"jobs.list", "the same as job.list", join_params(job_filters(), {make_limit(50)}),
+      {"jobs.list", "the same as job.list", join_params(job_filters(), {make_limit(ListJobs().limit)}),
        "[Job]: jobs without script and result"},
       {"jobs.page", "list jobs page by page, latest change first",
        join_params(job_filters(),
                    {{"until_ms", "unix_ms", "only jobs that changed until then"},
-                    make_limit(50),
+                    make_limit(ListJobs().limit),
                     {"fields", "texts", "names of fields to return besides ids, key and status; default: all fields"},
                     kPageAfter}),
        "JobsPage: jobs, after (empty: this is the last page), looked_at"},
@@ -361,7 +379,7 @@ std::vector<Request> list_flow_requests() {
                                    {"state", "text", "only flows in this state: a word of docs/flows.md"},
                                    {"caller_id", "id", "only flows of this actor"},
                                    {"until_ms", "unix_ms", "only flows that were created until then"},
-                                   make_limit(50, 1000, "maximum number of flows")};
+                                   make_limit(ListFlows().limit, 1000, "maximum number of flows")};
   return {
       {"flow.create",
        "create a flow of existing jobs, or of a definition; flow.start starts it",
@@ -436,7 +454,9 @@ std::vector<Param> instance_params(const std::vector<Param>& more = {}) {
 
 std::vector<Request> list_instance_control_requests() {
   const std::vector<Param> decision =
-      instance_params({{"intent", "text", "first characters of the intent, if several wait"}, kComment, kActor});
+      instance_params({{"intent", "text", "first characters of the intent, if several wait"},
+                       with_help(kComment, "the reason, passed to the workflow"),
+                       kActor});
   return {
       {"workflow.approve", "approve the pending approval of an instance", decision, "WorkflowAnswer: the intent"},
       {"workflow.reject", "reject the pending approval of an instance", decision, "WorkflowAnswer: the intent"},
@@ -471,18 +491,17 @@ std::vector<Request> list_workflow_requests() {
       {"workflow.cells",
        "list the instances of a workflow",
        {kWorkflow, make_choice("status", "only instances with this status", "running waiting completed failed"),
-        make_strict_limit(100, 10'000), kContext},
+        make_strict_limit(ListInstances().limit, 10'000), kContext},
        "[WorkflowCell]: instances by key"},
       {"workflow.show", "show an instance: its state, its waiting events, its pending effects", instance_params(),
        "WorkflowInstance: state, intents, mail"},
       {"workflow.timeline", "read the latest facts of an instance",
-       instance_params(
-           {{.name = "before", .type = "count", .help = "only facts before this height; absent: the latest", .min = 1},
-            make_strict_limit(300, 1000, "maximum number of the latest facts")}),
+       instance_params({{"before", "count", "only facts before this height; absent or 0: the latest"},
+                        make_strict_limit(kTimelineFacts, 1000, "maximum number of the latest facts")}),
        "[WorkflowFact]: facts, oldest first"},
       {"workflow.logs", "read the output of the jobs of an instance's effects",
        instance_params(
-           {kPageAfter, make_strict_limit(500, 1000), make_wait("maximum wait for the first frame", 0, 30'000)}),
+           {kPageAfter, make_strict_limit(kLogFrames, 1000), make_wait("maximum wait for the first frame", 0, 30'000)}),
        "WorkflowLog: frames, after, more, ended"},
       {"workflow.explain", "explain the state of an instance and the next step", instance_params(),
        "[WorkflowReason]: cause, reason, evidence, next"},

@@ -20,6 +20,7 @@ struct Param {
   std::optional<std::int64_t> min = {}, max = {};  // limits of a number, or of the length of a list
   // A server reduces a larger number to this value, because its clients share the server. A command does not.
   std::optional<std::uint64_t> server_max = {};
+  bool allows_empty = false;  // an empty text is valid besides `choices`, and removes the field of the record
 };
 
 struct Request {

@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxPendingEffects = 1000;  // maximum number of ef
 inline constexpr std::uint64_t kMaxLogFacts = 10000;     // maximum number of facts of the deployment read for a page
 struct LogRequest {
   std::string after = {};            // cursor of the previous page; empty: start with the first effect
-  std::uint64_t limit = kLogFrames;  // 1 to 1000
+  std::uint64_t limit = kLogFrames;  // REQUIRES: 1 to 1000
 };
 struct InstanceLog {
   std::vector<LogFrame> frames;  // effects in the order of the journal; lines of an effect in the order of its log

@@ -181,14 +181,14 @@ Result<nlohmann::json> list_workflows(const RequestContext&, const WorkflowStore
 struct ListInstances {
   std::string workflow;
   std::string status = {};    // running, waiting, completed, failed; empty: any
-  std::uint64_t limit = 100;  // 1 to 10000
+  std::uint64_t limit = 100;  // REQUIRES: 1 to 10000
 };
 ListInstances parse_list_instances(const RequestParams&);
 Result<nlohmann::json> list_instances(const RequestContext&, const WorkflowStores&, const ListInstances&);
 Result<nlohmann::json> show_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&);
 inline constexpr std::uint64_t kTimelineFacts = 300;
 struct TimelineRequest {
-  std::uint64_t limit = kTimelineFacts;  // 1 to 1000
+  std::uint64_t limit = kTimelineFacts;  // REQUIRES: 1 to 1000
   std::uint64_t before = 0;              // only facts before this height; 0: the latest facts
 };
 TimelineRequest parse_timeline_request(const RequestParams&);
@@ -200,7 +200,8 @@ Result<nlohmann::json> read_instance_timeline(const RequestContext&, const Workf
 // leads the context; empty if no coordinator leads it.
 Result<nlohmann::json> explain_instance(const RequestContext&, const WorkflowStores&, const InstanceReference&,
                                         const std::string& leader);
-// Returns at most `limit` (1 to 1000) facts of the deployment after a height: {world, height, facts: [...]}.
+// Returns at most `limit` facts of the deployment after a height: {world, height, facts: [...]}. REQUIRES: limit is 1
+// to 1000.
 Result<nlohmann::json> read_facts(const RequestContext&, const WorkflowStores&, const std::string& workflow,
                                   std::uint64_t after, std::uint64_t limit);
 // Returns the whole journal with manifests and blobs.

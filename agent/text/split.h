@@ -19,4 +19,10 @@ inline std::vector<std::string> split_words(std::string_view text, std::string_v
   return words;
 }
 
+// Returns true if the word is one of the words of the list, which are separated by blanks.
+inline bool contains_word(std::string_view list, std::string_view word) {
+  const std::vector<std::string> words = split_words(list);
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 }  // namespace mycojobs

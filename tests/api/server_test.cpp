@@ -308,6 +308,9 @@ TEST_F(ApiTest, InvalidJobNamesItsField) {
   EXPECT_EQ(to_string("job.start", json::object()), "invalid");
   const json many = error("jobs.create", {{"jobs", {{{"script", "x"}, {"script_type", "v"}}, {{"script", 7}}}}});
   EXPECT_EQ(many.at("data").value("field", ""), "jobs[1]") << many;
+  const json unlimited{{"script", "x"}, {"script_type", "v"}, {"concurrency_key", "k"}, {"concurrency_limit", 0}};
+  EXPECT_EQ(field(unlimited), "concurrency_limit");
+  EXPECT_EQ(to_string("jobs.create", {{"jobs", {unlimited}}}), "invalid") << "the rules of job.create";
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
 }
 

@@ -68,16 +68,25 @@ TEST(RequestTable, ChoicesAreTheValuesOfTheModel) {
 
 TEST(RequestParams, AreValidatedByTheRow) {
   EXPECT_EQ(find_problem("job.list", json::object()), "");
-  EXPECT_EQ(find_problem("job.list", {{"limit", 0}}), "limit: must be a whole number, 1 or more");
+  EXPECT_EQ(find_problem("job.list", {{"limit", 0}}), "limit: must be a whole number, 1 or more, not 0");
   EXPECT_EQ(find_problem("job.list", {{"limit", 5000}}), "") << "a server reduces it";
   EXPECT_EQ(find_problem("workflow.cells", {{"workflow", "w"}, {"limit", 10001}}),
-            "limit: must be a whole number from 1 to 10000");
+            "limit: must be a whole number from 1 to 10000, not 10001");
   EXPECT_EQ(find_problem("job.list", {{"limit", UINT64_MAX}}), "");
-  EXPECT_EQ(find_problem("job.create", {{"retries", 256}}), "retries: must be a whole number from 0 to 255");
-  EXPECT_EQ(find_problem("job.create", {{"priority", -101}}), "priority: must be a whole number from -100 to 100");
+  EXPECT_EQ(find_problem("job.create", {{"retries", 256}}), "retries: must be a whole number from 0 to 255, not 256");
+  EXPECT_EQ(find_problem("job.create", {{"priority", -101}}),
+            "priority: must be a whole number from -100 to 100, not -101");
+  EXPECT_EQ(find_problem("job.create", {{"concurrency_limit", 5'000'000'000}}),
+            "concurrency_limit: must be a whole number from 1 to 4294967295, not 5000000000");
+  EXPECT_EQ(find_problem("job.get", {{"id", true}}), "id: must be an id, or a text \"CALLER:ID\", not true");
+  EXPECT_EQ(find_problem("workflow.timeline", {{"workflow", "w"}, {"before", 0}}), "") << "the latest facts";
   EXPECT_THAT(find_problem("job.list", {{"status", "lost"}}), HasSubstr("\"lost\" is not one of: dispatched "));
+  EXPECT_THAT(find_problem("job.list", {{"status", "started error"}}), HasSubstr("\"started error\" is not one of: "));
+  EXPECT_THAT(find_problem("job.list", {{"status", ""}}), HasSubstr("\"\" is not one of: "));
+  EXPECT_EQ(find_problem("runner.update", {{"id", 1}, {"type", ""}}), "") << "it removes the field";
   EXPECT_EQ(find_problem("job.list", {{"status", 1}}).find("status: must be one of: dispatched "), 0U);
-  EXPECT_EQ(find_problem("jobs.wait", {{"jobs", json::array()}}), "jobs: must be a list of texts of length 1 to 1000");
+  EXPECT_EQ(find_problem("jobs.wait", {{"jobs", json::array()}}),
+            "jobs: must be a list of texts with 1 to 1000 entries");
   EXPECT_EQ(find_problem("jobs.wait", {{"jobs", nullptr}}), "jobs: is missing");
   EXPECT_EQ(find_problem("job.get", {{"id", 1}, {"x", 1}}), "x: job.get does not have this parameter");
 }

@@ -76,6 +76,8 @@ Result<json> handle_create_many(MethodCall& call) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     auto job = parse_job(list[i]);
     if (!job) return fail(job.error(), "jobs[" + std::to_string(i) + "]");
+    if (const auto problem = service::validate_params(*service::find_request("job.create"), list[i]))
+      return fail(Code::invalid, "jobs[" + std::to_string(i) + "]: " + problem->message);
     jobs.push_back(std::move(*job));
   }
   MJ_TRY(stored, service::create_jobs(call.request_context(), call.store(), call.optional_id("caller_id"),

@@ -25,16 +25,18 @@ int print_actor(const Invocation& call, const Actor& actor) {
 }
 
 // Returns an actor with the fields of the flags, and appends the names of these fields.
-Result<Actor> read_actor_flags(const Invocation& call, std::vector<std::string>& fields) {
+Result<Actor> read_actor_flags(const Invocation& call, nlohmann::json arguments, std::vector<std::string>& fields) {
+  MJ_TRY(params, read_request(call, std::move(arguments)));
   Actor actor;
+  actor.id = params.id("id");
   if (call.has("key") && call.has("no-key")) return fail(Code::invalid, "--key and --no-key: use only one of them");
   if (call.has("key")) {
     MJ_TRY(key, parse_public_key(call, call.get("key")));
     actor.pubkey = key;
   }
   if (call.has("key") || call.has("no-key")) fields.emplace_back("pubkey");
-  if (call.has("address")) {
-    actor.address = call.get_all("address");
+  if (params.has_param("address")) {
+    actor.address = params.params().at("address").get<std::vector<std::string>>();
     fields.emplace_back("address");
   }
   return actor;
@@ -45,9 +47,7 @@ Result<Actor> read_actor_flags(const Invocation& call, std::vector<std::string>&
 Result<int> actor_create_command(Invocation& call) {
   std::vector<std::string> fields;
   MJ_TRY(caller, request_context(call));
-  MJ_TRY(actor, read_actor_flags(call, fields));
-  MJ_TRY(id, parse_id_flag(call, "id", 0));
-  actor.id = id;
+  MJ_TRY(actor, read_actor_flags(call, nlohmann::json::object(), fields));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(stored_actor, to_command_line_error(call, service::create_actor(caller, *session.store, actor)));
   return print_actor(call, stored_actor);
@@ -79,8 +79,7 @@ Result<int> actor_update_command(Invocation& call) {
   std::vector<std::string> fields;
   MJ_TRY(id, parse_id("actor", call.arguments.at(0)));
   MJ_TRY(caller, request_context(call));
-  MJ_TRY(actor, read_actor_flags(call, fields));
-  actor.id = id;
+  MJ_TRY(actor, read_actor_flags(call, {{"id", id}}, fields));
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(stored_actor, to_command_line_error(call, service::update_actor(caller, *session.store, actor, fields)));
   return print_actor(call, stored_actor);

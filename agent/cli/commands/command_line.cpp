@@ -14,6 +14,7 @@
 #include "cli/commands/command_table.h"
 #include "cli/commands/hidden_commands.h"
 #include "cli/terminal.h"
+#include "text/split.h"
 #include "text/suggestion.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"
@@ -32,10 +33,6 @@ constexpr CommandGroup kGroups[] = {
     {"This program", "config completion version"},
 };
 constexpr std::string_view kOtherCommands = "Others", kVerbGroup = "Commands";
-
-bool contains_word(std::string_view list, std::string_view word) {
-  return (" " + std::string(list) + " ").find(" " + std::string(word) + " ") != std::string::npos;
-}
 
 // The formatter of CLI11 with lines that are wrapped at the width of the terminal.
 class WrappedHelp final : public CLI::Formatter {

@@ -91,6 +91,11 @@ Command request_command(std::string_view name, std::string_view request, std::st
           row};
 }
 
+Command with_flag_help(Command command, std::string_view flag, std::string help) {
+  set_flag_help(command.flags, flag, std::move(help));
+  return command;
+}
+
 const std::vector<Command> kCommands = {
     {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command, true},
     {"coordinator", "run the flows and schedules of a Redis, until TERM", "", {}, coordinator_command, true},
@@ -105,7 +110,7 @@ const std::vector<Command> kCommands = {
     {"job submit", "submit one script as a job, or a file of jobs, and print its key", "FILE", submit_flags(),
      job_submit_command},
     request_command("job list", "job.list", "",
-                    "status state name script_type=type caller_id=caller since_ms=since limit", job_list_command),
+                    "status state name script_type=type:TYPE caller_id=caller since_ms=since limit", job_list_command),
     request_command("job show", "job.get", "JOB", "", job_show_command),
     request_command("job logs", "job.logs", "JOB", "", job_logs_command, follow_flag("continue until the job ends")),
     {"job artifacts",
@@ -132,8 +137,10 @@ const std::vector<Command> kCommands = {
      "FILE",
      {{"input", "NAME=VALUE", "an input that the definition declares; @FILE: a map of inputs", true}},
      flow_check_command},
-    request_command("flow list", "flow.list", "", "name limit before=after", flow_list_command,
-                    {{"status", "WORD", "only flows in this state or with this status", false, flow_states()}}),
+    with_flag_help(
+        request_command("flow list", "flow.list", "", "name limit before=after:FLOW", flow_list_command,
+                        {{"status", "WORD", "only flows in this state or with this status", false, flow_states()}}),
+        "after", "continue after this flow, as printed with the preceding page"),
     request_command("flow show", "flow.get", "FLOW", "", flow_show_command, {}, "show a flow and its nodes"),
     {"flow watch", "show the progress of a flow until its end", "FLOW", {}, flow_watch_command},
     {"flow graph",
@@ -186,10 +193,10 @@ const std::vector<Command> kCommands = {
     {"flow schedule resume", "resume a paused schedule from now on", "NAME", actor_flag(),
      flow_schedule_resume_command},
     {"flow schedule remove", "remove a schedule; its flows remain", "NAME", actor_flag(), flow_schedule_remove_command},
-    request_command("actor create", "actor.create", "", "id address", actor_create_command, actor_key_flags()),
+    request_command("actor create", "actor.create", "", "id address:ADDRESS", actor_create_command, actor_key_flags()),
     request_command("actor list", "actor.list", "", "", actor_list_command, actor_flag()),
     request_command("actor show", "actor.get", "ID", "", actor_show_command, actor_flag()),
-    request_command("actor update", "actor.update", "ID", "address", actor_update_command,
+    request_command("actor update", "actor.update", "ID", "address:ADDRESS", actor_update_command,
                     actor_key_flags({{"no-key", "", "remove its key: its signatures are no longer accepted"}})),
     request_command("actor delete", "actor.delete", "ID", "", actor_delete_command, actor_flag()),
     request_command("context create", "context.create", "ID", "", context_create_command, role_flags()),
@@ -251,16 +258,16 @@ const std::vector<Command> kCommands = {
     request_command("workflow send", "workflow.send", "EVENT VALUE", "workflow idempotency_key traceparent",
                     workflow_send_command, actor_flag()),
     request_command("workflow list", "workflow.list", "", "", workflow_list_command, actor_flag()),
-    request_command("workflow cells", "workflow.cells", "WORKFLOW", "status limit", workflow_cells_command,
+    request_command("workflow cells", "workflow.cells", "WORKFLOW", "status limit:COUNT", workflow_cells_command,
                     actor_flag()),
     request_command("workflow show", "workflow.show", "WORKFLOW [KEY]", "", workflow_show_command, actor_flag()),
-    request_command("workflow timeline", "workflow.timeline", "WORKFLOW [KEY]", "limit before",
+    request_command("workflow timeline", "workflow.timeline", "WORKFLOW [KEY]", "limit:COUNT before:HEIGHT",
                     workflow_timeline_command, actor_flag()),
     request_command("workflow logs", "workflow.logs", "WORKFLOW [KEY]", "", workflow_logs_command,
                     actor_flag(follow_flag("continue until the instance ends, with new effects"))),
     request_command("workflow explain", "workflow.explain", "WORKFLOW [KEY]", "", workflow_explain_command,
                     actor_flag()),
-    request_command("workflow tail", "workflow.facts", "WORKFLOW", "after", workflow_tail_command,
+    request_command("workflow tail", "workflow.facts", "WORKFLOW", "after:HEIGHT", workflow_tail_command,
                     actor_flag(follow_flag("continue with new facts")), "print the facts of a workflow's journal"),
     request_command("workflow approve", "workflow.approve", "WORKFLOW [KEY]", "intent comment",
                     workflow_approve_command, actor_flag()),
@@ -295,10 +302,10 @@ const std::vector<Command> kCommands = {
      queue_dead_command},
     request_command("runner list", "runner.list", "", "", runner_list_command, {},
                     "list the runners with host, queues and state"),
-    request_command("runner create", "runner.create", "", "id pubkey address target_context topic type",
+    request_command("runner create", "runner.create", "", "id pubkey:HEX address:URL target_context topic type",
                     runner_create_command, runner_flags()),
     request_command("runner show", "runner.get", "ID", "", runner_show_command, actor_flag()),
-    request_command("runner update", "runner.update", "ID", "pubkey address target_context topic type",
+    request_command("runner update", "runner.update", "ID", "pubkey:HEX address:URL target_context topic type",
                     runner_update_command, runner_flags()),
     request_command("runner delete", "runner.delete", "ID", "", runner_delete_command, actor_flag()),
     {"secret list",
@@ -358,11 +365,13 @@ const std::vector<Command> kCommands = {
      {},
      program_add_command},
     {"program list", "list the prebuilt programs of a context", "", {}, program_list_command},
-    request_command(
-        "message send", "message.create", "[FILE]",
-        "topic timeout=deliver-within timeout_ack=ack-within timeout_result=result-within stream_logs=stream",
-        message_send_command, message_flags(),
-        "send a signed message to another context (a script, a flow or a text) and receive its result"),
+    with_flag_help(
+        request_command(
+            "message send", "message.create", "[FILE]",
+            "topic timeout=deliver-within timeout_ack=ack-within timeout_result=result-within stream_logs=stream",
+            message_send_command, message_flags(),
+            "send a signed message to another context (a script, a flow or a text) and receive its result"),
+        "deliver-within", "fail unless it is delivered in this time (default 24h)"),
     {"message follow", "wait for the end of a message, with the lines of its jobs", "MESSAGE", actor_flag(),
      message_follow_command},
     request_command("message list", "message.list", "", "limit", message_list_command, actor_flag()),

@@ -850,9 +850,10 @@ Result<int> flow_signal_command(Invocation& call) { return control_flow(call, Ve
 
 Result<int> flow_replay_command(Invocation& call) {
   MJ_TRY(source_flow, parse_flow_argument(call));
+  MJ_TRY(params, read_request(call, {{"id", source_flow}}));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_flow_session_for_query(call));
-  const service::ReplayFlow request{.flow = source_flow, .allow_irreversible = call.has("allow-irreversible")};
+  const service::ReplayFlow request{.flow = source_flow, .allow_irreversible = params.flag("allow_irreversible")};
   MJ_TRY(flow, to_command_line_error(call, service::replay_flow(caller, session.stores(), request)));
   MJ_TRY(progress, service::start_flow(caller, session.stores(), {flow.id, fmt::format("replay:{}", source_flow)}));
   print_answer(call, {{"flow", flow.id}, {"replay_of", source_flow}, {"status", to_string(progress.status)}},

@@ -230,12 +230,13 @@ Result<service::RequestContext> make_owner_context(const Invocation& call) {
 }
 
 Result<service::CreateFlow> read_create_request(const Invocation& call) {
+  MJ_TRY(params, read_request(call, *service::find_request("flow.create"), nlohmann::json::object()));
   service::CreateFlow request;
   MJ_CHECK(read_environment_flags(call, request.env_vars));
   MJ_CHECK(add_notify_flags(call, request.notify));
-  request.traceparent = call.get("traceparent");
+  request.traceparent = params.text("traceparent");
   // A generated key permits a retry after the loss of the server without creating a second flow.
-  request.idempotency_key = call.has("key") ? call.get("key") : "cli-" + random_hex(16);
+  request.idempotency_key = params.optional_text("idempotency_key").value_or("cli-" + random_hex(16));
   MJ_CHECK(to_command_line_error(call, service::check(request)));
   return request;
 }

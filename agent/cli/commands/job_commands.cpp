@@ -377,7 +377,8 @@ int print_job_answer(const Invocation& call, const std::string& key, const Job& 
 Result<int> answer_job_approval(const Invocation& call, bool approved) {
   MJ_TRY(key, parse_job_argument(call));
   MJ_TRY(caller, request_context(call));
-  service::AnswerJob request{key, call.arguments.at(1), approved, call.get("comment")};
+  MJ_TRY(params, read_request(call, {{"id", key}, {"name", call.arguments.at(1)}}));
+  service::AnswerJob request{key, params.text("name"), approved, params.text("comment")};
   if (request.name.starts_with("approval:")) request.name.erase(0, 9);
   MJ_TRY(session, open_store_for_query(call));
   MJ_TRY(answer, to_command_line_error(call, service::answer_job(caller, *session.store, request)));

@@ -45,7 +45,9 @@ Result<Runner> read_runner_flags(const Invocation& call, nlohmann::json argument
   if (call.has("queues")) arguments["local"] = call.get("queues") == "yes";
   MJ_TRY(request, read_request(call, std::move(arguments)));
   fields = service::list_changed_fields(request.params());
-  return decode_json<Runner>(request.params()).record;
+  auto decoded = decode_json<Runner>(request.params());
+  if (!decoded.ok()) return tl::unexpected<Error>(to_command_line_error(call, {Code::invalid, join(decoded.problems)}));
+  return std::move(decoded.record);
 }
 
 int print_runner(const Invocation& call, const Runner& runner) {

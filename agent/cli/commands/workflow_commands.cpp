@@ -155,9 +155,10 @@ class LogFramePrinter {
 };
 
 Result<int> answer_approval(const Invocation& call, bool approved) {
+  MJ_TRY(params, read_request(call, {{"workflow", get_argument(call, 0)}}));
   MJ_TRY(session, open_workflow_session(call));
-  const service::AnswerApproval request{parse_instance_argument(call), call.get("intent"), approved,
-                                        call.get("comment")};
+  const service::AnswerApproval request{parse_instance_argument(call), params.text("intent"), approved,
+                                        params.text("comment")};
   MJ_TRY(intent, to_command_line_error(call, service::answer_approval(session.caller, session.stores(), request)));
   if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
   print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
@@ -227,9 +228,10 @@ Result<int> workflow_apply_command(Invocation& call) {
 }
 
 Result<int> workflow_send_command(Invocation& call) {
-  service::SendEvent request{get_argument(call, 0), get_argument(call, 1), call.get("workflow")};
-  request.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
-  request.traceparent = call.get("traceparent");
+  MJ_TRY(params, read_request(call, {{"event", get_argument(call, 0)}, {"value", get_argument(call, 1)}}));
+  service::SendEvent request{params.text("event"), get_argument(call, 1), params.text("workflow")};
+  request.idempotency_key = params.optional_text("idempotency_key").value_or(random_hex(16));
+  request.traceparent = params.text("traceparent");
   if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
   MJ_TRY(session, open_workflow_session(call));
   MJ_TRY(sent_event, send_once(call, session, request));
@@ -380,10 +382,11 @@ Result<int> workflow_approve_command(Invocation& call) { return answer_approval(
 Result<int> workflow_reject_command(Invocation& call) { return answer_approval(call, false); }
 
 Result<int> workflow_cancel_command(Invocation& call) {
+  MJ_TRY(params, read_request(call, {{"workflow", get_argument(call, 0)}}));
   MJ_TRY(session, open_workflow_session(call));
   const service::InstanceReference instance = parse_instance_argument(call);
   MJ_CHECK(to_command_line_error(
-      call, service::cancel_instance(session.caller, session.stores(), instance, call.get("reason"))));
+      call, service::cancel_instance(session.caller, session.stores(), instance, params.text("reason"))));
   if (call.json) return print_json({{"workflow", instance.workflow}, {"key", instance.key}, {"cancelling", true}});
   print(to_printable_line(format_instance(instance)) + " is being cancelled\n");
   return 0;

@@ -214,7 +214,7 @@ TEST_F(Job, ListShowsTheNewestOfAStatus) {
   EXPECT_EQ(newest[1]["key"], "job:1:6");
   expect_result(mycojobs_({"job", "list", "--limit", "2"}), 0, "there are more");
   expect_result(mycojobs_({"job", "list", "--limit", "0"}), 65, "--limit: must be a whole number, 1 or more");
-  expect_result(mycojobs_({"queue", "dead", "--limit", "0"}), 65, "--limit: a whole number above 0");
+  expect_result(mycojobs_({"queue", "dead", "--limit", "0"}), 65, "--limit: must be a whole number, 1 or more");
   expect_result(mycojobs_({"job", "list", "--status", "lost"}), 65, "dispatched");
   redis_.cli(1, {"SET", "job:1:1", "text"});
   redis_.cli(1, {"HSET", "job:1:2", "status", "??", "created_at", "x"});

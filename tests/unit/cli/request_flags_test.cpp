@@ -58,6 +58,9 @@ const std::set<std::pair<std::string_view, std::string_view>> kDifferentFlags = 
     {"message send", "flow"},   // a file
 };
 
+// Flags with a help of their own, because the command has another default, limit or format than the request.
+const std::set<std::string_view> kFlagsWithOwnHelp = {"type", "timeout", "queue-timeout", "after", "deliver-within"};
+
 TEST(RequestFlags, EveryRequestHasACommandOrAReason) {
   std::set<std::string_view> sent;
   for (const Command& command : commands()) {
@@ -88,19 +91,23 @@ TEST(RequestFlags, AgreeWithTheParameter) {
       EXPECT_EQ(flag.choices, flag.param->choices);
       EXPECT_EQ(flag.value.empty(), flag.param->type == "boolean");
       EXPECT_EQ(flag.is_repeatable, flag.param->type == "texts" || flag.param->type == "ids");
-      EXPECT_TRUE(flag.help.starts_with(flag.param->help));
+      EXPECT_TRUE(kFlagsWithOwnHelp.contains(flag.name) || flag.help.starts_with(flag.param->help));
     }
   }
 }
 
 class RequestArguments : public ::testing::Test {
  protected:
-  // Reads the request of a command with these flags. Returns the values as JSON, or the error.
-  std::string read(std::string_view command, std::map<std::string, std::vector<std::string>, std::less<>> flags) {
+  using Flags = std::map<std::string, std::vector<std::string>, std::less<>>;
+
+  Invocation make_call(std::string_view command, Flags flags) {
     const auto row =
         std::find_if(commands().begin(), commands().end(), [&](const Command& entry) { return entry.name == command; });
-    Invocation call{dependencies_, {}, {}, false, {}, std::move(flags), &*row};
-    const auto request = read_request(call);
+    return {dependencies_, {}, {}, false, {}, std::move(flags), &*row};
+  }
+  // Reads the request of a command with these flags. Returns the values as JSON, or the error.
+  std::string read(std::string_view command, Flags flags) {
+    const auto request = read_request(make_call(command, std::move(flags)));
     return request ? request->params().dump() : request.error().message;
   }
 
@@ -120,11 +127,27 @@ TEST_F(RequestArguments, AreConvertedToTheTypesOfTheParameters) {
             R"({"stream_logs":true,"timeout":120})");
 }
 
+TEST(RequestFlags, HaveThePlaceholderOfTheirTypeOrAnother) {
+  const std::vector<FlagRow> flags = request_flags("workflow.timeline", "limit before=after:HEIGHT");
+  ASSERT_EQ(flags.size(), 2U);
+  EXPECT_EQ(flags[0].name, "limit");
+  EXPECT_EQ(flags[0].value, "N");
+  EXPECT_EQ(flags[1].name, "after");
+  EXPECT_EQ(flags[1].value, "HEIGHT");
+}
+
 TEST_F(RequestArguments, ErrorsNameTheFlag) {
-  EXPECT_EQ(read("job list", {{"limit", {"0"}}}), "--limit: must be a whole number, 1 or more");
-  EXPECT_EQ(read("job list", {{"caller", {"x"}}}), "--caller: must be a whole number from 1 to 4294967295");
+  EXPECT_EQ(read("job list", {{"limit", {"0"}}}), "--limit: must be a whole number, 1 or more, not 0");
+  EXPECT_EQ(read("job list", {{"caller", {"x"}}}), "--caller: must be a whole number from 1 to 4294967295, not \"x\"");
   EXPECT_THAT(read("job list", {{"since", {"x"}}}), HasSubstr("--since: \"x\" is neither a time ago"));
   EXPECT_THAT(read("message send", {{"deliver-within", {"x"}}}), HasSubstr("--deliver-within: "));
+}
+
+TEST_F(RequestArguments, ErrorsNameTheFlagOfTheirRequest) {
+  const Invocation call = make_call("message send", {{"deliver-within", {"1s"}}, {"timeout", {"1s"}}});
+  const Error error{Code::invalid, "timeout: is wrong"};
+  EXPECT_EQ(to_command_line_error(call, error).message, "--deliver-within: is wrong");
+  EXPECT_EQ(to_command_line_error(call, error, service::find_request("job.create")).message, "--timeout: is wrong");
 }
 
 }  // namespace
