@@ -112,7 +112,7 @@ TEST_F(BatchE2e, HostileLinesAreRejectedByLineAndField) {
   expect_refused("[1]", "a job is an object");
   expect_refused("null", "a job is an object");
   expect_refused("{\"script\":\"x\xff\",\"script_type\":\"python\"}", "not JSON at column 13");
-  expect_refused(R"({"script":"x","script_type":"python","odd":1})", "odd: no field of a job");
+  expect_refused(R"({"script":"x","script_type":"python","odd":1})", "odd: job.create does not have this parameter");
   expect_refused(R"({"script":"x","script_type":"python","timeout":"soon"})", "timeout: ");
   expect_refused(R"({"script":["x"],"script_type":"python"})", "script: ");
   expect_refused(R"({"script":"x","script":"y","script_type":"python"})", "JSON has the same key twice");
