@@ -21,6 +21,7 @@
 #include "net/host.h"
 #include "net/openssl.h"
 #include "net/tls_errors.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 
@@ -29,6 +30,7 @@ struct TlsCredentials {
   struct StoredSession {
     SSL_SESSION* session = nullptr;
     std::int64_t peer_expiry_s = 0;
+    std::int64_t verified_s = 0;  // time of the full handshake
   };
 
   TlsCredentials(const OpenSsl& functions, SSL_CTX* ssl_context, std::string files_state)
@@ -52,6 +54,8 @@ namespace {
 
 constexpr std::size_t kMaxKeyBytes = 1U << 20;
 constexpr std::size_t kMaxCaFiles = 1000;
+constexpr std::int64_t kMaxResumptionS = 24 * 3600;  // a certificate is verified again after this time
+constexpr int kMaxReads = 16;                        // reads of one operation after its deadline
 
 // Returns a text that differs if a file was changed or replaced.
 std::string describe_file(const std::string& path) {
@@ -73,7 +77,8 @@ bool is_hash_name(std::string_view name) {
 
 struct CaFolder {
   bool has_hash_names = false;
-  std::vector<std::string> files;  // paths of *.pem, *.crt and *.cer, sorted
+  std::vector<std::string> files;         // paths of *.pem, *.crt and *.cer, sorted
+  std::vector<std::string> hashed_files;  // paths with hash names, sorted
 };
 
 CaFolder read_ca_folder(const std::string& path) {
@@ -81,12 +86,16 @@ CaFolder read_ca_folder(const std::string& path) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    out.has_hash_names = out.has_hash_names || is_hash_name(name);
+    if (is_hash_name(name) && out.hashed_files.size() < kMaxCaFiles) {
+      out.has_hash_names = true;
+      out.hashed_files.push_back(entry->path().string());
+    }
     const std::string extension = entry->path().extension().string();
     if ((extension == ".pem" || extension == ".crt" || extension == ".cer") && out.files.size() < kMaxCaFiles)
       out.files.push_back(entry->path().string());
   }
   std::sort(out.files.begin(), out.files.end());
+  std::sort(out.hashed_files.begin(), out.hashed_files.end());
   return out;
 }
 
@@ -95,13 +104,24 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, error);
 }
 
-// Describes all files of the settings. In a folder with hash names, a changed certificate has a new name.
+// Returns the folder of the CAs of the system, which update-ca-certificates changes.
+std::string system_ca_folder() {
+  const char* const folder = std::getenv("SSL_CERT_DIR");
+  return folder == nullptr ? "/etc/ssl/certs" : folder;
+}
+
+// Describes all files of the settings. A hash name covers only the subject of a certificate, so that a CA with a new
+// key may have the same name.
 std::string describe_files(const TlsSettings& settings) {
   std::string out = describe_file(settings.certificate) + describe_file(settings.key) + describe_file(settings.ca);
+  if (settings.ca.empty()) {
+    const char* const bundle = std::getenv("SSL_CERT_FILE");
+    return out + describe_file(system_ca_folder()) +
+           describe_file(bundle == nullptr ? system_ca_folder() + "/ca-certificates.crt" : bundle);
+  }
   if (!is_folder(settings.ca)) return out;
   const CaFolder folder = read_ca_folder(settings.ca);
-  if (folder.has_hash_names) return out;
-  for (const std::string& file : folder.files) out += describe_file(file);
+  for (const std::string& file : folder.has_hash_names ? folder.hashed_files : folder.files) out += describe_file(file);
   return out;
 }
 
@@ -119,7 +139,7 @@ class CredentialsReader {
     if (settings_.key.empty()) return reject("key", "is not set, but " + settings_.table + ".cert is");
     MJ_CHECK(check_readable("cert", settings_.certificate));
     if (openssl_.SSL_CTX_use_certificate_chain_file(context_, settings_.certificate.c_str()) != 1)
-      return reject("cert", settings_.certificate + " has no certificate in PEM" + describe_error());
+      return reject("cert", settings_.certificate + " has no certificate in PEM" + describe_error(), error_code());
     MJ_CHECK(read_key());
     if (openssl_.SSL_CTX_check_private_key(context_) == 1) return {};
     return reject("key", settings_.key + " is not the key of the certificate in " + settings_.certificate);
@@ -128,6 +148,12 @@ class CredentialsReader {
  private:
   tl::unexpected<Error> reject(std::string_view setting, const std::string& problem, Code code = Code::invalid) const {
     return fail(code, fmt::format("{}.{}: {}", settings_.table, setting, problem));
+  }
+  // OpenSSL reports a failed fopen() or allocation as an error of the system.
+  Code error_code() const {
+    const unsigned long error = openssl_.ERR_peek_error();
+    const bool is_system_error = ERR_SYSTEM_ERROR(error) || ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE;
+    return is_system_error ? Code::io : Code::invalid;
   }
   std::string describe_error() const {
     const char* const text = openssl_.ERR_reason_error_string(openssl_.ERR_peek_error());
@@ -148,7 +174,7 @@ class CredentialsReader {
     MJ_CHECK(check_readable("ca", settings_.ca));
     if (is_folder(settings_.ca)) return read_ca_folder_files();
     if (openssl_.SSL_CTX_load_verify_file(context_, settings_.ca.c_str()) == 1) return {};
-    return reject("ca", settings_.ca + " has no certificate in PEM" + describe_error());
+    return reject("ca", settings_.ca + " has no certificate in PEM" + describe_error(), error_code());
   }
   Result<void> read_ca_folder_files() const {
     const CaFolder folder = read_ca_folder(settings_.ca);
@@ -158,7 +184,7 @@ class CredentialsReader {
     }
     for (const std::string& file : folder.files) {
       if (openssl_.SSL_CTX_load_verify_file(context_, file.c_str()) != 1)
-        return reject("ca", file + " has no certificate in PEM" + describe_error());
+        return reject("ca", file + " has no certificate in PEM" + describe_error(), error_code());
     }
     if (folder.files.empty()) return reject("ca", settings_.ca + " has no file *.pem, *.crt or *.cer");
     return {};
@@ -168,11 +194,13 @@ class CredentialsReader {
   // that looks like access of a group.
   static bool is_managed_credential(const std::string& path) {
     const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
-    return folder != nullptr && *folder != '\0' && path.starts_with(std::string(folder) + '/');
+    return folder != nullptr && *folder != '\0' &&
+           std::filesystem::path(path).lexically_normal().parent_path() ==
+               (std::filesystem::path(folder) / "x").lexically_normal().parent_path();
   }
   Result<void> check_key_owner(const struct stat& info) const {
     if (!S_ISREG(info.st_mode)) return reject("key", settings_.key + " is not a file");
-    if (is_managed_credential(settings_.key)) return {};
+    if (is_managed_credential(settings_.key) && (info.st_mode & S_IRWXO) == 0) return {};
     if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
       return reject(
           "key",
@@ -323,11 +351,14 @@ Result<std::shared_ptr<TlsCredentials>> TlsContext::load() {
   if (credentials) {
     if (credentials_) log(LogLevel::info, "tls", "{}: the changed files were read", settings_.table);
     rejected_files_.clear();
+    logged_error_.clear();
     return credentials_ = std::move(*credentials);
   }
   if (!credentials_) return credentials;
-  rejected_files_ = std::move(files);
-  log(LogLevel::warn, "tls", "{}; the previous certificates stay in use", credentials.error().message);
+  // Lack of descriptors or memory passes, so that the next connection reads the files again.
+  if (credentials.error().code != Code::io) rejected_files_ = std::move(files);
+  if (std::exchange(logged_error_, credentials.error().message) != credentials.error().message)
+    log(LogLevel::warn, "tls", "{}; the previous certificates stay in use", credentials.error().message);
   return credentials_;
 }
 
@@ -362,7 +393,7 @@ Result<std::unique_ptr<TlsStream>> TlsStream::open(TlsContext& context, int fd, 
   openssl.SSL_set0_wbio(stream->ssl_, writer);
   openssl.SSL_set_ex_data(stream->ssl_, 0, stream.get());
   if (stream->role_ == TlsRole::client) {
-    stream->prepare_client();
+    MJ_CHECK(stream->prepare_client());
   } else {
     const int mode = stream->settings_.ca.empty() ? SSL_VERIFY_NONE : SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
     openssl.SSL_set_verify(stream->ssl_, mode, &on_verified);
@@ -371,8 +402,14 @@ Result<std::unique_ptr<TlsStream>> TlsStream::open(TlsContext& context, int fd, 
   return stream;
 }
 
-void TlsStream::prepare_client() {
+Result<void> TlsStream::prepare_client() {
   const OpenSsl& openssl = credentials_->openssl;
+  // OpenSSL checks no name at all for an empty text, and any sub-domain for a leading point.
+  const bool has_odd_character =
+      std::any_of(expected_name_.begin(), expected_name_.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; });
+  if (expected_name_.empty() || expected_name_.front() == '.' || has_odd_character)
+    return fail(Code::invalid, fmt::format("{}.server_name: \"{}\" is not a host name or IP address", settings_.table,
+                                           to_ascii(expected_name_, 80)));
   // OpenSSL calls the function also if it ignores the result.
   if (settings_.insecure) {
     openssl.SSL_set_verify(ssl_, SSL_VERIFY_NONE, nullptr);
@@ -383,31 +420,49 @@ void TlsStream::prepare_client() {
   // A certificate in redis_tls.ca is trusted, also if it is not self-signed.
   openssl.X509_VERIFY_PARAM_set_flags(openssl.SSL_get0_param(ssl_), X509_V_FLAG_PARTIAL_CHAIN);
   if (openssl.X509_VERIFY_PARAM_set1_ip_asc(openssl.SSL_get0_param(ssl_), expected_name_.c_str()) != 1) {
-    openssl.SSL_set1_host(ssl_, expected_name_.c_str());
-    openssl.SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
-                     const_cast<char*>(expected_name_.c_str()));
+    if (openssl.SSL_set1_host(ssl_, expected_name_.c_str()) != 1 ||
+        openssl.SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+                         const_cast<char*>(expected_name_.c_str())) != 1)
+      return fail(Code::invalid, fmt::format("{}.server_name: OpenSSL does not accept the name {}", settings_.table,
+                                             to_ascii(expected_name_, 80)));
   }
   openssl.ERR_clear_error();
   const std::lock_guard lock(credentials_->mutex);
-  // A resumed session skips the verification, so a certificate that has expired since then is not resumed.
+  // A resumed session skips the verification, so a certificate that has expired since then, or was verified long ago,
+  // is not resumed.
+  const std::int64_t now_s = std::time(nullptr);
   const auto stored = credentials_->sessions.find(peer_ + ' ' + expected_name_);
   if (stored != credentials_->sessions.end() && openssl.SSL_SESSION_is_resumable(stored->second.session) == 1 &&
-      (settings_.insecure || stored->second.peer_expiry_s > std::time(nullptr))) {
+      (settings_.insecure ||
+       (stored->second.peer_expiry_s > now_s && now_s - stored->second.verified_s < kMaxResumptionS))) {
     openssl.SSL_set_session(ssl_, stored->second.session);
     resumed_expiry_s_ = stored->second.peer_expiry_s;
+    verified_s_ = stored->second.verified_s;
   }
   openssl.SSL_set_connect_state(ssl_);
+  return {};
 }
 
 void TlsStream::store_session(void* session) {
   const std::int64_t peer_expiry_s = find_peer_expiry();
+  const bool is_resumed = credentials_->openssl.SSL_session_reused(ssl_) == 1;
+  const std::int64_t verified_s = is_resumed ? verified_s_ : std::time(nullptr);
   const std::lock_guard lock(credentials_->mutex);
   TlsCredentials::StoredSession& stored = credentials_->sessions[peer_ + ' ' + expected_name_];
   credentials_->openssl.SSL_SESSION_free(stored.session);
-  stored = {static_cast<SSL_SESSION*>(session), peer_expiry_s};
+  stored = {static_cast<SSL_SESSION*>(session), peer_expiry_s, verified_s};
+}
+
+void TlsStream::limit_reads(Deadline deadline) {
+  reads_left_ = kMaxReads;
+  read_deadline_ = deadline;
 }
 
 int TlsStream::read_socket(char* data, int size, bool& must_retry) {
+  if (reads_left_-- <= 0 && Deadline::clock::now() >= read_deadline_) {
+    must_retry = true;
+    return -1;
+  }
   ssize_t count = 0;
   do {
     count = ::recv(fd_, data, static_cast<std::size_t>(size), 0);
@@ -460,10 +515,13 @@ TlsStream::Step TlsStream::convert_result(int result) {
 Result<void> TlsStream::repeat(Deadline deadline, const char* time_out_text, const auto& operation) {
   for (;;) {
     credentials_->openssl.ERR_clear_error();
+    limit_reads(deadline);
     const Step step = operation();
     if (step == Step::done) return {};
     if (step == Step::failed) return make_error();
-    const int error = wait_for_events(fd_, step == Step::needs_input ? POLLIN : POLLOUT, deadline);
+    const bool is_flooded = reads_left_ < 0 && Deadline::clock::now() >= deadline;
+    const short events = step == Step::needs_input ? POLLIN : POLLOUT;
+    const int error = is_flooded ? ETIMEDOUT : wait_for_events(fd_, events, deadline);
     if (error == 0) continue;
     has_timed_out_ = error == ETIMEDOUT;
     has_failed_ = true;
@@ -527,6 +585,7 @@ Result<std::size_t> TlsStream::receive(std::span<char> buffer, Deadline deadline
 Result<std::size_t> TlsStream::receive_available(std::span<char> buffer) {
   std::size_t count = 0;
   credentials_->openssl.ERR_clear_error();
+  limit_reads(Deadline::min());
   const Step step = convert_result(credentials_->openssl.SSL_read_ex(ssl_, buffer.data(), buffer.size(), &count));
   if (step == Step::failed) return make_error();
   is_drained_ = step != Step::done;

@@ -69,6 +69,7 @@ class TlsContext {
   std::mutex mutex_;
   std::shared_ptr<TlsCredentials> credentials_;  // null until the files were read
   std::string rejected_files_;                   // state of changed files that could not be used
+  std::string logged_error_;                     // error of the last attempt to read changed files
 };
 
 // A TLS connection over a connected, non-blocking stream socket, which the caller owns and closes after the stream.
@@ -113,7 +114,9 @@ class TlsStream {
  private:
   enum class Step { done, needs_input, needs_output, failed };
   TlsStream(const TlsContext&, std::shared_ptr<TlsCredentials>, int fd, std::string host, std::string peer);
-  void prepare_client();
+  Result<void> prepare_client();
+  // Bounds the reads of the next operation of OpenSSL, which reads on as long as the peer sends messages without data.
+  void limit_reads(Deadline);
   Step convert_result(int result);
   Result<void> repeat(Deadline, const char* time_out_text, const auto& operation);
   tl::unexpected<Error> make_error();
@@ -133,6 +136,9 @@ class TlsStream {
   unsigned long tls_error_ = 0;        // error of OpenSSL; 0: none
   std::string verify_error_;           // reason why the certificate of the peer was rejected
   std::int64_t resumed_expiry_s_ = 0;  // peer_expiry_s of the connection whose session is resumed
+  std::int64_t verified_s_ = 0;        // time at which the certificate of the resumed session was verified
+  int reads_left_ = 0;                 // reads of the current operation that may follow after read_deadline_
+  Deadline read_deadline_{};
 };
 
 }  // namespace mycojobs

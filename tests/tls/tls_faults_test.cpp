@@ -80,6 +80,29 @@ TEST_F(TlsFault, HandshakeThatStallsEnds) {
                 ": the TLS handshake was not completed in time");
 }
 
+// A client processes a HelloRequest without an answer, so that a peer can send one after the other.
+TEST_F(TlsFault, EndlessHandshakeMessagesEndAtTheDeadline) {
+  const FakeServer server([](int fd) {
+    std::string flood;
+    for (int i = 0; i < 1000; ++i) flood.append("\x16\x03\x03\x00\x04\x00\x00\x00\x00", 9);
+    while (wait_for_events(fd, POLLOUT, deadline_after(kLimitMs)) == 0) {
+      if (::send(fd, flood.data(), flood.size(), MSG_NOSIGNAL) < 0 && errno != EAGAIN) return;
+    }
+  });
+  EXPECT_THAT(connect_error(server.numeric_url(), client_settings(), 300),
+              HasSubstr("the TLS handshake was not completed in time"));
+}
+
+// OpenSSL would check no name, or accept any sub-domain.
+TEST_F(TlsFault, NameThatWouldNotBeCheckedIsRefused) {
+  const FakeServer server(&wait_for_end);
+  for (const std::string& name : {std::string(".org"), std::string("\0x", 2), std::string("a b")}) {
+    TlsSettings settings = client_settings();
+    settings.server_name = name;
+    EXPECT_THAT(connect_error(server.url(), settings), HasSubstr("is not a host name or IP address"));
+  }
+}
+
 TEST_F(TlsFault, ServerThatClosesDuringTheHandshakeIsNamed) {
   const FakeServer server([](int) {});
   EXPECT_THAT(connect_error(server.url(), client_settings()),

@@ -111,7 +111,7 @@ TEST_F(TlsRefusal, PlainTextPortIsNamed) {
   const std::string url = "rediss://me:pa55word@localhost:" + std::to_string(server.plain_port());
   const std::string error = connect_error(url, trusting(ca_), 4000);
   EXPECT_THAT(error, HasSubstr("unavailable: cannot connect to Redis at rediss://localhost:"));
-  EXPECT_THAT(error, HasSubstr("the server answers in plain text: use redis://"));
+  EXPECT_THAT(error, HasSubstr("the server answers in plain text: use its port for TLS"));
   EXPECT_THAT(error, Not(HasSubstr("pa55word")));
 }
 

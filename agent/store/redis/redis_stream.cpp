@@ -135,8 +135,8 @@ Result<void> RedisStream::start_tls(const RedisEndpoint& endpoint, TlsContext& c
   }
   if (tls->is_handshake_pending() && !tls->has_received() && is_plain_text_server(deadline))
     return fail(Code::unavailable,
-                "the server answers in plain text: use redis://, or the port for TLS (its setting "
-                "`tls-port`)");
+                "the server answers in plain text: use its port for TLS (setting `tls-port`), or redis:// if it has "
+                "none and the network is trusted");
   if (tls->has_received() && result.error().code == Code::unavailable) return result;
   if (result.error().code == Code::unavailable)
     result.error().message += " (does the server use TLS at this port? For plain text, use redis://)";
