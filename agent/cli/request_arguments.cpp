@@ -146,19 +146,14 @@ Result<std::uint64_t> parse_count_flag(const Invocation& call, std::string_view 
 }
 
 Result<Id> parse_id_flag(const Invocation& call, std::string_view flag, Id fallback) {
-  if (!call.has(flag)) return fallback;
-  std::uint64_t id = 0;
-  if (!parse_u64(call.get(flag), id) || id == 0 || id > UINT32_MAX)
-    return fail(Code::invalid, fmt::format("--{}: {} is not an id: use a whole number from 1 to 4294967295", flag,
-                                           excerpt(call.get(flag))));
-  return static_cast<Id>(id);
+  return call.has(flag) ? parse_id("--" + std::string(flag), call.get(flag)) : fallback;
 }
 
 Result<Id> parse_id(std::string_view label, std::string_view text) {
   std::uint64_t id = 0;
   if (parse_u64(text, id) && id >= 1 && id <= UINT32_MAX) return static_cast<Id>(id);
   return fail(Code::invalid,
-              fmt::format("{}: \"{}\" is not an id: use a whole number from 1 to {}", label, text, UINT32_MAX));
+              fmt::format("{}: {} is not an id: use a whole number from 1 to {}", label, excerpt(text), UINT32_MAX));
 }
 
 Result<std::vector<Id>> find_contexts(const Invocation& call, Store& store) {

@@ -194,9 +194,8 @@ class CredentialsReader {
   // that looks like access of a group.
   static bool is_managed_credential(const std::string& path) {
     const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
-    return folder != nullptr && *folder != '\0' &&
-           std::filesystem::path(path).lexically_normal().parent_path() ==
-               (std::filesystem::path(folder) / "x").lexically_normal().parent_path();
+    std::error_code error;  // a folder that does not exist is not the folder of the key
+    return folder != nullptr && std::filesystem::equivalent(std::filesystem::path(path).parent_path(), folder, error);
   }
   Result<void> check_key_owner(const struct stat& info) const {
     if (!S_ISREG(info.st_mode)) return reject("key", settings_.key + " is not a file");
@@ -419,13 +418,13 @@ Result<void> TlsStream::prepare_client() {
   openssl.SSL_set_hostflags(ssl_, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   // A certificate in redis_tls.ca is trusted, also if it is not self-signed.
   openssl.X509_VERIFY_PARAM_set_flags(openssl.SSL_get0_param(ssl_), X509_V_FLAG_PARTIAL_CHAIN);
-  if (openssl.X509_VERIFY_PARAM_set1_ip_asc(openssl.SSL_get0_param(ssl_), expected_name_.c_str()) != 1) {
-    if (openssl.SSL_set1_host(ssl_, expected_name_.c_str()) != 1 ||
-        openssl.SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
-                         const_cast<char*>(expected_name_.c_str())) != 1)
-      return fail(Code::invalid, fmt::format("{}.server_name: OpenSSL does not accept the name {}", settings_.table,
-                                             to_ascii(expected_name_, 80)));
-  }
+  const bool is_ip_address =
+      openssl.X509_VERIFY_PARAM_set1_ip_asc(openssl.SSL_get0_param(ssl_), expected_name_.c_str()) == 1;
+  if (!is_ip_address && (openssl.SSL_set1_host(ssl_, expected_name_.c_str()) != 1 ||
+                         openssl.SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+                                          const_cast<char*>(expected_name_.c_str())) != 1))
+    return fail(Code::invalid, fmt::format("{}.server_name: OpenSSL does not accept the name {}", settings_.table,
+                                           to_ascii(expected_name_, 80)));
   openssl.ERR_clear_error();
   const std::lock_guard lock(credentials_->mutex);
   // A resumed session skips the verification, so a certificate that has expired since then, or was verified long ago,

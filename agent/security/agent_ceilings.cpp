@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Fields whose values would reveal folders and secrets of the agent's host. The published ceiling only tells whether
+// Fields with values that would reveal folders and secrets of the agent's host. The published ceiling has only whether
 // the agent allows any value.
 constexpr PolicyField kWithheldFields[] = {PolicyField::fs_read, PolicyField::fs_write, PolicyField::secrets};
 

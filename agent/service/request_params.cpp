@@ -90,16 +90,22 @@ bool is_in_range(const Param& param, const json& value) {
   return (!param.min || number >= *param.min) && (!param.max || number <= *param.max);
 }
 
-// Returns the problem of a value: "must be a text, not 7". Empty: the value is valid.
+// Returns the problem of a rejected value: "must be a text, not 7".
+std::string describe_rejected_value(const Param& param, const json& value) {
+  std::string text = "must be " + describe_values(param);
+  if (value.is_string()) text += ", not " + excerpt(value.get_ref<const std::string&>(), 80);
+  if (value.is_number() || value.is_boolean()) text += ", not " + value.dump();
+  return text;
+}
+
+// Returns an empty text if the value is valid.
 std::string find_value_problem(const Param& param, const json& value) {
-  std::string expected = "must be " + describe_values(param);
-  if (value.is_string()) expected += ", not " + excerpt(value.get_ref<const std::string&>(), 80);
-  if (value.is_number() || value.is_boolean()) expected += ", not " + value.dump();
-  if (!find_param_type(param.type).is_valid(value)) return expected;
+  if (!find_param_type(param.type).is_valid(value)) return describe_rejected_value(param, value);
   if (param.allows_empty && value == "") return "";
   if (!param.choices.empty() && !contains_word(param.choices, value.get_ref<const std::string&>()))
     return excerpt(value.get_ref<const std::string&>(), 80) + " is not one of: " + std::string(param.choices);
-  return (param.min || param.max) && !is_in_range(param, value) ? expected : "";
+  const bool has_limits = param.min || param.max;
+  return has_limits && !is_in_range(param, value) ? describe_rejected_value(param, value) : "";
 }
 
 }  // namespace
