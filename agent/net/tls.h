@@ -45,7 +45,7 @@ struct TlsState {
   std::int64_t own_expiry_s = 0;   // expiry of the own certificate; 0: no certificate
 };
 
-struct TlsCredentials;  // what was read from the files of a TlsSettings
+struct TlsCredentials;  // certificates and key that TlsContext::load() has read
 
 // The certificates, the key and the resumable sessions of all connections with the same settings. Thread-safe.
 class TlsContext {

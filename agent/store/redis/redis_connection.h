@@ -77,7 +77,7 @@ class RedisConnection final : public Link {
   int fd() const { return stream_.fd(); }
   bool has_buffered_input() const { return stream_.has_buffered_input(); }
   Result<void> send(const Arguments&);
-  Result<void> read_some();  // one read without waiting; no effect if there is no data
+  Result<void> read_some();  // Reads once without waiting. No effect without data.
   // Returns the next complete reply, which may be an error reply, or nullopt if no reply is complete yet.
   Result<std::optional<Reply>> next_reply();
 

@@ -144,15 +144,9 @@ Result<void> RedisStream::start_tls(const RedisEndpoint& endpoint, TlsContext& c
 }
 
 // Redis takes the handshake for the begin of a line, and waits for its end until the line is longer than 64 KiB. Sends
-// as much, and checks the answer. Any other server may answer to the line ends.
-bool RedisStream::is_plain_text_server(Deadline deadline) const {
-  const std::string lines(std::size_t{65} << 10, '\n');
-  for (std::string_view rest = lines; !rest.empty();) {
-    const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN) break;
-    if (sent < 0 && wait_for_events(socket_.get(), POLLOUT, deadline) != 0) return false;
-    rest.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(sent, 0)));
-  }
+// as much, and checks the answer. Any other server may answer to the line ends. REQUIRES: tls_ is null.
+bool RedisStream::is_plain_text_server(Deadline deadline) {
+  (void)send_all(std::string(std::size_t{65} << 10, '\n'), deadline);  // a server that has answered may close early
   if (wait_for_events(socket_.get(), POLLIN, deadline) != 0) return false;
   char byte = 0;
   return ::recv(socket_.get(), &byte, 1, 0) == 1 && (byte == '-' || byte == '+');
