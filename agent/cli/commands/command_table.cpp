@@ -120,7 +120,7 @@ const std::vector<Command> kCommands = {
      job_artifacts_command},
     request_command("job cancel", "job.cancel", "JOB", "", job_cancel_command),
     request_command("job retry", "job.retry", "JOB", "", job_retry_command),
-    request_command("job restart", "job.restart", "JOB", "", job_restart_command, actor_flag()),
+    request_command("job restart", "job.restart", "JOB", "idempotency_key", job_restart_command, actor_flag()),
     request_command("job delete", "job.delete", "JOB", "", job_delete_command, actor_flag()),
     request_command("job explain", "job.explain", "JOB", "", job_explain_command),
     request_command("job approve", "job.approve", "JOB NAME", "comment", job_approve_command, deciding_actor_flag()),

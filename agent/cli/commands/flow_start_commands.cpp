@@ -1,7 +1,6 @@
 #include "cli/commands/flow_start_commands.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -241,7 +240,7 @@ Result<service::CreateFlow> read_create_request(const Invocation& call) {
   return request;
 }
 
-// Repeats an idempotent call while the store is unavailable.
+// Repeats an idempotent call while the store is unavailable, until a stop signal.
 template <class Attempt>
 auto retry_flow_call(const Invocation& call, FlowSession& session, bool with_agent, const Attempt& attempt)
     -> decltype(attempt()) {
@@ -255,7 +254,7 @@ auto retry_flow_call(const Invocation& call, FlowSession& session, bool with_age
       print_message("the store is unavailable; retrying: " + result.error().message);
     }
     if (now - unavailable_since_ms > kMaxStartUnavailableMs) return result;
-    ::poll(nullptr, 0, kStartRetryIntervalMs);
+    if (next_stop_signal(kStartRetryIntervalMs) != 0) return result;
     reopen_flow_session(call, session, with_agent);
   }
 }

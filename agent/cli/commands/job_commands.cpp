@@ -429,9 +429,11 @@ Result<int> job_retry_command(Invocation& call) {
 
 Result<int> job_restart_command(Invocation& call) {
   MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(params, read_request(call, {{"id", key}}));
   MJ_TRY(caller, request_context(call));
   MJ_TRY(session, open_store_for_query(call));
-  MJ_TRY(job, to_command_line_error(call, service::restart_job(caller, *session.store, key, std::nullopt)));
+  MJ_TRY(job, to_command_line_error(
+                  call, service::restart_job(caller, *session.store, key, params.optional_text("idempotency_key"))));
   return print_answer(call, {{"key", redis_key(job)}, {"restart_of", key}, {"status", to_string(job.status)}},
                       redis_key(job));
 }

@@ -259,6 +259,16 @@ TEST_F(Job, RetryRejectsActiveJobs) {
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:v"}), "1");
 }
 
+TEST_F(Job, RestartWithTheSameIdempotencyKeyCreatesOneJob) {
+  const std::string ended = mycojobs_.submit("pass");
+  mycojobs_({"job", "cancel", ended});
+  const ProcessResult first = mycojobs_({"job", "restart", ended, "--idempotency-key", "again"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.out, mycojobs_({"job", "restart", ended}).out);
+  EXPECT_EQ(first.out, mycojobs_({"job", "restart", ended, "--idempotency-key", "again"}).out);
+  EXPECT_EQ(mycojobs_.run_json({"job", "list", "--status", "dispatched"}).size(), 2U);
+}
+
 TEST_F(Job, InvalidIdsAreNamed) {
   for (const char* verb : {"cancel", "retry", "show", "logs"}) {
     expect_result(mycojobs_({"job", verb, "1:404"}), 66, "job:1:404");
