@@ -33,8 +33,10 @@ constexpr CommandGroup kGroups[] = {
     {"This program", "config completion version"},
 };
 constexpr std::string_view kOtherCommands = "Others", kVerbGroup = "Commands";
+constexpr std::string_view kSettingsGroup = "Settings, also in environment or file";
 
-// The formatter of CLI11 with lines that are wrapped at the width of the terminal.
+// The formatter of CLI11 with lines that are wrapped at the width of the terminal. The help of a command lists its
+// settings by name, so that it fits one screen; --help-all describes them.
 class WrappedHelp final : public CLI::Formatter {
  public:
   explicit WrappedHelp(std::size_t columns)
@@ -42,6 +44,7 @@ class WrappedHelp final : public CLI::Formatter {
 
   // Removes the second of the two blank lines that CLI11 writes between groups.
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    describes_settings_ = mode == CLI::AppFormatMode::All;
     std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
     for (auto gap = text.find("\n\n\n"); gap != std::string::npos; gap = text.find("\n\n\n", gap)) text.erase(gap, 1);
     return text;
@@ -57,6 +60,12 @@ class WrappedHelp final : public CLI::Formatter {
     if (const auto begin = name.find(kFalseSuffix); begin != std::string::npos)
       name.erase(begin, kFalseSuffix.size());  // suffix of --no-local
     return format_row(name + make_option_opts(option), make_option_desc(option), indent_);
+  }
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    return group == kSettingsGroup && !describes_settings_
+               ? list_settings(options)
+               : CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return format_row(command->get_name(), command->get_description(), kCommandColumn);
@@ -82,6 +91,13 @@ class WrappedHelp final : public CLI::Formatter {
  private:
   static constexpr std::size_t kCommandColumn = 18;  // column of the descriptions of commands; their names are short
 
+  std::string list_settings(const std::vector<const CLI::Option*>& options) const {
+    std::string names;
+    for (const CLI::Option* option : options) names += " --" + option->get_lnames().front();
+    return fmt::format("\n{} (--help-all: details):\n", kSettingsGroup) + "  " + wrap_indented(names.substr(1), 2) +
+           "\n";
+  }
+
   // Returns the name and the description beside it; a long name has a line of its own.
   std::string format_row(const std::string& name, const std::string& description, std::size_t indent) const {
     std::string line = "  " + name;
@@ -90,12 +106,19 @@ class WrappedHelp final : public CLI::Formatter {
     } else {
       line.append(indent - count_columns(line), ' ');
     }
-    const std::string text = wrap_text(description, width_ - indent);
-    for (char c : text) line += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
-    return line + "\n";
+    return line + wrap_indented(description, indent) + "\n";
+  }
+
+  // Wraps a text of which each line but the first gets the indent.
+  std::string wrap_indented(const std::string& text, std::size_t indent) const {
+    std::string out;
+    for (char c : wrap_text(text, width_ - indent))
+      out += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
+    return out;
   }
 
   std::size_t width_, indent_;
+  mutable bool describes_settings_ = false;  // set by make_help(), since make_group() does not receive the mode
 };
 
 void set_formatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
@@ -252,7 +275,7 @@ void add_arguments_and_flags(CommandParser& parser) {
     }
   }
   app.add_flag("--json", parser.json, "Answer in JSON on stdout");
-  app.option_defaults()->group("Settings, also in environment and configuration file");
+  app.option_defaults()->group(std::string(kSettingsGroup));
   add_options(app, row.name.substr(0, row.name.find(' ')), parser.options);
 }
 
@@ -368,6 +391,7 @@ void store_values(CommandParser& parser, CommandLine& line) {
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
   root.require_subcommand(1);
+  root.set_help_all_flag("--help-all", "Print this help message with all settings and exit");
   const std::vector<std::string> words = move_settings_to_end(argc, argv);
   std::deque<CommandParser> parsers;
   for (const auto* table : {&commands(), &hidden_commands()}) {

@@ -59,7 +59,8 @@ std::string format_definition(const Option& option) {
 const std::string kCommonFlags =
     format_definition("*--config* FILE", "configuration file, TOML; in the environment MYCOJOBS_CONFIG") +
     format_definition("*--json*", "answer in JSON on stdout") +
-    format_definition("*--help*, *-h*", "print what a command takes");
+    format_definition("*--help*, *-h*", "print what a command takes, with the names of its settings") +
+    format_definition("*--help-all*", "print what a command takes, with its settings");
 
 std::string format_settings_of_command(std::string_view command) {
   std::string out;

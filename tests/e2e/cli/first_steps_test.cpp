@@ -199,6 +199,9 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
   for (const char* group : {"To begin:\n  run ", "Jobs and flows:\n  job ", "This program:\n"})
     EXPECT_NE(help_output.out.find(group), std::string::npos) << group << help_output.out;
   EXPECT_EQ(help_output.out.find("Others:"), std::string::npos);
+  const ProcessResult agent_help = run_mycojobs({"agent", "--help"}), full_help = run_mycojobs({"agent", "--help-all"});
+  EXPECT_LE(std::count(agent_help.out.begin(), agent_help.out.end(), '\n'), 40) << "settings are listed by name";
+  EXPECT_NE(full_help.out.find("(MYCOJOBS_SLOTS)"), std::string::npos) << full_help.out;
   // A pager does not report the width of its terminal.
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--help"}, {"run", "--help"}}) {
     const ProcessResult piped_help = run_mycojobs(words);

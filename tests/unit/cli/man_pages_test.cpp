@@ -24,7 +24,7 @@ std::string remove_marks(const std::string& page) {
   return out;
 }
 
-// Returns the flags at the line starts of `mycojobs <command> --help`.
+// Returns the flags at the line starts of `mycojobs <command> --help-all`.
 std::set<std::string> list_flags_of_help(std::string_view command) {
   std::vector<std::string> words{"mycojobs"};
   for (std::size_t from = 0; from <= command.size();) {
@@ -32,7 +32,7 @@ std::set<std::string> list_flags_of_help(std::string_view command) {
     words.emplace_back(command.substr(from, blank - from));
     from = blank + 1;
   }
-  words.emplace_back("--help");
+  words.emplace_back("--help-all");
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
   testing::internal::CaptureStdout();
