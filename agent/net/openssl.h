@@ -39,19 +39,18 @@ namespace mycojobs {
   APPLY(OPENSSL_sk_num)                     \
   APPLY(OPENSSL_sk_value)                   \
   APPLY(PEM_read_bio_PrivateKey)            \
+  APPLY(PEM_read_bio_X509_AUX)              \
   APPLY(SSL_CTX_check_private_key)          \
   APPLY(SSL_CTX_ctrl)                       \
   APPLY(SSL_CTX_free)                       \
   APPLY(SSL_CTX_get0_certificate)           \
-  APPLY(SSL_CTX_load_verify_dir)            \
-  APPLY(SSL_CTX_load_verify_file)           \
+  APPLY(SSL_CTX_get_cert_store)             \
   APPLY(SSL_CTX_new)                        \
   APPLY(SSL_CTX_sess_set_new_cb)            \
-  APPLY(SSL_CTX_set_default_verify_paths)   \
   APPLY(SSL_CTX_set_options)                \
   APPLY(SSL_CTX_set_session_id_context)     \
   APPLY(SSL_CTX_use_PrivateKey)             \
-  APPLY(SSL_CTX_use_certificate_chain_file) \
+  APPLY(SSL_CTX_use_certificate)            \
   APPLY(SSL_SESSION_free)                   \
   APPLY(SSL_SESSION_is_resumable)           \
   APPLY(SSL_ctrl)                           \
@@ -85,10 +84,16 @@ namespace mycojobs {
   APPLY(X509_STORE_CTX_get_error)           \
   APPLY(X509_STORE_CTX_get_error_depth)     \
   APPLY(X509_STORE_CTX_get_ex_data)         \
+  APPLY(X509_STORE_add_cert)                \
   APPLY(X509_VERIFY_PARAM_set1_ip_asc)      \
   APPLY(X509_VERIFY_PARAM_set_flags)        \
+  APPLY(X509_free)                          \
   APPLY(X509_get0_notAfter)                 \
   APPLY(X509_get0_notBefore)                \
+  APPLY(X509_get_default_cert_dir)          \
+  APPLY(X509_get_default_cert_dir_env)      \
+  APPLY(X509_get_default_cert_file)         \
+  APPLY(X509_get_default_cert_file_env)     \
   APPLY(X509_get_ext_d2i)                   \
   APPLY(X509_get_issuer_name)               \
   APPLY(X509_get_subject_name)              \

@@ -1,26 +1,24 @@
 #include "net/tls.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "base/errno_text.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "net/host.h"
 #include "net/openssl.h"
 #include "net/tls_errors.h"
+#include "net/tls_files.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -52,78 +50,8 @@ struct TlsCredentials {
 
 namespace {
 
-constexpr std::size_t kMaxKeyBytes = 1U << 20;
-constexpr std::size_t kMaxCaFiles = 1000;
 constexpr std::int64_t kMaxResumptionS = 24 * 3600;  // a certificate is verified again after this time
 constexpr int kMaxReads = 16;                        // reads of one operation after its deadline
-
-// Returns a text that differs if a file was changed or replaced.
-std::string describe_file(const std::string& path) {
-  struct stat info {};
-  if (path.empty() || ::stat(path.c_str(), &info) != 0) return path + ";";
-  return fmt::format("{}:{}:{}:{}.{}:{}.{};", path, info.st_ino, info.st_size, info.st_mtim.tv_sec,
-                     info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
-}
-
-// Returns true for names such as 5a3f1c20.0, which `openssl rehash` creates and by which OpenSSL finds a certificate.
-bool is_hash_name(std::string_view name) {
-  constexpr std::size_t kHashDigits = 8;
-  if (name.size() < kHashDigits + 2 || name[kHashDigits] != '.') return false;
-  const auto is_hex_digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
-  const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
-  return std::all_of(name.begin(), name.begin() + kHashDigits, is_hex_digit) &&
-         std::all_of(name.begin() + kHashDigits + 1, name.end(), is_digit);
-}
-
-struct CaFolder {
-  bool has_hash_names = false;
-  std::vector<std::string> files;         // paths of *.pem, *.crt and *.cer, sorted
-  std::vector<std::string> hashed_files;  // paths with hash names, sorted
-};
-
-CaFolder read_ca_folder(const std::string& path) {
-  CaFolder out;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (is_hash_name(name) && out.hashed_files.size() < kMaxCaFiles) {
-      out.has_hash_names = true;
-      out.hashed_files.push_back(entry->path().string());
-    }
-    const std::string extension = entry->path().extension().string();
-    if ((extension == ".pem" || extension == ".crt" || extension == ".cer") && out.files.size() < kMaxCaFiles)
-      out.files.push_back(entry->path().string());
-  }
-  std::sort(out.files.begin(), out.files.end());
-  std::sort(out.hashed_files.begin(), out.hashed_files.end());
-  return out;
-}
-
-bool is_folder(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::is_directory(path, error);
-}
-
-// Returns the folder of the CAs of the system, which update-ca-certificates changes.
-std::string system_ca_folder() {
-  const char* const folder = std::getenv("SSL_CERT_DIR");
-  return folder == nullptr ? "/etc/ssl/certs" : folder;
-}
-
-// Describes all files of the settings. A hash name covers only the subject of a certificate, so that a CA with a new
-// key may have the same name.
-std::string describe_files(const TlsSettings& settings) {
-  std::string out = describe_file(settings.certificate) + describe_file(settings.key) + describe_file(settings.ca);
-  if (settings.ca.empty()) {
-    const char* const bundle = std::getenv("SSL_CERT_FILE");
-    return out + describe_file(system_ca_folder()) +
-           describe_file(bundle == nullptr ? system_ca_folder() + "/ca-certificates.crt" : bundle);
-  }
-  if (!is_folder(settings.ca)) return out;
-  const CaFolder folder = read_ca_folder(settings.ca);
-  for (const std::string& file : folder.has_hash_names ? folder.hashed_files : folder.files) out += describe_file(file);
-  return out;
-}
 
 // Reads one set of files into a context of OpenSSL. Every error names the setting and the file.
 class CredentialsReader {
@@ -137,57 +65,106 @@ class CredentialsReader {
     if (settings_.certificate.empty() && settings_.key.empty()) return {};
     if (settings_.certificate.empty()) return reject("cert", "is not set, but " + settings_.table + ".key is");
     if (settings_.key.empty()) return reject("key", "is not set, but " + settings_.table + ".cert is");
-    MJ_CHECK(check_readable("cert", settings_.certificate));
-    if (openssl_.SSL_CTX_use_certificate_chain_file(context_, settings_.certificate.c_str()) != 1)
-      return reject("cert", settings_.certificate + " has no certificate in PEM" + describe_error(), error_code());
+    MJ_CHECK(read_chain());
     MJ_CHECK(read_key());
+    openssl_.ERR_clear_error();
     if (openssl_.SSL_CTX_check_private_key(context_) == 1) return {};
     return reject("key", settings_.key + " is not the key of the certificate in " + settings_.certificate);
   }
 
  private:
+  using Certificate = std::unique_ptr<X509, decltype(OpenSsl::X509_free)>;
+
   tl::unexpected<Error> reject(std::string_view setting, const std::string& problem, Code code = Code::invalid) const {
     return fail(code, fmt::format("{}.{}: {}", settings_.table, setting, problem));
   }
-  // OpenSSL reports a failed fopen() or allocation as an error of the system.
   Code error_code() const {
-    const unsigned long error = openssl_.ERR_peek_error();
-    const bool is_system_error = ERR_SYSTEM_ERROR(error) || ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE;
-    return is_system_error ? Code::io : Code::invalid;
+    return ERR_GET_REASON(openssl_.ERR_peek_error()) == ERR_R_MALLOC_FAILURE ? Code::io : Code::invalid;
   }
   std::string describe_error() const {
     const char* const text = openssl_.ERR_reason_error_string(openssl_.ERR_peek_error());
     return text == nullptr ? "" : fmt::format(" ({})", text);
   }
-  Result<void> check_readable(std::string_view setting, const std::string& path) const {
-    if (const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); fd) return {};
-    const int error = errno;
-    return reject(setting, path + ": " + errno_text(error), error == ENOENT ? Code::not_found : Code::io);
+  // Never asks for a passphrase, which would read from the terminal.
+  static int refuse_passphrase(char*, int, int, void* is_encrypted) {
+    *static_cast<bool*>(is_encrypted) = true;
+    return -1;
   }
 
-  Result<void> read_ca() const {
-    if (settings_.ca.empty()) {
-      // A missing bundle of the system is no error here: it makes every certificate one of an unknown CA.
-      openssl_.SSL_CTX_set_default_verify_paths(context_);
-      return {};
-    }
-    MJ_CHECK(check_readable("ca", settings_.ca));
-    if (is_folder(settings_.ca)) return read_ca_folder_files();
-    if (openssl_.SSL_CTX_load_verify_file(context_, settings_.ca.c_str()) == 1) return {};
-    return reject("ca", settings_.ca + " has no certificate in PEM" + describe_error(), error_code());
+  Result<std::vector<Certificate>> read_certificates(std::string_view setting, const std::string& path) const {
+    const auto file = read_pem_file(path);
+    if (!file) return reject(setting, file.error().message, file.error().code);
+    openssl_.ERR_clear_error();
+    BIO* const source = openssl_.BIO_new_mem_buf(file->text.data(), static_cast<int>(file->text.size()));
+    std::vector<Certificate> out;
+    bool is_encrypted = false;
+    while (X509* const certificate =
+               source == nullptr ? nullptr
+                                 : openssl_.PEM_read_bio_X509_AUX(source, nullptr, &refuse_passphrase, &is_encrypted))
+      out.emplace_back(certificate, openssl_.X509_free);
+    openssl_.BIO_free(source);
+    const unsigned long error = openssl_.ERR_peek_error();
+    const bool is_end = ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+    if (!out.empty() && is_end) return out;
+    const std::string problem = out.empty() ? " has no certificate in PEM" : " has a certificate that is not valid PEM";
+    return reject(setting, path + problem + describe_error(), error_code());
   }
-  Result<void> read_ca_folder_files() const {
-    const CaFolder folder = read_ca_folder(settings_.ca);
-    if (folder.has_hash_names) {
-      if (openssl_.SSL_CTX_load_verify_dir(context_, settings_.ca.c_str()) == 1) return {};
-      return reject("ca", settings_.ca + " cannot be used" + describe_error());
+  Result<void> read_chain() const {
+    MJ_TRY(chain, read_certificates("cert", settings_.certificate));
+    bool is_used = openssl_.SSL_CTX_use_certificate(context_, chain.front().get()) == 1;
+    for (std::size_t i = 1; is_used && i < chain.size(); ++i) {
+      is_used = openssl_.SSL_CTX_ctrl(context_, SSL_CTRL_CHAIN_CERT, 0, chain[i].get()) == 1;
+      if (is_used) (void)chain[i].release();  // the context owns it
     }
-    for (const std::string& file : folder.files) {
-      if (openssl_.SSL_CTX_load_verify_file(context_, file.c_str()) != 1)
-        return reject("ca", file + " has no certificate in PEM" + describe_error(), error_code());
+    if (is_used) return {};
+    return reject("cert", settings_.certificate + " cannot be used" + describe_error(), error_code());
+  }
+
+  Result<void> add_cas(const std::string& path) const {
+    MJ_TRY(certificates, read_certificates("ca", path));
+    X509_STORE* const store = openssl_.SSL_CTX_get_cert_store(context_);
+    for (const Certificate& certificate : certificates) {
+      if (openssl_.X509_STORE_add_cert(store, certificate.get()) != 1)
+        return reject("ca", path + " cannot be used" + describe_error(), error_code());
     }
-    if (folder.files.empty()) return reject("ca", settings_.ca + " has no file *.pem, *.crt or *.cer");
     return {};
+  }
+  Result<void> add_ca_folder(const std::string& path) const {
+    const auto folder = list_ca_folder(path);
+    if (!folder) return reject("ca", folder.error().message, folder.error().code);
+    if (folder->files.empty()) return reject("ca", path + " has no file *.pem, *.crt or *.cer");
+    for (const std::string& file : folder->files) {
+      if (auto added = add_cas(file); !added && !(folder->has_hash_names && added.error().code == Code::not_found))
+        return added;
+    }
+    return {};
+  }
+  // Adds the CAs of the system as OpenSSL does. A missing or wrong file is no error here: it makes every certificate
+  // one of an unknown CA. A lack of descriptors is an error, because it passes.
+  Result<void> add_system_cas() const {
+    const auto get_path = [](const char* variable, const char* default_path) -> std::string {
+      const char* const path = std::getenv(variable);
+      return path == nullptr ? default_path : path;
+    };
+    std::vector<std::string> files{
+        get_path(openssl_.X509_get_default_cert_file_env(), openssl_.X509_get_default_cert_file())};
+    std::istringstream folders(
+        get_path(openssl_.X509_get_default_cert_dir_env(), openssl_.X509_get_default_cert_dir()));
+    for (std::string path; std::getline(folders, path, ':');) {
+      if (::access(path.c_str(), R_OK) != 0) continue;
+      const auto folder = list_ca_folder(path);
+      if (!folder && folder.error().code == Code::io) return reject("ca", folder.error().message, Code::io);
+      if (folder && folder->has_hash_names) files.insert(files.end(), folder->files.begin(), folder->files.end());
+    }
+    for (const std::string& file : files) {
+      if (::access(file.c_str(), R_OK) != 0) continue;
+      if (auto added = add_cas(file); !added && added.error().code == Code::io) return added;
+    }
+    return {};
+  }
+  Result<void> read_ca() const {
+    if (settings_.ca.empty()) return add_system_cas();
+    return is_folder(settings_.ca) ? add_ca_folder(settings_.ca) : add_cas(settings_.ca);
   }
 
   // The service manager gives credentials (LoadCredential=) to the user of the unit alone, with an access control list
@@ -198,7 +175,6 @@ class CredentialsReader {
     return folder != nullptr && std::filesystem::equivalent(std::filesystem::path(path).parent_path(), folder, error);
   }
   Result<void> check_key_owner(const struct stat& info) const {
-    if (!S_ISREG(info.st_mode)) return reject("key", settings_.key + " is not a file");
     if (is_managed_credential(settings_.key) && (info.st_mode & S_IRWXO) == 0) return {};
     if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
       return reject(
@@ -214,29 +190,19 @@ class CredentialsReader {
     }
     return {};
   }
-  // Never asks for a passphrase, which would read from the terminal.
-  static int refuse_passphrase(char*, int, int, void* is_encrypted) {
-    *static_cast<bool*>(is_encrypted) = true;
-    return -1;
-  }
   Result<void> read_key() const {
-    const Fd fd(::open(settings_.key.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat info {};
-    if (!fd || ::fstat(fd.get(), &info) != 0) {
-      const int error = errno;
-      return reject("key", settings_.key + ": " + errno_text(error), error == ENOENT ? Code::not_found : Code::io);
-    }
-    MJ_CHECK(check_key_owner(info));
-    std::string text(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMaxKeyBytes), '\0');
-    const ssize_t count = ::read(fd.get(), text.data(), text.size());
-    if (count < 0) return reject("key", settings_.key + ": " + errno_text(errno), Code::io);
-    BIO* const source = openssl_.BIO_new_mem_buf(text.data(), static_cast<int>(count));
+    auto file = read_pem_file(settings_.key);
+    if (!file) return reject("key", file.error().message, file.error().code);
+    std::string& text = file->text;
+    auto checked = check_key_owner(file->info);
+    BIO* const source = checked ? openssl_.BIO_new_mem_buf(text.data(), static_cast<int>(text.size())) : nullptr;
     bool is_encrypted = false;
     EVP_PKEY* const key = source == nullptr
                               ? nullptr
                               : openssl_.PEM_read_bio_PrivateKey(source, nullptr, &refuse_passphrase, &is_encrypted);
     openssl_.BIO_free(source);
     ::explicit_bzero(text.data(), text.size());
+    MJ_CHECK(checked);
     if (is_encrypted) return reject("key", settings_.key + " needs a passphrase: decrypt it with `openssl pkey`");
     if (key == nullptr) return reject("key", settings_.key + " has no private key in PEM");
     const bool is_used = openssl_.SSL_CTX_use_PrivateKey(context_, key) == 1;
@@ -344,7 +310,7 @@ Result<std::shared_ptr<TlsCredentials>> read_credentials(const TlsSettings& sett
 
 Result<std::shared_ptr<TlsCredentials>> TlsContext::load() {
   const std::lock_guard lock(mutex_);
-  std::string files = describe_files(settings_);
+  std::string files = describe_tls_files(settings_);
   if (credentials_ && (credentials_->files == files || rejected_files_ == files)) return credentials_;
   auto credentials = read_credentials(settings_, role_, files);
   if (credentials) {

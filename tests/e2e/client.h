@@ -74,10 +74,10 @@ class Operator : public ::testing::Test {
   RedisServer redis_{folder_};
   Client mycojobs_{folder_, redis_};
 
-  // Starts an agent with this runner id and waits until it is registered.
+  // Starts an agent with this runner id and waits until it is registered. An extra argument replaces a default.
   Process start_registered_agent(int runner, std::vector<std::string> extra_arguments = {}) {
-    extra_arguments.insert(extra_arguments.end(), {"--lease", "2s", "--grace", "1s", "--state-dir",
-                                                   folder_ / ("agent" + std::to_string(runner))});
+    extra_arguments.insert(extra_arguments.begin(), {"--lease", "2s", "--grace", "1s", "--state-dir",
+                                                     folder_ / ("agent" + std::to_string(runner))});
     Process agent = start_agent(folder_, redis_, runner, extra_arguments);
     EXPECT_TRUE(wait_until_registered(redis_, runner)) << agent.err();
     return agent;

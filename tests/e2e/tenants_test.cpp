@@ -506,7 +506,9 @@ TEST_F(TenantsE2e, CancellingTheMessageCancelsAllItsJobs) {
                          [&](const std::string& job) { return alice_.read_field(job, field) == value; });
   };
   ASSERT_TRUE(eventually([&] { return count_remote_jobs("status", "started") == 2; }));
+  ::kill(alice_.coordinator->pid(), SIGSTOP);  // prevents the message from ending before the command reads its state
   const ProcessResult cancelled = bob_({"message", "cancel", "12:1"});
+  ::kill(alice_.coordinator->pid(), SIGCONT);
   EXPECT_EQ(cancelled.code, 0) << cancelled.err;
   EXPECT_NE(cancelled.out.find("message:12:1 is requested to end"), std::string::npos) << cancelled.out;
   EXPECT_TRUE(eventually([&] { return count_remote_jobs("detail", "cancelled") == 2; })) << alice_.coordinator->err();

@@ -71,8 +71,12 @@ struct MatrixTable {
   char get_letter(const std::string& key, const std::string& column) const;  // ' ' if there is no entry
   void set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& letters);
   std::string to_text() const;
-  std::string to_markdown()
-      const;  // Returns the table for docs/sandbox-matrix.md. Rows with equal letters share a line.
+  // Returns the table for docs/sandbox-matrix.md. Rows with equal letters share a line.
+  std::string to_markdown() const;
+
+ private:
+  // Lists the columns whose letter differs from that of the first column, for example "O: seccomp; D: landlock".
+  std::string format_differences(const std::string& row_letters) const;
 };
 MatrixTable read_matrix(const std::string& path);
 std::string make_row_key(const MatrixRow&);

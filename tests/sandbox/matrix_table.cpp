@@ -58,6 +58,11 @@ char get_answer_letter(const std::string& line, const std::string& result,
   return is_refusal(error, is_raw_call) ? 'D' : 'R';
 }
 
+std::string format_letter(char letter) {
+  const std::string text(1, letter);
+  return letter == 'O' || letter == 'R' ? "**" + text + "**" : text;
+}
+
 }  // namespace
 
 const std::vector<MatrixColumn>& matrix_columns() {
@@ -155,16 +160,21 @@ std::string MatrixTable::to_text() const {
   return output;
 }
 
+std::string MatrixTable::format_differences(const std::string& row_letters) const {
+  std::string output;
+  for (const char letter : std::string("ORVD-?")) {
+    std::string names;
+    for (std::size_t i = 1; letter != row_letters[0] && i < columns.size(); ++i)
+      if (row_letters[i] == letter) names += (names.empty() ? "" : ", ") + columns[i];
+    if (!names.empty()) output += (output.empty() ? "" : "; ") + format_letter(letter) + ": " + names;
+  }
+  return output;
+}
+
 // A long row names only its first attempts; matrix.txt has all of them.
 std::string MatrixTable::to_markdown() const {
   constexpr std::size_t kMaxNamedAttempts = 3, kMaxNameLength = 60;
-  std::string output = "| row | attempts |";
-  std::string rule = "|---|---|";
-  for (const auto& column : columns) {
-    output += " " + column + " |";
-    rule += "---|";
-  }
-  output += "\n" + rule + "\n";
+  std::string output = "| row | attempts | " + columns.front() + " | other results without |\n|---|---|---|---|\n";
   std::vector<std::pair<std::string, std::string>> lines;  // Row id and letters, in the order of the table.
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> attempts;
   for (const auto& key : row_keys) {
@@ -183,11 +193,7 @@ std::string MatrixTable::to_markdown() const {
     }
     if (names.size() > kMaxNamedAttempts)
       output += " and " + std::to_string(names.size() - kMaxNamedAttempts) + " more";
-    output += " |";
-    for (char letter : line.second)
-      output += letter == 'O' || letter == 'R' ? " **" + std::string(1, letter) + "** |"
-                                               : " " + std::string(1, letter) + " |";
-    output += "\n";
+    output += " | " + format_letter(line.second[0]) + " | " + format_differences(line.second) + " |\n";
   }
   return output;
 }

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
+#include <thread>
 
 #include "net/host_lookup.h"
 #include "store/redis/redis_stores.h"
@@ -32,10 +33,11 @@ class TlsFault : public testing::Test {
     settings.ca = ca_.file();
     return settings;
   }
-  std::shared_ptr<TlsContext> server_context() const {
+  std::shared_ptr<TlsContext> server_context() const { return server_context(server_); }
+  static std::shared_ptr<TlsContext> server_context(const CertificateFiles& files) {
     TlsSettings settings;
-    settings.certificate = server_.certificate;
-    settings.key = server_.key;
+    settings.certificate = files.certificate;
+    settings.key = files.key;
     return std::make_shared<TlsContext>(settings, TlsRole::server);
   }
   RedisStream connect(const std::string& url) {
@@ -103,6 +105,30 @@ TEST_F(TlsFault, NameThatWouldNotBeCheckedIsRefused) {
   }
 }
 
+TEST_F(TlsFault, CertificatesOfIntermediateCasAreSent) {
+  const auto issue = [&](const std::string& name, const CertificateFiles& issuer) {
+    const CertificateFiles files{folder_ / (name + ".crt"), folder_ / (name + ".key")};
+    run_openssl(folder_, {"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+                          files.key, "-out", files.certificate, "-subj", "/CN=" + name, "-addext",
+                          "subjectAltName=DNS:localhost", "-CA", issuer.certificate, "-CAkey", issuer.key});
+    return files;
+  };
+  const CertificateFiles intermediate = issue("intermediate", {ca_.file(), folder_ / "ca.key"});
+  CertificateFiles files = issue("leaf", intermediate);
+  const auto serve = [](TlsStream& stream) {
+    answer_commands(stream, [&](std::string_view, std::string_view reply) {
+      (void)stream.send_all(reply, deadline_after(kLimitMs));
+    });
+  };
+  {
+    const FakeServer server(serve_tls(server_context(files), serve));
+    EXPECT_THAT(connect_error(server.url(), client_settings()), HasSubstr("unknown CA, /CN=intermediate"));
+  }
+  files.certificate = folder_.write("chain.crt", read_file(files.certificate) + read_file(intermediate.certificate));
+  const FakeServer server(serve_tls(server_context(files), serve));
+  EXPECT_EQ(connect_error(server.url(), client_settings()), "");
+}
+
 TEST_F(TlsFault, ServerThatClosesDuringTheHandshakeIsNamed) {
   const FakeServer server([](int) {});
   EXPECT_THAT(connect_error(server.url(), client_settings()),
@@ -116,6 +142,55 @@ TEST_F(TlsFault, ServerOfAnotherProtocolIsNamed) {
     wait_for_end(fd);
   });
   EXPECT_THAT(connect_error(server.url(), client_settings()), HasSubstr("answers in plain text"));
+}
+
+// The server answers the handshake only after a second connection has tested it for plain text.
+TEST_F(TlsFault, TestForPlainTextDoesNotDisturbTheHandshake) {
+  const auto context = server_context();
+  Fd first_connection;
+  const FakeServer server([&](int fd) {
+    if (!first_connection) {
+      first_connection = Fd(::dup(fd));
+      return;
+    }
+    std::array<char, 100> buffer{};
+    ASSERT_EQ(wait_for_events(fd, POLLIN, deadline_after(kLimitMs)), 0);
+    EXPECT_EQ(std::string(buffer.data(), static_cast<std::size_t>(::recv(fd, buffer.data(), buffer.size(), 0))),
+              "PING\r\n");
+    auto tls = TlsStream::open(*context, first_connection.get(), "", "");
+    ASSERT_TRUE(tls && (*tls)->handshake(deadline_after(kLimitMs)));
+    EXPECT_TRUE((*tls)->send_all("hello", deadline_after(kLimitMs)));
+    wait_for_end(first_connection.get());
+  });
+  RedisStream stream = connect(server.url());
+  EXPECT_EQ(receive_text(stream), "hello");
+}
+
+// The reply is an array whose numbers arrive faster than the client reads them.
+TEST_F(TlsFault, ReplyThatDoesNotEndIsGivenUpAtItsDeadline) {
+  const FakeServer server([](int fd) {
+    constexpr std::string_view kHeader = "*10000000\r\n";
+    std::string numbers;
+    for (int i = 0; i < 20000; ++i) numbers += ":1\r\n";
+    (void)::send(fd, kHeader.data(), kHeader.size(), MSG_NOSIGNAL);
+    while (wait_for_events(fd, POLLOUT, deadline_after(kLimitMs)) == 0) {
+      if (::send(fd, numbers.data(), numbers.size(), MSG_NOSIGNAL) < 0 && errno != EAGAIN) return;
+    }
+  });
+  const std::string address = "127.0.0.1:" + std::to_string(server.port());
+  EXPECT_EQ(connect_error("redis://" + address, {}, 50), "unavailable: Redis at " + address + ": no answer in time");
+}
+
+// The deadline is that of the reply, not of each byte.
+TEST_F(TlsFault, ReplyWhoseBytesArriveSlowlyIsGivenUpAtItsDeadline) {
+  const FakeServer server(serve_tls(server_context(), [](TlsStream& stream) {
+    while (stream.send_all("+", deadline_after(kLimitMs))) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }));
+  RedisConnection::Options options = make_options(server.url(), client_settings());
+  options.command_timeout_ms = 300;
+  const auto connected = RedisConnection(std::move(options)).connect();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().message, "Redis at " + server.url() + ": no answer in time");
 }
 
 TEST_F(TlsFault, ServerThatIsSilentAfterTheHandshakeEnds) {

@@ -1,9 +1,11 @@
 // The files of the settings: what is accepted, and the text of each refusal.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 
+#include "net/tls_files.h"
 #include "tls/tls_servers.h"
 
 namespace mycojobs::test {
@@ -84,6 +86,57 @@ TEST_F(TlsFiles, FolderOfCertificatesNeedsNoHashNames) {
   fs::create_directory(settings.ca);
   EXPECT_EQ(load_error(settings), "invalid: redis_tls.ca: " + settings.ca + " has no file *.pem, *.crt or *.cer");
   fs::copy(ca_.file(), settings.ca + "/company.pem");
+  EXPECT_EQ(load_error(settings), "");
+}
+
+// OpenSSL would wait for a process that writes to the pipe.
+TEST_F(TlsFiles, PipesAndDevicesAreRefusedWithoutAWait) {
+  const std::string pipe = folder_ / "pipe.pem";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    TlsSettings settings = client_settings();
+    settings.ca = path;
+    EXPECT_EQ(load_error(settings), "invalid: redis_tls.ca: " + path + " is not a regular file");
+    settings = client_settings();
+    settings.certificate = path;
+    EXPECT_EQ(load_error(settings), "invalid: redis_tls.cert: " + path + " is not a regular file");
+    settings = client_settings();
+    settings.key = path;
+    EXPECT_EQ(load_error(settings), "invalid: redis_tls.key: " + path + " is not a regular file");
+  }
+  TlsSettings settings;
+  settings.ca = folder_ / "cas";
+  fs::create_directory(settings.ca);
+  fs::create_symlink(pipe, settings.ca + "/pipe.pem");
+  EXPECT_EQ(load_error(settings), "invalid: redis_tls.ca: " + settings.ca + "/pipe.pem is not a regular file");
+}
+
+TEST_F(TlsFiles, LargeFilesAndFoldersAreRefused) {
+  TlsSettings settings = client_settings();
+  settings.certificate = folder_.write("large.crt", std::string(kMaxPemFileBytes + 1, '\n'));
+  EXPECT_EQ(load_error(settings), "invalid: redis_tls.cert: " + settings.certificate + " has more than 4 MiB");
+  settings = {};
+  settings.ca = folder_ / "cas";
+  fs::create_directory(settings.ca);
+  for (std::size_t i = 0; i <= kMaxCaFiles; ++i)
+    fs::create_symlink(ca_.file(), settings.ca + fmt::format("/{}.pem", i));
+  EXPECT_EQ(load_error(settings), "invalid: redis_tls.ca: " + settings.ca + " has more than 1000 certificates");
+}
+
+TEST_F(TlsFiles, DamagedCertificateBehindAGoodOneIsRefused) {
+  TlsSettings settings = client_settings();
+  settings.ca = folder_.write("two.crt",
+                              read_file(ca_.file()) + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+  EXPECT_THAT(load_error(settings), HasSubstr(settings.ca + " has a certificate that is not valid PEM"));
+}
+
+TEST_F(TlsFiles, HashNamesMayPointToRemovedFiles) {
+  TlsSettings settings;
+  settings.ca = folder_ / "cas";
+  fs::create_directory(settings.ca);
+  fs::copy(ca_.file(), settings.ca + "/company.pem");
+  run_openssl(folder_, {"rehash", settings.ca});
+  fs::create_symlink("removed.pem", settings.ca + "/12345678.0");
   EXPECT_EQ(load_error(settings), "");
 }
 

@@ -130,6 +130,7 @@ Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
 
 namespace {
 
+constexpr const char* kNoAnswer = "no answer in time";
 constexpr const char* kOtherProtocol = "not the Redis protocol";
 // Added to an error if no connection to this server has ever been established.
 constexpr const char* kNoRedis =
@@ -201,6 +202,9 @@ namespace {
 
 constexpr std::size_t kMaxCommandBytes = 256U << 20;
 constexpr std::size_t kReadBytes = 32768;
+// Maximum number of reads after the deadline of a reply, which read data that has already arrived. Without it, a server
+// that sends faster than this client reads would extend the deadline.
+constexpr int kMaxLateReads = 64;
 
 Arguments append_arguments(Arguments call, const Arguments& arguments) {
   for (std::string_view text : arguments.list()) call.add(text);
@@ -344,9 +348,11 @@ Result<Reply> RedisConnection::exchange(const Arguments& arguments, std::uint32_
 
 Result<Reply> RedisConnection::await(std::uint32_t extra_ms) {
   const Deadline deadline = deadline_after(std::uint64_t{options_.command_timeout_ms} + extra_ms);
+  int late_reads = 0;
   for (;;) {
     MJ_TRY(reply, next_reply());
     if (reply) return *reply;
+    if (Deadline::clock::now() >= deadline && ++late_reads > kMaxLateReads) return abandon_connection(kNoAnswer);
     MJ_CHECK(read_until(deadline));
   }
 }

@@ -20,8 +20,8 @@ namespace mycojobs {
 namespace {
 
 constexpr const char* kClosed = "the server closed the connection";
-// Maximum time at the end of a handshake without any answer in which the server is tested for plain text.
-constexpr std::chrono::milliseconds kMaxPlainTextTestTime{1000};
+// A server that has not answered to a handshake in this time is tested for plain text, for as long at most.
+constexpr std::chrono::milliseconds kMaxSilence{500};
 
 // Connects a new non-blocking socket. Returns 0 or an errno.
 int connect_to(Fd& out, int family, const sockaddr* address, socklen_t size, Deadline deadline) {
@@ -110,6 +110,23 @@ Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
   return unreachable(endpoint, errno_text(last_error), find_remedy(last_error, false));
 }
 
+// Redis takes a TLS handshake for the begin of a line, and does not answer. Therefore a second connection to the same
+// address sends a command; a server for TLS closes it, and the handshake on the first connection is not disturbed.
+bool is_plain_text_server(const Fd& socket, Deadline deadline) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  Fd test_socket;
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0 ||
+      connect_to(test_socket, address.family(), address.get(), address.size, deadline) != 0)
+    return false;
+  constexpr std::string_view kCommand = "PING\r\n";
+  if (::send(test_socket.get(), kCommand.data(), kCommand.size(), MSG_NOSIGNAL) < 0 ||
+      wait_for_events(test_socket.get(), POLLIN, deadline) != 0)
+    return false;
+  char byte = 0;
+  return ::recv(test_socket.get(), &byte, 1, 0) == 1 && (byte == '-' || byte == '+');
+}
+
 }  // namespace
 
 Result<RedisStream> RedisStream::connect(const RedisEndpoint& endpoint, const std::shared_ptr<TlsContext>& tls,
@@ -127,29 +144,22 @@ Result<RedisStream> RedisStream::connect(const RedisEndpoint& endpoint, const st
 Result<void> RedisStream::start_tls(const RedisEndpoint& endpoint, TlsContext& context, Deadline deadline) {
   MJ_TRY(tls, TlsStream::open(context, socket_.get(), endpoint.host, endpoint.redacted_url()));
   const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Deadline::clock::now());
-  auto result = tls->handshake(deadline - std::min(remaining / 4, kMaxPlainTextTestTime));
-  if (!result && tls->is_handshake_pending() && tls->has_received()) result = tls->handshake(deadline);
+  const auto silence = std::min(remaining / 4, kMaxSilence);
+  auto result = tls->handshake(Deadline::clock::now() + silence);
+  if (tls->is_handshake_pending() && !tls->has_received() &&
+      is_plain_text_server(socket_, Deadline::clock::now() + silence))
+    return fail(Code::unavailable,
+                "the server answers in plain text: use its port for TLS (setting `tls-port`), or redis:// if it has "
+                "none and the network is trusted");
+  if (tls->is_handshake_pending()) result = tls->handshake(deadline);
   if (result) {
     tls_ = std::move(tls);
     return {};
   }
-  if (tls->is_handshake_pending() && !tls->has_received() && is_plain_text_server(deadline))
-    return fail(Code::unavailable,
-                "the server answers in plain text: use its port for TLS (setting `tls-port`), or redis:// if it has "
-                "none and the network is trusted");
   if (tls->has_received() && result.error().code == Code::unavailable) return result;
   if (result.error().code == Code::unavailable)
     result.error().message += " (does the server use TLS at this port? For plain text, use redis://)";
   return result;
-}
-
-// Redis takes the handshake for the begin of a line, and waits for its end until the line is longer than 64 KiB. Sends
-// as much, and checks the answer. Any other server may answer to the line ends. REQUIRES: tls_ is null.
-bool RedisStream::is_plain_text_server(Deadline deadline) {
-  (void)send_all(std::string(std::size_t{65} << 10, '\n'), deadline);  // a server that has answered may close early
-  if (wait_for_events(socket_.get(), POLLIN, deadline) != 0) return false;
-  char byte = 0;
-  return ::recv(socket_.get(), &byte, 1, 0) == 1 && (byte == '-' || byte == '+');
 }
 
 void RedisStream::close() {

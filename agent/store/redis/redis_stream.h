@@ -50,7 +50,6 @@ class RedisStream {
 
  private:
   Result<void> start_tls(const RedisEndpoint&, TlsContext&, Deadline);
-  bool is_plain_text_server(Deadline);
 
   Fd socket_;
   std::unique_ptr<TlsStream> tls_;  // null for a plain socket

@@ -77,7 +77,7 @@ TEST_F(Explain, JobOnARunnerThatIsThenLost) {
 }
 
 TEST_F(Explain, JobCancelledWhileRunning) {
-  Process agent = start_registered_agent(20);
+  Process agent = start_registered_agent(20, {"--lease", "1m"});
   const std::string key = mycojobs_.submit(kSleepScript);
   wait_for_explanation(key, "running");
   agent.signal(SIGSTOP);  // prevents the agent from forwarding the request

@@ -225,10 +225,13 @@ TEST_F(Job, CancelEndsQueuedAndRunningJobs) {
   const std::string queued = mycojobs_.submit("pass");
   expect_result(mycojobs_({"job", "cancel", "1"}), 0, "is cancelled");
   expect_result(mycojobs_({"job", "cancel", "1:1"}), 0, "is cancelled");
-  Process agent = start_registered_agent(1);
+  Process agent = start_registered_agent(1, {"--lease", "1m"});
   const std::string running = mycojobs_.submit(kSleepScript);
   ASSERT_TRUE(mycojobs_.wait_for_cause(running, "running"));
+  agent.signal(SIGSTOP);  // prevents the job from ending before the command reads its state
   expect_result(mycojobs_({"job", "cancel", running}), 0, "is requested to end");
+  EXPECT_EQ(mycojobs_.read_field(running, "status"), "started");
+  agent.signal(SIGCONT);
   EXPECT_TRUE(mycojobs_.wait_for_value(running, "detail", "cancelled")) << agent.err();
   expect_result(mycojobs_({"job", "cancel", running}), 0, "is cancelled");
   expect_result(mycojobs_({"job", "retry", running}), 65, "permanent");
