@@ -59,21 +59,23 @@ ExecutorSettings make_executor_settings(const Settings& settings, const Clock& c
           clock};
 }
 
-// Creates the exporter of spans to the configured collector. The service name of the spans contains the command.
-Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_view command,
+// Creates the exporter of spans to the configured collector. ca: see HttpPost. The service name of the spans contains
+// the command.
+Result<std::shared_ptr<Traces>> open_traces(const std::string& url, const std::string& ca, std::string_view command,
                                             const std::shared_ptr<Metrics>& metrics) {
   if (url.empty()) return no_traces();
   if (auto valid = check_trace_endpoint(url); !valid) return fail(valid.error(), "trace.endpoint");
   const bool is_service = command == "agent" || command == "coordinator" || command == "dev";
   const TraceSource source{is_service ? "mycojobs-" + std::string(command) : "mycojobs", current_instance().host};
-  auto send = [url, client = std::make_shared<HttpClient>()](const std::string& body,
-                                                             const std::atomic<bool>& stop) -> Result<void> {
+  auto send = [url, ca, client = std::make_shared<HttpClient>()](const std::string& body,
+                                                                 const std::atomic<bool>& stop) -> Result<void> {
     constexpr std::uint32_t kTimeoutMs = 5000;
     HttpPost post;
     post.url = url;
     post.body = body;
     post.timeout_ms = kTimeoutMs;
     post.max_bytes = 0;
+    post.ca = ca;
     post.headers = {"Content-Type: application/json"};
     post.stop = &stop;
     MJ_TRY(response, client->post(post));
@@ -157,7 +159,8 @@ int run(int argc, char** argv) {
     enter_delegated_scope(command, invocation, argv);
     for (const std::string& warning : config->warnings) print_warning(warning);
     if (line.command->is_service && !invocation.settings.metrics_listen.empty()) metrics = Metrics::make();
-    auto opened_traces = open_traces(invocation.settings.trace_endpoint, command, metrics);
+    auto opened_traces =
+        open_traces(invocation.settings.trace_endpoint, invocation.settings.https_ca, command, metrics);
     if (!opened_traces) return print_error(opened_traces.error());
     traces = std::move(*opened_traces);
     const auto level = std::find_if(config->values.begin(), config->values.end(),

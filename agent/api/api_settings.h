@@ -14,6 +14,7 @@
 #include "messaging/message_artifacts.h"
 #include "messaging/transport/transport.h"
 #include "net/networks.h"
+#include "net/tls.h"
 #include "telemetry/metrics.h"
 #include "workflows/manifest/workflow_manifest.h"
 
@@ -69,7 +70,10 @@ enum class ApiRole { coordinator, supervisor };
 struct ApiSettings {
   ApiRole role = ApiRole::coordinator;
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT or [IPv6 ADDRESS]:PORT; port 0 selects a free port
-  std::string tokens_file;                // the file can be missing; it is read again after a change
+  // The certificate, with the role of a server; null: plain HTTP.
+  std::shared_ptr<TlsContext> tls = {};
+  bool allows_plain_http = false;  // plain HTTP may be used at an address that other hosts reach
+  std::string tokens_file;         // the file can be missing; it is read again after a change
   // Origins by which clients call this server. If empty, the loopback origins apply (api/http/origin.h).
   std::vector<std::string> origins;
   bool allows_anonymous = false;  // true in `dev`: loopback clients without a token act as the default actor

@@ -63,7 +63,7 @@ std::vector<HttpRoute> health_routes(const Health& health) {
 }
 
 Result<std::unique_ptr<HttpServer>> start_health_server(const std::string& listen, Health health, MetricsText text,
-                                                        CountRefusal count_refusal) {
+                                                        CountRefusal count_refusal, std::shared_ptr<TlsContext> tls) {
   auto admit = [health, count_refusal = std::move(count_refusal)](const HttpRequest& request) {
     Admission admission{check_web_access(request, count_refusal), ConnectionClass::health};
     if (is_health_path(request.path))
@@ -73,7 +73,7 @@ Result<std::unique_ptr<HttpServer>> start_health_server(const std::string& liste
   auto routes = health_routes(health);
   const bool has_metrics = text != nullptr;
   if (has_metrics) routes.push_back(metrics_route(std::move(text)));
-  auto http = HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit));
+  auto http = HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit), std::move(tls));
   if (http)
     log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", (*http)->url(),
         has_metrics ? ", metrics at /metrics" : "");

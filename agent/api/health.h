@@ -18,6 +18,8 @@
 
 namespace mycojobs {
 
+class TlsContext;  // net/tls.h
+
 // Callbacks that compute the state of the process. Called by any thread until the server has stopped.
 struct Health {
   std::function<bool()> is_alive = [] { return true; };
@@ -39,9 +41,11 @@ bool is_health_path(const std::string& path);
 HttpReply make_health_answer(const Health&, const std::string& path);  // does not block. REQUIRES: is_health_path(path)
 
 // Starts an HTTP server with only the paths above, for agents and for coordinators without JSON-RPC. listen: same
-// format as ApiSettings::listen. Errors: invalid (not an address), conflict (the port is in use), denied, io.
+// format as ApiSettings::listen. tls: see ApiSettings::tls. Plain HTTP is allowed at any address, since the answers and
+// requests hold no secret. Errors: invalid (not an address), conflict (the port is in use), denied, io.
 Result<std::unique_ptr<HttpServer>> start_health_server(
-    const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {});
+    const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {},
+    std::shared_ptr<TlsContext> tls = nullptr);
 }  // namespace api
 
 }  // namespace mycojobs

@@ -110,6 +110,12 @@ Result<void> ApiServer::open() {
                                    " can be reached from other hosts, but there is no token: create one with "
                                    "`mycojobs key token`, or listen on 127.0.0.1");
   }
+  if (!settings.tls && !settings.allows_plain_http) MJ_CHECK(check_plain_http(address, settings.listen));
+  if (!settings.tls && !address.loopback)
+    log(LogLevel::warn, "api",
+        "{} has no TLS (api.insecure): tokens and data cross the network in plain text, unless a proxy on the way ends "
+        "TLS",
+        settings.listen);
   if (!tokens_.has_tokens() && !settings.allows_anonymous)
     log(LogLevel::warn, "api",
         "{} has no token, so clients are refused (except supervisors, which sign): create one with `mycojobs key "
@@ -137,8 +143,9 @@ Result<void> ApiServer::open() {
     routes.push_back(
         {"POST", std::string(kLoginPath), [this](const HttpRequest& request) { return handle_login(request); }});
   }
-  MJ_TRY(server, HttpServer::start(settings.listen, settings.limits, std::move(routes),
-                                   [this](const HttpRequest& request) { return admit(request); }));
+  MJ_TRY(server, HttpServer::start(
+                     settings.listen, settings.limits, std::move(routes),
+                     [this](const HttpRequest& request) { return admit(request); }, settings.tls));
   http_ = std::move(server);
   return {};
 }
@@ -371,6 +378,14 @@ std::string ApiServer::check_store() {
     return lease->store().keys(context, kHealthKey, 1) ? "store_refuses_writes" : "store_unavailable";
   }
   return "ok";
+}
+
+Result<void> check_plain_http(const ListenAddress& address, const std::string& listen) {
+  if (address.loopback) return {};
+  return fail(Code::invalid, listen +
+                                 " can be reached from other hosts, but has no TLS: set api.tls.cert and api.tls.key, "
+                                 "or listen on 127.0.0.1, or set api.insecure = true if a proxy ends TLS or the "
+                                 "network is trusted");
 }
 
 Result<void> check_listen_address(const std::string& listen) {

@@ -12,7 +12,10 @@
 // Authentication: bearer tokens of the tokens file, each for an actor or an operator, and tokens of sessions
 // (api/auth/sessions.h). Without a token: only loopback clients, and only with `allows_anonymous`. A request of a web
 // page of another origin is refused. A request without a token is also refused if its header Host is not a loopback
-// name (DNS rebinding). The server has no TLS; use a reverse proxy.
+// name (DNS rebinding).
+//
+// With a certificate all of this is served over HTTPS only. Plain HTTP at an address that other hosts can reach must be
+// allowed explicitly, since tokens cross the network.
 //
 // Threads: one thread accepts connections, each admitted connection has a thread, and one thread waits for hints about
 // flows. A connection that is slow or silent is closed at its deadlines and does not block other connections.
@@ -45,14 +48,14 @@ namespace mycojobs::api {
 // Thread-safe.
 class ApiServer {
  public:
-  // Starts the server. Errors: invalid (`listen` is not an address; it is not loopback and there are no tokens; the
-  // tokens file or a name is invalid), conflict (the port is in use), denied, io, and errors of the store. Both
-  // references must outlive the server.
+  // Starts the server. Errors: invalid (`listen` is not an address; it is not loopback and there are no tokens, or
+  // neither a certificate nor allows_plain_http; the tokens file or a name is invalid), conflict (the port is in use),
+  // denied, io, and errors of the store. Both references must outlive the server.
   static Result<std::unique_ptr<ApiServer>> start(StoreFactory&, const Clock&, const ApiSettings&);
   ~ApiServer();  // stop()
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;
-  std::string url() const { return http_->url(); }  // "http://127.0.0.1:9652"
+  std::string url() const { return http_->url(); }  // "http://127.0.0.1:9652", or with TLS "https://..."
   bool has_page() const;                            // returns whether url() serves the web page
   std::uint16_t port() const { return http_->port(); }
   void stop();  // rejects new calls, ends streams, and waits until running calls have ended
@@ -109,6 +112,10 @@ class ApiServer {
   EventHub events_;
   std::unique_ptr<HttpServer> http_;
 };
+
+// Checks whether plain HTTP may be used at the address. Error invalid: other hosts can reach it. The message has the
+// remedy.
+Result<void> check_plain_http(const ListenAddress&, const std::string& listen);
 
 // Checks whether the address is valid and its port is free. Errors: those of ApiServer::start() for `listen`.
 Result<void> check_listen_address(const std::string& listen);

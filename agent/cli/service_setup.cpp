@@ -7,6 +7,7 @@
 #include <future>
 
 #include "api/http/socket.h"
+#include "api/server.h"
 #include "artifacts/local_artifact_store.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -155,6 +156,13 @@ SecretSources get_secret_sources(const Settings& settings) {
   return {settings.secrets_dir, credentials == nullptr ? "" : credentials, settings.secrets_redacted};
 }
 
+Result<std::shared_ptr<TlsContext>> load_server_tls(const TlsSettings& settings) {
+  if (!has_certificate(settings)) return nullptr;
+  auto tls = std::make_shared<TlsContext>(settings, TlsRole::server);
+  MJ_CHECK(tls->load());
+  return tls;
+}
+
 Result<Networks> parse_coordinator_networks(const Settings& settings) {
   auto networks = Networks::parse(settings.coordinator_networks);
   if (!networks) return fail(networks.error(), "coordinator.networks");
@@ -166,6 +174,42 @@ Result<void> check_trace_endpoint(const std::string& url) {
   return fail(Code::invalid,
               excerpt(url, 200) + " is not an address: give a URL such as http://127.0.0.1:4318/v1/traces");
 }
+
+namespace {
+
+// Adds the error of a table of TLS settings under the name of the setting, with which its message begins.
+void add_tls_error(std::vector<RejectedSetting>& rejected, Error error) {
+  const auto name_end = error.message.find(": ");
+  if (name_end == std::string::npos) return rejected.push_back({"https", std::move(error)});
+  std::string name = error.message.substr(0, name_end);
+  error.message.erase(0, name_end + 2);
+  rejected.push_back({std::move(name), std::move(error)});
+}
+
+std::vector<RejectedSetting> find_rejected_https_settings(const Settings& settings) {
+  std::vector<RejectedSetting> rejected;
+  for (const TlsSettings& tls : {get_api_tls(settings), get_metrics_tls(settings)}) {
+    if (auto loaded = load_server_tls(tls); !loaded) add_tls_error(rejected, std::move(loaded).error());
+  }
+  if (!settings.https_ca.empty()) {
+    TlsSettings client_settings;
+    client_settings.table = "https";
+    client_settings.ca = settings.https_ca;
+    if (auto loaded = TlsContext(client_settings).load(); !loaded) add_tls_error(rejected, std::move(loaded).error());
+  }
+  if (has_certificate(get_api_tls(settings)) || settings.api_insecure) return rejected;
+  const std::pair<const char*, const std::string&> addresses[] = {{"api.listen", settings.api_listen},
+                                                                  {"supervisor.listen", settings.supervisor_listen}};
+  for (const auto& [name, text] : addresses) {
+    const auto address = api::parse_listen(text);
+    if (text.empty() || !address) continue;
+    if (auto allowed = api::check_plain_http(*address, text); !allowed)
+      rejected.push_back({name, std::move(allowed).error()});
+  }
+  return rejected;
+}
+
+}  // namespace
 
 std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
   std::vector<RejectedSetting> rejected;
@@ -187,6 +231,7 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
   for (const auto& [name, address] : addresses) {
     if (!address.empty()) check_setting(name, api::parse_listen(address));
   }
+  for (RejectedSetting& setting : find_rejected_https_settings(settings)) rejected.push_back(std::move(setting));
   check_setting("trace.endpoint", check_trace_endpoint(settings.trace_endpoint));
   check_setting("topic", service::check_topic(settings.topic));
   check_setting("runner_key", load_named_key(settings, settings.runner_key));
@@ -253,6 +298,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.retention_ms = settings.retention_ms;
   MJ_TRY(networks, parse_coordinator_networks(settings));
   coordinator.networks = std::move(networks);
+  coordinator.https_ca = settings.https_ca;
   auto webhooks = WebhookAllowList::parse(settings.coordinator_webhooks);
   if (!webhooks) return fail(webhooks.error(), "coordinator.webhooks");
   coordinator.webhooks = std::move(*webhooks);

@@ -10,6 +10,7 @@
 #include "cli/invocation.h"
 #include "coordinator/coordinator.h"
 #include "net/networks.h"
+#include "net/tls.h"
 #include "security/secrets.h"
 #include "worker/agent.h"
 
@@ -32,6 +33,8 @@ Settings select_context_server(const Settings&, Id context);
 // Returns the networks in which supervisors may be called. Errors name the setting.
 Result<Networks> parse_coordinator_networks(const Settings&);
 Result<void> check_trace_endpoint(const std::string& url);
+// Reads the certificate of a server, or returns null if the settings have none. Errors: those of TlsContext::load().
+Result<std::shared_ptr<TlsContext>> load_server_tls(const TlsSettings&);
 
 // Returns the store and the limits of the files of messages. The clock must outlive the result.
 MessageAttachments make_message_attachments(const Settings&, const Clock&);

@@ -65,10 +65,11 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
   settings.concurrency = coordinator_settings.max_concurrent_deliveries;
   const std::string own_key = settings.messages.key->public_key();
   settings.transports = [&stores, own_key, networks = coordinator_settings.networks,
-                         url = coordinator_settings.mycelium_url, files = coordinator_settings.files] {
+                         url = coordinator_settings.mycelium_url, files = coordinator_settings.files,
+                         ca = coordinator_settings.https_ca] {
     const auto handler = make_request_handler(stores, own_key, files, nullptr);
     const RequestHandler local_handler = [handler](std::string_view request) { return handler(request, ""); };
-    return std::make_unique<Transports>(local_handler, networks, url);
+    return std::make_unique<Transports>(local_handler, networks, url, ca);
   };
   return settings;
 }
@@ -144,13 +145,15 @@ class Coordinator::ContextThread final : public ContextLoopBase {
     RouterSettings router_settings;
     router_settings.context = settings.context;
     router_settings.networks = coordinator_settings.networks;
+    router_settings.https_ca = coordinator_settings.https_ca;
     router_settings.key = coordinator_settings.key;
     router_settings.files = coordinator_settings.files;
     router_settings.concurrency = coordinator_settings.max_concurrent_deliveries;
     MJ_TRY(router, Router::start(stores, clock, router_settings));
-    MJ_TRY(notifier, Notifier::start(stores, clock,
-                                     {settings.context, coordinator_settings.webhooks,
-                                      coordinator_settings.webhook_secrets, settings.limits}));
+    MJ_TRY(notifier,
+           Notifier::start(stores, clock,
+                           {settings.context, coordinator_settings.webhooks, coordinator_settings.webhook_secrets,
+                            settings.limits, coordinator_settings.https_ca}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, coordinator_settings)));
     // Without an allow-list the prerequisites are left to agents, which may have one.
     std::unique_ptr<PrerequisiteLoop> prerequisites;

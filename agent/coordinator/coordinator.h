@@ -45,6 +45,7 @@ struct CoordinatorSettings {
   std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention of completed flows; 0 means unlimited
   std::string location;                              // host and pid, shown to operators
   Networks networks;                                 // networks of the supervisors that may be called
+  std::string https_ca;                              // HttpPost::ca of calls to supervisors and webhooks
   WebhookAllowList webhooks;                         // webhooks that may be called
   std::string webhook_secrets;                       // file with signing secrets; if empty, requests are not signed
   std::vector<std::string> allowed_prerequisites;    // same meaning as the setting of an agent

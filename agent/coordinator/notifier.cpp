@@ -282,7 +282,7 @@ void Notifier::call_webhooks(NoticeDelivery& delivery) {
       break;
     }
     delivery.add_result(target, call_webhook(http, {target.url_or_topic, delivery.id, delivery.body, delivery.secrets,
-                                                    clock_.unix_ms() / 1000, &stopping()}));
+                                                    clock_.unix_ms() / 1000, &stopping(), settings_.https_ca}));
   }
   delivery.counts_as_attempt = !stopped();
   delivery.has_ended = true;

@@ -34,6 +34,7 @@ struct NotifierSettings {
   std::string secrets;        // path of the file of secrets (net/webhook.h), read for each notification; if empty,
                               // requests are not signed
   JobLimits limits = {};      // limits of the jobs that notifications submit
+  std::string https_ca = {};  // HttpPost::ca of webhooks
 };
 
 class Notifier final : public ContextLoopBase {

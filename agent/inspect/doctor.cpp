@@ -136,19 +136,40 @@ Check diagnose_default_user(bool is_open) {
           "CONFIG REWRITE (docs/operations.md, \"Redis\")"};
 }
 
+namespace {
+
+constexpr std::int64_t kDayS = 86400;
+constexpr std::int64_t kCertificateWarningDays = 14;
+
+std::string renewal_remedy(const std::string& table) {
+  return "renew the certificate before it expires; changed files of " + table +
+         " are used by the next connections without a restart";
+}
+
+}  // namespace
+
+Check diagnose_server_certificate(const std::string& table, std::int64_t expiry_s, std::int64_t now_s) {
+  const std::int64_t days = (expiry_s - now_s) / kDayS;
+  if (expiry_s <= now_s)
+    return {table, "certificate", CheckStatus::error, "has expired: clients refuse it", "renew the certificate"};
+  Check check{table, "certificate", CheckStatus::ok,
+              "expires in " + count_with_noun(static_cast<std::uint64_t>(days), "day"), ""};
+  if (days >= kCertificateWarningDays) return check;
+  check.status = CheckStatus::warning;
+  check.remedy = renewal_remedy(table);
+  return check;
+}
+
 Check diagnose_tls(const TlsState& state, const TlsSettings& settings, std::int64_t now_s) {
-  constexpr std::int64_t kDayS = 86400;
-  constexpr std::int64_t kWarningDays = 14;
   Check check{"redis", "tls", CheckStatus::ok, state.protocol, ""};
   const auto add_certificate = [&](const char* name, std::int64_t expiry_s) {
     if (expiry_s == 0) return;
     const std::int64_t days = (expiry_s - now_s) / kDayS;
     check.detail += fmt::format("; the certificate of the {} expires in {}", name,
                                 count_with_noun(static_cast<std::uint64_t>(std::max<std::int64_t>(days, 0)), "day"));
-    if (days >= kWarningDays) return;
+    if (days >= kCertificateWarningDays) return;
     check.status = CheckStatus::warning;
-    check.remedy = "renew the certificate before it expires; changed files of " + settings.table +
-                   " are used by the next connections without a restart";
+    check.remedy = renewal_remedy(settings.table);
   };
   add_certificate("server", state.peer_expiry_s);
   add_certificate("client", state.own_expiry_s);

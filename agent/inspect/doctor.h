@@ -38,6 +38,10 @@ Check diagnose_default_user(bool is_open);
 // effects.
 Check diagnose_tls(const TlsState&, const TlsSettings&, std::int64_t now_s);
 
+// Checks the expiry of the certificate of a server of this host. table: the table of its settings, such as "api.tls".
+// No side effects.
+Check diagnose_server_certificate(const std::string& table, std::int64_t expiry_s, std::int64_t now_s);
+
 // Checks the format of a context's keys. The result is empty if no key was written yet or the format cannot be read.
 std::vector<Check> diagnose_format(Store&, Id context);
 

@@ -75,7 +75,8 @@ Job make_sent_job(const Job& job) {
 }
 
 Result<json> RemoteJob::call(const char* method, const json& params) {
-  return call_rpc(http_, {request_.url, request_.secret, method, kCallTimeoutMs, &request_.allowed_networks}, params);
+  return call_rpc(
+      http_, {request_.url, request_.secret, method, kCallTimeoutMs, &request_.allowed_networks, request_.ca}, params);
 }
 
 void RemoteJob::cancel() {

@@ -33,6 +33,7 @@ struct RemoteRequest {
   std::uint32_t attempt = 1;
   std::string url, secret;
   Networks allowed_networks;  // networks that may contain the address of the supervisor
+  std::string ca;             // see HttpPost
   Job job;
   std::uint64_t timeout_ms = 600'000;  // time limit for the job, including failed calls
   bool possibly_started = false;       // a previous router may have started the job

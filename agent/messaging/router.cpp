@@ -271,6 +271,7 @@ RemoteRequest Router::make_remote_request(const ClaimedJob& claim) const {
   request.url = field_of(claim.record, "supervisor_url");
   request.timeout_ms = request.job.timeout ? *request.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
   request.allowed_networks = settings_.networks;
+  request.ca = settings_.https_ca;
   request.possibly_started = claim.epoch > 1;
   return request;
 }

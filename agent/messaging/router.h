@@ -42,6 +42,7 @@ struct RouterSettings {
   Networks networks;                      // networks that may be called
   std::shared_ptr<const SigningKey> key;  // key of this coordinator for signed messages; if null, no messages are sent
   MessageAttachments files = {};
+  std::string https_ca = {};  // HttpPost::ca of calls to supervisors
 };
 
 class Router final : public ContextLoopBase {

@@ -2,14 +2,18 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <openssl/x509_vfy.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 
 #include "net/curl.h"
 #include "net/host.h"
+#include "net/http_wire.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -62,6 +66,7 @@ Result<void> check_supervisor_address(const std::string& url, const Networks& ne
 namespace {
 
 constexpr long kConnectTimeoutMs = 5000;
+constexpr long kCaCacheTimeoutS = 60;
 
 struct ResponseBody {
   std::string body;
@@ -90,6 +95,74 @@ curl_socket_t open_socket(void* context, curlsocktype, curl_sockaddr* address_da
   return ::socket(address_data->family, address_data->socktype | SOCK_CLOEXEC, address_data->protocol);
 }
 
+// Describes a failed handshake or a rejected certificate, with the remedy. Returns an empty text for other errors.
+// verify_result: X509_V_* of OpenSSL. error_text: of libcurl.
+std::string describe_tls_failure(const HttpPost& call, CURLcode result, long verify_result,
+                                 std::string_view error_text) {
+  if (result == CURLE_SSL_CACERT_BADFILE) return "https.ca: " + call.ca + " has no readable certificate in PEM";
+  if (result == CURLE_SSL_CONNECT_ERROR) {
+    // OpenSSL reads the first bytes of an answer in plain text as a record of another version or with a wrong length.
+    for (const char* text : {"wrong version number", "packet length too long", "record layer failure"}) {
+      if (error_text.find(text) != std::string_view::npos)
+        return "the server answers in plain text: the port does not use TLS; write http:// in the address";
+    }
+    return "the handshake failed: " + to_ascii(error_text, 200);
+  }
+  if (result != CURLE_PEER_FAILED_VERIFICATION) return {};
+  switch (verify_result) {
+    case X509_V_OK:
+      return "the certificate of the server is for another host: use a name of the certificate in the address";
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+      return "the certificate of the server, or of its CA, has expired: renew it";
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return "the certificate of the server is not valid yet: check the clocks of both hosts";
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+      return "the certificate of the server is self-signed and not trusted: set https.ca to a copy of it";
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+      return "the certificate of the server was issued by an unknown CA: set https.ca to the file with the certificate "
+             "of this CA";
+    default:
+      return "the certificate of the server is rejected: " + to_ascii(error_text, 200);
+  }
+}
+
+bool set_tls_options(const Curl& curl, CURL* easy, const HttpPost& call) {
+  bool is_set = true;
+  if (!call.ca.empty()) {
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAINFO, call.ca.c_str()) == CURLE_OK;
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAPATH, nullptr) == CURLE_OK;
+    // A changed file is used within a minute. Old libraries, which cache no file, reject the option.
+    curl.easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, kCaCacheTimeoutS);
+  }
+  if (!call.verifies_server) {
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK;
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK;
+  }
+  return is_set;
+}
+
+// The error of a call; CURLE_OK: the answer was kTlsRequiredText.
+Error make_error(const HttpPost& call, CURLcode result, long verify_result, std::string_view error_text,
+                 const Curl& curl) {
+  if (result == CURLE_OK)
+    return {Code::unavailable, call.url + ": TLS: the port uses TLS: write https:// in the address"};
+  if (const std::string text = describe_tls_failure(call, result, verify_result, error_text); !text.empty())
+    return {Code::unavailable, call.url + ": TLS: " + text};
+  switch (result) {
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return {Code::invalid, call.url + ": is not an http:// or https:// address"};
+    case CURLE_WRITE_ERROR:
+      return {Code::too_large, call.url + ": answers more than " + std::to_string(call.max_bytes) + " bytes"};
+    default:
+      return {Code::unavailable, call.url + ": " + curl.easy_strerror(result)};
+  }
+}
+
 int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
 }
@@ -99,6 +172,7 @@ int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 struct HttpClient::Handle {
   const Curl* curl;
   CURL* easy;
+  std::array<char, CURL_ERROR_SIZE> error_text{};  // written by libcurl
   Handle(const Curl* library, CURL* handle) : curl(library), easy(handle) {}
   ~Handle() { curl->easy_cleanup(easy); }
   Handle(const Handle&) = delete;
@@ -143,6 +217,8 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool is_get) {
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_response) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &response) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, handle_->error_text.data()) == CURLE_OK;
+  is_set = is_set && set_tls_options(curl, easy, call);
   AddressFilter filter{call.networks, {}};
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &filter) == CURLE_OK;
@@ -153,24 +229,17 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool is_get) {
     is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
   }
   const CURLcode result = is_set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
-  long status = 0;
+  long status = 0, verify_result = 0;
   curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+  curl.easy_getinfo(easy, CURLINFO_SSL_VERIFYRESULT, &verify_result);
   curl.slist_free_all(headers);
   if (result != CURLE_OK && !filter.refused.empty()) {
     return fail(Code::denied, call.url + ": is at " + filter.refused +
                                   ", outside of coordinator.networks, which allows " + call.networks->text());
   }
-  switch (result) {
-    case CURLE_OK:
-      return HttpAnswer{static_cast<int>(status), std::move(response.body)};
-    case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-      return fail(Code::invalid, call.url + ": is not an http:// or https:// address");
-    case CURLE_WRITE_ERROR:
-      return fail(Code::too_large, call.url + ": answers more than " + std::to_string(call.max_bytes) + " bytes");
-    default:
-      return fail(Code::unavailable, call.url + ": " + curl.easy_strerror(result));
-  }
+  if (result == CURLE_OK && response.body != kTlsRequiredText)
+    return HttpAnswer{static_cast<int>(status), std::move(response.body)};
+  return tl::unexpected(make_error(call, result, verify_result, handle_->error_text.data(), curl));
 }
 
 }  // namespace mycojobs

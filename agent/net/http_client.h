@@ -31,6 +31,9 @@ struct HttpPost {
   const Networks* networks = nullptr;
   std::vector<std::string> headers = {};    // "name: value"
   const std::atomic<bool>* stop = nullptr;  // true ends the call within a second; null if the call cannot be stopped
+  // File with the certificates of trusted CAs, PEM, for https:// (the setting https.ca). Empty: the CAs of the system.
+  std::string ca = {};
+  bool verifies_server = true;  // false: any certificate is accepted. REQUIRES: the call sends nothing secret.
 };
 struct HttpAnswer {
   int status = 0;
@@ -44,8 +47,8 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
   // Redirects are not followed, so that a token is sent only to the given address. No proxy is used. Errors:
-  // `unavailable` (no answer in time), `io` (libcurl is missing), `invalid` (not an address), `denied` (outside of the
-  // networks), `too_large`.
+  // `unavailable` (no answer in time; "URL: TLS: ..." for a rejected certificate or a failed handshake), `io` (libcurl
+  // is missing), `invalid` (not an address), `denied` (outside of the networks), `too_large`.
   Result<HttpAnswer> post(const HttpPost& call) { return perform(call, false); }
   Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // the body is not sent
 

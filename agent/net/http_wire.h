@@ -24,6 +24,9 @@ namespace mycojobs {
 
 std::string lower_case(std::string_view);  // ASCII only
 
+// Body of the answer, with status 400, to a request in plain text on a port that uses TLS.
+inline constexpr std::string_view kTlsRequiredText = "this port uses TLS: write https:// in the address\n";
+
 using HttpFields = std::vector<std::pair<std::string, std::string>>;  // in their original spelling
 
 // Parser of one request.

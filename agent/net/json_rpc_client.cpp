@@ -78,6 +78,7 @@ std::string answer_rpc(std::string_view request, std::size_t max_bytes,
 Result<json> call_rpc(HttpClient& client, const RpcCall& call, const json& params) {
   HttpPost post{call.url,     encode_rpc_request(call.method, params), call.bearer, call.timeout_ms, kMaxAnswerBytes,
                 call.networks};
+  post.ca = call.ca;
   MJ_TRY(answer, client.post(post));
   auto result = try_parse_answer(answer.body);
   if (result && (!*result || answer.status == 200)) return std::move(*result);

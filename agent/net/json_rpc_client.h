@@ -26,6 +26,7 @@ struct RpcCall {
   std::string url, bearer, method;
   std::uint32_t timeout_ms = 30000;
   const Networks* networks = nullptr;  // see HttpPost
+  std::string ca = {};                 // see HttpPost
 };
 // Returns the `result`. Errors: those of the server, by the code word in their data; `unavailable` (no answer, or an
 // answer of a gateway); `denied` (the token); `internal` (the answer is not JSON-RPC).

@@ -56,8 +56,8 @@ constexpr int kMaxReads = 16;                        // reads of one operation a
 // Reads one set of files into a context of OpenSSL. Every error names the setting and the file.
 class CredentialsReader {
  public:
-  CredentialsReader(const OpenSsl& openssl, const TlsSettings& settings, SSL_CTX* context)
-      : openssl_(openssl), settings_(settings), context_(context) {}
+  CredentialsReader(const OpenSsl& openssl, const TlsSettings& settings, TlsRole role, SSL_CTX* context)
+      : openssl_(openssl), settings_(settings), role_(role), context_(context) {}
 
   Result<void> read() {
     openssl_.ERR_clear_error();
@@ -163,7 +163,7 @@ class CredentialsReader {
     return {};
   }
   Result<void> read_ca() const {
-    if (settings_.ca.empty()) return add_system_cas();
+    if (settings_.ca.empty()) return role_ == TlsRole::client ? add_system_cas() : Result<void>();
     return is_folder(settings_.ca) ? add_ca_folder(settings_.ca) : add_cas(settings_.ca);
   }
 
@@ -213,6 +213,7 @@ class CredentialsReader {
 
   const OpenSsl& openssl_;
   const TlsSettings& settings_;
+  const TlsRole role_;
   SSL_CTX* context_;
 };
 
@@ -290,6 +291,8 @@ void configure_context(const OpenSsl& openssl, SSL_CTX* context, TlsRole role) {
     openssl.SSL_CTX_sess_set_new_cb(context, &on_new_session);
   } else {
     static constexpr unsigned char kSessionContext[] = "mycojobs";
+    // Clients resume sessions with tickets, so that sessions use no memory of the server.
+    openssl.SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
     openssl.SSL_CTX_set_session_id_context(context, kSessionContext, sizeof kSessionContext - 1);
   }
 }
@@ -300,7 +303,7 @@ Result<std::shared_ptr<TlsCredentials>> read_credentials(const TlsSettings& sett
   if (context == nullptr) return fail(Code::io, "OpenSSL does not start: out of memory");
   auto credentials = std::make_shared<TlsCredentials>(*openssl, context, std::move(files));
   configure_context(*openssl, context, role);
-  MJ_CHECK(CredentialsReader(*openssl, settings, context).read());
+  MJ_CHECK(CredentialsReader(*openssl, settings, role, context).read());
   const X509* const own = openssl->SSL_CTX_get0_certificate(context);
   if (own != nullptr) credentials->own_expiry_s = to_unix_time(*openssl, openssl->X509_get0_notAfter(own));
   return credentials;
@@ -310,7 +313,7 @@ Result<std::shared_ptr<TlsCredentials>> read_credentials(const TlsSettings& sett
 
 Result<std::shared_ptr<TlsCredentials>> TlsContext::load() {
   const std::lock_guard lock(mutex_);
-  std::string files = describe_tls_files(settings_);
+  std::string files = describe_tls_files(settings_, role_);
   if (credentials_ && (credentials_->files == files || rejected_files_ == files)) return credentials_;
   auto credentials = read_credentials(settings_, role_, files);
   if (credentials) {
@@ -325,6 +328,11 @@ Result<std::shared_ptr<TlsCredentials>> TlsContext::load() {
   if (std::exchange(logged_error_, credentials.error().message) != credentials.error().message)
     log(LogLevel::warn, "tls", "{}; the previous certificates stay in use", credentials.error().message);
   return credentials_;
+}
+
+Result<std::int64_t> TlsContext::load_own_expiry_s() {
+  MJ_TRY(credentials, load());
+  return credentials->own_expiry_s;
 }
 
 TlsStream::TlsStream(const TlsContext& context, std::shared_ptr<TlsCredentials> credentials, int fd, std::string host,
@@ -517,6 +525,16 @@ Result<void> TlsStream::handshake(Deadline deadline) {
   is_established_ = true;
   has_failed_ = false;
   return {};
+}
+
+Result<bool> TlsStream::try_handshake() {
+  credentials_->openssl.ERR_clear_error();
+  limit_reads(Deadline::min());
+  const Step step = convert_result(credentials_->openssl.SSL_do_handshake(ssl_));
+  if (step == Step::failed) return make_error();
+  needs_output_ = step == Step::needs_output;
+  is_established_ = step == Step::done;
+  return is_established_;
 }
 
 Result<void> TlsStream::send_all(std::string_view bytes, Deadline deadline) {

@@ -62,6 +62,8 @@ class TlsContext {
   // Errors: not_found, io (a file, or OpenSSL itself), denied (other users can read the key), invalid (the content of a
   // file; a certificate without a key). Messages name the setting.
   Result<std::shared_ptr<TlsCredentials>> load();
+  // Returns TlsState::own_expiry_s of the next connection. Errors: those of load().
+  Result<std::int64_t> load_own_expiry_s();
 
  private:
   const TlsSettings settings_;
@@ -86,6 +88,9 @@ class TlsStream {
   TlsStream& operator=(const TlsStream&) = delete;
 
   Result<void> handshake(Deadline);
+  // As handshake(), without waiting. Returns true when the handshake is complete; false: call again when the socket is
+  // readable, or with needs_output() writable.
+  Result<bool> try_handshake();
   Result<void> send_all(std::string_view, Deadline);
   // Receives at least one byte and at most buffer.size() bytes.
   Result<std::size_t> receive(std::span<char> buffer, Deadline);
@@ -100,6 +105,7 @@ class TlsStream {
   TlsState state() const;
   // Returns true if handshake() has reached its deadline and may be called again.
   bool is_handshake_pending() const { return has_timed_out_ && !is_established_; }
+  bool needs_output() const { return needs_output_; }     // try_handshake() waits until the socket accepts output
   bool has_received() const { return first_byte_ >= 0; }  // any byte, also before the end of the handshake
   bool is_closed_by_peer() const { return is_closed_; }   // the last error was the end of the connection
 
@@ -129,7 +135,7 @@ class TlsStream {
   const std::string expected_name_, peer_;
   ssl_st* ssl_ = nullptr;
   bool is_established_ = false, is_closed_ = false, has_failed_ = false;
-  bool has_timed_out_ = false;
+  bool has_timed_out_ = false, needs_output_ = false;
   bool is_drained_ = false;            // the last read has found no data
   int first_byte_ = -1;                // first byte that was received; -1: nothing was received
   int socket_error_ = 0;               // errno of the last failed call on the socket

@@ -100,9 +100,10 @@ Result<CaFolder> list_ca_folder(const std::string& path) {
 }
 
 // A hash name covers only the subject of a certificate, so that a CA with a new key may have the same name.
-std::string describe_tls_files(const TlsSettings& settings) {
+std::string describe_tls_files(const TlsSettings& settings, TlsRole role) {
   std::string out = describe_file(settings.certificate) + describe_file(settings.key) + describe_file(settings.ca);
   if (settings.ca.empty()) {
+    if (role == TlsRole::server) return out;
     const char* const bundle = std::getenv("SSL_CERT_FILE");
     return out + describe_file(system_ca_folder()) +
            describe_file(bundle == nullptr ? system_ca_folder() + "/ca-certificates.crt" : bundle);

@@ -35,7 +35,7 @@ struct CaFolder {
 // Lists the certificates in a folder of CAs. Errors: io, invalid (too many entries). The message begins with the path.
 Result<CaFolder> list_ca_folder(const std::string& path);
 
-// Returns a text that differs if a file of the settings was changed or replaced.
-std::string describe_tls_files(const TlsSettings&);
+// Returns a text that differs if a file of the settings was changed or replaced. Only clients use the CAs of the system.
+std::string describe_tls_files(const TlsSettings&, TlsRole);
 
 }  // namespace mycojobs

@@ -65,6 +65,7 @@ Result<void> call_webhook(HttpClient& http, const WebhookCall& call) {
   post.timeout_ms = kTimeoutMs;
   post.max_bytes = 0;  // the answer's body is not used
   post.stop = call.stop;
+  post.ca = call.ca;
   post.headers = {"webhook-id: " + call.id, "webhook-timestamp: " + std::to_string(call.unix_s)};
   if (!call.secrets.empty())
     post.headers.push_back("webhook-signature: " + sign_webhook(call.secrets, call.id, call.unix_s, call.body));

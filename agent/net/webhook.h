@@ -26,6 +26,7 @@ struct WebhookCall {
   std::vector<std::string> secrets;  // empty if the request is not signed
   std::uint64_t unix_s = 0;
   const std::atomic<bool>* stop = nullptr;
+  std::string ca = {};  // see HttpPost
 };
 // Succeeds if the answer is 2xx within 10 s. Otherwise the error contains the answer, and the call can be retried.
 Result<void> call_webhook(HttpClient&, const WebhookCall&);

@@ -43,6 +43,8 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
     {Metric::redis_certificate_expiry, "mycojobs_redis_certificate_expiry_days", gauge, "context certificate", "both",
      "Days until a certificate of a TLS connection to Redis expires, updated every minute; certificate: server (with "
      "its CAs), client"},
+    {Metric::api_certificate_expiry, "mycojobs_api_certificate_expiry_days", gauge, "listener", "both",
+     "Days until the certificate of a server of this process expires; listener: api, metrics"},
 
     {Metric::jobs_submitted, "mycojobs_jobs_submitted_total", counter, "context script_type", "both",
      "Total number of jobs stored by this process, without jobs of flows and messages; script_type: as the label queue "

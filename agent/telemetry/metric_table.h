@@ -24,6 +24,7 @@ enum class Metric : std::size_t {
   store_errors,
   redis_tls,
   redis_certificate_expiry,
+  api_certificate_expiry,
   // Changes of jobs, and requests that the table of rights denied (refusals).
   jobs_submitted,
   claims,

@@ -8,10 +8,12 @@ export type Detail = Record<string, unknown>;
 export type Duration = number | string;
 
 export interface ClientOptions {
-  /** http://HOST:PORT. Default: COORDINATOR_URL, otherwise http://127.0.0.1:9652. */
+  /** http://HOST:PORT or https://HOST:PORT. Default: COORDINATOR_URL, otherwise http://127.0.0.1:9652. */
   url?: string;
   /** Default: MYCOJOBS_TOKEN. */
   token?: string;
+  /** For https://, a file with the certificates (PEM) of the trusted CAs. Default: MYCOJOBS_HTTPS_CA, otherwise the CAs of Node. */
+  ca?: string;
   /** Default: the server's first context. */
   context?: number;
   /** Time for which calls are repeated while the server is unavailable (30 s). */

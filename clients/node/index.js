@@ -1,6 +1,9 @@
 // Client of mycojobs: submits jobs and flows, waits for them, and reads their results and logs. GET /openrpc.json of the
 // server and docs/rpc.md describe the protocol; index.d.ts has the types.
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import https from "node:https";
+import { Readable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseJson, stringifyJson } from "./exact_json.js";
 
@@ -196,8 +199,58 @@ function createTimeout(ms, signal) {
   return { signal: controller.signal, refresh: () => timer.refresh(), end };
 }
 
+// Returns an agent that trusts the CAs of a file. The server closes idle connections after 15 s.
+function createTlsAgent(ca) {
+  let certificates;
+  try {
+    certificates = readFileSync(ca);
+  } catch (error) {
+    throw invalidError(`ca: ${ca}: ${error.code}`, "give a file with certificates in PEM");
+  }
+  if (!certificates.includes("-----BEGIN CERTIFICATE-----")) throw invalidError(`ca: ${ca} has no certificate in PEM`, "give a file with certificates in PEM");
+  return new https.Agent({ ca: certificates, keepAlive: true, timeout: 10_000 });
+}
+
+// As fetch(), which accepts no CA.
+function fetchWithAgent(agent, url, { method = "GET", headers, body, signal }) {
+  return new Promise((resolve, reject) => {
+    const request = https.request(url, { method, headers, agent, signal }, (message) => {
+      const hasBody = ![204, 304].includes(message.statusCode);
+      if (!hasBody) message.resume();
+      resolve(new Response(hasBody ? Readable.toWeb(message) : null, { status: message.statusCode }));
+    });
+    request.on("error", (cause) => reject(Object.assign(new Error("fetch failed"), { cause })));
+    request.end(body);
+  });
+}
+
+// Meaning and remedy by the code of Node. Such calls are not repeated.
+const CA_REMEDY = "give the client the certificate of this CA: the option ca, or MYCOJOBS_HTTPS_CA";
+const UNKNOWN_CA = ["was issued by an unknown CA", CA_REMEDY];
+const CERTIFICATE_ERRORS = {
+  CERT_HAS_EXPIRED: ["has expired", "renew it"],
+  CERT_NOT_YET_VALID: ["is not valid yet", "check the clocks of both hosts"],
+  DEPTH_ZERO_SELF_SIGNED_CERT: ["is self-signed and not trusted", "give the client a copy of it: the option ca, or MYCOJOBS_HTTPS_CA"],
+  ERR_TLS_CERT_ALTNAME_INVALID: ["is for another host", "use a name of the certificate in the address"],
+  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN_CA, UNABLE_TO_GET_ISSUER_CERT: UNKNOWN_CA, UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN_CA,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN_CA, CERT_SIGNATURE_FAILURE: UNKNOWN_CA,
+};
+
+// Returns the error of a rejected certificate or a failed handshake, or undefined for other errors.
+function toTlsError(cause) {
+  if (Object.hasOwn(CERTIFICATE_ERRORS, cause?.code ?? "")) {
+    const [problem, remedy] = CERTIFICATE_ERRORS[cause.code];
+    return new MycojobsError(`the certificate of the server ${problem}`, { word: "tls", cause, remedy });
+  }
+  if (/wrong version number|packet length too long|record layer failure/.test(cause?.message ?? "")) {
+    return new MycojobsError("the server answers in plain text: the port does not use TLS", { word: "tls", cause, remedy: "write http:// in the address" });
+  }
+}
+
 function toConnectionError(cause) {
   if (cause instanceof MycojobsError) return cause;
+  const tlsError = toTlsError(cause.cause);
+  if (tlsError) return tlsError;
   const error = new Unavailable(`the server does not answer: ${cause.cause?.message || cause.cause?.code || cause.message}`, {
     code: -32004, word: "unavailable", cause, remedy: "see whether `mycojobs coordinator` or `dev` runs there",
   });
@@ -206,16 +259,18 @@ function toConnectionError(cause) {
 }
 
 export class Client {
-  #url; #headers; #maxRetryMs; #freeSlots = MAX_CALLS; #slotWaiters = []; #lastRequestId = 0;
+  #url; #headers; #fetch = fetch; #maxRetryMs; #freeSlots = MAX_CALLS; #slotWaiters = []; #lastRequestId = 0;
 
-  /** `options` is the address of a server, or {url, token, context, retryFor}. */
+  /** `options` is the address of a server, or {url, token, ca, context, retryFor}. */
   constructor(options = {}) {
     const clientOptions = typeof options === "string" || options instanceof URL ? { url: options } : options;
-    let { url, token, context, retryFor } = checkOptions("Client", clientOptions, ["url", "token", "context", "retryFor"]);
+    let { url, token, ca, context, retryFor } = checkOptions("Client", clientOptions, ["url", "token", "ca", "context", "retryFor"]);
     retryFor = parseMilliseconds("retryFor", retryFor) ?? DEFAULT_RETRY_MS;
     this.#url = String(url || process.env.COORDINATOR_URL || "http://127.0.0.1:9652").replace(/\/+$/, "");
     token ||= process.env.MYCOJOBS_TOKEN;
-    if (!/^https?:$/.test(getProtocol(this.#url))) throw invalidError(`"${this.#url}" is not an address of a server`, "give http://HOST:PORT");
+    if (!/^https?:$/.test(getProtocol(this.#url))) throw invalidError(`"${this.#url}" is not an address of a server`, "give http://HOST:PORT or https://HOST:PORT");
+    ca ||= process.env.MYCOJOBS_HTTPS_CA;
+    if (ca && getProtocol(this.#url) === "https:") this.#fetch = fetchWithAgent.bind(undefined, createTlsAgent(ca));
     if (/[^\x20-\x7e]/.test(token ?? "")) throw invalidError("the token has invalid characters");
     this.#headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
     this.context = context;
@@ -263,7 +318,7 @@ export class Client {
 
   async #post(body, limit) {
     try {
-      const response = await fetch(`${this.#url}/rpc`, { method: "POST", headers: this.#headers, body, redirect: "error", signal: limit.signal });
+      const response = await this.#fetch(`${this.#url}/rpc`, { method: "POST", headers: this.#headers, body, redirect: "error", signal: limit.signal });
       return { status: response.status, text: await readText(response) };
     } finally {
       limit.end();
@@ -342,7 +397,7 @@ export class Client {
     const limit = createTimeout(SILENCE_TIMEOUT_MS, signal);
     try {
       const url = `${this.#url}/events?${new URLSearchParams(query)}`;
-      const response = await fetch(url, { headers: this.#headers, redirect: "error", signal: limit.signal });
+      const response = await this.#fetch(url, { headers: this.#headers, redirect: "error", signal: limit.signal });
       if (response.status !== 200) throw parseHttpError(response.status, await readText(response));
       let [buffer, fields] = ["", {}];
       for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Two tenants with separate hosts: ann, in context 7 of the left side, sends work to context 9 of the right side, and
-# receives signed answers. As root, each side and the switch between them are network namespaces; otherwise all processes
-# use loopback. The script removes all that it creates; with --keep it waits for Enter before that.
+# receives signed answers over HTTPS. As root, each side and the switch between them are network namespaces; otherwise all
+# processes use loopback. The script removes all that it creates; with --keep it waits for Enter before that.
 #   examples/tenants/demo.sh [--keep] [PROGRAM]
-# PROGRAM: mycojobs, default the one of build/bin or of PATH. Needs redis-server and redis-cli. Exit 0: all checks passed.
+# PROGRAM: mycojobs, default the one of build/bin or of PATH. Needs redis-server, redis-cli and openssl. Exit 0: all checks passed.
 set -uo pipefail
 
 keep=no program=
@@ -78,7 +78,8 @@ else
 fi
 # An ordinary user's shell has no cgroups of its own.
 [ "$(id -u)" = 0 ] || export MYCOJOBS_SANDBOX_ALLOW_MISSING=cgroup:memory,cgroup:pids
-left_url=http://$left_ip:$left_port right_url=http://$right_ip:$right_port
+left_url=https://$left_ip:$left_port right_url=https://$right_ip:$right_port
+"$own_folder/certificates.sh" "$folder/tls" "left=$left_ip" "right=$right_ip" || exit 1
 
 # Runs mycojobs for one side, with its own Redis, keys and folders.
 left() {
@@ -101,7 +102,8 @@ start_side() {
   local side=$1 context=$2 redis=$3 port=$4 ip=$5
   shift 5
   local set=(env MYCOJOBS_CONFIG= MYCOJOBS_REDIS="redis://127.0.0.1:$redis" MYCOJOBS_CONTEXT="$context"
-    MYCOJOBS_STATE_DIR="$folder/$side" MYCOJOBS_KEYS_DIR="$folder/$side/keys" MYCOJOBS_COORDINATOR_NETWORKS="$networks")
+    MYCOJOBS_STATE_DIR="$folder/$side" MYCOJOBS_KEYS_DIR="$folder/$side/keys" MYCOJOBS_COORDINATOR_NETWORKS="$networks"
+    MYCOJOBS_HTTPS_CA="$folder/tls/ca.crt" MYCOJOBS_API_TLS_CERT="$folder/tls/$side.crt" MYCOJOBS_API_TLS_KEY="$folder/tls/$side.key")
   start "$side-coordinator.log" "${set[@]}" "$@" "$program" coordinator --api-listen "$ip:$port" --coordinator-key coordinator
   start "$side-agent.log" "${set[@]}" MYCOJOBS_STATE_DIR="$folder/$side-agent" "$@" "$program" agent --slots 2 --runner-key runner
 }
@@ -123,6 +125,7 @@ start right-redis.log "${in_right[@]}" redis-server --port "$right_redis" --bind
 await answers "$left_redis" "${in_left[@]}"
 await answers "$right_redis" "${in_right[@]}"
 note "made in $folder"
+note "each coordinator has a certificate of one CA (certificates.sh), and accepts HTTPS only"
 note "each has a Redis of its own, which the other cannot use; they know each other's addresses and public keys alone"
 
 step "2. Keys: ann's, and one of each coordinator and runner"
@@ -160,6 +163,10 @@ await grep -q 'acquired leadership' "$folder/left-coordinator.log"
 await grep -q 'acquired leadership' "$folder/right-coordinator.log"
 
 send() { left message send "$@" --to 9 --address "$right_url" --caller 12 --follow 2>&1; }
+
+health() { "${in_left[@]}" "$program" health --url "$right_url" "$@" 2>&1; }
+check "the right side answers over HTTPS" "ok" "$(MYCOJOBS_CONFIG= health --https-ca "$folder/tls/ca.crt")"
+check "without the CA its certificate is refused" "unknown CA" "$(MYCOJOBS_CONFIG= health)"
 
 step "4. ann sends a script across"
 cat >"$folder/hello.py" <<'PY'

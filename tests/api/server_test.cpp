@@ -578,6 +578,12 @@ TEST_F(ApiTest, MissingTokenIsRejectedExceptByDevOnLoopback) {
   const auto open = api::ApiServer::start(redis_, clock_, settings_);
   ASSERT_FALSE(open) << "reachable from other hosts, and no token";
   EXPECT_NE(open.error().message.find("mycojobs key token"), std::string::npos) << open.error().message;
+  make_token(1);
+  const auto plain = api::ApiServer::start(redis_, clock_, settings_);
+  ASSERT_FALSE(plain) << "reachable from other hosts, and no TLS";
+  EXPECT_NE(plain.error().message.find("api.tls.cert"), std::string::npos) << plain.error().message;
+  settings_.allows_plain_http = true;
+  EXPECT_TRUE(api::ApiServer::start(redis_, clock_, settings_));
 }
 
 TEST_F(ApiTest, OtherOriginsAreRejected) {

@@ -312,6 +312,17 @@ TEST(PublicOrigin, LoopbackNamesAreOnlyForLoopbackPeers) {
   from.port = 80;
   from.headers["host"] = "localhost";
   EXPECT_EQ(api::find_origin(from, {}), "http://localhost");
+  from.has_tls = true;
+  EXPECT_EQ(api::find_origin(from, {}), "");
+  from.port = 443;
+  EXPECT_EQ(api::find_origin(from, {}), "https://localhost");
+  from.port = 9652;
+  from.headers["host"] = "localhost:9652";
+  EXPECT_EQ(api::find_origin(from, {}), "https://localhost:9652");
+  from.headers["origin"] = "http://localhost:9652";
+  EXPECT_TRUE(api::is_cross_origin(from));
+  from.headers["origin"] = "https://localhost:9652";
+  EXPECT_FALSE(api::is_cross_origin(from));
 }
 
 TEST_F(Login, OtherCallsNeedAToken) {

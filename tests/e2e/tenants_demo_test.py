@@ -13,6 +13,8 @@ import unittest
 
 DEMO, PROGRAM = sys.argv[1], sys.argv[2]
 FACTS = [
+    "the right side answers over HTTPS",
+    "without the CA its certificate is refused",
     "its line came back",
     "the message has ended",
     "signature holds",

@@ -88,7 +88,7 @@ class Host:
 
     def start_coordinator(self):
         starts_before = self.read_log("coordinator").count("JSON-RPC at") if os.path.exists(self.folder + "/coordinator.log") else 0
-        self.start("coordinator", PROGRAM, "coordinator", "--api-listen", f"{ADDRESSES[self.name]}:9652",
+        self.start("coordinator", PROGRAM, "coordinator", "--api-listen", f"{ADDRESSES[self.name]}:9652", "--api-insecure",
                    "--coordinator-key", "coordinator", "--coordinator-lease", "1s")  # fmt: skip
         wait_until(lambda: self.read_log("coordinator").count("JSON-RPC at") > starts_before, f"{self.name}: coordinator")
 

@@ -118,7 +118,7 @@ def api_problems(compose, api):
         found.append(f"more than a door: {api['services']}")
     if any(not port.startswith("127.0.0.1:") or not port.endswith(":9652") for port in service["ports"]):
         found.append(f"open to others: {service['ports']}")
-    if service["environment"] != {"MYCOJOBS_API_LISTEN": "0.0.0.0:9652"}:
+    if service["environment"] != {"MYCOJOBS_API_LISTEN": "0.0.0.0:9652", "MYCOJOBS_API_INSECURE": "true"}:
         found.append(f"where it listens: {service['environment']}")
     folders = [each.split(":")[1] for each in coordinator["volumes"]]
     if os.path.dirname(coordinator["environment"]["MYCOJOBS_API_TOKENS"]) not in folders:
@@ -219,6 +219,9 @@ def service_problems(service, document):
     return found
 
 
+API_FILES = ("MYCOJOBS_API_TLS_CERT", "MYCOJOBS_API_TLS_KEY")
+
+
 def kubernetes_problems(documents):
     rpc, names, coordinator, agent = documents
     found = pod_problems(coordinator) + pod_problems(agent) + service_problems(rpc, coordinator) + service_problems(names, agent)
@@ -232,6 +235,10 @@ def kubernetes_problems(documents):
     mounts = coordinator["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     if not any(env["MYCOJOBS_API_TOKENS"] == each["mountPath"] + "/tokens" and each.get("readOnly") for each in mounts):
         found.append("no tokens")
+    if any(not any(os.path.dirname(env[name]) == each["mountPath"] and each.get("readOnly") for each in mounts) for name in API_FILES):
+        found.append("no certificate")
+    if env["CREDENTIALS_DIRECTORY"] != os.path.dirname(env["MYCOJOBS_API_TLS_KEY"]):
+        found.append("a key that fsGroup may read is refused")
     pod = agent["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     if pod["terminationGracePeriodSeconds"] != drain_s():

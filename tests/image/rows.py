@@ -27,6 +27,7 @@ PROFILE = os.path.join(ROOT, "docker", "seccomp.json")
 COMPOSE = os.path.join(ROOT, "docker", "compose.yaml")
 API = os.path.join(ROOT, "docker", "compose.api.yaml")
 KUBERNETES = os.path.join(ROOT, "docker", "kubernetes.yaml")
+CERTIFICATES = os.path.join(ROOT, "examples", "tenants", "certificates.sh")
 OURS = ("--security-opt", "seccomp=" + PROFILE)
 PROC = ("--security-opt", "systempaths=unconfined")
 BARE = ("--cap-drop=ALL", "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/tmp")
@@ -361,6 +362,11 @@ class Kube:
         self.token = token_of(once("--user=0", "--volume", f"{tokens}:/tokens", IMAGE, "key", "token", "--operator", "--api-tokens", "/tokens/tokens"))
         # readable as with the mode of the secret and fsGroup of the pod
         os.chmod(os.path.join(tokens, "tokens"), 0o444)
+        certificates = os.path.join(self.folder, "mycojobs-api-tls")
+        sh(CERTIFICATES, certificates, "tls=mycojobs-coordinator")
+        os.chown(os.path.join(certificates, "tls.key"), 0, 10001)  # as with fsGroup
+        os.chmod(os.path.join(certificates, "tls.key"), 0o440)
+        os.chmod(certificates, 0o755)
         with open(KUBERNETES, encoding="utf-8") as file:
             documents = list(pods_of(list(yaml.safe_load_all(file))))
         self.agent = copy.deepcopy(documents[0]["spec"]["containers"][0])

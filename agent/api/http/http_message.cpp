@@ -44,7 +44,8 @@ bool is_cross_origin(const HttpRequest& request) {
   if (!site.empty() && site != "none" && site != "same-origin") return true;
   if (!request.headers.contains("origin")) return false;
   const std::string origin = request.header("origin"), host = request.header("host");
-  return host.empty() || (origin != "http://" + host && origin != "https://" + host);
+  const bool is_own_http = !request.has_tls && origin == "http://" + host;
+  return host.empty() || (!is_own_http && origin != "https://" + host);
 }
 HttpReply web_page_refused_reply() {
   return error_reply(403, "denied", "calls of other web pages are refused",

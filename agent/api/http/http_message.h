@@ -18,6 +18,7 @@ struct HttpRequest {
   std::map<std::string, std::string> query;    // the first value of each name
   std::map<std::string, std::string> headers;  // names in lower case; the first value of each name
   bool loopback = false;                       // the peer has a loopback address
+  bool has_tls = false;                        // the request was sent to this server with TLS
   std::uint16_t port = 0;                      // port of the server
   std::string network = {};                    // the peer's IPv4 address, or the first 64 bits of its IPv6 address
   bool has_signed_before = false;              // an earlier request of this connection had a valid signature

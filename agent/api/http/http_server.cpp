@@ -29,20 +29,18 @@ constexpr std::size_t kMaxLargePeerBodies = 16;  // bodies of peers, in multiple
 constexpr std::size_t kMaxLargeAnswers = 4;      // answers, in multiples of max_answer_bytes
 constexpr milliseconds kReleaseTimeout{1000};    // maximum wait until a closed connection has released its bytes
 
-std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
+// Browsers use only HTTPS with this host for a year.
+constexpr std::string_view kStrictTransportSecurity = "max-age=31536000";
+
+std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive, bool has_tls) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
+  if (has_tls) head.fields.emplace_back("Strict-Transport-Security", kStrictTransportSecurity);
   if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
   const bool has_cache_control = std::any_of(reply.headers.begin(), reply.headers.end(),
                                              [](const auto& field) { return field.first == "Cache-Control"; });
   if (!has_cache_control) head.fields.emplace_back("Cache-Control", "no-store");
   head.fields.emplace_back("X-Content-Type-Options", "nosniff");
   return to_text(head);
-}
-
-void set_peer_address(HttpRequest& request, int socket, std::uint16_t port) {
-  request.port = port;
-  request.loopback = is_loopback_peer(socket);
-  request.network = get_peer_network(socket);
 }
 
 bool has_body(const HttpRequest& request) {
@@ -53,11 +51,6 @@ bool has_body(const HttpRequest& request) {
 HttpReply unexpected_body_reply() {
   return error_reply(400, "invalid_request", "this path accepts no body",
                      "send no Content-Length and no Transfer-Encoding");
-}
-
-// Returns a complete answer that announces that the server closes the connection.
-std::string to_wire_text(const HttpReply& reply) {
-  return format_head(reply, HttpFraming::counted, true, false) + reply.body;
 }
 
 bool is_unauthenticated(ConnectionClass connection_class) {
@@ -77,8 +70,7 @@ class ConnectionEventSink final : public EventSink {
   }
   bool is_open() const override {
     if (stopping_ || connection_.is_broken()) return false;
-    char byte = 0;  // the end of input means that the client is gone, since it sends nothing else during a stream
-    return ::recv(connection_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+    return !connection_.is_closed_by_client();
   }
 
  private:
@@ -151,26 +143,29 @@ class HttpServer::ScopedBytes {
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen, const ApiLimits& limits,
-                                                      std::vector<HttpRoute> routes, AdmissionCheck admit) {
+                                                      std::vector<HttpRoute> routes, AdmissionCheck admit,
+                                                      std::shared_ptr<TlsContext> tls) {
   MJ_TRY(address, parse_listen(listen));
+  if (tls) MJ_CHECK(tls->load());
   MJ_TRY(listening, open_listening(address));
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(listening),
                                                     address.host.empty() ? "127.0.0.1" : address.host, limits,
-                                                    std::move(routes), std::move(admit)));
+                                                    std::move(routes), std::move(admit), std::move(tls)));
   MJ_TRY(thread, start_thread([accepting = server.get()] { accepting->accept_loop(); }));
   server->accept_thread_ = std::move(thread);
   return server;
 }
 
 HttpServer::HttpServer(ListeningSocket listening, std::string host, const ApiLimits& limits,
-                       std::vector<HttpRoute> routes, AdmissionCheck admit)
+                       std::vector<HttpRoute> routes, AdmissionCheck admit, std::shared_ptr<TlsContext> tls)
     : listening_(std::move(listening)),
       host_(std::move(host)),
       limits_(limits),
       routes_(std::move(routes)),
       admit_(std::move(admit)),
+      has_tls_(tls != nullptr),
       wake_up_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      pending_(limits.max_pending_connections, limits.head_timeout_ms, request_limits()),
+      pending_(limits.max_pending_connections, limits.head_timeout_ms, request_limits(), std::move(tls)),
       bodies_(kMaxLargeBodies * limits.max_body_bytes, limits.max_body_bytes),
       operator_bodies_(kMaxLargeBodies * limits.max_body_bytes, SIZE_MAX),
       peer_bodies_(kMaxLargePeerBodies * limits.max_peer_body_bytes, SIZE_MAX),
@@ -181,7 +176,8 @@ HttpServer::~HttpServer() { stop(); }
 
 std::string HttpServer::url() const {
   const bool is_v6 = host_.find(':') != std::string::npos;
-  return "http://" + (is_v6 ? '[' + host_ + ']' : host_) + ':' + std::to_string(listening_.port);
+  return (has_tls_ ? "https://" : "http://") + (is_v6 ? '[' + host_ + ']' : host_) + ':' +
+         std::to_string(listening_.port);
 }
 
 std::uint32_t HttpServer::count_connections() const {
@@ -262,10 +258,25 @@ void HttpServer::accept_connections() {
   }
 }
 
+std::string HttpServer::to_wire_text(const HttpReply& reply) const {
+  return format_head(reply, HttpFraming::counted, true, false, has_tls_) + reply.body;
+}
+
+void HttpServer::set_connection_facts(HttpRequest& request, int socket) const {
+  request.port = port();
+  request.has_tls = has_tls_;
+  request.loopback = is_loopback_peer(socket);
+  request.network = get_peer_network(socket);
+}
+
 void HttpServer::admit_pending(PendingConnections::Connection& pending) {
+  if (pending.lacks_tls) {
+    const HttpReply reply{400, "text/plain; charset=utf-8", std::string(kTlsRequiredText), {}, {}};
+    return rejected_.reject(std::move(pending.socket), to_wire_text(reply));
+  }
   if (pending.error)
     return rejected_.reject(std::move(pending.socket), to_wire_text(bad_request_reply(*pending.error)));
-  set_peer_address(pending.reader.request(), pending.socket.get(), port());
+  set_connection_facts(pending.reader.request(), pending.socket.fd());
   const Admission admission = check_request(pending.reader.request());
   if (admission.refusal.status >= 400)
     return rejected_.reject(std::move(pending.socket), to_wire_text(admission.refusal));
@@ -297,7 +308,7 @@ void HttpServer::start_connection(PendingConnections::Connection pending, const 
     client.thread = std::move(*thread);
     return;
   }
-  Fd socket(::dup(client.connection->fd()));
+  ClientSocket socket = client.connection->release();
   clients_.pop_back();
   rejected_.reject(std::move(socket), to_wire_text(too_many_requests_reply()));
 }
@@ -460,7 +471,7 @@ bool HttpServer::read_next_head(Client& client) {
   if (head_complete && !*head_complete) return false;
   HttpReply refusal = head_complete ? HttpReply() : bad_request_reply(head_complete.error());
   if (head_complete) {
-    set_peer_address(reader.request(), connection.fd(), port());
+    set_connection_facts(reader.request(), connection.fd());
     reader.request().has_signed_before = has_signature(client);
     Admission admission = check_request(reader.request());
     refusal = std::move(admission.refusal);
@@ -506,7 +517,7 @@ bool HttpServer::handle_request(Client& client) {
   connection.set_write_timeout(limits_.write_timeout_ms);
   const bool head_only = reader.request().method == "HEAD";
   if (reply.stream && !head_only) return stream(client, reply, keep_alive);
-  std::string text = format_head(reply, HttpFraming::counted, reader.is_http_1_1(), keep_alive);
+  std::string text = format_head(reply, HttpFraming::counted, reader.is_http_1_1(), keep_alive, has_tls_);
   const ScopedFlag writing_flag(*this, client.is_writing);
   if (head_only) return connection.write(text) && keep_alive;
   const bool is_small = reply.body.size() <= kMaxUncountedBytes;
@@ -651,7 +662,7 @@ bool HttpServer::stream(Client& client, const HttpReply& reply, bool keep_alive)
   const RequestReader& reader = client.reader;
   const bool chunked = reader.is_http_1_1();
   const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
-  if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive))) return false;
+  if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive, has_tls_))) return false;
   const ScopedFlag waiting_flag(*this, client.is_waiting);
   ConnectionEventSink sink(connection, chunked, stopping_, limits_.event_write_timeout_ms);
   try {

@@ -103,10 +103,12 @@ std::string find_origin(const HttpRequest& request, const std::vector<std::strin
   }
   if (!request.loopback || !origins.empty() || is_forwarded(request)) return "";
   const std::string port = std::to_string(request.port);
-  const std::string_view host_without_port = remove_default_port(host, "80");
+  const std::string_view scheme = request.has_tls ? kHttps : kHttp;
+  const std::string_view own_default_port = default_port(scheme);
+  const std::string_view host_without_port = remove_default_port(host, own_default_port);
   for (const char* name : {"127.0.0.1", "localhost", "[::1]"}) {
-    const std::string loopback = request.port == 80 ? name : std::string(name) + ':' + port;
-    if (host_without_port == loopback) return std::string(kHttp) + loopback;
+    const std::string loopback = port == own_default_port ? name : std::string(name) + ':' + port;
+    if (host_without_port == loopback) return std::string(scheme) + loopback;
   }
   return "";
 }

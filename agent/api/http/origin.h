@@ -21,9 +21,9 @@ Result<std::string> parse_origin(std::string_view);
 Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);
 
 // Returns the origin that a request was sent to, or an empty text for an unknown Host header. With `origins`: the
-// origin that the Host header selects. Without: http://127.0.0.1:PORT, http://localhost:PORT or http://[::1]:PORT with
-// the port that the server listens on, for a loopback peer that is not a proxy (Forwarded, X-Forwarded-*, Via). A
-// loopback origin does not identify a host: every server with this port has the same one.
+// origin that the Host header selects. Without: http://127.0.0.1:PORT, http://localhost:PORT or http://[::1]:PORT, or
+// with TLS https://..., with the port that the server listens on, for a loopback peer that is not a proxy (Forwarded,
+// X-Forwarded-*, Via). A loopback origin does not identify a host: every server with this port has the same one.
 std::string find_origin(const HttpRequest&, const std::vector<std::string>& origins);
 
 }  // namespace mycojobs::api

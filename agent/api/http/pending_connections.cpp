@@ -5,38 +5,78 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <utility>
+
+#include "base/log.h"
 
 namespace mycojobs::api {
 
 void PendingConnections::add(Fd socket) {
   if (connections_.size() >= max_connections_) connections_.pop_front();
-  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(head_timeout_ms_);
-  connections_.push_back(Connection{std::move(socket), {}, deadline, RequestReader(limits_), {}});
+  Connection connection{
+      ClientSocket(std::move(socket)), {}, deadline_after(head_timeout_ms_), RequestReader(limits_), {}};
+  connection.is_established = tls_ == nullptr;
+  connections_.push_back(std::move(connection));
 }
 
 void PendingConnections::append_pollfds(std::vector<pollfd>& entries) const {
-  for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
+  for (const Connection& connection : connections_)
+    entries.push_back({connection.socket.fd(), connection.socket.pending_events(), 0});
 }
 
-bool PendingConnections::receive_head(Connection& connection) {
-  const long received = receive_available(connection.socket.get(), connection.bytes);
-  if (received <= 0) return received < 0 && (errno == EAGAIN || errno == EINTR);
-  if (const auto head_bytes = connection.reader.parse_head(connection.bytes)) {
-    connection.bytes.erase(0, *head_bytes);
-  } else {
-    connection.error = head_bytes.error();
+PendingConnections::Progress PendingConnections::advance(Connection& connection) {
+  if (!connection.is_established) {
+    const Progress progress = advance_handshake(connection);
+    if (progress != Progress::complete || connection.lacks_tls) return progress;
+    connection.is_established = true;
   }
-  return true;
+  return receive_head(connection);
+}
+
+PendingConnections::Progress PendingConnections::advance_handshake(Connection& connection) {
+  constexpr char kHandshakeRecord = 0x16;  // first byte of a TLS connection
+  if (!connection.socket.has_tls()) {
+    char byte = 0;
+    const ssize_t received = ::recv(connection.socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::incomplete;
+    if (received <= 0) return Progress::failed;
+    connection.lacks_tls = byte != kHandshakeRecord;
+    if (connection.lacks_tls) return Progress::complete;
+    if (const auto started = connection.socket.start_tls(*tls_); !started) {
+      log(LogLevel::warn, "api", "TLS: {}", started.error().message);
+      return Progress::failed;
+    }
+  }
+  const auto is_complete = connection.socket.try_handshake();
+  if (is_complete) return *is_complete ? Progress::complete : Progress::incomplete;
+  log(LogLevel::debug, "api", "TLS handshake of {}: {}", get_peer_network(connection.socket.fd()),
+      is_complete.error().message);
+  return Progress::failed;
+}
+
+PendingConnections::Progress PendingConnections::receive_head(Connection& connection) {
+  do {
+    const auto received = connection.socket.receive_available(connection.bytes);
+    if (received == ClientSocket::ReceiveResult::end) return Progress::failed;
+    if (received == ClientSocket::ReceiveResult::nothing) return Progress::incomplete;
+    if (const auto head_bytes = connection.reader.parse_head(connection.bytes)) {
+      connection.bytes.erase(0, *head_bytes);
+    } else {
+      connection.error = head_bytes.error();
+    }
+    if (connection.error || connection.reader.has_head()) return Progress::complete;
+  } while (connection.socket.has_buffered_input());
+  return Progress::incomplete;
 }
 
 std::vector<PendingConnections::Connection> PendingConnections::receive_heads(const pollfd* entries) {
   std::vector<Connection> ready;
   const auto now = std::chrono::steady_clock::now();
   for (auto connection = connections_.begin(); connection != connections_.end(); ++entries) {
-    const bool is_open = (entries->revents == 0 || receive_head(*connection)) && now < connection->deadline;
-    const bool is_head_finished = connection->error || connection->reader.has_head();
-    if (is_head_finished) ready.push_back(std::move(*connection));
-    connection = is_open && !is_head_finished ? std::next(connection) : connections_.erase(connection);
+    const Progress progress = entries->revents == 0 ? Progress::incomplete : advance(*connection);
+    if (progress == Progress::complete) ready.push_back(std::move(*connection));
+    const bool remains = progress == Progress::incomplete && now < connection->deadline;
+    connection = remains ? std::next(connection) : connections_.erase(connection);
   }
   return ready;
 }

@@ -2,23 +2,21 @@
 // it with unread input would reset the connection, and the client could lose the answer. Not thread-safe.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <chrono>
 #include <deque>
 #include <string>
 #include <utility>
 
-#include "base/fd.h"
+#include "api/http/socket.h"
 
 namespace mycojobs::api {
 
 class RejectedConnections {
  public:
   // Sends the answer without blocking. If too many refused connections are open, the oldest is closed.
-  void reject(Fd socket, const std::string& answer) {
-    (void)!::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    ::shutdown(socket.get(), SHUT_WR);
+  void reject(ClientSocket socket, const std::string& answer) {
+    (void)socket.send_all(answer, Deadline());
+    socket.end_output();
     if (connections_.size() >= kMaxConnections) connections_.pop_front();
     connections_.emplace_back(std::move(socket), std::chrono::steady_clock::now() + std::chrono::seconds(1));
   }
@@ -32,7 +30,7 @@ class RejectedConnections {
 
  private:
   static constexpr std::size_t kMaxConnections = 256;
-  std::deque<std::pair<Fd, std::chrono::steady_clock::time_point>> connections_;
+  std::deque<std::pair<ClientSocket, Deadline>> connections_;
 };
 
 }  // namespace mycojobs::api

@@ -4,12 +4,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -134,50 +134,75 @@ std::string get_peer_network(int socket) {
   return result == nullptr ? "" : result;
 }
 
-void Connection::set_read_timeout(std::uint32_t ms) {
-  read_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+Result<void> ClientSocket::start_tls(TlsContext& context) {
+  MJ_TRY(tls, TlsStream::open(context, socket_.get(), "", ""));
+  tls_ = std::move(tls);
+  return {};
 }
+
+ClientSocket::ReceiveResult ClientSocket::receive_available(std::string& buffer) {
+  char part[16384];
+  if (tls_) {
+    const auto received = tls_->receive_available(part);
+    if (!received) return ReceiveResult::end;
+    buffer.append(part, *received);
+    return *received > 0 ? ReceiveResult::bytes : ReceiveResult::nothing;
+  }
+  const ssize_t received = ::recv(socket_.get(), part, sizeof part, MSG_DONTWAIT);
+  if (received > 0) buffer.append(part, static_cast<std::size_t>(received));
+  if (received > 0) return ReceiveResult::bytes;
+  return received < 0 && (errno == EAGAIN || errno == EINTR) ? ReceiveResult::nothing : ReceiveResult::end;
+}
+
+bool ClientSocket::send_all(std::string_view text, Deadline deadline) {
+  if (tls_) return tls_->send_all(text, deadline).has_value();
+  while (!text.empty()) {
+    const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      text.remove_prefix(static_cast<std::size_t>(sent));
+    } else if ((sent < 0 && errno != EAGAIN && errno != EINTR) ||
+               wait_for_events(socket_.get(), POLLOUT, deadline) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void ClientSocket::end_output() {
+  if (tls_) tls_->shut_down();
+  ::shutdown(socket_.get(), SHUT_WR);
+}
+
+bool ClientSocket::discard_received() {
+  char part[16384];
+  const ssize_t received = ::recv(socket_.get(), part, sizeof part, MSG_DONTWAIT);
+  return received > 0 || (received < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+void ClientSocket::close() {
+  if (tls_) tls_->shut_down();
+  tls_.reset();
+  socket_.reset();
+}
+
+void Connection::set_read_timeout(std::uint32_t ms) { read_deadline_ = deadline_after(ms); }
 
 void Connection::set_body_timeouts(std::uint32_t ms, std::uint32_t part_timeout_ms) {
   set_read_timeout(ms);
   part_timeout_ms_ = part_timeout_ms;
 }
 
-void Connection::set_write_timeout(std::uint32_t ms) {
-  write_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
+void Connection::set_write_timeout(std::uint32_t ms) { write_deadline_ = deadline_after(ms); }
 
-bool Connection::wait(short events, Deadline deadline) const {
-  while (true) {
-    const auto remaining_ms =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    if (remaining_ms <= 0) return false;
-    pollfd entry{socket_.get(), events, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long long>(remaining_ms, 3'600'000)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
-
-bool Connection::wait_for_byte() {
-  if (!buffered_input_.empty()) return true;
-  if (is_broken_ || !wait(POLLIN, read_deadline_)) return false;
-  char byte = 0;
-  return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-long receive_available(int socket, std::string& buffer) {
-  char part[16384];
-  const ssize_t received = ::recv(socket, part, sizeof part, MSG_DONTWAIT);
-  if (received > 0) buffer.append(part, static_cast<std::size_t>(received));
-  return received;
+bool Connection::wait_for_input() const {
+  if (std::chrono::steady_clock::now() >= read_deadline_) return false;
+  return socket_.has_buffered_input() || wait_for_events(socket_.fd(), POLLIN, read_deadline_) == 0;
 }
 
 bool Connection::receive_more() {
-  while (!is_broken_ && wait(POLLIN, read_deadline_)) {
-    const long received = receive_available(socket_.get(), buffered_input_);
-    if (received > 0) return true;
-    if (received == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+  while (!is_broken_ && wait_for_input()) {
+    const auto received = socket_.receive_available(buffered_input_);
+    if (received != ClientSocket::ReceiveResult::nothing) return received == ClientSocket::ReceiveResult::bytes;
   }
   return false;
 }
@@ -199,8 +224,7 @@ Result<bool> Connection::read_body(RequestReader& reader, const BodyMemoryCheck&
     if (reader.is_complete()) return true;
     if (std::exchange(needs_continue, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;
     const Deadline body_deadline = read_deadline_;
-    read_deadline_ =
-        std::min(body_deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(part_timeout_ms_));
+    read_deadline_ = std::min(body_deadline, deadline_after(part_timeout_ms_));
     const bool has_received = receive_more();
     read_deadline_ = body_deadline;
     if (!has_received) return false;
@@ -208,21 +232,22 @@ Result<bool> Connection::read_body(RequestReader& reader, const BodyMemoryCheck&
 }
 
 bool Connection::write(std::string_view text) {
-  while (!is_broken_ && !text.empty()) {
-    const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      text.remove_prefix(static_cast<std::size_t>(sent));
-    } else if ((sent < 0 && errno != EAGAIN && errno != EINTR) || !wait(POLLOUT, write_deadline_)) {
-      is_broken_ = true;
-    }
-  }
+  is_broken_ = is_broken_ || !socket_.send_all(text, write_deadline_);
   return !is_broken_;
 }
 
 void Connection::finish() {
-  ::shutdown(socket_.get(), SHUT_WR);
-  do buffered_input_.clear();
-  while (receive_more());
+  buffered_input_.clear();
+  socket_.end_output();
+  while (wait_for_events(socket_.fd(), POLLIN, read_deadline_) == 0 && socket_.discard_received() &&
+         std::chrono::steady_clock::now() < read_deadline_) {
+  }
+}
+
+bool Connection::is_closed_by_client() {
+  constexpr std::size_t kMaxBufferedBytes = 16384;
+  if (buffered_input_.size() >= kMaxBufferedBytes) return false;
+  return socket_.receive_available(buffered_input_) == ClientSocket::ReceiveResult::end;
 }
 
 }  // namespace mycojobs::api

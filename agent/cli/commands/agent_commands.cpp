@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,6 +35,9 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   if (settings.api_listen.empty()) return nullptr;
   ApiSettings api_settings;
   api_settings.listen = settings.api_listen;
+  api_settings.allows_plain_http = settings.api_insecure;
+  MJ_TRY(tls, load_server_tls(get_api_tls(settings)));
+  api_settings.tls = std::move(tls);
   api_settings.tokens_file = settings.api_tokens;
   api_settings.origins = settings.api_names;
   api_settings.allows_anonymous = allows_anonymous;
@@ -69,6 +73,9 @@ Result<std::unique_ptr<api::ApiServer>> start_supervisor_api(const ProgramDepend
   ApiSettings api_settings;
   api_settings.role = ApiRole::supervisor;
   api_settings.listen = settings.supervisor_listen;
+  api_settings.allows_plain_http = settings.api_insecure;
+  MJ_TRY(tls, load_server_tls(get_api_tls(settings)));
+  api_settings.tls = std::move(tls);
   api_settings.tokens_file = settings.api_tokens;
   api_settings.contexts = settings.contexts;
   api_settings.max_script_bytes = settings.job_max_script_bytes;
@@ -88,6 +95,15 @@ struct StatusServers {
   std::unique_ptr<api::HttpServer> health, metrics;
 };
 
+// tls: null if the listener has no TLS.
+void set_certificate_gauge(Metrics& metrics, const char* listener, const std::shared_ptr<TlsContext>& tls) {
+  constexpr double kDayS = 86400;
+  if (!tls) return;
+  if (const auto expiry_s = tls->load_own_expiry_s(); expiry_s && *expiry_s != 0)
+    metrics.set(Metric::api_certificate_expiry, {listener},
+                static_cast<double>(*expiry_s - std::time(nullptr)) / kDayS);
+}
+
 // Starts the servers of the settings. refresh_metrics: called before each reply with metrics, by threads of the
 // servers.
 Result<StatusServers> start_status_servers(const ProgramDependencies& dependencies, const Settings& settings,
@@ -97,11 +113,16 @@ Result<StatusServers> start_status_servers(const ProgramDependencies& dependenci
     metrics->add(Metric::http_refusals, {reason});
   };
   if (!settings.metrics_listen.empty()) {
-    auto render_metrics = [refresh = std::move(refresh_metrics), metrics = dependencies.metrics] {
+    MJ_TRY(tls, load_server_tls(get_metrics_tls(settings)));
+    MJ_TRY(api_tls, load_server_tls(get_api_tls(settings)));
+    auto render_metrics = [refresh = std::move(refresh_metrics), metrics = dependencies.metrics, tls, api_tls] {
       refresh();
+      set_certificate_gauge(*metrics, "api", api_tls);
+      set_certificate_gauge(*metrics, "metrics", tls);
       return metrics->render();
     };
-    auto server = api::start_health_server(settings.metrics_listen, health, std::move(render_metrics), count_refusal);
+    auto server =
+        api::start_health_server(settings.metrics_listen, health, std::move(render_metrics), count_refusal, tls);
     if (!server) return fail(server.error(), "metrics.listen");
     servers.metrics = std::move(*server);
   }

@@ -179,6 +179,20 @@ std::vector<Id> check_redis(const Invocation& call, Checks& checks) {
   return usable_contexts;
 }
 
+// Checks the certificates of the API and of /metrics of this host.
+void check_certificates(const Invocation& call, Checks& checks) {
+  for (const TlsSettings& settings : {get_api_tls(call.settings), get_metrics_tls(call.settings)}) {
+    if (!has_certificate(settings)) continue;
+    const auto expiry_s = TlsContext(settings, TlsRole::server).load_own_expiry_s();
+    if (!expiry_s) {
+      add_failed_check(checks, settings.table, "certificate", expiry_s.error());
+      continue;
+    }
+    const auto now_s = static_cast<std::int64_t>(call.dependencies.clock.unix_ms() / 1000);
+    checks.push_back(diagnose_server_certificate(settings.table, *expiry_s, now_s));
+  }
+}
+
 int run_doctor(const Invocation& call) {
   Checks checks;
   check_sandbox(call, checks);
@@ -186,6 +200,7 @@ int run_doctor(const Invocation& call) {
   check_plugins(call, checks);
   const std::vector<Id> usable_contexts = check_redis(call, checks);
   check_contexts(call, usable_contexts, checks);
+  check_certificates(call, checks);
 
   nlohmann::json array = nlohmann::json::array();
   TableRows rows{{"AREA", "WHAT", "STATE", "DETAIL"}};

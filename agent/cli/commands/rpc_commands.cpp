@@ -29,7 +29,7 @@ std::string get_environment_variable(const char* name) {
 std::string find_url(const Invocation& call) {
   if (call.has("url")) return call.get("url");
   if (const std::string url = get_environment_variable("COORDINATOR_URL"); !url.empty()) return url;
-  return "http://" + call.settings.api_listen;
+  return (has_certificate(get_api_tls(call.settings)) ? "https://" : "http://") + call.settings.api_listen;
 }
 
 Result<std::string> read_token(const Invocation& call) {
@@ -41,7 +41,8 @@ Result<std::string> read_token(const Invocation& call) {
 
 // Adds the remedy to an error without a reply: which service to start, and which setting has its address.
 Error add_remedy(Error error, const std::string& url) {
-  if (error.code != Code::unavailable || !error.message.starts_with(url + ": ")) return error;
+  const bool has_remedy = error.message.starts_with(url + ": TLS: ");
+  if (error.code != Code::unavailable || !error.message.starts_with(url + ": ") || has_remedy) return error;
   error.message +=
       "; JSON-RPC is served by `mycojobs coordinator` or `mycojobs dev`, where the setting api.listen says; --url or "
       "COORDINATOR_URL names another place";
@@ -60,7 +61,8 @@ Result<int> rpc_command(Invocation& call) {
   exit_on_stop_signals();
   HttpClient client;
   const std::string url = find_url(call);
-  auto reply = call_rpc(client, {url, token, call.arguments.at(0), kMaxCallMs}, *params);
+  auto reply =
+      call_rpc(client, {url, token, call.arguments.at(0), kMaxCallMs, nullptr, call.settings.https_ca}, *params);
   if (!reply) return tl::unexpected<Error>(add_remedy(std::move(reply).error(), url));
   return print_json(*reply);
 }

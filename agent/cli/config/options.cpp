@@ -111,6 +111,19 @@ const auto kOptions = std::to_array<Option>({
      "ADDRESS:PORT of a coordinator's JSON-RPC; empty: none", "coordinator dev rpc", "", 0, 0, default_api},
     {"api.tokens", text, &S::api_tokens, "/etc/mycojobs/tokens or ~/.config/mycojobs/tokens",
      "File of the hashes of the bearer tokens that may call", "coordinator dev agent key", "", 0, 0, default_tokens},
+    {"api.tls.cert", text, &S::api_tls_cert, "",
+     "File with the certificate (PEM) of api.listen and supervisor.listen, followed by those of its CAs; empty: plain "
+     "HTTP",
+     "coordinator dev agent rpc doctor"},
+    {"api.tls.key", text, &S::api_tls_key, "",
+     "File with the private key (PEM) of api.tls.cert, readable by the user of the process alone",
+     "coordinator dev agent doctor"},
+    {"api.insecure", flag, &S::api_insecure, "false",
+     "Allow plain HTTP at an address that other hosts can reach, for example behind a proxy that ends TLS",
+     "coordinator dev agent"},
+    {"https.ca", text, &S::https_ca, "",
+     "File with the CA certificates (PEM) that are trusted for https:// addresses; empty: the CAs of the system",
+     "coordinator dev agent rpc health"},
     {"api.names", texts, &S::api_names, "",
      "Origins (https://jobs.example.org, http://10.0.0.7:9652) by which clients call a coordinator's JSON-RPC: for "
      "logins by key. Empty: those of loopback with its port",
@@ -134,6 +147,10 @@ const auto kOptions = std::to_array<Option>({
      "ADDRESS:PORT of /metrics for Prometheus, such as 127.0.0.1:9654, and of /healthz and /readyz; may be the same as "
      "health.listen; empty: no metrics",
      "agent coordinator dev"},
+    {"metrics.tls.cert", text, &S::metrics_tls_cert, "", "As api.tls.cert, for metrics.listen",
+     "agent coordinator dev doctor"},
+    {"metrics.tls.key", text, &S::metrics_tls_key, "", "As api.tls.key, for metrics.listen",
+     "agent coordinator dev doctor"},
     {"trace.endpoint", text, &S::trace_endpoint, "",
      "URL to which spans are sent as OTLP in JSON, such as http://127.0.0.1:4318/v1/traces; empty: none",
      "agent coordinator dev run job flow"},
@@ -440,6 +457,22 @@ PolicyRequest make_operator_defaults(const Settings& settings) {
   request_if_changed(PolicyField::disk, out.values.disk_bytes, settings.sandbox_tmp_bytes);
   request_if_changed(PolicyField::output_keep, out.values.output_bytes, settings.job_output_bytes);
   return out;
+}
+
+TlsSettings get_api_tls(const Settings& settings) {
+  return {.table = "api.tls",
+          .ca = "",
+          .certificate = settings.api_tls_cert,
+          .key = settings.api_tls_key,
+          .server_name = ""};
+}
+
+TlsSettings get_metrics_tls(const Settings& settings) {
+  return {.table = "metrics.tls",
+          .ca = "",
+          .certificate = settings.metrics_tls_cert,
+          .key = settings.metrics_tls_key,
+          .server_name = ""};
 }
 
 TlsSettings get_redis_tls(const Settings& settings, Id context) {

@@ -52,6 +52,8 @@ struct Settings {
   bool local = false;
   std::vector<std::string> script_types;  // empty: all types that the executors serve
   std::string api_listen, api_tokens, supervisor_listen, health_listen, metrics_listen;
+  std::string api_tls_cert, api_tls_key, metrics_tls_cert, metrics_tls_key, https_ca;
+  bool api_insecure = false;
   std::string trace_endpoint;  // empty: no spans are sent
   std::string keys_dir, runner_key, coordinator_key;
   std::string topic;  // topic of the runner
@@ -154,6 +156,11 @@ PolicyRequest make_operator_defaults(const Settings&);
 // Returns the certificates for Redis servers with TLS: of a context with a server and a table of its own, or those of
 // redis_tls.
 TlsSettings get_redis_tls(const Settings&, Id context = 0);
+
+// The certificates of api.listen and supervisor.listen, and of metrics.listen; both texts are empty without TLS.
+TlsSettings get_api_tls(const Settings&);
+TlsSettings get_metrics_tls(const Settings&);
+inline bool has_certificate(const TlsSettings& tls) { return !tls.certificate.empty() || !tls.key.empty(); }
 
 // Parses `text` as the option's type into the member. Lists are separated by commas. Error invalid: describes the
 // problem without the source of the text.

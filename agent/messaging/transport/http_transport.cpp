@@ -7,6 +7,7 @@ Result<std::string> HttpTransport::exchange(const std::string& address, const st
   MJ_CHECK(check_request_size(request.size()));
   const std::string url = (address.ends_with('/') ? address.substr(0, address.size() - 1) : address) + kSupervisorPath;
   HttpPost post{url, request, "", timeout_ms, kMaxRequestBytes, &networks_};
+  post.ca = ca_;
   MJ_TRY(answer, http_.post(post));
   if (answer.status == 200) return std::move(answer.body);
   const std::string status = url + ": HTTP status " + std::to_string(answer.status);

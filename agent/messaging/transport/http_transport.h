@@ -13,7 +13,8 @@ inline constexpr const char* kSupervisorPath = "/supervisor";
 
 class HttpTransport final : public Transport {
  public:
-  explicit HttpTransport(Networks networks) : networks_(std::move(networks)) {}  // networks that may be called
+  // networks: addresses that may be called. ca: see HttpPost.
+  explicit HttpTransport(Networks networks, std::string ca = {}) : networks_(std::move(networks)), ca_(std::move(ca)) {}
 
   std::string_view name() const override { return "http"; }
   bool is_address(const std::string& address) const override {
@@ -24,6 +25,7 @@ class HttpTransport final : public Transport {
 
  private:
   Networks networks_;
+  std::string ca_;
   HttpClient http_;
 };
 

@@ -48,17 +48,18 @@ def get_member(method: str, response: Any, name: str, kind: Type[T]) -> T:
 
 class AsyncClient:
     """A client of one server. `url` and `token` default to the environment variables COORDINATOR_URL and MYCOJOBS_TOKEN,
-    and `context` to the first context of the server.
+    and `context` to the first context of the server. `ca`: for https://, a file with the certificates (PEM) of the trusted
+    CAs; it defaults to MYCOJOBS_HTTPS_CA, otherwise to the CAs of the system.
 
     While the server is unavailable, calls are repeated for `retry_for` seconds if they are read-only or have an
     idempotency key. submit, restart, flow_start and the methods that control flows create an idempotency key. A client
     belongs to one event loop. `async with` closes its connections.
     """
 
-    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
+    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0, ca: Optional[str] = None) -> None:
         self.url = url or os.environ.get("COORDINATOR_URL") or "http://127.0.0.1:9652"
         self.context, self.retry_for = context, parse_seconds("retry_for", retry_for)
-        self._http = Transport(self.url, token or os.environ.get("MYCOJOBS_TOKEN") or None)
+        self._http = Transport(self.url, token or os.environ.get("MYCOJOBS_TOKEN") or None, ca or os.environ.get("MYCOJOBS_HTTPS_CA") or None)
         self._request_ids = itertools.count(1)
         self._jobs = _WaitGroup(self, "jobs.wait", "jobs", "key")
         self._flows = _WaitGroup(self, "flows.wait", "flows", "id")

@@ -2,6 +2,7 @@
 terminal."""
 from __future__ import annotations
 
+import ssl
 from typing import Any, Dict, Mapping, Optional, Type
 
 
@@ -120,6 +121,27 @@ def read_error(error: Any) -> Error:
 def invalid_response_error(subject: str, response: object) -> Error:
     """Returns the error of a response that is not from a mycojobs server, or from a server of another version."""
     return Error(f"{subject}: the response is not in the contract: {response!r:.100}", word="http", remedy="check which program runs there")
+
+
+# Meaning and remedy by the verify_code of OpenSSL (X509_V_ERR_*).
+_UNKNOWN_CA = ("was issued by an unknown CA", "give the client the certificate of this CA: ca=FILE or MYCOJOBS_HTTPS_CA")
+_VERIFY_ERRORS = {
+    9: ("is not valid yet", "check the clocks of both hosts"),
+    10: ("has expired", "renew it"),
+    18: ("is self-signed and not trusted", "give the client a copy of it: ca=FILE or MYCOJOBS_HTTPS_CA"),
+    **dict.fromkeys((2, 7, 19, 20, 21), _UNKNOWN_CA),
+    **dict.fromkeys((62, 64), ("is for another host", "use a name of the certificate in the address")),
+}
+
+
+def tls_error(cause: ssl.SSLError, host: str) -> Error:
+    """Returns the error of a rejected certificate or a failed handshake. Such calls are not repeated."""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        problem, remedy = _VERIFY_ERRORS.get(cause.verify_code, (f"is rejected: {cause.verify_message}", ""))
+        return Error(f"the certificate of {host} {problem}", remedy=remedy, word="tls")
+    if cause.reason in ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
+        return Error(f"{host} answers in plain text: the port does not use TLS", remedy="write http:// in the address", word="tls")
+    return Error(f"TLS with {host} failed: {cause.reason or cause}", word="tls")
 
 
 def closed_error() -> Error:

@@ -11,7 +11,7 @@ import time
 from typing import AsyncIterator, Awaitable, Dict, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlencode, urlsplit
 
-from .errors import Error, Invalid, TooLarge, Unavailable, closed_error, read_error
+from .errors import Error, Invalid, TooLarge, Unavailable, closed_error, read_error, tls_error
 
 MAX_CONNECTIONS = 8  # for calls; event streams and followed logs have their own connections
 MAX_IDLE_S = 10.0  # the server closes idle connections after 15 s
@@ -40,18 +40,18 @@ class _Connection(NamedTuple):
 class Transport:
     """The connections to one server. Use it in one event loop only."""
 
-    def __init__(self, url: str, token: Optional[str]) -> None:
+    def __init__(self, url: str, token: Optional[str], ca: Optional[str] = None) -> None:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:  # "http://[", "http://h:99999"
             host = None
         if not host or parts.scheme not in ("http", "https") or not url.isascii() or not url.isprintable() or " " in url:
-            raise Invalid(f"{url!r} is not an address of a server", remedy="give http://HOST:PORT")
+            raise Invalid(f"{url!r} is not an address of a server", remedy="give http://HOST:PORT or https://HOST:PORT")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise Invalid("the token has invalid characters")
         self._host, self._path = host, parts.path.rstrip("/")
-        self._tls_context = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls_context = _make_tls_context(ca) if parts.scheme == "https" else None
         self._port = port or (443 if self._tls_context else 80)
         self._common_headers = f"Host: {parts.netloc.rpartition('@')[2]}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
         self._idle: List[Tuple[float, _Connection]] = []  # with the time.monotonic() at which each became idle
@@ -118,6 +118,8 @@ class Transport:
     def _make_connection_error(self, cause: object, was_sent: bool = True) -> Error:
         if self.closed:
             return closed_error()
+        if isinstance(cause, ssl.SSLError):
+            return tls_error(cause, self._host)
         error = Unavailable(f"the server does not answer: {str(cause) or repr(cause)}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
         error.sent = was_sent
         return error
@@ -154,6 +156,14 @@ class Transport:
     async def _read_response(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message, bytes]:
         status, headers = await _read_head(reader)
         return status, headers, await _join_blocks(_read_body_blocks(reader, headers))
+
+
+def _make_tls_context(ca: Optional[str]) -> ssl.SSLContext:
+    """`ca`: a file with the certificates (PEM) of the trusted CAs, in place of those of the system."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # also ssl.SSLError: no certificate in the file
+        raise Invalid(f"ca: {ca}: {error.strerror or error}", remedy="give a file with certificates in PEM") from None
 
 
 def read_http_error(status: int, data: bytes) -> Error:

@@ -179,8 +179,8 @@ def _make_wrapping_call(method: "Callable[Concatenate[Any, P], Coroutine[Any, An
 class Client:
     """AsyncClient with blocking methods. Thread-safe. A `with` statement closes it, as does the end of the program."""
 
-    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
-        self._async = AsyncClient(url, token, context=context, retry_for=retry_for)
+    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0, ca: Optional[str] = None) -> None:
+        self._async = AsyncClient(url, token, context=context, retry_for=retry_for, ca=ca)
         self._loop_thread = _LoopThread(self._async)
         self._finalizer = weakref.finalize(self, self._loop_thread.stop)
 
