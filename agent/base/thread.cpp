@@ -21,12 +21,12 @@ tl::unexpected<Error> thread_error(int error) {
               "no thread can be started: " + (shortage == nullptr ? errno_text(error) : describe_shortage(*shortage)));
 }
 
+}  // namespace
+
 void name_this_thread(const std::string& name) {
   constexpr std::size_t kMaxNameBytes = 15;
   if (!name.empty()) ::pthread_setname_np(::pthread_self(), name.substr(0, kMaxNameBytes).c_str());
 }
-
-}  // namespace
 
 Result<std::thread> start_thread(std::function<void()> body, const std::string& name) {
   if (shortages_for_tests > 0) return thread_error(EAGAIN);

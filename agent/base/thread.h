@@ -19,6 +19,9 @@ namespace mycojobs {
 // the calling thread. Error `unavailable` lists the limits that may be the reason.
 Result<std::thread> start_thread(std::function<void()> body, const std::string& name = {});
 
+// Renames the calling thread. The kernel truncates `name` to 15 bytes. An empty name changes nothing.
+void name_this_thread(const std::string& name);
+
 // Runs `work` on a thread of its own. If no thread can be created, the thread that waits for the result does the work.
 template <class Work>
 auto run_in_parallel(Work&& work) {

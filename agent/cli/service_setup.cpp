@@ -53,6 +53,21 @@ Result<std::vector<std::unique_ptr<Executor>>> find_working_executors(const Prog
   return executors;
 }
 
+// Returns the numbers of the servers of contexts with a URL of their own (WorkerSettings::servers). Contexts on the
+// same server can have different users and databases.
+std::map<Id, std::size_t> number_servers(const Settings& settings) {
+  const auto format_address = [](const std::string& url) {
+    const auto endpoint = parse_redis_url(url);
+    if (!endpoint) return url;
+    return endpoint->unix_path.empty() ? endpoint->host + ':' + std::to_string(endpoint->port) : endpoint->unix_path;
+  };
+  std::map<std::string, std::size_t> numbers{{format_address(settings.redis), 0}};
+  std::map<Id, std::size_t> servers;
+  for (const auto& [context, url] : settings.context_redis)
+    servers[context] = numbers.try_emplace(format_address(url), numbers.size()).first->second;
+  return servers;
+}
+
 WorkerSettings make_worker_settings(const Settings& settings, const ProgramDependencies& dependencies) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
@@ -61,7 +76,7 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.runner.actor_id = settings.runner_actor;
   worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis belongs to this operator
   worker.contexts = settings.contexts;
-  for (const auto& [context, url] : settings.context_redis) worker.contexts_with_own_redis.push_back(context);
+  worker.servers = number_servers(settings);
   for (const auto& [context, python] : settings.context_python) {
     if (!python.venv.empty()) worker.folder_contexts.insert(context);
   }

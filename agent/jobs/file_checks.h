@@ -1,4 +1,4 @@
-// A cache for the results of prerequisite checks (network, files), and checks of files by background threads.
+// A cache for the results of prerequisite checks (network, files), and checks of files that do not block.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/mount_table.h"
+#include "base/strand_pool.h"
 
 namespace mycojobs {
 
@@ -41,25 +45,30 @@ class CheckResultCache {
   std::map<std::string, CachedResult> results_;
 };
 
-// Checks whether files of the host exist. Each check runs in a thread of its own, so that a disk that does not respond
-// delays only the jobs that need its files. Not thread-safe.
+// Checks whether files of the host exist. Each check runs on a strand of its own (base/strand_pool.h), so that a disk
+// that does not respond delays only the jobs that need its files. Not thread-safe.
 class FileChecks {
  public:
   explicit FileChecks(const Clock&);
+  ~FileChecks() { strands_.abandon(); }
+  FileChecks(const FileChecks&) = delete;
+  FileChecks& operator=(const FileChecks&) = delete;
   // Returns whether the file existed at a check in the last few seconds, or no value if the check is still running or
   // has to wait for other checks. Starts a check if necessary. After kCheckTimeoutMs without a result the file counts
   // as missing.
   std::optional<bool> file_exists(const std::string& path);
-  int event_fd() const;    // readable after a check has completed
+  int event_fd() const { return completed_->fd(); }  // readable after a check has completed
   bool collect_results();  // returns true if a check has completed, so that file_exists() has new results
 
  private:
-  struct ThreadResults;  // results of the threads, which outlive this object if a disk does not respond
+  using PathState = std::pair<std::string, bool>;  // a path, and whether the file exists
   bool has_timed_out(std::uint64_t since_boot_ms) const;
 
   const Clock& clock_;
-  std::shared_ptr<ThreadResults> thread_results_;
+  std::shared_ptr<Mailbox<PathState>> completed_;  // shared with the strands, which outlive this object if a disk hangs
   std::map<std::string, std::uint64_t> pending_since_boot_ms_;  // start of each running check, by path
+  MountTable mounts_;
+  StrandPool strands_;
   CheckResultCache results_;
 };
 

@@ -18,8 +18,13 @@ class LeaseObserver {
   // they are far apart if the process was suspended.
   std::vector<Lease> find_unrenewed(const std::vector<Lease>& leases, std::uint64_t request_ms, std::uint64_t reply_ms,
                                     std::uint64_t min_ms);
+  // Returns the time on CLOCK_BOOTTIME at which the first of the observed leases can be unrenewed, or UINT64_MAX.
+  std::uint64_t next_expiry_ms() const { return next_expiry_ms_; }
   // Clears all observations. Must be called when the store was unreachable, because no owner could renew a lease.
-  void clear_observations() { observations_.clear(); }
+  void clear_observations() {
+    observations_.clear();
+    next_expiry_ms_ = UINT64_MAX;
+  }
 
  private:
   struct Observation {
@@ -27,6 +32,7 @@ class LeaseObserver {
     std::uint64_t since_boot_ms = 0;  // time of the first query that returned this end
   };
   std::map<std::string, Observation> observations_;  // by job key
+  std::uint64_t next_expiry_ms_ = UINT64_MAX;
 };
 
 }  // namespace mycojobs

@@ -63,6 +63,8 @@ Result<TickReply> LeaseStore::tick(Id context, const TickRequest& request) {
   out.retired = static_cast<std::uint32_t>(reply.at(4).number());
   out.has_more = reply.at(5).number() == 1;
   out.next_due_ms = reply.at(6).number();
+  out.lease_count = reply.at(7).number();
+  out.prerequisite_count = reply.at(8).number();
   count_tick(connection_.metrics(), context, out);
   return out;
 }

@@ -34,7 +34,9 @@ struct TickReply {
   std::uint32_t timed_out = 0;         // jobs that exceeded their queue_timeout_ms and were ended
   std::uint32_t retired = 0;           // ended jobs past retention, deleted with their record, log and facts
   bool has_more = false;               // max_entries was reached: call again soon
-  std::uint64_t next_due_ms = 0;       // time until the next delayed job is due, or 0 if no job is delayed
+  std::uint64_t next_due_ms = 0;       // time until the next delayed job or queue deadline is due; 0 if there is none
+  std::uint64_t lease_count = 0;
+  std::uint64_t prerequisite_count = 0;  // jobs that wait for prerequisites
 };
 
 // Expiry of leases and time-driven work.

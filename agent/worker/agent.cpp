@@ -92,21 +92,16 @@ Result<void> Agent::register_runner_everywhere(Dependencies& dependencies) {
 }
 
 Result<void> Agent::create_shards(StoreFactory& stores) {
-  const auto& contexts_with_own_server = settings_.contexts_with_own_redis;
-  ServerShard* shared_shard = nullptr;
+  std::map<std::size_t, ServerShard*> shards_by_server;
   for (const Id context : settings_.contexts) {
-    const bool has_own_server = std::find(contexts_with_own_server.begin(), contexts_with_own_server.end(), context) !=
-                                contexts_with_own_server.end();
-    ServerShard* shard = has_own_server ? nullptr : shared_shard;
+    const auto server = settings_.servers.find(context);
+    const std::size_t number = server == settings_.servers.end() ? 0 : server->second;
+    ServerShard*& shard = shards_by_server[number];
     if (shard == nullptr) {
       shard = shards_.emplace_back(std::make_unique<ServerShard>()).get();
       shard->settings = settings_;
       shard->settings.contexts.clear();
-      if (has_own_server) {
-        shard->server_context = context;
-      } else {
-        shared_shard = shard;
-      }
+      shard->server_context = number == 0 ? 0 : context;
     }
     shard->settings.contexts.push_back(context);
     shards_by_context_[context] = shard;
@@ -129,7 +124,10 @@ void Agent::create_run_loop(Dependencies& dependencies) {
       RunLoop::Callbacks{
           .on_report =
               [this](RunReport report) {
-                find_shard(get_claim(report.report).context).reporter->post(std::move(report));
+                const Id context = get_claim(report.report).context;
+                ServerShard& shard = find_shard(context);
+                shard.maintenance->on_activity(context);
+                shard.reporter->post(std::move(report));
               },
           .on_call = [this](BrokerCall call) { broker_->submit(std::move(call)); },
           .on_run_reaped = [this](RunNumber run) { broker_->end_run(run); },
@@ -171,8 +169,10 @@ Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
                              .on_cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
                              .on_runner_lost = [this](const std::string& reason) { on_runner_lost(reason); },
                              .unready_reason = [this] { return run_loop_->unready_reason(); }});
-  shard.maintenance = std::make_unique<MaintenanceLoop>(*maintenance_store, clock_, health_, shard.settings);
   shard.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, shard.settings);
+  shard.maintenance =
+      std::make_unique<MaintenanceLoop>(*maintenance_store, clock_, health_, shard.settings,
+                                        [&shard](Id context) { shard.prerequisites->on_jobs_waiting(context); });
   return open_intake(shard, stores);
 }
 
@@ -190,12 +190,13 @@ Result<void> Agent::open_intake(ServerShard& shard, StoreFactory& stores) {
     for (const std::string& queue : list_runner_queues(settings_, dependencies.executors, serves_queues))
       queues.emplace_back(context, queue);
   }
-  // The waiter receives hints for the topic of the first context only. Other topics are checked every half second.
+  // The waiter receives hints for the topic of the first context only.
   const std::string topic =
       registered_runners.empty() ? settings_.runner.topic : registered_runners.begin()->second.topic;
   MJ_TRY(waiter, stores.open_waiter(queues, topic));
   dependencies.registered_runners = &registered_runners;
   dependencies.waiter = std::move(waiter);
+  dependencies.topic = topic;
   dependencies.server_context = shard.server_context;
   dependencies.run_number_stride = shards_.size();
   while (shards_[dependencies.first_run_number - 1].get() != &shard) ++dependencies.first_run_number;
@@ -205,9 +206,13 @@ Result<void> Agent::open_intake(ServerShard& shard, StoreFactory& stores) {
           .can_start_runs = [this] { return run_loop_->can_start_runs() && !has_lost_runner_id_; },
           .start_job = [this](JobStart start) { run_loop_->start(std::move(start)); },
           .report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
-          .on_claimed = [&shard](RunNumber run, const ClaimRef& claim) { shard.leases->add(run, claim); },
+          .on_claimed =
+              [&shard](RunNumber run, const ClaimRef& claim) {
+                shard.leases->add(run, claim);
+                shard.maintenance->on_activity(claim.context);
+              },
           .request_heartbeat = [&shard] { shard.leases->renew_now(); },
-          .on_wakeup_without_jobs = [&shard] { shard.maintenance->run_soon(); },
+          .on_wakeup_without_jobs = [&shard](Id context) { shard.maintenance->run_soon(context); },
           .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(steady_now_us()) + count_ending_jobs(); },
           .count_other_jobs = [this, &shard] { return count_jobs_of_other_shards(shard); }});
   return {};

@@ -8,8 +8,9 @@
 //   artifact cleanup: deletes artifacts without a job       secrets: current secrets of each context
 //   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before that
 //
-// An agent with one Redis server has seven threads and one more for each context. All of them except the run loop and
-// the secrets threads have a store connection of their own. Contexts can have Redis servers of their own. All parts
+// An agent with one Redis server has eight threads, whatever the number of contexts, and a bounded number of threads for
+// each disk and each plugin while there is work that can block (base/strand_pool.h). All of them except the run loop and
+// the secrets thread have a store connection of their own. Contexts can have Redis servers of their own. All parts
 // except run loop, artifact cleanup and secrets exist once for each server, so that a server that hangs does not delay
 // other contexts.
 //
@@ -84,13 +85,13 @@ class Agent {
   Agent(Dependencies&, WorkerSettings);
   // Everything that exists once for each Redis server. Each part has a store connection of its own.
   struct ServerShard {
-    Id server_context = 0;    // the only context of the server; 0 for the shared server
+    Id server_context = 0;    // the first context of the server; 0 for the default server
     WorkerSettings settings;  // restricted to the contexts of the server
     std::unique_ptr<Registrar> registrar;
     std::unique_ptr<Reporter> reporter;
     std::unique_ptr<LeaseKeeper> leases;
-    std::unique_ptr<MaintenanceLoop> maintenance;
     std::unique_ptr<PrerequisiteChecker> prerequisites;
+    std::unique_ptr<MaintenanceLoop> maintenance;
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
     // Registers the runner on a server that was unavailable at the start, and then starts the following threads.

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "artifacts/artifact_queue.h"
@@ -27,6 +29,11 @@ namespace mycojobs {
 using RunNumber = std::uint64_t;  // number of a run, unique within this agent process
 
 enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agent's ends of the pipes of a run
+
+// Returns the name of the strand (base/strand_pool.h) for the artifacts of a context. Each context has a folder of its
+// own, which can be a mount.
+inline constexpr std::string_view kDiskStrandPrefix = "disk ";
+inline std::string disk_strand_name(Id context) { return std::string(kDiskStrandPrefix) + std::to_string(context); }
 
 // A job that was claimed and could not be started.
 struct StartRejected {
@@ -51,7 +58,7 @@ struct JobStart {
   // Sink of the conversation. Declared before the conversation, so that the sink outlives it.
   std::shared_ptr<ArtifactQueue> artifacts;
   std::shared_ptr<Conversation> conversation;
-  // Name of the strand (worker/runs/strands.h) on which create_conversation() and Conversation::next_stage() are
+  // Name of the strand (base/strand_pool.h) on which create_conversation() and Conversation::next_stage() are
   // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
   // already then.
   std::string strand = {};
@@ -89,7 +96,9 @@ struct WorkerSettings {
   // (`dev`).
   bool claims_as_actor = false;
   std::vector<Id> contexts;
-  std::vector<Id> contexts_with_own_redis;  // contexts with a server of their own; the others share one server
+  // Number of the server of a context. Contexts with the same number share a server; 0 is the default server, which
+  // contexts without an entry use.
+  std::map<Id, std::size_t> servers;
   std::set<Id> folder_contexts;  // contexts with folders of the host in their script hosts (virtual environments)
   std::vector<std::string> script_types;  // served script types; all types of the executors if empty
   std::uint32_t slots = 1;

@@ -184,7 +184,11 @@ void SimAgent::create_components() {
                                                                [this](const std::string&) {
                                                                  if (!std::exchange(is_runner_lost_, true)) drain();
                                                                }});
-  maintenance_loop_ = std::make_unique<MaintenanceLoop>(*maintenance_store_, host_.clock, health_, settings_);
+  maintenance_loop_ =
+      std::make_unique<MaintenanceLoop>(*maintenance_store_, host_.clock, health_, settings_, [this](Id context) {
+        prerequisites_->on_jobs_waiting(context);
+        prerequisite_thread_.wake();
+      });
   prerequisites_ = std::make_unique<PrerequisiteChecker>(*prerequisite_store_, host_.clock, health_, settings_);
   Intake::Dependencies dependencies{*intake_store_, nullptr, {&executor_}, secrets_, world_.random_below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited_queues;
@@ -206,11 +210,15 @@ void SimAgent::create_components() {
                 post_event(std::move(start));
               },
           .report = [this](RunReport report) { perform(report); },
-          .on_claimed = [this](RunNumber run, const ClaimRef& claim) { lease_keeper_->add(run, claim); },
+          .on_claimed =
+              [this](RunNumber run, const ClaimRef& claim) {
+                lease_keeper_->add(run, claim);
+                note_activity();
+              },
           .request_heartbeat = [this] { lease_thread_.wake(); },
           .on_wakeup_without_jobs =
-              [this] {
-                maintenance_loop_->run_soon();
+              [this](Id context) {
+                maintenance_loop_->run_soon(context);
                 maintenance_thread_.wake();
               },
           .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(now_us()); }});
@@ -364,6 +372,7 @@ void SimAgent::perform(JobRuns::MoveFence& fence) {
 void SimAgent::perform(RunReport& report) {
   if (report.is_last) process_parameters_.erase(report.run);
   if (report.is_last && has_planted_bug(PlantedBug::AgentBug::forgets_reports) && world_.random_one_in(10)) return;
+  note_activity();
   reporter_->post(std::move(report));
   reporter_thread_.wake();
 }

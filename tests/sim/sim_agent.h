@@ -78,6 +78,10 @@ class SimAgent final : public Program {
   void report();
   void renew_leases() { lease_thread_.run_after(lease_keeper_->run_once()); }
   void run_maintenance() { maintenance_thread_.run_after(maintenance_loop_->run_once()); }
+  void note_activity() {
+    maintenance_loop_->on_activity(kContext);
+    maintenance_thread_.wake();
+  }
   void check_prerequisites() { prerequisite_thread_.run_after(prerequisites_->run_once()); }
 
   void post_event(JobRuns::Event);

@@ -5,7 +5,8 @@
 -- keep_count (maximum number of ended jobs; 0: unlimited), max (limit of each part of the work in one call), the quotas
 -- in bytes of a caller and of the context. The script has no KEYS.
 -- Reply: {due, settled, missing, overdue, retired: numbers of processed jobs or entries; 1 if work is left, so that the
--- caller should call again; ms until the next delayed job, or 0}.
+-- caller should call again; ms until the next delayed job or queue deadline, or 0; numbers of leases and of jobs that
+-- wait for prerequisites}.
 -- Errors: MJTYPE, before the first write, if an index of all jobs has a wrong type. Other wrong types become anomalies.
 -- Repeat: safe; any number of clients may call it at any time.
 local missing_wait, keep_ms, keep_count, max = to_number(next_arg()), to_number(next_arg()), to_number(next_arg()), to_number(next_arg())
@@ -321,5 +322,9 @@ if has_type(kJobsKey, 'zset') then
   end
 end
 
-local next_due = redis.call('ZRANGE', kDelayedKey, 0, 0, 'WITHSCORES')[2]
-return {queued, processed_dependents, missing, overdue, retired, has_more, next_due and math.max(1, to_number(next_due) - now_ms) or 0}
+local next_due
+for _, key in ipairs({kDelayedKey, kQueueDeadlinesKey}) do
+  local due = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  if due then next_due = math.min(next_due or math.huge, math.max(1, to_number(due) - now_ms)) end
+end
+return {queued, processed_dependents, missing, overdue, retired, has_more, next_due or 0, redis.call('ZCARD', kLeasesKey), redis.call('ZCARD', kPrerequisitesKey)}

@@ -12,8 +12,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kMaxWaitMs = 500;          // maximum wait, and interval of topic checks without hints
-constexpr std::uint32_t kMinTopicIntervalMs = 20;  // interval of topic checks while there are hints
+constexpr std::uint32_t kMaxWaitMs = 500;            // maximum wait, and interval of topic checks without hints
+constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // the same for a topic whose hints are received
+constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
+constexpr std::uint64_t kMaxBackoffMs = 3200;        // of a queue
+constexpr std::uint32_t kMinTopicIntervalMs = 20;    // interval of topic checks while there are hints
 constexpr std::size_t kMaxHintsBatch = 32, kMaxHints = 1000;
 constexpr std::uint32_t kMaxClaimBatch = 16;  // small, so that several agents share a queue evenly
 
@@ -108,10 +111,11 @@ Intake::WaitRequest Intake::poll_once() {
   liveness_.mark_progress();
   for (const StartRejected& job : rejected_starts_.consume_all()) reject_start(job);
   const bool can_claim = !draining_ && count_jobs_to_claim() > 0 && callbacks_.can_start_runs();
-  const ClaimResult result = can_claim ? claim_batch() : ClaimResult{};
-  if (woken_by_work_ && can_claim && result.claimed_jobs == 0) callbacks_.on_wakeup_without_jobs();
-  if (result.has_more) return {0, false};
+  const bool has_more = can_claim && claim_batch();
   const bool wakes_on_work = can_claim && count_jobs_to_claim() > 0;
+  // Entries that are added while the intake does not wait for them are not reported.
+  claims_from_all_ = has_more || !wakes_on_work;
+  if (has_more) return {0, false};
   if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), wakes_on_work};
   const std::uint64_t max = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
   // The wait ends with the first pause of a context only while the intake claims. Otherwise a pause that has ended
@@ -125,16 +129,17 @@ void Intake::wait_until_due(WaitRequest request) {
 
 void Intake::on_wait_result(Result<WaitResult> result) {
   woken_by_work_ = result && result->has_work;
+  claims_from_all_ = claims_from_all_ || !result || result->has_work || result->reconnected;
   if (!result) {
     // The waiter paces its own reconnecting.
     ++failures_;
     health_.on_failure(dependencies_.server_context, "waiting for jobs", result.error());
-    topic_checked_boot_ms_ = 0;
+    topic_checks_boot_ms_.clear();
     return;
   }
   failures_ = 0;
   if (!result->has_unreachable_server) health_.on_success(dependencies_.server_context);
-  if (result->reconnected) topic_checked_boot_ms_ = 0;
+  if (result->reconnected) topic_checks_boot_ms_.clear();
   if (std::erase_if(result->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0)
     callbacks_.request_heartbeat();
   process_topic(std::move(result->hints));
@@ -150,24 +155,58 @@ void Intake::process_topic(std::vector<std::string> hints) {
     hints.resize(capacity);
   }
   hints_.insert(hints_.end(), std::make_move_iterator(hints.begin()), std::make_move_iterator(hints.end()));
-  const std::uint64_t interval_ms = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
-  if (draining_ || clock_.boot_ms() < topic_checked_boot_ms_ + interval_ms) return;
+  const std::vector<Id> contexts = draining_ ? std::vector<Id>() : list_due_topic_checks();
+  if (contexts.empty()) return;
   const std::vector<std::string> batch(
       hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(std::min(hints_.size(), kMaxHintsBatch)));
-  const bool is_processed = topic_.process(dependencies_.store, settings_.contexts, batch);
+  const bool is_processed = topic_.process(dependencies_.store, contexts, batch);
   if (is_processed) hints_.erase(hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(batch.size()));
-  topic_checked_boot_ms_ = clock_.boot_ms();
+  last_topic_check_boot_ms_ = clock_.boot_ms();
+  if (!is_processed) return;  // tried again after the next wait
+  for (const Id context : contexts) topic_checks_boot_ms_[context] = last_topic_check_boot_ms_;
 }
 
-Intake::ClaimResult Intake::claim_batch() {
+// Returns the contexts whose topic has to be checked now. A hint names no context, so it requires a check of all.
+std::vector<Id> Intake::list_due_topic_checks() const {
+  const std::uint64_t now_boot_ms = clock_.boot_ms();
+  if (now_boot_ms < last_topic_check_boot_ms_ + kMinTopicIntervalMs) return {};
+  if (!hints_.empty()) return settings_.contexts;
+  std::vector<Id> due;
+  for (const Id context : settings_.contexts) {
+    const auto check = topic_checks_boot_ms_.find(context);
+    const bool receives_hints = get_registered_runner(context).topic == dependencies_.topic;
+    const std::uint64_t interval_ms = receives_hints ? kMaxTopicIntervalMs : kMaxWaitMs;
+    if (check == topic_checks_boot_ms_.end() || now_boot_ms >= check->second + interval_ms) due.push_back(context);
+  }
+  return due;
+}
+
+// Returns whether to claim from the context without a new entry: at intervals, in case that an entry was not reported,
+// and while a queue has a backoff, so that the queue is claimed from when the backoff has ended.
+bool Intake::should_claim(Id context) const {
+  const std::uint64_t now_boot_ms = clock_.boot_ms();
+  const auto claimed = claimed_boot_ms_.find(context);
+  if (claims_from_all_ || claimed == claimed_boot_ms_.end() || now_boot_ms >= claimed->second + kMaxClaimIntervalMs)
+    return true;
+  for (auto backoff = queue_backoffs_.lower_bound({context, ""});
+       backoff != queue_backoffs_.end() && backoff->first.first == context; ++backoff) {
+    if (now_boot_ms <= backoff->second.until_boot_ms + kMaxBackoffMs) return true;
+  }
+  return false;
+}
+
+// Returns whether the queues may have more jobs.
+bool Intake::claim_batch() {
   ++rotation_;
-  ClaimResult result;
+  bool has_more = false;
+  std::size_t claimed_jobs = 0;
+  std::vector<Id> contexts_without_jobs;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
     liveness_.mark_progress();  // each context may wait for a server of its own
     const std::uint32_t jobs_to_claim = count_jobs_to_claim();
-    if (jobs_to_claim == 0 || draining_) return {false, result.claimed_jobs};
+    if (jobs_to_claim == 0 || draining_) return false;
     const Id context = settings_.contexts[(rotation_ + i) % settings_.contexts.size()];
-    if (!context_pauses_.can_try(context)) continue;
+    if (!context_pauses_.can_try(context) || !should_claim(context)) continue;
     // The secrets cannot be read now, for example because their disk hangs. Other agents may be able to run the jobs.
     if (preparation_.lacks_secrets(context)) {
       pause_context(context);
@@ -187,6 +226,7 @@ Intake::ClaimResult Intake::claim_batch() {
       continue;
     }
     context_pauses_.on_success(context);
+    claimed_boot_ms_[context] = sent_boot_ms;
     health_.on_success(context);
     std::vector<std::string> unclaimable_queues = std::move(reply->paused);
     for (std::string& queue : list_unclaimable_queues(context)) unclaimable_queues.push_back(std::move(queue));
@@ -197,11 +237,15 @@ Intake::ClaimResult Intake::claim_batch() {
     }
     for (ClaimedJob& claimed : reply->jobs)
       start_claimed_job(claimed, compute_fence_boot_ms(sent_boot_ms, settings_.lease_ms));
-    result.claimed_jobs += reply->jobs.size();
-    result.has_more = result.has_more || reply->has_more;
-    if (reply->jobs.size() == max_jobs) return {count_jobs_to_claim() > 0, result.claimed_jobs};
+    claimed_jobs += reply->jobs.size();
+    has_more = has_more || reply->has_more;
+    if (reply->jobs.size() == max_jobs) return count_jobs_to_claim() > 0;
+    if (reply->jobs.empty()) contexts_without_jobs.push_back(context);
   }
-  return result;
+  if (woken_by_work_ && claimed_jobs == 0) {
+    for (const Id context : contexts_without_jobs) callbacks_.on_wakeup_without_jobs(context);
+  }
+  return has_more;
 }
 
 Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
@@ -230,6 +274,7 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
 // Stops claiming from the context until its pause ends. Its queues do not end waits until then, because an entry that
 // is in a queue already would end each wait at once.
 void Intake::pause_context(Id context) {
+  claimed_boot_ms_.erase(context);
   context_pauses_.on_failure(context);
   dependencies_.waiter->set_paused(context, queues_);
 }
@@ -238,7 +283,6 @@ void Intake::pause_context(Id context) {
 // queue would be claimed and released in a loop.
 void Intake::start_queue_backoff(Id context, const std::string& queue) {
   constexpr std::uint64_t kMinBackoffMs = 50;
-  constexpr std::uint64_t kMaxBackoffMs = 3200;
   QueueBackoff& backoff = queue_backoffs_[{context, queue}];
   // A job that starts on a strand does not erase the backoff, so a backoff that ended long ago counts as erased.
   if (backoff.until_boot_ms + kMaxBackoffMs < clock_.boot_ms()) backoff.failures = 0;

@@ -39,7 +39,8 @@ class Intake {
     const SecretWatcher& secrets;
     std::uint64_t seed = std::random_device{}();            // randomizes the pauses before retries
     RunNumber first_run_number = 1, run_number_stride = 1;  // intakes of an agent assign disjoint run numbers
-    Id server_context = 0;                                  // the only context of the server; 0 for the shared server
+    Id server_context = 0;                                  // the first context of the server; 0 for the default server
+    std::string topic = {};  // topic whose hints the waiter receives; other topics are checked often
     // Values from the runner records. The settings apply if it is null or has no entry for a context.
     const std::map<Id, RegisteredRunner>* registered_runners = nullptr;
   };
@@ -49,8 +50,8 @@ class Intake {
     std::function<void(RunReport)> report;  // receives the end or the release of a job that cannot be started
     std::function<void(RunNumber, const ClaimRef&)> on_claimed;
     std::function<void()> request_heartbeat;  // the answer of the heartbeat names cancelled jobs
-    // Called when the waiter reported work but no job was claimed: timers may be due earlier.
-    std::function<void()> on_wakeup_without_jobs;
+    // Called when the waiter reported work but no job was claimed in the context: timers may be due earlier.
+    std::function<void(Id context)> on_wakeup_without_jobs;
     // Returns the number of jobs that may be claimed without a free slot.
     std::function<std::uint32_t()> claim_ahead_count = [] { return 0U; };
     // Returns the sum of held_jobs() of the other intakes.
@@ -86,14 +87,12 @@ class Intake {
   std::uint32_t held_jobs() const { return held_jobs_; }  // claimed jobs that have not ended
 
  private:
-  struct ClaimResult {
-    bool has_more = false;  // the queues may have more jobs
-    std::size_t claimed_jobs = 0;
-  };
   WaitRequest poll_once();
   std::uint32_t count_jobs_to_claim() const;
   void process_topic(std::vector<std::string> hints);
-  ClaimResult claim_batch();
+  std::vector<Id> list_due_topic_checks() const;
+  bool claim_batch();
+  bool should_claim(Id context) const;
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
   void pause_context(Id context);
   void start_queue_backoff(Id context, const std::string& queue);
@@ -112,8 +111,9 @@ class Intake {
   JobPreparation preparation_;
   TopicIntake topic_;
   Mailbox<StartRejected> rejected_starts_;
-  std::vector<std::string> hints_;           // hints that were not processed yet
-  std::uint64_t topic_checked_boot_ms_ = 0;  // time of the last check of the topic; 0 requests a check
+  std::vector<std::string> hints_;  // hints that were not processed yet
+  std::uint64_t last_topic_check_boot_ms_ = 0;
+  std::map<Id, std::uint64_t> topic_checks_boot_ms_;  // time of the last check of the topic by context
   ContextPauses context_pauses_;
   struct QueueBackoff {
     unsigned failures = 0;
@@ -121,6 +121,10 @@ class Intake {
   };
   // By context and queue: queues with jobs that could not be started.
   std::map<std::pair<Id, std::string>, QueueBackoff> queue_backoffs_;
+  // Whether the next batch claims from all contexts. Otherwise a context is claimed from only at intervals, since the
+  // waiter reports every new entry while the intake waits for work.
+  bool claims_from_all_ = true;
+  std::map<Id, std::uint64_t> claimed_boot_ms_;  // time of the last claim by context
   std::size_t rotation_ = 0;  // rotates the first context and the first queue, so that no queue starves
   RunNumber next_run_;
   std::mt19937_64 random_;

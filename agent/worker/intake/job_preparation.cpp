@@ -13,7 +13,6 @@
 #include "model/trace_context.h"
 #include "worker/intake/job_inputs.h"
 #include "worker/intake/warm_key.h"
-#include "worker/runs/strands.h"
 
 namespace mycojobs {
 namespace {

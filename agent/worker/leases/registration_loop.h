@@ -29,8 +29,8 @@ class Registrar : public TimedLoop {
     // does not have.
     std::function<void(const std::string&)> on_runner_lost;
   };
-  // server_context: the only context of the server, or 0 if several contexts share the server. settings: restricted to
-  // these contexts.
+  // server_context: the first context of the server, or 0 for the default server. settings: restricted to the contexts
+  // of the server.
   Registrar(Store&, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHolder, PreviousInstances&,
             Id server_context, Callbacks);
 

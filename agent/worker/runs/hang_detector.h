@@ -1,4 +1,4 @@
-// Detects strands (worker/runs/strands.h) that do not answer. A plugin or a disk can block without a limit, and the
+// Detects strands (base/strand_pool.h) that do not answer. A plugin or a disk can block without a limit, and the
 // jobs that wait for it must not occupy slots. Uses no thread and no clock: all times are arguments, on CLOCK_BOOTTIME.
 // Not thread-safe.
 #pragma once

@@ -8,7 +8,6 @@
 #include "base/shortage.h"
 #include "model/trace_context.h"
 #include "worker/runs/object_call.h"
-#include "worker/runs/strands.h"
 
 namespace mycojobs {
 namespace {

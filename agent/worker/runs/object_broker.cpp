@@ -24,6 +24,8 @@ namespace {
 using SteadyTime = std::chrono::steady_clock::time_point;
 using std::chrono::milliseconds;
 
+constexpr std::size_t kMaxIdleStrands = 16;
+
 std::uint64_t thread_cpu_ns() { return cpu_time_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace
@@ -63,6 +65,11 @@ class ObjectBroker::ContextStrand {
     }
     changed_.notify_one();
     return true;
+  }
+  // Returns whether the thread waits and has no run, so that the destructor does not block.
+  bool is_idle() {
+    std::lock_guard lock(mutex_);
+    return waits_without_runs_ && submitted_.empty() && ended_.empty();
   }
   void end_run(RunNumber run) {
     {
@@ -116,11 +123,13 @@ class ObjectBroker::ContextStrand {
       std::unique_lock lock(mutex_);
       const auto has_input = [this] { return stopping_ || !submitted_.empty() || !ended_.empty(); };
       const auto step_time = next_step_time();
+      waits_without_runs_ = runs_.empty();
       if (step_time) {
         changed_.wait_until(lock, *step_time, has_input);
       } else {
         changed_.wait(lock, has_input);
       }
+      waits_without_runs_ = false;
       if (stopping_) return false;
       submitted.swap(submitted_);
       ended.swap(ended_);
@@ -253,6 +262,7 @@ class ObjectBroker::ContextStrand {
   std::vector<RunNumber> ended_;
   std::map<RunNumber, std::size_t> waiting_calls_;  // number of waiting calls by run
   std::size_t calls_ = 0, bytes_ = 0;               // sums of all runs
+  bool waits_without_runs_ = false;                 // whether the thread waits for the first call of a run
 
   // The following members are used by the thread only.
   std::unique_ptr<Store> records_;  // to check rights
@@ -269,6 +279,8 @@ ObjectBroker::~ObjectBroker() = default;
 Result<ObjectBroker::ContextStrand*> ObjectBroker::find_or_create_strand(Id context) {
   auto found = strands_.find(context);
   if (found == strands_.end()) {
+    if (strands_.size() >= kMaxIdleStrands)
+      std::erase_if(strands_, [](const auto& entry) { return entry.second->is_idle(); });
     auto strand = std::make_unique<ContextStrand>(stores_, answer_, limits_);
     MJ_CHECK(strand->start());
     found = strands_.emplace(context, std::move(strand)).first;
@@ -294,7 +306,8 @@ void ObjectBroker::end_run(RunNumber run) {
   std::lock_guard lock(mutex_);
   const auto found = contexts_.find(run);
   if (found == contexts_.end()) return;
-  strands_.at(found->second)->end_run(run);
+  // A strand that has rejected all calls of the run may be gone.
+  if (const auto strand = strands_.find(found->second); strand != strands_.end()) strand->second->end_run(run);
   contexts_.erase(found);
 }
 

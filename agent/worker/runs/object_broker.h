@@ -5,7 +5,8 @@
 //
 // A thread serves the calls of its runs round-robin, one step at a time, and the calls of one run in order. So a run
 // that waits for the write lock, or lists many objects, does not delay other runs. While the store is unavailable,
-// calls wait as long as their runs live.
+// calls wait as long as their runs live. A few threads without runs are kept, so that the next call needs no
+// connection.
 //
 // No limit of a job counts the CPU time of the thread, so each run has a share of this time. A run that has used more
 // waits before its next step.

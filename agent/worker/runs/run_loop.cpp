@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 
+#include "artifacts/artifact_folder.h"
+#include "base/parse.h"
+
 namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kPostedEvents = 0, kSandbox = 1, kTimer = 2, kBackgroundReads = 3;  // less than every PipeTag
+constexpr const char* kPipeStrandPrefix = "pipes ";
 constexpr std::size_t kMaxReadBatch = 16384;  // per pipe and iteration, so that a flood does not starve other pipes
 
 JobRuns::Settings run_settings(const WorkerSettings& settings) {
@@ -28,7 +32,8 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       runs_(run_settings(settings), std::random_device{}()),
-      folder_contexts_(settings.folder_contexts) {
+      folder_contexts_(settings.folder_contexts),
+      state_dir_(settings.state_dir) {
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, posted_events_.fd(), kPostedEvents, EPOLLIN);
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, timer_.fd(), kTimer, EPOLLIN);
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, background_reads_.fd(), kBackgroundReads, EPOLLIN);
@@ -100,7 +105,7 @@ void RunLoop::loop() {
     for (JobRuns::Event& event : posted_events_.consume_all()) step(std::move(event));
     step(JobRuns::TimePassed{});
     end_outdated_warm_processes();
-    has_missing_threads_ = !strands_.create_missing_threads();
+    has_missing_threads_ = !strands_.start_missing_threads();
     publish_ending_count();
     if (has_unwatched_output_) watch_output();
     if (clock_.boot_ms() >= resume_at_ms_) resume_reading();
@@ -194,7 +199,21 @@ void RunLoop::perform(JobRuns::ClaimBackoff& /*action*/) { run_rate_.on_claim_ah
 void RunLoop::perform(StartRejected& job) { callbacks_.on_start_rejected(std::move(job)); }
 
 void RunLoop::perform(JobRuns::RunInBackground& action) {
-  strands_.post(action.strand, [this, work = std::move(action.work)] { posted_events_.post(work()); });
+  post_to_strand(action.strand, [this, work = std::move(action.work)] { posted_events_.post(work()); });
+}
+
+void RunLoop::post_to_strand(const std::string& strand, StrandPool::Work work) {
+  if (!strands_.post({strand, find_strand_group(strand)}, std::move(work))) has_missing_threads_ = true;
+}
+
+// Strands of the same disk share threads, and so do strands of the same executor. A strand that reads pipes may be
+// blocked for as long as its job lives, so it has a thread of its own.
+std::string RunLoop::find_strand_group(const std::string& strand) {
+  if (strand.starts_with(kPipeStrandPrefix)) return strand;
+  std::uint64_t context = 0;
+  if (strand.starts_with(kDiskStrandPrefix) && parse_u64(strand.substr(kDiskStrandPrefix.size()), context))
+    return mounts_.find_mount_point(ArtifactFolder(state_dir_, static_cast<Id>(context)).path());
+  return strand.substr(0, strand.rfind(' '));
 }
 
 // Events of the pipes and of the sandbox.
@@ -210,7 +229,7 @@ bool RunLoop::can_reads_block(const RunSpec& spec) const {
 // Strands are reused after their runs, so there are at most as many strands as there were runs at the same time.
 std::string RunLoop::find_free_reading_strand() const {
   for (std::size_t number = 0;; ++number) {
-    std::string strand = "pipes " + std::to_string(number);
+    std::string strand = kPipeStrandPrefix + std::to_string(number);
     const auto is_used = [&](const auto& entry) { return entry.second == strand; };
     if (std::none_of(reading_strands_.begin(), reading_strands_.end(), is_used)) return strand;
   }
@@ -219,7 +238,7 @@ std::string RunLoop::find_free_reading_strand() const {
 void RunLoop::read_in_background(RunNumber run, JobPipes& pipes, JobPipe pipe, const std::string& strand) {
   const auto descriptor = pipes.begin_background_read(pipe);
   if (!descriptor) return;
-  strands_.post(strand, [this, run, pipe, descriptor] {
+  post_to_strand(strand, [this, run, pipe, descriptor] {
     background_reads_.post({run, pipe, read_available(*descriptor, kMaxReadBatch)});
   });
 }
@@ -267,7 +286,7 @@ void RunLoop::abandon_pipes(RunNumber run) {
   auto pipes = std::make_shared<JobPipes>(std::move(pipes_.extract(run).mapped()));
   for (const JobPipe pipe : {JobPipe::channel, JobPipe::out, JobPipe::err, JobPipe::requests})
     pipes->begin_background_read(pipe);
-  strands_.post(reading_strands_.at(run), [this, run, pipes]() mutable {
+  post_to_strand(reading_strands_.at(run), [this, run, pipes]() mutable {
     pipes.reset();
     background_reads_.post({run, JobPipe::channel, {}});
   });

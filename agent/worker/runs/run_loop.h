@@ -6,7 +6,7 @@
 //   start, fence, kill, answer --\                 /--> sandbox: launch, kill, fence
 //   pipes of runs (job_pipes.h) --> JobRuns::step() --> pipes: requests, answers
 //   ends of runs: the sandbox ---/ ^              \--> callbacks: reports, calls of scripts
-//                                  '-- results --- strands.h: work that can block
+//                                  '-- results --- strands: work that can block
 //
 // Where a read of a pipe can block (job_pipes.h), the pipes of the run are read by a strand that is reserved for the
 // run. The strand may be blocked for as long as the job lives; the end of the run unblocks the strand.
@@ -31,13 +31,14 @@
 #include "base/fd.h"
 #include "base/liveness_counter.h"
 #include "base/mailbox.h"
+#include "base/mount_table.h"
+#include "base/strand_pool.h"
 #include "base/thread.h"
 #include "base/timer_fd.h"
 #include "worker/runs/job_pipes.h"
 #include "worker/runs/job_runs.h"
 #include "worker/runs/launcher_monitor.h"
 #include "worker/runs/run_rate.h"
-#include "worker/runs/strands.h"
 #include "worker/runs/warm_secrets.h"
 #include "worker/worker_types.h"
 
@@ -100,6 +101,8 @@ class RunLoop {
     JobPipe pipe;
     std::string bytes;
   };
+  void post_to_strand(const std::string& strand, StrandPool::Work);
+  std::string find_strand_group(const std::string& strand);
   bool can_reads_block(const RunSpec&) const;
   std::string find_free_reading_strand() const;
   void read_in_background(RunNumber, JobPipes&, JobPipe, const std::string& strand);
@@ -142,6 +145,7 @@ class RunLoop {
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
   const std::set<Id> folder_contexts_;  // WorkerSettings::folder_contexts
+  const std::string state_dir_;         // WorkerSettings::state_dir
   // Names of the strands that read the pipes of a run in place of the loop.
   std::unordered_map<RunNumber, std::string> reading_strands_;
   // Ends that are reported after the last background read of the run.
@@ -152,11 +156,12 @@ class RunLoop {
     Span span;
   };
   std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // spans of runs until the end of the job is known
-  bool has_missing_threads_ = false;                      // whether a strand has no thread yet
+  bool has_missing_threads_ = false;                      // whether a strand waits for a thread
   bool has_unwatched_output_ = false;                     // whether the output of a run is not in the epoll set yet
   std::uint64_t resume_at_ms_ = UINT64_MAX;               // end of the first pause of a pipe
   LauncherMonitor launcher_;
   LivenessCounter liveness_;
+  MountTable mounts_;
   StrandPool strands_;
   std::atomic<std::size_t> ending_count_{0};
   std::atomic<bool> stop_{false};

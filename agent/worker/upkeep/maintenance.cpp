@@ -11,18 +11,21 @@
 namespace mycojobs {
 namespace {
 
-// The specification guarantees recovery within a lease plus one second. Two of these intervals and a call of the store
-// take less than that second.
+// The specification guarantees recovery within a lease plus one second. A lease is observed within one interval of the
+// checks, or of the ticks of an idle context, and expires as soon as it was observed for its whole length.
 constexpr std::uint64_t kMinLeaseCheckIntervalMs = 100, kMaxLeaseCheckIntervalMs = 400;
-constexpr std::uint64_t kMaxTickIntervalMs = 200;  // maximum interval of ticks
-constexpr std::uint64_t kMinTickIntervalMs = 20;   // minimum time between two ticks, for request_early_tick()
-constexpr std::uint64_t kBatchPauseMs = 5;         // between two batches, so that other clients of the store are served
-constexpr std::uint32_t kMaxRecordWaitMs = 2000;   // maximum wait of an entry of a queue or topic for its record
+constexpr std::uint64_t kMaxTickIntervalMs = 200;  // maximum interval of ticks of an active context
+constexpr std::uint64_t kIdleTickIntervalMs = 800;
+constexpr std::uint64_t kActiveMs = 3000;         // a context counts as active for this time
+constexpr std::uint64_t kMinTickIntervalMs = 20;  // minimum time between two ticks, for request_early_tick()
+constexpr std::uint64_t kBatchPauseMs = 5;        // between two batches, so that other clients of the store are served
+constexpr std::uint32_t kMaxRecordWaitMs = 2000;  // maximum wait of an entry of a queue or topic for its record
 
 }  // namespace
 
-Maintenance::Maintenance(const Clock& clock, const WorkerSettings& settings)
+Maintenance::Maintenance(const Clock& clock, const WorkerSettings& settings, OnPrerequisites on_prerequisites)
     : clock_(clock),
+      on_prerequisites_(std::move(on_prerequisites)),
       lease_ms_(settings.lease_ms),
       lease_check_interval_ms_(
           std::clamp<std::uint64_t>(settings.lease_ms / 10, kMinLeaseCheckIntervalMs, kMaxLeaseCheckIntervalMs)) {
@@ -43,13 +46,26 @@ Result<std::uint64_t> Maintenance::run_due_work(Store& store, Id context) {
   if (!is_unavailable()) keep_first_error(mark_lost_runners(store, context, next_times));
   if (!result) return tl::unexpected<Error>(std::move(result).error());
   const std::uint64_t now = clock_.boot_ms();
-  const std::uint64_t next = std::min({next_times.next_tick, next_times.next_leases, next_times.next_runners});
+  std::uint64_t next = std::min(next_times.next_tick, next_times.next_runners);
+  if (next_times.has_leases) next = std::min(next, next_times.next_leases);
   return next > now ? next - now : 0;
 }
 
-void Maintenance::request_early_tick() {
-  for (auto& [context, next_times] : next_times_)
-    next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMinTickIntervalMs);
+std::uint64_t Maintenance::get_tick_interval_ms(const NextTimes& next_times, std::uint64_t now) const {
+  const bool is_active = now < next_times.active_until;
+  return std::min(is_active ? kMaxTickIntervalMs : kIdleTickIntervalMs, 2 * lease_check_interval_ms_);
+}
+
+void Maintenance::on_activity(Id context) {
+  NextTimes& next_times = next_times_[context];
+  next_times.active_until = clock_.boot_ms() + kActiveMs;
+  next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMaxTickIntervalMs);
+}
+
+void Maintenance::request_early_tick(Id context) {
+  on_activity(context);
+  NextTimes& next_times = next_times_[context];
+  next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMinTickIntervalMs);
 }
 
 void Maintenance::clear_observations(Id context) {
@@ -61,8 +77,14 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_tick) return {};
   next_times.last_tick = now;
-  next_times.next_tick = now + std::min(lease_check_interval_ms_, kMaxTickIntervalMs);
+  next_times.next_tick = now + get_tick_interval_ms(next_times, now);
+  next_times.has_leases = true;  // after an error the leases are checked anyway
   MJ_TRY(reply, store.tick(context, request_));
+  next_times.has_leases = reply.lease_count > 0;
+  if (!next_times.has_leases) leases_[context].clear_observations();
+  if (reply.prerequisite_count > 0) on_prerequisites_(context);
+  const bool has_worked = reply.queued + reply.woken_dependents + reply.missing_records + reply.timed_out > 0;
+  if (has_worked) next_times.active_until = now + kActiveMs;
   if (reply.missing_records > 0 || reply.timed_out > 0) {
     log(LogLevel::info, "worker", "context {}: settled {}; {} waited too long in a queue", context,
         count_with_noun(reply.missing_records, "late entry", "late entries"), count_with_noun(reply.timed_out, "job"));
@@ -76,11 +98,13 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
 
 Result<void> Maintenance::expire_leases(Store& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
-  if (now < next_times.next_leases) return {};
+  if (!next_times.has_leases || now < next_times.next_leases) return {};
   next_times.next_leases = now + lease_check_interval_ms_;
   MJ_TRY(leases, store.leases(context));
   Result<void> result;
-  for (const Lease& lease : leases_[context].find_unrenewed(leases, now, clock_.boot_ms(), lease_ms_)) {
+  const auto unrenewed = leases_[context].find_unrenewed(leases, now, clock_.boot_ms(), lease_ms_);
+  next_times.next_leases = std::min(next_times.next_leases, leases_[context].next_expiry_ms());
+  for (const Lease& lease : unrenewed) {
     auto expired = store.expire(context, lease);
     if (!expired) {
       result = tl::unexpected<Error>(std::move(expired).error());  // reported after the other leases were processed

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -19,30 +20,39 @@ namespace mycojobs {
 
 class Maintenance {
  public:
-  Maintenance(const Clock& clock, const WorkerSettings& settings);
+  using OnPrerequisites = std::function<void(Id context)>;  // jobs of the context wait for prerequisites
+  Maintenance(
+      const Clock& clock, const WorkerSettings& settings, OnPrerequisites on_prerequisites = [](Id) {});
 
   // Does the due work of the context, in bounded batches. Returns the time in ms until more work is due; an earlier
   // call is cheap. An error means that a part of the work failed; the other parts were done unless the store is
   // unavailable.
   Result<std::uint64_t> run_due_work(Store&, Id context);
+  // Shortens the interval of ticks for a few seconds, since timers may be set soon. Contexts without activity, delayed
+  // jobs and leases are checked less often.
+  void on_activity(Id context);
   // Requests a tick with the next call, since work may be due earlier than expected. A short minimum interval applies.
-  void request_early_tick();
+  void request_early_tick(Id context);
   // Discards the observations of leases and runners, which are outdated after the store was unavailable.
   void clear_observations(Id context);
 
  private:
   struct NextTimes {  // times on CLOCK_BOOTTIME
     std::uint64_t last_tick = 0, next_tick = 0, next_leases = 0, next_runners = 0;
+    std::uint64_t active_until = 0;
+    bool has_leases = false;  // at the last tick
   };
   struct SilentRunner {
     std::string instance;
     std::uint64_t since_boot_ms = 0;
   };
+  std::uint64_t get_tick_interval_ms(const NextTimes&, std::uint64_t now) const;
   Result<void> tick(LeaseStore&, Id context, NextTimes&);
   Result<void> expire_leases(Store&, Id context, NextTimes&);
   Result<void> mark_lost_runners(Store&, Id context, NextTimes&);
 
   const Clock& clock_;
+  OnPrerequisites on_prerequisites_;
   TickRequest request_;
   std::uint32_t lease_ms_;
   std::uint64_t lease_check_interval_ms_;  // interval of the checks of leases

@@ -1,18 +1,47 @@
 #include "worker/upkeep/maintenance_loop.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mycojobs {
 
-MaintenanceLoop::MaintenanceLoop(Store& store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
-    : store_(store), health_(health), settings_(std::move(settings)), maintenance_(clock, settings_), pauses_(clock) {}
+MaintenanceLoop::MaintenanceLoop(Store& store, const Clock& clock, StoreHealth& health, WorkerSettings settings,
+                                 Maintenance::OnPrerequisites on_prerequisites)
+    : store_(store),
+      clock_(clock),
+      health_(health),
+      settings_(std::move(settings)),
+      maintenance_(clock, settings_, std::move(on_prerequisites)),
+      pauses_(clock) {}
 
-void MaintenanceLoop::run_soon() {
-  if (!early_tick_requested_.exchange(true)) wake();
+void MaintenanceLoop::run_soon(Id context) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!early_ticks_.insert(context).second) return;
+  }
+  wake();
+}
+
+// Wakes the loop at most once a second, since the loop notices every job of an active context in time.
+void MaintenanceLoop::on_activity(Id context) {
+  constexpr std::uint64_t kIntervalMs = 1000;
+  const std::uint64_t now = clock_.boot_ms();
+  {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t& reported_ms = reported_boot_ms_[context];
+    if (reported_ms != 0 && now < reported_ms + kIntervalMs) return;
+    reported_ms = now;
+    active_.insert(context);
+  }
+  wake();
 }
 
 std::uint64_t MaintenanceLoop::run_once() {
-  if (early_tick_requested_.exchange(false)) maintenance_.request_early_tick();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Id context : std::exchange(active_, {})) maintenance_.on_activity(context);
+    for (const Id context : std::exchange(early_ticks_, {})) maintenance_.request_early_tick(context);
+  }
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {
     if (stopped()) break;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <map>
-#include <memory>
+#include <mutex>
 
 #include "base/loop_thread.h"
 #include "jobs/prerequisite_checks.h"
@@ -15,10 +15,15 @@ namespace mycojobs {
 class PrerequisiteChecker : public TimedLoop {
  public:
   PrerequisiteChecker(Store&, const Clock&, StoreHealth&, WorkerSettings);
+  // Reports that jobs of the context wait for prerequisites. Without such reports a context is checked rarely.
+  // Thread-safe.
+  void on_jobs_waiting(Id context);
   std::uint64_t run_once();  // Returns the time in ms until the next call.
   void wait_until_due(std::uint64_t ms);
 
  private:
+  bool has_waiting_jobs(Id context);
+  std::uint64_t get_next_check_ms(Id context);  // on CLOCK_BOOTTIME
   void on_failed(Id context, const Error& error) { health_.on_failure(context, "checking prerequisites", error); }
 
   const Clock& clock_;
@@ -26,7 +31,12 @@ class PrerequisiteChecker : public TimedLoop {
   std::vector<Id> contexts_;
   PrerequisiteEvaluator evaluator_;
   ContextPauses pauses_;
-  std::map<Id, std::uint64_t> next_checks_boot_ms_;  // by context
+  struct Check {
+    std::uint64_t boot_ms = 0, interval_ms = 0;  // its time, and the interval until the next one if jobs are waiting
+  };
+  std::map<Id, Check> last_checks_;  // by context
+  std::mutex mutex_;
+  std::map<Id, std::uint64_t> reported_boot_ms_;  // time of the last report by context; guarded by mutex_
 };
 
 }  // namespace mycojobs

@@ -14,7 +14,6 @@
 
 #include "base/loop_thread.h"
 #include "support/build_paths.h"
-#include "worker/runs/strands.h"
 
 namespace mycojobs {
 namespace {
@@ -90,18 +89,6 @@ TEST(Threads, LoopWithoutAThreadCanStartLater) {
   LoopThread<CountingLoop> thread(loop);
   ASSERT_TRUE(thread.started());
   while (loop.iterations == 0) std::this_thread::yield();
-}
-
-TEST(Threads, StrandKeepsItsWorkUntilItHasAThread) {
-  StrandPool strands;
-  std::promise<void> done;
-  {
-    const SimulatedThreadShortage shortage;
-    strands.post("disk 1", [&done] { done.set_value(); });
-    EXPECT_FALSE(strands.create_missing_threads());
-  }
-  EXPECT_TRUE(strands.create_missing_threads());
-  done.get_future().get();
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "base/log.h"
 #include "security/secret_watcher.h"
@@ -227,6 +229,36 @@ TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
     ASSERT_TRUE(eventually([&] { return watch.are_current(7, {{"K", value}}); }));
   }
   EXPECT_LT(clock.boot_ms() - began, 10 * SecretWatcher::kCheckIntervalMs);
+}
+
+std::size_t count_secrets_threads() {
+  std::size_t count = 0;
+  for (const auto& task : fs::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    count += name.starts_with("secrets") ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(SecretsTest, ManyContextsShareAFewThreads) {
+  constexpr Id kContexts = 100;
+  std::vector<Id> contexts;
+  for (Id context = 1; context <= kContexts; ++context) {
+    contexts.push_back(context);
+    fs::create_directory(folder_ / std::to_string(context));
+    const std::string file = folder_.write(std::to_string(context) + "/K", "value " + std::to_string(context));
+    ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  }
+  const SystemClock clock;
+  SecretWatcher watch(job_states_, contexts, clock);
+  const auto is_known = [&](Id context) { return watch.get(context) != nullptr; };
+  ASSERT_TRUE(eventually([&] { return std::all_of(contexts.begin(), contexts.end(), is_known); }));
+  EXPECT_LE(count_secrets_threads(), 4U);
+  const std::string file = folder_.write("42/K", "other value");
+  EXPECT_TRUE(eventually([&] { return watch.are_current(42, {{"K", "other value"}}); }));
+  for (const Id context : contexts)
+    EXPECT_TRUE(context == 42 || watch.are_current(context, {{"K", "value " + std::to_string(context)}})) << context;
 }
 
 TEST_F(SecretsTest, WatchWithoutContextsDoesNotWait) {

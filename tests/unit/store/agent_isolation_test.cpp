@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -19,7 +20,6 @@
 #include "support/still_file.h"
 #include "worker/leases/instance_lock.h"
 #include "worker/runs/hang_detector.h"
-#include "worker/runs/strands.h"
 
 namespace mycojobs::test {
 namespace {
@@ -162,7 +162,7 @@ class Isolation : public AgentTest {
   // Serves context 3, which has a server of its own, and context 1.
   void serve_contexts_1_and_3() {
     settings_.contexts = {3, 1};
-    settings_.contexts_with_own_redis = {3};
+    settings_.servers = {{3, 1}};
   }
   std::string submit_to_third() { return redis_key(of_third_->submit(new_job("x", 3)).value()); }
   Job read_third(const std::string& key) { return decode<Job>(*of_third_->load(3, key)).record; }
@@ -485,10 +485,56 @@ TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
   lock.unblock();
 }
 
+std::size_t count_threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+TEST_F(Isolation, ThreadsDoNotGrowWithTheContexts) {
+  TempDir folder;
+  settings_.state_dir = folder.path().string();
+  settings_.secrets.folder = folder / "secrets";
+  for (Id context = 2; context <= 50; ++context) settings_.contexts.push_back(context);
+  const std::size_t threads_before = count_threads();
+  start_all();
+  for (const Id context : {1U, 17U, 50U}) {
+    Job job = new_job("leaves", context);
+    job.script_type = "plain";
+    const std::string key = submit(job);
+    EXPECT_TRUE(eventually([&] {
+      control_.end_all(RunStatus::ok);
+      return read(key, context).ended_ms != 0;
+    }));
+    EXPECT_NE(read(key, context).artifacts, "");
+  }
+  EXPECT_LE(count_threads(), threads_before + 14);
+}
+
+TEST_F(Isolation, ContextsOfOneServerShareItsThreads) {
+  settings_.contexts = {1, 3};
+  settings_.servers = {{1, 1}, {3, 1}};
+  const std::size_t threads_before = count_threads();
+  TwoServers servers(server_, server_);
+  std::vector<std::unique_ptr<Executor>> executors;
+  executors.push_back(std::make_unique<FakeExecutor>());
+  auto agent =
+      Agent::start({servers, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_}, settings_);
+  ASSERT_TRUE(agent) << agent.error().message;
+  agent_ = std::move(*agent);
+  EXPECT_LE(count_threads(), threads_before + 8);
+  for (const Id context : {1U, 3U}) {
+    const std::string key = submit(new_job("x", context));
+    EXPECT_TRUE(eventually([&] {
+      control_.end_all(RunStatus::ok);
+      return read(key, context).ended_ms != 0;
+    }));
+  }
+}
+
 // Every call to that server blocks: claims, lease renewals, reports and sweeps.
 TEST_F(Isolation, HangingServerDelaysNoOtherContext) {
   settings_.contexts = {3, 1};
-  settings_.contexts_with_own_redis = {3};
+  settings_.servers = {{3, 1}};
   settings_.lease_ms = 1000;
   start_all();
   const auto of_third = *third_.open();
@@ -675,50 +721,6 @@ TEST_F(Isolation, StoppingAgentWaitsForHangingCallsWithoutLoss) {
   gate_.open();
   leaves.join();
   EXPECT_FALSE(has_ended(hangs)) << "the claim expires, and another agent claims the job";
-}
-
-TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
-  BlockingGate gate;
-  std::mutex mutex;
-  std::string order;
-  const auto note = [&](char what) {
-    return [&, what] {
-      const std::lock_guard lock(mutex);
-      order += what;
-    };
-  };
-  const auto get_notes = [&] {
-    const std::lock_guard lock(mutex);
-    return order;
-  };
-  StrandPool lanes;
-  lanes.post("hangs", [&] { gate.pass(); });
-  lanes.post("hangs", note('a'));
-  lanes.post("hangs", note('b'));
-  lanes.post("goes on", note('x'));
-  ASSERT_TRUE(eventually([&] { return get_notes() == "x"; }));
-  gate.open();
-  ASSERT_TRUE(eventually([&] { return get_notes() == "xab"; }));
-  lanes.stop();
-  lanes.post("goes on", note('y'));
-  EXPECT_EQ(get_notes(), "xab");
-}
-
-TEST(StrandsTest, ThreadIsNamedAfterItsStrand) {
-  std::string name;
-  StrandPool lanes;
-  std::atomic<bool> done = false;
-  lanes.post("a lane with a long name", [] {});
-  lanes.post("a lane with a long name", [&] {
-    eventually([&] {
-      std::ifstream comm("/proc/thread-self/comm");
-      std::getline(comm, name);
-      return name == "a lane with a l";
-    });
-    done = true;
-  });
-  ASSERT_TRUE(eventually([&] { return done.load(); }));
-  EXPECT_EQ(name, "a lane with a l");
 }
 
 }  // namespace

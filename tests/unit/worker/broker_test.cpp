@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -335,6 +337,22 @@ TEST_F(BrokerTest, ManyConcurrentRunsKeepTheStoreConsistent) {
   const auto objects = *server_.open_objects();
   EXPECT_EQ(objects->get(1, {"default", "todo"}, "shared")->version, 100U);
   EXPECT_TRUE(objects->verify(1, 10)->problems.empty());
+}
+
+TEST_F(BrokerTest, ThreadsOfIdleContextsEnd) {
+  const auto count_threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+  };
+  const std::size_t threads_before = count_threads();
+  for (Id context = 1; context <= 60; ++context) {
+    const RunNumber run = 1000 + context;
+    broker_->submit({run, context, kAdmin, claims_.front(), R"({"id":1,"method":"osis.kinds","params":{}})"});
+    wait_for_reply(run, 1);
+    broker_->end_run(run);
+  }
+  EXPECT_LE(count_threads(), threads_before + 24);
+  EXPECT_EQ(get_code(call(1, "osis.kinds", json::object())), "ok");
 }
 
 }  // namespace

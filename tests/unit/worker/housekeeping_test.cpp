@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "model/codec.h"
 #include "support/hand_clock.h"
@@ -100,6 +103,71 @@ TEST_F(HousekeepingTest, SilentRunnersJobReturnsWithinALease) {
   EXPECT_EQ(count_queued(), 1U);
 }
 
+// Another agent claims the job of a context that has had no activity, and dies before it renews the lease.
+TEST_F(HousekeepingTest, JobOfAnIdleContextReturnsWithinALease) {
+  run_for(20000);
+  advance_clock(1);  // the least favourable time: just after a tick
+  submit();
+  ASSERT_EQ(claim().size(), 1U);
+  run_for(30000 + 1000 - 1);
+  EXPECT_EQ(count_queued(), 1U);
+}
+
+TEST_F(HousekeepingTest, IdleContextIsPolledRarely) {
+  std::map<std::string, int> calls;
+  server_.set_faults([&](const ServerCall& call) {
+    ++calls[std::string(call.name)];
+    return Fault::none;
+  });
+  run_for(8000);
+  EXPECT_LE(calls["tick"], 11);
+  EXPECT_EQ(calls["leases"], 0);
+  calls.clear();
+  housekeeping_->on_activity(1);
+  run_for(2000);
+  EXPECT_GE(calls["tick"], 9);
+  server_.set_faults(nullptr);
+}
+
+TEST_F(HousekeepingTest, QueueDeadlineOfAnIdleContextIsKept) {
+  run_for(20000);
+  Job job;
+  job.queue_timeout_ms = 5030;
+  const std::string key = submit(job);
+  run_for(5000);
+  EXPECT_EQ(decode<Job>(*store_->load(1, key)).record.ended_ms, 0U);
+  run_for(40);
+  EXPECT_EQ(decode<Job>(*store_->load(1, key)).record.detail, "timeout");
+}
+
+TEST_F(HousekeepingTest, WaitingPrerequisitesAreReported) {
+  std::vector<Id> reported;
+  housekeeping_ = std::make_unique<Maintenance>(clock_, settings_, [&](Id context) { reported.push_back(context); });
+  run_once();
+  EXPECT_TRUE(reported.empty());
+  Job job;
+  job.prerequisites = {"redis:ready"};
+  submit(job);
+  EXPECT_TRUE(claim().empty());
+  run_for(1000);
+  ASSERT_FALSE(reported.empty());
+  EXPECT_EQ(reported.front(), 1U);
+}
+
+// Idle contexts are polled rarely, so a job that is due soon is announced.
+TEST_F(HousekeepingTest, OnlyAJobThatIsDueSoonWakesAgents) {
+  const auto waiter = server_.open_waiter({{1, "queue:fake"}}, "");
+  ASSERT_TRUE(waiter);
+  ASSERT_TRUE((*waiter)->wait(0, true));
+  Job job;
+  job.run_at_ms = clock_.unix + 5000;
+  submit(job);
+  EXPECT_FALSE((*waiter)->wait(0, true)->has_work);
+  job.run_at_ms = clock_.unix + 300;
+  submit(job);
+  EXPECT_TRUE((*waiter)->wait(0, true)->has_work);
+}
+
 TEST_F(HousekeepingTest, ObservationsBeforeAnOutageDoNotCount) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
@@ -165,12 +233,12 @@ TEST_F(HousekeepingTest, HurryPollsSoonWithoutSpinning) {
   Job soon;
   soon.run_at_ms = clock_.unix + 40;
   submit(soon);
-  housekeeping_->request_early_tick();
+  housekeeping_->request_early_tick(1);
   run_once();
   advance_clock(20);
   run_once();
   EXPECT_EQ(wait_ms_, 20U) << "the loop knows the new job";
-  housekeeping_->request_early_tick();
+  housekeeping_->request_early_tick(1);
   run_once();
   EXPECT_EQ(wait_ms_, 20U) << "a second request does not shorten the wait";
 }

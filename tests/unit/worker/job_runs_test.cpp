@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "support/fake_disk.h"
-#include "worker/runs/strands.h"
 
 namespace mycojobs::test {
 namespace {

@@ -292,6 +292,8 @@ local function enqueue_new_job(job, queue, record, pending_pushes, ...)
   if is_delayed then
     redis.call('ZADD', kDelayedKey, to_integer_text(due), job)
     add_fact(queue, job, claim, kFactKindScheduled, kFactDueField, to_integer_text(due))
+    -- Agents read the delayed jobs of an idle context less than once a second. The hint may fail, as in push_job().
+    if due < now_ms + 1000 then redis.pcall('PUBLISH', kWakeChannel, queue) end
   else
     if pending_pushes and not has_priority(claim) then
       pending_pushes[#pending_pushes + 1] = job
