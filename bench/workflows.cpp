@@ -21,7 +21,7 @@
 #include "store/redis/redis_stores.h"
 #include "support/build_paths.h"
 #include "text/cbor.h"
-#include "workflows/deployment/deployment_thread.h"
+#include "workflows/deployment/pooled_deployment_loop.h"
 #include "workflows/engine/engine_pool.h"
 
 using namespace mycojobs;
@@ -70,14 +70,14 @@ class Bench {
     take_ = [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
       return engines_->step(spec, manifest, request);
     };
-    thread_ = must(DeploymentThread::start(*stores_, clock_, kContext, take_));
-    thread_->set_leader(true);
+    loop_ = must(PooledDeploymentLoop::start(*stores_, clock_, pool_, kContext, take_));
+    loop_->set_leader(true);
     runner_ = std::thread([this] { end_jobs(*stores_, kContext, 3, stop_); });
   }
   ~Bench() {
     stop_ = true;
     runner_.join();
-    thread_.reset();
+    loop_.reset();
   }
 
   // Applies a separate deployment for each table row.
@@ -120,10 +120,10 @@ class Bench {
       send(world, id, pay);  // creates the instances before the measurement
     std::uint64_t sent = static_cast<std::uint64_t>(std::min(events, cells));
     settle(world);
-    thread_->set_leader(false);  // measures the coordinator, not the sender
+    loop_->set_leader(false);  // measures the coordinator, not the sender
     for (int i = 0; i < events; ++i) send(world, i % cells, pay);
     const auto begin = Moment::now();
-    thread_->set_leader(true);
+    loop_->set_leader(true);
     settle(world, sent += static_cast<std::uint64_t>(events), facts);
     const double took = ms_since(begin);
     std::vector<double> single;
@@ -147,9 +147,9 @@ class Bench {
     std::atomic<bool> stop{false};
     std::thread feeder;
     if (backlog > 0) {
-      thread_->set_leader(false);
+      loop_->set_leader(false);
       for (int i = 0; i < backlog; ++i) send(world, 0);
-      thread_->set_leader(true);
+      loop_->set_leader(true);
       feeder = std::thread([&] { feed(world, static_cast<std::uint64_t>(backlog), stop); });
     }
     const std::uint64_t hot_before = steps_of(world, 0);
@@ -221,7 +221,7 @@ class Bench {
   // Writes a journal of `entries` facts, equal to the facts of real steps, with a snapshot at its end. Then measures
   // the loading of the journal and the latency of single events.
   void measure_long_journal(const std::string& world, std::uint64_t entries) {
-    thread_->set_leader(false);
+    loop_->set_leader(false);
     auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world));
     const Sample sampled{1, std::string(32, '\0')};
     auto begin = Moment::now();
@@ -249,7 +249,7 @@ class Bench {
     const auto found = must(verify_deployments(*worlds_, *store_, kContext));
     std::printf("| | verified, with the other deployments, in %.1f s: %zu findings |\n", ms_since(begin) / 1000,
                 found.size());
-    thread_->set_leader(true);
+    loop_->set_leader(true);
     settle(world);
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
@@ -336,7 +336,8 @@ class Bench {
   std::unique_ptr<WorkflowStore> worlds_;
   std::unique_ptr<workflow::EnginePool> engines_;
   StepRunner take_;
-  std::unique_ptr<DeploymentThread> thread_;
+  LoopPool pool_{"workflows"};
+  std::unique_ptr<PooledDeploymentLoop> loop_;
   service::RequestContext by_{kContext, 1, EntryPoint::command, true};
   std::string seen_of_;  // name of a deployment
   DeploymentState seen_;

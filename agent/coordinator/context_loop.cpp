@@ -12,10 +12,10 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxRoundFlows = 64;  // bounds a round, since the lease is renewed only between two rounds
-constexpr std::uint64_t kMaxRoundIntervalMs = 1000;
-// Longest interval between two ticks of the store. A tick queues delayed jobs and retries, and ends jobs that
-// exceeded their queue time-out.
-constexpr std::uint64_t kTickIntervalMs = 200;
+// Interval between two ticks of the store. A tick queues delayed jobs and retries, and ends jobs that exceeded their
+// queue time-out. While ticks have no work, the interval grows to the maximum; agents tick the contexts that they
+// serve.
+constexpr std::uint64_t kTickIntervalMs = 200, kMaxTickIntervalMs = 2000;
 // Interval at which ended flows are deleted after their retention.
 constexpr std::uint64_t kRetireIntervalMs = 5000;
 // Interval of the recovery of all flows. Recovery finds flows that lost their due time or events because another client
@@ -36,7 +36,7 @@ ContextLoop::ContextLoop(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store
       gauges_(settings_.metrics, settings_.context),
       next_flow_retirement_ms_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
 
-Result<std::uint64_t> ContextLoop::run_round() {
+Result<std::uint64_t> ContextLoop::run_round(std::uint64_t max_idle_ms) {
   auto renewed = leadership_.renew(*flows_);
   // Also set after an error of the store, so that the metrics of the context are not published beyond the lease.
   gauges_.set_leader(leadership_.is_leader());
@@ -46,13 +46,13 @@ Result<std::uint64_t> ContextLoop::run_round() {
     return time_ms > now ? time_ms - now : 0;
   };
   if (!leadership_.is_leader())
-    return std::min(kMaxRoundIntervalMs, std::max<std::uint64_t>(1, ms_until(leadership_.next_renewal_boot_ms())));
+    return std::min(kMaxPollIntervalMs, std::max<std::uint64_t>(1, ms_until(leadership_.next_renewal_boot_ms())));
   if (leadership_.pop_acquired()) {
     // The previous leader has advanced flows, so the cached runs are old.
     cache_.clear_runs();
     is_first_recovery_pending_ = true;
     next_recovery_ms_ = 0;
-    next_schedules_ms_ = 0;
+    next_due_flows_ms_ = next_schedules_ms_ = next_store_tick_ms_ = 0;
   }
   if (const std::uint64_t now = clock_.boot_ms();
       is_first_recovery_pending_ ? next_recovery_ms_ == 0 : !is_recovering_ && now >= next_recovery_ms_) {
@@ -63,17 +63,19 @@ Result<std::uint64_t> ContextLoop::run_round() {
     next_recovery_ms_ = now + kRecoverIntervalMs;
   }
   // Due flows come before recovery, so that the recovery of many flows does not delay flows that are active.
-  std::uint64_t ms_until_next_round = kMaxRoundIntervalMs;
   MJ_CHECK(advance_hinted_flows());
-  MJ_TRY(has_more, advance_due_flows(ms_until_next_round));
-  if (is_recovering_) MJ_CHECK(recover_batch());
-  MJ_CHECK(run_maintenance(clock_.boot_ms()));
-  if (has_more || is_recovering_) return 0;
-  for (const std::uint64_t time_ms :
-       {next_schedules_ms_, next_store_tick_ms_, next_flow_retirement_ms_, leadership_.next_renewal_boot_ms()}) {
-    ms_until_next_round = std::min(ms_until_next_round, ms_until(time_ms));
+  bool has_more = false;
+  if (max_idle_ms <= kMaxPollIntervalMs || clock_.boot_ms() >= next_due_flows_ms_) {
+    std::uint64_t ms_until_next_due = backoffs_.empty() ? max_idle_ms : std::min(max_idle_ms, kMaxPollIntervalMs);
+    MJ_TRY(is_full, advance_due_flows(ms_until_next_due));
+    has_more = is_full;
+    next_due_flows_ms_ = clock_.boot_ms() + ms_until_next_due;
   }
-  return ms_until_next_round;
+  if (is_recovering_) MJ_CHECK(recover_batch());
+  MJ_CHECK(run_maintenance(clock_.boot_ms(), max_idle_ms));
+  if (has_more || is_recovering_) return 0;
+  return ms_until(std::min({next_due_flows_ms_, next_schedules_ms_, next_store_tick_ms_, next_flow_retirement_ms_,
+                            leadership_.next_renewal_boot_ms()}));
 }
 
 Result<void> ContextLoop::recover_batch() {
@@ -158,26 +160,36 @@ Result<void> ContextLoop::check_scheduled_start(Id caller, const FlowPlan& plan)
   return check_jobs(plan, settings_.limits);
 }
 
-Result<void> ContextLoop::run_maintenance(std::uint64_t now) {
+// Other processes can add work that is due before the next tick, so the interval grows only while ticks have no work.
+Result<void> ContextLoop::tick_store(std::uint64_t now, std::uint64_t max_idle_ms) {
+  TickRequest request;
+  request.retention_ms = 0;  // The retention of jobs is a setting of the agents.
+  MJ_TRY(reply, store_->tick(settings_.context, request));
+  const bool is_next_soon = reply.next_due_ms > 0 && reply.next_due_ms <= kMaxTickIntervalMs;
+  const bool has_work = reply.has_more || is_next_soon ||
+                        reply.queued + reply.woken_dependents + reply.missing_records + reply.timed_out > 0;
+  const bool is_interval_fixed = has_work || max_idle_ms <= kMaxPollIntervalMs;
+  tick_interval_ms_ =
+      is_interval_fixed ? kTickIntervalMs : std::clamp(tick_interval_ms_ * 2, kTickIntervalMs, kMaxTickIntervalMs);
+  next_store_tick_ms_ = now + (reply.has_more           ? 5
+                               : reply.next_due_ms == 0 ? tick_interval_ms_
+                                                        : std::min(tick_interval_ms_, reply.next_due_ms));
+  return {};
+}
+
+Result<void> ContextLoop::run_maintenance(std::uint64_t now, std::uint64_t max_idle_ms) {
   if (now >= next_schedules_ms_) {
     auto next = run_schedules(*flows_, cache_, settings_.context,
                               [this](Id caller, const FlowPlan& plan) { return check_scheduled_start(caller, plan); });
     if (!next && next.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(next).error());
     if (!next)
       log(LogLevel::error, "coordinator", "context {}: schedules: {}", settings_.context, next.error().message);
-    next_schedules_ms_ = now + std::clamp<std::uint64_t>(next.value_or(kMaxRoundIntervalMs), 1, kMaxRoundIntervalMs);
+    next_schedules_ms_ = now + std::clamp<std::uint64_t>(next.value_or(kMaxPollIntervalMs), 1, max_idle_ms);
   }
-  if (now >= next_store_tick_ms_) {
-    TickRequest request;
-    request.retention_ms = 0;  // The retention of jobs is a setting of the agents.
-    MJ_TRY(reply, store_->tick(settings_.context, request));
-    next_store_tick_ms_ = now + (reply.has_more           ? 5
-                                 : reply.next_due_ms == 0 ? kTickIntervalMs
-                                                          : std::min(kTickIntervalMs, reply.next_due_ms));
-  }
+  if (now >= next_store_tick_ms_) MJ_CHECK(tick_store(now, max_idle_ms));
   if (now >= next_flow_retirement_ms_) {
     MJ_TRY(retired_count, flows_->retire(settings_.context, settings_.retention_ms, 100));
-    next_flow_retirement_ms_ = now + (retired_count >= 100 ? 0 : kRetireIntervalMs);
+    next_flow_retirement_ms_ = now + (retired_count >= 100 ? 0 : std::max(kRetireIntervalMs, max_idle_ms));
   }
   return gauges_.refresh_gauges(*store_, now);
 }

@@ -39,12 +39,16 @@ class ContextLoop {
  public:
   ContextLoop(std::unique_ptr<FlowStore>, std::unique_ptr<Store>, const Clock&, ContextSettings);
   // Runs one round. Returns the time in ms until the next round is due if no event arrives before; 0 means that more
-  // work is waiting. Returns the error `unavailable` if the store did not answer.
-  Result<std::uint64_t> run_round();
+  // work is waiting. Returns the error `unavailable` if the store did not answer. max_idle_ms is the longest time
+  // between two reads of the store without a hint; more than kMaxPollIntervalMs requires that all hints are received.
+  Result<std::uint64_t> run_round(std::uint64_t max_idle_ms = kMaxPollIntervalMs);
+  static constexpr std::uint64_t kMaxPollIntervalMs = 1000;
   // Marks a flow for the next round, before the list of due flows is read. Only flows in the cache are read, since any
-  // client can publish a hint.
+  // client can publish a hint. Flow 0 means that a schedule was changed.
   void add_hint(Id flow) {
-    if (hinted_flows_.size() < kMaxHintedFlows) hinted_flows_.insert(flow);
+    next_due_flows_ms_ = 0;
+    if (flow == 0) next_schedules_ms_ = 0;
+    if (flow != 0 && hinted_flows_.size() < kMaxHintedFlows) hinted_flows_.insert(flow);
   }
   // Releases the leadership.
   void release() {
@@ -52,7 +56,10 @@ class ContextLoop {
     gauges_.set_leader(false);
   }
   // Drops the cached flows. Call it after a reconnection, since the server may have lost records.
-  void clear_cache() { cache_.clear_runs(); }
+  void clear_cache() {
+    cache_.clear_runs();
+    next_due_flows_ms_ = next_schedules_ms_ = next_store_tick_ms_ = 0;
+  }
   bool is_leader() const { return leadership_.is_leader(); }
   bool is_recovering() const { return is_recovering_; }
 
@@ -66,7 +73,8 @@ class ContextLoop {
   void defer_flow(Id flow, const Error&);
   // Returns an error if a schedule of the caller may not start a flow with this plan.
   Result<void> check_scheduled_start(Id caller, const FlowPlan&);
-  Result<void> run_maintenance(std::uint64_t now);
+  Result<void> run_maintenance(std::uint64_t now, std::uint64_t max_idle_ms);
+  Result<void> tick_store(std::uint64_t now, std::uint64_t max_idle_ms);
 
   std::unique_ptr<FlowStore> flows_;
   std::unique_ptr<Store> store_;
@@ -81,7 +89,8 @@ class ContextLoop {
   // Times are values of Clock::boot_ms(). 0 means that the work is due at once.
   std::uint64_t recovery_start_ms_ = 0, next_recovery_ms_ = 0;
   Id last_recovered_ = 0;  // flows are recovered in the order of their ids
-  std::uint64_t next_schedules_ms_ = 0, next_store_tick_ms_ = 0, next_flow_retirement_ms_ = 0;
+  std::uint64_t next_due_flows_ms_ = 0, next_schedules_ms_ = 0, next_store_tick_ms_ = 0, next_flow_retirement_ms_ = 0;
+  std::uint64_t tick_interval_ms_ = 0;  // interval between two ticks of the store without work
   struct Backoff {
     std::string reason;
     std::uint64_t end_ms = 0, pause_ms = 0;

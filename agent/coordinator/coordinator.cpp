@@ -6,9 +6,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "base/liveness_counter.h"
 #include "base/log.h"
-#include "base/mailbox.h"
 #include "base/parse.h"
 #include "base/random.h"
 #include "base/thread.h"
@@ -22,10 +20,10 @@
 #include "messaging/transport/mycelium_transport.h"
 #include "messaging/transport/transports.h"
 #include "net/json_rpc_client.h"
+#include "store/hinted_loop.h"
 #include "store/keys.h"
 #include "store/store_health.h"
-#include "store/waiter_loop.h"
-#include "workflows/deployment/deployment_thread.h"
+#include "workflows/deployment/pooled_deployment_loop.h"
 #include "workflows/engine/engine_pool.h"
 
 namespace mycojobs {
@@ -75,48 +73,58 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
 }
 
 constexpr std::uint32_t kStoreRetryDelayMs = 250;
+// Maximum number of threads for steps of all contexts, in addition to one thread for each context.
+constexpr std::size_t kMaxStepThreads = 16;
 
 }  // namespace
 
 // Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so at
 // the same time: each job is assigned to one of them.
-class Coordinator::PrerequisiteLoop final : public TimedLoop {
+class Coordinator::PrerequisiteLoop final : public PooledLoop {
  public:
   PrerequisiteLoop(std::unique_ptr<Store> store, const Clock& clock, Id context, PrerequisiteCheckSettings settings)
       : context_(context),
+        clock_(clock),
         store_(std::move(store)),
         evaluator_(*store_, clock, std::move(settings)),
         log_once_("prerequisites", context) {}
+  ~PrerequisiteLoop() override { end_loop(); }
+  Result<void> begin(LoopPool& pool) { return begin_loop(pool); }
 
-  const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t run_once() {
-    const auto next_ms = evaluator_.check_due_jobs(context_);
-    log_once_(next_ms ? nullptr : &next_ms.error());
-    return next_ms.value_or(kPrerequisiteRetryDelayMs);
-  }
-  void wait_until_due(std::uint64_t ms) {
-    evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
-    clear_wakeup();
+  // Checks of the network make progress in short iterations, so that they occupy no thread.
+  std::uint64_t run_once() override {
+    evaluator_.wait(-1, 0, [this](Id, const Error& error) { log_once_(&error); });
+    if (clock_.boot_ms() >= next_query_ms_) {
+      const auto next_ms = evaluator_.check_due_jobs(context_);
+      log_once_(next_ms ? nullptr : &next_ms.error());
+      next_query_ms_ = clock_.boot_ms() + next_ms.value_or(kPrerequisiteRetryDelayMs);
+    }
+    const std::uint64_t now = clock_.boot_ms();
+    const std::uint64_t pause_ms = next_query_ms_ > now ? next_query_ms_ - now : 0;
+    return evaluator_.has_pending_checks() ? std::min(pause_ms, kPendingCheckDelayMs) : pause_ms;
   }
 
  private:
   static constexpr std::uint32_t kPrerequisiteRetryDelayMs = 500;
+  static constexpr std::uint64_t kPendingCheckDelayMs = 20;
 
   Id context_;
+  const Clock& clock_;
   std::unique_ptr<Store> store_;
   PrerequisiteEvaluator evaluator_;
   LogOnce log_once_;
-  LoopThread<PrerequisiteLoop> thread_{*this};  // Last member: the thread uses all members above.
+  std::uint64_t next_query_ms_ = 0;  // time of the next query for due jobs, on Clock::boot_ms()
 };
 
-// Deletes files of messages and jobs that no longer exist. The thread does nothing else, since the disk may hang.
-class Coordinator::FileCleanupLoop final : public TimedLoop {
+// Deletes files of messages and jobs that no longer exist. Its pool does nothing else, since the disk may hang.
+class Coordinator::FileCleanupLoop final : public PooledLoop {
  public:
   FileCleanupLoop(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
       : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
+  ~FileCleanupLoop() override { end_loop(); }
+  Result<void> begin(LoopPool& pool) { return begin_loop(pool); }
 
-  const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t run_once() {
+  std::uint64_t run_once() override {
     const auto next_ms = files_->clean_up(*store_, context_);
     log_once_(next_ms ? nullptr : &next_ms.error());
     return next_ms.value_or(kErrorRetryDelayMs);
@@ -129,110 +137,114 @@ class Coordinator::FileCleanupLoop final : public TimedLoop {
   std::unique_ptr<Store> store_;
   std::shared_ptr<ArtifactStore> files_;
   LogOnce log_once_;
-  LoopThread<FileCleanupLoop> thread_{*this};  // Last member: the thread uses all members above.
 };
 
-// Runs all work of one context. Its thread executes the rounds of ContextLoop; the router, the notifier, the
-// supervisor, the prerequisite checks, the file cleanup and the deployments have threads of their own.
-class Coordinator::ContextThread final : public ContextLoopBase {
+// The thread pools of a server. Flows, messages and workflows have separate pools: a round of workflows can be long,
+// and messages can block on the disk of their files.
+struct Coordinator::ServerPools {
+  LoopPool flows{"flows"}, messages{"messages"}, workflows{"workflows"};
+};
+
+// Owns the loops of a context, and is itself the loop that executes the rounds of ContextLoop.
+class Coordinator::ContextService final : public HintedLoop {
  public:
-  static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
-                                                      ContextSettings settings,
-                                                      const CoordinatorSettings& coordinator_settings) {
+  static Result<std::unique_ptr<ContextService>> start(StoreFactory& stores, const Clock& clock,
+                                                       ContextSettings settings,
+                                                       const CoordinatorSettings& coordinator_settings,
+                                                       const StepShares& shares, ServerPools& pools,
+                                                       LoopPool& file_pool) {
+    const Id context = settings.context;
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
-    MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueChannel));
-    RouterSettings router_settings;
-    router_settings.context = settings.context;
-    router_settings.networks = coordinator_settings.networks;
-    router_settings.https_ca = coordinator_settings.https_ca;
-    router_settings.key = coordinator_settings.key;
-    router_settings.files = coordinator_settings.files;
-    router_settings.concurrency = coordinator_settings.max_concurrent_deliveries;
-    MJ_TRY(router, Router::start(stores, clock, router_settings));
-    MJ_TRY(notifier,
-           Notifier::start(stores, clock,
-                           {settings.context, coordinator_settings.webhooks, coordinator_settings.webhook_secrets,
-                            settings.limits, coordinator_settings.https_ca}));
-    MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, coordinator_settings)));
-    // Without an allow-list the prerequisites are left to agents, which may have one.
-    std::unique_ptr<PrerequisiteLoop> prerequisites;
-    if (!coordinator_settings.allowed_prerequisites.empty()) {
-      MJ_TRY(prerequisite_store, stores.open());
-      prerequisites = std::make_unique<PrerequisiteLoop>(
-          std::move(prerequisite_store), clock, settings.context,
-          PrerequisiteCheckSettings{CheckerRole::coordinator, coordinator_settings.allowed_prerequisites,
-                                    coordinator_settings.prerequisites_timeout_ms});
-      MJ_CHECK(prerequisites->started());
-    }
-    std::unique_ptr<FileCleanupLoop> file_cleanup;
-    if (coordinator_settings.files.store) {
-      MJ_TRY(cleanup_store, stores.open());
-      file_cleanup = std::make_unique<FileCleanupLoop>(std::move(cleanup_store), coordinator_settings.files.store,
-                                                       settings.context);
-      MJ_CHECK(file_cleanup->started());
-    }
-    std::unique_ptr<DeploymentThread> deployments;
-    std::shared_ptr<workflow::EnginePool> engines;
-    if (!coordinator_settings.workflow_host.empty()) {
-      workflow::EngineOptions options;
-      options.program = coordinator_settings.workflow_host;
-      options.processes = StepShares().max_threads;
-      engines = std::make_shared<workflow::EnginePool>(std::move(options), settings.context);
-      MJ_TRY(started, DeploymentThread::start(
-                          stores, clock, settings.context,
-                          [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
-                                    const StepRequest& request) { return engines->step(spec, manifest, request); },
-                          settings.limits, coordinator_settings.metrics));
-      deployments = std::move(started);
-    }
-    std::unique_ptr<ContextThread> context_thread(new ContextThread(
-        std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings), std::move(deployments)));
-    context_thread->engines_ = std::move(engines);
-    context_thread->router_ = std::move(router);
-    context_thread->notifier_ = std::move(notifier);
-    context_thread->prerequisites_ = std::move(prerequisites);
-    context_thread->supervisor_ = std::move(supervisor);
-    context_thread->file_cleanup_ = std::move(file_cleanup);
-    MJ_CHECK(context_thread->thread_.started());
-    return context_thread;
+    const ContextSettings settings_copy = settings;
+    std::unique_ptr<ContextService> service(
+        new ContextService(std::move(flows), std::move(store), clock, std::move(settings)));
+    MJ_CHECK(service->start_loops(stores, clock, settings_copy, coordinator_settings, shares, pools, file_pool));
+    MJ_CHECK(service->begin(stores, context, {{kFlowDueChannel}, {}}, pools.flows));
+    return service;
   }
-  ~ContextThread() override {
+  ~ContextService() override {
     request_stop();
-    thread_.stop();
+    end();
   }
   void request_stop() {
     stop();
-    notifier_->stop();
-    supervisor_->stop();
+    if (notifier_) notifier_->stop();
+    if (supervisor_) supervisor_->stop();
+    if (router_) router_->stop();
     if (deployments_) deployments_->stop();
     if (engines_) engines_->stop();
     if (file_cleanup_) file_cleanup_->stop();
   }
 
-  std::uint64_t run_once() {
-    liveness_.mark_progress();
-    const auto next = context_loop_.run_round();
+  // Called after the last round. Gives up the leadership, so that another coordinator can acquire it.
+  void ended() override {
+    if (deployments_) deployments_->set_leader(false);
+    context_loop_.release();
+  }
+  bool is_store_unavailable() const { return unavailable_; }
+
+ private:
+  ContextService(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, const Clock& clock,
+                 ContextSettings settings)
+      : HintedLoop(hint_prefix(settings.context)),
+        context_(settings.context),
+        context_loop_(std::move(flows), std::move(store), clock, std::move(settings)) {}
+
+  Result<void> start_loops(StoreFactory& stores, const Clock& clock, const ContextSettings& settings,
+                           const CoordinatorSettings& coordinator_settings, const StepShares& shares,
+                           ServerPools& pools, LoopPool& file_pool) {
+    RouterSettings router_settings;
+    router_settings.context = context_;
+    router_settings.networks = coordinator_settings.networks;
+    router_settings.https_ca = coordinator_settings.https_ca;
+    router_settings.key = coordinator_settings.key;
+    router_settings.files = coordinator_settings.files;
+    router_settings.concurrency = coordinator_settings.max_concurrent_deliveries;
+    MJ_TRY(router, Router::start(stores, clock, pools.messages, router_settings));
+    router_ = std::move(router);
+    MJ_TRY(notifier, Notifier::start(stores, clock, pools.messages,
+                                     {context_, coordinator_settings.webhooks, coordinator_settings.webhook_secrets,
+                                      settings.limits, coordinator_settings.https_ca}));
+    notifier_ = std::move(notifier);
+    MJ_TRY(supervisor, Supervisor::start(stores, clock, pools.messages,
+                                         supervisor_settings(stores, settings, coordinator_settings)));
+    supervisor_ = std::move(supervisor);
+    // Without an allow-list the prerequisites are left to agents, which may have one.
+    if (!coordinator_settings.allowed_prerequisites.empty()) {
+      MJ_TRY(store, stores.open());
+      prerequisites_ = std::make_unique<PrerequisiteLoop>(
+          std::move(store), clock, context_,
+          PrerequisiteCheckSettings{CheckerRole::coordinator, coordinator_settings.allowed_prerequisites,
+                                    coordinator_settings.prerequisites_timeout_ms});
+      MJ_CHECK(prerequisites_->begin(pools.messages));
+    }
+    if (coordinator_settings.files.store) {
+      MJ_TRY(store, stores.open());
+      file_cleanup_ = std::make_unique<FileCleanupLoop>(std::move(store), coordinator_settings.files.store, context_);
+      MJ_CHECK(file_cleanup_->begin(file_pool));
+    }
+    if (coordinator_settings.workflow_host.empty()) return {};
+    workflow::EngineOptions options;
+    options.program = coordinator_settings.workflow_host;
+    options.processes = shares.max_threads;
+    engines_ = std::make_shared<workflow::EnginePool>(std::move(options), context_);
+    MJ_TRY(deployments,
+           PooledDeploymentLoop::start(
+               stores, clock, pools.workflows, context_,
+               [engines = engines_](const WorkflowSpec& spec, const WorkflowManifest& manifest,
+                                    const StepRequest& request) { return engines->step(spec, manifest, request); },
+               settings.limits, coordinator_settings.metrics, {.shares = shares}));
+    deployments_ = std::move(deployments);
+    return {};
+  }
+
+  std::uint64_t run_iteration() override {
+    const auto next = context_loop_.run_round(max_idle_ms());
     if (deployments_) deployments_->set_leader(context_loop_.is_leader());
     log_once(next ? nullptr : &next.error());
     return next ? *next : kStoreRetryDelayMs;
   }
-  // Called by LoopThread after the last round. Gives up the leadership, so that another coordinator can acquire it.
-  void ended() {
-    if (deployments_) deployments_->set_leader(false);
-    context_loop_.release();
-  }
-  const LivenessCounter& liveness() const { return liveness_; }
-  bool is_store_unavailable() const { return unavailable_; }
-
- private:
-  ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
-                const Clock& clock, ContextSettings settings, std::unique_ptr<DeploymentThread> deployments)
-      : ContextLoopBase(std::move(waiter), clock, hint_prefix(settings.context)),
-        context_(settings.context),
-        context_loop_(std::move(flows), std::move(store), clock, std::move(settings)),
-        deployments_(std::move(deployments)) {}
-
   void on_hint(std::string_view hint) override {
     std::uint64_t flow = 0;
     // A hint names a flow that is due.
@@ -252,21 +264,21 @@ class Coordinator::ContextThread final : public ContextLoopBase {
 
   Id context_;
   ContextLoop context_loop_;
-  std::unique_ptr<FileCleanupLoop>
-      file_cleanup_;  // the destructor may block on the disk, so it runs after those of the members below
-  std::unique_ptr<DeploymentThread> deployments_;  // null if this coordinator runs no workflows
-  std::shared_ptr<workflow::EnginePool> engines_;  // the engines of deployments_
-  LivenessCounter liveness_;
   std::atomic<bool> unavailable_{false};
+  // The destructor may block on the disk, so it runs after those of the members below.
+  std::unique_ptr<FileCleanupLoop> file_cleanup_;
+  std::unique_ptr<PooledDeploymentLoop> deployments_;  // null if this coordinator runs no workflows
+  std::shared_ptr<workflow::EnginePool> engines_;      // the engines of deployments_
   std::unique_ptr<Router> router_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<PrerequisiteLoop> prerequisites_;
   std::unique_ptr<Supervisor> supervisor_;
-  LoopThread<ContextThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 Coordinator::Coordinator(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
-    : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
+    : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {
+  step_shares_.shared_limit = std::make_shared<SharedThreadLimit>(kMaxStepThreads);
+}
 
 Coordinator::~Coordinator() { stop(); }
 
@@ -289,13 +301,13 @@ void Coordinator::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (auto& [context, thread] : threads_) thread->request_stop();
+    for (auto& [context, service] : services_) service->request_stop();
   }
   wake_.notify_all();
   if (discovery_thread_.joinable()) discovery_thread_.join();
   listener_.reset();
   std::lock_guard lock(mutex_);
-  threads_.clear();
+  services_.clear();
 }
 
 void Coordinator::replace_ceilings(const Ceilings& ceilings) {
@@ -305,12 +317,20 @@ void Coordinator::replace_ceilings(const Ceilings& ceilings) {
 bool Coordinator::is_healthy() {
   start_discovery();
   std::lock_guard lock(mutex_);
+  bool has_progressed = true;
+  for (const auto& [server, pools] : server_pools_) {
+    for (LoopPool* pool : {&pools->messages, &pools->workflows}) (void)pool->has_progressed();
+    has_progressed = pools->flows.has_progressed() && has_progressed;
+  }
+  (void)file_pool_.has_progressed();
   std::map<Id, std::uint64_t> current_counts;
-  for (const auto& [context, thread] : threads_) current_counts[context] = thread->liveness().count();
-  const bool has_progressed = std::all_of(current_counts.begin(), current_counts.end(), [&](const auto& entry) {
-    const auto before = checked_counts_.find(entry.first);
-    return before == checked_counts_.end() || before->second != entry.second;
-  });
+  for (const auto& [context, service] : services_) {
+    const std::uint64_t count = service->progress();
+    const auto before = checked_counts_.find(context);
+    const bool is_running = count % 2 == 1;
+    if (is_running && before != checked_counts_.end() && before->second == count) has_progressed = false;
+    current_counts[context] = count;
+  }
   if (has_progressed) checked_counts_ = std::move(current_counts);
   return has_progressed;
 }
@@ -323,8 +343,8 @@ std::string Coordinator::unready_reason() const {
     return fmt::format("context {} cannot be served: {}", unserved_contexts_.begin()->first,
                        unserved_contexts_.begin()->second);
   std::vector<Id> unavailable_contexts;
-  for (const auto& [context, thread] : threads_) {
-    if (thread->is_store_unavailable()) unavailable_contexts.push_back(context);
+  for (const auto& [context, service] : services_) {
+    if (service->is_store_unavailable()) unavailable_contexts.push_back(context);
   }
   return describe_unavailable_contexts(unavailable_contexts);
 }
@@ -347,7 +367,7 @@ Result<void> Coordinator::try_to_serve(Id context) {
 
 Result<void> Coordinator::serve(Id context) {
   std::lock_guard lock(mutex_);
-  if (stopping_ || threads_.contains(context)) return {};
+  if (stopping_ || services_.contains(context)) return {};
   ContextSettings settings;
   settings.context = context;
   settings.instance = instance_;
@@ -357,8 +377,11 @@ Result<void> Coordinator::serve(Id context) {
   settings.limits = {settings_.ceilings.get(context), settings_.max_script_bytes};
   settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->get(context); };
   settings.metrics = settings_.metrics;
-  MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
-  threads_[context] = std::move(thread);
+  std::unique_ptr<ServerPools>& pools = server_pools_[stores_.server_name(context)];
+  if (!pools) pools = std::make_unique<ServerPools>();
+  MJ_TRY(service,
+         ContextService::start(stores_, clock_, std::move(settings), settings_, step_shares_, *pools, file_pool_));
+  services_[context] = std::move(service);
   log(LogLevel::info, "coordinator", "context {}: served", context);
   return {};
 }

@@ -3,13 +3,14 @@
 // nothing.
 //
 //   discovery thread  main thread -- stop, is_healthy
-//     | starts one for each context that has keys
+//     | registers the loops of each context that has keys
 //     v
-//   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextLoop::run_round() --> wait ...
+//   pools of threads:  a due loop (a hint such as mj:flows:due, its due time) --> run_once() --> wait ...
 //
-// Each context has a thread of its own, since a context can have its own Redis server and that server can be
-// unreachable. The thread has connections for flows, for jobs and for wake-ups. A second thread runs the
-// workflows of the context (workflows/deployment/deployment_thread.h).
+// The loops of a context have no threads (base/loop_pool.h). The contexts of a Redis server share three pools: flows;
+// messages, remote jobs and notifications; workflows. So a server that is unreachable delays only its own contexts. The
+// cleanup of files has a pool of its own, since the disk may hang. The hints of a server arrive over one connection
+// (StoreFactory::subscribe()).
 #pragma once
 
 #include <condition_variable>
@@ -24,6 +25,7 @@
 #include "base/clock.h"
 #include "base/ed25519.h"
 #include "base/live_value.h"
+#include "base/loop_pool.h"
 #include "base/result.h"
 #include "messaging/message_artifacts.h"
 #include "model/notify_targets.h"
@@ -33,6 +35,7 @@
 #include "store/flow_store.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
+#include "workflows/deployment/step_pool.h"
 
 namespace mycojobs {
 
@@ -66,19 +69,20 @@ class MyceliumListener;  // messaging/transport/mycelium_transport.h
 class Coordinator {
  public:
   // Creates a coordinator without threads. An API server that is started before start_threads() gets its threads even
-  // on a host that has too few threads for all contexts.
+  // on a host that has too few threads for the pools.
   Coordinator(StoreFactory&, const Clock&, CoordinatorSettings);
   ~Coordinator();  // stop()
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
-  // Starts the threads. If the thread of a context cannot be created, this is tried again every discover_ms.
+  // Starts the threads. If the first thread of a pool cannot be created, this is tried again every discover_ms.
   Result<void> start_threads();
   // Applies to all jobs that are started from now on. Thread-safe.
   void replace_ceilings(const Ceilings&);
   // Stops all threads, after their current commits, and releases the leadership of all contexts.
   void stop();
-  // Returns whether the thread of every context has made progress since the latest call that returned true, and retries
-  // threads that could not be created before. Call it periodically, always from the same thread.
+  // Returns whether the loop of every context has made progress since the latest call that returned true: no iteration
+  // has lasted since then, and due loops did not wait for a thread. Retries threads that could not be created before.
+  // Call it periodically, always from the same thread.
   bool is_healthy();
   // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
   std::string unready_reason() const;
@@ -89,7 +93,8 @@ class Coordinator {
  private:
   class PrerequisiteLoop;
   class FileCleanupLoop;
-  class ContextThread;
+  class ContextService;
+  struct ServerPools;
 
   // Serves a context. The error `unavailable` is recorded instead of returned, so that other contexts are served; the
   // discovery thread tries again. Other errors are returned.
@@ -111,9 +116,13 @@ class Coordinator {
   bool stopping_ = false, has_started_ = false;
   bool discovery_failed_ = false;           // the last scan for contexts failed
   bool is_discovery_error_logged_ = false;  // the error that the thread was not created was logged
-  std::map<Id, std::unique_ptr<ContextThread>> threads_;
+  StepShares step_shares_;                  // distribution of the threads for steps of workflows
+  // The pools outlive the services, whose loops they run.
+  LoopPool file_pool_{"files", {.max_threads = 2, .max_replacements = 14}};
+  std::map<std::string, std::unique_ptr<ServerPools>> server_pools_;  // by StoreFactory::server_name()
+  std::map<Id, std::unique_ptr<ContextService>> services_;
   std::map<Id, std::string> unserved_contexts_;  // contexts that are not served, with the reason
-  // Values of ContextThread::liveness() at the latest check in which all contexts had made progress.
+  // Values of PooledLoop::progress() at the latest check in which all contexts had made progress.
   std::map<Id, std::uint64_t> checked_counts_;
   std::thread discovery_thread_;
   std::unique_ptr<MyceliumListener> listener_;  // null if no Mycelium node is configured

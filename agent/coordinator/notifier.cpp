@@ -27,7 +27,7 @@ constexpr std::uint64_t kLimitRetryDelayMs = 500;
 // first.
 constexpr std::uint32_t kClaimTimeoutMs = 120000;
 constexpr std::uint64_t kCallsTimeoutMs = 90000;
-constexpr std::uint32_t kMaxIdleMs = 1000, kNoticeStoreRetryDelayMs = 500;
+constexpr std::uint32_t kNoticeStoreRetryDelayMs = 500;
 constexpr std::uint32_t kMaxAttempts = 14;  // about an hour and a half in total, since the delays double
 constexpr std::uint64_t kMinRetryDelayMs = 1000, kMaxRetryDelayMs = 1800'000;
 
@@ -84,27 +84,28 @@ struct Notifier::NoticeDelivery {
   }
 };
 
-Result<std::unique_ptr<Notifier>> Notifier::start(StoreFactory& stores, const Clock& clock, NotifierSettings settings) {
+Result<std::unique_ptr<Notifier>> Notifier::start(StoreFactory& stores, const Clock& clock, LoopPool& pool,
+                                                  NotifierSettings settings) {
   MJ_TRY(store, stores.open());
-  MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kNoticeChannel));
-  std::unique_ptr<Notifier> notifier(new Notifier(std::move(store), std::move(waiter), clock, std::move(settings)));
-  MJ_CHECK(notifier->thread_.started());
+  const Id context = settings.context;
+  std::unique_ptr<Notifier> notifier(new Notifier(std::move(store), clock, std::move(settings)));
+  MJ_CHECK(notifier->begin(stores, context, {{kNoticeChannel}, {}}, pool));
   return notifier;
 }
 
-Notifier::Notifier(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock,
-                   NotifierSettings settings)
-    : ContextLoopBase(std::move(waiter), clock, hint_prefix(settings.context)),
+Notifier::Notifier(std::unique_ptr<Store> store, const Clock& clock, NotifierSettings settings)
+    : HintedLoop(hint_prefix(settings.context)),
       store_(std::move(store)),
+      clock_(clock),
       settings_(std::move(settings)),
       log_once_("notifier", settings_.context) {}
 
-Notifier::~Notifier() { thread_.stop(); }
+Notifier::~Notifier() { end(); }
 
-std::uint64_t Notifier::run_once() {
+std::uint64_t Notifier::run_iteration() {
   const auto next_ms = run_round();
   log_once_(next_ms ? nullptr : &next_ms.error());
-  return next_ms ? std::min<std::uint64_t>(kMaxIdleMs, *next_ms) : kNoticeStoreRetryDelayMs;
+  return next_ms ? std::min(max_idle_ms(), *next_ms) : kNoticeStoreRetryDelayMs;
 }
 
 void Notifier::ended() {
@@ -130,7 +131,7 @@ Result<std::uint64_t> Notifier::run_round() {
     if (auto started = start_delivery(notice); !started) result = std::move(started);
   }
   MJ_CHECK(result);
-  return due.notices.size() == kMaxRoundNotices ? 0 : due.next_ms == 0 ? kMaxIdleMs : due.next_ms;
+  return due.notices.size() == kMaxRoundNotices ? 0 : due.next_ms == 0 ? max_idle_ms() : due.next_ms;
 }
 
 Result<void> Notifier::report_failure(const Notice& notice, const std::string& reason) {

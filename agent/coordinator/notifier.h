@@ -6,7 +6,8 @@
 //               `--> some targets failed --delay, doubled each time--> due again, at most kMaxAttempts times
 //
 // After a crash the notification is due again. A webhook can then be called twice with the same id; a job runs once,
-// and a message is written once. Threads: one, and one for each notification with webhook calls in progress.
+// and a message is written once. The notifier runs on the threads of a pool. Each notification with webhook calls in
+// progress has a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/loop_thread.h"
 #include "base/result.h"
 #include "jobs/job_limits.h"
 #include "model/notify_targets.h"
 #include "net/web_address.h"
+#include "store/hinted_loop.h"
 #include "store/store.h"
 #include "store/store_health.h"
-#include "store/waiter_loop.h"
 
 namespace mycojobs {
 
@@ -37,22 +37,22 @@ struct NotifierSettings {
   std::string https_ca = {};  // HttpPost::ca of webhooks
 };
 
-class Notifier final : public ContextLoopBase {
+class Notifier final : public HintedLoop {
  public:
-  // Starts the thread. The clock must outlive the notifier.
-  static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, NotifierSettings);
-  // Stops the thread and waits for it. Notifications that are being delivered are released and due again at once.
+  // Starts the notifier. The clock and the pool must outlive it.
+  static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, LoopPool&, NotifierSettings);
+  // Waits for the end of the current iteration. Notifications that are being delivered are released and due again at
+  // once.
   ~Notifier() override;
 
-  // The next two functions are called by the thread.
-  std::uint64_t run_once();
-  void ended();
+  void ended() override;
 
  private:
   struct TargetRequest;
   struct NoticeDelivery;
 
-  Notifier(std::unique_ptr<Store>, std::unique_ptr<Waiter>, const Clock&, NotifierSettings);
+  Notifier(std::unique_ptr<Store>, const Clock&, NotifierSettings);
+  std::uint64_t run_iteration() override;
   // Completes deliveries that have ended and starts those that are due. Returns the time in ms until more work is due.
   Result<std::uint64_t> run_round();
   Result<void> start_delivery(const Notice&);
@@ -75,10 +75,10 @@ class Notifier final : public ContextLoopBase {
   Result<void> report_failure(const Notice&, const std::string& reason);
 
   std::unique_ptr<Store> store_;
+  const Clock& clock_;
   NotifierSettings settings_;
   std::list<NoticeDelivery> deliveries_;
   LogOnce log_once_;
-  LoopThread<Notifier> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

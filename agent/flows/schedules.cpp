@@ -245,8 +245,9 @@ Result<std::uint64_t> complete_schedule(FlowStore& store, RunCache& cache, Id co
 }
 
 Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const StartCheck& check_start) {
-  MJ_TRY(now, store.now_ms(context));
   MJ_TRY(schedules, store.schedules(context));
+  if (schedules.empty()) return kMaxCheckIntervalMs;
+  MJ_TRY(now, store.now_ms(context));
   std::uint64_t wait_ms = kMaxCheckIntervalMs;
   for (const Schedule& schedule : schedules) {
     auto next = update_schedule(store, cache, context, schedule, now, check_start);

@@ -1,6 +1,6 @@
 // Checks the prerequisites of waiting jobs. A job is completed if all its conditions are met at the same time, if they
-// can never be met, or if it has waited too long. A check may be slow, so the owner runs this class in a thread of its
-// own (worker/upkeep/prerequisite_loop.h, PrerequisiteLoop in coordinator/coordinator.cpp). Not thread-safe.
+// can never be met, or if it has waited too long. A check may be slow, so the owner runs this class apart from its
+// other work (worker/upkeep/prerequisite_loop.h, PrerequisiteLoop in coordinator/coordinator.cpp). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +66,7 @@ class PrerequisiteEvaluator {
   // Waits until a check has completed, wake_fd is readable, or the time has passed; then evaluates the jobs that waited
   // for the results. If the store returns an error, calls failed(); the store returns these jobs again later.
   void wait(int wake_fd, std::uint32_t timeout_ms, const std::function<void(Id, const Error&)>& failed);
+  bool has_pending_checks() const { return !pending_jobs_.empty(); }
 
  private:
   enum class CheckState { met, unmet, pending };

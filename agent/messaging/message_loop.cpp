@@ -33,7 +33,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kMessagesIn = "msg_in";
-constexpr std::uint64_t kMaxMailIdleMs = 1000, kRetireIntervalMs = 5000;
+constexpr std::uint64_t kMaxMailIdleMs = 15'000, kRetireIntervalMs = 5000;
 constexpr std::uint64_t kMaxDeliveryMs = std::uint64_t{kSignatureWindowS} * 1000;  // validity of the signature
 constexpr std::uint64_t kMaxAnswerMs = 7ULL * 24 * 3600 * 1000;  // time for which an answer is retried
 constexpr std::uint64_t kMinMailRetryDelayMs = 200, kMaxMailRetryDelayMs = 30000, kLogIntervalMs = 500,

@@ -52,7 +52,9 @@ bool is_remote_supervisor(const RunnerInfo& info) {
 }
 
 constexpr std::uint64_t kQueueScanIntervalMs = 2000, kMinQueueScanIntervalMs = 250;
-constexpr std::uint32_t kIdleDelayMs = 1000, kRemoteJobsPollMs = 100, kRouterRetryDelayMs = 500;
+constexpr std::uint32_t kClaimPollMs = 1000, kRemoteJobsPollMs = 100, kRouterRetryDelayMs = 500;
+// Interval of reads of the leases, which ends the leases of dead processes: while a job has a lease, and otherwise.
+constexpr std::uint64_t kLeaseCheckMs = 1000, kIdleLeaseCheckMs = 5000;
 constexpr int kMaxClaimsPerRound = 16;  // Leases are renewed between two rounds.
 
 }  // namespace
@@ -80,25 +82,26 @@ struct Router::RoutedJob {
   }
 };
 
-Result<std::unique_ptr<Router>> Router::start(StoreFactory& stores, const Clock& clock, RouterSettings settings) {
+Result<std::unique_ptr<Router>> Router::start(StoreFactory& stores, const Clock& clock, LoopPool& pool,
+                                              RouterSettings settings) {
   MJ_TRY(store, stores.open());
-  MJ_TRY(waiter, stores.open_waiter({{settings.context, kRouterQueueKey}}, kRouterChannel));
-  std::unique_ptr<Router> router(new Router(std::move(store), std::move(waiter), clock, std::move(settings)));
-  MJ_CHECK(router->thread_.started());
+  const Id context = settings.context;
+  std::unique_ptr<Router> router(new Router(std::move(store), clock, std::move(settings)));
+  MJ_CHECK(router->begin(stores, context, {{kRouterChannel, kWakeChannel}, {kRouterQueueKey}}, pool));
   return router;
 }
 
-Router::Router(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock,
-               RouterSettings settings)
-    : ContextLoopBase(std::move(waiter), clock, ""),
+Router::Router(std::unique_ptr<Store> store, const Clock& clock, RouterSettings settings)
+    : HintedLoop(kRouterQueueKey),
       store_(std::move(store)),
+      clock_(clock),
       settings_(std::move(settings)),
       slots_(settings_.concurrency),
       instance_(random_hex(16)),
       log_once_("router", settings_.context),
       log_threads_("router", settings_.context) {}
 
-Router::~Router() { thread_.stop(); }
+Router::~Router() { end(); }
 
 void Router::ended() {
   for (RoutedJob& entry : routed_jobs_) entry.abandon();
@@ -108,15 +111,25 @@ void Router::ended() {
   }
 }
 
-std::uint64_t Router::run_once() {
+std::uint64_t Router::run_iteration() {
   const auto result = run_round();
   log_once_(result ? nullptr : &result.error());
-  set_work_queues(result.has_value() && queues_.can_claim_shared_queue(slots_));
-  return !result ? kRouterRetryDelayMs : routed_jobs_.empty() ? kIdleDelayMs : kRemoteJobsPollMs;
+  if (!result) return kRouterRetryDelayMs;
+  if (has_more_claims_) return 0;
+  if (!routed_jobs_.empty()) return kRemoteJobsPollMs;
+  if (has_scan_hint()) return kMinQueueScanIntervalMs;
+  if (next_claim_ms_ == 0) return kClaimPollMs;
+  const std::uint64_t now = clock_.boot_ms();
+  return std::max(std::min(next_expiry_ms_, next_claim_ms_), now + 1) - now;
 }
 
+bool Router::has_scan_hint() const { return next_queue_scan_ms_ < last_queue_scan_ms_ + kQueueScanIntervalMs; }
+
+// The hint is the rest of the name of a queue of a router. It is empty for the shared queue, for example after the
+// queue was resumed.
 void Router::on_hint(std::string_view queue) {
-  if (!queues_.is_known_host_queue(std::string(queue)))
+  next_claim_ms_ = 0;
+  if (!queue.empty() && !queues_.is_known_host_queue(kRouterQueueKey + std::string(queue)))
     next_queue_scan_ms_ = std::min(next_queue_scan_ms_, last_queue_scan_ms_ + kMinQueueScanIntervalMs);
 }
 
@@ -128,7 +141,15 @@ Result<void> Router::run_round() {
   MJ_CHECK(renew_leases());
   const auto expired = expire_leases();
   if (!expired && expired.error().code == Code::unavailable) return expired;
-  MJ_CHECK(claim_jobs());
+  has_more_claims_ = false;
+  if (clock_.boot_ms() >= next_claim_ms_) {
+    next_claim_ms_ = 0;
+    MJ_TRY(has_more, claim_jobs());
+    has_more_claims_ = has_more;
+    // No hint reports entries of the queue of a runner with a supervisor, or a free slot.
+    const bool must_poll = has_more || has_scan_hint() || !routed_jobs_.empty() || queues_.has_host_queues();
+    if (!must_poll) next_claim_ms_ = clock_.boot_ms() + max_idle_ms();
+  }
   return expired;
 }
 
@@ -185,9 +206,10 @@ Result<void> Router::renew_leases() {
 
 Result<void> Router::expire_leases() {
   if (clock_.boot_ms() < next_expiry_ms_) return {};
-  next_expiry_ms_ = clock_.boot_ms() + 1000;
+  next_expiry_ms_ = clock_.boot_ms() + kLeaseCheckMs;
   const std::uint64_t request_ms = clock_.boot_ms();
   MJ_TRY(leases, store_->leases(settings_.context));
+  if (leases.empty()) next_expiry_ms_ = request_ms + kIdleLeaseCheckMs;
   Result<void> result;
   for (const Lease& lease : leases_.find_unrenewed(leases, request_ms, clock_.boot_ms(), 0)) {
     const auto expired = store_->expire(settings_.context, lease);
@@ -198,11 +220,11 @@ Result<void> Router::expire_leases() {
   return result;
 }
 
-Result<void> Router::claim_jobs() {
+Result<bool> Router::claim_jobs() {
   MJ_CHECK(find_queues());
   for (int i = 0; i < kMaxClaimsPerRound && !stopped(); ++i) {
     const RouterQueues::ClaimPlan plan = queues_.next_claims(slots_);
-    if (plan.queues.empty()) return {};
+    if (plan.queues.empty()) return false;
     ClaimRequest request;
     request.context = settings_.context;
     request.instance = instance_;
@@ -210,7 +232,6 @@ Result<void> Router::claim_jobs() {
     request.max_jobs = plan.max_jobs;
     request.lease_ms = settings_.lease_ms;
     MJ_TRY(reply, store_->claim(request));
-    waiter().set_paused(settings_.context, reply.paused);  // The state is read in every round.
     std::vector<std::string> claimed_queues;
     std::vector<Report> releases;
     Result<void> sent;
@@ -225,9 +246,10 @@ Result<void> Router::claim_jobs() {
     queues_.record_claims(plan, claimed_queues);
     const bool is_done = !sent || !releases.empty() || claimed_queues.empty();
     if (!releases.empty()) MJ_CHECK(requeue_unrouted(std::move(releases)));
-    if (is_done) return sent;
+    MJ_CHECK(sent);
+    if (is_done) return false;
   }
-  return {};
+  return true;
 }
 
 Result<void> Router::requeue_unrouted(std::vector<Report> jobs) {

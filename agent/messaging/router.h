@@ -5,8 +5,8 @@
 // fences and cancellation, and polls the supervisor. After a crash of the router the lease expires, and the next router
 // continues with the same remote job.
 //
-// At most `concurrency` jobs are remote at a time, and router_scheduler.h shares them between the supervisors. Threads:
-// one, and one for each remote job at a supervisor with a secret.
+// At most `concurrency` jobs are remote at a time, and router_scheduler.h shares them between the supervisors. A router
+// runs on the threads of a pool. Each remote job at a supervisor with a secret has a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,14 @@
 
 #include "base/clock.h"
 #include "base/ed25519.h"
-#include "base/loop_thread.h"
 #include "base/result.h"
 #include "jobs/lease_observer.h"
 #include "messaging/message_artifacts.h"
 #include "messaging/router_scheduler.h"
 #include "net/networks.h"
+#include "store/hinted_loop.h"
 #include "store/store.h"
 #include "store/store_health.h"
-#include "store/waiter_loop.h"
 
 namespace mycojobs {
 
@@ -45,24 +44,23 @@ struct RouterSettings {
   std::string https_ca = {};  // HttpPost::ca of calls to supervisors
 };
 
-class Router final : public ContextLoopBase {
+class Router final : public HintedLoop {
  public:
-  // Starts the router. The clock must outlive it.
-  static Result<std::unique_ptr<Router>> start(StoreFactory&, const Clock&, RouterSettings);
+  // Starts the router. The clock and the pool must outlive it.
+  static Result<std::unique_ptr<Router>> start(StoreFactory&, const Clock&, LoopPool&, RouterSettings);
   // Stops the threads and releases the jobs, so that another router continues with them.
   ~Router() override;
 
-  // The next two functions are called by the thread.
-  std::uint64_t run_once();
-  void ended();
+  void ended() override;
 
  private:
   struct RoutedJob;
 
-  Router(std::unique_ptr<Store>, std::unique_ptr<Waiter>, const Clock&, RouterSettings);
+  Router(std::unique_ptr<Store>, const Clock&, RouterSettings);
+  std::uint64_t run_iteration() override;
   // The hint is the name of a queue. An unknown queue causes an early scan for queues.
   void on_hint(std::string_view queue) override;
-  void reconnected() override { next_queue_scan_ms_ = 0; }
+  void reconnected() override { next_queue_scan_ms_ = next_claim_ms_ = 0; }
 
   Result<void> run_round();
   Result<void> report(Report);
@@ -70,7 +68,9 @@ class Router final : public ContextLoopBase {
   Result<void> renew_leases();
   // Expires the leases of dead routers, which were not renewed for their whole duration.
   Result<void> expire_leases();
-  Result<void> claim_jobs();
+  bool has_scan_hint() const;  // returns whether a scan for queues is due earlier than usual
+  // Returns whether more jobs can be claimed at once.
+  Result<bool> claim_jobs();
   // Releases jobs in reverse order, which restores the previous order of the queue.
   Result<void> requeue_unrouted(std::vector<Report> jobs);
   // Finds the queues of remote supervisors. No agent claims from them.
@@ -104,16 +104,18 @@ class Router final : public ContextLoopBase {
   Result<void> poll_message(RoutedJob&);
 
   std::unique_ptr<Store> store_;
+  const Clock& clock_;
   RouterSettings settings_;
   RouterSlots slots_;
   RouterQueues queues_;
   std::string instance_;
   std::list<RoutedJob> routed_jobs_;
   LeaseObserver leases_;
-  std::uint64_t next_renewal_ms_ = 0, next_expiry_ms_ = 0, next_queue_scan_ms_ = 0, last_queue_scan_ms_ = 0;
+  std::uint64_t next_claim_ms_ = 0, next_renewal_ms_ = 0, next_expiry_ms_ = 0, next_queue_scan_ms_ = 0,
+                last_queue_scan_ms_ = 0;
+  bool has_more_claims_ = false;  // the latest claims reached their limit
   std::mt19937_64 random_{std::random_device{}()};
   LogOnce log_once_, log_threads_;
-  LoopThread<Router> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

@@ -45,6 +45,8 @@ class RouterQueues {
   void update_queues(std::map<std::string, std::string> hosts_by_queue, const std::vector<std::string>& queue_names);
   // Returns whether the queue belongs to a host with a record.
   bool is_known_host_queue(const std::string& queue) const { return hosts_by_queue_.contains(queue); }
+  // Returns whether there are queues besides kRouterQueueKey.
+  bool has_host_queues() const { return !hosts_by_queue_.empty() || !unknown_host_queues_.empty(); }
   // Returns the next queues to claim from; hosts are served round-robin. The list is empty if no host has a free slot.
   ClaimPlan next_claims(const RouterSlots&);
   // Reports the result of a claim, so that the next plan starts with another host. claimed_queues are the queues of the

@@ -17,6 +17,10 @@ namespace mycojobs {
 namespace {
 
 constexpr const char* kOutgoingList = "msg_out";
+constexpr const char* kIncomingList = "msg_in";
+// Every answer is added to the list of received messages, but only messages of plain clients are processed, so several
+// changes share a round.
+constexpr std::chrono::milliseconds kIncomingListDelay{1000};
 constexpr std::uint32_t kExchangeTimeoutMs = 10000, kStoreRetryDelayMs = 500;
 constexpr std::uint32_t kSenderIdleMs = 30000;
 constexpr std::size_t kMaxSenderQueue = 64;
@@ -120,20 +124,20 @@ class Supervisor::AddressSender {
   std::thread thread_;  // Last member: the thread uses all members above.
 };
 
-Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, const Clock& clock,
+Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, const Clock& clock, LoopPool& pool,
                                                       SupervisorSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(flows, stores.open_flows());
-  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kMailboxChangedChannel));
+  const Id context = settings.messages.context;
   std::unique_ptr<Supervisor> supervisor(
-      new Supervisor(std::move(store), std::move(flows), std::move(waiter), clock, std::move(settings)));
-  MJ_CHECK(supervisor->thread_.started());
+      new Supervisor(std::move(store), std::move(flows), clock, std::move(settings)));
+  MJ_CHECK(supervisor->begin(stores, context, {{kMailboxChangedChannel}, {kOutgoingList, kIncomingList}}, pool));
   return supervisor;
 }
 
-Supervisor::Supervisor(std::unique_ptr<Store> store, std::unique_ptr<FlowStore> flows, std::unique_ptr<Waiter> waiter,
-                       const Clock& clock, SupervisorSettings settings)
-    : ContextLoopBase(std::move(waiter), clock, ""),
+Supervisor::Supervisor(std::unique_ptr<Store> store, std::unique_ptr<FlowStore> flows, const Clock& clock,
+                       SupervisorSettings settings)
+    : HintedLoop(""),
       settings_(std::move(settings)),
       store_(std::move(store)),
       flows_(std::move(flows)),
@@ -142,15 +146,18 @@ Supervisor::Supervisor(std::unique_ptr<Store> store, std::unique_ptr<FlowStore> 
       log_threads_("supervisor", settings_.messages.context) {}
 
 Supervisor::~Supervisor() {
-  thread_.stop();
+  end();
   senders_.clear();
 }
 
-std::uint64_t Supervisor::run_once() {
+std::uint64_t Supervisor::run_iteration() {
   const auto next_ms = run_round();
   log_once_(next_ms ? nullptr : &next_ms.error());
-  set_work_queues(next_ms.has_value());
-  return next_ms.value_or(kStoreRetryDelayMs);
+  return next_ms ? std::min(max_idle_ms(), *next_ms) : kStoreRetryDelayMs;
+}
+
+std::chrono::milliseconds Supervisor::key_hint_delay(std::string_view key) const {
+  return key == kIncomingList ? kIncomingListDelay : std::chrono::milliseconds(0);
 }
 
 Result<std::uint64_t> Supervisor::run_round() {

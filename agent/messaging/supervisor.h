@@ -1,8 +1,9 @@
-// The supervisor daemon of one context: runs message_loop.h in a thread and sends its requests. Each remote host and
-// port has a sender thread of its own, so that a supervisor that is slow or unreachable delays only its own requests.
-// Hosts that do not answer never occupy all sender threads. An idle sender thread ends after a while.
+// The supervisor daemon of one context: runs message_loop.h on a thread pool and sends its requests. Each remote host
+// and port has a sender thread of its own, so that a supervisor that is slow or unreachable delays only its own
+// requests. Hosts that do not answer never occupy all sender threads. An idle sender thread ends after a while.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,13 +11,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
-#include "base/loop_thread.h"
 #include "base/mailbox.h"
 #include "messaging/message_loop.h"
 #include "messaging/transport/transports.h"
+#include "store/hinted_loop.h"
 #include "store/store_health.h"
-#include "store/waiter_loop.h"
 
 namespace mycojobs {
 
@@ -26,13 +27,11 @@ struct SupervisorSettings {
   std::function<std::unique_ptr<Transports>()> transports;  // creates the transports of one sender thread
 };
 
-class Supervisor final : public ContextLoopBase {
+class Supervisor final : public HintedLoop {
  public:
-  static Result<std::unique_ptr<Supervisor>> start(StoreFactory&, const Clock&, SupervisorSettings);
+  static Result<std::unique_ptr<Supervisor>> start(StoreFactory&, const Clock&, LoopPool&, SupervisorSettings);
   // Stops all threads and waits for them. The next supervisor repeats unfinished requests.
   ~Supervisor() override;
-
-  std::uint64_t run_once();  // called by the thread
 
  private:
   class AddressSender;
@@ -47,8 +46,9 @@ class Supervisor final : public ContextLoopBase {
     Result<std::string> answer;
   };
 
-  Supervisor(std::unique_ptr<Store>, std::unique_ptr<FlowStore>, std::unique_ptr<Waiter>, const Clock&,
-             SupervisorSettings);
+  Supervisor(std::unique_ptr<Store>, std::unique_ptr<FlowStore>, const Clock&, SupervisorSettings);
+  std::uint64_t run_iteration() override;
+  std::chrono::milliseconds key_hint_delay(std::string_view key) const override;
   Result<std::uint64_t> run_round();
   Result<bool> send(OutboundRequest&);  // returns false if the request was returned unsent
   void update_unavailable_hosts();
@@ -70,7 +70,6 @@ class Supervisor final : public ContextLoopBase {
   std::map<std::string, SenderEntry> senders_;  // by extract_host(); one per host for all paths
   std::set<std::string> unavailable_hosts_;     // hosts that did not answer the last request
   LogOnce log_once_, log_threads_;
-  LoopThread<Supervisor> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -98,15 +99,47 @@ class Waiter {
   virtual void wake() = 0;
 };
 
+// Receives the hints of a subscription. The functions are called by a thread of the store. They must not block, call a
+// store, or create or destroy a subscription.
+class HintListener {
+ public:
+  virtual void on_message(std::string_view channel, std::string_view text) = 0;
+  // A watched key was changed, in the database of any context of the same server.
+  virtual void on_key_changed(std::string_view key) = 0;
+  // The result of HintSubscription::is_complete() has changed. After a change to true, hints may have been missed.
+  virtual void on_subscription_changed(bool is_complete) = 0;
+
+ protected:
+  ~HintListener() = default;
+};
+
+// A subscription to hints. After its destruction no function of the listener is called.
+class HintSubscription {
+ public:
+  virtual ~HintSubscription() = default;
+  // Returns whether every hint is received. It is false while the server cannot be reached, and if the server or the
+  // rights of its user do not permit watching the keys; the caller should poll. Thread-safe.
+  virtual bool is_complete() const = 0;
+};
+
+struct HintTopics {
+  std::vector<std::string> channels, keys;
+};
+
 class StoreFactory {
  public:
   virtual ~StoreFactory() = default;
   virtual Result<std::unique_ptr<Store>> open() = 0;
   // Opens a store for interactive read-only clients: calls to a server that does not answer fail sooner.
   virtual Result<std::unique_ptr<Store>> open_reader() { return open(); }
-  // An empty queue name means that only the topic on the server of that context is waited for.
   virtual Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                       const std::string& topic) = 0;
+  // Subscribes to the server of a context. All subscriptions of the factory share one connection and one thread for
+  // each server. Errors: invalid (a URL), unavailable (the thread cannot be created). A server that cannot be reached
+  // is not an error.
+  virtual Result<std::unique_ptr<HintSubscription>> subscribe(Id context, const HintTopics&, HintListener&) = 0;
+  // Returns a name of the server of a context, which is the same for all contexts of the server.
+  virtual std::string server_name(Id /*context*/) const { return {}; }
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;
   virtual Result<std::unique_ptr<FlowStore>> open_flows() = 0;
   virtual Result<std::unique_ptr<WorkflowStore>> open_workflows() = 0;

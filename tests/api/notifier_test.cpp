@@ -53,7 +53,7 @@ class NotifierTest : public ::testing::Test {
     NotifierSettings settings;
     settings.context = 1;
     settings.webhooks = *WebhookAllowList::parse(webhooks);
-    return Notifier::start(redis_, clock_, settings).value();
+    return Notifier::start(redis_, clock_, pool_, settings).value();
   }
   // Ends a job with these webhooks in its record.
   void end_a_job(const std::string& notify) {
@@ -85,6 +85,7 @@ class NotifierTest : public ::testing::Test {
   bool is_settled() { return redis_.run_command(1, {"ZCARD", "mj:notices"}).number() == 0; }
 
   SystemClock clock_;
+  LoopPool pool_{"test"};
   MemoryServer redis_{clock_};
   std::unique_ptr<Store> store_ = redis_.open().value();
   std::mutex mutex_;

@@ -20,6 +20,7 @@ class RouterCalls : public ApiTest {
  protected:
   MemoryServer here_{clock_};
   std::unique_ptr<Store> store_ = here_.open().value(), there_ = redis_.open().value();
+  LoopPool pool_{"test"};
   std::unique_ptr<Router> router_;
 
   void open() {
@@ -33,7 +34,7 @@ class RouterCalls : public ApiTest {
     settings.context = 1;
     settings.concurrency = 4;
     settings.networks = settings_.networks;
-    router_ = Router::start(here_, clock_, settings).value();
+    router_ = Router::start(here_, clock_, pool_, settings).value();
   }
   std::string push(Id id) {
     const std::string key = job_key(12, id), url = server_->url();
@@ -181,7 +182,7 @@ TEST_F(RouterCalls, RunningJobSurvivesRejectedCalls) {
   settings.context = 1;
   settings.concurrency = 4;
   settings.networks = settings_.networks;
-  router_ = Router::start(here_, clock_, settings).value();
+  router_ = Router::start(here_, clock_, pool_, settings).value();
   ASSERT_TRUE(eventually([&] { return denied > 1; }));
   EXPECT_EQ(field("job:12:1", "status"), "started");
   denies = false;

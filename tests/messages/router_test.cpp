@@ -49,7 +49,7 @@ class RouterTest : public testing::Test {
     RouterSettings settings;
     settings.context = 1;
     settings.key = std::make_shared<const SigningKey>(SigningKey::make());
-    router_ = Router::start(server_, clock_, settings).value();
+    router_ = Router::start(server_, clock_, pool_, settings).value();
   }
   Job remote(Id id, const std::string& url) {
     Job job;
@@ -127,6 +127,7 @@ class RouterTest : public testing::Test {
   }
 
   SystemClock clock_;
+  LoopPool pool_{"test"};
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = server_.open().value();
   std::unique_ptr<FlowStore> flows_ = server_.open_flows().value();

@@ -51,13 +51,14 @@ class SupervisorOverMycelium : public ::testing::Test {
     settings.transports = [url = mesh_[0].rest_url] {
       return std::make_unique<Transports>([](std::string_view) { return ""; }, *Networks::parse({"loopback"}), url);
     };
-    return Supervisor::start(redis_, clock_, std::move(settings)).value();
+    return Supervisor::start(redis_, clock_, pool_, std::move(settings)).value();
   }
   std::string mark(Id id, const std::string& field) {
     return std::string(redis_.run_command(1, {"HGET", "mj:message:message:12:" + std::to_string(id), field}).text());
   }
 
   SystemClock clock_;
+  LoopPool pool_{"test"};
   MemoryServer redis_{clock_};
   std::unique_ptr<Store> store_ = redis_.open().value();
   test::MyceliumMesh mesh_{2};

@@ -18,7 +18,7 @@ struct WorldScenario {
 };
 void PrintTo(const WorldScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-constexpr DeploymentLimits kSmall{.snapshot_every = 4, .max_inbox_entries = 2, .max_steps = 2};
+const DeploymentLimits kSmall{.snapshot_every = 4, .max_inbox_entries = 2, .max_steps = 2};
 
 const WorldScenario kScenarios[] = {
     {"Ingress",

@@ -153,5 +153,43 @@ TEST_F(StepPoolTest, DroppedStepsAreNotRun) {
   EXPECT_EQ(quick_, 0);
 }
 
+TEST_F(StepPoolTest, PoolsShareALimitOfThreads) {
+  StepShares shares;
+  shares.shared_limit = std::make_shared<SharedThreadLimit>(1);
+  begin(shares);
+  StepPool other(shares, [] {});
+  std::atomic<int> other_steps{0};
+  for (const char* deployment : {"a", "b", "c"}) {
+    submit_slow(1, deployment);
+    other.submit(1, deployment, [&] {
+      ++other_steps;
+      released_.wait();
+      return true;
+    });
+  }
+  EXPECT_EQ(pool_->thread_count(), 2U);
+  EXPECT_EQ(other.thread_count(), 1U);
+  ASSERT_TRUE(wait_for_slow(2));
+  release();
+  EXPECT_TRUE(other.wait(kEnoughMs, [&] { return other_steps == 3; }));
+}
+
+TEST_F(StepPoolTest, IdleThreadsEndAndLeaveTheLimitToOthers) {
+  StepShares shares;
+  shares.shared_limit = std::make_shared<SharedThreadLimit>(1);
+  shares.thread_idle_ms = 1;
+  begin(shares);
+  for (int round = 0; round < 3; ++round) {
+    submit_quick(1, "a");
+    submit_quick(1, "b");
+    ASSERT_TRUE(wait_for_quick(2 * (round + 1)));
+    for (int i = 0; i < 20'000 && pool_->thread_count() > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(pool_->thread_count(), 0U);
+  }
+  EXPECT_TRUE(shares.shared_limit->acquire());
+  EXPECT_FALSE(shares.shared_limit->acquire());
+}
+
 }  // namespace
 }  // namespace mycojobs

@@ -4,12 +4,11 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/events/event_stream.h"
 #include "api/events/job_stream.h"
-#include "base/log.h"
 #include "base/parse.h"
-#include "base/thread.h"
 #include "model/codec.h"
 #include "store/keys.h"
 #include "text/json.h"
@@ -17,7 +16,6 @@
 namespace mycojobs::api {
 namespace {
 
-constexpr std::uint32_t kHintTimeoutMs = 5000;
 constexpr std::size_t kMaxPendingChanges = 2000;
 
 // Parses a hint: "<context> <flow> <revision>".
@@ -41,13 +39,14 @@ std::string format_unavailable_event(std::chrono::steady_clock::duration duratio
 }  // namespace
 
 Result<void> EventHub::open() {
-  std::vector<std::pair<Id, std::string>> servers;  // hints of the servers of these contexts are received
-  for (const Id context : services_.settings.contexts) servers.emplace_back(context, "");
-  if (servers.empty()) servers.emplace_back(1, "");
-  MJ_TRY(waiter, stores_.open_waiter(servers, kFlowChangedChannel));
-  waiter_ = std::move(waiter);
-  MJ_TRY(thread, start_thread([this] { receive_hints(); }));
-  thread_ = std::move(thread);
+  std::vector<Id> contexts = services_.settings.contexts;
+  if (contexts.empty()) contexts.push_back(1);
+  std::set<std::string> servers;
+  for (const Id context : contexts) {
+    if (!servers.insert(stores_.server_name(context)).second) continue;
+    MJ_TRY(hints, stores_.subscribe(context, {{kFlowChangedChannel}, {}}, *this));
+    hints_.push_back(std::move(hints));
+  }
   return {};
 }
 
@@ -57,34 +56,20 @@ void EventHub::stop() {
     stopping_ = true;
   }
   changed_.notify_all();
-  if (!thread_.joinable()) return;
-  waiter_->wake();
-  thread_.join();
+  hints_.clear();
 }
 
-void EventHub::receive_hints() {
-  bool failing = false;
-  while (true) {
-    auto result = waiter_->wait(kHintTimeoutMs, false);
-    std::unique_lock lock(mutex_);
-    if (stopping_) return;
-    if (!result) {
-      if (!failing) log(LogLevel::warn, "api", "events: {}", result.error().message);
-      failing = true;
-      changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
-      continue;
-    }
-    failing = false;
-    for (const std::string& hint : result->hints) notify_subscribers(hint);
-    for (Subscription& subscription : subscriptions_)
-      subscription.recheck_all = subscription.recheck_all || result->reconnected;
-    if (result->reconnected || !result->hints.empty()) changed_.notify_all();
-  }
+void EventHub::on_subscription_changed(bool is_complete) {
+  if (!is_complete) return;
+  const std::lock_guard lock(mutex_);
+  for (Subscription& subscription : subscriptions_) subscription.recheck_all = true;
+  changed_.notify_all();
 }
 
-void EventHub::notify_subscribers(const std::string& hint) {
+void EventHub::on_message(std::string_view /*channel*/, std::string_view text) {
   std::uint64_t numbers[3];
-  if (!parse_hint(hint, numbers)) return;
+  if (!parse_hint(std::string(text), numbers)) return;
+  const std::lock_guard lock(mutex_);
   const auto& [context, flow, revision] = numbers;
   for (Subscription& subscription : subscriptions_) {
     if (!subscription.uses_hints || subscription.context != context ||
@@ -93,6 +78,7 @@ void EventHub::notify_subscribers(const std::string& hint) {
     subscription.must_end = subscription.must_end || subscription.changes.size() >= kMaxPendingChanges;
     if (!subscription.must_end) subscription.changes.emplace_back(static_cast<Id>(flow), revision);
   }
+  changed_.notify_all();
 }
 
 bool EventHub::reserve_capacity(const EventRequest& request) {

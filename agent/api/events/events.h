@@ -13,8 +13,8 @@
 // A stream with &job sends the state and the log of the job (job_stream.h). A stream with &overview=1 sends the
 // overview of the context after each change, at most once a second (overview_feed.h).
 //
-// Threads: one thread waits for hints of the store. Each stream reads the store in the thread of its connection. A
-// stream with too many unprocessed hints is ended; its client reconnects with Last-Event-ID.
+// Threads: a thread of the store delivers hints. Each stream reads the store in the thread of its connection. A stream
+// with too many unprocessed hints is ended; its client reconnects with Last-Event-ID.
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +24,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "api/events/event_stream.h"
 #include "api/events/overview_feed.h"
@@ -35,12 +36,14 @@
 namespace mycojobs::api {
 
 // Thread-safe.
-class EventHub {
+class EventHub final : private HintListener {
  public:
   // Both references must outlive this object.
   EventHub(Services& services, StoreFactory& stores) : services_(services), stores_(stores), overviews_(services) {}
   ~EventHub() { stop(); }
-  Result<void> open();  // starts the thread that waits for hints
+  EventHub(const EventHub&) = delete;
+  EventHub& operator=(const EventHub&) = delete;
+  Result<void> open();  // subscribes to the hints of all servers
   void stop();          // ends all streams
   // Returns the reply to GET /events. The server calls the stream of the reply in the thread of the connection.
   HttpReply make_stream_reply(const HttpRequest&, const RpcCaller&);
@@ -74,8 +77,9 @@ class EventHub {
   // Ends the oldest stream of the actor with the most streams. Returns false if no other actor has more streams than
   // `actor` would have with one more stream. REQUIRES: the lock is held.
   bool end_stream_of_largest_actor(Id actor);
-  void receive_hints();
-  void notify_subscribers(const std::string& hint);  // REQUIRES: the lock is held.
+  void on_message(std::string_view channel, std::string_view text) override;
+  void on_key_changed(std::string_view /*key*/) override {}
+  void on_subscription_changed(bool is_complete) override;
 
   Services& services_;
   StoreFactory& stores_;
@@ -83,9 +87,8 @@ class EventHub {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Subscription> subscriptions_;
-  std::unique_ptr<Waiter> waiter_;
-  std::thread thread_;
   bool stopping_ = false;
+  std::vector<std::unique_ptr<HintSubscription>> hints_;  // one for each server
 };
 
 }  // namespace mycojobs::api

@@ -29,7 +29,8 @@ constexpr std::array kCommands{
     CommandRow{"time", "acor"},
     CommandRow{"client|setname", "acor"},
     CommandRow{"client|id", "acor"},
-    CommandRow{"client|kill", "aco"},  // ends an abandoned connection, so that its pending commands are not executed
+    CommandRow{"client|kill", "aco"},    // ends an abandoned connection, so that its pending commands are not executed
+    CommandRow{"client|tracking", "c"},  // reports changes of lists that plain clients write
     CommandRow{"bgrewriteaof", "aco"},
     CommandRow{"wait", "aco"},
     CommandRow{"config|get", "o"},  // for `doctor` only, because it also returns requirepass and masterauth
@@ -174,6 +175,7 @@ std::vector<std::string> acl_rules(std::string_view role, std::span<const std::u
   } else {
     add_key_rules(rules, "~");
     add_channels(rules, {std::string(kInternalKeyPrefix) + '*', "runner*"});
+    if (role == "coordinator") add_channels(rules, {"__redis__:invalidate"});
   }
   return rules;
 }

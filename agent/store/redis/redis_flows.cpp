@@ -408,7 +408,12 @@ Result<void> RedisFlows::put_schedule(Id context, const Schedule& schedule, cons
   if (reply.text() == "missing") {
     return fail(Code::not_found, "definition " + schedule.definition_hash + " does not exist: give its text");
   }
-  if (reply.size() == 0) return {};
+  if (reply.size() == 0) {
+    // Wakes the coordinator, which also reads the schedules without this hint, but later.
+    const std::string hint = std::to_string(context) + " 0";
+    (void)command(context, {"PUBLISH", kFlowDueChannel, hint});
+    return {};
+  }
   const std::uint64_t current = reply.at(1).number();
   if (expected_revision == 0)
     return fail(Code::conflict, "schedule " + schedule.name + " exists: give it another name");

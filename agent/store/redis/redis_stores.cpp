@@ -7,6 +7,7 @@
 #include "model/codec.h"
 #include "store/keys.h"
 #include "store/redis/format_version.h"
+#include "store/redis/hint_subscriptions.h"
 #include "store/redis/redis_flows.h"
 #include "store/redis/redis_waiter.h"
 #include "text/plural.h"
@@ -67,6 +68,17 @@ class RedisStores final : public StoreFactory {
                                               const std::string& topic) override {
     return RedisWaiter::open(config_, queues, topic);
   }
+  Result<std::unique_ptr<HintSubscription>> subscribe(Id context, const HintTopics& topics,
+                                                      HintListener& listener) override {
+    MJ_TRY(options, connection_options(config_, context));
+    return subscriptions_.subscribe(std::move(options), topics, listener);
+  }
+  std::string server_name(Id context) const override {
+    auto options = connection_options(config_, context);
+    if (!options) return {};
+    options->endpoint.database.reset();
+    return options->endpoint.redacted_url();
+  }
   Result<std::unique_ptr<ObjectStore>> open_objects() override { return std::make_unique<ObjectStore>(open_links()); }
   Result<std::unique_ptr<FlowStore>> open_flows() override {
     return make_redis_flows(link_opener(config_), config_.instrumentation);
@@ -81,6 +93,7 @@ class RedisStores final : public StoreFactory {
   }
 
   RedisStoreConfig config_;
+  HintSubscriptions subscriptions_;
 };
 
 }  // namespace

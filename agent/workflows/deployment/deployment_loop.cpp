@@ -108,7 +108,16 @@ Result<std::uint64_t> DeploymentLoop::run_round() {
   for (const std::string& name : due.first) enqueue_turn(name);
   MJ_TRY(worked, run_turns());
   if (worked) return 0;
-  return due.second == 0 ? kIdleIntervalMs : std::min(kIdleIntervalMs, due.second);
+  return due.second == 0 ? idle_ms() : std::min(idle_ms(), due.second);
+}
+
+// Returns the pause without due work. Deployments that are backing off stay due, so they are tried in short intervals.
+std::uint64_t DeploymentLoop::idle_ms() const {
+  if (!backoffs_.empty()) return kIdleIntervalMs;
+  std::uint64_t next_ms = next_list_ms_;
+  for (const auto& [name, deployment] : deployments_) next_ms = std::min(next_ms, deployment.next_poll_ms);
+  const std::uint64_t now = dependencies_.clock.boot_ms();
+  return std::clamp(next_ms > now ? next_ms - now : 0, kPollIntervalMs, kCheckIntervalMs);
 }
 
 Id DeploymentLoop::find_owner(const std::string& name) const {

@@ -74,8 +74,8 @@ class DeploymentLoop {
   DeploymentLoop(Dependencies dependencies, Id context, DeploymentLimits limits = {})
       : dependencies_(std::move(dependencies)),
         context_(context),
-        limits_(limits),
-        pool_(limits.shares, dependencies_.wake) {}
+        limits_(std::move(limits)),
+        pool_(limits_.shares, dependencies_.wake) {}
 
   // Runs one round. Returns the time in ms until the next round if no event arrives before, or 0 if more work is
   // waiting. Error unavailable: the store did not answer.
@@ -106,6 +106,7 @@ class DeploymentLoop {
     std::string reason;
   };
   void enqueue_turn(const std::string& name);
+  std::uint64_t idle_ms() const;
   bool is_backing_off(const std::string& name) const;
   // Returns 0 until the deployment has been loaded.
   Id find_owner(const std::string& name) const;

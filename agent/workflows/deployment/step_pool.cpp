@@ -14,7 +14,14 @@ StepPool::~StepPool() {
     for (Queue& queue : queues_) queue.steps.clear();
   }
   step_queued_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::vector<std::thread>* threads : {&threads_, &ended_threads_})
+    for (std::thread& thread : *threads) thread.join();
+  for (std::size_t i = 1; i < threads_.size() && shares_.shared_limit; ++i) shares_.shared_limit->release();
+}
+
+std::size_t StepPool::thread_count() const {
+  const std::lock_guard lock(mutex_);
+  return threads_.size();
 }
 
 void StepPool::submit(Id owner, const std::string& deployment, Step step) {
@@ -30,8 +37,28 @@ void StepPool::submit(Id owner, const std::string& deployment, Step step) {
   step_queued_.notify_one();
 }
 
-void StepPool::add_thread() {
+Result<std::thread> StepPool::create_thread() {
+  const bool is_counted = shares_.shared_limit && !threads_.empty();
+  if (is_counted && !shares_.shared_limit->acquire())
+    return fail(Code::unavailable, "the pools have the maximum number of threads");
   auto thread = start_thread([this] { run_steps(); }, "steps");
+  if (is_counted && !thread) shares_.shared_limit->release();
+  return thread;
+}
+
+void StepPool::remove_this_thread() {
+  const auto self = std::find_if(threads_.begin(), threads_.end(), [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
+  ended_threads_.push_back(std::move(*self));
+  threads_.erase(self);
+  if (shares_.shared_limit && !threads_.empty()) shares_.shared_limit->release();
+}
+
+void StepPool::add_thread() {
+  for (std::thread& thread : ended_threads_) thread.join();
+  ended_threads_.clear();
+  auto thread = create_thread();
   if (thread) threads_.push_back(std::move(*thread));
   const std::size_t thread_count = std::max<std::size_t>(threads_.size(), 1);
   capacity_ = thread ? std::max(capacity_, thread_count) : thread_count;
@@ -83,8 +110,10 @@ void StepPool::run_steps() {
       continue;
     }
     ++idle_thread_count_;
-    step_queued_.wait(lock);
+    const auto result = step_queued_.wait_for(lock, std::chrono::milliseconds(shares_.thread_idle_ms));
     --idle_thread_count_;
+    if (result == std::cv_status::timeout && !is_stopping_ && find_runnable_queue() == queues_.end())
+      return remove_this_thread();
   }
 }
 

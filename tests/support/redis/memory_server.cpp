@@ -80,6 +80,53 @@ class MemoryWaiter final : public Waiter {
   bool called_ = false;
 };
 
+// Calls its listener in the thread that publishes or writes, while that thread has the server's lock. Unlike a Redis
+// server, it reports changes of the keys of its own context only.
+class MemorySubscription final : public HintSubscription {
+ public:
+  MemorySubscription(MemoryServer& server, Id context, HintTopics topics, HintListener& listener)
+      : server_(server), context_(context), topics_(std::move(topics)), listener_(listener) {
+    const std::lock_guard lock(server_.mutex_);
+    server_.subscriptions_.push_back(this);
+  }
+  ~MemorySubscription() override {
+    const std::lock_guard lock(server_.mutex_);
+    server_.subscriptions_.remove(this);
+  }
+  MemorySubscription(const MemorySubscription&) = delete;
+  MemorySubscription& operator=(const MemorySubscription&) = delete;
+  bool is_complete() const override { return true; }
+  // The next two functions require the server's lock.
+  bool publish(std::string_view channel, std::string_view text) {
+    const bool is_subscribed =
+        std::find(topics_.channels.begin(), topics_.channels.end(), channel) != topics_.channels.end();
+    if (is_subscribed) listener_.on_message(channel, text);
+    return is_subscribed;
+  }
+  void report_changed_keys() {
+    for (const std::string& key : topics_.keys) {
+      std::size_t& reported = reported_lengths_[key];
+      const std::size_t length = list_length(key);
+      if (std::exchange(reported, length) < length) listener_.on_key_changed(key);
+    }
+  }
+
+ private:
+  std::size_t list_length(const std::string& key) const {
+    const auto database = server_.redis_.databases().find(context_);
+    if (database == server_.redis_.databases().end()) return 0;
+    const auto found = database->second.find(key);
+    const auto* list = found == database->second.end() ? nullptr : std::get_if<memory::List>(&found->second);
+    return list == nullptr ? 0 : list->size();
+  }
+
+  MemoryServer& server_;
+  const Id context_;
+  const HintTopics topics_;
+  HintListener& listener_;
+  std::map<std::string, std::size_t> reported_lengths_;  // lengths of the lists at the latest report
+};
+
 MemoryServer::MemoryServer(const Clock& clock)
     : redis_(clock, [this](std::string_view channel, std::string_view text) {
         return publish_to_subscribers(channel, text);
@@ -96,6 +143,11 @@ Result<std::unique_ptr<Store>> MemoryServer::open() {
 Result<std::unique_ptr<Waiter>> MemoryServer::open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                           const std::string& topic) {
   return std::make_unique<MemoryWaiter>(*this, queues, topic);
+}
+
+Result<std::unique_ptr<HintSubscription>> MemoryServer::subscribe(Id context, const HintTopics& topics,
+                                                                  HintListener& listener) {
+  return std::make_unique<MemorySubscription>(*this, context, topics, listener);
 }
 
 Result<std::unique_ptr<ObjectStore>> MemoryServer::open_objects() {
@@ -127,7 +179,10 @@ Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until
     changed_.wait_until(lock, until);
     answer = step();
   }
-  if (kind.writes) changed_.notify_all();
+  if (kind.writes) {
+    changed_.notify_all();
+    report_changed_keys();
+  }
   if (fault == Fault::after) return broken("after");
   if (answer.kind == MemoryReply::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
   return memory::to_reply(answer);
@@ -177,6 +232,7 @@ Reply MemoryServer::run_command(Id context, const std::vector<std::string>& word
   std::lock_guard lock(mutex_);
   const MemoryReply answer = redis_.execute(context, views);
   changed_.notify_all();
+  report_changed_keys();
   return memory::to_reply(answer);
 }
 
@@ -191,10 +247,15 @@ void MemoryServer::publish(const std::string& topic, const std::string& text) {
   run_command(0, {"PUBLISH", topic, text});
 }
 
+void MemoryServer::report_changed_keys() {
+  for (MemorySubscription* subscription : subscriptions_) subscription->report_changed_keys();
+}
+
 std::size_t MemoryServer::publish_to_subscribers(std::string_view channel, std::string_view text) {
   const auto [begin, end] = subscribers_.equal_range(channel);
   std::size_t count = 0;
   for (auto each = begin; each != end; ++each, ++count) each->second->emplace_back(text);
+  for (MemorySubscription* subscription : subscriptions_) count += subscription->publish(channel, text) ? 1 : 0;
   changed_.notify_all();
   return count;
 }

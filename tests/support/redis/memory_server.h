@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,8 @@ struct ServerCall {
   operator std::string_view() const { return name; }
 };
 
+class MemorySubscription;
+
 class MemoryServer final : public StoreFactory {
  public:
   explicit MemoryServer(const Clock& clock);  // unix_ms() is the result of TIME
@@ -41,6 +44,7 @@ class MemoryServer final : public StoreFactory {
   Result<std::unique_ptr<Store>> open() override;
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override;
+  Result<std::unique_ptr<HintSubscription>> subscribe(Id context, const HintTopics&, HintListener&) override;
   Result<std::unique_ptr<ObjectStore>> open_objects() override;
   Result<std::unique_ptr<FlowStore>> open_flows() override;
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override;
@@ -78,12 +82,14 @@ class MemoryServer final : public StoreFactory {
  private:
   friend class MemoryLink;
   friend class MemoryWaiter;
+  friend class MemorySubscription;
   using PublicationQueue = std::deque<std::string>;
   using Until = std::chrono::steady_clock::time_point;
 
   // Executes one step under the lock and applies the injected fault. If the reply is nil, the step is repeated after
   // each change until `until`.
   Result<Reply> perform(const memory::CommandKind&, Until until, const std::function<memory::MemoryReply()>& step);
+  void report_changed_keys();  // reports changed keys to the subscriptions; requires the lock
   std::size_t publish_to_subscribers(std::string_view channel, std::string_view text);  // requires the lock
 
   mutable std::mutex mutex_;
@@ -93,6 +99,7 @@ class MemoryServer final : public StoreFactory {
   std::uint64_t writes_ = 0;
   std::map<std::string, std::uint64_t, std::less<>> most_steps_;
   std::multimap<std::string, PublicationQueue*, std::less<>> subscribers_;  // by channel
+  std::list<MemorySubscription*> subscriptions_;
 };
 
 }  // namespace mycojobs

@@ -91,6 +91,10 @@ class TwoServers final : public StoreFactory {
                                               const std::string& topic) override {
     return get_server(queues.front().first).open_waiter(queues, topic);
   }
+  Result<std::unique_ptr<HintSubscription>> subscribe(Id context, const HintTopics& topics,
+                                                      HintListener& listener) override {
+    return get_server(context).subscribe(context, topics, listener);
+  }
   Result<std::unique_ptr<ObjectStore>> open_objects() override { return all_.open_objects(); }
   Result<std::unique_ptr<FlowStore>> open_flows() override { return all_.open_flows(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override { return all_.open_workflows(); }

@@ -201,6 +201,10 @@ class RecordingServer final : public StoreFactory {
     if (!waiter) return waiter;
     return std::unique_ptr<Waiter>(new RecordingWaiter(std::move(*waiter), paused));
   }
+  Result<std::unique_ptr<HintSubscription>> subscribe(Id context, const HintTopics& topics,
+                                                      HintListener& listener) override {
+    return inner_.subscribe(context, topics, listener);
+  }
   Result<std::unique_ptr<ObjectStore>> open_objects() override { return inner_.open_objects(); }
   Result<std::unique_ptr<FlowStore>> open_flows() override { return inner_.open_flows(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override { return inner_.open_workflows(); }
