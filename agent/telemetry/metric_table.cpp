@@ -38,6 +38,8 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
      kCallBuckets},
     {Metric::store_errors, "mycojobs_store_errors_total", counter, "call code", "both",
      "Total number of failed calls to Redis; code: unavailable, denied, ..."},
+    {Metric::redis_connections, "mycojobs_redis_connections", gauge, "server", "both",
+     "Open connections for calls to a Redis server, without those that wait for work and notifications"},
     {Metric::redis_tls, "mycojobs_redis_tls_info", gauge, "context protocol", "both",
      "Constant 1 while the context uses TLS to Redis; protocol: TLSv1.2, TLSv1.3; context 0: keys without a context"},
     {Metric::redis_certificate_expiry, "mycojobs_redis_certificate_expiry_days", gauge, "context certificate", "both",

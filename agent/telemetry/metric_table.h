@@ -22,6 +22,7 @@ enum class Metric : std::size_t {
   // Calls of the store.
   store_calls,
   store_errors,
+  redis_connections,
   redis_tls,
   redis_certificate_expiry,
   api_certificate_expiry,

@@ -228,7 +228,8 @@ std::string_view info_field(std::string_view info, std::string_view name) {
 
 }  // namespace
 
-RedisConnection::RedisConnection(Options options) : options_(std::move(options)), reader_(nullptr, redisReaderFree) {}
+RedisConnection::RedisConnection(Options options)
+    : options_(std::move(options)), reader_(nullptr, redisReaderFree), was_connected_(options_.was_connected) {}
 RedisConnection::~RedisConnection() = default;
 
 void RedisConnection::close() {
@@ -245,7 +246,6 @@ Result<void> RedisConnection::connect() {
   has_replied_ = is_not_redis_ = false;
   is_connecting_ = true;
   auto result = handshake();
-  if (result && options_.on_connect) result = options_.on_connect(*this);
   is_connecting_ = false;
   if (!result) close();
   was_connected_ = was_connected_ || result;
@@ -268,21 +268,39 @@ Result<void> RedisConnection::handshake() {
   MJ_CHECK(command({"CLIENT", "SETNAME", options_.client_name}));
   MJ_TRY(id, exchange({"CLIENT", "ID"}, 0));
   client_id_ = id.number();
-  if (abandoned_id_ != 0) MJ_CHECK(exchange(Arguments{"CLIENT", "KILL", "ID"}.add(abandoned_id_), 0));
+  if (abandoned_id_ != 0) MJ_CHECK(kill_client(abandoned_id_));
   abandoned_id_ = 0;
-  if (options_.database == 0) return {};
-  MJ_TRY(selected, exchange(Arguments{"SELECT"}.add(std::uint64_t{options_.database}), 0));
+  return options_.database == 0 ? Result<void>() : select(options_.database);
+}
+
+Result<void> RedisConnection::kill_client(std::uint64_t id) {
+  MJ_CHECK(exchange(Arguments{"CLIENT", "KILL", "ID"}.add(id), 0));
+  return {};
+}
+
+Result<void> RedisConnection::select(std::uint32_t database) {
+  MJ_TRY(selected, exchange(Arguments{"SELECT"}.add(std::uint64_t{database}), 0));
   if (selected.text().find("out of range") != std::string_view::npos) {
     auto setting = command({"CONFIG", "GET", "databases"});
     const std::string database_text =
         setting && setting->size() == 2 ? " has " + std::string(setting->at(1).text()) : " has too few";
-    return fail(Code::unsupported, "context " + std::to_string(options_.database) + " needs database " +
-                                       std::to_string(options_.database) + ", Redis at " + endpoint.redacted_url() +
+    return fail(Code::unsupported, "context " + std::to_string(database) + " needs database " +
+                                       std::to_string(database) + ", Redis at " + options_.endpoint.redacted_url() +
                                        database_text +
                                        ": raise the setting `databases` in its configuration and restart it");
   }
   if (selected.is_error()) return convert_refusal(selected);
+  options_.database = database;
   return {};
+}
+
+void RedisConnection::set_timeouts(std::uint32_t connect_ms, std::uint32_t command_ms) {
+  options_.connect_timeout_ms = connect_ms;
+  options_.command_timeout_ms = command_ms;
+}
+
+RedisConnection::AbandonedClient RedisConnection::consume_abandoned() {
+  return {std::exchange(abandoned_id_, 0), abandoned_run_id_};
 }
 
 Result<void> RedisConnection::check_server() {
@@ -302,8 +320,9 @@ bool RedisConnection::closed_by_server() { return stream_.is_closed_or_has_data(
 
 Result<void> RedisConnection::reconnect_if_closed() {
   // A new connection that the server closes is not replaced, so that the caller gets the reason, once.
-  if (is_connecting_ && !connected()) return abandon_connection("the server closed the connection");
-  if (is_connecting_) return {};
+  const bool may_connect = options_.reconnects && !is_connecting_;
+  if (!may_connect && !connected()) return abandon_connection("the server closed the connection");
+  if (!may_connect) return {};
   if (connected() && closed_by_server()) close();
   return connect();
 }
@@ -313,6 +332,17 @@ Result<Reply> RedisConnection::command(const Arguments& arguments, std::uint32_t
   MJ_TRY(reply, exchange(arguments, extra_ms));
   if (reply.is_error()) return convert_refusal(reply);
   return reply;
+}
+
+Result<Reply> RedisConnection::command_pair(const Arguments& first, const Arguments& second, std::uint32_t extra_ms) {
+  MJ_CHECK(reconnect_if_closed());
+  MJ_CHECK(send(first));
+  MJ_CHECK(send(second));
+  MJ_TRY(first_reply, await(0));
+  MJ_TRY(second_reply, await(extra_ms));
+  if (first_reply.is_error()) return convert_refusal(first_reply);
+  if (second_reply.is_error()) return convert_refusal(second_reply);
+  return second_reply;
 }
 
 Result<Reply> RedisConnection::run(const Script& script, const Arguments& arguments) {

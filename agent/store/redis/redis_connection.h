@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,8 +54,15 @@ class RedisConnection final : public Link {
     std::uint32_t database = 0;
     std::string client_name = "mycojobs";  // must not contain blanks
     std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
-    std::size_t max_reply_bytes = 256U << 20;                  // a longer reply breaks the connection
-    std::function<Result<void>(RedisConnection&)> on_connect;  // called after the handshake; may send commands
+    std::size_t max_reply_bytes = 256U << 20;  // a longer reply breaks the connection
+    // False: only connect() opens the connection, and a call on a closed connection fails.
+    bool reconnects = true;
+    bool was_connected = false;  // another connection to this server was established before
+  };
+  // A connection that was closed after an error, and of which the server may still have unread commands.
+  struct AbandonedClient {
+    std::uint64_t id = 0;  // the server's id of the connection; 0: there is no such connection
+    std::string run_id;    // run_id of its server
   };
   explicit RedisConnection(Options);
   ~RedisConnection() override;
@@ -66,8 +72,20 @@ class RedisConnection final : public Link {
   Result<void> connect();  // no effect on an open connection
   void close();
   bool connected() const { return stream_.is_connected(); }
+  // Returns false if the server has closed the connection. REQUIRES: no reply is outstanding.
+  bool is_usable() { return connected() && !closed_by_server(); }
+  std::uint32_t database() const { return options_.database; }  // the database that is, or will be, selected
+  // Selects a database of an open connection. Waits for the reply, since the server would execute commands that follow
+  // a rejected SELECT in the database that was selected before.
+  Result<void> select(std::uint32_t database);
+  void set_timeouts(std::uint32_t connect_ms, std::uint32_t command_ms);
+  // Returns the abandoned connection, which the next handshake of this object then does not kill.
+  AbandonedClient consume_abandoned();
+  // Ends another connection on the server. Its unread commands are never executed.
+  Result<void> kill_client(std::uint64_t id);
 
   Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) override;
+  Result<Reply> command_pair(const Arguments& first, const Arguments& second, std::uint32_t extra_ms) override;
   Result<Reply> run(const Script&, const Arguments&) override;
   std::optional<int> begin(const Script&, const Arguments&) override;
   Result<Reply> finish(const Script&, const Arguments&) override;

@@ -65,6 +65,10 @@ class MeteredLink final : public Link {
     if (extra_ms > 0) return count_error(name, link_->command(arguments, extra_ms));
     return observe_call(name, [&] { return link_->command(arguments, 0); });
   }
+  Result<Reply> command_pair(const Arguments& first, const Arguments& second, std::uint32_t extra_ms) override {
+    const std::string_view name = second.list().empty() ? "" : second.list().front();
+    return count_error(name, link_->command_pair(first, second, extra_ms));
+  }
   Result<Reply> run(const Script& script, const Arguments& arguments) override {
     return observe_call(script.name, [&] { return link_->run(script, arguments); });
   }
@@ -151,6 +155,13 @@ Result<Reply> ContextLinks::run(Id context, const Script& script, const Argument
   MJ_CHECK(check_context(context));
   MJ_TRY(redis, link(context));
   return redis->run(script, arguments);
+}
+
+Result<Reply> ContextLinks::command_pair(Id context, const Arguments& first, const Arguments& second,
+                                         std::uint32_t extra_ms) {
+  MJ_CHECK(check_context(context));
+  MJ_TRY(redis, link(context));
+  return redis->command_pair(first, second, extra_ms);
 }
 
 Result<Reply> ContextLinks::command(Id context, const Arguments& arguments, std::uint32_t extra_ms) {

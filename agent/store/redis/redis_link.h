@@ -1,5 +1,6 @@
-// A connection to one database of one Redis server: through a socket (redis_connection.h), or to the imitation of Redis
-// in this process (tests/support/redis/memory_server.h). The stores use Redis through this interface only.
+// Access to one database of one Redis server: through a connection of its own (redis_connection.h) or of a pool
+// (redis_pool.h), or to the imitation of Redis in this process (tests/support/redis/memory_server.h). The stores use
+// Redis through this interface only.
 //
 // Thread-safety: a Link and a ContextLinks are each used by one thread.
 //
@@ -73,6 +74,12 @@ class Link {
   // Executes a command; connects first if necessary. extra_ms is added to the time-out, for a command that blocks. An
   // error reply is returned as an Error.
   virtual Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) = 0;
+  // Executes two commands on one connection. Returns the reply of the second, or the first error. extra_ms is added to
+  // the time-out of the second.
+  virtual Result<Reply> command_pair(const Arguments& first, const Arguments& second, std::uint32_t extra_ms) {
+    if (auto reply = command(first); !reply) return reply;
+    return command(second, extra_ms);
+  }
   // Runs a script with EVALSHA, or with EVAL if the server does not have the script yet.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
   // run() in two halves, for callers that must not block. begin() sends the request and returns the descriptor that
@@ -81,8 +88,8 @@ class Link {
   // and arguments, before any other call.
   virtual std::optional<int> begin(const Script&, const Arguments&) { return std::nullopt; }
   virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
-  virtual const std::string& server_run_id() const = 0;  // run_id of the latest connection's server
-  // Returns true if the link was connected to its database at least once.
+  virtual const std::string& server_run_id() const = 0;  // run_id of the server of the latest call
+  // Returns true if a call has reached its database at least once.
   virtual bool has_been_connected() const { return true; }
   virtual std::optional<TlsState> tls_state() const { return std::nullopt; }  // set while connected with TLS
 };
@@ -119,6 +126,7 @@ class ContextLinks {
   // Link::run() and Link::command() on the link of a context. Error invalid: context 0.
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
+  Result<Reply> command_pair(Id context, const Arguments& first, const Arguments& second, std::uint32_t extra_ms);
   Metrics& metrics() const { return *instrumentation_.metrics; }
   Traces& traces() const { return *instrumentation_.traces; }
   // Adds the two quota arguments, which a script reads with read_quota().

@@ -27,9 +27,10 @@ void seal_append_only_file(RedisConnection& link) {
     log(LogLevel::debug, "store", "BGREWRITEAOF: {}", start_result.error().message);
 }
 
-// Prepares a new connection. A database with a newer format is rejected before any write. After a restart of the
-// server, each live claim gets a lease of full length, and lost facts are recorded as an anomaly.
-Result<void> prepare_connection(Id context, JournalHeads& heads, LogLevel restart_level, RedisConnection& link) {
+// Prepares a database once for each start of its server. A database with a newer format is rejected before any write.
+// After a restart of the server, each live claim gets a lease of full length, and lost facts are recorded as an
+// anomaly.
+Result<void> prepare_context(Id context, JournalHeads& heads, LogLevel restart_level, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(reply, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (reply.at(0).number() > 0) {
@@ -116,13 +117,15 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig& conf
 OpenLink link_opener(const RedisStoreConfig& config) {
   return [config](Id context) -> Result<std::unique_ptr<Link>> {
     MJ_TRY(options, connection_options(config, context));
+    PrepareContext prepare;
     if (context != 0) {
       const LogLevel restart_level = config.is_intermittent ? LogLevel::info : LogLevel::warn;
-      options.on_connect = [context, restart_level, heads = config.journal_heads](RedisConnection& link) {
-        return prepare_connection(context, *heads, restart_level, link);
+      prepare = [context, restart_level, heads = config.journal_heads](RedisConnection& connection) {
+        return prepare_context(context, *heads, restart_level, connection);
       };
     }
-    return std::make_unique<RedisConnection>(std::move(options));
+    auto pool = config.pools->find_or_create(options, config.instrumentation.metrics);
+    return make_pooled_link(std::move(pool), context, options, std::move(prepare));
   };
 }
 

@@ -9,6 +9,7 @@
 
 #include "store/redis/redis_connection.h"
 #include "store/redis/redis_link.h"
+#include "store/redis/redis_pool.h"
 #include "store/store.h"
 
 namespace mycojobs {
@@ -44,7 +45,8 @@ struct RedisStoreConfig {
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::uint32_t reader_timeout_ms = 3000;  // limit of both time-outs for StoreFactory::open_reader()
   std::shared_ptr<JournalHeads> journal_heads =
-      std::make_shared<JournalHeads>();  // shared by all stores of this configuration
+      std::make_shared<JournalHeads>();                                // shared by all stores of this configuration
+  std::shared_ptr<RedisPools> pools = std::make_shared<RedisPools>();  // shared like journal_heads
   StoreInstrumentation instrumentation;
   // True for the server of a state folder, which commands start and stop: a restart is then normal and is logged at the
   // level `info`.
@@ -57,6 +59,8 @@ struct RedisStoreConfig {
 // (a URL).
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id context);
 
+// Returns links that borrow their connections from the pools of the configuration. The first call of a context after a
+// start of its server prepares the database.
 OpenLink link_opener(const RedisStoreConfig&);
 
 // Returns a thread-safe factory. It does not connect.

@@ -30,11 +30,11 @@ StoreConnection::StoreConnection(const RedisStoreConfig& config)
 Result<void> StoreConnection::await_replicas(Id context) {
   if (wait_replicas_ == 0) return {};
   constexpr std::uint32_t kTimeoutMs = 2000;
-  // WAIT only waits for writes of this connection. If the change was made on an earlier connection, PUBLISH is the
-  // write that replicas must confirm, which they do after all previous writes.
-  MJ_CHECK(command(context, {"PUBLISH", kReplicationChannel, ""}));
-  MJ_TRY(replicas, command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kTimeoutMs}),
-                           kTimeoutMs));
+  // WAIT only waits for writes of its connection. If the change was made on another connection, PUBLISH is the write
+  // that replicas must confirm, which they do after all previous writes.
+  MJ_TRY(replicas,
+         command_pair(context, {"PUBLISH", kReplicationChannel, ""},
+                      Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kTimeoutMs}), kTimeoutMs));
   if (replicas.number() >= wait_replicas_) return {};
   return fail(Code::unavailable, "redis: " + std::to_string(replicas.number()) +
                                      " replicas have the write, redis_wait_replicas requires " +
