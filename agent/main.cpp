@@ -98,6 +98,7 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
         config.tls = std::make_shared<TlsContext>(get_redis_tls(settings));
         for (const auto& entry : settings.context_redis_tls)
           config.context_tls[entry.first] = std::make_shared<TlsContext>(entry.second);
+        config.sentinel = get_sentinel_settings(settings);
         config.instrumentation = {metrics, traces, {settings.quota_caller_bytes, settings.quota_context_bytes}};
         config.is_intermittent = url == EmbeddedRedis::url(settings.state_dir);
         config.wait_replicas = settings.redis_wait_replicas;

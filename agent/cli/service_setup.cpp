@@ -166,6 +166,10 @@ Settings select_context_server(const Settings& settings, Id context) {
   return out;
 }
 
+SentinelSettings get_sentinel_settings(const Settings& settings) {
+  return {settings.redis_sentinel_user, settings.redis_sentinel_password_file};
+}
+
 SecretSources get_secret_sources(const Settings& settings) {
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
   return {settings.secrets_dir, credentials == nullptr ? "" : credentials, settings.secrets_redacted};
@@ -235,6 +239,8 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
     const auto endpoint = context == 0 ? parse_shared_redis_url(url) : parse_redis_url(url);
     check_setting(name, endpoint);
     if (endpoint && endpoint->is_tls) check_setting(name, TlsContext(get_redis_tls(settings, context)).load());
+    if (endpoint && endpoint->uses_sentinels())
+      check_setting(name, check_sentinel_settings(get_sentinel_settings(settings)));
   };
   if (!settings.redis.empty()) check_redis_address("redis", settings.redis, 0);
   for (const auto& [context, url] : settings.context_redis)

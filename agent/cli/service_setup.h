@@ -12,12 +12,16 @@
 #include "net/networks.h"
 #include "net/tls.h"
 #include "security/secrets.h"
+#include "store/redis/redis_sentinel.h"
 #include "worker/agent.h"
 
 namespace mycojobs {
 
 // Returns the folder of secrets of the settings and the credentials folder of the service manager, if it exists.
 SecretSources get_secret_sources(const Settings&);
+
+// Returns the credentials for the sentinels of an address redis+sentinel://.
+SentinelSettings get_sentinel_settings(const Settings&);
 
 // A setting that has a valid type but that a service would reject at its start, with the reason.
 struct RejectedSetting {

@@ -94,15 +94,15 @@ Check check_sharing(const std::vector<Id>& contexts) {
 Check check_replication(const StoreServerInfo& server_info, std::uint32_t wait_replicas) {
   if (server_info.replica) {
     return {"redis", "replication", CheckStatus::error, "this server is a replica, which rejects writes",
-            "give the address of its primary"};
+            "give the address of its master, or of its sentinels: redis+sentinel://"};
   }
   if (wait_replicas == 0) {
     return {"redis", "replication", CheckStatus::ok,
-            "primary; redis_wait_replicas is 0: a failover may lose the latest acknowledged writes", ""};
+            "master; redis_wait_replicas is 0: a failover may lose the latest acknowledged writes", ""};
   }
   return {
       "redis", "replication", CheckStatus::ok,
-      fmt::format("primary; redis_wait_replicas is {}: a submission or an end counts once {} {} it, so that a failover "
+      fmt::format("master; redis_wait_replicas is {}: a submission or an end counts once {} {} it, so that a failover "
                   "to one of them keeps it; with fewer of them it is refused as unavailable",
                   wait_replicas, count_with_noun(wait_replicas, "replica"), wait_replicas == 1 ? "has" : "have"),
       ""};
@@ -179,6 +179,81 @@ Check diagnose_tls(const TlsState& state, const TlsSettings& settings, std::int6
     check.remedy = "set " + settings.table + ".ca and remove " + settings.table + ".insecure";
   }
   return check;
+}
+
+namespace {
+
+Check check_sentinel_quorum(const SentinelOverview& overview) {
+  Check check{"redis", "sentinels", CheckStatus::ok, "", ""};
+  std::size_t answering = 0;
+  std::string problems;
+  const auto add_problem = [&](CheckStatus status, const std::string& text, const std::string& remedy) {
+    problems += "; " + text;
+    if (status <= check.status) return;
+    check.status = status;
+    check.remedy = remedy;
+  };
+  for (const SentinelOverview::Sentinel& sentinel : overview.sentinels) {
+    if (!sentinel.problem.empty()) {
+      add_problem(CheckStatus::warning, sentinel.problem, "check the sentinel, its address and [redis_sentinel]");
+      continue;
+    }
+    ++answering;
+    if (!overview.master.empty() && sentinel.master != overview.master)
+      add_problem(CheckStatus::warning, fmt::format("{} announces {}", sentinel.address, sentinel.master),
+                  "check whether the sentinel reaches the others");
+    if (!sentinel.quorum_problem.empty())
+      add_problem(CheckStatus::error, fmt::format("{}: {}", sentinel.address, sentinel.quorum_problem),
+                  "without a quorum no failover starts: start the missing sentinels");
+  }
+  check.detail = fmt::format("{} of {} answer; quorum {}{}", answering, overview.sentinels.size(), overview.quorum,
+                             to_printable(problems));
+  return check;
+}
+
+// The settings that decide which writes a failover can lose.
+void check_replication_settings(const SentinelOverview& overview, std::uint32_t wait_replicas, Check& check) {
+  const std::size_t replicas = overview.replicas.size();
+  if (wait_replicas > replicas) {
+    check.status = CheckStatus::error;
+    check.detail += fmt::format("; redis_wait_replicas is {}, so that every submission is rejected", wait_replicas);
+    check.remedy = "add replicas, or lower redis_wait_replicas";
+  } else if (check.status == CheckStatus::ok && wait_replicas > 0 && wait_replicas < replicas) {
+    check.status = CheckStatus::warning;
+    check.detail += fmt::format(
+        "; redis_wait_replicas is {}: a failover to a replica that was late loses acknowledged writes", wait_replicas);
+    check.remedy = fmt::format("redis_wait_replicas = {}", replicas);
+  } else if (check.status == CheckStatus::ok && overview.min_replicas == 0U) {
+    check.status = CheckStatus::warning;
+    check.detail += "; min-replicas-to-write is 0: an isolated master accepts writes that a failover discards";
+    check.remedy = "min-replicas-to-write 1 and min-replicas-max-lag 5 in redis.conf of all servers";
+  }
+}
+
+Check check_replicas(const SentinelOverview& overview, std::uint32_t wait_replicas) {
+  Check check{"redis", "master and replicas", CheckStatus::ok, "", ""};
+  check.detail = fmt::format("master {} of {}, replication id {}; {}", overview.master, overview.master_name,
+                             overview.replication_id, overview.replicas.empty() ? "no replica" : "replicas");
+  for (const SentinelOverview::Replica& replica : overview.replicas) {
+    const bool has_other_id = !replica.replication_id.empty() && replica.replication_id != overview.replication_id;
+    check.detail += fmt::format("{} {}", &replica == &overview.replicas.front() ? "" : ",", replica.address);
+    if (replica.problem.empty() && !has_other_id) continue;
+    check.status = CheckStatus::warning;
+    check.remedy = "check the log of the replica and its settings replicaof, masteruser and masterauth";
+    check.detail +=
+        " (" + (has_other_id ? "has the unknown replication id " + replica.replication_id : replica.problem) + ")";
+  }
+  check_replication_settings(overview, wait_replicas, check);
+  check.detail = to_printable(check.detail);
+  return check;
+}
+
+}  // namespace
+
+std::vector<Check> diagnose_sentinels(const SentinelOverview& overview, std::uint32_t wait_replicas) {
+  std::vector<Check> checks{check_sentinel_quorum(overview)};
+  if (!overview.master.empty()) checks.push_back(check_replicas(overview, wait_replicas));
+  return checks;
 }
 
 std::string_view to_string(CheckStatus status) {

@@ -10,6 +10,7 @@
 
 #include "net/tls.h"
 #include "store/flow_store.h"
+#include "store/redis/sentinel_overview.h"
 #include "store/store.h"
 
 namespace mycojobs {
@@ -41,6 +42,9 @@ Check diagnose_tls(const TlsState&, const TlsSettings&, std::int64_t now_s);
 // Checks the expiry of the certificate of a server of this host. table: the table of its settings, such as "api.tls".
 // No side effects.
 Check diagnose_server_certificate(const std::string& table, std::int64_t expiry_s, std::int64_t now_s);
+
+// Checks the sentinels, the master and its replicas. wait_replicas: the setting redis_wait_replicas. No side effects.
+std::vector<Check> diagnose_sentinels(const SentinelOverview&, std::uint32_t wait_replicas);
 
 // Checks the format of a context's keys. The result is empty if no key was written yet or the format cannot be read.
 std::vector<Check> diagnose_format(Store&, Id context);

@@ -10,6 +10,7 @@
 #include "cli/request_arguments.h"
 #include "cli/terminal.h"
 #include "store/redis/redis_acl.h"
+#include "store/redis/redis_endpoint.h"
 
 namespace mycojobs {
 namespace {
@@ -39,9 +40,10 @@ void print_instructions(const Invocation& call) {
   print_message(
       "1. an administrator, whose password redis-cli then reads from REDISCLI_AUTH: ACL SETUSER admin on >PASSWORD ~* "
       "&* +@all");
-  const bool is_tls = call.settings.redis.starts_with("rediss://");
-  print_message(fmt::format("2. the lines above; then let each program name its user: {}://NAME:PASSWORD@HOST",
-                            is_tls ? "rediss" : "redis"));
+  const std::string& url = call.settings.redis;
+  const std::string scheme = url.find("://") == std::string::npos ? "redis" : url.substr(0, url.find("://"));
+  print_message(
+      fmt::format("2. the lines above; then let each program name its user: {}://NAME:PASSWORD@HOST", scheme));
   print_message("3. redis-cli --user admin ACL SETUSER default off");
   print_message(
       "4. redis-cli --user admin ACL SAVE (with an aclfile), or CONFIG REWRITE: otherwise a restart opens it again");

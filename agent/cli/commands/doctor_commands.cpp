@@ -98,6 +98,14 @@ struct CheckedServer {
 bool add_server_checks(const Invocation& call, Checks& checks, const CheckedServer& server,
                        const Result<StoreServerInfo>& server_info, Id max_context) {
   const auto& [name, url, tls_settings] = server;
+  const auto tls = std::make_shared<TlsContext>(tls_settings);
+  const SentinelSettings sentinel_settings = get_sentinel_settings(call.settings);
+  if (const auto overview = load_sentinel_overview(url, tls, sentinel_settings); overview && *overview) {
+    for (Check& check : diagnose_sentinels(**overview, call.settings.redis_wait_replicas)) {
+      check.area = name;
+      checks.push_back(std::move(check));
+    }
+  }
   if (!server_info) {
     add_failed_check(checks, name, "server", server_info.error());
     return false;
@@ -106,13 +114,12 @@ bool add_server_checks(const Invocation& call, Checks& checks, const CheckedServ
     check.area = name;
     checks.push_back(std::move(check));
   }
-  const auto tls = std::make_shared<TlsContext>(tls_settings);
-  if (const auto state = probe_tls(url, tls); state && *state) {
+  if (const auto state = probe_tls(url, tls, sentinel_settings); state && *state) {
     const auto now_s = static_cast<std::int64_t>(call.dependencies.clock.unix_ms() / 1000);
     checks.push_back(diagnose_tls(**state, tls_settings, now_s));
     checks.back().area = name;
   }
-  if (const auto user = probe_default_user(url, tls); user && *user) {
+  if (const auto user = probe_default_user(url, tls, sentinel_settings); user && *user) {
     checks.push_back(diagnose_default_user(**user == DefaultUser::open));
     checks.back().area = name;
   }

@@ -11,6 +11,7 @@
 #include "cli/config/config_file.h"
 #include "model/codec.h"
 #include "net/host.h"
+#include "store/redis/redis_endpoint.h"
 #include "text/json.h"
 #include "text/utf8.h"
 
@@ -429,6 +430,7 @@ class ConfigBuilder {
     MJ_CHECK(set_context_python(file_, config_));
     MJ_CHECK(set_context_redis_tls(file_, config_));
     warn_about_unused_tls();
+    warn_about_unused_sentinel_settings();
     return std::move(config_);
   }
 
@@ -471,7 +473,7 @@ class ConfigBuilder {
   // An operator who sets certificates expects TLS.
   void warn_about_unused_tls() {
     const Settings& settings = config_.settings;
-    const auto uses_tls = [](const std::string& url) { return url.starts_with("rediss://"); };
+    const auto uses_tls = [](const std::string& url) { return is_tls_redis_url(url); };
     const bool is_table_used =
         uses_tls(settings.redis) ||
         std::any_of(settings.context_redis.begin(), settings.context_redis.end(), [&](const auto& entry) {
@@ -483,12 +485,25 @@ class ConfigBuilder {
     };
     const auto value = std::find_if(config_.values.begin(), config_.values.end(), has_table_name);
     if (!is_table_used && value != config_.values.end())
-      config_.warnings.push_back(value->source + ": " + value->name +
-                                 " has no effect: no address of Redis that uses it begins with rediss://");
+      config_.warnings.push_back(
+          value->source + ": " + value->name +
+          " has no effect: no address of Redis that uses it begins with rediss:// or rediss+sentinel://");
     for (const auto& [id, tls] : settings.context_redis_tls) {
       if (!uses_tls(settings.context_redis.at(id)))
         config_.warnings.push_back(tls.table +
                                    " has no effect: the address of the context does not begin with rediss://");
+    }
+  }
+  void warn_about_unused_sentinel_settings() {
+    const Settings& settings = config_.settings;
+    const auto uses_sentinels = [](const std::string& url) { return url.find("+sentinel://") != std::string::npos; };
+    if (uses_sentinels(settings.redis) || std::any_of(settings.context_redis.begin(), settings.context_redis.end(),
+                                                      [&](const auto& entry) { return uses_sentinels(entry.second); }))
+      return;
+    for (const ConfigValue& value : config_.values) {
+      if (value.name.starts_with("redis_sentinel.") && !value.text.empty())
+        config_.warnings.push_back(value.source + ": " + value.name +
+                                   " has no effect: no address of Redis begins with redis+sentinel://");
     }
   }
   void warn_about_passwords() {

@@ -63,7 +63,9 @@ using enum OptionType;
 using S = Settings;
 const auto kOptions = std::to_array<Option>({
     {"redis", text, &S::redis, "",
-     "Redis to use: redis://[:password@]host[:port], rediss://... with TLS, or unix:/path; empty: a private one", ""},
+     "Redis to use: redis://[:password@]host[:port], rediss://... with TLS, unix:/path, or "
+     "redis+sentinel://[:password@]host,.../MASTER; empty: a private one",
+     ""},
     {"redis_tls.ca", text, &S::redis_tls_ca, "",
      "File or folder with the certificates (PEM) of the CAs that issue certificates of Redis servers; empty: the CAs "
      "of the system",
@@ -76,6 +78,10 @@ const auto kOptions = std::to_array<Option>({
      "Name that the certificate of the Redis server must have; empty: the host of its address", ""},
     {"redis_tls.insecure", flag, &S::redis_tls_insecure, "false",
      "Accept any certificate of the Redis server, so that an attacker in the network can read and change all data", ""},
+    {"redis_sentinel.user", text, &S::redis_sentinel_user, "",
+     "User for the sentinels of redis+sentinel://; empty: their default user", ""},
+    {"redis_sentinel.password_file", text, &S::redis_sentinel_password_file, "",
+     "File with the password for the sentinels in its first line; empty: none", ""},
     {"redis_wait_replicas", count, &S::redis_wait_replicas, "0",
      "Replicas of Redis that must have a submission or an end before it counts", "", "", 0, 100},
     {"context", list, &S::contexts, "1", "Contexts to serve; commands about one job use the first", "", "", 1},

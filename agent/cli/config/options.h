@@ -40,6 +40,7 @@ struct Settings {
   std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
   std::string redis_tls_ca, redis_tls_cert, redis_tls_key, redis_tls_server_name;
   bool redis_tls_insecure = false;
+  std::string redis_sentinel_user, redis_sentinel_password_file;
   std::map<Id, TlsSettings> context_redis_tls;  // [contexts.<id>.redis_tls]; file only
   Ceilings ceilings;                            // maximum policies of jobs; file only
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only

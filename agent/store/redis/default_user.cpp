@@ -20,11 +20,13 @@ bool server_has_own_users(RedisConnection& anonymous) {
 
 }  // namespace
 
-Result<std::optional<DefaultUser>> probe_default_user(const std::string& url, const std::shared_ptr<TlsContext>& tls) {
+Result<std::optional<DefaultUser>> probe_default_user(const std::string& url, const std::shared_ptr<TlsContext>& tls,
+                                                      const SentinelSettings& sentinel) {
   RedisConnection::Options options;
   MJ_TRY(endpoint, parse_redis_url(url));
   options.endpoint = std::move(endpoint);
   options.tls = tls;
+  options.sentinel = sentinel;
   const bool has_role_user = options.endpoint.user.starts_with(kRedisUserPrefix);
   options.endpoint.user.clear();
   options.endpoint.password.clear();
@@ -35,12 +37,27 @@ Result<std::optional<DefaultUser>> probe_default_user(const std::string& url, co
   return read ? DefaultUser::open : DefaultUser::closed;
 }
 
-Result<std::optional<TlsState>> probe_tls(const std::string& url, const std::shared_ptr<TlsContext>& tls) {
+Result<std::optional<TlsState>> probe_tls(const std::string& url, const std::shared_ptr<TlsContext>& tls,
+                                          const SentinelSettings& sentinel) {
   MJ_TRY(endpoint, parse_redis_url(url));
   if (!endpoint.is_tls) return std::nullopt;
   const RedisConnection::Options defaults;
-  MJ_TRY(stream, RedisStream::connect(endpoint, tls, deadline_after(defaults.connect_timeout_ms)));
-  return stream.tls_state();
+  const Deadline deadline = deadline_after(defaults.connect_timeout_ms);
+  std::optional<TlsState> state;
+  const auto probe = [&](const RedisEndpoint& server, Deadline limit) -> Result<void> {
+    MJ_TRY(stream, RedisStream::connect(server, tls, limit));
+    state = stream.tls_state();
+    return {};
+  };
+  if (endpoint.uses_sentinels()) {
+    MJ_CHECK(SentinelGroup::find(endpoint, tls, sentinel)
+                 ->connect_to_master(deadline, [&](const MasterCandidate& candidate, Deadline limit) {
+                   return probe(endpoint.with_address(candidate.address), limit);
+                 }));
+  } else {
+    MJ_CHECK(probe(endpoint, deadline));
+  }
+  return state;
 }
 
 }  // namespace mycojobs

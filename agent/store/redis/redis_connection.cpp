@@ -1,7 +1,6 @@
 #include "store/redis/redis_connection.h"
 
 #include <hiredis/hiredis.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -11,123 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/parse.h"
-
 namespace mycojobs {
-namespace {
-
-constexpr std::size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
-
-tl::unexpected<Error> url_error(std::string_view reason) {
-  return fail(Code::invalid, "redis url: " + std::string(reason) +
-                                 "; write redis://[user:password@]host[:port], rediss://... for TLS, or unix:///path");
-}
-
-Result<std::uint32_t> parse_database(std::string_view text) {
-  std::uint64_t number = 0;
-  if (!parse_u64(text, number) || number > 0x7fffffff) return url_error("the database is not a number");
-  return static_cast<std::uint32_t>(number);
-}
-
-void consume_credentials(std::string_view& rest, RedisEndpoint& out) {
-  const auto at = rest.rfind('@');
-  if (at == std::string_view::npos) return;
-  const std::string_view credentials = rest.substr(0, at);
-  rest.remove_prefix(at + 1);
-  const auto colon = credentials.find(':');
-  if (colon != std::string_view::npos) out.password = decode_percent(credentials.substr(colon + 1));
-  out.user = decode_percent(credentials.substr(0, colon));
-}
-
-Result<RedisEndpoint> parse_unix(std::string_view rest) {
-  RedisEndpoint out;
-  if (rest.starts_with("//")) {
-    rest.remove_prefix(2);
-    if (const auto slash = rest.find('/'); slash != 0 && slash != std::string_view::npos) {
-      std::string_view authority = rest.substr(0, slash);
-      consume_credentials(authority, out);
-      if (!authority.empty()) return url_error("unix:// requires an absolute path");
-      rest.remove_prefix(slash);
-    }
-  }
-  const auto question = rest.find('?');
-  if (question != std::string_view::npos) {
-    const std::string_view query = rest.substr(question + 1);
-    if (!query.starts_with("db=")) return url_error("only ?db=N is supported after a path");
-    MJ_TRY(database, parse_database(query.substr(3)));
-    out.database = database;
-    rest = rest.substr(0, question);
-  }
-  out.unix_path = decode_percent(rest);
-  if (out.unix_path.empty()) return url_error("the path is empty");
-  if (out.unix_path.front() != '/')
-    return url_error("unix: requires an absolute path, for example unix:/run/redis/redis.sock");
-  if (out.unix_path.size() > kMaxPath) {
-    return fail(Code::invalid, "redis url: the path " + out.unix_path + " is longer than the " +
-                                   std::to_string(kMaxPath) + " bytes that a socket may have; choose a shorter one");
-  }
-  return out;
-}
-
-Result<RedisEndpoint> parse_tcp(std::string_view rest) {
-  RedisEndpoint out;
-  consume_credentials(rest, out);
-  if (const auto slash = rest.find('/'); slash != std::string_view::npos) {
-    if (slash + 1 < rest.size()) {
-      MJ_TRY(database, parse_database(rest.substr(slash + 1)));
-      out.database = database;
-    }
-    rest = rest.substr(0, slash);
-  }
-  std::string_view port;
-  if (rest.starts_with('[')) {
-    const auto close = rest.find(']');
-    if (close == std::string_view::npos) return url_error("a ] is missing after the address");
-    out.host = rest.substr(1, close - 1);
-    rest.remove_prefix(close + 1);
-    if (!rest.empty() && rest[0] != ':') return url_error("the port is not behind a colon");
-    if (!rest.empty()) port = rest.substr(1);
-  } else {
-    const auto colon = rest.rfind(':');
-    out.host = rest.substr(0, colon);
-    if (colon != std::string_view::npos) port = rest.substr(colon + 1);
-  }
-  if (out.host.empty()) return url_error("the host is missing");
-  if (!port.empty()) {
-    std::uint64_t number = 0;
-    if (!parse_u64(port, number) || number == 0 || number > 65535) return url_error("the port is not from 1 to 65535");
-    out.port = static_cast<std::uint16_t>(number);
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string RedisEndpoint::redacted_url() const {
-  if (!unix_path.empty()) return unix_path;
-  return (is_tls ? "rediss://" : "") + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
-         std::to_string(port);
-}
-
-Result<RedisEndpoint> parse_redis_url(std::string_view url) {
-  if (url.find('\0') != std::string_view::npos) return url_error("it contains a NUL");
-  if (url.starts_with("redis://")) return parse_tcp(url.substr(8));
-  if (url.starts_with("unix:")) return parse_unix(url.substr(5));
-  if (url.starts_with("rediss://")) {
-    MJ_TRY(endpoint, parse_tcp(url.substr(9)));
-    endpoint.is_tls = true;
-    return endpoint;
-  }
-  return url_error("it begins neither with redis:// nor with rediss:// or unix:");
-}
-
-Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
-  MJ_TRY(endpoint, parse_redis_url(url));
-  if (endpoint.database.value_or(0) == 0) return endpoint;
-  return fail(Code::invalid, "redis url: a context's id is its database; leave the " +
-                                 std::to_string(*endpoint.database) + " away at the end");
-}
-
 namespace {
 
 constexpr const char* kNoAnswer = "no answer in time";
@@ -148,6 +31,10 @@ constexpr std::string_view kNotThisUser =
     "this Redis user has no permission: `mycojobs context acl` prints the permissions of each role; an agent, a "
     "coordinator or an operator must open a new Redis first";
 
+constexpr std::string_view kNoCluster =
+    "Redis Cluster is not supported: use a server without cluster mode, or one for each context ([contexts.N] redis = "
+    "\"...\")";
+
 constexpr std::array kServerErrors{
     ServerErrorRow{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
     ServerErrorRow{"NOAUTH", Code::denied, "the server requires a password: redis://:password@host"},
@@ -163,13 +50,15 @@ constexpr std::array kServerErrors{
     ServerErrorRow{"LOADING", Code::unavailable, "the server is still reading its data"},
     ServerErrorRow{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
     ServerErrorRow{"MISCONF", Code::unavailable, "the server cannot write its data: check its log and its disk"},
-    ServerErrorRow{"READONLY", Code::unavailable, "this is a replica: name the primary in the redis url"},
-    ServerErrorRow{"MASTERDOWN", Code::unavailable, "this replica has lost its primary"},
+    ServerErrorRow{"READONLY", Code::unavailable,
+                   "this is a replica: name the master in the redis url, or use redis+sentinel://"},
+    ServerErrorRow{"UNBLOCKED", Code::unavailable, "the server has become a replica"},
+    ServerErrorRow{"MASTERDOWN", Code::unavailable, "this replica has lost its master"},
     ServerErrorRow{"BUSY", Code::unavailable, "a script of another client runs too long: SCRIPT KILL ends it"},
     ServerErrorRow{"NOREPLICAS", Code::unavailable, "too few replicas: see min-replicas-to-write"},
     ServerErrorRow{"ERR max number of clients", Code::unavailable, "raise the server's maxclients"},
-    ServerErrorRow{"CLUSTERDOWN", Code::unsupported, "Redis Cluster is not supported"},
-    ServerErrorRow{"MOVED", Code::unsupported, "Redis Cluster is not supported"},
+    ServerErrorRow{"CLUSTERDOWN", Code::unsupported, kNoCluster},
+    ServerErrorRow{"MOVED", Code::unsupported, kNoCluster},
     ServerErrorRow{"MJTYPE", Code::invalid, "another client wrote it: delete or rename it"},
     ServerErrorRow{"WRONGTYPE", Code::invalid, "the key has another type: delete or rename it"},
     ServerErrorRow{"MJCONFLICT", Code::conflict, ""},
@@ -211,8 +100,9 @@ Arguments append_arguments(Arguments call, const Arguments& arguments) {
   return call;
 }
 
-// Returns the value of the line "name:value" in the text of INFO, or an empty text.
-std::string_view info_field(std::string_view info, std::string_view name) {
+}  // namespace
+
+std::string_view find_info_field(std::string_view info, std::string_view name) {
   std::size_t at = 0;
   while (at < info.size()) {
     const std::size_t line_end = std::min(info.find('\n', at), info.size());
@@ -226,22 +116,38 @@ std::string_view info_field(std::string_view info, std::string_view name) {
   return {};
 }
 
-}  // namespace
-
 RedisConnection::RedisConnection(Options options)
-    : options_(std::move(options)), reader_(nullptr, redisReaderFree), was_connected_(options_.was_connected) {}
+    : options_(std::move(options)),
+      server_(options_.endpoint),
+      reader_(nullptr, redisReaderFree),
+      was_connected_(options_.was_connected) {}
 RedisConnection::~RedisConnection() = default;
 
 void RedisConnection::close() {
+  watched_socket_.reset();
   stream_.close();
   reader_.reset();
 }
 
 Result<void> RedisConnection::connect() {
   if (connected()) return {};
-  if (options_.endpoint.is_tls && !options_.tls) options_.tls = std::make_shared<TlsContext>(TlsSettings());
-  MJ_TRY(stream, RedisStream::connect(options_.endpoint, options_.tls, deadline_after(options_.connect_timeout_ms)));
+  const RedisEndpoint& endpoint = options_.endpoint;
+  if (endpoint.is_tls && !options_.tls) options_.tls = std::make_shared<TlsContext>(TlsSettings());
+  const Deadline deadline = deadline_after(options_.connect_timeout_ms);
+  if (!endpoint.uses_sentinels()) return connect_to(endpoint, nullptr, deadline);
+  if (!sentinels_) sentinels_ = SentinelGroup::find(endpoint, options_.tls, options_.sentinel);
+  return sentinels_->connect_to_master(deadline, [this](const MasterCandidate& candidate, Deadline limit) {
+    return connect_to(options_.endpoint.with_address(candidate.address), &candidate, limit);
+  });
+}
+
+// candidate: the announcement of a sentinel; null without sentinels.
+Result<void> RedisConnection::connect_to(const RedisEndpoint& server, const MasterCandidate* candidate,
+                                         Deadline deadline) {
+  server_ = server;
+  MJ_TRY(stream, RedisStream::connect(server_, options_.tls, deadline));
   stream_ = std::move(stream);
+  if (candidate != nullptr) watched_socket_ = sentinels_->watch(stream_.fd(), *candidate);
   reader_.reset(redisReaderCreate());
   has_replied_ = is_not_redis_ = false;
   is_connecting_ = true;
@@ -250,21 +156,21 @@ Result<void> RedisConnection::connect() {
   if (!result) close();
   was_connected_ = was_connected_ || result;
   if (!result && !was_connected_ && is_not_redis_) {
-    if (!options_.endpoint.is_tls) result.error().message += kNoRedis;
-    if (options_.endpoint.is_tls && options_.tls->settings().certificate.empty())
-      result.error().message += kNoRedisWithTls;
+    if (!server_.is_tls) result.error().message += kNoRedis;
+    if (server_.is_tls && options_.tls->settings().certificate.empty()) result.error().message += kNoRedisWithTls;
   }
   return result;
 }
 
 Result<void> RedisConnection::handshake() {
-  const RedisEndpoint& endpoint = options_.endpoint;
+  const RedisEndpoint& endpoint = server_;
   if (!endpoint.password.empty() || !endpoint.user.empty()) {
     Arguments auth{"AUTH"};
     if (!endpoint.user.empty()) auth.add(endpoint.user);
     MJ_CHECK(command(auth.add(endpoint.password)));
   }
   MJ_CHECK(check_server());
+  if (sentinels_) MJ_CHECK(check_role());
   MJ_CHECK(command({"CLIENT", "SETNAME", options_.client_name}));
   MJ_TRY(id, exchange({"CLIENT", "ID"}, 0));
   client_id_ = id.number();
@@ -305,14 +211,38 @@ RedisConnection::AbandonedClient RedisConnection::consume_abandoned() {
 
 Result<void> RedisConnection::check_server() {
   MJ_TRY(info, command({"INFO", "server"}));
-  const std::string_view version = info_field(info.text(), "redis_version");
-  run_id_ = info_field(info.text(), "run_id");
+  const std::string_view version = find_info_field(info.text(), "redis_version");
+  run_id_ = find_info_field(info.text(), "run_id");
   if (abandoned_run_id_ != run_id_) abandoned_id_ = 0;  // on another server the id belongs to another client
-  if (std::atoi(std::string(version).c_str()) < 7) {
-    return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + " at " +
-                                       options_.endpoint.redacted_url() + " needs 7.0 or newer");
+  const std::string at_address = " at " + server_.redacted_url();
+  std::string_view mode = find_info_field(info.text(), "redis_mode");
+  if (mode.empty()) mode = find_info_field(info.text(), "server_mode");  // Valkey
+  if (mode == "cluster")
+    return fail(Code::unsupported, "Redis" + at_address + " is in cluster mode: " + std::string(kNoCluster));
+  if (mode == "sentinel" && !options_.is_sentinel) {
+    return fail(Code::invalid, "the server" + at_address + " is a sentinel: write redis+sentinel://" +
+                                   RedisAddress{server_.host, server_.port}.text() + "/MASTER");
   }
+  if (mode == "standalone" && options_.is_sentinel)
+    return fail(Code::invalid, "the server" + at_address + " is not a sentinel: write its address as redis://");
+  if (std::atoi(std::string(version).c_str()) < 7 && !options_.is_sentinel)
+    return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + at_address + " needs 7.0 or newer");
   return {};
+}
+
+// A sentinel may be late, or announce a wrong address. INFO has the same role as ROLE, which the users of `context acl`
+// of former versions may not call.
+Result<void> RedisConnection::check_role() {
+  MJ_TRY(info, command({"INFO", "replication"}));
+  const ReplicationState state = parse_replication_state(info.text());
+  const RedisAddress address{server_.host, server_.port};
+  if (state.is_master) {
+    sentinels_->on_connected(address, state);
+    return {};
+  }
+  close();
+  sentinels_->on_demotion(address);
+  return fail(Code::unavailable, "it is a replica" + (state.master.empty() ? "" : " of " + state.master));
 }
 
 // Between calls no reply is outstanding. Data therefore means that the connection cannot be used any more.
@@ -462,13 +392,16 @@ void RedisConnection::close_after_error() {
 
 tl::unexpected<Error> RedisConnection::abandon_connection(Error reason) {
   close_after_error();
-  return fail(std::move(reason), "Redis at " + options_.endpoint.redacted_url());
+  return fail(std::move(reason), "Redis at " + server_.redacted_url());
 }
 
-tl::unexpected<Error> RedisConnection::convert_refusal(const Reply& reply) const {
+tl::unexpected<Error> RedisConnection::convert_refusal(const Reply& reply) {
   Error error = redis_error(reply.text());
-  if (error.code == Code::denied || error.code == Code::unavailable)
-    error.message += " at " + options_.endpoint.redacted_url();
+  if (error.code == Code::denied || error.code == Code::unavailable) error.message += " at " + server_.redacted_url();
+  if (sentinels_ && (reply.text().starts_with("READONLY") || reply.text().starts_with("UNBLOCKED"))) {
+    close();
+    sentinels_->on_demotion({server_.host, server_.port});
+  }
   return tl::unexpected<Error>(std::move(error));
 }
 

@@ -1,4 +1,4 @@
-// A connection to a Redis server through a socket, and the parser of Redis URLs.
+// A connection to a Redis server through a socket.
 #pragma once
 
 #include <cstdint>
@@ -12,45 +12,33 @@
 #include "base/deadline.h"
 #include "base/result.h"
 #include "model/records.h"
+#include "store/redis/redis_endpoint.h"
 #include "store/redis/redis_link.h"
+#include "store/redis/redis_sentinel.h"
 #include "store/redis/redis_stream.h"
 
 struct redisReader;
 
 namespace mycojobs {
 
-// Address of a Redis server: redis://[user:password@]host[:port][/db], with TLS rediss://..., unix:///path[?db=N],
-// unix:/path.
-struct RedisEndpoint {
-  bool is_tls = false;
-  std::string host;
-  std::uint16_t port = 6379;
-  std::string unix_path;  // if set, host and port are not used
-  std::string user, password;
-  std::optional<std::uint32_t> database;  // set if the URL names a database
-
-  std::string redacted_url() const;  // address for messages and logs, without user and password
-  bool operator==(const RedisEndpoint&) const = default;
-};
-
-// Parses a URL. User, password and path may contain bytes as %XX. Error: invalid. No message contains the password.
-Result<RedisEndpoint> parse_redis_url(std::string_view url);
-
-// As parse_redis_url(), for a server of several contexts. Each context uses the database with its id, so a URL that
-// names a database other than 0 is invalid.
-Result<RedisEndpoint> parse_shared_redis_url(std::string_view url);
+// Returns the value of the line "name:value" in the text of INFO, or an empty text.
+std::string_view find_info_field(std::string_view info, std::string_view name);
 
 // Converts an error reply of Redis. The message is one line: the server's text, and the remedy if one is known.
 Error redis_error(std::string_view server_text);
 
 // A connection to one database of one Redis server, with a deadline for each operation. RedisStream does the I/O;
 // hiredis encodes and decodes the protocol. After a failure the connection is closed, and the next
-// call connects again without a pause: the caller limits the rate. Used by one thread. Errors: as documented for Link.
+// call connects again without a pause: the caller limits the rate. With sentinels, each connect finds the master, and
+// the connection is closed when another master is known (redis_sentinel.h). Used by one thread. Errors: as documented
+// for Link.
 class RedisConnection final : public Link {
  public:
   struct Options {
     RedisEndpoint endpoint;
     std::shared_ptr<TlsContext> tls;  // null: an endpoint with TLS trusts the CAs of the system
+    SentinelSettings sentinel;        // for an endpoint with sentinels
+    bool is_sentinel = false;         // the server is a sentinel itself
     std::uint32_t database = 0;
     std::string client_name = "mycojobs";  // must not contain blanks
     std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
@@ -103,12 +91,16 @@ class RedisConnection final : public Link {
   bool has_been_connected() const override { return was_connected_ || abandoned_id_ != 0; }
   std::optional<TlsState> tls_state() const override { return stream_.tls_state(); }
   const Options& options() const { return options_; }
+  // The server of the latest connection; with sentinels, the server that they announced.
+  const RedisEndpoint& server() const { return server_; }
 
  private:
+  Result<void> connect_to(const RedisEndpoint& server, const MasterCandidate*, Deadline);
   Result<void> handshake();
   void close_after_error();
   Result<void> reconnect_if_closed();
   Result<void> check_server();
+  Result<void> check_role();
   bool closed_by_server();
   // Send a command and wait for its reply, or only wait. An error reply is returned as a Reply.
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);
@@ -122,10 +114,14 @@ class RedisConnection final : public Link {
   tl::unexpected<Error> abandon_connection(std::string reason) {
     return abandon_connection(Error{Code::unavailable, std::move(reason)});
   }
-  tl::unexpected<Error> convert_refusal(const Reply&) const;
+  // Returns the error of a reply. With sentinels, a connection to a replica is closed.
+  tl::unexpected<Error> convert_refusal(const Reply&);
 
   Options options_;
+  std::shared_ptr<SentinelGroup> sentinels_;  // null: the endpoint has no sentinels, or connect() was not called yet
+  RedisEndpoint server_;
   RedisStream stream_;
+  std::unique_ptr<WatchedSocket> watched_socket_;  // of stream_, with sentinels
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::string run_id_;
   bool is_connecting_ = false;   // connect() is running

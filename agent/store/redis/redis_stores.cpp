@@ -108,6 +108,7 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig& conf
   options.endpoint = std::move(endpoint);
   const auto own_tls = config.context_tls.find(context);
   options.tls = has_own_url && own_tls != config.context_tls.end() ? own_tls->second : config.tls;
+  options.sentinel = config.sentinel;
   options.client_name = config.client_name;
   options.connect_timeout_ms = config.connect_timeout_ms;
   options.command_timeout_ms = config.command_timeout_ms;

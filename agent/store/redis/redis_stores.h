@@ -41,6 +41,7 @@ struct RedisStoreConfig {
   // own, and of single contexts with their own server. Null: the CAs of the system are trusted.
   std::shared_ptr<TlsContext> tls;
   std::map<Id, std::shared_ptr<TlsContext>> context_tls;
+  SentinelSettings sentinel;             // for addresses with sentinels
   std::string client_name = "mycojobs";  // as shown by CLIENT LIST; must not contain blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::uint32_t reader_timeout_ms = 3000;  // limit of both time-outs for StoreFactory::open_reader()

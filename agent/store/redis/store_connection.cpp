@@ -30,11 +30,16 @@ StoreConnection::StoreConnection(const RedisStoreConfig& config)
 Result<void> StoreConnection::await_replicas(Id context) {
   if (wait_replicas_ == 0) return {};
   constexpr std::uint32_t kTimeoutMs = 2000;
+  MJ_TRY(redis, link(context));
+  const std::string run_id = redis->server_run_id();
   // WAIT only waits for writes of its connection. If the change was made on another connection, PUBLISH is the write
   // that replicas must confirm, which they do after all previous writes.
   MJ_TRY(replicas,
          command_pair(context, {"PUBLISH", kReplicationChannel, ""},
                       Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kTimeoutMs}), kTimeoutMs));
+  // After a failover the acknowledgement is for the data of another server, which may not have the change.
+  if (redis->server_run_id() != run_id)
+    return fail(Code::unavailable, "redis: the server has changed since the write: repeat the call");
   if (replicas.number() >= wait_replicas_) return {};
   return fail(Code::unavailable, "redis: " + std::to_string(replicas.number()) +
                                      " replicas have the write, redis_wait_replicas requires " +

@@ -22,6 +22,8 @@ const std::map<std::string, std::string> kExamples = {
     {"redis_tls.key", "/etc/mycojobs/agent.key"},
     {"redis_tls.server_name", "redis.example.org"},
     {"redis_tls.insecure", "true"},
+    {"redis_sentinel.user", "mycojobs"},
+    {"redis_sentinel.password_file", "/etc/mycojobs/sentinel-password"},
     {"redis_wait_replicas", "2"},
     {"context", "3,7"},
     {"runner", "20"},
@@ -420,6 +422,15 @@ TEST_F(ConfigTest, CertificatesWithoutTlsCauseAWarning) {
   EXPECT_TRUE(warnings_of(table + "[contexts.7]\nredis = \"rediss://seven\"\n").empty());
   const std::string own = "[contexts.7.redis_tls]\nca = \"/seven\"\n";
   EXPECT_EQ(warnings_of("[contexts.7]\nredis = \"redis://seven\"\n" + own).size(), 1U);
+}
+
+TEST_F(ConfigTest, SentinelSettingsWithoutSentinelsCauseAWarning) {
+  const auto warnings_of = [&](const std::string& text) { return load_with_file(text)->warnings; };
+  const std::string table = "[redis_sentinel]\nuser = \"me\"\n";
+  EXPECT_EQ(warnings_of("redis = \"redis://h\"\n" + table).size(), 1U);
+  EXPECT_TRUE(warnings_of("redis = \"redis+sentinel://h/m\"\n" + table).empty());
+  EXPECT_TRUE(warnings_of(table + "[contexts.7]\nredis = \"rediss+sentinel://h/m\"\n").empty());
+  EXPECT_TRUE(warnings_of("redis = \"rediss+sentinel://h/m\"\n[redis_tls]\nca = \"/ca\"\n").empty());
 }
 
 TEST_F(ConfigTest, NamedFileMustExist) {
