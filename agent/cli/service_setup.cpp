@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <future>
+#include <map>
 
 #include "api/http/socket.h"
 #include "api/server.h"
@@ -17,6 +18,7 @@
 #include "net/web_address.h"
 #include "net/webhook.h"
 #include "service/record_service.h"
+#include "store/redis/format_version.h"
 #include "store/redis/redis_connection.h"
 #include "text/utf8.h"
 
@@ -228,6 +230,31 @@ std::vector<RejectedSetting> find_rejected_https_settings(const Settings& settin
   return rejected;
 }
 
+// Returns an error if another configured context has the same address and database. Addresses that only look different
+// are detected by the id in the database, when the second context opens it.
+Result<void> check_own_database(const Settings& settings, Id context) {
+  const auto find_database = [&](Id id) -> std::optional<RedisEndpoint> {
+    const auto own_url = settings.context_redis.find(id);
+    auto endpoint = parse_redis_url(own_url == settings.context_redis.end() ? settings.redis : own_url->second);
+    if (!endpoint) return std::nullopt;
+    endpoint->user.clear();
+    endpoint->password.clear();
+    endpoint->database = own_url == settings.context_redis.end() ? id : endpoint->database.value_or(id);
+    return std::move(*endpoint);
+  };
+  const auto own_database = find_database(context);
+  std::vector<Id> others = settings.contexts;
+  for (const auto& entry : settings.context_redis) others.push_back(entry.first);
+  for (const Id other : others) {
+    if (other == context || !own_database || find_database(other) != own_database) continue;
+    return fail(
+        Code::invalid,
+        fmt::format("names database {} of Redis at {}, which is that of context {}: a database holds one context",
+                    *own_database->database, own_database->redacted_url(), other));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
@@ -243,8 +270,10 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
       check_setting(name, check_sentinel_settings(get_sentinel_settings(settings)));
   };
   if (!settings.redis.empty()) check_redis_address("redis", settings.redis, 0);
-  for (const auto& [context, url] : settings.context_redis)
+  for (const auto& [context, url] : settings.context_redis) {
     check_redis_address(fmt::format("contexts.{}.redis", context), url, context);
+    check_setting(fmt::format("contexts.{}.redis", context), check_own_database(settings, context));
+  }
   const std::pair<const char*, const std::string&> addresses[] = {{"api.listen", settings.api_listen},
                                                                   {"supervisor.listen", settings.supervisor_listen},
                                                                   {"health.listen", settings.health_listen},
@@ -308,6 +337,39 @@ MessageAttachments make_message_attachments(const Settings& settings, const Cloc
           settings.message_max_artifact_bytes};
 }
 
+namespace {
+
+// Opens the databases of the contexts, those of several servers in parallel. Error denied: a database belongs to
+// another context or has another format. A server that does not answer is no error, since the coordinator tries again.
+Result<void> check_databases(const Settings& settings, StoreFactory& stores, const std::vector<Id>& contexts) {
+  std::map<std::string, std::vector<Id>> contexts_by_server;
+  for (const Id context : contexts) {
+    const auto own_url = settings.context_redis.find(context);
+    const auto endpoint = parse_redis_url(own_url == settings.context_redis.end() ? settings.redis : own_url->second);
+    if (endpoint) contexts_by_server[endpoint->redacted_url()].push_back(context);
+  }
+  std::vector<std::future<Result<void>>> checks;
+  checks.reserve(contexts_by_server.size());
+  for (const auto& entry : contexts_by_server) {
+    checks.push_back(run_in_parallel([&stores, &server_contexts = entry.second]() -> Result<void> {
+      MJ_TRY(store, stores.open_reader());
+      for (const Id context : server_contexts) {
+        const auto revision = store->context_revision(context);
+        if (!revision && is_rejected_database_error(revision.error())) return tl::unexpected<Error>(revision.error());
+        if (!revision && revision.error().code == Code::unavailable) break;
+      }
+      return {};
+    }));
+  }
+  std::vector<Result<void>> results;
+  results.reserve(checks.size());
+  for (auto& check : checks) results.push_back(check.get());
+  for (Result<void>& result : results) MJ_CHECK(result);
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& dependencies, const Settings& settings,
                                                       StoreFactory& stores, std::vector<Id> contexts) {
   log_warnings_of_all_servers(dependencies, settings, stores);
@@ -315,6 +377,8 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   CoordinatorSettings coordinator;
   coordinator.contexts = std::move(contexts);
   for (const auto& [context, url] : settings.context_redis) coordinator.contexts_with_own_redis.push_back(context);
+  MJ_CHECK(check_databases(settings, stores,
+                           coordinator.contexts.empty() ? coordinator.contexts_with_own_redis : coordinator.contexts));
   coordinator.lease_ms = settings.coordinator_lease_ms;
   coordinator.retention_ms = settings.retention_ms;
   MJ_TRY(networks, parse_coordinator_networks(settings));

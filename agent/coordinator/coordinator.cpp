@@ -391,8 +391,8 @@ Result<void> Coordinator::serve_all_contexts() {
   for (const Id context : settings_.contexts) MJ_CHECK(try_to_serve(context));
   if (!settings_.contexts.empty()) return {};
   for (const Id context : settings_.contexts_with_own_redis) MJ_CHECK(try_to_serve(context));
-  MJ_TRY(server_info, discovery_store_->server_info());
-  for (const Id context : server_info.used_databases) MJ_CHECK(try_to_serve(context));
+  MJ_TRY(found_contexts, discovery_store_->find_contexts());
+  for (const Id context : found_contexts) MJ_CHECK(try_to_serve(context));
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include "inspect/runner_view.h"
 #include "model/codec.h"
 #include "store/keys.h"
+#include "store/redis/format_version.h"
 #include "store/stored_usage.h"
 #include "text/plural.h"
 #include "text/terminal_text.h"
@@ -78,17 +79,40 @@ Check check_databases(const StoreServerInfo& server_info, Id max_context) {
   return {
       "redis", "databases", CheckStatus::error,
       fmt::format("{}: context {} needs a database of that number", server_info.databases, max_context),
-      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or use a separate Redis for the context",
-                  max_context + 1)};
+      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or give the context another database or "
+                  "server: [contexts.{}] redis = \"redis://HOST/0\"",
+                  max_context + 1, max_context)};
 }
 
-Check check_sharing(const std::vector<Id>& contexts) {
-  return {
-      "redis", "sharing", CheckStatus::ok,
-      fmt::format("contexts {} share this server, and databases are not isolated from each other: contexts that "
-                  "distrust each other need separate Redis servers (mycojobs context acl prints users for each role)",
-                  fmt::join(contexts, ", ")),
-      ""};
+// Returns "1, 3 (database 0)": the contexts, with their database if it has another number.
+std::string format_contexts(const std::vector<std::pair<std::uint32_t, Id>>& used_databases) {
+  std::string text;
+  for (const auto& [database, stored_id] : used_databases) {
+    const Id context = stored_id == 0 ? database : stored_id;
+    if (context == 0) continue;  // database 0 with actors and no context
+    text += (text.empty() ? "" : ", ") + std::to_string(context) +
+            (context == database ? "" : fmt::format(" (database {})", database));
+  }
+  return text;
+}
+
+void check_sharing(const StoreServerInfo& server_info, std::vector<Check>& checks) {
+  const std::string contexts = format_contexts(server_info.used_databases);
+  if (contexts.find(',') == std::string::npos) return;
+  checks.push_back(
+      {"redis", "sharing", CheckStatus::ok,
+       fmt::format("contexts {} share this server, and databases are not isolated from each other: contexts that "
+                   "distrust each other need separate Redis servers (mycojobs context acl prints users for each role)",
+                   contexts),
+       ""});
+}
+
+void check_forbidden_commands(const StoreServerInfo& server_info, std::vector<Check>& checks) {
+  for (const ForbiddenCommand& entry : server_info.forbidden_commands) {
+    checks.push_back({"redis", fmt::format("command {}", entry.command), CheckStatus::warning,
+                      fmt::format("forbidden by the server: {}", entry.lost_guarantee),
+                      "docs/operations.md, \"Managed services\""});
+  }
 }
 
 Check check_replication(const StoreServerInfo& server_info, std::uint32_t wait_replicas) {
@@ -111,7 +135,8 @@ Check check_replication(const StoreServerInfo& server_info, std::uint32_t wait_r
 }  // namespace
 
 std::vector<Check> diagnose_server(const StoreServerInfo& server_info, Id max_context, std::uint32_t wait_replicas) {
-  std::vector<Check> checks{{"redis", "server", CheckStatus::ok, server_info.product + " " + server_info.version, ""}};
+  const std::string version = server_info.version.empty() ? "of unknown version" : server_info.version;
+  std::vector<Check> checks{{"redis", "server", CheckStatus::ok, server_info.product + " " + version, ""}};
   checks.push_back(check_memory_policy(server_info.maxmemory_policy));
   checks.push_back(check_appendonly(server_info.appendonly));
   checks.push_back(check_appendfsync(server_info));
@@ -124,7 +149,8 @@ std::vector<Check> diagnose_server(const StoreServerInfo& server_info, Id max_co
                     server_info.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
                     server_info.cluster ? "use a Redis without cluster mode" : ""});
   checks.push_back(check_replication(server_info, wait_replicas));
-  if (server_info.used_databases.size() > 1) checks.push_back(check_sharing(server_info.used_databases));
+  check_sharing(server_info, checks);
+  check_forbidden_commands(server_info, checks);
   return checks;
 }
 
@@ -277,10 +303,17 @@ std::vector<Check> diagnose_format(Store& store, Id context) {
       const std::string_view value = field_of(*format, field_name);
       return value.empty() ? std::string("?") : to_printable(value);
     };
-    return {{"redis", name, CheckStatus::ok, field("version") + ", of mycojobs " + field("program"), ""}};
+    return {{"redis", name, CheckStatus::ok,
+             fmt::format("{}, of mycojobs {}, in database {}", field("version"), field("program"),
+                         store.database_number(context)),
+             ""}};
   }
+  if (format.error().code == Code::unsupported)
+    return {{"redis", name, CheckStatus::error, format.error().message, ""}};
   if (format.error().code != Code::denied) return {};
-  return {{"redis", name, CheckStatus::error, format.error().message, "docs/install.md, \"Downgrade\""}};
+  return {{"redis", name, CheckStatus::error, format.error().message,
+           is_other_context_error(format.error()) ? "docs/troubleshooting.md, \"A database of another context\""
+                                                  : "docs/install.md, \"Downgrade\""}};
 }
 
 std::vector<Check> diagnose_writes(Store& store, Id context) {

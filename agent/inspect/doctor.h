@@ -26,10 +26,10 @@ struct Check {
 };
 nlohmann::json to_json(const Check&);
 
-// Checks the durability settings of the server (docs/protocol.md, Durability) and its number of databases. The jobs of
-// a context are in the database with the number of the context, so the server needs more databases than max_context,
-// the largest context on it; if max_context is 0, the number is not checked. wait_replicas: the setting
-// redis_wait_replicas. No side effects.
+// Checks the durability settings of the server (docs/protocol.md, Durability), its number of databases and the commands
+// that it forbids. A context without an address of its own uses the database of its number, so the server needs more
+// databases than max_context, the largest of these contexts; if max_context is 0, the number is not checked.
+// wait_replicas: the setting redis_wait_replicas. No side effects.
 std::vector<Check> diagnose_server(const StoreServerInfo&, Id max_context, std::uint32_t wait_replicas);
 
 // Checks whether the default user of the server is open although `context acl` has created users. No side effects.

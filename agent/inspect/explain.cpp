@@ -208,6 +208,7 @@ Result<void> read_states(Store& store, const std::string& job_key, bool with_pos
 Result<JobSituation> read_situation(Store& store, Id context, const std::string& job_key) {
   JobSituation situation;
   situation.context = context;
+  situation.database = store.database_number(context);
   MJ_CHECK(read_states(store, job_key, false, situation));
   const auto length = store.queue_length(context, situation.queue);  // after an error the key is not a list
   const bool is_searched = situation.queue.empty() || !length || *length <= kMaxSearchedEntries;
@@ -221,7 +222,8 @@ Result<JobSituation> read_situation(Store& store, Id context, const std::string&
   if (state == kJobStatePrerequisites) MJ_CHECK(read_prerequisite_checker(store, situation));
   MJ_CHECK(read_dead_letter_and_anomalies(store, situation));
   if (state == kJobStateEnded) MJ_CHECK(read_receipt(store, situation));
-  if (state.empty() && situation.job.record_type == "none") check_database_0(store, situation);
+  if (state.empty() && situation.job.record_type == "none" && situation.database != 0)
+    check_database_0(store, situation);
   return situation;
 }
 
@@ -402,11 +404,11 @@ Explanation explain_unknown(const JobSituation& situation) {
   if (situation.is_in_database_0) {
     out.cause = "in_database_0";
     out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}",
-                             situation.job.job_key, situation.context, situation.context);
+                             situation.job.job_key, situation.context, situation.database);
     out.evidence.emplace_back("a record in database 0; in that of the context no record, no claim");
     out.next_action = fmt::format(
-        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", situation.context,
-        situation.job.job_key, situation.context,
+        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", situation.database,
+        situation.job.job_key, situation.database,
         format_redis_cli(situation, "LPUSH " +
                                         (situation.queue.empty() ? "queue:python" : quote_for_shell(situation.queue)) +
                                         " " + situation.job.job_key));
@@ -902,7 +904,7 @@ Explanation explain_ended(const JobSituation& situation) {
 
 constexpr auto kCauses = std::to_array<CauseRow>({
     {"unknown", "no_such_job", "the job is unknown in this context"},
-    {"unknown", "in_database_0", "its record is in database 0; the jobs of a context are in the database of its id"},
+    {"unknown", "in_database_0", "its record is in database 0; the jobs of a context are in its own database"},
     {"unknown", "wrong_type", "its key, or the key of its claim, has another type: another client wrote it"},
     {"missing", "record_awaited", "its key was in a queue before its record; it waits two seconds for it"},
     {"missing", "record_never_came", "its key was in a queue and no record was written: a dead letter"},
@@ -1017,7 +1019,7 @@ std::string format_command(const JobSituation& situation, std::string_view verb)
 }
 
 std::string format_redis_cli(const JobSituation& situation, std::string_view arguments) {
-  return fmt::format("`redis-cli -n {} {}`", situation.context, arguments);
+  return fmt::format("`redis-cli -n {} {}`", situation.database, arguments);
 }
 
 bool has_live_runner(const JobSituation& situation) {

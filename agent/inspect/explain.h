@@ -34,8 +34,9 @@ std::span<const CauseRow> causes();
 // A job and everything that it may wait for, as read from the store.
 struct JobSituation {
   Id context = 1;
-  JobStoreState job;  // includes the positions in queues
-  std::string queue;  // key of the job's queue; empty if the record has no script type
+  std::uint32_t database = 1;  // database of the context
+  JobStoreState job;           // includes the positions in queues
+  std::string queue;           // key of the job's queue; empty if the record has no script type
   bool is_queue_paused = false;
   std::uint64_t queue_length = 0;    // number of entries in the list of the queue
   std::uint64_t priority_count = 0;  // number of jobs with a priority, which are in an index instead of the list

@@ -22,10 +22,10 @@ Result<void> InboundMessageFilter::check(Store& store, Id context) {
     last_scan_ms_ = now;
   }
   if (serves_all_contexts_) {
-    auto server_info = store.server_info();
-    if (!server_info) return fail(Code::unavailable, "context: " + server_info.error().message);
+    const auto found = store.find_contexts();
+    if (!found) return fail(Code::unavailable, "context: " + found.error().message);
     const std::lock_guard lock(mutex_);
-    contexts_.insert(server_info->used_databases.begin(), server_info->used_databases.end());
+    contexts_.insert(found->begin(), found->end());
     if (contexts_.contains(context)) return {};
   }
   return fail(Code::denied, "context: " + std::to_string(context) + " does not accept messages on this host");

@@ -351,12 +351,14 @@ Result<bool> RecordStore::delete_context_if(Id context, const std::string& revis
 Result<bool> RecordStore::delete_actor_if(Id actor, std::span<const ExpectedContext> expected) {
   std::uint64_t argument_count = 0;
   for (const ExpectedContext& entry : expected)
-    argument_count += connection_.has_own_server(entry.context) ? 0 : 3 * entry.fields.size();
+    argument_count += connection_.address(entry.context).is_on_default_server ? 4 * entry.fields.size() : 0;
   Arguments arguments;
   arguments.add(std::uint64_t{actor}).add(argument_count);
   for (const ExpectedContext& entry : expected) {
-    if (connection_.has_own_server(entry.context)) continue;
-    for (const auto& [name, value] : entry.fields) arguments.add(std::uint64_t{entry.context}).add(name).add(value);
+    const auto address = connection_.address(entry.context);
+    if (!address.is_on_default_server) continue;
+    for (const auto& [name, value] : entry.fields)
+      arguments.add(std::uint64_t{address.database}).add(std::uint64_t{entry.context}).add(name).add(value);
   }
   const std::string key = "actor:" + std::to_string(actor);
   MJ_TRY(redis, connection_.link(0));

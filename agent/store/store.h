@@ -30,6 +30,7 @@
 #include "store/prerequisite_store.h"
 #include "store/queue_store.h"
 #include "store/record_store.h"
+#include "store/redis/forbidden_commands.h"
 #include "store/redis/redis_claims.h"
 #include "store/runner_store.h"
 #include "store/submit_store.h"
@@ -44,7 +45,10 @@ class StoreConnection;
 struct StoreServerInfo {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
-  std::vector<Id> used_databases;                         // databases other than 0 that hold keys, which are contexts
+  // Databases with keys, with the id of their context (0: none is stored). Those that the user must not select are left
+  // out.
+  std::vector<std::pair<std::uint32_t, Id>> used_databases;
+  std::vector<ForbiddenCommand> forbidden_commands;
   std::string appendonly, appendfsync, maxmemory_policy;  // empty if the server does not permit reading the value
   bool persistence_error = false, cluster = false, replica = false;
 };
@@ -72,6 +76,10 @@ class Store final : public RedisClaims,
   // server of their own.
   Result<StoreServerInfo> server_info(Id context);
   Result<StoreServerInfo> server_info() { return server_info(0); }
+  // Returns the contexts that have keys on the default server, and that this configuration finds there.
+  Result<std::vector<Id>> find_contexts();
+  // Returns the number of the database that the context uses on its server.
+  std::uint32_t database_number(Id context) const;
   Result<std::uint64_t> now_ms();  // the store's clock
 
  private:

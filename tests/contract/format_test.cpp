@@ -1,7 +1,11 @@
-// An older program refuses the store of a newer program and does not change it.
+// An older program refuses the store of a newer program and does not change it. A database belongs to one context.
 #include "store/redis/format_version.h"
 
 #include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/version.h"
@@ -32,6 +36,7 @@ class StoreFormat : public testing::TestWithParam<std::string> {
     return !found ? found.error().message : found->is_nil() ? "none" : std::string(found->text());
   }
   Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, {1, own}); }
+  std::string owner() { return std::string(link_->command({"HGET", "mj:format", "context"}).value().text()); }
 
   SystemClock clock_;
   MemoryServer memory_{clock_};
@@ -94,8 +99,98 @@ TEST_P(StoreFormat, InvalidFormatIsIgnoredAndAnotherTypeIsAnError) {
   EXPECT_THAT(refused.error().message, HasSubstr("mj:format is a string"));
 }
 
+TEST_P(StoreFormat, DatabaseBelongsToTheFirstContext) {
+  ASSERT_TRUE(agree_on_format(3, *link_));
+  EXPECT_EQ(owner(), "3");
+  ASSERT_TRUE(agree_on_format(3, *link_));
+  const auto refused = agree_on_format(5, *link_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::denied);
+  EXPECT_EQ(refused.error().message,
+            "context 5: its database belongs to context 3, and a database holds one context: nothing was changed; set "
+            "contexts.5.redis or contexts.3.redis to another server or database");
+  EXPECT_EQ(owner(), "3");
+  EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
+}
+
+// Stores of former versions have no id.
+TEST_P(StoreFormat, ExistingStoreGetsTheIdOfTheContextThatOpensIt) {
+  ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2", "program", "0.1.0"}));
+  ASSERT_TRUE(link_->command({"HSET", "context:5", "id", "5"}));
+  const auto refused = agree_on_format(3, *link_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::denied);
+  EXPECT_THAT(refused.error().message, HasSubstr("context 5, whose record context:5 it has, and not context:3"));
+  EXPECT_THAT(refused.error().message, HasSubstr("delete the record if it was written by mistake"));
+  EXPECT_EQ(owner(), "");
+  ASSERT_TRUE(agree_on_format(5, *link_));
+  EXPECT_EQ(owner(), "5");
+  EXPECT_EQ(link_->command({"HGET", "mj:format", "program"})->text(), "0.1.0") << "the format was not written again";
+}
+
+TEST_P(StoreFormat, OwnRecordDecidesBetweenRecordsOfContexts) {
+  ASSERT_TRUE(link_->command({"HSET", "context:5", "id", "5"}));
+  ASSERT_TRUE(link_->command({"HSET", "context:3", "id", "3"}));
+  ASSERT_TRUE(link_->command({"HSET", "context:x", "id", "3"}));
+  ASSERT_TRUE(agree_on_format(3, *link_));
+  EXPECT_EQ(owner(), "3");
+  EXPECT_FALSE(agree_on_format(5, *link_));
+}
+
+TEST_P(StoreFormat, InvalidIdOfAContextIsReplaced) {
+  for (const char* nonsense : {"", "x", "-1", "0"}) {
+    ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2", "context", nonsense}));
+    ASSERT_TRUE(agree_on_format(3, *link_)) << nonsense;
+    EXPECT_EQ(owner(), "3") << nonsense;
+  }
+}
+
+TEST_P(StoreFormat, RecordOfAnotherContextIsFoundAmongManyKeys) {
+  ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2"}));
+  for (int i = 0; i < 3000; ++i) ASSERT_TRUE(link_->command({"SET", "key" + std::to_string(i), ""}));
+  ASSERT_TRUE(link_->command({"HSET", "context:7", "id", "7"}));
+  EXPECT_FALSE(agree_on_format(3, *link_));
+}
+
 INSTANTIATE_TEST_SUITE_P(Stores, StoreFormat, testing::Values("redis", "memory"),
                          [](const auto& i) { return i.param; });
+
+// The first of many contexts that open a database at the same time gets it.
+TEST(DatabaseOfAContext, IsTakenOnceByParallelWriters) {
+  constexpr Id kContexts = 8;
+  auto& redis = TestRedis::instance();
+  for (int round = 0; round < 20; ++round) {
+    redis.run_command(1, {"FLUSHALL"});
+    std::atomic<int> accepted = 0;
+    std::vector<std::thread> writers;
+    for (Id context = 1; context <= kContexts; ++context) {
+      writers.emplace_back([&, context] {
+        RedisConnection::Options options;
+        options.endpoint = parse_redis_url(redis.url()).value();
+        RedisConnection link(std::move(options));
+        if (agree_on_format(context, link)) ++accepted;
+      });
+    }
+    for (std::thread& writer : writers) writer.join();
+    EXPECT_EQ(accepted, 1);
+  }
+}
+
+// A user that may only read can use a store without an id. The next writer stores the id.
+TEST(DatabaseOfAContext, ReaderDoesNotNeedToStoreTheId) {
+  auto& redis = TestRedis::instance();
+  redis.run_command(1, {"FLUSHALL"});
+  redis.run_command(1, {"HSET", "mj:format", "version", std::to_string(kStoreFormat), "program", "0.1.0"});
+  redis.run_command(1, {"ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-@write"});
+  RedisConnection::Options options;
+  options.endpoint = parse_redis_url(redis.url()).value();
+  options.endpoint.user = "reader";
+  options.database = 1;
+  RedisConnection link(std::move(options));
+  EXPECT_TRUE(agree_on_format(1, link));
+  EXPECT_TRUE(redis.run_command(1, {"HGET", "mj:format", "context"}).is_nil());
+  redis.run_command(1, {"ACL", "DELUSER", "reader"});
+}
 
 // The stores of agents, coordinators and commands do not connect.
 TEST(NewerStoreFormat, RejectsAllCallsAndKeepsItsData) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <utility>
 
 namespace mycojobs {
 namespace {
@@ -88,6 +90,20 @@ void remove_unimitated_fields(MemoryReply& answer) {
   }
 }
 
+// Valkey has other words than Redis in some errors of scripts.
+std::string use_words_of_redis(std::string text) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kWords{
+      {{"for this call script", "for this redis lib call script"},
+       {"calling command from script", "calling Redis command from script"},
+       {"Unknown command called", "Unknown Redis command called"},
+       {"ERR Command arguments must", "ERR Lua redis lib command arguments must"}}};
+  for (const auto& [valkey, redis] : kWords) {
+    for (std::size_t at = text.find(valkey); at != std::string::npos; at = text.find(valkey, at + redis.size()))
+      text.replace(at, valkey.size(), redis);
+  }
+  return text;
+}
+
 std::string to_text(MemoryReply answer, const PairCommand& sent) {
   remove_unimitated_fields(answer);
   if (!sent.is_nested || answer.items.empty()) return to_text(answer, sent.order);
@@ -128,7 +144,7 @@ std::vector<std::string> RedisPair::compare(const std::vector<PairCommand>& comm
     const std::unique_ptr<redisReply, void (*)(void*)> reply(static_cast<redisReply*>(raw), freeReplyObject);
     const PairCommand& sent = commands[i];
     const std::vector<std::string_view> views(sent.words.begin(), sent.words.end());
-    const std::string redis_text = to_text(to_memory_reply(*reply), sent),
+    const std::string redis_text = use_words_of_redis(to_text(to_memory_reply(*reply), sent)),
                       imitated_text = to_text(memory_.execute(kDatabase, views), sent);
     replies.push_back(imitated_text);
     if (redis_text == imitated_text || reported_ >= kMaxReportedDifferences) continue;

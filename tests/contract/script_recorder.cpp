@@ -490,7 +490,7 @@ void ScriptRecorder::run_record_scripts() {
   expect_done(store_->owner_of_key("k2"));
   expect_done(store_->delete_record(0, "actor:1"));
   run_command(0, {"HSET", "actor:2", "id", "2", "pubkey", "k3"});
-  run_script(0, scripts::delete_actor, {"2", "3", "1", "admins", ""});
+  run_script(0, scripts::delete_actor, {"2", "4", "1", "1", "admins", ""});
   expect_done(store_->create_record(kContext, {"runner:", "mj:next:runner", 0, {{"topic", "work"}}}));
   Runner runner;
   runner.id = 1;
@@ -507,7 +507,8 @@ void ScriptRecorder::run_record_scripts() {
 
 // Runs the scripts of a new connection, of notices and of workflow deployments.
 void ScriptRecorder::run_remaining_scripts() {
-  run_script(kContext, scripts::agree_on_format, {"1", "3", "1.0"});
+  run_script(kContext, scripts::agree_on_format, {"1", "3", "1.0", "1"});
+  run_script(kContext, scripts::database_contexts, {"1", "2", "1", "2"});
   submit_job(1);
   run_command(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});
   const std::vector<ClaimedJob> jobs = claim_jobs();

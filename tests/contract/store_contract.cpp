@@ -82,7 +82,9 @@ TempFolder::~TempFolder() {
 }
 
 TestRedis::TestRedis() {
-  auto redis = EmbeddedRedis::start(folder_.path());
+  EmbeddedRedis::Options options;
+  if (const char* program = std::getenv("MYCOJOBS_TEST_REDIS_SERVER")) options.program = program;
+  auto redis = EmbeddedRedis::start(folder_.path(), options);
   if (!redis) {
     ADD_FAILURE() << redis.error().message;
     std::abort();

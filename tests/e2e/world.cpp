@@ -2,6 +2,7 @@
 #include "support/build_paths.h"
 
 #include <csignal>
+#include <cstdlib>
 
 namespace mycojobs::test {
 
@@ -13,7 +14,8 @@ RedisServer::RedisServer(const TempDir& folder, std::vector<std::string> extra_o
 }
 
 void RedisServer::start() {
-  std::vector<std::string> argv{"redis-server",
+  const char* program = std::getenv("MYCOJOBS_TEST_REDIS_SERVER");
+  std::vector<std::string> argv{program == nullptr ? "redis-server" : program,
                                 "--port",
                                 "0",
                                 "--unixsocket",

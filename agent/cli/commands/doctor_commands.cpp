@@ -8,6 +8,8 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "artifacts/artifact_usage.h"
 #include "cli/command_output.h"
@@ -93,6 +95,22 @@ struct CheckedServer {
   TlsSettings tls;
 };
 
+// The servers that were checked, and whether they can be used. A server with several contexts is checked once.
+using CheckedServers = std::vector<std::pair<CheckedServer, bool>>;
+std::optional<bool> find_checked_server(const CheckedServers& checked_servers, const CheckedServer& server) {
+  const auto read_endpoint = [](const CheckedServer& checked) {
+    auto endpoint = parse_redis_url(checked.url);
+    if (endpoint) endpoint->database.reset();
+    return endpoint;
+  };
+  const auto endpoint = read_endpoint(server);
+  for (const auto& [checked, is_usable] : checked_servers) {
+    const auto other = read_endpoint(checked);
+    if (endpoint && other && *endpoint == *other && checked.tls == server.tls) return is_usable;
+  }
+  return std::nullopt;
+}
+
 // Adds the checks of one server. max_context: the largest context in its databases. Returns false if the server cannot
 // be used.
 bool add_server_checks(const Invocation& call, Checks& checks, const CheckedServer& server,
@@ -162,14 +180,17 @@ std::vector<Id> check_redis(const Invocation& call, Checks& checks) {
     if (!dedicated_servers.contains(context)) max_context = std::max(max_context, context);
   }
   bool is_default_usable = false;
+  CheckedServers checked_servers;
   if (max_context > 0) {
     auto services = open_services(call.dependencies, call.settings, false);
     const std::string url =
         call.settings.redis.empty() ? EmbeddedRedis::url(call.settings.state_dir) : call.settings.redis;
-    is_default_usable = add_server_checks(call, checks, {"redis", url, get_redis_tls(call.settings)},
+    const CheckedServer checked{"redis", url, get_redis_tls(call.settings)};
+    is_default_usable = add_server_checks(call, checks, checked,
                                           services ? load_server_info(services->stores->open())
                                                    : Result<StoreServerInfo>(tl::unexpected(services.error())),
                                           max_context);
+    checked_servers.emplace_back(checked, is_default_usable);
   }
   for (Id context : call.settings.contexts) {
     const auto server = dedicated_servers.find(context);
@@ -180,8 +201,14 @@ std::vector<Id> check_redis(const Invocation& call, Checks& checks) {
     const Settings server_settings = select_context_server(call.settings, context);
     const CheckedServer checked{"redis of context " + std::to_string(context), server->second,
                                 get_redis_tls(call.settings, context)};
+    if (const auto usable = find_checked_server(checked_servers, checked)) {
+      if (*usable) usable_contexts.push_back(context);
+      continue;
+    }
     const auto server_info = load_server_info(call.dependencies.make_stores(server_settings, server->second)->open());
-    if (add_server_checks(call, checks, checked, server_info, 0)) usable_contexts.push_back(context);
+    const bool is_usable = add_server_checks(call, checks, checked, server_info, 0);
+    if (is_usable) usable_contexts.push_back(context);
+    checked_servers.emplace_back(checked, is_usable);
   }
   return usable_contexts;
 }

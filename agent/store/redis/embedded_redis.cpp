@@ -24,7 +24,6 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kServerPath = "/usr/bin/redis-server";
 constexpr const char* kSetprivPath = "/usr/bin/setpriv";
 constexpr int kServerLockFd = 3;
 constexpr int kStopTimeoutMs = 30000, kForkWaitMs = 1000;
@@ -116,8 +115,7 @@ Result<Fd> acquire_lock(const std::string& folder, Deadline deadline) {
   return fd;
 }
 
-std::vector<std::string> server_arguments(const std::string& folder,
-                                          const std::vector<std::pair<std::string, std::string>>& overrides) {
+std::vector<std::string> server_arguments(const std::string& folder, const EmbeddedRedis::Options& options) {
   std::vector<std::pair<std::string, std::string>> settings{
       {"port", "0"},
       {"unixsocket", folder + "/redis.sock"},
@@ -137,8 +135,8 @@ std::vector<std::string> server_arguments(const std::string& folder,
       {"loglevel", "notice"},
       {"logfile", folder + "/redis.log"},
       {"daemonize", "no"}};
-  settings.insert(settings.end(), overrides.begin(), overrides.end());
-  std::vector<std::string> arguments{"--pdeathsig", "TERM", kServerPath};
+  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+  std::vector<std::string> arguments{"--pdeathsig", "TERM", options.program};
   for (const auto& [name, value] : settings) {
     arguments.push_back("--" + name);
     arguments.push_back(value);
@@ -166,7 +164,7 @@ EmbeddedRedis::~EmbeddedRedis() { stop(); }
 std::string EmbeddedRedis::url(const std::string& state_dir) { return redis_url(redis_folder(state_dir).string()); }
 
 Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& state_dir, const Options& options) {
-  MJ_CHECK(check_program(kServerPath, "redis-server"));
+  MJ_CHECK(check_program(options.program.c_str(), "redis-server"));
   MJ_CHECK(check_program(kSetprivPath, "util-linux"));
   MJ_TRY(folder, make_folder(state_dir));
   MJ_CHECK(check_free_space(folder));
@@ -185,7 +183,7 @@ Result<void> EmbeddedRedis::spawn_server(Deadline deadline) {
   ::unlink((folder_ + "/redis.sock").c_str());  // may be left by a server that was killed
   SpawnSpec spec;
   spec.program = kSetprivPath;
-  spec.arguments = server_arguments(folder_, options_.settings);
+  spec.arguments = server_arguments(folder_, options_);
   spec.environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
   const Fd null_input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const Fd output(::open((folder_ + "/redis.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));

@@ -22,6 +22,7 @@ namespace mycojobs {
 class EmbeddedRedis {
  public:
   struct Options {
+    std::string program = "/usr/bin/redis-server";                   // tests also start servers of other versions
     std::uint32_t start_timeout_ms = 30000;                          // includes the time for loading stored data
     std::vector<std::pair<std::string, std::string>> settings = {};  // as in redis.conf; override the defaults
     // Restarts the server on the same data if it ends unexpectedly, for example when the kernel kills it for lack of

@@ -1,5 +1,6 @@
-// The version of the formats of the internal keys. The database of a context has its version in `mj:format`. Without
-// this key, no program has used the context.
+// The version of the formats of the internal keys, and the owner of a database. The database of a context has its
+// version and the id of the context in `mj:format`. Without this key, no program has used the context. Addresses that
+// look different can lead to the same database, so the stored id decides which context a database belongs to.
 //
 // Rule: a change that an older program would misread or destroy increments the version, for example a key with another
 // type or meaning, or an unknown fact or state. A new key, field or kind of fact that an older program can ignore does
@@ -22,8 +23,13 @@ struct SupportedFormats {
   std::uint32_t newest = kStoreFormat;
 };
 
-// Checks the format and raises it to the newest supported format, in one step. Called on each new connection to a
-// context before any other command. Error denied: the program does not support the format of the context.
+// Checks the format and raises it to the newest supported format, and stores the context if the database has none, in
+// one step. Called on each new connection to a context before any other command. Error denied: the program does not
+// support the format of the context, or the database belongs to another context.
 Result<void> agree_on_format(Id context, Link&, SupportedFormats = {});
+
+// Return whether an error of a call is that of agree_on_format(): for a database of another context, or for any reason.
+bool is_other_context_error(const Error&);
+bool is_rejected_database_error(const Error&);
 
 }  // namespace mycojobs

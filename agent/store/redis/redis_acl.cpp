@@ -1,5 +1,6 @@
 #include "store/redis/redis_acl.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 
@@ -156,7 +157,8 @@ Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> context
 std::vector<std::string> acl_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller) {
   std::vector<std::string> rules{"-@all"};
   // The script that deletes actors selects other databases and then returns to database 0.
-  if (role == "operator" || role == "coordinator") rules.emplace_back("+select|0");
+  const bool has_database_0 = std::find(databases.begin(), databases.end(), 0U) != databases.end();
+  if (!has_database_0 && (role == "operator" || role == "coordinator")) rules.emplace_back("+select|0");
   for (const std::uint32_t database : databases) rules.push_back("+select|" + std::to_string(database));
   if (role == "submitter") {
     add_submitter_rules(rules, caller);

@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "store/redis/forbidden_commands.h"
+
 namespace mycojobs {
 namespace {
 
@@ -171,33 +173,42 @@ Result<void> RedisConnection::handshake() {
   }
   MJ_CHECK(check_server());
   if (sentinels_) MJ_CHECK(check_role());
-  MJ_CHECK(command({"CLIENT", "SETNAME", options_.client_name}));
-  MJ_TRY(id, exchange({"CLIENT", "ID"}, 0));
-  client_id_ = id.number();
+  MJ_CHECK(command_if_allowed({"CLIENT", "SETNAME", options_.client_name}));
+  MJ_TRY(id, command_if_allowed({"CLIENT", "ID"}));
+  client_id_ = id ? id->number() : 0;
   if (abandoned_id_ != 0) MJ_CHECK(kill_client(abandoned_id_));
   abandoned_id_ = 0;
+  // Database 0 needs no SELECT, which some services forbid.
   return options_.database == 0 ? Result<void>() : select(options_.database);
 }
 
 Result<void> RedisConnection::kill_client(std::uint64_t id) {
-  MJ_CHECK(exchange(Arguments{"CLIENT", "KILL", "ID"}.add(id), 0));
+  MJ_CHECK(command_if_allowed(Arguments{"CLIENT", "KILL", "ID"}.add(id)));
   return {};
 }
 
 Result<void> RedisConnection::select(std::uint32_t database) {
   MJ_TRY(selected, exchange(Arguments{"SELECT"}.add(std::uint64_t{database}), 0));
+  if (!selected.is_error()) {
+    options_.database = database;
+    return {};
+  }
+  const std::string place = "database " + std::to_string(database) + " of Redis at " + options_.endpoint.redacted_url();
+  constexpr std::string_view kOwnDatabase =
+      "give the context another database with [contexts.ID] redis = \"redis://HOST/0\"";
   if (selected.text().find("out of range") != std::string_view::npos) {
     auto setting = command({"CONFIG", "GET", "databases"});
-    const std::string database_text =
-        setting && setting->size() == 2 ? " has " + std::string(setting->at(1).text()) : " has too few";
-    return fail(Code::unsupported, "context " + std::to_string(database) + " needs database " +
-                                       std::to_string(database) + ", Redis at " + options_.endpoint.redacted_url() +
-                                       database_text +
-                                       ": raise the setting `databases` in its configuration and restart it");
+    const std::string count =
+        setting && setting->size() == 2 ? " (it has " + std::string(setting->at(1).text()) + ")" : "";
+    return fail(Code::unsupported, place + " does not exist" + count +
+                                       ": raise the setting `databases` in its configuration and restart it, or " +
+                                       std::string(kOwnDatabase));
   }
-  if (selected.is_error()) return convert_refusal(selected);
-  options_.database = database;
-  return {};
+  // NOPERM means that this user may not select the database.
+  if (is_forbidden_command(selected.text()) && !selected.text().starts_with("NOPERM"))
+    return fail(Code::unsupported,
+                place + " cannot be used, because the server forbids SELECT: " + std::string(kOwnDatabase));
+  return convert_refusal(selected);
 }
 
 void RedisConnection::set_timeouts(std::uint32_t connect_ms, std::uint32_t command_ms) {
@@ -210,13 +221,15 @@ RedisConnection::AbandonedClient RedisConnection::consume_abandoned() {
 }
 
 Result<void> RedisConnection::check_server() {
-  MJ_TRY(info, command({"INFO", "server"}));
-  const std::string_view version = find_info_field(info.text(), "redis_version");
-  run_id_ = find_info_field(info.text(), "run_id");
-  if (abandoned_run_id_ != run_id_) abandoned_id_ = 0;  // on another server the id belongs to another client
+  MJ_TRY(info, command_if_allowed({"INFO", "server"}));
+  const std::string_view text = info ? info->text() : std::string_view();
+  const std::string_view version = find_info_field(text, "redis_version");
+  run_id_ = find_info_field(text, "run_id");
+  // On another server, or on a server that may be another one, the id belongs to another client.
+  if (run_id_.empty() || abandoned_run_id_ != run_id_) abandoned_id_ = 0;
   const std::string at_address = " at " + server_.redacted_url();
-  std::string_view mode = find_info_field(info.text(), "redis_mode");
-  if (mode.empty()) mode = find_info_field(info.text(), "server_mode");  // Valkey
+  std::string_view mode = find_info_field(text, "redis_mode");
+  if (mode.empty()) mode = find_info_field(text, "server_mode");  // Valkey
   if (mode == "cluster")
     return fail(Code::unsupported, "Redis" + at_address + " is in cluster mode: " + std::string(kNoCluster));
   if (mode == "sentinel" && !options_.is_sentinel) {
@@ -225,7 +238,7 @@ Result<void> RedisConnection::check_server() {
   }
   if (mode == "standalone" && options_.is_sentinel)
     return fail(Code::invalid, "the server" + at_address + " is not a sentinel: write its address as redis://");
-  if (std::atoi(std::string(version).c_str()) < 7 && !options_.is_sentinel)
+  if (!version.empty() && std::atoi(std::string(version).c_str()) < 7 && !options_.is_sentinel)
     return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + at_address + " needs 7.0 or newer");
   return {};
 }
@@ -243,6 +256,15 @@ Result<void> RedisConnection::check_role() {
   close();
   sentinels_->on_demotion(address);
   return fail(Code::unavailable, "it is a replica" + (state.master.empty() ? "" : " of " + state.master));
+}
+
+Result<std::optional<Reply>> RedisConnection::command_if_allowed(const Arguments& arguments) {
+  MJ_CHECK(reconnect_if_closed());
+  MJ_TRY(reply, exchange(arguments, 0));
+  if (!reply.is_error()) return reply;
+  if (!is_forbidden_command(reply.text())) return convert_refusal(reply);
+  note_forbidden_command(options_.endpoint.redacted_url(), arguments.list().front(), reply.text());
+  return std::nullopt;
 }
 
 // Between calls no reply is outstanding. Data therefore means that the connection cannot be used any more.

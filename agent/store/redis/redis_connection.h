@@ -101,6 +101,8 @@ class RedisConnection final : public Link {
   Result<void> reconnect_if_closed();
   Result<void> check_server();
   Result<void> check_role();
+  // Returns no reply if the server forbids the command, which is logged once.
+  Result<std::optional<Reply>> command_if_allowed(const Arguments&);
   bool closed_by_server();
   // Send a command and wait for its reply, or only wait. An error reply is returned as a Reply.
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);

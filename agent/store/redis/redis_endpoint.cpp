@@ -203,8 +203,14 @@ Result<RedisEndpoint> parse_redis_url(std::string_view url) {
 Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
   MJ_TRY(endpoint, parse_redis_url(url));
   if (endpoint.database.value_or(0) == 0) return endpoint;
-  return fail(Code::invalid, "redis url: a context's id is its database; leave the " +
-                                 std::to_string(*endpoint.database) + " away at the end");
+  const std::string database = std::to_string(*endpoint.database);
+  return fail(Code::invalid,
+              "redis url: this server is that of several contexts, each with the database of its id; "
+              "leave the " +
+                  database +
+                  " away at the end, or name the database of one context: "
+                  "[contexts.ID] redis = \"redis://HOST/" +
+                  database + "\"");
 }
 
 }  // namespace mycojobs

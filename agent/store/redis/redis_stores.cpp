@@ -1,11 +1,14 @@
 #include "store/redis/redis_stores.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 #include "model/codec.h"
 #include "store/keys.h"
+#include "store/redis/forbidden_commands.h"
 #include "store/redis/format_version.h"
 #include "store/redis/hint_subscriptions.h"
 #include "store/redis/redis_flows.h"
@@ -23,15 +26,27 @@ void seal_append_only_file(RedisConnection& link) {
   if (!info) return;
   const auto has_line = [&](std::string_view line) { return info->text().find(line) != std::string_view::npos; };
   if (!has_line("aof_enabled:1") || !has_line("aof_rewrites:0\r") || has_line("aof_rewrite_in_progress:1")) return;
-  if (auto start_result = link.command({"BGREWRITEAOF"}); !start_result)
-    log(LogLevel::debug, "store", "BGREWRITEAOF: {}", start_result.error().message);
+  auto start_result = link.command({"BGREWRITEAOF"});
+  if (start_result) return;
+  const std::string& message = start_result.error().message;
+  if (is_forbidden_command(message)) {
+    note_forbidden_command(link.options().endpoint.redacted_url(), "BGREWRITEAOF", message);
+  } else {
+    log(LogLevel::debug, "store", "BGREWRITEAOF: {}", message);
+  }
 }
 
-// Prepares a database once for each start of its server. A database with a newer format is rejected before any write.
-// After a restart of the server, each live claim gets a lease of full length, and lost facts are recorded as an
-// anomaly.
+// Prepares a database once for each start of its server. A database with a newer format or of another context is
+// rejected before any write. After a restart of the server, each live claim gets a lease of full length, and lost facts
+// are recorded as an anomaly.
 Result<void> prepare_context(Id context, JournalHeads& heads, LogLevel restart_level, RedisConnection& link) {
-  MJ_CHECK(agree_on_format(context, link));
+  if (auto agreed = agree_on_format(context, link); !agreed) {
+    Error error = std::move(agreed).error();
+    if (error.code == Code::denied)
+      error.message +=
+          fmt::format(" (database {} of Redis at {})", link.options().database, link.options().endpoint.redacted_url());
+    return tl::unexpected<Error>(std::move(error));
+  }
   MJ_TRY(reply, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (reply.at(0).number() > 0) {
     log(restart_level, "store", "context {}: Redis was restarted; {} received a new lease", context,
@@ -105,6 +120,7 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig& conf
   MJ_TRY(endpoint, has_own_url ? parse_redis_url(own_url->second) : parse_shared_redis_url(config.default_url));
   RedisConnection::Options options;
   options.database = has_own_url ? endpoint.database.value_or(context) : context;
+  endpoint.database.reset();  // the contexts of a server have equal endpoints
   options.endpoint = std::move(endpoint);
   const auto own_tls = config.context_tls.find(context);
   options.tls = has_own_url && own_tls != config.context_tls.end() ? own_tls->second : config.tls;

@@ -34,8 +34,8 @@ class JournalHeads {
 
 struct RedisStoreConfig {
   std::string default_url = "redis://127.0.0.1:6379";
-  // URLs of contexts that have their own server. Such a URL may name a database (/3, ?db=3); otherwise the id of a
-  // context is its database number.
+  // URLs of contexts that have their own server, or their own database of the default server. Such a URL may name a
+  // database (/0, ?db=0); otherwise the id of a context is its database number.
   std::map<Id, std::string> context_urls;
   // Certificates for servers with TLS (rediss://): of the default server and of contexts without certificates of their
   // own, and of single contexts with their own server. Null: the CAs of the system are trusted.

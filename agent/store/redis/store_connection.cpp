@@ -9,22 +9,62 @@
 
 namespace mycojobs {
 
+namespace {
+
+// Users of a server may differ.
+bool have_same_server(RedisEndpoint a, RedisEndpoint b) {
+  for (RedisEndpoint* endpoint : {&a, &b}) endpoint->user.clear(), endpoint->password.clear();
+  return a == b;
+}
+
+}  // namespace
+
 StoreConnection::StoreConnection(const RedisStoreConfig& config)
     : ContextLinks(link_opener(config), config.instrumentation),
       journal_heads_(config.journal_heads),
       wait_replicas_(config.wait_replicas) {
-  for (const auto& own_url : config.context_urls) contexts_with_own_server_.insert(own_url.first);
-  auto options = connection_options(config, 0);
-  if (!options || options->endpoint.user.empty()) return;
-  // The result is cached for each database, because the server adds an entry to its ACL log at each refusal.
-  check_database_access_ = [options = std::move(*options),
-                            cached = std::map<std::uint32_t, bool>()](std::uint32_t database) mutable -> Result<bool> {
-    if (const auto entry = cached.find(database); entry != cached.end()) return entry->second;
-    options.database = database;
-    const auto result = RedisConnection(options).connect();
-    if (!result && result.error().code != Code::denied) return tl::unexpected<Error>(result.error());
-    return cached[database] = result.has_value();
-  };
+  auto default_options = connection_options(config, 0);
+  if (!default_options) return;  // the error of each call
+  default_server_ = default_options->endpoint.redacted_url();
+  for (const auto& own_url : config.context_urls) {
+    auto options = connection_options(config, own_url.first);
+    if (!options) continue;
+    own_addresses_[own_url.first] = {options->endpoint.redacted_url(), options->database,
+                                     have_same_server(options->endpoint, default_options->endpoint)};
+  }
+}
+
+StoreConnection::ContextAddress StoreConnection::address(Id context) const {
+  const auto own = own_addresses_.find(context);
+  return own == own_addresses_.end() ? ContextAddress{default_server_, context} : own->second;
+}
+
+Id StoreConnection::find_context(std::uint32_t database, Id stored_id) const {
+  if (stored_id != 0) return own_addresses_.contains(stored_id) || stored_id == database ? stored_id : 0;
+  for (const auto& [context, own] : own_addresses_) {
+    if (own.is_on_default_server && own.database == database) return context;
+  }
+  return database;  // database 0 has actors and perhaps no context
+}
+
+Result<std::vector<std::pair<std::uint32_t, Id>>> StoreConnection::read_stored_ids(
+    Id context, std::vector<std::uint32_t> databases) {
+  std::set<std::uint32_t>& denied = denied_databases_[context];
+  std::erase_if(databases, [&](std::uint32_t database) { return denied.contains(database); });
+  std::vector<std::pair<std::uint32_t, Id>> found;
+  if (databases.empty()) return found;
+  Arguments arguments;
+  arguments.add(std::uint64_t{address(context).database}).add(std::uint64_t{databases.size()});
+  for (const std::uint32_t database : databases) arguments.add(std::uint64_t{database});
+  MJ_TRY(redis, link(context));
+  MJ_TRY(reply, redis->run(scripts::database_contexts, arguments));
+  for (std::size_t i = 0; i < databases.size(); ++i) {
+    if (reply.at(i).text() == "denied")
+      denied.insert(databases[i]);
+    else
+      found.emplace_back(databases[i], static_cast<Id>(reply.at(i).number()));
+  }
+  return found;
 }
 
 Result<void> StoreConnection::await_replicas(Id context) {

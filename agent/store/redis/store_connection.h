@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -38,19 +37,28 @@ class StoreConnection : public ContextLinks {
   ServedTypes& served_types_cache(Id context) { return served_types_[context]; }
   // Returns at most max keys of the context's database, without duplicates. filter: further arguments of SCAN.
   Result<std::vector<std::string>> scan_keys(Id context, const Arguments& filter, std::size_t max);
-  bool has_own_server(Id context) const { return contexts_with_own_server_.contains(context); }
-  // Returns whether the ACL of the default server permits this database.
-  Result<bool> can_access_database(std::uint32_t database) const {
-    return check_database_access_ ? check_database_access_(database) : true;
-  }
+  // The server and database that the configuration gives to a context.
+  struct ContextAddress {
+    std::string server;  // for messages, without user and password
+    std::uint32_t database = 0;
+    bool is_on_default_server = true;
+  };
+  ContextAddress address(Id context) const;
+  // Returns the context whose data this database of the default server has, or 0 if no context of this configuration
+  // uses it. stored_id: the id in the database; 0: none.
+  Id find_context(std::uint32_t database, Id stored_id) const;
+  // Returns the databases of this list that the Redis user may select, with the ids that are stored in them.
+  Result<std::vector<std::pair<std::uint32_t, Id>>> read_stored_ids(Id context, std::vector<std::uint32_t> databases);
 
  private:
   std::shared_ptr<JournalHeads> journal_heads_;  // null if revisions are not recorded
   std::map<Id, ServedTypes> served_types_;
   std::uint32_t wait_replicas_ = 0;
-  // Null if the URL names no user, so that no check is needed.
-  std::function<Result<bool>(std::uint32_t database)> check_database_access_;
-  std::set<Id> contexts_with_own_server_;
+  std::string default_server_;
+  std::map<Id, ContextAddress> own_addresses_;
+  // By the context of the connection. Denied databases are remembered, because the server adds an entry to its ACL log
+  // at each refusal.
+  std::map<Id, std::set<std::uint32_t>> denied_databases_;
 };
 
 }  // namespace mycojobs

@@ -89,24 +89,26 @@ return 'gone'
 
 --# delete_actor: actor_keys
 -- Deletes the record of an actor if records of contexts have not changed.
--- ARGV: id, expected (list of context, field and value in turn; an empty value: the field is absent). The records of
--- the contexts are in other databases of the same server.
+-- ARGV: id, expected (list of database, context, field and value in turn; an empty value: the field is absent). The
+-- records of the contexts may be in other databases of the same server. SELECT is called for these only, since some
+-- services forbid it.
 -- Reply: gone; missing; or changed if a field has another value.
 -- Repeat: safe; the reply is missing.
 local id, expected = next_arg(), list_arg()
 local key = 'actor:' .. id
 local err = check_type(key, 'hash') or check_type(kActorKeysKey, 'hash')
 if err then return err end
-local changed = false
-for i = 1, #expected, 3 do
-  redis.call('SELECT', expected[i])
-  local record = 'context:' .. expected[i]
+local changed, current = false, '0'
+for i = 1, #expected, 4 do
+  if expected[i] ~= current then redis.call('SELECT', expected[i]) end
+  current = expected[i]
+  local record = 'context:' .. expected[i + 1]
   err = check_type(record, 'hash')
   if err then return err end
-  changed = changed or (redis.call('HGET', record, expected[i + 1]) or '') ~= expected[i + 2]
+  changed = changed or (redis.call('HGET', record, expected[i + 2]) or '') ~= expected[i + 3]
 end
 if changed then return 'changed' end
-if #expected > 0 then redis.call('SELECT', '0') end
+if current ~= '0' then redis.call('SELECT', '0') end
 if redis.call('EXISTS', key) == 0 then return 'missing' end
 local pubkey = redis.call('HGET', key, 'pubkey')
 redis.call('UNLINK', key)

@@ -376,8 +376,13 @@ TEST_F(RedisServer, ContextMayHaveItsOwnServer) {
   Job job = simple_job(1);
   job.context_id = 1000;
   ASSERT_TRUE(store.submit(job));
+  RedisConnection::Options options;
+  options.endpoint = parse_redis_url(EmbeddedRedis::url(second_folder.path())).value();
+  options.database = 5;
+  EXPECT_EQ(RedisConnection(std::move(options)).command({"LLEN", "queue:python"}).value().number(), 1U);
+  // The context of this number has no data there.
   Store direct(config_for(EmbeddedRedis::url(second_folder.path())));
-  EXPECT_EQ(direct.queue_length(5, "queue:python").value(), 1U);
+  EXPECT_EQ(outcome(direct.queue_length(5, "queue:python")), "denied");
 }
 
 TEST_F(RedisServer, LineBreaksInServerErrorsAreReplaced) {

@@ -84,6 +84,7 @@ constexpr auto kTolerated = std::to_array<Tolerance>({
     {"tick", "queue:", "is searched; whoever claims from it reports it"},
     {"cancel", "queue:", "is read for an entry, and holds none"},
     {"delete_actor", "context:", "is read in the database of the context, not in that of the call"},
+    {"agree_on_format", "context:", "counts by its name; the steps that read it report it"},
     {"cancel_message", "queue:", "is read for an entry, and holds none"},
     {"delete_job", "queue:", "is read for an entry, and holds none"},
     {"flow_commit", "queue:", "is read for an entry, and holds none"},

@@ -42,8 +42,8 @@ std::vector<Case> unclaimed_cases() {
   const auto shell = [](JobSituation& s) { s.job.queue_entry_count = 0, s.queue = "queue:v;curl x|sh `id`"; };
   return {
       {"nothing", missing, "unknown", "no_such_job", "job:12:7", "job list"},
-      {"in database 0", with(missing, [](JobSituation& s) { s.is_in_database_0 = true, s.context = 3; }), "unknown",
-       "in_database_0", "is in database 0, and the jobs of context 3 are in database 3",
+      {"in database 0", with(missing, [](JobSituation& s) { s.is_in_database_0 = true, s.context = s.database = 3; }),
+       "unknown", "in_database_0", "is in database 0, and the jobs of context 3 are in database 3",
        "redis-cli MOVE job:12:7 3`, then `redis-cli -n 3 LPUSH queue:v job:12:7`", "a record in database 0"},
       {"a list", with(make_pushed(), [](JobSituation& s) { s.job.record_type = "list"; }), "unknown", "wrong_type",
        "is a list where a hash", "DEL job:12:7"},
