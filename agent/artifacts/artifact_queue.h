@@ -1,6 +1,6 @@
 // Queues the artifacts of one run until they are written to the disk. A disk can block (a frozen file system, a network
 // file system with a server that hangs). Therefore the thread that receives the bytes only queues them, and the thread
-// for the disk (base/strand_pool.h) writes them.
+// for the disk (base/strands/strand_pool.h) writes them.
 //
 //   conversation --open, write, close--> ArtifactQueue --pop_write_task(), make_store_task()--> strand of the disk
 //                                            ^                                                       |     |

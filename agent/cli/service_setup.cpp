@@ -60,8 +60,7 @@ Result<std::vector<std::unique_ptr<Executor>>> find_working_executors(const Prog
 std::map<Id, std::size_t> number_servers(const Settings& settings) {
   const auto format_address = [](const std::string& url) {
     const auto endpoint = parse_redis_url(url);
-    if (!endpoint) return url;
-    return endpoint->unix_path.empty() ? endpoint->host + ':' + std::to_string(endpoint->port) : endpoint->unix_path;
+    return endpoint ? endpoint->redacted_url() : url;
   };
   std::map<std::string, std::size_t> numbers{{format_address(settings.redis), 0}};
   std::map<Id, std::size_t> servers;

@@ -12,6 +12,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kScanIntervalMs = 5000, kPageIntervalMs = 100;
+constexpr std::uint64_t kIdleScanIntervalMs = 10'000;  // after a scan that found no work
 constexpr std::array kContextMetrics = {
     Metric::queue_jobs,   Metric::queue_oldest,  Metric::queue_paused,     Metric::jobs_by_state, Metric::dead_letters,
     Metric::flows_active, Metric::gates_waiting, Metric::pending_messages, Metric::stored_bytes,  Metric::stored_quota};
@@ -64,6 +65,7 @@ Result<void> ContextGauges::refresh_gauges(Store& store, std::uint64_t now_boot_
   for (const Survey::Queue& entry : survey->queues)
     queues_by_label_[std::string(queue_label(entry.queue, runner_types_))].add(entry);
   const bool is_complete = next_queue_ >= scanned_queues_.size();
+  if (is_complete && is_idle(*survey)) next_scan_boot_ms_ += kIdleScanIntervalMs - kScanIntervalMs;
   next_page_boot_ms_ =
       is_complete ? std::max(next_scan_boot_ms_, now_boot_ms + kPageIntervalMs) : now_boot_ms + kPageIntervalMs;
   publish_survey(*survey);
@@ -88,6 +90,13 @@ void ContextGauges::Queue::add(const Survey::Queue& entry) {
   if (entry.length > 0 && !entry.waiting_ms && jobs == 0) oldest_ms = std::nullopt;
   jobs += entry.length;
   paused = paused || entry.paused;
+}
+
+bool ContextGauges::is_idle(const Survey& survey) const {
+  const bool has_jobs = std::any_of(queues_by_label_.begin(), queues_by_label_.end(),
+                                    [](const auto& entry) { return entry.second.jobs > 0; });
+  return !has_jobs &&
+         survey.live + survey.delayed + survey.prerequisites + survey.active_flows + survey.outbox + survey.inbox == 0;
 }
 
 void ContextGauges::publish_queues() {

@@ -49,6 +49,7 @@ class ContextGauges {
   void start_queue_scan(const KnownQueues&);
   void publish_survey(const Survey&);
   void publish_queues();
+  bool is_idle(const Survey&) const;  // returns whether a complete scan found neither jobs, flows nor messages
   Result<void> publish_storage_usage(RecordStore&);
   void remove_metrics();
 

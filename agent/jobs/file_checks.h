@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/mailbox.h"
-#include "base/mount_table.h"
-#include "base/strand_pool.h"
+#include "base/strands/mount_table.h"
+#include "base/strands/strand_pool.h"
 
 namespace mycojobs {
 
@@ -45,8 +45,8 @@ class CheckResultCache {
   std::map<std::string, CachedResult> results_;
 };
 
-// Checks whether files of the host exist. Each check runs on a strand of its own (base/strand_pool.h), so that a disk
-// that does not respond delays only the jobs that need its files. Not thread-safe.
+// Checks whether files of the host exist. Each check runs on a strand of its own (base/strands/strand_pool.h), so that
+// a disk that does not respond delays only the jobs that need its files. Not thread-safe.
 class FileChecks {
  public:
   explicit FileChecks(const Clock&);

@@ -1,4 +1,4 @@
-// The work of the supervisor daemon for one context, in steps (supervisor.h runs them in a thread). Only the supervisor
+// The work of the supervisor daemon for one context, in steps (supervisor.h runs them on a pool). Only the supervisor
 // daemon consumes msg_out and processes the messages that were received.
 //
 //   msg_out --> msg_out_coordinator --signature, permissions, address--> mj:outbox

@@ -58,7 +58,7 @@ struct Actor {
 };
 
 struct Context {
-  Id id = 0;  // also the number of the Redis database
+  Id id = 0;  // also the number of the Redis database, unless the configuration names another
   std::vector<Id> admins, readers, executors;
   std::vector<Id> submitters;  // an extension: they may submit work, but not delete it (agent/security/rights.h)
   std::string notify;          // JSON list: targets of notifications for this context (agent/model/notify_targets.h)

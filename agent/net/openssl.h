@@ -47,6 +47,7 @@ namespace mycojobs {
   APPLY(SSL_CTX_get_cert_store)             \
   APPLY(SSL_CTX_new)                        \
   APPLY(SSL_CTX_sess_set_new_cb)            \
+  APPLY(SSL_CTX_set_default_verify_paths)   \
   APPLY(SSL_CTX_set_options)                \
   APPLY(SSL_CTX_set_session_id_context)     \
   APPLY(SSL_CTX_use_PrivateKey)             \
@@ -90,10 +91,6 @@ namespace mycojobs {
   APPLY(X509_free)                          \
   APPLY(X509_get0_notAfter)                 \
   APPLY(X509_get0_notBefore)                \
-  APPLY(X509_get_default_cert_dir)          \
-  APPLY(X509_get_default_cert_dir_env)      \
-  APPLY(X509_get_default_cert_file)         \
-  APPLY(X509_get_default_cert_file_env)     \
   APPLY(X509_get_ext_d2i)                   \
   APPLY(X509_get_issuer_name)               \
   APPLY(X509_get_subject_name)              \

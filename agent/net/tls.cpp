@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -139,31 +138,13 @@ class CredentialsReader {
     }
     return {};
   }
-  // Adds the CAs of the system as OpenSSL does. A missing or wrong file is no error here: it makes every certificate
-  // one of an unknown CA. A lack of descriptors is an error, because it passes.
-  Result<void> add_system_cas() const {
-    const auto get_path = [](const char* variable, const char* default_path) -> std::string {
-      const char* const path = std::getenv(variable);
-      return path == nullptr ? default_path : path;
-    };
-    std::vector<std::string> files{
-        get_path(openssl_.X509_get_default_cert_file_env(), openssl_.X509_get_default_cert_file())};
-    std::istringstream folders(
-        get_path(openssl_.X509_get_default_cert_dir_env(), openssl_.X509_get_default_cert_dir()));
-    for (std::string path; std::getline(folders, path, ':');) {
-      if (::access(path.c_str(), R_OK) != 0) continue;
-      const auto folder = list_ca_folder(path);
-      if (!folder && folder.error().code == Code::io) return reject("ca", folder.error().message, Code::io);
-      if (folder && folder->has_hash_names) files.insert(files.end(), folder->files.begin(), folder->files.end());
-    }
-    for (const std::string& file : files) {
-      if (::access(file.c_str(), R_OK) != 0) continue;
-      if (auto added = add_cas(file); !added && added.error().code == Code::io) return added;
-    }
-    return {};
-  }
   Result<void> read_ca() const {
-    if (settings_.ca.empty()) return role_ == TlsRole::client ? add_system_cas() : Result<void>();
+    if (settings_.ca.empty()) {
+      // OpenSSL reads the certificate that a handshake needs, since reading all takes 45 ms of CPU. A missing bundle of
+      // the system is no error here: it makes every certificate one of an unknown CA.
+      if (role_ == TlsRole::client) openssl_.SSL_CTX_set_default_verify_paths(context_);
+      return {};
+    }
     return is_folder(settings_.ca) ? add_ca_folder(settings_.ca) : add_cas(settings_.ca);
   }
 

@@ -20,9 +20,9 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
-#include "base/mount_table.h"
 #include "base/parse.h"
-#include "base/strand_pool.h"
+#include "base/strands/mount_table.h"
+#include "base/strands/strand_pool.h"
 
 namespace mycojobs {
 

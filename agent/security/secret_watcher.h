@@ -1,6 +1,6 @@
 // The current secrets of each context, for callers that must not block on a disk: the intake, the run loop and the warm
-// processes. The secrets are read on a strand of their context (base/strand_pool.h), so that a folder that hangs does
-// not affect other contexts.
+// processes. The secrets are read on a strand of their context (base/strands/strand_pool.h), so that a folder that
+// hangs does not affect other contexts.
 //
 //   thread: changes, time --> strand of a context: SecretReader::rescan() --> current secrets --get(context)--> any
 //

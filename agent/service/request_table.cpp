@@ -108,7 +108,7 @@ std::vector<Request> list_context_requests() {
                      "receivers of notifications about ends: a list of addresses and targets (docs/notify.md)"};
   return {
       {"context.create",
-       "create a context; its Redis database has the same number, if the configuration names no other",
+       "create a context",
        {kNewId, with_help(admins, "actors with all rights; default: the caller"), readers, executors, submitters,
         notify},
        "Context: the context"},

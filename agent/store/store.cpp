@@ -64,7 +64,9 @@ Result<StoreServerInfo> Store::server_info(Id context) {
     auto setting_reply = redis->command({"CONFIG", "GET", name});
     if (setting_reply) return std::string(setting_reply->at(1).text());
     is_config_forbidden = is_forbidden_command(setting_reply.error().message);
-    if (is_config_forbidden) note_forbidden_command(server, "CONFIG", setting_reply.error().message);
+    // The roles of `context acl` have no CONFIG on purpose.
+    if (is_config_forbidden && setting_reply.error().code != Code::denied)
+      note_forbidden_command(server, "CONFIG", setting_reply.error().message);
     return std::string();
   };
   StoreServerInfo info;

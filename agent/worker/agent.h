@@ -8,11 +8,11 @@
 //   artifact cleanup: deletes artifacts without a job       secrets: current secrets of each context
 //   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before that
 //
-// An agent with one Redis server has eight threads, whatever the number of contexts, and a bounded number of threads for
-// each disk and each plugin while there is work that can block (base/strand_pool.h). All of them except the run loop and
-// the secrets thread have a store connection of their own. Contexts can have Redis servers of their own. All parts
-// except run loop, artifact cleanup and secrets exist once for each server, so that a server that hangs does not delay
-// other contexts.
+// An agent with one Redis server has eight threads, whatever the number of contexts, and a bounded number of threads
+// for each disk and each plugin while there is work that can block (base/strands/strand_pool.h). All of them except the
+// run loop and the secrets thread have a store connection of their own. Contexts can have Redis servers of their own.
+// All parts except run loop, artifact cleanup and secrets exist once for each server, so that a server that hangs does
+// not delay other contexts.
 //
 // Life cycle: start() contacts all servers at the same time and continues once one of them answers. drain() stops
 // claiming and keeps the heartbeats. return_jobs() sends TERM, then KILL after the grace period, and returns the jobs

@@ -30,8 +30,8 @@ using RunNumber = std::uint64_t;  // number of a run, unique within this agent p
 
 enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agent's ends of the pipes of a run
 
-// Returns the name of the strand (base/strand_pool.h) for the artifacts of a context. Each context has a folder of its
-// own, which can be a mount.
+// Returns the name of the strand (base/strands/strand_pool.h) for the artifacts of a context. Each context has a folder
+// of its own, which can be a mount.
 inline constexpr std::string_view kDiskStrandPrefix = "disk ";
 inline std::string disk_strand_name(Id context) { return std::string(kDiskStrandPrefix) + std::to_string(context); }
 
@@ -58,7 +58,7 @@ struct JobStart {
   // Sink of the conversation. Declared before the conversation, so that the sink outlives it.
   std::shared_ptr<ArtifactQueue> artifacts;
   std::shared_ptr<Conversation> conversation;
-  // Name of the strand (base/strand_pool.h) on which create_conversation() and Conversation::next_stage() are
+  // Name of the strand (base/strands/strand_pool.h) on which create_conversation() and Conversation::next_stage() are
   // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
   // already then.
   std::string strand = {};

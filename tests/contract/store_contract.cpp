@@ -81,10 +81,14 @@ TempFolder::~TempFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-TestRedis::TestRedis() {
+EmbeddedRedis::Options get_test_server_options() {
   EmbeddedRedis::Options options;
   if (const char* program = std::getenv("MYCOJOBS_TEST_REDIS_SERVER")) options.program = program;
-  auto redis = EmbeddedRedis::start(folder_.path(), options);
+  return options;
+}
+
+TestRedis::TestRedis() {
+  auto redis = EmbeddedRedis::start(folder_.path(), get_test_server_options());
   if (!redis) {
     ADD_FAILURE() << redis.error().message;
     std::abort();

@@ -51,6 +51,9 @@ class TempFolder {
   std::string path_;
 };
 
+// Options that select the program of MYCOJOBS_TEST_REDIS_SERVER, if it is set: another version of Redis, or Valkey.
+EmbeddedRedis::Options get_test_server_options();
+
 // The Redis server of this test program. It is started once and emptied for each test.
 class TestRedis {
  public:

@@ -6,6 +6,7 @@
 
 #include "sentinel/sentinel_servers.h"
 #include "store/redis/redis_connection.h"
+#include "store/redis/sentinel_overview.h"
 #include "tls/tls_servers.h"
 
 namespace mycojobs::test {
@@ -99,7 +100,7 @@ TEST_F(Sentinel, AnnouncementOfAReplicaIsVerified) {
   EXPECT_EQ(write_until_accepted(connection), group.server_port(0));
 }
 
-TEST_F(Sentinel, FormerMasterIsLeftWhenAnotherIsAnnounced) {
+TEST_F(Sentinel, ConnectionMovesToTheAnnouncedMaster) {
   RedisGroup one(folder_);
   const TempDir other_folder;
   const RedisGroup two(other_folder);
@@ -111,6 +112,26 @@ TEST_F(Sentinel, FormerMasterIsLeftWhenAnotherIsAnnounced) {
     (void)connection.command({"PING"});
     return connection.connected() && connection.server().port == two.server_port(0);
   }));
+}
+
+// The first sentinel was cut off before a failover and announces the old master, which does not know of it either.
+TEST_F(Sentinel, SentinelWithTheNewerConfigurationIsFollowed) {
+  RedisGroup old(folder_);
+  const TempDir other_folder;
+  RedisGroup group(other_folder);
+  ASSERT_TRUE(group.ask_sentinel(0, {"SENTINEL", "FAILOVER", "mymaster"}));
+  const std::size_t master = group.wait_for_failover(0);
+  FakeSentinel late(old.address(0));
+  RedisConnection connection(make_sentinel_options("redis+sentinel://" + local_address(late.port()) + "," +
+                                                   local_address(group.sentinel_port(1)) + "/mymaster"));
+  ASSERT_TRUE(connection.connect());
+  EXPECT_EQ(connection.server().port, old.server_port(0));
+  EXPECT_TRUE(eventually([&] {
+    (void)connection.command({"PING"});
+    return connection.connected() && connection.server().port == group.server_port(master);
+  }));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(connection.command({"PING"}));
+  EXPECT_EQ(connection.server().port, group.server_port(master));
 }
 
 TEST_F(Sentinel, ReadOnlyReplyEndsTheConnection) {
@@ -244,6 +265,10 @@ TEST_F(Sentinel, CertificateOfTheServersMayHaveAName) {
   settings.server_name = "redis.test";
   options.tls = std::make_shared<TlsContext>(settings);
   EXPECT_EQ(connect_error_of(options), "");
+  const auto overview = load_sentinel_overview("rediss+sentinel://localhost:" + port + "/mymaster", options.tls, {});
+  ASSERT_TRUE(overview && *overview);
+  EXPECT_EQ((*overview)->master, local_address(server.tls_port()));
+  EXPECT_EQ((*overview)->sentinels.at(0).master, (*overview)->master);
 }
 
 }  // namespace

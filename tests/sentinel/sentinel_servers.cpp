@@ -25,7 +25,7 @@ RedisGroup::RedisGroup(const TempDir& folder, GroupOptions options) : folder_(fo
     std::string text = "port " + std::to_string(sentinel_ports_[i]) + "\nbind 127.0.0.1\ndir " +
                        folder_.path().string() + "\nsentinel monitor mymaster 127.0.0.1 " +
                        std::to_string(server_ports_[0]) +
-                       " 2\nsentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n";
+                       " 2\nsentinel down-after-milliseconds mymaster 1500\nsentinel failover-timeout mymaster 3000\n";
     for (const std::string& line : options_.sentinel_lines) text += line + '\n';
     if (!options_.sentinel_password.empty())
       text +=

@@ -159,9 +159,10 @@ TEST_F(StepPoolTest, PoolsShareALimitOfThreads) {
   begin(shares);
   StepPool other(shares, [] {});
   std::atomic<int> other_steps{0};
-  for (const char* deployment : {"a", "b", "c"}) {
-    submit_slow(1, deployment);
-    other.submit(1, deployment, [&] {
+  for (const Id owner : {1, 2, 3}) {
+    const std::string deployment = std::to_string(owner);
+    submit_slow(owner, deployment);
+    other.submit(owner, deployment, [&] {
       ++other_steps;
       released_.wait();
       return true;

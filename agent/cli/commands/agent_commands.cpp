@@ -26,18 +26,38 @@ LiveValue<Ceilings> share_ceilings(const Settings& settings) {
   return {std::make_shared<const Ceilings>(settings.ceilings)};
 }
 
+// The certificates of the servers of a process; null: plain HTTP.
+struct ServerCertificates {
+  std::shared_ptr<TlsContext> api, metrics;
+};
+
+// Reads the certificates of servers that are started. api_listen: the address of the API, or empty. Errors: those of
+// TlsContext::load().
+Result<ServerCertificates> load_certificates(const Settings& settings, const std::string& api_listen) {
+  ServerCertificates out;
+  if (!api_listen.empty()) {
+    MJ_TRY(api, load_server_tls(get_api_tls(settings)));
+    out.api = std::move(api);
+  }
+  if (!settings.metrics_listen.empty()) {
+    MJ_TRY(metrics, load_server_tls(get_metrics_tls(settings)));
+    out.metrics = std::move(metrics);
+  }
+  return out;
+}
+
 // Starts the API of a coordinator or of `dev`. allows_anonymous: requests from loopback need no token. Returns null if
 // `api.listen` is empty, or if its default address is in use, which is logged.
 Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDependencies& dependencies,
                                                               const Settings& settings, StoreFactory& stores,
                                                               const std::vector<Id>& contexts, bool allows_anonymous,
-                                                              Health health, const LiveValue<Ceilings>& ceilings) {
+                                                              Health health, const LiveValue<Ceilings>& ceilings,
+                                                              const std::shared_ptr<TlsContext>& tls) {
   if (settings.api_listen.empty()) return nullptr;
   ApiSettings api_settings;
   api_settings.listen = settings.api_listen;
   api_settings.allows_plain_http = settings.api_insecure;
-  MJ_TRY(tls, load_server_tls(get_api_tls(settings)));
-  api_settings.tls = std::move(tls);
+  api_settings.tls = tls;
   api_settings.tokens_file = settings.api_tokens;
   api_settings.origins = settings.api_names;
   api_settings.allows_anonymous = allows_anonymous;
@@ -68,14 +88,14 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
 // Starts the API through which an agent accepts jobs of other hosts. Returns null if `supervisor.listen` is empty.
 Result<std::unique_ptr<api::ApiServer>> start_supervisor_api(const ProgramDependencies& dependencies,
                                                              const Settings& settings, StoreFactory& stores,
-                                                             Health health, const LiveValue<Ceilings>& ceilings) {
+                                                             Health health, const LiveValue<Ceilings>& ceilings,
+                                                             const std::shared_ptr<TlsContext>& tls) {
   if (settings.supervisor_listen.empty()) return nullptr;
   ApiSettings api_settings;
   api_settings.role = ApiRole::supervisor;
   api_settings.listen = settings.supervisor_listen;
   api_settings.allows_plain_http = settings.api_insecure;
-  MJ_TRY(tls, load_server_tls(get_api_tls(settings)));
-  api_settings.tls = std::move(tls);
+  api_settings.tls = tls;
   api_settings.tokens_file = settings.api_tokens;
   api_settings.contexts = settings.contexts;
   api_settings.max_script_bytes = settings.job_max_script_bytes;
@@ -98,31 +118,29 @@ struct StatusServers {
 // tls: null if the listener has no TLS.
 void set_certificate_gauge(Metrics& metrics, const char* listener, const std::shared_ptr<TlsContext>& tls) {
   constexpr double kDayS = 86400;
-  if (!tls) return;
-  if (const auto expiry_s = tls->load_own_expiry_s(); expiry_s && *expiry_s != 0)
-    metrics.set(Metric::api_certificate_expiry, {listener},
-                static_cast<double>(*expiry_s - std::time(nullptr)) / kDayS);
+  const auto expiry_s = tls ? tls->load_own_expiry_s() : Result<std::int64_t>(0);
+  if (!expiry_s || *expiry_s == 0) return;
+  metrics.set(Metric::api_certificate_expiry, {listener}, static_cast<double>(*expiry_s - std::time(nullptr)) / kDayS);
 }
 
 // Starts the servers of the settings. refresh_metrics: called before each reply with metrics, by threads of the
 // servers.
 Result<StatusServers> start_status_servers(const ProgramDependencies& dependencies, const Settings& settings,
-                                           const Health& health, std::function<void()> refresh_metrics) {
+                                           const Health& health, const ServerCertificates& certificates,
+                                           std::function<void()> refresh_metrics) {
   StatusServers servers;
   const CountRefusal count_refusal = [metrics = dependencies.metrics](const char* reason) {
     metrics->add(Metric::http_refusals, {reason});
   };
   if (!settings.metrics_listen.empty()) {
-    MJ_TRY(tls, load_server_tls(get_metrics_tls(settings)));
-    MJ_TRY(api_tls, load_server_tls(get_api_tls(settings)));
-    auto render_metrics = [refresh = std::move(refresh_metrics), metrics = dependencies.metrics, tls, api_tls] {
+    auto render_metrics = [refresh = std::move(refresh_metrics), metrics = dependencies.metrics, certificates] {
       refresh();
-      set_certificate_gauge(*metrics, "api", api_tls);
-      set_certificate_gauge(*metrics, "metrics", tls);
+      set_certificate_gauge(*metrics, "api", certificates.api);
+      set_certificate_gauge(*metrics, "metrics", certificates.metrics);
       return metrics->render();
     };
-    auto server =
-        api::start_health_server(settings.metrics_listen, health, std::move(render_metrics), count_refusal, tls);
+    auto server = api::start_health_server(settings.metrics_listen, health, std::move(render_metrics), count_refusal,
+                                           certificates.metrics);
     if (!server) return fail(server.error(), "metrics.listen");
     servers.metrics = std::move(*server);
   }
@@ -169,8 +187,9 @@ Result<int> agent_command(Invocation& call) {
   ProcessLiveness liveness;
   AgentStatus status(*call.dependencies.metrics, liveness);
   const Health health = make_health_queries(status, liveness);
-  auto status_servers =
-      start_status_servers(call.dependencies, call.settings, health, [&status] { status.refresh_metrics(); });
+  MJ_TRY(certificates, load_certificates(call.settings, call.settings.supervisor_listen));
+  auto status_servers = start_status_servers(call.dependencies, call.settings, health, certificates,
+                                             [&status] { status.refresh_metrics(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
   auto started_agent = start_agent(call.dependencies, call.settings, *stores,
                                    [&status](const Error& error) { return status.wait(error); });
@@ -178,7 +197,7 @@ Result<int> agent_command(Invocation& call) {
   if (!started_agent) return tl::unexpected<Error>(std::move(started_agent).error());
   Agent& agent = status.attach_agent(std::move(*started_agent));
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
-  auto api = start_supervisor_api(call.dependencies, call.settings, *stores, health, ceilings);
+  auto api = start_supervisor_api(call.dependencies, call.settings, *stores, health, ceilings, certificates.api);
   if (!api) return tl::unexpected<Error>(std::move(api).error());
   log(LogLevel::info, "worker", "{}", describe_runner(call));
   Reload reload(call);
@@ -195,6 +214,7 @@ Result<int> dev_command(Invocation& call) {
     return fail(Code::invalid, "`mycojobs dev` uses its own Redis: omit --redis, or use `mycojobs agent`");
   }
   MJ_CHECK(check_api_address(call.settings));
+  MJ_TRY(certificates, load_certificates(call.settings, call.settings.api_listen));
   MJ_TRY(services, open_services(call.dependencies, call.settings, true));
   if (!services.agent) {
     return fail(Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
@@ -205,8 +225,8 @@ Result<int> dev_command(Invocation& call) {
   const Health health = make_health_queries(*services.agent, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   MJ_TRY(api, start_coordinator_api(call.dependencies, call.settings, *services.stores, call.settings.contexts, true,
-                                    health, ceilings));
-  auto status_servers = start_status_servers(call.dependencies, call.settings, health,
+                                    health, ceilings, certificates.api));
+  auto status_servers = start_status_servers(call.dependencies, call.settings, health, certificates,
                                              [&services] { services.agent->refresh_metrics(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
   if (api && api->has_page()) print(fmt::format("the page is at {}/\n", api->url()));
@@ -238,15 +258,17 @@ std::string describe_coordinator(const std::vector<Id>& contexts) {
 Result<int> coordinator_command(Invocation& call) {
   use_default_redis(call.settings);
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
+  MJ_TRY(certificates, load_certificates(call.settings, call.settings.api_listen));
   auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
   MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts));
   ProcessLiveness liveness;
   const Health health = make_health_queries(*coordinator, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
-  auto api = start_coordinator_api(call.dependencies, call.settings, *stores, contexts, false, health, ceilings);
+  auto api = start_coordinator_api(call.dependencies, call.settings, *stores, contexts, false, health, ceilings,
+                                   certificates.api);
   if (!api) return tl::unexpected<Error>(std::move(api).error());
-  auto status_servers =
-      start_status_servers(call.dependencies, call.settings, health, [&coordinator] { coordinator->measure(); });
+  auto status_servers = start_status_servers(call.dependencies, call.settings, health, certificates,
+                                             [&coordinator] { coordinator->measure(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
   MJ_CHECK(coordinator->start_threads());
   log(LogLevel::info, "coordinator", "{}", describe_coordinator(contexts));

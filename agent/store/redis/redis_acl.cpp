@@ -169,8 +169,8 @@ std::vector<std::string> acl_rules(std::string_view role, std::span<const std::u
   }
   if (role == "agent") {
     add_agent_keys(rules);
-    add_channels(rules, {kWakeChannel, kNoticeChannel, kFlowDueChannel, kReplicationChannel, kMailboxChangedChannel,
-                         kDeploymentChannel, "runner*"});
+    add_channels(rules, {kWakeChannel, kQueueFilledChannel, kNoticeChannel, kFlowDueChannel, kReplicationChannel,
+                         kMailboxChangedChannel, kDeploymentChannel, "runner*"});
   } else if (role == "reader") {
     add_key_rules(rules, "%R~");
     add_channels(rules, {kFlowChangedChannel, kWakeChannel, kDeploymentChannel});

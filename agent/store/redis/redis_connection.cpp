@@ -102,6 +102,29 @@ Arguments append_arguments(Arguments call, const Arguments& arguments) {
   return call;
 }
 
+// Appends a command in the protocol of Redis. Errors: too_large, internal.
+Result<void> append_command(std::string& out, std::span<const std::string_view> list) {
+  std::vector<const char*> texts;
+  std::vector<std::size_t> lengths;
+  std::size_t total = 0;
+  for (std::string_view text : list) {
+    texts.push_back(text.data() == nullptr ? "" : text.data());
+    lengths.push_back(text.size());
+    total += text.size() + 16;
+  }
+  if (total > kMaxCommandBytes) {
+    return fail(Code::too_large, "redis: a command of " + std::to_string(total) + " bytes is over the limit of " +
+                                     std::to_string(kMaxCommandBytes));
+  }
+  char* formatted = nullptr;
+  // The return type is int, or long long in newer versions of hiredis.
+  const auto size = redisFormatCommandArgv(&formatted, static_cast<int>(list.size()), texts.data(), lengths.data());
+  if (size < 0) return fail(Code::internal, "redis: out of memory");
+  const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
+  out.append(formatted, static_cast<std::size_t>(size));
+  return {};
+}
+
 }  // namespace
 
 std::string_view find_info_field(std::string_view info, std::string_view name) {
@@ -339,27 +362,10 @@ Result<Reply> RedisConnection::await(std::uint32_t extra_ms) {
   }
 }
 
-Result<void> RedisConnection::send(const Arguments& arguments) {
-  const auto list = arguments.list();
-  std::vector<const char*> texts;
-  std::vector<std::size_t> lengths;
-  std::size_t total = 0;
-  for (std::string_view text : list) {
-    texts.push_back(text.data() == nullptr ? "" : text.data());
-    lengths.push_back(text.size());
-    total += text.size() + 16;
-  }
-  if (total > kMaxCommandBytes) {
-    return fail(Code::too_large, "redis: a command of " + std::to_string(total) + " bytes is over the limit of " +
-                                     std::to_string(kMaxCommandBytes));
-  }
-  char* formatted = nullptr;
-  // The return type is int, or long long in newer versions of hiredis.
-  const auto size = redisFormatCommandArgv(&formatted, static_cast<int>(list.size()), texts.data(), lengths.data());
-  if (size < 0) return fail(Code::internal, "redis: out of memory");
-  const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
-  const Deadline deadline = deadline_after(options_.command_timeout_ms);
-  auto sent = stream_.send_all(std::string_view(formatted, static_cast<std::size_t>(size)), deadline);
+Result<void> RedisConnection::send_all(std::span<const Arguments> commands) {
+  std::string bytes;
+  for (const Arguments& command : commands) MJ_CHECK(append_command(bytes, command.list()));
+  auto sent = stream_.send_all(bytes, deadline_after(options_.command_timeout_ms));
   if (!sent) return abandon_connection(std::move(sent).error());
   return {};
 }

@@ -82,8 +82,9 @@ class RedisConnection final : public Link {
   // or has_buffered_input() is true. With TLS, a readable connection may still have no data.
   int fd() const { return stream_.fd(); }
   bool has_buffered_input() const { return stream_.has_buffered_input(); }
-  Result<void> send(const Arguments&);
-  Result<void> read_some();  // Reads once without waiting. No effect without data.
+  Result<void> send(const Arguments& arguments) { return send_all({&arguments, 1}); }
+  Result<void> send_all(std::span<const Arguments> commands);  // sends all commands in one write
+  Result<void> read_some();                                    // Reads once without waiting. No effect without data.
   // Returns the next complete reply, which may be an error reply, or nullopt if no reply is complete yet.
   Result<std::optional<Reply>> next_reply();
 

@@ -28,8 +28,8 @@ struct RedisEndpoint {
   std::string host;
   std::uint16_t port = 6379;
   std::string unix_path;  // if set, host and port are not used
-  // If set, the sentinels tell the address of the master, and host, port and unix_path are not used. User and password
-  // are those of the servers.
+  // If set, the sentinels announce the address of the master, and host, port and unix_path are not used. User and
+  // password are those of the servers.
   std::vector<RedisAddress> sentinels;
   std::string master_name;  // name by which the sentinels know the master
   std::string user, password;

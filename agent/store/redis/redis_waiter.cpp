@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/parse.h"
 #include "store/keys.h"
 #include "store/redis/redis_connection.h"
 
@@ -17,17 +19,30 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::string_view kBlockSeconds = "5";  // time-out of BLMOVE, after which it is sent again
+// Time-out of BLMOVE, after which it is sent again. It is short if other queues wait for a blocking connection.
+constexpr std::string_view kBlockSeconds = "5", kShortBlockSeconds = "1";
 constexpr milliseconds kReplyTimeout{8000};
 constexpr milliseconds kPingInterval{5000};
 constexpr milliseconds kQueueErrorDelay{2000};  // pause after an error of a queue key that is not a list
+// Pause between two polls: the first one after an entry was found, and the longest one.
+constexpr milliseconds kMinPollPause{50}, kMaxPollPause{500};
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
 // Keys and hints are short. A longer reply was pushed by another client, and closes the connection.
 constexpr std::size_t kMaxReplyBytes = 1U << 20;
 
+Result<void> check(const Result<Reply>& reply) { return reply ? Result<void>() : tl::unexpected<Error>(reply.error()); }
+
 milliseconds reconnect_delay(unsigned failures) { return milliseconds(failures <= 1 ? 250 : 500); }
 
 }  // namespace
+
+std::optional<QueueHint> parse_queue_hint(std::string_view message) {
+  const std::size_t end = message.find(' ');
+  std::uint64_t context = 0;
+  if (end == std::string_view::npos || !parse_u64(message.substr(0, end), context) || context > UINT32_MAX)
+    return std::nullopt;
+  return QueueHint{static_cast<Id>(context), message.substr(end + 1)};
+}
 
 RedisWaiter::RedisWaiter(std::string topic, Fd event) : topic_(std::move(topic)), event_(std::move(event)) {}
 
@@ -37,20 +52,32 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return fail(Code::io, "cannot make an eventfd: " + errno_text(errno));
   std::unique_ptr<RedisWaiter> waiter(new RedisWaiter(topic, std::move(event)));
-  for (const auto& [context, queue] : queues) {
+  for (const auto& [context, key] : queues) {
     MJ_TRY(options, connection_options(config, context));
     options.connect_timeout_ms = std::min(options.connect_timeout_ms, kConnectTimeoutMs);
     options.max_reply_bytes = kMaxReplyBytes;
-    auto server = std::find_if(waiter->servers_.begin(), waiter->servers_.end(),
-                               [&](const Server& s) { return s.endpoint == options.endpoint && s.tls == options.tls; });
-    if (server == waiter->servers_.end()) {
-      server = waiter->servers_.emplace(server, options.endpoint, options.tls);
-      // Channels are shared by all databases, so each server needs one connection for them.
-      server->connections.emplace_back(options, 0, "");
+    Server& server = waiter->find_or_add_server(options);
+    if (key.empty()) continue;
+    WatchedQueue& queue = server.queues.emplace_back();
+    queue.context = context;
+    queue.database = options.database;
+    queue.key = key;
+    if (server.blocking.size() < kMaxBlockingConnections) {
+      server.blocking.emplace_back(options).queue = server.queues.size() - 1;
+    } else if (!server.poller) {
+      server.poller.emplace(options);
     }
-    if (!queue.empty()) server->connections.emplace_back(std::move(options), context, queue);
   }
   return waiter;
+}
+
+RedisWaiter::Server& RedisWaiter::find_or_add_server(const RedisConnection::Options& options) {
+  RedisConnection::Options common = options;
+  common.endpoint.database.reset();  // channels are shared by all databases
+  const auto server = std::find_if(servers_.begin(), servers_.end(), [&](const Server& s) {
+    return s.options.endpoint == common.endpoint && s.options.tls == common.tls;
+  });
+  return server == servers_.end() ? servers_.emplace_back(std::move(common)) : *server;
 }
 
 void RedisWaiter::wake() {
@@ -60,9 +87,9 @@ void RedisWaiter::wake() {
 
 void RedisWaiter::set_paused(Id context, const std::vector<std::string>& queues) {
   for (Server& server : servers_) {
-    for (WaitConnection& connection : server.connections) {
-      if (connection.context != context || connection.queue.empty()) continue;
-      connection.paused = std::find(queues.begin(), queues.end(), connection.queue) != queues.end();
+    for (WatchedQueue& queue : server.queues) {
+      if (queue.context != context) continue;
+      queue.paused = std::find(queues.begin(), queues.end(), queue.key) != queues.end();
     }
   }
 }
@@ -71,17 +98,18 @@ Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   const Time until = steady_clock::now() + milliseconds(timeout_ms);
   WaitResult result;
   errors_.clear();
+  has_unnamed_work_ = false;
   const auto has_result = [&] { return result.has_work || result.reconnected || !result.hints.empty(); };
   for (bool is_done = false; !is_done;) {
     connect_due(result);
     for (Server& server : servers_) {
-      for (std::size_t i = 0; server.is_connected && i < server.connections.size(); ++i)
-        send_wait(server.connections[i], server, for_work);
+      if (server.is_connected) send_requests(server, for_work);
     }
     const bool is_ready = has_result() || !errors_.empty();
     const bool was_woken = poll_once(is_ready ? steady_clock::now() : until, for_work, result);
     is_done = is_ready || was_woken || has_result() || !errors_.empty() || steady_clock::now() >= until;
   }
+  if (has_unnamed_work_) result.contexts.clear();
   result.has_unreachable_server =
       std::any_of(servers_.begin(), servers_.end(), [](const Server& server) { return !server.is_connected; });
   if (has_result() || errors_.empty()) return result;
@@ -103,37 +131,144 @@ void RedisWaiter::connect_due(WaitResult& result) {
 }
 
 Result<void> RedisWaiter::connect(Server& server, WaitResult& result) {
-  for (WaitConnection& connection : server.connections) {
-    connection.reply_pending = false;
-    connection.next_command_at = {};
-    MJ_CHECK(connection.connection->connect());
-    if (!connection.queue.empty()) continue;
-    // This channel reports work that BLMOVE does not detect: jobs with a priority, and queues that are resumed.
-    // One command for both channels: between two, a hint could arrive, which looks like a closed connection.
-    Arguments subscribe{"SUBSCRIBE", kWakeChannel};
-    if (!topic_.empty()) subscribe.add(topic_);
-    MJ_CHECK(connection.connection->command(subscribe));
-    connection.next_command_at = steady_clock::now() + kPingInterval;
-    MJ_CHECK(process_replies(connection, false, result));  // a hint may have been received with the reply
+  server.poll_steps.clear();
+  server.poll_candidates.clear();
+  server.next_poll_at = {};
+  server.poll_pause = kMinPollPause;
+  for (WatchedQueue& queue : server.queues) {
+    queue.is_blocked_on = false;
+    queue.next_check_at = {};
   }
+  for (WaitConnection& waiting : server.blocking) {
+    waiting.pending_replies = 0;
+    MJ_CHECK(waiting.connection->connect());
+    waiting.database = waiting.connection->database();
+  }
+  if (server.poller) {
+    server.poller->pending_replies = 0;
+    MJ_CHECK(server.poller->connection->connect());
+  }
+  WaitConnection& channels = server.channels;
+  channels.pending_replies = 0;
+  MJ_CHECK(channels.connection->connect());
+  MJ_CHECK(subscribe(server));
+  channels.next_command_at = steady_clock::now() + kPingInterval;
+  return process_input(server, channels, false, result);  // a hint may have been received with the reply
+}
+
+// Sends one command for all channels: between two, a hint could arrive, which looks like a closed connection. Only a
+// waiter that polls subscribes to kQueueFilledChannel, so that a job costs a server without such waiters nothing.
+Result<void> RedisWaiter::subscribe(Server& server) {
+  RedisConnection& connection = *server.channels.connection;
+  Arguments channels{"SUBSCRIBE"};
+  if (!server.queues.empty()) channels.add(kWakeChannel);
+  if (!topic_.empty()) channels.add(topic_);
+  if (channels.list().size() == 1) return {};
+  if (server.poller) {
+    Arguments all{"SUBSCRIBE", kQueueFilledChannel};
+    for (const std::string_view channel : channels.list().subspan(1)) all.add(channel);
+    const auto subscribed = connection.command(all);
+    // A user with the rules of an older version may not subscribe to it. Polls find the jobs later.
+    if (subscribed || subscribed.error().code != Code::denied) return check(subscribed);
+  }
+  return check(connection.command(channels));
+}
+
+void RedisWaiter::send_requests(Server& server, bool for_work) {
+  Result<void> sent = send_ping(server);
+  for (WaitConnection& waiting : server.blocking) {
+    if (sent && for_work && waiting.pending_replies == 0) sent = send_blocking_wait(server, waiting);
+  }
+  if (sent && for_work && server.poller) sent = send_poll(server);
+  if (!sent) drop_connection(server, std::move(sent).error());
+}
+
+Result<void> RedisWaiter::send_ping(Server& server) {
+  WaitConnection& channels = server.channels;
+  if (channels.pending_replies > 0 || steady_clock::now() < channels.next_command_at) return {};
+  MJ_CHECK(channels.connection->send(Arguments{"PING"}));
+  channels.pending_replies = 1;
+  channels.reply_deadline = steady_clock::now() + kReplyTimeout;
   return {};
 }
 
-void RedisWaiter::send_wait(WaitConnection& connection, Server& server, bool for_work) {
-  const bool is_channel_connection = connection.queue.empty();
-  if (connection.reply_pending || (!is_channel_connection && (!for_work || connection.paused)) ||
-      steady_clock::now() < connection.next_command_at)
-    return;
-  auto sent = is_channel_connection ? connection.connection->send({"PING"})
-                                    : connection.connection->send({"BLMOVE", connection.queue, connection.queue,
-                                                                   "RIGHT", "RIGHT", kBlockSeconds});
-  if (!sent) return drop_connection(server, std::move(sent).error());
-  connection.reply_pending = true;
-  connection.reply_deadline = steady_clock::now() + kReplyTimeout;
+// Blocks on the queue in which an entry was seen last, of those on which no other connection blocks. A connection keeps
+// its queue unless another one had an entry later.
+Result<void> RedisWaiter::send_blocking_wait(Server& server, WaitConnection& waiting) {
+  const Time now = steady_clock::now();
+  const auto can_watch = [&](const WatchedQueue& queue) {
+    return !queue.paused && !queue.is_blocked_on && queue.next_check_at <= now;
+  };
+  const WatchedQueue* best = can_watch(server.queues[waiting.queue]) ? &server.queues[waiting.queue] : nullptr;
+  if (server.poller) {
+    for (const WatchedQueue& queue : server.queues) {
+      if (can_watch(queue) && (best == nullptr || queue.last_work > best->last_work)) best = &queue;
+    }
+  }
+  if (best == nullptr) return {};
+  waiting.queue = static_cast<std::size_t>(best - server.queues.data());
+  WatchedQueue& queue = server.queues[waiting.queue];
+  std::vector<Arguments> commands;
+  // After a rejected SELECT, BLMOVE in another database changes nothing, and its reply is ignored.
+  if (waiting.database != queue.database) commands.emplace_back(Arguments{"SELECT"}).add(std::uint64_t{queue.database});
+  commands.emplace_back(
+      Arguments{"BLMOVE", queue.key, queue.key, "RIGHT", "RIGHT", server.poller ? kShortBlockSeconds : kBlockSeconds});
+  MJ_CHECK(waiting.connection->send_all(commands));
+  waiting.pending_replies = commands.size();
+  waiting.reply_deadline = now + kReplyTimeout;
+  queue.is_blocked_on = true;
+  queue.has_entries = false;
+  return {};
+}
+
+// Polls the queues on which no connection blocks: all of them after the pause, and at once those that had an entry.
+Result<void> RedisWaiter::send_poll(Server& server) {
+  if (server.poller->pending_replies > 0) return {};
+  const Time now = steady_clock::now();
+  server.is_full_poll = now >= server.next_poll_at;
+  server.has_found_entries = server.is_select_rejected = false;
+  std::map<std::uint32_t, std::vector<std::size_t>> queues_by_database;
+  for (std::size_t i = 0; i < server.queues.size(); ++i) {
+    const WatchedQueue& queue = server.queues[i];
+    if (queue.is_blocked_on || queue.paused || queue.next_check_at > now) continue;
+    if (server.is_full_poll || queue.has_entries) queues_by_database[queue.database].push_back(i);
+  }
+  std::deque<PollStep> steps;
+  for (auto& [database, queues] : queues_by_database) {
+    const auto kind = queues.size() == 1 ? PollStep::Kind::length : PollStep::Kind::exists;
+    steps.push_back({PollStep::Kind::select, queues});
+    steps.push_back({kind, std::move(queues)});
+  }
+  if (!steps.empty()) return send_poll_steps(server, std::move(steps));
+  if (server.is_full_poll) server.next_poll_at = now + server.poll_pause;
+  return {};
+}
+
+Result<void> RedisWaiter::send_poll_steps(Server& server, std::deque<PollStep> steps) {
+  std::vector<Arguments> commands;
+  commands.reserve(steps.size());
+  for (const PollStep& step : steps) {
+    const WatchedQueue& first = server.queues[step.queues.front()];
+    if (step.kind == PollStep::Kind::select) {
+      commands.emplace_back(Arguments{"SELECT"}).add(std::uint64_t{first.database});
+    } else if (step.kind == PollStep::Kind::length) {
+      commands.emplace_back(Arguments{"LLEN", first.key});
+    } else {
+      Arguments& exists = commands.emplace_back(Arguments{"EXISTS"});
+      for (const std::size_t i : step.queues) exists.add(server.queues[i].key);
+    }
+  }
+  MJ_CHECK(server.poller->connection->send_all(commands));
+  server.poll_steps = std::move(steps);
+  server.poller->pending_replies = commands.size();
+  server.poller->reply_deadline = steady_clock::now() + kReplyTimeout;
+  return {};
 }
 
 void RedisWaiter::drop_connection(Server& server, Error error) {
-  for (WaitConnection& connection : server.connections) connection.connection->close();
+  server.channels.connection->close();
+  for (WaitConnection& waiting : server.blocking) waiting.connection->close();
+  if (server.poller) server.poller->connection->close();
   server.is_connected = false;
   ++server.failures;
   server.retry_at = steady_clock::now() + reconnect_delay(server.failures);
@@ -146,69 +281,183 @@ bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& result) {
   bool has_buffered_input = false;
   for (Server& server : servers_) {
     if (!server.is_connected) continue;
-    for (WaitConnection& connection : server.connections) {
-      fds.push_back({connection.connection->fd(), POLLIN, 0});
-      owners.emplace_back(&server, &connection);
-      has_buffered_input = has_buffered_input || connection.connection->has_buffered_input();
-    }
+    const auto add = [&](WaitConnection& waiting) {
+      fds.push_back({waiting.connection->fd(), POLLIN, 0});
+      owners.emplace_back(&server, &waiting);
+      has_buffered_input = has_buffered_input || waiting.connection->has_buffered_input();
+    };
+    add(server.channels);
+    for (WaitConnection& waiting : server.blocking) add(waiting);
+    if (server.poller) add(*server.poller);
   }
   const auto timeout_ms =
-      has_buffered_input ? 0 : std::chrono::ceil<milliseconds>(next_wakeup(until) - steady_clock::now()).count();
+      has_buffered_input ? 0
+                         : std::chrono::ceil<milliseconds>(next_wakeup(until, for_work) - steady_clock::now()).count();
   ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(timeout_ms, 0, 1 << 30)));
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    auto [server, connection] = owners[i];
+    auto [server, waiting] = owners[i];
     if (!server->is_connected) continue;  // the server failed on another connection
-    if (fds[i + 1].revents != 0 || connection->connection->has_buffered_input()) {
-      auto read_result = connection->connection->read_some();
-      if (read_result) read_result = process_replies(*connection, for_work, result);
+    if (fds[i + 1].revents != 0 || waiting->connection->has_buffered_input()) {
+      auto read_result = waiting->connection->read_some();
+      if (read_result) read_result = process_input(*server, *waiting, for_work, result);
       if (!read_result) drop_connection(*server, std::move(read_result).error());
-    } else if (connection->reply_pending && steady_clock::now() >= connection->reply_deadline) {
-      drop_connection(*server,
-                      {Code::unavailable, "Redis at " + server->endpoint.redacted_url() + ": no answer in time"});
+    } else if (waiting->pending_replies > 0 && steady_clock::now() >= waiting->reply_deadline) {
+      drop_connection(
+          *server, {Code::unavailable, "Redis at " + server->options.endpoint.redacted_url() + ": no answer in time"});
     }
   }
   std::uint64_t count = 0;
   return ::read(event_.get(), &count, sizeof count) == sizeof count;
 }
 
-RedisWaiter::Time RedisWaiter::next_wakeup(Time until) const {
+RedisWaiter::Time RedisWaiter::next_wakeup(Time until, bool for_work) const {
+  const Time now = steady_clock::now();
   for (const Server& server : servers_) {
-    if (!server.is_connected) until = std::min(until, server.retry_at);
-    for (const WaitConnection& connection : server.connections) {
-      if (!server.is_connected) break;
-      if (connection.reply_pending)
-        until = std::min(until, connection.reply_deadline);
-      else if (connection.next_command_at > steady_clock::now())
-        until = std::min(until, connection.next_command_at);
+    if (!server.is_connected) {
+      until = std::min(until, server.retry_at);
+      continue;
+    }
+    const auto add_deadline = [&](const WaitConnection& waiting) {
+      if (waiting.pending_replies > 0) until = std::min(until, waiting.reply_deadline);
+    };
+    add_deadline(server.channels);
+    if (server.channels.pending_replies == 0) until = std::min(until, server.channels.next_command_at);
+    for (const WaitConnection& waiting : server.blocking) add_deadline(waiting);
+    if (server.poller) add_deadline(*server.poller);
+    if (!for_work) continue;
+    if (server.poller && server.poller->pending_replies == 0) until = std::min(until, server.next_poll_at);
+    for (const WatchedQueue& queue : server.queues) {
+      if (queue.next_check_at > now) until = std::min(until, queue.next_check_at);
     }
   }
   return until;
 }
 
-Result<void> RedisWaiter::process_replies(WaitConnection& connection, bool for_work, WaitResult& result) {
+Result<void> RedisWaiter::process_input(Server& server, WaitConnection& waiting, bool for_work, WaitResult& result) {
   for (;;) {
-    MJ_TRY(reply, connection.connection->next_reply());
+    MJ_TRY(reply, waiting.connection->next_reply());
     if (!reply) return {};
-    if (connection.queue.empty() && reply->at(0).text() == "message") {
-      if (reply->at(1).text() == kWakeChannel) {
-        result.has_work = result.has_work || for_work;
-      } else {
-        result.hints.emplace_back(reply->at(2).text());
-      }
-      continue;
-    }
-    connection.reply_pending = false;
-    if (reply->is_error()) {
-      Error error = redis_error(reply->text());
-      if (error.code != Code::invalid) return tl::unexpected<Error>(std::move(error));
-      log(LogLevel::warn, "store", "cannot wait for {}: {}", connection.queue, error.message);
-      connection.next_command_at = steady_clock::now() + kQueueErrorDelay;
-    } else if (connection.queue.empty()) {  // reply to PING
-      connection.next_command_at = steady_clock::now() + kPingInterval;
-    } else if (!reply->is_nil() && for_work && !connection.paused) {
-      result.has_work = true;
+    if (&waiting == &server.channels) {
+      MJ_CHECK(process_channel_reply(server, *reply, for_work, result));
+    } else if (server.poller && &waiting == &*server.poller) {
+      MJ_CHECK(process_poll_reply(server, *reply, for_work, result));
+    } else {
+      MJ_CHECK(process_blocking_reply(server, waiting, *reply, for_work, result));
     }
   }
+}
+
+Result<void> RedisWaiter::process_channel_reply(Server& server, const Reply& reply, bool for_work, WaitResult& result) {
+  if (reply.is_error()) return tl::unexpected<Error>(redis_error(reply.text()));
+  if (reply.at(0).text() != "message") {  // the reply to PING
+    server.channels.pending_replies = 0;
+    server.channels.next_command_at = steady_clock::now() + kPingInterval;
+  } else if (reply.at(1).text() == kWakeChannel || reply.at(1).text() == kQueueFilledChannel) {
+    process_queue_hint(server, reply, for_work, result);
+  } else {
+    result.hints.emplace_back(reply.at(2).text());
+  }
+  return {};
+}
+
+// A queue on which a connection blocks needs no hint for an entry of its list, since BLMOVE reports it. Jobs with a
+// priority are not in the list.
+void RedisWaiter::process_queue_hint(Server& server, const Reply& message, bool for_work, WaitResult& result) {
+  const bool is_in_list = message.at(1).text() == kQueueFilledChannel;
+  const auto hint = parse_queue_hint(message.at(2).text());
+  if (!hint) {
+    result.has_work = result.has_work || for_work;
+    has_unnamed_work_ = has_unnamed_work_ || for_work;
+    return;
+  }
+  const auto queue = std::find_if(server.queues.begin(), server.queues.end(), [&](const WatchedQueue& candidate) {
+    return candidate.context == hint->context && candidate.key == hint->queue;
+  });
+  if (queue == server.queues.end() || (is_in_list && queue->is_blocked_on)) return;
+  queue->has_entries = queue->has_entries || is_in_list;
+  add_work(*queue, for_work, result);
+}
+
+void RedisWaiter::add_work(WatchedQueue& queue, bool for_work, WaitResult& result) {
+  queue.last_work = steady_clock::now();
+  if (!for_work || queue.paused) return;
+  result.has_work = true;
+  if (std::find(result.contexts.begin(), result.contexts.end(), queue.context) == result.contexts.end())
+    result.contexts.push_back(queue.context);
+}
+
+Result<void> RedisWaiter::process_blocking_reply(Server& server, WaitConnection& waiting, const Reply& reply,
+                                                 bool for_work, WaitResult& result) {
+  WatchedQueue& queue = server.queues[waiting.queue];
+  const bool is_select = --waiting.pending_replies > 0;
+  if (!is_select) queue.is_blocked_on = false;
+  if (reply.is_error()) {
+    if (is_select) waiting.database.reset();
+    return handle_queue_error(queue, reply, is_select);
+  }
+  if (is_select) {
+    waiting.database = queue.database;
+  } else if (!reply.is_nil() && waiting.database) {
+    add_work(queue, for_work, result);
+  }
+  return {};
+}
+
+Result<void> RedisWaiter::process_poll_reply(Server& server, const Reply& reply, bool for_work, WaitResult& result) {
+  if (server.poll_steps.empty()) return fail(Code::unavailable, "redis: a reply without a request");
+  const PollStep step = std::move(server.poll_steps.front());
+  server.poll_steps.pop_front();
+  --server.poller->pending_replies;
+  if (step.kind == PollStep::Kind::select) server.is_select_rejected = reply.is_error();
+  if (reply.is_error()) {
+    const bool is_select = step.kind == PollStep::Kind::select;
+    MJ_CHECK(handle_queue_error(server.queues[step.queues.front()], reply, is_select));
+    for (const std::size_t i : step.queues) delay_check(server.queues[i]);
+  } else if (step.kind == PollStep::Kind::select || server.is_select_rejected) {
+    // The replies of the following commands count only if their database was selected.
+  } else if (step.kind == PollStep::Kind::exists && reply.number() > 0) {
+    server.poll_candidates.insert(server.poll_candidates.end(), step.queues.begin(), step.queues.end());
+  } else {
+    for (const std::size_t i : step.queues) {
+      server.queues[i].has_entries = reply.number() > 0;
+      if (!server.queues[i].has_entries) continue;
+      server.has_found_entries = true;
+      add_work(server.queues[i], for_work, result);
+    }
+  }
+  return server.poll_steps.empty() ? complete_poll(server) : Result<void>();
+}
+
+// Sends the second half of a poll if a context has an entry in one of several queues, which EXISTS does not name.
+Result<void> RedisWaiter::complete_poll(Server& server) {
+  std::deque<PollStep> steps;
+  std::optional<std::uint32_t> database;
+  for (const std::size_t i : server.poll_candidates) {
+    if (database != server.queues[i].database) steps.push_back({PollStep::Kind::select, {i}});
+    database = server.queues[i].database;
+    steps.push_back({PollStep::Kind::length, {i}});
+  }
+  server.poll_candidates.clear();
+  if (!steps.empty()) return send_poll_steps(server, std::move(steps));
+  if (!server.is_full_poll) return {};
+  server.poll_pause = server.has_found_entries ? kMinPollPause : std::min(server.poll_pause * 3 / 2, kMaxPollPause);
+  server.next_poll_at = steady_clock::now() + server.poll_pause;
+  return {};
+}
+
+// An error of one key or database does not end the wait for the others.
+Result<void> RedisWaiter::handle_queue_error(WatchedQueue& queue, const Reply& reply, bool is_select) {
+  Error error = redis_error(reply.text());
+  if (error.code != Code::invalid && (!is_select || error.code == Code::unavailable))
+    return tl::unexpected<Error>(std::move(error));
+  log(LogLevel::warn, "store", "context {}: cannot wait for {}: {}", queue.context, queue.key, error.message);
+  delay_check(queue);
+  return {};
+}
+
+void RedisWaiter::delay_check(WatchedQueue& queue) {
+  queue.next_check_at = steady_clock::now() + kQueueErrorDelay;
+  queue.has_entries = false;
 }
 
 }  // namespace mycojobs

@@ -1,6 +1,9 @@
-// The Waiter on Redis. It waits with BLMOVE of a queue onto itself, which wakes every waiter and leaves each job in its
-// place, so that no job is lost with a waiter. There is one connection for each context and queue, and one for the
-// channels of each server.
+// The Waiter on Redis. A blocking command serves one queue of one database, and clients may add a job with LPUSH alone,
+// so each server has at most kMaxBlockingConnections connections that block, on the queues in which entries were seen
+// last. They wait with BLMOVE of a queue onto itself, which wakes every waiter and leaves each job in its place, so
+// that no job is lost with a waiter. With more queues than that, the others are polled together by one connection, with
+// a pause that grows while no entry is found. The scripts of this project also publish the context and name of an
+// empty queue to which they add a job, which ends the wait at once.
 //
 // When a server becomes unavailable, wait() returns the error unavailable, and again after each failed attempt to
 // connect (after 250 ms, then every 500 ms). After a successful attempt, wait() returns with `reconnected`. Meanwhile
@@ -9,8 +12,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,8 +28,17 @@
 
 namespace mycojobs {
 
+// A message of a channel that names one queue: "<context> <queue>". Other messages apply to all queues.
+struct QueueHint {
+  Id context = 0;
+  std::string_view queue;
+};
+std::optional<QueueHint> parse_queue_hint(std::string_view message);
+
 class RedisWaiter final : public Waiter {
  public:
+  static constexpr std::size_t kMaxBlockingConnections = 8;  // for each server
+
   // Does not connect yet. Error: invalid (a URL).
   static Result<std::unique_ptr<Waiter>> open(const RedisStoreConfig&,
                                               const std::vector<std::pair<Id, std::string>>& queues,
@@ -32,43 +49,79 @@ class RedisWaiter final : public Waiter {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  struct WaitConnection {
-    WaitConnection(RedisConnection::Options options, Id context_id, std::string queue_key)
-        : connection(std::make_unique<RedisConnection>(std::move(options))),
-          context(context_id),
-          queue(std::move(queue_key)) {}
-    std::unique_ptr<RedisConnection> connection;
-    Id context;
-    std::string queue;  // empty for the connection of the channels
+  struct WatchedQueue {
+    Id context = 0;
+    std::uint32_t database = 0;
+    std::string key;
     bool paused = false;
-    bool reply_pending = false;  // a command was sent, and its reply has not been received
-    Time reply_deadline;         // deadline of the reply, after which the server counts as unavailable
-    Time next_command_at;        // earliest time of the next command
+    bool is_blocked_on = false;  // a blocking connection waits for it
+    bool has_entries = false;    // an entry was seen, and may still be there: the next poll is due at once
+    Time last_work;              // when an entry was seen last
+    Time next_check_at;          // earliest time of the next check after an error of the key or its database
+  };
+  // A command of a poll whose reply is expected.
+  struct PollStep {
+    enum class Kind { select, exists, length } kind;
+    std::vector<std::size_t> queues;  // index in Server::queues. select: the queues of the following commands
+  };
+  struct WaitConnection {
+    explicit WaitConnection(RedisConnection::Options options)
+        : connection(std::make_unique<RedisConnection>(std::move(options))) {}
+    std::unique_ptr<RedisConnection> connection;
+    std::size_t pending_replies = 0;
+    Time reply_deadline;   // deadline of the replies, after which the server counts as unavailable
+    Time next_command_at;  // earliest time of the next PING (connection of the channels)
+    // Blocking connections only.
+    std::size_t queue = 0;                  // index in Server::queues
+    std::optional<std::uint32_t> database;  // selected database; nullopt after a failed SELECT
   };
   struct Server {
-    Server(RedisEndpoint address, std::shared_ptr<TlsContext> tls_context)
-        : endpoint(std::move(address)), tls(std::move(tls_context)) {}
-    RedisEndpoint endpoint;
-    std::shared_ptr<TlsContext> tls;
-    std::vector<WaitConnection> connections;
+    explicit Server(RedisConnection::Options connection_options)
+        : options(std::move(connection_options)), channels(options) {}
+    RedisConnection::Options options;  // of the first queue
+    WaitConnection channels;
+    std::vector<WaitConnection> blocking;
+    std::optional<WaitConnection> poller;  // set if there are more queues than blocking connections
+    std::vector<WatchedQueue> queues;
+    std::deque<PollStep> poll_steps;           // replies that the poller expects
+    std::vector<std::size_t> poll_candidates;  // queues of contexts in which the present poll has found a key
+    bool is_full_poll = false, has_found_entries = false, is_select_rejected = false;  // of the present poll
+    Time next_poll_at;
+    std::chrono::milliseconds poll_pause{};
     bool is_connected = false, was_connected = false;
     unsigned failures = 0;
     Time retry_at;
   };
   RedisWaiter(std::string topic, Fd event);
 
+  Server& find_or_add_server(const RedisConnection::Options&);
   void connect_due(WaitResult&);
   Result<void> connect(Server&, WaitResult&);
-  void send_wait(WaitConnection&, Server&, bool for_work);
+  Result<void> subscribe(Server&);
+  void send_requests(Server&, bool for_work);
+  static Result<void> send_ping(Server&);
+  static Result<void> send_blocking_wait(Server&, WaitConnection&);
+  static Result<void> send_poll(Server&);
+  static Result<void> send_poll_steps(Server&, std::deque<PollStep>);
   void drop_connection(Server&, Error);
-  Result<void> process_replies(WaitConnection&, bool for_work, WaitResult&);
+  // Processes the replies of one connection. Each returns an error that ends all connections of the server.
+  Result<void> process_input(Server&, WaitConnection&, bool for_work, WaitResult&);
+  Result<void> process_channel_reply(Server&, const Reply&, bool for_work, WaitResult&);
+  static Result<void> process_blocking_reply(Server&, WaitConnection&, const Reply&, bool for_work, WaitResult&);
+  static Result<void> process_poll_reply(Server&, const Reply&, bool for_work, WaitResult&);
+  static Result<void> complete_poll(Server&);
+  static Result<void> handle_queue_error(WatchedQueue&, const Reply&, bool is_select);
+  void process_queue_hint(Server&, const Reply& message, bool for_work, WaitResult&);
+  static void delay_check(WatchedQueue&);
+  static void add_work(WatchedQueue&, bool for_work, WaitResult&);
   bool poll_once(Time until, bool for_work, WaitResult&);  // returns true if wake() was called
-  Time next_wakeup(Time until) const;
+  Time next_wakeup(Time until, bool for_work) const;
 
   std::string topic_;
   Fd event_;
-  std::vector<Server> servers_;
-  std::vector<Error> errors_;  // errors of the servers that failed during this wait()
+  std::deque<Server> servers_;
+  std::vector<Error> errors_;      // errors of the servers that failed during this wait()
+  bool has_unnamed_work_ = false;  // a message of this wait() applies to all queues
 };
 
 }  // namespace mycojobs

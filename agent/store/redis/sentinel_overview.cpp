@@ -85,7 +85,7 @@ class OverviewLoader {
     RedisConnection master(options());
     const auto info = master.command({"INFO", "replication"});
     if (!info) return;
-    overview_.master = master.server().redacted_url();
+    overview_.master = RedisAddress{master.server().host, master.server().port}.text();
     overview_.replication_id = parse_replication_state(info->text()).replication_id;
     const auto setting = master.command({"CONFIG", "GET", "min-replicas-to-write"});
     if (setting && setting->size() == 2) overview_.min_replicas = setting->at(1).number();

@@ -103,7 +103,7 @@ end
 if #new_names > 0 then redis.call('HSET', names_key, unpack(new_names)) end
 if #created > 0 then call_index('HSET', kStoredBytesUnqueuedKey, unpack(created)) end
 for queue, pushed_jobs in pairs(pushes) do
-  if #pushed_jobs > 0 then redis.call('LPUSH', queue, unpack(pushed_jobs)) end
+  if #pushed_jobs > 0 and redis.call('LPUSH', queue, unpack(pushed_jobs)) == #pushed_jobs then publish_filled_queue(queue) end
 end
 if #change_times > 0 then call_index('ZADD', kJobsKey, unpack(change_times)) end
 if last_id then redis.call('SET', counter, to_integer_text(last_id)) end

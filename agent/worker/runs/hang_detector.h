@@ -1,6 +1,6 @@
-// Detects strands (base/strand_pool.h) that do not answer. A plugin or a disk can block without a limit, and the
-// jobs that wait for it must not occupy slots. Uses no thread and no clock: all times are arguments, on CLOCK_BOOTTIME.
-// Not thread-safe.
+// Detects strands (base/strands/strand_pool.h) that do not answer. A plugin or a disk can block without a limit, and
+// the jobs that wait for it must not occupy slots. Uses no thread and no clock: all times are arguments, on
+// CLOCK_BOOTTIME. Not thread-safe.
 #pragma once
 
 #include <cstddef>

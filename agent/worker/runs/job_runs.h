@@ -149,7 +149,7 @@ class JobRuns {
     std::uint64_t sandbox_run;
     std::uint64_t boot_ms;
   };
-  // Execute `work` on this strand (base/strand_pool.h), and pass the returned event to step().
+  // Execute `work` on this strand (base/strands/strand_pool.h), and pass the returned event to step().
   struct RunInBackground {
     std::string strand;
     std::function<Event()> work;

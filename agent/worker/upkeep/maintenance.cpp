@@ -77,9 +77,10 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_tick) return {};
   next_times.last_tick = now;
-  next_times.next_tick = now + get_tick_interval_ms(next_times, now);
-  next_times.has_leases = true;  // after an error the leases are checked anyway
+  next_times.next_tick = now + kMaxTickIntervalMs;  // after an error
+  next_times.has_leases = true;                     // after an error the leases are checked anyway
   MJ_TRY(reply, store.tick(context, request_));
+  next_times.next_tick = now + get_tick_interval_ms(next_times, now);
   next_times.has_leases = reply.lease_count > 0;
   if (!next_times.has_leases) leases_[context].clear_observations();
   if (reply.prerequisite_count > 0) on_prerequisites_(context);

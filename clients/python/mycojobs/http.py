@@ -118,8 +118,6 @@ class Transport:
     def _make_connection_error(self, cause: object, was_sent: bool = True) -> Error:
         if self.closed:
             return closed_error()
-        if isinstance(cause, ssl.SSLError):
-            return tls_error(cause, self._host)
         error = Unavailable(f"the server does not answer: {str(cause) or repr(cause)}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
         error.sent = was_sent
         return error
@@ -137,6 +135,8 @@ class Transport:
             open_coroutine = asyncio.open_connection(self._host, self._port, ssl=self._tls_context, limit=MAX_HEAD_BYTES)
             connection = _Connection(*await asyncio.wait_for(open_coroutine, CONNECT_TIMEOUT_S))
         except (OSError, asyncio.TimeoutError, ValueError) as cause:  # ValueError: an invalid host name
+            if isinstance(cause, ssl.SSLError) and not isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) and not self.closed:
+                raise tls_error(cause, self._host) from cause
             raise self._make_connection_error(cause, was_sent=False) from cause
         self._connections.add(connection)
         if self.closed:

@@ -14,6 +14,7 @@
 #include "inspect/verify/actor_verify.h"
 #include "inspect/verify/context_verify.h"
 #include "inspect/verify/rebuild.h"
+#include "model/codec.h"
 #include "service/actor_service.h"
 #include "store/redis/forbidden_commands.h"
 #include "store/redis/redis_stores.h"
@@ -36,8 +37,7 @@ class OneDatabase : public testing::Test {
   void start(const std::string& settings = "") {
     const std::string file = folder_.path() + "/extra.conf";
     std::ofstream(file) << settings;
-    EmbeddedRedis::Options options;
-    if (const char* program = std::getenv("MYCOJOBS_TEST_REDIS_SERVER")) options.program = program;
+    EmbeddedRedis::Options options = get_test_server_options();
     options.settings = {{"databases", "1"}, {"include", file}};
     auto started = EmbeddedRedis::start(folder_.path(), options);
     ASSERT_TRUE(started) << started.error().message;
@@ -98,15 +98,18 @@ TEST_F(OneDatabase, ActorsAndAContextShareIt) {
   const auto created = service::create_actor(operator_, *store_, actor);
   ASSERT_TRUE(created) << created.error().message;
   run_job(1);
-  ASSERT_TRUE(store_->create_record(kContext, {"context:", "context", kContext, {{"readers", "30"}}}));
-  EXPECT_EQ(store_->owner_of_key(actor.pubkey).value().id, 30U);
+  Context record;
+  record.id = kContext, record.readers = {30};
+  ASSERT_TRUE(store_->create_record(kContext, {"context:", "context", kContext, encode(record)}));
+  EXPECT_EQ(store_->owner_of_key(kPublicKey).value().id, 30U);
   EXPECT_EQ(command({"HGET", "mj:format", "context"}).text(), "3");
-  EXPECT_EQ(outcome(store_->delete_actor_if(30, std::vector<ExpectedContext>{{kContext, {{"readers", ""}}}})), "ok");
-  EXPECT_FALSE(store_->delete_actor_if(30, std::vector<ExpectedContext>{{kContext, {{"readers", ""}}}}).value())
-      << "the role in database 0 is compared";
   const std::vector<Id> contexts{kContext};
   EXPECT_EQ(outcome(service::delete_actor(operator_, *store_, 30, contexts)), "conflict");
-  EXPECT_TRUE(store_->delete_actor_if(30, std::vector<ExpectedContext>{{kContext, {{"readers", "30"}}}}).value());
+  const auto delete_if_readers_are = [&](std::string_view readers) {
+    return store_->delete_actor_if(30, std::vector<ExpectedContext>{{kContext, {{"readers", std::string(readers)}}}});
+  };
+  EXPECT_FALSE(delete_if_readers_are("").value()) << "the record in database 0 is compared";
+  EXPECT_TRUE(delete_if_readers_are(field_of(encode(record), "readers")).value());
 }
 
 // The work of a context reads, counts and deletes no key of actors.

@@ -251,6 +251,18 @@ TEST_F(RedisPoolTest, FailedPairOfCommandsLeavesTheConnectionUsable) {
   pool->give_back(std::move(connection));
 }
 
+TEST_F(RedisPoolTest, MissingReplicaIsAnErrorOfTheCallAlone) {
+  RedisStoreConfig replicated = config();
+  replicated.wait_replicas = 1;
+  const auto store = make_redis_stores(replicated)->open().value();
+  const auto submitted = store->submit(make_pool_job(1, 1));
+  EXPECT_EQ(outcome(submitted), "unavailable");
+  EXPECT_NE(submitted.error().message.find("0 replicas have the write"), std::string::npos)
+      << submitted.error().message;
+  EXPECT_EQ(store->queue_length(1, "queue:python").value(), 1U);
+  EXPECT_EQ(count_connections(), 1U);
+}
+
 TEST_F(RedisPoolTest, CallsOfTwoThreadsSurviveAKilledServer) {
   constexpr Id kContexts = 6;
   const auto factory = make_redis_stores(config());

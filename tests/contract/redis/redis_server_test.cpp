@@ -53,6 +53,7 @@ class RedisServer : public testing::Test {
  protected:
   // Retries on a conflict: a child of a killed server may still be writing a file.
   void start(EmbeddedRedis::Options options = {}) {
+    options.program = get_test_server_options().program;
     Error error;
     const bool started = eventually([&] {
       auto now = EmbeddedRedis::start(folder_.path(), options);
@@ -357,7 +358,9 @@ TEST_F(RedisServer, ReplicaIsAnError) {
 TEST_F(RedisServer, ServerFactsAreReported) {
   start();
   const auto server_info = store().server_info(0).value();
-  EXPECT_EQ(server_info.product, "redis");
+  const bool is_valkey = get_test_server_options().program.find("valkey") != std::string::npos;
+  EXPECT_EQ(server_info.product, is_valkey ? "valkey" : "redis");
+  EXPECT_NE(server_info.version, "");
   EXPECT_EQ(server_info.databases, 64U);
   EXPECT_EQ(server_info.appendonly, "yes");
   EXPECT_EQ(server_info.appendfsync, "everysec");
@@ -369,7 +372,7 @@ TEST_F(RedisServer, ServerFactsAreReported) {
 TEST_F(RedisServer, ContextMayHaveItsOwnServer) {
   start();
   TempFolder second_folder;
-  auto second = EmbeddedRedis::start(second_folder.path()).value();
+  auto second = EmbeddedRedis::start(second_folder.path(), get_test_server_options()).value();
   RedisStoreConfig config = config_for(url());
   config.context_urls[1000] = EmbeddedRedis::url(second_folder.path()) + "?db=5";
   Store store(config);

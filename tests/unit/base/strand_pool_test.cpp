@@ -1,4 +1,4 @@
-#include "base/strand_pool.h"
+#include "base/strands/strand_pool.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/mount_table.h"
+#include "base/strands/mount_table.h"
 #include "base/thread.h"
 #include "support/gate.h"
 #include "support/process.h"

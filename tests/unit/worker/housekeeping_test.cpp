@@ -121,7 +121,7 @@ TEST_F(HousekeepingTest, IdleContextIsPolledRarely) {
   });
   run_for(8000);
   EXPECT_LE(calls["tick"], 11);
-  EXPECT_EQ(calls["leases"], 0);
+  EXPECT_LE(calls["leases"], 1) << "the check of runners counts their leases once in 30 s";
   calls.clear();
   housekeeping_->on_activity(1);
   run_for(2000);

@@ -95,15 +95,27 @@ local function update_node_state(job, claim)
   if updated_nodes ~= nodes then redis.call('HSET', flow_key, 'nodes', updated_nodes) end
 end
 
+-- Returns the text of a hint for agents: "<context> <queue>", or the queue alone if the id of the context is not stored.
+local function queue_hint(queue)
+  local context = call_index('HGET', kFormatKey, 'context')
+  return type(context) == 'string' and context .. ' ' .. queue or queue
+end
+-- Reports a job in an empty list to the agents that have too many queues to block on each. A failure has no effect,
+-- since these agents also poll. A hint without a context would make them claim from all contexts, so it is not sent.
+local function publish_filled_queue(queue)
+  local hint = queue_hint(queue)
+  if hint ~= queue then redis.pcall('PUBLISH', kQueueFilledChannel, hint) end
+end
+
 -- Adds the job to its queue. Jobs with a priority are ordered by priority, then by time. With at_front, the job is the
 -- first of its priority.
 local kPriority = 8796093022208  -- greater than any time in ms
 local function push_job(job, claim, queue, at_front)
   if has_priority(claim) then
     redis.call('ZADD', kPriorityKey .. queue, to_integer_text((kMaxPriority - tonumber(claim.priority)) * kPriority + (at_front and 0 or now_ms)), job)
-    redis.call('PUBLISH', kWakeChannel, queue)
-  else
-    redis.call(at_front and 'RPUSH' or 'LPUSH', queue, job)
+    redis.call('PUBLISH', kWakeChannel, queue_hint(queue))
+  elseif redis.call(at_front and 'RPUSH' or 'LPUSH', queue, job) == 1 then
+    publish_filled_queue(queue)
   end
   -- A router does not block on the list of its host. This hint may fail if the user of Redis may not publish on that
   -- channel, since routers also poll.

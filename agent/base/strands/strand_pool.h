@@ -4,8 +4,8 @@
 //   post(strand, work) --> queue of the strand --> a thread of the group of the strand --> event for the owner
 //
 // A strand executes its functions in order, one at a time. So a strand that hangs occupies one thread. Strands of
-// different groups share no threads. A group is a disk (base/mount_table.h) or a plugin. A group has a bounded number
-// of threads, which are started on demand and end when they are idle. A thread that has executed a function for
+// different groups share no threads. A group is a disk (base/strands/mount_table.h) or a plugin. A group has a bounded
+// number of threads, which are started on demand and end when they are idle. A thread that has executed a function for
 // kHangingMs leaves room for another thread, so that strands that hang do not delay the other strands of their group.
 //
 // A thread has the name of its strand (first 15 bytes) while it executes a function.

@@ -1,4 +1,4 @@
-#include "base/mount_table.h"
+#include "base/strands/mount_table.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "base/strand_pool.h"
+#include "base/strands/strand_pool.h"
 
 #include <algorithm>
 #include <chrono>

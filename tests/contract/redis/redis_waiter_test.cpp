@@ -1,0 +1,234 @@
+// Waiting for more queues than there are blocking connections.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <set>
+
+#include "base/clock.h"
+#include "contract/store_contract.h"
+#include "store/redis/redis_stores.h"
+#include "store/redis/redis_waiter.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+
+TEST(QueueHint, NamesAContextAndAQueue) {
+  const auto hint = parse_queue_hint("7 queue:python").value();
+  EXPECT_EQ(hint.context, 7U);
+  EXPECT_EQ(hint.queue, "queue:python");
+  for (const char* text : {"", "queue:python", "x queue:v", "-1 q", "99999999999 q"})
+    EXPECT_FALSE(parse_queue_hint(text)) << text;
+}
+
+class ManyQueues : public testing::Test {
+ protected:
+  static constexpr Id kContexts = 30;
+  void SetUp() override { start(); }
+  void start() {
+    ASSERT_TRUE(eventually([&] {
+      auto started = EmbeddedRedis::start(folder_.path(), {.settings = {{"appendfsync", "always"}}});
+      if (started) redis_ = std::move(*started);
+      return redis_ != nullptr;
+    }));
+  }
+  RedisStoreConfig config() const {
+    RedisStoreConfig out;
+    out.default_url = EmbeddedRedis::url(folder_.path());
+    return out;
+  }
+  // Waits for three queues of each context.
+  std::unique_ptr<Waiter> open_waiter() const {
+    RedisStoreConfig named = config();
+    named.client_name = "waiter";
+    std::vector<std::pair<Id, std::string>> queues;
+    for (Id context = 1; context <= kContexts; ++context) {
+      for (const char* queue : {"queue:python", "queue:v", "mj:queue:runner:20"}) queues.emplace_back(context, queue);
+    }
+    return make_redis_stores(named)->open_waiter(queues, "runner20").value();
+  }
+  Reply administrate(Id context, const Arguments& arguments) {
+    RedisConnection::Options options;
+    options.endpoint = parse_redis_url(EmbeddedRedis::url(folder_.path())).value();
+    options.database = context;
+    return RedisConnection(options).command(arguments).value();
+  }
+  void push(Id context, const char* queue = "queue:python") { administrate(context, {"LPUSH", queue, "job:12:1"}); }
+  std::size_t count_connections() {
+    const Reply list = administrate(0, {"CLIENT", "LIST"});
+    std::size_t count = 0;
+    for (auto at = list.text().find("name=waiter"); at != std::string_view::npos;
+         at = list.text().find("name=waiter", at + 1))
+      ++count;
+    return count;
+  }
+  // Waits until there is work, and returns the contexts that have it.
+  static std::vector<Id> wait_for_contexts(Waiter& waiter) {
+    for (int i = 0; i < 60; ++i) {
+      const auto result = waiter.wait(1000, true);
+      if (result && result->has_work) return result->contexts;
+    }
+    return {};
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<EmbeddedRedis> redis_;
+};
+
+TEST_F(ManyQueues, NeedFewConnections) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(200, true).value().has_work);
+  EXPECT_EQ(count_connections(), RedisWaiter::kMaxBlockingConnections + 2) << "for channels and for polls";
+}
+
+TEST_F(ManyQueues, EntriesOfPlainClientsAreFoundInAnyContext) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  for (const Id context : {Id{1}, Id{17}, kContexts}) {
+    push(context, "queue:v");
+    EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(context));
+    EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(context)) << "the entry is still in the queue";
+    administrate(context, {"DEL", "queue:v"});
+    while (waiter->wait(20, true).value().has_work) continue;
+  }
+}
+
+TEST_F(ManyQueues, EntriesInMoreQueuesThanConnectionsAreAllReported) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  std::set<Id> expected, found;
+  for (Id context = 1; context <= kContexts; context += 2) {
+    push(context);
+    expected.insert(context);
+  }
+  ASSERT_TRUE(eventually([&] {
+    for (const Id context : wait_for_contexts(*waiter)) found.insert(context);
+    return found == expected;
+  }));
+}
+
+TEST_F(ManyQueues, QueueWithWorkGetsABlockingConnection) {
+  auto waiter = open_waiter();
+  push(kContexts);
+  ASSERT_THAT(wait_for_contexts(*waiter), ElementsAre(kContexts));
+  administrate(kContexts, {"DEL", "queue:python"});
+  const auto is_blocked_on = [&] {
+    const Reply list = administrate(0, {"CLIENT", "LIST"});
+    const std::string_view text = list.text();
+    for (auto at = text.find("name=waiter"); at != std::string_view::npos; at = text.find("name=waiter", at + 1)) {
+      const std::string_view line = text.substr(at, text.find('\n', at) - at);
+      if (line.find(" db=" + std::to_string(kContexts) + " ") != std::string_view::npos &&
+          line.find(" cmd=blmove ") != std::string_view::npos)
+        return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(eventually([&] {
+    (void)waiter->wait(100, true);
+    return is_blocked_on();
+  }));
+  std::thread client([&] { push(kContexts); });
+  EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(kContexts));
+  client.join();
+}
+
+TEST_F(ManyQueues, SubmittedJobEndsTheWaitWithoutAPoll) {
+  auto waiter = open_waiter();
+  const Id context = kContexts;
+  administrate(context, {"HSET", "mj:format", "context", std::to_string(context)});
+  auto store = make_redis_stores(config())->open().value();
+  ASSERT_TRUE(store->queue_length(context, "queue:python"));
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(waiter->wait(100, true).value().has_work);  // the pause of polls grows
+  std::uint64_t fastest_ms = 1000;
+  for (Id id = 1; id <= 5; ++id) {
+    Job job;
+    job.id = id;
+    job.caller_id = 12;
+    job.context_id = context;
+    job.script = "print(1)";
+    job.script_type = "python";
+    const SystemClock clock;
+    const std::uint64_t start_ms = clock.boot_ms();
+    ASSERT_TRUE(store->submit(job));
+    EXPECT_THAT(wait_for_contexts(*waiter), Contains(context));
+    fastest_ms = std::min(fastest_ms, clock.boot_ms() - start_ms);
+    administrate(context, {"DEL", "queue:python"});
+    while (waiter->wait(20, true).value().has_work) continue;
+  }
+  EXPECT_LT(fastest_ms, 50U);
+}
+
+TEST_F(ManyQueues, JobWithAPriorityIsReported) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  administrate(0, {"PUBLISH", "mj:wake", "5 queue:python"});
+  EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(5U));
+  administrate(0, {"PUBLISH", "mj:wake", "5 queue:unknown"});
+  administrate(0, {"PUBLISH", "mj:queue-filled", "1000 queue:python"});
+  EXPECT_FALSE(waiter->wait(50, true).value().has_work) << "a queue of other agents";
+  administrate(0, {"PUBLISH", "mj:wake", "queue:python"});
+  const auto result = waiter->wait(30000, true).value();
+  EXPECT_TRUE(result.has_work);
+  EXPECT_TRUE(result.contexts.empty()) << "any context";
+}
+
+TEST_F(ManyQueues, HintWhileNoWorkIsRequestedIsNotLost) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  push(kContexts);
+  administrate(0, {"PUBLISH", "mj:queue-filled", std::to_string(kContexts) + " queue:python"});
+  EXPECT_FALSE(waiter->wait(50, false).value().has_work);
+  EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(kContexts));
+}
+
+TEST_F(ManyQueues, PausedQueueAndKeyOfAnotherTypeDoNotEndWaits) {
+  auto waiter = open_waiter();
+  push(kContexts);
+  administrate(kContexts, {"SET", "queue:v", "x"});
+  waiter->set_paused(kContexts, {"queue:python"});
+  EXPECT_FALSE(waiter->wait(1500, true).value().has_work);
+  push(kContexts, "mj:queue:runner:20");
+  EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(kContexts));
+  waiter->set_paused(kContexts, {});
+  administrate(kContexts, {"DEL", "mj:queue:runner:20"});
+  EXPECT_TRUE(eventually([&] { return waiter->wait(1000, true).value().has_work; }));
+}
+
+TEST_F(ManyQueues, DatabaseThatCannotBeSelectedDoesNotAffectOthers) {
+  RedisStoreConfig limited = config();
+  administrate(
+      0, {"ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-select", "+select|1", "+select|2",
+          "+select|3", "+select|4", "+select|5", "+select|6", "+select|7", "+select|8", "+select|9", "+select|20"});
+  limited.default_url.replace(0, std::string("unix://").size(), "unix://limited:secret@");
+  std::vector<std::pair<Id, std::string>> queues;
+  for (Id context = 1; context <= 20; ++context) queues.emplace_back(context, "queue:python");
+  auto waiter = make_redis_stores(limited)->open_waiter(queues, "runner20").value();
+  EXPECT_FALSE(waiter->wait(300, true).value().has_work);
+  push(20);
+  EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(20U));
+}
+
+TEST_F(ManyQueues, RestartedServerIsWaitedForAgain) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(100, true).value().has_work);
+  ::kill(redis_->pid(), SIGKILL);
+  redis_.reset();
+  EXPECT_TRUE(eventually([&] { return !waiter->wait(100, true); }));
+  start();
+  push(kContexts - 1);
+  bool reconnected = false;
+  std::vector<Id> contexts;
+  EXPECT_TRUE(eventually([&] {
+    const auto result = waiter->wait(1000, true);
+    reconnected = reconnected || (result && result->reconnected);
+    if (result && result->has_work) contexts = result->contexts;
+    return !contexts.empty();
+  }));
+  EXPECT_TRUE(reconnected);
+  EXPECT_THAT(contexts, ElementsAre(kContexts - 1));
+}
+
+}  // namespace
+}  // namespace mycojobs
