@@ -37,7 +37,7 @@ std::optional<QueueHint> parse_queue_hint(std::string_view message);
 
 class RedisWaiter final : public Waiter {
  public:
-  static constexpr std::size_t kMaxBlockingConnections = 8;  // for each server
+  static constexpr std::size_t kMaxBlockingConnections = 24;  // for each server
 
   // Does not connect yet. Error: invalid (a URL).
   static Result<std::unique_ptr<Waiter>> open(const RedisStoreConfig&,

@@ -129,7 +129,11 @@ void Intake::wait_until_due(WaitRequest request) {
 
 void Intake::on_wait_result(Result<WaitResult> result) {
   woken_by_work_ = result && result->has_work;
-  claims_from_all_ = claims_from_all_ || !result || result->has_work || result->reconnected;
+  const bool names_contexts = woken_by_work_ && !result->contexts.empty();
+  claims_from_all_ = claims_from_all_ || !result || (woken_by_work_ && !names_contexts) || result->reconnected;
+  if (names_contexts) {
+    for (const Id context : result->contexts) claimed_boot_ms_.erase(context);  // the next claim includes them
+  }
   if (!result) {
     // The waiter paces its own reconnecting.
     ++failures_;
