@@ -134,6 +134,7 @@ int next_follower_signal(int timeout_ms) {
 
 bool AgentStatus::wait(const Error& error) {
   constexpr int kStoreRetryIntervalMs = 400;
+  constexpr int kRejectedRetryIntervalMs = 5000;  // Redis logs each rejected certificate
   health_.on_failure(0, "starting", error);
   {
     std::lock_guard lock(mutex_);
@@ -142,7 +143,8 @@ bool AgentStatus::wait(const Error& error) {
   if (!std::exchange(is_waiting_, true)) manager_.notify_ready("waits for its store: " + error.message);
   liveness_.mark_progress();
   manager_.notify_watchdog();
-  const SignalRequest request = next_request(kStoreRetryIntervalMs, [] {});
+  const SignalRequest request =
+      next_request(error.code == Code::unavailable ? kStoreRetryIntervalMs : kRejectedRetryIntervalMs, [] {});
   reload_requested_ = reload_requested_ || request == SignalRequest::reload;
   return !(is_stopped_ = request == SignalRequest::stop);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <openssl/sslerr.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <memory>
@@ -15,6 +16,12 @@ namespace {
 
 constexpr std::size_t kMaxNameBytes = 200;
 constexpr int kMaxListedNames = 5;
+
+// Phrases of the texts about certificates that may become valid (can_certificate_become_valid()).
+constexpr const char* kExpired = " expired on ";
+constexpr const char* kNotYetValid = " is not valid before ";
+constexpr const char* kSelfSigned = "certificate is self-signed and not trusted";
+constexpr const char* kUnknownCa = "certificate was issued by an unknown CA";
 
 std::string format_date(const OpenSsl& openssl, const ASN1_TIME* time) {
   const std::time_t seconds = to_unix_time(openssl, time);
@@ -119,21 +126,20 @@ std::string describe_rejected_certificate(const OpenSsl& openssl, X509_STORE_CTX
             : std::string("its certificate");
   switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
-      return subject + " expired on " + format_date(openssl, openssl.X509_get0_notAfter(certificate)) + ": renew it";
+      return subject + kExpired + format_date(openssl, openssl.X509_get0_notAfter(certificate)) + ": renew it";
     case X509_V_ERR_CERT_NOT_YET_VALID:
-      return subject + " is not valid before " + format_date(openssl, openssl.X509_get0_notBefore(certificate)) +
+      return subject + kNotYetValid + format_date(openssl, openssl.X509_get0_notBefore(certificate)) +
              ": check the clocks of both hosts";
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
-      return "its certificate is self-signed and not trusted: set " + settings.table + ".ca to a copy of it";
+      return std::string("its ") + kSelfSigned + ": set " + settings.table + ".ca to a copy of it";
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
     case X509_V_ERR_CERT_UNTRUSTED:
-      return "its certificate was issued by an unknown CA, " +
-             format_name(openssl, openssl.X509_get_issuer_name(certificate)) + ": set " + settings.table +
-             ".ca to the file with the certificate of this CA";
+      return std::string("its ") + kUnknownCa + ", " + format_name(openssl, openssl.X509_get_issuer_name(certificate)) +
+             ": set " + settings.table + ".ca to the file with the certificate of this CA";
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return "its certificate is for " + list_names(openssl, certificate) + ", not for " + std::string(expected_name) +
@@ -143,6 +149,13 @@ std::string describe_rejected_certificate(const OpenSsl& openssl, X509_STORE_CTX
     default:
       return subject + " is rejected: " + openssl.X509_verify_cert_error_string(error);
   }
+}
+
+bool can_certificate_become_valid(const Error& error) {
+  constexpr std::array kPhrases{kExpired, kNotYetValid, kSelfSigned, kUnknownCa};
+  return error.code == Code::denied && std::any_of(kPhrases.begin(), kPhrases.end(), [&](const char* phrase) {
+           return error.message.find(phrase) != std::string::npos;
+         });
 }
 
 Error describe_tls_error(const OpenSsl& openssl, unsigned long error, const TlsSettings& settings, TlsRole role) {

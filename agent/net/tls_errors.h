@@ -17,5 +17,8 @@ std::string describe_rejected_certificate(const OpenSsl&, X509_STORE_CTX*, const
 // Converts an error of OpenSSL, which is often an alert of the peer: unavailable, or denied if a certificate was
 // rejected.
 Error describe_tls_error(const OpenSsl&, unsigned long error, const TlsSettings&, TlsRole);
+// Returns true for the error of a TlsStream, also with a prefix, that rejects a certificate of the peer because it has
+// expired, is not valid yet, or is of an unknown CA. Such a certificate may become valid without a change on this host.
+bool can_certificate_become_valid(const Error&);
 
 }  // namespace mycojobs

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/version.h"
+#include "net/tls_errors.h"
 
 namespace mycojobs {
 namespace {
@@ -80,11 +81,16 @@ std::vector<Result<void>> Agent::run_on_all_shards(const std::function<Result<vo
   return results;
 }
 
+// Registers the runner, on some servers perhaps later. A certificate that is rejected now may be renewed, or is valid
+// when the clock of this host is set.
 Result<void> Agent::register_runner_everywhere(Dependencies& dependencies) {
+  const auto is_temporary = [](const Error& error) {
+    return error.code == Code::unavailable || can_certificate_become_valid(error);
+  };
   for (;;) {
     const auto results = run_on_all_shards([](ServerShard& shard) { return shard.registrar->register_all(); });
     for (const auto& result : results) {
-      if (!result && result.error().code != Code::unavailable) return result;
+      if (!result && !is_temporary(result.error())) return result;
     }
     if (std::any_of(results.begin(), results.end(), [](const auto& result) { return result.has_value(); })) return {};
     if (!dependencies.should_retry(results.front().error())) return results.front();

@@ -55,12 +55,12 @@ class Agent {
     const Clock& clock;
     RunnerHolder own_holder = current_instance();  // this process as the holder of the runner id
     InstanceLock instance_lock = {};  // lock of own_holder.instance, inherited by the processes of the sandbox
-    // Called when no server answers the registration. Returns, after a pause, whether to try again.
+    // Called when no server accepts the registration yet. Returns, after a pause, whether to try again.
     std::function<bool(const Error&)> should_retry = [](const Error&) { return false; };
   };
   // Registers the runner and starts to claim jobs. Errors: conflict if the runner id is in use; unavailable if no
-  // server answers; denied and other errors of one of the servers. On a server that does not answer, the runner is
-  // registered later.
+  // server answers; denied and other errors of one of the servers. On a server that does not answer, or whose
+  // certificate has expired, is not valid yet or is of an unknown CA, the runner is registered later.
   static Result<std::unique_ptr<Agent>> start(Dependencies, WorkerSettings);
   ~Agent();
 

@@ -181,6 +181,41 @@ TEST_F(TlsFault, ReplyThatDoesNotEndIsGivenUpAtItsDeadline) {
   EXPECT_EQ(connect_error("redis://" + address, {}, 50), "unavailable: Redis at " + address + ": no answer in time");
 }
 
+// hiredis would allocate an array for the number of elements in a header.
+TEST_F(TlsFault, ReplyWithTooManyElementsIsGivenUp) {
+  std::string numbers;
+  for (int i = 0; i < 6000; ++i) numbers += ":1\r\n";
+  for (const std::string& reply : {std::string("*2147483646\r\n"), "*2\r\n*6000\r\n" + numbers + "*6000\r\n"}) {
+    const FakeServer server([&](int fd) {
+      (void)write_all(fd, reply);
+      wait_for_end(fd);
+    });
+    RedisConnection::Options options = make_options("redis://127.0.0.1:" + std::to_string(server.port()), {});
+    options.max_reply_bytes = 4 * 8192;
+    const auto connected = RedisConnection(std::move(options)).connect();
+    ASSERT_FALSE(connected);
+    EXPECT_THAT(connected.error().message, HasSubstr("the answer is too long"));
+  }
+}
+
+// The limit is that of one reply.
+TEST_F(TlsFault, ManyRepliesMayHaveMoreElementsThanOne) {
+  const FakeServer server(serve_tls(server_context(), [](TlsStream& stream) {
+    answer_commands(stream, [&](std::string_view command, std::string_view reply) {
+      const bool is_list = command.find("LRANGE") != std::string_view::npos;
+      (void)stream.send_all(is_list ? "*2\r\n:1\r\n:2\r\n" : reply, deadline_after(kLimitMs));
+    });
+  }));
+  RedisConnection::Options options = make_options(server.url(), client_settings());
+  options.max_reply_bytes = 4000;
+  RedisConnection connection(std::move(options));
+  for (int i = 0; i < 600; ++i) {
+    const auto reply = connection.command({"LRANGE", "list", "0", "-1"});
+    ASSERT_TRUE(reply) << reply.error().message;
+    EXPECT_EQ(reply->size(), 2U);
+  }
+}
+
 // The deadline is that of the reply, not of each byte.
 TEST_F(TlsFault, ReplyWhoseBytesArriveSlowlyIsGivenUpAtItsDeadline) {
   const FakeServer server(serve_tls(server_context(), [](TlsStream& stream) {
@@ -191,6 +226,66 @@ TEST_F(TlsFault, ReplyWhoseBytesArriveSlowlyIsGivenUpAtItsDeadline) {
   const auto connected = RedisConnection(std::move(options)).connect();
   ASSERT_FALSE(connected);
   EXPECT_EQ(connected.error().message, "Redis at " + server.url() + ": no answer in time");
+}
+
+// Redis would log each connection without a handshake as a failure.
+TEST_F(TlsFault, FilesThatCannotBeUsedOpenNoConnection) {
+  std::atomic<int> connections = 0;
+  const FakeServer server([&](int) { ++connections; });
+  TlsSettings settings = client_settings();
+  settings.ca = "/nowhere.crt";
+  EXPECT_THAT(connect_error(server.url(), settings),
+              HasSubstr("cannot connect to Redis at " + server.url() + ": redis_tls.ca: /nowhere.crt: ENOENT"));
+  settings.ca = folder_.write("odd.crt", "odd");
+  EXPECT_THAT(connect_error(server.url(), settings), HasSubstr("has no certificate in PEM"));
+  settings.ca = ca_.file();
+  EXPECT_THAT(connect_error(server.url(), settings), HasSubstr("closed the connection"));
+  EXPECT_EQ(connections, 1);
+}
+
+// A listening socket whose queue is full, so that the kernel drops further connection requests.
+class SilentAddress {
+ public:
+  SilentAddress() : listener_(make_socket()) {
+    address_.size = sizeof(sockaddr_in);
+    auto* const any = reinterpret_cast<sockaddr_in*>(&address_.storage);
+    any->sin_family = AF_INET;
+    any->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(listener_.get(), address_.get(), address_.size), 0);
+    EXPECT_EQ(::listen(listener_.get(), 0), 0);
+    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address_.storage), &address_.size), 0);
+    for (bool is_full = false; !is_full;) {
+      const Fd& client = clients_.emplace_back(make_socket());
+      (void)::connect(client.get(), address_.get(), address_.size);
+      is_full = wait_for_events(client.get(), POLLOUT, deadline_after(300)) == ETIMEDOUT;
+    }
+  }
+  const SocketAddress& address() const { return address_; }
+
+ private:
+  static Fd make_socket() { return Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+  Fd listener_;
+  SocketAddress address_;
+  std::vector<Fd> clients_;
+};
+
+TEST_F(TlsFault, AddressThatDoesNotAnswerDoesNotHideTheNextOnes) {
+  const SilentAddress silent;
+  const FakeServer server(serve_tls(server_context(), [](TlsStream& stream) {
+    answer_commands(stream, [&](std::string_view, std::string_view reply) {
+      (void)stream.send_all(reply, deadline_after(kLimitMs));
+    });
+  }));
+  const auto working = resolve_host("127.0.0.1", server.port(), deadline_after(kLimitMs)).value();
+  set_name_lookup_for_test([&](const std::string&, std::uint16_t) -> Result<std::vector<SocketAddress>> {
+    return std::vector<SocketAddress>{silent.address(), silent.address(), working.front()};
+  });
+  EXPECT_EQ(connect_error(server.url(), client_settings()), "");
+  set_name_lookup_for_test([&](const std::string&, std::uint16_t) -> Result<std::vector<SocketAddress>> {
+    return std::vector<SocketAddress>{silent.address(), silent.address()};
+  });
+  EXPECT_THAT(connect_error(server.url(), client_settings(), 700), HasSubstr("ETIMEDOUT"));
+  set_name_lookup_for_test({});
 }
 
 TEST_F(TlsFault, ServerThatIsSilentAfterTheHandshakeEnds) {
@@ -283,6 +378,33 @@ TEST_F(TlsFault, HintBehindTheReplyWakesTheWaiter) {
   EXPECT_TRUE(eventually([&] {
     const auto result = (*waiter)->wait(1000, false);
     return result && result->hints == std::vector<std::string>{"hint"};
+  }));
+}
+
+// Messages arrive without end, but not the reply to the PING of the waiter.
+TEST_F(TlsFault, WaiterGivesUpAServerThatSendsWithoutAReply) {
+  const FakeServer server(serve_tls(server_context(), [](TlsStream& stream) {
+    answer_commands(stream, [&](std::string_view command, std::string_view reply) {
+      if (command.find("SUBSCRIBE") != std::string_view::npos) {
+        (void)stream.send_all("*3\r\n$9\r\nsubscribe\r\n$5\r\ntopic\r\n:1\r\n", deadline_after(kLimitMs));
+      } else if (command.find("PING") != std::string_view::npos) {
+        std::string messages;
+        for (int i = 0; i < 1000; ++i) messages += "*3\r\n$7\r\nmessage\r\n$5\r\ntopic\r\n$4\r\nhint\r\n";
+        while (stream.send_all(messages, deadline_after(kLimitMs))) {
+        }
+      } else {
+        (void)stream.send_all(reply, deadline_after(kLimitMs));
+      }
+    });
+  }));
+  RedisStoreConfig config;
+  config.default_url = server.url();
+  config.tls = std::make_shared<TlsContext>(client_settings());
+  auto waiter = RedisWaiter::open(config, {{1, ""}}, "topic");
+  ASSERT_TRUE(waiter) << waiter.error().message;
+  EXPECT_TRUE(eventually([&] {
+    const auto result = (*waiter)->wait(kLimitMs, false);
+    return !result || result->has_unreachable_server;
   }));
 }
 

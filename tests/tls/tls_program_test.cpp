@@ -1,6 +1,8 @@
 // The program with Redis over TLS, as an operator uses it: settings, exit codes and texts.
 #include <gmock/gmock.h>
 
+#include <csignal>
+
 #include "support/build_paths.h"
 #include "tls/tls_servers.h"
 
@@ -90,6 +92,40 @@ TEST_F(TlsProgram, WrongSettingsEndWithTheirReason) {
   EXPECT_THAT(list_jobs({"--redis-tls-ca", ca_.file(), "--redis-tls-cert", client_.certificate}),
               HasSubstr("redis_tls.key: is not set"));
   EXPECT_THAT(list_jobs({"--redis-tls-ca", ca_.file()}), HasSubstr("WRONGPASS"));
+}
+
+// The certificate of the server may be renewed, and the clock of this host may be set after its start.
+TEST_F(TlsProgram, AgentWaitsForACertificateThatItAccepts) {
+  const CertificateFiles expired = ca_.issue("expired", "DNS:localhost", "20200101000000Z", "20210101000000Z");
+  const TlsRedisServer server(folder_, ca_, expired);
+  const auto arguments = [&](const std::string& ca) {
+    return std::vector<std::string>{mj::test::program_path("mycojobs"),
+                                    "agent",
+                                    "--runner",
+                                    "1",
+                                    "--redis",
+                                    server.url(),
+                                    "--redis-tls-ca",
+                                    ca,
+                                    "--config",
+                                    config_,
+                                    "--state-dir",
+                                    folder_ / "state"};
+  };
+  Process agent(folder_, arguments(ca_.file()));
+  EXPECT_TRUE(eventually([&] { return agent.err().find("expired on 2021-01-01") != std::string::npos; }))
+      << agent.err();
+  RedisConnection administrator(make_options(server.plain_url(), {}));
+  ASSERT_TRUE(
+      administrator.command({"CONFIG", "SET", "tls-cert-file", server_.certificate, "tls-key-file", server_.key}));
+  EXPECT_TRUE(eventually([&] { return agent.err().find("runner 1 serves context") != std::string::npos; }))
+      << agent.err();
+  agent.signal(SIGTERM);
+  const ProcessResult result = agent.wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err.find("expired on"), result.err.rfind("expired on")) << result.err;
+
+  EXPECT_THAT(run(folder_, arguments("/nowhere.crt")).err, HasSubstr("redis_tls.ca: /nowhere.crt: ENOENT"));
 }
 
 TEST_F(TlsProgram, PlainConnectionLoadsNoOpenSsl) {

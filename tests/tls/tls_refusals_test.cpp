@@ -109,8 +109,8 @@ TEST_F(TlsRefusal, SystemCasAreTheDefault) {
 TEST_F(TlsRefusal, PlainTextPortIsNamed) {
   const TlsRedisServer server(folder_, ca_, good_);
   const std::string url = "rediss://me:pa55word@localhost:" + std::to_string(server.plain_port());
-  constexpr std::uint32_t kTimeoutMs = 24 * 3600 * 1000;  // the answer does not wait for a part of it
-  const std::string error = connect_error(url, trusting(ca_), kTimeoutMs);
+  constexpr std::uint32_t kDayMs = 24 * 3600 * 1000;  // the answer does not wait for a part of it
+  const std::string error = connect_error(url, trusting(ca_), kDayMs);
   EXPECT_THAT(error, HasSubstr("unavailable: cannot connect to Redis at rediss://localhost:"));
   EXPECT_THAT(error, HasSubstr("the server answers in plain text: use its port for TLS"));
   EXPECT_THAT(error, Not(HasSubstr("pa55word")));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "store/redis/default_user.h"
+#include "store/redis/redis_pool.h"
 #include "store/redis/redis_stores.h"
 #include "tls/tls_servers.h"
 
@@ -153,6 +154,23 @@ TEST_F(TlsStore, MetricsShowProtocolAndExpiry) {
     EXPECT_THAT(text, testing::ContainsRegex("mycojobs_redis_certificate_expiry_days.certificate=\"" +
                                              std::string(certificate) + "\",context=\"1\". 36[45]"));
   }
+}
+
+TEST_F(TlsStore, StateIsThatOfTheNewestConnection) {
+  const TlsRedisServer server(folder_, ca_, server_);
+  RedisPool pool(make_options(server.url(), client_settings()), Metrics::make());
+  constexpr RedisPool::Timeouts kTimeouts{60000, 60000};
+  auto old_connection = pool.borrow(0, kTimeouts).value();
+  const std::int64_t old_expiry_s = pool.tls_state().value().peer_expiry_s;
+  const CertificateFiles renewed = ca_.issue("renewed", "DNS:localhost", "20260101000000Z", "20270601000000Z");
+  RedisConnection administrator(make_options(server.plain_url(), {}));
+  ASSERT_TRUE(
+      administrator.command({"CONFIG", "SET", "tls-cert-file", renewed.certificate, "tls-key-file", renewed.key}));
+  auto new_connection = pool.borrow(0, kTimeouts).value();
+  pool.give_back(std::move(new_connection));
+  pool.give_back(std::move(old_connection));
+  EXPECT_NE(pool.tls_state().value().peer_expiry_s, old_expiry_s);
+  EXPECT_EQ(pool.tls_state().value().peer_expiry_s, 1811808000);
 }
 
 // Each certificate is replaced in two steps, between which it does not fit its key.

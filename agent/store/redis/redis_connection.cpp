@@ -96,6 +96,38 @@ constexpr std::size_t kReadBytes = 32768;
 // Maximum number of reads after the deadline of a reply, which read data that has already arrived. Without it, a server
 // that sends faster than this client reads would extend the deadline.
 constexpr int kMaxLateReads = 64;
+constexpr std::size_t kMinElementBytes = 4;  // of an element of an array, such as ":1\r\n"
+
+const redisReplyObjectFunctions& default_reply_functions() {
+  static const redisReplyObjectFunctions functions = [] {
+    const std::unique_ptr<redisReader, void (*)(redisReader*)> reader(redisReaderCreate(), redisReaderFree);
+    return *reader->fn;
+  }();
+  return functions;
+}
+
+// hiredis allocates an array for the number of elements in its header, before the elements arrive. Returns null if the
+// number is higher than the number that task->privdata points to. `Count` is int, or size_t in newer versions.
+template <class Count>
+void* create_bounded_array(const redisReadTask* task, Count elements) {
+  auto& elements_left = *static_cast<std::size_t*>(task->privdata);
+  if (std::cmp_greater(elements, elements_left)) return nullptr;
+  elements_left -= static_cast<std::size_t>(elements);
+  return default_reply_functions().createArray(task, elements);
+}
+
+// Creates a reader whose replies have at most `elements_left` elements. The pointer must outlive the reader.
+redisReader* create_bounded_reader(std::size_t* elements_left) {
+  static redisReplyObjectFunctions functions = [] {
+    redisReplyObjectFunctions out = default_reply_functions();
+    out.createArray = &create_bounded_array;
+    return out;
+  }();
+  redisReader* const reader = redisReaderCreate();
+  reader->fn = &functions;
+  reader->privdata = elements_left;
+  return reader;
+}
 
 Arguments append_arguments(Arguments call, const Arguments& arguments) {
   for (std::string_view text : arguments.list()) call.add(text);
@@ -173,7 +205,8 @@ Result<void> RedisConnection::connect_to(const RedisEndpoint& server, const Mast
   MJ_TRY(stream, RedisStream::connect(server_, options_.tls, deadline));
   stream_ = std::move(stream);
   if (candidate != nullptr) watched_socket_ = sentinels_->watch(stream_.fd(), *candidate);
-  reader_.reset(redisReaderCreate());
+  reader_.reset(create_bounded_reader(&elements_left_));
+  elements_left_ = max_elements();
   has_replied_ = is_not_redis_ = false;
   is_connecting_ = true;
   auto result = handshake();
@@ -396,14 +429,18 @@ Result<void> RedisConnection::feed_reader(std::string_view bytes) {
   return {};
 }
 
+std::size_t RedisConnection::max_elements() const { return options_.max_reply_bytes / kMinElementBytes; }
+
 Result<std::optional<Reply>> RedisConnection::next_reply() {
   void* reply = nullptr;
   if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
+    if (reader_->err == REDIS_ERR_OOM) return abandon_connection("the answer is too long");
     is_not_redis_ = true;
     return abandon_connection(kOtherProtocol);
   }
   if (reply == nullptr) return std::nullopt;
   has_replied_ = true;
+  elements_left_ = max_elements();
   return Reply(std::shared_ptr<const redisReply>(
       static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }

@@ -42,7 +42,8 @@ class RedisConnection final : public Link {
     std::uint32_t database = 0;
     std::string client_name = "mycojobs";  // must not contain blanks
     std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
-    std::size_t max_reply_bytes = 256U << 20;  // a longer reply breaks the connection
+    // A reply that is longer, or has more elements than fit into this number of bytes, breaks the connection.
+    std::size_t max_reply_bytes = 256U << 20;
     // False: only connect() opens the connection, and a call on a closed connection fails.
     bool reconnects = true;
     bool was_connected = false;  // another connection to this server was established before
@@ -111,6 +112,7 @@ class RedisConnection final : public Link {
   Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
   Result<void> read_until(Deadline);  // one read, which waits until the deadline
   Result<void> feed_reader(std::string_view bytes);
+  std::size_t max_elements() const;  // of one reply, with those of its nested arrays
   tl::unexpected<Error> abandon_after_read(Error reason);
   // Closes the connection, which the next handshake kills on the server. Returns the error with the endpoint.
   tl::unexpected<Error> abandon_connection(Error reason);
@@ -126,6 +128,7 @@ class RedisConnection final : public Link {
   RedisStream stream_;
   std::unique_ptr<WatchedSocket> watched_socket_;  // of stream_, with sentinels
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
+  std::size_t elements_left_ = 0;  // number of elements that the arrays of the current reply may still have
   std::string run_id_;
   bool is_connecting_ = false;   // connect() is running
   bool was_connected_ = false;   // a connection was established completely before

@@ -183,7 +183,7 @@ std::unique_ptr<RedisConnection> RedisPool::create_connection() {
 Result<void> RedisPool::make_ready(RedisConnection& connection, std::uint32_t database) {
   if (!connection.connected()) {
     MJ_CHECK(connection.connect());
-    on_connected(connection.server_run_id());
+    on_connected(connection);
   }
   MJ_CHECK(kill_abandoned(connection));
   return connection.database() == database ? Result<void>() : connection.select(database);
@@ -191,10 +191,12 @@ Result<void> RedisPool::make_ready(RedisConnection& connection, std::uint32_t da
 
 // A connection to another server than before is the first after a restart or a failover. The idle connections lead to
 // the former server.
-void RedisPool::on_connected(const std::string& run_id) {
+void RedisPool::on_connected(const RedisConnection& connection) {
+  const std::string& run_id = connection.server_run_id();
   Connections removed;  // closed after the lock is released
   const std::lock_guard lock(mutex_);
   was_connected_ = true;
+  newest_tls_state_ = connection.tls_state();
   for (std::size_t i = idle_.size(); i-- > 0;) {
     if (idle_[i].connection->server_run_id() != run_id) remove_idle(i, removed);
   }
@@ -264,7 +266,7 @@ void RedisPool::mark_prepared(Id context, const std::string& run_id) {
 
 std::optional<TlsState> RedisPool::tls_state() const {
   const std::lock_guard lock(mutex_);
-  return idle_.empty() ? std::nullopt : idle_.back().connection->tls_state();
+  return newest_tls_state_;
 }
 
 std::size_t RedisPool::open_connections() const {

@@ -51,7 +51,8 @@ class RedisPool {
   bool is_prepared(Id context, const std::string& run_id) const;
   void mark_prepared(Id context, const std::string& run_id);
 
-  std::optional<TlsState> tls_state() const;  // set if an idle connection uses TLS
+  // Returns the state of the newest connection, which has the current certificates. Set if it was made with TLS.
+  std::optional<TlsState> tls_state() const;
   std::size_t open_connections() const;
 
  private:
@@ -66,7 +67,7 @@ class RedisPool {
   std::unique_ptr<RedisConnection> create_connection();
   Result<void> make_ready(RedisConnection&, std::uint32_t database);
   Result<void> kill_abandoned(RedisConnection&);
-  void on_connected(const std::string& run_id);
+  void on_connected(const RedisConnection&);
   void remove_idle(std::size_t index, Connections& removed);  // requires the lock
   void update_gauge() const;                                  // requires the lock
 
@@ -78,6 +79,7 @@ class RedisPool {
   std::size_t open_connections_ = 0;  // idle and borrowed
   std::size_t selects_ = 0;           // selections of another database since the latest new connection
   bool was_connected_ = false;
+  std::optional<TlsState> newest_tls_state_;  // of the connection with the latest handshake
   std::vector<RedisConnection::AbandonedClient> abandoned_;
   std::map<Id, std::string> prepared_;  // run_id by context
 };

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errno_text.h"
 #include "net/host_lookup.h"
@@ -22,21 +23,86 @@ namespace {
 constexpr const char* kClosed = "the server closed the connection";
 // A server that has not answered to a handshake in this time is tested for plain text, for as long at most.
 constexpr std::chrono::milliseconds kMaxSilence{500};
+// Time until the next address of a host is tried while the previous ones have not answered (RFC 8305).
+constexpr std::chrono::milliseconds kAddressDelay{250};
+
+// Starts to connect a new non-blocking socket. Returns 0 or an errno; EINPROGRESS: the socket becomes writable when the
+// result is known. EAGAIN means that the backlog of a unix socket is full.
+int start_connect(Fd& out, int family, const sockaddr* address, socklen_t size) {
+  out = Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return out && ::connect(out.get(), address, size) == 0 ? 0 : errno;
+}
+
+int finish_connect(const Fd& fd) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
 
 // Connects a new non-blocking socket. Returns 0 or an errno.
 int connect_to(Fd& out, int family, const sockaddr* address, socklen_t size, Deadline deadline) {
-  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return errno;
-  if (::connect(fd.get(), address, size) != 0) {
-    if (errno != EINPROGRESS) return errno;  // EAGAIN means that the backlog of a unix socket is full
-    if (const int error = wait_for_events(fd.get(), POLLOUT, deadline); error != 0) return error;
-    int error = 0;
-    socklen_t length = sizeof error;
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return error;
+  Fd fd;
+  int error = start_connect(fd, family, address, size);
+  if (error == EINPROGRESS) error = wait_for_events(fd.get(), POLLOUT, deadline);
+  if (error == 0) error = finish_connect(fd);
+  if (error == 0) out = std::move(fd);
+  return error;
+}
+
+// Waits until one of the sockets has a result or the deadline has passed. Removes sockets that have failed. Returns
+// true if a socket is connected, which is moved to `out`; `error` is set to the errno of a failure.
+bool poll_connects(std::vector<Fd>& sockets, Fd& out, int& error, Deadline deadline) {
+  std::vector<pollfd> fds;
+  for (const Fd& fd : sockets) fds.push_back({fd.get(), POLLOUT, 0});
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline - Deadline::clock::now()).count();
+  if (::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(ms, 0, 1 << 30))) <= 0) return false;
+  for (std::size_t i = sockets.size(); i-- > 0;) {
+    if (fds[i].revents == 0) continue;
+    const int result = finish_connect(sockets[i]);
+    if (result == 0) {
+      out = std::move(sockets[i]);
+      return true;
+    }
+    error = result;
+    sockets.erase(sockets.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  out = std::move(fd);
-  return 0;
+  return false;
+}
+
+// Connects to the first address that accepts. An address without an answer delays the next one for a short time only,
+// and stays pending. Returns 0 or an errno.
+int connect_to_any(Fd& out, const std::vector<SocketAddress>& addresses, Deadline deadline) {
+  int error = ETIMEDOUT;
+  std::vector<Fd> pending;
+  for (std::size_t next = 0; next < addresses.size() || !pending.empty();) {
+    if (next < addresses.size()) {
+      const SocketAddress& address = addresses[next++];
+      Fd fd;
+      const int result = start_connect(fd, address.family(), address.get(), address.size);
+      if (result == 0) {
+        out = std::move(fd);
+        return 0;
+      }
+      if (result != EINPROGRESS) {
+        error = result;
+        continue;
+      }
+      pending.push_back(std::move(fd));
+    }
+    const std::size_t pending_count = pending.size();
+    const std::size_t untried_count = addresses.size() - next;
+    const auto now = Deadline::clock::now();
+    const auto remaining = deadline - now;
+    const Deadline limit =
+        untried_count == 0
+            ? deadline
+            : now + std::min<Deadline::duration>(remaining / static_cast<int>(untried_count + 1), kAddressDelay);
+    do {
+      if (poll_connects(pending, out, error, limit)) return 0;
+    } while (pending.size() == pending_count && Deadline::clock::now() < limit);
+    if (untried_count == 0 && pending.size() == pending_count) return ETIMEDOUT;
+  }
+  return error;
 }
 
 int connect_unix(Fd& out, const std::string& path, Deadline deadline) {
@@ -99,15 +165,10 @@ Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
     return unreachable(endpoint, addresses.error().message,
                        is_unavailable ? "no name server answers" : "is the host of the redis url right?");
   }
-  int last_error = ETIMEDOUT;
-  for (const SocketAddress& address : *addresses) {
-    last_error = connect_to(fd, address.family(), address.get(), address.size, deadline);
-    if (last_error == 0) {
-      tune_tcp(fd.get());
-      return fd;
-    }
-  }
-  return unreachable(endpoint, errno_text(last_error), find_remedy(last_error, false));
+  const int error = connect_to_any(fd, *addresses, deadline);
+  if (error != 0) return unreachable(endpoint, errno_text(error), find_remedy(error, false));
+  tune_tcp(fd.get());
+  return fd;
 }
 
 // Redis takes a TLS handshake for the begin of a line, and does not answer. Therefore a second connection to the same
@@ -132,6 +193,11 @@ bool is_plain_text_server(const Fd& socket, Deadline deadline) {
 Result<RedisStream> RedisStream::connect(const RedisEndpoint& endpoint, const std::shared_ptr<TlsContext>& tls,
                                          Deadline deadline) {
   RedisStream stream;
+  if (endpoint.is_tls) {
+    // Files that cannot be used are found before the server gets a connection, which it would log as a failure.
+    if (const auto loaded = tls->load(); !loaded)
+      return unreachable(endpoint, loaded.error().message, "", loaded.error().code);
+  }
   MJ_TRY(socket, connect_socket(endpoint, deadline));
   stream.socket_ = std::move(socket);
   if (endpoint.is_tls) {

@@ -297,14 +297,15 @@ bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& result) {
   for (std::size_t i = 0; i < owners.size(); ++i) {
     auto [server, waiting] = owners[i];
     if (!server->is_connected) continue;  // the server failed on another connection
+    Result<void> received;
     if (fds[i + 1].revents != 0 || waiting->connection->has_buffered_input()) {
-      auto read_result = waiting->connection->read_some();
-      if (read_result) read_result = process_input(*server, *waiting, for_work, result);
-      if (!read_result) drop_connection(*server, std::move(read_result).error());
-    } else if (waiting->pending_replies > 0 && steady_clock::now() >= waiting->reply_deadline) {
-      drop_connection(
-          *server, {Code::unavailable, "Redis at " + server->options.endpoint.redacted_url() + ": no answer in time"});
+      received = waiting->connection->read_some();
+      if (received) received = process_input(*server, *waiting, for_work, result);
     }
+    // Checked also after input, which may be endless parts of a reply, or messages before it.
+    if (received && waiting->pending_replies > 0 && steady_clock::now() >= waiting->reply_deadline)
+      received = fail(Code::unavailable, "Redis at " + server->options.endpoint.redacted_url() + ": no answer in time");
+    if (!received) drop_connection(*server, std::move(received).error());
   }
   std::uint64_t count = 0;
   return ::read(event_.get(), &count, sizeof count) == sizeof count;
