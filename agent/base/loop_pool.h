@@ -50,6 +50,9 @@ class LoopPool {
   // whether an iteration has ended since the latest call that returned true, or no loop has waited for a thread. Call
   // it periodically, always from the same thread.
   bool has_progressed();
+  // Starts a thread that is missing, while a loop is due. Call it about each second, since a pool of which all threads
+  // are stuck does not notice it.
+  void start_missing_thread();
   std::size_t thread_count() const;
 
  private:

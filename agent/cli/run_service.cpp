@@ -225,6 +225,7 @@ void serve(Coordinator& coordinator, const std::string& status, ProcessLiveness&
   for (SignalRequest request{}; (request = next_request(reporter.pause_ms(), [] {})) != SignalRequest::stop;
        reporter.report()) {
     if (request == SignalRequest::reload) reload.reload();
+    coordinator.start_missing_threads();
   }
   manager.notify_stopping();
   coordinator.stop();

@@ -72,6 +72,7 @@ Result<std::uint64_t> ContextLoop::run_round(std::uint64_t max_idle_ms) {
     next_due_flows_ms_ = clock_.boot_ms() + ms_until_next_due;
   }
   if (is_recovering_) MJ_CHECK(recover_batch());
+  next_schedules_ms_ = std::min(next_schedules_ms_, clock_.boot_ms() + max_idle_ms);  // hints may have been lost since
   MJ_CHECK(run_maintenance(clock_.boot_ms(), max_idle_ms));
   if (has_more || is_recovering_) return 0;
   return ms_until(std::min({next_due_flows_ms_, next_schedules_ms_, next_store_tick_ms_, next_flow_retirement_ms_,

@@ -142,7 +142,9 @@ class Coordinator::FileCleanupLoop final : public PooledLoop {
 // The thread pools of a server. Flows, messages and workflows have separate pools: a round of workflows can be long,
 // and messages can block on the disk of their files.
 struct Coordinator::ServerPools {
-  LoopPool flows{"flows"}, messages{"messages"}, workflows{"workflows"};
+  LoopPool flows{"flows"}, workflows{"workflows"};
+  // Each context can occupy two threads with a disk that hangs.
+  LoopPool messages{"messages", {.max_threads = 4, .max_replacements = 60}};
 };
 
 // Owns the loops of a context, and is itself the loop that executes the rounds of ContextLoop.
@@ -333,6 +335,15 @@ bool Coordinator::is_healthy() {
   }
   if (has_progressed) checked_counts_ = std::move(current_counts);
   return has_progressed;
+}
+
+void Coordinator::start_missing_threads() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;  // a context is being started
+  for (const auto& [server, pools] : server_pools_) {
+    for (LoopPool* pool : {&pools->flows, &pools->messages, &pools->workflows}) pool->start_missing_thread();
+  }
+  file_pool_.start_missing_thread();
 }
 
 std::string Coordinator::unready_reason() const {

@@ -84,6 +84,8 @@ class Coordinator {
   // has lasted since then, and due loops did not wait for a thread. Retries threads that could not be created before.
   // Call it periodically, always from the same thread.
   bool is_healthy();
+  // Replaces threads whose work is stuck, for example on a disk. Call it about each second, from the same thread.
+  void start_missing_threads();
   // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
   std::string unready_reason() const;
   // Refreshes the metrics of the coordinator itself. The leader of a context refreshes the metrics of that context.

@@ -183,6 +183,7 @@ Result<std::vector<Condition>> PrerequisiteEvaluator::parse_conditions(const std
 }
 
 Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites job) {
+  pending_jobs_.erase({context, job.job_key});
   auto conditions = parse_conditions(job.conditions);
   if (!conditions && conditions.error().code == Code::denied && job.coordinator_checks)
     return {};  // a coordinator may check it

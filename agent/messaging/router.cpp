@@ -107,7 +107,8 @@ void Router::ended() {
   for (RoutedJob& entry : routed_jobs_) entry.abandon();
   for (RoutedJob& entry : routed_jobs_) entry.join();
   for (RoutedJob& entry : routed_jobs_) {
-    (void)report(Release{entry.claim.ref, "the router is stopping", false});  // After an error the lease expires.
+    const auto released = report(Release{entry.claim.ref, "the router is stopping", false});
+    if (!released && released.error().code == Code::unavailable) break;  // the leases expire
   }
 }
 
@@ -142,6 +143,7 @@ Result<void> Router::run_round() {
   const auto expired = expire_leases();
   if (!expired && expired.error().code == Code::unavailable) return expired;
   has_more_claims_ = false;
+  next_claim_ms_ = std::min(next_claim_ms_, clock_.boot_ms() + max_idle_ms());  // hints may have been lost since
   if (clock_.boot_ms() >= next_claim_ms_) {
     next_claim_ms_ = 0;
     MJ_TRY(has_more, claim_jobs());

@@ -21,6 +21,8 @@ constexpr const char* kIncomingList = "msg_in";
 // Every answer is added to the list of received messages, but only messages of plain clients are processed, so several
 // changes share a round.
 constexpr std::chrono::milliseconds kIncomingListDelay{1000};
+// A change of this list is reported to every context of the server, so several changes share a round.
+constexpr std::chrono::milliseconds kOutgoingListDelay{50};
 constexpr std::uint32_t kExchangeTimeoutMs = 10000, kStoreRetryDelayMs = 500;
 constexpr std::uint32_t kSenderIdleMs = 30000;
 constexpr std::size_t kMaxSenderQueue = 64;
@@ -157,7 +159,7 @@ std::uint64_t Supervisor::run_iteration() {
 }
 
 std::chrono::milliseconds Supervisor::key_hint_delay(std::string_view key) const {
-  return key == kIncomingList ? kIncomingListDelay : std::chrono::milliseconds(0);
+  return key == kIncomingList ? kIncomingListDelay : kOutgoingListDelay;
 }
 
 Result<std::uint64_t> Supervisor::run_round() {

@@ -142,8 +142,8 @@ class StrandPool::State : public std::enable_shared_from_this<StrandPool::State>
     Work work = std::exchange(queue.work.front(), {});
     queue.work.pop_front();
     worker.busy_since = Clock::now();
+    name_this_thread(queue.name);  // before the lock is released, since after abandon() the queue may be destroyed
     lock.unlock();
-    name_this_thread(queue.name);
     work();
     work = {};  // destroyed without the lock, since it can own files
     lock.lock();

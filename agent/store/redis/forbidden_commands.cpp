@@ -19,7 +19,7 @@ constexpr std::array kOptionalCommands{
     ForbiddenCommand{"CONFIG", "maxmemory-policy, appendonly, appendfsync and databases are not checked"},
     ForbiddenCommand{"INFO",
                      "restarts of the server and lost writes are not noticed, leases are not extended after a restart, "
-                     "and contexts are not found by their databases"},
+                     "contexts are not found by their databases, and a command that timed out may be executed later"},
     ForbiddenCommand{"BGREWRITEAOF", "after a crash, an append-only file may repeat half of a step at a later start"},
 };
 

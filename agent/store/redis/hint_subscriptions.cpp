@@ -107,15 +107,18 @@ class HintSubscriptions::Server {
     pending_subscriptions_ = channels.size() + (tracks_keys ? 1 : 0);
     reply_deadline_ = HintClock::now() + kHintReplyTimeout;
     is_ping_pending_ = false;
-    return connection_.send(subscribe);
+    if (pending_subscriptions_ > 0) return connection_.send(subscribe);
+    complete_connection();
+    return {};
   }
 
   // Returns false if the server or the rights of the user do not permit it.
   Result<bool> track_keys(const std::vector<std::string>& keys) {
     if (keys.empty()) return false;
-    MJ_TRY(id, connection_.command({"CLIENT", "ID"}));
+    auto id = connection_.command({"CLIENT", "ID"});
+    if (!id) return check_refusal(std::move(id).error());
     Arguments track{"CLIENT", "TRACKING", "ON", "REDIRECT"};
-    track.add(id.number()).add("BCAST");
+    track.add(id->number()).add("BCAST");
     // The server refuses prefixes of which one begins with another.
     for (const std::string& key : keys) {
       const bool is_covered = std::any_of(keys.begin(), keys.end(), [&](const std::string& other) {
@@ -125,10 +128,15 @@ class HintSubscriptions::Server {
     }
     auto tracking = connection_.command(track);
     if (tracking) return true;
-    if (!connection_.connected()) return tl::unexpected<Error>(std::move(tracking).error());
+    return check_refusal(std::move(tracking).error());
+  }
+
+  // Returns false for an error of the command, and the error if the connection has failed.
+  Result<bool> check_refusal(Error error) {
+    if (!connection_.connected()) return tl::unexpected<Error>(std::move(error));
     if (!std::exchange(is_tracking_error_logged_, true))
       log(LogLevel::warn, "store", "CLIENT TRACKING: {} (lists of plain clients are polled every second)",
-          tracking.error().message);
+          error.message);
     return false;
   }
 
@@ -203,7 +211,7 @@ class HintSubscriptions::Server {
     next_ping_ = HintClock::now() + kHintPingInterval;
     const std::lock_guard lock(mutex_);
     if (has_new_topics_) return;
-    is_live_ = true;
+    is_live_ = is_reported_live_ = true;
     for (const Entry& entry : entries_) entry.listener->on_subscription_changed(is_complete(entry.topics));
   }
 
@@ -214,7 +222,8 @@ class HintSubscriptions::Server {
     if (error.code != Code::unavailable && !std::exchange(is_error_logged_, true))
       log(LogLevel::warn, "store", "hints of the server are not received: {} (polling)", error.message);
     const std::lock_guard lock(mutex_);
-    if (!is_live_.exchange(false)) return;
+    is_live_ = false;
+    if (!std::exchange(is_reported_live_, false)) return;
     for (const Entry& entry : entries_) entry.listener->on_subscription_changed(false);
   }
 
@@ -230,6 +239,7 @@ class HintSubscriptions::Server {
   std::mutex mutex_;
   std::list<Entry> entries_;
   std::set<std::string> channels_, keys_;  // of all entries since the start
+  bool is_reported_live_ = false;          // as the listeners know it
   bool has_new_topics_ = false;            // topics were added after the connection was made
   std::atomic<bool> is_live_{false}, tracks_keys_{false}, is_stopping_{false};
   Mailbox<int> wakeup_;

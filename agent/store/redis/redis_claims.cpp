@@ -274,6 +274,8 @@ Result<std::vector<Result<void>>> RedisClaims::report(Id context, std::span<cons
     encode_reports(remaining, call);
     MJ_TRY(reply, connection_.run(context, scripts::report, call.arguments));
     decode_answers(context, reply, remaining.first(call.report_count), out);
+    // A failover between two calls must not hide that the first one was lost.
+    if (out.size() < reports.size()) MJ_CHECK(connection_.await_replicas(context));
   }
   return complete_report(context, reports, std::move(out), started_us);
 }

@@ -70,7 +70,8 @@ constexpr std::array kServerErrors{
 
 std::string one_line(std::string_view text) {
   // Removes the digest and line of the script at the end of its error, which are of no use to an operator.
-  std::string out(text.substr(0, std::min<std::size_t>(text.find(" script: "), 400)));
+  // Redis repeats the arguments of an unknown command, such as the password of AUTH.
+  std::string out(text.substr(0, std::min({text.find(" script: "), text.find(", with args"), std::size_t{400}})));
   std::replace_if(
       out.begin(), out.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
   return out;
@@ -181,6 +182,7 @@ RedisConnection::RedisConnection(Options options)
 RedisConnection::~RedisConnection() = default;
 
 void RedisConnection::close() {
+  client_id_ = 0;
   watched_socket_.reset();
   stream_.close();
   reader_.reset();
@@ -209,6 +211,7 @@ Result<void> RedisConnection::connect_to(const RedisEndpoint& server, const Mast
   elements_left_ = max_elements();
   has_replied_ = is_not_redis_ = false;
   is_connecting_ = true;
+  handshake_deadline_ = deadline_after(options_.connect_timeout_ms);
   auto result = handshake();
   is_connecting_ = false;
   if (!result) close();
@@ -385,7 +388,8 @@ Result<Reply> RedisConnection::exchange(const Arguments& arguments, std::uint32_
 }
 
 Result<Reply> RedisConnection::await(std::uint32_t extra_ms) {
-  const Deadline deadline = deadline_after(std::uint64_t{options_.command_timeout_ms} + extra_ms);
+  Deadline deadline = deadline_after(std::uint64_t{options_.command_timeout_ms} + extra_ms);
+  if (is_connecting_) deadline = std::min(deadline, handshake_deadline_);
   int late_reads = 0;
   for (;;) {
     MJ_TRY(reply, next_reply());
@@ -463,9 +467,9 @@ tl::unexpected<Error> RedisConnection::abandon_connection(Error reason) {
 tl::unexpected<Error> RedisConnection::convert_refusal(const Reply& reply) {
   Error error = redis_error(reply.text());
   if (error.code == Code::denied || error.code == Code::unavailable) error.message += " at " + server_.redacted_url();
-  if (sentinels_ && (reply.text().starts_with("READONLY") || reply.text().starts_with("UNBLOCKED"))) {
-    close();
-    sentinels_->on_demotion({server_.host, server_.port});
+  if (reply.text().starts_with("READONLY") || reply.text().starts_with("UNBLOCKED")) {
+    close();  // the next connection may find the new master
+    if (sentinels_) sentinels_->on_demotion({server_.host, server_.port});
   }
   return tl::unexpected<Error>(std::move(error));
 }

@@ -60,6 +60,8 @@ class RedisConnection final : public Link {
 
   Result<void> connect();  // no effect on an open connection
   void close();
+  // Closes the connection while the server may have unread commands of it. consume_abandoned() returns it.
+  void close_after_error();
   bool connected() const { return stream_.is_connected(); }
   // Returns false if the server has closed the connection. REQUIRES: no reply is outstanding.
   bool is_usable() { return connected() && !closed_by_server(); }
@@ -99,7 +101,6 @@ class RedisConnection final : public Link {
  private:
   Result<void> connect_to(const RedisEndpoint& server, const MasterCandidate*, Deadline);
   Result<void> handshake();
-  void close_after_error();
   Result<void> reconnect_if_closed();
   Result<void> check_server();
   Result<void> check_role();
@@ -130,7 +131,8 @@ class RedisConnection final : public Link {
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::size_t elements_left_ = 0;  // number of elements that the arrays of the current reply may still have
   std::string run_id_;
-  bool is_connecting_ = false;   // connect() is running
+  bool is_connecting_ = false;   // the handshake is running
+  Deadline handshake_deadline_;  // limit of all replies of the handshake
   bool was_connected_ = false;   // a connection was established completely before
   bool has_replied_ = false;     // a valid reply was received on this connection
   bool is_not_redis_ = false;    // the connection failed in a way that suggests a server that is not Redis

@@ -60,6 +60,7 @@ class PooledLink final : public Link {
   Result<Reply> finish(const Script& script, const Arguments& arguments) override {
     if (begun_ == nullptr) return run(script, arguments);
     auto reply = begun_->finish(script, arguments);
+    if (reply && run_id_ != begun_->server_run_id()) run_id_ = begun_->server_run_id();
     pool_->give_back(std::move(begun_));
     return reply;
   }
@@ -91,7 +92,7 @@ class PooledLink final : public Link {
   // The reply of a call without finish() would be taken for the reply of the next call.
   void discard_begun() {
     if (begun_ == nullptr) return;
-    begun_->close();
+    begun_->close_after_error();
     pool_->give_back(std::move(begun_));
   }
 
@@ -109,7 +110,12 @@ class PooledLink final : public Link {
 
 RedisPool::RedisPool(RedisConnection::Options identity, std::shared_ptr<Metrics> metrics,
                      std::chrono::milliseconds max_idle)
-    : identity_(make_identity(std::move(identity))), metrics_(std::move(metrics)), max_idle_(max_idle) {}
+    : identity_(make_identity(std::move(identity))),
+      sentinels_(identity_.endpoint.uses_sentinels()
+                     ? SentinelGroup::find(identity_.endpoint, identity_.tls, identity_.sentinel)
+                     : nullptr),
+      metrics_(std::move(metrics)),
+      max_idle_(max_idle) {}
 RedisPool::~RedisPool() = default;
 
 Result<std::unique_ptr<RedisConnection>> RedisPool::borrow(std::uint32_t database, Timeouts timeouts) {
@@ -117,6 +123,8 @@ Result<std::unique_ptr<RedisConnection>> RedisPool::borrow(std::uint32_t databas
   if (connection == nullptr) connection = create_connection();
   connection->set_timeouts(timeouts.connect_ms, timeouts.command_ms);
   if (auto ready = make_ready(*connection, database); !ready) {
+    // A new connection whose SELECT was rejected still has database 0, and would serve no other database.
+    if (connection->database() == 0 && database != 0) connection->close();
     give_back(std::move(connection));
     return tl::unexpected<Error>(std::move(ready).error());
   }
@@ -196,6 +204,7 @@ void RedisPool::on_connected(const RedisConnection& connection) {
   Connections removed;  // closed after the lock is released
   const std::lock_guard lock(mutex_);
   was_connected_ = true;
+  run_id_ = run_id;
   newest_tls_state_ = connection.tls_state();
   for (std::size_t i = idle_.size(); i-- > 0;) {
     if (idle_[i].connection->server_run_id() != run_id) remove_idle(i, removed);
@@ -213,7 +222,9 @@ Result<void> RedisPool::kill_abandoned(RedisConnection& connection) {
     clients = abandoned_;
   }
   for (const auto& client : clients) {
-    if (client.run_id == connection.server_run_id()) MJ_CHECK(connection.kill_client(client.id));
+    // Without INFO the run_id is empty, and the id may belong to a client of a later start of the server.
+    if (!client.run_id.empty() && client.run_id == connection.server_run_id())
+      MJ_CHECK(connection.kill_client(client.id));
     const std::lock_guard lock(mutex_);
     std::erase_if(abandoned_,
                   [&](const auto& other) { return other.id == client.id && other.run_id == client.run_id; });
@@ -225,7 +236,10 @@ void RedisPool::give_back(std::unique_ptr<RedisConnection> connection) {
   Connections removed;  // closed after the lock is released
   const auto now = steady_clock::now();
   const std::lock_guard lock(mutex_);
-  if (connection->connected()) {
+  if (connection->connected() && connection->server_run_id() != run_id_) {  // it leads to the former server
+    --open_connections_;
+    removed.push_back(std::move(connection));
+  } else if (connection->connected()) {
     idle_.push_back({std::move(connection), now});
   } else {
     auto abandoned = connection->consume_abandoned();

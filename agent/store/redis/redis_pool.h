@@ -72,6 +72,8 @@ class RedisPool {
   void update_gauge() const;                                  // requires the lock
 
   const RedisConnection::Options identity_;
+  // Keeps what is known about the master while no connection is open. Null: the endpoint has no sentinels.
+  const std::shared_ptr<SentinelGroup> sentinels_;
   const std::shared_ptr<Metrics> metrics_;
   const std::chrono::milliseconds max_idle_;
   mutable std::mutex mutex_;
@@ -79,6 +81,7 @@ class RedisPool {
   std::size_t open_connections_ = 0;  // idle and borrowed
   std::size_t selects_ = 0;           // selections of another database since the latest new connection
   bool was_connected_ = false;
+  std::string run_id_;                        // of the server of the newest connection
   std::optional<TlsState> newest_tls_state_;  // of the connection with the latest handshake
   std::vector<RedisConnection::AbandonedClient> abandoned_;
   std::map<Id, std::string> prepared_;  // run_id by context

@@ -183,9 +183,10 @@ void SentinelGroup::Monitor::subscribe(std::size_t index) {
   subscription.has_state = false;
   subscription.is_reply_pending = true;
   subscription.due_at = steady_clock::now() + kReplyTimeout;
-  if (!subscription.connection->send(Arguments{"SENTINEL", "MASTER"}.add(group_.endpoint_.master_name)) ||
-      !subscription.connection->send({"SUBSCRIBE", kSwitchChannel}))
-    drop(subscription);
+  std::vector<Arguments> commands;
+  commands.emplace_back(Arguments{"SENTINEL", "MASTER"}).add(group_.endpoint_.master_name);
+  commands.emplace_back(Arguments{"SUBSCRIBE", kSwitchChannel});
+  if (!subscription.connection->send_all(commands)) drop(subscription);
 }
 
 void SentinelGroup::Monitor::continue_subscription(Subscription& subscription) {
@@ -228,10 +229,11 @@ Result<void> SentinelGroup::Monitor::process_messages(std::size_t index) {
     if (!reply) return {};
     if (!subscription.has_state) {
       subscription.has_state = true;
-      const Fields state = reply->fields();
+      const Fields master_fields = reply->fields();
       std::uint64_t epoch = 0;
-      const auto master = make_address(field_of(state, "ip"), field_of(state, "port"));
-      if (master && parse_u64(field_of(state, "config-epoch"), epoch)) group_.on_sentinel_state(index, epoch, *master);
+      const auto master = make_address(field_of(master_fields, "ip"), field_of(master_fields, "port"));
+      if (master && parse_u64(field_of(master_fields, "config-epoch"), epoch))
+        group_.on_sentinel_state(index, epoch, *master);
     } else if (reply->is_error()) {
       return tl::unexpected<Error>(redis_error(reply->text()));
     } else if (reply->at(0).text() == "message") {

@@ -47,6 +47,7 @@ Result<void> prepare_context(Id context, JournalHeads& heads, LogLevel restart_l
           fmt::format(" (database {} of Redis at {})", link.options().database, link.options().endpoint.redacted_url());
     return tl::unexpected<Error>(std::move(error));
   }
+  if (link.server_run_id().empty()) return {};  // without INFO, a restart is not noticed
   MJ_TRY(reply, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (reply.at(0).number() > 0) {
     log(restart_level, "store", "context {}: Redis was restarted; {} received a new lease", context,

@@ -62,6 +62,7 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
     queue.context = context;
     queue.database = options.database;
     queue.key = key;
+    options.database = 0;  // the first command of a connection selects its database, whose errors concern one context
     if (server.blocking.size() < kMaxBlockingConnections) {
       server.blocking.emplace_back(options).queue = server.queues.size() - 1;
     } else if (!server.poller) {
@@ -74,6 +75,7 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
 RedisWaiter::Server& RedisWaiter::find_or_add_server(const RedisConnection::Options& options) {
   RedisConnection::Options common = options;
   common.endpoint.database.reset();  // channels are shared by all databases
+  common.database = 0;
   const auto server = std::find_if(servers_.begin(), servers_.end(), [&](const Server& s) {
     return s.options.endpoint == common.endpoint && s.options.tls == common.tls;
   });

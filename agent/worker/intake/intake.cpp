@@ -114,7 +114,7 @@ Intake::WaitRequest Intake::poll_once() {
   const bool has_more = can_claim && claim_batch();
   const bool wakes_on_work = can_claim && count_jobs_to_claim() > 0;
   // Entries that are added while the intake does not wait for them are not reported.
-  claims_from_all_ = has_more || !wakes_on_work;
+  claims_from_all_ = has_more || !wakes_on_work || (can_claim && has_skipped_contexts_);
   if (has_more) return {0, false};
   if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), wakes_on_work};
   const std::uint64_t max = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
@@ -203,6 +203,7 @@ bool Intake::should_claim(Id context) const {
 bool Intake::claim_batch() {
   ++rotation_;
   bool has_more = false;
+  has_skipped_contexts_ = true;
   std::size_t claimed_jobs = 0;
   std::vector<Id> contexts_without_jobs;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
@@ -246,6 +247,7 @@ bool Intake::claim_batch() {
     if (reply->jobs.size() == max_jobs) return count_jobs_to_claim() > 0;
     if (reply->jobs.empty()) contexts_without_jobs.push_back(context);
   }
+  has_skipped_contexts_ = false;
   if (woken_by_work_ && claimed_jobs == 0) {
     for (const Id context : contexts_without_jobs) callbacks_.on_wakeup_without_jobs(context);
   }

@@ -128,8 +128,9 @@ class Intake {
   std::size_t rotation_ = 0;  // rotates the first context and the first queue, so that no queue starves
   RunNumber next_run_;
   std::mt19937_64 random_;
-  unsigned failures_ = 0;       // consecutive failures of the waiter
-  bool woken_by_work_ = false;  // whether the last wait ended with an entry of a queue
+  unsigned failures_ = 0;              // consecutive failures of the waiter
+  bool has_skipped_contexts_ = false;  // whether the last claim ended before it reached all contexts
+  bool woken_by_work_ = false;         // whether the last wait ended with an entry of a queue
   LivenessCounter liveness_;
   std::atomic<std::uint32_t> held_or_requested_jobs_{0}, held_jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};

@@ -52,6 +52,7 @@ void StepPool::remove_this_thread() {
   });
   ended_threads_.push_back(std::move(*self));
   threads_.erase(self);
+  capacity_ = std::max<std::size_t>(shares_.max_threads, 1);  // a shortage of threads may be over
   if (shares_.shared_limit && !threads_.empty()) shares_.shared_limit->release();
 }
 

@@ -27,7 +27,7 @@ TEST(Manual, HasARowForEverySettingWithItsHelp) {
 
 // Returns examples/config.toml without the comment marks of its settings and tables.
 std::string read_uncommented_example() {
-  static const std::regex kSetting("# (\\[[a-z_]+\\]|[a-z_]+ = .*)");
+  static const std::regex kSetting("# (\\[[a-z_.]+\\]|[a-z_]+ = .*)");
   std::ifstream example(mj::test::source_path("examples/config.toml"));
   std::string text;
   for (std::string line; std::getline(example, line);) {

@@ -113,7 +113,9 @@ local kPriority = 8796093022208  -- greater than any time in ms
 local function push_job(job, claim, queue, at_front)
   if has_priority(claim) then
     redis.call('ZADD', kPriorityKey .. queue, to_integer_text((kMaxPriority - tonumber(claim.priority)) * kPriority + (at_front and 0 or now_ms)), job)
-    redis.call('PUBLISH', kWakeChannel, queue_hint(queue))
+    -- A router selects its hints by the name of the queue.
+    local is_for_router = string.sub(queue, 1, #kRouterQueueKey) == kRouterQueueKey
+    redis.call('PUBLISH', kWakeChannel, is_for_router and queue or queue_hint(queue))
   elseif redis.call(at_front and 'RPUSH' or 'LPUSH', queue, job) == 1 then
     publish_filled_queue(queue)
   end
