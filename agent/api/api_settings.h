@@ -30,7 +30,8 @@ struct ApiLimits {
   // waits if it has no complete request, or if its answer is not yet read, or if its call waits for an event or for the
   // end of a job.
   std::uint32_t max_connections = 512;
-  // Connections without a complete first head. A new connection replaces the oldest one.
+  // Connections without a complete first head, of which a network can use a quarter. A new connection replaces the
+  // oldest one, of its own network if that has used its share.
   std::uint32_t max_pending_connections = 256;
   std::uint32_t max_peer_connections = 64;    // connections to /supervisor; a new connection replaces another one
   std::uint32_t max_health_connections = 16;  // further health requests are answered with the latest result

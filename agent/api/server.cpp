@@ -144,7 +144,7 @@ Result<void> ApiServer::open() {
         {"POST", std::string(kLoginPath), [this](const HttpRequest& request) { return handle_login(request); }});
   }
   MJ_TRY(server, HttpServer::start(
-                     settings.listen, settings.limits, std::move(routes),
+                     address, settings.limits, std::move(routes),
                      [this](const HttpRequest& request) { return admit(request); }, settings.tls));
   http_ = std::move(server);
   return {};

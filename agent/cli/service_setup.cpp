@@ -15,6 +15,7 @@
 #include "cli/key_files.h"
 #include "inspect/doctor.h"
 #include "model/prerequisite.h"
+#include "net/tls_files.h"
 #include "net/web_address.h"
 #include "net/webhook.h"
 #include "service/record_service.h"
@@ -211,7 +212,9 @@ std::vector<RejectedSetting> find_rejected_https_settings(const Settings& settin
   for (const TlsSettings& tls : {get_api_tls(settings), get_metrics_tls(settings)}) {
     if (auto loaded = load_server_tls(tls); !loaded) add_tls_error(rejected, std::move(loaded).error());
   }
-  if (!settings.https_ca.empty()) {
+  if (is_folder(settings.https_ca)) {  // libcurl reads a file only
+    rejected.push_back({"https.ca", Error{Code::invalid, settings.https_ca + " is a folder: give a file"}});
+  } else if (!settings.https_ca.empty()) {
     TlsSettings client_settings;
     client_settings.table = "https";
     client_settings.ca = settings.https_ca;

@@ -215,9 +215,14 @@ function createTlsAgent(ca) {
 function fetchWithAgent(agent, url, { method = "GET", headers, body, signal }) {
   return new Promise((resolve, reject) => {
     const request = https.request(url, { method, headers, agent, signal }, (message) => {
-      const hasBody = ![204, 304].includes(message.statusCode);
+      const status = message.statusCode;
+      if (status < 200 || status > 599) {  // Response would throw in this callback, which would end the program
+        reject(Object.assign(new Error("fetch failed"), { cause: new Error(`the status ${status} is invalid`) }));
+        return request.destroy();
+      }
+      const hasBody = ![204, 205, 304].includes(status);
       if (!hasBody) message.resume();
-      resolve(new Response(hasBody ? Readable.toWeb(message) : null, { status: message.statusCode }));
+      resolve(new Response(hasBody ? Readable.toWeb(message) : null, { status }));
     });
     request.on("error", (cause) => reject(Object.assign(new Error("fetch failed"), { cause })));
     request.end(body);

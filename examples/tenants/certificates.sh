@@ -18,7 +18,8 @@ umask 077
 mkdir -p "$folder"
 new_key=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
 if [ ! -e "$folder/ca.key" ]; then
-  openssl req -x509 "${new_key[@]}" -keyout "$folder/ca.key" -out "$folder/ca.crt" -subj "/CN=mycojobs tenants" -days 3650 2>/dev/null
+  openssl req -x509 "${new_key[@]}" -keyout "$folder/ca.key" -out "$folder/ca.crt" -subj "/CN=mycojobs tenants" -days 3650 \
+    -addext keyUsage=critical,keyCertSign,cRLSign 2>/dev/null
 fi
 for server in "$@"; do
   name=${server%%=*} addresses=${server#*=}
@@ -30,7 +31,8 @@ for server in "$@"; do
   done
   openssl req "${new_key[@]}" -keyout "$folder/$name.key.new" -subj "/CN=$name" 2>/dev/null |
     openssl x509 -req -CA "$folder/ca.crt" -CAkey "$folder/ca.key" -days 365 -out "$folder/$name.crt.new" \
-      -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth\n' "$names") 2>/dev/null
+      -extfile <(printf '%s\n' "subjectAltName=$names" extendedKeyUsage=serverAuth keyUsage=critical,digitalSignature \
+        basicConstraints=critical,CA:FALSE subjectKeyIdentifier=hash authorityKeyIdentifier=keyid) 2>/dev/null
   mv "$folder/$name.key.new" "$folder/$name.key"
   mv "$folder/$name.crt.new" "$folder/$name.crt"
 done

@@ -362,6 +362,23 @@ TEST_F(Http, SilentConnectionsDoNotBlockOthers) {
   EXPECT_TRUE(eventually([&] { return server_->count_connections() <= 16U + 2U; }));
 }
 
+TEST_F(Http, NetworkGetsAtMostAQuarterOfThePendingConnections) {
+  limits_.head_timeout_ms = 60000;
+  limits_.max_pending_connections = 16;
+  limits_.exempt_loopback = false;
+  start();
+  const Peer client = peer(2);
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\n"));
+  ASSERT_TRUE(eventually([&] { return server_->count_connections() == 1U; }));
+  std::vector<Peer> silent;
+  for (int i = 0; i < 50; ++i) silent.push_back(peer(3));
+  EXPECT_TRUE(silent[45].closed()) << "the oldest connections of the network are closed";
+  ASSERT_TRUE(client.send("Host: x\r\nContent-Length: 5\r\n\r\nhello"));
+  EXPECT_NE(client.read("POST:hello").find("200"), std::string::npos);
+  ASSERT_TRUE(silent[46].send(post("late", "Connection: close\r\n")));
+  EXPECT_NE(silent[46].read("POST:late").find("200"), std::string::npos);
+}
+
 // Unauthenticated connections use a separate limit.
 TEST_F(Http, EachConnectionClassHasItsOwnLimit) {
   limits_.max_connections = 2;
@@ -991,6 +1008,15 @@ TEST(Listen, ParsesAddresses) {
     ASSERT_FALSE(parsed) << wrong;
     EXPECT_EQ(parsed.error().code, Code::invalid);
   }
+}
+
+TEST(Listen, NameThatIsNoLongerOfLoopbackIsRefused) {
+  const auto listening = open_listening({"0.0.0.0", 0, true});
+  ASSERT_FALSE(listening);
+  EXPECT_EQ(listening.error().code, Code::invalid);
+  EXPECT_EQ(listening.error().message, "0.0.0.0:0: the name has changed its address: write an IP address");
+  EXPECT_TRUE(open_listening({"0.0.0.0", 0, false}));
+  EXPECT_TRUE(open_listening({"127.0.0.1", 0, true}));
 }
 
 TEST_F(Http, PortInUseIsAConflict) {

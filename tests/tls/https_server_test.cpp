@@ -114,7 +114,7 @@ class HttpsServer : public testing::Test {
       return admission;
     };
     if (has_tls) tls_ = std::make_shared<TlsContext>(server_settings_, TlsRole::server);
-    auto server = api::HttpServer::start("127.0.0.1:0", limits_, std::move(routes), admit, tls_);
+    auto server = api::HttpServer::start(listen_, limits_, std::move(routes), admit, tls_);
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
   }
@@ -137,25 +137,43 @@ class HttpsServer : public testing::Test {
   TlsSettings server_settings_{
       .table = "api.tls", .ca = "", .certificate = files_.certificate, .key = files_.key, .server_name = ""};
   TlsContext client_context_{{.ca = ca_.file(), .certificate = "", .key = "", .server_name = ""}};
+  std::string listen_ = "127.0.0.1:0";
   ApiLimits limits_;
   std::atomic<bool> has_stream_ended_{false};
   std::shared_ptr<TlsContext> tls_;
   std::unique_ptr<api::HttpServer> server_;
 };
 
-TEST_F(HttpsServer, AnswersRequestsOfOneConnectionWithHsts) {
+TEST_F(HttpsServer, AnswersRequestsOfOneConnection) {
   start();
   EXPECT_THAT(server_->url(), HasSubstr("https://127.0.0.1:"));
   TlsClient client = connect();
   ASSERT_EQ(client.error(), "");
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(client.send(post(std::to_string(i))));
-    EXPECT_THAT(client.receive_until("got " + std::to_string(i)),
-                HasSubstr("Strict-Transport-Security: max-age=31536000\r\n"));
+    EXPECT_THAT(client.receive_until("got " + std::to_string(i)), HasSubstr("HTTP/1.1 200"));
   }
   ASSERT_TRUE(client.send(post("", "X-Refuse: 1\r\n")));
   EXPECT_THAT(client.receive_until("refused"), HasSubstr("HTTP/1.1 403"));
   EXPECT_THAT(client.receive_until("never"), HasSubstr("closed the connection"));
+}
+
+TEST_F(HttpsServer, SendsHstsOverTlsAndBeyondLoopbackOnly) {
+  const auto receive_answers = [&] {
+    start();
+    TlsClient client = connect();
+    EXPECT_TRUE(client.send(post("1")));
+    std::string answers = client.receive_until("got 1");
+    EXPECT_TRUE(client.send("GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    return answers + client.receive_until("this path does not exist");
+  };
+  const std::string header = "Strict-Transport-Security: max-age=31536000\r\n";
+  EXPECT_THAT(receive_answers(), Not(HasSubstr("Strict-Transport-Security")));
+  listen_ = "0.0.0.0:0";
+  EXPECT_THAT(receive_answers(), testing::ContainsRegex(header + ".*HTTP/1.1 404.*" + header));
+  const Fd plain_client = connect_to(server_->port());
+  ASSERT_TRUE(send_plain(plain_client, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  EXPECT_THAT(read_to_end(plain_client), Not(HasSubstr("Strict-Transport-Security")));
 }
 
 TEST_F(HttpsServer, RefusalOfTheFirstRequestReachesTheClient) {
@@ -271,6 +289,8 @@ TEST_F(HttpsServer, ClientNamesTheReasonOfARejectedCertificate) {
   EXPECT_THAT(call_error(files_, other_ca.file(), "localhost"), HasSubstr("unknown CA: set https.ca"));
   EXPECT_THAT(call_error(files_, folder_ / "missing", "localhost"), HasSubstr("no readable certificate"));
   EXPECT_THAT(call_error(ca_.issue("named", "DNS:api.example.org"), ca_.file(), "localhost"),
+              HasSubstr("is for another host"));
+  EXPECT_THAT(call_error(ca_.issue("unnamed-address", "DNS:localhost"), ca_.file(), "127.0.0.1"),
               HasSubstr("is for another host"));
   EXPECT_THAT(
       call_error(ca_.issue("old", "DNS:localhost", "20200101000000Z", "20210101000000Z"), ca_.file(), "localhost"),

@@ -51,14 +51,16 @@ TestCa::TestCa(const TempDir& folder, std::string name)
     : folder_(folder), name_(std::move(name)), certificate_(folder / (name_ + ".crt")) {
   const std::string key = folder / (name_ + ".key");
   run_openssl(folder, {"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
-                       "-out", certificate_, "-subj", "/CN=" + name_, "-days", "3650"});
+                       "-out", certificate_, "-subj", "/CN=" + name_, "-days", "3650", "-addext",
+                       "keyUsage=critical,keyCertSign,cRLSign"});
   folder.write(name_ + ".index", "");
-  config_ =
-      folder.write(name_ + ".cnf", "[ca]\ndefault_ca=test\n[test]\ndatabase=" + folder / (name_ + ".index") +
-                                       "\nnew_certs_dir=" + folder.path().string() + "\ncertificate=" + certificate_ +
-                                       "\nprivate_key=" + key +
-                                       "\nrand_serial=yes\nunique_subject=no\ndefault_md=sha256\ndefault_days=365\n"
-                                       "policy=any\ncopy_extensions=copy\n[any]\ncommonName=supplied\n");
+  config_ = folder.write(name_ + ".cnf",
+                         "[ca]\ndefault_ca=test\n[test]\ndatabase=" + folder / (name_ + ".index") + "\nnew_certs_dir=" +
+                             folder.path().string() + "\ncertificate=" + certificate_ + "\nprivate_key=" + key +
+                             "\nrand_serial=yes\nunique_subject=no\ndefault_md=sha256\ndefault_days=365\n"
+                             "policy=any\ncopy_extensions=copy\nx509_extensions=server\n[any]\ncommonName=supplied\n"
+                             "[server]\nbasicConstraints=critical,CA:FALSE\nsubjectKeyIdentifier=hash\n"
+                             "authorityKeyIdentifier=keyid\n");
 }
 
 CertificateFiles TestCa::issue(const std::string& name, const std::string& names, const std::string& not_before,

@@ -29,12 +29,12 @@ constexpr std::size_t kMaxLargePeerBodies = 16;  // bodies of peers, in multiple
 constexpr std::size_t kMaxLargeAnswers = 4;      // answers, in multiples of max_answer_bytes
 constexpr milliseconds kReleaseTimeout{1000};    // maximum wait until a closed connection has released its bytes
 
-// Browsers use only HTTPS with this host for a year.
+// Browsers use only HTTPS with all ports of this host for a year.
 constexpr std::string_view kStrictTransportSecurity = "max-age=31536000";
 
-std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive, bool has_tls) {
+std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive, bool sends_hsts) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
-  if (has_tls) head.fields.emplace_back("Strict-Transport-Security", kStrictTransportSecurity);
+  if (sends_hsts) head.fields.emplace_back("Strict-Transport-Security", kStrictTransportSecurity);
   if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
   const bool has_cache_control = std::any_of(reply.headers.begin(), reply.headers.end(),
                                              [](const auto& field) { return field.first == "Cache-Control"; });
@@ -146,24 +146,30 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen,
                                                       std::vector<HttpRoute> routes, AdmissionCheck admit,
                                                       std::shared_ptr<TlsContext> tls) {
   MJ_TRY(address, parse_listen(listen));
+  return start(address, limits, std::move(routes), std::move(admit), std::move(tls));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenAddress& address, const ApiLimits& limits,
+                                                      std::vector<HttpRoute> routes, AdmissionCheck admit,
+                                                      std::shared_ptr<TlsContext> tls) {
   if (tls) MJ_CHECK(tls->load());
   MJ_TRY(listening, open_listening(address));
-  std::unique_ptr<HttpServer> server(new HttpServer(std::move(listening),
-                                                    address.host.empty() ? "127.0.0.1" : address.host, limits,
-                                                    std::move(routes), std::move(admit), std::move(tls)));
+  std::unique_ptr<HttpServer> server(
+      new HttpServer(std::move(listening), address, limits, std::move(routes), std::move(admit), std::move(tls)));
   MJ_TRY(thread, start_thread([accepting = server.get()] { accepting->accept_loop(); }));
   server->accept_thread_ = std::move(thread);
   return server;
 }
 
-HttpServer::HttpServer(ListeningSocket listening, std::string host, const ApiLimits& limits,
+HttpServer::HttpServer(ListeningSocket listening, const ListenAddress& address, const ApiLimits& limits,
                        std::vector<HttpRoute> routes, AdmissionCheck admit, std::shared_ptr<TlsContext> tls)
     : listening_(std::move(listening)),
-      host_(std::move(host)),
+      host_(address.host.empty() ? "127.0.0.1" : address.host),
       limits_(limits),
       routes_(std::move(routes)),
       admit_(std::move(admit)),
       has_tls_(tls != nullptr),
+      sends_hsts_(has_tls_ && !address.loopback),
       wake_up_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       pending_(limits.max_pending_connections, limits.head_timeout_ms, request_limits(), std::move(tls)),
       bodies_(kMaxLargeBodies * limits.max_body_bytes, limits.max_body_bytes),
@@ -247,7 +253,8 @@ void HttpServer::accept_connections() {
     if (socket) {
       const int enable = 1;  // send small events and answers without waiting for acknowledgements
       (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &enable, sizeof enable);
-      pending_.add(std::move(socket));
+      std::string network = find_counted_network(socket.get());
+      pending_.add(std::move(socket), std::move(network));
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -259,7 +266,7 @@ void HttpServer::accept_connections() {
 }
 
 std::string HttpServer::to_wire_text(const HttpReply& reply) const {
-  return format_head(reply, HttpFraming::counted, true, false, has_tls_) + reply.body;
+  return format_head(reply, HttpFraming::counted, true, false, sends_hsts_) + reply.body;
 }
 
 void HttpServer::set_connection_facts(HttpRequest& request, int socket) const {
@@ -269,10 +276,15 @@ void HttpServer::set_connection_facts(HttpRequest& request, int socket) const {
   request.network = get_peer_network(socket);
 }
 
+std::string HttpServer::find_counted_network(int socket) const {
+  return limits_.exempt_loopback && is_loopback_peer(socket) ? std::string() : get_peer_network(socket);
+}
+
 void HttpServer::admit_pending(PendingConnections::Connection& pending) {
   if (pending.lacks_tls) {
     const HttpReply reply{400, "text/plain; charset=utf-8", std::string(kTlsRequiredText), {}, {}};
-    return rejected_.reject(std::move(pending.socket), to_wire_text(reply));
+    const std::string head = format_head(reply, HttpFraming::counted, true, false, false);
+    return rejected_.reject(std::move(pending.socket), head + reply.body);
   }
   if (pending.error)
     return rejected_.reject(std::move(pending.socket), to_wire_text(bad_request_reply(*pending.error)));
@@ -284,9 +296,7 @@ void HttpServer::admit_pending(PendingConnections::Connection& pending) {
 }
 
 void HttpServer::start_connection(PendingConnections::Connection pending, const Admission& admission) {
-  const HttpRequest& request = pending.reader.request();
-  const bool is_counted = !(request.loopback && limits_.exempt_loopback);
-  const std::string network = is_counted ? request.network : std::string();
+  const std::string network = pending.network;
   std::unique_lock lock(mutex_);
   if (!reserve_slot(admission.connection_class, admission.actor, network)) {
     lock.unlock();
@@ -517,7 +527,7 @@ bool HttpServer::handle_request(Client& client) {
   connection.set_write_timeout(limits_.write_timeout_ms);
   const bool head_only = reader.request().method == "HEAD";
   if (reply.stream && !head_only) return stream(client, reply, keep_alive);
-  std::string text = format_head(reply, HttpFraming::counted, reader.is_http_1_1(), keep_alive, has_tls_);
+  std::string text = format_head(reply, HttpFraming::counted, reader.is_http_1_1(), keep_alive, sends_hsts_);
   const ScopedFlag writing_flag(*this, client.is_writing);
   if (head_only) return connection.write(text) && keep_alive;
   const bool is_small = reply.body.size() <= kMaxUncountedBytes;
@@ -662,7 +672,7 @@ bool HttpServer::stream(Client& client, const HttpReply& reply, bool keep_alive)
   const RequestReader& reader = client.reader;
   const bool chunked = reader.is_http_1_1();
   const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
-  if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive, has_tls_))) return false;
+  if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive, sends_hsts_))) return false;
   const ScopedFlag waiting_flag(*this, client.is_waiting);
   ConnectionEventSink sink(connection, chunked, stopping_, limits_.event_write_timeout_ms);
   try {

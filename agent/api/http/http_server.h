@@ -69,6 +69,9 @@ class HttpServer {
   // plain HTTP. Errors: those of parse_listen(), open_listening() and TlsContext::load().
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
                                                    AdmissionCheck, std::shared_ptr<TlsContext> tls = nullptr);
+  // As above, for an address that the caller has parsed and checked.
+  static Result<std::unique_ptr<HttpServer>> start(const ListenAddress&, const ApiLimits&, std::vector<HttpRoute>,
+                                                   AdmissionCheck, std::shared_ptr<TlsContext> tls = nullptr);
   ~HttpServer();  // stop()
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -87,7 +90,7 @@ class HttpServer {
     any            // also those that wait for the client to read an answer, for the end of a job, or for events
   };
 
-  HttpServer(ListeningSocket, std::string host, const ApiLimits&, std::vector<HttpRoute>, AdmissionCheck,
+  HttpServer(ListeningSocket, const ListenAddress&, const ApiLimits&, std::vector<HttpRoute>, AdmissionCheck,
              std::shared_ptr<TlsContext>);
   RequestLimits request_limits() const { return {limits_.max_head_bytes, limits_.max_body_bytes}; }
   std::size_t body_bytes(ConnectionClass) const;
@@ -98,6 +101,8 @@ class HttpServer {
   // Returns a complete answer that announces that the server closes the connection.
   std::string to_wire_text(const HttpReply&) const;
   void set_connection_facts(HttpRequest&, int socket) const;
+  // Returns HttpRequest::network, or an empty text if the network of the client is not limited.
+  std::string find_counted_network(int socket) const;
   // Admits or refuses a connection after its first head is complete or invalid.
   void admit_pending(PendingConnections::Connection&);
   void start_connection(PendingConnections::Connection, const Admission&);
@@ -175,6 +180,9 @@ class HttpServer {
   std::vector<HttpRoute> routes_;
   AdmissionCheck admit_;
   const bool has_tls_;
+  // Answers over TLS have the header Strict-Transport-Security. Not on loopback: browsers would use HTTPS for all other
+  // servers at localhost, too.
+  const bool sends_hsts_;
   Fd wake_up_event_;
   PendingConnections pending_;                   // used only by the accepting thread
   std::atomic<std::uint32_t> pending_count_{0};  // number of connections in pending_

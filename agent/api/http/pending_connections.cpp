@@ -11,11 +11,18 @@
 
 namespace mycojobs::api {
 
-void PendingConnections::add(Fd socket) {
-  if (connections_.size() >= max_connections_) connections_.pop_front();
+void PendingConnections::add(Fd socket, std::string network) {
+  const auto is_of_network = [&](const Connection& connection) { return connection.network == network; };
+  const auto network_count = std::count_if(connections_.begin(), connections_.end(), is_of_network);
+  if (!network.empty() && network_count >= std::max(1U, max_connections_ / 4)) {
+    connections_.erase(std::find_if(connections_.begin(), connections_.end(), is_of_network));
+  } else if (connections_.size() >= max_connections_) {
+    connections_.pop_front();
+  }
   Connection connection{
       ClientSocket(std::move(socket)), {}, deadline_after(head_timeout_ms_), RequestReader(limits_), {}};
   connection.is_established = tls_ == nullptr;
+  connection.network = std::move(network);
   connections_.push_back(std::move(connection));
 }
 

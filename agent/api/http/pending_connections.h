@@ -1,7 +1,8 @@
 // Connections with an incomplete TLS handshake or first request head. Such clients are not authenticated yet, so the
 // connections have a separate limit and a short deadline, and the accepting thread serves all of them. If the limit is
 // reached, a new connection replaces the oldest connection, so silent connections cannot block a client that sends its
-// request promptly. Not thread-safe.
+// request promptly. A network has at most a quarter of the connections, beyond which its new connection replaces its
+// own oldest one, so a flood from one host does not end the handshakes of others. Not thread-safe.
 #pragma once
 
 #include <poll.h>
@@ -29,13 +30,15 @@ class PendingConnections {
     std::optional<Error> error;   // set if the head is invalid or too large
     bool lacks_tls = false;       // the client sends plain text although the server requires TLS
     bool is_established = false;  // the handshake is complete, or the server has no TLS
+    std::string network = {};     // HttpRequest::network; empty if it is not counted
   };
   // tls: null if the server has no TLS.
   PendingConnections(std::uint32_t max_connections, std::uint32_t head_timeout_ms, const RequestLimits& limits,
                      std::shared_ptr<TlsContext> tls = nullptr)
       : max_connections_(max_connections), head_timeout_ms_(head_timeout_ms), limits_(limits), tls_(std::move(tls)) {}
 
-  void add(Fd socket);
+  // network: becomes Connection::network.
+  void add(Fd socket, std::string network);
   void append_pollfds(std::vector<pollfd>&) const;  // appends one entry for each connection
   // Receives bytes from the connections that poll() reported. Removes and returns the connections with a complete or
   // invalid head and those that lack TLS, and closes the connections that have passed their deadline. `entries` points

@@ -101,6 +101,8 @@ Result<ListeningSocket> open_listening(const ListenAddress& address) {
   socklen_t size = sizeof bound;
   if (::getsockname(listening.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
     return fail(Code::io, name + ": " + errno_text(errno));
+  if (address.loopback && !is_loopback(bound))
+    return fail(Code::invalid, name + ": the name has changed its address: write an IP address");
   sockaddr_in6 v6{};
   sockaddr_in v4{};
   std::memcpy(&v6, &bound, sizeof v6);

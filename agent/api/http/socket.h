@@ -30,7 +30,8 @@ struct ListeningSocket {
   Fd socket;
   std::uint16_t port = 0;
 };
-// Errors: conflict (the port is in use), denied (a privileged port), invalid (not an address of this host), io.
+// Resolves the host again. Errors: conflict (the port is in use), denied (a privileged port), invalid (not an address
+// of this host, or not the loopback address that parse_listen() has found), io.
 Result<ListeningSocket> open_listening(const ListenAddress&);
 bool is_loopback_peer(int socket);
 std::string get_peer_network(int socket);  // see HttpRequest::network; empty: unknown
