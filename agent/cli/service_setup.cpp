@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <future>
 #include <map>
+#include <set>
 
 #include "api/http/socket.h"
 #include "api/server.h"
@@ -108,6 +109,56 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.metrics = dependencies.metrics;
   worker.traces = dependencies.traces;
   return worker;
+}
+
+// Opens the databases of the contexts, those of several servers in parallel. Returns the errors of the contexts whose
+// database belongs to another context or has another format. A server that does not answer is no error here.
+Result<std::map<Id, Error>> find_rejected_databases(StoreFactory& stores, const std::vector<Id>& contexts) {
+  std::map<std::string, std::vector<Id>> contexts_by_server;
+  for (const Id context : contexts) contexts_by_server[stores.server_name(context)].push_back(context);
+  std::vector<std::future<Result<std::map<Id, Error>>>> checks;
+  checks.reserve(contexts_by_server.size());
+  for (const auto& entry : contexts_by_server) {
+    checks.push_back(run_in_parallel([&stores, &server_contexts = entry.second]() -> Result<std::map<Id, Error>> {
+      MJ_TRY(store, stores.open_reader());
+      std::map<Id, Error> rejected;
+      for (const Id context : server_contexts) {
+        const auto revision = store->context_revision(context);
+        if (!revision && is_rejected_database_error(revision.error())) rejected[context] = revision.error();
+        if (!revision && revision.error().code == Code::unavailable) break;
+      }
+      return rejected;
+    }));
+  }
+  std::vector<Result<std::map<Id, Error>>> results;
+  results.reserve(checks.size());
+  for (auto& check : checks) results.push_back(check.get());
+  std::map<Id, Error> all_rejected;
+  for (Result<std::map<Id, Error>>& result : results) {
+    if (!result) return result;
+    all_rejected.merge(*result);
+  }
+  return all_rejected;
+}
+
+// Logs the contexts whose database cannot be used, since their tenants must not end the program for the others. Returns
+// an error if it is that of all contexts.
+Result<std::map<Id, Error>> check_databases(StoreFactory& stores, const std::vector<Id>& contexts) {
+  MJ_TRY(rejected, find_rejected_databases(stores, contexts));
+  if (!contexts.empty() &&
+      std::all_of(contexts.begin(), contexts.end(), [&](Id context) { return rejected.contains(context); }))
+    return tl::unexpected<Error>(rejected.at(contexts.front()));
+  for (const auto& [context, error] : rejected)
+    log(LogLevel::error, "store", "{} (the other contexts are served; retrying)", error.message);
+  return std::move(rejected);
+}
+
+// Gives each of these contexts a server number of its own, so that the agent retries it without delaying the contexts
+// of the same server.
+void separate_contexts(const std::map<Id, Error>& contexts, std::map<Id, std::size_t>& servers) {
+  std::size_t next_number = 1;
+  for (const auto& [context, number] : servers) next_number = std::max(next_number, number + 1);
+  for (const auto& [context, error] : contexts) servers[context] = next_number++;
 }
 
 // Logs the settings of a server that can cause the loss of jobs.
@@ -232,27 +283,53 @@ std::vector<RejectedSetting> find_rejected_https_settings(const Settings& settin
   return rejected;
 }
 
-// Returns an error if another configured context has the same address and database. Addresses that only look different
-// are detected by the id in the database, when the second context opens it.
+// Returns the server and database of a context, without user and password. No value: the address is invalid.
+std::optional<RedisEndpoint> find_database(const Settings& settings, Id context) {
+  const auto own_url = settings.context_redis.find(context);
+  const bool has_own_url = own_url != settings.context_redis.end();
+  auto endpoint = parse_redis_url(has_own_url ? own_url->second : settings.redis);
+  if (!endpoint) return std::nullopt;
+  endpoint->user.clear();
+  endpoint->password.clear();
+  endpoint->database = has_own_url ? endpoint->database.value_or(context) : context;
+  return std::move(*endpoint);
+}
+
+// Returns an error if another configured context has the same address and database, or the context has database 0 of a
+// server with other contexts. Addresses that only look different are detected by the id in the database, when the
+// second context opens it.
 Result<void> check_own_database(const Settings& settings, Id context) {
-  const auto find_database = [&](Id id) -> std::optional<RedisEndpoint> {
-    const auto own_url = settings.context_redis.find(id);
-    auto endpoint = parse_redis_url(own_url == settings.context_redis.end() ? settings.redis : own_url->second);
-    if (!endpoint) return std::nullopt;
-    endpoint->user.clear();
-    endpoint->password.clear();
-    endpoint->database = own_url == settings.context_redis.end() ? id : endpoint->database.value_or(id);
-    return std::move(*endpoint);
-  };
-  const auto own_database = find_database(context);
-  std::vector<Id> others = settings.contexts;
-  for (const auto& entry : settings.context_redis) others.push_back(entry.first);
+  const auto own_database = find_database(settings, context);
+  if (!own_database) return {};
+  std::set<Id> others;
+  if (settings.contexts_chosen || own_database->database != 0U)
+    others.insert(settings.contexts.begin(), settings.contexts.end());
+  for (const auto& entry : settings.context_redis) others.insert(entry.first);
+  others.erase(context);
   for (const Id other : others) {
-    if (other == context || !own_database || find_database(other) != own_database) continue;
-    return fail(
-        Code::invalid,
-        fmt::format("names database {} of Redis at {}, which is that of context {}: a database holds one context",
-                    *own_database->database, own_database->redacted_url(), other));
+    auto database = find_database(settings, other);
+    if (database == own_database) {
+      return fail(
+          Code::invalid,
+          fmt::format("names database {} of Redis at {}, which is that of context {}: a database holds one context",
+                      *own_database->database, own_database->redacted_url(), other));
+    }
+    if (!database || own_database->database != 0U) continue;
+    database->database = 0;
+    if (database == own_database) {
+      return fail(Code::invalid,
+                  fmt::format("names database 0 of Redis at {}, on which context {} has another database: each Redis "
+                              "user begins in database 0, so give one of them another server",
+                              own_database->redacted_url(), other));
+    }
+  }
+  return {};
+}
+
+Result<void> check_own_databases(const Settings& settings) {
+  for (const auto& [context, url] : settings.context_redis) {
+    if (auto checked = check_own_database(settings, context); !checked)
+      return fail(std::move(checked).error(), fmt::format("contexts.{}.redis", context));
   }
   return {};
 }
@@ -302,6 +379,7 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   MJ_CHECK(check_allow_list(settings.prerequisites_allow));
   MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
+  MJ_CHECK(check_own_databases(settings));
   WorkerSettings worker = make_worker_settings(settings, dependencies);
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);
@@ -326,8 +404,14 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   }
   // The probes and the sandbox start programs and wait for them, so they run in parallel.
   auto executor_probes = run_in_parallel([&] { return find_working_executors(dependencies, settings); });
+  // The registration of the runner checks the database of a single context.
+  auto database_checks = run_in_parallel([&] {
+    return settings.contexts.size() > 1 ? check_databases(stores, settings.contexts) : std::map<Id, Error>();
+  });
   MJ_TRY(sandbox, dependencies.start_sandbox(settings, settings.contexts, instance_lock->fd()));
   MJ_TRY(executors, executor_probes.get());
+  MJ_TRY(rejected_databases, database_checks.get());
+  separate_contexts(rejected_databases, worker.servers);
   return Agent::start({stores, std::move(sandbox), std::move(executors), dependencies.clock, holder,
                        std::move(*instance_lock), std::move(should_retry)},
                       std::move(worker));
@@ -339,48 +423,16 @@ MessageAttachments make_message_attachments(const Settings& settings, const Cloc
           settings.message_max_artifact_bytes};
 }
 
-namespace {
-
-// Opens the databases of the contexts, those of several servers in parallel. Error denied: a database belongs to
-// another context or has another format. A server that does not answer is no error, since the coordinator tries again.
-Result<void> check_databases(const Settings& settings, StoreFactory& stores, const std::vector<Id>& contexts) {
-  std::map<std::string, std::vector<Id>> contexts_by_server;
-  for (const Id context : contexts) {
-    const auto own_url = settings.context_redis.find(context);
-    const auto endpoint = parse_redis_url(own_url == settings.context_redis.end() ? settings.redis : own_url->second);
-    if (endpoint) contexts_by_server[endpoint->redacted_url()].push_back(context);
-  }
-  std::vector<std::future<Result<void>>> checks;
-  checks.reserve(contexts_by_server.size());
-  for (const auto& entry : contexts_by_server) {
-    checks.push_back(run_in_parallel([&stores, &server_contexts = entry.second]() -> Result<void> {
-      MJ_TRY(store, stores.open_reader());
-      for (const Id context : server_contexts) {
-        const auto revision = store->context_revision(context);
-        if (!revision && is_rejected_database_error(revision.error())) return tl::unexpected<Error>(revision.error());
-        if (!revision && revision.error().code == Code::unavailable) break;
-      }
-      return {};
-    }));
-  }
-  std::vector<Result<void>> results;
-  results.reserve(checks.size());
-  for (auto& check : checks) results.push_back(check.get());
-  for (Result<void>& result : results) MJ_CHECK(result);
-  return {};
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& dependencies, const Settings& settings,
                                                       StoreFactory& stores, std::vector<Id> contexts) {
+  MJ_CHECK(check_own_databases(settings));
   log_warnings_of_all_servers(dependencies, settings, stores);
   const RunnerHolder holder = current_instance();
   CoordinatorSettings coordinator;
   coordinator.contexts = std::move(contexts);
   for (const auto& [context, url] : settings.context_redis) coordinator.contexts_with_own_redis.push_back(context);
-  MJ_CHECK(check_databases(settings, stores,
-                           coordinator.contexts.empty() ? coordinator.contexts_with_own_redis : coordinator.contexts));
+  // Without a list of contexts, others may be found: each context reports its own error.
+  MJ_CHECK(check_databases(stores, coordinator.contexts));
   coordinator.lease_ms = settings.coordinator_lease_ms;
   coordinator.retention_ms = settings.retention_ms;
   MJ_TRY(networks, parse_coordinator_networks(settings));

@@ -22,6 +22,7 @@
 #include "net/json_rpc_client.h"
 #include "store/hinted_loop.h"
 #include "store/keys.h"
+#include "store/redis/format_version.h"
 #include "store/store_health.h"
 #include "workflows/deployment/pooled_deployment_loop.h"
 #include "workflows/engine/engine_pool.h"
@@ -362,9 +363,9 @@ std::string Coordinator::unready_reason() const {
 
 Result<void> Coordinator::try_to_serve(Id context) {
   auto result = serve(context);
-  if (!result && result.error().code != Code::unavailable) return result;
+  if (!result && result.error().code != Code::unavailable && result.error().code != Code::denied) return result;
   const std::lock_guard lock(mutex_);
-  std::string reason = result ? "" : std::move(result).error().message;
+  std::string reason = result ? "" : describe_to_client(result.error());
   const auto before = unserved_contexts_.find(context);
   if (!reason.empty() && (before == unserved_contexts_.end() || before->second != reason))
     log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, reason);

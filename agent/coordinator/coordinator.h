@@ -98,8 +98,8 @@ class Coordinator {
   class ContextService;
   struct ServerPools;
 
-  // Serves a context. The error `unavailable` is recorded instead of returned, so that other contexts are served; the
-  // discovery thread tries again. Other errors are returned.
+  // Serves a context. The errors `unavailable` and `denied` are recorded instead of returned, so that other contexts
+  // are served; the discovery thread tries again. Other errors are returned.
   Result<void> try_to_serve(Id context);
   Result<void> serve(Id context);
   Result<void> serve_all_contexts();

@@ -76,12 +76,11 @@ Check check_databases(const StoreServerInfo& server_info, Id max_context) {
   }
   if (server_info.databases > max_context)
     return {"redis", "databases", CheckStatus::ok, std::to_string(server_info.databases), ""};
-  return {
-      "redis", "databases", CheckStatus::error,
-      fmt::format("{}: context {} needs a database of that number", server_info.databases, max_context),
-      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or give the context another database or "
-                  "server: [contexts.{}] redis = \"redis://HOST/0\"",
-                  max_context + 1, max_context)};
+  return {"redis", "databases", CheckStatus::error,
+          fmt::format("{}: context {} needs a database of that number", server_info.databases, max_context),
+          fmt::format("set `databases {}` or more in redis.conf and restart Redis, or give the context another server: "
+                      "[contexts.{}] redis = \"redis://OTHER_HOST/0\"",
+                      max_context + 1, max_context)};
 }
 
 // Returns "1, 3 (database 0)": the contexts, with their database if it has another number.
@@ -99,6 +98,16 @@ std::string format_contexts(const std::vector<std::pair<std::uint32_t, Id>>& use
 void check_sharing(const StoreServerInfo& server_info, std::vector<Check>& checks) {
   const std::string contexts = format_contexts(server_info.used_databases);
   if (contexts.find(',') == std::string::npos) return;
+  const auto& used = server_info.used_databases;
+  if (std::any_of(used.begin(), used.end(), [](const auto& entry) { return entry.first == 0 && entry.second != 0; })) {
+    checks.push_back(
+        {"redis", "sharing", CheckStatus::warning,
+         fmt::format("contexts {} share this server, and each Redis user begins in database 0: the users of "
+                     "the others can read and change the context there",
+                     contexts),
+         "give the context in database 0 a server of its own"});
+    return;
+  }
   checks.push_back(
       {"redis", "sharing", CheckStatus::ok,
        fmt::format("contexts {} share this server, and databases are not isolated from each other: contexts that "

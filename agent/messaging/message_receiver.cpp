@@ -15,6 +15,7 @@
 #include "security/sender_check.h"
 #include "store/acl_context.h"
 #include "store/keys.h"
+#include "store/redis/format_version.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/split.h"
@@ -101,7 +102,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
     filter_->count_request(envelope.context, to_string(envelope.kind), result ? "ok" : result_label(result.error()));
   if (result) return result;
   verified_sender_.clear();
-  const std::string reason = truncate_utf8(result.error().message, kMaxReasonBytes);
+  const std::string reason = truncate_utf8(describe_to_client(result.error()), kMaxReasonBytes);
   if (result.error().code != Code::unavailable) record_refusal(envelope, reason);
   return fail(result.error().code, reason);
 }

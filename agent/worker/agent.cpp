@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "net/tls_errors.h"
+#include "store/redis/format_version.h"
 
 namespace mycojobs {
 namespace {
@@ -82,10 +83,11 @@ std::vector<Result<void>> Agent::run_on_all_shards(const std::function<Result<vo
 }
 
 // Registers the runner, on some servers perhaps later. A certificate that is rejected now may be renewed, or is valid
-// when the clock of this host is set.
+// when the clock of this host is set. A database that cannot be used must not end the agent for other contexts.
 Result<void> Agent::register_runner_everywhere(Dependencies& dependencies) {
-  const auto is_temporary = [](const Error& error) {
-    return error.code == Code::unavailable || can_certificate_become_valid(error);
+  const auto is_temporary = [this](const Error& error) {
+    return error.code == Code::unavailable || can_certificate_become_valid(error) ||
+           (shards_.size() > 1 && is_rejected_database_error(error));
   };
   for (;;) {
     const auto results = run_on_all_shards([](ServerShard& shard) { return shard.registrar->register_all(); });

@@ -38,6 +38,10 @@ class Protocol : public ::testing::Test {
          [](const json&, const RpcCaller&) -> Result<json> { return json(); }},
         {{"deny", "refuse", {{"timeout", "integer", ""}}, "any: never"},
          [](const json&, const RpcCaller&) -> Result<json> { return fail(Code::denied, "timeout: not for you"); }},
+        {{"other_database", "refuse", {}, "any: never"},
+         [](const json&, const RpcCaller&) -> Result<json> {
+           return fail(Code::denied, "job: context 5: its database belongs to context 3 (database 0 of Redis at host)");
+         }},
         {{"throw", "a bug", {}, "any: never"},
          [](const json&, const RpcCaller&) -> Result<json> { throw std::runtime_error("secret"); }},
         {{"types",
@@ -165,6 +169,14 @@ TEST_F(Protocol, LimitsAreReportedWithTheirRemedy) {
   const json reply = ask('"' + std::string(5000, 'x') + '"');
   EXPECT_EQ(code(reply), -32005);
   EXPECT_NE(reply["error"]["message"].get<std::string>().find("4096"), std::string::npos) << reply;
+}
+
+TEST_F(Protocol, ErrorOfADatabaseDoesNotNameAnotherContext) {
+  const json refused = call("other_database", "{}").at("error");
+  EXPECT_EQ(refused.at("code"), -32003);
+  EXPECT_EQ(refused.at("message"), "the database of this context cannot be used: see the log of the server");
+  EXPECT_EQ(refused.at("data").at("remedy"), "see the log of the server");
+  EXPECT_EQ(refused.dump().find("context 3"), std::string::npos);
 }
 
 TEST_F(Protocol, ErrorsContainCodeFieldAndRemedy) {

@@ -35,7 +35,7 @@ class StoreFormat : public testing::TestWithParam<std::string> {
     auto found = link_->command({"HGET", "mj:format", "version"});
     return !found ? found.error().message : found->is_nil() ? "none" : std::string(found->text());
   }
-  Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, {1, own}); }
+  Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, 1, {1, own}); }
   std::string owner() { return std::string(link_->command({"HGET", "mj:format", "context"}).value().text()); }
 
   SystemClock clock_;
@@ -72,7 +72,7 @@ TEST_P(StoreFormat, OlderProgramRejectsANewerStoreUnchanged) {
 
 TEST_P(StoreFormat, ProgramWithoutThisFormatRejectsAnOlderStoreUnchanged) {
   ASSERT_TRUE(agree(1));
-  const auto refused = agree_on_format(1, *link_, {2, 3});
+  const auto refused = agree_on_format(1, *link_, 1, {2, 3});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::denied);
   EXPECT_EQ(refused.error().message,
@@ -80,7 +80,7 @@ TEST_P(StoreFormat, ProgramWithoutThisFormatRejectsAnOlderStoreUnchanged) {
                 kVersion +
                 ", which supports formats from 2: nothing was changed; end its jobs with that version, then use an "
                 "empty database");
-  EXPECT_FALSE(agree_on_format(1, *link_)) << "this program supports only format 2";
+  EXPECT_FALSE(agree_on_format(1, *link_, 1)) << "this program supports only format 2";
   EXPECT_EQ(format(), "1");
   EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
 }
@@ -100,10 +100,10 @@ TEST_P(StoreFormat, InvalidFormatIsIgnoredAndAnotherTypeIsAnError) {
 }
 
 TEST_P(StoreFormat, DatabaseBelongsToTheFirstContext) {
-  ASSERT_TRUE(agree_on_format(3, *link_));
+  ASSERT_TRUE(agree_on_format(3, *link_, 1));
   EXPECT_EQ(owner(), "3");
-  ASSERT_TRUE(agree_on_format(3, *link_));
-  const auto refused = agree_on_format(5, *link_);
+  ASSERT_TRUE(agree_on_format(3, *link_, 1));
+  const auto refused = agree_on_format(5, *link_, 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::denied);
   EXPECT_EQ(refused.error().message,
@@ -117,13 +117,13 @@ TEST_P(StoreFormat, DatabaseBelongsToTheFirstContext) {
 TEST_P(StoreFormat, ExistingStoreGetsTheIdOfTheContextThatOpensIt) {
   ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2", "program", "0.1.0"}));
   ASSERT_TRUE(link_->command({"HSET", "context:5", "id", "5"}));
-  const auto refused = agree_on_format(3, *link_);
+  const auto refused = agree_on_format(3, *link_, 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::denied);
   EXPECT_THAT(refused.error().message, HasSubstr("context 5, whose record context:5 it has, and not context:3"));
   EXPECT_THAT(refused.error().message, HasSubstr("delete the record if it was written by mistake"));
   EXPECT_EQ(owner(), "");
-  ASSERT_TRUE(agree_on_format(5, *link_));
+  ASSERT_TRUE(agree_on_format(5, *link_, 1));
   EXPECT_EQ(owner(), "5");
   EXPECT_EQ(link_->command({"HGET", "mj:format", "program"})->text(), "0.1.0") << "the format was not written again";
 }
@@ -132,24 +132,37 @@ TEST_P(StoreFormat, OwnRecordDecidesBetweenRecordsOfContexts) {
   ASSERT_TRUE(link_->command({"HSET", "context:5", "id", "5"}));
   ASSERT_TRUE(link_->command({"HSET", "context:3", "id", "3"}));
   ASSERT_TRUE(link_->command({"HSET", "context:x", "id", "3"}));
-  ASSERT_TRUE(agree_on_format(3, *link_));
+  ASSERT_TRUE(agree_on_format(3, *link_, 1));
   EXPECT_EQ(owner(), "3");
-  EXPECT_FALSE(agree_on_format(5, *link_));
+  EXPECT_FALSE(agree_on_format(5, *link_, 1));
 }
 
 TEST_P(StoreFormat, InvalidIdOfAContextIsReplaced) {
   for (const char* nonsense : {"", "x", "-1", "0"}) {
     ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2", "context", nonsense}));
-    ASSERT_TRUE(agree_on_format(3, *link_)) << nonsense;
+    ASSERT_TRUE(agree_on_format(3, *link_, 1)) << nonsense;
     EXPECT_EQ(owner(), "3") << nonsense;
   }
+}
+
+// Former versions stored each context in the database of its number, here 1.
+TEST_P(StoreFormat, RecordOfTheDatabaseNumberDecidesBeforeOthers) {
+  ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2"}));
+  ASSERT_TRUE(link_->command({"HSET", "context:1", "id", "1"}));
+  ASSERT_TRUE(link_->command({"HSET", "context:3", "id", "3"}));
+  const auto refused = agree_on_format(3, *link_, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("its database belongs to context 1"));
+  EXPECT_EQ(owner(), "");
+  EXPECT_TRUE(agree_on_format(1, *link_, 1));
+  EXPECT_EQ(owner(), "1");
 }
 
 TEST_P(StoreFormat, RecordOfAnotherContextIsFoundAmongManyKeys) {
   ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", "2"}));
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(link_->command({"SET", "key" + std::to_string(i), ""}));
   ASSERT_TRUE(link_->command({"HSET", "context:7", "id", "7"}));
-  EXPECT_FALSE(agree_on_format(3, *link_));
+  EXPECT_FALSE(agree_on_format(3, *link_, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, StoreFormat, testing::Values("redis", "memory"),
@@ -168,7 +181,7 @@ TEST(DatabaseOfAContext, IsTakenOnceByParallelWriters) {
         RedisConnection::Options options;
         options.endpoint = parse_redis_url(redis.url()).value();
         RedisConnection link(std::move(options));
-        if (agree_on_format(context, link)) ++accepted;
+        if (agree_on_format(context, link, 0)) ++accepted;
       });
     }
     for (std::thread& writer : writers) writer.join();
@@ -187,9 +200,31 @@ TEST(DatabaseOfAContext, ReaderDoesNotNeedToStoreTheId) {
   options.endpoint.user = "reader";
   options.database = 1;
   RedisConnection link(std::move(options));
-  EXPECT_TRUE(agree_on_format(1, link));
+  EXPECT_TRUE(agree_on_format(1, link, 1));
   EXPECT_TRUE(redis.run_command(1, {"HGET", "mj:format", "context"}).is_nil());
   redis.run_command(1, {"ACL", "DELUSER", "reader"});
+}
+
+// The user of an agent may not change the format. An agent that starts before each other program leaves it to them.
+TEST(DatabaseOfAContext, UserWithoutTheRightLeavesTheFormatToTheNextWriter) {
+  auto& redis = TestRedis::instance();
+  redis.run_command(1, {"FLUSHALL"});
+  redis.run_command(1, {"ACL", "SETUSER", "agent", "on", "nopass", "+@all", "~job:*", "%R~mj:format", "%R~context:*"});
+  RedisConnection::Options options;
+  options.endpoint = parse_redis_url(redis.url()).value();
+  options.database = 1;
+  RedisConnection writer(options);
+  options.endpoint.user = "agent";
+  RedisConnection agent(options);
+  const auto accepted = agree_on_format(1, agent, 1);
+  EXPECT_TRUE(accepted) << accepted.error().message;
+  EXPECT_EQ(redis.run_command(1, {"DBSIZE"}).number(), 0U);
+  EXPECT_FALSE(agent.command({"HSET", "mj:format", "version", "99"}));
+  EXPECT_TRUE(agree_on_format(1, writer, 1));
+  EXPECT_EQ(redis.run_command(1, {"HGET", "mj:format", "context"}).text(), "1");
+  EXPECT_TRUE(agree_on_format(1, agent, 1));
+  EXPECT_FALSE(agree_on_format(2, agent, 1));
+  redis.run_command(1, {"ACL", "DELUSER", "agent"});
 }
 
 // The stores of agents, coordinators and commands do not connect.

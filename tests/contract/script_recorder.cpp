@@ -507,7 +507,7 @@ void ScriptRecorder::run_record_scripts() {
 
 // Runs the scripts of a new connection, of notices and of workflow deployments.
 void ScriptRecorder::run_remaining_scripts() {
-  run_script(kContext, scripts::agree_on_format, {"1", "3", "1.0", "1"});
+  run_script(kContext, scripts::agree_on_format, {"1", "3", "1.0", "1", "1"});
   run_script(kContext, scripts::database_contexts, {"1", "2", "1", "2"});
   submit_job(1);
   run_command(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});

@@ -163,6 +163,57 @@ TEST_F(OneDatabaseE2e, EqualAddressesAreFoundInTheConfiguration) {
       << check.out << check.err;
 }
 
+// Connections begin in database 0, so that each user of the server reaches the context there.
+TEST_F(OneDatabaseE2e, Database0OfASharedServerIsRefused) {
+  const auto write = [&](const std::string& contexts) {
+    return folder_.write("shared.toml", "redis = \"" + default_url() + "\"\ncontext = " + contexts +
+                                            "\n[contexts.3]\nredis = \"" + default_url() + "/0\"\n");
+  };
+  const std::string refusal = "contexts.3.redis: names database 0 of Redis at";
+  const std::string config = write("[3, 5]");
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"config", "check"},
+                                                {"agent", "--runner", "21"},
+                                                {"coordinator", "--api-listen", ""}}) {
+    const ProcessResult refused = run_with(config, words);
+    EXPECT_NE(refused.code, 0) << words[0];
+    EXPECT_NE((refused.out + refused.err).find(refusal), std::string::npos) << words[0] << refused.out << refused.err;
+  }
+  const ProcessResult alone = run_with(write("[3]"), {"config", "check"});
+  EXPECT_EQ((alone.out + alone.err).find(refusal), std::string::npos) << alone.out << alone.err;
+}
+
+// A tenant that changes the format of its own database stops no other context of the same programs.
+TEST(RejectedDatabaseE2e, OtherContextsAreServedUntilItIsRepaired) {
+  TempDir folder;
+  RedisServer redis(folder);
+  const auto start = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), program_path());
+    words.insert(words.end(), {"--redis", redis.url(), "--context", "3,7", "--state-dir", folder / words[1]});
+    return Process(folder, words);
+  };
+  for (const std::vector<std::string>& planted :
+       {std::vector<std::string>{"version", "99"}, std::vector<std::string>{"version", "2", "context", "9"}}) {
+    redis.cli(0, {"FLUSHALL"});
+    std::vector<std::string> command{"HSET", "mj:format"};
+    command.insert(command.end(), planted.begin(), planted.end());
+    redis.cli(3, command);
+    Process agent = start({"agent", "--runner", "20", "--lease", "2s"});
+    Process coordinator = start({"coordinator", "--coordinator-lease", "1s", "--api-listen", ""});
+    EXPECT_TRUE(wait_until_registered(redis, 20, 7)) << agent.err();
+    EXPECT_TRUE(eventually([&] {
+      return !redis.cli(7, {"HGET", "mj:coordinator", "where"}).empty();
+    })) << coordinator.err();
+    for (const Process* program : {&agent, &coordinator})
+      EXPECT_NE(program->err().find("context 3: its "), std::string::npos) << program->err();
+    EXPECT_EQ(redis.cli(3, {"DBSIZE"}), "1") << "nothing was written";
+    redis.cli(3, {"DEL", "mj:format"});
+    EXPECT_TRUE(wait_until_registered(redis, 20, 3)) << agent.err();
+    EXPECT_TRUE(eventually([&] {
+      return !redis.cli(3, {"HGET", "mj:coordinator", "where"}).empty();
+    })) << coordinator.err();
+  }
+}
+
 TEST_F(LimitedServerE2e, ContextRunsWithoutForbiddenCommands) {
   const std::string config = write_config(3, default_url() + "/0");
   Process agent = start_agent_with(config);

@@ -6,6 +6,7 @@
 #include "flows/flow_progress.h"
 #include "model/codec.h"
 #include "service/job_service.h"
+#include "store/redis/format_version.h"
 #include "text/json.h"
 
 namespace mycojobs::api {
@@ -108,8 +109,8 @@ bool EventStream::heartbeat() { return has_read_permission() && sink_.send(": he
 // Returns false if the stream must end. While the store is unavailable, the client receives a comment, and the stream
 // reads again after the next hint.
 bool EventStream::send_error(const Error& error) {
-  if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(error.message)) + "\n\n");
-  (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
+  if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(describe_to_client(error))) + "\n\n");
+  (void)sink_.send("event: gone\ndata: " + dump_json({{"message", describe_to_client(error)}}) + "\n\n");
   return false;
 }
 

@@ -11,6 +11,7 @@
 #include "base/parse.h"
 #include "model/codec.h"
 #include "store/keys.h"
+#include "store/redis/format_version.h"
 #include "text/json.h"
 
 namespace mycojobs::api {
@@ -215,7 +216,8 @@ HttpReply EventHub::make_stream_reply(const HttpRequest& http_request, const Rpc
                        : is_denied      ? "denied"
                        : is_unavailable ? "unavailable"
                                         : "invalid",
-                       request.error().message, "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
+                       describe_to_client(request.error()),
+                       "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
   }
   // The subscription begins with the stream: if the reply is never sent, no subscription remains.
   HttpReply reply;

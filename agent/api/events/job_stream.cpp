@@ -4,6 +4,7 @@
 
 #include "api/methods/job_methods.h"
 #include "model/codec.h"
+#include "store/redis/format_version.h"
 #include "text/json.h"
 
 namespace mycojobs::api {
@@ -32,7 +33,7 @@ Result<JobStream::Page> JobStream::read() const {
 JobStream::ReadResult JobStream::send_error(const Error& error) {
   // If the store is unavailable, nothing is sent, and the next poll sends all changes.
   if (error.code == Code::unavailable) return sink_.is_open() ? ReadResult::unchanged : ReadResult::ended;
-  (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
+  (void)sink_.send("event: gone\ndata: " + dump_json({{"message", describe_to_client(error)}}) + "\n\n");
   return ReadResult::ended;
 }
 

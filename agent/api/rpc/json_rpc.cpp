@@ -8,6 +8,7 @@
 #include "model/codec.h"
 #include "model/enums.h"
 #include "service/request_params.h"
+#include "store/redis/format_version.h"
 #include "text/json.h"
 #include "text/utf8.h"
 
@@ -149,7 +150,9 @@ class Dispatcher {
       if (result) return {{"jsonrpc", "2.0"}, {"id", id}, {"result", std::move(*result)}};
       const Error& error = result.error();
       const CodeRow& row = find_code_row(error.code);
-      return make_error(id, row.rpc, error.message, to_string(row.code), get_field(error.message, method), row.remedy);
+      const std::string message = describe_to_client(error);
+      return make_error(id, row.rpc, message, to_string(row.code), get_field(message, method),
+                        message == error.message ? row.remedy : find_code_row(Code::internal).remedy);
     } catch (const std::exception& exception) {  // a bug in a method must not end the server
       log(LogLevel::error, "api", "{}: {}", method.name, exception.what());
     }

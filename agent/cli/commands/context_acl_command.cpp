@@ -58,7 +58,7 @@ void print_instructions(const Invocation& call) {
 
 Result<int> context_acl_command(Invocation& call) {
   MJ_TRY(contexts, get_contexts(call));
-  MJ_TRY(databases, databases_of_role(contexts, call.settings.context_redis));
+  MJ_TRY(databases, databases_of_role(contexts, call.settings.context_redis, call.settings.redis));
   MJ_TRY(caller, parse_id_flag(call, "caller", 0));
   nlohmann::json users = nlohmann::json::array();
   for (const RedisRole& role : redis_roles()) {

@@ -1,5 +1,10 @@
 #include "store/redis/format_version.h"
 
+#include <chrono>
+#include <map>
+#include <mutex>
+
+#include "base/log.h"
 #include "base/parse.h"
 #include "base/version.h"
 
@@ -26,12 +31,13 @@ tl::unexpected<Error> other_context_error(Id context, const std::string& stored)
 
 }  // namespace
 
-Result<void> agree_on_format(Id context, Link& link, SupportedFormats supported) {
+Result<void> agree_on_format(Id context, Link& link, std::uint32_t database, SupportedFormats supported) {
   auto result = link.run(scripts::agree_on_format, Arguments{}
                                                        .add(std::uint64_t{supported.oldest})
                                                        .add(std::uint64_t{supported.newest})
                                                        .add(kVersion)
-                                                       .add(std::uint64_t{context}));
+                                                       .add(std::uint64_t{context})
+                                                       .add(std::uint64_t{database}));
   if (result) return {};
   constexpr std::string_view kOtherContext = "redis: MJCONTEXT ";  // redis_error() has no row for this word
   if (result.error().message.starts_with(kOtherContext))
@@ -59,6 +65,25 @@ bool is_other_context_error(const Error& error) {
 bool is_rejected_database_error(const Error& error) {
   return is_other_context_error(error) ||
          (error.code == Code::denied && error.message.find(kOtherFormatText) != std::string::npos);
+}
+
+std::string describe_to_client(const Error& error) {
+  // The code is not compared, since it may be that of an operation that failed for this reason.
+  if (error.message.find(kOtherContextText) == std::string::npos &&
+      error.message.find(kOtherFormatText) == std::string::npos)
+    return error.message;
+  constexpr std::size_t kMaxMessages = 1000;
+  static std::mutex mutex;
+  static std::map<std::string, std::chrono::steady_clock::time_point> logged;
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex);
+  if (logged.size() >= kMaxMessages) logged.clear();
+  const auto [entry, is_new] = logged.try_emplace(error.message, now);
+  if (is_new || now - entry->second >= std::chrono::minutes(1)) {
+    entry->second = now;
+    log(LogLevel::error, "store", "{}", error.message);
+  }
+  return "the database of this context cannot be used: see the log of the server";
 }
 
 }  // namespace mycojobs

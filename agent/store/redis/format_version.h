@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/result.h"
 #include "model/records.h"
@@ -24,12 +25,17 @@ struct SupportedFormats {
 };
 
 // Checks the format and raises it to the newest supported format, and stores the context if the database has none, in
-// one step. Called on each new connection to a context before any other command. Error denied: the program does not
-// support the format of the context, or the database belongs to another context.
-Result<void> agree_on_format(Id context, Link&, SupportedFormats = {});
+// one step. Called before any other command of a context, once for each process and start of the server. database: the
+// number of the database. Error denied: the program does not support the format of the context, or the database belongs
+// to another context.
+Result<void> agree_on_format(Id context, Link&, std::uint32_t database, SupportedFormats = {});
 
 // Return whether an error of a call is that of agree_on_format(): for a database of another context, or for any reason.
 bool is_other_context_error(const Error&);
 bool is_rejected_database_error(const Error&);
+
+// Returns the message of an error for clients and other hosts. The errors of agree_on_format() name another context and
+// the address of its server; they are replaced and logged, each at most once a minute.
+std::string describe_to_client(const Error&);
 
 }  // namespace mycojobs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <optional>
 
 #include "store/keys.h"
 #include "store/redis/redis_connection.h"
@@ -140,16 +141,26 @@ void add_submitter_rules(std::vector<std::string>& rules, Id caller) {
 std::span<const RedisRole> redis_roles() { return kRoles; }
 
 Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> contexts,
-                                                     const std::map<Id, std::string>& urls) {
+                                                     const std::map<Id, std::string>& urls,
+                                                     const std::string& default_url) {
   std::vector<std::uint32_t> databases;
+  std::optional<RedisEndpoint> first_server;
   for (const Id context : contexts) {
     const auto url = urls.find(context);
-    if (url == urls.end()) {
-      databases.push_back(context);
-      continue;
+    RedisEndpoint server;  // of the default server without an address
+    if (url != urls.end() || !default_url.empty()) {
+      MJ_TRY(endpoint, parse_redis_url(url == urls.end() ? default_url : url->second));
+      server = std::move(endpoint);
     }
-    MJ_TRY(endpoint, parse_redis_url(url->second));
-    databases.push_back(endpoint.database.value_or(context));
+    databases.push_back(url == urls.end() ? context : server.database.value_or(context));
+    server.user.clear();
+    server.password.clear();
+    server.database.reset();
+    if (!first_server) first_server = server;
+    if (server == *first_server) continue;
+    return fail(Code::invalid, "contexts " + std::to_string(contexts.front()) + " and " + std::to_string(context) +
+                                   " are on different Redis servers, and a user of one must not select the databases "
+                                   "of the other: call `context acl` once for each server");
   }
   return databases;
 }

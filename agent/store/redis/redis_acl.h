@@ -32,9 +32,11 @@ struct RedisRole {
 std::span<const RedisRole> redis_roles();
 
 // Returns the database number of each context. `urls` has the Redis URLs of contexts with a server of their own; such a
-// URL may name a database. Error: invalid (a URL).
+// URL may name a database. default_url: the server of the other contexts; may be empty. Error: invalid (a URL, or
+// contexts on different servers).
 Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> contexts,
-                                                     const std::map<Id, std::string>& urls);
+                                                     const std::map<Id, std::string>& urls,
+                                                     const std::string& default_url);
 
 // Returns the arguments of `ACL SETUSER` after the user name and the password. `caller` is the only actor whose records
 // a submitter may write; 0 permits the records of any actor. REQUIRES: role is a name in redis_roles().

@@ -254,7 +254,7 @@ Result<void> RedisConnection::select(std::uint32_t database) {
   }
   const std::string place = "database " + std::to_string(database) + " of Redis at " + options_.endpoint.redacted_url();
   constexpr std::string_view kOwnDatabase =
-      "give the context another database with [contexts.ID] redis = \"redis://HOST/0\"";
+      "give the context another server with [contexts.ID] redis = \"redis://OTHER_HOST/0\"";
   if (selected.text().find("out of range") != std::string_view::npos) {
     auto setting = command({"CONFIG", "GET", "databases"});
     const std::string count =

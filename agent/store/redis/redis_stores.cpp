@@ -40,7 +40,7 @@ void seal_append_only_file(RedisConnection& link) {
 // rejected before any write. After a restart of the server, each live claim gets a lease of full length, and lost facts
 // are recorded as an anomaly.
 Result<void> prepare_context(Id context, JournalHeads& heads, LogLevel restart_level, RedisConnection& link) {
-  if (auto agreed = agree_on_format(context, link); !agreed) {
+  if (auto agreed = agree_on_format(context, link, link.options().database); !agreed) {
     Error error = std::move(agreed).error();
     if (error.code == Code::denied)
       error.message +=

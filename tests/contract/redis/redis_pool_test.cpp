@@ -241,6 +241,18 @@ TEST_F(RedisPoolTest, RejectedSelectDoesNotExecuteTheCommandElsewhere) {
   EXPECT_EQ(outcome(no_such_database), "denied");
 }
 
+TEST_F(RedisPoolTest, RejectedSelectLeavesNoConnection) {
+  StoreConnection connection(config());
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(connection.command(999'999, {"LLEN", "queue:python"}));
+  EXPECT_LE(count_connections(), 1U);
+}
+
+TEST_F(RedisPoolTest, ErrorOfAnUnknownCommandHidesItsArguments) {
+  const Error error = redis_error("ERR unknown command 'AUTH', with args beginning with: 'user' 's3cret' ");
+  EXPECT_THAT(error.message, testing::HasSubstr("unknown command 'AUTH'"));
+  EXPECT_THAT(error.message, testing::Not(testing::HasSubstr("s3cret")));
+}
+
 TEST_F(RedisPoolTest, FailedPairOfCommandsLeavesTheConnectionUsable) {
   const auto pool = make_pool();
   auto connection = pool->borrow(1, kTimeouts).value();

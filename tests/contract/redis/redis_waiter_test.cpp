@@ -203,7 +203,8 @@ TEST_F(ManyQueues, DatabaseThatCannotBeSelectedDoesNotAffectOthers) {
           "+select|3", "+select|4", "+select|5", "+select|6", "+select|7", "+select|8", "+select|9", "+select|20"});
   limited.default_url.replace(0, std::string("unix://").size(), "unix://limited:secret@");
   std::vector<std::pair<Id, std::string>> queues;
-  for (Id context = 1; context <= 20; ++context) queues.emplace_back(context, "queue:python");
+  for (Id context = 20; context >= 1; --context) queues.emplace_back(context == 20 ? 19 : context, "queue:python");
+  queues.emplace_back(20, "queue:python");
   auto waiter = make_redis_stores(limited)->open_waiter(queues, "runner20").value();
   EXPECT_FALSE(waiter->wait(300, true).value().has_work);
   push(20);

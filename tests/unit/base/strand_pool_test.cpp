@@ -159,6 +159,15 @@ TEST(StrandPoolTest, AbandonDoesNotWaitForRunningFunctions) {
   EXPECT_TRUE(eventually([&] { return done->load(); }));
 }
 
+// For the address sanitizer: a thread that has taken a function does not use its strand after abandon().
+TEST(StrandPoolTest, AbandonWithFunctionsThatBeginDestroysNothingInUse) {
+  for (int i = 0; i < 500; ++i) {
+    StrandPool strands;
+    for (int strand = 0; strand < 8; ++strand) strands.post({"strand " + std::to_string(strand), "disk"}, [] {});
+    strands.abandon();
+  }
+}
+
 // Several threads post to strands of several groups, while threads end and cannot be created. Every function runs once,
 // and the functions of a strand run in order and one at a time.
 TEST(StrandPoolTest, NoFunctionIsLostOrReorderedUnderLoad) {

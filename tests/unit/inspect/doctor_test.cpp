@@ -105,6 +105,18 @@ TEST(DoctorRedis, ContextWithAServerNeedsNoDatabaseOfItsNumber) {
   for (const Check& check : diagnose_server(server_info, 0, 0)) EXPECT_NE(check.name, "databases");
 }
 
+// Connections begin in database 0, also those of users that may select only another database.
+TEST(DoctorRedis, ContextInDatabase0BesideOthersIsAWarning) {
+  StoreServerInfo server_info = make_good_server_info();
+  server_info.used_databases = {{0, 0}, {3, 3}, {4, 0}};
+  EXPECT_EQ(find_check(server_info, "sharing").status, CheckStatus::ok);
+  server_info.used_databases = {{0, 3}, {4, 4}};
+  const Check check = find_check(server_info, "sharing");
+  EXPECT_EQ(check.status, CheckStatus::warning);
+  EXPECT_NE(check.detail.find("contexts 3 (database 0), 4 share this server"), std::string::npos) << check.detail;
+  EXPECT_NE(check.remedy.find("a server of its own"), std::string::npos) << check.remedy;
+}
+
 TEST(DoctorQuota, ArtifactsNearTheirQuotaAreAWarning) {
   const Check few = diagnose_artifact_quota("artifacts", 700, 800, "quota.context_artifact_bytes");
   EXPECT_EQ(few.status, CheckStatus::ok);

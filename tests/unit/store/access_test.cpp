@@ -194,12 +194,33 @@ TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
   EXPECT_FALSE(grants(rules, "~mj:*"));
 }
 
+// An agent runs code of its tenant, which must not be able to close the database with another format or owner.
+TEST(Access, AgentsCannotChangeTheFormat) {
+  const auto rules = get_acl_rules("agent");
+  EXPECT_TRUE(grants(rules, "%R~mj:format"));
+  EXPECT_FALSE(grants(rules, "~mj:format"));
+}
+
 TEST(Access, ContextWithAServerUsesItsAddressDatabase) {
   const Id contexts[] = {1, 3, 4};
-  const auto databases = databases_of_role(contexts, {{3, "redis://host/0"}, {4, "redis://host"}});
+  const auto databases =
+      databases_of_role(contexts, {{3, "redis://host/0"}, {4, "redis://host"}}, "redis://me:secret@host");
   ASSERT_TRUE(databases) << databases.error().message;
   EXPECT_EQ(*databases, (std::vector<std::uint32_t>{1, 0, 4}));
-  EXPECT_FALSE(databases_of_role(contexts, {{3, "no address"}}));
+  EXPECT_FALSE(databases_of_role(contexts, {{3, "no address"}}, ""));
+}
+
+TEST(Access, ContextsOnSeveralServersShareNoUser) {
+  const Id contexts[] = {3, 4};
+  for (const char* default_url : {"", "redis://host"}) {
+    const auto refused = databases_of_role(contexts, {{4, "redis://other"}}, default_url);
+    ASSERT_FALSE(refused) << default_url;
+    EXPECT_EQ(refused.error().code, Code::invalid);
+    EXPECT_NE(refused.error().message.find("call `context acl` once for each server"), std::string::npos)
+        << refused.error().message;
+    EXPECT_TRUE(databases_of_role(contexts, {}, default_url));
+  }
+  EXPECT_TRUE(databases_of_role(contexts, {{3, "redis://a:b@other"}, {4, "redis://other/9"}}, ""));
 }
 
 }  // namespace
