@@ -13,6 +13,7 @@
 #include "base/loop_thread.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
+#include "store/redis/key_tracking.h"
 
 namespace mycojobs {
 namespace {
@@ -21,7 +22,6 @@ using HintClock = std::chrono::steady_clock;
 using HintTime = HintClock::time_point;
 using std::chrono::milliseconds;
 
-constexpr const char* kInvalidateChannel = "__redis__:invalidate";
 constexpr milliseconds kHintPingInterval{5000};
 constexpr milliseconds kHintReplyTimeout{8000};
 constexpr std::uint32_t kHintConnectTimeoutMs = 1000;
@@ -90,15 +90,16 @@ class HintSubscriptions::Server {
 
   // Sends the subscriptions. Their replies are processed by process_replies().
   Result<void> connect() {
-    std::vector<std::string> channels, keys;
+    std::vector<std::string> channels;
+    std::set<std::string> keys;
     {
       const std::lock_guard lock(mutex_);
       channels.assign(channels_.begin(), channels_.end());
-      keys.assign(keys_.begin(), keys_.end());
+      keys = keys_;
       has_new_topics_ = false;
     }
     MJ_CHECK(connection_.connect());
-    MJ_TRY(tracks_keys, track_keys(keys));
+    MJ_TRY(tracks_keys, request_reports(keys));
     tracks_keys_ = tracks_keys;
     Arguments subscribe{"SUBSCRIBE"};
     if (tracks_keys) subscribe.add(kInvalidateChannel);
@@ -113,31 +114,13 @@ class HintSubscriptions::Server {
   }
 
   // Returns false if the server or the rights of the user do not permit it.
-  Result<bool> track_keys(const std::vector<std::string>& keys) {
+  Result<bool> request_reports(const std::set<std::string>& keys) {
     if (keys.empty()) return false;
-    auto id = connection_.command({"CLIENT", "ID"});
-    if (!id) return check_refusal(std::move(id).error());
-    Arguments track{"CLIENT", "TRACKING", "ON", "REDIRECT"};
-    track.add(id->number()).add("BCAST");
-    // The server refuses prefixes of which one begins with another.
-    for (const std::string& key : keys) {
-      const bool is_covered = std::any_of(keys.begin(), keys.end(), [&](const std::string& other) {
-        return other.size() < key.size() && key.starts_with(other);
-      });
-      if (!is_covered) track.add("PREFIX").add(key);
-    }
-    auto tracking = connection_.command(track);
-    if (tracking) return true;
-    return check_refusal(std::move(tracking).error());
-  }
-
-  // Returns false for an error of the command, and the error if the connection has failed.
-  Result<bool> check_refusal(Error error) {
-    if (!connection_.connected()) return tl::unexpected<Error>(std::move(error));
-    if (!std::exchange(is_tracking_error_logged_, true))
+    MJ_TRY(refusal, track_keys(connection_, keys));
+    if (refusal && !std::exchange(is_tracking_error_logged_, true))
       log(LogLevel::warn, "store", "CLIENT TRACKING: {} (lists of plain clients are polled every second)",
-          error.message);
-    return false;
+          refusal->message);
+    return !refusal;
   }
 
   void wait_for_input() {

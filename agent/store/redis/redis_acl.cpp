@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "store/keys.h"
+#include "store/redis/key_tracking.h"
 #include "store/redis/redis_connection.h"
 
 namespace mycojobs {
@@ -31,8 +32,8 @@ constexpr std::array kCommands{
     CommandRow{"time", "acor"},
     CommandRow{"client|setname", "acor"},
     CommandRow{"client|id", "acor"},
-    CommandRow{"client|kill", "aco"},    // ends an abandoned connection, so that its pending commands are not executed
-    CommandRow{"client|tracking", "c"},  // reports changes of lists that plain clients write
+    CommandRow{"client|kill", "aco"},     // ends an abandoned connection, so that its pending commands are not executed
+    CommandRow{"client|tracking", "ac"},  // reports changes of lists that plain clients write
     CommandRow{"bgrewriteaof", "aco"},
     CommandRow{"wait", "aco"},
     CommandRow{"config|get", "o"},  // for `doctor` only, because it also returns requirepass and masterauth
@@ -181,14 +182,14 @@ std::vector<std::string> acl_rules(std::string_view role, std::span<const std::u
   if (role == "agent") {
     add_agent_keys(rules);
     add_channels(rules, {kWakeChannel, kQueueFilledChannel, kNoticeChannel, kFlowDueChannel, kReplicationChannel,
-                         kMailboxChangedChannel, kDeploymentChannel, "runner*"});
+                         kMailboxChangedChannel, kDeploymentChannel, kInvalidateChannel, "runner*"});
   } else if (role == "reader") {
     add_key_rules(rules, "%R~");
     add_channels(rules, {kFlowChangedChannel, kWakeChannel, kDeploymentChannel});
   } else {
     add_key_rules(rules, "~");
     add_channels(rules, {std::string(kInternalKeyPrefix) + '*', "runner*"});
-    if (role == "coordinator") add_channels(rules, {"__redis__:invalidate"});
+    if (role == "coordinator") add_channels(rules, {kInvalidateChannel});
   }
   return rules;
 }

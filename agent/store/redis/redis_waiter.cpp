@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "store/keys.h"
+#include "store/redis/key_tracking.h"
 #include "store/redis/redis_connection.h"
 
 namespace mycojobs {
@@ -26,6 +28,8 @@ constexpr milliseconds kPingInterval{5000};
 constexpr milliseconds kQueueErrorDelay{2000};  // pause after an error of a queue key that is not a list
 // Pause between two polls: the first one after an entry was found, and the longest one.
 constexpr milliseconds kMinPollPause{50}, kMaxPollPause{500};
+// Pause after a poll because of a report, since each entry that is added or removed causes one.
+constexpr milliseconds kRequestedPollPause{10};
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
 // Keys and hints are short. A longer reply was pushed by another client, and closes the connection.
 constexpr std::size_t kMaxReplyBytes = 1U << 20;
@@ -167,13 +171,25 @@ Result<void> RedisWaiter::subscribe(Server& server) {
   if (!topic_.empty()) channels.add(topic_);
   if (channels.list().size() == 1) return {};
   if (server.poller) {
+    MJ_TRY(has_reports, request_reports(server));
     Arguments all{"SUBSCRIBE", kQueueFilledChannel};
+    if (has_reports) all.add(kInvalidateChannel);
     for (const std::string_view channel : channels.list().subspan(1)) all.add(channel);
     const auto subscribed = connection.command(all);
     // A user with the rules of an older version may not subscribe to it. Polls find the jobs later.
     if (subscribed || subscribed.error().code != Code::denied) return check(subscribed);
   }
   return check(connection.command(channels));
+}
+
+// Returns false if the server or the rights of the user do not permit it. The pause between polls then delays jobs of
+// plain clients.
+Result<bool> RedisWaiter::request_reports(Server& server) {
+  std::set<std::string> names;
+  for (const WatchedQueue& queue : server.queues) names.insert(queue.key);
+  MJ_TRY(refusal, track_keys(*server.channels.connection, names));
+  if (refusal) log(LogLevel::debug, "store", "CLIENT TRACKING: {}", refusal->message);
+  return !refusal;
 }
 
 void RedisWaiter::send_requests(Server& server, bool for_work) {
@@ -228,6 +244,10 @@ Result<void> RedisWaiter::send_poll(Server& server) {
   if (server.poller->pending_replies > 0) return {};
   const Time now = steady_clock::now();
   server.is_full_poll = now >= server.next_poll_at;
+  if (server.is_full_poll) {
+    server.earliest_requested_poll = now + kRequestedPollPause;
+    server.is_poll_requested = false;
+  }
   server.has_found_entries = server.is_select_rejected = false;
   std::map<std::uint32_t, std::vector<std::size_t>> queues_by_database;
   for (std::size_t i = 0; i < server.queues.size(); ++i) {
@@ -355,6 +375,9 @@ Result<void> RedisWaiter::process_channel_reply(Server& server, const Reply& rep
   if (reply.at(0).text() != "message") {  // the reply to PING
     server.channels.pending_replies = 0;
     server.channels.next_command_at = steady_clock::now() + kPingInterval;
+  } else if (reply.at(1).text() == kInvalidateChannel) {
+    server.is_poll_requested = true;
+    server.next_poll_at = std::min(server.next_poll_at, server.earliest_requested_poll);
   } else if (reply.at(1).text() == kWakeChannel || reply.at(1).text() == kQueueFilledChannel) {
     process_queue_hint(server, reply, for_work, result);
   } else {
@@ -444,7 +467,8 @@ Result<void> RedisWaiter::complete_poll(Server& server) {
   if (!steps.empty()) return send_poll_steps(server, std::move(steps));
   if (!server.is_full_poll) return {};
   server.poll_pause = server.has_found_entries ? kMinPollPause : std::min(server.poll_pause * 3 / 2, kMaxPollPause);
-  server.next_poll_at = steady_clock::now() + server.poll_pause;
+  server.next_poll_at =
+      server.is_poll_requested ? server.earliest_requested_poll : steady_clock::now() + server.poll_pause;
   return {};
 }
 

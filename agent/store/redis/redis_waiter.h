@@ -1,9 +1,10 @@
 // The Waiter on Redis. A blocking command serves one queue of one database, and clients may add a job with LPUSH alone,
 // so each server has at most kMaxBlockingConnections connections that block, on the queues in which entries were seen
 // last. They wait with BLMOVE of a queue onto itself, which wakes every waiter and leaves each job in its place, so
-// that no job is lost with a waiter. With more queues than that, the others are polled together by one connection, with
-// a pause that grows while no entry is found. The scripts of this project also publish the context and name of an
-// empty queue to which they add a job, which ends the wait at once.
+// that no job is lost with a waiter. With more queues than that, the others are polled together by one connection: when
+// the server reports a change of a queue of that name in any database, and otherwise with a pause that grows while no
+// entry is found. The scripts of this project also publish the context and name of an empty queue to which they add a
+// job, so that no poll is needed.
 //
 // When a server becomes unavailable, wait() returns the error unavailable, and again after each failed attempt to
 // connect (after 250 ms, then every 500 ms). After a successful attempt, wait() returns with `reconnected`. Meanwhile
@@ -87,6 +88,8 @@ class RedisWaiter final : public Waiter {
     std::vector<std::size_t> poll_candidates;  // queues of contexts in which the present poll has found a key
     bool is_full_poll = false, has_found_entries = false, is_select_rejected = false;  // of the present poll
     Time next_poll_at;
+    bool is_poll_requested = false;  // a queue was changed after the latest poll was sent
+    Time earliest_requested_poll;
     std::chrono::milliseconds poll_pause{};
     bool is_connected = false, was_connected = false;
     unsigned failures = 0;
@@ -98,6 +101,7 @@ class RedisWaiter final : public Waiter {
   void connect_due(WaitResult&);
   Result<void> connect(Server&, WaitResult&);
   Result<void> subscribe(Server&);
+  static Result<bool> request_reports(Server&);
   void send_requests(Server&, bool for_work);
   static Result<void> send_ping(Server&);
   static Result<void> send_blocking_wait(Server&, WaitConnection&);
