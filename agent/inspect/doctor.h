@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "net/tls.h"
+#include "store/checks/sentinel_overview.h"
 #include "store/flow_store.h"
-#include "store/redis/sentinel_overview.h"
 #include "store/store.h"
 
 namespace mycojobs {

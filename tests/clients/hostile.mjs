@@ -61,7 +61,7 @@ for (const [status, repeated] of [[502, false], [500, false], [504, false], [503
     response.writeHead(status).end("no");
   });
   await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
-  const change = new Client({ url: `http://127.0.0.1:${server.address().port}`, retryFor: "500ms" }).call("job.create", { script: "x" });
+  const change = new Client({ url: `http://127.0.0.1:${server.address().port}`, retryFor: "2s" }).call("job.create", { script: "x" });
   await assert.rejects(change, { name: "Unavailable", sent: !repeated });
   assert.equal(requests > 1, repeated, `HTTP ${status}: ${requests} requests`);
   server.closeAllConnections();

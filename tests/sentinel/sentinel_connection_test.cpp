@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "sentinel/sentinel_servers.h"
+#include "store/checks/sentinel_overview.h"
 #include "store/redis/redis_connection.h"
-#include "store/redis/sentinel_overview.h"
 #include "tls/tls_servers.h"
 
 namespace mycojobs::test {

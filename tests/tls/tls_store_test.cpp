@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "store/redis/default_user.h"
+#include "store/checks/default_user.h"
 #include "store/redis/redis_pool.h"
 #include "store/redis/redis_stores.h"
 #include "tls/tls_servers.h"

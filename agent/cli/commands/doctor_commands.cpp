@@ -26,7 +26,7 @@
 #include "inspect/verify/object_verify.h"
 #include "inspect/verify/rebuild.h"
 #include "model/codec.h"
-#include "store/redis/default_user.h"
+#include "store/checks/default_user.h"
 #include "text/plural.h"
 
 namespace mycojobs {

@@ -211,7 +211,7 @@ Result<void> RedisConnection::connect_to(const RedisEndpoint& server, const Mast
   elements_left_ = max_elements();
   has_replied_ = is_not_redis_ = false;
   is_connecting_ = true;
-  handshake_deadline_ = deadline_after(options_.connect_timeout_ms);
+  handshake_deadline_ = deadline_after(std::uint64_t{options_.connect_timeout_ms} + options_.command_timeout_ms);
   auto result = handshake();
   is_connecting_ = false;
   if (!result) close();

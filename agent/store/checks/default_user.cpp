@@ -1,4 +1,4 @@
-#include "store/redis/default_user.h"
+#include "store/checks/default_user.h"
 
 #include "store/keys.h"
 #include "store/redis/redis_acl.h"

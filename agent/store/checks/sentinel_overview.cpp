@@ -1,4 +1,4 @@
-#include "store/redis/sentinel_overview.h"
+#include "store/checks/sentinel_overview.h"
 
 #include <utility>
 
