@@ -135,7 +135,7 @@ TEST_F(SentinelStore, UnreplicatedClaimHasOneEnd) {
   const auto lost = first.claim(make_claim_request());
   ASSERT_TRUE(lost);
   ASSERT_EQ(lost->jobs.size(), 1U);
-  group.kill_server(0);  // what the stopped replicas have not read is in their sockets
+  group.kill_server(0);  // the sockets of the stopped replicas have unread data
   for (std::size_t i = 1; i < kServers; ++i) group.kill_server(i);
   group.start_server(1);
   FakeSentinel sentinel(group.address(1));

@@ -124,6 +124,15 @@ class HttpsServer : public testing::Test {
     return server ? "" : server.error().message;
   }
   TlsClient connect() { return TlsClient(client_context_, server_->port()); }
+  // Returns the error of a call of the server, or an empty text. origin: scheme and host.
+  std::string get_error(const std::string& origin, const std::string& ca = "") {
+    HttpClient http;
+    HttpPost call;
+    call.url = origin + ":" + std::to_string(server_->port());
+    call.ca = ca;
+    const auto reply = http.get(call);
+    return reply ? "" : std::string(mycojobs::to_string(reply.error().code)) + " " + reply.error().message;
+  }
   void expect_serves() {
     TlsClient client = connect();
     ASSERT_EQ(client.error(), "");
@@ -249,24 +258,14 @@ TEST_F(HttpsServer, PlainTextIsAnsweredInPlainText) {
   EXPECT_THAT(answer, HasSubstr("HTTP/1.1 400 Bad Request\r\n"));
   EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain"));
   EXPECT_THAT(answer, HasSubstr("\r\n\r\nthis port uses TLS: write https:// in the address\n"));
-  HttpClient http;
-  HttpPost call;
-  call.url = "http://localhost:" + std::to_string(server_->port());
-  const auto reply = http.get(call);
-  ASSERT_FALSE(reply);
-  EXPECT_THAT(reply.error().message, HasSubstr("the port uses TLS: write https://"));
+  EXPECT_THAT(get_error("http://localhost"), HasSubstr("the port uses TLS: write https://"));
 }
 
 TEST_F(HttpsServer, ClientOfAPlainPortLearnsThatItLacksTls) {
   start(false);
   TlsClient client = connect();
   EXPECT_THAT(client.error(), HasSubstr("the port does not use TLS"));
-  HttpClient http;
-  HttpPost call;
-  call.url = "https://localhost:" + std::to_string(server_->port());
-  const auto reply = http.get(call);
-  ASSERT_FALSE(reply);
-  EXPECT_THAT(reply.error().message, HasSubstr("TLS: the server answers in plain text"));
+  EXPECT_THAT(get_error("https://localhost"), HasSubstr("TLS: the server answers in plain text"));
 }
 
 TEST_F(HttpsServer, ClientNamesTheReasonOfARejectedCertificate) {
@@ -274,12 +273,7 @@ TEST_F(HttpsServer, ClientNamesTheReasonOfARejectedCertificate) {
     server_settings_.certificate = files.certificate;
     server_settings_.key = files.key;
     start();
-    HttpClient http;
-    HttpPost call;
-    call.url = "https://" + host + ":" + std::to_string(server_->port());
-    call.ca = ca;
-    const auto reply = http.get(call);
-    return reply ? "" : std::string(mycojobs::to_string(reply.error().code)) + " " + reply.error().message;
+    return get_error("https://" + host, ca);
   };
   const TestCa other_ca(folder_, "other-ca");
   EXPECT_EQ(call_error(files_, ca_.file(), "localhost"), "");

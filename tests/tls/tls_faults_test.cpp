@@ -57,6 +57,13 @@ class TlsFault : public testing::Test {
            ::recv(fd, buffer.data(), buffer.size(), 0) > 0) {
     }
   }
+  void expect_no_answer_in_time(const std::string& url) const {
+    RedisConnection::Options options = make_options(url, client_settings());
+    options.command_timeout_ms = 300;
+    const auto connected = RedisConnection(std::move(options)).connect();
+    ASSERT_FALSE(connected);
+    EXPECT_EQ(connected.error().message, "Redis at " + url + ": no answer in time");
+  }
 
   TempDir folder_;
   TestCa ca_{folder_, "ca"};
@@ -221,11 +228,7 @@ TEST_F(TlsFault, ReplyWhoseBytesArriveSlowlyIsGivenUpAtItsDeadline) {
   const FakeServer server(serve_tls(server_context(), [](TlsStream& stream) {
     while (stream.send_all("+", deadline_after(kLimitMs))) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }));
-  RedisConnection::Options options = make_options(server.url(), client_settings());
-  options.command_timeout_ms = 300;
-  const auto connected = RedisConnection(std::move(options)).connect();
-  ASSERT_FALSE(connected);
-  EXPECT_EQ(connected.error().message, "Redis at " + server.url() + ": no answer in time");
+  expect_no_answer_in_time(server.url());
 }
 
 // Redis would log each connection without a handshake as a failure.
@@ -294,11 +297,7 @@ TEST_F(TlsFault, ServerThatIsSilentAfterTheHandshakeEnds) {
     while (stream.receive(buffer, deadline_after(kLimitMs))) {
     }
   }));
-  RedisConnection::Options options = make_options(server.url(), client_settings());
-  options.command_timeout_ms = 300;
-  const auto connected = RedisConnection(std::move(options)).connect();
-  ASSERT_FALSE(connected);
-  EXPECT_EQ(connected.error().message, "Redis at " + server.url() + ": no answer in time");
+  expect_no_answer_in_time(server.url());
 }
 
 TEST_F(TlsFault, ServerThatClosesEachNewConnectionIsNamedOnce) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "contract/redis/redis_server.h"
 #include "contract/store_contract.h"
-#include "store/redis/embedded_redis.h"
 #include "store/redis/redis_stores.h"
 
 namespace mycojobs {
@@ -84,33 +84,13 @@ TEST_P(Hints, NothingArrivesAfterTheEnd) {
 
 MJ_BOTH_STORES(Hints);
 
-class HintServer : public testing::Test {
+class HintServer : public RedisServer {
  protected:
-  void start(EmbeddedRedis::Options options = {}) {
-    ASSERT_TRUE(eventually([&] {
-      auto server = EmbeddedRedis::start(folder_.path(), options);
-      if (server) redis_ = std::move(*server);
-      return redis_ != nullptr;
-    }));
-  }
-  Result<Reply> command(const Arguments& arguments, std::uint32_t database = 0) {
-    RedisConnection::Options options;
-    options.endpoint = parse_redis_url(EmbeddedRedis::url(folder_.path())).value();
-    options.database = database;
-    return RedisConnection(std::move(options)).command(arguments);
-  }
-  std::unique_ptr<StoreFactory> stores() {
-    RedisStoreConfig config;
-    config.default_url = EmbeddedRedis::url(folder_.path());
-    return make_redis_stores(config);
-  }
+  std::unique_ptr<StoreFactory> stores() { return make_redis_stores(config_for(url())); }
   std::size_t count_connections() {
     const std::string clients(command({"CLIENT", "LIST", "TYPE", "pubsub"}).value().text());
     return static_cast<std::size_t>(std::count(clients.begin(), clients.end(), '\n'));
   }
-
-  TempFolder folder_;
-  std::unique_ptr<EmbeddedRedis> redis_;
 };
 
 TEST_F(HintServer, SubscriptionsShareAConnectionAndChangesCrossDatabases) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "contract/store_contract.h"
+#include "contract/redis/redis_server.h"
 #include "inspect/doctor.h"
 #include "inspect/verify/actor_verify.h"
 #include "inspect/verify/context_verify.h"
@@ -31,32 +31,21 @@ constexpr Id kContext = 3;
 constexpr const char* kPublicKey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
 // A server of a single test. Context 3 is in database 0.
-class OneDatabase : public testing::Test {
+class OneDatabase : public RedisServer {
  protected:
   // settings: lines of redis.conf.
   void start(const std::string& settings = "") {
     const std::string file = folder_.path() + "/extra.conf";
     std::ofstream(file) << settings;
-    EmbeddedRedis::Options options = get_test_server_options();
-    options.settings = {{"databases", "1"}, {"include", file}};
-    auto started = EmbeddedRedis::start(folder_.path(), options);
-    ASSERT_TRUE(started) << started.error().message;
-    redis_ = std::move(*started);
+    RedisServer::start({.settings = {{"databases", "1"}, {"include", file}}});
     config_.default_url = url();
     config_.context_urls[kContext] = url() + "?db=0";
     store_ = std::make_unique<Store>(config_);
   }
-  std::string url() const { return EmbeddedRedis::url(folder_.path()); }
   // The configuration of a program that does not know the database of context 3.
-  RedisStoreConfig config_without_address() const {
-    RedisStoreConfig config;
-    config.default_url = url();
-    return config;
-  }
+  RedisStoreConfig config_without_address() const { return config_for(url()); }
   Reply command(const Arguments& arguments) {
-    RedisConnection::Options options;
-    options.endpoint = parse_redis_url(url()).value();
-    auto reply = RedisConnection(std::move(options)).command(arguments);
+    auto reply = RedisServer::command(arguments);
     EXPECT_TRUE(reply) << reply.error().message;
     return *reply;
   }
@@ -84,8 +73,13 @@ class OneDatabase : public testing::Test {
     return "";
   }
 
-  TempFolder folder_;
-  std::unique_ptr<EmbeddedRedis> redis_;
+  void create_actor() {
+    Actor actor;
+    actor.id = 30, actor.pubkey = kPublicKey;
+    const auto created = service::create_actor(operator_, *store_, actor);
+    ASSERT_TRUE(created) << created.error().message;
+  }
+
   RedisStoreConfig config_;
   std::unique_ptr<Store> store_;
   service::RequestContext operator_{kContext, 1, EntryPoint::command, true};
@@ -93,10 +87,7 @@ class OneDatabase : public testing::Test {
 
 TEST_F(OneDatabase, ActorsAndAContextShareIt) {
   start();
-  Actor actor;
-  actor.id = 30, actor.pubkey = kPublicKey;
-  const auto created = service::create_actor(operator_, *store_, actor);
-  ASSERT_TRUE(created) << created.error().message;
+  create_actor();
   run_job(1);
   Context record;
   record.id = kContext, record.readers = {30};
@@ -115,10 +106,7 @@ TEST_F(OneDatabase, ActorsAndAContextShareIt) {
 // The work of a context reads, counts and deletes no key of actors.
 TEST_F(OneDatabase, MaintenanceKeepsActors) {
   start();
-  Actor actor;
-  actor.id = 30, actor.pubkey = kPublicKey;
-  const auto created = service::create_actor(operator_, *store_, actor);
-  ASSERT_TRUE(created) << created.error().message;
+  create_actor();
   run_job(1);
   ASSERT_TRUE(store_->delete_record(kContext, "job:12:1"));
   const auto stores = make_redis_stores(config_);
@@ -132,7 +120,7 @@ TEST_F(OneDatabase, MaintenanceKeepsActors) {
   EXPECT_THAT(verify_actors(*store_).value(), IsEmpty());
   EXPECT_THAT(rebuild(*store_, kContext, false, ignore).value().differences, IsEmpty());
   EXPECT_THAT(rebuild_actors(*store_, false).value(), IsEmpty());
-  EXPECT_EQ(store_->owner_of_key(actor.pubkey).value().id, 30U);
+  EXPECT_EQ(store_->owner_of_key(kPublicKey).value().id, 30U);
   EXPECT_TRUE(store_->load(0, "actor:30"));
 }
 

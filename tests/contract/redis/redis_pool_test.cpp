@@ -1,11 +1,10 @@
 // The connections that stores share.
 #include <gmock/gmock.h>
-#include <signal.h>
 
 #include <atomic>
 #include <thread>
 
-#include "contract/store_contract.h"
+#include "contract/redis/redis_server.h"
 #include "store/redis/redis_pool.h"
 #include "store/redis/redis_stores.h"
 #include "store/redis/store_connection.h"
@@ -15,29 +14,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class RedisPoolTest : public testing::Test {
+class RedisPoolTest : public RedisServer {
  protected:
   void SetUp() override { start(); }
-  void start() {
-    // A child of a killed server may still hold the folder.
-    ASSERT_TRUE(eventually([&] {
-      auto started = EmbeddedRedis::start(folder_.path(), {.settings = {{"appendfsync", "always"}}});
-      if (started) redis_ = std::move(*started);
-      return redis_ != nullptr;
-    }));
-  }
-  void kill_server() {
-    ::kill(redis_->pid(), SIGKILL);
-    redis_.reset();
-  }
+  void start() { RedisServer::start({.settings = {{"appendfsync", "always"}}}); }
   RedisConnection::Options options() const {
     RedisConnection::Options out;
-    out.endpoint = parse_redis_url(EmbeddedRedis::url(folder_.path())).value();
+    out.endpoint = parse_redis_url(url()).value();
     return out;
   }
   RedisStoreConfig config() const {
-    RedisStoreConfig out;
-    out.default_url = EmbeddedRedis::url(folder_.path());
+    RedisStoreConfig out = config_for(url());
     out.client_name = "pooled";
     return out;
   }
@@ -46,9 +33,7 @@ class RedisPoolTest : public testing::Test {
   }
   // Executes a command of another client.
   Reply administrate(const Arguments& arguments, std::uint32_t database = 0) {
-    RedisConnection::Options own = options();
-    own.database = database;
-    return RedisConnection(own).command(arguments).value();
+    return command(arguments, database).value();
   }
   std::size_t count_connections(std::string_view name = "name=pooled") {
     const Reply list = administrate({"CLIENT", "LIST"});
@@ -68,8 +53,6 @@ class RedisPoolTest : public testing::Test {
   }
 
   static constexpr RedisPool::Timeouts kTimeouts{3000, 5000};
-  TempFolder folder_;
-  std::unique_ptr<EmbeddedRedis> redis_;
 };
 
 Job make_pool_job(Id context, Id id) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "contract/redis/redis_server.h"
 #include "contract/store_contract.h"
 #include "inspect/verify/job_verify.h"
 #include "inspect/verify/rebuild.h"
@@ -22,12 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
-
-RedisStoreConfig config_for(const std::string& url) {
-  RedisStoreConfig config;
-  config.default_url = url;
-  return config;
-}
 
 Job simple_job(Id id) {
   Job job;
@@ -47,39 +42,6 @@ ClaimRequest simple_request(std::uint32_t lease_ms) {
   request.lease_ms = lease_ms;
   return request;
 }
-
-// A server of a single test, which can be killed and restarted with its data.
-class RedisServer : public testing::Test {
- protected:
-  // Retries on a conflict: a child of a killed server may still be writing a file.
-  void start(EmbeddedRedis::Options options = {}) {
-    options.program = get_test_server_options().program;
-    Error error;
-    const bool started = eventually([&] {
-      auto now = EmbeddedRedis::start(folder_.path(), options);
-      if (now) redis_ = std::move(*now);
-      if (!now) error = now.error();
-      return now.has_value() || error.code != Code::conflict;
-    });
-    ASSERT_TRUE(started && redis_) << error.message;
-  }
-  void kill_server() {
-    ASSERT_GT(redis_->pid(), 0);
-    ::kill(redis_->pid(), SIGKILL);
-    redis_.reset();
-  }
-  std::string url(const std::string& suffix = "") const { return EmbeddedRedis::url(folder_.path()) + suffix; }
-  Store store() const { return Store(config_for(url())); }
-  Result<Reply> command(const Arguments& arguments, Id database = 0) {
-    RedisConnection::Options options;
-    options.endpoint = parse_redis_url(url()).value();
-    options.database = database;
-    return RedisConnection(std::move(options)).command(arguments);
-  }
-
-  TempFolder folder_;
-  std::unique_ptr<EmbeddedRedis> redis_;
-};
 
 TEST_F(RedisServer, CallToASilentServerIsNotRunAfterItsTimeout) {
   start();

@@ -1,11 +1,10 @@
 // Waiting for more queues than there are blocking connections.
 #include <gmock/gmock.h>
-#include <signal.h>
 
 #include <set>
 
 #include "base/clock.h"
-#include "contract/store_contract.h"
+#include "contract/redis/redis_server.h"
 #include "store/redis/redis_stores.h"
 #include "store/redis/redis_waiter.h"
 
@@ -23,25 +22,14 @@ TEST(QueueHint, NamesAContextAndAQueue) {
     EXPECT_FALSE(parse_queue_hint(text)) << text;
 }
 
-class ManyQueues : public testing::Test {
+class ManyQueues : public RedisServer {
  protected:
   static constexpr Id kContexts = 30;
   void SetUp() override { start(); }
-  void start() {
-    ASSERT_TRUE(eventually([&] {
-      auto started = EmbeddedRedis::start(folder_.path(), {.settings = {{"appendfsync", "always"}}});
-      if (started) redis_ = std::move(*started);
-      return redis_ != nullptr;
-    }));
-  }
-  RedisStoreConfig config() const {
-    RedisStoreConfig out;
-    out.default_url = EmbeddedRedis::url(folder_.path());
-    return out;
-  }
+  void start() { RedisServer::start({.settings = {{"appendfsync", "always"}}}); }
   // Waits for three queues of each context.
   std::unique_ptr<Waiter> open_waiter() const {
-    RedisStoreConfig named = config();
+    RedisStoreConfig named = config_for(url());
     named.client_name = "waiter";
     std::vector<std::pair<Id, std::string>> queues;
     for (Id context = 1; context <= kContexts; ++context) {
@@ -49,12 +37,7 @@ class ManyQueues : public testing::Test {
     }
     return make_redis_stores(named)->open_waiter(queues, "runner20").value();
   }
-  Reply administrate(Id context, const Arguments& arguments) {
-    RedisConnection::Options options;
-    options.endpoint = parse_redis_url(EmbeddedRedis::url(folder_.path())).value();
-    options.database = context;
-    return RedisConnection(options).command(arguments).value();
-  }
+  Reply administrate(Id context, const Arguments& arguments) { return command(arguments, context).value(); }
   void push(Id context, const char* queue = "queue:python") { administrate(context, {"LPUSH", queue, "job:12:1"}); }
   std::size_t count_connections() {
     const Reply list = administrate(0, {"CLIENT", "LIST"});
@@ -72,9 +55,6 @@ class ManyQueues : public testing::Test {
     }
     return {};
   }
-
-  TempFolder folder_;
-  std::unique_ptr<EmbeddedRedis> redis_;
 };
 
 TEST_F(ManyQueues, NeedFewConnections) {
@@ -138,7 +118,7 @@ TEST_F(ManyQueues, SubmittedJobEndsTheWaitWithoutAPoll) {
   auto waiter = open_waiter();
   const Id context = kContexts;
   administrate(context, {"HSET", "mj:format", "context", std::to_string(context)});
-  auto store = make_redis_stores(config())->open().value();
+  auto store = make_redis_stores(config_for(url()))->open().value();
   ASSERT_TRUE(store->queue_length(context, "queue:python"));
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(waiter->wait(100, true).value().has_work);  // the pause of polls grows
   std::uint64_t fastest_ms = 1000;
@@ -197,7 +177,7 @@ TEST_F(ManyQueues, PausedQueueAndKeyOfAnotherTypeDoNotEndWaits) {
 }
 
 TEST_F(ManyQueues, DatabaseThatCannotBeSelectedDoesNotAffectOthers) {
-  RedisStoreConfig limited = config();
+  RedisStoreConfig limited = config_for(url());
   administrate(
       0, {"ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-select", "+select|1", "+select|2",
           "+select|3", "+select|4", "+select|5", "+select|6", "+select|7", "+select|8", "+select|9", "+select|20"});
@@ -214,8 +194,7 @@ TEST_F(ManyQueues, DatabaseThatCannotBeSelectedDoesNotAffectOthers) {
 TEST_F(ManyQueues, RestartedServerIsWaitedForAgain) {
   auto waiter = open_waiter();
   EXPECT_FALSE(waiter->wait(100, true).value().has_work);
-  ::kill(redis_->pid(), SIGKILL);
-  redis_.reset();
+  kill_server();
   EXPECT_TRUE(eventually([&] { return !waiter->wait(100, true); }));
   start();
   push(kContexts - 1);
