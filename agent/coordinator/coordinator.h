@@ -84,7 +84,7 @@ class Coordinator {
   // has lasted since then, and due loops did not wait for a thread. Retries threads that could not be created before.
   // Call it periodically, always from the same thread.
   bool is_healthy();
-  // Replaces threads whose work is stuck, for example on a disk. Call it about each second, from the same thread.
+  // Replaces threads that are stuck, for example on a disk. Call it about each second, from the same thread.
   void start_missing_threads();
   // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
   std::string unready_reason() const;
@@ -119,7 +119,7 @@ class Coordinator {
   bool discovery_failed_ = false;           // the last scan for contexts failed
   bool is_discovery_error_logged_ = false;  // the error that the thread was not created was logged
   StepShares step_shares_;                  // distribution of the threads for steps of workflows
-  // The pools outlive the services, whose loops they run.
+  // The pools run the loops of the services, and outlive them.
   LoopPool file_pool_{"files", {.max_threads = 2, .max_replacements = 14}};
   std::map<std::string, std::unique_ptr<ServerPools>> server_pools_;  // by StoreFactory::server_name()
   std::map<Id, std::unique_ptr<ContextService>> services_;

@@ -88,8 +88,8 @@ class TlsStream {
   TlsStream& operator=(const TlsStream&) = delete;
 
   Result<void> handshake(Deadline);
-  // As handshake(), without waiting. Returns true when the handshake is complete; false: call again when the socket is
-  // readable, or with needs_output() writable.
+  // Like handshake(), but does not wait. Returns true when the handshake is complete; false: call again when the socket
+  // is readable, or with needs_output() writable.
   Result<bool> try_handshake();
   Result<void> send_all(std::string_view, Deadline);
   // Receives at least one byte and at most buffer.size() bytes.

@@ -59,8 +59,8 @@ class Agent {
     std::function<bool(const Error&)> should_retry = [](const Error&) { return false; };
   };
   // Registers the runner and starts to claim jobs. Errors: conflict if the runner id is in use; unavailable if no
-  // server answers; denied and other errors of one of the servers. On a server that does not answer, or whose
-  // certificate has expired, is not valid yet or is of an unknown CA, the runner is registered later.
+  // server answers; denied and other errors of one of the servers. On a server that does not answer, or has
+  // a certificate that is expired, not yet valid or of an unknown CA, the runner is registered later.
   static Result<std::unique_ptr<Agent>> start(Dependencies, WorkerSettings);
   ~Agent();
 

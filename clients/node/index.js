@@ -211,7 +211,7 @@ function createTlsAgent(ca) {
   return new https.Agent({ ca: certificates, keepAlive: true, timeout: 10_000 });
 }
 
-// As fetch(), which accepts no CA.
+// Works like fetch(), which accepts no CA.
 function fetchWithAgent(agent, url, { method = "GET", headers, body, signal }) {
   return new Promise((resolve, reject) => {
     const request = https.request(url, { method, headers, agent, signal }, (message) => {

@@ -88,7 +88,7 @@ class EventHub final : private HintListener {
   std::condition_variable changed_;
   std::list<Subscription> subscriptions_;
   bool stopping_ = false;
-  std::vector<std::unique_ptr<HintSubscription>> hints_;  // one for each server
+  std::vector<std::unique_ptr<HintSubscription>> hints_;  // subscriptions, one for each server
 };
 
 }  // namespace mycojobs::api

@@ -69,7 +69,7 @@ class HttpServer {
   // plain HTTP. Errors: those of parse_listen(), open_listening() and TlsContext::load().
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
                                                    AdmissionCheck, std::shared_ptr<TlsContext> tls = nullptr);
-  // As above, for an address that the caller has parsed and checked.
+  // Like the function above, for an address that the caller has parsed and checked.
   static Result<std::unique_ptr<HttpServer>> start(const ListenAddress&, const ApiLimits&, std::vector<HttpRoute>,
                                                    AdmissionCheck, std::shared_ptr<TlsContext> tls = nullptr);
   ~HttpServer();  // stop()

@@ -61,7 +61,7 @@ class ClientSocket {
   bool send_all(std::string_view, Deadline);
   void end_output();        // informs the client that no more bytes follow; does not wait
   bool discard_received();  // drops received bytes; returns false at the end of input. Only after end_output().
-  void close();             // same as end_output(), and closes the socket
+  void close();             // calls end_output(), and closes the socket
 
  private:
   Fd socket_;

@@ -156,7 +156,7 @@ class StrandPool::State : public std::enable_shared_from_this<StrandPool::State>
     }
   }
 
-  // These threads have released the lock for the last time, so joining them does not block.
+  // Ended threads have released the lock for the last time, so joining them does not block.
   void join_ended_threads() {
     for (std::thread& thread : ended_threads_) thread.join();
     ended_threads_.clear();

@@ -26,8 +26,8 @@ class StrandPool {
     std::string name;   // unique within the pool
     std::string group;  // if it changes, the new group applies when the queue of the strand is empty
   };
-  static constexpr std::size_t kMaxThreads = 8;          // of a group; threads that hang do not count
-  static constexpr std::size_t kMaxHangingThreads = 32;  // of a group
+  static constexpr std::size_t kMaxThreads = 8;          // threads of a group that do not hang
+  static constexpr std::size_t kMaxHangingThreads = 32;  // hanging threads of a group
   static constexpr int kHangingMs = 1000;
   static constexpr int kMaxIdleMs = 10000;
 

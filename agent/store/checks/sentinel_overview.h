@@ -30,7 +30,7 @@ struct SentinelOverview {
   std::string replication_id;
   std::uint64_t quorum = 0;  // number of sentinels that must agree that the master is down
   std::vector<Sentinel> sentinels;
-  std::vector<Replica> replicas;              // as the first sentinel that answers knows them
+  std::vector<Replica> replicas;              // those that the first answering sentinel knows
   std::optional<std::uint64_t> min_replicas;  // setting min-replicas-to-write; nullopt: not readable
 };
 

@@ -113,7 +113,7 @@ class RedisConnection final : public Link {
   Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
   Result<void> read_until(Deadline);  // one read, which waits until the deadline
   Result<void> feed_reader(std::string_view bytes);
-  std::size_t max_elements() const;  // of one reply, with those of its nested arrays
+  std::size_t max_elements() const;  // limit for one reply, with its nested arrays
   tl::unexpected<Error> abandon_after_read(Error reason);
   // Closes the connection, which the next handshake kills on the server. Returns the error with the endpoint.
   tl::unexpected<Error> abandon_connection(Error reason);
@@ -127,7 +127,7 @@ class RedisConnection final : public Link {
   std::shared_ptr<SentinelGroup> sentinels_;  // null: the endpoint has no sentinels, or connect() was not called yet
   RedisEndpoint server_;
   RedisStream stream_;
-  std::unique_ptr<WatchedSocket> watched_socket_;  // of stream_, with sentinels
+  std::unique_ptr<WatchedSocket> watched_socket_;  // registers stream_ if there are sentinels
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::size_t elements_left_ = 0;  // number of elements that the arrays of the current reply may still have
   std::string run_id_;

@@ -41,13 +41,13 @@ class RedisPool {
   // on the server that this process has abandoned, so that none of their commands is executed after this call. Errors:
   // as documented for Link.
   Result<std::unique_ptr<RedisConnection>> borrow(std::uint32_t database, Timeouts);
-  // As borrow(), but returns null if this would send or wait.
+  // Like borrow(), but returns null if this would send or wait.
   std::unique_ptr<RedisConnection> try_borrow(std::uint32_t database, Timeouts);
   // Takes a connection back after a call. A connection that has failed is closed, and with it all idle connections,
   // since the cause usually affects them, too.
   void give_back(std::unique_ptr<RedisConnection>);
 
-  // The contexts whose databases were prepared (link_opener()) since the start of the server with this run_id.
+  // Record which databases were prepared (link_opener()) since the start of the server with this run_id.
   bool is_prepared(Id context, const std::string& run_id) const;
   void mark_prepared(Id context, const std::string& run_id);
 
@@ -72,7 +72,7 @@ class RedisPool {
   void update_gauge() const;                                  // requires the lock
 
   const RedisConnection::Options identity_;
-  // Keeps what is known about the master while no connection is open. Null: the endpoint has no sentinels.
+  // Keeps the state of the group while no connection is open. Null: the endpoint has no sentinels.
   const std::shared_ptr<SentinelGroup> sentinels_;
   const std::shared_ptr<Metrics> metrics_;
   const std::chrono::milliseconds max_idle_;
@@ -81,8 +81,8 @@ class RedisPool {
   std::size_t open_connections_ = 0;  // idle and borrowed
   std::size_t selects_ = 0;           // selections of another database since the latest new connection
   bool was_connected_ = false;
-  std::string run_id_;                        // of the server of the newest connection
-  std::optional<TlsState> newest_tls_state_;  // of the connection with the latest handshake
+  std::string run_id_;                        // run_id of the server of the newest connection
+  std::optional<TlsState> newest_tls_state_;  // state of the connection with the latest handshake
   std::vector<RedisConnection::AbandonedClient> abandoned_;
   std::map<Id, std::string> prepared_;  // run_id by context
 };

@@ -95,7 +95,7 @@ class SentinelGroup : public std::enable_shared_from_this<SentinelGroup> {
   std::unique_ptr<WatchedSocket> watch(int fd, const MasterCandidate&);
   // Shuts down the registered sockets of a server that has shown that it is a replica.
   void on_demotion(const RedisAddress&);
-  // Logs a change of the master, and a master whose data does not continue that of the master before.
+  // Logs a change of the master, and data that does not continue the data of the master before.
   void on_connected(const RedisAddress& master, const ReplicationState&);
 
   const RedisEndpoint& endpoint() const { return endpoint_; }
@@ -119,7 +119,7 @@ class SentinelGroup : public std::enable_shared_from_this<SentinelGroup> {
   void remove_socket(int fd);
 
   const RedisEndpoint endpoint_;
-  const std::shared_ptr<TlsContext> tls_;           // of the address; null: the CAs of the system
+  const std::shared_ptr<TlsContext> tls_;           // certificates for the servers; null: the CAs of the system
   const std::shared_ptr<TlsContext> sentinel_tls_;  // without the name of the servers' certificates
   const SentinelSettings settings_;
 
@@ -130,7 +130,7 @@ class SentinelGroup : public std::enable_shared_from_this<SentinelGroup> {
   std::size_t preferred_ = 0;              // index of the sentinel that is asked first
   std::map<int, RedisAddress> sockets_;    // registered sockets, with the server of each
   std::optional<RedisAddress> master_;     // server of the latest verified connection
-  std::string replication_id_;             // of the latest verified connection
+  std::string replication_id_;             // state of the latest verified connection
 
   std::mutex monitor_mutex_;
   bool was_monitor_started_ = false;

@@ -60,7 +60,7 @@ class RedisWaiter final : public Waiter {
     Time last_work;              // when an entry was seen last
     Time next_check_at;          // earliest time of the next check after an error of the key or its database
   };
-  // A command of a poll whose reply is expected.
+  // A sent command of a poll, before its reply.
   struct PollStep {
     enum class Kind { select, exists, length } kind;
     std::vector<std::size_t> queues;  // index in Server::queues. select: the queues of the following commands
@@ -79,14 +79,14 @@ class RedisWaiter final : public Waiter {
   struct Server {
     explicit Server(RedisConnection::Options connection_options)
         : options(std::move(connection_options)), channels(options) {}
-    RedisConnection::Options options;  // of the first queue
+    RedisConnection::Options options;  // options of the first queue
     WaitConnection channels;
     std::vector<WaitConnection> blocking;
     std::optional<WaitConnection> poller;  // set if there are more queues than blocking connections
     std::vector<WatchedQueue> queues;
     std::deque<PollStep> poll_steps;           // replies that the poller expects
     std::vector<std::size_t> poll_candidates;  // queues of contexts in which the present poll has found a key
-    bool is_full_poll = false, has_found_entries = false, is_select_rejected = false;  // of the present poll
+    bool is_full_poll = false, has_found_entries = false, is_select_rejected = false;  // state of the present poll
     Time next_poll_at;
     bool is_poll_requested = false;  // a queue was changed after the latest poll was sent
     Time earliest_requested_poll;

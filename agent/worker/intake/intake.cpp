@@ -13,9 +13,9 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxWaitMs = 500;            // maximum wait, and interval of topic checks without hints
-constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // the same for a topic whose hints are received
+constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // interval of topic checks if hints are received
 constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
-constexpr std::uint64_t kMaxBackoffMs = 3200;        // of a queue
+constexpr std::uint64_t kMaxBackoffMs = 3200;        // maximum backoff of a queue
 constexpr std::uint32_t kMinTopicIntervalMs = 20;    // interval of topic checks while there are hints
 constexpr std::size_t kMaxHintsBatch = 32, kMaxHints = 1000;
 constexpr std::uint32_t kMaxClaimBatch = 16;  // small, so that several agents share a queue evenly
@@ -170,7 +170,8 @@ void Intake::process_topic(std::vector<std::string> hints) {
   for (const Id context : contexts) topic_checks_boot_ms_[context] = last_topic_check_boot_ms_;
 }
 
-// Returns the contexts whose topic has to be checked now. A hint names no context, so it requires a check of all.
+// Returns the contexts for which the topic has to be checked now. A hint names no context, so it requires a check of
+// all.
 std::vector<Id> Intake::list_due_topic_checks() const {
   const std::uint64_t now_boot_ms = clock_.boot_ms();
   if (now_boot_ms < last_topic_check_boot_ms_ + kMinTopicIntervalMs) return {};

@@ -40,7 +40,7 @@ class Maintenance {
   struct NextTimes {  // times on CLOCK_BOOTTIME
     std::uint64_t last_tick = 0, next_tick = 0, next_leases = 0, next_runners = 0;
     std::uint64_t active_until = 0;
-    bool has_leases = false;  // at the last tick
+    bool has_leases = false;  // whether the last tick has seen leases
   };
   struct SilentRunner {
     std::string instance;
