@@ -27,7 +27,6 @@ bool LoopPool::has_progressed() {
   const std::lock_guard lock(mutex_);
   const bool is_loop_delayed =
       !waiting_loops_.empty() && waiting_loops_.begin()->first + kMaxThreadWait <= Clock::now();
-  if (is_loop_delayed) add_missing_thread();
   if (is_loop_delayed && ended_iterations_ == checked_iterations_) return false;
   checked_iterations_ = ended_iterations_;
   return true;
@@ -58,7 +57,7 @@ void LoopPool::wake(PooledLoop& loop, std::chrono::milliseconds delay) {
   if (loop.state_ == PooledLoop::State::running) loop.woken_for_ = std::min(loop.woken_for_, due);
   if (loop.state_ != PooledLoop::State::waiting) return;
   if (loop.due_ <= due) {
-    if (loop.due_ <= Clock::now()) add_missing_thread();  // it waits for a thread, and all may be stuck
+    if (loop.due_ <= Clock::now()) add_missing_thread();  // the loop waits for a thread, and all may be stuck
     return;
   }
   waiting_loops_.erase({loop.due_, &loop});

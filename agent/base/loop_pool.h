@@ -9,7 +9,7 @@
 // different threads. A test or a simulation calls run_once() directly, without a pool.
 //
 // Isolation: an iteration that blocks occupies a thread, so loops that may block on different servers or disks belong
-// to different pools. A thread whose iteration lasts longer than Limits::stuck_after is replaced by another thread, up
+// to different pools. If an iteration lasts longer than Limits::stuck_after, its thread is replaced by another one, up
 // to Limits::max_replacements, so that the other loops of the pool continue.
 #pragma once
 
@@ -46,12 +46,11 @@ class LoopPool {
   LoopPool(const LoopPool&) = delete;
   LoopPool& operator=(const LoopPool&) = delete;
 
-  // Starts threads that are missing, because they could not be created before or because iterations are stuck. Returns
-  // whether an iteration has ended since the latest call that returned true, or no loop has waited for a thread. Call
-  // it periodically, always from the same thread.
+  // Returns whether an iteration has ended since the latest call that returned true, or no loop has waited for a
+  // thread. Call it periodically, always from the same thread.
   bool has_progressed();
-  // Starts a thread that is missing, while a loop is due. Call it about each second, since a pool of which all threads
-  // are stuck does not notice it.
+  // Starts a thread if a loop is due and a thread is missing, because it could not be created before or because an
+  // iteration is stuck. Call it about each second: if all threads are stuck, the pool itself does not notice it.
   void start_missing_thread();
   std::size_t thread_count() const;
 

@@ -59,15 +59,11 @@ Result<std::vector<std::unique_ptr<Executor>>> find_working_executors(const Prog
 
 // Returns the numbers of the servers of contexts with a URL of their own (WorkerSettings::servers). Contexts on the
 // same server can have different users and databases.
-std::map<Id, std::size_t> number_servers(const Settings& settings) {
-  const auto format_address = [](const std::string& url) {
-    const auto endpoint = parse_redis_url(url);
-    return endpoint ? endpoint->redacted_url() : url;
-  };
-  std::map<std::string, std::size_t> numbers{{format_address(settings.redis), 0}};
+std::map<Id, std::size_t> number_servers(const StoreFactory& stores, const Settings& settings) {
+  std::map<std::string, std::size_t> numbers{{stores.server_name(0), 0}};
   std::map<Id, std::size_t> servers;
   for (const auto& [context, url] : settings.context_redis)
-    servers[context] = numbers.try_emplace(format_address(url), numbers.size()).first->second;
+    servers[context] = numbers.try_emplace(stores.server_name(context), numbers.size()).first->second;
   return servers;
 }
 
@@ -79,7 +75,6 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.runner.actor_id = settings.runner_actor;
   worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis belongs to this operator
   worker.contexts = settings.contexts;
-  worker.servers = number_servers(settings);
   for (const auto& [context, python] : settings.context_python) {
     if (!python.venv.empty()) worker.folder_contexts.insert(context);
   }
@@ -111,8 +106,8 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   return worker;
 }
 
-// Opens the databases of the contexts, those of several servers in parallel. Returns the errors of the contexts whose
-// database belongs to another context or has another format. A server that does not answer is no error here.
+// Opens the databases of the contexts, those of several servers in parallel. Returns an error for each database that
+// belongs to another context or has another format. A server that does not answer is no error here.
 Result<std::map<Id, Error>> find_rejected_databases(StoreFactory& stores, const std::vector<Id>& contexts) {
   std::map<std::string, std::vector<Id>> contexts_by_server;
   for (const Id context : contexts) contexts_by_server[stores.server_name(context)].push_back(context);
@@ -141,8 +136,8 @@ Result<std::map<Id, Error>> find_rejected_databases(StoreFactory& stores, const 
   return all_rejected;
 }
 
-// Logs the contexts whose database cannot be used, since their tenants must not end the program for the others. Returns
-// an error if it is that of all contexts.
+// Logs each database that cannot be used, since a tenant must not end the program for the others. Returns an error if
+// no database can be used.
 Result<std::map<Id, Error>> check_databases(StoreFactory& stores, const std::vector<Id>& contexts) {
   MJ_TRY(rejected, find_rejected_databases(stores, contexts));
   if (!contexts.empty() &&
@@ -285,14 +280,11 @@ std::vector<RejectedSetting> find_rejected_https_settings(const Settings& settin
 
 // Returns the server and database of a context, without user and password. No value: the address is invalid.
 std::optional<RedisEndpoint> find_database(const Settings& settings, Id context) {
-  const auto own_url = settings.context_redis.find(context);
-  const bool has_own_url = own_url != settings.context_redis.end();
-  auto endpoint = parse_redis_url(has_own_url ? own_url->second : settings.redis);
+  const auto endpoint = find_context_endpoint(settings.redis, settings.context_redis, context);
   if (!endpoint) return std::nullopt;
-  endpoint->user.clear();
-  endpoint->password.clear();
-  endpoint->database = has_own_url ? endpoint->database.value_or(context) : context;
-  return std::move(*endpoint);
+  RedisEndpoint database = endpoint->server();
+  database.database = endpoint->database;
+  return database;
 }
 
 // Returns an error if another configured context has the same address and database, or the context has database 0 of a
@@ -384,6 +376,7 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);
   worker.slots = slots;
+  worker.servers = number_servers(stores, settings);
   MJ_TRY(signing_key, load_configured_key(settings, "runner_key", settings.runner_key));
   worker.key = signing_key;
   // The check of several servers runs in parallel, so that a server that hangs delays the registration only once.

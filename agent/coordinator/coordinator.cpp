@@ -144,7 +144,7 @@ class Coordinator::FileCleanupLoop final : public PooledLoop {
 // and messages can block on the disk of their files.
 struct Coordinator::ServerPools {
   LoopPool flows{"flows"}, workflows{"workflows"};
-  // Each context can occupy two threads with a disk that hangs.
+  // The loops use disks. A disk that hangs can occupy two threads for each context.
   LoopPool messages{"messages", {.max_threads = 4, .max_replacements = 60}};
 };
 
@@ -152,18 +152,15 @@ struct Coordinator::ServerPools {
 class Coordinator::ContextService final : public HintedLoop {
  public:
   static Result<std::unique_ptr<ContextService>> start(StoreFactory& stores, const Clock& clock,
-                                                       ContextSettings settings,
+                                                       const ContextSettings& settings,
                                                        const CoordinatorSettings& coordinator_settings,
                                                        const StepShares& shares, ServerPools& pools,
                                                        LoopPool& file_pool) {
-    const Id context = settings.context;
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
-    const ContextSettings settings_copy = settings;
-    std::unique_ptr<ContextService> service(
-        new ContextService(std::move(flows), std::move(store), clock, std::move(settings)));
-    MJ_CHECK(service->start_loops(stores, clock, settings_copy, coordinator_settings, shares, pools, file_pool));
-    MJ_CHECK(service->begin(stores, context, {{kFlowDueChannel}, {}}, pools.flows));
+    std::unique_ptr<ContextService> service(new ContextService(std::move(flows), std::move(store), clock, settings));
+    MJ_CHECK(service->start_loops(stores, clock, settings, coordinator_settings, shares, pools, file_pool));
+    MJ_CHECK(service->begin(stores, settings.context, {{kFlowDueChannel}, {}}, pools.flows));
     return service;
   }
   ~ContextService() override {
@@ -319,13 +316,10 @@ void Coordinator::replace_ceilings(const Ceilings& ceilings) {
 
 bool Coordinator::is_healthy() {
   start_discovery();
+  start_missing_threads();
   std::lock_guard lock(mutex_);
   bool has_progressed = true;
-  for (const auto& [server, pools] : server_pools_) {
-    for (LoopPool* pool : {&pools->messages, &pools->workflows}) (void)pool->has_progressed();
-    has_progressed = pools->flows.has_progressed() && has_progressed;
-  }
-  (void)file_pool_.has_progressed();
+  for (const auto& [server, pools] : server_pools_) has_progressed = pools->flows.has_progressed() && has_progressed;
   std::map<Id, std::uint64_t> current_counts;
   for (const auto& [context, service] : services_) {
     const std::uint64_t count = service->progress();
@@ -391,8 +385,7 @@ Result<void> Coordinator::serve(Id context) {
   settings.metrics = settings_.metrics;
   std::unique_ptr<ServerPools>& pools = server_pools_[stores_.server_name(context)];
   if (!pools) pools = std::make_unique<ServerPools>();
-  MJ_TRY(service,
-         ContextService::start(stores_, clock_, std::move(settings), settings_, step_shares_, *pools, file_pool_));
+  MJ_TRY(service, ContextService::start(stores_, clock_, settings, settings_, step_shares_, *pools, file_pool_));
   services_[context] = std::move(service);
   log(LogLevel::info, "coordinator", "context {}: served", context);
   return {};

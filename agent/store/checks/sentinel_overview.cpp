@@ -57,18 +57,16 @@ class OverviewLoader {
     const auto replicas = sentinel.command(Arguments{"SENTINEL", "REPLICAS"}.add(endpoint_.master_name));
     for (std::size_t i = 0; replicas && i < replicas->size(); ++i) {
       const Fields fields = replicas->at(i).fields();
-      RedisAddress address{std::string(field_of(fields, "ip")), 0};
-      std::uint64_t port = 0;
-      if (!parse_u64(field_of(fields, "port"), port) || port > 65535) continue;
-      address.port = static_cast<std::uint16_t>(port);
-      SentinelOverview::Replica replica{address.text(), "", ""};
+      auto address = parse_redis_address(field_of(fields, "ip"), field_of(fields, "port"));
+      if (!address) continue;
+      SentinelOverview::Replica replica{address->text(), "", ""};
       const std::string_view flags = field_of(fields, "flags");
       if (flags.find("s_down") != std::string_view::npos || flags.find("disconnected") != std::string_view::npos) {
         replica.problem = "does not answer";
       } else if (field_of(fields, "master-link-status") != "ok") {
         replica.problem = "has no link to the master";
       }
-      replicas_.emplace_back(std::move(replica), std::move(address));
+      replicas_.emplace_back(std::move(replica), *std::move(address));
     }
   }
 
@@ -85,7 +83,7 @@ class OverviewLoader {
     RedisConnection master(options());
     const auto info = master.command({"INFO", "replication"});
     if (!info) return;
-    overview_.master = RedisAddress{master.server().host, master.server().port}.text();
+    overview_.master = master.server().address().text();
     overview_.replication_id = parse_replication_state(info->text()).replication_id;
     const auto setting = master.command({"CONFIG", "GET", "min-replicas-to-write"});
     if (setting && setting->size() == 2) overview_.min_replicas = setting->at(1).number();

@@ -221,8 +221,8 @@ class HintSubscriptions::Server {
 
   std::mutex mutex_;
   std::list<Entry> entries_;
-  std::set<std::string> channels_, keys_;  // of all entries since the start
-  bool is_reported_live_ = false;          // as the listeners know it
+  std::set<std::string> channels_, keys_;  // topics of all entries since the start
+  bool is_reported_live_ = false;          // the state that was reported to the listeners
   bool has_new_topics_ = false;            // topics were added after the connection was made
   std::atomic<bool> is_live_{false}, tracks_keys_{false}, is_stopping_{false};
   Mailbox<int> wakeup_;
@@ -248,7 +248,6 @@ Result<std::unique_ptr<HintSubscription>> HintSubscriptions::subscribe(RedisConn
                                                                        const HintTopics& topics,
                                                                        HintListener& listener) {
   options.database = 0;  // Channels belong to no database.
-  options.endpoint.database.reset();
   options.connect_timeout_ms = std::min(options.connect_timeout_ms, kHintConnectTimeoutMs);
   options.max_reply_bytes = kMaxHintBytes;
   const std::lock_guard lock(mutex_);

@@ -147,16 +147,14 @@ Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> context
   std::vector<std::uint32_t> databases;
   std::optional<RedisEndpoint> first_server;
   for (const Id context : contexts) {
-    const auto url = urls.find(context);
-    RedisEndpoint server;  // of the default server without an address
-    if (url != urls.end() || !default_url.empty()) {
-      MJ_TRY(endpoint, parse_redis_url(url == urls.end() ? default_url : url->second));
-      server = std::move(endpoint);
+    RedisEndpoint endpoint;
+    endpoint.database = context;  // the default server may have no address
+    if (urls.contains(context) || !default_url.empty()) {
+      MJ_TRY(found, find_context_endpoint(default_url, urls, context));
+      endpoint = std::move(found);
     }
-    databases.push_back(url == urls.end() ? context : server.database.value_or(context));
-    server.user.clear();
-    server.password.clear();
-    server.database.reset();
+    databases.push_back(*endpoint.database);
+    const RedisEndpoint server = endpoint.server();
     if (!first_server) first_server = server;
     if (server == *first_server) continue;
     return fail(Code::invalid, "contexts " + std::to_string(contexts.front()) + " and " + std::to_string(context) +

@@ -97,7 +97,7 @@ constexpr std::size_t kReadBytes = 32768;
 // Maximum number of reads after the deadline of a reply, which read data that has already arrived. Without it, a server
 // that sends faster than this client reads would extend the deadline.
 constexpr int kMaxLateReads = 64;
-constexpr std::size_t kMinElementBytes = 4;  // of an element of an array, such as ":1\r\n"
+constexpr std::size_t kMinElementBytes = 4;  // the shortest element of an array is ":1\r\n"
 
 const redisReplyObjectFunctions& default_reply_functions() {
   static const redisReplyObjectFunctions functions = [] {
@@ -117,7 +117,7 @@ void* create_bounded_array(const redisReadTask* task, Count elements) {
   return default_reply_functions().createArray(task, elements);
 }
 
-// Creates a reader whose replies have at most `elements_left` elements. The pointer must outlive the reader.
+// Creates a reader that accepts replies of at most `elements_left` elements. The pointer must outlive the reader.
 redisReader* create_bounded_reader(std::size_t* elements_left) {
   static redisReplyObjectFunctions functions = [] {
     redisReplyObjectFunctions out = default_reply_functions();
@@ -293,7 +293,7 @@ Result<void> RedisConnection::check_server() {
     return fail(Code::unsupported, "Redis" + at_address + " is in cluster mode: " + std::string(kNoCluster));
   if (mode == "sentinel" && !options_.is_sentinel) {
     return fail(Code::invalid, "the server" + at_address + " is a sentinel: write redis+sentinel://" +
-                                   RedisAddress{server_.host, server_.port}.text() + "/MASTER");
+                                   server_.address().text() + "/MASTER");
   }
   if (mode == "standalone" && options_.is_sentinel)
     return fail(Code::invalid, "the server" + at_address + " is not a sentinel: write its address as redis://");
@@ -307,7 +307,7 @@ Result<void> RedisConnection::check_server() {
 Result<void> RedisConnection::check_role() {
   MJ_TRY(info, command({"INFO", "replication"}));
   const ReplicationState state = parse_replication_state(info.text());
-  const RedisAddress address{server_.host, server_.port};
+  const RedisAddress address = server_.address();
   if (state.is_master) {
     sentinels_->on_connected(address, state);
     return {};
@@ -469,7 +469,7 @@ tl::unexpected<Error> RedisConnection::convert_refusal(const Reply& reply) {
   if (error.code == Code::denied || error.code == Code::unavailable) error.message += " at " + server_.redacted_url();
   if (reply.text().starts_with("READONLY") || reply.text().starts_with("UNBLOCKED")) {
     close();  // the next connection may find the new master
-    if (sentinels_) sentinels_->on_demotion({server_.host, server_.port});
+    if (sentinels_) sentinels_->on_demotion(server_.address());
   }
   return tl::unexpected<Error>(std::move(error));
 }

@@ -159,6 +159,20 @@ std::string RedisAddress::text() const {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
 }
 
+std::optional<RedisAddress> parse_redis_address(std::string_view host, std::string_view port) {
+  std::uint64_t number = 0;
+  if (host.empty() || !parse_u64(port, number) || number == 0 || number > 65535) return std::nullopt;
+  return RedisAddress{std::string(host), static_cast<std::uint16_t>(number)};
+}
+
+RedisEndpoint RedisEndpoint::server() const {
+  RedisEndpoint out = *this;
+  out.user.clear();
+  out.password.clear();
+  out.database.reset();
+  return out;
+}
+
 RedisEndpoint RedisEndpoint::with_address(const RedisAddress& address) const {
   RedisEndpoint out = *this;
   out.sentinels.clear();
@@ -170,10 +184,19 @@ RedisEndpoint RedisEndpoint::with_address(const RedisAddress& address) const {
 
 std::string RedisEndpoint::redacted_url() const {
   if (!unix_path.empty()) return unix_path;
-  if (!uses_sentinels()) return (is_tls ? "rediss://" : "") + RedisAddress{host, port}.text();
+  if (!uses_sentinels()) return (is_tls ? "rediss://" : "") + address().text();
   std::string text = is_tls ? "rediss+sentinel://" : "redis+sentinel://";
   for (const RedisAddress& sentinel : sentinels) text += (&sentinel == &sentinels.front() ? "" : ",") + sentinel.text();
   return text + '/' + master_name;
+}
+
+Result<RedisEndpoint> find_context_endpoint(const std::string& shared_url, const std::map<Id, std::string>& own_urls,
+                                            Id context) {
+  const auto own_url = own_urls.find(context);
+  const bool has_own_url = own_url != own_urls.end();
+  MJ_TRY(endpoint, parse_redis_url(has_own_url ? own_url->second : shared_url));
+  endpoint.database = has_own_url ? endpoint.database.value_or(context) : context;
+  return endpoint;
 }
 
 bool is_tls_redis_url(std::string_view url) {

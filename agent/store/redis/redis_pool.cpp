@@ -15,7 +15,6 @@ constexpr std::size_t kMaxSpareConnections = 16;
 constexpr std::size_t kSelectsPerConnection = 64;
 
 RedisConnection::Options make_identity(RedisConnection::Options options) {
-  options.endpoint.database.reset();
   options.database = 0;
   options.reconnects = false;
   return options;
@@ -123,7 +122,7 @@ Result<std::unique_ptr<RedisConnection>> RedisPool::borrow(std::uint32_t databas
   if (connection == nullptr) connection = create_connection();
   connection->set_timeouts(timeouts.connect_ms, timeouts.command_ms);
   if (auto ready = make_ready(*connection, database); !ready) {
-    // A new connection whose SELECT was rejected still has database 0, and would serve no other database.
+    // After a rejected SELECT, a new connection still has database 0, and would serve no other database.
     if (connection->database() == 0 && database != 0) connection->close();
     give_back(std::move(connection));
     return tl::unexpected<Error>(std::move(ready).error());
@@ -236,7 +235,7 @@ void RedisPool::give_back(std::unique_ptr<RedisConnection> connection) {
   Connections removed;  // closed after the lock is released
   const auto now = steady_clock::now();
   const std::lock_guard lock(mutex_);
-  if (connection->connected() && connection->server_run_id() != run_id_) {  // it leads to the former server
+  if (connection->connected() && connection->server_run_id() != run_id_) {  // the connection leads to the former server
     --open_connections_;
     removed.push_back(std::move(connection));
   } else if (connection->connected()) {
@@ -290,16 +289,15 @@ std::size_t RedisPool::open_connections() const {
 
 std::shared_ptr<RedisPool> RedisPools::find_or_create(const RedisConnection::Options& options,
                                                       const std::shared_ptr<Metrics>& metrics) {
-  RedisEndpoint endpoint = options.endpoint;
-  endpoint.database.reset();
   const std::lock_guard lock(mutex_);
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
-    return candidate.endpoint == endpoint && candidate.tls == options.tls &&
+    return candidate.endpoint == options.endpoint && candidate.tls == options.tls &&
            candidate.client_name == options.client_name;
   });
   if (entry != entries_.end()) return entry->pool;
   return entries_
-      .emplace_back(Entry{endpoint, options.tls, options.client_name, std::make_shared<RedisPool>(options, metrics)})
+      .emplace_back(
+          Entry{options.endpoint, options.tls, options.client_name, std::make_shared<RedisPool>(options, metrics)})
       .pool;
 }
 

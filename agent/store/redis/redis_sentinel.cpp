@@ -50,7 +50,7 @@ Result<std::string> read_sentinel_password(const std::string& path) {
 }
 
 // The certificate of a sentinel has the host of its address. The name of redis_tls.server_name is that of the servers,
-// whose addresses the sentinels often announce as IP addresses.
+// and the sentinels often announce their IP addresses.
 std::shared_ptr<TlsContext> make_sentinel_tls(const std::shared_ptr<TlsContext>& tls) {
   TlsSettings settings = tls ? tls->settings() : TlsSettings();
   settings.server_name.clear();
@@ -83,12 +83,6 @@ std::string brief_reason(const Error& error, const RedisEndpoint& server) {
   return std::string(text) + (is_login_error ? " (see redis_sentinel.user and redis_sentinel.password_file)" : "");
 }
 
-std::optional<RedisAddress> make_address(std::string_view host, std::string_view port) {
-  std::uint64_t number = 0;
-  if (host.empty() || !parse_u64(port, number) || number == 0 || number > 65535) return std::nullopt;
-  return RedisAddress{std::string(host), static_cast<std::uint16_t>(number)};
-}
-
 // All groups of the process. A group exists as long as a connection or its options refer to it.
 struct GroupRegistry {
   std::mutex mutex;
@@ -110,7 +104,7 @@ ReplicationState parse_replication_state(std::string_view info) {
   ReplicationState state;
   state.is_master = find_info_field(info, "role") == "master";
   if (!state.is_master) {
-    const auto master = make_address(find_info_field(info, "master_host"), find_info_field(info, "master_port"));
+    const auto master = parse_redis_address(find_info_field(info, "master_host"), find_info_field(info, "master_port"));
     if (master) state.master = master->text();
   }
   state.replication_id = find_info_field(info, "master_replid");
@@ -231,7 +225,7 @@ Result<void> SentinelGroup::Monitor::process_messages(std::size_t index) {
       subscription.has_state = true;
       const Fields master_fields = reply->fields();
       std::uint64_t epoch = 0;
-      const auto master = make_address(field_of(master_fields, "ip"), field_of(master_fields, "port"));
+      const auto master = parse_redis_address(field_of(master_fields, "ip"), field_of(master_fields, "port"));
       if (master && parse_u64(field_of(master_fields, "config-epoch"), epoch))
         group_.on_sentinel_state(index, epoch, *master);
     } else if (reply->is_error()) {
@@ -239,7 +233,7 @@ Result<void> SentinelGroup::Monitor::process_messages(std::size_t index) {
     } else if (reply->at(0).text() == "message") {
       // "NAME OLD-HOST OLD-PORT NEW-HOST NEW-PORT"
       const auto words = split_words(reply->at(2).text());
-      const auto master = words.size() == 5 ? make_address(words[3], words[4]) : std::nullopt;
+      const auto master = words.size() == 5 ? parse_redis_address(words[3], words[4]) : std::nullopt;
       if (master && words[0] == group_.endpoint_.master_name) group_.on_announcement(index, *master);
     } else {  // the confirmation of SUBSCRIBE, or the reply to PING
       subscription.is_reply_pending = false;
@@ -252,10 +246,7 @@ Result<void> SentinelGroup::Monitor::process_messages(std::size_t index) {
 std::shared_ptr<SentinelGroup> SentinelGroup::find(const RedisEndpoint& endpoint,
                                                    const std::shared_ptr<TlsContext>& tls,
                                                    const SentinelSettings& settings) {
-  RedisEndpoint key = endpoint;
-  key.user.clear();
-  key.password.clear();
-  key.database.reset();
+  RedisEndpoint key = endpoint.server();
   GroupRegistry& registry = group_registry();
   const std::lock_guard lock(registry.mutex);
   std::erase_if(registry.groups, [](const auto& group) { return group.expired(); });
@@ -310,7 +301,7 @@ Result<RedisAddress> SentinelGroup::ask_master(RedisConnection& sentinel) const 
       known_names += (i == 0 ? "; it knows " : ", ") + std::string(field_of(masters->at(i).fields(), "name"));
     return fail(Code::invalid, name + ": it knows no master " + endpoint_.master_name + known_names);
   }
-  auto master = make_address(reply->at(0).text(), reply->at(1).text());
+  auto master = parse_redis_address(reply->at(0).text(), reply->at(1).text());
   if (!master) return fail(Code::unavailable, name + ": it announces no address of " + endpoint_.master_name);
   return *master;
 }
@@ -334,7 +325,7 @@ std::uint64_t SentinelGroup::generation() {
   return generation_;
 }
 
-// Each sentinel may use an equal part of the remaining time, so that one that hangs leaves time for the others. A
+// A sentinel may use an equal part of the remaining time, so that one that hangs leaves time for the others. A
 // server may use half of it.
 Result<void> SentinelGroup::connect_to_master(Deadline deadline, const ConnectCandidate& connect) {
   std::vector<RedisAddress> tried;
@@ -404,7 +395,7 @@ void SentinelGroup::start_monitor() {
 void SentinelGroup::on_announcement(std::size_t index, const RedisAddress& master) {
   const std::lock_guard lock(mutex_);
   ++generation_;
-  if (announced_ != master) {  // each sentinel announces it
+  if (announced_ != master) {  // all sentinels announce the same master
     log(LogLevel::info, "store", "sentinel {}: the master of {} is {}", endpoint_.sentinels[index].text(),
         endpoint_.master_name, master.text());
   }

@@ -91,10 +91,8 @@ class RedisStores final : public StoreFactory {
     return subscriptions_.subscribe(std::move(options), topics, listener);
   }
   std::string server_name(Id context) const override {
-    auto options = connection_options(config_, context);
-    if (!options) return {};
-    options->endpoint.database.reset();
-    return options->endpoint.redacted_url();
+    const auto options = connection_options(config_, context);
+    return options ? options->endpoint.redacted_url() : "";
   }
   Result<std::unique_ptr<ObjectStore>> open_objects() override { return std::make_unique<ObjectStore>(open_links()); }
   Result<std::unique_ptr<FlowStore>> open_flows() override {
@@ -116,12 +114,11 @@ class RedisStores final : public StoreFactory {
 }  // namespace
 
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig& config, Id context) {
-  const auto own_url = config.context_urls.find(context);
-  const bool has_own_url = own_url != config.context_urls.end();
-  MJ_TRY(endpoint, has_own_url ? parse_redis_url(own_url->second) : parse_shared_redis_url(config.default_url));
+  const bool has_own_url = config.context_urls.contains(context);
+  if (!has_own_url) MJ_CHECK(parse_shared_redis_url(config.default_url));
+  MJ_TRY(endpoint, find_context_endpoint(config.default_url, config.context_urls, context));
   RedisConnection::Options options;
-  options.database = has_own_url ? endpoint.database.value_or(context) : context;
-  endpoint.database.reset();  // the contexts of a server have equal endpoints
+  options.database = *std::exchange(endpoint.database, std::nullopt);  // contexts on a server have equal endpoints
   options.endpoint = std::move(endpoint);
   const auto own_tls = config.context_tls.find(context);
   options.tls = has_own_url && own_tls != config.context_tls.end() ? own_tls->second : config.tls;

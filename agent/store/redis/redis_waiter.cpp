@@ -60,13 +60,14 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
     MJ_TRY(options, connection_options(config, context));
     options.connect_timeout_ms = std::min(options.connect_timeout_ms, kConnectTimeoutMs);
     options.max_reply_bytes = kMaxReplyBytes;
+    // The first command of a connection selects its database, since an error of SELECT concerns one context only.
+    const std::uint32_t database = std::exchange(options.database, 0);
     Server& server = waiter->find_or_add_server(options);
     if (key.empty()) continue;
     WatchedQueue& queue = server.queues.emplace_back();
     queue.context = context;
-    queue.database = options.database;
+    queue.database = database;
     queue.key = key;
-    options.database = 0;  // the first command of a connection selects its database, whose errors concern one context
     if (server.blocking.size() < kMaxBlockingConnections) {
       server.blocking.emplace_back(options).queue = server.queues.size() - 1;
     } else if (!server.poller) {
@@ -77,13 +78,10 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
 }
 
 RedisWaiter::Server& RedisWaiter::find_or_add_server(const RedisConnection::Options& options) {
-  RedisConnection::Options common = options;
-  common.endpoint.database.reset();  // channels are shared by all databases
-  common.database = 0;
   const auto server = std::find_if(servers_.begin(), servers_.end(), [&](const Server& s) {
-    return s.options.endpoint == common.endpoint && s.options.tls == common.tls;
+    return s.options.endpoint == options.endpoint && s.options.tls == options.tls;
   });
-  return server == servers_.end() ? servers_.emplace_back(std::move(common)) : *server;
+  return server == servers_.end() ? servers_.emplace_back(options) : *server;
 }
 
 void RedisWaiter::wake() {

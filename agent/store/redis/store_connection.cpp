@@ -9,16 +9,6 @@
 
 namespace mycojobs {
 
-namespace {
-
-// Users of a server may differ.
-bool have_same_server(RedisEndpoint a, RedisEndpoint b) {
-  for (RedisEndpoint* endpoint : {&a, &b}) endpoint->user.clear(), endpoint->password.clear();
-  return a == b;
-}
-
-}  // namespace
-
 StoreConnection::StoreConnection(const RedisStoreConfig& config)
     : ContextLinks(link_opener(config), config.instrumentation),
       journal_heads_(config.journal_heads),
@@ -30,7 +20,7 @@ StoreConnection::StoreConnection(const RedisStoreConfig& config)
     auto options = connection_options(config, own_url.first);
     if (!options) continue;
     own_addresses_[own_url.first] = {options->endpoint.redacted_url(), options->database,
-                                     have_same_server(options->endpoint, default_options->endpoint)};
+                                     options->endpoint.server() == default_options->endpoint.server()};
   }
 }
 
