@@ -6,7 +6,10 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "base/sha256.h"
@@ -74,6 +77,21 @@ class FakeSupervisor {
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
+
+// Returns whether a connection to the port holds bytes that the server has not read. A line of /proc/net/tcp has the
+// fields "sl local_address rem_address st tx_queue:rx_queue", of which the state 01 is an established connection.
+bool has_unread_request(int port) {
+  std::ifstream file("/proc/net/tcp");
+  char port_suffix[8];
+  std::snprintf(port_suffix, sizeof port_suffix, ":%04X", static_cast<unsigned>(port));
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string number, local_address, peer_address, state, queues;
+    fields >> number >> local_address >> peer_address >> state >> queues;
+    if (local_address.ends_with(port_suffix) && state == "01" && !queues.ends_with(":00000000")) return true;
+  }
+  return false;
+}
 
 class SupervisorAttacks : public ::testing::Test {
  protected:
@@ -306,12 +324,14 @@ TEST_F(SupervisorAttacks, KeyChangeInvalidatesPendingMessages) {
     return bob_(arguments_with_key);
   };
   ASSERT_EQ(send_with_key("bob").code, 0);
+  ASSERT_TRUE(eventually([&] { return has_unread_request(alice_.port); }));
   const std::string new_key = bob_.make_key("bob2");
   ASSERT_EQ(alice_({"actor", "update", "5", "--key", new_key}).code, 0);
   ASSERT_EQ(bob_({"actor", "update", "12", "--key", new_key}).code, 0);
   ::kill(alice_.coordinator->pid(), SIGCONT);
   ASSERT_TRUE(bob_.wait_for_value("message:12:1", "status", "error"));
-  EXPECT_NE(bob_.read_field("message:12:1", "error").find("no actor here has the key"), std::string::npos);
+  EXPECT_NE(bob_.read_field("message:12:1", "error").find("no actor here has the key"), std::string::npos)
+      << bob_.read_field("message:12:1", "error");
   EXPECT_EQ(bob_.read_field("job:12:1", "detail"), "refused");
   EXPECT_TRUE(alice_.find_keys("job:*").empty());
   ASSERT_EQ(send_with_key("bob2").code, 0);
