@@ -1,18 +1,23 @@
 #!/usr/bin/python3
 """Threads and connections of an idle agent and an idle coordinator by number of contexts, and the CPU time of the process and of Redis while idle.
 
-Prints the table of docs/decisions/0033-connections-and-threads.md. The environment variable MYCOJOBS selects another build.
-Usage: bench/connections.py [--contexts N,N,...] [--seconds S] [--settle S] [--libexec FOLDER]
+Then compares agents with one context and with each other number side by side: the time of one job on an idle agent, and the cost of jobs that wait
+in the queues of up to ten contexts. Prints the tables of docs/decisions/0033-connections-and-threads.md. The environment variable MYCOJOBS selects
+another build. With --jobs 0 only the first table is printed, with --seconds 0 only the second.
+Usage: bench/connections.py [--contexts N,N,...] [--seconds S] [--settle S] [--jobs N] [--rounds N] [--libexec FOLDER]
 """
 import argparse
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis
+from dev_agent import MYCOJOBS, Redis, descendants
 from tls import free_port
+
+SLOTS, BUSY_CONTEXTS = 4, 10
 
 
 def cpu_of(pid):
@@ -73,19 +78,135 @@ def measure(command, contexts, arguments):
             end(redis)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--contexts", default="1,10,100")
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--settle", type=float, default=15, help="seconds between the start and the measurement")
-    parser.add_argument("--libexec")
-    arguments = parser.parse_args()
+class Agent:
+    """An agent with a Redis of its own, and a client for each context with jobs."""
+
+    def __init__(self, contexts, arguments):
+        self.contexts, self.next = contexts, 1
+        self.folder = tempfile.TemporaryDirectory(prefix="mj-connections-")
+        self.redis, self.client, url = start_redis(self.folder.name, contexts)
+        line = [MYCOJOBS, "agent", "--redis", url, "--state-dir", f"{self.folder.name}/state", "--slots", str(SLOTS), "--log-level", "error",
+                "--context", ",".join(map(str, range(1, contexts + 1)))]
+        line += ["--libexec-dir", arguments.libexec] if arguments.libexec else []
+        start = time.monotonic()
+        self.process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+        # Contexts with an equal distance, so that their queues are everywhere in the list of the agent.
+        busy = min(BUSY_CONTEXTS, contexts)
+        self.clients = {context: Redis(f"{self.folder.name}/redis.sock", context) for context in range(contexts // busy, contexts + 1, contexts // busy)}
+        self.run_one(list(self.clients)[-1])
+        self.start_s = time.monotonic() - start
+        for context in self.clients:
+            for _ in range(5):
+                self.run_one(context)
+
+    def submit(self, context):
+        number, self.next = self.next, self.next + 1
+        key = f"job:9:{number}"
+        self.clients[context].pipeline([
+            ("HSET", key, "id", number, "caller_id", 9, "context_id", context, "script", "pass", "script_type", "python", "timeout", 60, "status",
+             "dispatched"), ("LPUSH", "queue:python", key)])
+        return key
+
+    def run_one(self, context):
+        start = time.perf_counter()
+        key = self.submit(context)
+        self.clients[context].call("XREAD", "BLOCK", 60000, "STREAMS", f"mj:log:{key}", "0")
+        milliseconds = 1000 * (time.perf_counter() - start)
+        status = self.clients[context].call("HGET", key, "status")
+        assert status == b"finished", (key, status)
+        return milliseconds
+
+    def drain(self, jobs):
+        """Milliseconds of CPU of Redis and of the agent with its helpers for each job, and seconds for all."""
+        before, start = (self.redis_cpu(), self.agent_cpu()), time.monotonic()
+        last_keys = {}
+        for i in range(jobs):
+            context = list(self.clients)[i % len(self.clients)]
+            last_keys[context] = self.submit(context)
+        for context, client in self.clients.items():
+            while client.call("LLEN", "queue:python") > 0:
+                time.sleep(0.01)
+            while client.call("HGET", last_keys[context], "status") != b"finished":
+                time.sleep(0.01)
+        seconds, after = time.monotonic() - start, (self.redis_cpu(), self.agent_cpu())
+        return [1000 * (last - first) / jobs for first, last in zip(before, after)] + [seconds]
+
+    def redis_cpu(self):
+        """Exact to a microsecond, while /proc counts hundredths of a second."""
+        lines = dict(line.split(b":") for line in self.client.call("INFO", "cpu").split(b"\r\n") if b":" in line)
+        return float(lines[b"used_cpu_sys"]) + float(lines[b"used_cpu_user"])
+
+    def agent_cpu(self):
+        """Includes the children that have exited."""
+        total = 0
+        for pid in descendants(self.process.pid):
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+                total += sum(int(field) for field in stat.read().rsplit(")", 1)[1].split()[11:15])
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        end(self.process)
+        end(self.redis)
+        self.folder.cleanup()
+
+
+def percentile(values, percent):
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def compare(contexts, arguments):
+    agents = [Agent(1, arguments), Agent(contexts, arguments)]
+    try:
+        time.sleep(arguments.settle)
+        # The same context of each agent, then all of them in turn. The jobs of both agents alternate.
+        same, turns, drains = ([], []), ([], []), ([], [])
+        for _ in range(arguments.rounds):
+            for i in range(arguments.jobs):
+                for agent, times in zip(agents, same):
+                    times.append(agent.run_one(list(agent.clients)[0]))
+                    time.sleep(0.01)
+                for agent, times in zip(agents, turns):
+                    times.append(agent.run_one(list(agent.clients)[i % len(agent.clients)]))
+                    time.sleep(0.01)
+            for agent, costs in zip(agents, drains):
+                costs.append(agent.drain(4 * arguments.jobs))
+        for agent, fixed, turn, costs in zip(agents, same, turns, drains):
+            redis_ms, agent_ms, seconds = (statistics.median(column) for column in zip(*costs))
+            print(f"| {agent.contexts} | {agent.start_s:.2f} s | {percentile(fixed, 50):.2f} / {percentile(fixed, 99):.2f} ms "
+                  f"| {percentile(turn, 50):.2f} / {percentile(turn, 99):.2f} ms | {redis_ms:.3f} ms | {agent_ms:.3f} ms "
+                  f"| {4 * arguments.jobs / seconds:.0f} |", flush=True)
+    finally:
+        for agent in agents:
+            agent.stop()
+
+
+def print_idle(arguments):
     print("| process | contexts | threads | connections | CPU of the process | CPU of Redis |")
     print("|---|---|---|---|---|---|")
     for command in ("agent", "coordinator"):
         for contexts in map(int, arguments.contexts.split(",")):
             threads, connections, cpu, redis_cpu = measure(command, contexts, arguments)
             print(f"| {command} | {contexts} | {threads} | {connections} | {cpu:.2f} % | {redis_cpu:.2f} % |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contexts", default="1,10,100")
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--settle", type=float, default=15, help="seconds between the start and the measurement")
+    parser.add_argument("--jobs", type=int, default=200, help="jobs of each kind in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--libexec")
+    arguments = parser.parse_args()
+    if arguments.seconds > 0:
+        print_idle(arguments)
+    if arguments.jobs > 0:
+        print("| contexts | first job after the start | one job: p50 / p99 | in ten contexts in turn | CPU of Redis for a waiting job "
+              "| of the agent and its jobs | jobs per second |")
+        print("|---|---|---|---|---|---|---|")
+        for contexts in map(int, arguments.contexts.split(",")):
+            if contexts > 1:
+                compare(contexts, arguments)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ struct WaitResult {
 class Waiter {
  public:
   virtual ~Waiter() = default;
-  // Returns when a queue has an entry (only if for_work), a hint arrives or wake() was called, or after timeout_ms.
+  // Returns after timeout_ms, for a hint, a wake() and, if for_work, an entry since the last wait for work ended.
   virtual Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) = 0;
   // Sets the paused queues of the context. From the next wait() on, entries of these queues do not end a wait.
   virtual void set_paused(Id context, const std::vector<std::string>& queues) = 0;

@@ -30,6 +30,8 @@ constexpr milliseconds kQueueErrorDelay{2000};  // pause after an error of a que
 constexpr milliseconds kMinPollPause{50}, kMaxPollPause{500};
 // Pause after a poll because of a report, since each entry that is added or removed causes one.
 constexpr milliseconds kRequestedPollPause{10};
+// The server also reports changes of the queues on which connections block, just before it answers these connections.
+constexpr milliseconds kReportDelay{1};
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
 // Keys and hints are short. A longer reply was pushed by another client, and closes the connection.
 constexpr std::size_t kMaxReplyBytes = 1U << 20;
@@ -102,8 +104,8 @@ Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   const Time until = steady_clock::now() + milliseconds(timeout_ms);
   WaitResult result;
   errors_.clear();
-  has_unnamed_work_ = false;
   const auto has_result = [&] { return result.has_work || result.reconnected || !result.hints.empty(); };
+  if (for_work) report_work(result);
   for (bool is_done = false; !is_done;) {
     connect_due(result);
     for (Server& server : servers_) {
@@ -111,9 +113,10 @@ Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
     }
     const bool is_ready = has_result() || !errors_.empty();
     const bool was_woken = poll_once(is_ready ? steady_clock::now() : until, for_work, result);
+    if (for_work) report_work(result);
     is_done = is_ready || was_woken || has_result() || !errors_.empty() || steady_clock::now() >= until;
   }
-  if (has_unnamed_work_) result.contexts.clear();
+  if (for_work && std::exchange(has_unnamed_work_, false)) result.contexts.clear();
   result.has_unreachable_server =
       std::any_of(servers_.begin(), servers_.end(), [](const Server& server) { return !server.is_connected; });
   if (has_result() || errors_.empty()) return result;
@@ -157,7 +160,7 @@ Result<void> RedisWaiter::connect(Server& server, WaitResult& result) {
   MJ_CHECK(channels.connection->connect());
   MJ_CHECK(subscribe(server));
   channels.next_command_at = steady_clock::now() + kPingInterval;
-  return process_input(server, channels, false, result);  // a hint may have been received with the reply
+  return process_input(server, channels, result);  // a hint may have been received with the reply
 }
 
 // Sends one command for all channels: between two, a hint could arrive, which looks like a closed connection. Only a
@@ -244,7 +247,7 @@ Result<void> RedisWaiter::send_poll(Server& server) {
   server.is_full_poll = now >= server.next_poll_at;
   if (server.is_full_poll) {
     server.earliest_requested_poll = now + kRequestedPollPause;
-    server.is_poll_requested = false;
+    server.is_poll_requested = server.is_poll_deferred = false;
   }
   server.has_found_entries = server.is_select_rejected = false;
   std::map<std::uint32_t, std::vector<std::size_t>> queues_by_database;
@@ -320,7 +323,7 @@ bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& result) {
     Result<void> received;
     if (fds[i + 1].revents != 0 || waiting->connection->has_buffered_input()) {
       received = waiting->connection->read_some();
-      if (received) received = process_input(*server, *waiting, for_work, result);
+      if (received) received = process_input(*server, *waiting, result);
     }
     // Checked also after input, which may be endless parts of a reply, or messages before it.
     if (received && waiting->pending_replies > 0 && steady_clock::now() >= waiting->reply_deadline)
@@ -354,30 +357,31 @@ RedisWaiter::Time RedisWaiter::next_wakeup(Time until, bool for_work) const {
   return until;
 }
 
-Result<void> RedisWaiter::process_input(Server& server, WaitConnection& waiting, bool for_work, WaitResult& result) {
+Result<void> RedisWaiter::process_input(Server& server, WaitConnection& waiting, WaitResult& result) {
   for (;;) {
     MJ_TRY(reply, waiting.connection->next_reply());
     if (!reply) return {};
     if (&waiting == &server.channels) {
-      MJ_CHECK(process_channel_reply(server, *reply, for_work, result));
+      MJ_CHECK(process_channel_reply(server, *reply, result));
     } else if (server.poller && &waiting == &*server.poller) {
-      MJ_CHECK(process_poll_reply(server, *reply, for_work, result));
+      MJ_CHECK(process_poll_reply(server, *reply));
     } else {
-      MJ_CHECK(process_blocking_reply(server, waiting, *reply, for_work, result));
+      MJ_CHECK(process_blocking_reply(server, waiting, *reply));
     }
   }
 }
 
-Result<void> RedisWaiter::process_channel_reply(Server& server, const Reply& reply, bool for_work, WaitResult& result) {
+Result<void> RedisWaiter::process_channel_reply(Server& server, const Reply& reply, WaitResult& result) {
   if (reply.is_error()) return tl::unexpected<Error>(redis_error(reply.text()));
   if (reply.at(0).text() != "message") {  // the reply to PING
     server.channels.pending_replies = 0;
     server.channels.next_command_at = steady_clock::now() + kPingInterval;
   } else if (reply.at(1).text() == kInvalidateChannel) {
     server.is_poll_requested = true;
-    server.next_poll_at = std::min(server.next_poll_at, server.earliest_requested_poll);
+    const Time poll_at = std::max(server.earliest_requested_poll, steady_clock::now() + kReportDelay);
+    server.next_poll_at = std::min(server.next_poll_at, poll_at);
   } else if (reply.at(1).text() == kWakeChannel || reply.at(1).text() == kQueueFilledChannel) {
-    process_queue_hint(server, reply, for_work, result);
+    process_queue_hint(server, reply);
   } else {
     result.hints.emplace_back(reply.at(2).text());
   }
@@ -386,12 +390,11 @@ Result<void> RedisWaiter::process_channel_reply(Server& server, const Reply& rep
 
 // A queue on which a connection blocks needs no hint for an entry of its list, since BLMOVE reports it. Jobs with a
 // priority are not in the list.
-void RedisWaiter::process_queue_hint(Server& server, const Reply& message, bool for_work, WaitResult& result) {
+void RedisWaiter::process_queue_hint(Server& server, const Reply& message) {
   const bool is_in_list = message.at(1).text() == kQueueFilledChannel;
   const auto hint = parse_queue_hint(message.at(2).text());
   if (!hint) {
-    result.has_work = result.has_work || for_work;
-    has_unnamed_work_ = has_unnamed_work_ || for_work;
+    has_unnamed_work_ = true;
     return;
   }
   const auto queue = std::find_if(server.queues.begin(), server.queues.end(), [&](const WatchedQueue& candidate) {
@@ -399,19 +402,29 @@ void RedisWaiter::process_queue_hint(Server& server, const Reply& message, bool 
   });
   if (queue == server.queues.end() || (is_in_list && queue->is_blocked_on)) return;
   queue->has_entries = queue->has_entries || is_in_list;
-  add_work(*queue, for_work, result);
+  add_work(*queue);
 }
 
-void RedisWaiter::add_work(WatchedQueue& queue, bool for_work, WaitResult& result) {
+void RedisWaiter::add_work(WatchedQueue& queue) {
   queue.last_work = steady_clock::now();
-  if (!for_work || queue.paused) return;
-  result.has_work = true;
-  if (std::find(result.contexts.begin(), result.contexts.end(), queue.context) == result.contexts.end())
-    result.contexts.push_back(queue.context);
+  queue.is_unreported = has_unreported_work_ = true;
 }
 
-Result<void> RedisWaiter::process_blocking_reply(Server& server, WaitConnection& waiting, const Reply& reply,
-                                                 bool for_work, WaitResult& result) {
+// Names the contexts of the entries that were seen since the last report.
+void RedisWaiter::report_work(WaitResult& result) {
+  result.has_work = result.has_work || has_unnamed_work_;
+  if (!std::exchange(has_unreported_work_, false)) return;
+  for (Server& server : servers_) {
+    for (WatchedQueue& queue : server.queues) {
+      if (!std::exchange(queue.is_unreported, false) || queue.paused) continue;
+      result.has_work = true;
+      if (std::find(result.contexts.begin(), result.contexts.end(), queue.context) == result.contexts.end())
+        result.contexts.push_back(queue.context);
+    }
+  }
+}
+
+Result<void> RedisWaiter::process_blocking_reply(Server& server, WaitConnection& waiting, const Reply& reply) {
   WatchedQueue& queue = server.queues[waiting.queue];
   const bool is_select = --waiting.pending_replies > 0;
   if (!is_select) queue.is_blocked_on = false;
@@ -422,12 +435,21 @@ Result<void> RedisWaiter::process_blocking_reply(Server& server, WaitConnection&
   if (is_select) {
     waiting.database = queue.database;
   } else if (!reply.is_nil() && waiting.database) {
-    add_work(queue, for_work, result);
+    add_work(queue);
+    defer_requested_poll(server);
   }
   return {};
 }
 
-Result<void> RedisWaiter::process_poll_reply(Server& server, const Reply& reply, bool for_work, WaitResult& result) {
+// Defers the poll for a report that a blocking connection explains, since it would delay the claim: once, so that a
+// queue with many entries does not prevent polls.
+void RedisWaiter::defer_requested_poll(Server& server) {
+  if (std::exchange(server.is_poll_deferred, true)) return;
+  server.earliest_requested_poll = steady_clock::now() + kRequestedPollPause;
+  if (server.is_poll_requested) server.next_poll_at = server.earliest_requested_poll;
+}
+
+Result<void> RedisWaiter::process_poll_reply(Server& server, const Reply& reply) {
   if (server.poll_steps.empty()) return fail(Code::unavailable, "redis: a reply without a request");
   const PollStep step = std::move(server.poll_steps.front());
   server.poll_steps.pop_front();
@@ -446,7 +468,7 @@ Result<void> RedisWaiter::process_poll_reply(Server& server, const Reply& reply,
       server.queues[i].has_entries = reply.number() > 0;
       if (!server.queues[i].has_entries) continue;
       server.has_found_entries = true;
-      add_work(server.queues[i], for_work, result);
+      add_work(server.queues[i]);
     }
   }
   return server.poll_steps.empty() ? complete_poll(server) : Result<void>();

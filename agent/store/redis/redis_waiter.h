@@ -57,6 +57,7 @@ class RedisWaiter final : public Waiter {
     bool paused = false;
     bool is_blocked_on = false;  // a blocking connection waits for it
     bool has_entries = false;    // an entry was seen, and may still be there: the next poll is due at once
+    bool is_unreported = false;  // an entry was seen, and no result of wait() has named the context since
     Time last_work;              // when an entry was seen last
     Time next_check_at;          // earliest time of the next check after an error of the key or its database
   };
@@ -89,6 +90,7 @@ class RedisWaiter final : public Waiter {
     bool is_full_poll = false, has_found_entries = false, is_select_rejected = false;  // state of the present poll
     Time next_poll_at;
     bool is_poll_requested = false;  // a queue was changed after the latest poll was sent
+    bool is_poll_deferred = false;   // defer_requested_poll() was called after the latest poll was sent
     Time earliest_requested_poll;
     std::chrono::milliseconds poll_pause{};
     bool is_connected = false, was_connected = false;
@@ -109,23 +111,26 @@ class RedisWaiter final : public Waiter {
   static Result<void> send_poll_steps(Server&, std::deque<PollStep>);
   void drop_connection(Server&, Error);
   // Processes the replies of one connection. Each returns an error that ends all connections of the server.
-  Result<void> process_input(Server&, WaitConnection&, bool for_work, WaitResult&);
-  Result<void> process_channel_reply(Server&, const Reply&, bool for_work, WaitResult&);
-  static Result<void> process_blocking_reply(Server&, WaitConnection&, const Reply&, bool for_work, WaitResult&);
-  static Result<void> process_poll_reply(Server&, const Reply&, bool for_work, WaitResult&);
+  Result<void> process_input(Server&, WaitConnection&, WaitResult&);
+  Result<void> process_channel_reply(Server&, const Reply&, WaitResult&);
+  Result<void> process_blocking_reply(Server&, WaitConnection&, const Reply&);
+  static void defer_requested_poll(Server&);
+  Result<void> process_poll_reply(Server&, const Reply&);
   static Result<void> complete_poll(Server&);
   static Result<void> handle_queue_error(WatchedQueue&, const Reply&, bool is_select);
-  void process_queue_hint(Server&, const Reply& message, bool for_work, WaitResult&);
+  void process_queue_hint(Server&, const Reply& message);
   static void delay_check(WatchedQueue&);
-  static void add_work(WatchedQueue&, bool for_work, WaitResult&);
+  void add_work(WatchedQueue&);
+  void report_work(WaitResult&);
   bool poll_once(Time until, bool for_work, WaitResult&);  // returns true if wake() was called
   Time next_wakeup(Time until, bool for_work) const;
 
   std::string topic_;
   Fd event_;
   std::deque<Server> servers_;
-  std::vector<Error> errors_;      // errors of the servers that failed during this wait()
-  bool has_unnamed_work_ = false;  // a message of this wait() applies to all queues
+  std::vector<Error> errors_;  // errors of the servers that failed during this wait()
+  // What was seen since the last wait() for work. has_unnamed_work_: a message applies to all queues.
+  bool has_unreported_work_ = false, has_unnamed_work_ = false;
 };
 
 }  // namespace mycojobs

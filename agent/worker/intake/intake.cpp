@@ -15,8 +15,10 @@ namespace {
 constexpr std::uint32_t kMaxWaitMs = 500;            // maximum wait, and interval of topic checks without hints
 constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // interval of topic checks if hints are received
 constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
-constexpr std::uint64_t kMaxBackoffMs = 3200;        // maximum backoff of a queue
-constexpr std::uint32_t kMinTopicIntervalMs = 20;    // interval of topic checks while there are hints
+constexpr std::uint32_t kMaxLookIntervalMs = 20;     // between two questions to the waiter while all slots are busy
+constexpr std::uint32_t kOverdueCheckIntervalMs = 50, kBackoffClaimIntervalMs = 50;
+constexpr std::uint64_t kMaxBackoffMs = 3200;      // maximum backoff of a queue
+constexpr std::uint32_t kMinTopicIntervalMs = 20;  // interval of topic checks while there are hints
 constexpr std::size_t kMaxHintsBatch = 32, kMaxHints = 1000;
 constexpr std::uint32_t kMaxClaimBatch = 16;  // small, so that several agents share a queue evenly
 
@@ -59,6 +61,7 @@ Intake::Intake(Dependencies dependencies, const Clock& clock, StoreHealth& healt
       next_run_(dependencies_.first_run_number),
       random_(dependencies_.seed) {
   queues_ = list_runner_queues(settings_, dependencies_.executors, true);
+  for (const Id context : settings_.contexts) context_states_[context] = {};
 }
 
 RegisteredRunner Intake::get_registered_runner(Id context) const {
@@ -103,6 +106,7 @@ void Intake::drain() {
 Intake::WaitRequest Intake::run_once() {
   waits_for_work_ = false;
   const WaitRequest request = poll_once();
+  if (request.wakes_on_work) looked_boot_ms_ = clock_.boot_ms();
   waits_for_work_ = request.wakes_on_work;
   return request;
 }
@@ -111,16 +115,24 @@ Intake::WaitRequest Intake::poll_once() {
   liveness_.mark_progress();
   for (const StartRejected& job : rejected_starts_.consume_all()) reject_start(job);
   const bool can_claim = !draining_ && count_jobs_to_claim() > 0 && callbacks_.can_start_runs();
-  const bool has_more = can_claim && claim_batch();
-  const bool wakes_on_work = can_claim && count_jobs_to_claim() > 0;
-  // Entries that are added while the intake does not wait for them are not reported.
-  claims_from_all_ = has_more || !wakes_on_work || (can_claim && has_skipped_contexts_);
-  if (has_more) return {0, false};
-  if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), wakes_on_work};
+  if (can_claim) claim_batch();
+  const bool has_capacity = can_claim && count_jobs_to_claim() > 0;
+  if (has_capacity && find_next_context(last_context_, {})) return {0, is_look_due()};
+  if (has_capacity && find_overdue_context()) return {0, true};
+  if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), has_capacity};
+  // The queue of the latest job probably has another one. It is claimed from at once when a slot becomes free.
+  if (!has_capacity && latest_source_) due_contexts_.insert(*latest_source_);
+  if (!has_capacity && is_look_due()) return {0, true};
   const std::uint64_t max = hints_.empty() ? kMaxWaitMs : kMinTopicIntervalMs;
   // The wait ends with the first pause of a context only while the intake claims. Otherwise a pause that has ended
   // would cause waits of 0 ms in a loop.
-  return {wakes_on_work ? context_pauses_.min_remaining_ms(max) : max, wakes_on_work};
+  return {has_capacity ? context_pauses_.min_remaining_ms(max) : max, has_capacity};
+}
+
+// Returns whether the waiter has to look for work although the intake has no free slot or knows contexts with jobs.
+// Otherwise these contexts would delay the jobs of all others.
+bool Intake::is_look_due() const {
+  return settings_.contexts.size() > 1 && !draining_ && clock_.boot_ms() >= looked_boot_ms_ + kMaxLookIntervalMs;
 }
 
 void Intake::wait_until_due(WaitRequest request) {
@@ -130,9 +142,10 @@ void Intake::wait_until_due(WaitRequest request) {
 void Intake::on_wait_result(Result<WaitResult> result) {
   woken_by_work_ = result && result->has_work;
   const bool names_contexts = woken_by_work_ && !result->contexts.empty();
-  claims_from_all_ = claims_from_all_ || !result || (woken_by_work_ && !names_contexts) || result->reconnected;
-  if (names_contexts) {
-    for (const Id context : result->contexts) claimed_boot_ms_.erase(context);  // the next claim includes them
+  if (names_contexts) due_contexts_.insert(result->contexts.begin(), result->contexts.end());
+  if (woken_by_work_ && !names_contexts) due_contexts_.insert(settings_.contexts.begin(), settings_.contexts.end());
+  if (!result || result->reconnected) {
+    for (auto& [context, state] : context_states_) state.claimed_boot_ms = 0;  // entries may not have been reported
   }
   if (!result) {
     // The waiter paces its own reconnecting.
@@ -186,33 +199,63 @@ std::vector<Id> Intake::list_due_topic_checks() const {
   return due;
 }
 
-// Returns whether to claim from the context without a new entry: at intervals, in case that an entry was not reported,
-// and while a queue has a backoff, so that the queue is claimed from when the backoff has ended.
-bool Intake::should_claim(Id context) const {
+// Returns the context whose last claim is the oldest, if it is overdue without a report of the waiter: after an
+// interval, in case that an entry was not reported, and while a queue has a backoff, so that it is claimed from
+// afterwards.
+std::optional<Id> Intake::find_overdue_context() const {
   const std::uint64_t now_boot_ms = clock_.boot_ms();
-  const auto claimed = claimed_boot_ms_.find(context);
-  if (claims_from_all_ || claimed == claimed_boot_ms_.end() || now_boot_ms >= claimed->second + kMaxClaimIntervalMs)
-    return true;
+  std::optional<Id> oldest;
+  std::uint64_t oldest_claim_boot_ms = 0;
+  for (const auto& [context, state] : context_states_) {
+    const std::uint64_t interval_ms = has_queue_backoff(context) ? kBackoffClaimIntervalMs : kMaxClaimIntervalMs;
+    const bool is_overdue = state.claimed_boot_ms == 0 || now_boot_ms >= state.claimed_boot_ms + interval_ms;
+    if (!is_overdue || (oldest && state.claimed_boot_ms >= oldest_claim_boot_ms) || !context_pauses_.can_try(context))
+      continue;
+    oldest = context;
+    oldest_claim_boot_ms = state.claimed_boot_ms;
+  }
+  return oldest;
+}
+
+// Returns whether a queue of the context has a backoff, or had one that has ended recently.
+bool Intake::has_queue_backoff(Id context) const {
   for (auto backoff = queue_backoffs_.lower_bound({context, ""});
        backoff != queue_backoffs_.end() && backoff->first.first == context; ++backoff) {
-    if (now_boot_ms <= backoff->second.until_boot_ms + kMaxBackoffMs) return true;
+    if (clock_.boot_ms() <= backoff->second.until_boot_ms + kMaxBackoffMs) return true;
   }
   return false;
 }
 
-// Returns whether the queues may have more jobs.
-bool Intake::claim_batch() {
-  ++rotation_;
-  bool has_more = false;
-  has_skipped_contexts_ = true;
+// Makes one overdue context due. Claims from all of them in a row would delay the contexts that the waiter names.
+void Intake::add_overdue_context() {
+  const std::uint64_t now_boot_ms = clock_.boot_ms();
+  if (find_next_context(last_context_, {}) && now_boot_ms < overdue_check_boot_ms_ + kOverdueCheckIntervalMs) return;
+  overdue_check_boot_ms_ = now_boot_ms;
+  if (const auto context = find_overdue_context()) due_contexts_.insert(*context);
+}
+
+// Returns the first context after `after`, in a cycle, that is due, not paused and not visited.
+std::optional<Id> Intake::find_next_context(Id after, const std::set<Id>& visited) const {
+  const auto can_claim = [&](Id context) { return !visited.contains(context) && context_pauses_.can_try(context); };
+  const auto middle = due_contexts_.upper_bound(after);
+  auto next = std::find_if(middle, due_contexts_.end(), can_claim);
+  if (next != due_contexts_.end()) return *next;
+  next = std::find_if(due_contexts_.begin(), middle, can_claim);
+  return next == middle ? std::nullopt : std::optional<Id>(*next);
+}
+
+// Claims once from each due context while slots are free. A context that may have more jobs remains due.
+void Intake::claim_batch() {
+  add_overdue_context();
   std::size_t claimed_jobs = 0;
+  std::set<Id> visited;
   std::vector<Id> contexts_without_jobs;
-  for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
+  while (const auto next = find_next_context(last_context_, visited)) {
     liveness_.mark_progress();  // each context may wait for a server of its own
     const std::uint32_t jobs_to_claim = count_jobs_to_claim();
-    if (jobs_to_claim == 0 || draining_) return false;
-    const Id context = settings_.contexts[(rotation_ + i) % settings_.contexts.size()];
-    if (!context_pauses_.can_try(context) || !should_claim(context)) continue;
+    if (jobs_to_claim == 0 || draining_) return;
+    const Id context = last_context_ = *next;
+    visited.insert(context);
     // The secrets cannot be read now, for example because their disk hangs. Other agents may be able to run the jobs.
     if (preparation_.lacks_secrets(context)) {
       pause_context(context);
@@ -231,28 +274,35 @@ bool Intake::claim_batch() {
       health_.on_failure(context, "claiming", reply.error());
       continue;
     }
-    context_pauses_.on_success(context);
-    claimed_boot_ms_[context] = sent_boot_ms;
-    health_.on_success(context);
-    std::vector<std::string> unclaimable_queues = std::move(reply->paused);
-    for (std::string& queue : list_unclaimable_queues(context)) unclaimable_queues.push_back(std::move(queue));
-    dependencies_.waiter->set_paused(context, unclaimable_queues);
-    if (reply->skipped_entries > 0) {
-      log(LogLevel::warn, "worker", "context {}: {} queue entries cannot run; the streams {} and {} say why", context,
-          reply->skipped_entries, kDeadLettersKey, kAnomaliesKey);
-    }
-    for (ClaimedJob& claimed : reply->jobs)
-      start_claimed_job(claimed, compute_fence_boot_ms(sent_boot_ms, settings_.lease_ms));
-    claimed_jobs += reply->jobs.size();
-    has_more = has_more || reply->has_more;
-    if (reply->jobs.size() == max_jobs) return count_jobs_to_claim() > 0;
-    if (reply->jobs.empty()) contexts_without_jobs.push_back(context);
+    if (received_jobs < max_jobs && !reply->has_more) due_contexts_.erase(context);
+    start_claimed_jobs(context, *reply, sent_boot_ms);
+    claimed_jobs += received_jobs;
+    if (received_jobs == 0) contexts_without_jobs.push_back(context);
   }
-  has_skipped_contexts_ = false;
   if (woken_by_work_ && claimed_jobs == 0) {
     for (const Id context : contexts_without_jobs) callbacks_.on_wakeup_without_jobs(context);
   }
-  return has_more;
+}
+
+void Intake::start_claimed_jobs(Id context, ClaimReply& reply, std::uint64_t sent_boot_ms) {
+  context_pauses_.on_success(context);
+  health_.on_success(context);
+  context_states_[context].claimed_boot_ms = sent_boot_ms;
+  if (!reply.jobs.empty()) latest_source_ = context;
+  std::vector<std::string> unclaimable_queues = std::move(reply.paused);
+  for (std::string& queue : list_unclaimable_queues(context)) unclaimable_queues.push_back(std::move(queue));
+  pause_queues(context, unclaimable_queues);
+  if (reply.skipped_entries > 0) {
+    log(LogLevel::warn, "worker", "context {}: {} queue entries cannot run; the streams {} and {} say why", context,
+        reply.skipped_entries, kDeadLettersKey, kAnomaliesKey);
+  }
+  for (ClaimedJob& claimed : reply.jobs)
+    start_claimed_job(claimed, compute_fence_boot_ms(sent_boot_ms, settings_.lease_ms));
+}
+
+void Intake::pause_queues(Id context, const std::vector<std::string>& queues) {
+  const bool had_paused_queues = std::exchange(context_states_[context].has_paused_queues, !queues.empty());
+  if (had_paused_queues || !queues.empty()) dependencies_.waiter->set_paused(context, queues);
 }
 
 Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
@@ -267,8 +317,7 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
     return std::find(unclaimable_queues.begin(), unclaimable_queues.end(), queue) != unclaimable_queues.end();
   });
   if (request.queues.empty()) return ClaimReply{};
-  // Rotate the queues each time that every context has been the first one.
-  const std::size_t first = rotation_ / settings_.contexts.size() % request.queues.size();
+  const std::size_t first = context_states_[context].claims++ % request.queues.size();
   std::rotate(request.queues.begin(), request.queues.begin() + static_cast<std::ptrdiff_t>(first),
               request.queues.end());
   request.max_jobs = max_jobs;
@@ -281,9 +330,10 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
 // Stops claiming from the context until its pause ends. Its queues do not end waits until then, because an entry that
 // is in a queue already would end each wait at once.
 void Intake::pause_context(Id context) {
-  claimed_boot_ms_.erase(context);
+  context_states_[context].claimed_boot_ms = 0;
+  due_contexts_.erase(context);
   context_pauses_.on_failure(context);
-  dependencies_.waiter->set_paused(context, queues_);
+  pause_queues(context, queues_);
 }
 
 // Stops claiming from one queue of the context for a time that grows with each failure. Otherwise the next job of the
@@ -295,7 +345,7 @@ void Intake::start_queue_backoff(Id context, const std::string& queue) {
   if (backoff.until_boot_ms + kMaxBackoffMs < clock_.boot_ms()) backoff.failures = 0;
   const std::uint64_t backoff_ms = std::min(kMinBackoffMs << std::min(backoff.failures++, 6U), kMaxBackoffMs);
   backoff.until_boot_ms = clock_.boot_ms() + backoff_ms;
-  dependencies_.waiter->set_paused(context, list_unclaimable_queues(context));
+  pause_queues(context, list_unclaimable_queues(context));
 }
 
 // Returns the queues of a context from which nothing is claimed now: the queues of script types if the runner's record

@@ -9,7 +9,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,10 +93,16 @@ class Intake {
   std::uint32_t count_jobs_to_claim() const;
   void process_topic(std::vector<std::string> hints);
   std::vector<Id> list_due_topic_checks() const;
-  bool claim_batch();
-  bool should_claim(Id context) const;
+  std::optional<Id> find_overdue_context() const;
+  bool has_queue_backoff(Id context) const;
+  void add_overdue_context();
+  std::optional<Id> find_next_context(Id after, const std::set<Id>& visited) const;
+  void claim_batch();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
+  void start_claimed_jobs(Id context, ClaimReply&, std::uint64_t sent_boot_ms);
+  bool is_look_due() const;
   void pause_context(Id context);
+  void pause_queues(Id context, const std::vector<std::string>& queues);
   void start_queue_backoff(Id context, const std::string& queue);
   std::vector<std::string> list_unclaimable_queues(Id context) const;
   RegisteredRunner get_registered_runner(Id context) const;
@@ -121,16 +129,22 @@ class Intake {
   };
   // By context and queue: queues with jobs that could not be started.
   std::map<std::pair<Id, std::string>, QueueBackoff> queue_backoffs_;
-  // Whether the next batch claims from all contexts. Otherwise a context is claimed from only at intervals, since the
-  // waiter reports every new entry while the intake waits for work.
-  bool claims_from_all_ = true;
-  std::map<Id, std::uint64_t> claimed_boot_ms_;  // time of the last claim by context
-  std::size_t rotation_ = 0;  // rotates the first context and the first queue, so that no queue starves
+  struct ContextState {
+    std::uint64_t claimed_boot_ms = 0;  // time of the last claim; 0 if none has succeeded since the last failure
+    std::size_t claims = 0;             // rotates the first queue, so that no queue starves
+    bool has_paused_queues = false;     // whether the waiter was told to pause a queue
+  };
+  std::map<Id, ContextState> context_states_;  // has all contexts
+  // Contexts that may have jobs, from which the next batch claims. The waiter names contexts with new entries.
+  std::set<Id> due_contexts_;
+  Id last_context_ = 0;  // the last context that was claimed from; the next claim begins after it, so that none starves
+  std::optional<Id> latest_source_;          // context of the latest claimed job
+  std::uint64_t looked_boot_ms_ = 0;         // when the waiter was last asked for work
+  std::uint64_t overdue_check_boot_ms_ = 0;  // time of the last search for contexts without a recent claim
   RunNumber next_run_;
   std::mt19937_64 random_;
-  unsigned failures_ = 0;              // consecutive failures of the waiter
-  bool has_skipped_contexts_ = false;  // whether the last claim ended before it reached all contexts
-  bool woken_by_work_ = false;         // whether the last wait ended with an entry of a queue
+  unsigned failures_ = 0;       // consecutive failures of the waiter
+  bool woken_by_work_ = false;  // whether the last wait ended with an entry of a queue
   LivenessCounter liveness_;
   std::atomic<std::uint32_t> held_or_requested_jobs_{0}, held_jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};

@@ -107,6 +107,15 @@ TEST_P(Waiting, AnnouncementBetweenTwoWaitsIsNotLost) {
   EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
 }
 
+TEST_P(Waiting, AnnouncementDuringAnotherWaitIsReportedToTheNextWaitForWork) {
+  auto waiter = this->waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  backend_->publish("mj:wake", "queue:python");
+  EXPECT_FALSE(waiter->wait(20, false).value().has_work);
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "the announcement was already reported";
+}
+
 TEST_P(Waiting, EveryWaiterWakesAndEachJobIsClaimedOnce) {
   constexpr std::size_t kJobs = 100;
   std::mutex mutex;

@@ -75,8 +75,7 @@ class MemoryWaiter final : public Waiter {
   const std::vector<std::pair<Id, std::string>> queues_;
   std::map<Id, std::set<std::string>> paused_;
   MemoryServer::PublicationQueue hints_;
-  MemoryServer::PublicationQueue
-      announced_;  // messages on mj:wake; like in RedisWaiter, a wait with for_work unset ignores them
+  MemoryServer::PublicationQueue announced_;  // messages on mj:wake; the next wait for work reports them
   bool called_ = false;
 };
 
@@ -282,7 +281,7 @@ Result<WaitResult> MemoryWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
     return woken.has_work || called_ || !hints_.empty();
   });
   called_ = false;
-  announced_.clear();
+  if (for_work) announced_.clear();
   woken.hints.assign(hints_.begin(), hints_.end());
   hints_.clear();
   return woken;
