@@ -49,6 +49,18 @@ SandboxConfig make_sandbox_config(const Settings& settings, const std::vector<Id
   return config;
 }
 
+// Adds the owners of files of these contexts, and the volumes to check.
+void add_volumes(const Settings& settings, const std::vector<Id>& contexts, SandboxConfig& config) {
+  for (const Id context : contexts) {
+    for (const ContextFiles& files : settings.context_files) {
+      if (files.context == context) config.files.push_back(files);
+    }
+    const auto volumes = settings.ceilings.volumes.find(context);
+    if (volumes == settings.ceilings.volumes.end()) continue;
+    for (const Volume& volume : volumes->second) config.volumes.emplace_back(context, volume);
+  }
+}
+
 ExecutorSettings make_executor_settings(const Settings& settings, const Clock& clock) {
   return {settings.libexec_dir,
           settings.state_dir,
@@ -107,7 +119,11 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
       .start_sandbox = [arguments = std::move(arguments)](const Settings& settings,
                                                           const std::vector<Id>& warm_contexts,
                                                           int alive_fd) -> Result<std::unique_ptr<Sandbox>> {
-        auto sandbox = start_sandbox(make_sandbox_config(settings, warm_contexts, alive_fd));
+        SandboxConfig config = make_sandbox_config(settings, warm_contexts, alive_fd);
+        add_volumes(settings, warm_contexts, config);
+        // A trial of a script by an ordinary user must not fail because of settings for an agent of root.
+        if (warm_contexts.empty() && ::geteuid() == 0) config.files = settings.context_files;
+        auto sandbox = start_sandbox(config);
         if (!sandbox) sandbox.error().message += make_scope_remedy(sandbox.error().message, arguments);
         return sandbox;
       },
@@ -121,7 +137,9 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
           },
       .create_plugin_executor = &create_plugin_executor,
       .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
-        MJ_TRY(reports, probe_layers(make_sandbox_config(settings, {}, -1)));
+        SandboxConfig config = make_sandbox_config(settings, {}, -1);
+        add_volumes(settings, settings.contexts, config);
+        MJ_TRY(reports, probe_layers(config));
         std::vector<LayerCheck> checks;
         checks.reserve(reports.size());
         for (const LayerReport& report : reports)

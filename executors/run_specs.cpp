@@ -1,5 +1,7 @@
 #include "executors/run_specs.h"
 
+#include <algorithm>
+
 #include "model/policy_json.h"
 #include "security/ceilings.h"
 #include "security/profiles.h"
@@ -11,8 +13,8 @@ namespace {
 PolicyRequest select_limits(const PolicyRequest& requested) {
   PolicyRequest limits = requested;
   for (const auto field :
-       {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::exec, PolicyField::syscalls,
-        PolicyField::secrets, PolicyField::warm_runs, PolicyField::warm_idle}) {
+       {PolicyField::fs_read, PolicyField::fs_write, PolicyField::volumes, PolicyField::net, PolicyField::exec,
+        PolicyField::syscalls, PolicyField::secrets, PolicyField::warm_runs, PolicyField::warm_idle}) {
     limits.named_fields.reset(static_cast<std::size_t>(field));
     limits.replaced_fields.reset(static_cast<std::size_t>(field));
   }
@@ -56,6 +58,17 @@ Ceiling get_stage_ceiling(const Stage& stage, Ceiling ceiling) {
   return ceiling;
 }
 
+Result<void> add_volumes(const Policy& policy, const std::vector<Volume>& of_context, RunSpec& spec) {
+  for (const std::string& name : policy.volumes) {
+    const auto volume = std::find_if(of_context.begin(), of_context.end(),
+                                     [&name](const Volume& candidate) { return candidate.name == name; });
+    if (volume == of_context.end())
+      return fail(Code::denied, "policy.volumes: the context has no volume " + name + " on this host");
+    spec.grants.volumes.push_back(*volume);
+  }
+  return {};
+}
+
 Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& defaults, const PolicyRequest& requested,
                               const Ceiling* ceiling, std::uint64_t timeout_ms) {
   StagedRuns runs;
@@ -73,6 +86,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
     spec.host = stage.host;
     apply_policy(spec, policy, timeout_ms);
     MJ_CHECK(add_tool_folders(stage, ceiling, spec));
+    if (ceiling != nullptr) MJ_CHECK(add_volumes(policy, ceiling->volumes, spec));
     runs.specs.push_back(std::move(spec));
     runs.policy = std::move(policy);
   }

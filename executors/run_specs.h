@@ -20,8 +20,11 @@ struct StagedRuns {
 // Returns the ceiling that applies to a stage, computed from the ceiling of the context.
 Ceiling get_stage_ceiling(const Stage&, Ceiling);
 
+// Adds the volumes that the policy names to the grants of a run. Error `denied`: the context has no such volume.
+Result<void> add_volumes(const Policy&, const std::vector<Volume>& of_context, RunSpec&);
+
 // Returns the runs of a job. defaults: the operator's defaults, applied over each profile. A null ceiling does not
-// limit the policy. Error `denied` names the field.
+// limit the policy, and adds no volumes. Error `denied` names the field.
 Result<StagedRuns> stage_runs(const Executor&, const PolicyRequest& defaults, const PolicyRequest& requested,
                               const Ceiling* ceiling, std::uint64_t timeout_ms);
 

@@ -80,6 +80,7 @@ void append_granted_policy(std::string& out, const Policy& policy) {
     object.add("net", policy.network == Network::none ? "none" : "loopback");
   }
   object.add("secrets", policy.secrets);
+  object.add("volumes", policy.volumes);
   object.end();
 }
 

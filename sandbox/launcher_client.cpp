@@ -97,6 +97,8 @@ Configure build_configuration(const SandboxConfig& config, bool probe) {
   message.max_sandbox_runs = config.max_sandbox_runs;
   message.max_warm_processes = config.max_warm_processes;
   message.disabled_steps = config.disabled_steps;
+  message.files = config.files;
+  message.volumes = config.volumes;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
   return message;
@@ -263,6 +265,7 @@ class LauncherClient final : public Sandbox {
     if (!events_ || !timer_) return fail(Code::io, "sandbox: the launcher's events: " + describe_errno(EMFILE));
     MJ_TRY(link, LauncherLink::start(config_, false));
     MJ_CHECK(wait_until_started(link));
+    config_.volumes.clear();  // a volume that fails later fails its runs, not the restart of the launcher
     link_.emplace(std::move(link));
     counts_ = {};
     watch(link_->socket());

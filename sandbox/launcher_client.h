@@ -45,6 +45,9 @@ struct SandboxConfig {
   // Script hosts in addition to kHostPrograms (launcher_client.cpp). A later entry replaces an earlier entry of the
   // same name and context.
   std::vector<ScriptHost> hosts;
+  std::vector<ContextFiles> files;  // contexts whose files have an owner that the operator has chosen
+  // Volumes that the start tests: it fails with the reason if a volume cannot be mounted for its owner.
+  std::vector<std::pair<ContextId, Volume>> volumes;
   // A step that fails in every set-up, for tests only.
   std::string fail_step;
   // Steps to omit, to measure the effect of each layer: any name in the lists of job and init, "zygote_userns_limit",

@@ -41,9 +41,21 @@ void fields(Archive& archive, Limits& value) {
       archive(value.open_files), archive(value.file_bytes), archive(value.tmp_bytes), archive(value.exec);
 }
 template <class Archive>
+void fields(Archive& archive, FileOwner& value) {
+  archive(value.uid), archive(value.gid);
+}
+template <class Archive>
+void fields(Archive& archive, Volume& value) {
+  archive(value.name), archive(value.path), archive(value.writable), archive(value.owner);
+}
+template <class Archive>
+void fields(Archive& archive, ContextFiles& value) {
+  archive(value.context), archive(value.owner), archive(value.has_fixed_uid);
+}
+template <class Archive>
 void fields(Archive& archive, Grants& value) {
   archive(value.fs_read), archive(value.fs_write), archive(value.network), archive(value.net_allow),
-      archive(value.syscalls);
+      archive(value.syscalls), archive(value.volumes);
 }
 template <class Archive>
 void fields(Archive& archive, WarmReuse& value) {
@@ -128,6 +140,8 @@ struct Configure {
                 max_warm_processes = 0, unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> disabled_steps;
+  std::vector<ContextFiles> files;
+  std::vector<std::pair<ContextId, Volume>> volumes;  // volumes to check before the start
 };
 template <class Archive>
 void fields(Archive& archive, Configure& message) {
@@ -135,7 +149,7 @@ void fields(Archive& archive, Configure& message) {
       archive(message.uid_count), archive(message.initial_zygotes), archive(message.max_zygote_runs),
       archive(message.max_zygote_age_ms), archive(message.max_prewarmed), archive(message.max_sandbox_runs),
       archive(message.max_warm_processes), archive(message.unkillable_ms), archive(message.fail_step),
-      archive(message.disabled_steps);
+      archive(message.disabled_steps), archive(message.files), archive(message.volumes);
 }
 
 struct Launch {
@@ -282,7 +296,8 @@ struct ForkRequest {
   Limits limits;
   Grants grants;
   bool has_own_filter = false;       // a filter is attached; otherwise one of the zygote's filters is used
-  bool has_own_uid = false;          // the uid is used by this run only
+  bool has_own_uid = false;          // each run has an id of its own, apart from has_fixed_uid
+  bool has_fixed_uid = false;        // the uid is that of the context's files (ContextFiles::has_fixed_uid)
   bool needs_memory_rlimit = false;  // set RLIMIT_DATA, since there is no memory cgroup
   bool is_canary = false;            // attack the sandbox instead of running a job
   bool learn = false;                // the filter reports calls that would otherwise be refused
@@ -292,8 +307,9 @@ struct ForkRequest {
 template <class Archive>
 void fields(Archive& archive, ForkRequest& message) {
   archive(message.run), archive(message.uid), archive(message.limits), archive(message.grants),
-      archive(message.has_own_filter), archive(message.has_own_uid), archive(message.needs_memory_rlimit),
-      archive(message.is_canary), archive(message.learn), archive(message.max_runs), archive(message.is_warm);
+      archive(message.has_own_filter), archive(message.has_own_uid), archive(message.has_fixed_uid),
+      archive(message.needs_memory_rlimit), archive(message.is_canary), archive(message.learn),
+      archive(message.max_runs), archive(message.is_warm);
 }
 
 struct SetupStepFailed {
@@ -317,16 +333,18 @@ void fields(Archive& archive, LoadedFiles& message) {
   archive(message.files);
 }
 
-// Request to open the granted folders of a run. Reply: FolderOpened for each, read-only folders first, or
-// RequestRefused.
+// Request to open the granted folders of a run. Reply: FolderOpened for each, in the order fs.read, fs.write, volumes,
+// or RequestRefused.
 struct OpenFolders {
   static constexpr Kind kKind = Kind::open_folders;
   Grants grants;
   bool exec = false;
+  FileOwner job;    // ids of the job on the host
+  FileOwner files;  // owner of files that the job creates below fs.write
 };
 template <class Archive>
 void fields(Archive& archive, OpenFolders& message) {
-  archive(message.grants), archive(message.exec);
+  archive(message.grants), archive(message.exec), archive(message.job), archive(message.files);
 }
 
 // Request to call listen(2) on a descriptor of a process. The pidfd of the process is attached.
@@ -377,10 +395,11 @@ struct RequestRefused {
   static constexpr Kind kKind = Kind::request_refused;
   std::string reason;
   bool host_lacks_resource = false;  // `reason` names a resource that the host lacks
+  bool cannot_map = false;           // the owner of a folder cannot be mapped
 };
 template <class Archive>
 void fields(Archive& archive, RequestRefused& message) {
-  archive(message.reason), archive(message.host_lacks_resource);
+  archive(message.reason), archive(message.host_lacks_resource), archive(message.cannot_map);
 }
 
 struct RunForked {

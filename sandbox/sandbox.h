@@ -22,10 +22,9 @@
 #include "base/result.h"
 #include "sandbox/outcome.h"
 #include "sandbox/sandbox_policy.h"
+#include "sandbox/volume.h"
 
 namespace mycojobs {
-
-using ContextId = std::uint32_t;
 
 // Resource limits of a job in bytes, counts and milliseconds. The defaults are those of python in the manual's table.
 struct Limits {
@@ -46,8 +45,14 @@ struct Grants {
   Network network = Network::none;
   std::vector<std::string> net_allow;
   std::vector<std::string> syscalls;
+  std::vector<Volume> volumes = {};
   bool operator==(const Grants&) const = default;
 };
+inline std::size_t count_folders(const Grants& grants) {
+  return grants.fs_read.size() + grants.fs_write.size() + grants.volumes.size();
+}
+// Returns whether the run may create files on the host, or reads files with the rights of a volume's owner.
+inline bool needs_file_owner(const Grants& grants) { return !grants.fs_write.empty() || !grants.volumes.empty(); }
 
 // Reuse of a script process for several runs (docs/warm.md). The sandbox is set up for this purpose only; a process
 // belongs to one key and is never used for another.

@@ -27,8 +27,10 @@ inline constexpr const char* kProxyUrl = "http://127.0.0.1:3128";
 
 struct Policy {
   // Folders of the host that appear at the same path in the sandbox. Absolute, without "..", below /srv /opt /home /var
-  // /mnt /media /data. fs.write also needs write permission for the job's own user id.
+  // /mnt /media /data. Files that jobs create below fs.write belong to one user of the context (sandbox/volume.h).
+  // Files of other users are writable only if their mode bits permit it.
   std::vector<std::string> fs_read, fs_write;
+  std::vector<std::string> volumes;    // names of the context's volumes (sandbox/volume.h)
   Network network = Network::none;     // net: "none", "loopback", or the list net_allow
   std::vector<std::string> net_allow;  // "host:port", "*.example.org:443", "192.0.2.7:5432", "[2001:db8::1]:443"
   bool exec = false;                   // fork and exec

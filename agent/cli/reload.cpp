@@ -11,7 +11,8 @@ namespace mycojobs {
 namespace {
 
 bool is_reloadable(const std::string& name) {
-  return name == "log.level" || name.starts_with("ceiling.") || name.find(".ceiling.") != std::string::npos;
+  return name == "log.level" || name.starts_with("ceiling.") || name.find(".ceiling.") != std::string::npos ||
+         name.find(".volumes.") != std::string::npos;
 }
 
 Result<Config> load_valid_config(const FlagValues& options) {
@@ -51,7 +52,7 @@ void Reload::reload() {
   set_log_level(config->settings.log_level);
   for (const auto& callback : callbacks_) callback(config->settings);
   const auto settings_for_restart = find_settings_for_restart(values_, config->values);
-  log(LogLevel::info, "config", "reloaded: ceilings, secrets and the log's level{}",
+  log(LogLevel::info, "config", "reloaded: ceilings, volumes, secrets and the log's level{}",
       settings_for_restart.empty()
           ? ""
           : fmt::format("; these settings take effect after a restart: {}", fmt::join(settings_for_restart, ", ")));

@@ -93,6 +93,7 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.max_deliveries = settings.job_max_deliveries;
   worker.defaults = make_operator_defaults(settings);
   worker.ceilings = settings.ceilings;
+  worker.files = settings.context_files;
   worker.retry = {settings.retry_min_ms, settings.retry_max_ms};
   worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLostAction::kill;
   worker.retention_ms = settings.retention_ms;
@@ -362,6 +363,8 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
   if (!settings.coordinator_webhook_secrets.empty())
     check_setting("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
   check_setting("prerequisites.allow", check_allow_list(settings.prerequisites_allow));
+  for (const auto& [name, owner] : settings.unknown_owners)
+    rejected.push_back({name, Error{Code::not_found, "there is no user " + owner + " on this host"}});
   check_setting("secrets_redacted", check_always_redacted(settings.secrets_redacted));
   return rejected;
 }
@@ -372,6 +375,8 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
   MJ_CHECK(check_own_databases(settings));
+  for (const auto& [name, owner] : settings.unknown_owners)
+    return fail(Code::not_found, fmt::format("{}: there is no user {} on this host", name, owner));
   WorkerSettings worker = make_worker_settings(settings, dependencies);
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);

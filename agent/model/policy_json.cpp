@@ -93,13 +93,14 @@ bool is_known_syscall(std::string_view name) {
 // host.
 // clang-format off
 constexpr std::string_view kExcludedFromWildcard[] = {
-    "accept", "accept4", "arch_prctl", "bind", "clone", "clone3", "close_range", "connect", "execve", "execveat",
-    "fallocate", "fcntl", "fork", "getsockopt", "io_setup", "ioctl", "ioprio_set", "ipc", "listen", "madvise", "memfd_create",
-    "mknod", "mknodat", "mmap", "mprotect", "mq_open", "msgctl", "msgget", "msgrcv", "msgsnd", "personality",
+    "accept", "accept4", "arch_prctl", "bind", "chmod", "clone", "clone3", "close_range", "connect", "creat", "execve",
+    "execveat", "fallocate", "fchmod", "fchmodat", "fchmodat2", "fcntl", "fork", "getsockopt", "io_setup", "ioctl",
+    "ioprio_set", "ipc", "listen", "madvise", "memfd_create", "mkdir", "mkdirat", "mknod", "mknodat", "mmap",
+    "mprotect", "mq_open", "msgctl", "msgget", "msgrcv", "msgsnd", "open", "openat", "openat2", "personality",
     "pkey_mprotect", "prctl", "prlimit64", "quotactl", "quotactl_fd", "sched_setaffinity", "sched_setattr",
     "sched_setparam", "sched_setscheduler", "seccomp", "semctl", "semget", "semop", "semtimedop", "sendmmsg",
-    "sendmsg", "sendto", "setpriority", "setrlimit", "setsockopt", "shmat", "shmctl", "shmget", "socket",
-    "socketpair", "syslog", "vfork",
+    "sendmsg", "sendto", "setpriority", "setrlimit", "setsockopt", "shmat", "shmctl", "shmget", "socket", "socketpair",
+    "syslog", "vfork",
 };
 // clang-format on
 static_assert(std::is_sorted(std::begin(kExcludedFromWildcard), std::end(kExcludedFromWildcard)));
@@ -119,7 +120,8 @@ namespace policies {
 
 namespace {
 
-constexpr std::size_t kMaxPathBytes = 4095;   // PATH_MAX includes the NUL
+constexpr std::size_t kMaxPathBytes = 4095;  // PATH_MAX includes the NUL
+constexpr std::size_t kMaxVolumeBytes = 64;
 constexpr std::size_t kMaxSecretBytes = 255;  // limit of a file name
 constexpr std::array kPolicyRootFolders =
     std::to_array<std::string_view>({"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"});
@@ -128,6 +130,12 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+// Returns whether the text is not empty and has only a-z, A-Z, 0-9, '_', '-' and '.', which is not first.
+bool is_plain_name(std::string_view text) {
+  return !text.empty() && text.front() != '.' && std::all_of(text.begin(), text.end(), [](char c) {
+    return is_digit(c) || is_lower(to_lower(c)) || c == '-' || c == '_' || c == '.';
+  });
+}
 
 }  // namespace
 
@@ -182,14 +190,17 @@ Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
 }
 
 Result<std::string> check_secret(std::string_view name) {
-  const bool has_valid_characters = std::all_of(name.begin(), name.end(), [](char c) {
-    return is_digit(c) || is_lower(to_lower(c)) || c == '-' || c == '_' || c == '.';
-  });
-  if (has_valid_characters && !name.empty() && name.front() != '.' && name.size() <= kMaxSecretBytes)
-    return std::string(name);
+  if (is_plain_name(name) && name.size() <= kMaxSecretBytes) return std::string(name);
   return fail(Code::invalid, excerpt(name) +
                                  " is not the name of a secret: 1 to 255 of a-z, A-Z, 0-9, '_', '-' and "
                                  "'.', not '.' first");
+}
+
+Result<std::string> check_volume(std::string_view name) {
+  if (is_plain_name(name) && name.size() <= kMaxVolumeBytes) return std::string(name);
+  return fail(Code::invalid, excerpt(name) +
+                                 " is not the name of a volume: 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', "
+                                 "'.' not first");
 }
 
 namespace {
@@ -229,6 +240,7 @@ constexpr ListRow kListRows[] = {
     {PolicyField::fs_write, kMaxFolders, "folders", &Policy::fs_write},
     {PolicyField::syscalls, 64, "system calls", &Policy::syscalls},
     {PolicyField::secrets, 16, "secrets", &Policy::secrets},
+    {PolicyField::volumes, kMaxFolders, "volumes", &Policy::volumes},
 };
 
 constexpr SwitchRow kSwitchRows[] = {
@@ -273,7 +285,8 @@ std::string_view to_string(PolicyField field) {
   static constexpr std::array<std::string_view, kPolicyFields> kFieldNames = {
       "fs.read",     "fs.write",     "net",     "exec",      "cpu",        "memory",
       "pids",        "wall",         "disk",    "file_size", "open_files", "output.keep",
-      "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle",  "artifacts.optional"};
+      "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle",  "artifacts.optional",
+      "volumes"};
   return kFieldNames[policies::index(field)];
 }
 
@@ -500,6 +513,7 @@ class PolicyParser {
   void read_list(const ListRow& row, const std::string& name, const json& value) {
     out_.request.values.*row.member = read_items(name, value, row.max, row.noun, [&](const std::string& item) {
       if (row.field == PolicyField::syscalls) return policies::check_syscall(item, kind_);
+      if (row.field == PolicyField::volumes) return policies::check_volume(item);
       return row.field == PolicyField::secrets ? policies::check_secret(item) : policies::check_folder(item);
     });
   }
@@ -538,9 +552,9 @@ ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, Po
   } else {
     parser.read_object(*parsed, "");
     const Policy& values = out.request.values;
-    if (values.fs_read.size() + values.fs_write.size() > kMaxFolders) {
-      parser.add_problem("fs", std::to_string(values.fs_read.size() + values.fs_write.size()) +
-                                   " folders are more than " + std::to_string(kMaxFolders));
+    const std::size_t folders = values.fs_read.size() + values.fs_write.size() + values.volumes.size();
+    if (folders > kMaxFolders) {
+      parser.add_problem("fs", std::to_string(folders) + " folders are more than " + std::to_string(kMaxFolders));
     }
   }
   return out;

@@ -6,7 +6,7 @@
 //
 // The JSON form. A name may be a path of objects or one text with dots: {"fs": {"read": []}} is {"fs.read": []}.
 //
-//   fs.read, fs.write, secrets, syscalls.add    lists; the items are added to those of the profile
+//   fs.read, fs.write, volumes, secrets, syscalls.add    lists; the items are added to those of the profile
 //   net                                         "none", "loopback" or a list of entries, which are added
 //   exec, output.kill, artifacts.optional       true or false
 //   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
@@ -51,14 +51,15 @@ enum class PolicyField : std::size_t {
   warm_runs,
   warm_idle,
   artifacts_optional,
+  volumes,
 };
-inline constexpr std::size_t kPolicyFields = 18;
+inline constexpr std::size_t kPolicyFields = 19;
 // Returns whether a ceiling can restrict the field. Jobs may request the other fields everywhere.
 inline constexpr bool has_ceiling(PolicyField field) {
   return field != PolicyField::output_kill && field != PolicyField::artifacts_optional;
 }
 inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // size of a policy as text
-inline constexpr std::size_t kMaxFolders = 16;             // fs.read and fs.write together
+inline constexpr std::size_t kMaxFolders = 16;             // fs.read, fs.write and volumes together
 
 // Returns the name in a policy's text: "fs.read", "output.keep".
 std::string_view to_string(PolicyField);
@@ -154,6 +155,7 @@ Result<std::string> check_folder(std::string_view path);
 Result<std::string> check_allow_entry(std::string_view entry);  // host:port
 Result<std::string> check_syscall(std::string_view name, PolicyKind);
 Result<std::string> check_secret(std::string_view name);
+Result<std::string> check_volume(std::string_view name);
 
 // Returns whether path is folder or is below it. REQUIRES: both are in normal form.
 bool is_within(std::string_view path, std::string_view folder);

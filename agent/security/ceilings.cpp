@@ -63,6 +63,7 @@ class CeilingApplier {
                [this](const std::string& name) { return allows_syscall(max_, name); });
     apply_list(PolicyField::secrets, &Policy::secrets,
                [this](const std::string& name) { return contains_item(max_.secrets, name); });
+    apply_volumes();
     check_counts();
   }
 
@@ -159,6 +160,22 @@ class CeilingApplier {
     }
   }
 
+  // A ceiling has no list of volumes of its own: the volumes of the context are the ceiling.
+  void apply_volumes() {
+    std::vector<std::string> granted;
+    for (const std::string& name : out_.policy.volumes) {
+      if (contains_item(max_.volumes, name)) {
+        granted.push_back(name);
+        continue;
+      }
+      const std::string context = std::to_string(ceiling_.context);
+      out_.problems.push_back({"policy.volumes", "policy.volumes: context " + context + " has no volume " + name +
+                                                     ": leave it out, or let the operator add [contexts." + context +
+                                                     ".volumes." + name + "]"});
+    }
+    out_.policy.volumes = std::move(granted);
+  }
+
   void apply_network() {
     Policy& policy = out_.policy;
     if (policy.network != Network::none && max_.network == Network::none && !is_unrestricted(PolicyField::net)) {
@@ -178,7 +195,7 @@ class CeilingApplier {
   // Profile and request together may exceed a limit that neither exceeds alone.
   void check_counts() {
     const Policy& policy = out_.policy;
-    const std::size_t folders = policy.fs_read.size() + policy.fs_write.size();
+    const std::size_t folders = policy.fs_read.size() + policy.fs_write.size() + policy.volumes.size();
     const bool requests_read = request_.names(PolicyField::fs_read);
     check_count(requests_read ? PolicyField::fs_read : PolicyField::fs_write, folders, kMaxFolders, "folders");
     check_count(PolicyField::net, policy.net_allow.size(), policies::kMaxNetEntries, "entries");
@@ -222,7 +239,10 @@ Ceiling Ceilings::get(Id context) const {
   for (const Id id : {Id{0}, context}) {
     if (const auto it = written_fields.find(id); it != written_fields.end()) fields |= it->second;
   }
-  return {specific == contexts.end() ? standard : specific->second, context, agent_folders, fields};
+  Ceiling ceiling{specific == contexts.end() ? standard : specific->second, context, agent_folders, fields, {}};
+  if (const auto found = volumes.find(context); found != volumes.end()) ceiling.volumes = found->second;
+  for (const Volume& volume : ceiling.volumes) ceiling.max.volumes.push_back(volume.name);
+  return ceiling;
 }
 
 Policy apply_request(const Policy& profile, const PolicyRequest& request) {

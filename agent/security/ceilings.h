@@ -15,6 +15,7 @@
 #include "model/policy_json.h"
 #include "model/records.h"
 #include "sandbox/sandbox_policy.h"
+#include "sandbox/volume.h"
 
 namespace mycojobs {
 
@@ -26,6 +27,7 @@ struct Ceiling {
   // Fields for which an operator has written a ceiling. In any other field a profile keeps its value, even above
   // `max`; there, `max` restricts only requests.
   std::bitset<kPolicyFields> written_fields = std::bitset<kPolicyFields>().set();
+  std::vector<Volume> volumes = {};  // volumes of the context; max.volumes has their names
 };
 
 // Returns a ceiling with the limits that the profiles need. Jobs may not request networks, programs, folders, secrets
@@ -38,7 +40,8 @@ struct Ceilings {
   std::map<Id, Policy> contexts;
   // As in Ceiling. Key 0 has the standard ceiling, which all contexts inherit.
   std::map<Id, std::bitset<kPolicyFields>> written_fields;
-  std::vector<std::string> agent_folders;  // as in Ceiling
+  std::vector<std::string> agent_folders;     // as in Ceiling
+  std::map<Id, std::vector<Volume>> volumes;  // by context, sorted by name
   Ceiling get(Id context) const;
   bool operator==(const Ceilings&) const = default;
 };

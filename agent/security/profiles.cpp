@@ -73,7 +73,7 @@ void apply_policy(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms)
   limits.exec = policy.exec;
   spec.warm.runs = policy.warm_runs;
   spec.warm.idle_ms = policy.warm_idle_ms;
-  spec.grants = {policy.fs_read, policy.fs_write, policy.network, policy.net_allow, policy.syscalls};
+  spec.grants = {policy.fs_read, policy.fs_write, policy.network, policy.net_allow, policy.syscalls, {}};
 }
 
 }  // namespace mycojobs

@@ -24,8 +24,8 @@ std::string_view get_profile_name(std::string_view script_type);
 // Error invalid: the policy requests a warm process, and the profile with this name does not support it.
 Result<void> check_warm(std::string_view name, const Policy&);
 
-// Sets the limits and grants of a run. Every run gets its policy here. The wall limit is the smaller of
-// timeout_ms and the policy's limit.
+// Sets the limits and grants of a run, without volumes. Every run gets its policy here. The wall limit is the smaller
+// of timeout_ms and the policy's limit.
 void apply_policy(RunSpec&, const Policy&, std::uint64_t timeout_ms);
 
 }  // namespace mycojobs

@@ -23,6 +23,7 @@
 #include "store/claim_store.h"
 #include "telemetry/metrics.h"
 #include "telemetry/traces.h"
+#include "worker/runs/denied_write.h"
 
 namespace mycojobs {
 
@@ -34,6 +35,9 @@ enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agen
 // of its own, which can be a mount.
 inline constexpr std::string_view kDiskStrandPrefix = "disk ";
 inline std::string disk_strand_name(Id context) { return std::string(kDiskStrandPrefix) + std::to_string(context); }
+// Strand for the folder of the host with this path.
+inline constexpr std::string_view kFolderStrandPrefix = "folder ";
+inline std::string folder_strand_name(const std::string& path) { return std::string(kFolderStrandPrefix) + path; }
 
 // A job that was claimed and could not be started.
 struct StartRejected {
@@ -63,6 +67,9 @@ struct JobStart {
   // already then.
   std::string strand = {};
   bool can_block_in_finish = false;  // if true, Conversation::finish() is called on the strand as well
+  // Folders of the host in which the job can create files. If the job fails, its end is computed on the strand of the
+  // first folder, whose disk can block (denied_write.h).
+  std::vector<JobFolder> folders = {};
   std::function<Result<std::unique_ptr<Conversation>>()> create_conversation = {};
   std::string queue = {};                   // queue that the job was claimed from
   std::uint64_t output_bytes = 1ULL << 20;  // limit of the stored output, half for its beginning and half for its end
@@ -115,6 +122,7 @@ struct WorkerSettings {
   std::uint32_t max_deliveries = 3;
   PolicyRequest defaults;  // set by the operator for every job; override the profiles of the executors
   Ceilings ceilings;
+  std::vector<ContextFiles> files;  // owners of files of the contexts that have one
   RetryPolicy retry;
   // If false, a run continues while the store is unavailable. It is killed, or its end is refused, only if its claim
   // was passed on to another runner.

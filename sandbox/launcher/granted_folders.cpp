@@ -16,16 +16,29 @@ namespace {
 
 constexpr std::uint64_t kTimeoutMs = 10000;
 
+std::vector<FolderMount> list_mounts(const OpenFolders& folders) {
+  std::vector<FolderMount> mounts;
+  const auto map_owner = [&folders](const FileOwner& owner) -> std::optional<OwnerMapping> {
+    if (owner.uid == folders.job.uid) return {};
+    return OwnerMapping{owner, folders.job};
+  };
+  for (const auto& path : folders.grants.fs_read) mounts.push_back({path, false, folders.exec, {}});
+  for (const auto& path : folders.grants.fs_write)
+    mounts.push_back({path, true, folders.exec, map_owner(folders.files)});
+  for (const Volume& volume : folders.grants.volumes)
+    mounts.push_back({volume.path, volume.writable, folders.exec, map_owner(volume.owner)});
+  return mounts;
+}
+
 void open_folders(const OpenFolders& folders, int socket) {
-  for (const auto* paths : {&folders.grants.fs_read, &folders.grants.fs_write}) {
-    for (const auto& path : *paths) {
-      const auto mount = open_granted(path, paths == &folders.grants.fs_write, folders.exec);
-      if (!mount) {
-        const bool host_lacks_resource = mount.error().code == Code::unavailable;
-        return static_cast<void>(send_message(socket, RequestRefused{mount.error().message, host_lacks_resource}));
-      }
-      if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return;
+  for (const FolderMount& folder : list_mounts(folders)) {
+    const auto mount = open_granted(folder);
+    if (!mount) {
+      const Error& error = mount.error();
+      return static_cast<void>(send_message(
+          socket, RequestRefused{error.message, error.code == Code::unavailable, error.code == Code::unsupported}));
     }
+    if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return;
   }
 }
 
@@ -37,12 +50,11 @@ void serve(int socket) {
 
 }  // namespace
 
-void GrantedFolders::open(const RunSpec& spec, OnOpened on_opened) {
+void GrantedFolders::open(OpenFolders folders, OnOpened on_opened) {
   const Number number = next_number_++;
   Request& request = requests_[number];
-  request.folders = {spec.grants, spec.limits.exec};
-  request.paths = spec.grants.fs_read;
-  request.paths.insert(request.paths.end(), spec.grants.fs_write.begin(), spec.grants.fs_write.end());
+  for (const FolderMount& folder : list_mounts(folders)) request.paths.push_back(folder.path);
+  request.folders = std::move(folders);
   request.on_opened = std::move(on_opened);
   request.timer = loop_.add_timer(boot_ms() + kTimeoutMs, [this, number] { on_timeout(number); });
   start_request(number);
@@ -83,7 +95,8 @@ void GrantedFolders::on_frame(Child child, RawFrame* frame) {
   if (!request.on_opened) return;
   if (decode(*frame, refused)) {
     request.host_lacks_resource = refused.host_lacks_resource;
-    return finish(number, fail(refused.host_lacks_resource ? Code::unavailable : Code::invalid, refused.reason));
+    const Code code = refused.cannot_map ? Code::unsupported : Code::invalid;
+    return finish(number, fail(refused.host_lacks_resource ? Code::unavailable : code, refused.reason));
   }
   if (!decode(*frame, folder)) return;
   if (frame->fds.empty()) {

@@ -22,12 +22,13 @@ inline constexpr const char* kFolderChildName = "mycojobs-folder";
 
 class GrantedFolders {
  public:
-  // Called once with detached mounts (host_folders.h), read-only folders first. The error names the path: `invalid`, or
-  // `unavailable` if there is no answer within ten seconds or the host lacks a resource (host_lacks_resource).
+  // Called once with detached mounts (host_folders.h) in the order of OpenFolders. The error names the path:
+  // `unsupported` if the owner cannot be mapped; `unavailable` if there is no answer within ten seconds or the host
+  // lacks a resource (host_lacks_resource); otherwise `invalid`.
   using OnOpened = std::function<void(Result<std::vector<Fd>>, bool host_lacks_resource)>;
 
   GrantedFolders(EventLoop& loop, HostChildren& children) : loop_(loop), children_(children) {}
-  void open(const RunSpec&, OnOpened);
+  void open(OpenFolders, OnOpened);
 
  private:
   using Number = std::uint64_t;

@@ -22,6 +22,7 @@
 
 #include "base/errno_text.h"
 #include "base/shortage.h"
+#include "sandbox/launcher/id_mapping.h"
 #include "sandbox/zygote/child.h"
 
 namespace mycojobs::sandbox {
@@ -127,7 +128,7 @@ std::string check_tree_ownership(const std::string& folder) {
 namespace {
 
 // Returns a descriptor, or -errno.
-int clone_tree(const std::string& path, std::uint64_t attributes) {
+int clone_tree(const std::string& path, std::uint64_t attributes, int id_mapping = -1) {
   const Fd path_fd = open_without_links(path);
   if (!path_fd) return -errno;
   Fd tree(::open_tree(path_fd.get(), "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
@@ -135,6 +136,10 @@ int clone_tree(const std::string& path, std::uint64_t attributes) {
   mount_attr attr{};
   attr.attr_set = attributes;
   attr.propagation = MS_PRIVATE;
+  if (id_mapping >= 0) {
+    attr.attr_set |= MOUNT_ATTR_IDMAP;
+    attr.userns_fd = static_cast<std::uint64_t>(id_mapping);
+  }
   if (::mount_setattr(tree.get(), "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr) != 0) return -errno;
   return tree.release();
 }
@@ -171,10 +176,7 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   return frame.fds.size() == 1 ? frame.fds[0].release() : -answer.error;
 }
 
-Result<Fd> open_mount(const std::string& subject, const std::string& path, std::uint64_t attributes) {
-  int tree = clone_tree(path, attributes);
-  if (tree == -EPERM) tree = clone_tree_in_child(path, attributes);
-  if (tree >= 0) return Fd(tree);
+tl::unexpected<Error> fail_open(const std::string& subject, const std::string& path, int tree) {
   std::string message = fmt::format("{} {}: {}", subject, path, errno_text(-tree));
   if (const ResourceShortage* shortage = find_shortage(-tree))
     return fail(Code::unavailable, message + ": " + describe_shortage(*shortage));
@@ -182,12 +184,40 @@ Result<Fd> open_mount(const std::string& subject, const std::string& path, std::
   return fail(Code::invalid, message);
 }
 
+Result<Fd> open_mount(const std::string& subject, const std::string& path, std::uint64_t attributes) {
+  int tree = clone_tree(path, attributes);
+  if (tree == -EPERM) tree = clone_tree_in_child(path, attributes);
+  return tree >= 0 ? Result<Fd>(Fd(tree)) : fail_open(subject, path, tree);
+}
+
+// Returns the mount, or -errno.
+int clone_mapped_tree(const std::string& path, std::uint64_t attributes, const OwnerMapping& mapping) {
+  const int id_mapping = create_id_mapping(mapping.files, mapping.job);
+  if (id_mapping < 0) return id_mapping;
+  const Fd id_mapping_fd(id_mapping);
+  return clone_tree(path, attributes, id_mapping);
+}
+
+Result<Fd> open_mapped_mount(const FolderMount& folder, std::uint64_t attributes) {
+  const int tree = clone_mapped_tree(folder.path, attributes, *folder.mapping);
+  if (tree >= 0) return Fd(tree);
+  const bool cannot_map = tree == -EPERM || tree == -EINVAL || tree == -ENOSYS;
+  if (!cannot_map) return fail_open("the granted", folder.path, tree);
+  return fail(Code::unsupported,
+              fmt::format("the granted {}: {}: cannot be mapped to user {}: {}; use another folder, or set owner and "
+                          "fixed_uid = true in [contexts.<id>.files] (docs/volumes.md)",
+                          folder.path, errno_text(-tree), folder.mapping->files.uid,
+                          tree == -EPERM ? "the agent may not map ids (a container, or a mount that is mapped already)"
+                                         : "its file system, or one that is mounted below it, has no id mapping (such "
+                                           "as NFS), or the kernel is older than 5.12 (tmpfs: 6.3)"));
+}
+
 }  // namespace
 
-Result<Fd> open_granted(const std::string& path, bool writable, bool exec) {
-  return open_mount(
-      "the granted", path,
-      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (writable ? 0 : MOUNT_ATTR_RDONLY) | (exec ? 0 : MOUNT_ATTR_NOEXEC));
+Result<Fd> open_granted(const FolderMount& folder) {
+  const std::uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (folder.writable ? 0 : MOUNT_ATTR_RDONLY) |
+                                   (folder.exec ? 0 : MOUNT_ATTR_NOEXEC);
+  return folder.mapping ? open_mapped_mount(folder, attributes) : open_mount("the granted", folder.path, attributes);
 }
 
 Result<Fd> open_trusted(const std::string& path) {

@@ -4,10 +4,12 @@
 
 #include <sys/stat.h>
 
+#include <optional>
 #include <string>
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "sandbox/volume.h"
 
 namespace mycojobs::sandbox {
 
@@ -23,10 +25,23 @@ std::string check_path_ownership(const std::string& path);
 // Checks a folder, its contents, and the targets of its symbolic links. The duration depends on the size of the folder.
 std::string check_tree_ownership(const std::string& folder);
 
+// The mount shows files of `files` as files of `job` (id_mapping.h).
+struct OwnerMapping {
+  FileOwner files, job;
+};
+
+// A folder of the host for a run.
+struct FolderMount {
+  std::string path;
+  bool writable = false, exec = false;
+  std::optional<OwnerMapping> mapping;  // without a value the owners of the host are shown
+};
+
 // Opens a granted folder of the host as a detached mount for the namespace of a run. Includes mounts below it; nosuid,
 // nodev, read-only unless writable, noexec unless exec. Symbolic links are not followed, since another user could
-// replace the folder by a link. Errors, naming the path: invalid; unavailable: the host lacks a resource.
-Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
+// replace the folder by a link. Errors, naming the path: invalid; unsupported: the owner cannot be mapped;
+// unavailable: the host lacks a resource.
+Result<Fd> open_granted(const FolderMount&);
 
 // Opens a folder with code for a script host: read-only and executable. The folder and its parents must pass the
 // ownership check of find_ownership_problem(). Error: invalid, naming the path and the remedy.

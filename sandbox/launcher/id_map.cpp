@@ -213,11 +213,19 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
   return IdRange{static_cast<std::uint32_t>(candidate.base), count};
 }
 
-int write_id_maps(pid_t pid, const IdRange& range) {
+bool are_ids_mapped(const FileOwner& owner) {
+  return are_ids_mapped("/proc/self/uid_map", {owner.uid, 1}) && are_ids_mapped("/proc/self/gid_map", {owner.gid, 1});
+}
+
+int write_id_maps(pid_t pid, const IdRange& range, const std::optional<FileOwner>& fixed_owner) {
   if (range.has_id_per_job()) {
-    const std::string map = fmt::format("0 {} {}\n", range.base, range.count);
-    if (int error = write_file(pid, "uid_map", map); error != 0) return error;
-    return write_file(pid, "gid_map", map);
+    std::string uid_map = fmt::format("0 {} {}\n", range.base, range.count), gid_map = uid_map;
+    if (fixed_owner) {
+      uid_map += fmt::format("{} {} 1\n", range.count, fixed_owner->uid);
+      gid_map += fmt::format("{} {} 1\n", range.count, fixed_owner->gid);
+    }
+    if (int error = write_file(pid, "uid_map", uid_map); error != 0) return error;
+    return write_file(pid, "gid_map", gid_map);
   }
   // required before gid_map without root
   if (int error = write_file(pid, "setgroups", "deny"); error != 0) return error;

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "sandbox/volume.h"
 
 namespace mycojobs::sandbox {
 
@@ -67,6 +68,9 @@ struct IdRange {
 // Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.
 // Errors: invalid, unsupported, io.
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
-int write_id_maps(pid_t, const IdRange&);  // returns 0 or an errno; called from outside of the namespace
+// Returns 0 or an errno; called from outside of the namespace. `fixed_owner` gets the id IdRange::count in the
+// namespace, which is above the ids of other jobs.
+int write_id_maps(pid_t, const IdRange&, const std::optional<FileOwner>& fixed_owner);
+bool are_ids_mapped(const FileOwner&);  // true if the ids exist in the user namespace of this process
 
 }  // namespace mycojobs::sandbox

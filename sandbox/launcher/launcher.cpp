@@ -63,9 +63,18 @@ bool can_be_granted(const std::string& path) {
   return std::any_of(std::begin(kParentFolders), std::end(kParentFolders), is_inside);
 }
 
-std::string find_problem(const Grants& grants) {
+// The agent has checked the name and the path of a volume; a mount point outside of kVolumesFolder is prevented again.
+std::string find_problem(const Volume& volume, const FileOwners& owners) {
+  if (volume.name.empty() || volume.name.find('/') != std::string::npos || volume.name.front() == '.')
+    return "a volume without a valid name";
+  const auto checked = owners.check_volume(volume);
+  return checked ? "" : checked.error().message;
+}
+
+std::string find_problem(const RunSpec& spec, const FileOwners& owners) {
   constexpr std::size_t kMaxFolders = 16;
-  if (grants.fs_read.size() + grants.fs_write.size() > kMaxFolders) return "more than 16 folders are granted";
+  const Grants& grants = spec.grants;
+  if (count_folders(grants) > kMaxFolders) return "more than 16 folders are granted";
   for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
     for (const auto& path : *paths) {
       if (!can_be_granted(path)) {
@@ -73,7 +82,12 @@ std::string find_problem(const Grants& grants) {
       }
     }
   }
-  return {};
+  for (const Volume& volume : grants.volumes) {
+    if (std::string problem = find_problem(volume, owners); !problem.empty()) return problem;
+  }
+  if (grants.fs_write.empty()) return {};
+  const auto owner = owners.owner_of(spec.context);
+  return owner ? "" : owner.error().message;
 }
 
 // Returns the problem of a warm run whose keys are missing or too short. Without a key, any caller could use the warm
@@ -102,6 +116,7 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int job_niceness)
           [this](const std::string& host, ContextId context, const std::optional<SetupError>& problem) {
             on_canary_finished(host, context, problem);
           }),
+      volume_checks_(loop_, children_),
       registry_(std::move(ids)),
       job_niceness_(job_niceness) {
   runs_.on_zygote_unresponsive([this](const SandboxRun& run) { zygotes_.fail_unresponsive(run); });
@@ -112,7 +127,7 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int job_niceness)
   runs_.on_confined([this](SandboxRun& run) { zygotes_.on_confined(run); });
   runs_.on_sandbox_ended([this](SandboxRun& run) { zygotes_.on_sandbox_ended(run); });
   zygotes_.on_prewarmed_count([this](const SandboxCounts& counts) {
-    if (is_start_reported_ && !is_probe_) send(PrewarmedCount{counts});
+    if (is_ready_sent_ && !is_probe_) send(PrewarmedCount{counts});
   });
   runs_.on_idle([this](SandboxRun& run) { return zygotes_.on_idle(run); });
   runs_.on_keep_process([this](const SandboxRun& run) { return zygotes_.can_keep_process(run); });
@@ -189,6 +204,7 @@ void Launcher::configure(const Configure& configuration) {
   const auto problem = prepare(configuration);
   if (problem) return send(LauncherStarted{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
+  for (const auto& [context, volume] : configuration.volumes) check_volume(context, volume);
   for (const auto& [host, context] : configuration.initial_zygotes) {
     if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
   }
@@ -213,6 +229,13 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!ids) return ids.error().message;
   if (ids->has_id_per_job() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
   ids_ = *ids;
+  auto owners = FileOwners::make(configuration.files, ids_);
+  if (!owners && !is_probe_) return owners.error().message;
+  if (owners) owners_ = std::move(*owners);
+  if (!owners) {
+    send(Layer{"files", false, "", owners.error().message});
+    owners_ = *FileOwners::make({}, ids_);
+  }
   cgroups_.open();
   if (cgroups_.must_sample()) sample_periodically();
   if (!is_probe_) schedule_leftover_removal(1000);
@@ -220,7 +243,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_be_missing("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
-  runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
+  runs_.configure({ids_, owners_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
                    configuration.max_prewarmed == 0 ? 1 : std::max(configuration.max_sandbox_runs, 1U),
                    configuration.disabled_steps});
   ZygotesSettings settings;
@@ -229,6 +252,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.hosts[{kCanaryHost, 0}] = {.name = kCanaryHost, .program = executable, .arguments = {kCanaryArgument}};
   egress_.configure(executable.substr(0, executable.rfind('/') + 1) + egress::kEgressProgram);
   settings.ids = ids_;
+  settings.owners = owners_;
   settings.filters = filters_.get();
   settings.alive_fd = alive_fd_.get();
   settings.max_zygote_runs = configuration.max_zygote_runs;
@@ -277,8 +301,47 @@ void Launcher::on_canary_finished(const std::string& host, ContextId context,
   if (is_probe_) {
     for (const auto& layer : probe_layers_separately(ids_, cgroups_, problem)) send(layer);
   }
-  if (!problem) return send(LauncherStarted{true, {}});
-  send(LauncherStarted{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
+  if (problem) {
+    start_problem_ = fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy);
+    if (!is_probe_) unchecked_volumes_ = 0;
+  }
+  report_start_if_ready();
+}
+
+// Mounts the volume as for a run. A disk that hangs delays the start by the time-out of GrantedFolders only.
+void Launcher::check_volume(ContextId context, const Volume& volume) {
+  ++unchecked_volumes_;
+  if (std::string problem = find_problem(volume, owners_); !problem.empty())
+    return on_volume_checked(context, volume, fail(Code::unsupported, std::move(problem)));
+  OpenFolders request;
+  request.grants.volumes = {volume};
+  request.job = owners_.job_ids(context, owners_.fixed_owner_of(context) ? ids_.count : 0);
+  volume_checks_.open(std::move(request), [this, context, volume](Result<std::vector<Fd>> opened, bool) {
+    on_volume_checked(context, volume, std::move(opened));
+  });
+}
+
+// An owner that cannot be mapped prevents the start. A missing folder or a hanging disk does not, since only the runs
+// that need it fail.
+void Launcher::on_volume_checked(ContextId context, const Volume& volume, const Result<std::vector<Fd>>& opened) {
+  const std::string name = fmt::format("contexts.{}.volumes.{}", context, volume.name);
+  const std::string problem = opened ? "" : opened.error().message;
+  if (is_probe_) {
+    send(Layer{name, problem.empty(),
+               problem.empty() ? fmt::format("{} of user {}", volume.path, volume.owner.uid) : "", problem});
+  } else if (!opened && opened.error().code != Code::unsupported) {
+    warn(fmt::format("{}: {}", name, problem));
+  } else if (!opened && start_problem_.empty()) {
+    start_problem_ = fmt::format("{}: {}", name, problem);
+  }
+  if (unchecked_volumes_ > 0) --unchecked_volumes_;
+  report_start_if_ready();
+}
+
+void Launcher::report_start_if_ready() {
+  if (!is_start_reported_ || unchecked_volumes_ > 0 || is_ready_sent_) return;
+  is_ready_sent_ = true;
+  send(LauncherStarted{start_problem_.empty(), start_problem_});
 }
 
 void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
@@ -289,7 +352,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   SandboxRun& run = runs_.add(spec, {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])});
   if (const std::string problem = find_problem(spec.limits); !problem.empty()) {
     set_setup_error(run, "limits", EINVAL, problem);
-  } else if (const std::string grants_problem = find_problem(spec.grants); !grants_problem.empty()) {
+  } else if (const std::string grants_problem = find_problem(spec, owners_); !grants_problem.empty()) {
     set_setup_error(run, "grants", EINVAL, grants_problem);
   } else if (const std::string warm_problem = find_problem(spec.warm); !warm_problem.empty()) {
     set_setup_error(run, "warm", EINVAL, warm_problem);

@@ -33,6 +33,9 @@ class Launcher {
   std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
   void on_canary_finished(const std::string& host, ContextId context, const std::optional<SetupError>& problem);
+  void check_volume(ContextId, const Volume&);
+  void on_volume_checked(ContextId, const Volume&, const Result<std::vector<Fd>>&);
+  void report_start_if_ready();
   void on_run_ended(SandboxRun&);
   void on_unkillable(const SandboxRun&, Outcome);
   void warn(const std::string&);
@@ -53,11 +56,15 @@ class Launcher {
   RunTable runs_;
   EgressLink egress_;
   Zygotes zygotes_;
+  GrantedFolders volume_checks_;
+  std::size_t unchecked_volumes_ = 0;
+  std::string start_problem_;
   Fd filters_;
   IdRegistry registry_;
   IdRange ids_;
+  FileOwners owners_;
   int job_niceness_;
-  bool is_configured_ = false, is_probe_ = false, is_start_reported_ = false;
+  bool is_configured_ = false, is_probe_ = false, is_start_reported_ = false, is_ready_sent_ = false;
   std::vector<std::string> allow_missing_;
   std::map<std::pair<std::string, ContextId>, std::string> reported_problems_;  // last reported problem of each zygote
 };

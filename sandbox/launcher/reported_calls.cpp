@@ -181,7 +181,7 @@ class CallHelper {
 
 bool CountedCalls::can_report(const RunSpec& spec) {
   const Grants& grants = spec.grants;
-  return spec.limits.exec || grants.network != Network::none || !grants.fs_read.empty() || !grants.fs_write.empty();
+  return spec.limits.exec || grants.network != Network::none || count_folders(grants) > 0;
 }
 
 bool CountedCalls::is_counted(const seccomp_notif& call) {
@@ -370,6 +370,8 @@ int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
   if (const FileOpenCall* open_call = find_file_open_call(name); open_call != nullptr) {
     const std::uint64_t flags = open_call->flags < 6 ? call.data.args[open_call->flags] : O_WRONLY | O_CREAT;
     const bool is_write = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
+    constexpr std::uint64_t kCreates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
+    if ((flags & kCreates) != 0 && (call.data.args[open_call->mode] & (S_ISUID | S_ISGID)) != 0) return EPERM;
     const std::string path = read_path(open_call->path);
     if (path.starts_with('/') && !is_common_path(path)) record((is_write ? "write " : "read ") + path);
     return 0;
@@ -389,7 +391,7 @@ int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
     return EAFNOSUPPORT;
   }
   const int error = find_refusal_errno(name);
-  if (error != 0 && error != ENOSYS) record("syscall " + name);
+  if (error != 0 && error != ENOSYS && !sets_mode(name)) record("syscall " + name);
   return error;
 }
 

@@ -214,6 +214,13 @@ std::optional<std::uint32_t> RunTable::allocate_uid() {
   return {};
 }
 
+bool RunTable::assign_uid(SandboxRun& run) {
+  if (run.uid) return true;
+  const bool is_fixed = needs_file_owner(run.spec.grants) && settings_.owners.fixed_owner_of(run.spec.context);
+  run.uid = is_fixed ? settings_.ids.count : allocate_uid();
+  return run.uid.has_value();
+}
+
 // Returns the descriptors that follow the sockets in ForkRequest, in the order of sandbox/messages.h.
 Result<std::vector<Fd>> RunTable::prepare_grants(SandboxRun& run, ForkRequest& request) {
   std::vector<Fd> fds;
@@ -263,7 +270,9 @@ bool RunTable::can_prewarm() const {
 // Returns the request without the parts that depend on the grants.
 ForkRequest RunTable::build_fork_request(SandboxRun& run) const {
   ForkRequest request{run.id, *run.uid, run.spec.limits, run.spec.grants};
+  for (Volume& volume : request.grants.volumes) volume.path.clear();  // the folder is opened; a job need not know it
   request.has_own_uid = settings_.ids.has_id_per_job();
+  request.has_fixed_uid = request.has_own_uid && *run.uid == settings_.ids.count;
   request.needs_memory_rlimit = !settings_.has_memory_cgroup;
   request.is_canary = run.is_canary;
   request.learn = run.spec.learn;
@@ -285,8 +294,7 @@ bool RunTable::fork(SandboxRun& run, int zygote_control) {
     return false;
   };
   if (!has_descriptors()) return fail_fork("descriptors", EMFILE);
-  run.uid = allocate_uid();
-  if (!run.uid) return fail_fork("uid", EAGAIN, "all ids of sandbox.uid_range are in use: use fewer slots or more ids");
+  if (!assign_uid(run)) return fail_fork("uid", EAGAIN, kNoFreeUid);
   int group_error = EIO;
   auto group_fds = cgroups_.create_run_group(run.id, run.spec.limits, &group_error);
   if (!group_fds)

@@ -14,7 +14,7 @@
 #include "sandbox/cgroup.h"
 #include "sandbox/host_limits.h"
 #include "sandbox/launcher/event_loop.h"
-#include "sandbox/launcher/id_map.h"
+#include "sandbox/launcher/id_mapping.h"
 #include "sandbox/launcher/reported_calls.h"
 #include "sandbox/messages.h"
 #include "sandbox/seccomp/filter.h"
@@ -83,6 +83,8 @@ struct SandboxRun {
   Outcome outcome;
 };
 
+inline constexpr const char* kNoFreeUid = "all ids of sandbox.uid_range are in use: use fewer slots or more ids";
+
 // Maximum length of a step name, which an untrusted child sends.
 inline constexpr std::size_t kMaxStepName = 64;
 
@@ -101,6 +103,7 @@ void apply_usage(SandboxRun&, const RunUsage&);
 
 struct RunsSettings {
   IdRange ids;
+  FileOwners owners;
   bool has_memory_cgroup = false, has_pids_cgroup = false;
   std::uint32_t unkillable_ms = 0;     // time after SIGKILL at which a run is reported as unkillable
   std::uint32_t max_sandbox_runs = 1;  // maximum number of runs of a sandbox
@@ -136,6 +139,9 @@ class RunTable {
   SandboxRun* find(std::uint64_t id);
   SandboxRun* find_by_run(std::uint64_t run);  // by RunSpec::run
 
+  // Assigns the user id of the run; fork() does so for a run without folders. Returns false if all ids are in use.
+  bool assign_uid(SandboxRun&);
+  FileOwner job_ids(const SandboxRun& run) const { return settings_.owners.job_ids(run.spec.context, *run.uid); }
   // Creates the run's group, ids and sockets, and sends ForkRequest to the zygote. Returns false if this failed and the
   // run has ended.
   bool fork(SandboxRun&, int zygote_control);

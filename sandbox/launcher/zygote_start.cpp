@@ -46,7 +46,7 @@ namespace {
 //   /host             the script host's program
 //   /venv ...         read-only, the folders of the script host, each at its own path
 //   /proc /tmp /job   mount points of a job
-//   /srv /home ...    empty; grants of a run are mounted below (sandbox/zygote/confine.cpp)
+//   /srv /volumes ... empty; grants of a run are mounted below (sandbox/zygote/confine.cpp)
 //
 // The functions run in the child that becomes the zygote. Each function is a step and returns 0 or an errno.
 constexpr const char* kProgramPath = "/host";  // path of the script host's program in the new root
@@ -115,7 +115,7 @@ constexpr Link kDeviceLinks[] = {{"/dev/fd", "/proc/self/fd"},
 constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/proc",
                                     "/tmp", "/job",     "/var", "/var/tmp"};
 // Folders below which granted folders may appear; empty otherwise.
-constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data"};
+constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data", kVolumesFolder};
 
 // A folder of the host on which the new root is mounted while it is built, in this mount namespace only.
 constexpr const char* kNewRoot = "/sys";
@@ -460,7 +460,7 @@ constexpr StartStep kSteps[] = {
 
 // Writes the id maps and sends the zygote's first messages. Returns 0 or an errno.
 int send_first_messages(const StartedZygote& zygote, const ZygoteStart& start) {
-  int error = write_id_maps(zygote.pid, start.ids);
+  int error = write_id_maps(zygote.pid, start.ids, start.fixed_owner);
   if (start.fail_step == "zygote_write_maps") error = EIO;
   if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
   if (error != 0) return error;

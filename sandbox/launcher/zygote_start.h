@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ struct ZygoteStart {
   const ScriptHost& host;
   const std::vector<Fd>& folders;  // the host's folders, opened with open_trusted(), in the same order
   IdRange ids;
-  int filters = -1;   // memfd from write_filters()
-  int alive_fd = -1;  // SandboxConfig::alive_fd
+  std::optional<FileOwner> fixed_owner;  // additional user of the namespace (ContextFiles::has_fixed_uid)
+  int filters = -1;                      // memfd from write_filters()
+  int alive_fd = -1;                     // SandboxConfig::alive_fd
   std::string fail_step;
   std::vector<std::string> disabled_steps;
   int job_niceness = 0;

@@ -107,8 +107,9 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
 
 std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
   const ScriptHost host = choose_build(*find_host(zygote.key), zygote);
-  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive_fd,
-                               settings_.fail_step, settings_.disabled_steps, settings_.job_niceness});
+  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.owners.fixed_owner_of(zygote.key.second),
+                               settings_.filters, settings_.alive_fd, settings_.fail_step, settings_.disabled_steps,
+                               settings_.job_niceness});
   zygote.folders.clear();
   if (!started)
     return SetupError{started.error().step, started.error().error,
@@ -247,10 +248,18 @@ void Zygotes::start_waiting_runs(Zygote& zygote) {
 
 // Returns false if the run needs no folders or has them. Otherwise opens them and submits the run again.
 bool Zygotes::open_folders(SandboxRun& run) {
-  const Grants& grants = run.spec.grants;
-  const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
-  if (run.folders.size() == folders) return false;
-  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_lacks_resource) {
+  if (run.folders.size() == count_folders(run.spec.grants)) return false;
+  OpenFolders request{run.spec.grants, run.spec.limits.exec, {}, {}};
+  if (needs_file_owner(run.spec.grants)) {
+    if (!runs_.assign_uid(run)) {
+      runs_.fail_setup(run, "uid", EAGAIN, kNoFreeUid);
+      return runs_.finish_run(run), true;
+    }
+    request.job = runs_.job_ids(run);
+    // submit() has checked that the context has an owner if the run needs one.
+    request.files = settings_.owners.owner_of(run.spec.context).value_or(request.job);
+  }
+  granted_.open(std::move(request), [this, id = run.id](Result<std::vector<Fd>> opened, bool host_lacks_resource) {
     SandboxRun* waiting = runs_.find(id);
     if (waiting == nullptr) return;
     if (opened) {

@@ -20,6 +20,7 @@
 
 #include "sandbox/launcher/granted_folders.h"
 #include "sandbox/launcher/host_children.h"
+#include "sandbox/launcher/id_mapping.h"
 #include "sandbox/launcher/runs.h"
 #include "sandbox/launcher/sandbox_pool.h"
 #include "sandbox/launcher/warm_table.h"
@@ -36,6 +37,7 @@ inline constexpr const char* kCanaryArgument = "--canary-host";
 struct ZygotesSettings {
   std::map<std::pair<std::string, ContextId>, ScriptHost> hosts;  // by name and context
   IdRange ids;
+  FileOwners owners;
   int filters = -1;   // memfd from write_filters()
   int alive_fd = -1;  // SandboxConfig::alive_fd, or -1
   std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0;

@@ -195,6 +195,19 @@ Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& reques
   return {};
 }
 
+// Runs with `learn` report calls that open a file; PolicyRecorder then checks the mode. The set-id bits of an added
+// mknod are still refused, while any type of file is allowed.
+Result<void> add_mode_rules(const Filter& filter, const FilterRequest& request) {
+  for (const auto& rule : mode_rules()) {
+    if (request.learn && find_file_open_call(rule.syscall) != nullptr) continue;
+    MJ_CHECK(add_rule(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first}));
+  }
+  for (const auto& [name, index] : {std::pair{"mknod", 1U}, std::pair{"mknodat", 2U}}) {
+    if (is_extra_call(request, name)) MJ_CHECK(add_rule(filter, SCMP_ACT_ALLOW, name, {{index, S_ISUID | S_ISGID, 0}}));
+  }
+  return {};
+}
+
 // Rules of `extra_calls` are skipped, since libseccomp does not accept two actions for one call.
 Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   const auto add_calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
@@ -218,6 +231,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   };
   for (const auto& name : request.extra_calls) {
     MJ_CHECK(check_extra_call(name));
+    if (sets_mode(name)) continue;
     MJ_CHECK(name == "socket" ? add_socket_rules(filter, request.learn)
                               : add_rule(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
   }
@@ -228,6 +242,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
     MJ_CHECK(add_rule(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
   }
   MJ_CHECK(add_rules(argument_rules()));
+  MJ_CHECK(add_mode_rules(filter, request));
   for (const auto& rule : argument_rules_of_init()) {
     // With `learn`, forks are notified; a run that may fork already has this rule.
     if (std::strcmp(rule.syscall, "clone") == 0 && (request.learn || request.exec)) continue;
@@ -310,7 +325,7 @@ std::string build_key(const FilterRequest& request) {
 
 Result<int> FilterCache::get_filter(const RunSpec& spec) {
   FilterRequest request{spec.limits.exec, spec.grants.network != Network::none, spec.grants.syscalls, spec.learn};
-  request.shared_files = !request.exec && !(spec.grants.fs_read.empty() && spec.grants.fs_write.empty());
+  request.shared_files = !request.exec && count_folders(spec.grants) > 0;
   if (!request.sockets && request.extra_calls.empty() && !request.learn && !request.shared_files) return -1;
   const std::string key = build_key(request);
   const auto cached = std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file.first == key; });

@@ -49,6 +49,10 @@ std::span<const char* const> allowed_calls_with_exec();  // additionally, if the
 std::span<const char* const> forbidden_calls();
 std::span<const RefusedCall> refused_calls();  // with an errno other than the default
 std::span<const ArgumentRule> argument_rules();
+// Calls that set the mode of a file, which must not contain S_ISUID or S_ISGID. A call is allowed if one of its rules
+// matches. FilterRequest::extra_calls do not lift these rules.
+std::span<const ArgumentRule> mode_rules();
+bool sets_mode(std::string_view syscall);  // true for the calls of mode_rules(), mknod and mknodat
 std::span<const ArgumentRule> argument_rules_without_exec();
 std::span<const ArgumentRule> argument_rules_with_exec();
 std::span<const char* const> allowed_calls_with_sockets();
@@ -56,11 +60,10 @@ std::span<const ArgumentRule> argument_rules_without_sockets();
 std::span<const ArgumentRule> argument_rules_with_sockets();
 std::span<const ArgumentRule> argument_rules_of_init();  // allowed by the first filter, refused by the last one
 
-// A call that opens a file, with the indexes of its arguments `path` and `flags`, where 6 means no flags. openat2 is
-// not included: its flags are in a structure, and libc does not use it.
+// A call that opens a file, with the indexes of its arguments `path`, `flags` and `mode`, where 6 means no flags.
 struct FileOpenCall {
   const char* syscall;
-  unsigned path, flags;
+  unsigned path, flags, mode;
 };
 const FileOpenCall* find_file_open_call(std::string_view syscall);  // returns null if the call opens no file
 

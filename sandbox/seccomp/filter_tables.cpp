@@ -38,10 +38,10 @@ constexpr const char* kAllowed[] = {
     "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd", "signalfd4",
     "copy_file_range", "flock", "fadvise64", "readahead",
     // files
-    "open", "openat", "openat2", "creat", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
-    "access", "faccessat", "faccessat2", "getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat",
+    "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
+    "access", "faccessat", "faccessat2", "getdents", "getdents64", "getcwd", "chdir", "fchdir",
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
-    "readlink", "readlinkat", "truncate", "ftruncate", "chmod", "fchmod", "fchmodat", "chown", "fchown",
+    "readlink", "readlinkat", "truncate", "ftruncate", "chown", "fchown",
     "lchown", "fchownat", "umask", "utime", "utimes", "utimensat", "futimesat", "getxattr", "lgetxattr", "fgetxattr",
     "listxattr", "llistxattr", "flistxattr",
     // memory
@@ -86,6 +86,7 @@ constexpr const char* kForbiddenCalls[] = {
 // Calls that are harmless, or have a fallback in libc or the language. Calls that are in no table fail with EPERM.
 constexpr RefusedCall kRefused[] = {
     {"clone3", ENOSYS},          // the flags are behind a pointer; libc falls back to clone
+    {"openat2", ENOSYS},         // flags and mode are behind a pointer; programs fall back to openat
     {"io_uring_setup", ENOSYS},  // would open sockets that the filter does not check
     {"io_uring_enter", ENOSYS},
     {"io_uring_register", ENOSYS},
@@ -129,6 +130,19 @@ constexpr RefusedCall kRefused[] = {
 
 constexpr std::uint64_t kAll = ~0ULL;
 constexpr std::uint64_t kLow32 = 0xffffffffULL;  // the kernel ignores the upper half of an int; so must the filter
+constexpr std::uint64_t kSetIds = S_ISUID | S_ISGID;
+constexpr std::uint64_t kTypeAndSetIds = S_IFMT | kSetIds;
+// With one of these flags, open() uses its mode. O_TMPFILE includes O_DIRECTORY, which does not create.
+constexpr std::uint64_t kCreates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
+
+// A file with a set-id bit that a job creates on the host, in a granted folder, would run with the rights of the owner
+// of the job's files for every user of the host. The rules of one call are alternatives.
+constexpr ArgumentRule kModeRules[] = {
+    {"chmod", {1, kSetIds, 0}},     {"fchmod", {1, kSetIds, 0}},  {"fchmodat", {2, kSetIds, 0}},
+    {"fchmodat2", {2, kSetIds, 0}}, {"mkdir", {1, kSetIds, 0}},   {"mkdirat", {2, kSetIds, 0}},
+    {"creat", {1, kSetIds, 0}},     {"open", {2, kSetIds, 0}},    {"open", {1, kCreates, 0}},
+    {"openat", {3, kSetIds, 0}},    {"openat", {2, kCreates, 0}},
+};
 
 constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64_t value) {
   return {name, {index, kLow32, value & kLow32}};
@@ -184,12 +198,12 @@ constexpr ArgumentRule kRules[] = {
     {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
 
     // device nodes are not allowed
-    {"mknod", {1, S_IFMT, S_IFREG}},
-    {"mknod", {1, S_IFMT, 0}},
-    {"mknod", {1, S_IFMT, S_IFIFO}},
-    {"mknodat", {2, S_IFMT, S_IFREG}},
-    {"mknodat", {2, S_IFMT, 0}},
-    {"mknodat", {2, S_IFMT, S_IFIFO}},
+    {"mknod", {1, kTypeAndSetIds, S_IFREG}},
+    {"mknod", {1, kTypeAndSetIds, 0}},
+    {"mknod", {1, kTypeAndSetIds, S_IFIFO}},
+    {"mknodat", {2, kTypeAndSetIds, S_IFREG}},
+    {"mknodat", {2, kTypeAndSetIds, 0}},
+    {"mknodat", {2, kTypeAndSetIds, S_IFIFO}},
 
     // A process may set only its own limits, CPU affinity and priority. Init has the same uid: slowed down or moved to
     // a busy CPU, init could not end the job.
@@ -401,11 +415,18 @@ std::span<const ArgumentRule> argument_rules_without_sockets() { return kWithout
 std::span<const ArgumentRule> argument_rules_with_sockets() { return kWithSockets; }
 std::span<const ArgumentRule> argument_rules_of_init() { return kOfInit; }
 std::span<const ArgumentRule> argument_rules() { return kRules; }
+std::span<const ArgumentRule> mode_rules() { return kModeRules; }
 std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
 
+bool sets_mode(std::string_view syscall) {
+  return syscall == "mknod" || syscall == "mknodat" ||
+         std::any_of(std::begin(kModeRules), std::end(kModeRules),
+                     [&](const ArgumentRule& rule) { return rule.syscall == syscall; });
+}
+
 const FileOpenCall* find_file_open_call(std::string_view syscall) {
-  static constexpr FileOpenCall kCalls[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
+  static constexpr FileOpenCall kCalls[] = {{"open", 0, 1, 2}, {"openat", 1, 2, 3}, {"creat", 0, 6, 1}};
   const auto* found = std::find_if(std::begin(kCalls), std::end(kCalls),
                                    [&](const FileOpenCall& row) { return row.syscall == syscall; });
   return found == std::end(kCalls) ? nullptr : found;

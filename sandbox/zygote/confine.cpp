@@ -139,6 +139,7 @@ int create_network(ChildRun& run) {
 int mount_grants(ChildRun& run) {
   std::vector<std::string> paths = run.request.grants.fs_read;
   paths.insert(paths.end(), run.request.grants.fs_write.begin(), run.request.grants.fs_write.end());
+  for (const Volume& volume : run.request.grants.volumes) paths.push_back(volume_mount_point(volume.name));
   std::vector<std::size_t> order(paths.size());
   std::iota(order.begin(), order.end(), 0U);
   std::sort(order.begin(), order.end(), [&](auto a, auto b) { return paths[a] < paths[b]; });  // outer before inner
@@ -394,7 +395,8 @@ int drop_privileges(ChildRun& run) {
 // init, so it permits pids + 1. This limit is one higher: the cgroup, which counts its refusals, must refuse first.
 // Jobs that share a uid are limited together.
 int limit_processes(ChildRun& run) {
-  return limit_resource(RLIMIT_NPROC, run.request.has_own_uid ? run.request.limits.pids + 2 : 4096);
+  const bool has_own_uid = run.request.has_own_uid && !run.request.has_fixed_uid;
+  return limit_resource(RLIMIT_NPROC, has_own_uid ? run.request.limits.pids + 2 : 4096);
 }
 
 // Forbids ptrace and core dumps; root owns /proc/self. The setting is lost at exec, where the filter and the namespace

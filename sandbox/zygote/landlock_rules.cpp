@@ -67,6 +67,10 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
   for (const auto& path : grants.fs_write) {
     if (int error = add_granted(ruleset.get(), path, mask); error != 0) return error;
   }
+  for (const Volume& volume : grants.volumes) {
+    if (!volume.writable) continue;
+    if (int error = add_granted(ruleset.get(), volume_mount_point(volume.name), mask); error != 0) return error;
+  }
   return restrict_self(ruleset.get(), abi);
 }
 

@@ -41,6 +41,7 @@ void erase_grants(RawFrame& frame, Grants& grants) {
   for (auto* list : {&grants.fs_read, &grants.fs_write, &grants.net_allow, &grants.syscalls}) {
     for (std::string& text : *list) erase_text(text);
   }
+  for (Volume& volume : grants.volumes) erase_text(volume.name);
 }
 
 class Zygote {
@@ -181,7 +182,7 @@ void Zygote::fork_run(RawFrame&& frame) {
   if (!decode(frame, run.request)) std::_Exit(1);
   const Grants& grants = run.request.grants;
   const std::size_t filters = run.request.has_own_filter ? 1 : 0;
-  const std::size_t mounts = grants.fs_read.size() + grants.fs_write.size();
+  const std::size_t mounts = count_folders(grants);
   if (frame.fds.size() < kRequiredFds + filters + mounts) std::_Exit(1);
   run.status_fd = frame.fds[0].get();
   run.start_fd = frame.fds[1].get();

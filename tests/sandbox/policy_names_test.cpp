@@ -11,9 +11,10 @@ namespace {
 // An added call is permitted with all arguments. So "*" must exclude calls with argument rules, and calls that the exec
 // and net fields grant.
 TEST(PolicyNames, ArgumentDependentCallsMustBeNamed) {
-  for (const auto& rules : {sandbox::argument_rules(), sandbox::argument_rules_without_exec(),
-                            sandbox::argument_rules_with_exec(), sandbox::argument_rules_without_sockets(),
-                            sandbox::argument_rules_with_sockets(), sandbox::argument_rules_of_init()}) {
+  for (const auto& rules :
+       {sandbox::argument_rules(), sandbox::argument_rules_without_exec(), sandbox::argument_rules_with_exec(),
+        sandbox::argument_rules_without_sockets(), sandbox::argument_rules_with_sockets(),
+        sandbox::argument_rules_of_init(), sandbox::mode_rules()}) {
     for (const auto& rule : rules) EXPECT_TRUE(requires_grant(rule.syscall)) << rule.syscall;
   }
   for (const auto& names :

@@ -50,6 +50,7 @@ Result<RunTrial> run_trial(const Invocation& call, bool is_learning) {
   const std::uint64_t timeout_ms = job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms;
   MJ_TRY(stages, stage_runs(*executor, make_operator_defaults(call.settings), read_policy(job.policy, "policy").request,
                             nullptr, timeout_ms));
+  MJ_CHECK(add_volumes(stages.policy, call.settings.ceilings.get(job.context_id).volumes, stages.specs.back()));
   for (RunSpec& spec : stages.specs) {
     spec.context = job.context_id;
     spec.learn = is_learning;

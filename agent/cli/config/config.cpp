@@ -1,13 +1,16 @@
 #include "cli/config/config.h"
 
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
+#include "base/parse.h"
 #include "cli/config/config_file.h"
 #include "model/codec.h"
 #include "net/host.h"
@@ -160,6 +163,11 @@ Result<void> set_context_redis_tls(const FileValues& file, Config& config) {
 
 Result<PolicyRequest> read_ceiling(const PolicyText& text, const std::string& name) {
   ParsedPolicy parsed_policy = read_policy(text.json, name, PolicyKind::ceiling);
+  if (parsed_policy.ok() && parsed_policy.request.names(PolicyField::volumes)) {
+    return fail(Code::invalid, find_position(text, "volumes") + ": " + name +
+                                   ".volumes: the volumes of a context are its ceiling: write "
+                                   "[contexts.<id>.volumes.<name>]");
+  }
   if (parsed_policy.ok()) return std::move(parsed_policy.request);
   const FieldProblem& problem = parsed_policy.problems.front();
   const std::string field = problem.field.substr(std::min(name.size() + 1, problem.field.size()));
@@ -171,7 +179,8 @@ void add_ceiling_values(const Policy& max, const std::string& name, const Policy
                         const PolicyText* text, bool include_defaults, Config& config) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (!has_ceiling(field) || (!include_defaults && !request.named_fields[i])) continue;
+    if (!has_ceiling(field) || field == PolicyField::volumes) continue;
+    if (!include_defaults && !request.named_fields[i]) continue;
     const std::string source =
         request.named_fields[i] ? find_position(*text, std::string(to_string(field))) : "default";
     config.values.push_back(
@@ -228,6 +237,137 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
   add_own_folder(ceilings.agent_folders, settings.secrets_dir);
   add_own_folder(ceilings.agent_folders, settings.plugins_dir);
   add_own_folder(ceilings.agent_folders, config.file);  // access to a folder that contains the file includes the file
+  return {};
+}
+
+// Returns the user and its primary group by name or by id. The group of an id without a user is the same number. No
+// value: there is no such user.
+std::optional<FileOwner> find_owner(const std::string& text) {
+  std::uint64_t uid = 0;
+  const bool is_id = parse_u64(text, uid) && uid < 0xffffffffU;
+  const passwd* user = is_id ? ::getpwuid(static_cast<uid_t>(uid)) : ::getpwnam(text.c_str());
+  if (user != nullptr) return FileOwner{user->pw_uid, user->pw_gid};
+  if (!is_id) return std::nullopt;
+  return FileOwner{static_cast<std::uint32_t>(uid), static_cast<std::uint32_t>(uid)};
+}
+
+// Reads the tables [contexts.<id>.volumes.<name>] and [contexts.<id>.files]. An owner that does not exist is recorded
+// in Settings::unknown_owners, since commands of other hosts use the same file. Errors contain the position in the
+// file.
+class ContextFilesReader {
+ public:
+  ContextFilesReader(Id context, const std::string& table, const PolicyText& text, Config& config)
+      : context_(context), table_("contexts." + std::to_string(context) + '.' + table), text_(text), config_(config) {}
+
+  Result<void> read_volumes() {
+    const auto table = parse_json(text_.json);
+    if (!table) return reject("", "is not understood");
+    for (const auto& [name, value] : table->items()) {
+      if (auto checked = policies::check_volume(name); !checked) return reject(name, checked.error().message);
+      if (!value.is_object()) return reject(name, "is not a table with path, mode and owner");
+      MJ_CHECK(read_volume(name, value));
+    }
+    return {};
+  }
+
+  Result<void> read_files() {
+    const auto table = parse_json(text_.json);
+    if (!table) return reject("", "is not understood");
+    ContextFiles files;
+    files.context = static_cast<ContextId>(context_);
+    for (const auto& [key, value] : table->items()) {
+      if (key == "owner") {
+        MJ_TRY(owner, read_owner(key, value));
+        files.owner = owner;
+      } else if (key == "fixed_uid") {
+        if (!value.is_boolean()) return reject(key, "is not true or false");
+        files.has_fixed_uid = value.get<bool>();
+      } else {
+        return reject(key, "is unknown: there are owner and fixed_uid");
+      }
+      add_value(key, value);
+    }
+    if (!table->contains("owner")) return reject("", "has no owner: name the user to whom files of jobs belong");
+    config_.settings.context_files.push_back(files);
+    return {};
+  }
+
+ private:
+  Result<void> read_volume(const std::string& name, const json& table) {
+    Volume volume;
+    volume.name = name;
+    for (const auto& [key, value] : table.items()) {
+      const std::string field = name + '.' + key;
+      if (key == "path") {
+        if (!value.is_string() || !is_normalized_path(value.get_ref<const std::string&>()))
+          return reject(field, "is not the whole path of a folder, as \"/srv/backup\"");
+        volume.path = value.get<std::string>();
+        MJ_CHECK(check_path(field, volume.path));
+      } else if (key == "mode") {
+        if (value != "ro" && value != "rw") return reject(field, "is not \"ro\" or \"rw\"");
+        volume.writable = value == "rw";
+      } else if (key == "owner") {
+        MJ_TRY(owner, read_owner(field, value));
+        volume.owner = owner;
+      } else {
+        return reject(field, "is unknown: there are path, mode and owner");
+      }
+      add_value(field, value);
+    }
+    for (const char* key : {"path", "mode", "owner"}) {
+      if (!table.contains(key)) return reject(name, "has no " + std::string(key));
+    }
+    const bool is_root = volume.owner.uid == 0 || volume.owner.gid == 0;
+    if (volume.writable && is_root && !is_unknown(name + ".owner"))
+      return reject(name + ".owner", "jobs never write as root: name another user, or use mode = \"ro\"");
+    config_.settings.ceilings.volumes[context_].push_back(std::move(volume));
+    return {};
+  }
+  Result<void> check_path(const std::string& field, const std::string& path) const {
+    for (const char* folder : {"/proc", "/sys", "/dev"}) {
+      if (policies::is_within(path, folder)) return reject(field, std::string("is below ") + folder);
+    }
+    for (const std::string& folder : config_.settings.ceilings.agent_folders) {
+      if (policies::is_within(path, folder) || policies::is_within(folder, path))
+        return reject(field, "leads to the agent's own folder " + folder + ", which no job may have");
+    }
+    return {};
+  }
+  Result<FileOwner> read_owner(const std::string& field, const json& value) {
+    const bool is_text = value.is_string() && !value.get_ref<const std::string&>().empty();
+    if (!is_text && !value.is_number_unsigned()) return reject(field, "is not the name or the id of a user");
+    const std::string text = is_text ? value.get<std::string>() : dump_json(value);
+    const auto owner = find_owner(text);
+    if (!owner) config_.settings.unknown_owners[name_of(field)] = text;
+    return owner.value_or(FileOwner{});
+  }
+  bool is_unknown(const std::string& field) const { return config_.settings.unknown_owners.contains(name_of(field)); }
+  std::string name_of(const std::string& field) const { return field.empty() ? table_ : table_ + '.' + field; }
+  void add_value(const std::string& field, const json& value) {
+    config_.values.push_back({name_of(field), dump_json(value), find_position(text_, field), true});
+  }
+  tl::unexpected<Error> reject(const std::string& field, const std::string& problem) const {
+    return fail(Code::invalid, find_position(text_, field) + ": " + name_of(field) + ": " + problem);
+  }
+
+  Id context_;
+  std::string table_;
+  const PolicyText& text_;
+  Config& config_;
+};
+
+// Sets the volumes and the owners of files of all contexts, and appends their values. REQUIRES: the ceilings are set.
+Result<void> set_context_files(const FileValues& file, Config& config) {
+  constexpr std::size_t kMaxBytes = 24U << 10;  // the launcher receives all volumes in one message
+  std::size_t bytes = 0;
+  for (const auto& [id, text] : file.context_volumes) {
+    bytes += text.json.size();
+    if (bytes > kMaxBytes)
+      return fail(Code::invalid, find_position(text, "") + ": contexts.*.volumes: all of them hold more than 24 KiB");
+    MJ_CHECK(ContextFilesReader(id, "volumes", text, config).read_volumes());
+  }
+  for (const auto& [id, text] : file.context_files)
+    MJ_CHECK(ContextFilesReader(id, "files", text, config).read_files());
   return {};
 }
 
@@ -426,6 +566,7 @@ class ConfigBuilder {
       return fail(Code::invalid, "state_dir: HOME is not set: give --state-dir or MYCOJOBS_STATE_DIR");
     }
     MJ_CHECK(set_ceilings(file_, config_));
+    MJ_CHECK(set_context_files(file_, config_));
     MJ_CHECK(set_executors(file_, config_));
     MJ_CHECK(set_context_python(file_, config_));
     MJ_CHECK(set_context_redis_tls(file_, config_));

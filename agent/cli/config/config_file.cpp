@@ -186,24 +186,31 @@ class ConfigFileReader {
       return reject(node.source(), name + ": is given twice");
     return {};
   }
+  // Returns the tables of this kind of all contexts, or null.
+  std::map<Id, PolicyText>* find_context_tables(std::string_view kind) {
+    if (kind == "python") return &values_.context_python;
+    if (kind == "redis_tls") return &values_.context_redis_tls;
+    if (kind == "volumes") return &values_.context_volumes;
+    return kind == "files" ? &values_.context_files : nullptr;
+  }
   Result<void> read_context(Id id, const std::string& name, const toml::table& table) {
     for (const auto& [key, node] : table) {
       if (key.str() == "ceiling") {
         MJ_CHECK(read_ceiling(id, name + ".ceiling", node));
         continue;
       }
-      if (key.str() == "python" || key.str() == "redis_tls") {
+      if (auto* const tables = find_context_tables(key.str())) {
         const std::string table_name = name + '.' + std::string(key.str());
-        auto& tables = key.str() == "python" ? values_.context_python : values_.context_redis_tls;
         if (!node.is_table()) return reject_non_table(node, table_name);
-        if (!tables.emplace(id, make_policy_text(*node.as_table(), path_)).second)
+        if (!tables->emplace(id, make_policy_text(*node.as_table(), path_)).second)
           return reject(node.source(), table_name + ": is given twice");
         continue;
       }
       if (key.str() != "redis") {
         const std::string table_name = name + '.' + std::string(key.str());
-        return reject(key.source(), "unknown key " + excerpt(table_name, 80) +
-                                        ": a context has redis = \"...\", redis_tls, a ceiling and python only");
+        return reject(key.source(),
+                      "unknown key " + excerpt(table_name, 80) +
+                          ": a context has redis = \"...\", redis_tls, a ceiling, python, volumes and files only");
       }
       const auto text = to_text(OptionType::text, node).text;
       if (!text || text->empty()) return reject(node.source(), name + ".redis: is not an address in quotes");

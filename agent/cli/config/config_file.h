@@ -27,6 +27,8 @@ struct FileValues {
   std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; the key 0 is [ceiling]
   std::map<std::string, PolicyText> executors;  // [executors.<name>]: the whole table as JSON
   std::map<Id, PolicyText> context_python;      // [contexts.<id>.python]: the whole table as JSON
+  std::map<Id, PolicyText> context_volumes;     // [contexts.<id>.volumes]: the whole table as JSON
+  std::map<Id, PolicyText> context_files;       // [contexts.<id>.files]: the whole table as JSON
   std::map<Id, PolicyText> context_redis_tls;   // [contexts.<id>.redis_tls]: the whole table as JSON
 };
 

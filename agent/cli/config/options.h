@@ -45,6 +45,9 @@ struct Settings {
   Ceilings ceilings;                            // maximum policies of jobs; file only
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
+  std::vector<ContextFiles> context_files;      // [contexts.<id>.files]; file only
+  // Settings [contexts.<id>.volumes.<name>] and [contexts.<id>.files] whose owner does not exist on this host.
+  std::map<std::string, std::string> unknown_owners;
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   bool contexts_chosen = false;  // set by file, variable or flag, not by default

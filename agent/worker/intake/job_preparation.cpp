@@ -176,7 +176,9 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
     spec.context = claimed.ref.context;
     if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
   }
-  const std::uint64_t wall_ms = start.specs.back().limits.wall_ms;
+  const RunSpec& last_spec = start.specs.back();
+  start.folders = list_job_folders(last_spec.grants, find_file_owner(settings_.files, last_spec.context));
+  const std::uint64_t wall_ms = last_spec.limits.wall_ms;
   // The policy ends the job before its own timeout, so the end of the job must not mention the timeout.
   if (wall_ms < seconds * 1000) job.timeout.reset();
   start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;

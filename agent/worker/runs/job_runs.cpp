@@ -442,6 +442,15 @@ void JobRuns::finish(RunNumber number, EndedRun& ending) {
                                          return Event(EndComputed{number, conversation->finish(outcome)});
                                        }});
   }
+  if (!job.folders.empty() && ending.outcome.status == RunStatus::exit) {
+    return emit_action(
+        RunInBackground{folder_strand_name(job.folders.front().host_path),
+                        [number, conversation = job.conversation, outcome = ending.outcome, folders = job.folders] {
+                          EndComputed computed{number, conversation->finish(outcome)};
+                          add_denied_write(computed.end, folders);
+                          return Event(std::move(computed));
+                        }});
+  }
   EndComputed finished{number, job.conversation->finish(ending.outcome)};
   on(finished);
 }

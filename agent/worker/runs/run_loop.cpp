@@ -213,6 +213,8 @@ std::string RunLoop::find_strand_group(const std::string& strand) {
   std::uint64_t context = 0;
   if (strand.starts_with(kDiskStrandPrefix) && parse_u64(strand.substr(kDiskStrandPrefix.size()), context))
     return mounts_.find_mount_point(ArtifactFolder(state_dir_, static_cast<Id>(context)).path());
+  if (strand.starts_with(kFolderStrandPrefix))
+    return mounts_.find_mount_point(strand.substr(kFolderStrandPrefix.size()));
   return strand.substr(0, strand.rfind(' '));
 }
 
@@ -222,8 +224,7 @@ std::string RunLoop::find_strand_group(const std::string& strand) {
 // from the disk of the system itself.
 bool RunLoop::can_reads_block(const RunSpec& spec) const {
   const Grants& grants = spec.grants;
-  return !grants.fs_read.empty() || !grants.fs_write.empty() || !grants.syscalls.empty() ||
-         folder_contexts_.contains(spec.context);
+  return count_folders(grants) > 0 || !grants.syscalls.empty() || folder_contexts_.contains(spec.context);
 }
 
 // Strands are reused after their runs, so there are at most as many strands as there were runs at the same time.

@@ -57,9 +57,14 @@ def find_refusal_hint(error):
     top = "/" + path.split("/")[1] if path.startswith("/") else ""
     if top in GRANTABLE_FOLDERS and error.errno == errno.EROFS:
         return f"to write there, its policy must name the folder, as in fs.write = [\"{top}/...\"]"
-    if top in GRANTABLE_FOLDERS and error.errno in (errno.ENOENT, errno.EACCES):
+    if top in GRANTABLE_FOLDERS and error.errno in (errno.ENOENT, errno.EACCES) and not is_granted(path, granted):
         return f"of {top} it sees only paths that its policy names, as in fs.read = [\"{top}/...\"]"
     return ""
+
+
+def is_granted(path, granted):
+    folders = granted.get("fs.read", []) + granted.get("fs.write", [])
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
 def innermost_line(error):

@@ -209,6 +209,41 @@ std::string chmod_then_read(const Words& words) {
   return describe_and_close(::open(words[1].c_str(), O_RDONLY | O_CLOEXEC));
 }
 
+// Makes a call that sets the mode of a file: "mode CALL PATH MODE", the mode as an octal number.
+std::string set_mode(const Words& words) {
+  const std::string& call = words[1];
+  const char* const path = words[2].c_str();
+  const unsigned long mode = parse_number(words, 3);
+  constexpr int kCreate = O_CREAT | O_WRONLY | O_CLOEXEC;
+  struct {
+    std::uint64_t flags, mode, resolve;
+  } open_how{kCreate, mode, 0};
+  constexpr long kFchmodat2 = 452;  // newer than the headers
+  const auto describe_open = [](long fd) { return describe_and_close(static_cast<int>(fd)); };
+  if (call == "open") return describe_open(::syscall(SYS_open, path, kCreate, mode));
+  if (call == "openat") return describe_open(::syscall(SYS_openat, AT_FDCWD, path, kCreate, mode));
+  if (call == "openat2") return describe_open(::syscall(SYS_openat2, AT_FDCWD, path, &open_how, sizeof open_how));
+  if (call == "tmpfile") {
+    const std::string folder = words[2].substr(0, words[2].rfind('/'));
+    return describe_open(::syscall(SYS_openat, AT_FDCWD, folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
+  }
+  if (call == "creat") return describe_open(::syscall(SYS_creat, path, mode));
+  if (call == "mkdir") return describe_result(::syscall(SYS_mkdir, path, mode));
+  if (call == "mkdirat") return describe_result(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+  if (call == "mknod") return describe_result(::syscall(SYS_mknod, path, S_IFREG | mode, 0));
+  if (call == "mknodat") return describe_result(::syscall(SYS_mknodat, AT_FDCWD, path, S_IFREG | mode, 0));
+  const int file = ::open(path, kCreate, 0600);
+  if (file < 0) return get_errno_name();
+  long result = -1;
+  if (call == "chmod") result = ::syscall(SYS_chmod, path, mode);
+  if (call == "fchmod") result = ::syscall(SYS_fchmod, file, mode);
+  if (call == "fchmodat") result = ::syscall(SYS_fchmodat, AT_FDCWD, path, mode);
+  if (call == "fchmodat2") result = ::syscall(kFchmodat2, AT_FDCWD, path, mode, 0);
+  const std::string text = describe_result(result);
+  ::close(file);
+  return text;
+}
+
 std::string lock_file(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   return fd < 0 ? get_errno_name() : describe_result(::flock(fd, LOCK_EX | LOCK_NB));
@@ -270,6 +305,7 @@ const Attempts& file_attempts() {
          return size < 0 ? get_errno_name() : std::string(target, static_cast<std::size_t>(size));
        }},
       {"lock", lock_file},
+      {"mode", set_mode},
       {"print_into",
        [](const Words& words) {
          const int fd = ::open(words[1].c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);

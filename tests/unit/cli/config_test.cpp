@@ -381,8 +381,8 @@ TEST_F(ConfigTest, ContextMayHaveItsOwnRedis) {
             "c.toml:1:11: contexts: 4294967296 is not a context id from 1 to 4294967295");
   EXPECT_EQ(get_file_error("[contexts]\n7 = 5\n"), "c.toml:2:5: contexts.7: is not a table: write [contexts.7]");
   EXPECT_EQ(get_file_error("[contexts.7]\nslots = 5\n"),
-            "c.toml:2:1: unknown key \"contexts.7.slots\": a context has redis = \"...\", redis_tls, a ceiling and "
-            "python only");
+            "c.toml:2:1: unknown key \"contexts.7.slots\": a context has redis = \"...\", redis_tls, a ceiling, "
+            "python, volumes and files only");
   EXPECT_EQ(get_file_error("[contexts.7]\nredis = 5\n"), "c.toml:2:9: contexts.7.redis: is not an address in quotes");
   EXPECT_NE(get_file_error("[contexts.7]\nredis=\"a\"\n[contexts.07]\nredis=\"b\"\n"), "");
 }

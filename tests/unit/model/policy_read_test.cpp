@@ -22,11 +22,11 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
        {R"({"fs":{"read":["/srv/a"],"write":["/data/b"]},"net":["Example.org:443"],"exec":true,"cpu":"30 s",
             "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
             "output":{"keep":"1 KiB","kill":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
-            "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true}})",
+            "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true},"volumes":["data"]})",
         R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
             "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
-            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true})"}) {
+            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true,"volumes":["data"]})"}) {
     const ParsedPolicy parsed = parse(text);
     ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
     EXPECT_TRUE(parsed.request.named_fields.all());
@@ -34,6 +34,7 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     const Policy& policy = parsed.request.values;
     EXPECT_EQ(policy.fs_read, std::vector<std::string>{"/srv/a"});
     EXPECT_EQ(policy.fs_write, std::vector<std::string>{"/data/b"});
+    EXPECT_EQ(policy.volumes, std::vector<std::string>{"data"});
     EXPECT_EQ(policy.network, Network::allow_list);
     EXPECT_EQ(policy.net_allow, std::vector<std::string>{"example.org:443"});
     EXPECT_TRUE(policy.exec && policy.output_kill && policy.artifacts_optional);
@@ -143,6 +144,9 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
       {R"({"secrets":["../x"]})", "policy.secrets[0]: "},
       {R"({"secrets":[".."]})", "policy.secrets[0]: "},
       {R"({"secrets":[""]})", "policy.secrets[0]: "},
+      {R"({"volumes":["../x"]})", "policy.volumes[0]: "},
+      {R"({"volumes":["/srv"]})", "policy.volumes[0]: "},
+      {R"({"volumes":[""]})", "policy.volumes[0]: "},
   };
   for (const InvalidPolicy& row : rows) {
     const std::string problems = get_problems(row.text);

@@ -173,5 +173,75 @@ TEST_F(CeilingsTest, BothKindsOfPolicyFilesNameTheLine) {
             std::string::npos);
 }
 
+TEST_F(CeilingsTest, VolumesOfAContextAreItsCeiling) {
+  const auto config = load_with_file(R"(
+[contexts.3.volumes.backup]
+path = "/srv/backup"
+mode = "rw"
+owner = 34567
+[contexts.3.volumes.etc]
+path = "/etc/ssl"
+mode = "ro"
+owner = "root"
+[contexts.3.files]
+owner = 34568
+fixed_uid = true
+)");
+  ASSERT_TRUE(config) << config.error().message;
+  const Ceiling ceiling = config->settings.ceilings.get(3);
+  EXPECT_EQ(ceiling.max.volumes, (std::vector<std::string>{"backup", "etc"}));
+  ASSERT_EQ(ceiling.volumes.size(), 2U);
+  EXPECT_EQ(ceiling.volumes[0], (Volume{"backup", "/srv/backup", true, {34567, 34567}}));
+  EXPECT_EQ(ceiling.volumes[1], (Volume{"etc", "/etc/ssl", false, {0, 0}}));
+  EXPECT_EQ(config->settings.context_files, (std::vector<ContextFiles>{{3, {34568, 34568}, true}}));
+  EXPECT_TRUE(config->settings.ceilings.get(4).max.volumes.empty());
+  EXPECT_EQ(format_value(*config, "contexts.3.volumes.backup.path"), "\"/srv/backup\" from c.toml:3:8");
+  EXPECT_EQ(format_value(*config, "contexts.3.files.fixed_uid"), "true from c.toml:12:13");
+
+  PolicyRequest request = read_policy(R"({"volumes": ["backup", "other"]})", "policy").request;
+  const GrantedPolicy granted = apply_ceiling(Policy{}, request, ceiling);
+  EXPECT_EQ(granted.policy.volumes, std::vector<std::string>{"backup"});
+  ASSERT_EQ(granted.problems.size(), 1U);
+  EXPECT_EQ(granted.problems[0].message,
+            "policy.volumes: context 3 has no volume other: leave it out, or let the operator add "
+            "[contexts.3.volumes.other]");
+}
+
+TEST_F(CeilingsTest, InvalidVolumesAreRejectedWithTheirPosition) {
+  const auto error = [this](const std::string& lines) { return get_error("[contexts.1.volumes.data]\n" + lines); };
+  EXPECT_EQ(error("path = \"/srv/a\"\nmode = \"rw\"\n"), "c.toml:1:1: contexts.1.volumes.data: has no owner");
+  EXPECT_EQ(error("path = \"/srv/a\"\nmode = \"rw\"\nowner = 0\n"),
+            "c.toml:4:9: contexts.1.volumes.data.owner: jobs never write as root: name another user, or use mode = "
+            "\"ro\"");
+  EXPECT_EQ(error("path = \"/srv/../a\"\n"),
+            "c.toml:2:8: contexts.1.volumes.data.path: is not the whole path of a folder, as \"/srv/backup\"");
+  EXPECT_EQ(error("path = \"/proc/sys\"\n"), "c.toml:2:8: contexts.1.volumes.data.path: is below /proc");
+  EXPECT_EQ(error("mode = \"x\"\n"), "c.toml:2:8: contexts.1.volumes.data.mode: is not \"ro\" or \"rw\"");
+  EXPECT_EQ(error("size = 1\n"),
+            "c.toml:2:8: contexts.1.volumes.data.size: is unknown: there are path, mode and owner");
+  EXPECT_EQ(get_error("[contexts.1.volumes.\"a/b\"]\n").substr(0, 60).find("a/b") != std::string::npos, true);
+  EXPECT_EQ(get_error("[contexts.1.files]\nfixed_uid = true\n"),
+            "c.toml:1:1: contexts.1.files: has no owner: name the user to whom files of jobs belong");
+  EXPECT_NE(get_error("[contexts.1.ceiling]\nvolumes = [\"data\"]\n").find("the volumes of a context are its ceiling"),
+            std::string::npos);
+}
+
+TEST_F(CeilingsTest, VolumeThatLeadsToTheAgentsFoldersIsRejected) {
+  for (const char* path : {"/srv/state", "/srv/state/x", "/srv"}) {
+    const std::string text = std::string("state_dir = \"/srv/state\"\n[contexts.1.volumes.data]\npath = \"") + path +
+                             "\"\nmode = \"ro\"\nowner = \"root\"\n";
+    EXPECT_NE(get_error(text).find("leads to the agent's own folder /srv/state"), std::string::npos) << path;
+  }
+}
+
+// Other hosts and commands use the same file; only the start of the agent needs the user.
+TEST_F(CeilingsTest, UnknownOwnerIsReportedWhenItIsNeeded) {
+  const auto config = load_with_file(
+      "[contexts.1.volumes.data]\npath = \"/srv/a\"\nmode = \"rw\"\nowner = \"mycojobs-no-such-user\"\n");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->settings.unknown_owners,
+            (std::map<std::string, std::string>{{"contexts.1.volumes.data.owner", "mycojobs-no-such-user"}}));
+}
+
 }  // namespace
 }  // namespace mycojobs::test

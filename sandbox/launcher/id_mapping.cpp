@@ -1,0 +1,136 @@
+#include "sandbox/launcher/id_mapping.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::uint32_t kInvalidId = std::numeric_limits<std::uint32_t>::max();
+
+bool is_root(const FileOwner& owner) { return owner.uid == 0 || owner.gid == 0; }
+
+int exit_at_once(void*) { ::_exit(0); }
+
+int write_map(const char* name, pid_t pid, const std::string& text) {
+  const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) return errno;
+  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
+}
+
+// Returns a descriptor, or -errno.
+int open_mapped_namespace(pid_t pid, const FileOwner& files, const FileOwner& job) {
+  if (int error = write_map("uid_map", pid, format_exchanged_ids(files.uid, job.uid)); error != 0) return -error;
+  if (int error = write_map("gid_map", pid, format_exchanged_ids(files.gid, job.gid)); error != 0) return -error;
+  const int fd = ::open(fmt::format("/proc/{}/ns/user", pid).c_str(), O_RDONLY | O_CLOEXEC);
+  return fd < 0 ? -errno : fd;
+}
+
+}  // namespace
+
+std::string format_exchanged_ids(std::uint32_t a, std::uint32_t b) {
+  const auto [low, high] = std::minmax(a, b);
+  std::string text;
+  const auto add = [&text](std::uint32_t inside, std::uint32_t outside, std::uint32_t count) {
+    if (count > 0) text += fmt::format("{} {} {}\n", inside, outside, count);
+  };
+  if (low == high) {
+    add(0, 0, kInvalidId);
+    return text;
+  }
+  add(0, 0, low);
+  add(low, high, 1);
+  add(low + 1, low + 1, high - low - 1);
+  add(high, low, 1);
+  add(high + 1, high + 1, kInvalidId - high - 1);
+  return text;
+}
+
+// The process of the new namespace exits immediately and stays a zombie, which keeps its namespace until it is reaped.
+// So no process can be left behind if this one is killed. CLONE_VM makes the call cheap; the parent waits for the exit.
+int create_id_mapping(const FileOwner& files, const FileOwner& job) {
+  alignas(std::max_align_t) char stack[16384];
+  const pid_t pid =
+      ::clone(exit_at_once, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | CLONE_VFORK | SIGCHLD, nullptr);
+  if (pid < 0) return -errno;
+  const int fd = open_mapped_namespace(pid, files, job);
+  ::waitpid(pid, nullptr, 0);
+  return fd;
+}
+
+Result<FileOwners> FileOwners::make(std::vector<ContextFiles> files, const IdRange& ids) {
+  FileOwners owners;
+  owners.ids_ = ids;
+  for (const ContextFiles& entry : files) {
+    const std::string name = fmt::format("contexts.{}.files.owner", entry.context);
+    if (auto checked = owners.check_owner(entry.owner); !checked) return fail(std::move(checked).error(), name);
+    if (is_root(entry.owner)) return fail(Code::invalid, name + ": jobs never write as root: name another user");
+    if (entry.has_fixed_uid && owners.has_ids() && !are_ids_mapped(entry.owner)) {
+      return fail(Code::invalid, fmt::format("{}: the ids {}:{} do not exist in this container: use ids of "
+                                             "/proc/self/uid_map and gid_map",
+                                             name, entry.owner.uid, entry.owner.gid));
+    }
+  }
+  owners.files_ = std::move(files);
+  return owners;
+}
+
+// A job with an id of the range could read and change the owner's files without a mapping.
+Result<void> FileOwners::check_owner(const FileOwner& owner) const {
+  if (!has_ids()) {
+    if (owner.uid == ::geteuid()) return {};
+    return fail(Code::invalid,
+                fmt::format("is user {}, but only an agent of root can map ids: name the agent's own user {}, or run "
+                            "the agent as root",
+                            owner.uid, ::geteuid()));
+  }
+  for (const std::uint32_t id : {owner.uid, owner.gid}) {
+    if (id >= ids_.base && id - ids_.base < ids_.count)
+      return fail(Code::invalid, fmt::format("{} is an id of jobs (sandbox.uid_range): name another user", id));
+  }
+  return {};
+}
+
+Result<FileOwner> FileOwners::owner_of(ContextId context) const {
+  if (!has_ids()) return FileOwner{::geteuid(), ::getegid()};
+  const auto entry = std::find_if(files_.begin(), files_.end(),
+                                  [context](const ContextFiles& files) { return files.context == context; });
+  if (entry != files_.end()) return entry->owner;
+  const FileOwner owner = default_file_owner(context);
+  if (context <= kMaxContextWithFileUid && check_owner(owner)) return owner;
+  return fail(Code::invalid,
+              fmt::format("fs.write: files of context {0} have no owner: set [contexts.{0}.files] owner", context));
+}
+
+std::optional<FileOwner> FileOwners::fixed_owner_of(ContextId context) const {
+  const auto entry = std::find_if(files_.begin(), files_.end(),
+                                  [context](const ContextFiles& files) { return files.context == context; });
+  if (!has_ids() || entry == files_.end() || !entry->has_fixed_uid) return {};
+  return entry->owner;
+}
+
+Result<void> FileOwners::check_volume(const Volume& volume) const {
+  const std::string name = fmt::format("volume {}: owner", volume.name);
+  if (auto checked = check_owner(volume.owner); !checked) return fail(std::move(checked).error(), name);
+  if (volume.writable && is_root(volume.owner))
+    return fail(Code::invalid, name + ": jobs never write as root: name another user, or use mode = \"ro\"");
+  return {};
+}
+
+FileOwner FileOwners::job_ids(ContextId context, std::uint32_t uid) const {
+  if (!has_ids()) return {::geteuid(), ::getegid()};
+  if (const auto fixed = fixed_owner_of(context); fixed && uid == ids_.count) return *fixed;
+  return {ids_.base + uid, ids_.base + uid};
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,47 @@
+// Volumes and owners of files: the folders of the host in which jobs may create files that outlive them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace mycojobs {
+
+using ContextId = std::uint32_t;
+
+// The user and group to which the files of jobs belong on disk, as ids of the host.
+struct FileOwner {
+  std::uint32_t uid = 0, gid = 0;
+  bool operator==(const FileOwner&) const = default;
+};
+
+// A named folder of the host. Jobs see it at kVolumesFolder/NAME, so that scripts do not know host paths. Files that
+// jobs create in it belong to `owner`, whatever user id the job has; other files are reachable by their mode bits.
+struct Volume {
+  std::string name;
+  std::string path;  // absolute, in normal form
+  bool writable = false;
+  FileOwner owner;
+  bool operator==(const Volume&) const = default;
+};
+
+inline constexpr const char* kVolumesFolder = "/volumes";  // of a job
+inline std::string volume_mount_point(const std::string& name) { return std::string(kVolumesFolder) + '/' + name; }
+
+// The owner of files that the jobs of a context create below fs.write.
+struct ContextFiles {
+  ContextId context = 0;
+  FileOwner owner;
+  // Runs with fs.write or volumes have the user id of `owner` instead of an id of their own. They need no id mapping,
+  // which some file systems and containers do not support.
+  bool has_fixed_uid = false;
+  bool operator==(const ContextFiles&) const = default;
+};
+
+// A context without ContextFiles has an owner of its own: this id plus the context's id. The ids are below the default
+// range of job ids (SandboxConfig::uid_base).
+inline constexpr std::uint32_t kFirstFileUid = 1878917120, kMaxContextWithFileUid = 65535;
+inline FileOwner default_file_owner(ContextId context) {
+  return {kFirstFileUid + context, kFirstFileUid + context};
+}
+
+}  // namespace mycojobs
