@@ -30,29 +30,28 @@ int write_map(const char* name, pid_t pid, const std::string& text) {
 
 // Returns a descriptor, or -errno.
 int open_mapped_namespace(pid_t pid, const FileOwner& files, const FileOwner& job) {
-  if (int error = write_map("uid_map", pid, format_exchanged_ids(files.uid, job.uid)); error != 0) return -error;
-  if (int error = write_map("gid_map", pid, format_exchanged_ids(files.gid, job.gid)); error != 0) return -error;
+  if (int error = write_map("uid_map", pid, format_mapped_ids(files.uid, job.uid)); error != 0) return -error;
+  if (int error = write_map("gid_map", pid, format_mapped_ids(files.gid, job.gid)); error != 0) return -error;
   const int fd = ::open(fmt::format("/proc/{}/ns/user", pid).c_str(), O_RDONLY | O_CLOEXEC);
   return fd < 0 ? -errno : fd;
 }
 
 }  // namespace
 
-std::string format_exchanged_ids(std::uint32_t a, std::uint32_t b) {
-  const auto [low, high] = std::minmax(a, b);
-  std::string text;
-  const auto add = [&text](std::uint32_t inside, std::uint32_t outside, std::uint32_t count) {
-    if (count > 0) text += fmt::format("{} {} {}\n", inside, outside, count);
+std::string format_mapped_ids(std::uint32_t files, std::uint32_t job) {
+  if (files == job) return fmt::format("0 0 {}\n", kInvalidId);
+  std::string text = fmt::format("0 {} 1\n", files == 0 ? job : files);
+  std::uint32_t next = 1;
+  const auto add_unchanged_until = [&](std::uint32_t end) {
+    if (next < end) text += fmt::format("{0} {0} {1}\n", next, end - next);
+    next = end + 1;
   };
-  if (low == high) {
-    add(0, 0, kInvalidId);
-    return text;
+  for (const std::uint32_t id : {std::min(files, job), std::max(files, job)}) {
+    if (id == 0) continue;
+    add_unchanged_until(id);
+    if (id == files) text += fmt::format("{} {} 1\n", files, job);
   }
-  add(0, 0, low);
-  add(low, high, 1);
-  add(low + 1, low + 1, high - low - 1);
-  add(high, low, 1);
-  add(high + 1, high + 1, kInvalidId - high - 1);
+  add_unchanged_until(kInvalidId);
   return text;
 }
 

@@ -387,11 +387,13 @@ TEST(Volumes, MissingFolderDoesNotPreventTheStart) {
   EXPECT_NE(outcome.reason.find("/srv/mycojobs-test/is/not/there"), std::string::npos) << outcome.reason;
 }
 
-TEST(IdMapping, ExchangesTwoIdsAndLeavesTheOthers) {
-  EXPECT_EQ(sandbox::format_exchanged_ids(34, 1000), "0 0 34\n34 1000 1\n35 35 965\n1000 34 1\n1001 1001 4294966294\n");
-  EXPECT_EQ(sandbox::format_exchanged_ids(1, 0), "0 1 1\n1 0 1\n2 2 4294967293\n");
-  EXPECT_EQ(sandbox::format_exchanged_ids(7, 7), "0 0 4294967295\n");
-  EXPECT_EQ(sandbox::format_exchanged_ids(4294967294, 5), "0 0 5\n5 4294967294 1\n6 6 4294967288\n4294967294 5 1\n");
+TEST(IdMapping, OwnerIsShownAsTheJobAndRootAsTheOwner) {
+  EXPECT_EQ(sandbox::format_mapped_ids(34, 1000), "0 34 1\n1 1 33\n34 1000 1\n35 35 965\n1001 1001 4294966294\n");
+  EXPECT_EQ(sandbox::format_mapped_ids(1000, 34), "0 1000 1\n1 1 33\n35 35 965\n1000 34 1\n1001 1001 4294966294\n");
+  EXPECT_EQ(sandbox::format_mapped_ids(0, 1000), "0 1000 1\n1 1 999\n1001 1001 4294966294\n");
+  EXPECT_EQ(sandbox::format_mapped_ids(1, 2), "0 1 1\n1 2 1\n3 3 4294967292\n");
+  EXPECT_EQ(sandbox::format_mapped_ids(7, 7), "0 0 4294967295\n");
+  EXPECT_EQ(sandbox::format_mapped_ids(4294967294, 5), "0 4294967294 1\n1 1 4\n6 6 4294967288\n4294967294 5 1\n");
 }
 
 }  // namespace
