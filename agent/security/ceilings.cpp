@@ -168,6 +168,7 @@ class CeilingApplier {
         granted.push_back(name);
         continue;
       }
+      if (!requests_item(PolicyField::volumes, &Policy::volumes, name)) continue;
       const std::string context = std::to_string(ceiling_.context);
       out_.problems.push_back({"policy.volumes", "policy.volumes: context " + context + " has no volume " + name +
                                                      ": leave it out, or let the operator add [contexts." + context +

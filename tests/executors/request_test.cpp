@@ -165,7 +165,7 @@ TEST(Request, FactsAndEnvironmentHaveTheseBytes) {
   EXPECT_EQ(
       payloads[0],
       R"({"attempt":0,"caller_id":12,"context_id":3,"deadline_unix_ms":1795000063000,"deliveries":0,"epoch":9,)"
-      R"("executor":"python","granted":{"exec":false,"fs.read":[],"fs.write":[],"memory":1024,"net":"none","secrets":[]},)"
+      R"("executor":"python","granted":{"exec":false,"fs.read":[],"fs.write":[],"memory":1024,"net":"none","secrets":[],"volumes":[]},)"
       R"("id":7,"max_artifact_bytes":67108864,"max_result_bytes":1048576,"name":"n\"","runner_id":20,"warm":true})");
   EXPECT_EQ(
       payloads[1],

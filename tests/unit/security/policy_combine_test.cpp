@@ -284,6 +284,7 @@ class Random {
     p.output_bytes = 1 + choose_below(4);
     p.syscalls = choose_some({"ptrace", "keyctl", "chroot", "read"});
     p.secrets = choose_some({"A", "B", "C"});
+    p.volumes = choose_some({"backup", "data"});
     p.warm_runs = static_cast<std::uint32_t>(choose_below(4));
     p.warm_idle_ms = 1 + choose_below(4);
     return p;
@@ -297,8 +298,8 @@ class Random {
     PolicyRequest out{policy(), random_(), {}};
     ++out.values.cpu_ms;  // a request cannot ask for "unlimited"
     ++out.values.wall_ms;
-    for (PolicyField field :
-         {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::syscalls, PolicyField::secrets}) {
+    for (PolicyField field : {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::syscalls,
+                              PolicyField::secrets, PolicyField::volumes}) {
       const auto at = static_cast<std::size_t>(field);
       out.replaced_fields[at] = out.named_fields[at] && choose_below(2) == 0;
     }
@@ -351,6 +352,7 @@ void expect_under(const Policy& combined, const Ceiling& ceiling) {
     EXPECT_TRUE(has(max.syscalls, name) || (innocent && has(max.syscalls, "*"))) << name;
   }
   for (const auto& name : combined.secrets) EXPECT_TRUE(has(max.secrets, name)) << name;
+  for (const auto& name : combined.volumes) EXPECT_TRUE(has(max.volumes, name)) << name;
 }
 
 TEST(CombineRandom, IsIdempotentAndNeverAboveTheCeiling) {
