@@ -86,6 +86,7 @@ constexpr const char* kForbiddenCalls[] = {
 // Calls that are harmless, or have a fallback in libc or the language. Calls that are in no table fail with EPERM.
 constexpr RefusedCall kRefused[] = {
     {"clone3", ENOSYS},          // the flags are behind a pointer; libc falls back to clone
+    {"fchmodat2", ENOSYS},       // newer than the oldest supported libseccomp; libc falls back to fchmodat
     {"openat2", ENOSYS},         // flags and mode are behind a pointer; programs fall back to openat
     {"io_uring_setup", ENOSYS},  // would open sockets that the filter does not check
     {"io_uring_enter", ENOSYS},
@@ -138,10 +139,10 @@ constexpr std::uint64_t kCreates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
 // A file with a set-id bit that a job creates on the host, in a granted folder, would run with the rights of the owner
 // of the job's files for every user of the host. The rules of one call are alternatives.
 constexpr ArgumentRule kModeRules[] = {
-    {"chmod", {1, kSetIds, 0}},     {"fchmod", {1, kSetIds, 0}},  {"fchmodat", {2, kSetIds, 0}},
-    {"fchmodat2", {2, kSetIds, 0}}, {"mkdir", {1, kSetIds, 0}},   {"mkdirat", {2, kSetIds, 0}},
-    {"creat", {1, kSetIds, 0}},     {"open", {2, kSetIds, 0}},    {"open", {1, kCreates, 0}},
-    {"openat", {3, kSetIds, 0}},    {"openat", {2, kCreates, 0}},
+    {"chmod", {1, kSetIds, 0}},   {"fchmod", {1, kSetIds, 0}},  {"fchmodat", {2, kSetIds, 0}},
+    {"mkdir", {1, kSetIds, 0}},   {"mkdirat", {2, kSetIds, 0}}, {"creat", {1, kSetIds, 0}},
+    {"open", {2, kSetIds, 0}},    {"open", {1, kCreates, 0}},   {"openat", {3, kSetIds, 0}},
+    {"openat", {2, kCreates, 0}},
 };
 
 constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64_t value) {
@@ -420,7 +421,7 @@ std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExe
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
 
 bool sets_mode(std::string_view syscall) {
-  return syscall == "mknod" || syscall == "mknodat" ||
+  return syscall == "mknod" || syscall == "mknodat" || syscall == "fchmodat2" ||
          std::any_of(std::begin(kModeRules), std::end(kModeRules),
                      [&](const ArgumentRule& rule) { return rule.syscall == syscall; });
 }
