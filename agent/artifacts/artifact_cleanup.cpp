@@ -105,10 +105,19 @@ std::uint64_t delete_unlisted_files(const RecordedArtifacts& recorded, const std
   return bytes_before - std::min(bytes_before, bytes_after);
 }
 
+// Deletes the files of a job folder of the cache that the record does not list.
+void delete_unlisted_copies(const RecordedArtifacts& recorded, const std::string& folder) {
+  for (const std::string& name : list_names(folder)) {
+    if (recorded.is_record_missing || !recorded.hashes.contains(name)) (void)::unlink((folder + '/' + name).c_str());
+  }
+  if (recorded.is_record_missing) (void)::rmdir(folder.c_str());
+}
+
 }  // namespace
 
-ArtifactCleanup::ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms)
-    : clock_(clock), state_dir_(std::move(state_dir)), interval_ms_(interval_ms) {}
+ArtifactCleanup::ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms,
+                                 std::optional<ArtifactCache::Limits> cache_limits)
+    : clock_(clock), state_dir_(std::move(state_dir)), interval_ms_(interval_ms), cache_limits_(cache_limits) {}
 
 Result<std::uint64_t> ArtifactCleanup::run_step(RecordStore& store, Id context) {
   constexpr std::uint64_t kDisabledDelayMs = 3'600'000;
@@ -133,6 +142,7 @@ Result<void> ArtifactCleanup::advance_round(RecordStore& store, Id context, Roun
       round.next_ms = now_ms + interval_ms_;
       if (!read_modification_time(folder.path())) break;  // The context has no artifacts.
       remove_orphaned_spools(folder.spool_folder());
+      if (cache_limits_) round.cache_bytes = ArtifactCache(folder, *cache_limits_).evict();
       MJ_CHECK(list_job_folders(store, context, round));
       start_recounts(folder, round);
       round.next_ms = now_ms;
@@ -174,8 +184,11 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
   round.store_names = std::move(store_names);
   round.job_folders.clear();
   for (const std::string& store_name : round.store_names) {
-    for (std::string& name : list_names(ArtifactFolder(state_dir_, context).store_folder(store_name)))
-      round.job_folders.emplace_back(store_name, std::move(name));
+    const ArtifactFolder folder(state_dir_, context);
+    for (std::string& name : list_names(folder.store_folder(store_name)))
+      round.job_folders.push_back({store_name, std::move(name), false});
+    for (std::string& name : list_names(folder.cache_folder(store_name)))
+      round.job_folders.push_back({store_name, std::move(name), true});
   }
   return {};
 }
@@ -183,9 +196,16 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
 Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, Round& round) const {
   const ArtifactFolder folder(state_dir_, context);
   for (std::size_t i = 0; i < kMaxJobsPerStep && !round.job_folders.empty(); ++i) {
-    const auto& [store_name, name] = round.job_folders.back();
-    const std::string path = folder.store_folder(store_name) + '/' + name;
+    const auto& [store_name, name, is_cached] = round.job_folders.back();
+    const std::string path =
+        (is_cached ? folder.cache_folder(store_name) : folder.store_folder(store_name)) + '/' + name;
     const std::string job_key = parse_job_folder_name(name);
+    if (is_cached) {
+      MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
+      if (recorded) delete_unlisted_copies(*recorded, path);
+      round.job_folders.pop_back();
+      continue;
+    }
     const auto initial_modification_time = read_modification_time(path);
     if (!job_key.empty() && initial_modification_time) {
       MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));

@@ -5,6 +5,9 @@
 //   spools of ended agents --> job folders, compared with the records --> objects without a job --> pause
 //     ^------------------------------------- next round ---------------------------------------------'
 //
+// Cached files of other hosts (artifacts/transfer/artifact_cache.h) are deleted with the record of their job, too, and
+// if the cache exceeds its limits.
+//
 // Several agents may clean up the same folder at the same time: an agent checks each file again under the lock of the
 // folder before it deletes the file.
 #pragma once
@@ -14,11 +17,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "artifacts/artifact_usage.h"
+#include "artifacts/transfer/artifact_cache.h"
 #include "base/clock.h"
 #include "store/record_store.h"
 
@@ -28,18 +33,29 @@ namespace mycojobs {
 class ArtifactCleanup {
  public:
   // If state_dir is empty, run_step() does nothing. `interval_ms` is the minimum time between the starts of two rounds.
-  ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms);
+  // Without cache_limits, size and age of caches are not limited.
+  ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms,
+                  std::optional<ArtifactCache::Limits> cache_limits = std::nullopt);
   // Runs the next step in the context, if it is due. Returns the time in ms until the next step is due. An earlier call
   // does nothing. Returns the errors of the store. After an error, no file was deleted whose record could not be read.
   Result<std::uint64_t> run_step(RecordStore&, Id context);
+  // Returns the size of the context's cache in the latest round.
+  std::uint64_t cache_bytes(Id context) const {
+    const auto round = rounds_.find(context);
+    return round == rounds_.end() ? 0 : round->second.cache_bytes;
+  }
 
  private:
   enum class Phase { spools, job_folders, objects };
   struct Round {
     Phase phase = Phase::spools;
     std::uint64_t start_ms = 0, next_ms = 0;  // Clock::boot_ms() of the start and of the next step.
-    // The job folders that this round has not processed yet: name of the store and name of the folder.
-    std::vector<std::pair<std::string, std::string>> job_folders;
+    struct JobFolder {
+      std::string store_name, name;  // name of the folder
+      bool is_cached = false;        // in the cache
+    };
+    std::vector<JobFolder> job_folders;                      // The job folders that this round has not processed yet.
+    std::uint64_t cache_bytes = 0;                           // Size of the cache in the latest round.
     std::vector<std::string> store_names;                    // All current and previous names of the store.
     std::map<std::string, ArtifactUsage::Recount> recounts;  // By name of the store: sums that this round has computed.
     std::shared_ptr<DIR> objects_dir;                        // Position of this round in the folder of the objects.
@@ -54,6 +70,7 @@ class ArtifactCleanup {
   const Clock& clock_;
   std::string state_dir_;
   std::uint64_t interval_ms_;
+  std::optional<ArtifactCache::Limits> cache_limits_;
   std::map<Id, Round> rounds_;
 };
 

@@ -19,6 +19,10 @@ class ArtifactFolder {
   std::string spool_folder() const { return path_ + "/spool"; }
   std::string store_folder(const std::string& store) const { return path_ + "/jobs/" + store; }
   std::string job_folder(const std::string& store, const std::string& job_key) const;
+  // The folders of files that were received from other hosts (artifacts/transfer/artifact_cache.h).
+  std::string cache_folder() const { return path_ + "/cache"; }
+  std::string cache_folder(const std::string& store) const { return cache_folder() + '/' + store; }
+  std::string cache_folder(const std::string& store, const std::string& job_key) const;
   // Creates all folders with mode 0700. Error io: a folder cannot be created.
   Result<void> create(const std::string& store) const;
   // Returns no value if the folder does not exist, or if another process holds a conflicting lock for longer than

@@ -306,6 +306,14 @@ std::vector<std::string> artifact_folders(const std::string& state_dir, Id conte
   return folders;
 }
 
+std::vector<std::string> cached_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
+                                                 const std::vector<std::string>& store_names) {
+  std::vector<std::string> folders;
+  for (const std::string& name : store_names)
+    folders.push_back(ArtifactFolder(state_dir, context).cache_folder(name, job_key));
+  return folders;
+}
+
 std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders) {
   const auto is_regular_file = [](const std::string& path) {
     struct stat info {};

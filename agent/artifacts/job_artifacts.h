@@ -3,6 +3,8 @@
 //   objects/<sha256>                          the content, once for all jobs that have stored the same content
 //   jobs/<store>/<caller>.<job>/<sha256>      a hard link to the object for each job that has the content; an object
 //                                             without another link belongs to no job
+//   cache/<store>/<caller>.<job>/<sha256>     copies of files that a job stored on another host
+//                                             (artifacts/transfer/artifact_cache.h)
 //   spool/<run>/, spool/<run>.lock            the files of a run that has not ended; the run holds the lock
 //   usage-<store>, usage-<store>.lock         space of the artifacts of each caller (artifacts/artifact_usage.h)
 //   lock                                      shared: creation of links; exclusive: deletion of files
@@ -34,6 +36,9 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
 // Returns the folders on this host that can contain files of the job: one for each name of the store.
 std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
                                           const std::vector<std::string>& store_names);
+// Returns the folders on this host that can contain copies of files that the job stored on another host.
+std::vector<std::string> cached_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
+                                                 const std::vector<std::string>& store_names);
 // Returns the artifacts that the field `artifacts` of a record lists, or no artifacts if the text is empty or cannot be
 // parsed. StoredArtifact::path is in one of `folders`, which are the folders of the job: a client that can write the
 // record must not get access to a file of another job by its hash. The file need not exist.

@@ -90,6 +90,10 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.frame_rate = settings.job_frame_rate;
   worker.caller_artifact_bytes = settings.quota_caller_artifact_bytes;
   worker.context_artifact_bytes = settings.quota_context_artifact_bytes;
+  worker.holder_timeout_ms = settings.artifacts_holder_timeout_ms;
+  worker.transfer_rate = settings.artifacts_transfer_rate_bytes;
+  worker.cache_bytes = settings.artifacts_cache_bytes;
+  worker.cache_age_ms = settings.artifacts_cache_age_ms;
   worker.max_deliveries = settings.job_max_deliveries;
   worker.defaults = make_operator_defaults(settings);
   worker.ceilings = settings.ceilings;

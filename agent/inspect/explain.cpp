@@ -541,6 +541,23 @@ Explanation explain_planned(const JobSituation& situation) {
   return out;
 }
 
+// The inputs of the job are artifacts of a runner that does not send them.
+Explanation explain_awaited_inputs(const JobSituation& situation, Explanation out) {
+  const JobStoreState& job = situation.job;
+  const std::string holder(field_of(job.claim_fields, "holder"));
+  const std::uint64_t since_ms = number_of(job.claim_fields, "holder_since");
+  const std::uint64_t until_ms = number_of(job.claim_fields, "holder_until");
+  out.cause = "inputs";
+  out.reason = fmt::format("its inputs are artifacts of runner {}, which has not sent them since {} ({} ago)", holder,
+                           format_time(since_ms), format_duration(job.now_ms - std::min(job.now_ms, since_ms)));
+  out.evidence.push_back(
+      fmt::format("it ends with artifact_lost at {} (artifacts.holder_timeout)", format_time(until_ms)));
+  out.next_action =
+      fmt::format("start the agent of runner {}, or end the job with {} and run the jobs that it depends on again",
+                  holder, format_command(situation, "job cancel"));
+  return out;
+}
+
 Explanation explain_delayed(const JobSituation& situation) {
   const JobStoreState& job = situation.job;
   if (!job.due_ms) return explain_missing_index_entry(situation, "delayed", "the index of delays");
@@ -558,6 +575,8 @@ Explanation explain_delayed(const JobSituation& situation) {
   } else {
     out.evidence.push_back("due " + due_text);
   }
+  const bool waits_for_inputs = get_field(situation, "detail") == kParkReasonInputs;
+  if (waits_for_inputs) return explain_awaited_inputs(situation, std::move(out));
   if (job.now_ms >= *job.due_ms) {
     out.cause = "due";
     out.reason = has_live_runner(situation) ? "it is due" : "it is due, but no agent is alive to queue it";
@@ -789,6 +808,7 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"result_too_large", "return less, or raise `job.max_result_bytes` of the runner"},
     {"result_quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
+    {"artifact_lost", "run the jobs that it depends on again, then this job"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and apply its remedies"},
 });
 
@@ -927,6 +947,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"delayed", "postponed", "it was submitted to run later"},
     {"delayed", "retry_wait", "its last attempt failed; the next one is due later"},
     {"delayed", "quota", "the jobs of its caller keep more than a quota allows"},
+    {"delayed", "inputs", "the runner that has the artifacts of its inputs does not send them"},
     {"delayed", "due", "it is due; any agent adds it to its queue"},
     {"waiting", "dependencies", "jobs that it depends on have not ended"},
     {"waiting", "dependency_absent", "a job that it depends on does not exist"},

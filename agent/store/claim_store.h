@@ -90,7 +90,16 @@ struct Release {
   std::string reason;
   bool was_started = true;  // if nothing of the job was started, the claim does not count as a delivery
 };
-using Report = std::variant<LogAppend, EndReport, Release, DetailUpdate>;
+// Parks a job whose inputs are artifacts that a runner does not send now. No delivery is counted.
+struct AwaitInputs {
+  static constexpr std::size_t kMaxSources = 1000;
+  ClaimRef claim;
+  Id holder = 0;                 // the runner
+  std::uint64_t timeout_ms = 0;  // maximum wait for this runner, after which the job ends as `artifact_lost`
+  std::string reason;
+  std::vector<std::string> sources;  // jobs whose artifacts are needed; retention keeps the first kMaxSources of them
+};
+using Report = std::variant<LogAppend, EndReport, Release, DetailUpdate, AwaitInputs>;
 
 // The life of a claim, from a queue to the stored end of a run.
 class ClaimStore {

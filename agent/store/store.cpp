@@ -19,6 +19,7 @@ Store::Store(std::unique_ptr<StoreConnection> connection)
       JournalStore(*connection),
       RecordStore(*connection),
       MessageStore(*connection),
+      TransferStore(*connection),
       connection_(std::move(connection)) {}
 Store::~Store() = default;
 

@@ -34,6 +34,7 @@
 #include "store/redis/redis_claims.h"
 #include "store/runner_store.h"
 #include "store/submit_store.h"
+#include "store/transfer_store.h"
 #include "store/workflow_store.h"
 
 namespace mycojobs {
@@ -63,7 +64,8 @@ class Store final : public RedisClaims,
                     public RunnerStore,
                     public JournalStore,
                     public RecordStore,
-                    public MessageStore {
+                    public MessageStore,
+                    public TransferStore {
  public:
   // Does not connect. An invalid URL is the error of each call.
   explicit Store(const RedisStoreConfig&);
@@ -147,6 +149,13 @@ class StoreFactory {
   // each server. Errors: invalid (a URL), unavailable (the thread cannot be created). A server that cannot be reached
   // is not an error.
   virtual Result<std::unique_ptr<HintSubscription>> subscribe(Id context, const HintTopics&, HintListener&) = 0;
+  // Like subscribe(), over a connection and a thread that serve transfers of artifacts only: their long messages do not
+  // delay hints.
+  virtual Result<std::unique_ptr<HintSubscription>> subscribe_transfers(Id context,
+                                                                        const std::vector<std::string>& channels,
+                                                                        HintListener& listener) {
+    return subscribe(context, {channels, {}}, listener);
+  }
   // Returns a name of the server of a context, which is the same for all contexts of the server.
   virtual std::string server_name(Id /*context*/) const { return {}; }
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;

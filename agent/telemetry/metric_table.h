@@ -51,6 +51,9 @@ enum class Metric : std::size_t {
   launcher_restarts,
   artifact_bytes,
   artifact_quota,
+  transfers,
+  transfer_bytes,
+  artifact_cache,
   // Contexts, flows, workflows and messages of a coordinator, and its API.
   leadership,
   queue_jobs,

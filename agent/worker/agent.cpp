@@ -151,7 +151,31 @@ void Agent::create_run_loop(Dependencies& dependencies) {
           .has_current_secrets =
               [this](Id context, const std::vector<Secret>& secrets) {
                 return secrets_->are_current(context, secrets);
+              },
+          .fetch_inputs =
+              [this](RunNumber run, std::vector<MissingInput> files, RunLoop::Callbacks::OnInputsEnd on_end) {
+                const Id context = files.front().artifact.context;
+                find_shard(context).input_fetcher->fetch(run, std::move(files), std::move(on_end));
+              },
+          .cancel_fetch =
+              [this](RunNumber run) {
+                for (const auto& shard : shards_) {
+                  if (shard->input_fetcher) shard->input_fetcher->cancel(run);
+                }
               }});
+}
+
+// Inputs are fetched only if there is a state_dir, since the records of jobs name no artifacts otherwise.
+Result<void> Agent::open_transfers(ServerShard& shard, StoreFactory& stores) {
+  if (settings_.state_dir.empty()) return {};
+  MJ_TRY(store, open_connection(stores));
+  shard.transfers = std::make_unique<TransferLoop>(*store,
+                                                   TransferLoop::Settings{shard.settings.contexts, settings_.runner.id,
+                                                                          settings_.state_dir, settings_.transfer_rate},
+                                                   clock_, settings_.metrics);
+  shard.input_fetcher = std::make_unique<InputFetcher>(
+      *shard.transfers, settings_.state_dir, ArtifactCache::Limits{settings_.cache_bytes, settings_.cache_age_ms});
+  return shard.transfers->subscribe(stores);
 }
 
 Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
@@ -181,6 +205,7 @@ Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
   shard.maintenance =
       std::make_unique<MaintenanceLoop>(*maintenance_store, clock_, health_, shard.settings,
                                         [&shard](Id context) { shard.prerequisites->on_jobs_waiting(context); });
+  MJ_CHECK(open_transfers(shard, stores));
   return open_intake(shard, stores);
 }
 
@@ -276,6 +301,7 @@ Result<void> Agent::start_serving(ServerShard& shard) {
   MJ_CHECK(start_loop_thread(shard.leases_thread, *shard.leases));
   MJ_CHECK(start_loop_thread(shard.maintenance_thread, *shard.maintenance));
   MJ_CHECK(start_loop_thread(shard.prerequisites_thread, *shard.prerequisites));
+  if (shard.transfers) MJ_CHECK(start_loop_thread(shard.transfers_thread, *shard.transfers));
   shard.is_serving = true;  // from now on the intake is notified of free slots
   return start_loop_thread(shard.intake_thread, *shard.intake);
 }
@@ -292,6 +318,7 @@ Agent::~Agent() {
   for (const auto& shard : shards_) shard->prerequisites_thread.reset();
   for (const auto& shard : shards_) shard->leases_thread.reset();
   if (run_loop_) run_loop_->stop();
+  for (const auto& shard : shards_) shard->transfers_thread.reset();  // before the run loop, which it notifies
   broker_.reset();
   for (const auto& shard : shards_) shard->reporter_thread.reset();
   run_loop_.reset();  // before the runner id is released, so that a new holder finds no process of this agent

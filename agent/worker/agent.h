@@ -5,10 +5,11 @@
 //     ^  \--claims--> lease keeper --fences, kills--> run loop   |
 //     '--------------- slot free <------------ settled runs ------'
 //   maintenance: timers of jobs, expired leases             prerequisite checker: prerequisites of waiting jobs
+//   transfers: sends artifacts to other agents, and fetches inputs of jobs from them
 //   artifact cleanup: deletes artifacts without a job       secrets: current secrets of each context
 //   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before that
 //
-// An agent with one Redis server has eight threads, whatever the number of contexts, and a bounded number of threads
+// An agent with one Redis server has ten threads, whatever the number of contexts, and a bounded number of threads
 // for each disk and each plugin while there is work that can block (base/strands/strand_pool.h). All of them except the
 // run loop and the secrets thread have a store connection of their own. Contexts can have Redis servers of their own.
 // All parts except run loop, artifact cleanup and secrets exist once for each server, so that a server that hangs does
@@ -29,8 +30,10 @@
 #include <span>
 #include <vector>
 
+#include "artifacts/transfer/transfer_loop.h"
 #include "base/loop_thread.h"
 #include "security/secret_watcher.h"
+#include "worker/intake/input_fetcher.h"
 #include "worker/intake/intake.h"
 #include "worker/leases/instance_lock.h"
 #include "worker/leases/lease_keeper.h"
@@ -92,6 +95,8 @@ class Agent {
     std::unique_ptr<LeaseKeeper> leases;
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<MaintenanceLoop> maintenance;
+    std::unique_ptr<TransferLoop> transfers;  // null without a state_dir
+    std::unique_ptr<InputFetcher> input_fetcher;
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
     // Registers the runner on a server that was unavailable at the start, and then starts the following threads.
@@ -99,6 +104,7 @@ class Agent {
     std::optional<LoopThread<LeaseKeeper>> leases_thread;
     std::optional<LoopThread<MaintenanceLoop>> maintenance_thread;
     std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
+    std::optional<LoopThread<TransferLoop>> transfers_thread;
     std::optional<LoopThread<Intake>> intake_thread;
     std::atomic<bool> is_serving{false};  // whether the threads are starting or running
     // Iterations of the loops when is_healthy() last returned true.
@@ -110,6 +116,7 @@ class Agent {
   Result<void> register_runner_everywhere(Dependencies&);
   Result<void> open_shard(ServerShard&, StoreFactory&);
   Result<void> open_intake(ServerShard&, StoreFactory&);
+  Result<void> open_transfers(ServerShard&, StoreFactory&);
   void create_run_loop(Dependencies&);
   Result<void> start_threads();
   Result<void> start_serving(ServerShard&);

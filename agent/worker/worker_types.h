@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "artifacts/artifact_queue.h"
+#include "artifacts/transfer/artifact_source.h"
 #include "base/ed25519.h"
 #include "executors/executor.h"
 #include "jobs/retry.h"
@@ -38,6 +39,19 @@ inline std::string disk_strand_name(Id context) { return std::string(kDiskStrand
 // Strand for the folder of the host with this path.
 inline constexpr std::string_view kFolderStrandPrefix = "folder ";
 inline std::string folder_strand_name(const std::string& path) { return std::string(kFolderStrandPrefix) + path; }
+
+// A file that a job needs and that is on another runner.
+struct MissingInput {
+  RemoteArtifact artifact;
+  std::string store_name;  // artifact_store_name() of the context
+};
+// The end of a fetch of missing inputs.
+struct InputsEnd {
+  FetchStatus status = FetchStatus::received;
+  // If the status is not `received`: runner and reason of the first file that was not received.
+  Id holder = 0;
+  std::string reason;
+};
 
 // A job that was claimed and could not be started.
 struct StartRejected {
@@ -71,6 +85,9 @@ struct JobStart {
   // first folder, whose disk can block (denied_write.h).
   std::vector<JobFolder> folders = {};
   std::function<Result<std::unique_ptr<Conversation>>()> create_conversation = {};
+  // Returns the inputs that the latest call of create_conversation has not found on this host. If there are any, that
+  // call has failed, and can be repeated after they were fetched. REQUIRES: create_conversation is not running.
+  std::function<std::vector<MissingInput>()> list_missing_inputs = {};
   std::string queue = {};                   // queue that the job was claimed from
   std::uint64_t output_bytes = 1ULL << 20;  // limit of the stored output, half for its beginning and half for its end
   bool output_kill = false;                 // whether a job that exceeds output_bytes is killed
@@ -119,6 +136,10 @@ struct WorkerSettings {
   std::uint32_t frame_rate = 10000;                // frames that are read from a job in a second; 0 means unlimited
   // Quotas of all jobs of a caller, and of a context, on this host; 0 means unlimited.
   std::uint64_t caller_artifact_bytes = 1ULL << 30, context_artifact_bytes = 4ULL << 30;
+  // Transfers of artifacts between agents (artifacts/transfer/).
+  std::uint64_t holder_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for a runner that has inputs of a job
+  std::uint64_t transfer_rate = 64ULL << 20;              // bytes sent in a second; 0 means unlimited
+  std::uint64_t cache_bytes = 4ULL << 30, cache_age_ms = 7ULL * 24 * 3600 * 1000;  // limits of a context on this host
   std::uint32_t max_deliveries = 3;
   PolicyRequest defaults;  // set by the operator for every job; override the profiles of the executors
   Ceilings ceilings;

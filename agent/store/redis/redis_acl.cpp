@@ -181,6 +181,8 @@ std::vector<std::string> acl_rules(std::string_view role, std::span<const std::u
     add_agent_keys(rules);
     add_channels(rules, {kWakeChannel, kQueueFilledChannel, kNoticeChannel, kFlowDueChannel, kReplicationChannel,
                          kMailboxChangedChannel, kDeploymentChannel, kInvalidateChannel, "runner*"});
+    for (const std::uint32_t database : databases)
+      rules.push_back('&' + std::string(kTransferChannel) + std::to_string(database) + ":*");
   } else if (role == "reader") {
     add_key_rules(rules, "%R~");
     add_channels(rules, {kFlowChangedChannel, kWakeChannel, kDeploymentChannel});

@@ -1,5 +1,6 @@
 #include "store/redis/redis_claims.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -31,6 +32,13 @@ void add_report(Arguments& out, const LogAppend& append) {
 void add_report(Arguments& out, const Release& release) {
   out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
   out.add("2").add(release.reason).add(release.was_started ? "1" : "0");
+}
+
+void add_report(Arguments& out, const AwaitInputs& wait) {
+  const std::size_t source_count = std::min(wait.sources.size(), AwaitInputs::kMaxSources);
+  out.add("inputs").add(wait.claim.job_key).add(wait.claim.claim_id).add(wait.claim.token);
+  out.add(std::uint64_t{3 + source_count}).add(std::uint64_t{wait.holder}).add(wait.timeout_ms).add(wait.reason);
+  for (std::size_t i = 0; i < source_count; ++i) out.add(wait.sources[i]);
 }
 
 std::size_t count_bytes(const Fields& fields) {
@@ -241,6 +249,8 @@ void RedisClaims::encode_reports(std::span<const Report> reports, ReportCall& ca
     } else if (const auto* update = std::get_if<DetailUpdate>(&reports[i])) {
       out.add("mark").add(update->claim.job_key).add(update->claim.claim_id).add(update->claim.token);
       out.add("1").add(update->detail);
+    } else if (const auto* wait = std::get_if<AwaitInputs>(&reports[i])) {
+      add_report(out, *wait);
     } else {
       add_report(out, std::get<Release>(reports[i]));
     }

@@ -90,6 +90,11 @@ class RedisStores final : public StoreFactory {
     MJ_TRY(options, connection_options(config_, context));
     return subscriptions_.subscribe(std::move(options), topics, listener);
   }
+  Result<std::unique_ptr<HintSubscription>> subscribe_transfers(Id context, const std::vector<std::string>& channels,
+                                                                HintListener& listener) override {
+    MJ_TRY(options, connection_options(config_, context));
+    return transfer_subscriptions_.subscribe(std::move(options), {channels, {}}, listener);
+  }
   std::string server_name(Id context) const override {
     const auto options = connection_options(config_, context);
     return options ? options->endpoint.redacted_url() : "";
@@ -108,7 +113,7 @@ class RedisStores final : public StoreFactory {
   }
 
   RedisStoreConfig config_;
-  HintSubscriptions subscriptions_;
+  HintSubscriptions subscriptions_, transfer_subscriptions_;
 };
 
 }  // namespace

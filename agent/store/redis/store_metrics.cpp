@@ -12,11 +12,29 @@ namespace mycojobs {
 namespace {
 
 // Valid values of `detail` at the end of a job (docs/protocol.md).
-constexpr std::array kDetails = std::to_array<std::string_view>(
-    {"ok",          "exit",         "signal",      "exception",         "timeout",      "timeout_cpu",
-     "oom",         "output_limit", "file_limit",  "pids_limit",        "violation",    "result_too_large",
-     "setup_error", "cancelled",    "dead_letter", "dependency_failed", "prerequisite", "policy_refused",
-     "lost",        "unkillable",   "quota",       "result_quota"});
+constexpr std::array kDetails = std::to_array<std::string_view>({"ok",
+                                                                 "exit",
+                                                                 "signal",
+                                                                 "exception",
+                                                                 "timeout",
+                                                                 "timeout_cpu",
+                                                                 "oom",
+                                                                 "output_limit",
+                                                                 "file_limit",
+                                                                 "pids_limit",
+                                                                 "violation",
+                                                                 "result_too_large",
+                                                                 "setup_error",
+                                                                 "cancelled",
+                                                                 "dead_letter",
+                                                                 "artifact_lost",
+                                                                 "dependency_failed",
+                                                                 "prerequisite",
+                                                                 "policy_refused",
+                                                                 "lost",
+                                                                 "unkillable",
+                                                                 "quota",
+                                                                 "result_quota"});
 
 std::string_view detail_label(std::string_view detail) {
   return std::find(kDetails.begin(), kDetails.end(), detail) == kDetails.end() ? "other" : detail;
@@ -107,6 +125,8 @@ void count_reports(Metrics& metrics, Id context, std::span<const Report> reports
       if (!ended->retry_after_ms) metrics.add(Metric::job_ends, {context, type, status, detail});
     } else if (const auto* release = std::get_if<Release>(&reports[i])) {
       metrics.add(Metric::releases, {context, release->was_started ? "true" : "false"});
+    } else if (std::holds_alternative<AwaitInputs>(reports[i])) {
+      metrics.add(Metric::releases, {context, "false"});
     }
   }
 }

@@ -185,6 +185,9 @@ local function park_if_blocked(queue, job, claim, record)
   if #open_dependencies > 0 then
     local err = check_type(kDependenciesKey .. job, 'set') or check_dependents_type(open_dependencies)
     if err then return postpone_entry(queue, job, claim, err) end
+    if #open_dependencies < #deps and has_inputs(job) then
+      for _, dep in ipairs(deps) do if get_end_status(dep) then add_needed_by(dep, job) end end
+    end
     for _, dep in ipairs(open_dependencies) do
       redis.call('SADD', kDependenciesKey .. job, dep)
       redis.call('SADD', kDependentsKey .. dep, job)
@@ -428,7 +431,7 @@ return replies
 --# report: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Stores reports of runners in order.
 -- ARGV: count, the quotas in bytes of a caller and of the context, then for each report: kind (log, end, long_end,
--- release or mark), job (key), claim_id, token, texts (list; see the function of each kind).
+-- release, inputs or mark), job (key), claim_id, token, texts (list; see the function of each kind).
 -- Reply: for each report {word, text}, where the word is ok, stale (the claim is not live), conflict (the job has
 -- another end) or invalid; then {queue, revision, ...} of the journals that were written.
 -- Errors: an unexpected error of Redis ends the call; the reports before it are stored.
@@ -502,7 +505,7 @@ local function delay_retry(job, claim, fields, end_digest, after_ms)
     kFactDetailField, detail, kFactDueField, due)
   set_claim(job, claim, 'state', kJobStateDelayed, 'reason', kFactKindRetry, 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
     'end', end_digest, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
-  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began')
+  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until')
   remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, kJobEndFields, 'lease_until_ms', 'claim_id', 'runner_id')
@@ -557,6 +560,17 @@ local function handle_release(job, claim_id, token, texts)
   return err and {'invalid', err.err} or {'ok', ''}
 end
 
+-- Report `inputs`. `texts` has the runner that does not send the inputs, the maximum wait for that runner in ms, the
+-- reason, and the keys of the jobs whose artifacts are needed.
+local function handle_inputs(job, claim_id, token, texts)
+  local claim = read_claim(job)
+  if is_claim_owner(claim, claim_id, token) and (claim.state == kJobStateQueued or claim.state == kJobStateDelayed)
+    and claim.reason == kFactKindReleased then return {'ok', ''} end
+  if not is_live(claim, claim_id, token) then return stale_reply(job, 'a wait for inputs', claim_id) end
+  local err = park_for_inputs(job, claim, texts[1], to_number(texts[2]), texts[3], {unpack(texts, 4)})
+  return err and {'invalid', err.err} or {'ok', ''}
+end
+
 -- Report `mark`. `texts` has the new `detail` of the record.
 local function handle_mark(job, claim_id, token, texts)
   local claim = read_claim(job)
@@ -566,7 +580,8 @@ local function handle_mark(job, claim_id, token, texts)
   return {'ok', ''}
 end
 
-local handlers = {log = handle_log, ['end'] = handle_end, long_end = handle_long_end, release = handle_release, mark = handle_mark}
+local handlers = {log = handle_log, ['end'] = handle_end, long_end = handle_long_end, release = handle_release,
+  inputs = handle_inputs, mark = handle_mark}
 local replies = {}
 for i = 1, count do
   local kind, job, claim_id, token = next_arg(), next_arg(), next_arg(), next_arg()

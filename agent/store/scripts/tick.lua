@@ -40,12 +40,28 @@ local function waits_for_quota(job, claim)
   return true
 end
 
+-- Returns whether a due job, parked by park_for_inputs() in job_ends.lua, must wait longer because the runner that has
+-- its inputs is still away; then the job is delayed again. A job whose inputs are lost ends.
+local kMinHolderPauseMs, kMaxHolderPauseMs = 1000, 10000
+local function waits_for_holder(job, claim)
+  if not claim.holder then return false end
+  local loss = find_input_loss(claim)
+  if loss then
+    end_job(job, claim, failure_fields('artifact_lost', loss), false)
+    return true
+  end
+  if is_runner_alive(claim.holder) then return false end
+  local waited_ms = math.max(0, now_ms - to_number(claim.holder_since))
+  redis.call('ZADD', kDelayedKey, to_integer_text(now_ms + math.max(kMinHolderPauseMs, math.min(waited_ms / 10, kMaxHolderPauseMs))), job)
+  return true
+end
+
 local queued = 0
 for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kDelayedKey, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if not claim or claim.state ~= kJobStateDelayed then
     redis.call('ZREM', kDelayedKey, job)
-  elseif not waits_for_quota(job, claim) then
+  elseif not waits_for_holder(job, claim) and not waits_for_quota(job, claim) then
     -- A job that its runner released without a run becomes the next one of its queue again.
     enqueue_job(job, claim, kQueueReasonDue, claim.reason == kFactKindReleased)
     if claim.state == kJobStateQueued then queued = queued + 1 end

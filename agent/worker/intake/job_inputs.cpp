@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "artifacts/job_artifacts.h"
+#include "artifacts/transfer/artifact_cache.h"
 #include "model/codec.h"
 #include "text/utf8.h"
 
@@ -23,11 +24,12 @@ constexpr std::uint64_t kMaxFileBytes = 256ULL << 20;
 constexpr std::size_t kMaxFiles = 10000;
 
 Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, std::size_t& record_bytes) {
-  static constexpr std::array<std::string_view, 4> kFieldNames = {"name", "result", "result_json", "artifacts"};
+  static constexpr std::array<std::string_view, 5> kFieldNames = {"name", "result", "result_json", "artifacts",
+                                                                  "runner_id"};
   Dependency dependency;
   dependency.id = id;
   auto fields = store.load_fields(job.context_id, job_key(job.caller_id, id),
-                                  std::span(kFieldNames).first(job.inputs.empty() ? 3 : 4));
+                                  std::span(kFieldNames).first(job.inputs.empty() ? 3 : 5));
   if (!fields && fields.error().code == Code::not_found)
     return dependency;  // the record was deleted after its retention
   if (!fields) return fail(std::move(fields).error(), "inputs");
@@ -41,6 +43,7 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
   dependency.result = std::move(record.result);
   dependency.result_json = std::move(record.result_json);
   dependency.artifacts_json = std::move(record.artifacts);
+  dependency.runner = record.runner_id;
   return dependency;
 }
 
@@ -61,15 +64,23 @@ InputsByName index_by_name(std::vector<Dependency>& dependencies) {
   return inputs;
 }
 
+std::string describe_artifact(const StoredArtifact& artifact, const std::string& job) {
+  return "the artifact " + excerpt(artifact.name) + " of job " + excerpt(job);
+}
+
+bool is_on_this_host(const StoredArtifact& artifact) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(artifact.path, error);
+}
+
 // The size in the record is not trusted, since the whole file will be read.
 Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
-  const std::string artifact_text = "inputs: the artifact " + excerpt(artifact.name) + " of job " + excerpt(job);
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(artifact.path, error)) {
-    return fail(Code::invalid, artifact_text +
-                                   " is not on this host: let the operator give all agents one state_dir for "
-                                   "contexts/ (a shared file system), or run both jobs on one host");
+  const std::string artifact_text = "inputs: " + describe_artifact(artifact, job);
+  if (!is_on_this_host(artifact)) {
+    return fail(Code::invalid,
+                artifact_text + " is not on this host, and its record names no runner that has it: run the job again");
   }
+  std::error_code error;
   const std::uint64_t bytes = std::filesystem::file_size(artifact.path, error);
   if (!error && bytes == artifact.bytes) return {};
   return fail(Code::invalid, artifact_text + " is damaged on this host: " + artifact.path +
@@ -84,7 +95,8 @@ std::string get_folder_name(const std::string& name, Id id) {
 
 class FileSelector {
  public:
-  FileSelector(const InputsByName& inputs, JobFacts& facts) : inputs_(inputs), facts_(facts) {}
+  FileSelector(const InputsByName& inputs, JobFacts& facts, Id context, const std::string& store_name)
+      : inputs_(inputs), facts_(facts), context_(context), store_name_(store_name) {}
 
   // Adds the files that an entry of `inputs` selects: "build" selects all files of the dependency with this name or id,
   // "build/dist/app" selects one. A name of a dependency can contain slashes.
@@ -100,7 +112,18 @@ class FileSelector {
     return fail(Code::invalid, "inputs: " + excerpt(selector) + " names no job that this one depends on (dependends)");
   }
 
+  // Returns the selected files that are not on this host and can be fetched.
+  std::vector<MissingInput> consume_missing() { return std::move(missing_); }
+
  private:
+  // Returns whether the file has to be fetched from another runner, and lists it.
+  bool add_if_missing(const Dependency& job, const std::string& job_name, const StoredArtifact& artifact) {
+    if (store_name_.empty() || job.runner == 0 || is_on_this_host(artifact)) return false;
+    missing_.push_back(
+        {{context_, job.runner, job.job_key, {artifact.sha256, artifact.bytes}, describe_artifact(artifact, job_name)},
+         store_name_});
+    return true;
+  }
   Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
     if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, job.candidate_folders);
     bool has_match = file_name.empty();
@@ -109,7 +132,10 @@ class FileSelector {
       has_match = true;
       std::string folder = get_folder_name(job_name, job.id);
       if (!selected_files_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
-      MJ_CHECK(check_file(artifact, job_name));
+      if (artifact.bytes > kMaxFileBytes || !add_if_missing(job, job_name, artifact)) {
+        MJ_CHECK(check_file(artifact, job_name));
+        ArtifactCache::mark_used_if_cached(artifact.path);
+      }
       bytes_ += artifact.bytes;
       facts_.files.emplace_back(std::move(folder), artifact);
       MJ_CHECK(check_limits());
@@ -136,7 +162,10 @@ class FileSelector {
   JobFacts& facts_;
   std::set<std::string_view> used_selectors_;
   std::set<std::pair<std::string, std::string>> selected_files_;
-  std::uint64_t bytes_ = 0;  // cannot overflow, since the files exist on this host
+  const Id context_;
+  const std::string& store_name_;
+  std::vector<MissingInput> missing_;
+  std::uint64_t bytes_ = 0;  // cannot overflow: a file exists on this host or is at most kMaxFileBytes long
 };
 
 // Adds the results and files that were received with the message of the job. The files belong to the job itself.
@@ -161,24 +190,35 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
   }
   const std::size_t stored_count = dependencies.size();
   MJ_CHECK(add_remote_inputs(job, dependencies));
-  if (state_dir.empty() || job.inputs.empty()) return JobInputs(std::move(dependencies));
+  if (state_dir.empty() || job.inputs.empty()) return JobInputs(job.context_id, std::move(dependencies));
   MJ_TRY(store_names, artifact_store_names(store, job.context_id));
   for (std::size_t i = 0; i < dependencies.size(); ++i) {
-    const std::string key = i < stored_count ? job_key(job.caller_id, dependencies[i].id) : redis_key(job);
-    dependencies[i].candidate_folders = artifact_folders(state_dir, job.context_id, key, store_names);
+    Dependency& dependency = dependencies[i];
+    dependency.job_key = i < stored_count ? job_key(job.caller_id, dependency.id) : redis_key(job);
+    dependency.candidate_folders = artifact_folders(state_dir, job.context_id, dependency.job_key, store_names);
+    for (auto& folder : cached_artifact_folders(state_dir, job.context_id, dependency.job_key, store_names))
+      dependency.candidate_folders.push_back(std::move(folder));
   }
-  return JobInputs(std::move(dependencies));
+  JobInputs inputs(job.context_id, std::move(dependencies));
+  if (!store_names.empty()) inputs.store_name_ = store_names.front();
+  return inputs;
 }
 
 Result<void> JobInputs::resolve(JobFacts& facts) {
   InputsByName inputs = index_by_name(dependencies_);
   for (const auto& [name, dependency] : inputs)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
-  for (Dependency& dependency : dependencies_)
+  for (Dependency& dependency : dependencies_) {
     inputs[std::to_string(dependency.id)] = &dependency;  // files can be selected by name or by id
-  FileSelector files(inputs, facts);
+    dependency.artifacts.reset();                         // a fetch has changed the paths of the files
+  }
+  facts.files.clear();
+  missing_.clear();
+  FileSelector files(inputs, facts, context_, store_name_);
   for (const std::string& selector : facts.job.inputs) MJ_CHECK(files.add(selector));
-  return {};
+  missing_ = files.consume_missing();
+  if (missing_.empty()) return {};
+  return fail(Code::not_found, "inputs: " + missing_.front().artifact.label + " is not on this host");
 }
 
 }  // namespace mycojobs

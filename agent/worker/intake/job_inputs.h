@@ -1,5 +1,6 @@
 // The inputs of a job: results and files of the jobs that it depends on. read() reads the records of these jobs from
-// the store. resolve() checks that the files are on this host, which can block on a disk. Not thread-safe.
+// the store. resolve() finds the files on this host, which can block on a disk. Files that a job has left on another
+// runner are found if they were fetched before (input_fetcher.h). Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 
 #include "executors/executor.h"
 #include "store/record_store.h"
+#include "worker/worker_types.h"
 
 namespace mycojobs {
 
@@ -21,6 +23,8 @@ class JobInputs {
     TextMap result;                        // result values by key
     std::vector<std::string> result_json;  // keys of `result` whose value is JSON text; other values are plain text
     std::string artifacts_json;            // the field `artifacts` of the record
+    Id runner = 0;                         // runner that has the files; 0: unknown
+    std::string job_key = {};              // key of the job that stored the files
     std::vector<std::string> candidate_folders = {};            // folders on this host that can contain its files
     std::optional<std::vector<StoredArtifact>> artifacts = {};  // parsed from artifacts_json on first use
   };
@@ -29,15 +33,21 @@ class JobInputs {
   // invalid (the records are too large).
   static Result<JobInputs> read(RecordStore&, const std::string& state_dir, const Job&);
   // Sets facts.inputs and facts.files. The key of a dependency is its name, if no other dependency has this name or id,
-  // and otherwise its id. Reads from a disk only if facts.job.inputs is not empty. Error invalid: an entry of
-  // facts.job.inputs does not exist or exceeds a limit. REQUIRES: called once, with the job that was passed to read();
-  // any thread.
+  // and otherwise its id. Reads from a disk only if facts.job.inputs is not empty. Errors: invalid (an entry of
+  // facts.job.inputs does not exist or exceeds a limit), not_found (missing() lists files to fetch; repeat the call
+  // afterwards). REQUIRES: called with the job that was passed to read(); any thread.
   Result<void> resolve(JobFacts& facts);
+  // Returns the files that the latest resolve() has not found on this host and that another runner has.
+  const std::vector<MissingInput>& missing() const { return missing_; }
 
  private:
-  explicit JobInputs(std::vector<Dependency> dependencies) : dependencies_(std::move(dependencies)) {}
+  JobInputs(Id context, std::vector<Dependency> dependencies)
+      : context_(context), dependencies_(std::move(dependencies)) {}
 
+  Id context_;
   std::vector<Dependency> dependencies_;
+  std::string store_name_;  // artifact_store_name(); empty: nothing can be fetched
+  std::vector<MissingInput> missing_;
 };
 
 }  // namespace mycojobs

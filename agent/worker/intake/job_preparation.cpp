@@ -64,9 +64,11 @@ Result<void> set_conversation(JobStart& start, const Executor& executor, JobInpu
     start.conversation = std::move(conversation);
     return {};
   }
-  start.create_conversation = [&executor, facts = std::make_shared<JobFacts>(std::move(facts)),
-                               inputs = std::make_shared<JobInputs>(std::move(inputs)), sink = start.artifacts] {
-    return create_conversation(*inputs, executor, *facts, sink.get());
+  const auto shared_inputs = std::make_shared<JobInputs>(std::move(inputs));
+  if (!facts.job.inputs.empty()) start.list_missing_inputs = [shared_inputs] { return shared_inputs->missing(); };
+  start.create_conversation = [&executor, facts = std::make_shared<JobFacts>(std::move(facts)), shared_inputs,
+                               sink = start.artifacts] {
+    return create_conversation(*shared_inputs, executor, *facts, sink.get());
   };
   return {};
 }

@@ -98,9 +98,11 @@ void JobRuns::begin(JobStart start) {
 
 void JobRuns::begin_in_background(RunNumber number, Run& run) {
   const std::string& strand = run.job.strand;
-  run.conversation_factory =
-      std::make_shared<decltype(JobStart::create_conversation)>(std::move(run.job.create_conversation));
-  run.requested_boot_ms = now_.boot_ms;
+  if (!run.conversation_factory) {
+    run.conversation_factory =
+        std::make_shared<decltype(JobStart::create_conversation)>(std::move(run.job.create_conversation));
+    run.requested_boot_ms = now_.boot_ms;
+  }
   hang_detector_.on_request_sent(strand, now_.boot_ms);
   emit_action(RunInBackground{
       strand, [number, strand, factory = std::weak_ptr(run.conversation_factory), artifacts = run.job.artifacts] {
@@ -115,14 +117,65 @@ void JobRuns::on(PrepareFinished& prepared) {
   hang_detector_.on_request_answered(prepared.strand, now_.boot_ms);
   Run* run = find(prepared.run);
   if (run == nullptr) return;  // the job was killed or released while its conversation was created
-  run->conversation_factory.reset();
   if (prepared.conversation) {
+    run->conversation_factory.reset();
     run->job.conversation = std::move(*prepared.conversation);
     run->job.extend_deadline(now_.boot_ms - run->requested_boot_ms);
     return launch(prepared.run, *run);
   }
+  if (auto files = run->job.list_missing_inputs ? run->job.list_missing_inputs() : std::vector<MissingInput>();
+      !files.empty())
+    return fetch_inputs(prepared.run, *run, std::move(files));
   reject_start(run->job, std::move(prepared.conversation).error());
   runs_.erase(prepared.run);
+}
+
+// A file can be deleted from the cache before the conversation has read it, so it is fetched again.
+void JobRuns::fetch_inputs(RunNumber number, Run& run, std::vector<MissingInput> files) {
+  constexpr std::uint32_t kMaxFetches = 3;
+  if (run.fetches++ == kMaxFetches) {
+    reject_start(run.job, {Code::unavailable, "inputs: " + files.front().artifact.label +
+                                                  " was deleted from the cache before the job could begin: raise "
+                                                  "artifacts.cache_bytes"});
+    runs_.erase(number);
+    return;
+  }
+  run.is_fetching = true;
+  run.input_jobs.clear();
+  for (const MissingInput& file : files) {
+    if (run.input_jobs.empty() || run.input_jobs.back() != file.artifact.job_key)
+      run.input_jobs.push_back(file.artifact.job_key);
+  }
+  emit_action(FetchInputs{number, std::move(files)});
+}
+
+void JobRuns::on(InputsFetched& fetched) {
+  Run* run = find(fetched.run);
+  if (run == nullptr || !run->is_fetching) return;
+  run->is_fetching = false;
+  const InputsEnd& end = fetched.end;
+  switch (end.status) {
+    case FetchStatus::received:
+      return begin_in_background(fetched.run, *run);
+    case FetchStatus::away:
+      emit_action(RunReport{
+          fetched.run,
+          AwaitInputs{run->job.claim, end.holder, settings_.holder_timeout_ms, end.reason, std::move(run->input_jobs)},
+          true});
+      break;
+    case FetchStatus::lost:
+    case FetchStatus::damaged: {
+      JobEnd job_end;
+      job_end.status = JobStatus::error;
+      job_end.detail = "artifact_lost";
+      job_end.error = "inputs: " + end.reason + ": run that job again";
+      emit_action(RunReport{fetched.run, EndReport{run->job.claim, std::move(job_end)}, true});
+      break;
+    }
+    case FetchStatus::failed:
+      reject_start(run->job, {Code::unavailable, "inputs: " + end.reason});
+  }
+  runs_.erase(fetched.run);
 }
 
 // Releases the jobs of strands that do not answer, since another agent may be able to run the jobs: jobs that have not
@@ -131,7 +184,9 @@ void JobRuns::release_hanging_jobs() {
   for (auto it = runs_.begin(); it != runs_.end();) {
     auto& [number, run] = *it++;
     const JobStart& job = run.job;
-    if ((job.conversation && !run.between_stages) || !hang_detector_.is_hanging(job.strand, now_.boot_ms)) continue;
+    if (run.is_fetching || (job.conversation && !run.between_stages) ||
+        !hang_detector_.is_hanging(job.strand, now_.boot_ms))
+      continue;
     if (run.between_stages) {
       release_started_job(number, run, hang_error(job.strand).message);
     } else {
@@ -244,6 +299,7 @@ void JobRuns::on(ReturnJobs& /*all*/) {
 
 void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
   if (!run.job.conversation) {  // do not wait for create_conversation, which may be blocked on its strand
+    if (run.is_fetching) emit_action(CancelFetch{number});
     release_job(run.job, kCancelledBeforeStart);
     runs_.erase(number);
     return;

@@ -14,7 +14,8 @@
 // result is one of these events:
 //
 //   PrepareFinished   the conversation was created, before the Launch. Until then the job can be killed; if the thread
-//                     does not answer, the job is released (hang_detector.h).
+//                     does not answer, the job is released (hang_detector.h). If inputs are on another runner,
+//                     FetchInputs follows, and InputsFetched repeats the work or parks the job.
 //   ArtifactsWritten  artifacts were written during the run. The channel is not read while too many bytes are queued.
 //   StageAdvanced     the end of a stage was processed
 //   ArtifactsStored   the artifacts of an ended run were stored
@@ -51,6 +52,7 @@ class JobRuns {
     std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL
     RetryPolicy retry;
     ReadBudget::Settings read_budget = {};
+    std::uint64_t holder_timeout_ms = 24ULL * 3600 * 1000;  // WorkerSettings::holder_timeout_ms
   };
   struct CurrentTime {
     std::uint64_t boot_ms = 0;  // time on CLOCK_BOOTTIME, for deadlines and waits
@@ -89,6 +91,10 @@ class JobRuns {
     std::shared_ptr<ArtifactQueue> artifacts;  // sink of the conversation; must outlive the conversation
     Result<std::unique_ptr<Conversation>> conversation;
   };
+  struct InputsFetched {  // the answer to FetchInputs
+    RunNumber run;
+    InputsEnd end;
+  };
   // The result of ArtifactQueue::pop_write_task().
   struct ArtifactsWritten {
     RunNumber run;
@@ -118,8 +124,8 @@ class JobRuns {
   struct TimePassed {};  // to be passed after other events, and when next_wakeup_ms() has elapsed
   // REQUIRES for RunEnded: all bytes of the run's pipes were passed before, unless the run is unkillable.
   using Event = std::variant<JobStart, Fence, Kill, ReturnJobs, BrokerAnswered, RunLaunched, LaunchFailed,
-                             BytesReceived, PipesDrained, RunEnded, TimePassed, PrepareFinished, ArtifactsWritten,
-                             StageAdvanced, ArtifactsStored, EndComputed>;
+                             BytesReceived, PipesDrained, RunEnded, TimePassed, PrepareFinished, InputsFetched,
+                             ArtifactsWritten, StageAdvanced, ArtifactsStored, EndComputed>;
 
   // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see get_run_number().
   struct Launch {  // start a stage; the answer is RunLaunched or LaunchFailed
@@ -154,6 +160,13 @@ class JobRuns {
     std::string strand;
     std::function<Event()> work;
   };
+  struct FetchInputs {  // fetch files from other runners; the answer is InputsFetched
+    RunNumber run;
+    std::vector<MissingInput> files;
+  };
+  struct CancelFetch {  // the job of a FetchInputs was released
+    RunNumber run;
+  };
   struct RunReaped {  // no process of the run is left: release its pipes and drop its pending calls
     RunNumber run;
   };
@@ -161,8 +174,9 @@ class JobRuns {
     std::string reason;
   };
   struct ClaimBackoff {};  // jobs that were claimed ahead were released: claim nothing ahead for a while
-  using Action = std::variant<Launch, WriteChannel, PauseChannel, PauseReading, KillRun, MoveFence, RunReport,
-                              BrokerCall, RunReaped, LaunchBackoff, ClaimBackoff, StartRejected, RunInBackground>;
+  using Action =
+      std::variant<Launch, WriteChannel, PauseChannel, PauseReading, KillRun, MoveFence, RunReport, BrokerCall,
+                   RunReaped, LaunchBackoff, ClaimBackoff, StartRejected, RunInBackground, FetchInputs, CancelFetch>;
 
   JobRuns(Settings, std::uint64_t seed);  // seed: randomizes the pauses before retries
 
@@ -195,7 +209,10 @@ class JobRuns {
     std::uint64_t fence_boot_ms = 0;  // the latest fence that was received
     // The only strong reference to the function that a strand will execute. Without it, the strand does nothing.
     std::shared_ptr<decltype(JobStart::create_conversation)> conversation_factory = {};
-    std::uint64_t requested_boot_ms = 0;         // time at which conversation_factory was posted
+    std::uint64_t requested_boot_ms = 0;         // time at which conversation_factory was posted first
+    bool is_fetching = false;                    // whether FetchInputs was emitted and not answered
+    std::uint32_t fetches = 0;                   // number of FetchInputs
+    std::vector<std::string> input_jobs = {};    // keys of the jobs that stored the files of FetchInputs
     std::optional<KillReason> kill_reason = {};  // set if a kill was requested
     bool is_returning = false;                   // whether the job is released to its queue when it has stopped
     bool output_limit_exceeded = false;          // whether the limit was exceeded
@@ -228,6 +245,7 @@ class JobRuns {
   void on(RunEnded&);
   void on(TimePassed&);
   void on(PrepareFinished&);
+  void on(InputsFetched&);
   void on(ArtifactsWritten&);
   void on(StageAdvanced&);
   void on(ArtifactsStored&);
@@ -235,6 +253,7 @@ class JobRuns {
 
   void begin(JobStart);
   void begin_in_background(RunNumber, Run&);
+  void fetch_inputs(RunNumber, Run&, std::vector<MissingInput>);
   void reject_start(const JobStart&, Error);
   void release_hanging_jobs();
   void launch(RunNumber, Run&);

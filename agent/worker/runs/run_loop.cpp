@@ -17,7 +17,8 @@ JobRuns::Settings run_settings(const WorkerSettings& settings) {
   return {settings.slots,
           settings.grace_ms,
           settings.retry,
-          {settings.output_rate, settings.frame_rate, settings.max_artifact_bytes + settings.max_result_bytes}};
+          {settings.output_rate, settings.frame_rate, settings.max_artifact_bytes + settings.max_result_bytes},
+          settings.holder_timeout_ms};
 }
 
 }  // namespace
@@ -178,7 +179,7 @@ void RunLoop::perform(RunReport& report) {
   if (const auto* ended = std::get_if<EndReport>(&report.report)) {
     const bool failed = ended->end.status == JobStatus::error;
     send_run_span(report.run, failed ? ended->end.detail : std::string());
-  } else if (std::holds_alternative<Release>(report.report)) {
+  } else if (std::holds_alternative<Release>(report.report) || std::holds_alternative<AwaitInputs>(report.report)) {
     send_run_span(report.run, std::nullopt);
   }
   callbacks_.on_report(std::move(report));
@@ -201,6 +202,14 @@ void RunLoop::perform(StartRejected& job) { callbacks_.on_start_rejected(std::mo
 void RunLoop::perform(JobRuns::RunInBackground& action) {
   post_to_strand(action.strand, [this, work = std::move(action.work)] { posted_events_.post(work()); });
 }
+
+void RunLoop::perform(JobRuns::FetchInputs& fetch) {
+  callbacks_.fetch_inputs(fetch.run, std::move(fetch.files), [this, run = fetch.run](InputsEnd end) {
+    posted_events_.post(JobRuns::InputsFetched{run, std::move(end)});
+  });
+}
+
+void RunLoop::perform(JobRuns::CancelFetch& fetch) { callbacks_.cancel_fetch(fetch.run); }
 
 void RunLoop::post_to_strand(const std::string& strand, StrandPool::Work work) {
   if (!strands_.post({strand, find_strand_group(strand)}, std::move(work))) has_missing_threads_ = true;

@@ -55,6 +55,13 @@ class RunLoop {
     std::function<void()> on_slots_freed = [] {};        // ending_count() has grown, so slots have become free
     std::function<void()> on_readiness_changed = [] {};  // the result of unready_reason() has changed
     WarmSecrets::IsCurrent has_current_secrets = [](Id, const std::vector<Secret>&) { return true; };
+    // Fetches inputs from other runners. on_end is called once, by any thread.
+    using OnInputsEnd = std::function<void(InputsEnd)>;
+    std::function<void(RunNumber, std::vector<MissingInput>, OnInputsEnd on_end)> fetch_inputs =
+        [](RunNumber, const std::vector<MissingInput>&, const OnInputsEnd& on_end) {
+          on_end({FetchStatus::failed, 0, "this agent fetches no files"});
+        };
+    std::function<void(RunNumber)> cancel_fetch = [](RunNumber) {};  // the files are not needed any more
   };
   // run_rate: receives the times at which runs end; must outlive the loop.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, RunRate& run_rate, Callbacks);
@@ -96,6 +103,8 @@ class RunLoop {
   void perform(JobRuns::ClaimBackoff&);
   void perform(StartRejected&);
   void perform(JobRuns::RunInBackground&);
+  void perform(JobRuns::FetchInputs&);
+  void perform(JobRuns::CancelFetch&);
   struct BackgroundRead {
     RunNumber run;
     JobPipe pipe;

@@ -29,7 +29,8 @@ ArtifactCleanupLoop::ArtifactCleanupLoop(RecordStore& store, const Clock& clock,
       settings_(settings),
       contexts_(settings.contexts),
       interval_ms_(cleanup_interval_ms(settings)),
-      cleanup_(clock, settings.state_dir, interval_ms_) {}
+      cleanup_(clock, settings.state_dir, interval_ms_,
+               ArtifactCache::Limits{settings.cache_bytes, settings.cache_age_ms}) {}
 
 void ArtifactCleanupLoop::on_failed(Id context, const Error& error) {
   if (error.code == Code::unavailable) return health_.on_failure(context, "cleaning up artifacts", error);
@@ -48,6 +49,7 @@ void ArtifactCleanupLoop::publish_artifact_totals(Id context) {
   set(Metric::artifact_bytes, "largest", totals.largest_bytes);
   set(Metric::artifact_quota, "all", settings_.context_artifact_bytes);
   set(Metric::artifact_quota, "largest", settings_.caller_artifact_bytes);
+  settings_.metrics->set(Metric::artifact_cache, {context}, static_cast<double>(cleanup_.cache_bytes(context)));
   if (const auto published = published_.find(context);
       published != published_.end() && published->second == totals.bytes)
     return;

@@ -83,6 +83,10 @@ const std::map<std::string, std::string> kExamples = {
     {"quota.context_bytes", "0"},
     {"quota.caller_artifact_bytes", "1GiB"},
     {"quota.context_artifact_bytes", "2GiB"},
+    {"artifacts.holder_timeout", "2h"},
+    {"artifacts.transfer_rate", "1MiB"},
+    {"artifacts.cache_bytes", "1GiB"},
+    {"artifacts.cache_age", "2d"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},
     {"sandbox.pids", "128"},
@@ -195,6 +199,10 @@ TEST_F(ConfigTest, DefaultsMatchTheManual) {
   EXPECT_EQ(settings.quota_context_bytes, 2048ULL << 20);
   EXPECT_EQ(settings.quota_caller_artifact_bytes, 1U << 30);
   EXPECT_EQ(settings.quota_context_artifact_bytes, 4ULL << 30);
+  EXPECT_EQ(settings.artifacts_holder_timeout_ms, 86'400'000U);
+  EXPECT_EQ(settings.artifacts_transfer_rate_bytes, 64U << 20);
+  EXPECT_EQ(settings.artifacts_cache_bytes, 4ULL << 30);
+  EXPECT_EQ(settings.artifacts_cache_age_ms, 7U * 86'400'000U);
   EXPECT_EQ(settings.job_max_deliveries, 3U);
   EXPECT_EQ(settings.sandbox_memory_bytes, 256U << 20);
   EXPECT_EQ(settings.sandbox_pids, 64U);

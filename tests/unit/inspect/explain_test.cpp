@@ -219,6 +219,12 @@ std::vector<Case> parked_cases() {
     set_field(s, "detail", "retry_wait"), set_field(s, "retries", "3"), set_field(s, "error", "exit code 1"),
         s.job.claim.attempt = 2;
   });
+  const auto inputs = with(later(kNow + 1000), [](JobSituation& s) {
+    set_field(s, "detail", "inputs");
+    s.job.claim_fields = {{"holder", "30"},
+                          {"holder_since", std::to_string(kNow - 60'000)},
+                          {"holder_until", std::to_string(kNow + 7'200'000)}};
+  });
   const auto condition = with(make_claimed("prerequisites"), [](JobSituation& s) {
     s.job.check_ms = kNow + 2000, set_field(s, "prerequisites", R"(["file:/data/ready","wait:30s"])");
   });
@@ -229,6 +235,9 @@ std::vector<Case> parked_cases() {
       {"later", later(kNow + 7'200'000), "delayed", "postponed", "in 2 h (2023-11-15T00:13:20Z)", "job cancel"},
       {"quota", with(later(kNow + 9000), [](JobSituation& s) { set_field(s, "detail", "quota"); }), "delayed", "quota",
        "keep more than a quota allows", "job delete"},
+      {"inputs", inputs, "delayed", "inputs",
+       "runner 30, which has not sent them since 2023-11-14T22:12:20Z (1 min ago)", "start the agent of runner 30",
+       "artifact_lost at 2023-11-15T00:13:20Z"},
       {"retry", retry, "delayed", "retry_wait", "in 4 s", "wait", "attempt 2 of 4"},
       {"retry tells the last error", retry, "delayed", "retry_wait", "in 4 s", "wait", "last error: exit code 1"},
       {"due, nobody alive", later(kNow - 9000), "delayed", "due", "no agent is alive", "start an agent"},

@@ -194,6 +194,17 @@ TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
   EXPECT_FALSE(grants(rules, "~mj:*"));
 }
 
+TEST(Access, AgentsTransferArtifactsOfTheirDatabasesOnly) {
+  const auto rules = get_acl_rules("agent");
+  EXPECT_TRUE(grants(rules, "&mj:transfer:3:*"));
+  for (const std::string& rule : rules) EXPECT_FALSE(rule.starts_with("&mj:t") && rule != "&mj:transfer:3:*") << rule;
+  for (const char* role : {"reader", "submitter"}) {
+    const auto others = get_acl_rules(role);
+    EXPECT_FALSE(grants(others, "&mj:transfer:3:*")) << role;
+    EXPECT_FALSE(grants(others, "&mj:*")) << role;
+  }
+}
+
 // An agent runs code of its tenant, which must not be able to close the database with another format or owner.
 TEST(Access, AgentsCannotChangeTheFormat) {
   const auto rules = get_acl_rules("agent");

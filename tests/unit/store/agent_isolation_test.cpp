@@ -416,8 +416,8 @@ TEST_F(Isolation, InputsOnAHangingDiskDelayNoOther) {
   EXPECT_TRUE(lock.is_blocked());
   lock.unblock();
   ASSERT_TRUE(wait_for_end(blocked_job));
-  EXPECT_EQ(read(blocked_job).detail, "dead_letter");
-  EXPECT_NE(read(blocked_job).error.find("is not on this host"), std::string::npos) << read(blocked_job).error;
+  EXPECT_EQ(read(blocked_job).detail, "artifact_lost");
+  EXPECT_NE(read(blocked_job).error.find("does not have it any more"), std::string::npos) << read(blocked_job).error;
 }
 
 TEST_F(Isolation, SecretsOnAHangingDiskBlockOnlyTheirContext) {

@@ -118,6 +118,41 @@ TEST_F(JobInputsTest, MissingInputIsNamedWithTheRemedy) {
   expect_contains(prepare_inputs({""}), "names no job");
 }
 
+TEST_F(JobInputsTest, FileOfAnotherRunnerIsListedUntilItIsInTheCache) {
+  add_dependency(1, "build", json({{"app", make_artifact("remote")}, {"here", store_object("local")}}).dump());
+  ASSERT_TRUE(store_->save(1, job_key(1, 1), {{"runner_id", "30"}}));
+  facts_.job.inputs = {"build"};
+  auto inputs = JobInputs::read(*store_, folder_.path().string(), facts_.job);
+  ASSERT_TRUE(inputs);
+  EXPECT_EQ(inputs->resolve(facts_).error().code, Code::not_found);
+  ASSERT_EQ(inputs->missing().size(), 1U);
+  const MissingInput& missing = inputs->missing().front();
+  EXPECT_EQ(missing.artifact.holder, 30U);
+  EXPECT_EQ(missing.artifact.job_key, "job:1:1");
+  EXPECT_EQ(missing.artifact.content.sha256, sha256_hex("remote"));
+  EXPECT_EQ(missing.artifact.content.bytes, 6U);
+  EXPECT_EQ(missing.store_name, store_name_);
+  const std::string cache = "contexts/1/cache/" + store_name_;
+  fs::create_directories(folder_ / (cache + "/1.2"));
+  folder_.write(cache + "/1.2/" + sha256_hex("remote"), "remote");
+  EXPECT_FALSE(inputs->resolve(facts_)) << "the file was received for another job";
+  fs::create_directories(folder_ / (cache + "/1.1"));
+  folder_.write(cache + "/1.1/" + sha256_hex("remote"), "remote");
+  EXPECT_TRUE(inputs->resolve(facts_));
+  EXPECT_EQ(list_files(), (std::vector<std::string>{"build/app", "build/here"}));
+}
+
+TEST_F(JobInputsTest, FilesThatExceedTheLimitsAreNotFetched) {
+  json artifact = make_artifact("remote");
+  artifact["bytes"] = 1ULL << 40;
+  add_dependency(1, "build", json({{"app", artifact}}).dump());
+  ASSERT_TRUE(store_->save(1, job_key(1, 1), {{"runner_id", "30"}}));
+  expect_contains(prepare_inputs({"build"}), "is not on this host");
+  artifact["bytes"] = 2000;  // above policy.disk
+  ASSERT_TRUE(store_->save(1, job_key(1, 1), {{"artifacts", json({{"app", artifact}}).dump()}}));
+  expect_contains(prepare_inputs({"build"}), "increase policy.disk");
+}
+
 // A submitter can write the records of its jobs, so a hash in a record does not grant access to the file.
 TEST_F(JobInputsTest, HashOfAnotherJobsFileGivesNothing) {
   (void)store_object("secret", 7);

@@ -573,6 +573,96 @@ TEST_F(JobRunsTest, FailedPreparationReturnsTheJob) {
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
+// A job whose inputs are on runner 20 until `missing` is empty.
+class JobRunsInputs : public JobRunsTest {
+ protected:
+  std::vector<MissingInput> missing_{{{1, 20, "job:1:7", {std::string(64, 'a'), 5}, "the artifact"}, "store"}};
+
+  void step_to_fetch() {
+    JobStart start = job(1);
+    start.conversation = nullptr;
+    start.strand = "disk 1";
+    start.queue = "queue:x";
+    start.list_missing_inputs = [this] { return missing_; };
+    start.create_conversation = [this]() -> Result<std::unique_ptr<Conversation>> {
+      if (!missing_.empty()) return fail(Code::not_found, "inputs: missing");
+      return std::make_unique<StagedConversation>(1);
+    };
+    step(std::move(start));
+    step_background_work();
+  }
+  void step_background_work() {
+    ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
+    step(all<JobRuns::RunInBackground>().at(0)->work());
+  }
+  void end_fetch(FetchStatus status) { step(JobRuns::InputsFetched{1, {status, 20, "the artifact: why"}}); }
+};
+
+TEST_F(JobRunsInputs, MissingInputsAreFetchedBeforeTheLaunch) {
+  step_to_fetch();
+  ASSERT_EQ(all<JobRuns::FetchInputs>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::FetchInputs>().at(0)->files.at(0).artifact.holder, 20U);
+  advance_clock(60000);
+  step(JobRuns::TimePassed{});
+  EXPECT_TRUE(actions_.empty()) << "a fetch is no hang of the disk";
+  missing_.clear();
+  end_fetch(FetchStatus::received);
+  step_background_work();
+  EXPECT_EQ(launched(), std::vector<RunNumber>{1});
+}
+
+TEST_F(JobRunsInputs, JobIsParkedWhileTheHolderIsAway) {
+  step_to_fetch();
+  end_fetch(FetchStatus::away);
+  ASSERT_EQ(reports<AwaitInputs>().size(), 1U);
+  EXPECT_TRUE(all<RunReport>().at(0)->is_last) << "slot and lease are free";
+  const AwaitInputs& wait = *reports<AwaitInputs>().at(0);
+  EXPECT_EQ(wait.holder, 20U);
+  EXPECT_EQ(wait.timeout_ms, 24ULL * 3600 * 1000);
+  EXPECT_EQ(wait.reason, "the artifact: why");
+  EXPECT_EQ(wait.sources, std::vector<std::string>{"job:1:7"});
+  begin(job(2));
+}
+
+TEST_F(JobRunsInputs, JobEndsIfItsInputsAreLost) {
+  for (const FetchStatus status : {FetchStatus::lost, FetchStatus::damaged}) {
+    step_to_fetch();
+    end_fetch(status);
+    ASSERT_EQ(reports<EndReport>().size(), 1U);
+    EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "artifact_lost");
+    EXPECT_THAT(reports<EndReport>().at(0)->end.error, testing::HasSubstr("run that job again"));
+  }
+}
+
+TEST_F(JobRunsInputs, HostThatCannotStoreInputsReturnsTheJob) {
+  step_to_fetch();
+  end_fetch(FetchStatus::failed);
+  ASSERT_EQ(all<StartRejected>().size(), 1U);
+  EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
+}
+
+TEST_F(JobRunsInputs, KilledJobEndsItsFetch) {
+  for (const bool returns_all : {false, true}) {
+    step_to_fetch();
+    step(returns_all ? JobRuns::Event(JobRuns::ReturnJobs{}) : JobRuns::Kill{1, KillReason::cancelled});
+    EXPECT_EQ(released(), std::vector<RunNumber>{1});
+    EXPECT_EQ(all<JobRuns::CancelFetch>().size(), 1U);
+    end_fetch(FetchStatus::received);
+    EXPECT_TRUE(actions_.empty());
+  }
+}
+
+TEST_F(JobRunsInputs, CacheThatDeletesInputsAtOnceIsNotFilledWithoutALimit) {
+  step_to_fetch();
+  for (int fetches = 1; fetches <= 3; ++fetches) {
+    ASSERT_EQ(all<JobRuns::FetchInputs>().size(), 1U);
+    end_fetch(FetchStatus::received);
+    step_background_work();
+  }
+  ASSERT_EQ(all<StartRejected>().size(), 1U);
+  EXPECT_THAT(all<StartRejected>().at(0)->error.message, testing::HasSubstr("artifacts.cache_bytes"));
+}
+
 class JobRunsHanging : public JobRunsTest {
  protected:
   static JobStart make_start_on_strand(RunNumber run, const std::string& lane) {

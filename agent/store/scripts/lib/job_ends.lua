@@ -51,6 +51,32 @@ local function enqueue_notice(record_key, status, ended_ms)
   redis.call('PUBLISH', kNoticeChannel, (record[2] or '') .. ' ' .. record_key)
 end
 
+-- Adds a job to the field `needed_by` of a claim: retention keeps the record while the job has not ended. The latest
+-- kMaxNeededBy jobs are listed. A key that is not a hash is not changed.
+local kMaxNeededBy = 20
+local function add_needed_by(dep, job)
+  local reply = redis.pcall('HGET', kClaimKey .. dep, 'needed_by')
+  if type(reply) == 'table' then return end
+  local jobs = {job}
+  for listed in string.gmatch(reply or '', '%S+') do
+    if listed ~= job and #jobs < kMaxNeededBy then jobs[#jobs + 1] = listed end
+  end
+  if redis.call('EXISTS', kClaimKey .. dep) == 1 then redis.call('HSET', kClaimKey .. dep, 'needed_by', table.concat(jobs, ' ')) end
+end
+-- Returns whether a job waits for the artifacts of the job with this claim.
+local function has_waiting_dependent(claim)
+  for job in string.gmatch(claim.needed_by or '', '%S+') do
+    local dependent = read_claim(job)
+    if dependent and dependent.state and dependent.state ~= kJobStateEnded then return true end
+  end
+  return false
+end
+-- Returns whether the job receives artifacts of the jobs that it depends on.
+local function has_inputs(job)
+  local inputs = redis.pcall('HGET', job, 'inputs')
+  return type(inputs) == 'string' and inputs ~= '' and inputs ~= '[]'
+end
+
 local end_job  -- defined below
 -- Processes the jobs that depend on an ended job: they are queued after their last dependency has finished, or end if
 -- this dependency has failed. One call of a script processes about dependents_budget jobs, and tick processes the
@@ -71,6 +97,7 @@ local function process_dependents(dep, status)
       dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', kDependenciesKey .. job) or 0)
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
+      if has_inputs(job) then add_needed_by(dep, job) end
       local open_count = call_index('SCARD', kDependenciesKey .. job)
       if open_count and open_count <= 1 then
         set_claim(job, claim, 'deps', 'met')
@@ -102,7 +129,7 @@ end
 
 -- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
 local kRunFields = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
-  'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota'}
+  'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota', 'holder', 'holder_since', 'holder_until'}
 -- Ends a job. This is the only transition to the state `ended`. `fields` is {name, value, ...} with the status first.
 -- If the owner of the claim ends the job, by_owner is a digest of the fields, by which store_end() recognises a repeat
 -- of the same end; otherwise it is false. The owner computes the digest, since the computation here would block all
@@ -185,9 +212,10 @@ local function cancel_job(job, claim)
   return 'ended'
 end
 
--- Returns the job of a live claim to the front of its queue, or delays it for pause_ms. A job whose cancellation was
--- requested ends instead. fact_kind is released or expired. Returns the error if a key of the queue has a wrong type.
-local function return_to_queue(job, claim, fact_kind, reason, pause_ms)
+-- Returns the job of a live claim to the front of its queue, or delays it for pause_ms because of park_reason. A job
+-- whose cancellation was requested ends instead. fact_kind is released or expired. Returns the error if a key of the
+-- queue has a wrong type.
+local function return_to_queue(job, claim, fact_kind, reason, pause_ms, park_reason)
   if claim.cancel then return end_job(job, claim, failure_fields('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
   local err = check_queue_types(queue, claim.priority)
@@ -197,15 +225,15 @@ local function return_to_queue(job, claim, fact_kind, reason, pause_ms)
   if due_text then redis.call('ZADD', kDelayedKey, due_text, job) else push_job(job, claim, queue, true) end
   add_fact(queue, job, claim, fact_kind, kFactClaimIdField, claim.claim_id or '', kFactEpochField, claim.epoch or '0',
     kFactDeliveriesField, claim.deliveries or '0', kFactReasonField, reason)
-  if due_text then add_fact(queue, job, claim, kFactKindParked, kFactReasonField, kParkReasonDelayed, kFactDueField, due_text) end
+  if due_text then add_fact(queue, job, claim, kFactKindParked, kFactReasonField, park_reason, kFactDueField, due_text) end
   set_claim(job, claim, 'state', state, 'reason', fact_kind)
   if due_text then redis.call('HSET', kClaimKey .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
-  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began')
+  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until')
   remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
-    redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', state, 'updated_at', now_s)
+    redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', due_text and park_reason or state, 'updated_at', now_s)
   end
   update_node_state(job, claim)
 end
@@ -219,7 +247,7 @@ local function release_claimed_job(job, claim, reason, has_begun)
   if not has_begun and not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
   local releases_without_run = has_begun and 0 or to_number(claim.unbegun) + 1
   local pause_ms = releases_without_run > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(releases_without_run - kMaxReleases - 1, 20), kMaxPauseMs) or nil
-  local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms)
+  local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonDelayed)
   if err or claim.state ~= kJobStateQueued and claim.state ~= kJobStateDelayed then return err end
   redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(releases_without_run))
   if not has_type(job, 'hash') then return end
@@ -227,6 +255,45 @@ local function release_claimed_job(job, claim, reason, has_begun)
   if not has_not_run(claim) then return end
   local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
   set_queue_deadline(job, to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
+end
+
+-- Returns whether a process holds the id of the runner.
+local function is_runner_alive(runner)
+  local until_ms = redis.pcall('HGET', kRunnerOwnerKey .. runner, 'until_ms')
+  return type(until_ms) == 'string' and now_ms <= to_number(until_ms)
+end
+
+-- Parks a claimed job whose inputs are artifacts that `holder`, a runner, does not send now. The delivery is not
+-- counted, and the queue time-out continues. The job is queued again by tick. timeout_ms: maximum wait since the first
+-- park for this runner. sources: the jobs whose artifacts are needed.
+local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
+local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
+  if not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
+  local since_ms = claim.holder == holder and to_number(claim.holder_since) or now_ms
+  -- A runner that is alive and does not send may lack a right. The job is not claimed in a loop.
+  local pause_ms = is_runner_alive(holder) and math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) or kMinInputsPauseMs
+  local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonInputs)
+  if err or claim.state ~= kJobStateDelayed then return err end
+  redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'holder', holder, 'holder_since', to_integer_text(since_ms),
+    'holder_until', to_integer_text(since_ms + timeout_ms))
+  for _, source in ipairs(sources) do add_needed_by(source, job) end
+  if not has_type(job, 'hash') then return end
+  redis.call('HSET', job, 'deliveries', claim.deliveries)
+  if not has_not_run(claim) then return end
+  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+  set_queue_deadline(job, to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
+end
+
+-- Returns why the inputs of a job that park_for_inputs() has parked will never arrive, or nil.
+local function find_input_loss(claim)
+  local remedy = ': run the jobs that it depends on again'
+  if redis.call('EXISTS', 'runner:' .. claim.holder) == 0 then
+    return 'its inputs are artifacts of runner ' .. to_printable(claim.holder) .. ', which was deleted' .. remedy
+  end
+  local until_ms = to_number(claim.holder_until)
+  if now_ms <= until_ms then return nil end
+  return 'its inputs are artifacts of runner ' .. to_printable(claim.holder) .. ', which did not send them for '
+    .. to_integer_text((until_ms - to_number(claim.holder_since)) / 1000) .. ' s (artifacts.holder_timeout)' .. remedy
 end
 
 -- Queues a job that ended as `error` again, at the request of an operator. Returns nil, or the reason why not.
@@ -258,10 +325,11 @@ local function requeue_ended_job(job, claim)
 end
 
 -- Returns the reason why retention must keep an ended job, or nil. A job is kept until its entry in the queue is
--- removed, its dependents are processed, its notice is delivered, its message is answered, and its flow has ended.
+-- removed, its dependents are processed and do not need its artifacts any more, its notice is delivered, its message is answered, and its flow has ended.
 local function retention_obstacle(job, claim)
   if claim.leftover and redis.call('EXISTS', get_queue(job, claim)) == 1 then return 'its entry is still in its queue' end
   if has_type(kDependentsKey .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
+  if has_waiting_dependent(claim) then return 'a job that has not ended needs its artifacts' end
   if claim.noticed and has_type(kNoticesKey, 'zset') then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', kMessageKey .. claim.awaited, 'answer')
   if answer == kAnswerStateWanted or answer == kAnswerStateDue then return claim.awaited .. ' has not been answered yet' end

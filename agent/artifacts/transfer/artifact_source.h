@@ -1,0 +1,61 @@
+// A place outside of this host that has artifacts. The transfer through Redis is one (transfer_loop.h); HTTPS and
+// object storage can be others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "artifacts/artifact_file.h"
+#include "artifacts/artifact_store.h"
+#include "base/result.h"
+#include "model/records.h"
+
+namespace mycojobs {
+
+// A file that the record of a job lists and that is not on this host.
+struct RemoteArtifact {
+  Id context = 0;
+  Id holder = 0;  // the runner that ran the job
+  std::string job_key;
+  FileContent content;
+  std::string label;  // "the artifact \"app\" of job \"build\"", for messages
+};
+
+// The place on this host for a received file. The functions can block on a disk. They are called one after another.
+class FileTarget {
+ public:
+  virtual ~FileTarget() = default;
+  // Returns the path of the file to create, in a folder of this object that exists. A file of an earlier call was
+  // deleted.
+  virtual Result<std::string> create_path() = 0;
+  // Stores the complete file, whose size and hash were verified.
+  virtual Result<void> store(const CompleteFile&) = 0;
+};
+
+enum class FetchStatus {
+  received,  // the file was stored in its target
+  away,      // the holder does not send now
+  lost,      // the holder does not have the file
+  damaged,   // the content is not that of the record
+  failed,    // this host cannot store the file
+};
+struct FetchEnd {
+  FetchStatus status = FetchStatus::received;
+  std::string reason;  // for users; empty if the file was received
+};
+
+// Thread-safe.
+class ArtifactSource {
+ public:
+  using FetchNumber = std::uint64_t;
+  using OnEnd = std::function<void(FetchEnd)>;
+  virtual ~ArtifactSource() = default;
+  // Fetches a file. on_end is called once, by a thread of the source, and must not block.
+  virtual FetchNumber fetch(const RemoteArtifact&, std::shared_ptr<FileTarget>, OnEnd on_end) = 0;
+  // Drops a fetch. on_end may still be called if the fetch ends at the same time.
+  virtual void cancel(FetchNumber) = 0;
+};
+
+}  // namespace mycojobs

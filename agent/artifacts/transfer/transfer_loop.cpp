@@ -1,0 +1,252 @@
+#include "artifacts/transfer/transfer_loop.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "artifacts/artifact_folder.h"
+#include "artifacts/job_artifacts.h"
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/random.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kStoreNamesValidMs = 60000;
+constexpr std::uint64_t kMissingThreadsPauseMs = 1000;
+
+const char* to_word(FetchStatus status) {
+  switch (status) {
+    case FetchStatus::received:
+      return "received";
+    case FetchStatus::away:
+      return "away";
+    case FetchStatus::lost:
+      return "lost";
+    case FetchStatus::damaged:
+      return "damaged";
+    case FetchStatus::failed:
+      return "failed";
+  }
+  return "";
+}
+
+// Reads a piece of a file in one of the folders of a job. Error not_found: there is no such file with this size.
+Result<std::string> read_piece_of_job(const std::vector<std::string>& folders, const PieceRequest& request) {
+  for (const std::string& folder : folders) {
+    const std::string path = folder + '/' + request.file.sha256;
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!fd && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) continue;
+    if (!fd) return fail(Code::io, path + ": " + errno_text(errno));
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return fail(Code::io, path + ": " + errno_text(errno));
+    if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) != request.file.bytes) continue;
+    std::string bytes(static_cast<std::size_t>(get_piece_size(request.file.bytes, request.offset)), '\0');
+    for (std::size_t position = 0; position < bytes.size();) {
+      const ssize_t count = ::pread(fd.get(), bytes.data() + position, bytes.size() - position,
+                                    static_cast<off_t>(request.offset + position));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return fail(Code::io, path + ": " + (count < 0 ? errno_text(errno) : "is too short"));
+      position += static_cast<std::size_t>(count);
+    }
+    return bytes;
+  }
+  return fail(Code::not_found, request.job_key + " has no such file on this host");
+}
+
+}  // namespace
+
+// The subscription of one context.
+class TransferLoop::Subscriber final : public HintListener {
+ public:
+  Subscriber(TransferLoop& loop, Id context, std::string request_channel, std::string reply_channel)
+      : loop_(loop),
+        context_(context),
+        request_channel_(std::move(request_channel)),
+        reply_channel_(std::move(reply_channel)) {}
+  Result<void> subscribe(StoreFactory& stores) {
+    std::vector<std::string> channels{reply_channel_};
+    if (!request_channel_.empty()) channels.push_back(request_channel_);
+    MJ_TRY(subscription, stores.subscribe_transfers(context_, channels, *this));
+    subscription_ = std::move(subscription);
+    return {};
+  }
+  const std::string& reply_channel() const { return reply_channel_; }
+  bool is_subscribed() const { return subscription_ && subscription_->is_complete(); }
+  void end() { subscription_.reset(); }  // After it returns, no function of the listener is called.
+
+ private:
+  void on_message(std::string_view channel, std::string_view text) override {
+    if (loop_.pending_bytes_ + text.size() > kMaxPendingBytes) return;
+    loop_.pending_bytes_ += text.size();
+    loop_.post(ReceivedMessage{context_, channel == request_channel_, std::string(text)});
+  }
+  void on_key_changed(std::string_view) override {}
+  void on_subscription_changed(bool) override { loop_.wake(); }
+
+  TransferLoop& loop_;
+  const Id context_;
+  const std::string request_channel_, reply_channel_;
+  std::unique_ptr<HintSubscription> subscription_;
+};
+
+TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, std::shared_ptr<Metrics> metrics)
+    : store_(store),
+      settings_(std::move(settings)),
+      clock_(clock),
+      metrics_(std::move(metrics)),
+      process_id_(random_hex(16)),
+      sender_(settings_.rate,
+              {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request); },
+               .publish = [this](const TransferSender::Piece& piece) { publish_piece(piece); }}),
+      receiver_(make_receiver_callbacks()) {
+  for (const Id context : settings_.contexts) {
+    databases_[context] = store_.database_number(context);
+    for (const char* direction : {"sent", "received"}) metrics_->add(Metric::transfer_bytes, {context, direction}, 0);
+    for (const FetchStatus status :
+         {FetchStatus::received, FetchStatus::away, FetchStatus::lost, FetchStatus::damaged, FetchStatus::failed})
+      metrics_->add(Metric::transfers, {context, to_word(status)}, 0);
+  }
+}
+
+// The subscriptions end first, since their listeners use the other members. Then no function of a strand is left.
+TransferLoop::~TransferLoop() {
+  for (const auto& entry : subscribers_) entry.second->end();
+  strands_.stop();
+}
+
+Result<void> TransferLoop::subscribe(StoreFactory& stores) {
+  for (const auto& [context, database] : databases_) {
+    const bool can_send = settings_.runner != 0 && !settings_.state_dir.empty();
+    auto subscriber =
+        std::make_unique<Subscriber>(*this, context, can_send ? transfer_channel(database, settings_.runner) : "",
+                                     transfer_channel(database, process_id_));
+    MJ_CHECK(subscriber->subscribe(stores));
+    subscribers_[context] = std::move(subscriber);
+  }
+  return {};
+}
+
+TransferReceiver::Callbacks TransferLoop::make_receiver_callbacks() {
+  return {.request = [this](const RemoteArtifact& artifact, const std::string& transfer_id,
+                            std::uint64_t offset) -> Result<std::uint64_t> {
+            const std::uint32_t database = databases_.at(artifact.context);
+            const PieceRequest request{transfer_id, subscribers_.at(artifact.context)->reply_channel(),
+                                       artifact.job_key, artifact.content, offset};
+            return store_.publish_transfer(artifact.context, transfer_channel(database, artifact.holder),
+                                           encode_request(request));
+          },
+          .run_on_disk =
+              [this](Id context, FetchNumber number, std::function<Result<void>()> work) {
+                post_to_disk(context, "receive ", [this, number, work = std::move(work)] {
+                  post(DiskResult{number, work()});
+                });
+              },
+          .is_subscribed =
+              [this](Id context) {
+                const auto subscriber = subscribers_.find(context);
+                return subscriber != subscribers_.end() && subscriber->second->is_subscribed();
+              },
+          .count_bytes =
+              [this](Id context, std::uint64_t bytes) {
+                metrics_->add(Metric::transfer_bytes, {context, "received"}, static_cast<double>(bytes));
+              },
+          .count_end =
+              [this](Id context, FetchStatus status) {
+                metrics_->add(Metric::transfers, {context, to_word(status)});
+              }};
+}
+
+TransferLoop::FetchNumber TransferLoop::fetch(const RemoteArtifact& artifact, std::shared_ptr<FileTarget> target,
+                                              OnEnd on_end) {
+  const FetchNumber number = next_number_++;
+  post(Fetch{number, artifact, std::move(target), std::move(on_end)});
+  return number;
+}
+
+void TransferLoop::cancel(FetchNumber number) { post(CancelFetch{number}); }
+
+void TransferLoop::post(Event event) {
+  events_.post(std::move(event));
+  wake();
+}
+
+std::uint64_t TransferLoop::run_once() {
+  for (Event& event : events_.consume_all()) std::visit([this](auto& typed_event) { on(typed_event); }, event);
+  const std::uint64_t now_ms = clock_.boot_ms();
+  has_missing_threads_ = has_missing_threads_ && !strands_.start_missing_threads();
+  std::uint64_t next_ms = std::min(receiver_.run(now_ms), sender_.run(now_ms));
+  if (has_missing_threads_) next_ms = std::min(next_ms, kMissingThreadsPauseMs);
+  return next_ms;
+}
+
+void TransferLoop::on(ReceivedMessage& message) {
+  pending_bytes_ -= message.text.size();
+  if (!message.is_request) return receiver_.on_reply(message.text, clock_.boot_ms());
+  if (auto request = parse_request(message.text, databases_.at(message.context)))
+    sender_.on_request(message.context, std::move(*request), clock_.boot_ms());
+}
+
+void TransferLoop::on(Fetch& fetch) {
+  if (!databases_.contains(fetch.artifact.context))
+    return fetch.on_end({FetchStatus::failed, "the context is not served by this process"});
+  receiver_.fetch(fetch.number, std::move(fetch.artifact), std::move(fetch.target), std::move(fetch.on_end),
+                  clock_.boot_ms());
+}
+
+void TransferLoop::on(CancelFetch& fetch) { receiver_.cancel(fetch.number); }
+
+void TransferLoop::on(DiskResult& disk) {
+  receiver_.on_disk_result(disk.number, std::move(disk.result), clock_.boot_ms());
+}
+
+void TransferLoop::on(PieceRead& piece) {
+  if (!piece.bytes && piece.bytes.error().code == Code::io)
+    log(LogLevel::error, "worker", "{}: an artifact cannot be sent: {}", piece.request.job_key,
+        piece.bytes.error().message);
+  sender_.on_read(piece.context, piece.request, std::move(piece.bytes));
+}
+
+// Returns null if the store does not answer.
+const std::vector<std::string>* TransferLoop::find_store_names(Id context) {
+  StoreNames& cached = store_names_[context];
+  if (cached.names.empty() || clock_.boot_ms() > cached.read_ms + kStoreNamesValidMs) {
+    auto names = artifact_store_names(store_, context);
+    if (!names) return nullptr;
+    cached = {std::move(*names), clock_.boot_ms()};
+  }
+  return &cached.names;
+}
+
+void TransferLoop::read_piece(Id context, const PieceRequest& request) {
+  const auto* store_names = find_store_names(context);
+  if (store_names == nullptr)
+    return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer")});
+  post_to_disk(context, "send ",
+               [this, context, request,
+                folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names)] {
+                 post(PieceRead{context, request, read_piece_of_job(folders, request)});
+               });
+}
+
+void TransferLoop::publish_piece(const TransferSender::Piece& piece) {
+  const auto receivers = store_.publish_transfer(piece.context, piece.channel, piece.message);
+  if (!receivers) {
+    return log(LogLevel::debug, "worker", "context {}: a piece of an artifact was not sent: {}", piece.context,
+               receivers.error().message);
+  }
+  metrics_->add(Metric::transfer_bytes, {piece.context, "sent"}, static_cast<double>(piece.bytes));
+}
+
+void TransferLoop::post_to_disk(Id context, const char* direction, StrandPool::Work work) {
+  const std::string mount = mounts_.find_mount_point(ArtifactFolder(settings_.state_dir, context).path());
+  if (!strands_.post({direction + std::to_string(context), mount}, std::move(work))) has_missing_threads_ = true;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,118 @@
+// Transfers artifacts between this process and runners through one Redis server. Sends the artifacts of the runner of
+// this process, and receives those of other runners. A loop of base/loop_thread.h.
+//
+//   subscription (thread of the store) --messages--> loop --requests, pieces--> PUBLISH
+//                                                     | ^
+//                                                     v |
+//                                     strands of the disks of the contexts
+//
+// PUBLISH can wait for the server, so the loop has a thread and a store of its own. Decision 35.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "artifacts/transfer/artifact_source.h"
+#include "artifacts/transfer/transfer_receiver.h"
+#include "artifacts/transfer/transfer_sender.h"
+#include "base/clock.h"
+#include "base/loop_thread.h"
+#include "base/strands/mount_table.h"
+#include "base/strands/strand_pool.h"
+#include "store/store.h"
+#include "telemetry/metrics.h"
+
+namespace mycojobs {
+
+class TransferLoop final : public TimedLoop, public ArtifactSource {
+ public:
+  struct Settings {
+    std::vector<Id> contexts;  // of one server
+    Id runner = 0;             // 0: the process sends no artifacts
+    std::string state_dir;     // of the artifacts that are sent
+    std::uint64_t rate = 0;    // bytes sent in a second; 0 means unlimited
+  };
+  // The store must outlive the loop.
+  TransferLoop(Store&, Settings, const Clock&, std::shared_ptr<Metrics> metrics = no_metrics());
+  ~TransferLoop() override;
+  // Subscribes to the channels. Errors: those of StoreFactory::subscribe(). REQUIRES: called once, before the thread of
+  // the loop starts.
+  Result<void> subscribe(StoreFactory&);
+
+  FetchNumber fetch(const RemoteArtifact&, std::shared_ptr<FileTarget>, OnEnd on_end) override;
+  void cancel(FetchNumber) override;
+
+  std::uint64_t run_once();  // Returns the time in ms until the next call.
+
+ private:
+  class Subscriber;
+  struct ReceivedMessage {
+    Id context = 0;
+    bool is_request = false;
+    std::string text;
+  };
+  struct Fetch {
+    FetchNumber number = 0;
+    RemoteArtifact artifact;
+    std::shared_ptr<FileTarget> target;
+    OnEnd on_end;
+  };
+  struct CancelFetch {
+    FetchNumber number = 0;
+  };
+  struct DiskResult {
+    FetchNumber number = 0;
+    Result<void> result;
+  };
+  struct PieceRead {
+    Id context = 0;
+    PieceRequest request;
+    Result<std::string> bytes;
+  };
+  using Event = std::variant<ReceivedMessage, Fetch, CancelFetch, DiskResult, PieceRead>;
+
+  void post(Event);  // thread-safe
+  void on(ReceivedMessage&);
+  void on(Fetch&);
+  void on(CancelFetch&);
+  void on(DiskResult&);
+  void on(PieceRead&);
+  void read_piece(Id context, const PieceRequest&);
+  void publish_piece(const TransferSender::Piece&);
+  void post_to_disk(Id context, const char* direction, StrandPool::Work);
+  const std::vector<std::string>* find_store_names(Id context);
+  TransferReceiver::Callbacks make_receiver_callbacks();
+
+  // Twice the bytes that this process requests. Messages beyond it are dropped and requested again.
+  static constexpr std::size_t kMaxPendingBytes = 8U << 20;
+
+  Store& store_;
+  const Settings settings_;
+  const Clock& clock_;
+  const std::shared_ptr<Metrics> metrics_;
+  const std::string process_id_;  // random; part of the name of the channels for pieces
+  std::map<Id, std::uint32_t> databases_;
+  struct StoreNames {
+    std::vector<std::string> names;
+    std::uint64_t read_ms = 0;
+  };
+  std::map<Id, StoreNames> store_names_;  // of the contexts
+  TransferSender sender_;
+  TransferReceiver receiver_;
+  std::atomic<FetchNumber> next_number_{1};
+  std::atomic<std::size_t> pending_bytes_{0};  // size of the messages in events_
+  Mailbox<Event> events_;
+  std::map<Id, std::unique_ptr<Subscriber>> subscribers_;
+  MountTable mounts_;
+  bool has_missing_threads_ = false;
+  StrandPool strands_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,53 @@
+// Messages that transfer an artifact from the runner that stored it (the holder) to another process (the receiver),
+// through channels of Redis (store/transfer_store.h). The receiver requests each piece. The holder answers each request
+// with a piece, or with `missing`. Messages can be lost, and any client that may publish on a channel can forge them.
+//
+//   receiver --PieceRequest--> channel of the runner          get 1 <transfer> <channel> <job> <sha256> <bytes>
+//   <offset> holder   --piece---------> channel of the receiver        piece <transfer> <offset> LF <bytes>
+//            --missing-------> channel of the receiver        missing <transfer>
+//
+// <transfer> are 32 random hex digits of one attempt, which only sender and receiver of the request know. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "artifacts/artifact_store.h"
+
+namespace mycojobs {
+
+inline constexpr std::uint64_t kPieceBytes = 256U << 10;  // size of each piece except the last one
+inline constexpr std::size_t kTransferIdDigits = 32;
+
+// Returns the size of the piece at an offset that is a multiple of kPieceBytes. A file without bytes has one piece.
+inline std::uint64_t get_piece_size(std::uint64_t file_bytes, std::uint64_t offset) {
+  return file_bytes - offset < kPieceBytes ? file_bytes - offset : kPieceBytes;
+}
+
+struct PieceRequest {
+  std::string transfer_id;
+  std::string reply_channel;
+  std::string job_key;
+  FileContent file;
+  std::uint64_t offset = 0;
+};
+std::string encode_request(const PieceRequest&);
+// Returns no value for a message with another form: an invalid key, hash or offset, or a reply channel that is not the
+// channel of a receiver in this database.
+std::optional<PieceRequest> parse_request(std::string_view message, std::uint32_t database);
+
+struct PieceReply {
+  bool is_missing = false;  // the holder does not have the file; the other members except transfer_id are not set
+  std::string_view transfer_id = {};
+  std::uint64_t offset = 0;
+  std::string_view bytes = {};
+};
+std::string encode_piece(const std::string& transfer_id, std::uint64_t offset, std::string_view bytes);
+std::string encode_missing(const std::string& transfer_id);
+// Returns views of the message, or no value for a message with another form.
+std::optional<PieceReply> parse_reply(std::string_view message);
+
+}  // namespace mycojobs

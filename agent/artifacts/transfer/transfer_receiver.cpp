@@ -1,0 +1,190 @@
+#include "artifacts/transfer/transfer_receiver.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "artifacts/transfer/transfer_message.h"
+#include "base/random.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kReceiverIdleMs = 60000;
+constexpr std::uint64_t kMaxReceiverWaitMs = 500;  // while a transfer is active
+
+}  // namespace
+
+ReceivedFile::~ReceivedFile() {
+  if (file_ && !is_stored_) (void)::unlink(file_->path().c_str());
+}
+
+Result<void> ReceivedFile::write(std::string_view bytes) {
+  if (!file_) {
+    MJ_TRY(path, target_->create_path());
+    auto file = std::make_unique<HashedFile>();
+    MJ_CHECK(file->create(path));
+    file_ = std::move(file);
+  }
+  return file_->write(bytes);
+}
+
+Result<void> ReceivedFile::finish() {
+  MJ_CHECK(file_->finish());
+  const std::string hash = file_->hash();
+  if (file_->bytes() != content_.bytes || hash != content_.sha256) {
+    (void)::unlink(file_->path().c_str());  // before the next attempt creates the file again
+    file_.reset();
+    return fail(Code::conflict, "the received content does not have the hash of the record");
+  }
+  MJ_CHECK(target_->store({file_->path(), hash, file_->bytes()}));
+  is_stored_ = true;
+  return {};
+}
+
+void TransferReceiver::fetch(FetchNumber number, RemoteArtifact artifact, std::shared_ptr<FileTarget> target,
+                             ArtifactSource::OnEnd on_end, std::uint64_t now_ms) {
+  Transfer& transfer = waiting_.emplace_back();
+  transfer.number = number;
+  transfer.artifact = std::move(artifact);
+  transfer.target = std::move(target);
+  transfer.on_end = std::move(on_end);
+  transfer.queued_ms = now_ms;
+}
+
+// File and target are released on the strand, since deleting files can block.
+void TransferReceiver::cancel(FetchNumber number) {
+  std::erase_if(waiting_, [&](const Transfer& transfer) { return transfer.number == number; });
+  const auto transfer = active_.find(number);
+  if (transfer == active_.end()) return;
+  callbacks_.run_on_disk(
+      transfer->second.artifact.context, 0,
+      [file = std::move(transfer->second.file), target = std::move(transfer->second.target)]() mutable {
+        file.reset();
+        target.reset();
+        return Result<void>();
+      });
+  numbers_by_id_.erase(transfer->second.id);
+  active_.erase(transfer);
+}
+
+void TransferReceiver::start(Transfer& transfer, std::uint64_t now_ms) {
+  numbers_by_id_.erase(transfer.id);
+  transfer.id = random_hex(kTransferIdDigits / 2);
+  numbers_by_id_[transfer.id] = transfer.number;
+  transfer.pieces = IncomingTransfer(transfer.artifact.content.bytes, now_ms);
+  transfer.file = std::make_shared<ReceivedFile>(transfer.artifact.content, transfer.target);
+  transfer.is_finishing = false;
+}
+
+void TransferReceiver::end(FetchNumber number, FetchEnd fetch_end) {
+  const auto transfer = active_.find(number);
+  if (transfer == active_.end()) return;
+  const auto on_end = std::move(transfer->second.on_end);
+  callbacks_.count_end(transfer->second.artifact.context, fetch_end.status);
+  cancel(number);
+  on_end(std::move(fetch_end));
+}
+
+std::string TransferReceiver::describe_silence(const Transfer& transfer) const {
+  if (!callbacks_.is_subscribed(transfer.artifact.context)) {
+    return "this host does not receive messages of the channel mj:transfer: check the connection to Redis, and the "
+           "channels of its user (`context acl`)";
+  }
+  return "runner " + std::to_string(transfer.artifact.holder) + " has not sent it for " +
+         std::to_string(kSilenceMs / 1000) + " s";
+}
+
+bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
+  const std::size_t share = std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1);
+  if (!callbacks_.is_subscribed(transfer.artifact.context)) return true;
+  for (const std::uint64_t offset : transfer.pieces.pop_due_requests(share, now_ms)) {
+    const auto receivers = callbacks_.request(transfer.artifact, transfer.id, offset);
+    if (!receivers && receivers.error().code == Code::unavailable) return true;  // repeated after a time-out
+    if (receivers && *receivers > 0) continue;
+    end(transfer.number,
+        {FetchStatus::away, receivers ? "runner " + std::to_string(transfer.artifact.holder) + " is not connected"
+                                      : receivers.error().message});
+    return false;
+  }
+  return true;
+}
+
+std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
+  while (!waiting_.empty() && active_.size() < kMaxTransfers) {
+    const FetchNumber number = waiting_.front().number;
+    Transfer& transfer = active_.emplace(number, std::move(waiting_.front())).first->second;
+    waiting_.pop_front();
+    start(transfer, now_ms);
+  }
+  std::vector<FetchNumber> numbers;
+  for (const auto& [number, transfer] : active_) numbers.push_back(number);
+  std::uint64_t next_ms = now_ms + (active_.empty() ? kReceiverIdleMs : kMaxReceiverWaitMs);
+  for (const FetchNumber number : numbers) {
+    const auto entry = active_.find(number);
+    if (entry == active_.end()) continue;
+    Transfer& transfer = entry->second;
+    if (now_ms >= transfer.pieces.last_piece_ms() + kSilenceMs) {
+      const bool is_disk_silent = transfer.is_finishing || transfer.pieces.is_writing();
+      end(number, is_disk_silent ? FetchEnd{FetchStatus::failed, "the disk of state_dir does not answer"}
+                                 : FetchEnd{FetchStatus::away, describe_silence(transfer)});
+    } else if (send_requests(transfer, now_ms)) {
+      next_ms = std::min(next_ms, transfer.pieces.next_timeout_ms());
+    }
+  }
+  // A job does not occupy a slot without receiving bytes.
+  while (!waiting_.empty() && now_ms >= waiting_.front().queued_ms + kSilenceMs) {
+    const Transfer transfer = std::move(waiting_.front());
+    waiting_.pop_front();
+    callbacks_.count_end(transfer.artifact.context, FetchStatus::away);
+    transfer.on_end({FetchStatus::away, "other files are being received"});
+  }
+  return active_.empty() && !waiting_.empty() ? 0 : next_ms - std::min(next_ms, now_ms);
+}
+
+void TransferReceiver::on_reply(std::string_view message, std::uint64_t now_ms) {
+  const auto reply = parse_reply(message);
+  if (!reply) return;
+  const auto number = numbers_by_id_.find(reply->transfer_id);
+  if (number == numbers_by_id_.end()) return;
+  Transfer& transfer = active_.at(number->second);
+  if (reply->is_missing) {
+    return end(transfer.number, {FetchStatus::lost,
+                                 "runner " + std::to_string(transfer.artifact.holder) + " does not have it any more"});
+  }
+  if (!transfer.pieces.add_piece(reply->offset, std::string(reply->bytes), now_ms)) return;
+  callbacks_.count_bytes(transfer.artifact.context, reply->bytes.size());
+  write_pieces(transfer);
+}
+
+void TransferReceiver::write_pieces(Transfer& transfer) {
+  while (auto bytes = transfer.pieces.pop_writable()) {
+    callbacks_.run_on_disk(transfer.artifact.context, transfer.number,
+                           [file = transfer.file, bytes = std::move(*bytes)] { return file->write(bytes); });
+  }
+}
+
+void TransferReceiver::finish_if_complete(Transfer& transfer) {
+  if (!transfer.pieces.is_complete()) return;
+  transfer.is_finishing = true;
+  callbacks_.run_on_disk(transfer.artifact.context, transfer.number, [file = transfer.file] { return file->finish(); });
+}
+
+void TransferReceiver::on_disk_result(FetchNumber number, Result<void> result, std::uint64_t now_ms) {
+  const auto entry = active_.find(number);
+  if (entry == active_.end()) return;
+  Transfer& transfer = entry->second;
+  if (!result && result.error().code == Code::conflict) {
+    if (std::exchange(transfer.is_second_attempt, true))
+      return end(number, {FetchStatus::damaged, std::move(result).error().message});
+    return start(transfer, now_ms);
+  }
+  if (!result) return end(number, {FetchStatus::failed, std::move(result).error().message});
+  if (transfer.is_finishing) return end(number, {FetchStatus::received, {}});
+  transfer.pieces.on_written();
+  finish_if_complete(transfer);
+}
+
+}  // namespace mycojobs

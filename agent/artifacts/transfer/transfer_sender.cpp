@@ -1,0 +1,65 @@
+#include "artifacts/transfer/transfer_sender.h"
+
+#include <algorithm>
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kSenderIdleMs = 60000;
+constexpr std::size_t kMaxPublishBatch = 16;  // so that the caller can do other work between two calls
+
+}  // namespace
+
+void TransferSender::on_request(Id context, PieceRequest request, std::uint64_t now_ms) {
+  if (requests_.size() >= kMaxRequests || !request_ids_.insert(get_request_id(request)).second) return;
+  requests_.push_back({context, std::move(request), now_ms});
+}
+
+void TransferSender::on_read(Id context, const PieceRequest& request, Result<std::string> bytes) {
+  --reading_;
+  Piece piece{context, request.reply_channel, {}, 0, get_request_id(request)};
+  if (bytes) {
+    piece.message = encode_piece(request.transfer_id, request.offset, *bytes);
+    piece.bytes = bytes->size();
+  } else if (bytes.error().code == Code::not_found) {
+    piece.message = encode_missing(request.transfer_id);
+  } else {
+    request_ids_.erase(piece.request_id);
+    return;
+  }
+  pieces_.push_back(std::move(piece));
+}
+
+void TransferSender::refill(std::uint64_t now_ms) {
+  const std::uint64_t elapsed_ms = std::min<std::uint64_t>(now_ms - std::min(now_ms, refilled_ms_), 1000);
+  refilled_ms_ = now_ms;
+  // The burst is a tenth of a second, at least one piece.
+  const auto burst = static_cast<std::int64_t>(std::max<std::uint64_t>(rate_ / 10, kPieceBytes));
+  tokens_ = std::min(tokens_ + static_cast<std::int64_t>(rate_ * elapsed_ms / 1000), burst);
+}
+
+std::uint64_t TransferSender::run(std::uint64_t now_ms) {
+  refill(now_ms);
+  for (std::size_t i = 0; i < kMaxPublishBatch && !pieces_.empty() && (rate_ == 0 || tokens_ > 0); ++i) {
+    const Piece piece = std::move(pieces_.front());
+    pieces_.pop_front();
+    tokens_ -= static_cast<std::int64_t>(piece.bytes);
+    request_ids_.erase(piece.request_id);
+    callbacks_.publish(piece);
+  }
+  while (!requests_.empty() && reading_ + pieces_.size() < kMaxPiecesInMemory) {
+    const WaitingRequest waiting = std::move(requests_.front());
+    requests_.pop_front();
+    if (now_ms > waiting.received_ms + kMaxRequestAgeMs) {
+      request_ids_.erase(get_request_id(waiting.request));
+      continue;
+    }
+    ++reading_;
+    callbacks_.read(waiting.context, waiting.request);
+  }
+  if (pieces_.empty()) return kSenderIdleMs;  // the end of a read causes the next call
+  if (rate_ == 0 || tokens_ > 0) return 0;
+  return static_cast<std::uint64_t>(-tokens_) * 1000 / rate_ + 1;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,163 @@
+// Jobs that wait for the runner that has the artifacts of their inputs.
+#include <gmock/gmock.h>
+
+#include "store_contract.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class AwaitedInputs : public StoreContract {
+ protected:
+  static constexpr Id kHolder = 30;
+
+  void hold_runner(const std::string& instance = "aaaa") {
+    Runner runner;
+    runner.id = kHolder;
+    RunnerHolder holder;
+    ASSERT_TRUE(store_->hold_runner(1, runner, {instance, "host", "boot", 1}, 60000, "", holder));
+  }
+  void end_runner() { ASSERT_TRUE(store_->release_runner(1, kHolder, {"aaaa", "host", "boot", 1})); }
+  // Job 1 has ended; job 2, which needs its artifacts, is claimed.
+  ClaimedJob claim_dependent(const std::function<void(Job&)>& change = [](Job&) {}) {
+    submit(1);
+    EXPECT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+    Job dependent = job(2);
+    dependent.dependends = {1};
+    dependent.inputs = {"1"};
+    change(dependent);
+    EXPECT_TRUE(store_->submit(dependent));
+    return claim_one();
+  }
+  AwaitInputs make_wait(const ClaimedJob& claimed, std::uint64_t timeout_ms = 3600000) {
+    return {claimed.ref, kHolder, timeout_ms, "runner 30 is not connected", {"job:12:1"}};
+  }
+  std::string claim_field(const std::string& name, const std::string& job_key = "job:12:2") {
+    return std::string(backend_->run_command(1, {"HGET", "mj:claim:" + job_key, name}).text());
+  }
+  void make_due() { backend_->run_command(1, {"ZADD", "mj:delayed", "1", "job:12:2"}); }
+  TickReply tick(TickRequest request = {}) {
+    auto reply = store_->tick(1, request);
+    EXPECT_TRUE(reply.has_value()) << reply.error().message;
+    return reply.value_or(TickReply{});
+  }
+};
+
+TEST_P(AwaitedInputs, JobIsParkedWithoutLeaseOrDelivery) {
+  hold_runner();
+  const ClaimedJob claimed = claim_dependent();
+  ASSERT_EQ(outcome(report(make_wait(claimed))), "ok");
+  EXPECT_EQ(outcome(report(make_wait(claimed))), "ok") << "a repeat has no effect";
+  EXPECT_EQ(field("job:12:2", "status"), "dispatched");
+  EXPECT_EQ(field("job:12:2", "detail"), "inputs");
+  EXPECT_EQ(field("job:12:2", "deliveries"), "0");
+  EXPECT_EQ(claim_field("state"), "delayed");
+  EXPECT_EQ(claim_field("holder"), "30");
+  EXPECT_TRUE(store_->leases(1).value().empty());
+  EXPECT_TRUE(claim().empty());
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "stale_claim");
+}
+
+TEST_P(AwaitedInputs, JobIsQueuedWhenTheRunnerIsAlive) {
+  hold_runner();
+  ASSERT_EQ(outcome(report(make_wait(claim_dependent()))), "ok");
+  end_runner();
+  const std::string since = claim_field("holder_since");
+  make_due();
+  EXPECT_EQ(tick().queued, 0U);
+  EXPECT_EQ(field("job:12:2", "detail"), "inputs");
+  hold_runner("bbbb");
+  make_due();
+  EXPECT_EQ(tick().queued, 1U);
+  const ClaimedJob claimed = claim_one();
+  EXPECT_EQ(claimed.ref.job_key, "job:12:2");
+  EXPECT_EQ(claimed.deliveries, 1U);
+  ASSERT_EQ(outcome(report(make_wait(claimed))), "ok");
+  EXPECT_EQ(claim_field("holder_since"), since) << "the wait for one runner is one wait";
+  make_due();
+  EXPECT_EQ(tick().queued, 1U);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_EQ(claim_field("holder"), "");
+}
+
+TEST_P(AwaitedInputs, JobEndsWhenTheRunnerIsDeleted) {
+  hold_runner();
+  ASSERT_EQ(outcome(report(make_wait(claim_dependent()))), "ok");
+  backend_->erase(1, "runner:30");
+  make_due();
+  tick();
+  EXPECT_EQ(field("job:12:2", "status"), "error");
+  EXPECT_EQ(field("job:12:2", "detail"), "artifact_lost");
+  EXPECT_THAT(field("job:12:2", "error"), HasSubstr("runner 30, which was deleted: run the jobs"));
+}
+
+TEST_P(AwaitedInputs, JobEndsAfterTheTimeLimit) {
+  hold_runner();
+  ASSERT_EQ(outcome(report(make_wait(claim_dependent(), 60000))), "ok");
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_until", "1"});
+  make_due();
+  tick();
+  EXPECT_EQ(field("job:12:2", "detail"), "artifact_lost");
+  EXPECT_THAT(field("job:12:2", "error"), HasSubstr("artifacts.holder_timeout"));
+}
+
+TEST_P(AwaitedInputs, QueueTimeoutApplies) {
+  hold_runner();
+  const ClaimedJob claimed = claim_dependent([](Job& dependent) { dependent.queue_timeout_ms = 60000; });
+  ASSERT_EQ(outcome(report(make_wait(claimed))), "ok");
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:queue-deadlines"}).number(), 1U);
+  backend_->run_command(1, {"ZADD", "mj:queue-deadlines", "1", "job:12:2"});
+  tick();
+  EXPECT_EQ(field("job:12:2", "detail"), "timeout");
+}
+
+TEST_P(AwaitedInputs, CancelledJobEnds) {
+  hold_runner();
+  const ClaimedJob claimed = claim_dependent();
+  ASSERT_TRUE(store_->cancel(1, "job:12:2"));
+  ASSERT_EQ(outcome(report(make_wait(claimed))), "ok");
+  EXPECT_EQ(field("job:12:2", "detail"), "cancelled");
+}
+
+TEST_P(AwaitedInputs, RetentionKeepsNeededArtifacts) {
+  hold_runner();
+  ASSERT_EQ(outcome(report(make_wait(claim_dependent()))), "ok");
+  EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
+  TickRequest request;
+  request.retention_ms = 1;
+  ASSERT_TRUE(eventually([&] { return *store_->now_ms() > std::stoull(field("job:12:1", "ended_ms")) + 1; }));
+  EXPECT_EQ(tick(request).retired, 0U);
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  ASSERT_TRUE(store_->cancel(1, "job:12:2"));
+  backend_->run_command(1, {"ZADD", "mj:ended", "1", "job:12:1"});
+  EXPECT_TRUE(eventually([&] { return tick(request).retired > 0 || field("job:12:1", "status").empty(); }));
+}
+
+TEST_P(AwaitedInputs, RetentionKeepsArtifactsWhileAnotherDependencyRuns) {
+  submit(1);
+  submit(3);
+  Job dependent = job(2);
+  dependent.dependends = {1, 3};
+  dependent.inputs = {"1"};
+  ASSERT_TRUE(store_->submit(dependent));
+  for (const ClaimedJob& claimed : claim(2)) {
+    if (claimed.ref.job_key == "job:12:1") ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  }
+  EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
+}
+
+TEST_P(AwaitedInputs, MessagesAreReceivedBySubscribersOnly) {
+  EXPECT_EQ(store_->publish_transfer(1, transfer_channel(1, 30U), "text").value(), 0U);
+  EXPECT_EQ(transfer_channel(1, 30U), "mj:transfer:1:30");
+  const std::string channel = transfer_channel(1, std::string(32, 'a'));
+  EXPECT_TRUE(is_receiver_channel(1, channel));
+  EXPECT_FALSE(is_receiver_channel(2, channel));
+  EXPECT_FALSE(is_receiver_channel(1, transfer_channel(1, 30U)));
+}
+
+MJ_BOTH_STORES(AwaitedInputs);
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,266 @@
+// Artifacts of agents with separate state folders and nothing but Redis between them.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/sha256.h"
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ArtifactTransferE2e : public Operator {
+ protected:
+  const std::string config_ =
+      folder_.write("agent.toml", "[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
+
+  Process start_transfer_agent(int runner, std::vector<std::string> options) {
+    options.insert(options.begin(), {"--config", config_});
+    return start_registered_agent(runner, std::move(options));
+  }
+  // Runner 30 runs Python and stores artifacts; runner 31 runs shell scripts and needs them.
+  Process start_holder(std::vector<std::string> more_options = {}) {
+    more_options.insert(more_options.end(),
+                        {"--script-types", "python", "--job-max-artifact-bytes", "200MiB", "--sandbox-tmp", "200MiB"});
+    return start_transfer_agent(30, std::move(more_options));
+  }
+  Process start_receiver(std::vector<std::string> more_options = {}) {
+    more_options.insert(more_options.end(), {"--script-types", "bash", "--sandbox-tmp", "200MiB"});
+    return start_transfer_agent(31, std::move(more_options));
+  }
+  static void kill(Process& process) {
+    process.signal(SIGKILL);
+    process.wait();
+  }
+  std::string run_to_end(const std::string& script) {
+    std::string key = mycojobs_.submit(script, {"--name", "build"});
+    EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << mycojobs_.read_field(key, "error");
+    return key;
+  }
+  // Returns the key of a job that stores a file of this size, and sets its hash.
+  std::string store_large_file(std::size_t mib, std::string& sha256) {
+    std::string key = run_to_end(
+        "import hashlib, mycojobs\n"
+        "block = bytes(range(256)) * 4096\n"
+        "h = hashlib.sha256()\n"
+        "with open(mycojobs.artifacts / 'large', 'wb') as f:\n"
+        "    for i in range(" +
+        std::to_string(mib) +
+        "):\n"
+        "        b = block[i:] + block[:i]\n"
+        "        f.write(b); h.update(b)\n"
+        "result['sha256'] = h.hexdigest()\n");
+    sha256 = nlohmann::json::parse(mycojobs_.read_field(key, "result"))["sha256"];
+    return key;
+  }
+  std::string submit_dependent(const std::string& key, const std::string& script,
+                               std::vector<std::string> more_options = {}) {
+    const std::string id = key.substr(key.rfind(':') + 1);
+    more_options.insert(more_options.end(), {"--type", "bash", "--depends", id, "--input", id});
+    return mycojobs_.submit(script, std::move(more_options));
+  }
+  std::string submit_hash_job(const std::string& key) {
+    return submit_dependent(key, "set -- $(sha256sum /job/inputs/build/large); echo sha256=$1 >> $MYCOJOBS_RESULT");
+  }
+  std::string read_result(const std::string& key, const std::string& name) {
+    return nlohmann::json::parse(mycojobs_.read_field(key, "result"), nullptr, false).value(name, "");
+  }
+  // Returns the size of the files that runner 31 is receiving.
+  std::uintmax_t measure_received_bytes() const {
+    std::uintmax_t bytes = 0;
+    std::error_code error;
+    for (fs::recursive_directory_iterator entry(folder_ / "agent31/contexts/1/spool", error), end;
+         !error && entry != end; entry.increment(error))
+      bytes += entry->is_regular_file(error) ? entry->file_size(error) : 0;
+    return bytes;
+  }
+  bool wait_for_transfer() {
+    return eventually([&] { return measure_received_bytes() > (1U << 20); });
+  }
+};
+
+TEST_F(ArtifactTransferE2e, FiftyFlowsRunOnTwoAgents) {
+  Process first = start_transfer_agent(30, {"--slots", "2"});
+  Process second = start_transfer_agent(31, {"--slots", "2"});
+  Process coordinator(folder_,
+                      {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir", folder_ / "coordinator"});
+  const std::string definition = folder_.write("af.yaml", R"(name: af
+defaults: {type: bash}
+jobs:
+  put: {script: 'echo data > $MYCOJOBS_ARTIFACTS/x.txt; echo r=$MYCOJOBS_RUNNER_ID >> $MYCOJOBS_RESULT'}
+  use: {needs: put, inputs: put/x.txt, script: 'cat /job/inputs/put/x.txt; echo r=$MYCOJOBS_RUNNER_ID >> $MYCOJOBS_RESULT'}
+)");
+  std::vector<std::string> flows;
+  for (int i = 0; i < 50; ++i) {
+    const ProcessResult started = mycojobs_({"flow", "start", definition});
+    ASSERT_EQ(started.code, 0) << started.err;
+    flows.push_back(started.out.substr(0, started.out.find('\n')));
+  }
+  for (const std::string& flow : flows)
+    EXPECT_TRUE(mycojobs_.wait_for_value(flow, "status", "finished", Seconds(120)))
+        << mycojobs_({"flow", "show", flow}).out;
+  std::size_t cached_files = 0;
+  for (const char* agent : {"agent30", "agent31"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / (std::string(agent) + "/contexts/1/cache")))
+      cached_files += entry.is_regular_file() ? 1 : 0;
+  }
+  EXPECT_GT(cached_files, 0U) << "no job ran on the other agent";
+}
+
+TEST_F(ArtifactTransferE2e, JobWaitsWithoutASlotWhileTheHolderIsAway) {
+  Process holder = start_holder();
+  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  kill(holder);
+  Process receiver = start_receiver({"--slots", "1"});
+  const std::string dependent = submit_dependent(key, "echo text=$(cat /job/inputs/build/text) >> $MYCOJOBS_RESULT");
+  ASSERT_TRUE(mycojobs_.wait_for_cause(dependent, "inputs")) << mycojobs_({"job", "explain", dependent}).out;
+  expect_result(mycojobs_({"job", "explain", dependent}), 0, "runner 30, which has not sent them since");
+  EXPECT_EQ(mycojobs_.read_field(dependent, "deliveries"), "0");
+  const std::string other = mycojobs_.submit("true", {"--type", "bash"});
+  EXPECT_TRUE(mycojobs_.wait_for_value(other, "status", "finished")) << "the only slot is free";
+  Process holder_again = start_holder();
+  EXPECT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished")) << receiver.err();
+  EXPECT_EQ(read_result(dependent, "text"), "hello");
+  EXPECT_EQ(mycojobs_.read_field(dependent, "deliveries"), "1");
+}
+
+TEST_F(ArtifactTransferE2e, QueueTimeoutEndsTheWait) {
+  Process holder = start_holder();
+  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  kill(holder);
+  Process receiver = start_receiver();
+  const std::string dependent = submit_dependent(key, "true", {"--queue-timeout", "3s"});
+  EXPECT_TRUE(mycojobs_.wait_for_value(dependent, "detail", "timeout")) << mycojobs_.read_field(dependent, "detail");
+}
+
+TEST_F(ArtifactTransferE2e, JobEndsWhenTheHolderIsDeleted) {
+  Process holder = start_holder();
+  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  kill(holder);
+  Process receiver = start_receiver();
+  const std::string dependent = submit_dependent(key, "true");
+  ASSERT_TRUE(mycojobs_.wait_for_cause(dependent, "inputs"));
+  redis_.cli(1, {"DEL", "runner:30"});
+  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "detail", "artifact_lost"));
+  expect_result(mycojobs_({"job", "explain", dependent}), 0, "run the jobs that it depends on again");
+}
+
+TEST_F(ArtifactTransferE2e, JobEndsAfterTheHolderTimeout) {
+  Process holder = start_holder();
+  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  kill(holder);
+  Process receiver = start_receiver({"--artifacts-holder-timeout", "2s"});
+  const std::string dependent = submit_dependent(key, "true");
+  EXPECT_TRUE(mycojobs_.wait_for_value(dependent, "detail", "artifact_lost"));
+}
+
+TEST_F(ArtifactTransferE2e, HolderIsKilledDuringATransfer) {
+  Process holder = start_holder({"--artifacts-transfer-rate", "4MiB"});
+  std::string sha256;
+  const std::string key = store_large_file(48, sha256);
+  Process receiver = start_receiver();
+  const std::string dependent = submit_hash_job(key);
+  ASSERT_TRUE(wait_for_transfer());
+  kill(holder);
+  ASSERT_TRUE(mycojobs_.wait_for_cause(dependent, "inputs"));
+  Process holder_again = start_holder();
+  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished", Seconds(120)))
+      << mycojobs_({"job", "explain", dependent}).out;
+  EXPECT_EQ(read_result(dependent, "sha256"), sha256);
+  EXPECT_EQ(measure_received_bytes(), 0U);
+  const std::string memory = redis_.cli(1, {"INFO", "memory"});
+  const std::string peak_name = "used_memory_peak:";
+  const std::size_t peak_position = memory.find(peak_name);
+  ASSERT_NE(peak_position, std::string::npos);
+  EXPECT_LT(std::stoull(memory.substr(peak_position + peak_name.size())), 40U << 20);
+}
+
+TEST_F(ArtifactTransferE2e, ReceiverIsKilledDuringATransfer) {
+  Process holder = start_holder({"--artifacts-transfer-rate", "8MiB"});
+  std::string sha256;
+  const std::string key = store_large_file(48, sha256);
+  Process receiver = start_receiver();
+  const std::string dependent = submit_hash_job(key);
+  ASSERT_TRUE(wait_for_transfer());
+  kill(receiver);
+  Process receiver_again = start_receiver();
+  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished", Seconds(120)))
+      << mycojobs_({"job", "explain", dependent}).out;
+  EXPECT_EQ(read_result(dependent, "sha256"), sha256);
+  EXPECT_TRUE(eventually([&] { return measure_received_bytes() == 0; })) << "files of the killed agent are deleted";
+}
+
+TEST_F(ArtifactTransferE2e, RedisIsKilledDuringATransfer) {
+  Process holder = start_holder({"--artifacts-transfer-rate", "8MiB"});
+  std::string sha256;
+  const std::string key = store_large_file(48, sha256);
+  Process receiver = start_receiver();
+  const std::string dependent = submit_hash_job(key);
+  ASSERT_TRUE(wait_for_transfer());
+  redis_.kill();
+  redis_.start();
+  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished", Seconds(120)))
+      << mycojobs_({"job", "explain", dependent}).out;
+  EXPECT_EQ(read_result(dependent, "sha256"), sha256);
+}
+
+TEST_F(ArtifactTransferE2e, WrongBytesAreRefused) {
+  Process holder = start_holder();
+  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  for (const auto& entry : fs::directory_iterator(folder_ / "agent30/contexts/1/objects"))
+    std::ofstream(entry.path()) << "hellO";
+  Process receiver = start_receiver();
+  const std::string dependent = submit_dependent(key, "true");
+  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "detail", "artifact_lost"));
+  EXPECT_NE(mycojobs_.read_field(dependent, "error").find("does not have the hash of the record"), std::string::npos);
+}
+
+TEST_F(ArtifactTransferE2e, ForgedRecordReadsNoFileOfAnotherJob) {
+  Process holder = start_holder();
+  const std::string secret_key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('secret')");
+  const std::string artifacts = mycojobs_.read_field(secret_key, "artifacts");
+  const std::string key = run_to_end("pass");
+  redis_.cli(1, {"HSET", key, "artifacts", artifacts});
+  Process receiver = start_receiver();
+  const std::string dependent = submit_dependent(key, "cat /job/inputs/build/text");
+  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "detail", "artifact_lost"));
+  redis_.cli(1,
+             {"HSET", key, "artifacts", R"({"../../escape": {"sha256": ")" + sha256_hex("secret") + R"(", "bytes": 6},
+                     "a\nb": {"sha256": "../../../../etc/passwd", "bytes": 6}})"});
+  const std::string other = submit_dependent(key, "ls -R /job/inputs; ls / | tr '\\n' ' '");
+  ASSERT_TRUE(eventually([&] { return !mycojobs_.read_field(other, "ended_ms").empty(); }));
+  EXPECT_EQ(mycojobs_({"job", "logs", other}).out.find("escape"), std::string::npos);
+}
+
+TEST_F(ArtifactTransferE2e, CommandReadsArtifactsOfAnotherHost) {
+  Process holder = start_holder();
+  const std::string key = run_to_end(
+      "import mycojobs\n"
+      "(mycojobs.artifacts / 'text').write_text('hello')\n"
+      "(mycojobs.artifacts / 'empty').write_text('')\n"
+      "(mycojobs.artifacts / 'sub').mkdir()\n"
+      "(mycojobs.artifacts / 'sub' / 'bytes').write_bytes(bytes(range(256)) * 5000)\n");
+  const ProcessResult printed = mycojobs_({"job", "artifacts", key, "text"});
+  EXPECT_EQ(printed.out, "hello") << printed.err;
+  expect_result(mycojobs_({"job", "artifacts", key, "--output", folder_ / "out"}), 0, "wrote sub/bytes");
+  EXPECT_EQ(fs::file_size(folder_ / "out/sub/bytes"), 1280000U);
+  EXPECT_EQ(fs::file_size(folder_ / "out/empty"), 0U);
+  kill(holder);
+  const ProcessResult away = mycojobs_({"job", "artifacts", key, "text"});
+  EXPECT_NE(away.code, 0);
+  EXPECT_NE(away.err.find("start its agent"), std::string::npos) << away.err;
+}
+
+TEST_F(ArtifactTransferE2e, AgentsWithOneStateFolderTransferNothing) {
+  Process holder = start_holder({"--state-dir", folder_ / "shared"});
+  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  kill(holder);
+  Process receiver = start_receiver({"--state-dir", folder_ / "shared"});
+  const std::string dependent = submit_dependent(key, "cat /job/inputs/build/text");
+  EXPECT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished")) << mycojobs_.read_field(dependent, "error");
+}
+
+}  // namespace
+}  // namespace mycojobs::test
