@@ -11,6 +11,7 @@
 
 #include "artifacts/job_artifacts.h"
 #include "base/parse.h"
+#include "cli/artifact_download.h"
 #include "cli/artifact_output.h"
 #include "cli/batch_submission.h"
 #include "cli/command_output.h"
@@ -470,6 +471,8 @@ struct JobArtifacts {
   std::string key;
   std::vector<StoredArtifact> artifacts;
   std::string location;  // "runner 3 on host atlas", if this host lacks artifacts of the job; otherwise empty
+  Id runner = 0;         // runner that has the artifacts
+  StoreSession session;
 };
 
 std::string describe_runner(Store& store, Id context, Id id) {
@@ -493,18 +496,39 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
     MJ_TRY(names, artifact_store_names(*session.store, context));
     store_names = std::move(names);
   }
-  const auto folders = artifact_folders(call.settings.state_dir, context, key, store_names);
-  JobArtifacts job_artifacts{key, read_artifacts(view.job.artifacts, folders), {}};
+  auto folders = artifact_folders(call.settings.state_dir, context, key, store_names);
+  for (auto& folder : cached_artifact_folders(call.settings.state_dir, context, key, store_names))
+    folders.push_back(std::move(folder));
+  JobArtifacts job_artifacts{key, read_artifacts(view.job.artifacts, folders), {}, view.job.runner_id, {}};
   if (!std::all_of(job_artifacts.artifacts.begin(), job_artifacts.artifacts.end(), is_local_artifact))
     job_artifacts.location = describe_runner(*session.store, context, view.job.runner_id);
+  job_artifacts.session = std::move(session);
   return job_artifacts;
 }
 
-// Adds the names of the job and the artifact to an error. If the artifact is not on this host, also adds the host of
-// the job, where the user can call the command again.
+// Fetches an artifact from the runner of the job if it is not on this host, and sets its path.
+Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_artifacts, StoredArtifact& artifact,
+                             std::unique_ptr<ArtifactDownload>& download) {
+  if (is_local_artifact(artifact) || job_artifacts.runner == 0) return {};
+  if (!download) {
+    MJ_TRY(opened,
+           ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(), call.dependencies.clock));
+    download = std::move(opened);
+  }
+  MJ_TRY(path, download->fetch({call.context(),
+                                job_artifacts.runner,
+                                job_artifacts.key,
+                                {artifact.sha256, artifact.bytes},
+                                job_artifacts.key}));
+  artifact.path = path;
+  return {};
+}
+
+// Adds the names of the job and the artifact to an error. If the artifact cannot be fetched from the host of the job,
+// also adds that host.
 Error add_location(const JobArtifacts& job_artifacts, const StoredArtifact& artifact, Error error) {
-  if (error.code == Code::not_found) {
-    error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
+  if (error.code == Code::not_found || error.code == Code::unavailable) {
+    error.message += fmt::format("; the job ran at {}: start its agent, or call this there with its --state-dir",
                                  job_artifacts.location.empty() ? "another host" : job_artifacts.location);
   }
   error.message.insert(0, job_artifacts.key + ": artifact " + excerpt(artifact.name, 200) + ": ");
@@ -583,9 +607,12 @@ Result<int> job_artifacts_command(Invocation& call) {
     list_artifacts(call, job_artifacts);
     return 0;
   }
-  for (const StoredArtifact& artifact : selected) {
-    Result<void> result;
-    if (!call.has("output")) {
+  std::unique_ptr<ArtifactDownload> download;
+  for (StoredArtifact& artifact : selected) {
+    Result<void> result = fetch_if_remote(call, job_artifacts, artifact, download);
+    if (!result) {
+      // reported below
+    } else if (!call.has("output")) {
       result = print_artifact(artifact);
     } else if (is_single) {
       result = write_artifact(artifact, output);
