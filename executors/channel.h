@@ -5,11 +5,13 @@
 //
 //   down, in this order
 //     facts        JSON object: executor, id, caller_id, context_id, name, attempt, deliveries, epoch,
-//                  deadline_unix_ms, runner_id, command and script_file (programs only), attached (a path below /job:
-//                  a program that is sent as a sealed file; its descriptor arrives with the first byte), flow (jobs of
-//                  a flow only: inputs, signals and each, as far as they exist), max_result_bytes, max_artifact_bytes,
-//                  input_names (only if not empty: the ids of the jobs whose results `inputs` contains by name), warm
-//                  (only if true: the process calls main(job) repeatedly), and granted, the effective policy:
+//                  deadline_unix_ms, runner_id, command and script_file (programs only; the arguments of the job are
+//                  part of the command), args (other hosts, only if not empty: the arguments of the job), attached (a
+//                  path below /job: a program that is sent as a sealed file; its descriptor arrives with the first
+//                  byte), flow (jobs of a flow only: inputs, signals and each, as far as they exist), max_result_bytes,
+//                  max_artifact_bytes, input_names (only if not empty: the ids of the jobs whose results `inputs`
+//                  contains by name), warm (only if true: the process calls main(job) repeatedly), and granted, the
+//                  effective policy:
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job
@@ -79,6 +81,10 @@ inline constexpr const char* kArtifactsFolder = "/job/artifacts";
 inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";  // one file per secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";    // <job name>/<artifact>, for each dependency
+inline constexpr const char* kFilesFolder = "/job/files";      // files that the job brings along, mode 0444
+inline constexpr const char* kFilesName = "files";
+// The standard input of the job. The host opens the file as descriptor 0 and removes its name before the script starts.
+inline constexpr const char* kStdinName = ".stdin";
 // Files for programs: the payload of `inputs`; the same payload keyed by job id, if some inputs have names; the `flow`
 // member of the facts, if present.
 inline constexpr const char* kInputsFile = "/job/inputs.json";

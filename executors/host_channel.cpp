@@ -76,10 +76,11 @@ Result<void> make_parents(const std::string& folder, const std::string& path) {
 class IncomingFiles {
  public:
   explicit IncomingFiles(std::string folder) : folder_(std::move(folder)) {}
-  Result<void> append(std::string_view payload);  // payload of a `file` frame
+  Result<void> append(std::string_view payload);                 // payload of a `file` frame
+  const std::string& stdin_path() const { return stdin_path_; }  // empty without a standard input
 
  private:
-  std::string folder_, path_;
+  std::string folder_, path_, stdin_path_;
   Fd file_;
 };
 
@@ -99,10 +100,27 @@ Result<void> IncomingFiles::append(std::string_view payload) {
     file_.reset(::open(full.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file_ || ::fchmod(file_.get(), mode) != 0) return fail(Code::io, full + ": " + errno_text(errno));
     path_ = path;
+    if (path == kStdinName) stdin_path_ = full;
   }
   if (!write_all(file_.get(), bytes))
     return fail(Code::io, full + ": " + errno_text(errno) + " (remedy: policy: disk, a larger one)");
   return {};
+}
+
+// Makes a file the standard input of this process, and removes its name. An empty path means no input. Returns whether
+// descriptor 0 was replaced: a process without earlier input keeps its descriptor.
+Result<bool> replace_stdin(const std::string& path) {
+  static bool has_input = false;
+  if (path.empty() && !has_input) return false;
+  has_input = !path.empty();
+  Fd file(::open(has_input ? path.c_str() : "/dev/null", O_RDONLY | O_CLOEXEC));
+  // dup2() clears O_CLOEXEC, except if a script has closed descriptor 0, so that open() has returned it.
+  const bool is_replaced = file && (file.get() == STDIN_FILENO ? ::fcntl(file.get(), F_SETFD, 0) == 0
+                                                               : ::dup2(file.get(), STDIN_FILENO) == STDIN_FILENO);
+  if (!is_replaced) return fail(Code::io, "stdin: " + errno_text(errno));
+  if (file.get() == STDIN_FILENO) static_cast<void>(file.release());
+  if (has_input) ::unlink(path.c_str());
+  return true;
 }
 
 // Checks the order of frames: kinds must ascend, and only `file` may repeat.
@@ -302,6 +320,8 @@ Result<HostRequest> read_request(int down, const std::string& folder) {
       buffer = large_buffer;
     }
   }
+  MJ_TRY(has_replaced_stdin, replace_stdin(parser.files.stdin_path()));
+  request.has_replaced_stdin = has_replaced_stdin;
   // If the folder cannot be created, there is no sandbox, and a script that uses the folder receives the error itself.
   const std::string artifacts = folder + std::string(kArtifactsFolder).substr(4);
   struct stat status {};  // the folder usually exists, and lstat is cheaper than mkdir

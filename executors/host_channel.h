@@ -17,9 +17,11 @@ namespace mycojobs {
 struct HostRequest {
   std::string facts, environment, inputs, script;  // inputs: "{}" if the job has no dependencies
   Fd attached = Fd();                              // descriptor of facts.attached
+  bool has_replaced_stdin = false;                 // descriptor 0 is another file than before the request
 };
 
-// Waits for a job. Creates kArtifactsFolder and writes the received files below `folder` (/job except in tests).
+// Waits for a job. Creates kArtifactsFolder and writes the received files below `folder` (/job except in tests). The
+// file kStdinName becomes the standard input of the process; without it, the standard input is empty.
 // Errors: unavailable if the peer closed the channel before it sent a request; invalid if the request is malformed; io.
 Result<HostRequest> read_request(int down, const std::string& folder = "/job");
 // Handles an error of read_request() and returns the host's exit code. Except for `unavailable`, the error is sent to

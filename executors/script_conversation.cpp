@@ -15,6 +15,7 @@
 #include "model/flow_data.h"
 #include "model/job_validation.h"
 #include "model/result_values.h"
+#include "model/submitted_files.h"
 #include "text/json.h"
 #include "text/json_writer.h"
 #include "text/utf8.h"
@@ -65,6 +66,7 @@ Result<void> check_job(const Job& job) {
     MJ_CHECK(check_utf8("env_vars: the name " + excerpt(name), name));
     MJ_CHECK(check_utf8("env_vars: the value of " + excerpt(name), value));
   }
+  for (const std::string& argument : job.args) MJ_CHECK(check_utf8("args", argument));
   return {};
 }
 
@@ -100,10 +102,14 @@ std::string encode_facts(const JobFacts& facts, const ScriptExtras& extras, cons
   std::string out;
   out.reserve(512);
   JsonObject object(out);
+  // The arguments of a program are part of its command line.
+  std::vector<std::string> command = extras.command;
+  if (!command.empty()) command.insert(command.end(), job.args.begin(), job.args.end());
+  if (command.empty() && !job.args.empty()) object.add("args", job.args);
   if (!extras.attached_path.empty()) object.add("attached", extras.attached_path);
   object.add("attempt", job.attempt);
   object.add("caller_id", job.caller_id);
-  if (!extras.command.empty()) object.add("command", extras.command);
+  if (!command.empty()) object.add("command", command);
   object.add("context_id", job.context_id);
   object.add("deadline_unix_ms", facts.deadline_unix_ms);
   object.add("deliveries", job.deliveries);
@@ -150,6 +156,11 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
     append_file(request, kInputsByIdName, kOwnerReadable, encode_inputs(inputs, true));
   for (const ScriptFile& file : extras.files) append_file(request, file.path, file.mode, file.bytes);
   request += extras.encoded_files;
+  if (const SubmittedFiles* submitted = facts.job.submitted_files.get()) {
+    if (submitted->stdin_bytes) append_file(request, kStdinName, kOwnerReadable, *submitted->stdin_bytes);
+    for (const auto& [name, bytes] : submitted->files)
+      append_file(request, kFilesName + ('/' + name), kReadable, bytes);
+  }
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
     std::string bytes(artifact.bytes, '\0');
@@ -200,7 +211,7 @@ ScriptInputs arrange_inputs(const JobFacts& facts, const FlowData& flow) {
 
 std::string encode_environment(const JobFacts& facts, const FlowData& flow, const TextMap& executor_variables) {
   const Job& job = facts.job;
-  const TextMap flow_variables = flow_environment(flow);
+  const TextMap flow_variables = flow_environment(job, flow);
   // If a name occurs more than once, the first value is used.
   std::vector<std::pair<std::string_view, std::string>> variables{
       {"MYCOJOBS_JOB_ID", std::to_string(job.id)},
@@ -215,6 +226,7 @@ std::string encode_environment(const JobFacts& facts, const FlowData& flow, cons
       {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
       {"MYCOJOBS_SECRETS", kSecretsFolder},
       {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
+  if (!job.file_descriptions.empty()) variables.emplace_back("MYCOJOBS_FILES_DIR", kFilesFolder);
   if (!job.traceparent.empty()) variables.emplace_back("MYCOJOBS_TRACEPARENT", job.traceparent);
   for (const TextMap* source : {&flow_variables, &job.env_vars, &executor_variables})
     variables.insert(variables.end(), source->begin(), source->end());
@@ -262,6 +274,7 @@ Result<std::string> encode_script_request(const JobFacts& facts, const ScriptExt
   std::string request;
   // The memory is reserved once: growing the string would temporarily need three times its size.
   std::size_t file_bytes = extras.encoded_files.size();
+  if (facts.job.submitted_files != nullptr) file_bytes += count_submitted_bytes(facts.job) + 1024 * kMaxJobFiles;
   for (const auto& [job, artifact] : facts.files) file_bytes += artifact.bytes + 1024;
   for (const ScriptFile& file : extras.files) file_bytes += file.bytes.size() + 1024;
   request.reserve(facts_text.size() + environment.size() + inputs_text.size() + facts.job.script.size() + file_bytes +

@@ -23,6 +23,7 @@
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "model/codec.h"
+#include "model/submitted_files.h"
 #include "service/job_service.h"
 #include "text/json.h"
 #include "text/plural.h"
@@ -126,11 +127,10 @@ Result<Job> parse_batch_line(const std::string& text) {
     return tl::unexpected<Error>(std::move(error));
   }
   if (!object->is_object()) return fail(Code::invalid, "a job is an object: {\"script\": ..., \"script_type\": ...}");
-  auto decoded = decode_json<Job>(*object);
-  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  MJ_TRY(job, decode_job_request(*object));
   if (const auto problem = service::validate_params(*service::find_request("job.create"), *object))
     return fail(Code::invalid, problem->message);
-  return std::move(decoded.record);
+  return std::move(job);
 }
 
 namespace {
@@ -303,7 +303,9 @@ Result<void> BatchSubmission::submit(StoreSession& session) {
 // Options of a single job must be given in the lines of the batch.
 Result<void> reject_job_flags(const Invocation& call) {
   auto flags = submission_flags();
-  flags.push_back({"follow", "", ""});
+  for (const char* name : {"follow", "exit-code"}) flags.push_back({name, "", ""});
+  if (call.arguments.size() > 1)
+    return fail(Code::invalid, "--: arguments are of one script; with --batch each line has its args");
   for (const FlagRow& flag : flags) {
     if (flag.name == "caller" || flag.name == "idempotency-key" || !call.has(flag.name)) continue;
     return fail(Code::invalid, fmt::format("--{}: is of one script; with --batch each line says what it wants",

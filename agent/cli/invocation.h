@@ -69,7 +69,9 @@ struct Invocation;
 struct Command {
   std::string_view name;  // "job list"
   std::string_view help;
-  std::string_view arguments;  // "FILE", "[FILE]", "A B", "FILE...", "": names separated by spaces; [] is optional
+  // "FILE", "[FILE]", "A B", "FILE...", "": names separated by spaces; [] is optional. "FILE [-- ARG...]": the words
+  // after `--` follow FILE in Invocation::arguments.
+  std::string_view arguments;
   std::vector<FlagRow> flags;
   Result<int> (*run)(Invocation&);            // returns the exit code, or an error to be printed
   bool is_service = false;                    // a service logs its actions; other commands log only problems

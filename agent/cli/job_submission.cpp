@@ -23,6 +23,7 @@
 #include "model/codec.h"
 #include "model/notify_targets.h"
 #include "model/policy_json.h"
+#include "model/submitted_files.h"
 #include "model/trace_context.h"
 #include "security/profiles.h"
 #include "service/job_service.h"
@@ -91,6 +92,15 @@ Result<std::string> read_script(const std::string& path, std::size_t max_bytes) 
     return fail(Code::too_large, fmt::format("{}: has more than the {} bytes that are allowed", path, max_bytes));
   }
   return bytes;
+}
+
+Result<std::string> read_submitted_file(const std::string& path) {
+  auto bytes = read_script(path, kMaxJobFileBytes);
+  if (bytes || bytes.error().code != Code::too_large) return bytes;
+  return fail(Code::too_large, (path == "-" ? "standard input" : path) + ": has more than the " +
+                                   std::to_string(kMaxJobFileBytes) +
+                                   " bytes that a job brings along: let an earlier job store the file as an artifact "
+                                   "and give --input JOB/ARTIFACT, or read it from a folder that the policy grants");
 }
 
 Result<void> check_script(const std::string& path, std::string_view script) {
@@ -288,6 +298,37 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
   return {};
 }
 
+// Returns NAME and PATH of a value [NAME=]PATH. Without NAME, the name is the last part of the path.
+std::pair<std::string, std::string> split_file_flag(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals != std::string::npos) return {text.substr(0, equals), text.substr(equals + 1)};
+  return {std::filesystem::path(text).filename().string(), text};
+}
+
+// Reads --stdin and --file, and the arguments after `--`. Standard input is read only for --stdin -.
+Result<void> read_submitted_files(const Invocation& call, Job& job) {
+  job.args.assign(call.arguments.begin() + 1, call.arguments.end());
+  SubmittedFiles files;
+  if (call.has("stdin")) {
+    const std::string path = call.get("stdin");
+    if (path == "-" && call.arguments.at(0) == "-")
+      return fail(Code::invalid, "--stdin: the script itself is read from standard input: give the script as a file");
+    auto bytes = read_submitted_file(path);
+    if (!bytes) return fail(std::move(bytes).error(), "--stdin");
+    files.stdin_bytes = std::move(*bytes);
+  }
+  for (const std::string& text : call.get_all("file")) {
+    const auto [name, path] = split_file_flag(text);
+    if (path == "-" || path.empty())
+      return fail(Code::invalid, "--file: " + excerpt(text) + " is not [NAME=]PATH; for standard input give --stdin -");
+    auto bytes = read_submitted_file(path);
+    if (!bytes) return fail(std::move(bytes).error(), "--file");
+    if (!files.files.emplace(name, std::move(*bytes)).second)
+      return fail(Code::invalid, "--file: the name " + excerpt(name) + " is given twice: give one as NAME=PATH");
+  }
+  return set_submitted_files(job, std::move(files));
+}
+
 bool wait_for_retry() { return next_stop_signal(kRetryIntervalMs) == 0; }
 
 }  // namespace
@@ -323,6 +364,8 @@ std::vector<FlagRow> script_flags() {
 std::vector<FlagRow> submission_flags() {
   std::vector<FlagRow> flags = script_flags();
   const std::vector<FlagRow> queue_flags = {
+      {"stdin", "FILE", "standard input of the script, at most 1 MiB; `-`: the standard input of this command"},
+      {"file", "[NAME=]PATH", "a file of at most 1 MiB that the script finds at /job/files/NAME", true},
       {"delay", "DURATION", "run it no sooner than after this time"},
       {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
       {"depends", "ID", "run it after this job of the same caller has finished", true},
@@ -359,6 +402,7 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(read_script_argument(call, job));
   job.context_id = call.context();
   MJ_CHECK(read_environment_flags(call, job.env_vars));
+  MJ_CHECK(read_submitted_files(call, job));
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(add_notify_flags(call, job.notify));
   MJ_CHECK(read_dependencies(call, job));

@@ -19,6 +19,8 @@ namespace mycojobs {
 
 // Reads a script; the path "-" is standard input. Errors: not_found, invalid (a folder), too_large, io.
 Result<std::string> read_script(const std::string& path, std::size_t max_bytes);
+// Reads a file that a job brings along; the path "-" is standard input. Errors as read_script().
+Result<std::string> read_submitted_file(const std::string& path);
 // Checks that a script is UTF-8 text and not empty. Error `invalid` names the file and the first invalid byte.
 Result<void> check_script(const std::string& path, std::string_view script);
 // Returns the script type for the file extension, such as "python" for "build.py", or an empty text.

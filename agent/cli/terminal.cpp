@@ -14,6 +14,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -300,6 +301,21 @@ int exit_code(const Job& job) {
     if (job.detail == detail) return code;
   }
   return EXIT_FAILURE;
+}
+
+int script_exit_code(const Job& job) {
+  constexpr int kSignalBase = 128, kMaxExitCode = 255;
+  const auto info = parse_json(job.error_info.empty() ? "{}" : job.error_info);
+  const auto find_number = [&](const char* name) -> std::optional<int> {
+    if (!info || !info->is_object() || !info->contains(name) || !(*info)[name].is_number_unsigned()) return {};
+    return static_cast<int>(std::min<std::uint64_t>((*info)[name].get<std::uint64_t>(), kMaxExitCode));
+  };
+  if (job.detail == "exit" || job.detail == "exception") return find_number("exit").value_or(exit_code(job));
+  if (job.detail == "signal") {
+    const auto signal = find_number("signal");
+    return signal ? std::min(kSignalBase + *signal, kMaxExitCode) : exit_code(job);
+  }
+  return exit_code(job);
 }
 
 namespace {

@@ -53,6 +53,9 @@ int exit_code(const Error&);  // a code of sysexits
 // Exit code of a command that reflects a job: 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126
 // violation; 130 cancelled; 137 oom.
 int exit_code(const Job&);
+// As exit_code(), but with the exit code that the script itself requested, or 128 and the number of the signal that
+// ended it.
+int script_exit_code(const Job&);
 
 // Progress of an operation that takes more than a second, on one line of the terminal. Writes nothing if stderr is not
 // a terminal. The destructor erases the line.

@@ -13,6 +13,7 @@
 #include "flows/flow_fold.h"
 #include "jobs/state_machines.h"
 #include "model/prerequisite.h"
+#include "model/submitted_files.h"
 #include "text/json.h"
 #include "text/utf8.h"
 
@@ -794,7 +795,8 @@ Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& eve
 
 std::size_t estimate_element_bytes(const FlowPlan& plan, std::uint32_t node) {
   const Job& job = plan.job_at(node);
-  std::size_t bytes = 1000 + job.script.size() + job.policy.size();
+  std::size_t bytes = 1000 + job.script.size() + job.policy.size() + count_submitted_bytes(job);
+  for (const std::string& argument : job.args) bytes += argument.size();
   for (const TextMap* texts : {&job.env_vars, &plan.env_vars, &plan.input_texts}) bytes += result_bytes(*texts);
   return bytes;
 }

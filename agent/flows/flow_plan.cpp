@@ -17,6 +17,8 @@
 #include "base/sha256.h"
 #include "flows/flow_plan_reader.h"
 #include "model/codec.h"
+#include "model/result_references.h"
+#include "model/submitted_files.h"
 #include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
@@ -317,6 +319,29 @@ class PlanLinker {
       problems_.add(input.path,
                     excerpt(input.name) +
                         " is not a node that this node needs: write NODE or NODE/ARTIFACT and name the node in needs");
+    }
+    for (const NodeReference& reference : draft.references) check_reference(reference, added_needs);
+  }
+
+  // A text can name inputs of the flow, and nodes of which the job receives the result.
+  void check_reference(const NodeReference& reference, const std::unordered_set<std::uint32_t>& needs) {
+    const std::size_t dot = reference.name.find('.');
+    const std::string source = reference.name.substr(0, dot), key = reference.name.substr(dot + 1);
+    const std::string text = "${" + reference.name + "}: ";
+    if (source == kInputsName && !plan_.inputs.empty()) {
+      const auto has_name = [&](const FlowInput& input) { return input.name == key; };
+      if (std::none_of(plan_.inputs.begin(), plan_.inputs.end(), has_name))
+        problems_.add(reference.path, text + "there is no input " + excerpt(key) + did_you_mean(key, input_names()));
+      return;
+    }
+    const auto match = index_.find(source);
+    if (match == index_.end() || !needs.contains(match->second)) {
+      problems_.add(reference.path, text + excerpt(source) +
+                                        " is not a node that this node needs: name the node in needs; for the text "
+                                        "itself write $${");
+    } else if (drafts_[match->second].each) {
+      problems_.add(reference.path, text + excerpt(source) +
+                                        " is a node with each, which has a list of results: read it in the script");
     }
   }
 
@@ -640,13 +665,19 @@ Result<json> job_to_node(const Job& job, const std::map<Id, std::string>& names)
   json node = {{"name", names.at(job.id)}, {"script", job.script}, {"type", job.script_type}};
   if (job.timeout) node["timeout"] = std::to_string(*job.timeout) + "s";
   if (job.retries != 0) node["retries"] = job.retries;
-  if (!job.env_vars.empty()) node["env"] = job.env_vars;
+  for (const auto& [variable, value] : job.env_vars) node["env"][variable] = escape_references(value);
+  for (const std::string& argument : job.args) node["args"].push_back(escape_references(argument));
   if (!job.prerequisites.empty()) node["prerequisites"] = job.prerequisites;
   if (job.priority != 0) node["priority"] = job.priority;
   if (job.queue_timeout_ms != 0) node["queue_timeout"] = format_ms(job.queue_timeout_ms);
   if (!job.concurrency_key.empty()) node["concurrency_key"] = job.concurrency_key;
   if (job.concurrency_limit != 0) node["concurrency_limit"] = job.concurrency_limit;
   const std::string prefix = "job " + std::to_string(job.id) + ": ";
+  if (has_submitted_files(job)) {
+    return fail(Code::invalid, prefix + (job.stdin_description.empty() ? "files" : "stdin") +
+                                   ": a flow cannot adopt a job that brings files along: give them to a node of a "
+                                   "definition (stdin, files)");
+  }
   if (!job.notify.empty()) {
     auto notify = parse_json(job.notify);
     node["notify"] = notify ? std::move(*notify) : json(job.notify);  // a URL alone is valid

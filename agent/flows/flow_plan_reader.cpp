@@ -10,6 +10,8 @@
 #include "model/codec.h"
 #include "model/job_validation.h"
 #include "model/notify_targets.h"
+#include "model/result_references.h"
+#include "model/submitted_files.h"
 #include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
@@ -234,6 +236,46 @@ void read_inputs(const DocumentValue& source, DraftNode& draft, int) {
   });
 }
 
+void read_args(const DocumentValue& source, DraftNode& draft, int) {
+  if (!source.value.is_array()) {
+    source.report_wrong_type("a list of texts");
+    return;
+  }
+  draft.node.job.args.clear();
+  for_each_item(source, [&draft](const DocumentValue& item) {
+    std::string text;
+    if (item.value == "" || read_scalar(item, text)) draft.node.job.args.push_back(std::move(text));
+  });
+}
+
+// Reads `stdin` and `files` of a node. The two fields are read together, since their limits apply to the sum.
+void read_submitted_files(const DocumentValue& node, DraftNode& draft) {
+  const auto find_value = [&node](const char* name) {
+    const auto value = node.value.find(name);
+    return value == node.value.end() ? nullptr : &*value;
+  };
+  auto contents = parse_submitted_files(find_value("stdin"), find_value("files"));
+  auto is_set = contents ? set_submitted_files(draft.node.job, std::move(*contents)) : tl::unexpected(contents.error());
+  if (is_set) return;
+  const std::string& message = is_set.error().message;
+  const std::size_t colon = message.find(": ");
+  node.problems.add(node.path + '.' + message.substr(0, colon), message.substr(colon + 2));
+}
+
+void add_references(const std::string& text, const std::string& path, DraftNode& draft, DocumentProblems& problems) {
+  const auto references = parse_references(text);
+  if (!references) return problems.add(path, references.error().message);
+  for (const ResultReference& reference : *references)
+    draft.references.push_back({reference.node + '.' + reference.key, path});
+}
+
+void read_references(const DocumentValue& source, DraftNode& draft) {
+  for (const auto& [name, value] : draft.node.job.env_vars)
+    add_references(value, source.path + ".env." + name, draft, source.problems);
+  for (std::size_t i = 0; i < draft.node.job.args.size(); ++i)
+    add_references(draft.node.job.args[i], source.path + ".args[" + std::to_string(i) + ']', draft, source.problems);
+}
+
 void read_policy_field(const DocumentValue& source, DraftNode& draft, int) {
   if (!source.value.is_object()) {
     source.report_wrong_type("a map as in docs/manual.md#policies");
@@ -308,7 +350,12 @@ const NodeField kFields[] = {
     {"retries", kJobKind, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
     {"env", kJobKind,
      [](const DocumentValue& source, DraftNode& draft, int) { read_map(source, draft.node.job.env_vars); }, "map",
-     "its environment, over the flow's"},
+     "its environment, over the flow's; ${NODE.KEY} is a value of the result of a node that it needs, $${ is ${"},
+    {"args", kJobKind, read_args, "list of texts", "arguments of its script or program; ${NODE.KEY} as in env"},
+    {"stdin", kJobKind, [](const DocumentValue&, DraftNode&, int) {}, "text, {base64: text}",
+     "its standard input; in a file for the command line also {file: path}"},
+    {"files", kJobKind, [](const DocumentValue&, DraftNode&, int) {}, "map of name to text, {base64: text}",
+     "files in /job/files; in a file for the command line also {file: path}"},
     {"policy", kJobKind, read_policy_field, "map", "policy that the job requests for its sandbox"},
     {"inputs", kJobKind, read_inputs, "text, list of texts",
      "requested artifacts of nodes that it needs: NODE (all) or NODE/ARTIFACT"},
@@ -712,11 +759,30 @@ void apply_defaults(const json& defaults, NodeKind kind, DraftNode& draft, int d
   }
 }
 
+// The supervisor of another context gets the fields of a job, but neither files nor results of earlier nodes.
+void check_remote_job(const DocumentValue& source, const DraftNode& draft) {
+  const std::string& url = draft.node.supervisor_url;
+  if (url.empty() || url.starts_with("runner:")) return;
+  if (has_submitted_files(draft.node.job)) {
+    source.problems.add(source.path + (draft.node.job.stdin_description.empty() ? ".files" : ".stdin"),
+                        "cannot be sent to the supervisor " + excerpt(url, 80) + ": run the job in this context");
+  }
+  for (const NodeReference& reference : draft.references) {
+    source.problems.add(reference.path, "${" + reference.name + "} has no value at the supervisor " + excerpt(url, 80) +
+                                            ": run the job in this context");
+  }
+}
+
 void complete_node(const DocumentValue& source, DraftNode& draft, const json& defaults) {
   PlanNode& node = draft.node;
   Job& job = node.job;
   job.name = node.name;
-  if (node.kind == NodeKind::job) check_job(source, draft, defaults);
+  if (node.kind == NodeKind::job) {
+    read_submitted_files(source, draft);
+    check_job(source, draft, defaults);
+    read_references(source, draft);
+    check_remote_job(source, draft);
+  }
   if (draft.each) node.kind = NodeKind::each;
   if (node.kind == NodeKind::job || node.kind == NodeKind::each) return;
   // The record of such a node describes the node; no agent runs it.

@@ -55,7 +55,8 @@ struct DraftNode {
   std::vector<DraftCondition> conditions;
   std::optional<NodeReference> error_node, compensation;
   bool has_on_error = false;
-  std::vector<NodeReference> inputs;  // nodes whose artifacts the job receives
+  std::vector<NodeReference> inputs;      // nodes whose artifacts the job receives
+  std::vector<NodeReference> references;  // NODE.KEY or inputs.NAME in `env` and `args` (model/result_references.h)
   std::optional<DraftEach> each;
 };
 

@@ -41,6 +41,9 @@ class SpellingRestorer {
   void restore_node(json& node, const std::string& prefix) const {
     if (!node.is_object()) return;
     restore_env(node, prefix);
+    if (const auto args = node.find("args"); args != node.end()) {
+      for_each_child(*args, prefix + "args", [this](json& value, const std::string& path) { restore(value, path); });
+    }
     if (const auto each = node.find("each"); each != node.end()) restore_numbers(*each, prefix + "each");
     if (const auto child = node.find("flow"); child != node.end()) restore_flow(*child, prefix + "flow.");
   }

@@ -4,6 +4,7 @@
 #include "flows/flow_plan.h"
 #include "flows/node_job.h"
 #include "model/flow_data.h"
+#include "model/result_references.h"
 #include "text/json.h"
 
 namespace mycojobs {
@@ -93,6 +94,22 @@ json collect_signals(const LoadedRun& run, std::uint32_t node) {
   return signals;
 }
 
+// Texts with references stay as they are until the run. Texts with escapes alone are stored as they are meant.
+void unescape_texts(Job& job) {
+  for (auto& [name, value] : job.env_vars) value = unescape_references(value);
+  for (std::string& argument : job.args) argument = unescape_references(argument);
+}
+
+// Returns which texts of a job have references: the member `expand` of its flow data.
+json describe_expanded_texts(const Job& job) {
+  json texts = json::object();
+  for (const auto& [name, value] : job.env_vars) {
+    if (has_references(value)) texts["env"].push_back(name);
+  }
+  if (std::any_of(job.args.begin(), job.args.end(), has_references)) texts["args"] = true;
+  return texts;
+}
+
 }  // namespace
 
 Job make_node_job(const Flow& flow, const FlowPlan& plan, std::uint32_t node) {
@@ -100,6 +117,7 @@ Job make_node_job(const Flow& flow, const FlowPlan& plan, std::uint32_t node) {
   Job job;
   if (plan_node.kind == NodeKind::job) {
     job = plan.job_at(node);
+    unescape_texts(job);
     job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // Variables of the job take precedence.
   } else {
     job.script_type = to_string(plan_node.kind);
@@ -131,11 +149,16 @@ FlowDispatch DispatchFieldBuilder::build(std::uint32_t node) {
   if (plan_node.each_node) dispatch.new_node_job = make_node_job(run_.record, plan, node);
   // The records of jobs that were created before their flow do not have the environment of the flow.
   if (!run_.record.env_vars.empty()) {
-    TextMap env_vars = plan.job_at(node).env_vars;
+    Job job;
+    job.env_vars = plan.job_at(node).env_vars;
+    unescape_texts(job);
+    TextMap& env_vars = job.env_vars;
     env_vars.insert(run_.record.env_vars.begin(), run_.record.env_vars.end());  // Variables of the job take precedence.
     dispatch.record_fields.emplace_back("env_vars", dump_json(json(env_vars)));
   }
   json data = json::object();
+  if (!run_.record.name.empty()) data["flow"] = run_.record.name;
+  if (json texts = describe_expanded_texts(plan.job_at(node)); !texts.empty()) data["expand"] = std::move(texts);
   if (!plan.values.empty()) data["inputs"] = inputs_to_json(plan);
   if (json signals = collect_signals(run_, node); !signals.empty()) data["signals"] = std::move(signals);
   if (plan_node.each_node) {

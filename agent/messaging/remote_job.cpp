@@ -44,6 +44,7 @@ json make_start_params(const RemoteRequest& request) {
   const Job sent = make_sent_job(request.job);
   json params{
       {"script", sent.script}, {"script_type", sent.script_type}, {"name", sent.name}, {"env_vars", sent.env_vars}};
+  if (!sent.args.empty()) params["args"] = sent.args;
   if (!sent.policy.empty()) {
     const auto policy = parse_json(sent.policy);
     if (policy && policy->is_object()) params["policy"] = *policy;
@@ -67,8 +68,9 @@ Job make_sent_job(const Job& job) {
   Job sent;
   sent.script = job.script;
   sent.script_type = job.script_type;
-  sent.env_vars = flow_environment(parse_flow_data(job));
+  sent.env_vars = flow_environment(job, parse_flow_data(job));
   sent.env_vars.insert(job.env_vars.begin(), job.env_vars.end());
+  sent.args = job.args;
   sent.name = job.name;
   sent.policy = job.policy;
   return sent;

@@ -16,6 +16,8 @@
 #include "messaging/message_receiver.h"
 #include "messaging/remote_job.h"
 #include "model/codec.h"
+#include "model/flow_data.h"
+#include "model/submitted_files.h"
 #include "model/trace_context.h"
 #include "net/host.h"
 #include "security/signatures.h"
@@ -313,6 +315,12 @@ Result<void> Router::route_job(ClaimedJob claim, std::vector<Report>& releases) 
   // A released job would be claimed again at once, in an endless loop.
   if (claim.queue != kRouterQueueKey && claim.queue != supervisor_queue(request.url))
     return refuse("is not the supervisor for which the job was queued: another client has changed the record since");
+  if (has_submitted_files(request.job))
+    return refuse("runs jobs of another context, to which stdin and files cannot be sent: run the job in this context");
+  if (const FlowData flow = parse_flow_data(request.job); flow.expands_args || !flow.expanded_variables.empty())
+    return refuse(
+        "runs jobs of another context, where ${NODE.KEY} in env and args has no value: run the job in this "
+        "context");
   request.url = supervisor->address;
   std::string host = extract_host(supervisor->address);
   if (slots_.available_slots(host) == 0) {

@@ -26,6 +26,17 @@ std::string make_variable_suffix(std::string_view name) {
   return out;
 }
 
+void parse_expanded_texts(const json& values, FlowData& data) {
+  const auto texts = values.find("expand");
+  if (texts == values.end() || !texts->is_object()) return;
+  data.expands_args = texts->value("args", json()) == true;
+  const auto names = texts->find("env");
+  if (names == texts->end() || !names->is_array()) return;
+  for (const json& name : *names) {
+    if (name.is_string()) data.expanded_variables.push_back(name.get<std::string>());
+  }
+}
+
 }  // namespace
 
 FlowData parse_flow_data(const Job& job) {
@@ -40,6 +51,8 @@ FlowData parse_flow_data(const Job& job) {
     if (const auto values = parsed->find(name); values != parsed->end() && values->is_object())
       (*data_json)[name] = *values;
   }
+  data.flow_name = text_field(*parsed, "flow");
+  parse_expanded_texts(*parsed, data);
   const auto joins = parsed->find("joins");
   if (joins == parsed->end() || !joins->is_object()) return data;
   for (const auto& item : joins->items()) {
@@ -54,8 +67,13 @@ FlowData parse_flow_data(const Job& job) {
   return data;
 }
 
-TextMap flow_environment(const FlowData& data) {
+TextMap flow_environment(const Job& job, const FlowData& data) {
   TextMap variables;
+  if (job.flow_id != 0) {
+    variables["MYCOJOBS_FLOW_ID"] = std::to_string(job.flow_id);
+    variables["MYCOJOBS_FLOW_NAME"] = data.flow_name;
+    variables["MYCOJOBS_NODE"] = job.name;
+  }
   const auto add = [&](const std::string& name, const json& value) {
     std::string text = to_text(value);
     // An environment variable cannot hold a NUL.

@@ -1,8 +1,9 @@
 // Data that a flow passes to a job in addition to results: the field `flow_data` of the job's record, written when the
 // job is queued.
 //
-//   {"inputs": {name: value}, "signals": {name: payload}, "each": {"index": 0, "count": 20, "value": ...},
-//    "joins": {"parts": [ids of the jobs whose results it reads as one list]}}
+//   {"flow": name of the flow, "inputs": {name: value}, "signals": {name: payload},
+//    "each": {"index": 0, "count": 20, "value": ...}, "joins": {"parts": [ids of the jobs whose results it reads as one
+//    list]}, "expand": {"env": [names of variables with references to results], "args": true}}
 #pragma once
 
 #include <map>
@@ -20,12 +21,17 @@ inline constexpr const char* kFlowDataField = "flow_data";
 struct FlowData {
   std::shared_ptr<const nlohmann::json> values;  // inputs, signals, each: the members that exist; passed to the script
   std::map<std::string, std::vector<Id>> joins;  // by node name
+  std::string flow_name = {};
+  // Texts with references to results of earlier nodes (model/result_references.h): variables by name, and whether the
+  // arguments have references.
+  std::vector<std::string> expanded_variables = {};
+  bool expands_args = false;
 };
 // Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
 FlowData parse_flow_data(const Job&);
 // Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX. A text is passed unchanged, any other value as
-// JSON.
-TextMap flow_environment(const FlowData&);
+// JSON. A job of a flow also gets MYCOJOBS_FLOW_ID, MYCOJOBS_FLOW_NAME and MYCOJOBS_NODE.
+TextMap flow_environment(const Job&, const FlowData&);
 
 // Returns the inputs in a flow's record, or null if they are absent or not a map.
 nlohmann::json parse_flow_inputs(const Flow&);

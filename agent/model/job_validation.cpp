@@ -5,6 +5,7 @@
 
 #include "model/notify_targets.h"
 #include "model/policy_json.h"
+#include "model/submitted_files.h"
 #include "model/trace_context.h"
 #include "text/utf8.h"
 
@@ -42,6 +43,24 @@ void check_env_vars(const TextMap& env, FieldProblemList& problems) {
   }
 }
 
+void check_args(const std::vector<std::string>& args, FieldProblemList& problems) {
+  if (args.size() > kMaxArgs) {
+    problems.add("args", std::to_string(args.size()) + " arguments are more than " + std::to_string(kMaxArgs) +
+                             ": pass them in a file (files) or on the standard input (stdin)");
+  }
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    bytes += args[i].size();
+    if (args[i].find('\0') == std::string::npos) continue;
+    problems.add("args", "[" + std::to_string(i) + "] contains NUL: the system cannot pass it on");
+    return;
+  }
+  if (bytes > kMaxArgsBytes) {
+    problems.add("args", std::to_string(bytes) + " bytes are more than the " + std::to_string(kMaxArgsBytes) +
+                             " of all arguments: pass them in a file (files) or on the standard input (stdin)");
+  }
+}
+
 void check_key(const char* field, const std::string& key, FieldProblemList& problems) {
   if (key.size() > kMaxKeyBytes) {
     problems.add(field, "is longer than " + std::to_string(kMaxKeyBytes) + " bytes: give a hash of it");
@@ -62,6 +81,7 @@ void check_script_fields(const Job& job, FieldProblemList& problems) {
   if (job.timeout == 0U) problems.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
   if (job.name.find('\0') != std::string::npos) problems.add("name", "contains NUL: rename the job");
   check_env_vars(job.env_vars, problems);
+  check_args(job.args, problems);
 }
 
 }  // namespace
@@ -97,6 +117,11 @@ std::vector<FieldProblem> validate(const Job& job) {
     problems.add("concurrency_limit", "has no effect without a concurrency_key");
   }
   if (auto context = check_traceparent(job.traceparent); !context) problems.add("traceparent", context.error().message);
+  if (auto described = check_file_descriptions(job); !described) {
+    const std::string& message = described.error().message;
+    const std::size_t colon = message.find(": ");
+    problems.add(message.substr(0, colon), message.substr(colon + 2));
+  }
   auto out = problems.release();
   for (FieldProblem& problem : parse_notify(job.notify, "notify").problems) out.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) out.push_back(std::move(problem));

@@ -11,7 +11,8 @@ namespace mycojobs {
 // Checks all fields, for example: ids are above 0, script and script_type are present, timeout is not 0, names in
 // env_vars have no '=' or NUL. Returns an empty list for a valid job.
 std::vector<FieldProblem> validate(const Job&);
-// Checks only the fields that a script host needs: ids, script, script_type, timeout, name, env_vars.
+// Checks only the fields that a script host needs: ids, script, script_type, timeout, name, env_vars,
+// args.
 std::vector<FieldProblem> validate_script(const Job&);
 
 }  // namespace mycojobs

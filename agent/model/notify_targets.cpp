@@ -18,9 +18,9 @@ using nlohmann::json;
 constexpr std::size_t kMaxTargets = 8, kMaxNotifyBytes = 64U << 10, kMaxTopicBytes = 64;
 
 // Fields that the job of a target may have. Fields that relate it to other jobs are excluded.
-constexpr std::array<std::string_view, 11> kJobFields{
-    "script", "script_type", "timeout",          "retries",         "env_vars",         "policy",
-    "name",   "priority",    "queue_timeout_ms", "concurrency_key", "concurrency_limit"};
+constexpr std::array<std::string_view, 12> kJobFields{
+    "script", "script_type", "timeout",  "retries",          "env_vars",        "args",
+    "policy", "name",        "priority", "queue_timeout_ms", "concurrency_key", "concurrency_limit"};
 
 struct NotifyParser {
   ParsedNotify& out;

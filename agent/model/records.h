@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,6 +67,8 @@ struct Context {
   Fields unknown;
 };
 
+struct SubmittedFiles;  // model/submitted_files.h
+
 struct Job {
   Id id = 0, caller_id = 0, context_id = 0;
   std::string script;
@@ -109,6 +112,13 @@ struct Job {
   std::string notify;       // JSON list: targets of notifications of its end (agent/model/notify_targets.h)
   std::string traceparent;  // position in a trace (agent/model/trace_context.h), or empty if the job is not traced
   std::vector<std::string> result_json = {};  // keys of `result` whose value is JSON; other values are plain text
+  std::vector<std::string> args = {};         // arguments of the script or program
+  // JSON objects: size and SHA-256 of the standard input, and of each file by its name (model/submitted_files.h). The
+  // fields are `stdin` and `files`.
+  std::string stdin_description = {}, file_descriptions = {};
+  // Contents of the standard input and of the files. Not a field of the record: the contents have a key of their own.
+  // Null if the job has no such files, or if the contents were not read.
+  std::shared_ptr<const SubmittedFiles> submitted_files = nullptr;
   Fields unknown;
 };
 

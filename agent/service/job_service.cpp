@@ -6,7 +6,9 @@
 #include "model/codec.h"
 #include "model/job_validation.h"
 #include "model/prerequisite.h"
+#include "model/submitted_files.h"
 #include "security/sender_check.h"
+#include "store/job_fields.h"
 #include "store/keys.h"
 #include "text/plural.h"
 #include "text/utf8.h"
@@ -80,6 +82,7 @@ Result<void> check_new_job(const RequestContext& caller, Job& job, Id owner) {
   if (needs_id) job.id = 0;
   if (!problems.empty()) return fail(Code::invalid, join(problems));
   if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
+  MJ_CHECK(check_file_contents(job));
   MJ_CHECK(check_prerequisites(job));
   return check_script(caller, job.script);
 }
@@ -133,6 +136,9 @@ Job copy_job_request(const Job& original) {
   job.timeout = original.timeout;
   job.retries = original.retries;
   job.env_vars = original.env_vars;
+  job.args = original.args;
+  job.stdin_description = original.stdin_description;
+  job.file_descriptions = original.file_descriptions;
   job.prerequisites = original.prerequisites;
   job.dependends = original.dependends;
   job.inputs = original.inputs;
@@ -265,6 +271,7 @@ Result<Job> restart_job(const RequestContext& caller, Store& store, const std::s
   if (idempotency_key && *idempotency_key == view.job.idempotency_key)
     return fail(Code::conflict, "idempotency_key: is that of " + key + " itself; use another one");
   Job job = copy_job_request(view.job);
+  MJ_CHECK(load_submitted_files(store, caller.context, key, job));
   job.idempotency_key = idempotency_key.value_or("");
   const Fields origin_fields{{"restart_of", key},
                              {"restarted_by", caller.is_operator ? "operator" : std::to_string(caller.actor)}};

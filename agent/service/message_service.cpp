@@ -8,6 +8,7 @@
 #include "messaging/message_codec.h"
 #include "messaging/message_receiver.h"
 #include "model/codec.h"
+#include "model/submitted_files.h"
 #include "security/sender_check.h"
 #include "service/job_service.h"
 #include "service/record_service.h"
@@ -67,6 +68,11 @@ Result<Message> send_message(const RequestContext& caller, Store& store, std::op
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs));
   if (is_remote || message.target_context != 0) MJ_CHECK(assign_job_ids(store, caller.context, owner, message.job));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
+    if (has_submitted_files(message.job[i])) {
+      return fail(Code::invalid, "job[" + std::to_string(i) +
+                                     "]: a message cannot carry stdin and files: submit the "
+                                     "job to its context, or give it an artifact of an earlier job (inputs)");
+    }
     auto result = check_new_job(caller, message.job[i], owner);
     // A remote host applies its own ceiling.
     if (result && !is_remote) result = check_policy(caller, store, message.job[i]);

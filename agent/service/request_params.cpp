@@ -38,6 +38,11 @@ json id_schema() { return {{"type", "integer"}, {"minimum", 1}, {"maximum", UINT
 bool is_list(const json& value) { return value.is_array(); }
 bool is_object(const json& value) { return value.is_object(); }
 
+bool is_content(const json& value) { return value.is_string() || value.is_object(); }
+json content_schema() {
+  return {{"type", json::array({"string", "object"})}, {"description", "a text, or {\"base64\": text}"}};
+}
+
 // The section "Types" of docs/rpc.md describes these types for clients.
 const ParamType kParamTypes[] = {
     {"id", "a whole number from 1 to 4294967295", is_record_id, id_schema},
@@ -59,6 +64,11 @@ const ParamType kParamTypes[] = {
     {"variables", "an object of texts", is_object,
      [] {
        return json{{"type", "object"}, {"additionalProperties", type_schema("string")}};
+     }},
+    {"content", "a text, or an object with the text base64", is_content, content_schema},
+    {"contents", "an object of texts or objects with the text base64", is_object,
+     [] {
+       return json{{"type", "object"}, {"additionalProperties", content_schema()}};
      }},
     {"key", "an id, or a text \"CALLER:ID\"", [](const json& v) { return v.is_string() || is_record_id(v); },
      [] {

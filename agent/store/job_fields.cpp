@@ -11,8 +11,10 @@
 #include "model/codec.h"
 #include "model/job_field_sets.h"
 #include "model/job_validation.h"
+#include "model/submitted_files.h"
 #include "net/host.h"
 #include "store/keys.h"
+#include "store/record_store.h"
 
 namespace mycojobs {
 namespace {
@@ -40,6 +42,7 @@ Result<Fields> new_job_fields(const Job& job) {
   if (validated.id == 0) validated.id = UINT32_MAX;
   if (const auto problems = validate(validated); !problems.empty())
     return fail(Code::invalid, "job: " + join(problems));
+  if (auto complete = check_file_contents(job); !complete) return fail(std::move(complete).error(), "job");
   Fields fields = encode(job);
   std::erase_if(fields, [](const auto& field) { return is_protected(field.first); });
   if (fields.size() > kMaxFields) {
@@ -79,6 +82,18 @@ std::string dispatch_queue(const Job& job) {
     if (name == "supervisor_url") return supervisor_queue(value);
   }
   return queue_key(job.script_type);
+}
+
+Fields new_job_files(const Job& job) {
+  return job.submitted_files == nullptr ? Fields() : encode_submitted_files(*job.submitted_files);
+}
+
+Result<void> load_submitted_files(RecordStore& store, Id context, const std::string& job_key, Job& job) {
+  if (!has_submitted_files(job)) return {};
+  auto stored = store.load(context, job_files_key(job_key));
+  if (!stored && stored.error().code != Code::not_found && stored.error().code != Code::invalid)
+    return tl::unexpected<Error>(std::move(stored).error());
+  return restore_submitted_files(job, stored.value_or(Fields()));
 }
 
 Result<Fields> planned_fields(const Job& job) {
@@ -134,9 +149,10 @@ std::string compute_end_digest(const Fields& fields) {
 }
 
 bool same_content(const Job& a, const Job& b) {
-  return a.script == b.script && a.script_type == b.script_type && a.env_vars == b.env_vars && a.timeout == b.timeout &&
-         a.dependends == b.dependends && a.prerequisites == b.prerequisites && a.retries == b.retries &&
-         a.inputs == b.inputs && a.remote_inputs == b.remote_inputs && a.policy == b.policy;
+  return a.script == b.script && a.script_type == b.script_type && a.env_vars == b.env_vars && a.args == b.args &&
+         a.stdin_description == b.stdin_description && a.file_descriptions == b.file_descriptions &&
+         a.timeout == b.timeout && a.dependends == b.dependends && a.prerequisites == b.prerequisites &&
+         a.retries == b.retries && a.inputs == b.inputs && a.remote_inputs == b.remote_inputs && a.policy == b.policy;
 }
 
 Fields runner_fields(const Runner& runner) {

@@ -13,14 +13,21 @@
 
 namespace mycojobs {
 
+class RecordStore;
+
 // Queues that status counts and the list of jobs always include, since they may contain jobs of other clients before an
 // agent has served the context.
 inline constexpr std::array<std::string_view, 6> kBuiltInQueues = {"queue:python", "queue:osis",   "queue:sal",
                                                                    "queue:v",      "queue:native", "queue:rust"};
 
 // Returns the fields of a new record that its creator has set, without the fields that the store, a claim or an end
-// writes. Error: invalid (see validate()); id 0 is allowed.
+// writes. Error: invalid (see validate()), also if the contents of its files are missing; id 0 is allowed.
 Result<Fields> new_job_fields(const Job&);
+// Returns the contents of the files of a new job, as fields of mj:job-files:<job key>.
+Fields new_job_files(const Job&);
+// Reads the contents of the files that the record of a job describes, and sets Job::submitted_files. Errors: invalid
+// (a content is missing, or does not match its description; the message names the file), unavailable.
+Result<void> load_submitted_files(RecordStore&, Id context, const std::string& job_key, Job&);
 // As new_job_fields(), for a job of a flow. A node that the flow executes itself has no script, and its name is
 // stored as the script. Error invalid: as in new_job_fields(), or the id is 0.
 Result<Fields> planned_fields(const Job&);
@@ -47,7 +54,7 @@ Fields extract_end_fields(const Fields& record);
 // other: the claim of such an end has no claim id, and the script ended_job compares its digest.
 std::string compute_end_digest(const Fields&);
 // Returns true if a second submission of an id (or of an idempotency key) is the same job: script, type, environment,
-// timeout, dependencies, prerequisites, retries, inputs and policy are equal.
+// arguments, files, timeout, dependencies, prerequisites, retries, inputs and policy are equal.
 bool same_content(const Job&, const Job&);
 // Evaluates the reply of a script that creates a record; `outcome` is new, exists or used. Returns the stored job.
 // Error conflict: the id was used before, or the record exists with other content than `submitted`.

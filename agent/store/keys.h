@@ -27,6 +27,7 @@ struct InternalKey {
 };
 std::span<const InternalKey> internal_keys();
 
+inline std::string job_files_key(std::string_view job_key) { return kJobFilesKey + std::string(job_key); }
 inline std::string log_key(std::string_view job_key) { return kLogKey + std::string(job_key); }
 inline std::string topic_key(std::string_view topic) { return kTopicKey + std::string(topic); }
 inline std::string message_state_key(std::string_view message_key) { return kMessageKey + std::string(message_key); }

@@ -21,6 +21,7 @@ constexpr std::size_t kMaxStepJobs = 256, kMaxStepBytes = 4U << 20, kMaxStepText
 // A job that is being submitted.
 struct SubmittedJob {
   Fields fields;
+  Fields files;  // new_job_files()
   std::string queue;
   std::string accepted_key;       // key of an existing job with the same content, or empty
   Job stored_job;                 // the existing job, if accepted_key is set
@@ -51,9 +52,12 @@ SubmitStep select_step(std::span<const Job> jobs) {
       step.rejected = NewJobs::RejectedJob{step.jobs.size(), std::move(fields).error()};
       break;
     }
-    for (const auto& [name, value] : *fields) bytes += name.size() + value.size();
-    texts += 2 * fields->size();
-    step.jobs.push_back({std::move(*fields), submission_queue(job), {}, {}});
+    Fields files = new_job_files(job);
+    for (const Fields* list : {&*fields, &files}) {
+      for (const auto& [name, value] : *list) bytes += name.size() + value.size();
+      texts += 2 * list->size();
+    }
+    step.jobs.push_back({std::move(*fields), std::move(files), submission_queue(job), {}, {}});
   }
   return step;
 }
@@ -109,7 +113,7 @@ Result<NewJobs> SubmitStore::submit_batch(std::span<const Job> jobs, bool queued
     for (std::size_t i = 0; i < step.jobs.size(); ++i) {
       const SubmittedJob& job = step.jobs[i];
       arguments.add(std::uint64_t{jobs[i].id}).add(job.queue).add(job.accepted_key).add(jobs[i].idempotency_key);
-      arguments.add_list(job.fields);
+      arguments.add_list(job.fields).add_list(job.files);
     }
     MJ_TRY(reply, connection_.run(context, scripts::submit, arguments));
     const std::string_view status = reply.at(0).text();

@@ -39,6 +39,9 @@ export interface SubmitOptions {
   concurrency_key?: string;
   concurrency_limit?: number;
   inputs?: string[];
+  args?: string[];
+  stdin?: string | Uint8Array;
+  files?: Record<string, string | Uint8Array>;
   notify?: Json;
   policy?: { [name: string]: Json };
   traceparent?: string;

@@ -140,7 +140,7 @@ const WAIT_OPTIONS = ["timeout", "signal"];
 // Parameters of job.start; type, env and depends are short forms of script_type, env_vars and dependends.
 const SUBMIT_OPTIONS = (
   "type env depends script_type env_vars dependends id context_id caller_id name timeout retries prerequisites run_at_ms priority " +
-  "queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs notify policy traceparent"
+  "queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs args stdin files notify policy traceparent"
 ).split(" ");
 
 const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
@@ -151,6 +151,11 @@ function parseMilliseconds(name, span) {
   const [, number, unit] = (typeof span === "string" && /^(\d+)(ms|[smhd])$/.exec(span)) || [];
   if (unit) return number * UNIT_MS[unit];
   throw invalidError(`${name}: ${String(span).slice(0, 40)} is not a time span`, 'give seconds, or a text such as "500ms", "30s", "5m", "2h" or "1d"');
+}
+
+// Returns the content of a file of a job as JSON: a text, or bytes as base64.
+function encodeContent(content) {
+  return content instanceof Uint8Array ? { base64: Buffer.from(content).toString("base64") } : content;
 }
 
 function getProtocol(url) {
@@ -343,10 +348,12 @@ export class Client {
 
   /** Queues a script. */
   async submit(script, options = {}) {
-    const { type = "python", env, depends, timeout, ...others } = checkOptions("submit", options, SUBMIT_OPTIONS);
+    const { type = "python", env, depends, timeout, stdin, files, ...others } = checkOptions("submit", options, SUBMIT_OPTIONS);
     const params = {
       script, script_type: type, env_vars: env, context_id: this.context, idempotency_key: randomUUID(), ...others,
       ...(timeout != null && { timeout: parseMilliseconds("timeout", timeout) / 1000 }),
+      ...(stdin != null && { stdin: encodeContent(stdin) }),
+      ...(files != null && { files: Object.fromEntries(Object.entries(files).map(([name, content]) => [name, encodeContent(content)])) }),
       ...(depends && { dependends: depends.map((job) => job.id ?? job) }),
     };
     return new Job(this, getMember("job.start", await this.call("job.start", params), "key", "string"), params.context_id);

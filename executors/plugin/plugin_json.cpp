@@ -133,8 +133,8 @@ Result<TextMap> read_environment(const json& object) {
 
 // Names in the job's folder that the agent and mycojobs-exechost use.
 bool is_reserved(std::string_view name) {
-  constexpr std::string_view kReservedNames[] = {"artifacts",     "secrets",   "inputs",  "inputs.json",
-                                                 kInputsByIdName, "flow.json", ".result", ".progress"};
+  constexpr std::string_view kReservedNames[] = {"artifacts", "secrets",  "inputs",    "inputs.json", kInputsByIdName,
+                                                 kFilesName,  kStdinName, "flow.json", ".result",     ".progress"};
   return std::find(std::begin(kReservedNames), std::end(kReservedNames), name) != std::end(kReservedNames);
 }
 
@@ -245,6 +245,7 @@ std::string encode_prepare_request(const JobFacts& facts) {
                     {"script_type", job.script_type},
                     {"script", job.script},
                     {"environment", json(job.env_vars)},
+                    {"args", job.args},
                     {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
                     {"deadline_unix_ms", facts.deadline_unix_ms},
                     {"inputs", encode_inputs(facts)},

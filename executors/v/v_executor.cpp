@@ -174,6 +174,8 @@ class VConversation final : public Conversation {
     facts.secrets.clear();
     facts.inputs.clear();
     facts.job.unknown.clear();  // the data of the job's flow
+    facts.job.args.clear();
+    facts.job.submitted_files = nullptr;
     facts.files.clear();
     facts.granted_policy = Policy{};
     facts.max_artifact_bytes = kMaxBinaryBytes;

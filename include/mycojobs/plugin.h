@@ -50,12 +50,13 @@ struct mycojobs_plugin {
   /* Returns the command that runs a job. Called before each attempt.
    *
    *   job      {"id": 7, "caller_id": 12, "context_id": 1, "name": "sum", "attempt": 1, "script_type": "awk",
-   *             "script": "...", "environment": {"NAME": "value"}, "timeout": 60 or null,
+   *             "script": "...", "environment": {"NAME": "value"}, "args": ["a"], "timeout": 60 or null,
    *             "deadline_unix_ms": 1790000000000, "inputs": {"other job": {"key": "value"}, "node with each":
    *             [{"key": "value"}, ...]}, "flow": {} or the input from its flow, as in $MYCOJOBS_FLOW}
    *   reply    {"command": ["/usr/bin/mawk", "-f", "{script}"],         absolute path and arguments of the program;
    *                                                                     {script} is replaced by the path of the script
-   *                                                                     in the job's folder, /job
+   *                                                                     in the job's folder, /job; args of the job
+   *                                                                     follow the command
    *             "script_file": "script.awk",                            name of the script file; default "script"
    *             "environment": {"NAME": "value"},                       added; variables of the job have precedence
    *             "files": {"lib/prelude.awk": {"text": "..."},           written below /job before the program starts;

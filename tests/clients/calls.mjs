@@ -21,7 +21,7 @@ const c = new Recorder({ url: "http://127.0.0.1:1", context: 1 });
 const job = await c.submit("x", {
   type: "python", env: { A: "b" }, depends: [1, c.job("1:2")], id: 3, caller_id: 1, name: "n", timeout: 1, retries: 1, prerequisites: ["wait:1s"],
   run_at_ms: 1, priority: 1, queue_timeout_ms: 1, idempotency_key: "k", concurrency_key: "k", concurrency_limit: 1, inputs: ["a"], notify: [],
-  policy: {}, traceparent,
+  args: ["a"], stdin: Buffer.from([0]), files: { n: "text", b: new Uint8Array([255]) }, policy: {}, traceparent,
 });
 for (const each of ["status", "wait", "result", "cancel", "retry", "restart", "explain"]) await job[each]();
 for await (const line of job.logs({ follow: true, after: 1 })) void line;

@@ -45,7 +45,7 @@ async def python_calls():
     c = Recorder()
     job = await c.submit("x", type="python", env={"A": "b"}, depends=[1, c.job("1:2")], id=3, caller_id=1, name="n", timeout=1, retries=1,
                          prerequisites=["wait:1s"], run_at_ms=1, priority=1, queue_timeout_ms=1, idempotency_key="k", concurrency_key="k",
-                         concurrency_limit=1, inputs=["a"], notify=[], policy={}, traceparent=TRACE)  # fmt: skip
+                         concurrency_limit=1, inputs=["a"], args=["a"], stdin=b"\x00", files={"n": "text", "b": b"\xff"}, notify=[], policy={}, traceparent=TRACE)  # fmt: skip
     for each in (job.status, job.wait, job.result, job.cancel, job.retry, job.restart, job.explain):
         await each()
     async for _ in job.logs(follow=True, after=1):

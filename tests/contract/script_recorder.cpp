@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "chaos/steps.h"
+#include "model/submitted_files.h"
 #include "store/redis/redis_connection.h"
 #include "store/redis/redis_flows.h"
 #include "store/redis/store_connection.h"
@@ -199,6 +200,7 @@ void ScriptRecorder::run_concurrency_scripts() {
   submit_job(3, [](Job& job) { job.dependends = {1}, job.priority = 5; });
   submit_job(4, [](Job& job) { job.dependends = {1, 5}; });
   submit_job(5, [](Job& job) { job.retries = 1, job.priority = -5; });
+  submit_job(8, [](Job& job) { expect_done(set_submitted_files(job, {"input", {{"n", "text"}}})); });
   submit_job(6, [](Job& job) { job.idempotency_key = "once", job.notify = R"(["https://example.com/"])"; });
   run_command(1, {"HSET", "context:1", "notify", R"(["https://example.com/"])"});
   std::vector<ClaimedJob> jobs = claim_jobs();
@@ -322,6 +324,7 @@ Id ScriptRecorder::create_flow(std::uint32_t job_count) {
     jobs.back().priority = i == 0 ? 5 : 0;
     flow.jobs.push_back(jobs.back().id);
   }
+  expect_done(set_submitted_files(jobs.front(), {"input", {}}));
   expect_done(flows_->put_jobs(kContext, flow.id, jobs));
   expect_done(flows_->put_flow(flow, "{}"));
   return flow.id;

@@ -1,6 +1,9 @@
 // Submission, cancellation and reading of jobs.
 #include <gmock/gmock.h>
 
+#include "model/codec.h"
+#include "model/submitted_files.h"
+#include "store/job_fields.h"
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -23,6 +26,77 @@ TEST_P(Submit, WritesTheRecordAndItsEntry) {
   EXPECT_EQ(field("job:12:7", "env_vars"), R"({"A":"b c"})");
   EXPECT_EQ(field("job:12:7", "theirs"), "kept");
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+Job job_with_files(Job job, const std::string& content = "a,b") {
+  EXPECT_TRUE(set_submitted_files(job, {"input", {{"data.csv", content}}}));
+  return job;
+}
+
+TEST_P(Submit, FilesAreStoredBesideTheRecordAndDeletedWithIt) {
+  Job new_job = job_with_files(job(7));
+  new_job.args = {"-v", "two words"};
+  ASSERT_EQ(outcome(store_->submit(new_job)), "ok");
+  EXPECT_EQ(field("job:12:7", "args"), R"(["-v","two words"])");
+  EXPECT_THAT(field("job:12:7", "files"), HasSubstr(R"({"data.csv":{"bytes":3,)"));
+  EXPECT_EQ(field("mj:job-files:job:12:7", "stdin"), "input");
+  EXPECT_EQ(field("mj:job-files:job:12:7", "file:data.csv"), "a,b");
+  EXPECT_EQ(outcome(store_->submit(new_job)), "ok") << "the same files";
+  EXPECT_EQ(outcome(store_->submit(job_with_files(job(7), "a,c"))), "conflict");
+  EXPECT_EQ(outcome(store_->submit(job(7))), "conflict");
+  const ClaimedJob claimed = claim_one();
+  Job loaded = decode<Job>(claimed.record).record;
+  ASSERT_EQ(outcome(load_submitted_files(*store_, 1, "job:12:7", loaded)), "ok");
+  EXPECT_EQ(*loaded.submitted_files, *new_job.submitted_files);
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  EXPECT_EQ(field("mj:job-files:job:12:7", "stdin"), "input") << "for a restart";
+  ASSERT_EQ(outcome(store_->delete_record(1, "job:12:7")), "ok");
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:job-files:job:12:7"}).number(), 0U);
+}
+
+TEST_P(Submit, FilesOfACreatedJobAreDeletedWithIt) {
+  ASSERT_EQ(outcome(store_->create_job(job_with_files(job(7)))), "ok");
+  EXPECT_EQ(field("mj:job-files:job:12:7", "stdin"), "input");
+  ASSERT_EQ(outcome(store_->delete_record(1, "job:12:7")), "ok");
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:job-files:job:12:7"}).number(), 0U);
+}
+
+TEST_P(Submit, FilesCountAsStoredBytes) {
+  ASSERT_EQ(outcome(store_->submit(job_with_files(job(7), std::string(100000, 'x')))), "ok");
+  const std::uint64_t stored = std::stoull(field("mj:stored-bytes", "12"));
+  EXPECT_GT(stored, 100000U);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  ASSERT_EQ(outcome(store_->delete_record(1, "job:12:7")), "ok");
+  EXPECT_EQ(field("mj:stored-bytes", "12"), "");
+}
+
+TEST_P(Submit, FilesUnderAKeyOfAnotherClientAreRejected) {
+  backend_->push(1, "mj:job-files:job:12:7", "oops");
+  const auto result = store_->submit(job_with_files(job(7)));
+  ASSERT_FALSE(result);
+  EXPECT_THAT(result.error().message, HasSubstr("mj:job-files:job:12:7"));
+  EXPECT_EQ(outcome(store_->submit(job(7))), "ok") << "without files, the key is not used";
+}
+
+TEST_P(Submit, FilesOfAnEarlierJobAreReplaced) {
+  backend_->run_command(1, {"HSET", "mj:job-files:job:12:7", "file:old", "x"});
+  ASSERT_EQ(outcome(store_->submit(job_with_files(job(7)))), "ok");
+  EXPECT_EQ(field("mj:job-files:job:12:7", "file:old"), "");
+}
+
+TEST_P(Submit, DescriptionWithoutContentIsRejected) {
+  Job new_job = job_with_files(job(7));
+  new_job.submitted_files = nullptr;
+  EXPECT_EQ(outcome(store_->submit(new_job)), "invalid");
+}
+
+TEST_P(Submit, MissingContentIsNamed) {
+  ASSERT_EQ(outcome(store_->submit(job_with_files(job(7)))), "ok");
+  backend_->erase(1, "mj:job-files:job:12:7");
+  Job loaded = decode<Job>(claim_one().record).record;
+  const auto result = load_submitted_files(*store_, 1, "job:12:7", loaded);
+  ASSERT_EQ(outcome(result), "invalid");
+  EXPECT_THAT(result.error().message, HasSubstr("stdin: its content is no longer stored"));
 }
 
 TEST_P(Submit, MissingIdBecomesTheNextFreeOne) {

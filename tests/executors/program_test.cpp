@@ -17,6 +17,7 @@
 #include "executors/native/native_executor.h"
 #include "executors/python/python_sandbox.h"
 #include "executors/run_specs.h"
+#include "model/submitted_files.h"
 #include "support/process.h"
 
 namespace mycojobs::test {
@@ -31,13 +32,21 @@ struct ProgramResult {
   std::string out, err;
 };
 
+// The job that run_program() runs: arguments and files of the job.
+struct ProgramInput {
+  std::vector<std::string> args;
+  SubmittedFiles files;
+};
+
 ProgramResult run_program(const Executor& executor, std::string script, LocalRunHooks hooks = {},
-                          std::uint64_t timeout_ms = 30000) {
+                          std::uint64_t timeout_ms = 30000, const ProgramInput& input = {}) {
   static std::uint64_t next = std::uint64_t{1} << 41;
   auto staged = stage_runs(executor, {}, {}, nullptr, timeout_ms).value();
   for (RunSpec& spec : staged.specs) spec.context = 7;
   JobFacts facts = make_facts(std::move(script));
   facts.granted_policy = staged.policy;
+  facts.job.args = input.args;
+  EXPECT_TRUE(set_submitted_files(facts.job, input.files));
   ProgramResult result;
   auto conversation = executor.begin(facts, nullptr);
   if (!conversation) {
@@ -59,6 +68,19 @@ TEST(Programs, SignalThatEndsThemIsTheJobsEnd) {
   const ProgramResult result = run_program(make_bash_executor(), "kill -SEGV $$\n");
   EXPECT_EQ(result.end.detail, "signal");
   EXPECT_THAT(result.end.error, HasSubstr("SIGSEGV"));
+}
+
+TEST(Programs, ReceiveArgumentsInputAndFiles) {
+  const ProgramInput input{{"-x", "two words", "{script}"}, {"one\ntwo\n", {{"lib/data", "text"}}}};
+  const ProgramResult result =
+      run_program(make_bash_executor(),
+                  "printf '<%s>' \"${@:3}\"; cat; cat /job/files/lib/data; ls -A /job | grep -c std\n"
+                  "echo x > /job/files/lib/data || true\n",
+                  {}, 30000, input);
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_EQ(result.out, "<-x><two words><{script}>one\ntwo\ntext0\n");
+  EXPECT_THAT(result.err, HasSubstr("denied"));
+  EXPECT_EQ(run_program(make_bash_executor(), "cat; echo $#\n").out, "2\n");
 }
 
 TEST(Programs, ExitCodeAndLastStderrLinesAreTheError) {

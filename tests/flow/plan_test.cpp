@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "flows/flow_plan.h"
+#include "flows/node_job.h"
+#include "model/submitted_files.h"
 
 namespace mycojobs {
 namespace {
@@ -125,6 +127,59 @@ Job job(Id id, std::string name, std::vector<Id> needs = {}) {
   out.script_type = "python";
   out.dependends = std::move(needs);
   return out;
+}
+
+TEST(FlowPlan, NodeHasArgumentsInputAndFiles) {
+  const auto read = read_plan(json::parse(R"({"name": "x", "inputs": {"n": {"type": "integer", "default": 1}}, "jobs": {
+    "a": {"script": "x", "type": "v"},
+    "b": {"needs": "a", "script": "x", "type": "v", "args": ["${a.size}", 7, true, "", "$${a}", "${inputs.n}"],
+          "stdin": "text", "files": {"f": {"base64": "/w=="}}, "env": {"A": "${a.size}"}}}})"));
+  ASSERT_TRUE(read.plan) << join(read.problems);
+  const Job& job = node(*read.plan, "b").job;
+  EXPECT_EQ(job.args, (Names{"${a.size}", "7", "true", "", "$${a}", "${inputs.n}"}));
+  ASSERT_NE(job.submitted_files, nullptr);
+  EXPECT_EQ(job.submitted_files->stdin_bytes, "text");
+  EXPECT_EQ(job.submitted_files->files.at("f"), "\xff");
+  const auto back = parse_stored_plan(read.plan->canonical, read.plan->hash);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*node(*back, "b").job.submitted_files, *job.submitted_files);
+}
+
+TEST(FlowPlan, ReferenceWithoutValueIsRejected) {
+  const auto get_error = [](const std::string& fields) {
+    const auto read = read_plan(json::parse(
+        R"({"name": "x", "jobs": {"a": {"script": "x", "type": "v"}, "e": {"script": "x", "type": "v", "each": [1]},
+        "b": {"script": "x", "type": "v", )" +
+        fields + "}}}"));
+    return read.plan ? "accepted" : join(read.problems);
+  };
+  EXPECT_EQ(get_error(R"("needs": "a", "env": {"A": "${a.x}"})"), "accepted");
+  EXPECT_EQ(
+      get_error(R"("env": {"A": "${a.x}"})"),
+      "jobs.b.env.A: ${a.x}: \"a\" is not a node that this node needs: name the node in needs; for the text itself "
+      "write $${");
+  EXPECT_EQ(get_error(R"("needs": "e", "args": ["", "${e.x}"])"),
+            "jobs.b.args[1]: ${e.x}: \"e\" is a node with each, which has a list of results: read it in the script");
+  EXPECT_EQ(get_error(R"("args": ["${HOME}"])"),
+            "jobs.b.args[0]: \"${HOME}\" is not ${NODE.KEY}, as in ${build.size}; for the text itself write $${");
+}
+
+TEST(FlowOfJobs, TextsOfRecordsAreNoReferences) {
+  Job first = job(7, "first");
+  first.env_vars = {{"A", "${first.x} $${y}"}};
+  first.args = {"${z}"};
+  const auto definition = build_definition("x", {}, {first}, json());
+  ASSERT_TRUE(definition) << definition.error().message;
+  const auto read = read_plan(*definition);
+  ASSERT_TRUE(read.plan) << join(read.problems);
+  Flow flow;
+  flow.jobs = {7};
+  const Job planned = make_node_job(flow, *read.plan, 0);
+  EXPECT_EQ(planned.env_vars, first.env_vars);
+  EXPECT_EQ(planned.args, first.args);
+  first.stdin_description = R"({"bytes":1})";
+  EXPECT_NE(build_definition("x", {}, {first}, json()).error().message.find("cannot adopt a job that brings files"),
+            std::string::npos);
 }
 
 TEST(FlowOfJobs, NodesAreInTheOrderOfTheJobs) {

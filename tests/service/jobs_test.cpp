@@ -1,4 +1,6 @@
+#include "model/submitted_files.h"
 #include "service_fixture.h"
+#include "store/job_fields.h"
 
 namespace mycojobs::service {
 namespace {
@@ -199,6 +201,8 @@ TEST_F(JobService, RestartRunsUnchangedAsTheOriginalCaller) {
   job.timeout = 90;
   job.retries = 2;
   job.env_vars = {{"type", "pdf"}};
+  job.args = {"-v"};
+  ASSERT_TRUE(set_submitted_files(job, {"input", {{"n", "text"}}}));
   job.prerequisites = {"approval:send"};
   job.priority = 5;
   job.policy = R"({"memory": "64 MiB"})";
@@ -220,6 +224,11 @@ TEST_F(JobService, RestartRunsUnchangedAsTheOriginalCaller) {
     EXPECT_EQ(stored.timeout, job.timeout);
     EXPECT_EQ(stored.retries, job.retries);
     EXPECT_EQ(stored.env_vars, job.env_vars);
+    EXPECT_EQ(stored.args, job.args);
+    EXPECT_EQ(stored.file_descriptions, job.file_descriptions);
+    Job loaded = stored;
+    EXPECT_TRUE(load_submitted_files(*store_, 1, redis_key(stored), loaded));
+    EXPECT_EQ(*loaded.submitted_files, *job.submitted_files);
     EXPECT_EQ(stored.prerequisites, job.prerequisites) << "the approval is wanted again";
     EXPECT_EQ(stored.priority, job.priority);
     EXPECT_EQ(stored.policy, job.policy);

@@ -63,7 +63,7 @@ function History({entries}) {
 }
 
 // Fields of a job that the button "Change and run" copies into the new job.
-export const COPIED_FIELDS = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
+export const COPIED_FIELDS = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'args', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
 
 function can_steer(job, rights) {
   return rights && (rights.steer_all || (rights.steer_own && job.caller_id === rights.actor));
@@ -169,7 +169,7 @@ export function JobView({name, context, rights}) {
       <${Section} title="Sandbox" note=${layers.length ? format_counted(layers.length, 'layer') : 'not yet'}>${layers.length > 0 ? html`<p class="layers" aria-label="layers in force">${layers.map((entry) => html`<span class="tag">${to_line(entry, 40)}</span> `)}</p>` : html`<p class="empty">No run yet.</p>`}
         <${Policy} requested=${job.policy} granted=${job.receipt?.granted} lowered=${job.receipt?.lowered}/><//>
       ${job.receipt && html`<${Section} title="Receipt" open=${false} note=${job.receipt.signature ? 'signed' : 'not signed'}><${Value} value=${job.receipt}/><//>`}
-      <${Section} title="Record" open=${false}><${Pairs} fields=${Object.fromEntries(['key', 'timeout', 'retries', 'env_vars', 'prerequisites', 'dependends', 'inputs', 'priority', 'concurrency_key', 'concurrency_limit', 'idempotency_key', 'queue_timeout_ms', 'notify', 'deliveries', 'epoch'].map((entry) => [entry, job[entry]]))}/>
+      <${Section} title="Record" open=${false}><${Pairs} fields=${Object.fromEntries(['key', 'timeout', 'retries', 'env_vars', 'args', 'stdin', 'files', 'prerequisites', 'dependends', 'inputs', 'priority', 'concurrency_key', 'concurrency_limit', 'idempotency_key', 'queue_timeout_ms', 'notify', 'deliveries', 'epoch'].map((entry) => [entry, job[entry]]))}/>
         <${Pairs} fields=${{made: format_time(to_number(job.created_at) * 1000), queued: format_time(job.queued_ms), started: format_time(job.started_ms), ended: format_time(job.ended_ms)}}/><//>
     </div></div>
   </main>`;

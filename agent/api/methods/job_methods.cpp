@@ -8,6 +8,7 @@
 #include "inspect/explain.h"
 #include "model/codec.h"
 #include "model/result_values.h"
+#include "model/submitted_files.h"
 
 namespace mycojobs::api {
 
@@ -23,9 +24,7 @@ Result<Job> parse_job(const json& object) {
   if (!object.is_object()) return fail(Code::invalid, "a job is an object");
   json fields = object;
   fields.erase("wait_ms");
-  auto decoded = decode_json<Job>(fields);
-  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  return std::move(decoded.record);
+  return decode_job_request(fields);
 }
 
 json job_state_to_json(const Job& job, const std::string& key) {

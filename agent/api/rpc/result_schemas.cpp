@@ -75,7 +75,8 @@ constexpr ResultShape kShapes[] = {
      "updated_at:unix_s name:text flow_id:id detail:text error:text error_info:object attempt:integer "
      "deliveries:integer epoch:integer runner_id:id queued_ms:unix_ms started_ms:unix_ms ended_ms:unix_ms usage:object "
      "layers:text receipt:object run_at_ms:unix_ms priority:integer queue_timeout_ms:ms idempotency_key:text "
-     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object artifacts_dropped:list "
+     "concurrency_key:text concurrency_limit:integer inputs:texts args:texts stdin:object files:object "
+     "artifacts:object artifacts_dropped:list "
      "policy:object notify:any "
      "traceparent:text changed_ms:unix_ms"},
     {"JobState", "state of a job; 0 or empty: not yet",

@@ -246,10 +246,28 @@ struct CommandParser {
   bool json = false;
 };
 
+// End of Command::arguments if the words after `--` are arguments of the script, whatever they look like.
+constexpr std::string_view kScriptArguments = " [-- ARG...]";
+
+// Removes and returns the words after `--` of a command with arguments for a script.
+std::vector<std::string> pop_script_arguments(std::vector<std::string>& words) {
+  const auto separator = std::find(words.begin(), words.end(), "--");
+  const auto has_name = [&](const Command& row) {
+    const std::size_t space = row.name.find(' ');
+    return row.arguments.ends_with(kScriptArguments) && get_first_word(row.name) == words.front() &&
+           (space == std::string_view::npos || (words.size() > 1 && row.name.substr(space + 1) == words[1]));
+  };
+  if (separator == words.end() || std::none_of(commands().begin(), commands().end(), has_name)) return {};
+  std::vector<std::string> arguments(separator + 1, words.end());
+  words.erase(separator, words.end());
+  return arguments;
+}
+
 void add_arguments_and_flags(CommandParser& parser) {
   const Command& row = *parser.row;
   CLI::App& app = *parser.app;
-  for (std::string_view remaining_text = row.arguments; !remaining_text.empty();) {
+  for (std::string_view remaining_text = row.arguments.substr(0, row.arguments.find(kScriptArguments));
+       !remaining_text.empty();) {
     std::string_view name = remaining_text.substr(0, remaining_text.find(' '));
     remaining_text.remove_prefix(std::min(name.size() + 1, remaining_text.size()));
     const bool is_optional = name.front() == '[';
@@ -392,7 +410,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
   root.require_subcommand(1);
   root.set_help_all_flag("--help-all", "Print this help message with all settings and exit");
-  const std::vector<std::string> words = move_settings_to_end(argc, argv);
+  std::vector<std::string> words = move_settings_to_end(argc, argv);
+  const std::vector<std::string> script_arguments = pop_script_arguments(words);
   std::deque<CommandParser> parsers;
   for (const auto* table : {&commands(), &hidden_commands()}) {
     for (const Command& row : *table) {
@@ -434,6 +453,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   for (CommandParser& parser : parsers) {
     if (!parser.app->parsed()) continue;
     store_values(parser, line);
+    line.arguments.insert(line.arguments.end(), script_arguments.begin(), script_arguments.end());
     if (const std::string problem = find_unknown_choice(line); !problem.empty())
       return make_error_line(problem, EX_DATAERR);
   }

@@ -23,7 +23,7 @@ struct CommandLine {
   const Command* command = nullptr;  // null: exit with exit_code (help was printed, or the line is invalid)
   int exit_code = 0;
   bool json = false;
-  std::vector<std::string> arguments;
+  std::vector<std::string> arguments;  // with the words after `--`
   std::map<std::string, std::vector<std::string>, std::less<>> flags;
   FlagValues options;
 };

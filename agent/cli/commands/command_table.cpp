@@ -26,8 +26,12 @@ std::vector<FlagRow> role_flags() {
           {"reader", "WHO", "an actor that reads everything in the context", true}};
 }
 
+std::vector<FlagRow> exit_code_flag() {
+  return {{"exit-code", "", "exit with the script's own exit code, or 128 and the number of the signal that ended it"}};
+}
+
 std::vector<FlagRow> submit_flags() {
-  return join_flags(submission_flags(),
+  return join_flags(join_flags(submission_flags(), exit_code_flag()),
                     {{"follow", "", "follow it to its end, and exit as the job did"},
                      {"batch", "", "FILE has one job per line, as JSON (`-`: standard input): submit all jobs"}});
 }
@@ -105,10 +109,10 @@ const std::vector<Command> kCommands = {
      {},
      dev_command,
      true},
-    {"run", "run one script as a job: follow its log, print its result and receipt, exit with its status", "FILE",
-     submission_flags(), run_command},
-    {"job submit", "submit one script as a job, or a file of jobs, and print its key", "FILE", submit_flags(),
-     job_submit_command},
+    {"run", "run one script as a job: follow its log, print its result and receipt, exit with its status",
+     "FILE [-- ARG...]", join_flags(submission_flags(), exit_code_flag()), run_command},
+    {"job submit", "submit one script as a job, or a file of jobs, and print its key", "FILE [-- ARG...]",
+     submit_flags(), job_submit_command},
     request_command("job list", "job.list", "",
                     "status state name script_type=type:TYPE caller_id=caller since_ms=since limit", job_list_command),
     request_command("job show", "job.get", "JOB", "", job_show_command),

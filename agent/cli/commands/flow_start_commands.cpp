@@ -21,6 +21,7 @@
 #include "flows/flow_warnings.h"
 #include "flows/flow_yaml.h"
 #include "model/codec.h"
+#include "text/base64.h"
 #include "text/json.h"
 #include "text/plural.h"
 #include "text/suggestion.h"
@@ -64,7 +65,28 @@ void embed_script(FlowSource& source, const std::string& path, json& job) {
   job["script"] = *script;
 }
 
-// Embeds the scripts of all jobs of a flow definition and of its child flows.
+// Replaces {file: path} by the content of the file.
+void embed_content(FlowSource& source, const std::string& path, json& value) {
+  if (!value.is_object() || value.size() != 1 || !value.contains("file") || !value["file"].is_string()) return;
+  const fs::path file = source.folder / value["file"].get<std::string>();
+  auto bytes = read_submitted_file(file.string());
+  if (!bytes) {
+    source.problems.push_back({path, bytes.error().message});
+  } else if (is_utf8(*bytes)) {
+    value = std::move(*bytes);
+  } else {
+    value = {{"base64", encode_base64(*bytes)}};
+  }
+}
+
+void embed_files(FlowSource& source, const std::string& path, json& job) {
+  if (const auto input = job.find("stdin"); input != job.end()) embed_content(source, path + ".stdin", *input);
+  const auto files = job.find("files");
+  if (files == job.end() || !files->is_object()) return;
+  for (auto& [name, value] : files->items()) embed_content(source, path + ".files." + name, value);
+}
+
+// Embeds the scripts and files of all jobs of a flow definition and of its child flows.
 void embed_scripts(FlowSource& source, const std::string& path, json& flow, std::size_t depth) {
   if (depth > kMaxNesting || !flow.is_object()) return;
   const auto jobs = flow.find("jobs");
@@ -75,6 +97,7 @@ void embed_scripts(FlowSource& source, const std::string& path, json& flow, std:
     if (!job.is_object()) return;
     source.has_default_type = has_default_type;
     embed_script(source, job_path, job);
+    embed_files(source, job_path, job);
     if (const auto child = job.find("flow"); child != job.end())
       embed_scripts(source, job_path + ".flow.", *child, depth + 1);
   };

@@ -221,7 +221,7 @@ Result<int> run_command(Invocation& call) {
   MJ_TRY(job, follow_job(call, session, redis_key(submitted_job), true));
   // Other clients may have sent jobs to the private server. Jobs that are still queued are left to its next user.
   if (session.services.agent) wait_for_drain(*session.services.agent);
-  return exit_code(job);
+  return call.has("exit-code") ? script_exit_code(job) : exit_code(job);
 }
 
 // mycojobs job submit
@@ -249,6 +249,7 @@ Result<int> submit_job(const Invocation& call) {
 }  // namespace
 
 Result<int> job_submit_command(Invocation& call) {
+  if (call.has("exit-code") && !call.has("follow")) return fail(Code::invalid, "--exit-code: needs --follow");
   if (call.has("batch")) return submit_batch(call);
   return call.has("follow") ? run_command(call) : submit_job(call);
 }

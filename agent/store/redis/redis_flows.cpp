@@ -14,6 +14,7 @@
 
 #include "base/parse.h"
 #include "model/codec.h"
+#include "model/submitted_files.h"
 #include "store/flow_store.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
@@ -158,6 +159,7 @@ Result<void> RedisFlows::put_jobs(Id context, Id flow, std::span<const Job> jobs
     for (std::size_t bytes = 0; count < std::min(jobs.size(), kMaxJobsBatch) && bytes < kMaxBytesBatch; ++count) {
       bytes += jobs[count].script.size() + 1000;
       for (const auto& [name, value] : jobs[count].env_vars) bytes += name.size() + value.size();
+      bytes += count_submitted_bytes(jobs[count]);
     }
     MJ_CHECK(put_job_batch(context, flow, jobs.first(count)));
     jobs = jobs.subspan(count);
@@ -168,7 +170,7 @@ Result<void> RedisFlows::put_jobs(Id context, Id flow, std::span<const Job> jobs
 Result<void> RedisFlows::put_job_batch(Id context, Id flow, std::span<const Job> jobs) {
   struct SentJob {
     std::string key, queue;
-    Fields fields;
+    Fields fields, files;
     bool accepted = false;
   };
   std::vector<SentJob> sent_jobs;
@@ -178,14 +180,18 @@ Result<void> RedisFlows::put_job_batch(Id context, Id flow, std::span<const Job>
     planned_job.flow_id = flow;
     MJ_TRY(fields, planned_fields(planned_job));
     const std::string queue = dispatch_queue(job);
-    sent_jobs.push_back({redis_key(job), queue, std::move(fields)});
+    sent_jobs.push_back({redis_key(job), queue, std::move(fields), new_job_files(job)});
   }
   while (true) {
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{sent_jobs.size()});
     add_quota(arguments);
     for (const SentJob& sent_job : sent_jobs) {
-      arguments.add(sent_job.key).add(sent_job.queue).add(sent_job.accepted ? "1" : "0").add_list(sent_job.fields);
+      arguments.add(sent_job.key)
+          .add(sent_job.queue)
+          .add(sent_job.accepted ? "1" : "0")
+          .add_list(sent_job.fields)
+          .add_list(sent_job.files);
     }
     MJ_TRY(reply, run(context, scripts::flow_put_jobs, arguments));
     if (reply.text() == "missing") return flow_not_found(context, flow);
@@ -651,8 +657,12 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   arguments.add_list(commit.record_fields);
   add_quota(arguments);
   arguments.add(std::uint64_t{commit.dispatches.size()});
-  // These own texts of which `arguments` has views: the queues and records of new nodes, and record fields.
-  std::deque<std::pair<std::string, Fields>> new_records;
+  // These own texts of which `arguments` has views: the queues, records and files of new nodes, and record fields.
+  struct NewNode {
+    std::string queue;
+    Fields record, files;
+  };
+  std::deque<NewNode> new_records;
   std::deque<Fields> traced_fields;
   const std::string traceparent = step_traceparent(traces(), commit);
   const std::uint64_t started_us = unix_us();
@@ -661,7 +671,7 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
         .add_list(traceparent.empty()
                       ? dispatch.record_fields
                       : traced_fields.emplace_back(add_traceparent(dispatch.record_fields, traceparent)));
-    auto& [queue, record] = new_records.emplace_back();
+    auto& [queue, record, files] = new_records.emplace_back();
     if (dispatch.new_node_job) {
       Job planned_job = *dispatch.new_node_job;
       planned_job.context_id = commit.context;
@@ -669,8 +679,9 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
       queue = dispatch_queue(planned_job);
       MJ_TRY(fields, planned_fields(planned_job));
       record = std::move(fields);
+      files = new_job_files(planned_job);
     }
-    arguments.add(queue).add_list(record);
+    arguments.add(queue).add_list(record).add_list(files);
   }
   arguments.add(std::uint64_t{commit.ends.size()});
   for (const FlowEnd& end : commit.ends) arguments.add(end.job_key).add_list(end.fields);

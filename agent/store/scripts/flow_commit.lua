@@ -6,7 +6,8 @@
 -- (number of events consumed before, or empty: not checked), due (ms, or empty), checkpoint (text, or empty), ended
 -- (flag), parent (flow id, or 0), number of facts, then kind, node (or empty) and data (or empty) of each fact; record
 -- (list of name, value, ...), the quotas in bytes of a caller and of the context; then five groups, each with the
--- number of its jobs. dispatches: job (key), fields to set (list), queue, record of a new node (list, may be empty);
+-- number of its jobs. dispatches: job (key), fields to set (list), queue, record of a new node (list, may be empty),
+-- contents of the files of a new node (list of field, content, ...);
 -- ends: job, fields of the end (list); cancels, requeues and replans: job.
 -- Reply: {revision after the commit}; {conflict, present revision}; {taken} if another commit without facts has
 -- consumed the events; {missing} if the flow has no mark.
@@ -37,7 +38,7 @@ local function jobs_arg(with_fields, with_record)
   for i = 1, to_number(next_arg()) do
     local job = next_arg()
     list[i] = {job = job, fields = with_fields and list_arg() or nil}
-    if with_record then list[i].queue, list[i].record = next_arg(), list_arg() end
+    if with_record then list[i].queue, list[i].record, list[i].files = next_arg(), list_arg(), list_arg() end
     if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. to_printable(job) .. ' is not a job key') end
   end
   return list
@@ -91,7 +92,13 @@ local function create_node_record(entry)
     plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'foreign')
     return end_job(job, claim, failure_fields('dead_letter', 'another client wrote a record under its id'), false)
   end
-  local caller, charge_bytes = parse_caller(job), record_charge(entry.record)
+  local err = check_job_files_type(job, entry.files)
+  if err then
+    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
+    if not is_retry then plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'quota') end
+    return end_job(job, claim, failure_fields('dead_letter', kJobFilesKey .. job .. ' is not a hash: delete that key'), false)
+  end
+  local caller, charge_bytes = parse_caller(job), record_charge(entry.record, entry.files)
   local setting, limit = charge(caller, charge_bytes, kEndQuotaEighths)
   if setting then
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
@@ -100,6 +107,7 @@ local function create_node_record(entry)
   end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     kJobStatusWaitingForPrerequisites, 'detail', 'planned', 'updated_at', now_s, unpack(entry.record))
+  write_job_files(job, entry.files)
   if not is_retry then return plan_job(job, claim, entry.queue, flow_ref, 'kept', to_integer_text(charge_bytes)) end
   redis.call('HSET', kClaimKey .. job, 'kept', to_integer_text(charge_bytes))
   redis.call('HDEL', kClaimKey .. job, 'unplanted')

@@ -77,7 +77,8 @@ return to_integer_text(first)
 --# flow_put_jobs: dispatch_journal job_indexes messages deployments stored_usage job_ends flows
 -- Adds planned jobs to a flow that has not begun, all of them or none.
 -- ARGV: context (id), flow (id), count, the quotas in bytes of a caller and of the context, then for each job: key,
--- queue, accepted (flag: its existing record has the same content), fields (list).
+-- queue, accepted (flag: its existing record has the same content), fields (list), contents of its files (list of field,
+-- content, ...).
 -- Reply: {} if all jobs belong to the flow; {{index, record}...} of existing records that were not accepted; a text
 -- with the reason of a refusal, or missing. Nothing is written unless the reply is {}.
 -- Errors: MJFULL if a quota is exceeded.
@@ -92,8 +93,8 @@ local is_open = mark.state == kFlowStateCreating or mark.state == kFlowStateNew
 
 local new_jobs, existing, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
-  local job, queue, accepted, fields = next_arg(), next_arg(), next_arg() == '1', list_arg()
-  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
+  local job, queue, accepted, fields, files = next_arg(), next_arg(), next_arg() == '1', list_arg(), list_arg()
+  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_job_files_type(job, files)
   if err then return err end
   local claim, content = read_claim(job), digest(fields)
   local exists = redis.call('EXISTS', job) == 1
@@ -117,9 +118,9 @@ for i = 1, count do
       end
       if not accepted then existing[#existing + 1] = {i, redis.call('HGETALL', job)} end
     end
-    local bytes = record_charge(fields)
+    local bytes = record_charge(fields, files)
     if not exists then charges[parse_caller(job)] = (charges[parse_caller(job)] or 0) + bytes end
-    new_jobs[#new_jobs + 1] = {job = job, queue = queue, fields = fields, claim = claim, exists = exists, content = content, charge_bytes = bytes}
+    new_jobs[#new_jobs + 1] = {job = job, queue = queue, fields = fields, files = files, claim = claim, exists = exists, content = content, charge_bytes = bytes}
   end
 end
 if #existing > 0 then return existing end
@@ -142,6 +143,7 @@ for _, new_job in ipairs(new_jobs) do
   else
     for _, text in ipairs(fields) do new_job.fields[#new_job.fields + 1] = text end
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, unpack(new_job.fields))
+    write_job_files(job, new_job.files)
   end
   if new_job.exists then
     plan_job(job, new_job.claim, new_job.queue, flow_ref, 'content', new_job.content)

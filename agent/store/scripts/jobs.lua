@@ -7,7 +7,7 @@
 -- Writes new jobs of one caller, all of them or none.
 -- ARGV: caller (id), is_queued (flag: also queue the jobs), count, the quotas in bytes of a caller and of the context,
 -- then for each job: id (0: allocate), queue, accepted (key of an existing job with the same content, or empty),
--- idempotency key (or empty), fields (list). No two jobs have the same id or idempotency key, and either all jobs have
+-- idempotency key (or empty), fields (list), contents of its files (list of field, content, ...). No two jobs have the same id or idempotency key, and either all jobs have
 -- an id or none.
 -- Reply: {new, time in s, time in ms, {id, detail}...}, where the detail is empty for accepted jobs; or {there,
 -- {{index, exists or used, key, record}...}} if jobs exist that were not accepted; or {wrong, index, error} if a key of
@@ -46,15 +46,16 @@ local function find_job_key(id, idempotency_key)
   return job
 end
 for i = 1, count do
-  local id, queue, accepted, idempotency_key, fields = to_number(next_arg()), next_arg(), next_arg(), next_arg(), list_arg()
+  local id, queue, accepted, idempotency_key, fields, files = to_number(next_arg()), next_arg(), next_arg(), next_arg(), list_arg(), list_arg()
   local record = to_table(fields)
   if idempotency_key == '' then idempotency_key = nil end
   if queue_errors[queue] == nil then queue_errors[queue] = is_queued and check_type(queue, 'list') or false end
   local job, conflict = find_job_key(id, idempotency_key)
   err = queue_errors[queue] or conflict and conflict.err and conflict or is_queued and check_priorities_type(queue, record.priority)
+    or job and check_job_files_type(job, files)
   if err then return {'wrong', to_integer_text(i), err.err} end
   if not conflict then
-    jobs[i] = {key = job, queue = queue, idempotency_key = idempotency_key, fields = fields, record = record, charge_bytes = record_charge(fields)}
+    jobs[i] = {key = job, queue = queue, idempotency_key = idempotency_key, fields = fields, record = record, files = files, charge_bytes = record_charge(fields, files)}
     total_charge = total_charge + jobs[i].charge_bytes
   elseif accepted == conflict[2] and conflict[1] == 'exists' then
     jobs[i] = {key = accepted}
@@ -84,6 +85,7 @@ for _, new_job in ipairs(jobs) do
     end
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'status', kJobStatusDispatched, 'created_at', now_s, 'updated_at', now_s,
       unpack(fields))
+    write_job_files(job, new_job.files)
     if new_job.idempotency_key then
       new_names[#new_names + 1] = new_job.idempotency_key
       new_names[#new_names + 1] = job

@@ -152,7 +152,7 @@ local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
 if not is_only_created(job, {}, redis.call('HGET', job, 'detail')) and is_in_recent_entries(queue, job) then return 'it waits in ' .. to_printable(queue) end
 release_idempotency_keys(job, claim)
 release_job_charge(job, claim)
-redis.call('UNLINK', job, kClaimKey .. job, kLogKey .. job)
+redis.call('UNLINK', job, kClaimKey .. job, kLogKey .. job, kJobFilesKey .. job)
 redis.pcall('ZREM', kJobsKey, job)
 return 'gone'
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string_view>
@@ -10,6 +11,10 @@
 #include "artifacts/job_artifacts.h"
 #include "artifacts/transfer/artifact_cache.h"
 #include "model/codec.h"
+#include "model/flow_data.h"
+#include "model/job_validation.h"
+#include "model/result_references.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -202,6 +207,29 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
   JobInputs inputs(job.context_id, std::move(dependencies));
   if (!store_names.empty()) inputs.store_name_ = store_names.front();
   return inputs;
+}
+
+Result<void> JobInputs::expand_references(Job& job) const {
+  const FlowData flow = parse_flow_data(job);
+  if (!flow.expands_args && flow.expanded_variables.empty()) return {};
+  const auto flow_inputs = flow.values->value("inputs", nlohmann::json::object());
+  const auto lookup = [&](const ResultReference& reference) -> Result<std::string> {
+    if (reference.node == "inputs" && flow_inputs.is_object() && flow_inputs.contains(reference.key)) {
+      const nlohmann::json& value = flow_inputs.at(reference.key);
+      return value.is_string() ? value.get<std::string>() : dump_json(value);
+    }
+    for (const Dependency& dependency : dependencies_) {
+      if (dependency.name != reference.node) continue;
+      const auto value = dependency.result.find(reference.key);
+      if (value != dependency.result.end()) return value->second;
+      return fail(Code::invalid,
+                  "the result of " + excerpt(reference.node) + " has no value " + excerpt(reference.key));
+    }
+    return fail(Code::invalid, "there is no result of " + excerpt(reference.node));
+  };
+  MJ_CHECK(mycojobs::expand_references(job, flow, lookup));
+  if (const auto problems = validate_script(job); !problems.empty()) return fail(Code::invalid, join(problems));
+  return {};
 }
 
 Result<void> JobInputs::resolve(JobFacts& facts) {

@@ -32,6 +32,9 @@ class JobInputs {
   // state_dir: folder of the artifacts (artifacts/job_artifacts.h). Errors: unavailable (the store did not answer),
   // invalid (the records are too large).
   static Result<JobInputs> read(RecordStore&, const std::string& state_dir, const Job&);
+  // Inserts values of results and of inputs of the flow into the variables and arguments of a job of a flow. Error
+  // invalid: a reference has no value, or the expanded texts exceed the limits of a job; the message names the field.
+  Result<void> expand_references(Job&) const;
   // Sets facts.inputs and facts.files. The key of a dependency is its name, if no other dependency has this name or id,
   // and otherwise its id. Reads from a disk only if facts.job.inputs is not empty. Errors: invalid (an entry of
   // facts.job.inputs does not exist or exceeds a limit), not_found (missing() lists files to fetch; repeat the call

@@ -11,6 +11,7 @@
 #include "model/codec.h"
 #include "model/job_validation.h"
 #include "model/trace_context.h"
+#include "store/job_fields.h"
 #include "worker/intake/job_inputs.h"
 #include "worker/intake/warm_key.h"
 
@@ -26,8 +27,9 @@ constexpr std::uint64_t kMaxTimeoutMs = 10ULL * 365 * 24 * 3600 * 1000;
 bool is_needed(std::string_view field) {
   // clang-format off
   static constexpr std::string_view kNeeded[] = {
-      "id", "caller_id", "context_id", "script", "script_type", "timeout", "retries", "env_vars", "prerequisites",
-      "dependends", "name", "flow_id", "inputs", "given", "run_at_ms", "queue_timeout_ms", "concurrency_limit"};
+      "id", "caller_id", "context_id", "script", "script_type", "timeout", "retries", "env_vars", "args", "stdin",
+      "files", "prerequisites", "dependends", "name", "flow_id", "inputs", "given", "run_at_ms", "queue_timeout_ms",
+      "concurrency_limit"};
   // clang-format on
   const std::string_view name = field.substr(0, field.find_first_of(".["));
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
@@ -205,11 +207,13 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   MJ_TRY(secrets, context_secrets->get_secrets(facts.granted_policy.secrets));
   start.redactor = context_secrets->get_redactor(secrets);
   facts.secrets = std::move(secrets);
+  MJ_CHECK(load_submitted_files(store, start.context, claimed.ref.job_key, facts.job));
+  MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));
+  MJ_CHECK(inputs.expand_references(facts.job));  // before the key of a warm process, which contains the variables
   if (WarmReuse& warm = start.specs.back().warm; warm.runs > 0) {
     assign_warm_key(warm, facts, warm_secret_);
     start.warm_secrets = facts.secrets;
   }
-  MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));
   start.artifacts = create_artifact_queue(store, claimed.ref);
   MJ_CHECK(set_conversation(start, *executor, std::move(inputs), std::move(facts)));
   start.queue = claimed.queue;

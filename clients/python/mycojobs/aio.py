@@ -14,7 +14,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, 
 from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
 from .errors import closed_error, invalid_response_error, read_error
 from .http import Event, Transport, read_http_error
-from .ship import RESULT_KEY, check_options, get_options, make_script
+from .ship import RESULT_KEY, check_options, encode_files, get_options, make_script
 from .timespan import Duration, parse_seconds
 
 Json = Dict[str, Any]
@@ -120,7 +120,8 @@ class AsyncClient:
 
     async def submit(self, work: Union[str, Callable[..., Any]], /, *args: Any, kwargs: Optional[Mapping[str, Any]] = None, **options: Any) -> "AsyncJob":
         """Queues a script, or a function that a job calls with these arguments. `options` are parameters of `job.start`,
-        such as timeout, retries, name, priority and policy. type, env and depends (a list of jobs or ids) are short names
+        such as timeout, retries, name, priority, policy, args, stdin and files; contents of stdin and files are texts,
+        bytes or pathlib.Path. type, env and depends (a list of jobs or ids) are short names
         for script_type, env_vars and dependends."""
         if not isinstance(work, str):
             script, options = make_script(work, args, kwargs or {}), {**get_options(work), **options}
@@ -128,7 +129,7 @@ class AsyncClient:
                 raise CannotShip(f"{work.__name__}: a function is a job of type python")
             options.setdefault("name", work.__name__)
         elif args or kwargs:
-            raise Invalid("a script has no arguments", remedy="pass them in env, or ship a function")
+            raise Invalid("a script has no arguments of Python", remedy="pass texts in the option args, or ship a function")
         else:
             script = work
         check_options(options)
@@ -137,6 +138,7 @@ class AsyncClient:
         for short_name, name in (("type", "script_type"), ("env", "env_vars"), ("depends", "dependends")):
             if short_name in options:
                 options[name] = options.pop(short_name)
+        encode_files(options)
         if "dependends" in options:
             options["dependends"] = [dependency if isinstance(dependency, int) else dependency.id for dependency in options["dependends"]]
         params: Json = {"script": script, "script_type": "python", "context_id": self.context, "idempotency_key": uuid.uuid4().hex, **options}

@@ -3,10 +3,12 @@ key `return`."""
 from __future__ import annotations
 
 import ast
+import base64
 import builtins
 import inspect
 import json
 import math
+import os
 import symtable
 import types
 from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple, TypeVar
@@ -20,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Parameters of `job.start`; type, env and depends are short forms of script_type, env_vars and dependends.
 SUBMIT_OPTIONS = frozenset(
     """type env depends script_type env_vars dependends id context_id caller_id name timeout retries prerequisites run_at_ms priority
-    queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs notify policy traceparent""".split()
+    queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs args stdin files notify policy traceparent""".split()
 )
 
 
@@ -29,6 +31,26 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in SUBMIT_OPTIONS:
             raise Invalid(f"submit: unknown option {name!r}", remedy="the options are " + ", ".join(sorted(SUBMIT_OPTIONS)))
+
+
+def encode_content(name: str, content: Any) -> Any:
+    """Returns a file of a job as JSON: texts and bytes are contents, and a path is read."""
+    if isinstance(content, os.PathLike):
+        with open(content, "rb") as file:
+            content = file.read()
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return {"base64": base64.b64encode(content).decode()}
+    if not isinstance(content, str):
+        raise Invalid(f"{name}: {type(content).__name__} is not a content", remedy="give a text, bytes, or a pathlib.Path")
+    return content
+
+
+def encode_files(options: Dict[str, Any]) -> None:
+    """Replaces the contents in the options stdin and files by JSON."""
+    if options.get("stdin") is not None:
+        options["stdin"] = encode_content("stdin", options["stdin"])
+    if options.get("files") is not None:
+        options["files"] = {name: encode_content(f"files[{name!r}]", content) for name, content in options["files"].items()}
 
 
 def job(**options: Any) -> Callable[[F], F]:

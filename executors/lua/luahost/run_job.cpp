@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <stdio_ext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -393,6 +394,10 @@ std::string lua_version() {
 int run_lua_job(JobChannel channel, const std::string& folder) {
   auto request = read_request(channel.from_agent, folder);
   if (!request) return exit_before_start(channel.to_agent, request.error());
+  if (request->has_replaced_stdin) {
+    ::__fpurge(stdin);  // input of the previous run
+    std::clearerr(stdin);
+  }
   if (lua::script.is_warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;

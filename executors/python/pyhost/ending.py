@@ -301,6 +301,11 @@ def begin_run():
     return module.job
 
 
+def renew_stdin():
+    """Replaces sys.stdin, whose buffer may contain input of the previous run."""
+    sys.stdin = sys.__stdin__ = TextIOWrapper(BufferedReader(FileIO(0, closefd=False)), "utf-8", "surrogateescape")
+
+
 def refuse_without_main():
     message = "the policy has warm, and the script has no function main(job): define it, or remove warm from the policy"
     print_error(message + "\n")

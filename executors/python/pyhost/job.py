@@ -86,6 +86,7 @@ get_native_id = threading.get_native_id
 collect, freeze = gc.collect, gc.freeze
 tracer, profiler = sys.gettrace, sys.getprofile
 
+TextIOWrapper, BufferedReader, FileIO = io.TextIOWrapper, io.BufferedReader, io.FileIO
 new_module = types.ModuleType
 module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
 result = {}
@@ -230,7 +231,7 @@ def make_attribute(name):
         raise AttributeError(f"mycojobs.{name} belongs to one run: read it in main(job)")
     if name == "job":
         facts = now["facts"]
-        hidden = ("max_artifact_bytes", "flow", "input_names")
+        hidden = ("max_artifact_bytes", "flow", "input_names", "args")
         visible = {key: value for key, value in facts.items() if key not in hidden}
         module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **visible)
         module.job.granted = dict(facts["granted"])

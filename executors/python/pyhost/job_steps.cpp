@@ -24,13 +24,14 @@ struct PythonBindings {
   py::dict host, job_values, modules, environment, lines, main_thread;
   py::object builtins, scan, seed, number_of, compile, set_zone, collect, tracer, profiler, join_threads,
       run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, report_warning,
-      hooks, begin_run, refuse_without_main, refuse_returned;
+      hooks, begin_run, renew_stdin, refuse_without_main, refuse_returned;
   py::list arguments;
   // Own strings, stored near the other objects: the reference counts of shared strings would dirty other pages.
   py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id, loading;
   Py_ssize_t own_log_handlers = 0;  // handlers of logging itself, which buffer nothing
 };
 PythonBindings* bindings = nullptr;  // never destroyed: the process ends with _exit()
+bool has_arguments = false;          // whether the latest run has arguments
 
 py::object take_ownership(PyObject* object) {
   if (object == nullptr) throw py::error_already_set();
@@ -112,6 +113,15 @@ void set_job_value(const py::str& name, const py::object& value) {
 }
 py::object get_job_value(const py::str& name) {
   return py::reinterpret_borrow<py::object>(PyDict_GetItem(bindings->job_values.ptr(), name.ptr()));
+}
+
+// Sets sys.argv[1:]. Without arguments the list is not accessed: an access would copy its page.
+void set_arguments(const py::dict& facts) {
+  PyObject* const arguments = PyDict_GetItemString(facts.ptr(), "args");  // borrowed
+  if (arguments == nullptr && !has_arguments) return;
+  has_arguments = arguments != nullptr;
+  const py::object list = arguments != nullptr ? py::reinterpret_borrow<py::object>(arguments) : py::list();
+  check(PyList_SetSlice(bindings->arguments.ptr(), 1, PyList_Size(bindings->arguments.ptr()), list.ptr()));
 }
 
 // Copies the names of a dict, so that a job does not change the reference counts of the interpreter's strings.
@@ -268,6 +278,7 @@ void bind_job_steps(const py::dict& host) {
                                                        {"encode_basestring", &bindings->quote},
                                                        {"tell", &bindings->report_warning},
                                                        {"begin_run", &bindings->begin_run},
+                                                       {"renew_stdin", &bindings->renew_stdin},
                                                        {"refuse_without_main", &bindings->refuse_without_main},
                                                        {"refuse_returned", &bindings->refuse_returned}};
   for (const auto& [name, binding] : names) *binding = host[name];
@@ -292,6 +303,7 @@ PreparedScript prepare_job(const HostRequest& request) {
   if (prepared.is_warm) set_job_value(bindings->loading, py::bool_(true));
   set_job_value(bindings->file_name, name);
   check(PyList_SetItem(bindings->arguments.ptr(), 0, py::object(name).release().ptr()));
+  if (!prepared.is_warm) set_arguments(facts);
   const std::string_view script = without_byte_order_mark(request.script);  // as python3 reads a file
   const py::object source =
       take_ownership(PyUnicode_FromStringAndSize(script.data(), static_cast<Py_ssize_t>(script.size())));
@@ -343,6 +355,7 @@ py::object load_main() {
 py::object begin_warm_run() {
   PyObject* const names = PyModule_GetDict(get_job_value(bindings->main).ptr());
   check(PyDict_SetItem(names, bindings->result_name.ptr(), bindings->result.ptr()));
+  set_arguments(get_job_value(bindings->facts));
   return call(bindings->begin_run);
 }
 
@@ -372,6 +385,7 @@ void prepare_next_run(const HostRequest& request) {
   set_job_value(bindings->facts, parse_object(request.facts));
   set_job_value(bindings->inputs, py::bytes(request.inputs));
   replace_environment(request.environment);
+  if (request.has_replaced_stdin) call(bindings->renew_stdin);
 }
 
 void rehearse_job(const HostRequest& request) {

@@ -51,6 +51,8 @@ JobFacts make_lua_facts(const LuaJob& job) {
   facts.job.script = job.script;
   facts.job.name = job.name;
   facts.job.env_vars = job.environment;
+  facts.job.args = job.args;
+  EXPECT_TRUE(set_submitted_files(facts.job, job.files));
   facts.inputs = job.inputs;
   facts.secrets = job.secrets;
   facts.granted_policy = job.policy;

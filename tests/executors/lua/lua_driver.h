@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executors/executor.h"
+#include "model/submitted_files.h"
 
 namespace mycojobs::test {
 
@@ -26,6 +27,8 @@ struct LuaJob {
   Id context = 7;
   std::string warm_key = std::string(64, 'k');  // used if the policy permits warm scripts; only in the sandbox
   std::string flow_data = "";                   // as in the record of a flow's job
+  std::vector<std::string> args = {};
+  SubmittedFiles files = {};
 };
 
 struct LuaRunResult {

@@ -27,6 +27,20 @@ TEST(Lua, PrintsAndReturnsItsResult) {
   EXPECT_EQ(result.end.result, (TextMap{{"answer", "yes"}}));
 }
 
+TEST(Lua, ReceivesArgumentsInputAndFiles) {
+  LuaJob job{.script =
+                 "result.args = {arg[1], arg[2], #arg} result.line = io.read()\n"
+                 "result.file = io.open('/job/files/lib/a'):read('a')\n"
+                 "result.hidden = tostring(io.open('/job/.stdin'))"};
+  job.args = {"-x", "two words"};
+  job.files = {"one\ntwo\n", {{"lib/a", "text"}}};
+  const LuaRunResult result = run_lua_confined(job);
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_EQ(result.end.result,
+            (TextMap{{"args", "[\"-x\",\"two words\",2]"}, {"line", "one"}, {"file", "text"}, {"hidden", "nil"}}));
+  EXPECT_EQ(run_lua("result.none = #arg .. tostring(io.read())").result_value("none"), "0nil");
+}
+
 struct ResultRow {
   const char* name;
   const char* script;

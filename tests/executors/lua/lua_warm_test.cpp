@@ -45,6 +45,24 @@ bool keeps_processes() {
 #define MJ_NEEDS_WARM() \
   if (!keeps_processes()) GTEST_SKIP() << "this host permits no groups for memory and processes"
 
+TEST(WarmLua, EachRunHasItsOwnArgumentsAndInput) {
+  MJ_NEEDS_WARM();
+  LuaJob job{.script = "function main() result.first = arg[1] or '-' result.line = io.read() or '-' end",
+             .policy = profile("sal")};
+  job.policy.warm_runs = 100000;
+  job.warm_key = std::string(64, 'i');
+  const auto run_with = [&](std::vector<std::string> args, const SubmittedFiles& files) {
+    job.args = std::move(args);
+    job.files = files;
+    return run_lua_confined(job);
+  };
+  EXPECT_EQ(run_with({"a"}, {"one\nleft over\n", {{"n", "1"}}}).end.result, (TextMap{{"first", "a"}, {"line", "one"}}));
+  EXPECT_EQ(run_with({"b"}, {"two\n", {{"n", "2"}}}).end.result, (TextMap{{"first", "b"}, {"line", "two"}}));
+  const LuaRunResult last = run_with({}, {});
+  EXPECT_EQ(last.end.result, (TextMap{{"first", "-"}, {"line", "-"}}));
+  EXPECT_EQ(count_earlier_runs(last), 2U);
+}
+
 TEST(WarmLua, OneStateServesManyRuns) {
   MJ_NEEDS_WARM();
   for (int i = 1; i <= 5; ++i) {

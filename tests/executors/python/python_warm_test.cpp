@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "model/submitted_files.h"
 #include "python_sandbox.h"
 #include "support/process.h"
 #include "support/test_settings.h"
@@ -92,6 +93,29 @@ TEST_F(WarmPython, OneProcessServesManyRunsWithTheirOwnFacts) {
     EXPECT_THAT(result.end.receipt, HasSubstr("\"reused\":" + std::to_string(count_earlier_runs(result))));
     EXPECT_THAT(result.end.receipt, HasSubstr("\"warm\":"));
   }
+}
+
+TEST_F(WarmPython, EachRunHasItsOwnArgumentsInputAndFiles) {
+  const std::string code =
+      "result['args'] = sys.argv[1:]\nresult['line'] = sys.stdin.readline()\n"
+      "result['files'] = {n: open('/job/files/' + n).read() for n in os.listdir('/job/files')}"
+      " if os.path.isdir('/job/files') else None";
+  const auto run_with = [&](std::vector<std::string> args, const SubmittedFiles& files) {
+    JobFacts facts = make_warm_facts(code);
+    facts.job.args = std::move(args);
+    EXPECT_TRUE(set_submitted_files(facts.job, files));
+    return run_python_confined(facts, default_options_);
+  };
+  const RunResult first = run_with({"a", "b"}, {"one\nleft over\n", {{"n", "1"}}});
+  const RunResult second = run_with({"c"}, {"two\n", {{"n", "2"}, {"m", "3"}}});
+  const RunResult third = run_with({}, {});
+  EXPECT_EQ(first.end.error, "") << first.err;
+  EXPECT_EQ(count_earlier_runs(third), count_earlier_runs(first) + 2);
+  EXPECT_EQ(first.end.result, (TextMap{{"args", "[\"a\",\"b\"]"}, {"line", "one\n"}, {"files", "{\"n\":\"1\"}"}}));
+  EXPECT_EQ(second.end.result.at("args"), "[\"c\"]");
+  EXPECT_EQ(second.end.result.at("line"), "two\n");
+  EXPECT_THAT(second.end.result.at("files"), HasSubstr("\"n\":\"2\""));
+  EXPECT_EQ(third.end.result, (TextMap{{"args", "[]"}, {"line", ""}, {"files", "null"}}));
 }
 
 TEST_F(WarmPython, NextRunFindsNoResultsOrFiles) {

@@ -47,6 +47,18 @@ TEST(TruncateText, SplitsNoCharacter) {
   EXPECT_EQ(truncate_utf8(std::string(5000, 'x'), kMaxReasonBytes).size(), kMaxReasonBytes);
 }
 
+TEST(ValidateJob, ArgumentsAreBounded) {
+  Job job = make_valid_job();
+  job.args = {"", "--flag", std::string(60000, 'x')};
+  EXPECT_EQ(get_findings(job), "");
+  job.args.emplace_back(6000, 'x');
+  EXPECT_EQ(get_findings(job).substr(0, 60), "args: 66006 bytes are more than the 65536 of all arguments: ");
+  job.args.assign(1001, "");
+  EXPECT_EQ(get_findings(job).substr(0, 41), "args: 1001 arguments are more than 1000: ");
+  job.args = {"a", std::string("b\0c", 3)};
+  EXPECT_EQ(get_findings(job), "args: [1] contains NUL: the system cannot pass it on");
+}
+
 TEST(ValidateJob, IdsArePositive) {
   for (auto member : {&Job::id, &Job::caller_id, &Job::context_id}) {
     Job job = make_valid_job();

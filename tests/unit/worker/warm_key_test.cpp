@@ -38,6 +38,8 @@ TEST(WarmKey, IgnoresFieldsOfSingleRuns) {
               facts.job.epoch = 9;
               facts.job.timeout = 5;
               facts.job.flow_id = 12;
+              facts.job.args = {"-v"};
+              facts.job.stdin_description = facts.job.file_descriptions = "{}";
               facts.deadline_unix_ms = 12345;
               facts.inputs["x"] = {4, {{"a", "b"}}};
             }).key,

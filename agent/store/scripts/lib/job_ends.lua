@@ -338,7 +338,7 @@ local function retention_obstacle(job, claim)
   if state and state ~= kFlowStateEnded then return 'it is of flow ' .. flow .. ', which has not ended' end
 end
 
--- Deletes an ended job with its record, log and facts.
+-- Deletes an ended job with its record, files, log and facts.
 local function delete_ended_job(job, claim)
   local queue = get_queue(job, claim)
   local revisions = {}
@@ -350,7 +350,7 @@ local function delete_ended_job(job, claim)
   redis.call('HSET', kJournalHorizonKey, queue, to_integer_text(horizon))
   release_idempotency_keys(job, claim)
   release_job_charge(job, claim)
-  redis.call('UNLINK', job, kClaimKey .. job, kLogKey .. job)
+  redis.call('UNLINK', job, kClaimKey .. job, kLogKey .. job, kJobFilesKey .. job)
   redis.call('ZREM', kEndedKey, job)
   call_index('ZREM', kJobsKey, job)
 end

@@ -19,7 +19,16 @@ local function sum_bytes(texts)
   for _, text in ipairs(texts) do bytes = bytes + #text end
   return bytes
 end
-local function record_charge(fields) return math.max(kMinChargedBytes, sum_bytes(fields)) end
+local function record_charge(fields, files) return math.max(kMinChargedBytes, sum_bytes(fields) + sum_bytes(files or {})) end
+-- The contents of the files of a new job are a list {field of mj:job-files:<job key>, content, ...}. Returns the error
+-- for a wrong type of this key, if the job has files.
+local function check_job_files_type(job, files) return #files > 0 and check_type(kJobFilesKey .. job, 'hash') or nil end
+-- Writes the contents, and removes those of an earlier job with the same key.
+local function write_job_files(job, files)
+  if #files == 0 then return end
+  redis.call('UNLINK', kJobFilesKey .. job)
+  redis.call('HSET', kJobFilesKey .. job, unpack(files))
+end
 local function log_charge(bytes) return bytes - bytes % kLogChargeStepBytes end
 
 -- Returns the setting of the exceeded quota and its value, or nothing. The quotas are multiplied by eighths / 8. In a

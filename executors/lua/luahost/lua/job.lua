@@ -118,7 +118,7 @@ end
 -- Publishes the data of a run as globals. For a warm script, this happens immediately before main is called.
 local function set_run_globals(facts, inputs_json)
   local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
-  local ours = {granted = true, executor = true, input_names = true, flow = true, warm = true}
+  local ours = {args = true, granted = true, executor = true, input_names = true, flow = true, warm = true}
   for name, value in next, facts do
     if not ours[name] and not find(name, "^max_") then job[name] = value end
   end
@@ -127,6 +127,10 @@ local function set_run_globals(facts, inputs_json)
   mycojobs.flow = {inputs = data.inputs or {}, signals = data.signals or {}, index = each.index, count = each.count}
   mycojobs.each = each.value
   local inputs = make_inputs(kit.from_json(inputs_json), facts.input_names)
+  -- As in lua5.4: the name of the script at index 0, its arguments from 1.
+  local arg = {[0] = chunk}
+  for i, text in ipairs(facts.args or {}) do arg[i] = text end
+  rawset(globals, "arg", arg)
   for name, value in next, {job = job, inputs = inputs} do
     mycojobs[name] = value
     rawset(globals, name, value)
@@ -137,11 +141,12 @@ end
 -- Replaces the data of a run while the module of a warm script is loaded.
 local function block_run_globals()
   local barred = setmetatable({}, {__index = function()
-    kit.fail("invalid", "job, inputs, mycojobs.flow and mycojobs.each belong to one run: read them in main(job)")
+    kit.fail("invalid", "job, inputs, arg, mycojobs.flow and mycojobs.each belong to one run: read them in main(job)")
   end})
   for _, name in next, {"job", "inputs", "flow"} do mycojobs[name] = barred end
   rawset(globals, "job", barred)
   rawset(globals, "inputs", barred)
+  rawset(globals, "arg", barred)
 end
 
 local coming -- warm scripts: data of the next run
