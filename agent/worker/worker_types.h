@@ -24,7 +24,7 @@
 #include "store/claim_store.h"
 #include "telemetry/metrics.h"
 #include "telemetry/traces.h"
-#include "worker/runs/denied_write.h"
+#include "worker/denied_write.h"
 
 namespace mycojobs {
 

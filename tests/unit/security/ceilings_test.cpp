@@ -195,8 +195,8 @@ fixed_uid = true
   EXPECT_EQ(ceiling.volumes[1], (Volume{"etc", "/etc/ssl", false, {0, 0}}));
   EXPECT_EQ(config->settings.context_files, (std::vector<ContextFiles>{{3, {34568, 34568}, true}}));
   EXPECT_TRUE(config->settings.ceilings.get(4).max.volumes.empty());
-  EXPECT_EQ(format_value(*config, "contexts.3.volumes.backup.path"), "\"/srv/backup\" from c.toml:3:8");
-  EXPECT_EQ(format_value(*config, "contexts.3.files.fixed_uid"), "true from c.toml:12:13");
+  EXPECT_EQ(format_value(*config, "contexts.3.volumes.backup.path"), "\"/srv/backup\" from c.toml:3:1");
+  EXPECT_EQ(format_value(*config, "contexts.3.files.fixed_uid"), "true from c.toml:12:1");
 
   PolicyRequest request = read_policy(R"({"volumes": ["backup", "other"]})", "policy").request;
   const GrantedPolicy granted = apply_ceiling(Policy{}, request, ceiling);
@@ -209,16 +209,16 @@ fixed_uid = true
 
 TEST_F(CeilingsTest, InvalidVolumesAreRejectedWithTheirPosition) {
   const auto error = [this](const std::string& lines) { return get_error("[contexts.1.volumes.data]\n" + lines); };
-  EXPECT_EQ(error("path = \"/srv/a\"\nmode = \"rw\"\n"), "c.toml:1:1: contexts.1.volumes.data: has no owner");
+  EXPECT_EQ(error("path = \"/srv/a\"\nmode = \"rw\"\n"), "c.toml:1:21: contexts.1.volumes.data: has no owner");
   EXPECT_EQ(error("path = \"/srv/a\"\nmode = \"rw\"\nowner = 0\n"),
-            "c.toml:4:9: contexts.1.volumes.data.owner: jobs never write as root: name another user, or use mode = "
+            "c.toml:4:1: contexts.1.volumes.data.owner: jobs never write as root: name another user, or use mode = "
             "\"ro\"");
   EXPECT_EQ(error("path = \"/srv/../a\"\n"),
-            "c.toml:2:8: contexts.1.volumes.data.path: is not the whole path of a folder, as \"/srv/backup\"");
-  EXPECT_EQ(error("path = \"/proc/sys\"\n"), "c.toml:2:8: contexts.1.volumes.data.path: is below /proc");
-  EXPECT_EQ(error("mode = \"x\"\n"), "c.toml:2:8: contexts.1.volumes.data.mode: is not \"ro\" or \"rw\"");
+            "c.toml:2:1: contexts.1.volumes.data.path: is not the whole path of a folder, as \"/srv/backup\"");
+  EXPECT_EQ(error("path = \"/proc/sys\"\n"), "c.toml:2:1: contexts.1.volumes.data.path: is below /proc");
+  EXPECT_EQ(error("mode = \"x\"\n"), "c.toml:2:1: contexts.1.volumes.data.mode: is not \"ro\" or \"rw\"");
   EXPECT_EQ(error("size = 1\n"),
-            "c.toml:2:8: contexts.1.volumes.data.size: is unknown: there are path, mode and owner");
+            "c.toml:2:1: contexts.1.volumes.data.size: is unknown: there are path, mode and owner");
   EXPECT_EQ(get_error("[contexts.1.volumes.\"a/b\"]\n").substr(0, 60).find("a/b") != std::string::npos, true);
   EXPECT_EQ(get_error("[contexts.1.files]\nfixed_uid = true\n"),
             "c.toml:1:1: contexts.1.files: has no owner: name the user to whom files of jobs belong");

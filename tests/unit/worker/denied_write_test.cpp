@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "support/process.h"
-#include "worker/runs/denied_write.h"
+#include "worker/denied_write.h"
 
 namespace mycojobs::test {
 namespace {

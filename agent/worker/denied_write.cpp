@@ -1,4 +1,4 @@
-#include "worker/runs/denied_write.h"
+#include "worker/denied_write.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
