@@ -106,7 +106,9 @@ json describe_expanded_texts(const Job& job) {
   for (const auto& [name, value] : job.env_vars) {
     if (has_references(value)) texts["env"].push_back(name);
   }
-  if (std::any_of(job.args.begin(), job.args.end(), has_references)) texts["args"] = true;
+  for (std::size_t i = 0; i < job.args.size(); ++i) {
+    if (has_references(job.args[i])) texts["args"].push_back(i);
+  }
   return texts;
 }
 

@@ -317,7 +317,7 @@ Result<void> Router::route_job(ClaimedJob claim, std::vector<Report>& releases) 
     return refuse("is not the supervisor for which the job was queued: another client has changed the record since");
   if (has_submitted_files(request.job))
     return refuse("runs jobs of another context, to which stdin and files cannot be sent: run the job in this context");
-  if (const FlowData flow = parse_flow_data(request.job); flow.expands_args || !flow.expanded_variables.empty())
+  if (parse_flow_data(request.job).has_references())
     return refuse(
         "runs jobs of another context, where ${NODE.KEY} in env and args has no value: run the job in this "
         "context");

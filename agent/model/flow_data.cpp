@@ -29,11 +29,12 @@ std::string make_variable_suffix(std::string_view name) {
 void parse_expanded_texts(const json& values, FlowData& data) {
   const auto texts = values.find("expand");
   if (texts == values.end() || !texts->is_object()) return;
-  data.expands_args = texts->value("args", json()) == true;
-  const auto names = texts->find("env");
-  if (names == texts->end() || !names->is_array()) return;
-  for (const json& name : *names) {
+  const json names = texts->value("env", json::array()), indexes = texts->value("args", json::array());
+  for (const json& name : names.is_array() ? names : json::array()) {
     if (name.is_string()) data.expanded_variables.push_back(name.get<std::string>());
+  }
+  for (const json& index : indexes.is_array() ? indexes : json::array()) {
+    if (index.is_number_unsigned()) data.expanded_args.push_back(index.get<std::size_t>());
   }
 }
 

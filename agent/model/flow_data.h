@@ -3,7 +3,8 @@
 //
 //   {"flow": name of the flow, "inputs": {name: value}, "signals": {name: payload},
 //    "each": {"index": 0, "count": 20, "value": ...}, "joins": {"parts": [ids of the jobs whose results it reads as one
-//    list]}, "expand": {"env": [names of variables with references to results], "args": true}}
+//    list]}, "expand": {"env": [names of variables with references to results],
+//    "args": [indexes of arguments with references]}}
 #pragma once
 
 #include <map>
@@ -22,10 +23,11 @@ struct FlowData {
   std::shared_ptr<const nlohmann::json> values;  // inputs, signals, each: the members that exist; passed to the script
   std::map<std::string, std::vector<Id>> joins;  // by node name
   std::string flow_name = {};
-  // Texts with references to results of earlier nodes (model/result_references.h): variables by name, and whether the
-  // arguments have references.
+  // Texts with references to results of earlier nodes (model/result_references.h): names of variables, and indexes of
+  // arguments.
   std::vector<std::string> expanded_variables = {};
-  bool expands_args = false;
+  std::vector<std::size_t> expanded_args = {};
+  bool has_references() const { return !expanded_variables.empty() || !expanded_args.empty(); }
 };
 // Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
 FlowData parse_flow_data(const Job&);

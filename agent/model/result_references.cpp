@@ -99,7 +99,8 @@ Result<void> expand_references(Job& job, const FlowData& flow, const ReferenceLo
     MJ_TRY(value, expand_text(variable->second, "env_vars: " + excerpt(name), lookup));
     variable->second = std::move(value);
   }
-  for (std::size_t i = 0; flow.expands_args && i < job.args.size(); ++i) {
+  for (const std::size_t i : flow.expanded_args) {
+    if (i >= job.args.size()) continue;
     MJ_TRY(value, expand_text(job.args[i], "args[" + std::to_string(i) + "]", lookup));
     job.args[i] = std::move(value);
   }

@@ -301,6 +301,13 @@ TEST_F(ApiTest, InvalidJobNamesItsField) {
   EXPECT_EQ(field({{"timeout", -1}}), "timeout");
   EXPECT_EQ(field({{"retries", 256}}), "retries");
   EXPECT_EQ(field({{"env_vars", {{"A=B", "x"}}}}), "env_vars");
+  EXPECT_EQ(field({{"args", {std::string("a\0", 2)}}}), "args");
+  EXPECT_EQ(field({{"stdin", {{"base64", "?"}}}}), "stdin");
+  EXPECT_EQ(field({{"stdin", 7}}), "stdin");
+  EXPECT_EQ(field({{"files", {{"../x", "y"}}}}), "files");
+  EXPECT_EQ(
+      to_string("job.create", {{"script", "x"}, {"script_type", "v"}, {"stdin", std::string((1 << 20) + 1, 'x')}}),
+      "too_large");
   EXPECT_EQ(field({{"dependends", {"x"}}}), "dependends[0]");
   EXPECT_EQ(error("job.create", {{"script", "x"}}).at("data").value("field", ""), "script_type");
   EXPECT_EQ(to_string("job.create", {{"script", "x"}, {"payload", "x"}, {"script_type", "v"}}), "invalid");
@@ -312,6 +319,22 @@ TEST_F(ApiTest, InvalidJobNamesItsField) {
   EXPECT_EQ(field(unlimited), "concurrency_limit");
   EXPECT_EQ(to_string("jobs.create", {{"jobs", {unlimited}}}), "invalid") << "the rules of job.create";
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
+}
+
+TEST_F(ApiTest, FilesOfARequestAreDescribedInItsAnswer) {
+  start_anonymous();
+  const json created = ok("job.create", {{"script", "x"},
+                                         {"script_type", "python"},
+                                         {"args", {"-v"}},
+                                         {"stdin", R"({"bytes": 1})"},
+                                         {"files", {{"b", {{"base64", "/w=="}}}}}});
+  EXPECT_EQ(created.at("args"), (json{"-v"}));
+  EXPECT_EQ(created.at("stdin").at("bytes"), 12) << "a text is never a description";
+  EXPECT_EQ(created.at("files").at("b").at("bytes"), 1);
+  EXPECT_EQ(to_string("message.create", {{"message", "m"},
+                                         {"message_type", "job"},
+                                         {"job", {{{"script", "x"}, {"script_type", "v"}, {"stdin", "x"}}}}}),
+            "invalid");
 }
 
 TEST_F(ApiTest, EveryCallThatCreatesJobsChecksTheCeiling) {

@@ -66,6 +66,17 @@ class Jobs(Case):
         self.assertEqual(self.client.job(f"job:{job.key}").result(), {"n": 42})
         self.assertEqual(job.explain()["cause"], "finished")
 
+    def test_a_job_brings_arguments_input_and_files_along(self):
+        script = "import sys\nresult['all'] = [sys.argv[1:], sys.stdin.read(), open('/job/files/a').read(), open('/job/files/b', 'rb').read().hex()]"
+        job = self.client.submit(script, args=["-x", "two words"], stdin="typed", files={"a": "text", "b": b"\xff"})
+        self.assertEqual(job.result(LIMIT_S), {"all": [["-x", "two words"], "typed", "text", "ff"]})
+        self.assertEqual(job.restart().result(LIMIT_S), {"all": [["-x", "two words"], "typed", "text", "ff"]})
+        with self.assertRaises(mycojobs.Invalid):
+            self.client.submit("x", files={"a": 7})
+        with self.assertRaises(mycojobs.TooLarge) as caught:
+            self.client.submit("x", stdin=b"x" * ((1 << 20) + 1))
+        self.assertIn("1048576", str(caught.exception))
+
     def test_a_log_is_followed_until_the_end(self):
         job = self.client.submit("import time\nfor i in range(4):\n  print(i, flush=True)\n  time.sleep(0.3)")
         self.assertEqual([line["text"] for line in job.logs(follow=True)], ["0\n", "1\n", "2\n", "3\n"])

@@ -32,6 +32,12 @@ async function eventually(what) {
   for (const until = Date.now() + 60_000; !(await what()); await pause(20)) assert.ok(Date.now() < until, String(what));
 }
 
+test("a job brings arguments, input and files along", async () => {
+  const script = "import sys\nresult['all'] = [sys.argv[1:], sys.stdin.read(), open('/job/files/b', 'rb').read().hex()]";
+  const job = await client.submit(script, { args: ["-x"], stdin: "typed", files: { b: new Uint8Array([255]) } });
+  assert.deepEqual(await job.result(LIMIT), { all: [["-x"], "typed", "ff"] });
+});
+
 test("a script hands back its result and its log", async () => {
   const job = await client.submit("print('one')\nprint('two')\nresult['n'] = 42", { name: "first", timeout: "1m" });
   assert.deepEqual(await job.result(LIMIT), { n: 42 });

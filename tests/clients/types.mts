@@ -6,7 +6,7 @@ export async function story(stop: AbortSignal): Promise<string> {
   const client = new Client({ url: "http://h:1", token: "t", context: 1, retryFor: "10s" });
   const options: SubmitOptions = { type: "sal", env: { A: "b" }, timeout: 60, policy: { net: ["h:1"] }, notify: [{ job: 1 }] };
   const first: Job = await client.submit("x", options);
-  const job = await client.submit("x", { depends: [first, 7], priority: 1, args: ["a"], stdin: "in", files: { b: Buffer.from("b") } });
+  const job = await client.submit("x", { depends: [first, 7], priority: 1, args: ["a"], stdin: "in", files: { b: new Uint8Array(1) } });
   const state: JobState = await job.wait({ timeout: 1, signal: stop });
   const size: number = (await job.result<{ size: number }>()).size;
   for await (const line of job.logs({ follow: true, after: 0, signal: stop })) void (line.text + line.seq.toFixed());

@@ -153,11 +153,11 @@ TEST(FlowData, ForeignRecordDataIsRead) {
                                                   {"MYCOJOBS_INPUT_REGION", "eu"}}));
   job.flow_id = 9;
   job.name = "parts[2]";
-  job.unknown = {{kFlowDataField, R"({"flow": "nightly", "expand": {"env": ["A", 7], "args": true}})"}};
+  job.unknown = {{kFlowDataField, R"({"flow": "nightly", "expand": {"env": ["A", 7], "args": [0, "x", 2]}})"}};
   EXPECT_EQ(flow_environment(job, parse_flow_data(job)),
             (TextMap{{"MYCOJOBS_FLOW_ID", "9"}, {"MYCOJOBS_FLOW_NAME", "nightly"}, {"MYCOJOBS_NODE", "parts[2]"}}));
   EXPECT_EQ(parse_flow_data(job).expanded_variables, std::vector<std::string>{"A"});
-  EXPECT_TRUE(parse_flow_data(job).expands_args);
+  EXPECT_EQ(parse_flow_data(job).expanded_args, (std::vector<std::size_t>{0, 2}));
   for (const char* text : {"", "7", "{broken", "[]", R"({"inputs": 7, "joins": []})"}) {
     job.unknown = {{kFlowDataField, text}};
     EXPECT_TRUE(parse_flow_data(job).values->empty()) << text;

@@ -159,7 +159,7 @@ TEST(FlowPlan, ReferenceWithoutValueIsRejected) {
       "jobs.b.env.A: ${a.x}: \"a\" is not a node that this node needs: name the node in needs; for the text itself "
       "write $${");
   EXPECT_EQ(get_error(R"("needs": "e", "args": ["", "${e.x}"])"),
-            "jobs.b.args[1]: ${e.x}: \"e\" is a node with each, which has a list of results: read it in the script");
+            "jobs.b.args[1]: ${e.x}: e is a node with each, which has a list of results: read it in the script");
   EXPECT_EQ(get_error(R"("args": ["${HOME}"])"),
             "jobs.b.args[0]: \"${HOME}\" is not ${NODE.KEY}, as in ${build.size}; for the text itself write $${");
 }

@@ -211,7 +211,7 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
 
 Result<void> JobInputs::expand_references(Job& job) const {
   const FlowData flow = parse_flow_data(job);
-  if (!flow.expands_args && flow.expanded_variables.empty()) return {};
+  if (!flow.has_references()) return {};
   const auto flow_inputs = flow.values->value("inputs", nlohmann::json::object());
   const auto lookup = [&](const ResultReference& reference) -> Result<std::string> {
     if (reference.node == "inputs" && flow_inputs.is_object() && flow_inputs.contains(reference.key)) {

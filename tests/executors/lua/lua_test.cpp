@@ -30,11 +30,11 @@ TEST(Lua, PrintsAndReturnsItsResult) {
 TEST(Lua, ReceivesArgumentsInputAndFiles) {
   LuaJob job{.script =
                  "result.args = {arg[1], arg[2], #arg} result.line = io.read()\n"
-                 "result.file = io.open('/job/files/lib/a'):read('a')\n"
-                 "result.hidden = tostring(io.open('/job/.stdin'))"};
+                 "result.file = io.open(mycojobs.artifacts .. '/../files/lib/a'):read('a')\n"
+                 "result.hidden = tostring(io.open(mycojobs.artifacts .. '/../.stdin'))"};
   job.args = {"-x", "two words"};
   job.files = {"one\ntwo\n", {{"lib/a", "text"}}};
-  const LuaRunResult result = run_lua_confined(job);
+  const LuaRunResult result = run_lua(job);
   EXPECT_EQ(result.end.error, "") << result.err;
   EXPECT_EQ(result.end.result,
             (TextMap{{"args", "[\"-x\",\"two words\",2]"}, {"line", "one"}, {"file", "text"}, {"hidden", "nil"}}));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/submitted_files.h"
 #include "python_sandbox.h"
 
 namespace mycojobs::test {
@@ -11,6 +12,23 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // SY1
+TEST(PythonConfined, ReceivesArgumentsInputAndFiles) {
+  JobFacts facts = make_facts(
+      "import sys, os\nresult['args'] = sys.argv[1:]\nresult['first'] = sys.stdin.readline()\n"
+      "result['rest'] = sys.stdin.read()\nresult['file'] = open('/job/files/a/b').read()\n"
+      "result['hidden'] = os.path.exists('/job/.stdin')");
+  facts.job.args = {"-x", "ä b"};
+  ASSERT_TRUE(set_submitted_files(facts.job, {"one\ntwo\n", {{"a/b", "text"}}}));
+  const RunResult result = run_python_confined(facts);
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_EQ(
+      result.end.result,
+      (TextMap{
+          {"args", "[\"-x\",\"ä b\"]"}, {"first", "one\n"}, {"rest", "two\n"}, {"file", "text"}, {"hidden", "false"}}));
+  EXPECT_EQ(run_python_confined("import sys\nresult['all'] = [sys.argv[1:], sys.stdin.read()]").end.result.at("all"),
+            "[[],\"\"]");
+}
+
 TEST(PythonConfined, ForbiddenCallsThroughCtypesAreViolations) {
   const std::pair<const char*, int> calls[] = {
 #ifdef __x86_64__

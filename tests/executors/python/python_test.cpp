@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include "executors/python/python_executor.h"
-#include "model/submitted_files.h"
 #include "python_driver.h"
 #include "support/build_paths.h"
 
@@ -24,20 +23,6 @@ TEST(Python, PrintsAndReturnsItsResult) {
   EXPECT_EQ(result.end.error, "");
   EXPECT_EQ(result.end.error_info, "");
   EXPECT_EQ(result.end.result, (TextMap{{"answer", "yes"}}));
-}
-
-TEST(Python, ReceivesArgumentsInputAndFiles) {
-  JobFacts facts = make_facts(
-      "import sys, os\nresult['args'] = sys.argv[1:]\nresult['first'] = sys.stdin.readline()\n"
-      "result['rest'] = sys.stdin.read()\nresult['hidden'] = os.path.exists('/job/.stdin')");
-  facts.job.args = {"-x", "ä b"};
-  ASSERT_TRUE(set_submitted_files(facts.job, {"one\ntwo\n", {}}));
-  const RunResult result = run_python(facts);
-  EXPECT_EQ(result.end.error, "") << result.err;
-  EXPECT_EQ(result.end.result,
-            (TextMap{{"args", "[\"-x\",\"ä b\"]"}, {"first", "one\n"}, {"rest", "two\n"}, {"hidden", "false"}}));
-  EXPECT_EQ(run_python("import sys\nresult['all'] = [sys.argv[1:], sys.stdin.read()]").end.result.at("all"),
-            "[[],\"\"]");
 }
 
 struct ResultRow {

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 FlowData make_flow_data() {
   FlowData flow;
   flow.expanded_variables = {"SIZE"};
-  flow.expands_args = true;
+  flow.expanded_args = {0, 2, 7};
   return flow;
 }
 
@@ -24,10 +24,10 @@ Result<std::string> look_up(const ResultReference& reference) {
 TEST(ResultReferences, AreReplacedWhereTheFlowNamesThem) {
   Job job;
   job.env_vars = {{"SIZE", "<${build.size}>"}, {"OTHER", "${build.size}"}};
-  job.args = {"--n=${build.size}", "$${HOME} $5 $$", "${x.a.b}", "plain"};
+  job.args = {"--n=${build.size} $${HOME} $5 $$", "${HOME}", "${x.a.b}"};
   ASSERT_TRUE(expand_references(job, make_flow_data(), look_up));
   EXPECT_EQ(job.env_vars, (TextMap{{"SIZE", "<10>"}, {"OTHER", "${build.size}"}}));
-  EXPECT_EQ(job.args, (std::vector<std::string>{"--n=10", "${HOME} $5 $$", "${build.size}", "plain"}));
+  EXPECT_EQ(job.args, (std::vector<std::string>{"--n=10 ${HOME} $5 $$", "${HOME}", "${build.size}"}));
 }
 
 TEST(ResultReferences, MissingValueNamesFieldAndReference) {
@@ -36,9 +36,9 @@ TEST(ResultReferences, MissingValueNamesFieldAndReference) {
   auto result = expand_references(job, make_flow_data(), look_up);
   EXPECT_EQ(result.error().message, "env_vars: \"SIZE\": ${build.gone}: no value");
   job = {};
-  job.args = {"x", "${gone.size}"};
+  job.args = {"x", "y", "${gone.size}"};
   result = expand_references(job, make_flow_data(), look_up);
-  EXPECT_EQ(result.error().message, "args[1]: ${gone.size}: no value");
+  EXPECT_EQ(result.error().message, "args[2]: ${gone.size}: no value");
 }
 
 TEST(ResultReferences, TextWithoutReferenceIsRejected) {
