@@ -61,6 +61,14 @@ void add_volumes(const Settings& settings, const std::vector<Id>& contexts, Sand
   }
 }
 
+// Adds the owners of files of all contexts. The command has checked the owner that its script needs; unknown owners of
+// other contexts must not prevent the run.
+void add_known_owners(const Settings& settings, SandboxConfig& config) {
+  for (const ContextFiles& files : settings.context_files) {
+    if (files.owner != kUnknownFileOwner) config.files.push_back(files);
+  }
+}
+
 ExecutorSettings make_executor_settings(const Settings& settings, const Clock& clock) {
   return {settings.libexec_dir,
           settings.state_dir,
@@ -122,7 +130,7 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
         SandboxConfig config = make_sandbox_config(settings, warm_contexts, alive_fd);
         add_volumes(settings, warm_contexts, config);
         // A trial of a script by an ordinary user must not fail because of settings for an agent of root.
-        if (warm_contexts.empty() && ::geteuid() == 0) config.files = settings.context_files;
+        if (warm_contexts.empty() && ::geteuid() == 0) add_known_owners(settings, config);
         auto sandbox = start_sandbox(config);
         if (!sandbox) sandbox.error().message += make_scope_remedy(sandbox.error().message, arguments);
         return sandbox;

@@ -28,7 +28,10 @@ struct RejectedSetting {
   std::string name;
   Error error;
 };
+// Unknown owners of contexts that this host does not serve are not included.
 std::vector<RejectedSetting> find_rejected_settings(const Settings&);
+// Error not_found: the owner that this setting names does not exist on this host.
+Result<void> check_owner_setting(const Settings&, const std::string& name);
 // Warns of each Redis server whose certificate is not verified.
 void log_insecure_redis(const Settings&);
 // Returns settings in which the own Redis server of a context is the server of the keys without a context, which

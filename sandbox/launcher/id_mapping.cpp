@@ -86,6 +86,7 @@ Result<FileOwners> FileOwners::make(std::vector<ContextFiles> files, const IdRan
 
 // A job with an id of the range could read and change the owner's files without a mapping.
 Result<void> FileOwners::check_owner(const FileOwner& owner) const {
+  if (owner.uid == kInvalidId || owner.gid == kInvalidId) return fail(Code::invalid, "is no user of this host");
   if (!has_ids()) {
     if (owner.uid == ::geteuid()) return {};
     return fail(Code::invalid,

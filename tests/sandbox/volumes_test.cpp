@@ -207,6 +207,7 @@ TEST(Volumes, OwnersThatNoJobMayHaveAreRejected) {
   ASSERT_TRUE(owners);
   EXPECT_FALSE(owners->check_volume({"data", folder.path(), true, {job_id, kOwner}}));
   EXPECT_FALSE(owners->check_volume({"data", folder.path(), false, {kOwner, job_id}}));
+  EXPECT_FALSE(owners->check_volume({"data", folder.path(), false, kUnknownFileOwner}));
   EXPECT_FALSE(sandbox::FileOwners::make({{1, {0, 0}, false}}, {SandboxConfig().uid_base, 65536}));
 }
 

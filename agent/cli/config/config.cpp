@@ -240,8 +240,8 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
   return {};
 }
 
-// Returns the user and its primary group by name or by id. The group of an id without a user is the same number. No
-// value: there is no such user.
+// Returns the user and its primary group by name or by id, or no value if there is no such user. The group of an id
+// without a user is the same number.
 std::optional<FileOwner> find_owner(const std::string& text) {
   std::uint64_t uid = 0;
   const bool is_id = parse_u64(text, uid) && uid < 0xffffffffU;
@@ -317,8 +317,7 @@ class ContextFilesReader {
     for (const char* key : {"path", "mode", "owner"}) {
       if (!table.contains(key)) return reject(name, "has no " + std::string(key));
     }
-    const bool is_root = volume.owner.uid == 0 || volume.owner.gid == 0;
-    if (volume.writable && is_root && !is_unknown(name + ".owner"))
+    if (volume.writable && (volume.owner.uid == 0 || volume.owner.gid == 0))
       return reject(name + ".owner", "jobs never write as root: name another user, or use mode = \"ro\"");
     config_.settings.ceilings.volumes[context_].push_back(std::move(volume));
     return {};
@@ -338,16 +337,15 @@ class ContextFilesReader {
     if (!is_text && !value.is_number_unsigned()) return reject(field, "is not the name or the id of a user");
     const std::string text = is_text ? value.get<std::string>() : dump_json(value);
     const auto owner = find_owner(text);
-    if (!owner) config_.settings.unknown_owners[name_of(field)] = text;
-    return owner.value_or(FileOwner{});
+    if (!owner) config_.settings.unknown_owners[format_name(field)] = {context_, text};
+    return owner.value_or(kUnknownFileOwner);
   }
-  bool is_unknown(const std::string& field) const { return config_.settings.unknown_owners.contains(name_of(field)); }
-  std::string name_of(const std::string& field) const { return field.empty() ? table_ : table_ + '.' + field; }
+  std::string format_name(const std::string& field) const { return field.empty() ? table_ : table_ + '.' + field; }
   void add_value(const std::string& field, const json& value) {
-    config_.values.push_back({name_of(field), dump_json(value), find_position(text_, field), true});
+    config_.values.push_back({format_name(field), dump_json(value), find_position(text_, field), true});
   }
   tl::unexpected<Error> reject(const std::string& field, const std::string& problem) const {
-    return fail(Code::invalid, find_position(text_, field) + ": " + name_of(field) + ": " + problem);
+    return fail(Code::invalid, find_position(text_, field) + ": " + format_name(field) + ": " + problem);
   }
 
   Id context_;

@@ -34,6 +34,13 @@ struct UidRange {
 // Action for a run whose lease could not be renewed in time.
 enum class LeaseLostAction { kill, carry_on };
 
+// A user of a setting that does not exist on this host.
+struct UnknownOwner {
+  Id context = 0;
+  std::string user;  // name or id
+  bool operator==(const UnknownOwner&) const = default;
+};
+
 // Values of all options. load_config() sets them; every member belongs to one row of the table.
 struct Settings {
   std::string redis;                        // empty: the embedded Redis
@@ -46,8 +53,9 @@ struct Settings {
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
   std::vector<ContextFiles> context_files;      // [contexts.<id>.files]; file only
-  // Settings [contexts.<id>.volumes.<name>] and [contexts.<id>.files] whose owner does not exist on this host.
-  std::map<std::string, std::string> unknown_owners;
+  // By the names of the settings contexts.<id>.volumes.<name>.owner and contexts.<id>.files.owner. Their owners are
+  // kUnknownFileOwner.
+  std::map<std::string, UnknownOwner> unknown_owners;
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   bool contexts_chosen = false;  // set by file, variable or flag, not by default

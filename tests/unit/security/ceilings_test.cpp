@@ -240,7 +240,8 @@ TEST_F(CeilingsTest, UnknownOwnerIsReportedWhenItIsNeeded) {
       "[contexts.1.volumes.data]\npath = \"/srv/a\"\nmode = \"rw\"\nowner = \"mycojobs-no-such-user\"\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.unknown_owners,
-            (std::map<std::string, std::string>{{"contexts.1.volumes.data.owner", "mycojobs-no-such-user"}}));
+            (std::map<std::string, UnknownOwner>{{"contexts.1.volumes.data.owner", {1, "mycojobs-no-such-user"}}}));
+  EXPECT_EQ(config->settings.ceilings.volumes.at(1).front().owner, kUnknownFileOwner) << "never root";
 }
 
 }  // namespace
