@@ -17,9 +17,10 @@ inline constexpr std::string_view kNeverGranted[] = {
     "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "pidfd_getfd", "pivot_root",
     "process_vm_writev", "reboot", "request_key", "seccomp", "setns", "umount2", "unshare", "userfaultfd",
 };
-// The sandbox refuses the set-id bits of a file's mode, and cannot read the mode of these calls, which is behind a
-// pointer.
-inline constexpr std::string_view kUncheckedMode[] = {"openat2"};
+// The sandbox refuses the set-id bits of a file's mode. It cannot check them in these calls: the mode of openat2 is
+// behind a pointer, and older versions of libseccomp do not know fchmodat2. Both answer ENOSYS, so that programs use
+// another call.
+inline constexpr std::string_view kUncheckedMode[] = {"fchmodat2", "openat2"};
 // Without these calls a job is one process that runs one program, regardless of its other calls.
 inline constexpr std::string_view kGrantedByExec[] = {"clone", "clone3", "execve", "execveat", "fork", "vfork"};
 // clang-format on
@@ -40,7 +41,7 @@ constexpr std::string_view never_granted_reason(std::string_view syscall) {
   if (is_granted_by_exec(syscall)) return "is never granted by name: exec = true grants new processes and programs";
   if (is_never_granted(syscall)) return "is never granted: it allows an escape from any sandbox";
   if (std::find(std::begin(kUncheckedMode), std::end(kUncheckedMode), syscall) != std::end(kUncheckedMode))
-    return "is never granted: the sandbox cannot check its arguments; programs use openat instead";
+    return "is never granted: the sandbox cannot check its arguments; programs use an older call instead";
   return {};
 }
 

@@ -127,10 +127,10 @@ Result<std::vector<sock_filter>> build_program(const Filter& filter) {
 constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
 
 Result<void> check_extra_call(const std::string& name) {
-  const int number = seccomp_syscall_resolve_name(name.c_str());
-  if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: unknown system call " + name);
   if (const std::string_view reason = never_granted_reason(name); !reason.empty())
     return fail(Code::invalid, "syscalls.add: " + name + ' ' + std::string(reason));
+  const int number = seccomp_syscall_resolve_name(name.c_str());
+  if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: unknown system call " + name);
   return {};
 }
 

@@ -52,7 +52,7 @@ std::span<const ArgumentRule> argument_rules();
 // Calls that set the mode of a file, which must not contain S_ISUID or S_ISGID. A call is allowed if one of its rules
 // matches. FilterRequest::extra_calls do not lift these rules.
 std::span<const ArgumentRule> mode_rules();
-bool sets_mode(std::string_view syscall);  // also mknod, mknodat and fchmodat2
+bool sets_mode(std::string_view syscall);  // also mknod and mknodat
 std::span<const ArgumentRule> argument_rules_without_exec();
 std::span<const ArgumentRule> argument_rules_with_exec();
 std::span<const char* const> allowed_calls_with_sockets();

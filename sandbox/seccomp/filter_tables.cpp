@@ -421,7 +421,7 @@ std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExe
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
 
 bool sets_mode(std::string_view syscall) {
-  return syscall == "mknod" || syscall == "mknodat" || syscall == "fchmodat2" ||
+  return syscall == "mknod" || syscall == "mknodat" ||
          std::any_of(std::begin(kModeRules), std::end(kModeRules),
                      [&](const ArgumentRule& rule) { return rule.syscall == syscall; });
 }

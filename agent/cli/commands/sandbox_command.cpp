@@ -194,7 +194,7 @@ PolicyRequest derive_policy(const std::vector<std::string>& notes, std::vector<s
       remarks.emplace_back("opens internet sockets: name the places, as in net = [\"api.example.org:443\"]");
     } else if (kind == "syscall" && is_forbidden_syscall(value)) {
       remarks.push_back("calls " + value + ", which no script needs that means well: not listed above");
-    } else if (kind == "syscall" && is_never_granted(value)) {
+    } else if (kind == "syscall" && !never_granted_reason(value).empty()) {
       remarks.push_back("calls " + value + ", which is never granted: not listed above");
     } else if (kind == "syscall") {
       request.values.syscalls.push_back(value), set_field(PolicyField::syscalls);
