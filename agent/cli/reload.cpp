@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/log_level.h"
 #include "cli/service_setup.h"
@@ -11,8 +12,11 @@ namespace mycojobs {
 namespace {
 
 bool is_reloadable(const std::string& name) {
-  return name == "log.level" || name.starts_with("ceiling.") || name.find(".ceiling.") != std::string::npos ||
-         name.find(".volumes.") != std::string::npos;
+  if (!name.starts_with("contexts.")) return name == "log.level" || name.starts_with("ceiling.");
+  const std::size_t table = name.find('.', std::string_view("contexts.").size());  // behind the id of the context
+  if (table == std::string::npos) return false;
+  const std::string_view rest = std::string_view(name).substr(table);
+  return rest.starts_with(".ceiling.") || rest.starts_with(".volumes.");
 }
 
 Result<Config> load_valid_config(const FlagValues& options) {
