@@ -2,8 +2,8 @@
 // host nor its own, so only the agent can name the owner that prevents the write.
 #pragma once
 
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "model/job_end.h"
@@ -19,17 +19,25 @@ struct JobFolder {
   FileOwner owner;  // owner of the files that the job creates
 };
 
-// Returns the folders of fs.write and the volumes. `files`: the owner of files below fs.write.
-std::vector<JobFolder> list_job_folders(const Grants&, const FileOwner& files);
+// Returns the folders of fs.write and the volumes. file_owner: the owner of files below fs.write.
+std::vector<JobFolder> list_job_folders(const Grants&, const FileOwner& file_owner);
 // Returns the owner of files that jobs of the context create below fs.write, as this process would start the sandbox.
 FileOwner find_file_owner(const std::vector<ContextFiles>&, ContextId);
 
-// Returns the cause of the last denied access that the text reports in one of the folders, such as "/srv/out/backup
-// belongs to user 1000 and has mode 0755; files of this job belong to user 34". Empty: the text reports none, or the
-// files would permit it now. Reads files of the host without following links, so it can block on a disk.
-std::string explain_denied_write(std::string_view text, const std::vector<JobFolder>&);
+// A denied access to a file in a folder of the host.
+struct DeniedAccess {
+  JobFolder folder;
+  std::string relative;       // path in the folder, without a slash at its ends; empty for the folder itself
+  bool is_read_only = false;  // whether the error says that the file system is read-only
+};
 
-// Appends the cause to the error of a failed job.
-void add_denied_write(JobEnd&, const std::vector<JobFolder>&);
+// Returns the last denied access that the error of a failed job, or else its standard error output, reports in one of
+// the folders. Returns no value if they report none.
+std::optional<DeniedAccess> find_denied_access(const JobEnd&, const std::vector<JobFolder>&);
+
+// Returns the cause, such as "/srv/out/backup belongs to user 1000 and has mode 0755; files of this job belong to user
+// 34", or an empty text if the files would permit the access now. Reads files of the host without following links, so
+// it can block on the disk of the folder.
+std::string find_cause(const DeniedAccess&);
 
 }  // namespace mycojobs

@@ -81,8 +81,8 @@ struct JobStart {
   // already then.
   std::string strand = {};
   bool can_block_in_finish = false;  // if true, Conversation::finish() is called on the strand as well
-  // Folders of the host in which the job can create files. If the job fails, its end is computed on the strand of the
-  // first folder, whose disk can block (denied_write.h).
+  // Folders of the host in which the job can create files. If the job fails because of a denied access, the cause is
+  // looked for on the strand of the folder, whose disk can block (denied_write.h).
   std::vector<JobFolder> folders = {};
   std::function<Result<std::unique_ptr<Conversation>>()> create_conversation = {};
   // Returns the inputs that the latest call of create_conversation has not found on this host. If there are any, that

@@ -56,7 +56,7 @@ std::string JobRuns::next_channel_bytes(RunNumber number) {
 // serves all of them.
 std::optional<std::uint64_t> JobRuns::next_wakeup_ms() const {
   if (waiting_.empty() && !has_partial_lines_)
-    return hang_detector_.empty() ? std::nullopt : std::optional(kCheckStrandsMs);
+    return hang_detector_.empty() && pending_causes_ == 0 ? std::nullopt : std::optional(kCheckStrandsMs);
   return std::min(RunOutput::kMaxPartialWaitMs, PrefetchedJobs::kTimeoutMs);
 }
 
@@ -69,6 +69,7 @@ void JobRuns::on(JobStart& start) {
 
 void JobRuns::on(TimePassed& /*time*/) {
   if (!hang_detector_.empty()) release_hanging_jobs();
+  if (pending_causes_ > 0) release_hanging_ends();
   start_waiting_jobs();
   if (has_partial_lines_) flush_partials();
 }
@@ -498,22 +499,35 @@ void JobRuns::finish(RunNumber number, EndedRun& ending) {
                                          return Event(EndComputed{number, conversation->finish(outcome)});
                                        }});
   }
-  if (!job.folders.empty() && ending.outcome.status == RunStatus::exit) {
-    return emit_action(
-        RunInBackground{folder_strand_name(job.folders.front().host_path),
-                        [number, conversation = job.conversation, outcome = ending.outcome, folders = job.folders] {
-                          EndComputed computed{number, conversation->finish(outcome)};
-                          add_denied_write(computed.end, folders);
-                          return Event(std::move(computed));
-                        }});
-  }
   EndComputed finished{number, job.conversation->finish(ending.outcome)};
-  on(finished);
+  auto access = ending.outcome.status == RunStatus::exit ? find_denied_access(finished.end, job.folders) : std::nullopt;
+  if (!access) return on(finished);
+  ending.end_without_cause = finished.end;
+  ending.requested_boot_ms = now_.boot_ms;
+  ++pending_causes_;
+  emit_action(RunInBackground{folder_strand_name(access->folder.host_path),
+                              [finished = std::move(finished), access = std::move(*access)] {
+                                EndComputed computed = finished;
+                                if (const std::string cause = find_cause(access); !cause.empty())
+                                  computed.end.error += "; " + cause;
+                                return Event(std::move(computed));
+                              }});
+}
+
+// Sends the ends whose cause a hanging disk withholds.
+void JobRuns::release_hanging_ends() {
+  std::vector<EndComputed> ends;
+  for (auto& [number, ending] : ended_runs_) {
+    if (ending.end_without_cause && now_.boot_ms >= ending.requested_boot_ms + HangDetector::kTimeoutMs)
+      ends.push_back({number, std::move(*ending.end_without_cause)});
+  }
+  for (EndComputed& end : ends) on(end);
 }
 
 void JobRuns::on(EndComputed& finished) {
   const auto entry = ended_runs_.find(finished.run);
   if (entry == ended_runs_.end()) return;
+  if (entry->second.end_without_cause) --pending_causes_;
   emit_action(RunReport{finished.run, build_end_report(entry->second, std::move(finished.end)), true});
   ended_runs_.erase(entry);
 }

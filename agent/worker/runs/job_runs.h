@@ -19,7 +19,8 @@
 //   ArtifactsWritten  artifacts were written during the run. The channel is not read while too many bytes are queued.
 //   StageAdvanced     the end of a stage was processed
 //   ArtifactsStored   the artifacts of an ended run were stored
-//   EndComputed       the end of the job was determined, after RunReaped and before the EndReport
+//   EndComputed       the end of the job was determined, after RunReaped and before the EndReport. If an access was
+//                     denied, the cause is found in the background, too.
 //
 // The caller (worker/runs/run_loop.h) owns the sandbox, the pipes and the threads. It performs the returned actions in
 // order.
@@ -226,6 +227,9 @@ class JobRuns {
     Outcome outcome;
     std::string artifacts;
     std::vector<DroppedArtifact> dropped = {};
+    // Set while a strand looks for the cause of a denied access (denied_write.h). The disk may hang; then this is sent.
+    std::optional<JobEnd> end_without_cause = {};
+    std::uint64_t requested_boot_ms = 0;
   };
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
     return run | std::uint64_t{stage} << kStageShift;
@@ -256,6 +260,7 @@ class JobRuns {
   void fetch_inputs(RunNumber, Run&, std::vector<MissingInput>);
   void reject_start(const JobStart&, Error);
   void release_hanging_jobs();
+  void release_hanging_ends();
   void launch(RunNumber, Run&);
   void start_waiting_jobs();
   void release_job(const JobStart&, const std::string& reason);
@@ -288,6 +293,7 @@ class JobRuns {
   std::mt19937_64 random_;
   std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
   std::unordered_map<RunNumber, EndedRun> ended_runs_;
+  std::size_t pending_causes_ = 0;  // ended runs with end_without_cause
   PrefetchedJobs waiting_;
   HangDetector hang_detector_;      // detects strands that do not answer
   bool has_partial_lines_ = false;  // whether an incomplete line may be waiting for its end

@@ -20,7 +20,15 @@ class DeniedWriteTest : public ::testing::Test {
     ::chmod((folder_ / "out/backup").c_str(), 0755);
     ::chmod((folder_ / "out/backup/old").c_str(), 0644);
   }
-  std::string explain(const std::string& text) const { return explain_denied_write(text, folders_); }
+  std::string explain(const std::string& text) const {
+    JobEnd end;
+    end.error = text;
+    return explain(end);
+  }
+  std::string explain(const JobEnd& end) const {
+    const auto access = find_denied_access(end, folders_);
+    return access ? find_cause(*access) : "";
+  }
   std::string cause(const std::string& path, const std::string& mode) const {
     return path + " belongs to user " + std::to_string(::geteuid()) + " and has mode " + mode +
            "; files of this job belong to user 4711";
@@ -52,6 +60,26 @@ TEST_F(DeniedWriteTest, NamesAFileOfAnotherUser) {
 TEST_F(DeniedWriteTest, NamesAReadOnlyVolume) {
   EXPECT_EQ(explain("OSError: [Errno 30] Read-only file system: '/volumes/old/x'"),
             "/volumes/old is a volume with mode \"ro\"");
+  EXPECT_EQ(explain("OSError: [Errno 30] Read-only file system: '/volumes/data/x'"), "") << "it can be written now";
+}
+
+TEST_F(DeniedWriteTest, DeniedReadsOfAReadOnlyVolumeAreNotCausedByItsMode) {
+  EXPECT_EQ(explain("cat: /volumes/old/backup/old: Permission denied"), "") << "the mode bits permit it";
+  ::chmod((folder_ / "out/backup/old").c_str(), 0600);
+  EXPECT_EQ(explain("cat: /volumes/old/backup/old: Permission denied"), cause("/volumes/old/backup/old", "0600"));
+  EXPECT_EQ(explain("chmod: changing permissions of '/volumes/old/backup': Operation not permitted"), "");
+}
+
+TEST_F(DeniedWriteTest, FolderInAnotherPathIsNotMeant) {
+  folders_ = {{"/data", folder_ / "out/backup", true, {4711, 4711}},
+              {"/volumes/data", folder_ / "out", true, {4711, 4711}},
+              {"/volumes/data/backup", folder_ / "out/backup/old", true, {4711, 4711}}};
+  for (const char* text : {"Permission denied: '/volumes/data/x'", "Permission denied: '/var/data/x'",
+                           "Permission denied: '../data/x'", "/database: Permission denied"})
+    EXPECT_EQ(explain(text), "") << text;
+  EXPECT_EQ(explain("cp: cannot copy /var/data/x to /data/new: Permission denied"), cause("/data", "0755"));
+  EXPECT_EQ(explain("Permission denied: '/volumes/data/backup'"), cause("/volumes/data/backup", "0644"))
+      << "the folder inside of the other";
 }
 
 TEST_F(DeniedWriteTest, OtherTextsHaveNoCause) {
@@ -77,17 +105,15 @@ TEST_F(DeniedWriteTest, FilesOfTheOwnerAreCheckedByTheirOwnBits) {
                 " and has mode 0400; files of this job belong to user " + std::to_string(::geteuid()));
 }
 
-TEST_F(DeniedWriteTest, IsAppendedToTheErrorOfTheJob) {
+TEST_F(DeniedWriteTest, IsFoundInTheErrorOutputOfTheJob) {
   JobEnd end;
   end.error = "exit code 1: make: *** [all] Error 2";
   end.error_info = R"({"exit":1,"stderr":"cp: cannot create '/srv/out/backup/new': Permission denied\nmake: Error 2"})";
-  add_denied_write(end, folders_);
-  EXPECT_EQ(end.error, "exit code 1: make: *** [all] Error 2; " + cause("/srv/out/backup", "0755"));
+  EXPECT_EQ(explain(end), cause("/srv/out/backup", "0755"));
   JobEnd other;
   other.error = "exit code 1: out of ideas";
   other.error_info = "no JSON";
-  add_denied_write(other, folders_);
-  EXPECT_EQ(other.error, "exit code 1: out of ideas");
+  EXPECT_EQ(explain(other), "");
 }
 
 TEST(FileOwner, IsTheContextsUnlessItIsSet) {

@@ -499,6 +499,36 @@ TEST_F(JobRunsTest, SecretsOfTheJobAreInNoReport) {
 
 // Work in the background blocks no other job.
 
+TEST_F(JobRunsTest, CauseOfADeniedAccessIsAwaitedForALimitedTime) {
+  const std::vector<JobFolder> folders = {{"/srv/in", "/nonexistent/in", true, {1, 1}},
+                                          {"/srv/out", "/nonexistent/out", true, {1, 1}}};
+  JobStart unrelated = job(1);
+  unrelated.folders = folders;
+  begin(std::move(unrelated));
+  end(1, RunStatus::exit, "out of ideas");
+  EXPECT_EQ(reports<EndReport>().size(), 1U) << "the error names no folder";
+
+  JobStart denied = job(2);
+  denied.folders = folders;
+  begin(std::move(denied));
+  end(2, RunStatus::exit, "Permission denied: '/srv/out/x'");
+  ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunInBackground>().at(0)->strand, "folder /nonexistent/out");
+  EXPECT_TRUE(reports<EndReport>().empty());
+  const auto work = all<JobRuns::RunInBackground>().at(0)->work;
+  EXPECT_TRUE(runs_.next_wakeup_ms());
+  advance_clock(HangDetector::kTimeoutMs - 1);
+  step(JobRuns::TimePassed{});
+  EXPECT_TRUE(reports<EndReport>().empty());
+  advance_clock(1);
+  step(JobRuns::TimePassed{});
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().at(0)->end.error, "Permission denied: '/srv/out/x'");
+  EXPECT_FALSE(runs_.next_wakeup_ms());
+  step(work());
+  EXPECT_TRUE(actions_.empty()) << "the end was reported";
+}
+
 TEST_F(JobRunsTest, JobPreparedInBackgroundHasItsLatestFence) {
   JobStart start = job(1);
   start.conversation = nullptr;
