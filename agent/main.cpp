@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 
 #include "base/clock.h"
 #include "base/container_init.h"
@@ -49,6 +50,20 @@ SandboxConfig make_sandbox_config(const Settings& settings, const std::vector<Id
   return config;
 }
 
+// Adds the folders of fs.write to check. A folder of several contexts is checked once.
+void add_written_folders(const Settings& settings, const std::vector<Id>& contexts, SandboxConfig& config) {
+  constexpr std::size_t kMaxBytes = 16U << 10;  // the launcher receives all of them in one message
+  std::set<std::string> paths;
+  std::size_t bytes = 0;
+  for (const Id context : contexts) {
+    for (const std::string& path : settings.ceilings.get(context).max.fs_write) {
+      if (bytes + path.size() > kMaxBytes || !paths.insert(path).second) continue;
+      bytes += path.size();
+      config.written_folders.emplace_back(context, path);
+    }
+  }
+}
+
 // Adds the owners of files of these contexts, and the volumes to check.
 void add_volumes(const Settings& settings, const std::vector<Id>& contexts, SandboxConfig& config) {
   for (const Id context : contexts) {
@@ -59,6 +74,7 @@ void add_volumes(const Settings& settings, const std::vector<Id>& contexts, Sand
     if (volumes == settings.ceilings.volumes.end()) continue;
     for (const Volume& volume : volumes->second) config.volumes.emplace_back(context, volume);
   }
+  add_written_folders(settings, contexts, config);
 }
 
 // Adds the owners of files of all contexts. The command has checked the owner that its script needs; unknown owners of

@@ -99,6 +99,7 @@ Configure build_configuration(const SandboxConfig& config, bool probe) {
   message.disabled_steps = config.disabled_steps;
   message.files = config.files;
   message.volumes = config.volumes;
+  message.written_folders = config.written_folders;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
   return message;
@@ -265,6 +266,7 @@ class LauncherClient final : public Sandbox {
     if (!events_ || !timer_) return fail(Code::io, "sandbox: the launcher's events: " + describe_errno(EMFILE));
     MJ_TRY(link, LauncherLink::start(config_, false));
     MJ_CHECK(wait_until_started(link));
+    config_.written_folders.clear();
     config_.volumes.clear();  // a volume that fails later fails its runs, not the restart of the launcher
     link_.emplace(std::move(link));
     counts_ = {};

@@ -48,6 +48,8 @@ struct SandboxConfig {
   std::vector<ContextFiles> files;  // contexts whose files have an owner that the operator has chosen
   // Volumes that the start tests: it fails with the reason if a volume cannot be mounted for its owner.
   std::vector<std::pair<ContextId, Volume>> volumes;
+  // Folders of fs.write that the start tests in the same way, with a warning for each problem.
+  std::vector<std::pair<ContextId, std::string>> written_folders;
   // A step that fails in every set-up, for tests only.
   std::string fail_step;
   // Steps to omit, to measure the effect of each layer: any name in the lists of job and init, "zygote_userns_limit",

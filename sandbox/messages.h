@@ -141,7 +141,8 @@ struct Configure {
   std::string fail_step;
   std::vector<std::string> disabled_steps;
   std::vector<ContextFiles> files;
-  std::vector<std::pair<ContextId, Volume>> volumes;  // volumes to check before the start
+  std::vector<std::pair<ContextId, Volume>> volumes;               // volumes to check before the start
+  std::vector<std::pair<ContextId, std::string>> written_folders;  // as in SandboxConfig
 };
 template <class Archive>
 void fields(Archive& archive, Configure& message) {
@@ -149,7 +150,8 @@ void fields(Archive& archive, Configure& message) {
       archive(message.uid_count), archive(message.initial_zygotes), archive(message.max_zygote_runs),
       archive(message.max_zygote_age_ms), archive(message.max_prewarmed), archive(message.max_sandbox_runs),
       archive(message.max_warm_processes), archive(message.unkillable_ms), archive(message.fail_step),
-      archive(message.disabled_steps), archive(message.files), archive(message.volumes);
+      archive(message.disabled_steps), archive(message.files), archive(message.volumes),
+      archive(message.written_folders);
 }
 
 struct Launch {
@@ -339,12 +341,12 @@ struct OpenFolders {
   static constexpr Kind kKind = Kind::open_folders;
   Grants grants;
   bool exec = false;
-  FileOwner job;    // ids of the job on the host
-  FileOwner files;  // owner of files that the job creates below fs.write
+  FileOwner job;         // ids of the job on the host
+  FileOwner file_owner;  // owner of files that the job creates below fs.write
 };
 template <class Archive>
 void fields(Archive& archive, OpenFolders& message) {
-  archive(message.grants), archive(message.exec), archive(message.job), archive(message.files);
+  archive(message.grants), archive(message.exec), archive(message.job), archive(message.file_owner);
 }
 
 // Request to call listen(2) on a descriptor of a process. The pidfd of the process is attached.

@@ -24,9 +24,9 @@ std::vector<FolderMount> list_mounts(const OpenFolders& folders) {
   };
   for (const auto& path : folders.grants.fs_read) mounts.push_back({path, false, folders.exec, {}});
   for (const auto& path : folders.grants.fs_write)
-    mounts.push_back({path, true, folders.exec, map_owner(folders.files)});
+    mounts.push_back({path, true, folders.exec, map_owner(folders.file_owner)});
   for (const Volume& volume : folders.grants.volumes)
-    mounts.push_back({volume.path, volume.writable, folders.exec, map_owner(volume.owner)});
+    mounts.push_back({volume.path, volume.writable, folders.exec, map_owner(volume.owner), volume.writable});
   return mounts;
 }
 

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -203,21 +204,43 @@ Result<Fd> open_mapped_mount(const FolderMount& folder, std::uint64_t attributes
   if (tree >= 0) return Fd(tree);
   const bool cannot_map = tree == -EPERM || tree == -EINVAL || tree == -ENOSYS;
   if (!cannot_map) return fail_open("the granted", folder.path, tree);
+  const std::uint32_t uid = folder.mapping->files.uid;
+  const std::string_view cause =
+      tree == -EPERM
+          ? "the agent may not map ids (a container, or a mount that is mapped already)"
+          : "its file system, or one that is mounted below it, has no id mapping (such as NFS), or the kernel "
+            "is older than 5.12 (tmpfs: 6.3)";
+  // Jobs never run as root, so a fixed uid is no remedy for a volume of root.
+  const std::string remedy =
+      uid == 0 ? "name another owner that may read the files"
+               : fmt::format("set owner = {} and fixed_uid = true in the [contexts.N.files] of its context", uid);
   return fail(Code::unsupported,
-              fmt::format("the granted {}: {}: cannot be mapped to user {}: {}; use another folder, or set owner and "
-                          "fixed_uid = true in [contexts.<id>.files] (docs/volumes.md)",
-                          folder.path, errno_text(-tree), folder.mapping->files.uid,
-                          tree == -EPERM ? "the agent may not map ids (a container, or a mount that is mapped already)"
-                                         : "its file system, or one that is mounted below it, has no id mapping (such "
-                                           "as NFS), or the kernel is older than 5.12 (tmpfs: 6.3)"));
+              fmt::format("the granted {}: {}: cannot be mapped to user {}: {}; use another folder, or {} "
+                          "(docs/volumes.md)",
+                          folder.path, errno_text(-tree), uid, cause, remedy));
+}
+
+// A detached mount keeps the flags of the mount that it is cloned from, so each write would fail.
+bool is_read_only(const Fd& tree) {
+  struct statvfs info {};
+  return ::fstatvfs(tree.get(), &info) == 0 && (info.f_flag & ST_RDONLY) != 0;
+}
+
+Result<Fd> open_checked(const FolderMount& folder) {
+  const std::uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (folder.writable ? 0 : MOUNT_ATTR_RDONLY) |
+                                   (folder.exec ? 0 : MOUNT_ATTR_NOEXEC);
+  return folder.mapping ? open_mapped_mount(folder, attributes) : open_mount("the granted", folder.path, attributes);
 }
 
 }  // namespace
 
 Result<Fd> open_granted(const FolderMount& folder) {
-  const std::uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (folder.writable ? 0 : MOUNT_ATTR_RDONLY) |
-                                   (folder.exec ? 0 : MOUNT_ATTR_NOEXEC);
-  return folder.mapping ? open_mapped_mount(folder, attributes) : open_mount("the granted", folder.path, attributes);
+  MJ_TRY(tree, open_checked(folder));
+  if (!folder.must_be_writable || !is_read_only(tree)) return std::move(tree);
+  return fail(Code::invalid,
+              fmt::format("the granted {}: jobs cannot write in it, since it is mounted read-only: mount "
+                          "it with rw, or add it to ReadWritePaths= of the systemd unit of the agent",
+                          folder.path));
 }
 
 Result<Fd> open_trusted(const std::string& path) {

@@ -34,13 +34,14 @@ struct OwnerMapping {
 struct FolderMount {
   std::string path;
   bool writable = false, exec = false;
-  std::optional<OwnerMapping> mapping;  // without a value the owners of the host are shown
+  std::optional<OwnerMapping> mapping = {};  // without a value the owners of the host are shown
+  bool must_be_writable = false;             // whether a folder that the host has mounted read-only is refused
 };
 
 // Opens a granted folder of the host as a detached mount for the namespace of a run. Includes mounts below it; nosuid,
 // nodev, read-only unless writable, noexec unless exec. Symbolic links are not followed, since another user could
-// replace the folder by a link. Errors, naming the path: invalid; unsupported: the owner cannot be mapped;
-// unavailable: the host lacks a resource.
+// replace the folder by a link. Errors, naming the path: invalid, also for must_be_writable; unsupported: the owner
+// cannot be mapped; unavailable: the host lacks a resource.
 Result<Fd> open_granted(const FolderMount&);
 
 // Opens a folder with code for a script host: read-only and executable. The folder and its parents must pass the

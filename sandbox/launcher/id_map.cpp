@@ -136,8 +136,9 @@ bool parse_number(const std::string& text, std::uint64_t& out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Parses lines of name:base:count; returns the end of the first overlapping range, or 0.
-std::uint64_t find_overlap_end(const char* path, const IdSpan& candidate) {
+// Parses lines of name:base:count.
+std::vector<IdSpan> read_spans(const char* path) {
+  std::vector<IdSpan> spans;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream parts(line);
@@ -145,11 +146,18 @@ std::uint64_t find_overlap_end(const char* path, const IdSpan& candidate) {
     if (!std::getline(parts, name, ':') || !std::getline(parts, base, ':') || !std::getline(parts, count)) continue;
     IdSpan used;
     if (!parse_number(base, used.base) || !parse_number(count, used.count)) continue;
-    if (candidate.overlaps(used)) return used.base + used.count;
+    spans.push_back(used);
   }
-  return 0;
+  return spans;
 }
 
+std::vector<IdSpan> read_user_spans() {
+  std::vector<IdSpan> spans = read_spans("/etc/subuid");
+  for (const IdSpan& span : read_spans("/etc/subgid")) spans.push_back(span);
+  return spans;
+}
+
+// Returns the end of the first overlapping range, or 0.
 std::uint64_t find_overlap_end(const std::vector<IdSpan>& ranges, const IdSpan& candidate) {
   for (const auto& used : ranges) {
     if (candidate.overlaps(used)) return used.base + used.count;
@@ -179,6 +187,14 @@ int write_file(pid_t pid, const char* name, const std::string& text) {
 
 }  // namespace
 
+UsedIds list_used_ids(const IdRegistry& registry) {
+  return {registry.open_session().list_ranges_in_use(), read_user_spans()};
+}
+
+bool contains_id(const std::vector<IdSpan>& spans, std::uint32_t id) {
+  return find_overlap_end(spans, IdSpan{id, 1}) != 0;
+}
+
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& registry) {
   if (::geteuid() != 0) return IdRange{0, 1};
   constexpr std::uint64_t kLastId = 0xfffffffe;
@@ -191,12 +207,11 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
     return fail(Code::invalid, fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", min));
   IdSpan candidate{base, count};
   const auto session = registry.open_session();
-  const auto used = session.list_ranges_in_use();
+  const UsedIds used{session.list_ranges_in_use(), read_user_spans()};
   for (std::uint64_t end = 1; end != 0 && candidate.base + candidate.count <= kLastId;
        candidate.base = std::max(end, candidate.base)) {
-    end = find_overlap_end("/etc/subuid", candidate);
-    if (end == 0) end = find_overlap_end("/etc/subgid", candidate);
-    if (end == 0) end = find_overlap_end(used, candidate);
+    end = find_overlap_end(used.of_users, candidate);
+    if (end == 0) end = find_overlap_end(used.of_launchers, candidate);
   }
   if (candidate.base + candidate.count > kLastId) {
     return fail(Code::invalid,

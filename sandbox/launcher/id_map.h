@@ -66,6 +66,14 @@ struct IdRange {
   bool has_id_per_job() const { return count > 1; }
 };
 
+// Ranges of ids that are in use on this host.
+struct UsedIds {
+  std::vector<IdSpan> of_launchers;  // ids of the jobs of other launchers
+  std::vector<IdSpan> of_users;      // /etc/subuid and /etc/subgid
+};
+UsedIds list_used_ids(const IdRegistry&);
+bool contains_id(const std::vector<IdSpan>&, std::uint32_t id);
+
 // Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.
 // Errors: invalid, unsupported, io.
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);

@@ -67,9 +67,10 @@ int create_id_mapping(const FileOwner& files, const FileOwner& job) {
   return fd;
 }
 
-Result<FileOwners> FileOwners::make(std::vector<ContextFiles> files, const IdRange& ids) {
+Result<FileOwners> FileOwners::make(std::vector<ContextFiles> files, const IdRange& ids, UsedIds used_ids) {
   FileOwners owners;
   owners.ids_ = ids;
+  owners.used_ids_ = std::move(used_ids);
   for (const ContextFiles& entry : files) {
     const std::string name = fmt::format("contexts.{}.files.owner", entry.context);
     if (auto checked = owners.check_owner(entry.owner); !checked) return fail(std::move(checked).error(), name);
@@ -97,22 +98,26 @@ Result<void> FileOwners::check_owner(const FileOwner& owner) const {
   for (const std::uint32_t id : {owner.uid, owner.gid}) {
     if (id >= ids_.base && id - ids_.base < ids_.count)
       return fail(Code::invalid, fmt::format("{} is an id of jobs (sandbox.uid_range): name another user", id));
+    if (contains_id(used_ids_.of_launchers, id))
+      return fail(Code::invalid, fmt::format("{} is an id of jobs of another agent: name another user", id));
   }
   return {};
 }
 
-Result<FileOwner> FileOwners::owner_of(ContextId context) const {
+Result<FileOwner> FileOwners::find_owner(ContextId context) const {
   if (!has_ids()) return FileOwner{::geteuid(), ::getegid()};
   const auto entry = std::find_if(files_.begin(), files_.end(),
                                   [context](const ContextFiles& files) { return files.context == context; });
   if (entry != files_.end()) return entry->owner;
   const FileOwner owner = default_file_owner(context);
-  if (context <= kMaxContextWithFileUid && check_owner(owner)) return owner;
+  const bool is_free = check_owner(owner) && !contains_id(used_ids_.of_users, owner.uid);
+  if (context <= kMaxContextWithFileUid && is_free) return owner;
   return fail(Code::invalid,
-              fmt::format("fs.write: files of context {0} have no owner: set [contexts.{0}.files] owner", context));
+              fmt::format("fs.write: files of context {0} have no owner{1}: set [contexts.{0}.files] owner", context,
+                          is_free ? "" : fmt::format(", since {} is an id of others on this host", owner.uid)));
 }
 
-std::optional<FileOwner> FileOwners::fixed_owner_of(ContextId context) const {
+std::optional<FileOwner> FileOwners::find_fixed_owner(ContextId context) const {
   const auto entry = std::find_if(files_.begin(), files_.end(),
                                   [context](const ContextFiles& files) { return files.context == context; });
   if (!has_ids() || entry == files_.end() || !entry->has_fixed_uid) return {};
@@ -127,9 +132,9 @@ Result<void> FileOwners::check_volume(const Volume& volume) const {
   return {};
 }
 
-FileOwner FileOwners::job_ids(ContextId context, std::uint32_t uid) const {
+FileOwner FileOwners::get_job_ids(ContextId context, std::uint32_t uid) const {
   if (!has_ids()) return {::geteuid(), ::getegid()};
-  if (const auto fixed = fixed_owner_of(context); fixed && uid == ids_.count) return *fixed;
+  if (const auto fixed = find_fixed_owner(context); fixed && uid == ids_.count) return *fixed;
   return {ids_.base + uid, ids_.base + uid};
 }
 

@@ -29,16 +29,17 @@ class FileOwners {
  public:
   FileOwners() = default;
   // Error invalid: an owner that no job may have.
-  static Result<FileOwners> make(std::vector<ContextFiles>, const IdRange&);
+  static Result<FileOwners> make(std::vector<ContextFiles>, const IdRange&, UsedIds = {});
 
-  // Returns the owner of files that jobs of the context create below fs.write. Error invalid: the context has none.
-  Result<FileOwner> owner_of(ContextId) const;
+  // Returns the owner of files that jobs of the context create below fs.write. Error invalid: the context has none, or
+  // its default belongs to another user of the host.
+  Result<FileOwner> find_owner(ContextId) const;
   // Returns the ids of runs with folders if these runs have no id of their own.
-  std::optional<FileOwner> fixed_owner_of(ContextId) const;
+  std::optional<FileOwner> find_fixed_owner(ContextId) const;
   // Error invalid: jobs may not act as the owner of this volume.
   Result<void> check_volume(const Volume&) const;
   // Returns the ids on the host of a job with this id in its user namespace.
-  FileOwner job_ids(ContextId, std::uint32_t uid) const;
+  FileOwner get_job_ids(ContextId, std::uint32_t uid) const;
 
  private:
   Result<void> check_owner(const FileOwner&) const;
@@ -46,6 +47,7 @@ class FileOwners {
 
   std::vector<ContextFiles> files_;
   IdRange ids_;
+  UsedIds used_ids_;
 };
 
 }  // namespace mycojobs::sandbox

@@ -51,22 +51,28 @@ std::string find_problem(const Limits& limits) {
   return {};
 }
 
+bool is_normalized(const std::string& path) {
+  if (path.empty() || path.front() != '/' || path.size() >= 4096 || path.find('\0') != std::string::npos) return false;
+  for (const char* segment : {"//", "/./", "/../"}) {
+    if ((path + "/").find(segment) != std::string::npos) return false;
+  }
+  return true;
+}
+
 // A granted folder must be a mount point of its own (sandbox/zygote/confine.cpp), and its path must be normalized.
 bool can_be_granted(const std::string& path) {
   static constexpr std::string_view kParentFolders[] = {"/srv/", "/opt/",   "/home/", "/var/",
                                                         "/mnt/", "/media/", "/data/"};
   const auto is_inside = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };
-  if (path.empty() || path.size() >= 4096 || path.back() == '/' || path.find('\0') != std::string::npos) return false;
-  for (const char* segment : {"//", "/./", "/../"}) {
-    if ((path + "/").find(segment) != std::string::npos) return false;
-  }
-  return std::any_of(std::begin(kParentFolders), std::end(kParentFolders), is_inside);
+  return is_normalized(path) && std::any_of(std::begin(kParentFolders), std::end(kParentFolders), is_inside);
 }
 
 // The agent has checked the name and the path of a volume; a mount point outside of kVolumesFolder is prevented again.
 std::string find_problem(const Volume& volume, const FileOwners& owners) {
   if (volume.name.empty() || volume.name.find('/') != std::string::npos || volume.name.front() == '.')
     return "a volume without a valid name";
+  if (!is_normalized(volume.path))
+    return fmt::format("volume {}: its path is not absolute and normalized", volume.name);
   const auto checked = owners.check_volume(volume);
   return checked ? "" : checked.error().message;
 }
@@ -86,7 +92,7 @@ std::string find_problem(const RunSpec& spec, const FileOwners& owners) {
     if (std::string problem = find_problem(volume, owners); !problem.empty()) return problem;
   }
   if (grants.fs_write.empty()) return {};
-  const auto owner = owners.owner_of(spec.context);
+  const auto owner = owners.find_owner(spec.context);
   return owner ? "" : owner.error().message;
 }
 
@@ -204,7 +210,10 @@ void Launcher::configure(const Configure& configuration) {
   const auto problem = prepare(configuration);
   if (problem) return send(LauncherStarted{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
-  for (const auto& [context, volume] : configuration.volumes) check_volume(context, volume);
+  for (const auto& [context, volume] : configuration.volumes)
+    unchecked_folders_.push_back({context, volume, fmt::format("contexts.{}.volumes.{}", context, volume.name), true});
+  for (const auto& [context, path] : configuration.written_folders) add_written_folder(context, path);
+  check_next_folders();
   for (const auto& [host, context] : configuration.initial_zygotes) {
     if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
   }
@@ -229,7 +238,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!ids) return ids.error().message;
   if (ids->has_id_per_job() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
   ids_ = *ids;
-  auto owners = FileOwners::make(configuration.files, ids_);
+  auto owners = FileOwners::make(configuration.files, ids_, list_used_ids(registry_));
   if (!owners && !is_probe_) return owners.error().message;
   if (owners) owners_ = std::move(*owners);
   if (!owners) {
@@ -303,43 +312,70 @@ void Launcher::on_canary_finished(const std::string& host, ContextId context,
   }
   if (problem) {
     start_problem_ = fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy);
-    if (!is_probe_) unchecked_volumes_ = 0;
   }
   report_start_if_ready();
 }
 
-// Mounts the volume as for a run. A disk that hangs delays the start by the time-out of GrantedFolders only.
-void Launcher::check_volume(ContextId context, const Volume& volume) {
-  ++unchecked_volumes_;
-  if (std::string problem = find_problem(volume, owners_); !problem.empty())
-    return on_volume_checked(context, volume, fail(Code::unsupported, std::move(problem)));
+// A folder of fs.write is checked as a volume of the owner of the context's files.
+void Launcher::add_written_folder(ContextId context, const std::string& path) {
+  const std::string name = fmt::format("contexts.{}.ceiling.fs.write {}", context, path);
+  const auto owner = owners_.find_owner(context);
+  if (!owner) return report_folder({context, {}, name, false}, owner.error());
+  unchecked_folders_.push_back({context, Volume{"folder", path, true, *owner}, name, false});
+}
+
+// Each check that runs needs a child, so only a few run at the same time. Disks that hang must not add up their
+// time-outs, so no check begins late.
+void Launcher::check_next_folders() {
+  constexpr std::size_t kMaxRunningChecks = 4;
+  constexpr std::uint64_t kMaxStartMs = 5000;
+  if (checks_end_boot_ms_ == 0) checks_end_boot_ms_ = boot_ms() + kMaxStartMs;
+  while (running_checks_ < kMaxRunningChecks && !unchecked_folders_.empty()) {
+    const UncheckedFolder folder = std::move(unchecked_folders_.front());
+    unchecked_folders_.pop_front();
+    if (boot_ms() < checks_end_boot_ms_) {
+      check_folder(folder);
+    } else {
+      report_folder(folder, Error{Code::unavailable, "was not checked, since other folders answer too slowly"});
+    }
+  }
+  report_start_if_ready();
+}
+
+// Mounts the folder as for a run. A disk that hangs delays the answer by the time-out of GrantedFolders.
+void Launcher::check_folder(const UncheckedFolder& folder) {
+  if (std::string problem = find_problem(folder.volume, owners_); !problem.empty())
+    return report_folder(folder, Error{Code::unsupported, std::move(problem)});
   OpenFolders request;
-  request.grants.volumes = {volume};
-  request.job = owners_.job_ids(context, owners_.fixed_owner_of(context) ? ids_.count : 0);
-  volume_checks_.open(std::move(request), [this, context, volume](Result<std::vector<Fd>> opened, bool) {
-    on_volume_checked(context, volume, std::move(opened));
+  request.grants.volumes = {folder.volume};
+  request.job = owners_.get_job_ids(folder.context, owners_.find_fixed_owner(folder.context) ? ids_.count : 0);
+  ++running_checks_;
+  volume_checks_.open(std::move(request), [this, folder](Result<std::vector<Fd>> opened, bool) {
+    --running_checks_;
+    report_folder(folder, opened ? std::nullopt : std::optional(std::move(opened).error()));
+    check_next_folders();
   });
 }
 
-// An owner that cannot be mapped prevents the start. A missing folder or a hanging disk does not, since only the runs
-// that need it fail.
-void Launcher::on_volume_checked(ContextId context, const Volume& volume, const Result<std::vector<Fd>>& opened) {
-  const std::string name = fmt::format("contexts.{}.volumes.{}", context, volume.name);
-  const std::string problem = opened ? "" : opened.error().message;
+// A volume whose owner cannot be mapped prevents the start. A missing folder or a hanging disk does not, since only the
+// runs that need it fail; nor does a folder of fs.write, since a job may never ask for it.
+void Launcher::report_folder(const UncheckedFolder& folder, const std::optional<Error>& problem) {
   if (is_probe_) {
-    send(Layer{name, problem.empty(),
-               problem.empty() ? fmt::format("{} of user {}", volume.path, volume.owner.uid) : "", problem});
-  } else if (!opened && opened.error().code != Code::unsupported) {
-    warn(fmt::format("{}: {}", name, problem));
-  } else if (!opened && start_problem_.empty()) {
-    start_problem_ = fmt::format("{}: {}", name, problem);
+    const Volume& volume = folder.volume;
+    send(Layer{folder.name, !problem, problem ? "" : fmt::format("{} of user {}", volume.path, volume.owner.uid),
+               problem ? problem->message : ""});
+  } else if (!problem) {
+    return;
+  } else if (!folder.is_volume || problem->code != Code::unsupported) {
+    warn(fmt::format("{}: {}", folder.name, problem->message));
+  } else if (start_problem_.empty()) {
+    start_problem_ = fmt::format("{}: {}", folder.name, problem->message);
   }
-  if (unchecked_volumes_ > 0) --unchecked_volumes_;
-  report_start_if_ready();
 }
 
 void Launcher::report_start_if_ready() {
-  if (!is_start_reported_ || unchecked_volumes_ > 0 || is_ready_sent_) return;
+  const bool is_checking = running_checks_ > 0 || !unchecked_folders_.empty();
+  if (!is_start_reported_ || is_ready_sent_ || (is_checking && (is_probe_ || start_problem_.empty()))) return;
   is_ready_sent_ = true;
   send(LauncherStarted{start_problem_.empty(), start_problem_});
 }

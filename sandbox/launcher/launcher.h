@@ -33,8 +33,17 @@ class Launcher {
   std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
   void on_canary_finished(const std::string& host, ContextId context, const std::optional<SetupError>& problem);
-  void check_volume(ContextId, const Volume&);
-  void on_volume_checked(ContextId, const Volume&, const Result<std::vector<Fd>>&);
+  // A folder that is checked before the start.
+  struct UncheckedFolder {
+    ContextId context = 0;
+    Volume volume;
+    std::string name;        // of the setting
+    bool is_volume = false;  // whether it is a volume, not a folder of fs.write
+  };
+  void add_written_folder(ContextId, const std::string& path);
+  void check_next_folders();
+  void check_folder(const UncheckedFolder&);
+  void report_folder(const UncheckedFolder&, const std::optional<Error>& problem);
   void report_start_if_ready();
   void on_run_ended(SandboxRun&);
   void on_unkillable(const SandboxRun&, Outcome);
@@ -57,7 +66,9 @@ class Launcher {
   EgressLink egress_;
   Zygotes zygotes_;
   GrantedFolders volume_checks_;
-  std::size_t unchecked_volumes_ = 0;
+  std::deque<UncheckedFolder> unchecked_folders_;
+  std::size_t running_checks_ = 0;
+  std::uint64_t checks_end_boot_ms_ = 0;  // no check begins after this time; 0 before the first check
   std::string start_problem_;
   Fd filters_;
   IdRegistry registry_;

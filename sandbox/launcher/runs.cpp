@@ -216,7 +216,7 @@ std::optional<std::uint32_t> RunTable::allocate_uid() {
 
 bool RunTable::assign_uid(SandboxRun& run) {
   if (run.uid) return true;
-  const bool is_fixed = needs_file_owner(run.spec.grants) && settings_.owners.fixed_owner_of(run.spec.context);
+  const bool is_fixed = needs_file_owner(run.spec.grants) && settings_.owners.find_fixed_owner(run.spec.context);
   run.uid = is_fixed ? settings_.ids.count : allocate_uid();
   return run.uid.has_value();
 }

@@ -141,7 +141,9 @@ class RunTable {
 
   // Assigns the user id of the run; fork() does so for a run without folders. Returns false if all ids are in use.
   bool assign_uid(SandboxRun&);
-  FileOwner job_ids(const SandboxRun& run) const { return settings_.owners.job_ids(run.spec.context, *run.uid); }
+  FileOwner get_job_ids(const SandboxRun& run) const {
+    return settings_.owners.get_job_ids(run.spec.context, *run.uid);
+  }
   // Creates the run's group, ids and sockets, and sends ForkRequest to the zygote. Returns false if this failed and the
   // run has ended.
   bool fork(SandboxRun&, int zygote_control);

@@ -107,7 +107,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
 
 std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
   const ScriptHost host = choose_build(*find_host(zygote.key), zygote);
-  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.owners.fixed_owner_of(zygote.key.second),
+  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.owners.find_fixed_owner(zygote.key.second),
                                settings_.filters, settings_.alive_fd, settings_.fail_step, settings_.disabled_steps,
                                settings_.job_niceness});
   zygote.folders.clear();
@@ -255,9 +255,9 @@ bool Zygotes::open_folders(SandboxRun& run) {
       runs_.fail_setup(run, "uid", EAGAIN, kNoFreeUid);
       return runs_.finish_run(run), true;
     }
-    request.job = runs_.job_ids(run);
+    request.job = runs_.get_job_ids(run);
     // submit() has checked that the context has an owner if the run needs one.
-    request.files = settings_.owners.owner_of(run.spec.context).value_or(request.job);
+    request.file_owner = settings_.owners.find_owner(run.spec.context).value_or(request.job);
   }
   granted_.open(std::move(request), [this, id = run.id](Result<std::vector<Fd>> opened, bool host_lacks_resource) {
     SandboxRun* waiting = runs_.find(id);

@@ -197,7 +197,9 @@ TEST(Volumes, OwnersThatNoJobMayHaveAreRejected) {
   const Row rows[] = {{{"data", folder.path(), true, {0, 0}}, "jobs never write as root"},
                       {{"data", folder.path(), true, {kOwner, 0}}, "jobs never write as root"},
                       {{"../data", folder.path(), true, {kOwner, kOwner}}, "valid name"},
-                      {{"", folder.path(), true, {kOwner, kOwner}}, "valid name"}};
+                      {{"", folder.path(), true, {kOwner, kOwner}}, "valid name"},
+                      {{"data", folder.path() + "/../x", true, {kOwner, kOwner}}, "not absolute and normalized"},
+                      {{"data", "srv/data", true, {kOwner, kOwner}}, "not absolute and normalized"}};
   for (const Row& row : rows) {
     const Outcome outcome = run_attempts(shared_sandbox(), HostFolder::make_run(row.volume), "getpid").outcome;
     EXPECT_EQ(to_string(outcome.status), "setup_error");
@@ -209,6 +211,36 @@ TEST(Volumes, OwnersThatNoJobMayHaveAreRejected) {
   EXPECT_FALSE(owners->check_volume({"data", folder.path(), false, {kOwner, job_id}}));
   EXPECT_FALSE(owners->check_volume({"data", folder.path(), false, kUnknownFileOwner}));
   EXPECT_FALSE(sandbox::FileOwners::make({{1, {0, 0}, false}}, {SandboxConfig().uid_base, 65536}));
+}
+
+TEST(Volumes, OwnersAreNotIdsOfOthers) {
+  if (!is_root()) GTEST_SKIP() << "files of an ordinary user's jobs belong to the user";
+  const sandbox::IdRange ids{SandboxConfig().uid_base, 65536};
+  sandbox::UsedIds used;
+  used.of_launchers = {{kOwner, 10}};
+  used.of_users = {{kFirstFileUid, 3}, {34567, 1}};
+  const auto owners = sandbox::FileOwners::make({{9, {34567, 34567}, false}}, ids, used);
+  ASSERT_TRUE(owners) << owners.error().message;
+  EXPECT_FALSE(owners->check_volume({"data", "/srv/data", true, {kOwner, 34567}})) << "jobs of another agent";
+  EXPECT_TRUE(owners->check_volume({"data", "/srv/data", true, {34567, 34567}})) << "the operator has chosen it";
+  EXPECT_EQ(owners->find_owner(9).value(), (FileOwner{34567, 34567}));
+  EXPECT_EQ(owners->find_owner(3).value(), default_file_owner(3));
+  const auto refused = owners->find_owner(2);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("set [contexts.2.files] owner"), std::string::npos) << refused.error().message;
+}
+
+// Every write of a job would fail, as below ProtectSystem=strict of systemd.
+TEST(Volumes, ReadOnlyMountIsRefusedForWriting) {
+  if (!is_root()) GTEST_SKIP() << "only root mounts file systems";
+  const HostFolder folder("tmpfs");
+  ASSERT_TRUE(folder.is_mounted());
+  ASSERT_EQ(::mount(nullptr, folder.path().c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr), 0);
+  const DedicatedSandbox dedicated = start_dedicated_sandbox();
+  const Outcome outcome = run_attempts(*dedicated.sandbox, folder.make_run(), "getpid").outcome;
+  EXPECT_EQ(to_string(outcome.status), "setup_error");
+  EXPECT_NE(outcome.reason.find("ReadWritePaths="), std::string::npos) << outcome.reason;
+  EXPECT_EQ(to_string(run_attempts(*dedicated.sandbox, folder.make_run(false), "getpid").outcome.status), "ok");
 }
 
 TEST(Volumes, LinksLeadToNothingOutside) {
@@ -310,10 +342,12 @@ TEST(Volumes, SetIdBitsAreRefusedInAddedCalls) {
   const RunResult result = run_attempts(shared_sandbox(), spec, lines);
   for (const char* call : {"chmod", "mknod", "openat", "mkdir"})
     EXPECT_EQ(result.get_result(std::string("mode ") + call + " /volumes/data/" + call + " 04755"), "EPERM") << call;
-  spec = make_spec();
-  spec.grants.syscalls = {"openat2"};
-  const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
-  EXPECT_NE(outcome.reason.find("openat2 is never granted"), std::string::npos) << outcome.reason;
+  for (const std::string call : {"fchmodat2", "openat2"}) {
+    spec = make_spec();
+    spec.grants.syscalls = {call};
+    const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+    EXPECT_NE(outcome.reason.find(call + " is never granted"), std::string::npos) << outcome.reason;
+  }
 }
 
 // ramfs stands for file systems without id mapping, such as NFS.
@@ -355,9 +389,12 @@ TEST(Volumes, FixedUidAppliesToRunsWithFoldersOnly) {
   RunSpec spec = folder.make_run();
   spec.grants.fs_write = {folder.path()};
   spec.grants.volumes.push_back({"other", other.path(), true, {34, 34}});
-  const RunResult result =
-      run_attempts(*dedicated.sandbox, spec,
-                   "write /volumes/data/file x\nwrite /volumes/other/file x\nwrite " + (folder / "second") + " x");
+  const RunResult result = run_attempts(
+      *dedicated.sandbox, spec,
+      "getuid\nwrite /volumes/data/file x\nwrite /volumes/other/file x\nwrite " + (folder / "second") + " x");
+  const std::string uid = run_attempts(*dedicated.sandbox, make_spec(), "getuid").get_result("getuid");
+  EXPECT_FALSE(uid.empty());
+  EXPECT_NE(uid, result.get_result("getuid")) << "a run without folders has an id of its own";
   EXPECT_EQ(stat_file(folder / "file").st_uid, kOwner) << result.outcome.reason;
   EXPECT_EQ(stat_file(folder / "second").st_uid, kOwner);
   EXPECT_EQ(stat_file(other / "file").st_uid, 34U);
