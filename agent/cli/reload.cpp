@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/log_level.h"
 #include "cli/service_setup.h"
@@ -11,12 +12,25 @@
 namespace mycojobs {
 namespace {
 
+// Returns whether the setting belongs to this table of a context, such as "volumes".
+bool is_in_context_table(std::string_view name, std::string_view table) {
+  constexpr std::string_view kPrefix = "contexts.";
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(std::min(name.find('.', kPrefix.size()), name.size()));  // the id of the context
+  return name.starts_with('.') && name.substr(1).starts_with(std::string(table) + '.');
+}
+
 bool is_reloadable(const std::string& name) {
-  if (!name.starts_with("contexts.")) return name == "log.level" || name.starts_with("ceiling.");
-  const std::size_t table = name.find('.', std::string_view("contexts.").size());  // behind the id of the context
-  if (table == std::string::npos) return false;
-  const std::string_view rest = std::string_view(name).substr(table);
-  return rest.starts_with(".ceiling.") || rest.starts_with(".volumes.");
+  return name == "log.level" || name.starts_with("ceiling.") || is_in_context_table(name, "ceiling") ||
+         is_in_context_table(name, "volumes");
+}
+
+std::string list_volumes(const std::vector<ConfigValue>& values) {
+  std::string text;
+  for (const ConfigValue& value : values) {
+    if (is_in_context_table(value.name, "volumes")) text += value.name + " = " + value.text + '\n';
+  }
+  return text;
 }
 
 Result<Config> load_valid_config(const FlagValues& options) {
@@ -46,6 +60,9 @@ std::vector<std::string> find_settings_for_restart(const std::vector<ConfigValue
 
 }  // namespace
 
+Reload::Reload(const Invocation& call)
+    : options_(call.options), values_(call.config_values), volumes_(list_volumes(call.config_values)) {}
+
 void Reload::reload() {
   auto config = load_valid_config(options_);
   if (!config) {
@@ -55,6 +72,10 @@ void Reload::reload() {
   for (const std::string& warning : config->warnings) log(LogLevel::warn, "config", "{}", warning);
   set_log_level(config->settings.log_level);
   for (const auto& callback : callbacks_) callback(config->settings);
+  // The start has tested the volumes before; a test now could wait for a disk.
+  const std::string volumes = list_volumes(config->values);
+  if (std::exchange(volumes_, volumes) != volumes && !volumes.empty())
+    log(LogLevel::warn, "config", "volumes have changed: `mycojobs doctor` tests whether jobs can use them");
   const auto settings_for_restart = find_settings_for_restart(values_, config->values);
   log(LogLevel::info, "config", "reloaded: ceilings, volumes, secrets and the log's level{}",
       settings_for_restart.empty()

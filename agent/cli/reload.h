@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "cli/invocation.h"
@@ -11,7 +12,7 @@ namespace mycojobs {
 
 class Reload {
  public:
-  explicit Reload(const Invocation& call) : options_(call.options), values_(call.config_values) {}
+  explicit Reload(const Invocation& call);
   // Registers a callback for valid settings. Must be called on the thread that calls reload().
   void on_reload(std::function<void(const Settings&)> callback) { callbacks_.push_back(std::move(callback)); }
   // Reloads, and logs errors and changes.
@@ -20,6 +21,7 @@ class Reload {
  private:
   FlagValues options_;
   std::vector<ConfigValue> values_;  // effective values, including those that need a restart
+  std::string volumes_;              // names and values of the settings of volumes in force
   std::vector<std::function<void(const Settings&)>> callbacks_;
 };
 
