@@ -507,7 +507,7 @@ if mark.state == kFlowStateCreating then
       if #revisions > 0 and has_type(journal, 'stream') then redis.call('XDEL', journal, unpack(revisions)) end
       release_idempotency_keys(job, claim)
       release_job_charge(job, claim)
-      redis.call('UNLINK', job, kClaimKey .. job)
+      redis.call('UNLINK', job, kClaimKey .. job, kJobFilesKey .. job)
       call_index('ZREM', kJobsKey, job)
     end
   end

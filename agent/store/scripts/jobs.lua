@@ -7,8 +7,8 @@
 -- Writes new jobs of one caller, all of them or none.
 -- ARGV: caller (id), is_queued (flag: also queue the jobs), count, the quotas in bytes of a caller and of the context,
 -- then for each job: id (0: allocate), queue, accepted (key of an existing job with the same content, or empty),
--- idempotency key (or empty), fields (list), contents of its files (list of field, content, ...). No two jobs have the same id or idempotency key, and either all jobs have
--- an id or none.
+-- idempotency key (or empty), fields (list), contents of its files (list of field, content, ...). No two jobs have the
+-- same id or idempotency key, and either all jobs have an id or none.
 -- Reply: {new, time in s, time in ms, {id, detail}...}, where the detail is empty for accepted jobs; or {there,
 -- {{index, exists or used, key, record}...}} if jobs exist that were not accepted; or {wrong, index, error} if a key of
 -- a job has a wrong type. Nothing is written in the last two cases.

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "contract/flow_contract.h"
+#include "model/submitted_files.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -73,6 +75,17 @@ TEST_P(FlowsIndex, CatalogListsTheNewestFirst) {
 TEST_P(FlowsIndex, UnfinishedCreationIsInNoCatalog) {
   ASSERT_TRUE(flows_->create(draft(1)));
   EXPECT_THAT(listed(), IsEmpty());
+}
+
+TEST_P(FlowsIndex, AbandonedCreationIsRemovedWithTheFilesOfItsJobs) {
+  const FlowIds place = flows_->create(draft(1)).value();
+  std::vector<Job> jobs{job(place.first_job)};
+  ASSERT_TRUE(set_submitted_files(jobs[0], {"input", {{"data.csv", "a,b"}}}));
+  ASSERT_EQ(outcome(flows_->put_jobs(1, place.flow, jobs)), "ok");
+  const std::string files_key = job_files_key("job:12:" + std::to_string(place.first_job));
+  EXPECT_EQ(field(files_key, "stdin"), "input");
+  ASSERT_EQ(outcome(flows_->remove(1, place.flow)), "ok");
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", files_key}).number(), 0U);
 }
 
 TEST_P(FlowsIndex, ManyAreListedInPages) {
