@@ -933,11 +933,55 @@ FlowPlan read_flow(const DocumentValue& root, int depth) {
 
 }  // namespace plans
 
+namespace {
+
+// The canonical text of a definition that uses the syntax of references in `env` ends with this. Definitions that older
+// versions stored do not: there, "${" in `env` means itself.
+constexpr char kReferenceMark = '\n';
+
+// Escapes references in `env` of all nodes, default fields and child flows. Returns whether a text has changed.
+bool escape_env_references(nlohmann::json& flow, int depth = 0) {
+  if (!flow.is_object() || depth > plans::kMaxChildDepth) return false;
+  bool has_changed = false;
+  const auto escape_env = [&](nlohmann::json& owner) {
+    const auto env = owner.find("env");
+    if (env == owner.end() || !env->is_object()) return;
+    for (nlohmann::json& value : *env) {
+      if (!value.is_string() || value.get_ref<const std::string&>().find("${") == std::string::npos) continue;
+      value = escape_references(value.get_ref<const std::string&>());
+      has_changed = true;
+    }
+  };
+  if (const auto defaults = flow.find("defaults"); defaults != flow.end()) escape_env(*defaults);
+  const auto jobs = flow.find("jobs");
+  if (jobs == flow.end() || !jobs->is_structured()) return has_changed;
+  for (nlohmann::json& node : *jobs) {
+    if (!node.is_object()) continue;
+    const auto child = node.find("flow");
+    if (child == node.end()) {
+      escape_env(node);
+    } else if (escape_env_references(*child, depth + 1)) {
+      has_changed = true;
+    }
+  }
+  return has_changed;
+}
+
+// Returns whether the canonical text must have the mark.
+bool uses_reference_syntax(const std::string& canonical, const nlohmann::json& definition) {
+  if (canonical.find("${") == std::string::npos) return false;
+  nlohmann::json copy = definition;
+  return escape_env_references(copy);
+}
+
+}  // namespace
+
 ParsedPlan read_plan(const nlohmann::json& definition) {
   DocumentProblems problems;
   FlowPlan plan = plans::read_flow({definition, "", problems}, 0);
   if (problems.empty()) {
     plan.canonical = dump_json(definition);
+    if (uses_reference_syntax(plan.canonical, definition)) plan.canonical += kReferenceMark;
     if (plan.canonical.size() > kMaxDefinitionBytes) {
       problems.add("", std::to_string(plan.canonical.size()) + " bytes are more than the " +
                            std::to_string(kMaxDefinitionBytes) + " that a definition may have");
@@ -955,8 +999,13 @@ Result<FlowPlan> parse_stored_plan(std::string_view canonical, std::string_view 
                                    "flow again from its file");
   }
   MJ_TRY(parsed, parse_json(canonical, kMaxDefinitionBytes));
+  const bool is_older = !canonical.ends_with(kReferenceMark) && escape_env_references(parsed);
   ParsedPlan read = read_plan(parsed);
   if (!read.plan) return fail(Code::invalid, "definition " + std::string(hash) + ": " + join(read.problems));
+  if (is_older) {
+    read.plan->canonical = canonical;
+    read.plan->hash = hash;
+  }
   return std::move(*read.plan);
 }
 

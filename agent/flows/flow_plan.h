@@ -154,7 +154,8 @@ struct PlanField {
   std::string_view owner, name, value_format, meaning;  // owner: `flow` or `node`
 };
 std::vector<PlanField> plan_fields();
-// Parses a stored definition and checks its hash.
+// Parses a stored definition and checks its hash. In a definition that a version without references has stored, "${" in
+// `env` means itself.
 Result<FlowPlan> parse_stored_plan(std::string_view canonical, std::string_view hash);
 
 // Returns the definition of a flow whose jobs exist already (flow.create over JSON-RPC). `nodes` may add fields that a

@@ -2,9 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "flows/flow_plan.h"
 #include "flows/node_job.h"
+#include "model/result_references.h"
 #include "model/submitted_files.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -110,6 +113,32 @@ TEST(FlowPlan, RoundTripsThroughItsText) {
   const auto changed = parse_stored_plan(read.plan->canonical + " ", read.plan->hash);
   ASSERT_FALSE(changed);
   EXPECT_NE(changed.error().message.find("another hash"), std::string::npos);
+}
+
+TEST(FlowPlan, StoredDefinitionOfAnOlderVersionHasNoReferences) {
+  const std::string stored = dump_json(json::parse(R"({"name": "x", "defaults": {"env": {"D": "${PWD}"}}, "jobs": {
+    "a": {"script": "x", "type": "v"},
+    "b": {"needs": "a", "script": "x", "type": "v", "env": {"A": "${HOME}", "B": "${a.size}", "C": "$${X}"}},
+    "c": {"flow": {"name": "y", "jobs": {"d": {"script": "x", "type": "v", "env": {"A": "${HOME}"}}}}}}})"));
+  const auto older = parse_stored_plan(stored, sha256_hex(stored));
+  ASSERT_TRUE(older) << older.error().message;
+  EXPECT_EQ(older->canonical, stored);
+  EXPECT_EQ(older->hash, sha256_hex(stored));
+  EXPECT_EQ(node(*older, "b").job.env_vars.at("A"), "$${HOME}");
+  EXPECT_EQ(node(*older, "b").job.env_vars.at("B"), "$${a.size}");
+  EXPECT_EQ(unescape_references(node(*older, "b").job.env_vars.at("C")), "$${X}");
+  EXPECT_EQ(node(*older, "b").job.env_vars.at("D"), "$${PWD}");
+  EXPECT_TRUE(read_plan(json::parse(node(*older, "c").child)).plan) << "the child flow starts later";
+}
+
+TEST(FlowPlan, StoredDefinitionKeepsItsReferences) {
+  const auto read = read_plan(json::parse(R"({"name": "x", "jobs": {"a": {"script": "x", "type": "v"},
+    "b": {"needs": "a", "script": "x", "type": "v", "env": {"A": "${a.size}", "B": "$${HOME}"}}}})"));
+  ASSERT_TRUE(read.plan) << join(read.problems);
+  const auto back = parse_stored_plan(read.plan->canonical, read.plan->hash);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->hash, read.plan->hash);
+  EXPECT_EQ(node(*back, "b").job.env_vars, node(*read.plan, "b").job.env_vars);
 }
 
 TEST(FlowPlan, ListOfJobsKeepsItsOrder) {
