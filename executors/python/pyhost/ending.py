@@ -301,6 +301,12 @@ def begin_run():
     return module.job
 
 
+def hide_stdin():
+    """Replaces sys.stdin while the module is loaded: a module that keeps it would buffer input of one run and read it in
+    the next."""
+    sys.stdin = sys.__stdin__ = TextIOWrapper(BufferedReader(FileIO("/dev/null")), "utf-8", "surrogateescape")
+
+
 def renew_stdin():
     """Replaces sys.stdin, whose buffer may contain input of the previous run."""
     sys.stdin = sys.__stdin__ = TextIOWrapper(BufferedReader(FileIO(0, closefd=False)), "utf-8", "surrogateescape")

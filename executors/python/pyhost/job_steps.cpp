@@ -24,14 +24,13 @@ struct PythonBindings {
   py::dict host, job_values, modules, environment, lines, main_thread;
   py::object builtins, scan, seed, number_of, compile, set_zone, collect, tracer, profiler, join_threads,
       run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, report_warning,
-      hooks, begin_run, renew_stdin, refuse_without_main, refuse_returned;
+      hooks, begin_run, hide_stdin, renew_stdin, refuse_without_main, refuse_returned;
   py::list arguments;
   // Own strings, stored near the other objects: the reference counts of shared strings would dirty other pages.
   py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id, loading;
   Py_ssize_t own_log_handlers = 0;  // handlers of logging itself, which buffer nothing
 };
 PythonBindings* bindings = nullptr;  // never destroyed: the process ends with _exit()
-bool has_arguments = false;          // whether the latest run has arguments
 
 py::object take_ownership(PyObject* object) {
   if (object == nullptr) throw py::error_already_set();
@@ -118,10 +117,17 @@ py::object get_job_value(const py::str& name) {
 // Sets sys.argv[1:]. Without arguments the list is not accessed: an access would copy its page.
 void set_arguments(const py::dict& facts) {
   PyObject* const arguments = PyDict_GetItemString(facts.ptr(), "args");  // borrowed
-  if (arguments == nullptr && !has_arguments) return;
-  has_arguments = arguments != nullptr;
-  const py::object list = arguments != nullptr ? py::reinterpret_borrow<py::object>(arguments) : py::list();
-  check(PyList_SetSlice(bindings->arguments.ptr(), 1, PyList_Size(bindings->arguments.ptr()), list.ptr()));
+  if (arguments == nullptr) return;
+  check(PyList_SetSlice(bindings->arguments.ptr(), 1, PyList_Size(bindings->arguments.ptr()), arguments));
+}
+
+// Replaces sys.argv: the previous run can have changed the list or assigned another.
+void renew_arguments() {
+  PyObject* const arguments = PyDict_GetItemString(get_job_value(bindings->facts).ptr(), "args");  // borrowed
+  py::list list;
+  list.append(get_job_value(bindings->file_name));
+  if (arguments != nullptr) check(PyList_SetSlice(list.ptr(), 1, 1, arguments));
+  check(PySys_SetObject("argv", list.ptr()));
 }
 
 // Copies the names of a dict, so that a job does not change the reference counts of the interpreter's strings.
@@ -278,6 +284,7 @@ void bind_job_steps(const py::dict& host) {
                                                        {"encode_basestring", &bindings->quote},
                                                        {"tell", &bindings->report_warning},
                                                        {"begin_run", &bindings->begin_run},
+                                                       {"hide_stdin", &bindings->hide_stdin},
                                                        {"renew_stdin", &bindings->renew_stdin},
                                                        {"refuse_without_main", &bindings->refuse_without_main},
                                                        {"refuse_returned", &bindings->refuse_returned}};
@@ -300,7 +307,10 @@ PreparedScript prepare_job(const HostRequest& request) {
   prepared.is_warm = PyDict_GetItemString(facts.ptr(), "warm") != nullptr;
   // The process of a warm script outlives its first job, so the name must not be that job's.
   const py::object name = prepared.is_warm ? py::object(py::str("<script>")) : get_file_name(facts);
-  if (prepared.is_warm) set_job_value(bindings->loading, py::bool_(true));
+  if (prepared.is_warm) {
+    set_job_value(bindings->loading, py::bool_(true));
+    call(bindings->hide_stdin);
+  }
   set_job_value(bindings->file_name, name);
   check(PyList_SetItem(bindings->arguments.ptr(), 0, py::object(name).release().ptr()));
   if (!prepared.is_warm) set_arguments(facts);
@@ -347,6 +357,7 @@ py::object load_main() {
   set_job_value(bindings->loading, py::none());
   PyObject* const names = PyModule_GetDict(get_job_value(bindings->main).ptr());
   auto main = py::reinterpret_borrow<py::object>(PyDict_GetItemString(names, "main"));
+  call(bindings->renew_stdin);
   if (main && PyCallable_Check(main.ptr()) != 0) return main;
   call(bindings->refuse_without_main);
   return {};
@@ -355,7 +366,7 @@ py::object load_main() {
 py::object begin_warm_run() {
   PyObject* const names = PyModule_GetDict(get_job_value(bindings->main).ptr());
   check(PyDict_SetItem(names, bindings->result_name.ptr(), bindings->result.ptr()));
-  set_arguments(get_job_value(bindings->facts));
+  renew_arguments();
   return call(bindings->begin_run);
 }
 

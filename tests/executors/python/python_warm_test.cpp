@@ -142,6 +142,40 @@ TEST_F(WarmPython, UncaughtExceptionIsAnOrdinaryEnd) {
   EXPECT_EQ(next.end.error, "");
 }
 
+TEST_F(WarmPython, ChangesOfArgumentsDoNotRemain) {
+  const auto run_with = [&](const std::string& change, std::vector<std::string> args) {
+    JobFacts facts = make_warm_facts("result['argv'] = list(sys.argv)\n" + change);
+    facts.job.args = std::move(args);
+    return run_python_confined(facts, default_options_);
+  };
+  for (const char* const change : {"sys.argv.pop(0)", "sys.argv.clear()", "sys.argv = ['other', 'list']",
+                                   "sys.argv += ['more']", "del sys.argv"}) {
+    const RunResult first = run_with(change, {"a", "b"});
+    EXPECT_EQ(first.end.result.at("argv"), R"(["<script>","a","b"])") << change << first.err;
+    EXPECT_EQ(run_with("", {"c"}).end.result.at("argv"), R"(["<script>","c"])") << change;
+    run_with(change, {"a", "b"});
+    EXPECT_EQ(run_with("", {}).end.result.at("argv"), R"(["<script>"])") << change;
+  }
+}
+
+TEST_F(WarmPython, ModuleThatKeepsStandardInputReadsNone) {
+  const std::string script = R"(
+import sys
+kept = sys.stdin
+loaded = sys.stdin.read()
+def main(job):
+    return {'loaded': loaded, 'kept': kept.readline(), 'line': sys.stdin.readline()}
+)";
+  PythonRunOptions options = default_options_;
+  options.warm.key = options.warm.family = std::string(64, 'k');
+  for (const char* const line : {"one\n", "two\n"}) {
+    JobFacts facts = make_warm_facts("", script);
+    ASSERT_TRUE(set_submitted_files(facts.job, {std::string(line) + "left over\n", {}}));
+    const RunResult result = run_python_confined(facts, options);
+    EXPECT_EQ(result.end.result, (TextMap{{"loaded", ""}, {"kept", ""}, {"line", line}})) << result.err;
+  }
+}
+
 TEST_F(WarmPython, MainReturnsItsResultOrNothing) {
   const std::string script = R"(
 import mycojobs
