@@ -349,6 +349,9 @@ await run_claims(world, {
     await expect_text(page, 'finished', '.title');
     await click(page, 'main a', 'Change and run');
     await expect_text(page, '200000', '.kept');
+    const with_files = await world.start_job('print(1)', {stdin: 'x', files: {'data.csv': 'a,b'}});
+    await page.goto(`${world.url}/#/try?of=${with_files.key.replace('job:', '')}`);
+    await expect_text(page, 'Not copied from the job: its standard input, the file data.csv');
     await page.goto(`${world.url}/#/try?kind=flow`);
     const good_text = await wait_until('the flow to begin with', () => page.$eval('textarea', (at) => at.value.startsWith('name: first-flow') && at.value));
     await page.$eval('textarea', (at) => { at.value = at.value.replace('type: python', 'tipe: python'); at.dispatchEvent(new Event('input', {bubbles: true})); });

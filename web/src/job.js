@@ -64,6 +64,8 @@ function History({entries}) {
 
 // Fields of a job that the button "Change and run" copies into the new job.
 export const COPIED_FIELDS = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'args', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
+// Returns what the button cannot copy, because a job's record has only the sizes of these contents.
+export const list_uncopied = (job) => [job.stdin ? 'its standard input' : '', ...Object.keys(to_object(job.files)).map((name) => `the file ${to_line(name, 60)}`)].filter(Boolean);
 
 function can_steer(job, rights) {
   return rights && (rights.steer_all || (rights.steer_own && job.caller_id === rights.actor));

@@ -2,7 +2,7 @@
 import {html, useEffect, useMemo, useRef, useState, Action, Glyph, Problem, flow_href, navigate, href, job_href, replace_route, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {useExamples} from './examples.js';
-import {COPIED_FIELDS, Pairs} from './job.js';
+import {COPIED_FIELDS, list_uncopied, Pairs} from './job.js';
 import {find_hidden_characters, to_line, to_list, escape_hidden, to_text, remove_hidden_characters} from './text.js';
 
 const SAMPLE_SCRIPT = `import time
@@ -39,6 +39,7 @@ export function TryView({query, context, rights, overview}) {
   const [form, set_form] = useState({script_type: 'python', name: '', timeout: ''});
   const [owner_id, set_owner_id] = useState(0);  // Caller of the copied job or flow, or 0 if the text is not a copy.
   const [extra_fields, set_extra_fields] = useState({});  // Fields of the copied job that have no input field.
+  const [uncopied, set_uncopied] = useState([]);
   const examples = useExamples();
   const [problems, set_problems] = useState(null);
   const editor = useRef(null);
@@ -47,6 +48,7 @@ export function TryView({query, context, rights, overview}) {
   const load_job = (job) => {
     set_text(to_text(job.script));
     set_owner_id(job.caller_id ?? 0);
+    set_uncopied(list_uncopied(job));
     set_form({script_type: job.script_type, name: job.name ?? '', timeout: String(job.timeout ?? '')});
     set_extra_fields(Object.fromEntries(COPIED_FIELDS.filter((name) => !['script', 'script_type', 'name', 'timeout'].includes(name) && has_value(job[name])).map((name) => [name, job[name]])));
   };
@@ -54,6 +56,7 @@ export function TryView({query, context, rights, overview}) {
     set_problems(null);
     set_error(null);
     set_extra_fields({});
+    set_uncopied([]);
     set_owner_id(0);
     if (!query.of) { set_text(is_flow ? SAMPLE_FLOW : SAMPLE_SCRIPT); return undefined; }
     let is_stale = false;  // True if the user has opened another job or flow while this one was being loaded.
@@ -86,6 +89,7 @@ export function TryView({query, context, rights, overview}) {
     ${!is_flow && examples.length > 0 && html`<p class="examples-of"><span class="quiet">examples:</span> ${examples.map((entry) => html`<button type="button" class="small" onClick=${() => { set_problems(null); load_job(entry); }}>${entry.name}</button> `)}</p>`}
     <${Problem} error=${error}/>
     ${owner_id > 0 && rights && owner_id !== rights.actor && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This was created by actor ${owner_id}. A run here is yours, with your rights: read it first.</p>`}
+    ${uncopied.length > 0 && html`<p class="problem" role="note"><${Glyph} shape="asks"/> Not copied from the job: ${uncopied.slice(0, 5).join(', ')}${uncopied.length > 5 ? ' \u2026' : ''}. A restart of the unchanged job keeps all.</p>`}
     ${hidden_characters.length > 0 && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This text has characters that hide or reorder text: ${hidden_characters.slice(0, 5).map((entry) => `${entry.sign} in line ${entry.line}`).join(', ')}${hidden_characters.length > 5 ? ' \u2026' : ''}. It may do something else than it shows. <button type="button" class="small" onClick=${() => set_text(remove_hidden_characters(text))}>Remove them</button></p>`}
     <label class="editor"><span class="hidden">${is_flow ? 'definition, YAML or JSON' : 'script'}</span><textarea ref=${editor} id="find" spellcheck="false" autocomplete="off" rows="18" value=${text} onInput=${(e) => { set_text(e.target.value); set_problems(null); }}
       onKeyDown=${(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) document.querySelector('main .first')?.click(); }}></textarea></label>
