@@ -361,11 +361,15 @@ std::vector<FlagRow> script_flags() {
   return flags;
 }
 
+std::vector<FlagRow> submitted_file_flags() {
+  return {{"stdin", "FILE", "standard input of the script, at most 1 MiB; `-`: the standard input of this command"},
+          {"file", "[NAME=]PATH", "a file of at most 1 MiB that the script finds at /job/files/NAME", true}};
+}
+
 std::vector<FlagRow> submission_flags() {
   std::vector<FlagRow> flags = script_flags();
+  for (FlagRow& flag : submitted_file_flags()) flags.push_back(std::move(flag));
   const std::vector<FlagRow> queue_flags = {
-      {"stdin", "FILE", "standard input of the script, at most 1 MiB; `-`: the standard input of this command"},
-      {"file", "[NAME=]PATH", "a file of at most 1 MiB that the script finds at /job/files/NAME", true},
       {"delay", "DURATION", "run it no sooner than after this time"},
       {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
       {"depends", "ID", "run it after this job of the same caller has finished", true},

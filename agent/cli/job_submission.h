@@ -37,8 +37,9 @@ std::set<std::string> collect_policy_script_types(const FlowPlan&);  // only typ
 // still starting.
 Result<void> check_types_are_served(const Invocation&, Store&, const std::set<std::string>& script_types);
 
-std::vector<FlagRow> submission_flags();  // flags of `run` and `job submit`
-std::vector<FlagRow> script_flags();      // the submission flags that describe the script and need no store
+std::vector<FlagRow> submission_flags();      // flags of `run` and `job submit`
+std::vector<FlagRow> script_flags();          // the submission flags that describe the script and need no store
+std::vector<FlagRow> submitted_file_flags();  // --stdin and --file
 // Adds the values of --notify to `receivers`, which has the format of Job::notify.
 Result<void> add_notify_flags(const Invocation&, std::string& receivers);
 // Reads the values NAME=VALUE of --env.
