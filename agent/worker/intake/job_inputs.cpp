@@ -27,6 +27,8 @@ using Dependency = JobInputs::Dependency;
 constexpr std::size_t kMaxRecordBytes = 32U << 20;  // a program receives each record twice, by name and by id
 constexpr std::uint64_t kMaxFileBytes = 256ULL << 20;
 constexpr std::size_t kMaxFiles = 10000;
+// Limit of the kernel for NAME=VALUE with its NUL (MAX_ARG_STRLEN, execve(2)).
+constexpr std::size_t kMaxVariableBytes = 128U << 10;
 
 Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, std::size_t& record_bytes) {
   static constexpr std::array<std::string_view, 5> kFieldNames = {"name", "result", "result_json", "artifacts",
@@ -228,6 +230,13 @@ Result<void> JobInputs::expand_references(Job& job) const {
     return fail(Code::invalid, "there is no result of " + excerpt(reference.node));
   };
   MJ_CHECK(mycojobs::expand_references(job, flow, lookup));
+  for (const std::string& name : flow.expanded_variables) {
+    const auto variable = job.env_vars.find(name);
+    if (variable == job.env_vars.end() || name.size() + variable->second.size() + 2 <= kMaxVariableBytes) continue;
+    return fail(Code::invalid, "env_vars: " + excerpt(name) + " has " + std::to_string(variable->second.size()) +
+                                   " bytes with the values of its references, more than a program can receive: read "
+                                   "the result in the script");
+  }
   if (const auto problems = validate_script(job); !problems.empty()) return fail(Code::invalid, join(problems));
   return {};
 }

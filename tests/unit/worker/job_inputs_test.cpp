@@ -8,6 +8,7 @@
 
 #include "artifacts/job_artifacts.h"
 #include "base/sha256.h"
+#include "model/flow_data.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
@@ -226,6 +227,24 @@ TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
   expect_contains(prepare_inputs({}), "add jobs in between that join them");
   facts_.job.dependends.pop_back();
   EXPECT_EQ(prepare_inputs({}), "");
+}
+
+TEST_F(JobInputsTest, VariableThatIsTooLongForAProgramIsNamed) {
+  const auto expand = [&](std::size_t size) -> std::string {
+    EXPECT_TRUE(store_->save(
+        1, job_key(1, 1), {{"id", "1"}, {"name", "build"}, {"result", json({{"k", std::string(size, 'x')}}).dump()}}));
+    facts_.job.script = "x";
+    facts_.job.script_type = "python";
+    facts_.job.dependends = {1};
+    facts_.job.env_vars = {{"A", "${build.k}"}};
+    facts_.job.unknown = {{kFlowDataField, R"({"expand": {"env": ["A"]}})"}};
+    const auto inputs = JobInputs::read(*store_, "", facts_.job);
+    if (!inputs) return inputs.error().message;
+    const auto expanded = inputs->expand_references(facts_.job);
+    return expanded ? "" : expanded.error().message;
+  };
+  EXPECT_EQ(expand((128U << 10) - 3), "");
+  expect_contains(expand((128U << 10) - 2), "env_vars: \"A\" has 131070 bytes");
 }
 
 TEST_F(JobInputsTest, RepeatedFilesAreCountedOnce) {
