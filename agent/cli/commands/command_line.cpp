@@ -440,7 +440,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::RequiredError& error) {
     const bool has_command =
         std::any_of(parsers.begin(), parsers.end(), [](const CommandParser& parser) { return parser.app->parsed(); });
-    return make_error_line(has_command ? error.what() : make_missing_command_error(words));
+    if (!has_command) return make_error_line(make_missing_command_error(words));
+    return make_error_line(error.what() + std::string(script_arguments.empty()
+                                                          ? ""
+                                                          : "; the words after -- are arguments of the script: name "
+                                                            "its FILE before, as in ./-x.py"));
   } catch (const CLI::ParseError& error) {
     const bool is_error = error.get_exit_code() != 0;
     if (is_error && prints_errors_as_json()) {

@@ -68,7 +68,12 @@ void embed_script(FlowSource& source, const std::string& path, json& job) {
 // Replaces {file: path} by the content of the file.
 void embed_content(FlowSource& source, const std::string& path, json& value) {
   if (!value.is_object() || value.size() != 1 || !value.contains("file") || !value["file"].is_string()) return;
-  const fs::path file = source.folder / value["file"].get<std::string>();
+  const auto& name = value["file"].get_ref<const std::string&>();
+  if (name.empty() || name == "-") {
+    source.problems.push_back({path, "must name a file, as in {file: data.csv}; the file - is written ./-"});
+    return;
+  }
+  const fs::path file = source.folder / name;
   auto bytes = read_submitted_file(file.string());
   if (!bytes) {
     source.problems.push_back({path, bytes.error().message});

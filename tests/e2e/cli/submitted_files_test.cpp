@@ -58,6 +58,10 @@ TEST_F(SubmittedFilesCommands, FilesThatCannotTravelAreRefusedWithTheRemedy) {
   expect_result(mycojobs_({"job", "submit", script, "--file", "../x=" + script}), 65, "is not a valid name");
   expect_result(mycojobs_({"job", "submit", script, "--file", script, "--file", script}), 65, "is given twice");
   expect_result(mycojobs_({"job", "submit", "-", "--type", "python", "--stdin", "-"}, "pass"), 65, "--stdin: ");
+  expect_result(mycojobs_({"run", "--", "-x.py"}), 64, "words after --");
+  const std::string flow =
+      folder_.write("flow.yaml", "name: x\njobs: {a: {type: python, script: pass, stdin: {file: \"-\"}}}\n");
+  expect_result(mycojobs_({"flow", "start", flow}, "not read"), 65, "must name a file");
   expect_result(mycojobs_({"job", "show", "1"}), 66, "");
 }
 
