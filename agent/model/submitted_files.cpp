@@ -68,14 +68,16 @@ Result<void> check_description(const std::string& field, const json& value) {
   return fail(Code::invalid, field + ": is not {\"bytes\": size, \"sha256\": digits}");
 }
 
-Result<std::string> match_content(const std::string& field, const json& description, const Fields& stored,
-                                  const std::string& stored_name) {
+Result<std::string> find_content(const std::string& field, const Fields& stored, const std::string& stored_name) {
   for (const auto& [name, bytes] : stored) {
-    if (name != stored_name) continue;
-    if (sha256_hex(bytes) == text_field(description, "sha256")) return bytes;
-    return fail(Code::invalid, field + ": its stored content is not that of the record: submit the job again");
+    if (name == stored_name) return bytes;
   }
   return fail(Code::invalid, field + ": its content is no longer stored: submit the job again");
+}
+
+Result<void> match_content(const std::string& field, const json& described, const json& stored) {
+  if (text_field(described, "sha256") == text_field(stored, "sha256")) return {};
+  return fail(Code::invalid, field + ": its stored content is not that of the record: submit the job again");
 }
 
 }  // namespace
@@ -185,19 +187,28 @@ Fields encode_submitted_files(const SubmittedFiles& contents) {
 
 Result<void> restore_submitted_files(Job& job, const Fields& stored) {
   MJ_CHECK(check_file_descriptions(job));
+  MJ_TRY(described_stdin, parse_description(kStdinField, job.stdin_description));
+  MJ_TRY(described_files, parse_description("files", job.file_descriptions));
   SubmittedFiles contents;
-  if (!job.stdin_description.empty()) {
-    MJ_TRY(description, parse_description(kStdinField, job.stdin_description));
-    MJ_TRY(bytes, match_content(kStdinField, description, stored, kStdinField));
+  if (!described_stdin.is_null()) {
+    MJ_TRY(bytes, find_content(kStdinField, stored, kStdinField));
     contents.stdin_bytes = std::move(bytes);
   }
-  MJ_TRY(descriptions, parse_description("files", job.file_descriptions));
-  for (const auto& item : descriptions.items()) {
-    MJ_TRY(bytes,
-           match_content("files: " + excerpt(item.key()), item.value(), stored, std::string(kFilePrefix) + item.key()));
+  for (const auto& item : described_files.items()) {
+    MJ_TRY(bytes, find_content("files: " + excerpt(item.key()), stored, std::string(kFilePrefix) + item.key()));
     contents.files.emplace(item.key(), std::move(bytes));
   }
-  return set_submitted_files(job, std::move(contents));
+  Job restored;  // has only the files; each content is hashed once, here
+  MJ_CHECK(set_submitted_files(restored, std::move(contents)));
+  MJ_TRY(stored_stdin, parse_description(kStdinField, restored.stdin_description));
+  MJ_TRY(stored_files, parse_description("files", restored.file_descriptions));
+  if (!described_stdin.is_null()) MJ_CHECK(match_content(kStdinField, described_stdin, stored_stdin));
+  for (const auto& item : described_files.items())
+    MJ_CHECK(match_content("files: " + excerpt(item.key()), item.value(), stored_files.at(item.key())));
+  job.stdin_description = std::move(restored.stdin_description);
+  job.file_descriptions = std::move(restored.file_descriptions);
+  job.submitted_files = std::move(restored.submitted_files);
+  return {};
 }
 
 }  // namespace mycojobs

@@ -88,12 +88,18 @@ Fields new_job_files(const Job& job) {
   return job.submitted_files == nullptr ? Fields() : encode_submitted_files(*job.submitted_files);
 }
 
-Result<void> load_submitted_files(RecordStore& store, Id context, const std::string& job_key, Job& job) {
-  if (!has_submitted_files(job)) return {};
+Result<Fields> load_stored_files(RecordStore& store, Id context, const std::string& job_key, const Job& job) {
+  if (!has_submitted_files(job)) return Fields();
   auto stored = store.load(context, job_files_key(job_key));
   if (!stored && stored.error().code != Code::not_found && stored.error().code != Code::invalid)
     return tl::unexpected<Error>(std::move(stored).error());
-  return restore_submitted_files(job, stored.value_or(Fields()));
+  return std::move(stored).value_or(Fields());
+}
+
+Result<void> load_submitted_files(RecordStore& store, Id context, const std::string& job_key, Job& job) {
+  if (!has_submitted_files(job)) return {};
+  MJ_TRY(stored, load_stored_files(store, context, job_key, job));
+  return restore_submitted_files(job, stored);
 }
 
 Result<Fields> planned_fields(const Job& job) {

@@ -28,6 +28,8 @@ Fields new_job_files(const Job&);
 // Reads the contents of the files that the record of a job describes, and sets Job::submitted_files. Errors: invalid
 // (a content is missing, or does not match its description; the message names the file), unavailable.
 Result<void> load_submitted_files(RecordStore&, Id context, const std::string& job_key, Job&);
+// The first part of load_submitted_files(), without the comparison: returns the fields for restore_submitted_files().
+Result<Fields> load_stored_files(RecordStore&, Id context, const std::string& job_key, const Job&);
 // As new_job_fields(), for a job of a flow. A node that the flow executes itself has no script, and its name is
 // stored as the script. Error invalid: as in new_job_fields(), or the id is 0.
 Result<Fields> planned_fields(const Job&);

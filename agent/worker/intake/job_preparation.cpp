@@ -10,6 +10,7 @@
 #include "executors/run_specs.h"
 #include "model/codec.h"
 #include "model/job_validation.h"
+#include "model/submitted_files.h"
 #include "model/trace_context.h"
 #include "store/job_fields.h"
 #include "worker/intake/job_inputs.h"
@@ -45,32 +46,39 @@ void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
   start.can_block_in_finish = executor.can_block_in_finish();
   if (executor.can_block()) {
     start.strand = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
-  } else if (!job.inputs.empty()) {
+  } else if (!job.inputs.empty() || has_submitted_files(job)) {
     start.strand = disk_strand_name(start.context);
   }
 }
 
 using ConversationResult = Result<std::unique_ptr<Conversation>>;
 
+// stored_files: the contents of the job's files, which are moved into the facts by the first successful call.
 ConversationResult create_conversation(JobInputs& inputs, const Executor& executor, JobFacts& facts,
-                                       ArtifactQueue* artifacts) {
+                                       Fields& stored_files, ArtifactQueue* artifacts) {
   MJ_CHECK(inputs.resolve(facts));
+  if (has_submitted_files(facts.job) && facts.job.submitted_files == nullptr) {
+    MJ_CHECK(restore_submitted_files(facts.job, stored_files));
+    stored_files = {};
+  }
   return executor.begin(facts, artifacts);
 }
 
 // Creates the conversation now, or sets JobStart::create_conversation to create it on the strand of the job.
-Result<void> set_conversation(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
+Result<void> set_conversation(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts,
+                              Fields stored_files) {
   choose_strand(start, executor, facts.job);
   if (start.strand.empty()) {
-    MJ_TRY(conversation, create_conversation(inputs, executor, facts, start.artifacts.get()));
+    MJ_TRY(conversation, create_conversation(inputs, executor, facts, stored_files, start.artifacts.get()));
     start.conversation = std::move(conversation);
     return {};
   }
   const auto shared_inputs = std::make_shared<JobInputs>(std::move(inputs));
   if (!facts.job.inputs.empty()) start.list_missing_inputs = [shared_inputs] { return shared_inputs->missing(); };
   start.create_conversation = [&executor, facts = std::make_shared<JobFacts>(std::move(facts)), shared_inputs,
+                               shared_files = std::make_shared<Fields>(std::move(stored_files)),
                                sink = start.artifacts] {
-    return create_conversation(*shared_inputs, executor, *facts, sink.get());
+    return create_conversation(*shared_inputs, executor, *facts, *shared_files, sink.get());
   };
   return {};
 }
@@ -207,7 +215,7 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   MJ_TRY(secrets, context_secrets->get_secrets(facts.granted_policy.secrets));
   start.redactor = context_secrets->get_redactor(secrets);
   facts.secrets = std::move(secrets);
-  MJ_CHECK(load_submitted_files(store, start.context, claimed.ref.job_key, facts.job));
+  MJ_TRY(stored_files, load_stored_files(store, start.context, claimed.ref.job_key, facts.job));
   MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));
   MJ_CHECK(inputs.expand_references(facts.job));  // before the key of a warm process, which contains the variables
   if (WarmReuse& warm = start.specs.back().warm; warm.runs > 0) {
@@ -215,7 +223,7 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
     start.warm_secrets = facts.secrets;
   }
   start.artifacts = create_artifact_queue(store, claimed.ref);
-  MJ_CHECK(set_conversation(start, *executor, std::move(inputs), std::move(facts)));
+  MJ_CHECK(set_conversation(start, *executor, std::move(inputs), std::move(facts), std::move(stored_files)));
   start.queue = claimed.queue;
   start.claim = std::move(claimed.ref);
   return start;
