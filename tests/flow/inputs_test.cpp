@@ -164,5 +164,13 @@ TEST(FlowData, ForeignRecordDataIsRead) {
   }
 }
 
+TEST(FlowData, NameThatNoVariableCanHoldIsOmitted) {
+  Job job;
+  job.flow_id = 9;
+  job.name = "a";
+  job.unknown = {{kFlowDataField, R"({"flow": "a\u0000b"})"}};
+  EXPECT_EQ(flow_environment(job, parse_flow_data(job)), (TextMap{{"MYCOJOBS_FLOW_ID", "9"}, {"MYCOJOBS_NODE", "a"}}));
+}
+
 }  // namespace
 }  // namespace mycojobs

@@ -8,8 +8,10 @@
 #include "base/ed25519.h"
 #include "inspect/verify/flow_verify.h"
 #include "inspect/verify/job_verify.h"
+#include "messaging/remote_job.h"
 #include "messaging/router_scheduler.h"
 #include "model/codec.h"
+#include "model/flow_data.h"
 #include "store/flow_store.h"
 #include "store/job_fields.h"
 #include "support/process.h"
@@ -309,6 +311,15 @@ TEST(RouterQueues, PausedQueueResumesWithCapacity) {
   places.release_slot("a");
   EXPECT_TRUE(queues.can_claim_shared_queue(places));
   EXPECT_THAT(queues.next_claims(places).queues, ElementsAre(kRouterQueueKey));
+}
+
+TEST(SentJob, HasInputsOfItsFlowWithoutTheNames) {
+  Job job;
+  job.flow_id = 9;
+  job.name = "a";
+  job.env_vars = {{"A", "b"}};
+  job.unknown = {{kFlowDataField, R"({"flow": "secret project", "inputs": {"region": "eu"}})"}};
+  EXPECT_EQ(make_sent_job(job).env_vars, (TextMap{{"A", "b"}, {"MYCOJOBS_INPUT_REGION", "eu"}}));
 }
 
 }  // namespace
