@@ -303,8 +303,10 @@ def begin_run():
 
 def hide_stdin():
     """Replaces sys.stdin while the module is loaded: a module that keeps it would buffer input of one run and read it in
-    the next."""
-    sys.stdin = sys.__stdin__ = TextIOWrapper(BufferedReader(FileIO("/dev/null")), "utf-8", "surrogateescape")
+    the next. The file is never closed, since Python can warn of a file that is dropped while it is open."""
+    global empty_stdin
+    empty_stdin = TextIOWrapper(BufferedReader(FileIO("/dev/null")), "utf-8", "surrogateescape")
+    sys.stdin = sys.__stdin__ = empty_stdin
 
 
 def renew_stdin():
