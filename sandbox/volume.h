@@ -43,8 +43,6 @@ struct ContextFiles {
 // A context without ContextFiles has an owner of its own: this id plus the context's id. The ids are below the default
 // range of job ids (SandboxConfig::uid_base).
 inline constexpr std::uint32_t kFirstFileUid = 1878917120, kMaxContextWithFileUid = 65535;
-inline FileOwner default_file_owner(ContextId context) {
-  return {kFirstFileUid + context, kFirstFileUid + context};
-}
+inline FileOwner default_file_owner(ContextId context) { return {kFirstFileUid + context, kFirstFileUid + context}; }
 
 }  // namespace mycojobs

@@ -18,7 +18,6 @@
 #include "base/ed25519.h"
 #include "executors/executor.h"
 #include "jobs/retry.h"
-#include "sandbox/sandbox.h"
 #include "security/ceilings.h"
 #include "security/secrets.h"
 #include "store/claim_store.h"

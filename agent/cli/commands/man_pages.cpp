@@ -141,7 +141,8 @@ constexpr ServicePage kServicePages[] = {
     {"mycojobs-agent.8", "agent", "worker of mycojobs: takes jobs from Redis and runs each in a sandbox",
      "Serves the queues of a Redis as a runner, until TERM. The first TERM or INT drains: nothing more is "
      "claimed, running jobs finish. A second one returns the running jobs to their queues. A third exits immediately: "
-     "the jobs are delivered again when their leases have run out. HUP reloads ceilings, volumes, secrets and the log's "
+     "the jobs are delivered again when their leases have run out. HUP reloads ceilings, volumes, secrets and the "
+     "log's "
      "level.\n\n"
      "Under systemd, *mycojobs-agent@20.service* is runner 20; *mycojobs-agent.service* is the runner that the "
      "configuration names. Either is enabled with *systemctl enable --now* once _/etc/mycojobs/config.toml_ names the "
