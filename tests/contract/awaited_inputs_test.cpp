@@ -1,6 +1,8 @@
 // Jobs that wait for the runner that has the artifacts of their inputs.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -64,22 +66,55 @@ TEST_P(AwaitedInputs, JobIsQueuedWhenTheRunnerIsAlive) {
   hold_runner();
   ASSERT_EQ(outcome(report(make_wait(claim_dependent()))), "ok");
   end_runner();
-  const std::string since = claim_field("holder_since");
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_since", "1000"});
   make_due();
   EXPECT_EQ(tick().queued, 0U);
   EXPECT_EQ(field("job:12:2", "detail"), "inputs");
   hold_runner("bbbb");
   make_due();
   EXPECT_EQ(tick().queued, 1U);
+  EXPECT_EQ(claim_field("holder"), "") << "the runner is back";
+  EXPECT_EQ(claim_field("holder_since"), "");
   const ClaimedJob claimed = claim_one();
   EXPECT_EQ(claimed.ref.job_key, "job:12:2");
   EXPECT_EQ(claimed.deliveries, 1U);
   ASSERT_EQ(outcome(report(make_wait(claimed))), "ok");
-  EXPECT_EQ(claim_field("holder_since"), since) << "the wait for one runner is one wait";
+  EXPECT_GT(std::stoull(claim_field("holder_since")), 1000U) << "a new wait";
   make_due();
   EXPECT_EQ(tick().queued, 1U);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_EQ(claim_field("holder"), "");
+}
+
+TEST_P(AwaitedInputs, RunnersThatAreAwayInTurnBeginOneWait) {
+  hold_runner();
+  ASSERT_EQ(outcome(report(make_wait(claim_dependent(), 100000))), "ok");
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_since", "1000"});
+  make_due();
+  EXPECT_EQ(tick().queued, 1U);
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_queued", "3000"});
+  AwaitInputs wait = make_wait(claim_one(), 100000);
+  wait.holder = 31;
+  const std::uint64_t before_ms = *store_->now_ms();
+  ASSERT_EQ(outcome(report(wait)), "ok");
+  EXPECT_EQ(claim_field("holder"), "31");
+  const std::uint64_t since_ms = std::stoull(claim_field("holder_since"));
+  EXPECT_GE(since_ms, before_ms - 2000) << "without the time in the queue";
+  EXPECT_LE(since_ms, *store_->now_ms() - 2000) << "with the first wait";
+}
+
+TEST_P(AwaitedInputs, OnlyTheWaitForInputsEndsAtItsTimeLimit) {
+  hold_runner();
+  ASSERT_EQ(outcome(report(make_wait(claim_dependent()))), "ok");
+  make_due();
+  EXPECT_EQ(tick().queued, 1U);
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_until", "1"});
+  backend_->run_command(1, {"HSET", "job:12:2", "run_at_ms", std::to_string(*store_->now_ms() + 60000)});
+  EXPECT_TRUE(claim().empty());
+  ASSERT_EQ(claim_field("state"), "delayed");
+  make_due();
+  EXPECT_EQ(tick().queued, 1U);
+  EXPECT_NE(field("job:12:2", "detail"), "artifact_lost");
 }
 
 TEST_P(AwaitedInputs, JobEndsWhenTheRunnerIsDeleted) {
@@ -146,6 +181,55 @@ TEST_P(AwaitedInputs, RetentionKeepsArtifactsWhileAnotherDependencyRuns) {
     if (claimed.ref.job_key == "job:12:1") ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   }
   EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
+}
+
+TEST_P(AwaitedInputs, RetentionKeepsArtifactsOfQueuedAndRunningJobs) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  Job dependent = job(2);
+  dependent.dependends = {1};
+  dependent.inputs = {"1"};
+  ASSERT_TRUE(store_->submit(dependent));
+  EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
+  TickRequest request;
+  request.retention_ms = 1;
+  ASSERT_TRUE(eventually([&] { return *store_->now_ms() > std::stoull(field("job:12:1", "ended_ms")) + 1; }));
+  EXPECT_EQ(tick(request).retired, 0U);
+  const ClaimedJob claimed = claim_one();
+  backend_->run_command(1, {"ZADD", "mj:ended", "1", "job:12:1"});
+  EXPECT_EQ(tick(request).retired, 0U);
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  backend_->run_command(1, {"ZADD", "mj:ended", "1", "job:12:1"});
+  EXPECT_TRUE(eventually([&] { return tick(request).retired > 0 || field("job:12:1", "status").empty(); }));
+}
+
+// Other clients push jobs without listing them.
+TEST_P(AwaitedInputs, ClaimListsTheJob) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  Job dependent = job(2);
+  dependent.dependends = {1};
+  dependent.inputs = {"1"};
+  ASSERT_TRUE(store_->submit(dependent));
+  backend_->run_command(1, {"HDEL", "mj:claim:job:12:1", "needed_by"});
+  EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
+  EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
+}
+
+TEST_P(AwaitedInputs, AllJobsThatHaveNotEndedAreListed) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  for (Id id = 2; id < 42; ++id) {
+    Job dependent = job(id);
+    dependent.dependends = {1};
+    dependent.inputs = {"1"};
+    ASSERT_TRUE(store_->submit(dependent));
+    if (id % 2 == 0) ASSERT_TRUE(store_->cancel(1, "job:12:" + std::to_string(id)));
+  }
+  const std::string listed = ' ' + claim_field("needed_by", "job:12:1") + ' ';
+  for (Id id = 3; id < 42; id += 2) EXPECT_THAT(listed, HasSubstr(" job:12:" + std::to_string(id) + ' '));
+  EXPECT_LT(std::count(listed.begin(), listed.end(), ' '), 30) << "ended jobs are removed: " << listed;
 }
 
 TEST_P(AwaitedInputs, MessagesAreReceivedBySubscribersOnly) {

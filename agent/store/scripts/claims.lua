@@ -182,12 +182,10 @@ local function park_if_blocked(queue, job, claim, record)
     end
     if not end_status then open_dependencies[#open_dependencies + 1] = dep end
   end
+  if has_inputs(record.inputs) then for _, dep in ipairs(deps) do add_needed_by(dep, job) end end
   if #open_dependencies > 0 then
     local err = check_type(kDependenciesKey .. job, 'set') or check_dependents_type(open_dependencies)
     if err then return postpone_entry(queue, job, claim, err) end
-    if #open_dependencies < #deps and has_inputs(job) then
-      for _, dep in ipairs(deps) do if get_end_status(dep) then add_needed_by(dep, job) end end
-    end
     for _, dep in ipairs(open_dependencies) do
       redis.call('SADD', kDependenciesKey .. job, dep)
       redis.call('SADD', kDependentsKey .. dep, job)
@@ -505,7 +503,8 @@ local function delay_retry(job, claim, fields, end_digest, after_ms)
     kFactDetailField, detail, kFactDueField, due)
   set_claim(job, claim, 'state', kJobStateDelayed, 'reason', kFactKindRetry, 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
     'end', end_digest, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
-  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until')
+  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until',
+    'holder_away', 'holder_queued')
   remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, kJobEndFields, 'lease_until_ms', 'claim_id', 'runner_id')

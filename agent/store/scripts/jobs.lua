@@ -93,6 +93,7 @@ for _, new_job in ipairs(jobs) do
     if is_queued then
       pushes[new_job.queue] = pushes[new_job.queue] or {}
       enqueue_new_job(job, new_job.queue, record, pushes[new_job.queue], 'kept', to_integer_text(new_job.charge_bytes))
+      keep_inputs(job, record.inputs, record.dependends)
     else
       created[#created + 1] = job
       created[#created + 1] = to_integer_text(new_job.charge_bytes)
@@ -168,6 +169,7 @@ if not is_only_created(job, {}, record.detail) and is_in_recent_entries(queue, j
 local is_delayed = to_number(record.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', is_delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', to_integer_text(now_ms))
 enqueue_new_job(job, queue, record)
+if to_number(record.flow_id) == 0 then keep_inputs(job, record.inputs, record.dependends) end
 update_change_time(job)
 return {'queued', redis.call('HGETALL', job)}
 

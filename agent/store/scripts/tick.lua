@@ -41,18 +41,30 @@ local function waits_for_quota(job, claim)
 end
 
 -- Returns whether a due job, parked by park_for_inputs() in job_ends.lua, must wait longer because the runner that has
--- its inputs is still away; then the job is delayed again. A job whose inputs are lost ends.
+-- its inputs is still away; then the job is delayed again. A job whose inputs are lost ends. A job with holder_queued
+-- has returned to its queue since that park, and waits for something else now.
 local kMinHolderPauseMs, kMaxHolderPauseMs = 1000, 10000
 local function waits_for_holder(job, claim)
-  if not claim.holder then return false end
+  if not claim.holder or claim.holder_queued then return false end
+  local is_alive = is_runner_alive(claim.holder)
+  if is_alive and claim.holder_away then
+    -- The wait has ended. If the runner goes away again, a new wait begins.
+    redis.call('HDEL', kClaimKey .. job, 'holder', 'holder_since', 'holder_until', 'holder_away')
+    return false
+  end
   local loss = find_input_loss(claim)
   if loss then
     end_job(job, claim, failure_fields('artifact_lost', loss), false)
     return true
   end
-  if is_runner_alive(claim.holder) then return false end
+  if is_alive then
+    redis.call('HSET', kClaimKey .. job, 'holder_queued', to_integer_text(now_ms))
+    return false
+  end
+  if not claim.holder_away then redis.call('HSET', kClaimKey .. job, 'holder_away', 1) end
   local waited_ms = math.max(0, now_ms - to_number(claim.holder_since))
-  redis.call('ZADD', kDelayedKey, to_integer_text(now_ms + math.max(kMinHolderPauseMs, math.min(waited_ms / 10, kMaxHolderPauseMs))), job)
+  local pause_ms = math.max(kMinHolderPauseMs, math.min(waited_ms / 10, kMaxHolderPauseMs))
+  redis.call('ZADD', kDelayedKey, to_integer_text(now_ms + pause_ms), job)
   return true
 end
 

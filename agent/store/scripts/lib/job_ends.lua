@@ -51,30 +51,10 @@ local function enqueue_notice(record_key, status, ended_ms)
   redis.call('PUBLISH', kNoticeChannel, (record[2] or '') .. ' ' .. record_key)
 end
 
--- Adds a job to the field `needed_by` of a claim: retention keeps the record while the job has not ended. The latest
--- kMaxNeededBy jobs are listed. A key that is not a hash is not changed.
-local kMaxNeededBy = 20
-local function add_needed_by(dep, job)
-  local reply = redis.pcall('HGET', kClaimKey .. dep, 'needed_by')
-  if type(reply) == 'table' then return end
-  local jobs = {job}
-  for listed in string.gmatch(reply or '', '%S+') do
-    if listed ~= job and #jobs < kMaxNeededBy then jobs[#jobs + 1] = listed end
-  end
-  if redis.call('EXISTS', kClaimKey .. dep) == 1 then redis.call('HSET', kClaimKey .. dep, 'needed_by', table.concat(jobs, ' ')) end
-end
 -- Returns whether a job waits for the artifacts of the job with this claim.
 local function has_waiting_dependent(claim)
-  for job in string.gmatch(claim.needed_by or '', '%S+') do
-    local dependent = read_claim(job)
-    if dependent and dependent.state and dependent.state ~= kJobStateEnded then return true end
-  end
+  for job in string.gmatch(claim.needed_by or '', '%S+') do if has_not_ended(job) then return true end end
   return false
-end
--- Returns whether the job receives artifacts of the jobs that it depends on.
-local function has_inputs(job)
-  local inputs = redis.pcall('HGET', job, 'inputs')
-  return type(inputs) == 'string' and inputs ~= '' and inputs ~= '[]'
 end
 
 local end_job  -- defined below
@@ -97,7 +77,7 @@ local function process_dependents(dep, status)
       dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', kDependenciesKey .. job) or 0)
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
-      if has_inputs(job) then add_needed_by(dep, job) end
+      if has_inputs(redis.pcall('HGET', job, 'inputs')) then add_needed_by(dep, job) end
       local open_count = call_index('SCARD', kDependenciesKey .. job)
       if open_count and open_count <= 1 then
         set_claim(job, claim, 'deps', 'met')
@@ -129,7 +109,8 @@ end
 
 -- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
 local kRunFields = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
-  'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota', 'holder', 'holder_since', 'holder_until'}
+  'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota', 'holder', 'holder_since', 'holder_until', 'holder_away',
+  'holder_queued'}
 -- Ends a job. This is the only transition to the state `ended`. `fields` is {name, value, ...} with the status first.
 -- If the owner of the claim ends the job, by_owner is a digest of the fields, by which store_end() recognises a repeat
 -- of the same end; otherwise it is false. The owner computes the digest, since the computation here would block all
@@ -229,7 +210,8 @@ local function return_to_queue(job, claim, fact_kind, reason, pause_ms, park_rea
   set_claim(job, claim, 'state', state, 'reason', fact_kind)
   if due_text then redis.call('HSET', kClaimKey .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
-  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until')
+  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until',
+    'holder_away', 'holder_queued')
   remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
@@ -265,17 +247,24 @@ end
 
 -- Parks a claimed job whose inputs are artifacts that `holder`, a runner, does not send now. The delivery is not
 -- counted, and the queue time-out continues. The job is queued again by tick. timeout_ms: maximum wait since the first
--- park for this runner. sources: the jobs whose artifacts are needed.
+-- park, without the time from its return to the queue (holder_queued) to this call. Another runner does not begin a new
+-- wait, since two runners can be away alternately. sources: the jobs whose artifacts are needed.
 local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
 local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
   if not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
-  local since_ms = claim.holder == holder and to_number(claim.holder_since) or now_ms
+  local since_ms, is_alive = now_ms, is_runner_alive(holder)
+  if claim.holder then
+    local queued_ms = claim.holder_queued and to_number(claim.holder_queued) or now_ms
+    since_ms = math.min(now_ms, to_number(claim.holder_since) + now_ms - queued_ms)
+  end
   -- A runner that is alive and does not send may lack a right. The job is not claimed in a loop.
-  local pause_ms = is_runner_alive(holder) and math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) or kMinInputsPauseMs
+  local pause_ms = kMinInputsPauseMs
+  if is_alive then pause_ms = math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) end
   local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonInputs)
   if err or claim.state ~= kJobStateDelayed then return err end
-  redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'holder', holder, 'holder_since', to_integer_text(since_ms),
-    'holder_until', to_integer_text(since_ms + timeout_ms))
+  redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'holder', holder, 'holder_since',
+    to_integer_text(since_ms), 'holder_until', to_integer_text(since_ms + timeout_ms))
+  if not is_alive then redis.call('HSET', kClaimKey .. job, 'holder_away', 1) end
   for _, source in ipairs(sources) do add_needed_by(source, job) end
   if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
@@ -322,10 +311,12 @@ local function requeue_ended_job(job, claim)
   if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
   redis.call('HSET', job, 'status', kJobStatusDispatched, 'detail', 'queued', 'queued_ms', to_integer_text(now_ms), 'updated_at', now_s)
+  if not claim.flow then keep_inputs(job, unpack(redis.call('HMGET', job, 'inputs', 'dependends'))) end
 end
 
 -- Returns the reason why retention must keep an ended job, or nil. A job is kept until its entry in the queue is
--- removed, its dependents are processed and do not need its artifacts any more, its notice is delivered, its message is answered, and its flow has ended.
+-- removed, its dependents are processed and do not need its artifacts any more, its notice is delivered, its message is
+-- answered, and its flow has ended.
 local function retention_obstacle(job, claim)
   if claim.leftover and redis.call('EXISTS', get_queue(job, claim)) == 1 then return 'its entry is still in its queue' end
   if has_type(kDependentsKey .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end

@@ -236,6 +236,39 @@ local function get_end_status(job)
   return (status == kJobStatusFinished or status == kJobStatusError) and status or nil
 end
 
+-- Returns whether the claim of a job has a state other than `ended`.
+local function has_not_ended(job)
+  local state = redis.pcall('HGET', kClaimKey .. job, 'state')
+  return type(state) == 'string' and state ~= kJobStateEnded
+end
+-- Adds a job to the field `needed_by` of a claim: retention keeps the record until the job has ended. Each call removes
+-- jobs that have ended from the kCheckedDependents oldest entries, and moves the other ones to the end. So a list with
+-- ended jobs becomes shorter, and a call is cheap. A key that is not a hash is not changed.
+local kCheckedDependents = 4
+local function add_needed_by(dep, job)
+  local listed = redis.pcall('HGET', kClaimKey .. dep, 'needed_by')
+  if type(listed) == 'table' then return end
+  listed = listed or ''
+  if string.find(' ' .. listed .. ' ', ' ' .. job .. ' ', 1, true) then return end
+  local last_jobs = {}
+  for _ = 1, kCheckedDependents do
+    local oldest, others = string.match(listed, '^(%S+) ?(.*)$')
+    if not oldest then break end
+    listed = others
+    if has_not_ended(oldest) then last_jobs[#last_jobs + 1] = oldest end
+  end
+  last_jobs[#last_jobs + 1] = job
+  if listed ~= '' then table.insert(last_jobs, 1, listed) end
+  if redis.call('EXISTS', kClaimKey .. dep) == 1 then redis.call('HSET', kClaimKey .. dep, 'needed_by', table.concat(last_jobs, ' ')) end
+end
+-- Returns whether a value of the field `inputs` names artifacts of the jobs that the job depends on.
+local function has_inputs(inputs) return type(inputs) == 'string' and inputs ~= '' and inputs ~= '[]' end
+-- Makes retention keep the jobs whose artifacts a job needs. The jobs of a flow are kept with their flow.
+local function keep_inputs(job, inputs, dependends)
+  if not has_inputs(inputs) then return end
+  for _, dep in ipairs(parse_dependencies(job, dependends) or {}) do add_needed_by(dep, job) end
+end
+
 -- Moves a queued job to the state `state`. The fact `parked` has the reason, and further fields from the last
 -- arguments. The caller removes the entry from the list of the queue.
 local function park_job(job, claim, queue, state, reason, detail, ...)
