@@ -7,6 +7,7 @@
 // used file is deleted first. Several processes may use the folder. The functions can block on a disk. Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,22 +22,30 @@ class ArtifactCache {
  public:
   struct Limits {
     std::uint64_t max_bytes = 4ULL << 30, max_age_ms = 7ULL * 24 * 3600 * 1000;
+    std::size_t max_files = 100'000;
   };
-  ArtifactCache(ArtifactFolder folder, Limits limits) : folder_(std::move(folder)), limits_(limits) {}
+  ArtifactCache(ArtifactFolder folder, Limits limits);
 
-  // Moves a complete file into the cache. Errors: io; unavailable (a concurrent cleanup has deleted the folder).
+  // Moves a complete file into the cache. The folder is read only by the first call, and when the files that this
+  // object and its copies have stored since then exceed a limit. Errors: io; unavailable (a concurrent cleanup has
+  // deleted the folder).
   Result<void> store(const std::string& store_name, const std::string& job_key, const CompleteFile&) const;
-  // Deletes files that exceed the limits. Returns the number of bytes that remain.
+  // Deletes files that are too old. If size or number exceed a limit, also deletes files until a tenth is free, so that
+  // the next files need no further call. Returns the number of bytes that remain.
   std::uint64_t evict() const;
   // Marks a file of a cache as used now. Files in other folders are not changed.
   static void mark_used_if_cached(const std::string& path);
+  // Deletes a file of a cache with another size. Files in other folders are not changed.
+  static void delete_if_damaged(const std::string& path, std::uint64_t bytes);
 
   // Returns a target that stores a file of a job in the cache.
   std::shared_ptr<FileTarget> make_target(const std::string& store_name, const std::string& job_key) const;
 
  private:
+  class Totals;
   ArtifactFolder folder_;
   Limits limits_;
+  std::shared_ptr<Totals> totals_;
 };
 
 }  // namespace mycojobs

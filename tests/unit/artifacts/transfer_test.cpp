@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -441,6 +442,41 @@ TEST_F(ArtifactCacheTest, LeastRecentlyUsedFileIsDeletedFirst) {
   EXPECT_TRUE(std::filesystem::exists(path_of("job:12:2", std::string(40, '2'))));
   EXPECT_TRUE(std::filesystem::exists(path_of("job:12:3", std::string(40, '3'))));
   EXPECT_EQ(cache.evict(), 80U);
+}
+
+TEST_F(ArtifactCacheTest, NumberOfFilesIsLimited) {
+  const ArtifactCache cache(ArtifactFolder(folder_.path().string(), 1), {1000, 3600000, 10});
+  for (int i = 0; i < 11; ++i) {
+    const std::string content = std::to_string(100 + i);
+    add(cache, "job:12:7", content);
+    if (i < 10) set_age(path_of("job:12:7", content), std::chrono::seconds(100 - i));
+    EXPECT_TRUE(std::filesystem::exists(path_of("job:12:7", content)));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_of("job:12:7", "100")));
+  EXPECT_FALSE(std::filesystem::exists(path_of("job:12:7", "101"))) << "a tenth is free";
+  EXPECT_EQ(cache.evict(), 27U);
+}
+
+TEST_F(ArtifactCacheTest, FolderIsReadAgainAboveALimitOnly) {
+  const ArtifactCache cache = make_cache(100);
+  add(cache, "job:12:1", "text");
+  set_age(path_of("job:12:1", "text"), std::chrono::hours(2));
+  add(cache, "job:12:2", "other");
+  EXPECT_TRUE(std::filesystem::exists(path_of("job:12:1", "text"))) << "the folder was not read";
+  add(cache, "job:12:3", std::string(95, 'x'));
+  EXPECT_FALSE(std::filesystem::exists(path_of("job:12:1", "text")));
+}
+
+TEST_F(ArtifactCacheTest, DamagedFileIsDeleted) {
+  add(make_cache(1000), "job:12:1", "text");
+  ArtifactCache::delete_if_damaged(path_of("job:12:1", "text"), 4);
+  EXPECT_TRUE(std::filesystem::exists(path_of("job:12:1", "text")));
+  std::filesystem::resize_file(path_of("job:12:1", "text"), 3);
+  ArtifactCache::delete_if_damaged(path_of("job:12:1", "text"), 4);
+  EXPECT_FALSE(std::filesystem::exists(path_of("job:12:1", "text")));
+  std::ofstream(folder_ / "text") << "tex";
+  ArtifactCache::delete_if_damaged(folder_ / "text", 4);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "text")) << "in another folder";
 }
 
 TEST_F(ArtifactCacheTest, OldFilesAreDeleted) {
