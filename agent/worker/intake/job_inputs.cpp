@@ -1,5 +1,6 @@
 #include "worker/intake/job_inputs.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <map>
@@ -125,7 +126,9 @@ class FileSelector {
  private:
   // Returns whether the file has to be fetched from another runner, and lists it.
   bool add_if_missing(const Dependency& job, const std::string& job_name, const StoredArtifact& artifact) {
-    if (store_name_.empty() || job.runner == 0 || is_on_this_host(artifact)) return false;
+    if (store_name_.empty() || job.runner == 0) return false;
+    ArtifactCache::delete_if_damaged(artifact.path, artifact.bytes);
+    if (is_on_this_host(artifact)) return false;
     missing_.push_back(
         {{context_, job.runner, job.job_key, {artifact.sha256, artifact.bytes}, describe_artifact(artifact, job_name)},
          store_name_});
@@ -139,13 +142,14 @@ class FileSelector {
       has_match = true;
       std::string folder = get_folder_name(job_name, job.id);
       if (!selected_files_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
-      if (artifact.bytes > kMaxFileBytes || !add_if_missing(job, job_name, artifact)) {
+      // Each addition is limited, so that the sum cannot overflow.
+      bytes_ += std::min(artifact.bytes, kMaxFileBytes + 1);
+      MJ_CHECK(check_limits());
+      if (!add_if_missing(job, job_name, artifact)) {
         MJ_CHECK(check_file(artifact, job_name));
         ArtifactCache::mark_used_if_cached(artifact.path);
       }
-      bytes_ += artifact.bytes;
       facts_.files.emplace_back(std::move(folder), artifact);
-      MJ_CHECK(check_limits());
     }
     if (has_match) return {};
     return fail(Code::invalid, "inputs: job " + excerpt(job_name) + " stored no artifact " + excerpt(file_name));
@@ -172,7 +176,7 @@ class FileSelector {
   const Id context_;
   const std::string& store_name_;
   std::vector<MissingInput> missing_;
-  std::uint64_t bytes_ = 0;  // cannot overflow: a file exists on this host or is at most kMaxFileBytes long
+  std::uint64_t bytes_ = 0;
 };
 
 // Adds the results and files that were received with the message of the job. The files belong to the job itself.
