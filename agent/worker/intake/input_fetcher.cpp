@@ -32,10 +32,15 @@ void InputFetcher::start_files(RunNumber run, RunFetch& run_fetch) {
     file_fetch.runs.push_back(run);
     if (file_fetch.runs.size() > 1) continue;  // another run has started the fetch
     file_fetch.file = std::move(file);
-    const ArtifactCache cache(ArtifactFolder(state_dir_, file_fetch.file.artifact.context), limits_);
+    file_fetch.fetch_id = ++last_fetch_id_;
+    const Id context = file_fetch.file.artifact.context;
+    const ArtifactCache& cache =
+        caches_.try_emplace(context, ArtifactFolder(state_dir_, context), limits_).first->second;
     file_fetch.number = source_.fetch(file_fetch.file.artifact,
                                       cache.make_target(file_fetch.file.store_name, file_fetch.file.artifact.job_key),
-                                      [this, key](const FetchEnd& fetch_end) { on_file_ended(key, fetch_end); });
+                                      [this, key, fetch_id = file_fetch.fetch_id](const FetchEnd& fetch_end) {
+                                        on_file_ended(key, fetch_id, fetch_end);
+                                      });
   }
 }
 
@@ -52,12 +57,12 @@ void InputFetcher::remove_run(RunNumber run) {
   }
 }
 
-void InputFetcher::on_file_ended(const FileKey& key, const FetchEnd& fetch_end) {
+void InputFetcher::on_file_ended(const FileKey& key, std::uint64_t fetch_id, const FetchEnd& fetch_end) {
   std::vector<std::pair<OnEnd, InputsEnd>> ended;
   {
     const std::lock_guard lock(mutex_);
     const auto file = files_.find(key);
-    if (file == files_.end()) return;
+    if (file == files_.end() || file->second.fetch_id != fetch_id) return;  // cancelled before its end
     const FileFetch file_fetch = std::move(file->second);
     files_.erase(file);
     const RemoteArtifact& artifact = file_fetch.file.artifact;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -42,6 +43,7 @@ class InputFetcher {
   };
   struct FileFetch {
     ArtifactSource::FetchNumber number = 0;
+    std::uint64_t fetch_id = 0;  // for its end, which can be reported before the source has returned the number
     std::vector<RunNumber> runs;
     MissingInput file;
   };
@@ -49,7 +51,7 @@ class InputFetcher {
   void start_files(RunNumber run, RunFetch&);
   void remove_run(RunNumber run);
 
-  void on_file_ended(const FileKey&, const FetchEnd&);
+  void on_file_ended(const FileKey&, std::uint64_t fetch_id, const FetchEnd&);
 
   ArtifactSource& source_;
   const std::string state_dir_;
@@ -57,6 +59,8 @@ class InputFetcher {
   std::mutex mutex_;
   std::map<RunNumber, RunFetch> runs_;
   std::map<FileKey, FileFetch> files_;
+  std::uint64_t last_fetch_id_ = 0;
+  std::map<Id, ArtifactCache> caches_;  // by context
 };
 
 }  // namespace mycojobs

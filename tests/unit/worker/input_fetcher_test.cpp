@@ -22,6 +22,7 @@ class FakeSource final : public ArtifactSource {
     for (const auto& entry : fetches_) all.push_back(entry.second.first.content.sha256);
     return all;
   }
+  OnEnd copy_first_end() const { return fetches_.begin()->second.second; }
   void end_first(FetchStatus status, const std::string& reason = "") {
     const auto on_end = fetches_.extract(fetches_.begin()).mapped().second;
     on_end({status, reason});
@@ -90,6 +91,17 @@ TEST_F(InputFetcherTest, CancelledRunDoesNotEndTheFetchOfAnother) {
   EXPECT_THAT(source_.list(), ElementsAre("a"));
   source_.end_first(FetchStatus::received);
   EXPECT_FALSE(ends_.contains(1));
+  EXPECT_EQ(ends_.at(2).status, FetchStatus::received);
+}
+
+TEST_F(InputFetcherTest, LateEndOfACancelledFetchIsNotThatOfTheNextFetch) {
+  fetch(1, {make_file("a")});
+  const auto late_end = source_.copy_first_end();
+  fetcher_.cancel(1);
+  fetch(2, {make_file("a")});
+  late_end({FetchStatus::away, "late"});
+  EXPECT_THAT(ends_, IsEmpty());
+  source_.end_first(FetchStatus::received);
   EXPECT_EQ(ends_.at(2).status, FetchStatus::received);
 }
 
