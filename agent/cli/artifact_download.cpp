@@ -68,6 +68,7 @@ Result<std::string> ArtifactDownload::fetch(const RemoteArtifact& artifact) {
     case FetchStatus::received:
       return path;
     case FetchStatus::away:
+    case FetchStatus::busy:
       return fail(Code::unavailable, fetch_end.reason);
     case FetchStatus::lost:
       return fail(Code::not_found, fetch_end.reason);

@@ -97,7 +97,8 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
      "Quotas of artifacts: quota.context_artifact_bytes and quota.caller_artifact_bytes; 0: unlimited"},
     {Metric::transfers, "mycojobs_artifact_transfers_total", counter, "context result", "agent",
      "Total number of artifacts that were requested from other hosts; result: received, away (the runner did not "
-     "send), lost (the runner does not have it), damaged (wrong content), failed (this host cannot store it)"},
+     "send), busy (other files were received), lost (the runner does not have it), damaged (wrong content), failed "
+     "(this host cannot store it)"},
     {Metric::transfer_bytes, "mycojobs_artifact_transfer_bytes_total", counter, "context direction", "agent",
      "Total bytes of artifacts that were sent to and received from other hosts; direction: sent, received"},
     {Metric::artifact_cache, "mycojobs_artifact_cache_bytes", gauge, "context", "agent",

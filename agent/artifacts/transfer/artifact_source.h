@@ -37,6 +37,7 @@ class FileTarget {
 enum class FetchStatus {
   received,  // the file was stored in its target
   away,      // the holder does not send now
+  busy,      // other files are being received from any holder
   lost,      // the holder does not have the file
   damaged,   // the content is not that of the record
   failed,    // this host cannot store the file

@@ -29,6 +29,7 @@ class IncomingTransfer {
   // Returns the next piece in the order of the file, or no value if it has not arrived yet.
   std::optional<std::string> pop_writable();
   void on_written();  // REQUIRES: one call for each piece of pop_writable().
+  std::size_t pieces_in_use() const { return requested_ms_.size() + arrived_.size() + writing_pieces_; }
   bool is_writing() const { return writing_pieces_ > 0; }
   bool is_complete() const { return is_last_popped_ && writing_pieces_ == 0; }
   std::uint64_t last_piece_ms() const { return last_piece_ms_; }  // time of the latest piece, or of the start
@@ -37,7 +38,6 @@ class IncomingTransfer {
   std::uint64_t repeated_requests() const { return repeated_requests_; }
 
  private:
-  std::size_t pieces_in_use() const { return requested_ms_.size() + arrived_.size() + writing_pieces_; }
   std::uint64_t request_timeout_ms() const;
 
   std::uint64_t file_bytes_;

@@ -19,6 +19,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kStoreNamesValidMs = 60000;
+constexpr std::uint64_t kMinStoreNamesMs = 1000;  // so that requests of unknown files do not read the store each time
 constexpr std::uint64_t kMissingThreadsPauseMs = 1000;
 
 const char* to_word(FetchStatus status) {
@@ -27,6 +28,8 @@ const char* to_word(FetchStatus status) {
       return "received";
     case FetchStatus::away:
       return "away";
+    case FetchStatus::busy:
+      return "busy";
     case FetchStatus::lost:
       return "lost";
     case FetchStatus::damaged:
@@ -37,8 +40,10 @@ const char* to_word(FetchStatus status) {
   return "";
 }
 
-// Reads a piece of a file in one of the folders of a job. Error not_found: there is no such file with this size.
-Result<std::string> read_piece_of_job(const std::vector<std::string>& folders, const PieceRequest& request) {
+// Reads a piece of a file in one of the folders of a job. Errors: not_found (there is no such file with this size), io
+// (also if the folder of the context does not exist, since the disk of the agent may not be mounted).
+Result<std::string> read_piece_of_job(const std::string& context_folder, const std::vector<std::string>& folders,
+                                      const PieceRequest& request) {
   for (const std::string& folder : folders) {
     const std::string path = folder + '/' + request.file.sha256;
     const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -57,6 +62,9 @@ Result<std::string> read_piece_of_job(const std::vector<std::string>& folders, c
     }
     return bytes;
   }
+  struct stat info {};
+  if (::stat(context_folder.c_str(), &info) != 0)
+    return fail(Code::io, context_folder + ": " + errno_text(errno) + " (is the disk mounted?)");
   return fail(Code::not_found, request.job_key + " has no such file on this host");
 }
 
@@ -83,8 +91,9 @@ class TransferLoop::Subscriber final : public HintListener {
 
  private:
   void on_message(std::string_view channel, std::string_view text) override {
-    if (loop_.pending_bytes_ + text.size() > kMaxPendingBytes) return;
-    loop_.pending_bytes_ += text.size();
+    const std::size_t bytes = sizeof(Event) + text.size();  // short messages take memory, too
+    if (loop_.pending_bytes_ + bytes > kMaxPendingBytes) return;
+    loop_.pending_bytes_ += bytes;
     loop_.post(ReceivedMessage{context_, channel == request_channel_, std::string(text)});
   }
   void on_key_changed(std::string_view) override {}
@@ -103,14 +112,14 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
       metrics_(std::move(metrics)),
       process_id_(random_hex(16)),
       sender_(settings_.rate,
-              {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request); },
+              {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request, false); },
                .publish = [this](const TransferSender::Piece& piece) { publish_piece(piece); }}),
       receiver_(make_receiver_callbacks()) {
   for (const Id context : settings_.contexts) {
     databases_[context] = store_.database_number(context);
     for (const char* direction : {"sent", "received"}) metrics_->add(Metric::transfer_bytes, {context, direction}, 0);
-    for (const FetchStatus status :
-         {FetchStatus::received, FetchStatus::away, FetchStatus::lost, FetchStatus::damaged, FetchStatus::failed})
+    for (const FetchStatus status : {FetchStatus::received, FetchStatus::away, FetchStatus::busy, FetchStatus::lost,
+                                     FetchStatus::damaged, FetchStatus::failed})
       metrics_->add(Metric::transfers, {context, to_word(status)}, 0);
   }
 }
@@ -187,7 +196,7 @@ std::uint64_t TransferLoop::run_once() {
 }
 
 void TransferLoop::on(ReceivedMessage& message) {
-  pending_bytes_ -= message.text.size();
+  pending_bytes_ -= sizeof(Event) + message.text.size();
   if (!message.is_request) return receiver_.on_reply(message.text, clock_.boot_ms());
   if (auto request = parse_request(message.text, databases_.at(message.context)))
     sender_.on_request(message.context, std::move(*request), clock_.boot_ms());
@@ -207,6 +216,14 @@ void TransferLoop::on(DiskResult& disk) {
 }
 
 void TransferLoop::on(PieceRead& piece) {
+  if (!piece.bytes && piece.bytes.error().code == Code::not_found && !piece.is_repeated) {
+    // The store may have other names since it was emptied or restored.
+    const StoreNames& cached = store_names_[piece.context];
+    if (clock_.boot_ms() >= cached.read_ms + kMinStoreNamesMs) {
+      store_names_.erase(piece.context);
+      return read_piece(piece.context, piece.request, true);
+    }
+  }
   if (!piece.bytes && piece.bytes.error().code == Code::io)
     log(LogLevel::error, "worker", "{}: an artifact cannot be sent: {}", piece.request.job_key,
         piece.bytes.error().message);
@@ -224,15 +241,17 @@ const std::vector<std::string>* TransferLoop::find_store_names(Id context) {
   return &cached.names;
 }
 
-void TransferLoop::read_piece(Id context, const PieceRequest& request) {
+void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_repeated) {
   const auto* store_names = find_store_names(context);
-  if (store_names == nullptr)
-    return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer")});
-  post_to_disk(context, "send ",
-               [this, context, request,
-                folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names)] {
-                 post(PieceRead{context, request, read_piece_of_job(folders, request)});
-               });
+  if (store_names == nullptr) {
+    return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer"), is_repeated});
+  }
+  post_to_disk(
+      context, "send ",
+      [this, context, request, is_repeated, context_folder = ArtifactFolder(settings_.state_dir, context).path(),
+       folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names)] {
+        post(PieceRead{context, request, read_piece_of_job(context_folder, folders, request), is_repeated});
+      });
 }
 
 void TransferLoop::publish_piece(const TransferSender::Piece& piece) {

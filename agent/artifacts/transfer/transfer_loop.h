@@ -75,6 +75,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     Id context = 0;
     PieceRequest request;
     Result<std::string> bytes;
+    bool is_repeated = false;  // with new names of the store
   };
   using Event = std::variant<ReceivedMessage, Fetch, CancelFetch, DiskResult, PieceRead>;
 
@@ -84,7 +85,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
   void on(CancelFetch&);
   void on(DiskResult&);
   void on(PieceRead&);
-  void read_piece(Id context, const PieceRequest&);
+  void read_piece(Id context, const PieceRequest&, bool is_repeated);
   void publish_piece(const TransferSender::Piece&);
   void post_to_disk(Id context, const char* direction, StrandPool::Work);
   const std::vector<std::string>* find_store_names(Id context);

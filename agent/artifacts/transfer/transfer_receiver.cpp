@@ -98,9 +98,15 @@ std::string TransferReceiver::describe_silence(const Transfer& transfer) const {
 }
 
 bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
-  const std::size_t share = std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1);
   if (!callbacks_.is_subscribed(transfer.artifact.context)) return true;
-  for (const std::uint64_t offset : transfer.pieces.pop_due_requests(share, now_ms)) {
+  // A new transfer waits until the others, which had larger shares, have fewer pieces in use.
+  std::size_t pieces_of_others = 0;
+  for (const auto& [number, other] : active_)
+    if (number != transfer.number) pieces_of_others += other.pieces.pieces_in_use();
+  const std::size_t share = std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1);
+  const std::size_t free_pieces =
+      IncomingTransfer::kMaxPieces - std::min(pieces_of_others, IncomingTransfer::kMaxPieces);
+  for (const std::uint64_t offset : transfer.pieces.pop_due_requests(std::min(share, free_pieces), now_ms)) {
     const auto receivers = callbacks_.request(transfer.artifact, transfer.id, offset);
     if (!receivers && receivers.error().code == Code::unavailable) return true;  // repeated after a time-out
     if (receivers && *receivers > 0) continue;
@@ -138,8 +144,9 @@ std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
   while (!waiting_.empty() && now_ms >= waiting_.front().queued_ms + kSilenceMs) {
     const Transfer transfer = std::move(waiting_.front());
     waiting_.pop_front();
-    callbacks_.count_end(transfer.artifact.context, FetchStatus::away);
-    transfer.on_end({FetchStatus::away, "other files are being received"});
+    callbacks_.count_end(transfer.artifact.context, FetchStatus::busy);
+    transfer.on_end(
+        {FetchStatus::busy, "this host has received other files for " + std::to_string(kSilenceMs / 1000) + " s"});
   }
   return active_.empty() && !waiting_.empty() ? 0 : next_ms - std::min(next_ms, now_ms);
 }

@@ -3,8 +3,8 @@
 //
 //   fetch() --waiting--> a free transfer --pieces--> strand of the disk --complete--> FileTarget --on_end(received)
 //
-// A transfer ends as `away` if its holder is not connected, or if no piece arrives for kSilenceMs. A file with a wrong
-// hash is requested again once.
+// A transfer ends as `away` if its holder is not connected, or if no piece arrives for kSilenceMs, and as `busy` if it
+// waits longer for other transfers. A file with a wrong hash is requested again once.
 #pragma once
 
 #include <cstddef>

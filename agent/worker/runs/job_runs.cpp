@@ -164,6 +164,9 @@ void JobRuns::on(InputsFetched& fetched) {
           AwaitInputs{run->job.claim, end.holder, settings_.holder_timeout_ms, end.reason, std::move(run->input_jobs)},
           true});
       break;
+    case FetchStatus::busy:  // another agent may be able to run the job
+      release_job(run->job, "inputs: " + end.reason);
+      break;
     case FetchStatus::lost:
     case FetchStatus::damaged: {
       JobEnd job_end;

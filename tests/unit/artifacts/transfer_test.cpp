@@ -19,9 +19,11 @@
 namespace mycojobs::test {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 const std::string kTransferId(32, 'a');
 const std::string kReplyChannel = "mj:transfer:1:to:" + std::string(32, 'b');
@@ -384,6 +386,34 @@ TEST_F(TransferReceiverTest, TransfersAtOneTimeAndTheirPiecesAreLimited) {
   for (const Request& request : requests_) ++requests_by_id[request.transfer_id];
   EXPECT_EQ(requests_by_id.size(), TransferReceiver::kMaxTransfers);
   EXPECT_LE(requests_.size(), IncomingTransfer::kMaxPieces);
+}
+
+TEST_F(TransferReceiverTest, NewTransferWaitsForTheShareOfTheFirst) {
+  const std::string content(std::size_t{64} * kPieceBytes, 'x');
+  fetch(content, 1);
+  receiver_.run(now_ms_);
+  // The pieces arrive and are not written, so the first transfer uses all pieces.
+  while (disk_work_.size() < IncomingTransfer::kMaxPieces && !requests_.empty()) {
+    for (const Request& request : std::exchange(requests_, {}))
+      receiver_.on_reply(encode_piece(request.transfer_id, request.offset, content.substr(0, kPieceBytes)), now_ms_);
+    receiver_.run(now_ms_);
+  }
+  EXPECT_EQ(disk_work_.size(), IncomingTransfer::kMaxPieces);
+  for (ArtifactSource::FetchNumber number = 2; number <= 4; ++number) fetch(content, number);
+  receiver_.run(now_ms_);
+  EXPECT_THAT(requests_, IsEmpty());
+  do_disk_work();
+  receiver_.run(now_ms_);
+  EXPECT_THAT(requests_, SizeIs(IncomingTransfer::kMaxPieces));
+}
+
+TEST_F(TransferReceiverTest, FileThatWaitsForOthersBlamesNoHolder) {
+  for (ArtifactSource::FetchNumber number = 1; number <= TransferReceiver::kMaxTransfers + 1; ++number)
+    fetch("right", number);
+  receiver_.run(now_ms_);
+  receiver_.run(now_ms_ += TransferReceiver::kSilenceMs);
+  EXPECT_THAT(statuses(), Contains(FetchStatus::busy).Times(1));
+  EXPECT_THAT(statuses(), Contains(FetchStatus::away).Times(TransferReceiver::kMaxTransfers));
 }
 
 TEST_F(TransferReceiverTest, CancelledFetchLeavesNoFile) {

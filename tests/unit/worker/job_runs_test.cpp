@@ -654,6 +654,13 @@ TEST_F(JobRunsInputs, JobIsParkedWhileTheHolderIsAway) {
   begin(job(2));
 }
 
+TEST_F(JobRunsInputs, JobIsReleasedWhileOtherFilesAreReceived) {
+  step_to_fetch();
+  end_fetch(FetchStatus::busy);
+  EXPECT_TRUE(reports<AwaitInputs>().empty()) << "no runner is away";
+  EXPECT_EQ(released(), std::vector<RunNumber>{1});
+}
+
 TEST_F(JobRunsInputs, JobEndsIfItsInputsAreLost) {
   for (const FetchStatus status : {FetchStatus::lost, FetchStatus::damaged}) {
     step_to_fetch();
