@@ -2,9 +2,11 @@
 // through channels of Redis (store/transfer_store.h). The receiver requests each piece. The holder answers each request
 // with a piece, or with `missing`. Messages can be lost, and any client that may publish on a channel can forge them.
 //
-//   receiver --PieceRequest--> channel of the runner          get 1 <transfer> <channel> <job> <sha256> <bytes>
-//   <offset> holder   --piece---------> channel of the receiver        piece <transfer> <offset> LF <bytes>
-//            --missing-------> channel of the receiver        missing <transfer>
+// The receiver publishes on the channel of the runner (the holder):
+//   get 1 <transfer> <channel of the receiver> <job> <sha256> <bytes> <offset>
+// The holder publishes on the channel of the receiver one of:
+//   piece <transfer> <offset> LF <bytes>
+//   missing <transfer>
 //
 // <transfer> are 32 random hex digits of one attempt, which only sender and receiver of the request know. Pure.
 #pragma once
