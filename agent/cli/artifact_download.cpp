@@ -1,46 +1,57 @@
 #include "cli/artifact_download.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "cli/artifact_output.h"
+#include "store/transfer_store.h"
 
 namespace mycojobs {
-namespace {
 
-// A file in a folder of the process.
-class DownloadTarget final : public FileTarget {
+// A file whose name is removed at once, so that it is deleted when this process ends in any way.
+class ArtifactDownload::Target final : public FileTarget {
  public:
-  explicit DownloadTarget(std::string path) : path_(std::move(path)) {}
-  Result<std::string> create_path() override { return path_; }
+  explicit Target(std::string folder) : folder_(std::move(folder)) {}
+  Result<std::string> create_path() override { return folder_ + "/.mycojobs-" + random_hex(8); }
+  Result<void> on_created(const std::string& path) override {
+    fd_.reset(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    const int open_errno = errno;
+    (void)::unlink(path.c_str());
+    if (!fd_) return fail(Code::io, path + ": " + errno_text(open_errno));
+    return {};
+  }
   Result<void> store(const CompleteFile&) override { return {}; }
+  std::string path() const { return get_open_file_path(fd_.get()); }
 
  private:
-  std::string path_;
+  std::string folder_;
+  Fd fd_;
 };
 
-Result<std::string> make_temporary_folder() {
-  std::error_code error;
-  std::filesystem::path parent = std::filesystem::temp_directory_path(error);
-  if (error) return fail(Code::io, "the folder for temporary files (TMPDIR): " + error.message());
-  std::string path = (parent / "mycojobs-XXXXXX").string();
-  if (::mkdtemp(path.data()) == nullptr) return fail(Code::io, path + ": " + errno_text(errno));
-  return path;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& stores, Id context, const Clock& clock) {
-  MJ_TRY(folder, make_temporary_folder());
-  std::unique_ptr<ArtifactDownload> download(new ArtifactDownload(folder));
+Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& stores, Id context, const Clock& clock,
+                                                                 std::string folder) {
+  std::unique_ptr<ArtifactDownload> download(new ArtifactDownload(std::move(folder)));
   MJ_TRY(store, stores.open_reader());
   download->store_ = std::move(store);
+  // Nobody subscribes to this channel. Without the permission, the subscription would be awaited in vain.
+  const std::string channel = transfer_channel(download->store_->database_number(context), std::string(32, '0'));
+  if (const auto sent = download->store_->publish_transfer(context, channel, ""); !sent) {
+    if (sent.error().code != Code::denied) return tl::unexpected<Error>(sent.error());
+    return fail(Code::denied,
+                "this Redis user may not request artifacts of other hosts, as users of the role `reader`: use one of "
+                "the role `operator` (`context acl`): " +
+                    sent.error().message);
+  }
   TransferLoop::Settings settings;
   settings.contexts = {context};
-  settings.state_dir = folder;
+  settings.state_dir = download->folder_;
   download->loop_ = std::make_unique<TransferLoop>(*download->store_, std::move(settings), clock);
   MJ_CHECK(download->loop_->subscribe(stores));
   download->thread_.emplace(*download->loop_, "transfers");
@@ -51,22 +62,17 @@ Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& s
 ArtifactDownload::~ArtifactDownload() {
   thread_.reset();
   loop_.reset();
-  std::error_code ignored_error;
-  std::filesystem::remove_all(folder_, ignored_error);
 }
 
 Result<std::string> ArtifactDownload::fetch(const RemoteArtifact& artifact) {
-  const std::string path = folder_ + "/artifact";
-  std::error_code ignored_error;
-  std::filesystem::remove(path, ignored_error);
+  target_ = std::make_shared<Target>(folder_);
   const auto promise = std::make_shared<std::promise<FetchEnd>>();
   auto future = promise->get_future();
-  loop_->fetch(artifact, std::make_shared<DownloadTarget>(path),
-               [promise](FetchEnd fetch_end) { promise->set_value(std::move(fetch_end)); });
+  loop_->fetch(artifact, target_, [promise](FetchEnd fetch_end) { promise->set_value(std::move(fetch_end)); });
   const FetchEnd fetch_end = future.get();
   switch (fetch_end.status) {
     case FetchStatus::received:
-      return path;
+      return target_->path();
     case FetchStatus::away:
     case FetchStatus::busy:
       return fail(Code::unavailable, fetch_end.reason);
@@ -76,7 +82,7 @@ Result<std::string> ArtifactDownload::fetch(const RemoteArtifact& artifact) {
     case FetchStatus::failed:
       return fail(Code::io, fetch_end.reason);
   }
-  return path;
+  return target_->path();
 }
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// Fetches artifacts from the runner that has them into a temporary folder, for commands on other hosts. Not
+// Fetches artifacts from the runner that has them into files without a name, for commands on other hosts. Not
 // thread-safe.
 #pragma once
 
@@ -16,19 +16,23 @@ namespace mycojobs {
 
 class ArtifactDownload {
  public:
-  // Creates the folder, and connects to the server of the context. Errors: io (the folder), and those of the stores.
-  static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&);
+  // Connects to the server of the context. folder: where the files take space, which no other process sees. Errors:
+  // denied (the Redis user may not request artifacts), and those of the stores.
+  static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&, std::string folder);
   ~ArtifactDownload();
   ArtifactDownload(const ArtifactDownload&) = delete;
   ArtifactDownload& operator=(const ArtifactDownload&) = delete;
 
-  // Returns the path of the file, whose size and hash were verified. The next call, or the destructor, deletes it.
-  // Errors: unavailable (the runner does not send), not_found (the runner does not have the file), io.
+  // Returns the path of the file (get_open_file_path()), whose size and hash were verified. The next call, or the
+  // destructor, deletes it. Errors: unavailable (the runner does not send), not_found (the runner does not have the
+  // file), io.
   Result<std::string> fetch(const RemoteArtifact&);
 
  private:
+  class Target;
   explicit ArtifactDownload(std::string folder) : folder_(std::move(folder)) {}
   std::string folder_;
+  std::shared_ptr<Target> target_;  // of the latest file
   std::unique_ptr<Store> store_;
   std::unique_ptr<TransferLoop> loop_;
   std::optional<LoopThread<TransferLoop>> thread_;  // destroyed first

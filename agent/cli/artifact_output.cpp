@@ -18,11 +18,14 @@
 namespace mycojobs {
 namespace {
 
+constexpr std::string_view kOpenFileFolder = "/proc/self/fd/";
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 std::string get_file_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
 }  // namespace
+
+std::string get_open_file_path(int fd) { return std::string(kOpenFileFolder) + std::to_string(fd); }
 
 Result<OutputFolder> OutputFolder::open(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
@@ -67,12 +70,14 @@ void OutputFolder::remove(const std::string& name) const {
 
 bool is_local_artifact(const StoredArtifact& artifact) {
   struct stat info {};
-  return ::lstat(artifact.path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  const int link_flag = artifact.path.starts_with(kOpenFileFolder) ? 0 : AT_SYMLINK_NOFOLLOW;
+  return ::fstatat(AT_FDCWD, artifact.path.c_str(), &info, link_flag) == 0 && S_ISREG(info.st_mode);
 }
 
 Result<void> read_artifact(const StoredArtifact& artifact,
                            const std::function<Result<void>(std::string_view)>& on_bytes) {
-  const Fd fd(::open(artifact.path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const int link_flag = artifact.path.starts_with(kOpenFileFolder) ? 0 : O_NOFOLLOW;
+  const Fd fd(::open(artifact.path.c_str(), O_RDONLY | link_flag | O_NONBLOCK | O_CLOEXEC));
   if (!fd && errno == ENOENT) return fail(Code::not_found, "is not on this host: " + artifact.path);
   if (!fd) return fail(Code::io, artifact.path + ": " + errno_text(errno));
   Sha256 hash;

@@ -30,6 +30,9 @@ class OutputFolder {
   Fd fd_;
 };
 
+// Returns a path of an open file of this process, which read_artifact() reads from its begin. The file may have no
+// name.
+std::string get_open_file_path(int fd);
 // Passes the bytes of an artifact on this host to on_bytes() in pieces, and verifies the hash. Errors: not_found (the
 // file is not on this host), io (the file is damaged), and errors of on_bytes(). After an error the passed bytes must
 // not be used.

@@ -30,6 +30,8 @@ class FileTarget {
   // Returns the path of the file to create, in a folder of this object that exists. A file of an earlier call was
   // deleted.
   virtual Result<std::string> create_path() = 0;
+  // Called after the empty file was created. An error ends the fetch.
+  virtual Result<void> on_created(const std::string& /*path*/) { return {}; }
   // Stores the complete file, whose size and hash were verified.
   virtual Result<void> store(const CompleteFile&) = 0;
 };

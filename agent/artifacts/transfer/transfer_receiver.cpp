@@ -27,6 +27,7 @@ Result<void> ReceivedFile::write(std::string_view bytes) {
     auto file = std::make_unique<HashedFile>();
     MJ_CHECK(file->create(path));
     file_ = std::move(file);
+    MJ_CHECK(target_->on_created(path));
   }
   return file_->write(bytes);
 }

@@ -507,13 +507,30 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
   return job_artifacts;
 }
 
+// Returns a folder on the disk of the output, which has space for the artifacts, or else that of temporary files.
+Result<std::string> find_spool_folder(const std::string& output) {
+  std::error_code error;
+  if (!output.empty()) {
+    if (std::filesystem::is_directory(output, error)) return output;
+    std::filesystem::path path(output);
+    if (!path.has_filename()) path = path.parent_path();  // "folder/"
+    const std::filesystem::path parent = path.parent_path();
+    if (parent.empty()) return std::string(".");
+    if (std::filesystem::is_directory(parent, error)) return parent.string();
+  }
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (error) return fail(Code::io, "the folder for temporary files (TMPDIR): " + error.message());
+  return folder.string();
+}
+
 // Fetches an artifact from the runner of the job if it is not on this host, and sets its path.
 Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_artifacts, StoredArtifact& artifact,
                              std::unique_ptr<ArtifactDownload>& download) {
   if (is_local_artifact(artifact) || job_artifacts.runner == 0) return {};
   if (!download) {
-    MJ_TRY(opened,
-           ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(), call.dependencies.clock));
+    MJ_TRY(folder, find_spool_folder(call.get("output")));
+    MJ_TRY(opened, ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(),
+                                          call.dependencies.clock, folder));
     download = std::move(opened);
   }
   MJ_TRY(path, download->fetch({call.context(),

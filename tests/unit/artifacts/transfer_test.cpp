@@ -224,11 +224,16 @@ class TransferReceiverTest : public ::testing::Test {
    public:
     explicit Target(std::string folder) : folder_(std::move(folder)) {}
     Result<std::string> create_path() override { return folder_ + "/file"; }
+    Result<void> on_created(const std::string& path) override {
+      if (is_unnamed_) std::filesystem::remove(path);
+      return {};
+    }
     Result<void> store(const CompleteFile& file) override {
-      stored_ = read_file(file.path);
+      if (!is_unnamed_) stored_ = read_file(file.path);
       return {};
     }
     std::optional<std::string> stored_;
+    bool is_unnamed_ = false;
 
    private:
     std::string folder_;
@@ -299,6 +304,19 @@ TEST_F(TransferReceiverTest, FileIsStored) {
     ends_.clear();
     std::filesystem::remove(folder_ / "file");
   }
+}
+
+// A target may remove the name of the file, as that of `job artifacts`.
+TEST_F(TransferReceiverTest, FileNeedsNoName) {
+  target_->is_unnamed_ = true;
+  fetch("wrong");
+  serve("right");
+  EXPECT_THAT(statuses(), ElementsAre(FetchStatus::damaged));
+  ends_.clear();
+  fetch("right", 2);
+  serve("right");
+  EXPECT_THAT(statuses(), ElementsAre(FetchStatus::received));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "file"));
 }
 
 TEST_F(TransferReceiverTest, WrongBytesAreRequestedOnceAgain) {
