@@ -77,7 +77,7 @@ local function process_dependents(dep, status)
       dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', kDependenciesKey .. job) or 0)
       end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
-      if has_inputs(redis.pcall('HGET', job, 'inputs')) then add_needed_by(dep, job) end
+      if has_inputs(call_index('HGET', job, 'inputs')) then add_needed_by(dep, job) end
       local open_count = call_index('SCARD', kDependenciesKey .. job)
       if open_count and open_count <= 1 then
         set_claim(job, claim, 'deps', 'met')
@@ -241,7 +241,7 @@ end
 
 -- Returns whether a process holds the id of the runner.
 local function is_runner_alive(runner)
-  local until_ms = redis.pcall('HGET', kRunnerOwnerKey .. runner, 'until_ms')
+  local until_ms = call_index('HGET', kRunnerOwnerKey .. runner, 'until_ms')
   return type(until_ms) == 'string' and now_ms <= to_number(until_ms)
 end
 

@@ -238,16 +238,16 @@ end
 
 -- Returns whether the claim of a job has a state other than `ended`.
 local function has_not_ended(job)
-  local state = redis.pcall('HGET', kClaimKey .. job, 'state')
+  local state = call_index('HGET', kClaimKey .. job, 'state')
   return type(state) == 'string' and state ~= kJobStateEnded
 end
 -- Adds a job to the field `needed_by` of a claim: retention keeps the record until the job has ended. Each call removes
 -- jobs that have ended from the kCheckedDependents oldest entries, and moves the other ones to the end. So a list with
--- ended jobs becomes shorter, and a call is cheap. A key that is not a hash is not changed.
+-- ended jobs becomes shorter, and a call is cheap.
 local kCheckedDependents = 4
 local function add_needed_by(dep, job)
-  local listed = redis.pcall('HGET', kClaimKey .. dep, 'needed_by')
-  if type(listed) == 'table' then return end
+  local listed = call_index('HGET', kClaimKey .. dep, 'needed_by')
+  if listed == nil or redis.call('EXISTS', kClaimKey .. dep) == 0 then return end
   listed = listed or ''
   if string.find(' ' .. listed .. ' ', ' ' .. job .. ' ', 1, true) then return end
   local last_jobs = {}
@@ -259,7 +259,7 @@ local function add_needed_by(dep, job)
   end
   last_jobs[#last_jobs + 1] = job
   if listed ~= '' then table.insert(last_jobs, 1, listed) end
-  if redis.call('EXISTS', kClaimKey .. dep) == 1 then redis.call('HSET', kClaimKey .. dep, 'needed_by', table.concat(last_jobs, ' ')) end
+  redis.call('HSET', kClaimKey .. dep, 'needed_by', table.concat(last_jobs, ' '))
 end
 -- Returns whether a value of the field `inputs` names artifacts of the jobs that the job depends on.
 local function has_inputs(inputs) return type(inputs) == 'string' and inputs ~= '' and inputs ~= '[]' end
