@@ -144,11 +144,12 @@ class FileSelector {
       if (!selected_files_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
       // Each addition is limited, so that the sum cannot overflow.
       bytes_ += std::min(artifact.bytes, kMaxFileBytes + 1);
-      MJ_CHECK(check_limits());
+      if (!is_on_this_host(artifact)) MJ_CHECK(check_limits());
       if (!add_if_missing(job, job_name, artifact)) {
         MJ_CHECK(check_file(artifact, job_name));
         ArtifactCache::mark_used_if_cached(artifact.path);
       }
+      MJ_CHECK(check_limits());
       facts_.files.emplace_back(std::move(folder), artifact);
     }
     if (has_match) return {};

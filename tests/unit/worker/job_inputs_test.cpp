@@ -141,6 +141,10 @@ TEST_F(JobInputsTest, FileOfAnotherRunnerIsListedUntilItIsInTheCache) {
   folder_.write(cache + "/1.1/" + sha256_hex("remote"), "remote");
   EXPECT_TRUE(inputs->resolve(facts_));
   EXPECT_EQ(list_files(), (std::vector<std::string>{"build/app", "build/here"}));
+  folder_.write(cache + "/1.1/" + sha256_hex("remote"), "rem");
+  EXPECT_EQ(inputs->resolve(facts_).error().code, Code::not_found) << "a short file is fetched again";
+  EXPECT_EQ(inputs->missing().size(), 1U);
+  EXPECT_FALSE(fs::exists(folder_ / (cache + "/1.1/" + sha256_hex("remote"))));
 }
 
 TEST_F(JobInputsTest, FilesThatExceedTheLimitsAreNotFetched) {
@@ -148,7 +152,7 @@ TEST_F(JobInputsTest, FilesThatExceedTheLimitsAreNotFetched) {
   artifact["bytes"] = 1ULL << 40;
   add_dependency(1, "build", json({{"app", artifact}}).dump());
   ASSERT_TRUE(store_->save(1, job_key(1, 1), {{"runner_id", "30"}}));
-  expect_contains(prepare_inputs({"build"}), "is not on this host");
+  expect_contains(prepare_inputs({"build"}), "name fewer");
   artifact["bytes"] = 2000;  // above policy.disk
   ASSERT_TRUE(store_->save(1, job_key(1, 1), {{"artifacts", json({{"app", artifact}}).dump()}}));
   expect_contains(prepare_inputs({"build"}), "increase policy.disk");
