@@ -144,7 +144,7 @@ std::uint64_t ArtifactCache::evict() const {
   }
   const std::int64_t oldest_s = std::time(nullptr) - static_cast<std::int64_t>(limits_.max_age_ms / 1000);
   for (const CachedFile& file : files) {
-    if (total_bytes <= max_bytes && file_count <= max_files && file.used_ns >= oldest_s * kNsPerSecond) break;
+    if (total_bytes <= max_bytes && file_count <= max_files && file.used_ns / kNsPerSecond >= oldest_s) break;
     if (::unlink(file.path.c_str()) != 0) continue;
     total_bytes -= file.bytes;
     --file_count;
