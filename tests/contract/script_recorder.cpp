@@ -221,6 +221,7 @@ void ScriptRecorder::run_concurrency_scripts() {
   forget.retention_ms = 1;
   clock_.now_ms += 1000;
   expect_done(store_->tick(kContext, forget));
+  wait_for_inputs();
   submit_job(7, [](Job& job) { job.priority = 3, job.concurrency_key = "db"; });
   lose_next_reply_ = true;
   ClaimRequest request;
@@ -229,6 +230,24 @@ void ScriptRecorder::run_concurrency_scripts() {
   EXPECT_FALSE(store_->claim(request));
   jobs = claim_jobs();  // releases the jobs of the lost reply
   expect_done(store_->expire_instance(kContext, 7, kInstance));
+}
+
+// A job waits for the artifacts of an ended job, which retention keeps. Then the runner that has them is deleted.
+void ScriptRecorder::wait_for_inputs() {
+  submit_job(8, [](Job&) {});
+  for (const ClaimedJob& claimed_job : claim_jobs()) end_job(claimed_job.ref, true);
+  submit_job(9, [](Job& job) { job.dependends = {8}, job.inputs = {"8"}; });
+  run_command(1, {"HSET", "runner:7", "id", "7"});
+  for (const bool is_deleted : {false, true}) {
+    for (const ClaimedJob& claimed_job : claim_jobs()) {
+      const std::vector<Report> reports{AwaitInputs{claimed_job.ref, 7, 60000, "away", {key(8)}}};
+      expect_done(store_->report(kContext, reports));
+    }
+    if (is_deleted) run_command(1, {"DEL", "runner:7"});
+    if (!is_deleted) run_command(1, {"HSET", "mj:runner-owner:7", "until_ms", std::to_string(clock_.now_ms + 3000)});
+    clock_.now_ms += 2000;
+    expect_done(store_->tick(kContext, {}));
+  }
 }
 
 // Runs scripts for jobs that cannot start yet, and for the commands of operators on such jobs.

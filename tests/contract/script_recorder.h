@@ -58,6 +58,7 @@ class ScriptRecorder {
 
   void run_job_scripts();
   void run_concurrency_scripts();
+  void wait_for_inputs();
   void run_job_request_scripts();
   void run_repair_scripts();
   void run_read_scripts();

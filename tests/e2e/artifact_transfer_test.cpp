@@ -58,7 +58,7 @@ class ArtifactTransferE2e : public Operator {
   std::string submit_dependent(const std::string& key, const std::string& script,
                                std::vector<std::string> more_options = {}) {
     const std::string id = key.substr(key.rfind(':') + 1);
-    more_options.insert(more_options.end(), {"--type", "bash", "--depends", id, "--input", id});
+    more_options.insert(more_options.end(), {"--type", "bash", "--depends", id, "--input", "build"});
     return mycojobs_.submit(script, std::move(more_options));
   }
   std::string submit_hash_job(const std::string& key) {

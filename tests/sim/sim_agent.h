@@ -99,6 +99,8 @@ class SimAgent final : public Program {
   void perform(JobRuns::ClaimBackoff& /*unused*/) { run_rate_.on_claim_ahead_failed(); }
   void perform(StartRejected& rejected) { intake_->on_start_rejected(std::move(rejected)); }
   void perform(JobRuns::RunInBackground& background) { post_event(background.work()); }
+  void perform(JobRuns::FetchInputs& /*no job has inputs*/) {}
+  void perform(JobRuns::CancelFetch& /*no job has inputs*/) {}
   bool has_planted_bug(PlantedBug::AgentBug bug) const { return world_.planted_bug.agent == bug; }
   std::uint64_t now_us() const { return (world_.now() + 1) * 1000; }
 

@@ -236,7 +236,7 @@ std::vector<Case> parked_cases() {
       {"quota", with(later(kNow + 9000), [](JobSituation& s) { set_field(s, "detail", "quota"); }), "delayed", "quota",
        "keep more than a quota allows", "job delete"},
       {"inputs", inputs, "delayed", "inputs",
-       "runner 30, which has not sent them since 2023-11-14T22:12:20Z (1 min ago)", "start the agent of runner 30",
+       "runner 30, which has not sent them since 2023-11-14T22:12:20Z (60 s ago)", "start the agent of runner 30",
        "artifact_lost at 2023-11-15T00:13:20Z"},
       {"retry", retry, "delayed", "retry_wait", "in 4 s", "wait", "attempt 2 of 4"},
       {"retry tells the last error", retry, "delayed", "retry_wait", "in 4 s", "wait", "last error: exit code 1"},
