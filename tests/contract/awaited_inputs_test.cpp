@@ -226,7 +226,9 @@ TEST_P(AwaitedInputs, AllJobsThatHaveNotEndedAreListed) {
     dependent.dependends = {1};
     dependent.inputs = {"1"};
     ASSERT_TRUE(store_->submit(dependent));
-    if (id % 2 == 0) ASSERT_TRUE(store_->cancel(1, "job:12:" + std::to_string(id)));
+    if (id % 2 == 0) {
+      ASSERT_TRUE(store_->cancel(1, "job:12:" + std::to_string(id)));
+    }
   }
   const std::string listed = ' ' + claim_field("needed_by", "job:12:1") + ' ';
   for (Id id = 3; id < 42; id += 2) EXPECT_THAT(listed, HasSubstr(" job:12:" + std::to_string(id) + ' '));

@@ -234,13 +234,13 @@ void ScriptRecorder::run_concurrency_scripts() {
 
 // A job waits for the artifacts of an ended job, which retention keeps. Then the runner that has them is deleted.
 void ScriptRecorder::wait_for_inputs() {
-  submit_job(8, [](Job&) {});
+  submit_job(88, [](Job&) {});
   for (const ClaimedJob& claimed_job : claim_jobs()) end_job(claimed_job.ref, true);
-  submit_job(9, [](Job& job) { job.dependends = {8}, job.inputs = {"8"}; });
+  submit_job(89, [](Job& job) { job.dependends = {88}, job.inputs = {"88"}; });
   run_command(1, {"HSET", "runner:7", "id", "7"});
   for (const bool is_deleted : {false, true}) {
     for (const ClaimedJob& claimed_job : claim_jobs()) {
-      const std::vector<Report> reports{AwaitInputs{claimed_job.ref, 7, 60000, "away", {key(8)}}};
+      const std::vector<Report> reports{AwaitInputs{claimed_job.ref, 7, 60000, "away", {key(88)}}};
       expect_done(store_->report(kContext, reports));
     }
     if (is_deleted) run_command(1, {"DEL", "runner:7"});

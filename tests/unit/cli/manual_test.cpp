@@ -72,7 +72,7 @@ TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
 }
 
 TEST(Manual, NamesNoUnknownFlag) {
-  std::vector<std::string> known_flags{"--json", "--help", "--help-all", "--yes", "--config"};
+  std::vector<std::string> known_flags{"--", "--json", "--help", "--help-all", "--yes", "--config"};
   for (const Command& command : commands()) {
     for (const FlagRow& flag : command.flags) known_flags.push_back("--" + std::string(flag.name));
   }
