@@ -191,12 +191,13 @@ TEST_F(MetricsE2e, CoordinatorReportsQueuesAndFlows) {
   std::ofstream(folder_ / "flow.yaml") << "name: metered\njobs:\n"
                                           "  one: {type: python, script: pass}\n"
                                           "  asked: {needs: one, approval: {comment: ship it}}\n"
-                                          "  two: {needs: asked, type: python, script: pass}\n";
+                                          "  two: {needs: asked, type: python, script: 'import time; time.sleep(1)'}\n";
   const ProcessResult start_result = mycojobs_({"flow", "start", folder_ / "flow.yaml"});
   ASSERT_EQ(start_result.code, 0) << start_result.out << start_result.err;
   Process agent = start_registered_agent(20);
   EXPECT_TRUE(wait_for_value(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 1));
   EXPECT_TRUE(wait_for_value(url, "mycojobs_flows_active", {{"context", "1"}}, 1));
+  // The last job runs longer than this command, which would store the end of the flow otherwise.
   const ProcessResult approved = mycojobs_({"flow", "approve", "1", "asked"});
   ASSERT_EQ(approved.code, 0) << approved.out << approved.err;
   EXPECT_TRUE(wait_for_value(url, "mycojobs_flow_ends_total", {{"status", "finished"}}, 1));

@@ -186,13 +186,14 @@ TEST_F(IsolationE2e, WriteFromAHangingFileDelaysNoOtherJob) {
   const std::string policy = folder_.write("p.toml", "fs.read = [\"" + folder.root() + "\"]\n");
   Process agent = start_registered_agent(1, {"--slots", "4", "--config", config});
   const std::string script =
-      "import mmap, os\n"
+      "import mmap, os, time\n"
       "file = os.open('" +
       folder.root() + "/" + HangingFolder::kFile + R"(', os.O_RDONLY)
 hangs = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
 full = b'x' * 4095 + b'\n'
 os.write(1, b'begins\n')
 os.writev(1, [full, hangs])
+time.sleep(600)  # the write returns at the end of the test, perhaps before the cancellation arrives
 )";
   const std::string attacking_job = mycojobs_.submit(script, {"--config", config, "--policy", policy});
   ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; })) << agent.err();

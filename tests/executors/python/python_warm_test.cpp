@@ -167,7 +167,7 @@ def main(job):
     return {'loaded': loaded, 'kept': kept.readline(), 'line': sys.stdin.readline()}
 )";
   PythonRunOptions options = default_options_;
-  options.warm.key = options.warm.family = std::string(64, 'k');
+  options.warm.key = options.warm.family = std::string(64, 'q');
   for (const char* const line : {"one\n", "two\n"}) {
     JobFacts facts = make_warm_facts("", script);
     ASSERT_TRUE(set_submitted_files(facts.job, {std::string(line) + "left over\n", {}}));
