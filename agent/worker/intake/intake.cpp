@@ -17,8 +17,9 @@ constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // interval of topic checks
 constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
 constexpr std::uint32_t kMaxLookIntervalMs = 20;     // between two questions to the waiter while all slots are busy
 constexpr std::uint32_t kOverdueCheckIntervalMs = 50, kBackoffClaimIntervalMs = 50;
-constexpr std::uint64_t kMaxBackoffMs = 3200;      // maximum backoff of a queue
-constexpr std::uint32_t kMinTopicIntervalMs = 20;  // interval of topic checks while there are hints
+constexpr std::uint32_t kOverdueClaimPauseMs = 20;  // between two claims for safety, since each delays other work
+constexpr std::uint64_t kMaxBackoffMs = 3200;       // maximum backoff of a queue
+constexpr std::uint32_t kMinTopicIntervalMs = 20;   // interval of topic checks while there are hints
 constexpr std::size_t kMaxHintsBatch = 32, kMaxHints = 1000;
 constexpr std::uint32_t kMaxClaimBatch = 16;  // small, so that several agents share a queue evenly
 
@@ -118,7 +119,10 @@ Intake::WaitRequest Intake::poll_once() {
   if (can_claim) claim_batch();
   const bool has_capacity = can_claim && count_jobs_to_claim() > 0;
   if (has_capacity && find_next_context(last_context_, {})) return {0, is_look_due()};
-  if (has_capacity && find_overdue_context()) return {0, true};
+  if (const auto overdue = has_capacity ? find_overdue_context() : std::nullopt) {
+    const bool was_claimed = context_states_.at(*overdue).claimed_boot_ms > 0;
+    return {was_claimed ? kOverdueClaimPauseMs : 0, true};
+  }
   if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), has_capacity};
   // The queue of the latest job probably has another one. It is claimed from at once when a slot becomes free.
   if (!has_capacity && latest_source_) due_contexts_.insert(*latest_source_);
@@ -183,14 +187,16 @@ void Intake::process_topic(std::vector<std::string> hints) {
   for (const Id context : contexts) topic_checks_boot_ms_[context] = last_topic_check_boot_ms_;
 }
 
-// Returns the contexts for which the topic has to be checked now. A hint names no context, so it requires a check of
-// all.
+// Returns the contexts for which the topic has to be checked now: without hints at most an eighth of many contexts, so
+// that the checks do not delay a claim. A hint names no context, so it requires a check of all.
 std::vector<Id> Intake::list_due_topic_checks() const {
   const std::uint64_t now_boot_ms = clock_.boot_ms();
   if (now_boot_ms < last_topic_check_boot_ms_ + kMinTopicIntervalMs) return {};
   if (!hints_.empty()) return settings_.contexts;
   std::vector<Id> due;
+  const std::size_t max_checks = std::max<std::size_t>(16, settings_.contexts.size() / 8 + 1);
   for (const Id context : settings_.contexts) {
+    if (due.size() == max_checks) break;
     const auto check = topic_checks_boot_ms_.find(context);
     const bool receives_hints = get_registered_runner(context).topic == dependencies_.topic;
     const std::uint64_t interval_ms = receives_hints ? kMaxTopicIntervalMs : kMaxWaitMs;

@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace mycojobs {
+namespace {
+
+// The work of many contexts is done in bursts with pauses, so that it does not delay a job of one of them.
+constexpr std::uint64_t kMaxBurstMs = 2, kBurstPauseMs = 10;
+
+}  // namespace
 
 MaintenanceLoop::MaintenanceLoop(Store& store, const Clock& clock, StoreHealth& health, WorkerSettings settings,
                                  Maintenance::OnPrerequisites on_prerequisites)
@@ -43,8 +49,13 @@ std::uint64_t MaintenanceLoop::run_once() {
     for (const Id context : std::exchange(early_ticks_, {})) maintenance_.request_early_tick(context);
   }
   std::uint64_t pause = 1000;
-  for (Id context : settings_.contexts) {
+  const std::uint64_t start = clock_.boot_ms();
+  const std::size_t first = next_index_;
+  for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
     if (stopped()) break;
+    next_index_ = (first + i) % settings_.contexts.size();
+    if (clock_.boot_ms() >= start + kMaxBurstMs) return kBurstPauseMs;
+    const Id context = settings_.contexts[next_index_];
     liveness_.mark_progress();  // each context may wait for a server of its own
     if (pauses_.can_try(context)) {
       auto next = maintenance_.run_due_work(store_, context);

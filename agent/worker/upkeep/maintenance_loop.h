@@ -2,6 +2,7 @@
 // delays no claim. A loop of base/loop_thread.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -34,6 +35,7 @@ class MaintenanceLoop : public TimedLoop {
   Maintenance maintenance_;
   ContextPauses pauses_;
   LivenessCounter liveness_;
+  std::size_t next_index_ = 0;  // index in settings_.contexts of the first context of the next call
   std::mutex mutex_;
   std::set<Id> early_ticks_, active_;             // contexts with a request since the last iteration; guarded by mutex_
   std::map<Id, std::uint64_t> reported_boot_ms_;  // time of the last wake-up by on_activity(); guarded by mutex_
