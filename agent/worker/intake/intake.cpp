@@ -16,10 +16,12 @@ constexpr std::uint32_t kMaxWaitMs = 500;            // maximum wait, and interv
 constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // interval of topic checks if hints are received
 constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
 constexpr std::uint32_t kMaxLookIntervalMs = 20;     // between two questions to the waiter while all slots are busy
-constexpr std::uint32_t kOverdueCheckIntervalMs = 50, kBackoffClaimIntervalMs = 50;
-constexpr std::uint32_t kOverdueClaimPauseMs = 20;  // between two claims for safety, since each delays other work
-constexpr std::uint64_t kMaxBackoffMs = 3200;       // maximum backoff of a queue
-constexpr std::uint32_t kMinTopicIntervalMs = 20;   // interval of topic checks while there are hints
+// Between two claims for safety (find_overdue_context()), since each delays other work: while contexts with jobs are
+// known, and otherwise.
+constexpr std::uint32_t kOverdueCheckIntervalMs = 50, kOverdueClaimPauseMs = 20;
+constexpr std::uint32_t kBackoffClaimIntervalMs = 50;  // between two claims from a context with a backoff
+constexpr std::uint64_t kMaxBackoffMs = 3200;          // maximum backoff of a queue
+constexpr std::uint32_t kMinTopicIntervalMs = 20;      // interval of topic checks while there are hints
 constexpr std::size_t kMaxHintsBatch = 32, kMaxHints = 1000;
 constexpr std::uint32_t kMaxClaimBatch = 16;  // small, so that several agents share a queue evenly
 
@@ -118,7 +120,7 @@ Intake::WaitRequest Intake::poll_once() {
   const bool can_claim = !draining_ && count_jobs_to_claim() > 0 && callbacks_.can_start_runs();
   if (can_claim) claim_batch();
   const bool has_capacity = can_claim && count_jobs_to_claim() > 0;
-  if (has_capacity && find_next_context(last_context_, {})) return {0, is_look_due()};
+  if (has_capacity && find_next_context()) return {0, is_look_due()};
   if (const auto overdue = has_capacity ? find_overdue_context() : std::nullopt) {
     const bool was_claimed = context_states_.at(*overdue).claimed_boot_ms > 0;
     return {was_claimed ? kOverdueClaimPauseMs : 0, true};
@@ -145,22 +147,21 @@ void Intake::wait_until_due(WaitRequest request) {
 
 void Intake::on_wait_result(Result<WaitResult> result) {
   woken_by_work_ = result && result->has_work;
-  const bool names_contexts = woken_by_work_ && !result->contexts.empty();
-  if (names_contexts) due_contexts_.insert(result->contexts.begin(), result->contexts.end());
-  if (woken_by_work_ && !names_contexts) due_contexts_.insert(settings_.contexts.begin(), settings_.contexts.end());
-  if (!result || result->reconnected) {
-    for (auto& [context, state] : context_states_) state.claimed_boot_ms = 0;  // entries may not have been reported
+  if (woken_by_work_) {
+    const std::vector<Id>& contexts = result->contexts.empty() ? settings_.contexts : result->contexts;
+    due_contexts_.insert(contexts.begin(), contexts.end());
+  }
+  if (!result || result->reconnected) {  // entries and hints may not have been reported
+    for (auto& [context, state] : context_states_) state.claimed_boot_ms = state.topic_checked_boot_ms = 0;
   }
   if (!result) {
     // The waiter paces its own reconnecting.
     ++failures_;
     health_.on_failure(dependencies_.server_context, "waiting for jobs", result.error());
-    topic_checks_boot_ms_.clear();
     return;
   }
   failures_ = 0;
   if (!result->has_unreachable_server) health_.on_success(dependencies_.server_context);
-  if (result->reconnected) topic_checks_boot_ms_.clear();
   if (std::erase_if(result->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0)
     callbacks_.request_heartbeat();
   process_topic(std::move(result->hints));
@@ -184,23 +185,25 @@ void Intake::process_topic(std::vector<std::string> hints) {
   if (is_processed) hints_.erase(hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(batch.size()));
   last_topic_check_boot_ms_ = clock_.boot_ms();
   if (!is_processed) return;  // tried again after the next wait
-  for (const Id context : contexts) topic_checks_boot_ms_[context] = last_topic_check_boot_ms_;
+  for (const Id context : contexts) context_states_[context].topic_checked_boot_ms = last_topic_check_boot_ms_;
 }
 
-// Returns the contexts for which the topic has to be checked now: without hints at most an eighth of many contexts, so
-// that the checks do not delay a claim. A hint names no context, so it requires a check of all.
+// Returns the contexts for which the topic has to be checked now. A hint names no context, so it requires a check of
+// all. Checks for safety, of topics whose hints are received, concern at most an eighth of many contexts at a time, so
+// that they do not delay a claim.
 std::vector<Id> Intake::list_due_topic_checks() const {
   const std::uint64_t now_boot_ms = clock_.boot_ms();
   if (now_boot_ms < last_topic_check_boot_ms_ + kMinTopicIntervalMs) return {};
   if (!hints_.empty()) return settings_.contexts;
   std::vector<Id> due;
-  const std::size_t max_checks = std::max<std::size_t>(16, settings_.contexts.size() / 8 + 1);
-  for (const Id context : settings_.contexts) {
-    if (due.size() == max_checks) break;
-    const auto check = topic_checks_boot_ms_.find(context);
+  std::size_t remaining_safety_checks = std::max<std::size_t>(16, settings_.contexts.size() / 8 + 1);
+  for (const auto& [context, state] : context_states_) {
     const bool receives_hints = get_registered_runner(context).topic == dependencies_.topic;
     const std::uint64_t interval_ms = receives_hints ? kMaxTopicIntervalMs : kMaxWaitMs;
-    if (check == topic_checks_boot_ms_.end() || now_boot_ms >= check->second + interval_ms) due.push_back(context);
+    if (state.topic_checked_boot_ms != 0 && now_boot_ms < state.topic_checked_boot_ms + interval_ms) continue;
+    if (receives_hints && remaining_safety_checks == 0) continue;
+    if (receives_hints) --remaining_safety_checks;
+    due.push_back(context);
   }
   return due;
 }
@@ -235,15 +238,15 @@ bool Intake::has_queue_backoff(Id context) const {
 // Makes one overdue context due. Claims from all of them in a row would delay the contexts that the waiter names.
 void Intake::add_overdue_context() {
   const std::uint64_t now_boot_ms = clock_.boot_ms();
-  if (find_next_context(last_context_, {}) && now_boot_ms < overdue_check_boot_ms_ + kOverdueCheckIntervalMs) return;
+  if (find_next_context() && now_boot_ms < overdue_check_boot_ms_ + kOverdueCheckIntervalMs) return;
   overdue_check_boot_ms_ = now_boot_ms;
   if (const auto context = find_overdue_context()) due_contexts_.insert(*context);
 }
 
-// Returns the first context after `after`, in a cycle, that is due, not paused and not visited.
-std::optional<Id> Intake::find_next_context(Id after, const std::set<Id>& visited) const {
+// Returns the first context after last_context_, in a cycle, that is due, not paused and not visited.
+std::optional<Id> Intake::find_next_context(const std::set<Id>& visited) const {
   const auto can_claim = [&](Id context) { return !visited.contains(context) && context_pauses_.can_try(context); };
-  const auto middle = due_contexts_.upper_bound(after);
+  const auto middle = due_contexts_.upper_bound(last_context_);
   auto next = std::find_if(middle, due_contexts_.end(), can_claim);
   if (next != due_contexts_.end()) return *next;
   next = std::find_if(due_contexts_.begin(), middle, can_claim);
@@ -256,7 +259,7 @@ void Intake::claim_batch() {
   std::size_t claimed_jobs = 0;
   std::set<Id> visited;
   std::vector<Id> contexts_without_jobs;
-  while (const auto next = find_next_context(last_context_, visited)) {
+  while (const auto next = find_next_context(visited)) {
     liveness_.mark_progress();  // each context may wait for a server of its own
     const std::uint32_t jobs_to_claim = count_jobs_to_claim();
     if (jobs_to_claim == 0 || draining_) return;

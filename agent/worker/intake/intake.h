@@ -96,7 +96,7 @@ class Intake {
   std::optional<Id> find_overdue_context() const;
   bool has_queue_backoff(Id context) const;
   void add_overdue_context();
-  std::optional<Id> find_next_context(Id after, const std::set<Id>& visited) const;
+  std::optional<Id> find_next_context(const std::set<Id>& visited = {}) const;
   void claim_batch();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
   void start_claimed_jobs(Id context, ClaimReply&, std::uint64_t sent_boot_ms);
@@ -121,7 +121,6 @@ class Intake {
   Mailbox<StartRejected> rejected_starts_;
   std::vector<std::string> hints_;  // hints that were not processed yet
   std::uint64_t last_topic_check_boot_ms_ = 0;
-  std::map<Id, std::uint64_t> topic_checks_boot_ms_;  // time of the last check of the topic by context
   ContextPauses context_pauses_;
   struct QueueBackoff {
     unsigned failures = 0;
@@ -130,9 +129,10 @@ class Intake {
   // By context and queue: queues with jobs that could not be started.
   std::map<std::pair<Id, std::string>, QueueBackoff> queue_backoffs_;
   struct ContextState {
-    std::uint64_t claimed_boot_ms = 0;  // time of the last claim; 0 if none has succeeded since the last failure
-    std::size_t claims = 0;             // rotates the first queue, so that no queue starves
-    bool has_paused_queues = false;     // whether the waiter was told to pause a queue
+    // Times of the last claim and of the last check of the topic; 0 if none has succeeded since the last failure.
+    std::uint64_t claimed_boot_ms = 0, topic_checked_boot_ms = 0;
+    std::size_t claims = 0;          // rotates the first queue, so that no queue starves
+    bool has_paused_queues = false;  // whether the waiter was told to pause a queue
   };
   std::map<Id, ContextState> context_states_;  // has all contexts
   // Contexts that may have jobs, from which the next batch claims. The waiter names contexts with new entries.
