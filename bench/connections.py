@@ -14,17 +14,11 @@ import subprocess
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis, descendants
+from dev_agent import MYCOJOBS, Redis, cpu_of, descendants, submit_commands
+from side_by_side.figures import quantile
 from tls import free_port
 
 SLOTS, BUSY_CONTEXTS = 4, 10
-
-
-def cpu_of(pid):
-    """Seconds of CPU of a process."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def threads_of(pid):
@@ -55,12 +49,16 @@ def end(process):
         process.wait()
 
 
+def command_line(command, folder, url, contexts, arguments):
+    line = [MYCOJOBS, command, "--redis", url, "--state-dir", f"{folder}/state", "--context", ",".join(map(str, range(1, contexts + 1))),
+            "--log-level", "error"]
+    return line + (["--libexec-dir", arguments.libexec] if arguments.libexec else [])
+
+
 def measure(command, contexts, arguments):
     with tempfile.TemporaryDirectory(prefix="mj-connections-") as folder:
         redis, client, url = start_redis(folder, contexts)
-        line = [MYCOJOBS, command, "--redis", url, "--state-dir", f"{folder}/state", "--context", ",".join(map(str, range(1, contexts + 1))),
-                "--log-level", "error"]
-        line += ["--libexec-dir", arguments.libexec] if arguments.libexec else []
+        line = command_line(command, folder, url, contexts, arguments)
         line += ["--api-listen", f"127.0.0.1:{free_port()}"] if command == "coordinator" else ["--slots", "2"]
         process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
         try:
@@ -85,11 +83,9 @@ class Agent:
         self.contexts, self.next = contexts, 1
         self.folder = tempfile.TemporaryDirectory(prefix="mj-connections-")
         self.redis, self.client, url = start_redis(self.folder.name, contexts)
-        line = [MYCOJOBS, "agent", "--redis", url, "--state-dir", f"{self.folder.name}/state", "--slots", str(SLOTS), "--log-level", "error",
-                "--context", ",".join(map(str, range(1, contexts + 1)))]
-        line += ["--libexec-dir", arguments.libexec] if arguments.libexec else []
+        line = command_line("agent", self.folder.name, url, contexts, arguments)
         start = time.monotonic()
-        self.process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen([*line, "--slots", str(SLOTS)], stderr=subprocess.DEVNULL)
         # Contexts with an equal distance, so that their queues are everywhere in the list of the agent.
         busy = min(BUSY_CONTEXTS, contexts)
         self.clients = {context: Redis(f"{self.folder.name}/redis.sock", context) for context in range(contexts // busy, contexts + 1, contexts // busy)}
@@ -101,11 +97,8 @@ class Agent:
 
     def submit(self, context):
         number, self.next = self.next, self.next + 1
-        key = f"job:9:{number}"
-        self.clients[context].pipeline([
-            ("HSET", key, "id", number, "caller_id", 9, "context_id", context, "script", "pass", "script_type", "python", "timeout", 60, "status",
-             "dispatched"), ("LPUSH", "queue:python", key)])
-        return key
+        self.clients[context].pipeline(submit_commands(number, context=context))
+        return f"job:9:{number}"
 
     def run_one(self, context):
         start = time.perf_counter()
@@ -137,21 +130,12 @@ class Agent:
         return float(lines[b"used_cpu_sys"]) + float(lines[b"used_cpu_user"])
 
     def agent_cpu(self):
-        """Includes the children that have exited."""
-        total = 0
-        for pid in descendants(self.process.pid):
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-                total += sum(int(field) for field in stat.read().rsplit(")", 1)[1].split()[11:15])
-        return total / os.sysconf("SC_CLK_TCK")
+        return sum(map(cpu_of, descendants(self.process.pid)))
 
     def stop(self):
         end(self.process)
         end(self.redis)
         self.folder.cleanup()
-
-
-def percentile(values, percent):
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
 def compare(contexts, arguments):
@@ -172,8 +156,8 @@ def compare(contexts, arguments):
                 costs.append(agent.drain(4 * arguments.jobs))
         for agent, fixed, turn, costs in zip(agents, same, turns, drains):
             redis_ms, agent_ms, seconds = (statistics.median(column) for column in zip(*costs))
-            print(f"| {agent.contexts} | {agent.start_s:.2f} s | {percentile(fixed, 50):.2f} / {percentile(fixed, 99):.2f} ms "
-                  f"| {percentile(turn, 50):.2f} / {percentile(turn, 99):.2f} ms | {redis_ms:.3f} ms | {agent_ms:.3f} ms "
+            print(f"| {agent.contexts} | {agent.start_s:.2f} s | {quantile(fixed, 0.5):.2f} / {quantile(fixed, 0.99):.2f} ms "
+                  f"| {quantile(turn, 0.5):.2f} / {quantile(turn, 0.99):.2f} ms | {redis_ms:.3f} ms | {agent_ms:.3f} ms "
                   f"| {4 * arguments.jobs / seconds:.0f} |", flush=True)
     finally:
         for agent in agents:

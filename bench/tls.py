@@ -13,20 +13,13 @@ import subprocess
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis, descendants, submit_commands
+from dev_agent import MYCOJOBS, Redis, cpu_of, descendants, submit_commands
 
 
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def cpu_of(pid):
-    """Seconds of CPU of a process and its ended children."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def make_certificate(folder):
