@@ -247,7 +247,7 @@ end
 local kCheckedDependents = 4
 local function add_needed_by(dep, job)
   local listed = call_index('HGET', kClaimKey .. dep, 'needed_by')
-  if listed == nil or redis.call('EXISTS', kClaimKey .. dep) == 0 then return end
+  if listed == nil or not listed and redis.call('EXISTS', kClaimKey .. dep) == 0 then return end
   listed = listed or ''
   if string.find(' ' .. listed .. ' ', ' ' .. job .. ' ', 1, true) then return end
   local last_jobs = {}
