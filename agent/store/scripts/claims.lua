@@ -503,8 +503,7 @@ local function delay_retry(job, claim, fields, end_digest, after_ms)
     kFactDetailField, detail, kFactDueField, due)
   set_claim(job, claim, 'state', kJobStateDelayed, 'reason', kFactKindRetry, 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
     'end', end_digest, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
-  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until',
-    'holder_away', 'holder_queued')
+  redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, 1, kLeaseFieldCount))
   remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, kJobEndFields, 'lease_until_ms', 'claim_id', 'runner_id')
@@ -549,11 +548,15 @@ local function handle_long_end(job, claim_id, token, texts)
   return store_end(job, claim_id, token, retry_ms, end_digest, {unpack(texts, 5 + count)}, short)
 end
 
+-- Returns whether an earlier report of the same owner has released the claim.
+local function is_released_by(claim, claim_id, token)
+  return is_claim_owner(claim, claim_id, token) and (claim.state == kJobStateQueued or claim.state == kJobStateDelayed)
+    and claim.reason == kFactKindReleased
+end
 -- Report `release`. `texts` has the reason, and '0' if the run had not begun.
 local function handle_release(job, claim_id, token, texts)
   local claim = read_claim(job)
-  if is_claim_owner(claim, claim_id, token) and (claim.state == kJobStateQueued or claim.state == kJobStateDelayed)
-    and claim.reason == kFactKindReleased then return {'ok', ''} end
+  if is_released_by(claim, claim_id, token) then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a release', claim_id) end
   local err = release_claimed_job(job, claim, texts[1], texts[2] ~= '0')
   return err and {'invalid', err.err} or {'ok', ''}
@@ -563,8 +566,7 @@ end
 -- reason, and the keys of the jobs whose artifacts are needed.
 local function handle_inputs(job, claim_id, token, texts)
   local claim = read_claim(job)
-  if is_claim_owner(claim, claim_id, token) and (claim.state == kJobStateQueued or claim.state == kJobStateDelayed)
-    and claim.reason == kFactKindReleased then return {'ok', ''} end
+  if is_released_by(claim, claim_id, token) then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a wait for inputs', claim_id) end
   local err = park_for_inputs(job, claim, texts[1], to_number(texts[2]), texts[3], {unpack(texts, 4)})
   return err and {'invalid', err.err} or {'ok', ''}

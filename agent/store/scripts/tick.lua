@@ -49,7 +49,7 @@ local function waits_for_holder(job, claim)
   local is_alive = is_runner_alive(claim.holder)
   if is_alive and claim.holder_away then
     -- The wait has ended. If the runner goes away again, a new wait begins.
-    redis.call('HDEL', kClaimKey .. job, 'holder', 'holder_since', 'holder_until', 'holder_away')
+    redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, 1, kHolderFieldCount))
     return false
   end
   local loss = find_input_loss(claim)

@@ -107,10 +107,12 @@ local function strip_result(fields)
   return failure_fields('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
 end
 
--- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
-local kRunFields = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
-  'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota', 'holder', 'holder_since', 'holder_until', 'holder_away',
-  'holder_queued'}
+-- Fields of a claim that describe a run or a wait. All fields are deleted when the job ends, the first
+-- kLeaseFieldCount when its lease ends, and the first kHolderFieldCount when its wait for a runner with its inputs ends.
+local kRunFields = {'holder', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'until_ms', 'beat', 'began',
+  'message', 'cancel', 'lease_ms', 'log_base', 'reason', 'held', 'turn', 'overdue', 'waiting_since', 'postponed', 'unbegun',
+  'quota'}
+local kHolderFieldCount, kLeaseFieldCount = 5, 8
 -- Ends a job. This is the only transition to the state `ended`. `fields` is {name, value, ...} with the status first.
 -- If the owner of the claim ends the job, by_owner is a digest of the fields, by which store_end() recognises a repeat
 -- of the same end; otherwise it is false. The owner computes the digest, since the computation here would block all
@@ -210,8 +212,7 @@ local function return_to_queue(job, claim, fact_kind, reason, pause_ms, park_rea
   set_claim(job, claim, 'state', state, 'reason', fact_kind)
   if due_text then redis.call('HSET', kClaimKey .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
-  redis.call('HDEL', kClaimKey .. job, 'until_ms', 'beat', 'began', 'holder', 'holder_since', 'holder_until',
-    'holder_away', 'holder_queued')
+  redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, 1, kLeaseFieldCount))
   remove_from_index(job, claim, kJobStateLive)
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
@@ -220,23 +221,32 @@ local function return_to_queue(job, claim, fact_kind, reason, pause_ms, park_rea
   update_node_state(job, claim)
 end
 
+-- Does not count the delivery of a claim whose run has not begun.
+local function uncount_delivery(claim)
+  if not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
+end
+-- Shows the deliveries of a returned job in its record. If no run of the job has begun, its queue time-out continues.
+local function continue_queue_timeout(job, claim)
+  if not has_type(job, 'hash') then return end
+  redis.call('HSET', job, 'deliveries', claim.deliveries)
+  if not has_not_run(claim) then return end
+  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+  set_queue_deadline(job, to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
+end
+
 -- Releases a claim at the request of its owner. If the run had not begun, the delivery is not counted and the queue
 -- time-out continues. A job that was released more than kMaxReleases times without a run is delayed between two claims,
 -- so that the jobs behind it are claimed, too. Fewer releases are usual on a busy host, and the job is the next one of
 -- its queue at once.
 local kMaxReleases, kFirstPauseMs, kMaxPauseMs = 10, 50, 6400
 local function release_claimed_job(job, claim, reason, has_begun)
-  if not has_begun and not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
+  if not has_begun then uncount_delivery(claim) end
   local releases_without_run = has_begun and 0 or to_number(claim.unbegun) + 1
   local pause_ms = releases_without_run > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(releases_without_run - kMaxReleases - 1, 20), kMaxPauseMs) or nil
   local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonDelayed)
   if err or claim.state ~= kJobStateQueued and claim.state ~= kJobStateDelayed then return err end
   redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(releases_without_run))
-  if not has_type(job, 'hash') then return end
-  redis.call('HSET', job, 'deliveries', claim.deliveries)
-  if not has_not_run(claim) then return end
-  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
-  set_queue_deadline(job, to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
+  continue_queue_timeout(job, claim)
 end
 
 -- Returns whether a process holds the id of the runner.
@@ -251,7 +261,7 @@ end
 -- wait, since two runners can be away alternately. sources: the jobs whose artifacts are needed.
 local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
 local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
-  if not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
+  uncount_delivery(claim)
   local since_ms, is_alive = now_ms, is_runner_alive(holder)
   if claim.holder then
     local queued_ms = claim.holder_queued and to_number(claim.holder_queued) or now_ms
@@ -266,11 +276,7 @@ local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
     to_integer_text(since_ms), 'holder_until', to_integer_text(since_ms + timeout_ms))
   if not is_alive then redis.call('HSET', kClaimKey .. job, 'holder_away', 1) end
   for _, source in ipairs(sources) do add_needed_by(source, job) end
-  if not has_type(job, 'hash') then return end
-  redis.call('HSET', job, 'deliveries', claim.deliveries)
-  if not has_not_run(claim) then return end
-  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
-  set_queue_deadline(job, to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
+  continue_queue_timeout(job, claim)
 end
 
 -- Returns why the inputs of a job that park_for_inputs() has parked will never arrive, or nil.
