@@ -92,19 +92,17 @@ local function create_node_record(entry)
     plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'foreign')
     return end_job(job, claim, failure_fields('dead_letter', 'another client wrote a record under its id'), false)
   end
-  local err = check_job_files_type(job, entry.files)
-  if err then
+  local function fail_node(detail, text)
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
     if not is_retry then plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'quota') end
-    return end_job(job, claim, failure_fields('dead_letter', kJobFilesKey .. job .. ' is not a hash: delete that key'), false)
+    return end_job(job, claim, failure_fields(detail, text), false)
+  end
+  if check_job_files_type(job, entry.files) then
+    return fail_node('dead_letter', kJobFilesKey .. job .. ' is not a hash: delete that key')
   end
   local caller, charge_bytes = parse_caller(job), record_charge(entry.record, entry.files)
   local setting, limit = charge(caller, charge_bytes, kEndQuotaEighths)
-  if setting then
-    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
-    if not is_retry then plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'quota') end
-    return end_job(job, claim, failure_fields('quota', excess_text(caller, setting, limit)), false)
-  end
+  if setting then return fail_node('quota', excess_text(caller, setting, limit)) end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     kJobStatusWaitingForPrerequisites, 'detail', 'planned', 'updated_at', now_s, unpack(entry.record))
   write_job_files(job, entry.files)
