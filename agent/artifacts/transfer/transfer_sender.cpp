@@ -1,6 +1,7 @@
 #include "artifacts/transfer/transfer_sender.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mycojobs {
 namespace {
@@ -9,6 +10,11 @@ constexpr std::uint64_t kSenderIdleMs = 60000;
 constexpr std::size_t kMaxPublishBatch = 16;  // so that the caller can do other work between two calls
 
 }  // namespace
+
+// The burst is a tenth of a second, at least one piece. A bucket with 0 tokens is not empty, so the capacity is one byte
+// less: a piece is published only if at least one byte may be sent.
+TransferSender::TransferSender(std::uint64_t rate, Callbacks callbacks)
+    : bucket_(rate, std::max<std::uint64_t>(rate / 10, kPieceBytes) - 1), callbacks_(std::move(callbacks)) {}
 
 void TransferSender::on_request(Id context, PieceRequest request, std::uint64_t now_ms) {
   if (requests_.size() >= kMaxRequests || !request_ids_.insert(get_request_id(request)).second) return;
@@ -30,20 +36,11 @@ void TransferSender::on_read(Id context, const PieceRequest& request, Result<std
   pieces_.push_back(std::move(piece));
 }
 
-void TransferSender::refill(std::uint64_t now_ms) {
-  const std::uint64_t elapsed_ms = std::min<std::uint64_t>(now_ms - std::min(now_ms, refilled_ms_), 1000);
-  refilled_ms_ = now_ms;
-  // The burst is a tenth of a second, at least one piece.
-  const auto burst = static_cast<std::int64_t>(std::max<std::uint64_t>(rate_ / 10, kPieceBytes));
-  tokens_ = std::min(tokens_ + static_cast<std::int64_t>(rate_ * elapsed_ms / 1000), burst);
-}
-
 std::uint64_t TransferSender::run(std::uint64_t now_ms) {
-  refill(now_ms);
-  for (std::size_t i = 0; i < kMaxPublishBatch && !pieces_.empty() && (rate_ == 0 || tokens_ > 0); ++i) {
+  for (std::size_t i = 0; i < kMaxPublishBatch && !pieces_.empty() && bucket_.empty_ms(now_ms) == 0; ++i) {
     const Piece piece = std::move(pieces_.front());
     pieces_.pop_front();
-    tokens_ -= static_cast<std::int64_t>(piece.bytes);
+    bucket_.consume(piece.bytes, now_ms);
     request_ids_.erase(piece.request_id);
     callbacks_.publish(piece);
   }
@@ -58,8 +55,7 @@ std::uint64_t TransferSender::run(std::uint64_t now_ms) {
     callbacks_.read(waiting.context, waiting.request);
   }
   if (pieces_.empty()) return kSenderIdleMs;  // the end of a read causes the next call
-  if (rate_ == 0 || tokens_ > 0) return 0;
-  return static_cast<std::uint64_t>(-tokens_) * 1000 / rate_ + 1;
+  return bucket_.empty_ms(now_ms);
 }
 
 }  // namespace mycojobs

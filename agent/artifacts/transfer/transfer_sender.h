@@ -12,6 +12,7 @@
 
 #include "artifacts/transfer/transfer_message.h"
 #include "base/result.h"
+#include "base/token_bucket.h"
 #include "model/records.h"
 
 namespace mycojobs {
@@ -34,7 +35,7 @@ class TransferSender {
     std::function<void(const Piece&)> publish;
   };
   // rate: bytes published in a second; 0 means unlimited.
-  TransferSender(std::uint64_t rate, Callbacks callbacks) : rate_(rate), callbacks_(std::move(callbacks)) {}
+  TransferSender(std::uint64_t rate, Callbacks callbacks);
 
   void on_request(Id context, PieceRequest, std::uint64_t now_ms);
   // Receives the result of the callback `read`. Error not_found: the file does not exist. After another error nothing
@@ -52,16 +53,13 @@ class TransferSender {
   static std::string get_request_id(const PieceRequest& request) {
     return request.transfer_id + ' ' + std::to_string(request.offset);
   }
-  void refill(std::uint64_t now_ms);
 
-  const std::uint64_t rate_;
+  TokenBucket bucket_;  // bytes that may be published now
   Callbacks callbacks_;
   std::deque<WaitingRequest> requests_;
   std::set<std::string> request_ids_;  // of all requests that are waiting, being read or not published yet
   std::size_t reading_ = 0;
   std::deque<Piece> pieces_;
-  std::uint64_t refilled_ms_ = 0;
-  std::int64_t tokens_ = 0;  // bytes that may be published now; negative after a piece that exceeds it
 };
 
 }  // namespace mycojobs

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/thread.h"
+#include "base/token_bucket.h"
 #include "model/trace_context.h"
 #include "worker/runs/object_task.h"
 #include "worker/runs/read_budget.h"
