@@ -306,6 +306,28 @@ std::vector<std::string> artifact_folders(const std::string& state_dir, Id conte
   return folders;
 }
 
+Result<Fd> open_job_file(const std::string& folder, const FileContent& file) {
+  const std::string path = folder + '/' + file.sha256;
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return Fd();
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return fail(Code::io, path + ": " + errno_text(errno));
+  if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) != file.bytes) return Fd();
+  return fd;
+}
+
+Result<std::string> read_file_piece(int fd, std::uint64_t offset, std::size_t bytes) {
+  std::string piece(bytes, '\0');
+  for (std::size_t position = 0; position < piece.size();) {
+    const ssize_t count =
+        ::pread(fd, piece.data() + position, piece.size() - position, static_cast<off_t>(offset + position));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return fail(Code::io, count < 0 ? errno_text(errno) : "is too short");
+    position += static_cast<std::size_t>(count);
+  }
+  return piece;
+}
+
 std::vector<std::string> cached_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
                                                  const std::vector<std::string>& store_names) {
   std::vector<std::string> folders;

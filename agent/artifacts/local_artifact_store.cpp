@@ -114,15 +114,9 @@ class LocalArtifactStore final : public ArtifactStore {
     const Fd fd = open_file(store_names, context, job_key, file);
     if (!fd)
       return fail(Code::not_found, "an artifact of " + job_key + " is not on this host with the content of its record");
-    std::string piece(
-        static_cast<std::size_t>(std::min<std::uint64_t>(max_bytes, file.bytes - std::min(file.bytes, offset))), '\0');
-    for (std::size_t read_size = 0; read_size < piece.size();) {
-      const ssize_t size =
-          ::pread(fd.get(), piece.data() + read_size, piece.size() - read_size, static_cast<off_t>(offset + read_size));
-      if (size < 0 && errno == EINTR) continue;
-      if (size <= 0) return fail(Code::not_found, "an artifact of " + job_key + " cannot be read on this host");
-      read_size += static_cast<std::size_t>(size);
-    }
+    const auto size = std::min<std::uint64_t>(max_bytes, file.bytes - std::min(file.bytes, offset));
+    auto piece = read_file_piece(fd.get(), offset, static_cast<std::size_t>(size));
+    if (!piece) return fail(Code::not_found, "an artifact of " + job_key + " cannot be read on this host");
     return piece;
   }
 
@@ -283,10 +277,8 @@ class LocalArtifactStore final : public ArtifactStore {
   // Returns an empty descriptor if the file does not exist.
   Fd open_file(const std::vector<std::string>& store_names, Id context, const std::string& job_key,
                const FileContent& file) const {
-    for (const std::string& name : store_names) {
-      const std::string path = ArtifactFolder(state_dir_, context).job_folder(name, job_key) + '/' + file.sha256;
-      Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      if (fd && read_file_size(fd.get()) == file.bytes) return fd;
+    for (const std::string& folder : artifact_folders(state_dir_, context, job_key, store_names)) {
+      if (auto fd = open_job_file(folder, file); fd && *fd) return std::move(*fd);
     }
     return {};
   }

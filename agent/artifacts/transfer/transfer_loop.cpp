@@ -1,8 +1,6 @@
 #include "artifacts/transfer/transfer_loop.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,7 +9,6 @@
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
 #include "base/errno_text.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -45,21 +42,11 @@ const char* to_word(FetchStatus status) {
 Result<std::string> read_piece_of_job(const std::string& context_folder, const std::vector<std::string>& folders,
                                       const PieceRequest& request) {
   for (const std::string& folder : folders) {
-    const std::string path = folder + '/' + request.file.sha256;
-    const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (!fd && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) continue;
-    if (!fd) return fail(Code::io, path + ": " + errno_text(errno));
-    struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) return fail(Code::io, path + ": " + errno_text(errno));
-    if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) != request.file.bytes) continue;
-    std::string bytes(static_cast<std::size_t>(get_piece_size(request.file.bytes, request.offset)), '\0');
-    for (std::size_t position = 0; position < bytes.size();) {
-      const ssize_t count = ::pread(fd.get(), bytes.data() + position, bytes.size() - position,
-                                    static_cast<off_t>(request.offset + position));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return fail(Code::io, path + ": " + (count < 0 ? errno_text(errno) : "is too short"));
-      position += static_cast<std::size_t>(count);
-    }
+    MJ_TRY(fd, open_job_file(folder, request.file));
+    if (!fd) continue;
+    auto bytes = read_file_piece(fd.get(), request.offset,
+                                 static_cast<std::size_t>(get_piece_size(request.file.bytes, request.offset)));
+    if (!bytes) return fail(std::move(bytes).error(), folder + '/' + request.file.sha256);
     return bytes;
   }
   struct stat info {};
