@@ -306,6 +306,14 @@ std::vector<std::string> artifact_folders(const std::string& state_dir, Id conte
   return folders;
 }
 
+std::vector<std::string> all_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
+                                              const std::vector<std::string>& store_names) {
+  std::vector<std::string> folders = artifact_folders(state_dir, context, job_key, store_names);
+  for (const std::string& name : store_names)
+    folders.push_back(ArtifactFolder(state_dir, context).cache_folder(name, job_key));
+  return folders;
+}
+
 Result<Fd> open_job_file(const std::string& folder, const FileContent& file) {
   const std::string path = folder + '/' + file.sha256;
   Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -326,14 +334,6 @@ Result<std::string> read_file_piece(int fd, std::uint64_t offset, std::size_t by
     position += static_cast<std::size_t>(count);
   }
   return piece;
-}
-
-std::vector<std::string> cached_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
-                                                 const std::vector<std::string>& store_names) {
-  std::vector<std::string> folders;
-  for (const std::string& name : store_names)
-    folders.push_back(ArtifactFolder(state_dir, context).cache_folder(name, job_key));
-  return folders;
 }
 
 std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders) {

@@ -38,14 +38,14 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
 // Returns the folders on this host that can contain files of the job: one for each name of the store.
 std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
                                           const std::vector<std::string>& store_names);
+// Returns these folders, and then the folders that can contain copies of files that the job stored on another host.
+std::vector<std::string> all_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
+                                              const std::vector<std::string>& store_names);
 // Opens a file of a job in one of its folders. Returns an empty descriptor if the folder has no regular file with this
 // hash and size. Error io: the file cannot be opened.
 Result<Fd> open_job_file(const std::string& folder, const FileContent&);
 // Reads this number of bytes from a file. Error io: the file cannot be read, or it ends earlier.
 Result<std::string> read_file_piece(int fd, std::uint64_t offset, std::size_t bytes);
-// Returns the folders on this host that can contain copies of files that the job stored on another host.
-std::vector<std::string> cached_artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
-                                                 const std::vector<std::string>& store_names);
 // Returns the artifacts that the field `artifacts` of a record lists, or no artifacts if the text is empty or cannot be
 // parsed. StoredArtifact::path is in one of `folders`, which are the folders of the job: a client that can write the
 // record must not get access to a file of another job by its hash. The file need not exist.

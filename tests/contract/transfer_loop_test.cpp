@@ -56,8 +56,8 @@ class Transfers : public StoreContract {
     return future.get();
   }
   std::string read_cached(Host& host, const std::string& job_key, const std::string& sha256) {
-    const auto folders = cached_artifact_folders(host.folder.path(), 1, job_key, *artifact_store_names(*store_, 1));
-    std::ifstream file(folders.at(0) + '/' + sha256, std::ios::binary);
+    const std::string folder = ArtifactFolder(host.folder.path(), 1).cache_folder(store_name_, job_key);
+    std::ifstream file(folder + '/' + sha256, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
   static std::string make_content(std::size_t bytes) {

@@ -497,9 +497,7 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
     MJ_TRY(names, artifact_store_names(*session.store, context));
     store_names = std::move(names);
   }
-  auto folders = artifact_folders(call.settings.state_dir, context, key, store_names);
-  for (auto& folder : cached_artifact_folders(call.settings.state_dir, context, key, store_names))
-    folders.push_back(std::move(folder));
+  const auto folders = all_artifact_folders(call.settings.state_dir, context, key, store_names);
   JobArtifacts job_artifacts{key, read_artifacts(view.job.artifacts, folders), {}, view.job.runner_id, {}};
   if (!std::all_of(job_artifacts.artifacts.begin(), job_artifacts.artifacts.end(), is_local_artifact))
     job_artifacts.location = describe_runner(*session.store, context, view.job.runner_id);

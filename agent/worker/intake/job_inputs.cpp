@@ -207,9 +207,7 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
   for (std::size_t i = 0; i < dependencies.size(); ++i) {
     Dependency& dependency = dependencies[i];
     dependency.job_key = i < stored_count ? job_key(job.caller_id, dependency.id) : redis_key(job);
-    dependency.candidate_folders = artifact_folders(state_dir, job.context_id, dependency.job_key, store_names);
-    for (auto& folder : cached_artifact_folders(state_dir, job.context_id, dependency.job_key, store_names))
-      dependency.candidate_folders.push_back(std::move(folder));
+    dependency.candidate_folders = all_artifact_folders(state_dir, job.context_id, dependency.job_key, store_names);
   }
   JobInputs inputs(job.context_id, std::move(dependencies));
   if (!store_names.empty()) inputs.store_name_ = store_names.front();
