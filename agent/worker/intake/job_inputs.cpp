@@ -1,10 +1,12 @@
 #include "worker/intake/job_inputs.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -76,23 +78,11 @@ std::string describe_artifact(const StoredArtifact& artifact, const std::string&
   return "the artifact " + excerpt(artifact.name) + " of job " + excerpt(job);
 }
 
-bool is_on_this_host(const StoredArtifact& artifact) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(artifact.path, error);
-}
-
-// The size in the record is not trusted, since the whole file will be read.
-Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
-  const std::string artifact_text = "inputs: " + describe_artifact(artifact, job);
-  if (!is_on_this_host(artifact)) {
-    return fail(Code::invalid,
-                artifact_text + " is not on this host, and its record names no runner that has it: run the job again");
-  }
-  std::error_code error;
-  const std::uint64_t bytes = std::filesystem::file_size(artifact.path, error);
-  if (!error && bytes == artifact.bytes) return {};
-  return fail(Code::invalid, artifact_text + " is damaged on this host: " + artifact.path +
-                                 " does not have the content of its record: run the job again");
+// Returns the size of a regular file, or no value if there is none.
+std::optional<std::uint64_t> read_size(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return static_cast<std::uint64_t>(info.st_size);
 }
 
 // Returns the name of the dependency's folder in /job/inputs. The name of a job need not be a valid file name.
@@ -124,15 +114,28 @@ class FileSelector {
   std::vector<MissingInput> consume_missing() { return std::move(missing_); }
 
  private:
-  // Returns whether the file has to be fetched from another runner, and lists it.
-  bool add_if_missing(const Dependency& job, const std::string& job_name, const StoredArtifact& artifact) {
-    if (store_name_.empty() || job.runner == 0) return false;
-    ArtifactCache::delete_if_damaged(artifact.path, artifact.bytes);
-    if (is_on_this_host(artifact)) return false;
+  // Checks a selected file. A file that is not on this host is listed if another runner has it.
+  Result<void> check_file(const Dependency& job, const std::string& job_name, const StoredArtifact& artifact) {
+    const auto describe = [&] { return describe_artifact(artifact, job_name); };
+    const bool can_fetch = !store_name_.empty() && job.runner != 0;
+    if (can_fetch) ArtifactCache::delete_if_damaged(artifact.path, artifact.bytes);
+    // The size in the record is not trusted, since the whole file will be read.
+    const std::optional<std::uint64_t> bytes = read_size(artifact.path);
+    if (bytes && bytes != artifact.bytes) {
+      return fail(Code::invalid, "inputs: " + describe() + " is damaged on this host: " + artifact.path +
+                                     " does not have the content of its record: run the job again");
+    }
+    if (bytes) ArtifactCache::mark_used_if_cached(artifact.path);
+    MJ_CHECK(check_limits());
+    if (bytes) return {};
+    if (!can_fetch) {
+      return fail(Code::invalid,
+                  "inputs: " + describe() +
+                      " is not on this host, and its record names no runner that has it: run the job again");
+    }
     missing_.push_back(
-        {{context_, job.runner, job.job_key, {artifact.sha256, artifact.bytes}, describe_artifact(artifact, job_name)},
-         store_name_});
-    return true;
+        {{context_, job.runner, job.job_key, {artifact.sha256, artifact.bytes}, describe()}, store_name_});
+    return {};
   }
   Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
     if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, job.candidate_folders);
@@ -144,12 +147,7 @@ class FileSelector {
       if (!selected_files_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
       // Each addition is limited, so that the sum cannot overflow.
       bytes_ += std::min(artifact.bytes, kMaxFileBytes + 1);
-      if (!is_on_this_host(artifact)) MJ_CHECK(check_limits());
-      if (!add_if_missing(job, job_name, artifact)) {
-        MJ_CHECK(check_file(artifact, job_name));
-        ArtifactCache::mark_used_if_cached(artifact.path);
-      }
-      MJ_CHECK(check_limits());
+      MJ_CHECK(check_file(job, job_name, artifact));
       facts_.files.emplace_back(std::move(folder), artifact);
     }
     if (has_match) return {};
