@@ -125,7 +125,6 @@ Result<void> ArtifactCache::store(const std::string& store_name, const std::stri
   // After a loss of power a renamed file must not be short: the hash is verified only when the file is received.
   MJ_CHECK(sync_file(file.path));
   MJ_CHECK(move_to_folder(file.path, folder, path));
-  mark_used_if_cached(path);
   if (totals_->add(file.bytes, limits_)) evict();
   return {};
 }
