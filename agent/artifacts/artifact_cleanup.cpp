@@ -85,32 +85,34 @@ void release_deleted_bytes(const ArtifactUsage& usage, Id caller, std::uint64_t 
     recount->included_change_numbers[caller] = change->current_number;
 }
 
-// Deletes the files of a job folder that the record does not list. Returns the accounted size of the deleted files.
-std::uint64_t delete_unlisted_files(const RecordedArtifacts& recorded, const std::string& folder,
-                                    const std::string& objects_folder) {
-  const std::uint64_t bytes_before = measure_folder(folder);
+// Deletes the files of a job folder that the record does not list, and the folder of a job without a record.
+void delete_unlisted_files(const RecordedArtifacts& recorded, const std::string& folder) {
   for (const std::string& name : list_names(folder)) {
-    const std::string path = folder + '/' + name;
-    const std::string object_path = objects_folder + '/' + name;
-    if (recorded.is_record_missing || !recorded.hashes.contains(name)) {
-      (void)::unlink(path.c_str());  // The next round tries again to delete a file that remains.
-    } else if (::access(object_path.c_str(), F_OK) != 0) {
-      // The object of this file is missing: it was replaced because it was damaged or had the maximum number of links,
-      // and then the new object was deleted with its jobs. Later runs can use this file as the object.
-      (void)!::link(path.c_str(), object_path.c_str());
-    }
-  }
-  const std::uint64_t bytes_after = measure_folder(folder);
-  if (recorded.is_record_missing) (void)::rmdir(folder.c_str());
-  return bytes_before - std::min(bytes_before, bytes_after);
-}
-
-// Deletes the files of a job folder of the cache that the record does not list.
-void delete_unlisted_copies(const RecordedArtifacts& recorded, const std::string& folder) {
-  for (const std::string& name : list_names(folder)) {
+    // The next round tries again to delete a file that remains.
     if (recorded.is_record_missing || !recorded.hashes.contains(name)) (void)::unlink((folder + '/' + name).c_str());
   }
   if (recorded.is_record_missing) (void)::rmdir(folder.c_str());
+}
+
+// Restores the objects of the listed files in a job folder. An object can be missing: it was replaced because it was
+// damaged or had the maximum number of links, and then the new object was deleted with its jobs. Later runs can use the
+// file as the object.
+void restore_objects(const RecordedArtifacts& recorded, const std::string& folder, const std::string& objects_folder) {
+  for (const std::string& name : list_names(folder)) {
+    const std::string object_path = objects_folder + '/' + name;
+    if (recorded.hashes.contains(name) && ::access(object_path.c_str(), F_OK) != 0)
+      (void)!::link((folder + '/' + name).c_str(), object_path.c_str());
+  }
+}
+
+// Deletes the unlisted files of a job folder and restores objects. Returns the accounted size of the deleted files.
+std::uint64_t clean_up_job_folder(const RecordedArtifacts& recorded, const std::string& folder,
+                                  const std::string& objects_folder) {
+  const std::uint64_t bytes_before = measure_folder(folder);
+  delete_unlisted_files(recorded, folder);
+  restore_objects(recorded, folder, objects_folder);
+  const std::uint64_t bytes_after = measure_folder(folder);
+  return bytes_before - std::min(bytes_before, bytes_after);
 }
 
 }  // namespace
@@ -185,10 +187,11 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
   round.job_folders.clear();
   for (const std::string& store_name : round.store_names) {
     const ArtifactFolder folder(state_dir_, context);
-    for (std::string& name : list_names(folder.store_folder(store_name)))
-      round.job_folders.push_back({store_name, std::move(name), false});
-    for (std::string& name : list_names(folder.cache_folder(store_name)))
-      round.job_folders.push_back({store_name, std::move(name), true});
+    for (const bool is_cached : {false, true}) {
+      const std::string parent = is_cached ? folder.cache_folder(store_name) : folder.store_folder(store_name);
+      for (const std::string& name : list_names(parent))
+        round.job_folders.push_back({store_name, name, parent + '/' + name, is_cached});
+    }
   }
   return {};
 }
@@ -196,13 +199,11 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
 Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, Round& round) const {
   const ArtifactFolder folder(state_dir_, context);
   for (std::size_t i = 0; i < kMaxJobsPerStep && !round.job_folders.empty(); ++i) {
-    const auto& [store_name, name, is_cached] = round.job_folders.back();
-    const std::string path =
-        (is_cached ? folder.cache_folder(store_name) : folder.store_folder(store_name)) + '/' + name;
+    const auto& [store_name, name, path, is_cached] = round.job_folders.back();
     const std::string job_key = parse_job_folder_name(name);
     if (is_cached) {
       MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
-      if (recorded) delete_unlisted_copies(*recorded, path);
+      if (recorded) delete_unlisted_files(*recorded, path);
       round.job_folders.pop_back();
       continue;
     }
@@ -213,7 +214,7 @@ Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, 
       // If the modification time has changed, a run of the job has stored files since the record was read. The next
       // round checks the folder again.
       const std::uint64_t deleted_bytes = lock && read_modification_time(path) == initial_modification_time
-                                              ? delete_unlisted_files(*recorded, path, folder.objects_folder())
+                                              ? clean_up_job_folder(*recorded, path, folder.objects_folder())
                                               : 0;
       const Id caller = parse_folder_caller(name);
       const auto position = round.recounts.find(store_name);

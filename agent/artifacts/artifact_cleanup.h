@@ -51,8 +51,8 @@ class ArtifactCleanup {
     Phase phase = Phase::spools;
     std::uint64_t start_ms = 0, next_ms = 0;  // Clock::boot_ms() of the start and of the next step.
     struct JobFolder {
-      std::string store_name, name;  // name of the folder
-      bool is_cached = false;        // in the cache
+      std::string store_name, name, path;  // path ends with the name of the folder
+      bool is_cached = false;              // whether the folder is in the cache
     };
     std::vector<JobFolder> job_folders;                      // The job folders that this round has not processed yet.
     std::uint64_t cache_bytes = 0;                           // Size of the cache in the latest round.
