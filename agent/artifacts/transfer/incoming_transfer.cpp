@@ -21,11 +21,10 @@ std::vector<std::uint64_t> IncomingTransfer::pop_due_requests(std::size_t max_pi
   // Holder or server are too slow for this number of pieces, or pieces are lost.
   if (!offsets.empty()) window_ = std::max<std::size_t>(window_ / 2, 1);
   repeated_requests_ += offsets.size();
-  while (!are_all_requested_ && pieces_in_use() < std::min({window_, max_pieces, kMaxPieces})) {
+  while (!is_end(next_request_) && pieces_in_use() < std::min({window_, max_pieces, kMaxPieces})) {
     requested_ms_.emplace(next_request_, now_ms);
     offsets.push_back(next_request_);
     next_request_ += kPieceBytes;
-    are_all_requested_ = next_request_ >= file_bytes_;
   }
   return offsets;
 }
@@ -49,7 +48,6 @@ std::optional<std::string> IncomingTransfer::pop_writable() {
   arrived_.erase(piece);
   next_write_ += kPieceBytes;
   ++writing_pieces_;
-  is_last_popped_ = next_write_ >= file_bytes_;
   return bytes;
 }
 

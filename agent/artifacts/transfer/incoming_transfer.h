@@ -31,7 +31,7 @@ class IncomingTransfer {
   void on_written();  // REQUIRES: one call for each piece of pop_writable().
   std::size_t pieces_in_use() const { return requested_ms_.size() + arrived_.size() + writing_pieces_; }
   bool is_writing() const { return writing_pieces_ > 0; }
-  bool is_complete() const { return is_last_popped_ && writing_pieces_ == 0; }
+  bool is_complete() const { return is_end(next_write_) && writing_pieces_ == 0; }
   std::uint64_t last_piece_ms() const { return last_piece_ms_; }  // time of the latest piece, or of the start
   // Returns the time at which a request must be repeated, or UINT64_MAX if no piece is awaited.
   std::uint64_t next_timeout_ms() const;
@@ -39,10 +39,11 @@ class IncomingTransfer {
 
  private:
   std::uint64_t request_timeout_ms() const;
+  // Returns whether the offset is behind the last piece. A file without bytes has one piece.
+  bool is_end(std::uint64_t offset) const { return offset > 0 && offset >= file_bytes_; }
 
   std::uint64_t file_bytes_;
-  std::uint64_t next_request_ = 0, next_write_ = 0;  // offsets
-  bool are_all_requested_ = false, is_last_popped_ = false;
+  std::uint64_t next_request_ = 0, next_write_ = 0;      // offsets
   std::map<std::uint64_t, std::uint64_t> requested_ms_;  // time of the latest request by offset
   std::map<std::uint64_t, std::string> arrived_;         // pieces that wait for an earlier piece, by offset
   std::size_t writing_pieces_ = 0;

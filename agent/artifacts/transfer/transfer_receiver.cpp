@@ -67,17 +67,13 @@ void TransferReceiver::cancel(FetchNumber number) {
         target.reset();
         return Result<void>();
       });
-  numbers_by_id_.erase(transfer->second.id);
   active_.erase(transfer);
 }
 
 void TransferReceiver::start(Transfer& transfer, std::uint64_t now_ms) {
-  numbers_by_id_.erase(transfer.id);
   transfer.id = random_hex(kTransferIdDigits / 2);
-  numbers_by_id_[transfer.id] = transfer.number;
   transfer.pieces = IncomingTransfer(transfer.artifact.content.bytes, now_ms);
   transfer.file = std::make_shared<ReceivedFile>(transfer.artifact.content, transfer.target);
-  transfer.is_finishing = false;
 }
 
 void TransferReceiver::end(FetchNumber number, FetchEnd fetch_end) {
@@ -134,7 +130,7 @@ std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
     if (entry == active_.end()) continue;
     Transfer& transfer = entry->second;
     if (now_ms >= transfer.pieces.last_piece_ms() + kSilenceMs) {
-      const bool is_disk_silent = transfer.is_finishing || transfer.pieces.is_writing();
+      const bool is_disk_silent = transfer.pieces.is_complete() || transfer.pieces.is_writing();
       end(number, is_disk_silent ? FetchEnd{FetchStatus::failed, "the disk of state_dir does not answer"}
                                  : FetchEnd{FetchStatus::away, describe_silence(transfer)});
     } else if (send_requests(transfer, now_ms)) {
@@ -155,9 +151,10 @@ std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
 void TransferReceiver::on_reply(std::string_view message, std::uint64_t now_ms) {
   const auto reply = parse_reply(message);
   if (!reply) return;
-  const auto number = numbers_by_id_.find(reply->transfer_id);
-  if (number == numbers_by_id_.end()) return;
-  Transfer& transfer = active_.at(number->second);
+  const auto entry = std::find_if(active_.begin(), active_.end(),
+                                  [&](const auto& active) { return active.second.id == reply->transfer_id; });
+  if (entry == active_.end()) return;
+  Transfer& transfer = entry->second;
   if (reply->is_missing) {
     return end(transfer.number, {FetchStatus::lost,
                                  "runner " + std::to_string(transfer.artifact.holder) + " does not have it any more"});
@@ -174,12 +171,6 @@ void TransferReceiver::write_pieces(Transfer& transfer) {
   }
 }
 
-void TransferReceiver::finish_if_complete(Transfer& transfer) {
-  if (!transfer.pieces.is_complete()) return;
-  transfer.is_finishing = true;
-  callbacks_.run_on_disk(transfer.artifact.context, transfer.number, [file = transfer.file] { return file->finish(); });
-}
-
 void TransferReceiver::on_disk_result(FetchNumber number, Result<void> result, std::uint64_t now_ms) {
   const auto entry = active_.find(number);
   if (entry == active_.end()) return;
@@ -190,9 +181,10 @@ void TransferReceiver::on_disk_result(FetchNumber number, Result<void> result, s
     return start(transfer, now_ms);
   }
   if (!result) return end(number, {FetchStatus::failed, std::move(result).error().message});
-  if (transfer.is_finishing) return end(number, {FetchStatus::received, {}});
+  if (transfer.pieces.is_complete()) return end(number, {FetchStatus::received, {}});  // the result of finish()
   transfer.pieces.on_written();
-  finish_if_complete(transfer);
+  if (transfer.pieces.is_complete())
+    callbacks_.run_on_disk(transfer.artifact.context, number, [file = transfer.file] { return file->finish(); });
 }
 
 }  // namespace mycojobs

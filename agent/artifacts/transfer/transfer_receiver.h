@@ -77,20 +77,18 @@ class TransferReceiver {
     std::string id;  // random; new for each attempt; empty while the transfer waits
     IncomingTransfer pieces{0, 0};
     std::shared_ptr<ReceivedFile> file;
-    bool is_finishing = false, is_second_attempt = false;
+    bool is_second_attempt = false;
   };
   void start(Transfer&, std::uint64_t now_ms);
   // Returns false if the transfer has ended.
   bool send_requests(Transfer&, std::uint64_t now_ms);
   void write_pieces(Transfer&);
-  void finish_if_complete(Transfer&);
   void end(FetchNumber, FetchEnd);
   std::string describe_silence(const Transfer&) const;
 
   Callbacks callbacks_;
   std::map<FetchNumber, Transfer> active_;
   std::deque<Transfer> waiting_;
-  std::map<std::string, FetchNumber, std::less<>> numbers_by_id_;
 };
 
 }  // namespace mycojobs

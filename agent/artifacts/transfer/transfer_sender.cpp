@@ -11,8 +11,8 @@ constexpr std::size_t kMaxPublishBatch = 16;  // so that the caller can do other
 
 }  // namespace
 
-// The burst is a tenth of a second, at least one piece. A bucket with 0 tokens is not empty, so the capacity is one byte
-// less: a piece is published only if at least one byte may be sent.
+// The burst is a tenth of a second, at least one piece. A bucket with 0 tokens is not empty, so the capacity is one
+// byte less: a piece is published only if at least one byte may be sent.
 TransferSender::TransferSender(std::uint64_t rate, Callbacks callbacks)
     : bucket_(rate, std::max<std::uint64_t>(rate / 10, kPieceBytes) - 1), callbacks_(std::move(callbacks)) {}
 
