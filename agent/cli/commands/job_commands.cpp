@@ -471,15 +471,17 @@ constexpr std::size_t kMaxTerminalBytes = 1U << 20;
 struct JobArtifacts {
   std::string key;
   std::vector<StoredArtifact> artifacts;
-  std::string location;  // "runner 3 on host atlas", if this host lacks artifacts of the job; otherwise empty
-  Id runner = 0;         // runner that has the artifacts
+  bool is_complete = false;  // whether all artifacts are on this host
+  Id runner = 0;             // runner that has the artifacts
   StoreSession session;
 };
 
-std::string describe_runner(Store& store, Id context, Id id) {
+// Returns the runner that has the artifacts: "runner 3 on host atlas".
+std::string describe_runner(const Invocation& call, const JobArtifacts& job_artifacts) {
+  const Id id = job_artifacts.runner;
   if (id == 0) return "an unknown runner";
   const std::string name = fmt::format("runner {}", id);
-  const auto runners = store.runners(context);
+  const auto runners = job_artifacts.session.store->runners(call.context());
   if (!runners) return name;
   const auto runner =
       std::find_if(runners->begin(), runners->end(), [&](const RunnerInfo& info) { return info.runner.id == id; });
@@ -498,11 +500,9 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
     store_names = std::move(names);
   }
   const auto folders = all_artifact_folders(call.settings.state_dir, context, key, store_names);
-  JobArtifacts job_artifacts{key, read_artifacts(view.job.artifacts, folders), {}, view.job.runner_id, {}};
-  if (!std::all_of(job_artifacts.artifacts.begin(), job_artifacts.artifacts.end(), is_local_artifact))
-    job_artifacts.location = describe_runner(*session.store, context, view.job.runner_id);
-  job_artifacts.session = std::move(session);
-  return job_artifacts;
+  std::vector<StoredArtifact> artifacts = read_artifacts(view.job.artifacts, folders);
+  const bool is_complete = std::all_of(artifacts.begin(), artifacts.end(), is_local_artifact);
+  return JobArtifacts{key, std::move(artifacts), is_complete, view.job.runner_id, std::move(session)};
 }
 
 // Returns a folder on the disk of the output, which has space for the artifacts, or else that of temporary files.
@@ -542,10 +542,11 @@ Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_art
 
 // Adds the names of the job and the artifact to an error. If the artifact cannot be fetched from the host of the job,
 // also adds that host.
-Error add_location(const JobArtifacts& job_artifacts, const StoredArtifact& artifact, Error error) {
+Error add_location(const Invocation& call, const JobArtifacts& job_artifacts, const StoredArtifact& artifact,
+                   Error error) {
   if (error.code == Code::not_found || error.code == Code::unavailable) {
     error.message += fmt::format("; the job ran at {}: start its agent, or call this there with its --state-dir",
-                                 job_artifacts.location.empty() ? "another host" : job_artifacts.location);
+                                 job_artifacts.is_complete ? "another host" : describe_runner(call, job_artifacts));
   }
   error.message.insert(0, job_artifacts.key + ": artifact " + excerpt(artifact.name, 200) + ": ");
   return error;
@@ -570,8 +571,8 @@ void list_artifacts(const Invocation& call, const JobArtifacts& job_artifacts) {
                     is_local_artifact(artifact) ? "yes" : "no", artifact.sha256});
   }
   print_listing(call, array, rows);
-  if (!call.json && !job_artifacts.location.empty())
-    print_message("the other artifacts are at " + job_artifacts.location);
+  if (!call.json && !job_artifacts.is_complete)
+    print_message("the other artifacts are at " + describe_runner(call, job_artifacts));
 }
 
 // Prints the artifact unchanged, except to a terminal, where untrusted control characters must not have an effect.
@@ -636,7 +637,7 @@ Result<int> job_artifacts_command(Invocation& call) {
       MJ_TRY(folder, OutputFolder::open(output));
       result = copy_artifact(artifact, folder);
     }
-    if (!result) return tl::unexpected<Error>(add_location(job_artifacts, artifact, std::move(result).error()));
+    if (!result) return tl::unexpected<Error>(add_location(call, job_artifacts, artifact, std::move(result).error()));
     if (call.has("output"))
       print_message("wrote " + to_printable_line(artifact.name) + " (" + format_size(artifact.bytes) + ")");
   }
