@@ -59,11 +59,6 @@ Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& s
   return download;
 }
 
-ArtifactDownload::~ArtifactDownload() {
-  thread_.reset();
-  loop_.reset();
-}
-
 Result<std::string> ArtifactDownload::fetch(const RemoteArtifact& artifact) {
   target_ = std::make_shared<Target>(folder_);
   const auto promise = std::make_shared<std::promise<FetchEnd>>();

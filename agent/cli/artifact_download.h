@@ -19,7 +19,6 @@ class ArtifactDownload {
   // Connects to the server of the context. folder: where the files take space, which no other process sees. Errors:
   // denied (the Redis user may not request artifacts), and those of the stores.
   static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&, std::string folder);
-  ~ArtifactDownload();
   ArtifactDownload(const ArtifactDownload&) = delete;
   ArtifactDownload& operator=(const ArtifactDownload&) = delete;
 
