@@ -15,7 +15,8 @@
 
 namespace mycojobs {
 
-// A file whose name is removed at once, so that it is deleted when this process ends in any way.
+// A received file. Its name is removed directly after the file was created, so that the kernel deletes the file when
+// this process ends, even after a crash.
 class ArtifactDownload::Target final : public FileTarget {
  public:
   explicit Target(std::string folder) : folder_(std::move(folder)) {}
@@ -40,7 +41,8 @@ Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& s
   std::unique_ptr<ArtifactDownload> download(new ArtifactDownload(std::move(folder)));
   MJ_TRY(store, stores.open_reader());
   download->store_ = std::move(store);
-  // Nobody subscribes to this channel. Without the permission, the subscription would be awaited in vain.
+  // Checks the permission with an empty message, which no process receives: ids of processes are random. Without the
+  // check, a command of a user that may not use these channels would wait until the transfer times out.
   const std::string channel = transfer_channel(download->store_->database_number(context), std::string(32, '0'));
   if (const auto sent = download->store_->publish_transfer(context, channel, ""); !sent) {
     if (sent.error().code != Code::denied) return tl::unexpected<Error>(sent.error());

@@ -16,25 +16,25 @@ namespace mycojobs {
 
 class ArtifactDownload {
  public:
-  // Connects to the server of the context. folder: where the files take space, which no other process sees. Errors:
-  // denied (the Redis user may not request artifacts), and those of the stores.
+  // Connects to the server of the context. folder: existing folder on the disk that has space for the received files.
+  // Errors: denied (the Redis user may not request artifacts), and the errors of StoreFactory.
   static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&, std::string folder);
   ArtifactDownload(const ArtifactDownload&) = delete;
   ArtifactDownload& operator=(const ArtifactDownload&) = delete;
 
-  // Returns the path of the file (get_open_file_path()), whose size and hash were verified. The next call, or the
-  // destructor, deletes it. Errors: unavailable (the runner does not send), not_found (the runner does not have the
-  // file), io.
+  // Returns the path of the received file (get_open_file_path()). Size and hash of the file were verified. The next
+  // call or the destructor deletes the file. Errors: unavailable (the runner does not send), not_found (the runner does
+  // not have the file), io.
   Result<std::string> fetch(const RemoteArtifact&);
 
  private:
   class Target;
   explicit ArtifactDownload(std::string folder) : folder_(std::move(folder)) {}
   std::string folder_;
-  std::shared_ptr<Target> target_;  // of the latest file
+  std::shared_ptr<Target> target_;  // the latest received file
   std::unique_ptr<Store> store_;
   std::unique_ptr<TransferLoop> loop_;
-  std::optional<LoopThread<TransferLoop>> thread_;  // destroyed first
+  std::optional<LoopThread<TransferLoop>> thread_;  // destroyed first, since the thread uses loop_ and store_
 };
 
 }  // namespace mycojobs

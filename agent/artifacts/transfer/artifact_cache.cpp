@@ -91,7 +91,9 @@ class CacheTarget final : public FileTarget {
 
 }  // namespace
 
-// What the cache contains, as far as this object knows.
+// Size and number of the files in the cache: those that were found when the folder was last read, and those that this
+// object and its copies have stored since. Files that other processes store or delete are counted when the folder is
+// read again. Thread-safe.
 class ArtifactCache::Totals {
  public:
   void set(std::uint64_t bytes, std::size_t files) {

@@ -27,8 +27,8 @@ struct RemoteArtifact {
 class FileTarget {
  public:
   virtual ~FileTarget() = default;
-  // Returns the path of the file to create, in a folder of this object that exists. A file of an earlier call was
-  // deleted.
+  // Returns the path at which the caller creates the file. The folder exists. If an earlier call has returned the same
+  // path, the caller has deleted that file.
   virtual Result<std::string> create_path() = 0;
   // Called after the empty file was created. An error ends the fetch.
   virtual Result<void> on_created(const std::string& /*path*/) { return {}; }

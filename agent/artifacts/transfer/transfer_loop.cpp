@@ -37,8 +37,9 @@ const char* to_word(FetchStatus status) {
   return "";
 }
 
-// Reads a piece of a file in one of the folders of a job. Errors: not_found (there is no such file with this size), io
-// (also if the folder of the context does not exist, since the disk of the agent may not be mounted).
+// Reads a piece of a file from the first of the folders that has the file with this size. Errors: not_found (no folder
+// has the file), io (the file cannot be read, or the folder of the context does not exist). A missing folder of the
+// context is not reported as not_found, which would end the job, because the disk of the agent may not be mounted.
 Result<std::string> read_piece_of_job(const std::string& context_folder, const std::vector<std::string>& folders,
                                       const PieceRequest& request) {
   for (const std::string& folder : folders) {

@@ -34,10 +34,10 @@ namespace mycojobs {
 class TransferLoop final : public TimedLoop, public ArtifactSource {
  public:
   struct Settings {
-    std::vector<Id> contexts;  // of one server
-    Id runner = 0;             // 0: the process sends no artifacts
-    std::string state_dir;     // of the artifacts that are sent
-    std::uint64_t rate = 0;    // bytes sent in a second; 0 means unlimited
+    std::vector<Id> contexts;  // contexts whose artifacts are sent and received; all are on the same Redis server
+    Id runner = 0;             // runner of this process; 0 means that the process sends no artifacts
+    std::string state_dir;     // folder with the artifacts that are sent (artifacts/job_artifacts.h)
+    std::uint64_t rate = 0;    // maximum number of bytes sent in a second; 0 means unlimited
   };
   // The store must outlive the loop.
   TransferLoop(Store&, Settings, const Clock&, std::shared_ptr<Metrics> metrics = no_metrics());
@@ -75,7 +75,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     Id context = 0;
     PieceRequest request;
     Result<std::string> bytes;
-    bool is_repeated = false;  // with new names of the store
+    bool is_repeated = false;  // whether the names of the store were read again for this request
   };
   using Event = std::variant<ReceivedMessage, Fetch, CancelFetch, DiskResult, PieceRead>;
 
@@ -104,7 +104,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     std::vector<std::string> names;
     std::uint64_t read_ms = 0;
   };
-  std::map<Id, StoreNames> store_names_;  // of the contexts
+  std::map<Id, StoreNames> store_names_;  // artifact_store_names() by context, read again after a time
   TransferSender sender_;
   TransferReceiver receiver_;
   std::atomic<FetchNumber> next_number_{1};

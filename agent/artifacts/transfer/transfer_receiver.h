@@ -53,7 +53,8 @@ class TransferReceiver {
         request;
     // Executes a function on the strand of the context's disk, and passes the result to on_disk_result().
     std::function<void(Id context, FetchNumber, std::function<Result<void>()>)> run_on_disk;
-    std::function<bool(Id context)> is_subscribed;  // whether replies are received
+    // Returns whether this process is subscribed to the channel on which the replies for the context arrive.
+    std::function<bool(Id context)> is_subscribed;
     std::function<void(Id context, std::uint64_t bytes)> count_bytes = [](Id, std::uint64_t) {};
     std::function<void(Id context, FetchStatus)> count_end = [](Id, FetchStatus) {};
   };

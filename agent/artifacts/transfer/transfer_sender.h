@@ -20,13 +20,13 @@ namespace mycojobs {
 class TransferSender {
  public:
   static constexpr std::size_t kMaxRequests = 1024;
-  static constexpr std::size_t kMaxPiecesInMemory = 8;      // being read, or read and not published
-  static constexpr std::uint64_t kMaxRequestAgeMs = 10000;  // older requests were given up or repeated
+  static constexpr std::size_t kMaxPiecesInMemory = 8;      // pieces that are being read or wait to be published
+  static constexpr std::uint64_t kMaxRequestAgeMs = 10000;  // receivers have cancelled or repeated older requests
 
   struct Piece {
     Id context = 0;
     std::string channel, message;
-    std::uint64_t bytes = 0;  // of the file
+    std::uint64_t bytes = 0;  // number of bytes of the file in the message
     std::string request_id;
   };
   struct Callbacks {
@@ -57,7 +57,9 @@ class TransferSender {
   TokenBucket bucket_;  // bytes that may be published now
   Callbacks callbacks_;
   std::deque<WaitingRequest> requests_;
-  std::set<std::string> request_ids_;  // of all requests that are waiting, being read or not published yet
+  // Ids of the requests that wait, of those whose pieces are being read, and of those whose pieces wait to be
+  // published.
+  std::set<std::string> request_ids_;
   std::size_t reading_ = 0;
   std::deque<Piece> pieces_;
 };

@@ -217,7 +217,8 @@ TEST_F(TransferSenderTest, MissingFileIsReportedAndErrorIsNot) {
   EXPECT_EQ(published_[0].message, encode_missing(kTransferId));
 }
 
-// A receiver whose disk works at once and whose holder is a map of files.
+// Tests a receiver. serve() takes the part of the holder and answers requests from a text. Work for the disk waits in a
+// list until do_disk_work() executes it.
 class TransferReceiverTest : public ::testing::Test {
  protected:
   class Target final : public FileTarget {
