@@ -22,15 +22,23 @@ class AwaitedInputs : public StoreContract {
     ASSERT_TRUE(store_->hold_runner(1, runner, {instance, "host", "boot", 1}, 60000, "", holder));
   }
   void end_runner() { ASSERT_TRUE(store_->release_runner(1, kHolder, {"aaaa", "host", "boot", 1})); }
-  // Job 1 has ended; job 2, which needs its artifacts, is claimed.
-  ClaimedJob claim_dependent(const std::function<void(Job&)>& change = [](Job&) {}) {
+  void run_first_job() {
     submit(1);
     EXPECT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-    Job dependent = job(2);
-    dependent.dependends = {1};
+  }
+  // Submits a job that needs the artifacts of job 1.
+  void submit_dependent(
+      Id id = 2, std::vector<Id> dependencies = {1}, const std::function<void(Job&)>& change = [](Job&) {}) {
+    Job dependent = job(id);
+    dependent.dependends = std::move(dependencies);
     dependent.inputs = {"1"};
     change(dependent);
     EXPECT_TRUE(store_->submit(dependent));
+  }
+  // Job 1 has ended; job 2, which needs its artifacts, is claimed.
+  ClaimedJob claim_dependent(const std::function<void(Job&)>& change = [](Job&) {}) {
+    run_first_job();
+    submit_dependent(2, {1}, change);
     return claim_one();
   }
   AwaitInputs make_wait(const ClaimedJob& claimed, std::uint64_t timeout_ms = 3600000) {
@@ -173,10 +181,7 @@ TEST_P(AwaitedInputs, RetentionKeepsNeededArtifacts) {
 TEST_P(AwaitedInputs, RetentionKeepsArtifactsWhileAnotherDependencyRuns) {
   submit(1);
   submit(3);
-  Job dependent = job(2);
-  dependent.dependends = {1, 3};
-  dependent.inputs = {"1"};
-  ASSERT_TRUE(store_->submit(dependent));
+  submit_dependent(2, {1, 3});
   for (const ClaimedJob& claimed : claim(3)) {
     if (claimed.ref.job_key != "job:12:1") continue;
     ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
@@ -185,12 +190,8 @@ TEST_P(AwaitedInputs, RetentionKeepsArtifactsWhileAnotherDependencyRuns) {
 }
 
 TEST_P(AwaitedInputs, RetentionKeepsArtifactsOfQueuedAndRunningJobs) {
-  submit(1);
-  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  Job dependent = job(2);
-  dependent.dependends = {1};
-  dependent.inputs = {"1"};
-  ASSERT_TRUE(store_->submit(dependent));
+  run_first_job();
+  submit_dependent();
   EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
   TickRequest request;
   request.retention_ms = 1;
@@ -207,25 +208,17 @@ TEST_P(AwaitedInputs, RetentionKeepsArtifactsOfQueuedAndRunningJobs) {
 
 // Other clients push jobs without listing them.
 TEST_P(AwaitedInputs, ClaimListsTheJob) {
-  submit(1);
-  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  Job dependent = job(2);
-  dependent.dependends = {1};
-  dependent.inputs = {"1"};
-  ASSERT_TRUE(store_->submit(dependent));
+  run_first_job();
+  submit_dependent();
   backend_->run_command(1, {"HDEL", "mj:claim:job:12:1", "needed_by"});
   EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
   EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
 }
 
 TEST_P(AwaitedInputs, AllJobsThatHaveNotEndedAreListed) {
-  submit(1);
-  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  run_first_job();
   for (Id id = 2; id < 42; ++id) {
-    Job dependent = job(id);
-    dependent.dependends = {1};
-    dependent.inputs = {"1"};
-    ASSERT_TRUE(store_->submit(dependent));
+    submit_dependent(id);
     if (id % 2 == 0) {
       ASSERT_TRUE(store_->cancel(1, "job:12:" + std::to_string(id)));
     }

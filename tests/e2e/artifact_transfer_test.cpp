@@ -2,16 +2,17 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "base/sha256.h"
-#include "e2e/client.h"
+#include "e2e/artifact_operator.h"
 
 namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-class ArtifactTransferE2e : public Operator {
+class ArtifactTransferE2e : public ArtifactOperator {
  protected:
   const std::string config_ =
       folder_.write("agent.toml", "[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
@@ -34,14 +35,14 @@ class ArtifactTransferE2e : public Operator {
     process.signal(SIGKILL);
     process.wait();
   }
-  std::string run_to_end(const std::string& script) {
-    std::string key = mycojobs_.submit(script, {"--name", "build"});
-    EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << mycojobs_.read_field(key, "error");
-    return key;
+  std::string run_build(const std::string& script) { return run_to_end(script, {"--name", "build"}); }
+  // Returns the key of a job that stores the artifact `text`.
+  std::string store_text(const std::string& content = "hello") {
+    return run_build("import mycojobs\n(mycojobs.artifacts / 'text').write_text('" + content + "')");
   }
   // Returns the key of a job that stores a file of this size, and sets its hash.
   std::string store_large_file(std::size_t mib, std::string& sha256) {
-    std::string key = run_to_end(
+    std::string key = run_build(
         "import hashlib, mycojobs\n"
         "block = bytes(range(256)) * 4096\n"
         "h = hashlib.sha256()\n"
@@ -76,9 +77,22 @@ class ArtifactTransferE2e : public Operator {
       bytes += entry->is_regular_file(error) ? entry->file_size(error) : 0;
     return bytes;
   }
-  bool wait_for_transfer() {
-    return eventually([&] { return measure_received_bytes() > (1U << 20); });
+  // Starts both agents, and returns while the file of a job is sent at this rate to the job dependent_.
+  void begin_large_transfer(const std::string& rate) {
+    holder_.emplace(start_holder({"--artifacts-transfer-rate", rate}));
+    const std::string key = store_large_file(48, sha256_);
+    receiver_.emplace(start_receiver());
+    dependent_ = submit_hash_job(key);
+    ASSERT_TRUE(eventually([&] { return measure_received_bytes() > (1U << 20); }));
   }
+  void expect_received() {
+    ASSERT_TRUE(mycojobs_.wait_for_value(dependent_, "status", "finished", Seconds(120)))
+        << mycojobs_({"job", "explain", dependent_}).out;
+    EXPECT_EQ(read_result(dependent_, "sha256"), sha256_);
+  }
+
+  std::optional<Process> holder_, receiver_;
+  std::string dependent_, sha256_;
 };
 
 TEST_F(ArtifactTransferE2e, FiftyFlowsRunOnTwoAgents) {
@@ -102,16 +116,14 @@ jobs:
     EXPECT_TRUE(mycojobs_.wait_for_value(flow, "status", "finished", Seconds(120)))
         << mycojobs_({"flow", "show", flow}).out;
   std::size_t cached_files = 0;
-  for (const char* agent : {"agent30", "agent31"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(folder_ / (std::string(agent) + "/contexts/1/cache")))
-      cached_files += entry.is_regular_file() ? 1 : 0;
-  }
+  for (const char* agent : {"agent30", "agent31"})
+    cached_files += count_files_in(folder_ / (std::string(agent) + "/contexts/1/cache"));
   EXPECT_GT(cached_files, 0U) << "no job ran on the other agent";
 }
 
 TEST_F(ArtifactTransferE2e, JobWaitsWithoutASlotWhileTheHolderIsAway) {
   Process holder = start_holder();
-  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  const std::string key = store_text();
   kill(holder);
   Process receiver = start_receiver({"--slots", "1"});
   const std::string dependent = submit_dependent(key, "echo text=$(cat /job/inputs/build/text) >> $MYCOJOBS_RESULT");
@@ -128,7 +140,7 @@ TEST_F(ArtifactTransferE2e, JobWaitsWithoutASlotWhileTheHolderIsAway) {
 
 TEST_F(ArtifactTransferE2e, QueueTimeoutEndsTheWait) {
   Process holder = start_holder();
-  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  const std::string key = store_text();
   kill(holder);
   Process receiver = start_receiver();
   const std::string dependent = submit_dependent(key, "true", {"--queue-timeout", "3s"});
@@ -137,7 +149,7 @@ TEST_F(ArtifactTransferE2e, QueueTimeoutEndsTheWait) {
 
 TEST_F(ArtifactTransferE2e, JobEndsWhenTheHolderIsDeleted) {
   Process holder = start_holder();
-  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  const std::string key = store_text();
   kill(holder);
   Process receiver = start_receiver();
   const std::string dependent = submit_dependent(key, "true");
@@ -149,7 +161,7 @@ TEST_F(ArtifactTransferE2e, JobEndsWhenTheHolderIsDeleted) {
 
 TEST_F(ArtifactTransferE2e, JobEndsAfterTheHolderTimeout) {
   Process holder = start_holder();
-  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  const std::string key = store_text();
   kill(holder);
   Process receiver = start_receiver({"--artifacts-holder-timeout", "2s"});
   const std::string dependent = submit_dependent(key, "true");
@@ -157,18 +169,11 @@ TEST_F(ArtifactTransferE2e, JobEndsAfterTheHolderTimeout) {
 }
 
 TEST_F(ArtifactTransferE2e, HolderIsKilledDuringATransfer) {
-  Process holder = start_holder({"--artifacts-transfer-rate", "4MiB"});
-  std::string sha256;
-  const std::string key = store_large_file(48, sha256);
-  Process receiver = start_receiver();
-  const std::string dependent = submit_hash_job(key);
-  ASSERT_TRUE(wait_for_transfer());
-  kill(holder);
-  ASSERT_TRUE(mycojobs_.wait_for_cause(dependent, "inputs"));
+  ASSERT_NO_FATAL_FAILURE(begin_large_transfer("4MiB"));
+  kill(*holder_);
+  ASSERT_TRUE(mycojobs_.wait_for_cause(dependent_, "inputs"));
   Process holder_again = start_holder();
-  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished", Seconds(120)))
-      << mycojobs_({"job", "explain", dependent}).out;
-  EXPECT_EQ(read_result(dependent, "sha256"), sha256);
+  ASSERT_NO_FATAL_FAILURE(expect_received());
   EXPECT_EQ(measure_received_bytes(), 0U);
   const std::string memory = redis_.cli(1, {"INFO", "memory"});
   const std::string peak_name = "used_memory_peak:";
@@ -178,37 +183,23 @@ TEST_F(ArtifactTransferE2e, HolderIsKilledDuringATransfer) {
 }
 
 TEST_F(ArtifactTransferE2e, ReceiverIsKilledDuringATransfer) {
-  Process holder = start_holder({"--artifacts-transfer-rate", "8MiB"});
-  std::string sha256;
-  const std::string key = store_large_file(48, sha256);
-  Process receiver = start_receiver();
-  const std::string dependent = submit_hash_job(key);
-  ASSERT_TRUE(wait_for_transfer());
-  kill(receiver);
+  ASSERT_NO_FATAL_FAILURE(begin_large_transfer("8MiB"));
+  kill(*receiver_);
   Process receiver_again = start_receiver();
-  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished", Seconds(120)))
-      << mycojobs_({"job", "explain", dependent}).out;
-  EXPECT_EQ(read_result(dependent, "sha256"), sha256);
+  ASSERT_NO_FATAL_FAILURE(expect_received());
   EXPECT_TRUE(eventually([&] { return measure_received_bytes() == 0; })) << "files of the killed agent are deleted";
 }
 
 TEST_F(ArtifactTransferE2e, RedisIsKilledDuringATransfer) {
-  Process holder = start_holder({"--artifacts-transfer-rate", "8MiB"});
-  std::string sha256;
-  const std::string key = store_large_file(48, sha256);
-  Process receiver = start_receiver();
-  const std::string dependent = submit_hash_job(key);
-  ASSERT_TRUE(wait_for_transfer());
+  ASSERT_NO_FATAL_FAILURE(begin_large_transfer("8MiB"));
   redis_.kill();
   redis_.start();
-  ASSERT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished", Seconds(120)))
-      << mycojobs_({"job", "explain", dependent}).out;
-  EXPECT_EQ(read_result(dependent, "sha256"), sha256);
+  expect_received();
 }
 
 TEST_F(ArtifactTransferE2e, WrongBytesAreRefused) {
   Process holder = start_holder();
-  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  const std::string key = store_text();
   for (const auto& entry : fs::directory_iterator(folder_ / "agent30/contexts/1/objects"))
     std::ofstream(entry.path()) << "hellO";
   Process receiver = start_receiver();
@@ -219,9 +210,9 @@ TEST_F(ArtifactTransferE2e, WrongBytesAreRefused) {
 
 TEST_F(ArtifactTransferE2e, ForgedRecordReadsNoFileOfAnotherJob) {
   Process holder = start_holder();
-  const std::string secret_key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('secret')");
+  const std::string secret_key = store_text("secret");
   const std::string artifacts = mycojobs_.read_field(secret_key, "artifacts");
-  const std::string key = run_to_end("pass");
+  const std::string key = run_build("pass");
   redis_.cli(1, {"HSET", key, "artifacts", artifacts});
   Process receiver = start_receiver();
   const std::string dependent = submit_dependent(key, "cat /job/inputs/build/text");
@@ -236,7 +227,7 @@ TEST_F(ArtifactTransferE2e, ForgedRecordReadsNoFileOfAnotherJob) {
 
 TEST_F(ArtifactTransferE2e, CommandReadsArtifactsOfAnotherHost) {
   Process holder = start_holder();
-  const std::string key = run_to_end(
+  const std::string key = run_build(
       "import mycojobs\n"
       "(mycojobs.artifacts / 'text').write_text('hello')\n"
       "(mycojobs.artifacts / 'empty').write_text('')\n"
@@ -255,7 +246,7 @@ TEST_F(ArtifactTransferE2e, CommandReadsArtifactsOfAnotherHost) {
 
 TEST_F(ArtifactTransferE2e, AgentsWithOneStateFolderTransferNothing) {
   Process holder = start_holder({"--state-dir", folder_ / "shared"});
-  const std::string key = run_to_end("import mycojobs\n(mycojobs.artifacts / 'text').write_text('hello')");
+  const std::string key = store_text();
   kill(holder);
   Process receiver = start_receiver({"--state-dir", folder_ / "shared"});
   const std::string dependent = submit_dependent(key, "cat /job/inputs/build/text");

@@ -5,14 +5,14 @@
 #include <filesystem>
 
 #include "base/sha256.h"
-#include "e2e/client.h"
+#include "e2e/artifact_operator.h"
 
 namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-class ArtifactsE2e : public Operator {
+class ArtifactsE2e : public ArtifactOperator {
  protected:
   std::string state_dir() const { return folder_ / "state"; }
   Process start_runner_1_with_state(std::vector<std::string> more_options = {}) {
@@ -28,17 +28,7 @@ class ArtifactsE2e : public Operator {
     return run(folder_, words);
   }
   std::size_t count_files(const std::string& below) const {
-    std::size_t count = 0;
-    std::error_code ignored;
-    for (fs::recursive_directory_iterator entry(state_dir() + "/contexts/1/" + below, ignored), end;
-         !ignored && entry != end; entry.increment(ignored))
-      count += entry->is_regular_file(ignored) ? 1 : 0;
-    return count;
-  }
-  std::string run_to_end(const std::string& script, std::vector<std::string> more_options = {}) {
-    std::string key = mycojobs_.submit(script, std::move(more_options));
-    EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << mycojobs_.read_field(key, "error");
-    return key;
+    return count_files_in(state_dir() + "/contexts/1/" + below);
   }
 };
 
