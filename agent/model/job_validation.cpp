@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "model/notify_targets.h"
 #include "model/policy_json.h"
@@ -18,9 +19,11 @@ constexpr std::size_t kMaxDependencies = 10000;
 class FieldProblemList {
  public:
   void add(std::string field, const std::string& message) {
-    if (problems_.size() >= kMaxFieldProblems) return;
     std::string line = field + ": " + message;
-    problems_.push_back({std::move(field), std::move(line)});
+    add({std::move(field), std::move(line)});
+  }
+  void add(FieldProblem problem) {
+    if (problems_.size() < kMaxFieldProblems) problems_.push_back(std::move(problem));
   }
   void require_id(std::string field, Id id) {
     if (id == 0) add(std::move(field), "is missing or 0: give a whole number from 1 to 4294967295");
@@ -117,11 +120,7 @@ std::vector<FieldProblem> validate(const Job& job) {
     problems.add("concurrency_limit", "has no effect without a concurrency_key");
   }
   if (auto context = check_traceparent(job.traceparent); !context) problems.add("traceparent", context.error().message);
-  if (auto described = check_file_descriptions(job); !described) {
-    const std::string& message = described.error().message;
-    const std::size_t colon = message.find(": ");
-    problems.add(message.substr(0, colon), message.substr(colon + 2));
-  }
+  if (auto problem = check_file_descriptions(job)) problems.add(std::move(*problem));
   auto out = problems.release();
   for (FieldProblem& problem : parse_notify(job.notify, "notify").problems) out.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) out.push_back(std::move(problem));

@@ -17,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kStdinField = "stdin";
+constexpr const char* kFilesField = "files";
 constexpr std::string_view kFilePrefix = "file:";
 constexpr std::size_t kSha256Digits = 64;
 
@@ -54,23 +55,85 @@ Result<std::string> parse_content(const std::string& field, const json& value) {
   return fail(Code::invalid, field + ": is neither a text nor an object such as {\"base64\": \"aGk=\"}");
 }
 
-Result<json> parse_description(const char* field, const std::string& text) {
-  if (text.empty()) return json(nullptr);
-  auto parsed = parse_json(text);
-  if (!parsed || !parsed->is_object()) return fail(Code::invalid, std::string(field) + ": is not an object");
-  return parsed;
+// Sizes and hashes as in the record of a job.
+struct FileDescriptions {
+  json stdin_content;  // null: there is no standard input
+  json files;          // an object, or null
+};
+
+bool is_description(const json& value) {
+  return value.is_object() && is_hex(text_field(value, "sha256"), kSha256Digits) && value.contains("bytes") &&
+         value["bytes"].is_number_unsigned();
 }
 
-Result<void> check_description(const std::string& field, const json& value) {
-  const auto sha256 = value.is_object() ? text_field(value, "sha256") : std::string();
-  const bool is_valid = is_hex(sha256, kSha256Digits) && value.contains("bytes") && value["bytes"].is_number_unsigned();
-  if (is_valid) return {};
-  return fail(Code::invalid, field + ": is not {\"bytes\": size, \"sha256\": digits}");
+using ParsedDescriptions = tl::expected<FileDescriptions, FieldProblem>;
+
+ParsedDescriptions parse_descriptions(const Job& job) {
+  const auto fail_field = [](const char* field, const std::string& message) {
+    return tl::unexpected(FieldProblem{field, std::string(field) + ": " + message});
+  };
+  constexpr const char* kNotAnObject = "is not an object";
+  constexpr const char* kNotADescription = "is not {\"bytes\": size, \"sha256\": digits}";
+  FileDescriptions out;
+  if (!job.stdin_description.empty()) {
+    auto parsed = parse_json(job.stdin_description);
+    if (!parsed || !parsed->is_object()) return fail_field(kStdinField, kNotAnObject);
+    if (!is_description(*parsed)) return fail_field(kStdinField, kNotADescription);
+    out.stdin_content = std::move(*parsed);
+  }
+  if (job.file_descriptions.empty()) return out;
+  auto parsed = parse_json(job.file_descriptions);
+  if (!parsed || !parsed->is_object()) return fail_field(kFilesField, kNotAnObject);
+  for (const auto& item : parsed->items()) {
+    if (!is_artifact_name(item.key())) return fail_field(kFilesField, excerpt(item.key()) + " is not a name");
+    if (!is_description(item.value())) return fail_field(kFilesField, excerpt(item.key()) + ": " + kNotADescription);
+  }
+  out.files = std::move(*parsed);
+  return out;
 }
 
-Result<std::string> find_content(const std::string& field, const Fields& stored, const std::string& stored_name) {
-  for (const auto& [name, bytes] : stored) {
-    if (name == stored_name) return bytes;
+// Checks and describes the contents. If a file is not valid, `out` has the description of the standard input alone.
+Result<void> describe_contents(const SubmittedFiles& contents, FileDescriptions& out) {
+  if (contents.files.size() > kMaxJobFiles) {
+    return fail(Code::too_large, "files: " + std::to_string(contents.files.size()) + " files are more than " +
+                                     std::to_string(kMaxJobFiles) + ": pack them into one");
+  }
+  std::size_t bytes = 0;
+  if (contents.stdin_bytes) {
+    bytes += contents.stdin_bytes->size();
+    MJ_CHECK(check_content_size(kStdinField, contents.stdin_bytes->size()));
+    out.stdin_content = describe_content(*contents.stdin_bytes);
+  }
+  json files;
+  for (const auto& [name, content] : contents.files) {
+    MJ_CHECK(check_file_name(name, contents));
+    MJ_CHECK(check_content_size("files: " + excerpt(name), content.size()));
+    bytes += content.size();
+    files[name] = describe_content(content);
+  }
+  if (bytes > kMaxAllJobFileBytes) {
+    return fail(Code::too_large, "files: " + std::to_string(bytes) +
+                                     " bytes of files and standard input are more than " +
+                                     std::to_string(kMaxAllJobFileBytes) +
+                                     ": let an earlier job store them as artifacts and name them in inputs");
+  }
+  out.files = std::move(files);
+  return {};
+}
+
+void set_descriptions(Job& job, const FileDescriptions& descriptions) {
+  job.stdin_description = descriptions.stdin_content.is_null() ? "" : dump_json(descriptions.stdin_content);
+  job.file_descriptions = descriptions.files.empty() ? "" : dump_json(descriptions.files);
+}
+
+void set_contents(Job& job, SubmittedFiles contents) {
+  job.submitted_files = contents.is_empty() ? nullptr : std::make_shared<const SubmittedFiles>(std::move(contents));
+}
+
+// Moves the content out of the stored fields.
+Result<std::string> extract_content(const std::string& field, Fields& stored, const std::string& stored_name) {
+  for (auto& [name, bytes] : stored) {
+    if (name == stored_name) return std::move(bytes);
   }
   return fail(Code::invalid, field + ": its content is no longer stored: submit the job again");
 }
@@ -83,36 +146,11 @@ Result<void> match_content(const std::string& field, const json& described, cons
 }  // namespace
 
 Result<void> set_submitted_files(Job& job, SubmittedFiles contents) {
-  job.stdin_description.clear();
-  job.file_descriptions.clear();
-  job.submitted_files = nullptr;
-  if (contents.is_empty()) return {};
-  if (contents.files.size() > kMaxJobFiles) {
-    return fail(Code::too_large, "files: " + std::to_string(contents.files.size()) + " files are more than " +
-                                     std::to_string(kMaxJobFiles) + ": pack them into one");
-  }
-  std::size_t bytes = 0;
-  if (contents.stdin_bytes) {
-    bytes += contents.stdin_bytes->size();
-    MJ_CHECK(check_content_size(kStdinField, contents.stdin_bytes->size()));
-    job.stdin_description = dump_json(describe_content(*contents.stdin_bytes));
-  }
-  json descriptions = json::object();
-  for (const auto& [name, content] : contents.files) {
-    MJ_CHECK(check_file_name(name, contents));
-    MJ_CHECK(check_content_size("files: " + excerpt(name), content.size()));
-    bytes += content.size();
-    descriptions[name] = describe_content(content);
-  }
-  if (bytes > kMaxAllJobFileBytes) {
-    return fail(Code::too_large, "files: " + std::to_string(bytes) +
-                                     " bytes of files and standard input are more than " +
-                                     std::to_string(kMaxAllJobFileBytes) +
-                                     ": let an earlier job store them as artifacts and name them in inputs");
-  }
-  if (!descriptions.empty()) job.file_descriptions = dump_json(descriptions);
-  job.submitted_files = std::make_shared<const SubmittedFiles>(std::move(contents));
-  return {};
+  FileDescriptions descriptions;
+  auto described = describe_contents(contents, descriptions);
+  set_descriptions(job, descriptions);
+  set_contents(job, described ? std::move(contents) : SubmittedFiles());
+  return described;
 }
 
 Result<SubmittedFiles> parse_submitted_files(const json* stdin_value, const json* files_value) {
@@ -160,15 +198,10 @@ std::size_t count_submitted_bytes(const Job& job) {
 
 bool has_submitted_files(const Job& job) { return !job.stdin_description.empty() || !job.file_descriptions.empty(); }
 
-Result<void> check_file_descriptions(const Job& job) {
-  MJ_TRY(stdin_description, parse_description(kStdinField, job.stdin_description));
-  if (!stdin_description.is_null()) MJ_CHECK(check_description(kStdinField, stdin_description));
-  MJ_TRY(descriptions, parse_description("files", job.file_descriptions));
-  for (const auto& item : descriptions.items()) {
-    if (!is_artifact_name(item.key())) return fail(Code::invalid, "files: " + excerpt(item.key()) + " is not a name");
-    MJ_CHECK(check_description("files: " + excerpt(item.key()), item.value()));
-  }
-  return {};
+std::optional<FieldProblem> check_file_descriptions(const Job& job) {
+  auto parsed = parse_descriptions(job);
+  if (parsed) return std::nullopt;
+  return std::move(parsed).error();
 }
 
 Result<void> check_file_contents(const Job& job) {
@@ -185,29 +218,25 @@ Fields encode_submitted_files(const SubmittedFiles& contents) {
   return fields;
 }
 
-Result<void> restore_submitted_files(Job& job, const Fields& stored) {
-  MJ_CHECK(check_file_descriptions(job));
-  MJ_TRY(described_stdin, parse_description(kStdinField, job.stdin_description));
-  MJ_TRY(described_files, parse_description("files", job.file_descriptions));
+Result<void> restore_submitted_files(Job& job, Fields stored) {
+  const auto described = parse_descriptions(job);
+  if (!described) return fail(Code::invalid, described.error().message);
   SubmittedFiles contents;
-  if (!described_stdin.is_null()) {
-    MJ_TRY(bytes, find_content(kStdinField, stored, kStdinField));
+  if (!described->stdin_content.is_null()) {
+    MJ_TRY(bytes, extract_content(kStdinField, stored, kStdinField));
     contents.stdin_bytes = std::move(bytes);
   }
-  for (const auto& item : described_files.items()) {
-    MJ_TRY(bytes, find_content("files: " + excerpt(item.key()), stored, std::string(kFilePrefix) + item.key()));
+  for (const auto& item : described->files.items()) {
+    MJ_TRY(bytes, extract_content("files: " + excerpt(item.key()), stored, std::string(kFilePrefix) + item.key()));
     contents.files.emplace(item.key(), std::move(bytes));
   }
-  Job restored;  // has only the files; each content is hashed once, here
-  MJ_CHECK(set_submitted_files(restored, std::move(contents)));
-  MJ_TRY(stored_stdin, parse_description(kStdinField, restored.stdin_description));
-  MJ_TRY(stored_files, parse_description("files", restored.file_descriptions));
-  if (!described_stdin.is_null()) MJ_CHECK(match_content(kStdinField, described_stdin, stored_stdin));
-  for (const auto& item : described_files.items())
-    MJ_CHECK(match_content("files: " + excerpt(item.key()), item.value(), stored_files.at(item.key())));
-  job.stdin_description = std::move(restored.stdin_description);
-  job.file_descriptions = std::move(restored.file_descriptions);
-  job.submitted_files = std::move(restored.submitted_files);
+  FileDescriptions actual;
+  MJ_CHECK(describe_contents(contents, actual));
+  if (contents.stdin_bytes) MJ_CHECK(match_content(kStdinField, described->stdin_content, actual.stdin_content));
+  for (const auto& item : described->files.items())
+    MJ_CHECK(match_content("files: " + excerpt(item.key()), item.value(), actual.files.at(item.key())));
+  set_descriptions(job, actual);
+  set_contents(job, std::move(contents));
   return {};
 }
 

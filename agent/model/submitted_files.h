@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/field_problem.h"
 #include "model/records.h"
 
 namespace mycojobs {
@@ -45,8 +46,8 @@ Result<Job> decode_job_request(const nlohmann::json& object);
 std::size_t count_submitted_bytes(const Job&);  // size of the contents; 0 if they are not set
 // Returns whether the record of the job describes a standard input or files.
 bool has_submitted_files(const Job&);
-// Error invalid: `stdin` or `files` is not a description.
-Result<void> check_file_descriptions(const Job&);
+// Returns the first problem of the descriptions in the fields `stdin` and `files`.
+std::optional<FieldProblem> check_file_descriptions(const Job&);
 // Error invalid: the job has descriptions without contents, which a new job must have.
 Result<void> check_file_contents(const Job&);
 
@@ -54,6 +55,6 @@ Result<void> check_file_contents(const Job&);
 Fields encode_submitted_files(const SubmittedFiles&);
 // Sets the contents of a job from the stored fields. Error invalid: the fields do not have a file of the description,
 // or have it with another content.
-Result<void> restore_submitted_files(Job&, const Fields& stored);
+Result<void> restore_submitted_files(Job&, Fields stored);
 
 }  // namespace mycojobs

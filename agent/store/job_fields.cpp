@@ -97,9 +97,8 @@ Result<Fields> load_stored_files(RecordStore& store, Id context, const std::stri
 }
 
 Result<void> load_submitted_files(RecordStore& store, Id context, const std::string& job_key, Job& job) {
-  if (!has_submitted_files(job)) return {};
   MJ_TRY(stored, load_stored_files(store, context, job_key, job));
-  return restore_submitted_files(job, stored);
+  return restore_submitted_files(job, std::move(stored));
 }
 
 Result<Fields> planned_fields(const Job& job) {

@@ -57,10 +57,8 @@ using ConversationResult = Result<std::unique_ptr<Conversation>>;
 ConversationResult create_conversation(JobInputs& inputs, const Executor& executor, JobFacts& facts,
                                        Fields& stored_files, ArtifactQueue* artifacts) {
   MJ_CHECK(inputs.resolve(facts));
-  if (has_submitted_files(facts.job) && facts.job.submitted_files == nullptr) {
-    MJ_CHECK(restore_submitted_files(facts.job, stored_files));
-    stored_files = {};
-  }
+  if (has_submitted_files(facts.job) && facts.job.submitted_files == nullptr)
+    MJ_CHECK(restore_submitted_files(facts.job, std::move(stored_files)));
   return executor.begin(facts, artifacts);
 }
 

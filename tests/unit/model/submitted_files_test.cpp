@@ -33,7 +33,7 @@ TEST(SubmittedFiles, RequestBecomesContentsAndDescriptions) {
   EXPECT_EQ(job->submitted_files->files.at("lib/b.bin"), "\xff");
   EXPECT_EQ(json::parse(job->stdin_description), (json{{"bytes", 5}, {"sha256", sha256_hex("hello")}}));
   EXPECT_EQ(json::parse(job->file_descriptions).at("a.txt"), (json{{"bytes", 1}, {"sha256", sha256_hex("A")}}));
-  EXPECT_EQ(error_of(check_file_descriptions(*job)), "");
+  EXPECT_FALSE(check_file_descriptions(*job));
   EXPECT_EQ(error_of(check_file_contents(*job)), "");
   EXPECT_EQ(to_json(*job).at("files").at("a.txt").at("bytes"), 1);
   EXPECT_EQ(count_submitted_bytes(*job), 5 + 6 + 10U);
@@ -98,7 +98,10 @@ TEST(SubmittedFiles, ForeignDescriptionIsRejected) {
   for (const char* text : {"7", "[]", R"({"a": 1})", R"({"a": {"bytes": 1}})", R"({"../a": {"bytes": 1}})"}) {
     Job job;
     job.file_descriptions = text;
-    EXPECT_THAT(error_of(check_file_descriptions(job)), HasSubstr("files: ")) << text;
+    const auto problem = check_file_descriptions(job);
+    ASSERT_TRUE(problem) << text;
+    EXPECT_EQ(problem->field, "files");
+    EXPECT_THAT(problem->message, HasSubstr("files: ")) << text;
   }
 }
 
