@@ -127,9 +127,9 @@ Result<Job> parse_batch_line(const std::string& text) {
     return tl::unexpected<Error>(std::move(error));
   }
   if (!object->is_object()) return fail(Code::invalid, "a job is an object: {\"script\": ..., \"script_type\": ...}");
-  MJ_TRY(job, decode_job_request(*object));
-  if (const auto problem = service::validate_params(*service::find_request("job.create"), *object))
-    return fail(Code::invalid, problem->message);
+  const auto problem = service::validate_params(*service::find_request("job.create"), *object);
+  MJ_TRY(job, decode_job_request(std::move(*object)));  // its errors are reported first
+  if (problem) return fail(Code::invalid, problem->message);
   return std::move(job);
 }
 

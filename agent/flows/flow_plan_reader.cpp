@@ -250,11 +250,7 @@ void read_args(const DocumentValue& source, DraftNode& draft, int) {
 
 // Reads `stdin` and `files` of a node. The two fields are read together, since their limits apply to the sum.
 void read_submitted_files(const DocumentValue& node, DraftNode& draft) {
-  const auto find_value = [&node](const char* name) {
-    const auto value = node.value.find(name);
-    return value == node.value.end() ? nullptr : &*value;
-  };
-  auto contents = parse_submitted_files(find_value("stdin"), find_value("files"));
+  auto contents = parse_submitted_files(node.value);
   auto is_set = contents ? set_submitted_files(draft.node.job, std::move(*contents)) : tl::unexpected(contents.error());
   if (is_set) return;
   const std::string& message = is_set.error().message;

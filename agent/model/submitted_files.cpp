@@ -153,37 +153,33 @@ Result<void> set_submitted_files(Job& job, SubmittedFiles contents) {
   return described;
 }
 
-Result<SubmittedFiles> parse_submitted_files(const json* stdin_value, const json* files_value) {
+Result<SubmittedFiles> parse_submitted_files(const json& object) {
+  const auto find_value = [&object](const char* name) -> const json* {
+    const auto value = object.find(name);
+    return value == object.end() || value->is_null() ? nullptr : &*value;
+  };
   SubmittedFiles contents;
-  if (stdin_value != nullptr && !stdin_value->is_null()) {
-    MJ_TRY(bytes, parse_content(kStdinField, *stdin_value));
+  if (const json* value = find_value(kStdinField)) {
+    MJ_TRY(bytes, parse_content(kStdinField, *value));
     contents.stdin_bytes = std::move(bytes);
   }
-  if (files_value == nullptr || files_value->is_null()) return contents;
-  if (!files_value->is_object())
-    return fail(Code::invalid, "files: is not an object such as {\"data.csv\": \"a,b\\n\"}");
-  for (const auto& item : files_value->items()) {
+  const json* files = find_value(kFilesField);
+  if (files == nullptr) return contents;
+  if (!files->is_object()) return fail(Code::invalid, "files: is not an object such as {\"data.csv\": \"a,b\\n\"}");
+  for (const auto& item : files->items()) {
     MJ_TRY(bytes, parse_content("files: " + excerpt(item.key()), item.value()));
     contents.files.emplace(item.key(), std::move(bytes));
   }
   return contents;
 }
 
-Result<Job> decode_job_request(const json& object) {
-  const auto find_value = [&](const char* name) -> const json* {
-    const auto value = object.is_object() ? object.find(name) : object.end();
-    return value == object.end() ? nullptr : &*value;
-  };
-  const json *stdin_value = find_value("stdin"), *files_value = find_value("files");
-  const bool has_contents = stdin_value != nullptr || files_value != nullptr;
-  MJ_TRY(contents, parse_submitted_files(stdin_value, files_value));
-  json fields;
-  if (has_contents) {
-    fields = object;
-    fields.erase("stdin");
-    fields.erase("files");
+Result<Job> decode_job_request(json object) {
+  MJ_TRY(contents, parse_submitted_files(object));
+  if (object.is_object()) {
+    object.erase(kStdinField);
+    object.erase(kFilesField);
   }
-  auto decoded = decode_json<Job>(has_contents ? fields : object);
+  auto decoded = decode_json<Job>(object);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
   MJ_CHECK(set_submitted_files(decoded.record, std::move(contents)));
   return std::move(decoded.record);

@@ -36,12 +36,11 @@ struct SubmittedFiles {
 // Sets the contents of a job and their descriptions. Errors: invalid (a name), too_large (a limit above); the message
 // names the field and the remedy.
 Result<void> set_submitted_files(Job&, SubmittedFiles);
-// Parses the values of `stdin` and `files` of a request. Null pointers and null values count as missing. Error invalid:
-// names the field.
-Result<SubmittedFiles> parse_submitted_files(const nlohmann::json* stdin_value, const nlohmann::json* files_value);
+// Parses the members `stdin` and `files` of a request. Null values count as missing. Error invalid: names the field.
+Result<SubmittedFiles> parse_submitted_files(const nlohmann::json& object);
 // Decodes a job of a request, whose `stdin` and `files` have contents. Errors as decode_json(), parse_submitted_files()
 // and set_submitted_files().
-Result<Job> decode_job_request(const nlohmann::json& object);
+Result<Job> decode_job_request(nlohmann::json object);
 
 std::size_t count_submitted_bytes(const Job&);  // size of the contents; 0 if they are not set
 // Returns whether the record of the job describes a standard input or files.

@@ -2,6 +2,7 @@
 // methods with different names.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/methods/job_methods.h"
 #include "api/methods/wait_methods.h"
@@ -24,7 +25,7 @@ Result<Job> parse_job(const json& object) {
   if (!object.is_object()) return fail(Code::invalid, "a job is an object");
   json fields = object;
   fields.erase("wait_ms");
-  return decode_job_request(fields);
+  return decode_job_request(std::move(fields));
 }
 
 json job_state_to_json(const Job& job, const std::string& key) {

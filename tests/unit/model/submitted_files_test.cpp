@@ -62,7 +62,7 @@ TEST(SubmittedFiles, StoredContentsMustMatchTheRecord) {
 
 TEST(SubmittedFiles, InvalidContentIsRejectedByField) {
   const auto get_error = [](const json& stdin_value, const json& files) {
-    return error_of(parse_submitted_files(&stdin_value, &files));
+    return error_of(parse_submitted_files({{"stdin", stdin_value}, {"files", files}}));
   };
   EXPECT_EQ(get_error(nullptr, nullptr), "");
   EXPECT_EQ(get_error(7, nullptr), "stdin: is neither a text nor an object such as {\"base64\": \"aGk=\"}");
