@@ -939,39 +939,44 @@ namespace {
 // versions stored do not: there, "${" in `env` means itself.
 constexpr char kReferenceMark = '\n';
 
-// Escapes references in `env` of all nodes, default fields and child flows. Returns whether a text has changed.
-bool escape_env_references(nlohmann::json& flow, int depth = 0) {
+// Calls `function` for the texts with "${" in `env` of all nodes, default fields and child flows, until a call returns
+// true. Returns whether a call has returned true.
+template <class Json, class Function>
+bool find_env_text(Json& flow, const Function& function, int depth = 0) {
   if (!flow.is_object() || depth > plans::kMaxChildDepth) return false;
-  bool has_changed = false;
-  const auto escape_env = [&](nlohmann::json& owner) {
+  const auto find_in_env = [&function](Json& owner) {
     const auto env = owner.find("env");
-    if (env == owner.end() || !env->is_object()) return;
-    for (nlohmann::json& value : *env) {
-      if (!value.is_string() || value.get_ref<const std::string&>().find("${") == std::string::npos) continue;
-      value = escape_references(value.get_ref<const std::string&>());
-      has_changed = true;
-    }
+    if (env == owner.end() || !env->is_object()) return false;
+    return std::any_of(env->begin(), env->end(), [&function](Json& value) {
+      const auto* text = value.template get_ptr<const std::string*>();
+      return text != nullptr && text->find("${") != std::string::npos && function(value);
+    });
   };
-  if (const auto defaults = flow.find("defaults"); defaults != flow.end()) escape_env(*defaults);
+  if (const auto defaults = flow.find("defaults"); defaults != flow.end() && find_in_env(*defaults)) return true;
   const auto jobs = flow.find("jobs");
-  if (jobs == flow.end() || !jobs->is_structured()) return has_changed;
-  for (nlohmann::json& node : *jobs) {
-    if (!node.is_object()) continue;
+  if (jobs == flow.end() || !jobs->is_structured()) return false;
+  return std::any_of(jobs->begin(), jobs->end(), [&](Json& node) {
+    if (!node.is_object()) return false;
     const auto child = node.find("flow");
-    if (child == node.end()) {
-      escape_env(node);
-    } else if (escape_env_references(*child, depth + 1)) {
-      has_changed = true;
-    }
-  }
+    return child == node.end() ? find_in_env(node) : find_env_text(*child, function, depth + 1);
+  });
+}
+
+// Escapes references in `env`. Returns whether a text has changed.
+bool escape_env_references(nlohmann::json& flow) {
+  bool has_changed = false;
+  find_env_text(flow, [&has_changed](nlohmann::json& text) {
+    text = escape_references(text.get_ref<const std::string&>());
+    has_changed = true;
+    return false;
+  });
   return has_changed;
 }
 
 // Returns whether the canonical text must have the mark.
 bool uses_reference_syntax(const std::string& canonical, const nlohmann::json& definition) {
-  if (canonical.find("${") == std::string::npos) return false;
-  nlohmann::json copy = definition;
-  return escape_env_references(copy);
+  return canonical.find("${") != std::string::npos &&
+         find_env_text(definition, [](const nlohmann::json&) { return true; });
 }
 
 }  // namespace
