@@ -211,7 +211,7 @@ ScriptInputs arrange_inputs(const JobFacts& facts, const FlowData& flow) {
 
 std::string encode_environment(const JobFacts& facts, const FlowData& flow, const TextMap& executor_variables) {
   const Job& job = facts.job;
-  const TextMap flow_variables = flow_environment(job, flow);
+  const TextMap flow_variables = flow_environment(flow);
   // If a name occurs more than once, the first value is used.
   std::vector<std::pair<std::string_view, std::string>> variables{
       {"MYCOJOBS_JOB_ID", std::to_string(job.id)},
@@ -228,6 +228,15 @@ std::string encode_environment(const JobFacts& facts, const FlowData& flow, cons
       {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
   if (!job.file_descriptions.empty()) variables.emplace_back("MYCOJOBS_FILES_DIR", kFilesFolder);
   if (!job.traceparent.empty()) variables.emplace_back("MYCOJOBS_TRACEPARENT", job.traceparent);
+  if (job.flow_id != 0) {
+    const auto add_name = [&variables](std::string_view variable, const std::string& name) {
+      // An environment variable cannot hold a NUL.
+      if (name.find('\0') == std::string::npos) variables.emplace_back(variable, name);
+    };
+    variables.emplace_back("MYCOJOBS_FLOW_ID", std::to_string(job.flow_id));
+    add_name("MYCOJOBS_FLOW_NAME", flow.flow_name);
+    add_name("MYCOJOBS_NODE", job.name);
+  }
   for (const TextMap* source : {&flow_variables, &job.env_vars, &executor_variables})
     variables.insert(variables.end(), source->begin(), source->end());
   // Defaults that programs and libraries expect; the job's own values take precedence.

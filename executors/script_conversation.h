@@ -57,9 +57,9 @@ EndContext make_end_context(const JobFacts&, std::string_view profile);
 
 // Returns the environment of a job as a JSON object. From highest to lowest precedence:
 //   - MYCOJOBS_JOB_ID, _CALLER_ID, _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS,
-//     _RUNNER_ID, _ARTIFACTS, _SECRETS, _INPUTS_DIR, _FILES_DIR if the job has files, and _TRACEPARENT if the job
-//     belongs to a trace
-//   - variables of the flow: its names, its inputs and the item of `each` (flow_environment())
+//     _RUNNER_ID, _ARTIFACTS, _SECRETS, _INPUTS_DIR, _FILES_DIR if the job has files, _TRACEPARENT if the job
+//     belongs to a trace, and _FLOW_ID, _FLOW_NAME and _NODE if the job belongs to a flow
+//   - inputs of the flow and the item of `each` (flow_environment())
 //   - env_vars of the job, which include those of its flow
 //   - `executor_variables`
 //   - defaults of HOME, LANG, LOGNAME, PATH and USER, and of the proxy variables if the job uses an allow-list

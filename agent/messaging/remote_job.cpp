@@ -68,8 +68,7 @@ Job make_sent_job(const Job& job) {
   Job sent;
   sent.script = job.script;
   sent.script_type = job.script_type;
-  // A job without a flow: the id and the names of the flow are not disclosed to another context.
-  sent.env_vars = flow_environment(sent, parse_flow_data(job));
+  sent.env_vars = flow_environment(parse_flow_data(job));
   sent.env_vars.insert(job.env_vars.begin(), job.env_vars.end());
   sent.args = job.args;
   sent.name = job.name;

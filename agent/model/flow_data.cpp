@@ -68,18 +68,13 @@ FlowData parse_flow_data(const Job& job) {
   return data;
 }
 
-TextMap flow_environment(const Job& job, const FlowData& data) {
+TextMap flow_environment(const FlowData& data) {
   TextMap variables;
   const auto add = [&](const std::string& name, const json& value) {
     std::string text = to_text(value);
     // An environment variable cannot hold a NUL.
     if (text.find('\0') == std::string::npos) variables[name] = std::move(text);
   };
-  if (job.flow_id != 0) {
-    add("MYCOJOBS_FLOW_ID", job.flow_id);
-    add("MYCOJOBS_FLOW_NAME", data.flow_name);
-    add("MYCOJOBS_NODE", job.name);
-  }
   if (const auto inputs = data.values->find("inputs"); inputs != data.values->end()) {
     for (const auto& item : inputs->items()) {
       if (const std::string suffix = make_variable_suffix(item.key()); !suffix.empty())

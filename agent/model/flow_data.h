@@ -32,8 +32,8 @@ struct FlowData {
 // Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
 FlowData parse_flow_data(const Job&);
 // Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX. A text is passed unchanged, any other value as
-// JSON. A job of a flow also gets MYCOJOBS_FLOW_ID, MYCOJOBS_FLOW_NAME and MYCOJOBS_NODE.
-TextMap flow_environment(const Job&, const FlowData&);
+// JSON.
+TextMap flow_environment(const FlowData&);
 
 // Returns the inputs in a flow's record, or null if they are absent or not a map.
 nlohmann::json parse_flow_inputs(const Flow&);

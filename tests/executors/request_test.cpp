@@ -228,6 +228,29 @@ TEST(Request, FlowDataIsInFactsAndEnvironment) {
   EXPECT_NE(request.find(R"("signals":{"go":{"who":12}})"), std::string::npos) << request;
 }
 
+TEST(Request, JobOfAFlowHasTheNamesOfFlowAndNode) {
+  JobFacts facts = test::make_facts("x");
+  facts.job.flow_id = 9;
+  facts.job.name = "parts[2]";
+  facts.job.unknown = {{"flow_data", R"({"flow": "nightly"})"}};
+  facts.job.env_vars = {{"MYCOJOBS_NODE", "forged"}};
+  const TextMap variables = build_variables(facts);
+  EXPECT_EQ(variables.at("MYCOJOBS_FLOW_ID"), "9");
+  EXPECT_EQ(variables.at("MYCOJOBS_FLOW_NAME"), "nightly");
+  EXPECT_EQ(variables.at("MYCOJOBS_NODE"), "parts[2]");
+}
+
+TEST(Request, FlowNameThatNoVariableCanHoldIsOmitted) {
+  JobFacts facts = test::make_facts("x");
+  facts.job.flow_id = 9;
+  facts.job.name = "a";
+  facts.job.unknown = {{"flow_data", R"({"flow": "a\u0000b"})"}};
+  const TextMap variables = build_variables(facts);
+  EXPECT_EQ(variables.at("MYCOJOBS_FLOW_ID"), "9");
+  EXPECT_FALSE(variables.contains("MYCOJOBS_FLOW_NAME"));
+  EXPECT_EQ(variables.at("MYCOJOBS_NODE"), "a");
+}
+
 // The job's own loopback needs no proxy. An address on the host's loopback in the allow-list is reached through the
 // proxy.
 TEST(Request, GrantedLoopbackPortIsReachedThroughTheProxy) {

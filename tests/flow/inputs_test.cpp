@@ -147,29 +147,18 @@ TEST(FlowData, ForeignRecordDataIsRead) {
   EXPECT_FALSE(data.values->contains("signals"));
   EXPECT_EQ(data.joins.at("parts"), (std::vector<Id>{6, 5})) << "99 is not a dependency of the job";
   EXPECT_TRUE(data.joins.at("none").empty());
-  EXPECT_EQ(flow_environment(job, data), (TextMap{{"MYCOJOBS_EACH", R"({"a":1})"},
-                                                  {"MYCOJOBS_EACH_INDEX", "2"},
-                                                  {"MYCOJOBS_INPUT_ALL", "[1]"},
-                                                  {"MYCOJOBS_INPUT_REGION", "eu"}}));
-  job.flow_id = 9;
-  job.name = "parts[2]";
+  EXPECT_EQ(flow_environment(data), (TextMap{{"MYCOJOBS_EACH", R"({"a":1})"},
+                                             {"MYCOJOBS_EACH_INDEX", "2"},
+                                             {"MYCOJOBS_INPUT_ALL", "[1]"},
+                                             {"MYCOJOBS_INPUT_REGION", "eu"}}));
   job.unknown = {{kFlowDataField, R"({"flow": "nightly", "expand": {"env": ["A", 7], "args": [0, "x", 2]}})"}};
-  EXPECT_EQ(flow_environment(job, parse_flow_data(job)),
-            (TextMap{{"MYCOJOBS_FLOW_ID", "9"}, {"MYCOJOBS_FLOW_NAME", "nightly"}, {"MYCOJOBS_NODE", "parts[2]"}}));
+  EXPECT_EQ(parse_flow_data(job).flow_name, "nightly");
   EXPECT_EQ(parse_flow_data(job).expanded_variables, std::vector<std::string>{"A"});
   EXPECT_EQ(parse_flow_data(job).expanded_args, (std::vector<std::size_t>{0, 2}));
   for (const char* text : {"", "7", "{broken", "[]", R"({"inputs": 7, "joins": []})"}) {
     job.unknown = {{kFlowDataField, text}};
     EXPECT_TRUE(parse_flow_data(job).values->empty()) << text;
   }
-}
-
-TEST(FlowData, NameThatNoVariableCanHoldIsOmitted) {
-  Job job;
-  job.flow_id = 9;
-  job.name = "a";
-  job.unknown = {{kFlowDataField, R"({"flow": "a\u0000b"})"}};
-  EXPECT_EQ(flow_environment(job, parse_flow_data(job)), (TextMap{{"MYCOJOBS_FLOW_ID", "9"}, {"MYCOJOBS_NODE", "a"}}));
 }
 
 }  // namespace
