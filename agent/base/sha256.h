@@ -1,17 +1,20 @@
 // SHA-256 and HMAC-SHA-256, from libsodium. An object hashes one text.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace mycojobs {
 
+inline constexpr std::size_t kSha256Digits = 64;  // of the hash as hex
+
 class Sha256 {
  public:
   Sha256();
   void update(std::string_view bytes);
-  std::string hex();  // 64 lower-case digits; may be called once, at the end
+  std::string hex();  // kSha256Digits lower-case digits; may be called once, at the end
 
  private:
   alignas(std::uint64_t) unsigned char state_[128];  // crypto_hash_sha256_state

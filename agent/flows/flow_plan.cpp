@@ -320,28 +320,27 @@ class PlanLinker {
                     excerpt(input.name) +
                         " is not a node that this node needs: write NODE or NODE/ARTIFACT and name the node in needs");
     }
-    for (const NodeReference& reference : draft.references) check_reference(reference, added_needs);
+    for (const DraftReference& reference : draft.references) check_reference(reference, added_needs);
   }
 
   // A text can name inputs of the flow, and nodes of which the job receives the result.
-  void check_reference(const NodeReference& reference, const std::unordered_set<std::uint32_t>& needs) {
-    const std::size_t dot = reference.name.find('.');
-    const std::string source = reference.name.substr(0, dot), key = reference.name.substr(dot + 1);
-    const std::string text = "${" + reference.name + "}: ";
+  void check_reference(const DraftReference& draft, const std::unordered_set<std::uint32_t>& needs) {
+    const auto& [source, key] = draft.reference;
+    const std::string text = to_string(draft.reference) + ": ";
     if (source == kInputsName && !plan_.inputs.empty()) {
-      const auto has_name = [&](const FlowInput& input) { return input.name == key; };
+      const auto has_name = [&name = key](const FlowInput& input) { return input.name == name; };
       if (std::none_of(plan_.inputs.begin(), plan_.inputs.end(), has_name))
-        problems_.add(reference.path, text + "there is no input " + excerpt(key) + did_you_mean(key, input_names()));
+        problems_.add(draft.path, text + "there is no input " + excerpt(key) + did_you_mean(key, input_names()));
       return;
     }
     const auto match = index_.find(source);
     if (match == index_.end() || !needs.contains(match->second)) {
-      problems_.add(reference.path, text + excerpt(source) +
-                                        " is not a node that this node needs: name the node in needs; for the text "
-                                        "itself write $${");
+      problems_.add(draft.path, text + excerpt(source) +
+                                    " is not a node that this node needs: name the node in needs; for the text "
+                                    "itself write $${");
     } else if (drafts_[match->second].each) {
-      problems_.add(reference.path, text + excerpt(source) +
-                                        " is a node with each, which has a list of results: read it in the script");
+      problems_.add(draft.path, text + excerpt(source) +
+                                    " is a node with each, which has a list of results: read it in the script");
     }
   }
 
@@ -674,7 +673,7 @@ Result<json> job_to_node(const Job& job, const std::map<Id, std::string>& names)
   if (job.concurrency_limit != 0) node["concurrency_limit"] = job.concurrency_limit;
   const std::string prefix = "job " + std::to_string(job.id) + ": ";
   if (has_submitted_files(job)) {
-    return fail(Code::invalid, prefix + (job.stdin_description.empty() ? "files" : "stdin") +
+    return fail(Code::invalid, prefix + get_file_field(job) +
                                    ": a flow cannot adopt a job that brings files along: give them to a node of a "
                                    "definition (stdin, files)");
   }

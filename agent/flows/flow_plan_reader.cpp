@@ -10,7 +10,6 @@
 #include "model/codec.h"
 #include "model/job_validation.h"
 #include "model/notify_targets.h"
-#include "model/result_references.h"
 #include "model/submitted_files.h"
 #include "text/json.h"
 #include "text/suggestion.h"
@@ -259,10 +258,9 @@ void read_submitted_files(const DocumentValue& node, DraftNode& draft) {
 }
 
 void add_references(const std::string& text, const std::string& path, DraftNode& draft, DocumentProblems& problems) {
-  const auto references = parse_references(text);
+  auto references = parse_references(text);
   if (!references) return problems.add(path, references.error().message);
-  for (const ResultReference& reference : *references)
-    draft.references.push_back({reference.node + '.' + reference.key, path});
+  for (ResultReference& reference : *references) draft.references.push_back({std::move(reference), path});
 }
 
 void read_references(const DocumentValue& source, DraftNode& draft) {
@@ -760,12 +758,12 @@ void check_remote_job(const DocumentValue& source, const DraftNode& draft) {
   const std::string& url = draft.node.supervisor_url;
   if (url.empty() || url.starts_with("runner:")) return;
   if (has_submitted_files(draft.node.job)) {
-    source.problems.add(source.path + (draft.node.job.stdin_description.empty() ? ".files" : ".stdin"),
+    source.problems.add(source.path + '.' + get_file_field(draft.node.job),
                         "cannot be sent to the supervisor " + excerpt(url, 80) + ": run the job in this context");
   }
-  for (const NodeReference& reference : draft.references) {
-    source.problems.add(reference.path, "${" + reference.name + "} has no value at the supervisor " + excerpt(url, 80) +
-                                            ": run the job in this context");
+  for (const auto& [reference, path] : draft.references) {
+    source.problems.add(path, to_string(reference) + " has no value at the supervisor " + excerpt(url, 80) +
+                                  ": run the job in this context");
   }
 }
 

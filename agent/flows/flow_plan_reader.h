@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "flows/flow_plan.h"
+#include "model/result_references.h"
 #include "text/document_reader.h"
 
 namespace mycojobs::plans {
@@ -31,6 +32,11 @@ void check_node_name(std::string_view name, const std::string& path, DocumentPro
 // The name of another node, and the path in the definition at which the name occurs, such as jobs.build.needs[0].
 struct NodeReference {
   std::string name, path;
+};
+// A reference in `env` or `args` of a node, and the path of the text that has it.
+struct DraftReference {
+  ResultReference reference;
+  std::string path;
 };
 struct DraftCondition {
   FlowCondition condition;
@@ -55,8 +61,8 @@ struct DraftNode {
   std::vector<DraftCondition> conditions;
   std::optional<NodeReference> error_node, compensation;
   bool has_on_error = false;
-  std::vector<NodeReference> inputs;      // nodes whose artifacts the job receives
-  std::vector<NodeReference> references;  // NODE.KEY or inputs.NAME in `env` and `args` (model/result_references.h)
+  std::vector<NodeReference> inputs;  // nodes whose artifacts the job receives
+  std::vector<DraftReference> references;
   std::optional<DraftEach> each;
 };
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse.h"
+#include "base/sha256.h"
 #include "model/codec.h"
 #include "text/json.h"
 #include "text/utf8.h"
@@ -61,7 +62,7 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
     if (!is_valid) continue;
     const auto sha256 = properties["sha256"].get<std::string>();
     const auto executable = properties.find("executable");
-    if (is_hex(sha256, 64) && is_artifact_name(name))
+    if (is_hex(sha256, kSha256Digits) && is_artifact_name(name))
       out.push_back({name, sha256, properties["bytes"].get<std::uint64_t>(),
                      executable != properties.end() && *executable == true});
   }

@@ -10,11 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string to_text(const json& value) {
-  const auto* text = value.get_ptr<const std::string*>();
-  return text != nullptr ? *text : dump_json(value);
-}
-
 // Returns the suffix of the variable's name, or an empty text if the name cannot be part of a variable.
 std::string make_variable_suffix(std::string_view name) {
   std::string out(name);
@@ -68,10 +63,15 @@ FlowData parse_flow_data(const Job& job) {
   return data;
 }
 
+std::string to_variable_text(const json& value) {
+  const auto* text = value.get_ptr<const std::string*>();
+  return text != nullptr ? *text : dump_json(value);
+}
+
 TextMap flow_environment(const FlowData& data) {
   TextMap variables;
   const auto add = [&](const std::string& name, const json& value) {
-    std::string text = to_text(value);
+    std::string text = to_variable_text(value);
     // An environment variable cannot hold a NUL.
     if (text.find('\0') == std::string::npos) variables[name] = std::move(text);
   };

@@ -31,8 +31,9 @@ struct FlowData {
 };
 // Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
 FlowData parse_flow_data(const Job&);
-// Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX. A text is passed unchanged, any other value as
-// JSON.
+// Returns a text unchanged, and any other value as JSON: values of a flow in variables and arguments.
+std::string to_variable_text(const nlohmann::json&);
+// Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX, with values from to_variable_text().
 TextMap flow_environment(const FlowData&);
 
 // Returns the inputs in a flow's record, or null if they are absent or not a map.

@@ -48,10 +48,7 @@ Result<std::string> expand_text(std::string_view text, const std::string& field,
       text, [&](std::string_view part) { out += part; },
       [&](const ResultReference& reference) -> Result<void> {
         auto value = lookup(reference);
-        if (!value) {
-          return fail(Code::invalid,
-                      "${" + reference.node + '.' + reference.key + "}: " + std::move(value).error().message);
-        }
+        if (!value) return fail(Code::invalid, to_string(reference) + ": " + std::move(value).error().message);
         out += *value;
         return {};
       });
@@ -60,6 +57,8 @@ Result<std::string> expand_text(std::string_view text, const std::string& field,
 }
 
 }  // namespace
+
+std::string to_string(const ResultReference& reference) { return "${" + reference.node + '.' + reference.key + '}'; }
 
 bool has_references(std::string_view text) {
   if (text.find(kBegin) == std::string_view::npos) return false;

@@ -23,6 +23,7 @@ struct ResultReference {
   std::string node;  // a node, or `inputs`
   std::string key;
 };
+std::string to_string(const ResultReference&);  // "${build.size}"
 
 // Returns whether the text has a reference. A text with escapes alone has none.
 bool has_references(std::string_view text);
@@ -37,7 +38,7 @@ std::string unescape_references(std::string_view text);
 // Returns the value of a reference as text. Error: why there is no value.
 using ReferenceLookup = std::function<Result<std::string>(const ResultReference&)>;
 // Replaces the references in the variables and arguments of a job that its flow data names. Error invalid: a reference
-// has no value, or the result violates a limit; the message names the field and the reference.
+// has no value; the message names the field and the reference.
 Result<void> expand_references(Job&, const FlowData&, const ReferenceLookup&);
 
 }  // namespace mycojobs

@@ -19,7 +19,6 @@ using nlohmann::json;
 constexpr const char* kStdinField = "stdin";
 constexpr const char* kFilesField = "files";
 constexpr std::string_view kFilePrefix = "file:";
-constexpr std::size_t kSha256Digits = 64;
 
 json describe_content(std::string_view bytes) { return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}}; }
 
@@ -194,6 +193,8 @@ std::size_t count_submitted_bytes(const Job& job) {
 
 bool has_submitted_files(const Job& job) { return !job.stdin_description.empty() || !job.file_descriptions.empty(); }
 
+const char* get_file_field(const Job& job) { return job.stdin_description.empty() ? kFilesField : kStdinField; }
+
 std::optional<FieldProblem> check_file_descriptions(const Job& job) {
   auto parsed = parse_descriptions(job);
   if (parsed) return std::nullopt;
@@ -202,7 +203,7 @@ std::optional<FieldProblem> check_file_descriptions(const Job& job) {
 
 Result<void> check_file_contents(const Job& job) {
   if (!has_submitted_files(job) || job.submitted_files != nullptr) return {};
-  return fail(Code::invalid, std::string(job.stdin_description.empty() ? "files" : "stdin") +
+  return fail(Code::invalid, std::string(get_file_field(job)) +
                                  ": has no content: only a request of its own can bring files along, not a record, a "
                                  "message or an adopted job");
 }

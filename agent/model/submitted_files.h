@@ -45,6 +45,8 @@ Result<Job> decode_job_request(nlohmann::json object);
 std::size_t count_submitted_bytes(const Job&);  // size of the contents; 0 if they are not set
 // Returns whether the record of the job describes a standard input or files.
 bool has_submitted_files(const Job&);
+// Returns the name of the first field with a description, for a message. REQUIRES: has_submitted_files().
+const char* get_file_field(const Job&);
 // Returns the first problem of the descriptions in the fields `stdin` and `files`.
 std::optional<FieldProblem> check_file_descriptions(const Job&);
 // Error invalid: the job has descriptions without contents, which a new job must have.

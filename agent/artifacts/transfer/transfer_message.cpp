@@ -4,13 +4,13 @@
 
 #include "artifacts/artifact_folder.h"
 #include "base/parse.h"
+#include "base/sha256.h"
 #include "store/transfer_store.h"
 
 namespace mycojobs {
 namespace {
 
 constexpr std::string_view kGet = "get", kVersion = "1", kPiece = "piece", kMissing = "missing";
-constexpr std::size_t kSha256Digits = 64;
 
 // Splits a text at single blanks. Returns no value if the number of words is not N.
 template <std::size_t N>

@@ -17,7 +17,6 @@
 #include "model/flow_data.h"
 #include "model/job_validation.h"
 #include "model/result_references.h"
-#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -217,10 +216,8 @@ Result<void> JobInputs::expand_references(Job& job) const {
   if (!flow.has_references()) return {};
   const auto flow_inputs = flow.values->value("inputs", nlohmann::json::object());
   const auto lookup = [&](const ResultReference& reference) -> Result<std::string> {
-    if (reference.node == "inputs" && flow_inputs.is_object() && flow_inputs.contains(reference.key)) {
-      const nlohmann::json& value = flow_inputs.at(reference.key);
-      return value.is_string() ? value.get<std::string>() : dump_json(value);
-    }
+    if (reference.node == "inputs" && flow_inputs.is_object() && flow_inputs.contains(reference.key))
+      return to_variable_text(flow_inputs.at(reference.key));
     for (const Dependency& dependency : dependencies_) {
       if (dependency.name != reference.node) continue;
       const auto value = dependency.result.find(reference.key);
