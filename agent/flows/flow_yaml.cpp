@@ -19,7 +19,7 @@ class SpellingRestorer {
 
   void restore_flow(json& flow, const std::string& prefix) const {
     if (!flow.is_object()) return;
-    restore_env(flow, prefix);
+    restore_children(flow, "env", prefix);
     if (const auto defaults = flow.find("defaults"); defaults != flow.end())
       restore_node(*defaults, prefix + "defaults.");
     const auto jobs = flow.find("jobs");
@@ -40,18 +40,15 @@ class SpellingRestorer {
 
   void restore_node(json& node, const std::string& prefix) const {
     if (!node.is_object()) return;
-    restore_env(node, prefix);
-    if (const auto args = node.find("args"); args != node.end()) {
-      for_each_child(*args, prefix + "args", [this](json& value, const std::string& path) { restore(value, path); });
-    }
+    for (const char* field : {"env", "args"}) restore_children(node, field, prefix);
     if (const auto each = node.find("each"); each != node.end()) restore_numbers(*each, prefix + "each");
     if (const auto child = node.find("flow"); child != node.end()) restore_flow(*child, prefix + "flow.");
   }
 
-  void restore_env(json& owner, const std::string& prefix) const {
-    const auto env = owner.find("env");
-    if (env == owner.end() || !env->is_object()) return;
-    for_each_child(*env, prefix + "env", [this](json& value, const std::string& path) { restore(value, path); });
+  void restore_children(json& owner, const char* field, const std::string& prefix) const {
+    const auto values = owner.find(field);
+    if (values == owner.end()) return;
+    for_each_child(*values, prefix + field, [this](json& value, const std::string& path) { restore(value, path); });
   }
 
   void restore_numbers(json& value, const std::string& path) const {

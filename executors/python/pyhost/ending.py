@@ -301,17 +301,21 @@ def begin_run():
     return module.job
 
 
+def set_stdin(file):
+    sys.stdin = sys.__stdin__ = TextIOWrapper(BufferedReader(file), "utf-8", "surrogateescape")
+    return sys.stdin
+
+
 def hide_stdin():
     """Replaces sys.stdin while the module is loaded: a module that keeps it would buffer input of one run and read it in
     the next. The file is never closed, since Python can warn of a file that is dropped while it is open."""
     global empty_stdin
-    empty_stdin = TextIOWrapper(BufferedReader(FileIO("/dev/null")), "utf-8", "surrogateescape")
-    sys.stdin = sys.__stdin__ = empty_stdin
+    empty_stdin = set_stdin(FileIO("/dev/null"))
 
 
 def renew_stdin():
     """Replaces sys.stdin, whose buffer may contain input of the previous run."""
-    sys.stdin = sys.__stdin__ = TextIOWrapper(BufferedReader(FileIO(0, closefd=False)), "utf-8", "surrogateescape")
+    set_stdin(FileIO(0, closefd=False))
 
 
 def refuse_without_main():

@@ -10,7 +10,6 @@ class SubmittedFilesCommands : public Operator {
  protected:
   Process agent_ = start_registered_agent(20);
 
-  std::string write_script(const std::string& name, const std::string& text) { return folder_.write(name, text); }
   nlohmann::json read_result(const std::string& job) { return mycojobs_.run_json({"job", "show", job})["result"]; }
 };
 
@@ -22,7 +21,7 @@ constexpr const char* kReportScript =
     "result['files'] = {n: open(folder + '/' + n).read() for n in sorted(os.listdir(folder))} if folder else {}\n";
 
 TEST_F(SubmittedFilesCommands, ScriptReceivesWhatTheCommandBringsAlong) {
-  const std::string script = write_script("report.py", kReportScript);
+  const std::string script = folder_.write("report.py", kReportScript);
   const std::string data = folder_.write("data.csv", "a,b\n");
   const auto job = mycojobs_.run_json({"run", script, "--file", data, "--file", "other=" + data, "--stdin", data});
   EXPECT_EQ(
@@ -42,14 +41,14 @@ TEST_F(SubmittedFilesCommands, ScriptReceivesWhatTheCommandBringsAlong) {
 }
 
 TEST_F(SubmittedFilesCommands, StandardInputIsNotReadImplicitly) {
-  const std::string script = write_script("report.py", kReportScript);
+  const std::string script = folder_.write("report.py", kReportScript);
   const ProcessResult result = mycojobs_({"run", script, "--json"}, "unused");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(nlohmann::json::parse(result.out)["result"]["input"], "");
 }
 
 TEST_F(SubmittedFilesCommands, FilesThatCannotTravelAreRefusedWithTheRemedy) {
-  const std::string script = write_script("report.py", kReportScript);
+  const std::string script = folder_.write("report.py", kReportScript);
   const std::string large = folder_.write("large.bin", std::string((1 << 20) + 1, 'x'));
   expect_result(mycojobs_({"job", "submit", script, "--file", large}), 65, "--file: ");
   expect_result(mycojobs_({"job", "submit", script, "--file", large}), 65, "has more than the 1048576 bytes");
@@ -66,8 +65,8 @@ TEST_F(SubmittedFilesCommands, FilesThatCannotTravelAreRefusedWithTheRemedy) {
 }
 
 TEST_F(SubmittedFilesCommands, RestartBringsTheSameFilesAndRetryKeepsThem) {
-  const std::string script =
-      write_script("report.py", std::string(kReportScript) + "if os.environ['MYCOJOBS_ATTEMPT'] == '1': sys.exit(3)\n");
+  const std::string script = folder_.write(
+      "report.py", std::string(kReportScript) + "if os.environ['MYCOJOBS_ATTEMPT'] == '1': sys.exit(3)\n");
   const std::string data = folder_.write("data.csv", "a,b\n");
   std::vector<std::string> words = mycojobs_.make_argv({"run", script, "--file", data, "--exit-code"});
   words.insert(words.end(), {"--", "x"});
@@ -85,7 +84,7 @@ TEST_F(SubmittedFilesCommands, RestartBringsTheSameFilesAndRetryKeepsThem) {
 
 TEST_F(SubmittedFilesCommands, ExitCodeIsThatOfTheScript) {
   const auto run_script = [&](const std::string& text, std::vector<std::string> flags) {
-    std::vector<std::string> words{"run", write_script("end.py", text)};
+    std::vector<std::string> words{"run", folder_.write("end.py", text)};
     words.insert(words.end(), flags.begin(), flags.end());
     return mycojobs_(words).code;
   };
