@@ -77,8 +77,8 @@ void add_volumes(const Settings& settings, const std::vector<Id>& contexts, Sand
   add_written_folders(settings, contexts, config);
 }
 
-// Adds the owners of files of all contexts. The command has checked the owner that its script needs; unknown owners of
-// other contexts must not prevent the run.
+// Adds the owners of files of all contexts that the command has resolved. It has checked the owner that its script
+// needs; unknown owners of other contexts must not prevent the run.
 void add_known_owners(const Settings& settings, SandboxConfig& config) {
   for (const ContextFiles& files : settings.context_files) {
     if (files.owner != kUnknownFileOwner) config.files.push_back(files);

@@ -14,7 +14,8 @@ struct FileOwner {
   bool operator==(const FileOwner&) const = default;
 };
 
-// Stands for a user that does not exist on this host. The kernel has no such id, and the launcher refuses it.
+// Stands for a user that was not looked up, or does not exist on this host. The kernel has no such id, and the launcher
+// refuses it.
 inline constexpr FileOwner kUnknownFileOwner{0xffffffffU, 0xffffffffU};
 
 // A named folder of the host. Jobs see it at kVolumesFolder/NAME, so that scripts do not know host paths. Files that

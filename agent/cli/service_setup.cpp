@@ -333,13 +333,7 @@ Result<void> check_own_databases(const Settings& settings) {
 
 }  // namespace
 
-Result<void> check_owner_setting(const Settings& settings, const std::string& name) {
-  const auto owner = settings.unknown_owners.find(name);
-  if (owner == settings.unknown_owners.end()) return {};
-  return fail(Code::not_found, "there is no user " + owner->second.user + " on this host");
-}
-
-std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
+std::vector<RejectedSetting> find_rejected_settings(Settings& settings) {
   std::vector<RejectedSetting> rejected;
   const auto check_setting = [&rejected](std::string name, auto result) {
     if (!result) rejected.push_back({std::move(name), std::move(result).error()});
@@ -373,26 +367,19 @@ std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
   if (!settings.coordinator_webhook_secrets.empty())
     check_setting("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
   check_setting("prerequisites.allow", check_allow_list(settings.prerequisites_allow));
-  for (const Id context : settings.contexts) {
-    for (const auto& [name, owner] : settings.unknown_owners) {
-      if (owner.context == context) check_setting(name, check_owner_setting(settings, name));
-    }
-  }
+  for (RejectedSetting& setting : resolve_owners(settings, settings.contexts)) rejected.push_back(std::move(setting));
   check_setting("secrets_redacted", check_always_redacted(settings.secrets_redacted));
   return rejected;
 }
 
-Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependencies, const Settings& settings,
+Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependencies, Settings settings,
                                            StoreFactory& stores, std::function<bool(const Error&)> should_retry) {
   MJ_CHECK(check_allow_list(settings.prerequisites_allow));
   MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
   MJ_CHECK(check_own_databases(settings));
-  for (const Id context : settings.contexts) {
-    for (const auto& [name, owner] : settings.unknown_owners) {
-      if (owner.context == context) return fail(check_owner_setting(settings, name).error(), name);
-    }
-  }
+  if (auto rejected = resolve_owners(settings, settings.contexts); !rejected.empty())
+    return fail(std::move(rejected.front().error), rejected.front().name);
   WorkerSettings worker = make_worker_settings(settings, dependencies);
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/config/config.h"
 #include "cli/invocation.h"
 #include "coordinator/coordinator.h"
 #include "net/networks.h"
@@ -23,15 +24,8 @@ SecretSources get_secret_sources(const Settings&);
 // Returns the credentials for the sentinels of an address redis+sentinel://.
 SentinelSettings get_sentinel_settings(const Settings&);
 
-// A setting that has a valid type but that a service would reject at its start, with the reason.
-struct RejectedSetting {
-  std::string name;
-  Error error;
-};
-// Unknown owners of contexts that this host does not serve are not included.
-std::vector<RejectedSetting> find_rejected_settings(const Settings&);
-// Error not_found: the owner that this setting names does not exist on this host.
-Result<void> check_owner_setting(const Settings&, const std::string& name);
+// Calls resolve_owners(), too. Unknown owners of contexts that this host does not serve are not included.
+std::vector<RejectedSetting> find_rejected_settings(Settings&);
 // Warns of each Redis server whose certificate is not verified.
 void log_insecure_redis(const Settings&);
 // Returns settings in which the own Redis server of a context is the server of the keys without a context, which
@@ -49,7 +43,7 @@ MessageAttachments make_message_attachments(const Settings&, const Clock&);
 // Starts an agent with the sandbox, the working executors and the runner of the settings. should_retry: as in
 // Agent::Dependencies.
 Result<std::unique_ptr<Agent>> start_agent(
-    const ProgramDependencies&, const Settings&, StoreFactory&,
+    const ProgramDependencies&, Settings, StoreFactory&,
     std::function<bool(const Error&)> should_retry = [](const Error&) { return false; });
 
 // Creates a coordinator from the settings; the caller must start its threads. Empty contexts: the coordinator serves

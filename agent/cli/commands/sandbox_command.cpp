@@ -39,21 +39,24 @@ struct RunTrial {
   std::vector<std::string> artifact_notes;  // rejected artifacts with the reasons
 };
 
-// Checks the owners of the folders in which the job may create files.
-Result<void> check_owners(const Settings& settings, Id context, const Policy& policy) {
-  const auto check = [&settings](const std::string& name) -> Result<void> {
-    if (auto checked = check_owner_setting(settings, name); !checked) return fail(std::move(checked).error(), name);
-    return {};
-  };
+// Looks up the owners of all files, and checks those of the folders in which the job may create files.
+Result<void> resolve_job_owners(Settings& settings, Id context, const Policy& policy) {
+  std::vector<std::string> needed;
   for (const std::string& volume : policy.volumes)
-    MJ_CHECK(check(fmt::format("contexts.{}.volumes.{}.owner", context, volume)));
+    needed.push_back(fmt::format("contexts.{}.volumes.{}.owner", context, volume));
   // Files of jobs of an ordinary user belong to the user.
-  if (policy.fs_write.empty() || ::geteuid() != 0) return {};
-  return check(fmt::format("contexts.{}.files.owner", context));
+  if (!policy.fs_write.empty() && ::geteuid() == 0) needed.push_back(fmt::format("contexts.{}.files.owner", context));
+  auto rejected = resolve_owners(settings, {context});
+  for (const std::string& name : needed) {
+    for (RejectedSetting& setting : rejected) {
+      if (setting.name == name) return fail(std::move(setting.error), name);
+    }
+  }
+  return {};
 }
 
 // Runs FILE. is_learning: accesses that the policy does not grant are recorded instead of refused where possible.
-Result<RunTrial> run_trial(const Invocation& call, bool is_learning) {
+Result<RunTrial> run_trial(Invocation& call, bool is_learning) {
   MJ_TRY(submission, read_submission(call));
   Job& job = submission.job;
   job.id = 1;
@@ -64,8 +67,8 @@ Result<RunTrial> run_trial(const Invocation& call, bool is_learning) {
   const std::uint64_t timeout_ms = job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms;
   MJ_TRY(stages, stage_runs(*executor, make_operator_defaults(call.settings), read_policy(job.policy, "policy").request,
                             nullptr, timeout_ms));
+  MJ_CHECK(resolve_job_owners(call.settings, job.context_id, stages.policy));
   MJ_CHECK(add_volumes(stages.policy, call.settings.ceilings.get(job.context_id).volumes, stages.specs.back()));
-  MJ_CHECK(check_owners(call.settings, job.context_id, stages.policy));
   for (RunSpec& spec : stages.specs) {
     spec.context = job.context_id;
     spec.learn = is_learning;

@@ -251,9 +251,17 @@ std::optional<FileOwner> find_owner(const std::string& text) {
   return FileOwner{static_cast<std::uint32_t>(uid), static_cast<std::uint32_t>(uid)};
 }
 
-// Reads the tables [contexts.<id>.volumes.<name>] and [contexts.<id>.files]. An owner that does not exist is recorded
-// in Settings::unknown_owners, since commands of other hosts use the same file. Errors contain the position in the
-// file.
+// Returns whether the text means root without a lookup.
+bool is_root(const std::string& user) {
+  std::uint64_t uid = 0;
+  return user == "root" || (parse_u64(user, uid) && uid == 0);
+}
+
+constexpr const char* kNeverRoot = "jobs never write as root: name another user, or use mode = \"ro\"";
+
+// Reads the tables [contexts.<id>.volumes.<name>] and [contexts.<id>.files]. Owners are only recorded in
+// Settings::owners: commands of other hosts use the same file, and a lookup can wait for a directory service. Errors
+// contain the position in the file.
 class ContextFilesReader {
  public:
   ContextFilesReader(Id context, const std::string& table, const PolicyText& text, Config& config)
@@ -275,10 +283,10 @@ class ContextFilesReader {
     if (!table) return reject("", "is not understood");
     ContextFiles files;
     files.context = static_cast<ContextId>(context_);
+    files.owner = kUnknownFileOwner;
     for (const auto& [key, value] : table->items()) {
       if (key == "owner") {
-        MJ_TRY(owner, read_owner(key, value));
-        files.owner = owner;
+        MJ_CHECK(read_owner(key, value, ""));
       } else if (key == "fixed_uid") {
         if (!value.is_boolean()) return reject(key, "is not true or false");
         files.has_fixed_uid = value.get<bool>();
@@ -296,6 +304,7 @@ class ContextFilesReader {
   Result<void> read_volume(const std::string& name, const json& table) {
     Volume volume;
     volume.name = name;
+    volume.owner = kUnknownFileOwner;
     for (const auto& [key, value] : table.items()) {
       const std::string field = name + '.' + key;
       if (key == "path") {
@@ -307,8 +316,7 @@ class ContextFilesReader {
         if (value != "ro" && value != "rw") return reject(field, "is not \"ro\" or \"rw\"");
         volume.writable = value == "rw";
       } else if (key == "owner") {
-        MJ_TRY(owner, read_owner(field, value));
-        volume.owner = owner;
+        MJ_CHECK(read_owner(field, value, name));
       } else {
         return reject(field, "is unknown: there are path, mode and owner");
       }
@@ -317,8 +325,9 @@ class ContextFilesReader {
     for (const char* key : {"path", "mode", "owner"}) {
       if (!table.contains(key)) return reject(name, "has no " + std::string(key));
     }
-    if (volume.writable && (volume.owner.uid == 0 || volume.owner.gid == 0))
-      return reject(name + ".owner", "jobs never write as root: name another user, or use mode = \"ro\"");
+    const std::string owner_field = name + ".owner";
+    if (volume.writable && is_root(config_.settings.owners.at(format_name(owner_field)).user))
+      return reject(owner_field, kNeverRoot);
     config_.settings.ceilings.volumes[context_].push_back(std::move(volume));
     return {};
   }
@@ -332,13 +341,12 @@ class ContextFilesReader {
     }
     return {};
   }
-  Result<FileOwner> read_owner(const std::string& field, const json& value) {
+  Result<void> read_owner(const std::string& field, const json& value, const std::string& volume) {
     const bool is_text = value.is_string() && !value.get_ref<const std::string&>().empty();
     if (!is_text && !value.is_number_unsigned()) return reject(field, "is not the name or the id of a user");
-    const std::string text = is_text ? value.get<std::string>() : dump_json(value);
-    const auto owner = find_owner(text);
-    if (!owner) config_.settings.unknown_owners[format_name(field)] = {context_, text};
-    return owner.value_or(kUnknownFileOwner);
+    config_.settings.owners[format_name(field)] = {context_, volume,
+                                                   is_text ? value.get<std::string>() : dump_json(value)};
+    return {};
   }
   std::string format_name(const std::string& field) const { return field.empty() ? table_ : table_ + '.' + field; }
   void add_value(const std::string& field, const json& value) {
@@ -689,6 +697,33 @@ Result<Config> load_config(const ConfigSources& sources) {
   builder.apply_environment(sources.host);
   builder.apply_flags(sources.flags);
   return builder.build();
+}
+
+std::vector<RejectedSetting> resolve_owners(Settings& settings, const std::vector<Id>& contexts) {
+  std::map<std::string, Error> errors;
+  for (const auto& [name, setting] : settings.owners) {
+    const auto owner = find_owner(setting.user);
+    if (!owner) errors[name] = {Code::not_found, "there is no user " + setting.user + " on this host"};
+    if (!owner) continue;
+    if (setting.volume.empty()) {
+      for (ContextFiles& files : settings.context_files) {
+        if (files.context == setting.context) files.owner = *owner;
+      }
+      continue;
+    }
+    for (Volume& volume : settings.ceilings.volumes[setting.context]) {
+      if (volume.name != setting.volume) continue;
+      volume.owner = *owner;
+      if (volume.writable && (owner->uid == 0 || owner->gid == 0)) errors[name] = {Code::invalid, kNeverRoot};
+    }
+  }
+  std::vector<RejectedSetting> rejected;
+  for (const Id context : contexts) {
+    for (const auto& [name, error] : errors) {
+      if (settings.owners.at(name).context == context) rejected.push_back({name, error});
+    }
+  }
+  return rejected;
 }
 
 Result<Config> check_config_file(const std::string& path, const HostFacts& host) {

@@ -40,6 +40,16 @@ struct Config {
 // file does not exist), io (the file cannot be read).
 Result<Config> load_config(const ConfigSources&);
 
+// A setting that has a valid type but that a service would reject at its start, with the reason.
+struct RejectedSetting {
+  std::string name;
+  Error error;
+};
+// Looks up the owners of volumes and files on this host. This can wait for a directory service, so only commands that
+// use the owners or check the settings call it. Returns the owners of these contexts that do not exist (not_found) or
+// that no job may have (invalid).
+std::vector<RejectedSetting> resolve_owners(Settings&, const std::vector<Id>& contexts);
+
 // Applies only the file to the defaults, for `config check`.
 Result<Config> check_config_file(const std::string& path, const HostFacts& host);
 

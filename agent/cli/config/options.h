@@ -34,11 +34,12 @@ struct UidRange {
 // Action for a run whose lease could not be renewed in time.
 enum class LeaseLostAction { kill, carry_on };
 
-// A user of a setting that does not exist on this host.
-struct UnknownOwner {
+// The owner of a volume, or of the files of a context, as the file names it.
+struct OwnerSetting {
   Id context = 0;
-  std::string user;  // name or id
-  bool operator==(const UnknownOwner&) const = default;
+  std::string volume;  // empty: [contexts.<id>.files]
+  std::string user;    // name or id
+  bool operator==(const OwnerSetting&) const = default;
 };
 
 // Values of all options. load_config() sets them; every member belongs to one row of the table.
@@ -53,9 +54,9 @@ struct Settings {
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
   std::vector<ContextFiles> context_files;      // [contexts.<id>.files]; file only
-  // By the names of the settings contexts.<id>.volumes.<name>.owner and contexts.<id>.files.owner. Their owners are
-  // kUnknownFileOwner.
-  std::map<std::string, UnknownOwner> unknown_owners;
+  // By the names of the settings contexts.<id>.volumes.<name>.owner and contexts.<id>.files.owner. resolve_owners()
+  // sets the owners in `ceilings` and `context_files`, which are kUnknownFileOwner before.
+  std::map<std::string, OwnerSetting> owners;
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   bool contexts_chosen = false;  // set by file, variable or flag, not by default

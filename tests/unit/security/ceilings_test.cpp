@@ -174,7 +174,7 @@ TEST_F(CeilingsTest, BothKindsOfPolicyFilesNameTheLine) {
 }
 
 TEST_F(CeilingsTest, VolumesOfAContextAreItsCeiling) {
-  const auto config = load_with_file(R"(
+  auto config = load_with_file(R"(
 [contexts.3.volumes.backup]
 path = "/srv/backup"
 mode = "rw"
@@ -188,6 +188,7 @@ owner = 34568
 fixed_uid = true
 )");
   ASSERT_TRUE(config) << config.error().message;
+  EXPECT_TRUE(resolve_owners(config->settings, {3}).empty());
   const Ceiling ceiling = config->settings.ceilings.get(3);
   EXPECT_EQ(ceiling.max.volumes, (std::vector<std::string>{"backup", "etc"}));
   ASSERT_EQ(ceiling.volumes.size(), 2U);
@@ -219,7 +220,7 @@ TEST_F(CeilingsTest, InvalidVolumesAreRejectedWithTheirPosition) {
   EXPECT_EQ(error("mode = \"x\"\n"), "c.toml:2:1: contexts.1.volumes.data.mode: is not \"ro\" or \"rw\"");
   EXPECT_EQ(error("size = 1\n"),
             "c.toml:2:1: contexts.1.volumes.data.size: is unknown: there are path, mode and owner");
-  EXPECT_EQ(get_error("[contexts.1.volumes.\"a/b\"]\n").substr(0, 60).find("a/b") != std::string::npos, true);
+  EXPECT_NE(get_error("[contexts.1.volumes.\"a/b\"]\n").substr(0, 60).find("a/b"), std::string::npos);
   EXPECT_EQ(get_error("[contexts.1.files]\nfixed_uid = true\n"),
             "c.toml:1:1: contexts.1.files: has no owner: name the user to whom files of jobs belong");
   EXPECT_NE(get_error("[contexts.1.ceiling]\nvolumes = [\"data\"]\n").find("the volumes of a context are its ceiling"),
@@ -236,12 +237,20 @@ TEST_F(CeilingsTest, VolumeThatLeadsToTheAgentsFoldersIsRejected) {
 
 // Other hosts and commands use the same file; only the start of the agent needs the user.
 TEST_F(CeilingsTest, UnknownOwnerIsReportedWhenItIsNeeded) {
-  const auto config = load_with_file(
-      "[contexts.1.volumes.data]\npath = \"/srv/a\"\nmode = \"rw\"\nowner = \"mycojobs-no-such-user\"\n");
+  auto config = load_with_file(
+      "[contexts.1.volumes.data]\npath = \"/srv/a\"\nmode = \"rw\"\nowner = \"mycojobs-no-such-user\"\n"
+      "[contexts.2.volumes.data]\npath = \"/srv/b\"\nmode = \"rw\"\nowner = 34567\n");
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->settings.unknown_owners,
-            (std::map<std::string, UnknownOwner>{{"contexts.1.volumes.data.owner", {1, "mycojobs-no-such-user"}}}));
-  EXPECT_EQ(config->settings.ceilings.volumes.at(1).front().owner, kUnknownFileOwner) << "never root";
+  Settings& settings = config->settings;
+  EXPECT_EQ(settings.ceilings.volumes.at(2).front().owner, kUnknownFileOwner) << "not looked up yet";
+  EXPECT_TRUE(resolve_owners(settings, {2}).empty());
+  EXPECT_EQ(settings.ceilings.volumes.at(2).front().owner, (FileOwner{34567, 34567}));
+  const auto rejected = resolve_owners(settings, {2, 1});
+  ASSERT_EQ(rejected.size(), 1U);
+  EXPECT_EQ(rejected.front().name, "contexts.1.volumes.data.owner");
+  EXPECT_EQ(rejected.front().error.code, Code::not_found);
+  EXPECT_EQ(rejected.front().error.message, "there is no user mycojobs-no-such-user on this host");
+  EXPECT_EQ(settings.ceilings.volumes.at(1).front().owner, kUnknownFileOwner) << "never root";
 }
 
 }  // namespace
