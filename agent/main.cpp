@@ -167,7 +167,7 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
         std::vector<LayerCheck> checks;
         checks.reserve(reports.size());
         for (const LayerReport& report : reports)
-          checks.push_back({report.name, report.ok, report.detail, report.remedy});
+          checks.push_back({report.name, report.ok, report.detail, report.remedy, report.is_optional});
         return checks;
       },
       .fit_slots =

@@ -213,7 +213,7 @@ Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* la
       return fail(Code::unavailable, "sandbox: mycojobs-launcher ended, or was silent for 30 s, before it was ready");
     }
     if (layers != nullptr && decode(frame, layer)) {
-      layers->push_back({layer.name, layer.ok, layer.detail, layer.remedy});
+      layers->push_back({layer.name, layer.ok, layer.detail, layer.remedy, layer.is_optional});
     } else if (decode(frame, started)) {
       if (started.ok || (layers != nullptr && !layers->empty())) return {};
       return fail(Code::unsupported, "sandbox: " + started.problem);

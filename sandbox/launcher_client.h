@@ -67,7 +67,8 @@ struct LayerReport {
   std::string name;  // as in Outcome::layers; "canary" is the whole sandbox
   bool ok = false;
   std::string detail;
-  std::string remedy;  // empty if ok
+  std::string remedy;        // empty if ok
+  bool is_optional = false;  // a folder of fs.write, for which a job may never ask
 };
 
 // Error: the launcher cannot be started or configured; names the layer and the remedy.

@@ -266,10 +266,12 @@ struct Layer {
   std::string name;
   bool ok = false;
   std::string detail, remedy;
+  bool is_optional = false;
 };
 template <class Archive>
 void fields(Archive& archive, Layer& message) {
   archive(message.name), archive(message.ok), archive(message.detail), archive(message.remedy);
+  archive(message.is_optional);
 }
 
 struct MapsWritten {

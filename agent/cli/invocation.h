@@ -27,8 +27,9 @@ namespace mycojobs {
 struct LayerCheck {
   std::string name;  // as in sandbox.allow_missing
   bool ok = false;
-  std::string detail;  // the observed state
-  std::string remedy;  // empty if ok
+  std::string detail;        // the observed state
+  std::string remedy;        // empty if ok
+  bool is_optional = false;  // a folder of fs.write, for which a job may never ask
 };
 
 // Dependencies of the commands. main.cpp creates them and is the only file that names the implementations.

@@ -363,7 +363,7 @@ void Launcher::report_folder(const UncheckedFolder& folder, const std::optional<
   if (is_probe_) {
     const Volume& volume = folder.volume;
     send(Layer{folder.name, !problem, problem ? "" : fmt::format("{} of user {}", volume.path, volume.owner.uid),
-               problem ? problem->message : ""});
+               problem ? problem->message : "", !folder.is_volume});
   } else if (!problem) {
     return;
   } else if (!folder.is_volume || problem->code != Code::unsupported) {

@@ -46,9 +46,7 @@ void check_sandbox(const Invocation& call, Checks& checks) {
   for (const LayerCheck& layer : *layers) {
     const auto& allowed = call.settings.sandbox_allow_missing;
     // Without several user ids all jobs share one. This is weaker and is reported with every result, but jobs can run.
-    // A job may never ask for a folder of fs.write.
-    const bool is_written_folder = layer.name.find(".ceiling.fs.write ") != std::string::npos;
-    const bool may_be_missing = layer.name == "uid" || is_written_folder ||
+    const bool may_be_missing = layer.name == "uid" || layer.is_optional ||
                                 std::find(allowed.begin(), allowed.end(), layer.name) != allowed.end();
     checks.push_back({"sandbox", layer.name,
                       layer.ok ? CheckStatus::ok : (may_be_missing ? CheckStatus::warning : CheckStatus::error),
