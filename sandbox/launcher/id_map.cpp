@@ -187,16 +187,12 @@ int write_file(pid_t pid, const char* name, const std::string& text) {
 
 }  // namespace
 
-UsedIds list_used_ids(const IdRegistry& registry) {
-  return {registry.open_session().list_ranges_in_use(), read_user_spans()};
-}
-
 bool contains_id(const std::vector<IdSpan>& spans, std::uint32_t id) {
   return find_overlap_end(spans, IdSpan{id, 1}) != 0;
 }
 
-Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& registry) {
-  if (::geteuid() != 0) return IdRange{0, 1};
+Result<ChosenIds> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& registry) {
+  if (::geteuid() != 0) return ChosenIds{IdRange{0, 1}, {}};
   constexpr std::uint64_t kLastId = 0xfffffffe;
   constexpr std::uint32_t kMinCount = 2048;  // 1000 are reserved for the system, the others are for jobs
   if (count < kMinCount)
@@ -207,7 +203,7 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
     return fail(Code::invalid, fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", min));
   IdSpan candidate{base, count};
   const auto session = registry.open_session();
-  const UsedIds used{session.list_ranges_in_use(), read_user_spans()};
+  UsedIds used{session.list_ranges_in_use(), read_user_spans()};
   for (std::uint64_t end = 1; end != 0 && candidate.base + candidate.count <= kLastId;
        candidate.base = std::max(end, candidate.base)) {
     end = find_overlap_end(used.of_users, candidate);
@@ -225,7 +221,7 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
   }
   if (!session.register_range(candidate))
     return fail(Code::io, std::string("uid: ") + IdRegistry::kFolder + ": cannot be written: " + errno_text(errno));
-  return IdRange{static_cast<std::uint32_t>(candidate.base), count};
+  return ChosenIds{IdRange{static_cast<std::uint32_t>(candidate.base), count}, std::move(used)};
 }
 
 bool are_ids_mapped(const FileOwner& owner) {

@@ -71,12 +71,15 @@ struct UsedIds {
   std::vector<IdSpan> of_launchers;  // ids of the jobs of other launchers
   std::vector<IdSpan> of_users;      // /etc/subuid and /etc/subgid
 };
-UsedIds list_used_ids(const IdRegistry&);
 bool contains_id(const std::vector<IdSpan>&, std::uint32_t id);
 
+struct ChosenIds {
+  IdRange range;
+  UsedIds used;  // empty if the range is that of an ordinary user
+};
 // Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.
 // Errors: invalid, unsupported, io.
-Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
+Result<ChosenIds> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
 // Returns 0 or an errno; called from outside of the namespace. `fixed_owner` gets the id IdRange::count in the
 // namespace, which is above the ids of other jobs.
 int write_id_maps(pid_t, const IdRange&, const std::optional<FileOwner>& fixed_owner);

@@ -236,9 +236,9 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   // The canary job does not need ids of its own.
   if (!ids && is_probe_) ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_ = {});
   if (!ids) return ids.error().message;
-  if (ids->has_id_per_job() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
-  ids_ = *ids;
-  auto owners = FileOwners::make(configuration.files, ids_, list_used_ids(registry_));
+  ids_ = ids->range;
+  if (ids_.has_id_per_job() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
+  auto owners = FileOwners::make(configuration.files, ids_, std::move(ids->used));
   if (!owners && !is_probe_) return owners.error().message;
   if (owners) owners_ = std::move(*owners);
   if (!owners) {

@@ -37,7 +37,7 @@ class Ids : public ::testing::Test {
 std::uint32_t choose_base(IdRegistry& registry, std::uint32_t base = kBase, std::uint32_t count = kCount) {
   const auto ids = choose_ids(base, count, registry);
   EXPECT_TRUE(ids) << ids.error().message;
-  return ids ? ids->base : 0;
+  return ids ? ids->range.base : 0;
 }
 
 TEST_F(Ids, LiveRangesNeverOverlap) {
