@@ -179,12 +179,6 @@ bool is_in_limited_user_namespace() {
   return !are_ids_mapped("/proc/self/uid_map", {0, std::numeric_limits<std::uint32_t>::max()});
 }
 
-int write_file(pid_t pid, const char* name, const std::string& text) {
-  const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file) return errno;
-  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
-}
-
 }  // namespace
 
 bool contains_id(const std::vector<IdSpan>& spans, std::uint32_t id) {
@@ -228,6 +222,12 @@ bool are_ids_mapped(const FileOwner& owner) {
   return are_ids_mapped("/proc/self/uid_map", {owner.uid, 1}) && are_ids_mapped("/proc/self/gid_map", {owner.gid, 1});
 }
 
+int write_process_file(pid_t pid, const char* name, const std::string& text) {
+  const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) return errno;
+  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
+}
+
 int write_id_maps(pid_t pid, const IdRange& range, const std::optional<FileOwner>& fixed_owner) {
   if (range.has_id_per_job()) {
     std::string uid_map = fmt::format("0 {} {}\n", range.base, range.count), gid_map = uid_map;
@@ -235,13 +235,13 @@ int write_id_maps(pid_t pid, const IdRange& range, const std::optional<FileOwner
       uid_map += fmt::format("{} {} 1\n", range.count, fixed_owner->uid);
       gid_map += fmt::format("{} {} 1\n", range.count, fixed_owner->gid);
     }
-    if (int error = write_file(pid, "uid_map", uid_map); error != 0) return error;
-    return write_file(pid, "gid_map", gid_map);
+    if (int error = write_process_file(pid, "uid_map", uid_map); error != 0) return error;
+    return write_process_file(pid, "gid_map", gid_map);
   }
   // required before gid_map without root
-  if (int error = write_file(pid, "setgroups", "deny"); error != 0) return error;
-  if (int error = write_file(pid, "uid_map", fmt::format("0 {} 1\n", ::geteuid())); error != 0) return error;
-  return write_file(pid, "gid_map", fmt::format("0 {} 1\n", ::getegid()));
+  if (int error = write_process_file(pid, "setgroups", "deny"); error != 0) return error;
+  if (int error = write_process_file(pid, "uid_map", fmt::format("0 {} 1\n", ::geteuid())); error != 0) return error;
+  return write_process_file(pid, "gid_map", fmt::format("0 {} 1\n", ::getegid()));
 }
 
 }  // namespace mycojobs::sandbox

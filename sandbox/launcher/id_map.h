@@ -83,6 +83,7 @@ Result<ChosenIds> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry
 // Returns 0 or an errno; called from outside of the namespace. `fixed_owner` gets the id IdRange::count in the
 // namespace, which is above the ids of other jobs.
 int write_id_maps(pid_t, const IdRange&, const std::optional<FileOwner>& fixed_owner);
+int write_process_file(pid_t, const char* name, const std::string& text);  // of /proc/PID; returns 0 or an errno
 bool are_ids_mapped(const FileOwner&);  // true if the ids exist in the user namespace of this process
 
 }  // namespace mycojobs::sandbox

@@ -22,16 +22,10 @@ bool is_root(const FileOwner& owner) { return owner.uid == 0 || owner.gid == 0; 
 
 int exit_at_once(void*) { ::_exit(0); }
 
-int write_map(const char* name, pid_t pid, const std::string& text) {
-  const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file) return errno;
-  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
-}
-
 // Returns a descriptor, or -errno.
 int open_mapped_namespace(pid_t pid, const FileOwner& files, const FileOwner& job) {
-  if (int error = write_map("uid_map", pid, format_mapped_ids(files.uid, job.uid)); error != 0) return -error;
-  if (int error = write_map("gid_map", pid, format_mapped_ids(files.gid, job.gid)); error != 0) return -error;
+  if (int error = write_process_file(pid, "uid_map", format_mapped_ids(files.uid, job.uid)); error != 0) return -error;
+  if (int error = write_process_file(pid, "gid_map", format_mapped_ids(files.gid, job.gid)); error != 0) return -error;
   const int fd = ::open(fmt::format("/proc/{}/ns/user", pid).c_str(), O_RDONLY | O_CLOEXEC);
   return fd < 0 ? -errno : fd;
 }
