@@ -505,16 +505,20 @@ void JobRuns::finish(RunNumber number, EndedRun& ending) {
   EndComputed finished{number, job.conversation->finish(ending.outcome)};
   auto access = ending.outcome.status == RunStatus::exit ? find_denied_access(finished.end, job.folders) : std::nullopt;
   if (!access) return on(finished);
-  ending.end_without_cause = finished.end;
+  ending.end_without_cause = std::move(finished.end);
   ending.requested_boot_ms = now_.boot_ms;
   ++pending_causes_;
-  emit_action(RunInBackground{folder_strand_name(access->folder.host_path),
-                              [finished = std::move(finished), access = std::move(*access)] {
-                                EndComputed computed = finished;
-                                if (const std::string cause = find_cause(access); !cause.empty())
-                                  computed.end.error += "; " + cause;
-                                return Event(std::move(computed));
+  emit_action(RunInBackground{folder_strand_name(access->folder.host_path), [number, access = std::move(*access)] {
+                                return Event(CauseFound{number, find_cause(access)});
                               }});
+}
+
+void JobRuns::on(CauseFound& found) {
+  const auto entry = ended_runs_.find(found.run);
+  if (entry == ended_runs_.end()) return;
+  EndComputed finished{found.run, std::move(*entry->second.end_without_cause)};
+  if (!found.cause.empty()) finished.end.error += "; " + found.cause;
+  on(finished);
 }
 
 // Sends the ends whose cause a hanging disk withholds.

@@ -19,8 +19,8 @@
 //   ArtifactsWritten  artifacts were written during the run. The channel is not read while too many bytes are queued.
 //   StageAdvanced     the end of a stage was processed
 //   ArtifactsStored   the artifacts of an ended run were stored
-//   EndComputed       the end of the job was determined, after RunReaped and before the EndReport. If an access was
-//                     denied, the cause is found in the background, too.
+//   EndComputed       the end of the job was determined, after RunReaped and before the EndReport
+//   CauseFound        the cause of a denied access was looked for, which is added to the error of the end
 //
 // The caller (worker/runs/run_loop.h) owns the sandbox, the pipes and the threads. It performs the returned actions in
 // order.
@@ -118,6 +118,11 @@ class JobRuns {
     RunNumber run;
     JobEnd end;
   };
+  // The result of find_cause() (denied_write.h).
+  struct CauseFound {
+    RunNumber run;
+    std::string cause;
+  };
   struct PipesDrained {  // a pipe was read until it was empty, or up to the limit of one iteration
     RunNumber run;
     JobPipe pipe = JobPipe::out;
@@ -126,7 +131,7 @@ class JobRuns {
   // REQUIRES for RunEnded: all bytes of the run's pipes were passed before, unless the run is unkillable.
   using Event = std::variant<JobStart, Fence, Kill, ReturnJobs, BrokerAnswered, RunLaunched, LaunchFailed,
                              BytesReceived, PipesDrained, RunEnded, TimePassed, PrepareFinished, InputsFetched,
-                             ArtifactsWritten, StageAdvanced, ArtifactsStored, EndComputed>;
+                             ArtifactsWritten, StageAdvanced, ArtifactsStored, EndComputed, CauseFound>;
 
   // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see get_run_number().
   struct Launch {  // start a stage; the answer is RunLaunched or LaunchFailed
@@ -254,6 +259,7 @@ class JobRuns {
   void on(StageAdvanced&);
   void on(ArtifactsStored&);
   void on(EndComputed&);
+  void on(CauseFound&);
 
   void begin(JobStart);
   void begin_in_background(RunNumber, Run&);
