@@ -67,9 +67,8 @@ void add_written_folders(const Settings& settings, const std::vector<Id>& contex
 // Adds the owners of files of these contexts, and the volumes to check.
 void add_volumes(const Settings& settings, const std::vector<Id>& contexts, SandboxConfig& config) {
   for (const Id context : contexts) {
-    for (const ContextFiles& files : settings.context_files) {
-      if (files.context == context) config.files.push_back(files);
-    }
+    const ContextFiles* files = find_context_files(settings.context_files, static_cast<ContextId>(context));
+    if (files != nullptr) config.files.push_back(*files);
     const auto volumes = settings.ceilings.volumes.find(context);
     if (volumes == settings.ceilings.volumes.end()) continue;
     for (const Volume& volume : volumes->second) config.volumes.emplace_back(context, volume);

@@ -24,7 +24,7 @@ PolicyRequest select_limits(const PolicyRequest& requested) {
 Result<void> add_tool_folders(const Stage& stage, const Ceiling* ceiling, RunSpec& spec) {
   for (const std::string& folder : stage.tool_folders) {
     for (const std::string& agent_folder : ceiling == nullptr ? std::vector<std::string>{} : ceiling->agent_folders) {
-      if (policies::is_within(agent_folder, folder) || policies::is_within(folder, agent_folder)) {
+      if (policies::overlaps(agent_folder, folder)) {
         return fail(Code::denied, stage.profile + " needs " + folder + ", which leads to the agent's own folder " +
                                       agent_folder + ": the operator must move one of them");
       }

@@ -1,8 +1,10 @@
 // Volumes and owners of files: the folders of the host in which jobs may create files that outlive them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace mycojobs {
 
@@ -40,6 +42,13 @@ struct ContextFiles {
   bool has_fixed_uid = false;
   bool operator==(const ContextFiles&) const = default;
 };
+
+// Returns null if the context has none.
+inline const ContextFiles* find_context_files(const std::vector<ContextFiles>& files, ContextId context) {
+  const auto entry = std::find_if(files.begin(), files.end(),
+                                  [context](const ContextFiles& candidate) { return candidate.context == context; });
+  return entry == files.end() ? nullptr : &*entry;
+}
 
 // A context without ContextFiles has an owner of its own: this id plus the context's id. The ids are below the default
 // range of job ids (SandboxConfig::uid_base).

@@ -169,6 +169,8 @@ bool is_within(std::string_view path, std::string_view folder) {
   return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
+bool overlaps(std::string_view a, std::string_view b) { return is_within(a, b) || is_within(b, a); }
+
 Result<std::string> check_allow_entry(std::string_view entry) {
   std::string normal(entry);
   std::transform(normal.begin(), normal.end(), normal.begin(), to_lower);

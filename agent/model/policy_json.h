@@ -159,6 +159,8 @@ Result<std::string> check_volume(std::string_view name);
 
 // Returns whether path is folder or is below it. REQUIRES: both are in normal form.
 bool is_within(std::string_view path, std::string_view folder);
+// Returns whether one of the two folders contains the other. REQUIRES: as is_within().
+bool overlaps(std::string_view a, std::string_view b);
 // Returns whether `granted` covers every destination of `requested`.
 bool covers_entry(std::string_view granted, std::string_view requested);
 

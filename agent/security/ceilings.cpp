@@ -41,11 +41,6 @@ bool allows_connection(const Policy& max, const std::string& entry) {
                      [&](const std::string& granted) { return policies::covers_entry(granted, entry); });
 }
 
-// Returns whether one of the two folders contains the other.
-bool overlaps(const std::string& path, const std::string& folder) {
-  return policies::is_within(path, folder) || policies::is_within(folder, path);
-}
-
 // Lowers a policy, which has the request applied, to a ceiling. Each method applies the ceiling to one field or to one
 // kind of field. A requested value that is not allowed is reported; a value of the profile is lowered silently.
 class CeilingApplier {
@@ -130,7 +125,7 @@ class CeilingApplier {
       const bool is_requested = requests_item(field, member, path);
       const auto& agent_folders = ceiling_.agent_folders;
       const auto conflict = std::find_if(agent_folders.begin(), agent_folders.end(),
-                                         [&](const std::string& folder) { return overlaps(path, folder); });
+                                         [&](const std::string& folder) { return policies::overlaps(path, folder); });
       if (conflict != agent_folders.end()) {
         const std::string name = "policy." + std::string(to_string(field));
         if (is_requested) {
@@ -154,8 +149,9 @@ class CeilingApplier {
   void add_allowed_subfolders(const std::string& path, const std::vector<std::string>& allowed,
                               std::vector<std::string>& granted) const {
     for (const std::string& subfolder : allowed) {
-      const bool is_agent_folder = std::any_of(ceiling_.agent_folders.begin(), ceiling_.agent_folders.end(),
-                                               [&](const std::string& folder) { return overlaps(subfolder, folder); });
+      const bool is_agent_folder =
+          std::any_of(ceiling_.agent_folders.begin(), ceiling_.agent_folders.end(),
+                      [&](const std::string& folder) { return policies::overlaps(subfolder, folder); });
       if (policies::is_within(subfolder, path) && !is_agent_folder) policies::add_missing(granted, {subfolder});
     }
   }

@@ -165,9 +165,8 @@ std::vector<JobFolder> list_job_folders(const Grants& grants, const FileOwner& f
 
 FileOwner find_file_owner(const std::vector<ContextFiles>& files, ContextId context) {
   if (::geteuid() != 0) return {::geteuid(), ::getegid()};
-  const auto entry = std::find_if(files.begin(), files.end(),
-                                  [context](const ContextFiles& candidate) { return candidate.context == context; });
-  return entry == files.end() ? default_file_owner(context) : entry->owner;
+  const ContextFiles* entry = find_context_files(files, context);
+  return entry == nullptr ? default_file_owner(context) : entry->owner;
 }
 
 std::optional<DeniedAccess> find_denied_access(const JobEnd& end, const std::vector<JobFolder>& folders) {

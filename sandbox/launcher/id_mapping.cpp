@@ -100,9 +100,7 @@ Result<void> FileOwners::check_owner(const FileOwner& owner) const {
 
 Result<FileOwner> FileOwners::find_owner(ContextId context) const {
   if (!has_ids()) return FileOwner{::geteuid(), ::getegid()};
-  const auto entry = std::find_if(files_.begin(), files_.end(),
-                                  [context](const ContextFiles& files) { return files.context == context; });
-  if (entry != files_.end()) return entry->owner;
+  if (const ContextFiles* files = find_context_files(files_, context); files != nullptr) return files->owner;
   const FileOwner owner = default_file_owner(context);
   const bool is_free = check_owner(owner) && !contains_id(used_ids_.of_users, owner.uid);
   if (context <= kMaxContextWithFileUid && is_free) return owner;
@@ -112,10 +110,9 @@ Result<FileOwner> FileOwners::find_owner(ContextId context) const {
 }
 
 std::optional<FileOwner> FileOwners::find_fixed_owner(ContextId context) const {
-  const auto entry = std::find_if(files_.begin(), files_.end(),
-                                  [context](const ContextFiles& files) { return files.context == context; });
-  if (!has_ids() || entry == files_.end() || !entry->has_fixed_uid) return {};
-  return entry->owner;
+  const ContextFiles* files = find_context_files(files_, context);
+  if (!has_ids() || files == nullptr || !files->has_fixed_uid) return {};
+  return files->owner;
 }
 
 Result<void> FileOwners::check_volume(const Volume& volume) const {

@@ -336,7 +336,7 @@ class ContextFilesReader {
       if (policies::is_within(path, folder)) return reject(field, std::string("is below ") + folder);
     }
     for (const std::string& folder : config_.settings.ceilings.agent_folders) {
-      if (policies::is_within(path, folder) || policies::is_within(folder, path))
+      if (policies::overlaps(path, folder))
         return reject(field, "leads to the agent's own folder " + folder + ", which no job may have");
     }
     return {};
