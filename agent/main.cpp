@@ -65,7 +65,7 @@ void add_written_folders(const Settings& settings, const std::vector<Id>& contex
 }
 
 // Adds the owners of files of these contexts, and the volumes to check.
-void add_volumes(const Settings& settings, const std::vector<Id>& contexts, SandboxConfig& config) {
+void add_folder_checks(const Settings& settings, const std::vector<Id>& contexts, SandboxConfig& config) {
   for (const Id context : contexts) {
     const ContextFiles* files = find_context_files(settings.context_files, static_cast<ContextId>(context));
     if (files != nullptr) config.files.push_back(*files);
@@ -143,7 +143,7 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
                                                           const std::vector<Id>& warm_contexts,
                                                           int alive_fd) -> Result<std::unique_ptr<Sandbox>> {
         SandboxConfig config = make_sandbox_config(settings, warm_contexts, alive_fd);
-        add_volumes(settings, warm_contexts, config);
+        add_folder_checks(settings, warm_contexts, config);
         // A trial of a script by an ordinary user must not fail because of settings for an agent of root.
         if (warm_contexts.empty() && ::geteuid() == 0) add_known_owners(settings, config);
         auto sandbox = start_sandbox(config);
@@ -161,7 +161,7 @@ ProgramDependencies make_dependencies(const Clock& clock, const std::shared_ptr<
       .create_plugin_executor = &create_plugin_executor,
       .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
         SandboxConfig config = make_sandbox_config(settings, {}, -1);
-        add_volumes(settings, settings.contexts, config);
+        add_folder_checks(settings, settings.contexts, config);
         MJ_TRY(reports, probe_layers(config));
         std::vector<LayerCheck> checks;
         checks.reserve(reports.size());

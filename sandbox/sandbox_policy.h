@@ -53,5 +53,8 @@ struct Policy {
   bool artifacts_optional = false;  // artifacts.optional: dropped artifacts do not change the exit code
   bool operator==(const Policy&) const = default;
 };
+inline std::size_t count_folders(const Policy& policy) {
+  return policy.fs_read.size() + policy.fs_write.size() + policy.volumes.size();
+}
 
 }  // namespace mycojobs

@@ -553,8 +553,7 @@ ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, Po
     parser.add_problem("", format_value(*parsed) + R"( is not an object, such as {"memory": "64 MiB"})");
   } else {
     parser.read_object(*parsed, "");
-    const Policy& values = out.request.values;
-    const std::size_t folders = values.fs_read.size() + values.fs_write.size() + values.volumes.size();
+    const std::size_t folders = count_folders(out.request.values);
     if (folders > kMaxFolders) {
       parser.add_problem("fs", std::to_string(folders) + " folders are more than " + std::to_string(kMaxFolders));
     }

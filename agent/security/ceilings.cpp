@@ -192,9 +192,9 @@ class CeilingApplier {
   // Profile and request together may exceed a limit that neither exceeds alone.
   void check_counts() {
     const Policy& policy = out_.policy;
-    const std::size_t folders = policy.fs_read.size() + policy.fs_write.size() + policy.volumes.size();
     const bool requests_read = request_.names(PolicyField::fs_read);
-    check_count(requests_read ? PolicyField::fs_read : PolicyField::fs_write, folders, kMaxFolders, "folders");
+    check_count(requests_read ? PolicyField::fs_read : PolicyField::fs_write, count_folders(policy), kMaxFolders,
+                "folders");
     check_count(PolicyField::net, policy.net_allow.size(), policies::kMaxNetEntries, "entries");
     for (const auto& row : policies::list_rows()) {
       if (row.field == PolicyField::syscalls || row.field == PolicyField::secrets)

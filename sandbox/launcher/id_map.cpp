@@ -232,8 +232,8 @@ int write_id_maps(pid_t pid, const IdRange& range, const std::optional<FileOwner
   if (range.has_id_per_job()) {
     std::string uid_map = fmt::format("0 {} {}\n", range.base, range.count), gid_map = uid_map;
     if (fixed_owner) {
-      uid_map += fmt::format("{} {} 1\n", range.count, fixed_owner->uid);
-      gid_map += fmt::format("{} {} 1\n", range.count, fixed_owner->gid);
+      uid_map += fmt::format("{} {} 1\n", range.fixed_uid(), fixed_owner->uid);
+      gid_map += fmt::format("{} {} 1\n", range.fixed_uid(), fixed_owner->gid);
     }
     if (int error = write_process_file(pid, "uid_map", uid_map); error != 0) return error;
     return write_process_file(pid, "gid_map", gid_map);

@@ -64,6 +64,8 @@ class IdRegistry {
 struct IdRange {
   std::uint32_t base = 0, count = 0;
   bool has_id_per_job() const { return count > 1; }
+  // The id of ContextFiles::owner in the namespace, if it has a fixed uid. It is above the ids of other jobs.
+  std::uint32_t fixed_uid() const { return count; }
 };
 
 // Ranges of ids that are in use on this host.
@@ -80,8 +82,8 @@ struct ChosenIds {
 // Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.
 // Errors: invalid, unsupported, io.
 Result<ChosenIds> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
-// Returns 0 or an errno; called from outside of the namespace. `fixed_owner` gets the id IdRange::count in the
-// namespace, which is above the ids of other jobs.
+// Returns 0 or an errno; called from outside of the namespace. `fixed_owner` gets the id IdRange::fixed_uid()
+// in the namespace.
 int write_id_maps(pid_t, const IdRange&, const std::optional<FileOwner>& fixed_owner);
 int write_process_file(pid_t, const char* name, const std::string& text);  // of /proc/PID; returns 0 or an errno
 bool are_ids_mapped(const FileOwner&);  // true if the ids exist in the user namespace of this process

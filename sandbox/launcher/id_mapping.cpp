@@ -125,7 +125,7 @@ Result<void> FileOwners::check_volume(const Volume& volume) const {
 
 FileOwner FileOwners::get_job_ids(ContextId context, std::uint32_t uid) const {
   if (!has_ids()) return {::geteuid(), ::getegid()};
-  if (const auto fixed = find_fixed_owner(context); fixed && uid == ids_.count) return *fixed;
+  if (const auto fixed = find_fixed_owner(context); fixed && uid == ids_.fixed_uid()) return *fixed;
   return {ids_.base + uid, ids_.base + uid};
 }
 

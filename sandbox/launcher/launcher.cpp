@@ -213,6 +213,8 @@ void Launcher::configure(const Configure& configuration) {
   for (const auto& [context, volume] : configuration.volumes)
     unchecked_folders_.push_back({context, volume, fmt::format("contexts.{}.volumes.{}", context, volume.name), true});
   for (const auto& [context, path] : configuration.written_folders) add_written_folder(context, path);
+  constexpr std::uint64_t kMaxStartMs = 5000;
+  checks_end_boot_ms_ = boot_ms() + kMaxStartMs;
   check_next_folders();
   for (const auto& [host, context] : configuration.initial_zygotes) {
     if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
@@ -296,7 +298,7 @@ void Launcher::schedule_leftover_removal(std::uint64_t delay_ms) {
 
 void Launcher::on_canary_finished(const std::string& host, ContextId context,
                                   const std::optional<SetupError>& problem) {
-  if (host != kCanaryHost || is_start_reported_) {
+  if (host != kCanaryHost || is_canary_finished_) {
     std::string text;
     if (problem)
       text = fmt::format("zygote {} of context {}: {}: {}: {}", host, context, problem->step,
@@ -305,7 +307,7 @@ void Launcher::on_canary_finished(const std::string& host, ContextId context,
     if (std::exchange(reported_problems_[{host, context}], text) != text && problem) warn(text);
     return;
   }
-  is_start_reported_ = true;
+  is_canary_finished_ = true;
   zygotes_.retire(kCanaryHost);
   if (is_probe_) {
     for (const auto& layer : probe_layers_separately(ids_, cgroups_, problem)) send(layer);
@@ -325,11 +327,9 @@ void Launcher::add_written_folder(ContextId context, const std::string& path) {
 }
 
 // Each check that runs needs a child, so only a few run at the same time. Disks that hang must not add up their
-// time-outs, so no check begins late.
+// time-outs, so no check begins after checks_end_boot_ms_.
 void Launcher::check_next_folders() {
   constexpr std::size_t kMaxRunningChecks = 4;
-  constexpr std::uint64_t kMaxStartMs = 5000;
-  if (checks_end_boot_ms_ == 0) checks_end_boot_ms_ = boot_ms() + kMaxStartMs;
   while (running_checks_ < kMaxRunningChecks && !unchecked_folders_.empty()) {
     const UncheckedFolder folder = std::move(unchecked_folders_.front());
     unchecked_folders_.pop_front();
@@ -348,7 +348,7 @@ void Launcher::check_folder(const UncheckedFolder& folder) {
     return report_folder(folder, Error{Code::unsupported, std::move(problem)});
   OpenFolders request;
   request.grants.volumes = {folder.volume};
-  request.job = owners_.get_job_ids(folder.context, owners_.find_fixed_owner(folder.context) ? ids_.count : 0);
+  request.job = owners_.get_job_ids(folder.context, owners_.find_fixed_owner(folder.context) ? ids_.fixed_uid() : 0);
   ++running_checks_;
   volume_checks_.open(std::move(request), [this, folder](Result<std::vector<Fd>> opened, bool) {
     --running_checks_;
@@ -375,7 +375,7 @@ void Launcher::report_folder(const UncheckedFolder& folder, const std::optional<
 
 void Launcher::report_start_if_ready() {
   const bool is_checking = running_checks_ > 0 || !unchecked_folders_.empty();
-  if (!is_start_reported_ || is_ready_sent_ || (is_checking && (is_probe_ || start_problem_.empty()))) return;
+  if (!is_canary_finished_ || is_ready_sent_ || (is_checking && (is_probe_ || start_problem_.empty()))) return;
   is_ready_sent_ = true;
   send(LauncherStarted{start_problem_.empty(), start_problem_});
 }

@@ -68,14 +68,14 @@ class Launcher {
   GrantedFolders volume_checks_;
   std::deque<UncheckedFolder> unchecked_folders_;
   std::size_t running_checks_ = 0;
-  std::uint64_t checks_end_boot_ms_ = 0;  // no check begins after this time; 0 before the first check
+  std::uint64_t checks_end_boot_ms_ = 0;  // no check begins after this time
   std::string start_problem_;
   Fd filters_;
   IdRegistry registry_;
   IdRange ids_;
   FileOwners owners_;
   int job_niceness_;
-  bool is_configured_ = false, is_probe_ = false, is_start_reported_ = false, is_ready_sent_ = false;
+  bool is_configured_ = false, is_probe_ = false, is_canary_finished_ = false, is_ready_sent_ = false;
   std::vector<std::string> allow_missing_;
   std::map<std::pair<std::string, ContextId>, std::string> reported_problems_;  // last reported problem of each zygote
 };

@@ -370,8 +370,7 @@ int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
   if (const FileOpenCall* open_call = find_file_open_call(name); open_call != nullptr) {
     const std::uint64_t flags = open_call->flags < 6 ? call.data.args[open_call->flags] : O_WRONLY | O_CREAT;
     const bool is_write = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
-    constexpr std::uint64_t kCreates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
-    if ((flags & kCreates) != 0 && (call.data.args[open_call->mode] & (S_ISUID | S_ISGID)) != 0) return EPERM;
+    if ((flags & kCreates) != 0 && (call.data.args[open_call->mode] & kSetIds) != 0) return EPERM;
     const std::string path = read_path(open_call->path);
     if (path.starts_with('/') && !is_common_path(path)) record((is_write ? "write " : "read ") + path);
     return 0;

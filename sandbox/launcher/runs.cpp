@@ -217,7 +217,7 @@ std::optional<std::uint32_t> RunTable::allocate_uid() {
 bool RunTable::assign_uid(SandboxRun& run) {
   if (run.uid) return true;
   const bool is_fixed = needs_file_owner(run.spec.grants) && settings_.owners.find_fixed_owner(run.spec.context);
-  run.uid = is_fixed ? settings_.ids.count : allocate_uid();
+  run.uid = is_fixed ? settings_.ids.fixed_uid() : allocate_uid();
   return run.uid.has_value();
 }
 
@@ -272,7 +272,7 @@ ForkRequest RunTable::build_fork_request(SandboxRun& run) const {
   ForkRequest request{run.id, *run.uid, run.spec.limits, run.spec.grants};
   for (Volume& volume : request.grants.volumes) volume.path.clear();  // the folder is opened; a job need not know it
   request.has_own_uid = settings_.ids.has_id_per_job();
-  request.has_fixed_uid = request.has_own_uid && *run.uid == settings_.ids.count;
+  request.has_fixed_uid = request.has_own_uid && *run.uid == settings_.ids.fixed_uid();
   request.needs_memory_rlimit = !settings_.has_memory_cgroup;
   request.is_canary = run.is_canary;
   request.learn = run.spec.learn;

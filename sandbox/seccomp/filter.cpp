@@ -203,7 +203,7 @@ Result<void> add_mode_rules(const Filter& filter, const FilterRequest& request) 
     MJ_CHECK(add_rule(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first}));
   }
   for (const auto& [name, index] : {std::pair{"mknod", 1U}, std::pair{"mknodat", 2U}}) {
-    if (is_extra_call(request, name)) MJ_CHECK(add_rule(filter, SCMP_ACT_ALLOW, name, {{index, S_ISUID | S_ISGID, 0}}));
+    if (is_extra_call(request, name)) MJ_CHECK(add_rule(filter, SCMP_ACT_ALLOW, name, {{index, kSetIds, 0}}));
   }
   return {};
 }

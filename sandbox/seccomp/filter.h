@@ -8,6 +8,9 @@
 //   kill             only for a foreign architecture (i386, x32)
 #pragma once
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <list>
 #include <span>
@@ -42,6 +45,10 @@ struct RefusedCall {
   const char* syscall;
   int error;
 };
+
+inline constexpr std::uint64_t kSetIds = S_ISUID | S_ISGID;
+// With one of these flags, open() uses its mode. O_TMPFILE includes O_DIRECTORY, which does not create.
+inline constexpr std::uint64_t kCreates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
 
 // The tables. Names that are unknown on this architecture or in libseccomp are skipped; the default applies to them.
 std::span<const char* const> allowed_calls();            // for any arguments

@@ -131,10 +131,7 @@ constexpr RefusedCall kRefused[] = {
 
 constexpr std::uint64_t kAll = ~0ULL;
 constexpr std::uint64_t kLow32 = 0xffffffffULL;  // the kernel ignores the upper half of an int; so must the filter
-constexpr std::uint64_t kSetIds = S_ISUID | S_ISGID;
 constexpr std::uint64_t kTypeAndSetIds = S_IFMT | kSetIds;
-// With one of these flags, open() uses its mode. O_TMPFILE includes O_DIRECTORY, which does not create.
-constexpr std::uint64_t kCreates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
 
 // A file with a set-id bit that a job creates on the host, in a granted folder, would run with the rights of the owner
 // of the job's files for every user of the host. The rules of one call are alternatives.
