@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/fd.h"
+#include "base/open_path.h"
 #include "text/json.h"
 
 namespace mycojobs {
@@ -84,16 +84,6 @@ Fd open_entry(int parent, const std::string& name) {
   return Fd(::openat(parent, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
 }
 
-Fd open_path(const std::string& path) {
-  Fd current(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (std::size_t begin = 1; current && begin < path.size();) {
-    const std::size_t end = std::min(path.find('/', begin), path.size());
-    current = open_entry(current.get(), path.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return current;
-}
-
 // Returns whether the mode bits give the job these rights (as in S_IRWXO).
 bool has_rights(const struct stat& info, const FileOwner& owner, unsigned rights) {
   const unsigned mode = info.st_mode;
@@ -120,7 +110,7 @@ std::string find_missing_right(const DeniedAccess& access) {
   const JobFolder& folder = access.folder;
   const NeededRights needed = get_needed_rights(folder);
   std::string shown = folder.path;
-  Fd current = open_path(folder.host_path);
+  Fd current = open_without_links(folder.host_path);
   for (std::size_t begin = 0;;) {
     struct stat info {};
     if (!current || ::fstat(current.get(), &info) != 0 || S_ISLNK(info.st_mode)) return {};
@@ -145,7 +135,7 @@ std::string find_missing_right(const DeniedAccess& access) {
 std::string find_read_only_cause(const JobFolder& folder) {
   if (!folder.writable) return folder.path + " is a volume with mode \"ro\"";
   struct statvfs info {};
-  const Fd host_folder = open_path(folder.host_path);
+  const Fd host_folder = open_without_links(folder.host_path);
   if (!host_folder || ::fstatvfs(host_folder.get(), &info) != 0 || (info.f_flag & ST_RDONLY) == 0) return {};
   return fmt::format(
       "{} is mounted read-only on the host: mount it with rw, or add it to ReadWritePaths= of the systemd unit of the "

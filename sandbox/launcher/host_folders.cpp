@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/errno_text.h"
+#include "base/open_path.h"
 #include "base/shortage.h"
 #include "sandbox/launcher/id_mapping.h"
 #include "sandbox/zygote/child.h"

@@ -76,10 +76,6 @@ int load_first_filter(ChildRun&);  // for init and its descendants; sends RunCon
 
 std::uint64_t microseconds(const timeval&);
 
-// Opens with O_PATH; fails with ELOOP if any component is a symbolic link. Other users may modify granted folders at
-// the same time.
-Fd open_without_links(const std::string& path);
-
 // Attacks the sandbox from inside, like a job. Writes a line "layer: successful attack" to `out` for each success. The
 // last attack must end the process by a violation.
 int run_canary(int out);

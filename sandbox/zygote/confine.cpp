@@ -29,6 +29,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/open_path.h"
 #include "sandbox/landlock.h"
 #include "sandbox/zygote/child.h"
 #include "sandbox/zygote/landlock_rules.h"
@@ -101,28 +102,6 @@ int set_read_only(const std::string& path) {
   attr.attr_set = MOUNT_ATTR_RDONLY;
   return error_if(::mount_setattr(AT_FDCWD, path.c_str(), 0, &attr, sizeof attr) != 0);
 }
-
-}  // namespace
-
-// Opens one path component at a time, since a service manager may have forbidden openat2 (RestrictSUIDSGID).
-Fd open_without_links(const std::string& path) {
-  Fd parent(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (std::size_t name_start = 1; parent && name_start < path.size();) {
-    const std::size_t end = std::min(path.find('/', name_start), path.size());
-    Fd child(
-        ::openat(parent.get(), path.substr(name_start, end - name_start).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat info {};
-    if (child && (::fstat(child.get(), &info) != 0 || S_ISLNK(info.st_mode))) {
-      child.reset();
-      errno = ELOOP;
-    }
-    parent = std::move(child);
-    name_start = end + 1;
-  }
-  return parent;
-}
-
-namespace {
 
 int create_network(ChildRun& run) {
   const Grants& grants = run.request.grants;

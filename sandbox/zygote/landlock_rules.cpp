@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/open_path.h"
 #include "sandbox/landlock.h"
 #include "sandbox/zygote/child.h"
 
