@@ -9,6 +9,7 @@
 // of bytes, times "30 s" or a number of milliseconds. Unknown names are errors.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -24,7 +24,7 @@
 #include "base/errno_text.h"
 #include "base/open_path.h"
 #include "base/shortage.h"
-#include "sandbox/launcher/id_mapping.h"
+#include "sandbox/launcher/mount_ids.h"
 #include "sandbox/zygote/child.h"
 
 namespace mycojobs::sandbox {

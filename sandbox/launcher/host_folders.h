@@ -25,7 +25,7 @@ std::string check_path_ownership(const std::string& path);
 // Checks a folder, its contents, and the targets of its symbolic links. The duration depends on the size of the folder.
 std::string check_tree_ownership(const std::string& folder);
 
-// The mount shows files of `files` as files of `job` (id_mapping.h).
+// The mount shows files of `files` as files of `job` (mount_ids.h).
 struct OwnerMapping {
   FileOwner files, job;
 };

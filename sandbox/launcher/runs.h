@@ -14,7 +14,7 @@
 #include "sandbox/cgroup.h"
 #include "sandbox/host_limits.h"
 #include "sandbox/launcher/event_loop.h"
-#include "sandbox/launcher/id_mapping.h"
+#include "sandbox/launcher/file_owners.h"
 #include "sandbox/launcher/reported_calls.h"
 #include "sandbox/messages.h"
 #include "sandbox/seccomp/filter.h"

@@ -107,9 +107,9 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
 
 std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
   const ScriptHost host = choose_build(*find_host(zygote.key), zygote);
-  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.owners.find_fixed_owner(zygote.key.second),
-                               settings_.filters, settings_.alive_fd, settings_.fail_step, settings_.disabled_steps,
-                               settings_.job_niceness});
+  auto started = start_zygote(
+      {host, zygote.folders, settings_.ids, settings_.owners.find_fixed_owner(zygote.key.second), settings_.filters,
+       settings_.alive_fd, settings_.fail_step, settings_.disabled_steps, settings_.job_niceness});
   zygote.folders.clear();
   if (!started)
     return SetupError{started.error().step, started.error().error,

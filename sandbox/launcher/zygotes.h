@@ -18,9 +18,9 @@
 #include <unordered_set>
 #include <vector>
 
+#include "sandbox/launcher/file_owners.h"
 #include "sandbox/launcher/granted_folders.h"
 #include "sandbox/launcher/host_children.h"
-#include "sandbox/launcher/id_mapping.h"
 #include "sandbox/launcher/runs.h"
 #include "sandbox/launcher/sandbox_pool.h"
 #include "sandbox/launcher/warm_table.h"

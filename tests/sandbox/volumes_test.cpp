@@ -12,7 +12,8 @@
 #include <fstream>
 
 #include "fixture.h"
-#include "sandbox/launcher/id_mapping.h"
+#include "sandbox/launcher/file_owners.h"
+#include "sandbox/launcher/mount_ids.h"
 
 namespace mycojobs::test {
 namespace {
