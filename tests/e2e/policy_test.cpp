@@ -1,7 +1,5 @@
 // Policies of real jobs: written to the record by a client with redis-cli, and given as files by an operator. The
 // agents have ceilings.
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 
@@ -130,38 +128,20 @@ TEST_F(PlainPolicy, MissingRequestIsLoweredToTheCeiling) {
   EXPECT_EQ(wait_for_status(redis_, job), "error") << "the default of 256 MiB is lowered to the ceiling of 128 MiB";
 }
 
-// A folder of the host that a policy may name. The destructor removes it.
-class HostFolder {
- public:
-  HostFolder() {
-    char name[] = "/var/tmp/mycojobs-policy-XXXXXX";
-    EXPECT_NE(::mkdtemp(name), nullptr);
-    path_ = name;
-    std::filesystem::permissions(path_, std::filesystem::perms(0755));
-  }
-  ~HostFolder() { std::filesystem::remove_all(path_); }
-  HostFolder(const HostFolder&) = delete;
-  HostFolder& operator=(const HostFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + '/' + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 class OperatorPolicy : public Operator {
  protected:
   std::string config_ = folder_.write("ceiling.toml", "[contexts.3.ceiling]\nmemory = \"128 MiB\"\npids = 32\n");
 };
 
 TEST_F(OperatorPolicy, GrantsReachOnlyTheJobThatRequestsThem) {
-  const HostFolder host_folder;
+  const TempDir host_folder(kGrantableParent);
+  std::filesystem::permissions(host_folder.path(), std::filesystem::perms(0755));
   std::filesystem::create_directories(host_folder / "given");
   std::filesystem::create_directories(host_folder / "other");
   std::ofstream(host_folder / "given/text") << "hello from the host";
   std::ofstream(host_folder / "other/text") << "not for jobs";
   const std::string config = folder_.write(
-      "open.toml", "[ceiling]\nfs.read = [\"" + host_folder.path() + "\"]\nnet = \"loopback\"\nexec = true\n");
+      "open.toml", "[ceiling]\nfs.read = [\"" + host_folder.path().string() + "\"]\nnet = \"loopback\"\nexec = true\n");
   Process agent = start_registered_agent(1, {"--config", config});
   const std::string script = R"(import os, socket, subprocess
 def tried(what):
@@ -178,7 +158,7 @@ result['exec'] = tried(lambda: subprocess.run(['/bin/echo', 'x'], capture_output
 )";
   const std::string policy =
       folder_.write("p.toml", "fs.read = [\"" + (host_folder / "given") + "\"]\nnet = \"loopback\"\nexec = true\n");
-  const std::vector<std::string> environment{"--env", "FOLDER=" + host_folder.path(), "--config", config};
+  const std::vector<std::string> environment{"--env", "FOLDER=" + host_folder.path().string(), "--config", config};
   auto with_policy = environment;
   with_policy.insert(with_policy.end(), {"--policy", policy});
   const std::string granted = mycojobs_.submit(script, with_policy);

@@ -1,6 +1,4 @@
 // Files that jobs write on the host: volumes and fs.write of an agent, from the configuration to the error of a job.
-#include <sched.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,30 +17,23 @@ namespace fs = std::filesystem;
 class VolumesE2e : public Operator {
  protected:
   VolumesE2e() {
-    char name[] = "/var/tmp/mycojobs-volumes-XXXXXX";
-    EXPECT_NE(::mkdtemp(name), nullptr);
-    host_folder_ = name;
-    for (const char* folder : {"out", "data", "closed"}) fs::create_directory(host_folder_ + "/" + folder);
-    ::chmod(host_folder_.c_str(), 0755);
+    for (const char* folder : {"out", "data", "closed"}) fs::create_directory(path(folder));
+    ::chmod(host_folder_.path().c_str(), 0755);
     ::chmod(path("out").c_str(), 01777);
     ::chmod(path("closed").c_str(), 0755);
     (void)!::chown(path("data").c_str(), owner_, owner_);
   }
-  ~VolumesE2e() override { fs::remove_all(host_folder_); }
-  std::string path(const std::string& name) const { return host_folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return host_folder_ / name; }
   std::string write_config(const std::string& owner = "") const {
     return folder_.write("volumes.toml",
-                         "[contexts.1.ceiling]\nexec = true\nfs.write = [\"" + host_folder_ +
+                         "[contexts.1.ceiling]\nexec = true\nfs.write = [\"" + host_folder_.path().string() +
                              "\"]\n[contexts.1.volumes.data]\npath = \"" + path("data") +
                              "\"\nmode = \"rw\"\nowner = " + (owner.empty() ? std::to_string(owner_) : owner) +
                              "\n[executors.shell]\ncommand = [\"/bin/sh\", \"{script}\"]\n");
   }
   // Runs a script with this policy, and returns the key of the ended job.
   std::string run_job(const std::string& type, const std::string& policy, const std::string& script) const {
-    const ProcessResult submitted =
-        mycojobs_({"job", "submit", "-", "--type", type, "--policy", folder_.write("p.toml", policy)}, script);
-    EXPECT_EQ(submitted.code, 0) << submitted.err;
-    std::string job = submitted.out.substr(0, submitted.out.find('\n'));
+    std::string job = mycojobs_.submit(script, {"--type", type, "--policy", folder_.write("p.toml", policy)});
     EXPECT_TRUE(eventually([&] {
       const std::string status = mycojobs_.read_field(job, "status");
       return status == "finished" || status == "error";
@@ -56,7 +47,7 @@ class VolumesE2e : public Operator {
     return info.st_uid;
   }
 
-  std::string host_folder_;
+  const TempDir host_folder_{kGrantableParent};
   const std::uint32_t owner_ = ::geteuid() == 0 ? 23456 : ::geteuid();
 };
 
@@ -120,8 +111,7 @@ TEST_F(VolumesE2e, DeniedWriteNamesItsCauseForPythonAndPrograms) {
 // ramfs stands for file systems without id mapping. It is mounted in a mount namespace of this test program.
 TEST_F(VolumesE2e, VolumeThatCannotBeMappedPreventsTheStart) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root mounts file systems";
-  ASSERT_EQ(::unshare(CLONE_NEWNS), 0);
-  ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+  ASSERT_TRUE(enter_mount_namespace());
   ASSERT_EQ(::mount("ramfs", path("data").c_str(), "ramfs", 0, nullptr), 0);
   const std::string config = write_config();
   const ProcessResult result = start_agent(folder_, redis_, 1, {"--config", config}).wait();

@@ -18,23 +18,6 @@
 namespace mycojobs::test {
 namespace {
 
-class SharedFolder {
- public:
-  SharedFolder() {
-    char path[] = "/var/tmp/mycojobs-test-XXXXXX";
-    path_ = ::mkdtemp(path);
-    ::chmod(path_.c_str(), 0777);
-  }
-  ~SharedFolder() { std::filesystem::remove_all(path_); }
-  SharedFolder(const SharedFolder&) = delete;
-  SharedFolder& operator=(const SharedFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 TEST(Escape, CpuOfUnreapedChildrenCounts) {
   RunSpec spec = make_spec();
   spec.limits.exec = true;
@@ -59,7 +42,7 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
 // Another job with the same folder exchanges a folder of the path and a link in a loop.
 TEST(Escape, GrantReplacedByALinkIsNotMounted) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a host folder in another namespace";
-  const SharedFolder folder;
+  const GrantedFolder folder;
   std::filesystem::create_directories(folder / "part/bin");
   std::ofstream(folder / "part/bin/planted") << "planted";
   std::filesystem::create_directory_symlink("/usr", folder / "link");
@@ -89,7 +72,7 @@ TEST(Escape, GrantReplacedByALinkIsNotMounted) {
 // it.
 TEST(Escape, PipeInAReadOnlyFolderIsNotWritten) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a host folder in another namespace";
-  const SharedFolder folder;
+  const GrantedFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
   ::chmod(pipe.c_str(), 0666);
@@ -103,7 +86,7 @@ TEST(Escape, PipeInAReadOnlyFolderIsNotWritten) {
 // No system call moves or links a file of the host, or of one granted folder, into another granted folder.
 TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a host folder in another namespace";
-  const SharedFolder first, second;
+  const GrantedFolder first, second;
   std::ofstream(first / "first") << "first";
   std::ofstream(second / "second") << "second";
   ::chmod((second / "second").c_str(), 0666);

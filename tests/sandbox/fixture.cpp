@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,8 @@ std::map<std::string, std::string> parse_results(const std::string& text) {
 }
 
 }  // namespace
+
+GrantedFolder::GrantedFolder() : TempDir(kGrantableParent) { ::chmod(path().c_str(), 0777); }
 
 std::string RunResult::get_result(const std::string& attempt) const {
   const auto position = results.find(attempt);

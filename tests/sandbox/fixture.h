@@ -16,6 +16,12 @@
 
 namespace mycojobs::test {
 
+// A folder to grant. All users may enter and write it, because jobs have user ids of their own.
+class GrantedFolder : public TempDir {
+ public:
+  GrantedFolder();
+};
+
 struct RunResult {
   Outcome outcome;
   std::string stdout_text, stderr_text;        // Output of the job.

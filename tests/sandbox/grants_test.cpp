@@ -14,24 +14,6 @@
 namespace mycojobs::test {
 namespace {
 
-// A temporary folder to grant. All users may enter and write it, because jobs have user ids of their own.
-class GrantedFolder {
- public:
-  GrantedFolder() {
-    char path[] = "/var/tmp/mycojobs-test-XXXXXX";
-    path_ = ::mkdtemp(path);
-    ::chmod(path_.c_str(), 0777);
-  }
-  ~GrantedFolder() { std::filesystem::remove_all(path_); }
-  GrantedFolder(const GrantedFolder&) = delete;
-  GrantedFolder& operator=(const GrantedFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 bool has_step(const Outcome& outcome, const std::string& step) {
   return std::any_of(outcome.setup.begin(), outcome.setup.end(), [&](const auto& time) { return time.step == step; });
 }

@@ -1,11 +1,8 @@
 // Measures the time of a run without folders, with a folder for reading, with fs.write (an id-mapped mount), and with
 // two volumes of different owners. Run it as root: an ordinary user's mounts are not mapped.
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "fixture.h"
@@ -33,9 +30,8 @@ unsigned long measure(Sandbox& sandbox, const Grants& grants) {
 }
 
 int run_bench() {
-  char path[] = "/var/tmp/mycojobs-bench-XXXXXX";
-  if (::mkdtemp(path) == nullptr) return 1;
-  ::chmod(path, 0777);
+  const GrantedFolder folder;
+  const std::string path = folder.path();
   SandboxConfig config = make_test_config();
   config.max_prewarmed = 0;  // a run with folders never uses a prewarmed sandbox
   const DedicatedSandbox dedicated = start_dedicated_sandbox(config);
@@ -48,7 +44,6 @@ int run_bench() {
   const Grants none;
   std::printf("| run | lower decile, us |\n|---|---|\n| no folder | %lu |\n", measure(*dedicated.sandbox, none));
   for (const auto& [name, grants] : rows) std::printf("| %s | %lu |\n", name, measure(*dedicated.sandbox, *grants));
-  std::filesystem::remove_all(path);
   return 0;
 }
 

@@ -1,6 +1,5 @@
 // Volumes and fs.write: files that jobs create on the host belong to one owner, and jobs gain no other rights by them.
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -36,12 +35,9 @@ struct stat stat_file(const std::string& path) {
 class HostFolder {
  public:
   explicit HostFolder(const std::string& file_system = "") {
-    char path[] = "/var/tmp/mycojobs-volume-XXXXXX";
-    path_ = ::mkdtemp(path);
     if (file_system.empty()) prepare();
     if (file_system.empty()) return;
-    static const bool kHasNamespace =
-        ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    static const bool kHasNamespace = enter_mount_namespace();
     is_mounted_ = kHasNamespace && (file_system == "ext4" || file_system == "xfs" ? mount_image(file_system)
                                                                                   : mount_memory(file_system));
     if (is_mounted_) prepare();
@@ -49,7 +45,6 @@ class HostFolder {
   ~HostFolder() {
     if (is_mounted_) ::umount2(path_.c_str(), MNT_DETACH);
     std::error_code error;
-    fs::remove_all(path_, error);
     fs::remove(path_ + ".img", error);
   }
   HostFolder(const HostFolder&) = delete;
@@ -83,7 +78,8 @@ class HostFolder {
                                 " >/dev/null 2>&1 && mount -o loop " + image + " " + path_ + " 2>/dev/null";
     return std::system(command.c_str()) == 0;
   }
-  std::string path_;
+  const TempDir folder_{kGrantableParent};
+  const std::string path_ = folder_.path();
   bool is_mounted_ = false;
 };
 

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/fuse.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "support/process.h"
 
 namespace mycojobs::test {
 
@@ -31,8 +31,7 @@ class HangingFolder {
       : path_("/var/tmp/mycojobs-hang-" + std::to_string(::getpid())), disk_(::open("/dev/fuse", O_RDWR | O_CLOEXEC)) {
     std::filesystem::create_directories(path_);
     EXPECT_TRUE(disk_) << "/dev/fuse: " << std::strerror(errno);
-    EXPECT_EQ(::unshare(CLONE_NEWNS), 0) << std::strerror(errno);
-    EXPECT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0) << std::strerror(errno);
+    EXPECT_TRUE(enter_mount_namespace()) << std::strerror(errno);
     const std::string options =
         "fd=" + std::to_string(disk_.get()) + ",rootmode=40000,user_id=0,group_id=0,allow_other";
     EXPECT_EQ(::mount("hangs", path_.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()), 0)

@@ -1,6 +1,8 @@
 #include "support/process.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,8 +39,8 @@ bool eventually(const std::function<bool()>& condition, Seconds limit) {
   return true;
 }
 
-TempDir::TempDir() {
-  std::string name = (std::filesystem::temp_directory_path() / "mycojobs-test-XXXXXX").string();
+TempDir::TempDir(const std::filesystem::path& parent) {
+  std::string name = (parent / "mycojobs-test-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
   path_ = name;
 }
@@ -51,6 +53,10 @@ TempDir::~TempDir() {
 std::string TempDir::write(const std::string& name, const std::string& content) const {
   std::ofstream(path_ / name, std::ios::binary) << content;
   return (path_ / name).string();
+}
+
+bool enter_mount_namespace() {
+  return ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 std::string read_file(const std::string& path) {

@@ -18,10 +18,10 @@ using Seconds = std::chrono::duration<double>;
 // heavily loaded; only a hang should reach it.
 bool eventually(const std::function<bool()>& condition, Seconds limit = Seconds(60));
 
-// A folder below the system's temporary folder; removed by the destructor.
+// A folder that the destructor removes. parent: by default the system's temporary folder.
 class TempDir {
  public:
-  TempDir();
+  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path());
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
@@ -32,6 +32,13 @@ class TempDir {
  private:
   std::filesystem::path path_;
 };
+
+// Policies can grant folders below this one to jobs.
+inline constexpr const char* kGrantableParent = "/var/tmp";
+
+// Moves this process to a mount namespace of its own, so that the mounts of the host do not change. Returns false if
+// this is not permitted.
+bool enter_mount_namespace();
 
 std::string read_file(const std::string& path);
 
