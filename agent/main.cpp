@@ -39,7 +39,10 @@ SandboxConfig make_sandbox_config(const Settings& settings, const std::vector<Id
     config.uid_base = settings.sandbox_uid_range.base;
     config.uid_count = settings.sandbox_uid_range.count;
   }
-  for (Id context : warm_contexts) config.initial_zygotes.push_back({"python", context});
+  config.max_zygotes = settings.sandbox_zygotes;
+  for (Id context : warm_contexts) {
+    if (config.initial_zygotes.size() < config.max_zygotes) config.initial_zygotes.push_back({"python", context});
+  }
   config.max_prewarmed = settings.sandbox_prewarmed;
   config.max_sandbox_runs = settings.sandbox_reused_runs;
   config.max_warm_processes = settings.sandbox_warm;

@@ -96,6 +96,7 @@ Configure build_configuration(const SandboxConfig& config, bool probe) {
   message.max_prewarmed = config.max_prewarmed;
   message.max_sandbox_runs = config.max_sandbox_runs;
   message.max_warm_processes = config.max_warm_processes;
+  message.max_zygotes = config.max_zygotes;
   message.disabled_steps = config.disabled_steps;
   message.files = config.files;
   message.volumes = config.volumes;

@@ -25,7 +25,12 @@ struct SandboxConfig {
   // Range of host user ids for jobs, if the agent is root. Moved to higher ids if /etc/subuid assigns part of the
   // range.
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
-  std::vector<std::pair<std::string, ContextId>> initial_zygotes;  // hosts and contexts whose zygotes start immediately
+  // Hosts and contexts whose zygotes start in this order after the launcher, up to max_zygotes. Others start at the
+  // first run.
+  std::vector<std::pair<std::string, ContextId>> initial_zygotes;
+  // Maximum number of zygotes. Above it, the one that has served no run for the longest time ends. Zygotes with active
+  // runs and warm processes are kept. The setting sandbox.zygotes.
+  std::uint32_t max_zygotes = 64;
   // Limits after which a zygote is replaced; 0 means no limit.
   std::uint32_t max_zygote_runs = 5000, max_zygote_age_ms = 3600000;
   // Maximum number of prewarmed sandboxes per zygote, which are set up and confined before their run is known.

@@ -137,7 +137,7 @@ struct Configure {
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, ContextId>> initial_zygotes;
   std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_sandbox_runs = 1,
-                max_warm_processes = 0, unkillable_ms = 0;
+                max_warm_processes = 0, max_zygotes = 0, unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> disabled_steps;
   std::vector<ContextFiles> files;
@@ -149,7 +149,7 @@ void fields(Archive& archive, Configure& message) {
   archive(message.probe), archive(message.hosts), archive(message.allow_missing), archive(message.uid_base),
       archive(message.uid_count), archive(message.initial_zygotes), archive(message.max_zygote_runs),
       archive(message.max_zygote_age_ms), archive(message.max_prewarmed), archive(message.max_sandbox_runs),
-      archive(message.max_warm_processes), archive(message.unkillable_ms), archive(message.fail_step),
+      archive(message.max_warm_processes), archive(message.max_zygotes), archive(message.unkillable_ms), archive(message.fail_step),
       archive(message.disabled_steps), archive(message.files), archive(message.volumes),
       archive(message.written_folders);
 }

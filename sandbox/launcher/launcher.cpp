@@ -209,16 +209,16 @@ void Launcher::configure(const Configure& configuration) {
   is_probe_ = configuration.probe;
   const auto problem = prepare(configuration);
   if (problem) return send(LauncherStarted{false, *problem});
-  zygotes_.warm(kCanaryHost, 0);
+  zygotes_.start_now({kCanaryHost, 0});
   for (const auto& [context, volume] : configuration.volumes)
     unchecked_folders_.push_back({context, volume, fmt::format("contexts.{}.volumes.{}", context, volume.name), true});
   for (const auto& [context, path] : configuration.written_folders) add_written_folder(context, path);
   constexpr std::uint64_t kMaxStartMs = 5000;
   checks_end_boot_ms_ = boot_ms() + kMaxStartMs;
   check_next_folders();
-  for (const auto& [host, context] : configuration.initial_zygotes) {
-    if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
-  }
+  std::vector<Zygotes::Key> initial = configuration.initial_zygotes;
+  std::erase_if(initial, [this](const auto& key) { return !zygotes_.has_host(key.first, key.second); });
+  zygotes_.start_in_background(initial);
 }
 
 std::optional<std::string> Launcher::prepare(const Configure& configuration) {
@@ -270,6 +270,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.max_zygote_age_ms = configuration.max_zygote_age_ms;
   settings.max_prewarmed = configuration.max_prewarmed;
   settings.max_warm_processes = configuration.max_warm_processes;
+  settings.max_zygotes = configuration.max_zygotes;
   settings.can_landlock_be_missing = may_be_missing("landlock");
   settings.has_memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
@@ -308,7 +309,7 @@ void Launcher::on_canary_finished(const std::string& host, ContextId context,
     return;
   }
   is_canary_finished_ = true;
-  zygotes_.retire(kCanaryHost);
+  zygotes_.end_host(kCanaryHost);
   if (is_probe_) {
     for (const auto& layer : probe_layers_separately(ids_, cgroups_, problem)) send(layer);
   }

@@ -210,12 +210,60 @@ Zygotes::Zygote* Zygotes::get_or_start(const Key& key, std::optional<SetupError>
   }
   Zygote* zygote = start(key, problem);
   if (zygote != nullptr) current_[key] = zygote->id;
+  end_excess_zygotes();
   return zygote;
 }
 
-void Zygotes::warm(const std::string& host, ContextId context) {
+void Zygotes::start_now(const Key& key) {
   std::optional<SetupError> problem;
-  if (get_or_start({host, context}, problem) == nullptr) on_canary_finished_(host, context, problem);
+  if (get_or_start(key, problem) == nullptr) on_canary_finished_(key.first, key.second, problem);
+}
+
+void Zygotes::start_in_background(const std::vector<Key>& keys) {
+  unstarted_.assign(keys.begin(), keys.end());
+  start_next_in_background();
+}
+
+void Zygotes::start_next_in_background() {
+  while (!unstarted_.empty() && current_.size() < settings_.max_zygotes &&
+         std::none_of(zygotes_.begin(), zygotes_.end(), [&](const auto& row) { return is_starting(*row.second); })) {
+    const Key key = std::move(unstarted_.front());
+    unstarted_.pop_front();
+    start_now(key);
+  }
+}
+
+// A warm process that waits for its next run is used, too.
+bool Zygotes::is_in_use(const Zygote& zygote) {
+  return !zygote.waiting.empty() || std::any_of(zygote.running.begin(), zygote.running.end(), [this](std::uint64_t id) {
+    const SandboxRun* run = runs_.find(id);
+    return run != nullptr && (run->is_warm || !run->is_idle);
+  });
+}
+
+void Zygotes::end_excess_zygotes() {
+  if (current_.size() <= settings_.max_zygotes) return;
+  std::vector<Zygote*> unused;
+  for (const auto& [key, id] : current_) {
+    Zygote* zygote = find(id);
+    if (zygote->state == State::serving && !zygote->problem && !successors_.contains(key) && !is_in_use(*zygote))
+      unused.push_back(zygote);
+  }
+  std::sort(unused.begin(), unused.end(),
+            [](const Zygote* a, const Zygote* b) { return a->last_run_boot_ms < b->last_run_boot_ms; });
+  for (Zygote* zygote : unused) {
+    if (current_.size() <= settings_.max_zygotes) return;
+    current_.erase(zygote->key);
+    retire(*zygote);
+  }
+}
+
+// Ends the zygote after its active runs.
+void Zygotes::retire(Zygote& zygote) {
+  zygote.state = State::retired;
+  discard(zygote.pool.clear());
+  discard_warm(zygote);
+  if (zygote.running.empty() && zygote.waiting.empty()) fail(zygote, {});
 }
 
 void Zygotes::submit(SandboxRun& run) {
@@ -291,6 +339,7 @@ bool Zygotes::fork(Zygote& zygote, SandboxRun& run) {
 }
 
 void Zygotes::count_run(Zygote& zygote) {
+  zygote.last_run_boot_ms = boot_ms();
   if (++zygote.run_count == settings_.max_zygote_runs && zygote.state == State::serving) start_successor(zygote);
 }
 
@@ -375,12 +424,13 @@ void Zygotes::finish_canary(Zygote& zygote, SandboxRun& canary) {
     begin_serving(zygote);
   }
   on_canary_finished_(zygote.key.first, zygote.key.second, problem);
+  start_next_in_background();
 }
 
 void Zygotes::begin_serving(Zygote& zygote) {
   zygote.state = State::serving;
   zygote.run_count = 0;
-  zygote.serving_since_boot_ms = boot_ms();
+  zygote.serving_since_boot_ms = zygote.last_run_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up_timer);
   if (!zygote.stderr_text.empty()) report_stderr(zygote, std::exchange(zygote.stderr_text, {}));
   const auto successor = successors_.find(zygote.key);
@@ -389,11 +439,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   Zygote* previous = find(current_[zygote.key]);
   current_[zygote.key] = zygote.id;
   successors_.erase(successor);
-  if (previous == nullptr) return;
-  previous->state = State::retired;
-  discard(previous->pool.clear());
-  discard_warm(*previous);
-  if (previous->running.empty() && previous->waiting.empty()) fail(*previous, {});
+  if (previous != nullptr) retire(*previous);
 }
 
 void Zygotes::on_sandbox_ended(SandboxRun& run) {
@@ -444,7 +490,7 @@ void Zygotes::report_stderr(Zygote& zygote, std::string output) {
   zygote.stderr_text = std::move(output);
 }
 
-void Zygotes::retire(const std::string& host) {
+void Zygotes::end_host(const std::string& host) {
   for (const auto& [id, zygote] : zygotes_) {
     if (zygote->key.first == host) fail(*zygote, {});
   }
@@ -501,6 +547,7 @@ void Zygotes::reap_zygote(Zygote& zygote, bool killed) {
   }
   if (never_served && !owned->is_canary_reported)
     on_canary_finished_(owned->key.first, owned->key.second, owned->problem);
+  if (never_served) start_next_in_background();
   if (const auto previous = current_.find(owned->key); never_served && previous != current_.end())
     find(previous->second)->run_count = 0;
   for (std::uint64_t id : owned->running) {
@@ -619,6 +666,7 @@ void Zygotes::maintain() {
       start_successor(*zygote);
     }
   }
+  end_excess_zygotes();
   report_prewarmed_count();
 }
 

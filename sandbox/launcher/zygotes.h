@@ -7,7 +7,8 @@
 // In the state `testing` the canary job attacks the sandbox. Only hosts with folders have the state `checking`: the
 // folders are checked before any file in them may run. There is no zygote process yet, but a child of the launcher that
 // accesses the folders (zygote_files.h); it exists as long as the zygote. A successor is started after a number of
-// runs, after some time, or after a loaded file has changed.
+// runs, after some time, or after a loaded file has changed. Above `max_zygotes`, the zygote that has served no run for
+// the longest time ends; the next run of its context starts it again.
 #pragma once
 
 #include <deque>
@@ -40,7 +41,8 @@ struct ZygotesSettings {
   FileOwners owners;
   int filters = -1;   // memfd from write_filters()
   int alive_fd = -1;  // SandboxConfig::alive_fd, or -1
-  std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0;
+  std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0,
+                max_zygotes = 0;
   bool can_landlock_be_missing = false, has_memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> disabled_steps;
@@ -65,18 +67,21 @@ class Zygotes {
   void configure(ZygotesSettings);
   bool has_host(const std::string& host, ContextId context) const { return find_host({host, context}) != nullptr; }
 
-  void warm(const std::string& host, ContextId context);
+  using Key = std::pair<std::string, ContextId>;  // host and context
+  void start_now(const Key&);
+  // Starts these zygotes in this order, up to max_zygotes, each after the start of the previous one has ended, so that
+  // first runs and the report of the launcher's start are not delayed.
+  void start_in_background(const std::vector<Key>&);
   void submit(SandboxRun&);            // forks the run now, or when its zygote is ready
   void on_sandbox_ended(SandboxRun&);  // for RunTable::on_sandbox_ended()
   void on_confined(SandboxRun&);
   bool on_idle(SandboxRun&);                  // for RunTable::on_idle()
   bool can_keep_process(const SandboxRun&);   // for RunTable::on_keep_process()
   void fail_unresponsive(const SandboxRun&);  // the run's zygote does not answer
-  void retire(const std::string& host);
+  void end_host(const std::string& host);
   void retire_warm_key(const std::string& key) { discard(warm_.retire_key(key)); }
 
  private:
-  using Key = std::pair<std::string, ContextId>;
   struct Zygote {
     std::uint64_t id = 0;
     Key key;
@@ -88,6 +93,7 @@ class Zygotes {
     bool is_canary_reported = false;                    // the result of its canary job was reported
     std::uint32_t run_count = 0, unanswered_forks = 0;  // total runs; forks without a reply
     std::uint64_t serving_since_boot_ms = 0;            // start of serving
+    std::uint64_t last_run_boot_ms = 0;                 // start of its last run, or of serving
     SandboxPool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
@@ -103,6 +109,10 @@ class Zygotes {
 
   const ScriptHost* find_host(const Key&) const;  // for the context, or for every context; null if unknown
   Zygote* get_or_start(const Key&, std::optional<SetupError>& problem);
+  void start_next_in_background();
+  bool is_in_use(const Zygote&);
+  void end_excess_zygotes();
+  void retire(Zygote&);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   std::optional<SetupError> start_process(Zygote&);
   bool start_folder_child(Zygote&);
@@ -162,6 +172,7 @@ class Zygotes {
   std::map<std::string, std::string> other_builds_;  // by program: the reported reason why another build runs
   std::map<Key, std::uint64_t> current_;             // zygotes that receive new runs
   std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
+  std::deque<Key> unstarted_;                        // zygotes to start in the background
   std::uint64_t next_id_ = 1;
   WarmTable warm_;
   EventLoop::Timer maintenance_timer_, expiry_timer_;

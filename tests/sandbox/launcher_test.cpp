@@ -179,6 +179,40 @@ TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
   EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 3; }));
 }
 
+TEST(Launcher, UnusedZygotesEndAboveTheLimit) {
+  SandboxConfig config = make_test_config();
+  config.max_zygotes = 2;
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  RunSpec long_run = make_spec();
+  long_run.context = 1;
+  StartedRun active = start_attempts(*dedicated_sandbox.sandbox, long_run, "print up\nsleep 60000");
+  wait_for_output(active, "up");
+  for (int round = 0; round < 2; ++round) {
+    for (ContextId context : {2U, 3U, 4U}) {
+      RunSpec spec = make_spec();
+      spec.context = context;
+      const Outcome outcome = run_attempts(*dedicated_sandbox.sandbox, spec, "getpid").outcome;
+      EXPECT_EQ(to_string(outcome.status), "ok") << outcome.reason;
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 2; }));
+  dedicated_sandbox.sandbox->kill(long_run.run, KillReason::cancelled, 0);
+  EXPECT_EQ(to_string(wait_for_end(*dedicated_sandbox.sandbox, active).outcome.status), "cancelled")
+      << "the zygote of an active run has ended";
+}
+
+TEST(Launcher, InitialZygotesStartUpToTheLimit) {
+  SandboxConfig config = make_test_config();
+  config.max_zygotes = 2;
+  for (ContextId context : {1U, 2U, 3U, 4U}) config.initial_zygotes.emplace_back(make_spec().host, context);
+  DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox(config);
+  EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 2; }));
+  RunSpec spec = make_spec();
+  spec.context = 4;
+  EXPECT_EQ(to_string(run_attempts(*dedicated_sandbox.sandbox, spec, "getpid").outcome.status), "ok");
+  EXPECT_TRUE(eventually([&] { return find_children(dedicated_sandbox.launcher).size() == 2; }));
+}
+
 TEST(Launcher, WaitingRunCanBeCancelled) {
   DedicatedSandbox dedicated_sandbox = start_dedicated_sandbox();
   RunSpec spec = make_spec();

@@ -280,6 +280,9 @@ const auto kOptions = std::to_array<Option>({
      "Maximum number of processes of warm scripts of an agent; above it, a process of the context with the most "
      "processes is ended; 0: none",
      kSandboxOptionCommands, "", 0, 1024},
+    {"sandbox.zygotes", count, &S::sandbox_zygotes, "64",
+     "Number of script hosts that an agent keeps ready; above it, the one that has been unused for the longest time ends",
+     kSandboxOptionCommands, "", 1, 4096},
     {"sandbox.zygote_runs", count, &S::sandbox_zygote_runs, "5000",
      "Jobs after which a script host is replaced; 0: any number", kSandboxOptionCommands, "", 0, 1U << 30},
     {"sandbox.zygote_age", duration, &S::sandbox_zygote_age_ms, "1h",

@@ -103,8 +103,8 @@ struct Settings {
   UidRange sandbox_uid_range;
   std::string v_compiler;
   std::vector<std::string> v_flags;
-  std::uint32_t sandbox_prewarmed = 0, sandbox_reused_runs = 0, sandbox_warm = 0, sandbox_zygote_runs = 0,
-                sandbox_zygote_age_ms = 0;
+  std::uint32_t sandbox_prewarmed = 0, sandbox_reused_runs = 0, sandbox_warm = 0, sandbox_zygotes = 0,
+                sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::automatic;
 };

@@ -96,6 +96,7 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.prewarmed", "3"},
     {"sandbox.reused_runs", "7"},
     {"sandbox.warm", "3"},
+    {"sandbox.zygotes", "9"},
     {"sandbox.zygote_runs", "100"},
     {"sandbox.zygote_age", "10m"},
     {"v.compiler", "/opt/v/v"},
