@@ -30,7 +30,7 @@ struct SandboxConfig {
   std::vector<std::pair<std::string, ContextId>> initial_zygotes;
   // Maximum number of zygotes. Above it, the one that has served no run for the longest time ends. Zygotes with active
   // runs and warm processes are kept. The setting sandbox.zygotes.
-  std::uint32_t max_zygotes = 64;
+  std::uint32_t max_zygotes = 32;
   // Limits after which a zygote is replaced; 0 means no limit.
   std::uint32_t max_zygote_runs = 5000, max_zygote_age_ms = 3600000;
   // Maximum number of prewarmed sandboxes per zygote, which are set up and confined before their run is known.

@@ -280,7 +280,7 @@ const auto kOptions = std::to_array<Option>({
      "Maximum number of processes of warm scripts of an agent; above it, a process of the context with the most "
      "processes is ended; 0: none",
      kSandboxOptionCommands, "", 0, 1024},
-    {"sandbox.zygotes", count, &S::sandbox_zygotes, "64",
+    {"sandbox.zygotes", count, &S::sandbox_zygotes, "32",
      "Number of script hosts that an agent keeps ready; above it, the one that has been unused for the longest time ends",
      kSandboxOptionCommands, "", 1, 4096},
     {"sandbox.zygote_runs", count, &S::sandbox_zygote_runs, "5000",
