@@ -126,6 +126,11 @@ class FileSelector {
     }
     if (bytes) ArtifactCache::mark_used_if_cached(artifact.path);
     MJ_CHECK(check_limits());
+    if (artifact.bytes > facts_.granted_policy.file_bytes) {
+      return fail(Code::invalid, "inputs: " + describe() + " has " + std::to_string(artifact.bytes) +
+                                     " bytes, more than a file of the job may have (" +
+                                     std::to_string(facts_.granted_policy.file_bytes) + "): increase policy.file_size");
+    }
     if (bytes) return {};
     if (!can_fetch) {
       return fail(Code::invalid,

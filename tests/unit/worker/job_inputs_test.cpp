@@ -191,6 +191,14 @@ TEST_F(JobInputsTest, InputsBeyondTheDiskAreRejectedBeforeTheRun) {
   expect_contains(prepare_inputs({"large"}), "policy.disk");
 }
 
+TEST_F(JobInputsTest, InputAboveTheFileSizeIsRejectedBeforeTheRun) {
+  facts_.granted_policy.file_bytes = 600;
+  add_dependency(1, "build",
+                 json({{"a", store_object(std::string(600, 'a'))}, {"b", store_object(std::string(601, 'b'))}}).dump());
+  EXPECT_EQ(prepare_inputs({"build/a"}), "");
+  expect_contains(prepare_inputs({"build/b"}), "601 bytes, more than a file of the job may have (600)");
+}
+
 TEST_F(JobInputsTest, ExpiredDependencyHasNoInputs) {
   facts_.job.dependends = {77};
   EXPECT_EQ(prepare_inputs({}), "");
