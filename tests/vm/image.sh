@@ -12,7 +12,7 @@ mkdir -p "$making/tmp"
 
 # What a virtual machine never reads is left out: it would cost half of the time.
 leave_out=(/usr/share/{man,doc,locale,info,lintian}/'*' '/lib/modules/*/kernel/'{sound,drivers,net}/'*')
-keep=('/lib/modules/*/kernel/drivers/'{virtio,block/virtio_blk.ko}'*')
+keep=('/lib/modules/*/kernel/drivers/'{virtio,block/virtio_blk.ko,block/loop.ko}'*')
 options=(--dpkgopt=force-unsafe-io --aptopt='Apt::Install-Recommends "false"')
 for path in "${leave_out[@]}"; do options+=(--dpkgopt="path-exclude=$path"); done
 for path in "${keep[@]}"; do options+=(--dpkgopt="path-include=$path"); done
