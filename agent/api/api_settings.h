@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/health.h"
+#include "artifacts/transfer/artifact_cache.h"
 #include "base/live_value.h"
 #include "base/result.h"
 #include "messaging/message_artifacts.h"
@@ -86,6 +87,9 @@ struct ApiSettings {
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::string coordinator_key;     // public key; if empty, messages of other hosts are refused
   MessageAttachments attachments;  // storage for the files of received messages
+  // Folder of this host with artifacts (artifacts/job_artifacts.h). If empty, no artifacts are sent to clients.
+  std::string state_dir;
+  ArtifactCache::Limits artifact_cache_limits = {};  // artifacts of other hosts in state_dir, for each context
   std::uint64_t max_script_bytes = 4U << 20;
   LiveValue<Ceilings> ceilings = {};  // limits of jobs that callers create; if null, the built-in ceilings apply
   std::uint32_t wait_replicas = 0;    // number of replicas that must confirm a write; reported by context.doctor

@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr std::string_view kLoginPath = "/session";
 constexpr std::chrono::seconds kMaxStatusAge{5};
 
-// Ends an event stream after its token or session has become invalid. Calls is_authorized() at most every two seconds.
+// Ends a stream after its token or session has become invalid. Calls is_authorized() at most every two seconds.
 // Not thread-safe.
 class AuthorizedEventSink final : public EventSink {
  public:
@@ -62,6 +62,10 @@ HttpReply unauthorized_reply() {
   return reply;
 }
 
+HttpReply ticket_refused_reply(const Error& error) {
+  return error_reply(403, "denied", error.message, "request a new link: artifact.get, or the page of the job");
+}
+
 // Clients without a token receive this reply, so it contains only the status and the version.
 HttpReply make_health_reply(const std::string& status) {
   HttpReply reply;
@@ -92,7 +96,8 @@ ApiServer::ApiServer(StoreFactory& stores, const Clock& clock, const ApiSettings
              metrics->add(Metric::rpc_calls, {method, result});
            }),
       logins_(make_login_methods(services_), {settings.limits.max_login_body_bytes, 1}),
-      events_(services_, stores) {}
+      events_(services_, stores),
+      downloads_(services_, stores) {}
 
 ApiServer::~ApiServer() { stop(); }
 
@@ -140,6 +145,8 @@ Result<void> ApiServer::open() {
     for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
     if (page_files().empty()) log(LogLevel::info, "api", "{}", page_unavailable_reason());
     routes.push_back({"GET", "/events", [this](const HttpRequest& request) { return handle_events(request); }});
+    routes.push_back(
+        {"GET", std::string(kArtifactPath), [this](const HttpRequest& request) { return handle_artifact(request); }});
     routes.push_back(
         {"POST", std::string(kLoginPath), [this](const HttpRequest& request) { return handle_login(request); }});
   }
@@ -236,8 +243,26 @@ HttpReply ApiServer::handle_events(const HttpRequest& request) {
   if (!caller) return unauthorized_reply();
   if (auto refusal = check_session(*caller)) return std::move(*refusal);
   HttpReply reply = events_.make_stream_reply(request, *caller);
-  if (!reply.stream || caller->anonymous) return reply;
-  reply.stream = [this, client = *caller, token = request.header("authorization"),
+  limit_stream_to_authorization(reply, request, *caller);
+  return reply;
+}
+
+HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
+  if (ArtifactDownloads::has_ticket(request)) {
+    const auto caller = downloads_.check_ticket(request);
+    return caller ? downloads_.make_reply(request, *caller) : ticket_refused_reply(caller.error());
+  }
+  const auto caller = authenticate(request);
+  if (!caller) return unauthorized_reply();
+  if (auto refusal = check_session(*caller)) return std::move(*refusal);
+  HttpReply reply = downloads_.make_reply(request, *caller);
+  limit_stream_to_authorization(reply, request, *caller);
+  return reply;
+}
+
+void ApiServer::limit_stream_to_authorization(HttpReply& reply, const HttpRequest& request, const RpcCaller& caller) {
+  if (!reply.stream || caller.anonymous) return;
+  reply.stream = [this, client = caller, token = request.header("authorization"),
                   stream = std::move(reply.stream)](EventSink& sink) {
     AuthorizedEventSink authorized_sink(sink, [this, &client, &token] {
       if (!is_same_caller(client, token)) return false;
@@ -246,7 +271,6 @@ HttpReply ApiServer::handle_events(const HttpRequest& request) {
     });
     stream(authorized_sink);
   };
-  return reply;
 }
 
 bool ApiServer::is_from_foreign_page(const HttpRequest& request) const {
@@ -275,6 +299,8 @@ Admission ApiServer::admit(const HttpRequest& request) {
     return {other_host_refused_reply("call http://127.0.0.1 or http://localhost, or send a token")};
   }
   if (is_login) return {{}, ConnectionClass::login};
+  if (services_.settings.role == ApiRole::coordinator && ArtifactDownloads::has_ticket(request))
+    return admit_ticket(request);
   if (is_page) return {{}, ConnectionClass::page};
   if (const auto caller = authenticate(request)) {
     if (caller->anonymous) return {{}, ConnectionClass::anonymous};
@@ -282,6 +308,16 @@ Admission ApiServer::admit(const HttpRequest& request) {
   }
   count_refusal("token");
   return {unauthorized_reply()};
+}
+
+Admission ApiServer::admit_ticket(const HttpRequest& request) {
+  const auto caller = downloads_.check_ticket(request);
+  if (!caller) {
+    count_refusal("ticket");
+    return {ticket_refused_reply(caller.error())};
+  }
+  if (caller->anonymous) return {{}, ConnectionClass::anonymous};
+  return {{}, caller->operator_token ? ConnectionClass::operators : ConnectionClass::token, caller->actor};
 }
 
 Admission ApiServer::admit_peer(const HttpRequest& request) {

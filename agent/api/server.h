@@ -4,6 +4,8 @@
 //   POST /session           the methods for logins (api/methods/session_methods.cpp), without a token; coordinator only
 //   POST /supervisor        signed messages of other hosts, without a token (messaging/message_receiver.h)
 //   GET  /openrpc.json      the OpenRPC document, the same as the result of rpc.discover
+//   GET  /artifacts         a file of a job (api/artifacts/artifact_downloads.h), with a token or the ticket of a link;
+//                           coordinator only
 //   GET  /events            server-sent events (api/events/events.h); coordinator only
 //   GET  /, /assets/...     the web page (api/page.h); coordinator only
 //   GET  /health            {"status": "ok", ...}; 503 if the store is unavailable or refuses writes
@@ -32,6 +34,7 @@
 #include <string_view>
 
 #include "api/api_settings.h"
+#include "api/artifacts/artifact_downloads.h"
 #include "api/auth/peer_rate_limiter.h"
 #include "api/auth/tokens.h"
 #include "api/events/events.h"
@@ -67,6 +70,8 @@ class ApiServer {
   Admission admit(const HttpRequest&);
   // Limits requests of unknown peers before the connection has a thread and before the body is read.
   Admission admit_peer(const HttpRequest&);
+  // Admits a download by its ticket. The connection counts to the caller that requested the ticket.
+  Admission admit_ticket(const HttpRequest&);
   bool is_from_foreign_page(const HttpRequest&) const;
   bool is_rate_limited(const HttpRequest&) const;
   void count_refusal(const char* reason);
@@ -88,6 +93,9 @@ class ApiServer {
   HttpReply handle_call(const HttpRequest&);
   HttpReply handle_delivery(const HttpRequest&);
   HttpReply handle_events(const HttpRequest&);
+  HttpReply handle_artifact(const HttpRequest&);
+  // Ends the stream of a reply after the caller's token or session has become invalid.
+  void limit_stream_to_authorization(HttpReply&, const HttpRequest&, const RpcCaller&);
   HttpReply handle_login(const HttpRequest&);
 
   // Checks the store with a write: a store that answers reads may refuse writes, because it is out of memory, read-only
@@ -110,6 +118,7 @@ class ApiServer {
   InboundMessageFilter inbound_filter_;
   Rpc rpc_, logins_;
   EventHub events_;
+  ArtifactDownloads downloads_;
   std::unique_ptr<HttpServer> http_;
 };
 

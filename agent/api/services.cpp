@@ -208,6 +208,7 @@ std::vector<Method> make_methods(Services& services, ApiRole role) {
   } else {
     add_record_methods(services, methods);
     add_job_methods(services, methods);
+    add_artifact_methods(services, methods);
     add_flow_methods(services, methods);
     add_workflow_methods(services, methods);
     add_wait_methods(services, methods);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "api/api_settings.h"
+#include "api/artifacts/artifact_tickets.h"
 #include "api/auth/sessions.h"
 #include "api/rpc/json_rpc.h"
 #include "base/clock.h"
@@ -103,6 +104,7 @@ struct Services {
         peer_backends(stores, api_settings.limits.max_peer_calls),
         login_backends(stores, api_settings.limits.max_login_calls),
         sessions(server_clock),
+        tickets(server_clock),
         clock(server_clock),
         settings(std::move(api_settings)),
         started_ms(server_clock.unix_ms()) {}
@@ -111,6 +113,7 @@ struct Services {
   BackendPool backends, operator_backends, health_backends, peer_backends, login_backends;
   BackendPool& select_backends(const RpcCaller& caller) { return caller.operator_token ? operator_backends : backends; }
   Sessions sessions;
+  ArtifactTickets tickets;
   service::ManifestCache manifests;
   service::ApprovalCache approvals;
   const Clock& clock;
@@ -155,6 +158,11 @@ class MethodCall : public service::RequestParams {
   // `unavailable`: the server stops, the connection was closed in favour of another client, or no backend is free.
   Result<void> release_backend_and_sleep(std::uint32_t ms);
 
+  // Returns the backend to the pool before work that may block on a disk. The functions that use the store must not be
+  // called afterwards.
+  void release_backend() { lease_.release(); }
+
+  const RpcCaller& caller() const { return caller_; }
   Services& services() const { return services_; }
   Store& store() const { return lease_.store(); }
   // The next two functions open the connection of the backend on the first use. Errors: those of the store.
@@ -193,6 +201,7 @@ void add_view_methods(Services&, std::vector<Method>&);  // methods that summari
 void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_session_methods(Services&, std::vector<Method>&);
+void add_artifact_methods(Services&, std::vector<Method>&);
 void add_supervisor_methods(Services&, std::vector<Method>&);
 std::vector<Method> make_login_methods(Services&);     // the session methods that need no token
 std::vector<Method> make_methods(Services&, ApiRole);  // the complete table of a server

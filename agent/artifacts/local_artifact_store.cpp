@@ -102,10 +102,11 @@ class RetainedFolders final : public ArtifactStore::RetainedFiles {
 class LocalArtifactStore final : public ArtifactStore {
  public:
   LocalArtifactStore(std::string state_dir, const Clock& clock, std::uint64_t cleanup_interval_ms,
-                     std::uint64_t max_incoming_bytes)
+                     std::uint64_t max_incoming_bytes, std::optional<ArtifactCache::Limits> cache_limits)
       : clock_(clock),
         state_dir_(std::move(state_dir)),
         cleanup_interval_ms_(cleanup_interval_ms),
+        cache_limits_(cache_limits),
         quota_(state_dir_, max_incoming_bytes) {}
 
   Result<std::string> read_file(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
@@ -304,13 +305,15 @@ class LocalArtifactStore final : public ArtifactStore {
     const std::lock_guard lock(cleanups_mutex_);
     auto& context_cleanup = cleanups_[context];
     if (!context_cleanup)
-      context_cleanup.reset(new ContextCleanup{{}, ArtifactCleanup(clock_, state_dir_, cleanup_interval_ms_)});
+      context_cleanup.reset(
+          new ContextCleanup{{}, ArtifactCleanup(clock_, state_dir_, cleanup_interval_ms_, cache_limits_)});
     return context_cleanup;
   }
 
   const Clock& clock_;
   const std::string state_dir_;
   const std::uint64_t cleanup_interval_ms_;
+  const std::optional<ArtifactCache::Limits> cache_limits_;
   const InboundQuota quota_;
   std::mutex expiry_mutex_;
   std::uint64_t next_expiry_ms_ = 0;  // Clock::boot_ms() of the next delete_expired(), for all contexts.
@@ -322,10 +325,10 @@ class LocalArtifactStore final : public ArtifactStore {
 }  // namespace
 
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock& clock,
-                                                   std::uint64_t cleanup_interval_ms,
-                                                   std::uint64_t max_incoming_bytes) {
+                                                   std::uint64_t cleanup_interval_ms, std::uint64_t max_incoming_bytes,
+                                                   std::optional<ArtifactCache::Limits> cache_limits) {
   if (state_dir.empty()) return nullptr;
-  return std::make_shared<LocalArtifactStore>(state_dir, clock, cleanup_interval_ms, max_incoming_bytes);
+  return std::make_shared<LocalArtifactStore>(state_dir, clock, cleanup_interval_ms, max_incoming_bytes, cache_limits);
 }
 
 }  // namespace mycojobs

@@ -418,9 +418,17 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
                       std::move(worker));
 }
 
+ArtifactCache::Limits make_artifact_cache_limits(const Settings& settings) {
+  ArtifactCache::Limits limits;
+  limits.max_bytes = settings.artifacts_cache_bytes;
+  limits.max_age_ms = settings.artifacts_cache_age_ms;
+  return limits;
+}
+
 MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock) {
   constexpr std::uint64_t kSweepIntervalMs = 60000;
-  return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes),
+  return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes,
+                              make_artifact_cache_limits(settings)),
           settings.message_max_artifact_bytes};
 }
 

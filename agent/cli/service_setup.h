@@ -37,6 +37,7 @@ Result<void> check_trace_endpoint(const std::string& url);
 // Reads the certificate of a server, or returns null if the settings have none. Errors: those of TlsContext::load().
 Result<std::shared_ptr<TlsContext>> load_server_tls(const TlsSettings&);
 
+ArtifactCache::Limits make_artifact_cache_limits(const Settings&);
 // Returns the store and the limits of the files of messages. The clock must outlive the result.
 MessageAttachments make_message_attachments(const Settings&, const Clock&);
 

@@ -61,10 +61,13 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
                           properties.contains("bytes") && properties["bytes"].is_number_unsigned();
     if (!is_valid) continue;
     const auto sha256 = properties["sha256"].get<std::string>();
-    const auto executable = properties.find("executable");
+    const auto has_flag = [&entry = properties](const char* flag) {
+      const auto value = entry.find(flag);
+      return value != entry.end() && *value == true;
+    };
     if (is_hex(sha256, kSha256Digits) && is_artifact_name(name))
-      out.push_back({name, sha256, properties["bytes"].get<std::uint64_t>(),
-                     executable != properties.end() && *executable == true});
+      out.push_back(
+          {name, sha256, properties["bytes"].get<std::uint64_t>(), has_flag("executable"), has_flag("text")});
   }
   return out;
 }

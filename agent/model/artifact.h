@@ -27,6 +27,7 @@ struct ListedArtifact {
   std::string name, sha256;
   std::uint64_t bytes = 0;
   bool executable = false;
+  bool is_text = false;
 };
 // Parses the field `artifacts`. Returns an empty list for unreadable or empty text, and skips invalid entries.
 std::vector<ListedArtifact> read_artifact_list(const std::string& text);

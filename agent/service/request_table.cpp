@@ -327,6 +327,17 @@ std::vector<Request> list_job_requests() {
   };
 }
 
+std::vector<Request> list_artifact_requests() {
+  const std::vector<Param> job{{"id", "key", "the job's id, or \"CALLER:ID\"", true}, kContext, kJobOwner};
+  return {
+      {"artifact.list", "list the files that a job has stored", job,
+       "[Artifact]: the files, and whether each can be read now"},
+      {"artifact.get", "request a link that downloads a file of a job",
+       join_params(job, {{"name", "text", "name of the file, as artifact.list returns it", true}}),
+       "ArtifactLink: the file, and a link that is valid for a minute"},
+  };
+}
+
 std::vector<Request> list_jobs_requests() {
   return {
       {"jobs.create",
@@ -559,8 +570,8 @@ const std::vector<Request>& requests() {
     std::vector<Request> rows;
     for (const auto list :
          {list_actor_requests, list_context_requests, list_runner_requests, list_message_requests, list_job_requests,
-          list_jobs_requests, list_flow_requests, list_flow_view_requests, list_flow_control_requests,
-          list_workflow_requests, list_instance_control_requests, list_server_requests}) {
+          list_artifact_requests, list_jobs_requests, list_flow_requests, list_flow_view_requests,
+          list_flow_control_requests, list_workflow_requests, list_instance_control_requests, list_server_requests}) {
       std::vector<Request> part = list();
       std::move(part.begin(), part.end(), std::back_inserter(rows));
     }

@@ -95,11 +95,11 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
      "bytes)"},
     {Metric::artifact_quota, "mycojobs_artifact_quota_bytes", gauge, "context scope", "agent",
      "Quotas of artifacts: quota.context_artifact_bytes and quota.caller_artifact_bytes; 0: unlimited"},
-    {Metric::transfers, "mycojobs_artifact_transfers_total", counter, "context result", "agent",
+    {Metric::transfers, "mycojobs_artifact_transfers_total", counter, "context result", "both",
      "Total number of artifacts that were requested from other hosts; result: received, away (the runner did not "
      "send), busy (other files were received), lost (the runner does not have it), damaged (wrong content), failed "
      "(this host cannot store it)"},
-    {Metric::transfer_bytes, "mycojobs_artifact_transfer_bytes_total", counter, "context direction", "agent",
+    {Metric::transfer_bytes, "mycojobs_artifact_transfer_bytes_total", counter, "context direction", "both",
      "Total bytes of artifacts that were sent to and received from other hosts; direction: sent, received"},
     {Metric::artifact_cache, "mycojobs_artifact_cache_bytes", gauge, "context", "agent",
      "Bytes of artifacts of other hosts in the cache of this host"},
@@ -150,8 +150,8 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
     {Metric::rpc_calls, "mycojobs_rpc_calls_total", counter, "method result", "both",
      "Total number of JSON-RPC calls; method: unknown for unknown methods; result: ok or the word of the error"},
     {Metric::http_refusals, "mycojobs_http_requests_rejected_total", counter, "reason", "both",
-     "Total number of HTTP requests rejected before a call; reason: page, host, token, unknown_peer (too many requests "
-     "of unknown callers)"},
+     "Total number of HTTP requests rejected before a call; reason: page, host, token, ticket, unknown_peer (too many "
+     "requests of unknown callers)"},
 }};
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "api/auth/tokens.h"
 #include "api/server.h"
 #include "base/clock.h"
+#include "base/log.h"  // LogFormat::json must be declared before the name `json` below, because of -Wshadow
 #include "net/http_client.h"
 #include "security/profiles.h"
 #include "support/process.h"

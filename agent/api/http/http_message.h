@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,7 +31,7 @@ struct HttpRequest {
   std::string header(const std::string& lower_case_name) const;
 };
 
-// Sends events to one client.
+// Sends events, or the blocks of a file, to one client.
 class EventSink {
  public:
   virtual ~EventSink() = default;
@@ -44,6 +45,9 @@ struct HttpReply {
   std::string type = "application/json", body;
   std::vector<std::pair<std::string, std::string>> headers;
   std::function<void(EventSink&)> stream;  // replaces the body: sends events until it returns
+  // Number of bytes that `stream` sends, for the header Content-Length. If the stream sends another number, the
+  // connection is closed, so that the client detects it. No value: the length is unknown.
+  std::optional<std::uint64_t> stream_bytes = {};
   std::string signer_key = {};  // key of the peer that signed the request; protects its connection from being closed
 };
 

@@ -33,7 +33,8 @@ constexpr milliseconds kReleaseTimeout{1000};    // maximum wait until a closed 
 constexpr std::string_view kStrictTransportSecurity = "max-age=31536000";
 
 std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive, bool sends_hsts) {
-  HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
+  const std::size_t length = reply.stream_bytes.value_or(reply.body.size());
+  HttpAnswerHead head{reply.status, reply.headers, framing, length, http_1_1, keep_alive};
   if (sends_hsts) head.fields.emplace_back("Strict-Transport-Security", kStrictTransportSecurity);
   if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
   const bool has_cache_control = std::any_of(reply.headers.begin(), reply.headers.end(),
@@ -58,14 +59,16 @@ bool is_unauthenticated(ConnectionClass connection_class) {
          connection_class == ConnectionClass::login;
 }
 
-// Sends events to one connection.
+// Sends events or blocks of a file to one connection.
 class ConnectionEventSink final : public EventSink {
  public:
   ConnectionEventSink(Connection& connection, bool chunked, const std::atomic<bool>& stopping, std::uint32_t write_ms)
       : connection_(connection), chunked_(chunked), stopping_(stopping), write_ms_(write_ms) {}
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
   bool send(std::string_view text) override {
     if (text.empty() || !is_open()) return is_open();
     connection_.set_write_timeout(write_ms_);
+    sent_bytes_ += text.size();
     return chunked_ ? connection_.write(encode_chunk(text)) : connection_.write(text);
   }
   bool is_open() const override {
@@ -78,6 +81,7 @@ class ConnectionEventSink final : public EventSink {
   const bool chunked_;
   const std::atomic<bool>& stopping_;
   const std::uint32_t write_ms_;
+  std::uint64_t sent_bytes_ = 0;
 };
 
 }  // namespace
@@ -670,17 +674,20 @@ bool HttpServer::close_and_wait(std::unique_lock<std::mutex>& lock, ClientIterat
 bool HttpServer::stream(Client& client, const HttpReply& reply, bool keep_alive) {
   Connection& connection = *client.connection;
   const RequestReader& reader = client.reader;
-  const bool chunked = reader.is_http_1_1();
-  const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
-  if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive, sends_hsts_))) return false;
+  const bool counted = reply.stream_bytes.has_value(), chunked = !counted && reader.is_http_1_1();
+  const auto framing = counted ? HttpFraming::counted : chunked ? HttpFraming::chunked : HttpFraming::until_closed;
+  const bool can_continue = keep_alive && (counted || chunked);
+  if (!connection.write(format_head(reply, framing, reader.is_http_1_1(), can_continue, sends_hsts_))) return false;
   const ScopedFlag waiting_flag(*this, client.is_waiting);
-  ConnectionEventSink sink(connection, chunked, stopping_, limits_.event_write_timeout_ms);
+  ConnectionEventSink sink(connection, chunked, stopping_,
+                           counted ? limits_.write_timeout_ms : limits_.event_write_timeout_ms);
   try {
     reply.stream(sink);
   } catch (const std::exception&) {
     log(LogLevel::error, "api", "a stream of {} failed inside the server", reader.request().path);
     return false;
   }
+  if (counted) return sink.sent_bytes() == *reply.stream_bytes && sink.is_open() && keep_alive;
   return sink.is_open() && chunked && connection.write(encode_chunk({})) && keep_alive;
 }
 

@@ -86,6 +86,13 @@ constexpr ResultShape kShapes[] = {
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
      "error_info:object usage:object artifacts:object artifacts_dropped:list layers:text receipt:object"},
+    {"Artifact",
+     "a file that a job has stored; runner_id: the runner that has it (0: unknown); problem: why it cannot be read now",
+     "name!:text bytes!:integer sha256!:text media_type!:text executable!:boolean runner_id!:integer readable!:boolean "
+     "problem!:text"},
+    {"ArtifactLink", "a link to a file, relative to the address of the server; no token is needed until until_ms",
+     "name!:text bytes!:integer sha256!:text media_type!:text executable!:boolean runner_id!:integer readable!:boolean "
+     "problem!:text link!:text until_ms!:unix_ms"},
     {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
     {"JobMoment", "history of a job",
      "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},

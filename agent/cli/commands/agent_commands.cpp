@@ -64,6 +64,8 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   MJ_TRY(networks, parse_coordinator_networks(settings));
   api_settings.networks = std::move(networks);
   api_settings.contexts = contexts;
+  api_settings.state_dir = settings.state_dir;
+  api_settings.artifact_cache_limits = make_artifact_cache_limits(settings);
   for (const auto& [context, url] : settings.context_redis) api_settings.contexts_with_own_redis.push_back(context);
   api_settings.max_script_bytes = settings.job_max_script_bytes;
   api_settings.ceilings = ceilings;

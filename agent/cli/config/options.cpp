@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kWorkerCommands = "agent dev run";
 constexpr std::string_view kCoordinatorCommands = "coordinator dev run flow";
+constexpr std::string_view kArtifactCacheCommands = "agent coordinator dev run";
 constexpr std::string_view kRetentionCommands = "agent coordinator dev run flow";
 constexpr std::string_view kSandboxOptionCommands = "agent dev run doctor";
 constexpr std::uint32_t kMaxSlots = 4096;
@@ -253,10 +254,10 @@ const auto kOptions = std::to_array<Option>({
      "least 256KiB",
      kWorkerCommands, "", 256U << 10, 1ULL << 40, nullptr, true},
     {"artifacts.cache_bytes", bytes, &S::artifacts_cache_bytes, "4GiB",
-     "Artifacts of other hosts that a host keeps for later jobs, of one context", kWorkerCommands, "", 256ULL << 20,
-     1ULL << 50},
+     "Artifacts of other hosts that a host keeps for later jobs, of one context", kArtifactCacheCommands, "",
+     256ULL << 20, 1ULL << 50},
     {"artifacts.cache_age", duration, &S::artifacts_cache_age_ms, "7d",
-     "Time for which a host keeps an artifact of another host after its last use", kWorkerCommands, "", 60000,
+     "Time for which a host keeps an artifact of another host after its last use", kArtifactCacheCommands, "", 60000,
      365ULL * 24 * 3600 * 1000},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3",
      "Claims without a reported end after which a job is a dead letter", kWorkerCommands, "", 1, 1000},

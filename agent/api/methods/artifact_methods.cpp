@@ -1,0 +1,72 @@
+// The artifact.* RPC methods.
+#include <nlohmann/json.hpp>
+
+#include "api/artifacts/artifact_downloads.h"
+#include "api/services.h"
+#include "model/media_type.h"
+#include "service/artifact_service.h"
+
+namespace mycojobs::api {
+namespace artifact_methods {
+
+using nlohmann::json;
+
+Result<service::ArtifactListing> load_listing(const MethodCall& call) {
+  MJ_TRY(key, call.job_key());
+  return service::load_artifact_listing(call.request_context(), call.store(), key);
+}
+
+// Returns why the file cannot be read now, or an empty text. Reads the disk.
+std::string find_problem(const service::ArtifactListing& listing, const std::vector<std::string>& folders,
+                         const ListedArtifact& file) {
+  const auto fd = service::open_artifact(folders, file);
+  return fd && *fd ? std::string() : service::describe_unreadable(listing);
+}
+
+json to_json(const service::ArtifactListing& listing, const ListedArtifact& file, const std::string& problem) {
+  return {{"name", file.name},
+          {"bytes", file.bytes},
+          {"sha256", file.sha256},
+          {"media_type", find_media_type(file.name, file.is_text)},
+          {"executable", file.executable},
+          {"runner_id", listing.holder},
+          {"readable", problem.empty()},
+          {"problem", problem}};
+}
+
+Result<json> handle_list(MethodCall& call) {
+  MJ_TRY(listing, load_listing(call));
+  const auto folders = service::list_artifact_folders(call.services().settings.state_dir, listing);
+  call.release_backend();
+  json rows = json::array();
+  for (const ListedArtifact& file : listing.files)
+    rows.push_back(to_json(listing, file, find_problem(listing, folders, file)));
+  return rows;
+}
+
+Result<json> handle_get(MethodCall& call) {
+  MJ_TRY(listing, load_listing(call));
+  MJ_TRY(file, service::find_artifact(listing, call.text("name")));
+  const auto folders = service::list_artifact_folders(call.services().settings.state_dir, listing);
+  call.release_backend();
+  const std::string problem = find_problem(listing, folders, file);
+  if (!problem.empty()) {
+    const bool is_away = listing.holder_state == service::HolderState::away;
+    return fail(is_away ? Code::unavailable : Code::not_found,
+                service::describe_artifact_problem(listing, file.name, problem));
+  }
+  const TicketObject object{listing.context, listing.job_key, file.name, file.sha256};
+  json result = to_json(listing, file, problem);
+  result["link"] = format_artifact_path(object) + "&ticket=" + call.services().tickets.create(call.caller(), object);
+  result["until_ms"] = call.services().clock.unix_ms() + kTicketValidMs;
+  return result;
+}
+
+}  // namespace artifact_methods
+
+void add_artifact_methods(Services& services, std::vector<Method>& methods) {
+  using namespace artifact_methods;
+  bind_methods(services, {{"artifact.list", handle_list}, {"artifact.get", handle_get}}, methods);
+}
+
+}  // namespace mycojobs::api

@@ -1,0 +1,259 @@
+#include "artifacts/transfer/artifact_fetcher.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <optional>
+#include <utility>
+
+#include "artifacts/job_artifacts.h"
+#include "artifacts/transfer/transfer_loop.h"
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/loop_thread.h"
+
+namespace mycojobs {
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr std::uint64_t kUnusedTransfersMs =
+    60000;                                        // a context's connection and thread end this time after the last use
+constexpr milliseconds kArrivalPollInterval{20};  // interval of the checks for new bytes in the file
+
+Error make_fetch_error(const FetchEnd& fetch_end) {
+  switch (fetch_end.status) {
+    case FetchStatus::received:
+    case FetchStatus::away:
+    case FetchStatus::busy:
+      return {Code::unavailable, fetch_end.reason};
+    case FetchStatus::lost:
+      return {Code::not_found, fetch_end.reason};
+    case FetchStatus::damaged:
+    case FetchStatus::failed:
+      break;
+  }
+  return {Code::io, fetch_end.reason};
+}
+
+}  // namespace
+
+// Counts the fetches of each actor.
+class ArtifactFetcher::FetchCounter {
+ public:
+  bool add(Id actor, std::uint32_t max) {
+    const std::lock_guard lock(mutex_);
+    std::uint32_t& count = counts_[actor];
+    if (count >= max) return false;
+    ++count;
+    return true;
+  }
+  void remove(Id actor) {
+    const std::lock_guard lock(mutex_);
+    if (--counts_[actor] == 0) counts_.erase(actor);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Id, std::uint32_t> counts_;
+};
+
+// The progress of one fetch. The transfer loop writes it, readers wait for it.
+class ArtifactFetcher::Target final : public FileTarget {
+ public:
+  Target(std::shared_ptr<FileTarget> cache_target, std::uint64_t file_bytes, std::shared_ptr<FetchCounter> counter,
+         Id actor)
+      : cache_target_(std::move(cache_target)), file_bytes_(file_bytes), counter_(std::move(counter)), actor_(actor) {}
+  ~Target() override { release_count(); }
+
+  Result<std::string> create_path() override { return cache_target_->create_path(); }
+  Result<void> on_created(const std::string& path) override {
+    MJ_CHECK(cache_target_->on_created(path));
+    auto fd = std::make_shared<Fd>(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (!*fd) return fail(Code::io, path + ": " + errno_text(errno));
+    const std::lock_guard lock(mutex_);
+    is_second_attempt_ = fd_ != nullptr;  // the content of the first attempt was wrong
+    fd_ = std::move(fd);
+    return {};
+  }
+  Result<void> store(const CompleteFile& file) override { return cache_target_->store(file); }
+
+  void on_end(FetchEnd fetch_end) {
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = std::move(fetch_end);
+    }
+    ended_.notify_all();
+    release_count();
+  }
+
+  // Waits until the bytes before `offset + 1` may be read. Returns null if the time has passed.
+  Result<std::shared_ptr<Fd>> wait_for_bytes(std::uint64_t offset, std::uint64_t end, SteadyTime deadline,
+                                             std::uint64_t& readable_end) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      if (end_ && end_->status != FetchStatus::received) return tl::unexpected<Error>(make_fetch_error(*end_));
+      if (is_second_attempt_ && was_read_early_)
+        return fail(Code::io, "the runner has sent wrong content, which is requested again");
+      readable_end = end_ ? file_bytes_ : count_readable_bytes(end);
+      if (fd_ && (end_ || offset < readable_end)) {
+        was_read_early_ = was_read_early_ || !end_;
+        return fd_;
+      }
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= deadline) return std::shared_ptr<Fd>();
+      ended_.wait_until(lock, std::min(deadline, now + kArrivalPollInterval));
+    }
+  }
+  Result<bool> wait_for_end(SteadyTime deadline) {
+    std::unique_lock lock(mutex_);
+    if (!ended_.wait_until(lock, deadline, [this] { return end_.has_value(); })) return false;
+    if (end_->status != FetchStatus::received) return tl::unexpected<Error>(make_fetch_error(*end_));
+    return true;
+  }
+  bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return end_.has_value();
+  }
+
+ private:
+  // Returns how many bytes from the begin of the file may be read before the hash was verified. REQUIRES: the lock.
+  std::uint64_t count_readable_bytes(std::uint64_t end) const {
+    struct stat info {};
+    if (!fd_ || is_second_attempt_ || end < file_bytes_ || ::fstat(fd_->get(), &info) != 0) return 0;
+    return std::min(static_cast<std::uint64_t>(info.st_size), file_bytes_ - std::min<std::uint64_t>(file_bytes_, 1));
+  }
+  void release_count() {
+    if (!is_released_.exchange(true)) counter_->remove(actor_);
+  }
+
+  const std::shared_ptr<FileTarget> cache_target_;
+  const std::uint64_t file_bytes_;
+  const std::shared_ptr<FetchCounter> counter_;
+  const Id actor_;
+  std::atomic<bool> is_released_{false};
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  // Guarded by mutex_:
+  std::shared_ptr<Fd> fd_;  // the file that is being written; null before the first byte
+  bool is_second_attempt_ = false;
+  bool was_read_early_ = false;  // bytes of the first attempt were read before its hash was verified
+  std::optional<FetchEnd> end_;
+};
+
+// The transfers of one context.
+class ArtifactFetcher::ContextTransfers {
+ public:
+  ContextTransfers(ArtifactCache cache, std::unique_ptr<Store> store)
+      : cache_(std::move(cache)), store_(std::move(store)) {}
+  Result<void> start(StoreFactory& stores, TransferLoop::Settings settings, const Clock& clock,
+                     std::shared_ptr<Metrics> metrics) {
+    loop_ = std::make_unique<TransferLoop>(*store_, std::move(settings), clock, std::move(metrics));
+    MJ_CHECK(loop_->subscribe(stores));
+    thread_.emplace(*loop_, "transfers");
+    return thread_->started();
+  }
+  TransferLoop& loop() { return *loop_; }
+  const ArtifactCache& cache() const { return cache_; }
+  void mark_used(std::uint64_t now_ms) { last_use_ms_ = now_ms; }
+  bool is_unused(std::uint64_t now_ms) const { return now_ms > last_use_ms_ + kUnusedTransfersMs; }
+
+ private:
+  ArtifactCache cache_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<TransferLoop> loop_;
+  std::optional<LoopThread<TransferLoop>> thread_;  // destroyed first, since the thread uses loop_ and store_
+  std::uint64_t last_use_ms_ = 0;                   // guarded by ArtifactFetcher::mutex_
+};
+
+class ArtifactFetcher::SharedFile final : public IncomingArtifact {
+ public:
+  SharedFile(std::shared_ptr<ContextTransfers> transfers, const RemoteArtifact& artifact,
+             std::shared_ptr<Target> target)
+      : transfers_(std::move(transfers)),
+        target_(std::move(target)),
+        number_(transfers_->loop().fetch(
+            artifact, target_, [progress = target_](FetchEnd fetch_end) { progress->on_end(std::move(fetch_end)); })) {}
+  ~SharedFile() override {
+    if (!target_->has_ended()) transfers_->loop().cancel(number_);
+  }
+
+  Result<std::string> read(std::uint64_t offset, std::uint64_t end, std::size_t max_bytes,
+                           std::uint32_t timeout_ms) override {
+    std::uint64_t readable_end = 0;
+    MJ_TRY(fd, target_->wait_for_bytes(offset, end, make_deadline(timeout_ms), readable_end));
+    if (!fd) return std::string();
+    const std::uint64_t available = std::min(readable_end, end) - offset;
+    return read_file_piece(fd->get(), offset, static_cast<std::size_t>(std::min<std::uint64_t>(available, max_bytes)));
+  }
+  Result<bool> wait_until_complete(std::uint32_t timeout_ms) override {
+    return target_->wait_for_end(make_deadline(timeout_ms));
+  }
+  bool has_ended() const { return target_->has_ended(); }
+
+ private:
+  static SteadyTime make_deadline(std::uint32_t timeout_ms) {
+    return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
+  }
+  std::shared_ptr<ContextTransfers> transfers_;
+  std::shared_ptr<Target> target_;
+  ArtifactSource::FetchNumber number_;
+};
+
+ArtifactFetcher::ArtifactFetcher(StoreFactory& stores, const Clock& clock, Settings settings,
+                                 std::shared_ptr<Metrics> metrics)
+    : stores_(stores),
+      clock_(clock),
+      settings_(std::move(settings)),
+      metrics_(std::move(metrics)),
+      counter_(std::make_shared<FetchCounter>()) {}
+
+ArtifactFetcher::~ArtifactFetcher() = default;
+
+// The thread of a removed context ends outside of the lock, when `removed` is destroyed.
+void ArtifactFetcher::remove_unused(std::map<Id, std::shared_ptr<ContextTransfers>>& removed) {
+  std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
+  const std::uint64_t now_ms = clock_.boot_ms();
+  for (auto entry = transfers_.begin(); entry != transfers_.end();) {
+    const bool is_unused = entry->second.use_count() == 1 && entry->second->is_unused(now_ms);
+    if (is_unused) removed.insert(*entry);
+    entry = is_unused ? transfers_.erase(entry) : std::next(entry);
+  }
+}
+
+Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::find_transfers(Id context) {
+  if (const auto found = transfers_.find(context); found != transfers_.end()) return found->second;
+  MJ_TRY(store, stores_.open_reader());
+  auto transfers = std::make_shared<ContextTransfers>(
+      ArtifactCache(ArtifactFolder(settings_.state_dir, context), settings_.cache_limits), std::move(store));
+  TransferLoop::Settings loop_settings;
+  loop_settings.contexts = {context};
+  loop_settings.state_dir = settings_.state_dir;
+  MJ_CHECK(transfers->start(stores_, std::move(loop_settings), clock_, metrics_));
+  return transfers_[context] = std::move(transfers);
+}
+
+Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArtifact& artifact,
+                                                                const std::string& store_name, Id actor) {
+  std::map<Id, std::shared_ptr<ContextTransfers>> removed;
+  const std::lock_guard lock(mutex_);
+  remove_unused(removed);
+  const FileKey key{artifact.context, artifact.job_key, artifact.content.sha256};
+  if (const auto shared = files_[key].lock(); shared && !shared->has_ended()) return shared;
+  MJ_TRY(transfers, find_transfers(artifact.context));
+  transfers->mark_used(clock_.boot_ms());
+  if (!counter_->add(actor, settings_.max_actor_fetches)) return std::shared_ptr<IncomingArtifact>();
+  auto target = std::make_shared<Target>(transfers->cache().make_target(store_name, artifact.job_key),
+                                         artifact.content.bytes, counter_, actor);
+  auto file = std::make_shared<SharedFile>(transfers, artifact, std::move(target));
+  files_[key] = file;
+  return file;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,97 @@
+#include "service/artifact_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "artifacts/job_artifacts.h"
+#include "inspect/runner_view.h"
+#include "service/job_service.h"
+#include "text/terminal_text.h"
+#include "text/utf8.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::size_t kMaxShownNameBytes = 200;
+
+Result<void> load_holder(Store& store, ArtifactListing& listing) {
+  if (listing.holder == 0) return {};
+  MJ_TRY(runners, store.runners(listing.context));
+  listing.holder_name = "runner " + std::to_string(listing.holder);
+  const auto info = std::find_if(runners.begin(), runners.end(),
+                                 [&](const RunnerInfo& entry) { return entry.runner.id == listing.holder; });
+  if (info == runners.end()) {
+    listing.holder_state = HolderState::deleted;
+    return {};
+  }
+  if (!info->holder.host.empty()) listing.holder_name += " on host " + to_printable_line(info->holder.host);
+  listing.holder_state = get_presence(*info) == RunnerPresence::live ? HolderState::live : HolderState::away;
+  return {};
+}
+
+}  // namespace
+
+Result<ArtifactListing> load_artifact_listing(const RequestContext& caller, Store& store, const std::string& job_key) {
+  MJ_TRY(view, find_job(caller, store, Action::read, job_key));
+  ArtifactListing listing;
+  listing.job_key = view.key;
+  listing.context = caller.context;
+  listing.holder = view.job.runner_id;
+  listing.files = read_artifact_list(view.job.artifacts);
+  if (listing.files.empty()) return listing;
+  MJ_TRY(store_names, artifact_store_names(store, caller.context));
+  listing.store_names = std::move(store_names);
+  MJ_CHECK(load_holder(store, listing));
+  return listing;
+}
+
+Result<ListedArtifact> find_artifact(const ArtifactListing& listing, const std::string& name) {
+  const auto file = std::find_if(listing.files.begin(), listing.files.end(),
+                                 [&](const ListedArtifact& entry) { return entry.name == name; });
+  if (file != listing.files.end()) return *file;
+  return fail(Code::not_found, listing.job_key + ": stored no artifact " + excerpt(name, kMaxShownNameBytes) +
+                                   ": artifact.list returns its " + std::to_string(listing.files.size()) +
+                                   " artifacts");
+}
+
+RemoteArtifact make_remote_artifact(const ArtifactListing& listing, const ListedArtifact& file) {
+  return {listing.context,
+          listing.holder,
+          listing.job_key,
+          {file.sha256, file.bytes},
+          "the artifact " + excerpt(file.name, kMaxShownNameBytes) + " of " + listing.job_key};
+}
+
+std::vector<std::string> list_artifact_folders(const std::string& state_dir, const ArtifactListing& listing) {
+  if (state_dir.empty()) return {};
+  return all_artifact_folders(state_dir, listing.context, listing.job_key, listing.store_names);
+}
+
+Result<Fd> open_artifact(const std::vector<std::string>& folders, const ListedArtifact& file) {
+  for (const std::string& folder : folders) {
+    MJ_TRY(fd, open_job_file(folder, {file.sha256, file.bytes}));
+    if (fd) return std::move(fd);
+  }
+  return Fd();
+}
+
+std::string describe_unreadable(const ArtifactListing& listing) {
+  switch (listing.holder_state) {
+    case HolderState::live:
+      return {};
+    case HolderState::away:
+      return listing.holder_name + ", which has it, is away: start its agent, or run the job again";
+    case HolderState::deleted:
+      return "artifact_lost: " + listing.holder_name + ", which had it, was deleted: run the job again";
+    case HolderState::unknown:
+      return "artifact_lost: it is not on the host of this coordinator, and the record of the job names no runner: run "
+             "the job again";
+  }
+  return {};
+}
+
+std::string describe_artifact_problem(const ArtifactListing& listing, std::string_view name, std::string_view reason) {
+  return listing.job_key + ": artifact " + excerpt(name, kMaxShownNameBytes) + ": " + std::string(reason);
+}
+
+}  // namespace mycojobs::service
