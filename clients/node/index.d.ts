@@ -62,6 +62,17 @@ export interface JobState {
   started_ms: number;
   ended_ms: number;
 }
+/** A file that a job has stored. problem: why the server cannot send it now. */
+export interface ArtifactInfo {
+  name: string;
+  bytes: number;
+  sha256: string;
+  media_type: string;
+  executable: boolean;
+  runner_id: number;
+  readable: boolean;
+  problem: string;
+}
 export interface DroppedArtifact {
   name: string;
   reason: string;
@@ -136,6 +147,14 @@ export class Client {
   events(options?: { flow?: number; job?: string; after?: string; signal?: AbortSignal }): AsyncGenerator<Event, void>;
 }
 
+/** The name is a relative path that the job has chosen: do not use it as a path unchecked. */
+export interface Artifact extends Readonly<ArtifactInfo> {}
+export class Artifact {
+  private constructor();
+  /** Downloads the file to a temporary file in the same folder, verifies size and SHA-256, and then replaces `path`. */
+  save(path: string | URL, options?: { signal?: AbortSignal }): Promise<void>;
+}
+
 export class Job {
   private constructor();
   readonly key: string;
@@ -144,6 +163,7 @@ export class Job {
   wait(limits?: WaitOptions): Promise<JobState>;
   result<T = { [name: string]: Json }>(limits?: WaitOptions): Promise<T>;
   logs(options?: { follow?: boolean; after?: number; signal?: AbortSignal }): AsyncGenerator<LogLine, void>;
+  artifacts(): Promise<Artifact[]>;
   cancel(): Promise<JobState>;
   retry(): Promise<JobState>;
   restart(): Promise<Job>;

@@ -1,10 +1,13 @@
 // Client of mycojobs: submits jobs and flows, waits for them, and reads their results and logs. GET /openrpc.json of the
 // server and docs/rpc.md describe the protocol; index.d.ts has the types.
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { open, rename, stat, unlink } from "node:fs/promises";
 import https from "node:https";
+import { dirname, join, resolve as resolvePath } from "node:path";
 import { Readable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { parseJson, stringifyJson } from "./exact_json.js";
 
 const READ_VERBS = new Set(
@@ -287,6 +290,7 @@ export class Client {
     this.#maxRetryMs = retryFor;
     this.waits = { jobs: new WaitGroup(this, "jobs.wait", "jobs", "key"), flows: new WaitGroup(this, "flows.wait", "flows", "id") };
     Object.defineProperty(this, "waits", { enumerable: false });
+    Object.defineProperty(this, "download", { value: this.#download.bind(this) });
   }
 
   /**
@@ -404,6 +408,51 @@ export class Client {
     }
   }
 
+  // Passes the bytes of a file of a job to `write`. Continues after a lost connection, as long as bytes arrive within
+  // retryFor.
+  async #download(subject, query, { bytes, sha256 }, write, signal) {
+    const hash = createHash("sha256");
+    let [received, isFirst, deadline, pauseMs] = [0, true, Date.now() + this.#maxRetryMs, 50];
+    while (isFirst || received < bytes) {
+      try {
+        for await (const piece of this.#readFile(query, received, signal)) {
+          received += piece.length;
+          if (received > bytes) break;
+          await write(piece);
+          hash.update(piece);
+          [deadline, pauseMs] = [Date.now() + this.#maxRetryMs, 50];
+        }
+        isFirst = false;
+      } catch (error) {
+        if (!(error instanceof Unavailable) || Date.now() + pauseMs > deadline) throw error;
+        await pause(pauseMs * (0.5 + Math.random() / 2), undefined, { signal });
+        pauseMs = Math.min(pauseMs * 2, 2000);
+      }
+    }
+    if (received !== bytes || hash.digest("hex") !== sha256) {
+      throw new MycojobsError(`${subject}: the received content is not that of the job's record`, { word: "damaged", remedy: "run the job again" });
+    }
+  }
+
+  // Yields the bytes of one connection, from the offset on.
+  async *#readFile(query, offset, signal) {
+    const limit = createTimeout(SILENCE_TIMEOUT_MS, signal);
+    try {
+      const headers = { ...this.#headers, ...(offset && { Range: `bytes=${offset}-` }) };
+      const response = await this.#fetch(`${this.#url}/artifacts?${new URLSearchParams(query)}`, { headers, redirect: "error", signal: limit.signal });
+      if (response.status !== (offset ? 206 : 200)) throw parseHttpError(response.status, await readText(response));
+      for await (const piece of response.body ?? []) {
+        limit.refresh();
+        yield piece;
+      }
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw toConnectionError(error);
+    } finally {
+      limit.end();
+    }
+  }
+
   // Yields the events of one connection. An event without a kind is a heartbeat.
   async *#readEvents(query, signal) {
     const limit = createTimeout(SILENCE_TIMEOUT_MS, signal);
@@ -434,6 +483,41 @@ export class Client {
       throw toConnectionError(error);
     } finally {
       limit.end();
+    }
+  }
+}
+
+const ARTIFACT_MEMBERS = {
+  name: "string", bytes: "number", sha256: "string", media_type: "string", executable: "boolean", runner_id: "number", readable: "boolean", problem: "string",
+};
+
+// A file that a job has stored. The name is a relative path that the job has chosen: do not use it as a path unchecked.
+export class Artifact {
+  #client; #jobKey; #context;
+
+  constructor(client, jobKey, context, entry) {
+    [this.#client, this.#jobKey, this.#context] = [client, jobKey, context];
+    for (const [name, kind] of Object.entries(ARTIFACT_MEMBERS)) this[name] = getMember("artifact.list", entry, name, kind);
+  }
+  /**
+   * Downloads the file to `path`, which is replaced if it exists. The bytes are written to a temporary file in the same
+   * folder, which gets the name `path` after its size and SHA-256 were verified.
+   */
+  async save(path, options = {}) {
+    const { signal } = checkOptions("save", options, ["signal"]);
+    const target = resolvePath(path instanceof URL ? fileURLToPath(path) : path);
+    if (await stat(target).then((found) => found.isDirectory(), () => false)) throw invalidError(`${target} is a folder`, "give the path of a file");
+    const temporary = join(dirname(target), `.mycojobs-${randomUUID()}`);
+    const query = { ...(this.#context && { context: this.#context }), job: this.#jobKey, name: this.name, sha256: this.sha256 };
+    const file = await open(temporary, "wx", this.executable ? 0o777 : 0o666);
+    try {
+      await this.#client.download(`${this.#jobKey}: artifact ${this.name}`, query, this, (piece) => file.writeFile(piece), signal);
+      await file.close();
+      await rename(temporary, target);
+    } catch (error) {
+      await file.close().catch(() => {});
+      await unlink(temporary).catch(() => {});
+      throw error;
     }
   }
 }
@@ -481,6 +565,12 @@ export class Job {
       if (page.ended || !(follow || lines.length)) return;
       if (!lines.length) await pause(Math.max(0, startedAt + MIN_POLL_INTERVAL_MS - Date.now()), undefined, { signal });
     }
+  }
+  /** Returns the files that the job has stored. */
+  async artifacts() {
+    const entries = await this.#call("artifact.list");
+    if (!hasType(entries, "array")) throw invalidResponseError("artifact.list", entries);
+    return entries.map((entry) => new Artifact(this.#client, this.key, this.#context, entry));
   }
   cancel() {
     return this.#call("job.cancel");

@@ -6,7 +6,7 @@ const { Client, CODES } = client;
 const calls = [];
 const answers = {
   "job.start": { key: "job:1:7" }, "flow.create": { id: 7 }, "job.status": { key: "job:1:7" }, "job.restart": { key: "job:1:8" }, "job.logs": { lines: [], ended: true, after_seq: 0 },
-  "job.result": { status: "finished", result: {} },
+  "job.result": { status: "finished", result: {} }, "artifact.list": [],
   "jobs.wait": [{ key: "job:1:7", status: "finished" }], "flows.wait": [{ id: 7, status: "finished", result: {} }],
 };
 class Recorder extends Client {
@@ -23,7 +23,7 @@ const job = await c.submit("x", {
   run_at_ms: 1, priority: 1, queue_timeout_ms: 1, idempotency_key: "k", concurrency_key: "k", concurrency_limit: 1, inputs: ["a"], notify: [],
   args: ["a"], stdin: Buffer.from([0]), files: { n: "text", b: new Uint8Array([255]) }, policy: {}, traceparent,
 });
-for (const each of ["status", "wait", "result", "cancel", "retry", "restart", "explain"]) await job[each]();
+for (const each of ["status", "wait", "result", "cancel", "retry", "restart", "explain", "artifacts"]) await job[each]();
 for await (const line of job.logs({ follow: true, after: 1 })) void line;
 await c.job(7).wait();
 const flow = await c.flowStart({ name: "n" }, { inputs: { a: 1 }, env: { A: "b" }, notify: [], idempotencyKey: "k", traceparent });
@@ -65,6 +65,6 @@ console.log(JSON.stringify({
   options,
   codes: Object.fromEntries(Object.entries(CODES).map(([code, type]) => [code, type.name])),
   names: Object.keys(client),
-  methods: { Client: methods(Client), Job: methods(client.Job), Flow: methods(client.Flow) },
-  parameters: { Client: parameters(Client), Job: parameters(client.Job), Flow: parameters(client.Flow) },
+  methods: { Client: methods(Client), Artifact: methods(client.Artifact), Job: methods(client.Job), Flow: methods(client.Flow) },
+  parameters: { Client: parameters(Client), Artifact: parameters(client.Artifact), Job: parameters(client.Job), Flow: parameters(client.Flow) },
 }));

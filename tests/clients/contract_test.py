@@ -15,7 +15,7 @@ import mycojobs
 from mycojobs import errors
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-METHOD = re.compile(r"""["'`]((?:job|jobs|flow|flows|system|actor|context|runner|message|queue|rpc)\.[a-z]+)["'`]""")
+METHOD = re.compile(r"""["'`]((?:artifact|job|jobs|flow|flows|system|actor|context|runner|message|queue|rpc)\.[a-z]+)["'`]""")
 ALIASES = {"payload", "executor", "depends", "depends_on"}  # other names of script, script_type, dependends
 RENAMED = {"script_type": "type", "env_vars": "env", "dependends": "depends"}
 TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict}
@@ -25,6 +25,7 @@ class Recorder(mycojobs.AsyncClient):
     ANSWERS = {
         "job.start": {"key": "job:1:7"}, "flow.create": {"id": 7}, "job.status": {"key": "job:1:7"}, "job.restart": {"key": "job:1:8"},
         "job.logs": {"lines": [], "ended": True, "after_seq": 0}, "job.result": {"status": "finished", "result": {}},
+        "artifact.list": [],
         "jobs.wait": [{"key": "job:1:7", "status": "finished"}], "flows.wait": [{"id": 7, "status": "finished", "result": {}}],
     }  # fmt: skip
 
@@ -46,7 +47,7 @@ async def python_calls():
     job = await c.submit("x", type="python", env={"A": "b"}, depends=[1, c.job("1:2")], id=3, caller_id=1, name="n", timeout=1, retries=1,
                          prerequisites=["wait:1s"], run_at_ms=1, priority=1, queue_timeout_ms=1, idempotency_key="k", concurrency_key="k",
                          concurrency_limit=1, inputs=["a"], args=["a"], stdin=b"\x00", files={"n": "text", "b": b"\xff"}, notify=[], policy={}, traceparent=TRACE)  # fmt: skip
-    for each in (job.status, job.wait, job.result, job.cancel, job.retry, job.restart, job.explain):
+    for each in (job.status, job.wait, job.result, job.cancel, job.retry, job.restart, job.explain, job.artifacts):
         await each()
     async for _ in job.logs(follow=True, after=1):
         pass
@@ -193,6 +194,8 @@ class Contract(Case):
         for name in ("JobState", "JobResult", "JobReason", "LogLine", "FlowState", "FlowResult"):
             shape = self.document["components"]["schemas"][name]
             self.assertEqual(list(differences(members(declarations, name), shape["properties"], shape["required"])), [], name)
+        artifact = self.document["components"]["schemas"]["Artifact"]
+        self.assertEqual(list(differences(members(declarations, "ArtifactInfo"), artifact["properties"], artifact["required"])), [])
 
     def test_the_declared_parameters_are_those_of_the_methods(self):
         declarations = text_of(NODE_CLIENT, "index.d.ts")

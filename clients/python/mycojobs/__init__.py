@@ -1,6 +1,6 @@
 """Submits jobs and flows to mycojobs, waits for them, and reads their results and logs. `Client` blocks, `AsyncClient`
 is for asyncio."""
-from .aio import AsyncClient, AsyncFlow, AsyncJob
+from .aio import AsyncArtifact, AsyncClient, AsyncFlow, AsyncJob
 from .errors import (
     CannotShip,
     Conflict,
@@ -18,10 +18,10 @@ from .errors import (
 )
 from .http import Event
 from .ship import job
-from .sync import Client, Flow, Job
+from .sync import Artifact, Client, Flow, Job
 from .version import __version__
 
 __all__ = [
-    "AsyncClient", "AsyncFlow", "AsyncJob", "CannotShip", "Client", "Conflict", "Denied", "Error", "Event", "Flow", "FlowFailed", "Invalid",
+    "Artifact", "AsyncArtifact", "AsyncClient", "AsyncFlow", "AsyncJob", "CannotShip", "Client", "Conflict", "Denied", "Error", "Event", "Flow", "FlowFailed", "Invalid",
     "Job", "JobCancelled", "JobFailed", "NotFound", "TooLarge", "Unavailable", "Unsupported", "WaitTimeout", "__version__", "job",
 ]  # fmt: skip

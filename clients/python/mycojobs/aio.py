@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -9,10 +11,10 @@ import random
 import re
 import time
 import uuid
-from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
+from typing import Any, AsyncIterator, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
 
 from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
-from .errors import closed_error, invalid_response_error, read_error
+from .errors import closed_error, invalid_response_error, read_error, screen
 from .http import Event, Transport, read_http_error
 from .ship import RESULT_KEY, check_options, encode_files, get_options, make_script
 from .timespan import Duration, parse_seconds
@@ -180,6 +182,62 @@ class AsyncClient:
                     raise
             await asyncio.sleep(random.uniform(0.25, 0.75))
 
+    async def _download(self, subject: str, query: Dict[str, Any], size: int, sha256: str, output: BinaryIO) -> None:
+        """Writes a file of a job. Continues after a lost connection, as long as bytes arrive within `retry_for`."""
+        content_hash, received = hashlib.sha256(), 0
+        deadline, pause_s = time.monotonic() + self.retry_for, 0.05
+        is_first = True
+        while is_first or received < size:
+            try:
+                async for block in self._http.download(query, received):
+                    received += len(block)
+                    if received > size:
+                        break
+                    output.write(block)
+                    content_hash.update(block)
+                    deadline, pause_s = time.monotonic() + self.retry_for, 0.05
+                is_first = False
+            except Unavailable:
+                if time.monotonic() + pause_s > deadline:
+                    raise
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+                pause_s = min(pause_s * 2, 2.0)
+        if received != size or content_hash.hexdigest() != sha256:
+            raise Error(f"{subject}: the received content is not that of the job's record", word="damaged", remedy="run the job again")
+
+
+class AsyncArtifact:
+    """A file that a job has stored. `problem` is the reason if the server cannot send it now (`readable` is False). The name
+    is a relative path that the job has chosen: do not use it as a path without a check."""
+
+    def __init__(self, client: AsyncClient, job_key: str, context: Optional[int], entry: Json) -> None:
+        self._client, self._job_key, self._context = client, job_key, context
+        self.name, self.sha256, self.media_type, self.problem = (get_member("artifact.list", entry, name, str) for name in ("name", "sha256", "media_type", "problem"))
+        self.bytes, self.runner_id = get_member("artifact.list", entry, "bytes", int), get_member("artifact.list", entry, "runner_id", int)
+        self.executable, self.readable = (get_member("artifact.list", entry, name, bool) for name in ("executable", "readable"))
+
+    def __repr__(self) -> str:
+        return f"<artifact {screen(self.name)} of job {self._job_key}>"
+
+    async def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Downloads the file to `path`, which is replaced if it exists. The bytes are written to a temporary file in the same
+        folder, which gets the name `path` after its size and SHA-256 were verified."""
+        target = os.path.abspath(os.fspath(path))
+        if os.path.isdir(target):
+            raise Invalid(f"{target} is a folder", remedy="give the path of a file")
+        temporary = os.path.join(os.path.dirname(target), f".mycojobs-{uuid.uuid4().hex}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        query = {"context": self._context, "job": self._job_key, "name": self.name, "sha256": self.sha256}
+        with os.fdopen(os.open(temporary, flags, 0o777 if self.executable else 0o666), "wb") as output:
+            try:
+                await self._client._download(f"{self._job_key}: artifact {self.name}", query, self.bytes, self.sha256, output)
+                output.flush()
+                os.replace(temporary, target)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+
 
 class AsyncJob:
     def __init__(self, client: AsyncClient, key: str, context: Optional[int]) -> None:
@@ -233,6 +291,13 @@ class AsyncJob:
                 return
             if not lines:
                 await asyncio.sleep(started_at + MIN_POLL_INTERVAL_S - time.monotonic())
+
+    async def artifacts(self) -> List[AsyncArtifact]:
+        """Returns the files that the job has stored."""
+        entries: Any = await self._call("artifact.list")
+        if not isinstance(entries, list):
+            raise invalid_response_error("artifact.list", entries)
+        return [AsyncArtifact(self._client, self.key, self._context, entry) for entry in entries]
 
     async def cancel(self) -> Json:
         """Cancels the job permanently in any state. A running job ends within its grace time; use wait() to wait for it."""

@@ -11,7 +11,7 @@ import time
 from typing import AsyncIterator, Awaitable, Dict, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlencode, urlsplit
 
-from .errors import Error, Invalid, TooLarge, Unavailable, closed_error, read_error, tls_error
+from .errors import Error, Invalid, TooLarge, Unavailable, closed_error, invalid_response_error, read_error, tls_error
 
 MAX_CONNECTIONS = 8  # for calls; event streams and followed logs have their own connections
 MAX_IDLE_S = 10.0  # the server closes idle connections after 15 s
@@ -94,6 +94,26 @@ class Transport:
                 raise read_http_error(status, await _join_blocks(_read_body_blocks(connection.reader, headers)))
             async for event in _parse_events(_read_body_blocks(connection.reader, headers)):
                 yield event
+        except CONNECTION_ERRORS as cause:
+            raise self._make_connection_error(cause) from cause
+        finally:
+            self._discard(connection)
+
+    async def download(self, query: Dict[str, object], offset: int) -> AsyncIterator[bytes]:
+        """Yields the bytes of a file of a job from the offset on (GET /artifacts). Error Unavailable: the connection failed,
+        or the server cannot send the file now."""
+        connection = await self._open()
+        try:
+            headers = f"Range: bytes={offset}-\r\n" if offset else ""
+            await self._send(connection, "GET", "/artifacts?" + urlencode({name: value for name, value in query.items() if value}), headers)
+            status, answer_headers = await asyncio.wait_for(_read_head(connection.reader), SILENCE_TIMEOUT_S)
+            if status not in (200, 206):
+                raise read_http_error(status, await _join_blocks(_read_body_blocks(connection.reader, answer_headers)))
+            begin = int(answer_headers.get("Content-Range", "bytes 0-").partition(" ")[2].partition("-")[0])
+            if begin != offset or "Content-Length" not in answer_headers:
+                raise invalid_response_error("GET /artifacts", f"status {status}, {begin} in place of {offset}")
+            async for block in _read_exactly(connection.reader, int(answer_headers["Content-Length"])):
+                yield block
         except CONNECTION_ERRORS as cause:
             raise self._make_connection_error(cause) from cause
         finally:

@@ -7,9 +7,9 @@ import functools
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Iterator, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Iterator, List, Optional, TypeVar, Union
 
-from .aio import AsyncClient, AsyncFlow, AsyncJob
+from .aio import AsyncArtifact, AsyncClient, AsyncFlow, AsyncJob
 from .errors import closed_error
 from .timespan import Duration
 
@@ -109,6 +109,20 @@ def _make_iterator(method: "Callable[Concatenate[Any, P], AsyncIterator[T]]") ->
     return call
 
 
+class Artifact:
+    """AsyncArtifact with blocking methods."""
+
+    def __init__(self, client: "Client", artifact: AsyncArtifact) -> None:
+        self._client, self._loop_thread, self._async = client, client._loop_thread, artifact  # keeps the client open
+        self.name, self.bytes, self.sha256, self.media_type = artifact.name, artifact.bytes, artifact.sha256, artifact.media_type
+        self.executable, self.runner_id, self.readable, self.problem = artifact.executable, artifact.runner_id, artifact.readable, artifact.problem
+
+    def __repr__(self) -> str:
+        return repr(self._async)
+
+    save = _make_blocking(AsyncArtifact.save)
+
+
 class Job:
     """AsyncJob with blocking methods."""
 
@@ -130,6 +144,11 @@ class Job:
     wait = _make_blocking(AsyncJob.wait)
     result = _make_blocking(AsyncJob.result)
     logs = _make_iterator(AsyncJob.logs)
+
+    @functools.wraps(AsyncJob.artifacts)
+    def artifacts(self) -> List[Artifact]:
+        return [Artifact(self._client, artifact) for artifact in self._loop_thread.run(self._async.artifacts())]
+
     cancel = _make_blocking(AsyncJob.cancel)
     retry = _make_blocking(AsyncJob.retry)
 
