@@ -56,6 +56,30 @@ await run_claims(world, {
     await untouched(page);
     await page.close();
   },
+  async 'contents and names of artifacts do not reach the page as markup'() {
+    const script = `import mycojobs
+folder = mycojobs.artifacts
+(folder / ${JSON.stringify(MARKUP.replaceAll('/', ''))}).write_text(${JSON.stringify(MARKUP)})
+(folder / 'text.txt').write_text(${JSON.stringify(`${MARKUP}\u202egnp.exe \x1b[31m`)})
+(folder / 'image.png').write_text('<svg xmlns="http://www.w3.org/2000/svg" onload="window.owned=1"><script>window.owned=1</script></svg>')
+(folder / 'page.html').write_text(${JSON.stringify(MARKUP)})`;
+    const made = await world.start_job(script, {name: 'artifacts'});
+    await world.wait_for_end(made.key);
+    const page = await world.open_view(`#/jobs/${made.key.replace('job:', '')}`);
+    await wait_until('the buttons', async () => (await page.$$('.artifacts button')).length === 7);
+    for (const at of await page.$$('.artifacts button')) if ((await at.evaluate((each) => each.innerText)) === 'Show') await at.click();
+    await expect_text(page, MARKUP, '.artifacts pre');
+    await expect_text(page, '\u2039U+202E\u203agnp.exe \u241b[31m', '.artifacts');
+    await expect_text(page, 'cannot decode this image', '.artifacts');
+    await untouched(page);
+    // The link of an HTML file, opened in the address bar, is a download; no script of the file runs.
+    const {link} = await world.rpc('artifact.get', {id: made.key.replace('job:', ''), name: 'page.html'});
+    const other = await world.open_page();
+    await assert.rejects(other.goto(world.url + link), /ERR_ABORTED/);
+    assert.equal(await other.evaluate(() => window.owned), undefined);
+    await other.close();
+    await page.close();
+  },
   async 'a script with misleading characters is reported before it is run'() {
     const made = await world.start_job('x = 1\naccess = "user" # \u202e\u2066if admin\u2069 \u2066\nprint(access)', {name: 'turned script'});
     await world.wait_for_end(made.key);

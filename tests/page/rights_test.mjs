@@ -68,7 +68,7 @@ await run_claims(world, {
     await expect_text(page, 'may not read job');
     await page.goto(`${world.url}/#/overview`);
     await expect_text(page, 'You see only your own records');
-    await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}],
+    await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['artifact.list', {id: id_of(others.key)}], ['artifact.get', {id: id_of(others.key), name: 'a'}], ['job.retry', {id: id_of(others.key)}],
       ['context.overview', {}], ['context.verify', {}], ['context.doctor', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
     await page.close();
   },

@@ -118,6 +118,42 @@ await run_claims(world, {
     assert.deepEqual(page.console_errors, []);
     await page.close();
   },
+  async 'the artifacts of a job are listed, shown and downloaded'() {
+    const script = `import mycojobs, base64
+folder = mycojobs.artifacts
+(folder / 'dist').mkdir()
+(folder / 'dist' / 'report.txt').write_text('first line\\n' + 'x' * 100000)
+(folder / 'plot.png').write_bytes(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=='))
+(folder / 'page.html').write_text('<script>window.owned=1</script>')
+(folder / 'drawing.svg').write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+(folder / 'empty').write_bytes(b'')`;
+    const made = await world.start_job(script, {name: 'artifacts.py'});
+    await world.wait_for_end(made.key);
+    const page = await world.open_view(`#/jobs/${made.key.replace('job:', '')}`);
+    await wait_until('the buttons', async () => (await page.$$('.artifacts button')).length === 8);
+    const rows = Object.fromEntries(await page.$$eval('.artifacts tbody tr', (all) => all.map((at) => [at.cells[0].innerText, at.cells[3].innerText.replace(/\s+/g, ' ').trim()])));
+    assert.deepEqual(rows, {'dist/report.txt': 'Download Show', 'drawing.svg': 'Download', empty: 'Download Show', 'page.html': 'Download', 'plot.png': 'Download Show'});
+    const click_in = (name, label) => page.evaluate((row, button) => [...document.querySelectorAll('.artifacts tr')].find((at) => at.cells[0].innerText === row).querySelectorAll('button').forEach((at) => { if (at.innerText === button) at.click(); }), name, label);
+    await click_in('dist/report.txt', 'Show');
+    await expect_text(page, 'first line', '.artifacts');
+    await expect_text(page, 'The first 64.0 KiB of 97.7 KiB.', '.artifacts');
+    await click_in('plot.png', 'Show');
+    await wait_until('the decoded image', () => page.$eval('.artifacts img', (at) => at.complete && at.naturalWidth === 1));
+    await world.check_accessibility(page, 'artifacts');
+    await page.setViewport({width: 360, height: 740});
+    await fits(page, 'artifacts');
+    await page.setViewport({width: 1280, height: 800});
+    await click_in('plot.png', 'Hide');
+    await wait_until('no image', async () => (await page.$('.artifacts img')) === null);
+    const folder = join(world.folder, 'downloads');
+    mkdirSync(folder);
+    await (await page.createCDPSession()).send('Page.setDownloadBehavior', {behavior: 'allow', downloadPath: folder});
+    await click_in('page.html', 'Download');
+    await wait_until('the download', () => readFileSync(join(folder, 'page.html'), 'utf8') === '<script>window.owned=1</script>');
+    assert.match(page.url(), /#\/jobs\//, 'the page is still open');
+    assert.deepEqual(page.console_errors, []);
+    await page.close();
+  },
   async 'a job shows its requested policy, its granted policy, and the active sandbox layers'() {
     const made = await world.start_job('pass', {name: 'bounded.py', policy: {memory: '64 MiB', output: {keep: 4096}}});
     await world.wait_for_end(made.key);

@@ -109,6 +109,15 @@ export async function rpc(method, params = {}, signal = undefined, is_retry = fa
   return answer.result;
 }
 
+// Reads at most max_bytes from the begin of a file, by a link of artifact.get. REQUIRES: the file is not empty.
+export async function read_file(link, max_bytes) {
+  const response = await fetch_path(link, {headers: {Range: `bytes=0-${max_bytes - 1}`}})
+    .catch(() => { throw new RpcError('the server cannot be reached', 'unreachable', 'try it again'); });
+  if (response.ok) return new Uint8Array(await response.arrayBuffer()).subarray(0, max_bytes);
+  const answer = await response.json().catch(() => ({}));
+  throw to_rpc_error(answer.error ?? {message: `the server answered ${response.status}`});
+}
+
 // State of the connection: 'live', 'away' (no server), or 'store' (the server answers, but its store is unavailable).
 const connection_listeners = new Set();
 let connection_state = 'live';

@@ -1,9 +1,10 @@
 // The view of one job: its state and the reason, log, error with the line of the script, result, and actions.
-import {html, useCall, useEffect, useMemo, useState, RelativeTime, CopyButton, Action, Glyph, Problem, Section, TextWithCommands, State, UntrustedText, flow_href, navigate, has_failed, href, job_href, get_job_state, useNow, useTitle, Card, Command, ErrorBoundary} from './ui.js';
+import {html, useCall, useEffect, useMemo, useState, RelativeTime, CopyButton, Action, Glyph, Problem, Section, TextWithCommands, State, UntrustedText, flow_href, navigate, has_failed, href, job_href, get_job_state, useNow, useTitle, Card, ErrorBoundary} from './ui.js';
 import {open_event_stream, rpc} from './api.js';
+import {Artifacts} from './artifacts.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
-import {format_bytes, format_count, format_counted, get_elapsed_ms, get_entry, to_line, to_list, format_time, to_number, to_object, escape_hidden, quote_shell_word, format_duration, to_text} from './text.js';
+import {format_bytes, format_count, format_counted, get_elapsed_ms, get_entry, to_line, to_list, format_time, to_number, to_object, escape_hidden, format_duration, to_text} from './text.js';
 
 const REDRAW_INTERVAL_MS = 200;
 // Subscribes to the log and the state of a job. Returns {log, state, end_reason}. end_reason is the message of the server
@@ -115,11 +116,6 @@ function JobError({job, explanation}) {
     ${Object.keys(other_details).length > 0 && html`<${Pairs} fields=${other_details}/>`}</section>`;
 }
 
-function Artifacts({artifacts, id}) {
-  const files = Object.entries(to_object(artifacts)).map(([file, artifact]) => [file, to_object(artifact)]);
-  if (files.length === 0) return null;
-  return html`<${Card} title="Artifacts"><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${files.map(([file, artifact]) => html`<tr><td><${UntrustedText} text=${file}/></td><td class="num">${format_bytes(artifact.bytes)}</td><td><code>${to_line(artifact.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Command} text=${`mycojobs job artifacts ${quote_shell_word(id)}`}/> fetches them</p><//>`;
-}
 function DroppedArtifacts({artifacts}) {
   const files = to_list(artifacts).map(to_object);
   if (files.length === 0) return null;
@@ -161,7 +157,7 @@ export function JobView({name, context, rights}) {
     <${ErrorBoundary}>${is_failed && html`<${JobError} job=${job} explanation=${explanation.value}/>`}<//>
     ${Object.keys(to_object(job.result)).length > 0 && html`<${Card} title="Result"><${Pairs} fields=${job.result}/><//>`}
     <${Card} title="Log"><${LogView} log=${stream.log} has_ended=${has_ended}/><//>
-    <${Artifacts} artifacts=${job.artifacts} id=${to_text(job.key).replace('job:', '')}/>
+    <${Artifacts} artifacts=${job.artifacts} id=${to_text(job.key).replace('job:', '')} context=${context} version=${version}/>
     <${DroppedArtifacts} artifacts=${job.artifacts_dropped}/>
     <div class="columns wide"><div>
       ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${format_counted(Math.max(to_number(job.attempt), 1), 'attempt')}><${History} entries=${history.value}/><//>`}
