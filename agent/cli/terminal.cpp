@@ -104,11 +104,25 @@ void end_open_line() {
 
 }  // namespace
 
-std::string paint(OutputStyle style, std::string_view text, bool to_stderr) {
+namespace {
+
+bool has_colours(bool to_stderr) {
   static const bool colours[2] = {::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                                   ::isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
-  if (style == OutputStyle::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
+  return colours[to_stderr ? 1 : 0];
+}
+
+}  // namespace
+
+std::string paint(OutputStyle style, std::string_view text, bool to_stderr) {
+  if (text.empty() || style == OutputStyle::plain || !has_colours(to_stderr)) return std::string(text);
   return std::string(get_colour_code(style)) + std::string(text) + "\033[0m";
+}
+
+std::string paint_distinct(std::size_t position, std::string_view text) {
+  constexpr const char* kColourCodes[] = {"\033[36m", "\033[33m", "\033[32m", "\033[35m", "\033[34m", "\033[31m"};
+  if (text.empty() || !has_colours(false)) return std::string(text);
+  return kColourCodes[position % std::size(kColourCodes)] + std::string(text) + "\033[0m";
 }
 
 void print_message(std::string_view line) {

@@ -19,6 +19,9 @@ enum class OutputStyle { plain, good, bad, warn, faint, strong };
 // Adds colours if the stream is a terminal and NO_COLOR is not set.
 std::string paint(OutputStyle, std::string_view text, bool to_stderr = false);
 
+// Adds a colour to text for stdout under the same conditions: one of six, by the position of the text in a list.
+std::string paint_distinct(std::size_t position, std::string_view text);
+
 // Prints a message on stderr. Untrusted text in it cannot move the cursor or start a line: line breaks are followed by
 // an indentation.
 void print_message(std::string_view line);

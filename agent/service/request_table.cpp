@@ -74,6 +74,7 @@ constexpr Param make_strict_limit(std::uint64_t default_value, std::int64_t max,
 constexpr Param make_wait(std::string_view help, std::uint64_t default_value, std::uint64_t server_max) {
   return {.name = "wait_ms", .type = "ms", .help = help, .default_value = default_value, .server_max = server_max};
 }
+constexpr Param kTail{.name = "tail", .type = "count", .help = "only the last lines", .min = 1, .server_max = 1000};
 constexpr Param kWait = make_wait("maximum wait", 600'000, 3'600'000);
 
 std::vector<Param> join_params(std::vector<Param> params, const std::vector<Param>& more) {
@@ -304,6 +305,8 @@ std::vector<Request> list_job_requests() {
       {"job.result", "read the result of a job", job, "JobResult: where it is, and its result"},
       {"job.logs", "read a job's log",
        join_params(job, {{"after_seq", "count", "only lines after this one"},
+                         {"since_ms", "unix_ms", "only lines since"},
+                         kTail,
                          make_limit(500, 1000, "maximum number of lines"),
                          make_wait("maximum wait for the first line", 0, 30'000)}),
        "LogPage: lines, ended (no line will follow), after_seq for the next call"},

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <ctime>
 #include <string>
 
@@ -36,6 +37,12 @@ Result<std::uint64_t> parse_time_ms(std::string_view text) {
   return fail(
       Code::invalid,
       excerpt(text) + " is not a valid time: use 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's time zone");
+}
+
+std::string format_utc_time_ms(std::uint64_t unix_ms) {
+  constexpr std::uint64_t kMaxSeconds = 253402300799;  // the end of the year 9999
+  const auto seconds = static_cast<std::time_t>(std::min(unix_ms / 1000, kMaxSeconds));
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds), unix_ms % 1000);
 }
 
 std::string format_local_time(std::uint64_t unix_ms) {

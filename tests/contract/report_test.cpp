@@ -7,7 +7,9 @@
 namespace mycojobs {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 class Reporting : public StoreContract {
  protected:
   std::vector<std::string> texts(std::uint64_t after = 0) {
@@ -128,8 +130,21 @@ TEST_P(Reporting, LogsOfASecondDeliveryFollowTheFirst) {
   ASSERT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
   const ClaimedJob second = claim_one();
   ASSERT_EQ(outcome(report(LogAppend{second.ref, {{2, 1, LogStream::out, "c"}}})), "ok");
-  EXPECT_EQ(texts(), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(texts(2), (std::vector<std::string>{"c"}));
+  EXPECT_THAT(texts(), ElementsAre("a", "b", StartsWith("attempt 1, delivery 2, runner "), "c"));
+  EXPECT_THAT(texts(3), ElementsAre("c"));
+}
+
+TEST_P(Reporting, RunThatWroteNothingIsMarkedOnce) {
+  submit(1);
+  JobEnd error;
+  error.detail = "exception";
+  EXPECT_EQ(outcome(end(claim_one().ref, error)), "ok");
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+  // Nothing of these runs was started, so their deliveries are not counted.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(report(Release{claim_one().ref, "no slot", false})), "ok");
+  const ClaimedJob last = claim_one();
+  EXPECT_EQ(outcome(report(LogAppend{last.ref, {{1, 1, LogStream::out, "a"}}})), "ok");
+  EXPECT_THAT(texts(), ElementsAre(StartsWith("attempt 2, delivery 1, runner "), "a"));
 }
 
 TEST_P(Reporting, BatchKeepsTheOrderAndAnswersEachReport) {
@@ -183,10 +198,13 @@ TEST_P(Reporting, EndsOfEarlierRunsAreNotLogLines) {
     }
     EXPECT_EQ(outcome(end(again.ref, error)), "ok");
   }
+  EXPECT_THAT(texts(),
+              ElementsAre("one", StartsWith("attempt 2, delivery 1"), StartsWith("attempt 3, delivery 1"), "two"));
+  backend_->run_command(1, {"XDEL", "mj:log:job:12:1", "3-0", "5-0"});
   const auto page = store_->logs(1, "job:12:1", 1, 1, 0).value();
   ASSERT_EQ(page.lines.size(), 1U);
   EXPECT_EQ(page.lines[0].text, "two");
-  EXPECT_EQ(page.skipped_seqs, (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(page.skipped_seqs, (std::vector<std::uint64_t>{2, 4}));
   EXPECT_TRUE(store_->logs(1, "job:12:1", page.lines[0].seq, 1, 0).value().ended);
   // Another client can use entry ids that the store never uses.
   backend_->run_command(1, {"DEL", "mj:log:job:12:1"});

@@ -7,6 +7,7 @@
 #include "api/methods/job_methods.h"
 #include "api/methods/wait_methods.h"
 #include "inspect/explain.h"
+#include "inspect/log_lines.h"
 #include "model/codec.h"
 #include "model/result_values.h"
 #include "model/submitted_files.h"
@@ -135,19 +136,26 @@ Result<json> handle_result(MethodCall& call) {
   return job_result_to_json(view.job, view.key);
 }
 
+// With `tail`, reads the log to its present end.
 Result<json> handle_logs(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
-  const std::size_t limit = call.number("limit");
+  const std::size_t limit = call.number("limit"), tail = call.number("tail");
   std::uint64_t after_seq = call.number("after_seq");
   const std::uint64_t deadline_ms = call.services().clock.boot_ms() + call.number("wait_ms");
+  LogSelection selection(call.number("since_ms"), tail == 0 ? LogSelection::kAllLines : tail);
+  json lines = json::array();
   while (true) {
     MJ_TRY(page, call.store().logs(call.context(), view.key, after_seq, limit, 0));
-    if (!page.lines.empty() || page.ended || call.services().clock.boot_ms() >= deadline_ms) {
-      json lines = json::array();
-      for (const Log& line : page.lines) lines.push_back(to_json(line)), after_seq = line.seq;
-      return json{{"lines", std::move(lines)}, {"ended", page.ended}, {"after_seq", after_seq}};
+    const bool has_more = !page.lines.empty() && !page.ended;
+    for (Log& line : page.lines) {
+      after_seq = line.seq;
+      selection.add_part(std::move(line));
     }
-    MJ_CHECK(call.release_backend_and_sleep(100));
+    if (tail > 0 && has_more) continue;
+    for (const Log& line : selection.pop_parts()) lines.push_back(to_json(line));
+    if (!lines.empty() || page.ended || call.services().clock.boot_ms() >= deadline_ms)
+      return json{{"lines", std::move(lines)}, {"ended", page.ended}, {"after_seq", after_seq}};
+    if (!has_more) MJ_CHECK(call.release_backend_and_sleep(100));
   }
 }
 

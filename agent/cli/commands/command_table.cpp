@@ -4,6 +4,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/job_submission.h"
+#include "cli/log_output.h"
 #include "cli/request_arguments.h"
 #include "inspect/flow_view.h"
 
@@ -58,6 +59,17 @@ std::vector<FlagRow> actor_flag(const std::vector<FlagRow>& more = {}) {
 }
 std::vector<FlagRow> deciding_actor_flag() { return {{"actor", "ID", "the actor that decides (default 1)"}}; }
 std::vector<FlagRow> follow_flag(const char* help) { return {{"follow", "", help}}; }
+
+constexpr const char* kLogParams = "since_ms=since tail";
+
+std::vector<FlagRow> flow_log_flags() {
+  std::vector<FlagRow> flags =
+      join_flags(join_flags(request_flags("job.logs", kLogParams), log_flags()),
+                 {{"follow", "", "continue until the flow ends, with lines in order of arrival"},
+                  {"node", "NAME", "only the output of this node", true}});
+  set_flag_help(flags, "tail", "only the last lines of each node");
+  return flags;
+}
 
 std::vector<FlagRow> message_flags() {
   return join_flags(
@@ -116,7 +128,8 @@ const std::vector<Command> kCommands = {
     request_command("job list", "job.list", "",
                     "status state name script_type=type:TYPE caller_id=caller since_ms=since limit", job_list_command),
     request_command("job show", "job.get", "JOB", "", job_show_command),
-    request_command("job logs", "job.logs", "JOB", "", job_logs_command, follow_flag("continue until the job ends")),
+    request_command("job logs", "job.logs", "JOB", kLogParams, job_logs_command,
+                    join_flags(log_flags(), follow_flag("continue until the job ends, through all of its attempts"))),
     {"job artifacts",
      "list the artifacts of a job, print one, or write them into a folder",
      "JOB [NAME]",
@@ -160,12 +173,8 @@ const std::vector<Command> kCommands = {
      "FLOW",
      {{"follow", "", "continue until the flow ends"}},
      flow_journal_command},
-    {"flow logs",
-     "print the output of the nodes of a flow in their order, each line with the name of its node",
-     "FLOW",
-     {{"follow", "", "continue until the flow ends, with lines in order of arrival"},
-      {"node", "NAME", "only the output of this node", true}},
-     flow_logs_command},
+    {"flow logs", "print the output of the nodes of a flow in their order, each line with the name of its node", "FLOW",
+     flow_log_flags(), flow_logs_command},
     request_command("flow result", "flow.result", "FLOW", "", flow_result_command, {},
                     "print the result of an ended flow and exit with its status"),
     request_command("flow cancel", "flow.cancel", "FLOW", "comment key", flow_cancel_command, actor_flag()),

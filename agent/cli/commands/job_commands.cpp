@@ -17,6 +17,7 @@
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
 #include "cli/job_submission.h"
+#include "cli/log_output.h"
 #include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/store_session.h"
@@ -24,6 +25,7 @@
 #include "inspect/explain.h"
 #include "inspect/flow_drawing.h"
 #include "inspect/job_view.h"
+#include "inspect/log_lines.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
 #include "service/job_service.h"
@@ -346,24 +348,28 @@ Result<int> job_show_command(Invocation& call) {
 
 Result<int> job_logs_command(Invocation& call) {
   MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(options, read_log_options(call));
   MJ_TRY(session, open_store(call, false));
   const Id context = call.context();
   MJ_CHECK(load_job(*session.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
+  LogSelection selection(options.since_ms, options.max_lines);
+  bool prints_parts = options.max_lines == LogSelection::kAllLines;  // otherwise after the present end of the log
+  JobLogPrinter printer(options);
   std::uint64_t last_seq = 0;
-  for (;;) {
+  for (bool has_ended = false; !has_ended;) {
     if (const int signal = next_follower_signal(0); signal != 0) return signal_exit_code(signal);
-    MJ_TRY(page, session.store->logs(context, key, last_seq, 256, follow ? 200 : 0));
-    for (const Log& line : page.lines) {
+    MJ_TRY(page, session.store->logs(context, key, last_seq, 256, follow && prints_parts ? 200 : 0));
+    has_ended = page.ended || (!follow && page.lines.empty());
+    prints_parts = prints_parts || has_ended || page.lines.empty();
+    for (Log& line : page.lines) {
       last_seq = line.seq;
-      if (call.json) {
-        print_json_line(to_json(line));
-      } else {
-        print_log(line);
-      }
+      selection.add_part(std::move(line));
     }
-    if (page.ended || (!follow && page.lines.empty())) break;
+    if (!prints_parts) continue;
+    for (const Log& part : selection.pop_parts()) printer.print_part(part);
   }
+  printer.finish();
   return 0;
 }
 

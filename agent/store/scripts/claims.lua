@@ -55,6 +55,21 @@ local function drop_entry(queue, entry)
   if is_prioritised then redis.call('ZREM', kPriorityKey .. queue, entry) else redis.call('RPOP', queue) end
 end
 
+-- Writes a line between the output of two runs into the log of the job, and returns the number of its last entry. The
+-- first run has no line. If the previous claim had the same numbers and its run wrote nothing, its line is replaced.
+local function mark_next_run(job, attempt, deliveries)
+  local last_seq, key, run = get_last_log_seq(job), kLogKey .. job, attempt .. '.' .. deliveries
+  if run == '1.1' then return last_seq end
+  local newest = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
+  local fields = newest and newest[2] or {}
+  if fields[#fields - 1] == 'run' and fields[#fields] == run then redis.call('XDEL', key, newest[1]) end
+  local text = 'attempt ' .. attempt .. ', delivery ' .. deliveries .. ', runner ' .. runner .. '\n'
+  local reply = redis.pcall('XADD', key, to_integer_text(last_seq + 1) .. '-0', 'ts', now, 'stream', 'system', 'text', text, 'run', run)
+  if type(reply) ~= 'table' or not reply.err then return last_seq + 1 end
+  reports_wrong_type(key, 'stream')  -- another client may have written a log of its own
+  return last_seq
+end
+
 -- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
 -- `claimed`.
 local function claim_job(queue, job, claim, record, ckey)
@@ -65,7 +80,7 @@ local function claim_job(queue, job, claim, record, ckey)
   local token_end = (kClaimIdDigits + kClaimTokenDigits) * index
   local id_end = token_end - kClaimTokenDigits
   local id, token = string.sub(ids, id_end - kClaimIdDigits + 1, id_end), redis.sha1hex(string.sub(ids, id_end + 1, token_end))
-  local log_base = get_last_log_seq(job)
+  local log_base = mark_next_run(job, attempt, deliveries)
   redis.call('ZADD', kLeasesKey, until_ms, job)
   add_fact(queue, job, claim, kFactKindClaimed, kFactClaimIdField, id, kFactTokenHashField, token, kFactEpochField, epoch,
     kFactAttemptField, attempt, kFactDeliveriesField, deliveries, kFactRunnerField, runner, kFactInstanceField, instance, kFactLeaseField, lease)

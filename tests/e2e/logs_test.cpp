@@ -1,0 +1,129 @@
+// Logs of jobs and flows with a real agent: order of the streams, times, selection, and the runs of a job.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <regex>
+
+#include "e2e/client.h"
+#include "e2e/pty.h"
+
+namespace mycojobs::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Logs : public Operator {
+ protected:
+  const std::string config_ = folder_.write(
+      "agent.toml", "[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n[ceiling]\nwarm.runs = 1000\n");
+
+  Process start_log_agent(int runner = 20) { return start_registered_agent(runner, {"--config", config_}); }
+  std::string submit_with_policy(const std::string& script, const std::string& type, const std::string& policy) {
+    return mycojobs_.submit(script,
+                            {"--type", type, "--config", config_, "--policy", folder_.write("policy.toml", policy)});
+  }
+  std::string read_log(const std::string& job, std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), {"job", "logs", job});
+    return mycojobs_(std::move(flags)).out;
+  }
+};
+
+TEST_F(Logs, LinesAreSelectedAndHaveTheirTimes) {
+  const Process agent = start_log_agent();
+  const std::string job = mycojobs_.submit(
+      "import time\nprint('one\\ntwo', flush=True)\ntime.sleep(2)\nprint('three\\nfour\\nfive', flush=True)");
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
+  EXPECT_EQ(read_log(job, {"--tail", "2"}), "four\nfive\n");
+  EXPECT_EQ(read_log(job, {"--tail", "2", "--follow"}), "four\nfive\n");
+  EXPECT_EQ(read_log(job, {"--tail", "99"}), "one\ntwo\nthree\nfour\nfive\n");
+  const std::string times = read_log(job, {"--timestamps"});
+  const std::regex line(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+))");
+  std::vector<std::string> words, stamps;
+  for (auto it = std::sregex_iterator(times.begin(), times.end(), line); it != std::sregex_iterator(); ++it) {
+    words.push_back((*it)[1]);
+    stamps.push_back(it->str().substr(0, 23));
+  }
+  EXPECT_THAT(words, testing::ElementsAre("one", "two", "three", "four", "five")) << times;
+  ASSERT_EQ(stamps.size(), 5U);
+  EXPECT_LT(stamps[1], stamps[2]) << "the time is that of the line, not of the end";
+  EXPECT_EQ(read_log(job, {"--since", stamps[2].substr(0, 19) + "Z"}), "three\nfour\nfive\n") << times;
+  EXPECT_EQ(read_log(job, {"--since", "2100-01-01T00:00:00Z"}), "");
+  expect_result(mycojobs_({"job", "logs", job, "--tail", "0"}), 65, "--tail");
+  expect_result(mycojobs_({"job", "logs", job, "--since", "soon"}), 65, "--since");
+}
+
+TEST_F(Logs, FollowedLogContinuesThroughAllAttempts) {
+  const Process agent = start_log_agent();
+  const std::string job = mycojobs_.submit(
+      "import os\nprint('run', os.environ['MYCOJOBS_ATTEMPT'], flush=True)\nassert os.environ['MYCOJOBS_ATTEMPT'] == "
+      "'3'",
+      {"--retries", "2"});
+  const ProcessResult followed = mycojobs_({"job", "logs", job, "--follow"});
+  EXPECT_EQ(followed.out, "run 1\nrun 2\nrun 3\n") << followed.err;
+  EXPECT_THAT(followed.err, HasSubstr("attempt 2, delivery 1, runner 20\n"));
+  EXPECT_THAT(followed.err, HasSubstr("attempt 3, delivery 1, runner 20\n"));
+  EXPECT_THAT(followed.err, Not(HasSubstr("attempt 1,")));
+}
+
+TEST_F(Logs, DeliveryAfterTheDeathOfAnAgentIsMarked) {
+  std::string job;
+  {
+    Process agent = start_log_agent();
+    job = mycojobs_.submit("import time\nprint('up', flush=True)\ntime.sleep(600)");
+    ASSERT_TRUE(eventually([&] { return read_log(job) == "up\n"; }));
+    agent.signal(SIGKILL);
+    agent.wait();
+  }
+  const Process other = start_log_agent(21);
+  ASSERT_TRUE(eventually([&] { return read_log(job) == "up\nup\n"; })) << read_log(job);
+  EXPECT_THAT(mycojobs_({"job", "logs", job}).err, HasSubstr("attempt 1, delivery 2, runner 21\n"));
+  EXPECT_EQ(mycojobs_({"job", "cancel", job}).code, 0);
+}
+
+class FlowLogs : public Logs {
+ protected:
+  std::string run_flow() {
+    coordinator_.emplace(folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(),
+                                                           "--context", "1", "--state-dir", folder_ / "coordinator"});
+    const std::string file = folder_.write("flow.yaml", R"yaml(
+name: talks
+jobs:
+  first: {type: python, script: "print('a1\\na2\\na3')"}
+  second: {needs: first, type: python, script: "import sys\nprint('b1\\nb2\\nb3', file=sys.stderr)"}
+)yaml");
+    ProcessResult started = mycojobs_({"flow", "start", file, "--detach"});
+    EXPECT_EQ(started.code, 0) << started.err;
+    const std::string flow = started.out.substr(5, started.out.find('\n') - 5);
+    EXPECT_EQ(mycojobs_({"flow", "logs", flow, "--follow"}).code, 0);
+    return flow;
+  }
+  std::optional<Process> coordinator_;
+};
+
+TEST_F(FlowLogs, LinesAreSelectedAndHaveTheirTimes) {
+  const Process agent = start_log_agent();
+  const std::string flow = run_flow();
+  EXPECT_EQ(mycojobs_({"flow", "logs", flow, "--tail", "1"}).out, "first  | a3\nsecond | b3\n");
+  EXPECT_EQ(mycojobs_({"flow", "logs", flow, "--tail", "1", "--follow"}).out, "first  | a3\nsecond | b3\n");
+  EXPECT_EQ(mycojobs_({"flow", "logs", flow, "--since", "2100-01-01T00:00:00Z"}).out, "");
+  const std::string times = mycojobs_({"flow", "logs", flow, "--timestamps", "--node", "first"}).out;
+  EXPECT_TRUE(std::regex_search(times, std::regex(R"(^first  \| \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z a1\n)")))
+      << times;
+}
+
+TEST_F(FlowLogs, NodesHaveColoursOnATerminalOnly) {
+  const Process agent = start_log_agent();
+  const std::string flow = run_flow();
+  EXPECT_EQ(mycojobs_({"flow", "logs", flow}).out.find('\x1b'), std::string::npos);
+  Pty coloured(mycojobs_.make_argv({"flow", "logs", flow}), 80, {"LC_ALL=C.UTF-8"});
+  EXPECT_EQ(coloured.wait(), 0);
+  EXPECT_THAT(coloured.read_screen(), HasSubstr("\x1b[36mfirst\x1b[0m"));
+  EXPECT_THAT(coloured.read_screen(), HasSubstr("\x1b[33msecond\x1b[0m"));
+  Pty plain(mycojobs_.make_argv({"flow", "logs", flow}), 80, {"LC_ALL=C.UTF-8", "NO_COLOR=1"});
+  EXPECT_EQ(plain.wait(), 0);
+  EXPECT_THAT(plain.read_screen(), Not(HasSubstr("\x1b")));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

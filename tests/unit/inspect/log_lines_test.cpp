@@ -1,0 +1,59 @@
+#include "inspect/log_lines.h"
+
+#include <gmock/gmock.h>
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<std::string> select(LogSelection& selection, const std::vector<Log>& parts) {
+  for (const Log& part : parts) selection.add_part(part);
+  std::vector<std::string> texts;
+  for (const Log& part : selection.pop_parts()) texts.push_back(part.text);
+  return texts;
+}
+
+const std::vector<Log> kParts{{10, 1, LogStream::out, "a\nb\n"},
+                              {20, 2, LogStream::err, "c\n"},
+                              {30, 3, LogStream::out, "begin, "},
+                              {40, 4, LogStream::err, "d\n"},
+                              {50, 5, LogStream::out, "end\ne"}};
+
+TEST(LogSelection, SelectsAllPartsByDefault) {
+  LogSelection selection;
+  EXPECT_THAT(select(selection, kParts), ElementsAre("a\nb\n", "c\n", "begin, ", "d\n", "end\ne"));
+}
+
+TEST(LogSelection, CountsTheLinesOfAllStreams) {
+  for (const auto& [count, expected] :
+       std::vector<std::pair<std::size_t, std::string>>{{1, "e"},
+                                                        {2, "d\n|e"},
+                                                        {3, "begin, |d\n|end\ne"},
+                                                        {4, "c\n|begin, |d\n|end\ne"},
+                                                        {5, "b\n|c\n|begin, |d\n|end\ne"},
+                                                        {9, "a\nb\n|c\n|begin, |d\n|end\ne"}}) {
+    LogSelection selection(0, count);
+    std::string joined;
+    for (const std::string& text : select(selection, kParts)) joined += (joined.empty() ? "" : "|") + text;
+    EXPECT_EQ(joined, expected) << count;
+  }
+}
+
+TEST(LogSelection, LaterPartsFollowTheLastLines) {
+  LogSelection selection(0, 1);
+  EXPECT_THAT(select(selection, kParts), ElementsAre("e"));
+  EXPECT_THAT(select(selection, {{60, 6, LogStream::out, "f\ng\n"}, {61, 7, LogStream::out, "h\n"}}),
+              ElementsAre("f\ng\n", "h\n"));
+}
+
+TEST(LogSelection, SelectsLinesThatBeginSinceATime) {
+  LogSelection selection(40);
+  EXPECT_THAT(select(selection, kParts), ElementsAre("d\n", "e")) << "a line that began earlier is not cut";
+  LogSelection later(100, 1);
+  EXPECT_THAT(select(later, kParts), IsEmpty());
+}
+
+}  // namespace
+}  // namespace mycojobs
