@@ -64,7 +64,8 @@ class Conversation {
   virtual void feed(std::string_view bytes) = 0;
   // Returns the number of received frames, each of which costs the agent CPU time.
   virtual std::uint64_t frame_count() const { return 0; }
-  // The job's stdout and stderr as written, with secrets redacted.
+  // The job's stdout and stderr as written, with secrets redacted. Merged output (RunSpec::merge_output) counts as
+  // stderr, whose last part is in the error of the job.
   virtual void on_stdout(std::string_view) {}
   virtual void on_stderr(std::string_view) {}
   // Removes and returns lines for the job's log (stream "system"), such as progress.

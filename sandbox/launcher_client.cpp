@@ -278,13 +278,13 @@ class LauncherClient final : public Sandbox {
   Result<RunPipes> launch(const RunSpec& spec) override {
     if (!alive()) return fail(Code::unavailable, "sandbox: mycojobs-launcher has ended");
     PipePair out, err, channel, requests;
-    if (!make_pipe(out, kOutputMode) || !make_pipe(err, kOutputMode) || !make_pipe(channel, kChannelMode) ||
-        !make_request_socket(requests)) {
+    if (!make_pipe(out, kOutputMode) || (!spec.merge_output && !make_pipe(err, kOutputMode)) ||
+        !make_pipe(channel, kChannelMode) || !make_request_socket(requests)) {
       return fail(Code::io, describe_errno(errno) + " (for the pipes of a run)");
     }
-    const int error =
-        send_message(link_->socket(), Launch{spec},
-                     {out.job_end.get(), err.job_end.get(), channel.job_end.get(), requests.job_end.get()});
+    const int err_fd = spec.merge_output ? out.job_end.get() : err.job_end.get();
+    const int error = send_message(link_->socket(), Launch{spec},
+                                   {out.job_end.get(), err_fd, channel.job_end.get(), requests.job_end.get()});
     if (error == EMSGSIZE) return fail(Code::invalid, "sandbox: the grants of this run are too long");
     if (error != 0) {
       if (error == ETOOMANYREFS || error == ENOMEM)  // EAGAIN means that the launcher does not read

@@ -75,6 +75,7 @@ struct RunSpec {
   WarmReuse warm;
   // Learning mode: Outcome::notes lists the use beyond the profile. Denied system calls are noted and fail.
   bool learn = false;
+  bool merge_output = false;  // the job's stdout and stderr are the same pipe, RunPipes::out
   // Time on CLOCK_BOOTTIME at which the run is killed unless fence() changed the time; 0 if the run has no fence.
   std::uint64_t fence_boot_ms = 0;
 };
@@ -97,7 +98,7 @@ struct ScriptHost {
 // The agent's ends of the run's descriptors. The caller owns and closes them. All are non-blocking and close-on-exec.
 struct RunPipes {
   int out = -1;  // to read the job's stdout
-  int err = -1;  // to read the job's stderr
+  int err = -1;  // to read the job's stderr; -1 if merge_output is set
   int channel =
       -1;  // to read frames of the script host (executors/channel.h); a pipe, which cannot transfer descriptors
   int requests = -1;  // to write to the script host; a stream socket on which the script host cannot send

@@ -45,6 +45,7 @@ struct Policy {
   // output.keep: the beginning and the end of the output are kept, up to this size.
   std::uint64_t output_bytes = 1ULL << 20;
   bool output_kill = false;           // output.kill: more output kills the job instead of being cut
+  bool output_merge = false;          // output.merge: stdout and stderr are one pipe, which keeps their order
   std::vector<std::string> syscalls;  // syscalls.add: names as in syscalls(2)
   std::vector<std::string> secrets;   // names of secret files of the operator
   // warm.runs, warm.idle: a process serves so many jobs with the same script, and is kept so long between two jobs

@@ -30,6 +30,7 @@ class RunFollower {
         err_(pipes.err),
         channel_(pipes.channel),
         requests_(pipes.requests),
+        is_merged_(spec.merge_output),
         hooks_(hooks) {}
 
   Outcome follow_to_end() {
@@ -79,7 +80,7 @@ class RunFollower {
   bool read_all() {
     const bool out = read(out_, [this](std::string_view bytes) {
       stdout_bytes_ += bytes.size();
-      conversation_.on_stdout(bytes);
+      is_merged_ ? conversation_.on_stderr(bytes) : conversation_.on_stdout(bytes);
       hooks_.on_output(false, bytes);
       cancel_if_due(bytes);
     });
@@ -122,6 +123,7 @@ class RunFollower {
   std::uint64_t run_;
   Conversation& conversation_;
   Fd out_, err_, channel_, requests_;
+  bool is_merged_;  // RunSpec::merge_output
   const LocalRunHooks& hooks_;
   std::string stdout_text_;  // collected only if cancel_text is set
   bool is_cancelled_ = false;

@@ -248,6 +248,7 @@ constexpr ListRow kListRows[] = {
 constexpr SwitchRow kSwitchRows[] = {
     {PolicyField::exec, &Policy::exec},
     {PolicyField::output_kill, &Policy::output_kill},
+    {PolicyField::output_merge, &Policy::output_merge},
     {PolicyField::artifacts_optional, &Policy::artifacts_optional},
 };
 
@@ -288,7 +289,7 @@ std::string_view to_string(PolicyField field) {
       "fs.read",     "fs.write",     "net",     "exec",      "cpu",        "memory",
       "pids",        "wall",         "disk",    "file_size", "open_files", "output.keep",
       "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle",  "artifacts.optional",
-      "volumes"};
+      "volumes",     "output.merge"};
   return kFieldNames[policies::index(field)];
 }
 

@@ -8,7 +8,7 @@
 //
 //   fs.read, fs.write, volumes, secrets, syscalls.add    lists; the items are added to those of the profile
 //   net                                         "none", "loopback" or a list of entries, which are added
-//   exec, output.kill, artifacts.optional       true or false
+//   exec, output.kill, output.merge, artifacts.optional  true or false
 //   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
 //   cpu, wall                                   milliseconds, or text such as "30 s"
 //   pids, open_files                            whole numbers
@@ -52,11 +52,13 @@ enum class PolicyField : std::size_t {
   warm_idle,
   artifacts_optional,
   volumes,
+  output_merge,
 };
-inline constexpr std::size_t kPolicyFields = 19;
+inline constexpr std::size_t kPolicyFields = 20;
 // Returns whether a ceiling can restrict the field. Jobs may request the other fields everywhere.
 inline constexpr bool has_ceiling(PolicyField field) {
-  return field != PolicyField::output_kill && field != PolicyField::artifacts_optional;
+  return field != PolicyField::output_kill && field != PolicyField::output_merge &&
+         field != PolicyField::artifacts_optional;
 }
 inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // size of a policy as text
 inline constexpr std::size_t kMaxFolders = 16;             // fs.read, fs.write and volumes together

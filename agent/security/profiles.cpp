@@ -71,6 +71,7 @@ void apply_policy(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms)
   limits.file_bytes = policy.file_bytes;
   limits.tmp_bytes = policy.disk_bytes;
   limits.exec = policy.exec;
+  spec.merge_output = policy.output_merge;
   spec.warm.runs = policy.warm_runs;
   spec.warm.idle_ms = policy.warm_idle_ms;
   spec.grants = {policy.fs_read, policy.fs_write, policy.network, policy.net_allow, policy.syscalls, {}};

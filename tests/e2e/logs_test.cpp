@@ -13,6 +13,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
+const std::string kAlternatingScript = "for i in $(seq 1 200); do echo \"out $i\"; echo \"err $i\" >&2; done\nexit 3\n";
+
 class Logs : public Operator {
  protected:
   const std::string config_ = folder_.write(
@@ -28,6 +30,51 @@ class Logs : public Operator {
     return mycojobs_(std::move(flags)).out;
   }
 };
+
+std::string make_alternating_lines() {
+  std::string lines;
+  for (int i = 1; i <= 200; ++i) lines += "out " + std::to_string(i) + "\nerr " + std::to_string(i) + "\n";
+  return lines;
+}
+
+TEST_F(Logs, MergedOutputOfAProgramIsInTheOrderOfItsWrites) {
+  const Process agent = start_log_agent();
+  const std::string job = submit_with_policy(kAlternatingScript, "bash", "output.merge = true\n");
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "error")) << mycojobs_({"job", "show", job}).out;
+  const std::string lines = make_alternating_lines();
+  EXPECT_EQ(read_log(job), lines);
+  const auto shown = mycojobs_.run_json({"job", "show", job});
+  const std::string stderr_text = nlohmann::json::parse(mycojobs_.read_field(job, "error_info")).value("stderr", "");
+  EXPECT_FALSE(stderr_text.empty());
+  EXPECT_TRUE(lines.ends_with(stderr_text)) << stderr_text;
+  EXPECT_EQ(shown["usage"].value("stdout_bytes", 0U), lines.size());
+  EXPECT_EQ(shown["usage"].value("stderr_bytes", 1U), 0U);
+}
+
+TEST_F(Logs, SeparateOutputKeepsTheOrderOfEachStream) {
+  const Process agent = start_log_agent();
+  const std::string job = submit_with_policy(kAlternatingScript, "bash", "output.merge = false\n");
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "error"));
+  std::string out, err;
+  for (int i = 1; i <= 200; ++i) {
+    out += "out " + std::to_string(i) + "\n";
+    err += "err " + std::to_string(i) + "\n";
+  }
+  EXPECT_EQ(read_log(job), out);
+  EXPECT_EQ(mycojobs_({"job", "logs", job}).err, err);
+}
+
+TEST_F(Logs, MergedOutputOfAWarmScriptIsInTheOrderOfItsLines) {
+  const Process agent = start_log_agent();
+  const std::string script =
+      "import sys\ndef main(job):\n  for i in range(1, 201):\n    print('out', i)\n    print('err', i, "
+      "file=sys.stderr)\n";
+  for (int run = 0; run < 2; ++run) {
+    const std::string job = submit_with_policy(script, "python", "output.merge = true\nwarm.runs = 10\n");
+    ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished")) << mycojobs_({"job", "show", job}).out;
+    EXPECT_EQ(read_log(job), make_alternating_lines()) << run;
+  }
+}
 
 TEST_F(Logs, LinesAreSelectedAndHaveTheirTimes) {
   const Process agent = start_log_agent();

@@ -120,6 +120,10 @@ class FakeSandbox final : public Sandbox {
     }
     RunPipes pipes;
     for (int* ours : {&pipes.out, &pipes.err, &pipes.channel}) {
+      if (spec.merge_output && ours == &pipes.err) {
+        control_.ends[spec.run].emplace_back(::fcntl(control_.ends[spec.run].at(0).get(), F_DUPFD_CLOEXEC, 0));
+        continue;
+      }
       int pair[2];
       const int made = control_.uses_pipes ? ::pipe2(pair, O_CLOEXEC | O_NONBLOCK)
                                            : ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair);

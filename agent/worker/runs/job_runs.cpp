@@ -324,7 +324,8 @@ void JobRuns::on(BytesReceived& read) {
   const LogStream stream = read.pipe == JobPipe::out ? LogStream::out : LogStream::err;
   const std::string_view redacted = run->output.feed(stream, read.bytes, now_.unix_ms);
   Conversation& conversation = *run->job.conversation;
-  stream == LogStream::err ? conversation.on_stderr(redacted) : conversation.on_stdout(redacted);
+  const bool is_merged = run->job.specs.at(run->stage).merge_output;
+  stream == LogStream::err || is_merged ? conversation.on_stderr(redacted) : conversation.on_stdout(redacted);
 }
 
 void JobRuns::process_channel(RunNumber number, Run& run, std::string_view bytes) {

@@ -21,11 +21,11 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
   for (const char* text :
        {R"({"fs":{"read":["/srv/a"],"write":["/data/b"]},"net":["Example.org:443"],"exec":true,"cpu":"30 s",
             "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
-            "output":{"keep":"1 KiB","kill":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
+            "output":{"keep":"1 KiB","kill":true,"merge":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
             "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true},"volumes":["data"]})",
         R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
-            "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
+            "output.keep":1024,"output.kill":true,"output.merge":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
             "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true,"volumes":["data"]})"}) {
     const ParsedPolicy parsed = parse(text);
     ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
@@ -37,7 +37,7 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     EXPECT_EQ(policy.volumes, std::vector<std::string>{"data"});
     EXPECT_EQ(policy.network, Network::allow_list);
     EXPECT_EQ(policy.net_allow, std::vector<std::string>{"example.org:443"});
-    EXPECT_TRUE(policy.exec && policy.output_kill && policy.artifacts_optional);
+    EXPECT_TRUE(policy.exec && policy.output_kill && policy.output_merge && policy.artifacts_optional);
     EXPECT_EQ(policy.cpu_ms, 30000U);
     EXPECT_EQ(policy.memory_bytes, 64U << 20);
     EXPECT_EQ(policy.pids, 16U);
@@ -196,6 +196,7 @@ TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
             false)
       << "no limit is written as null, which a ceiling does not accept";
   EXPECT_NE(get_problems(R"({"output.kill":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(get_problems(R"({"output.merge":true})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");

@@ -38,7 +38,7 @@ TEST(Combine, RequestAboveTheCeilingIsRejectedWithTheRemedy) {
             "policy.fs.read: \"/srv/a\" is not allowed for context 3: leave it out, or let the operator name it in "
             "[contexts.3.ceiling] fs.read");
   EXPECT_NE(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":257})", R"({"cpu":"1 h","wall":"1 h"})"), "");
-  EXPECT_EQ(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"artifacts.optional":true})"), "");
+  EXPECT_EQ(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"output.merge":true,"artifacts.optional":true})"), "");
 }
 
 TEST(Combine, WarmIsRejectedUnlessTheCeilingHasIt) {
@@ -273,6 +273,7 @@ class Random {
     if (p.network != Network::allow_list) p.net_allow.clear();
     p.exec = choose_below(2) == 0;
     p.output_kill = choose_below(2) == 0;
+    p.output_merge = choose_below(2) == 0;
     p.artifacts_optional = choose_below(2) == 0;
     p.cpu_ms = choose_below(4);
     p.wall_ms = choose_below(4);
