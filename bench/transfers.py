@@ -4,7 +4,7 @@
 Hosts are network namespaces below one that this program makes for itself: one with Redis and the coordinator, and two with an agent and a state
 folder each. A file is an artifact of a job on one host, and the input of a job on the other, half of them in each direction. The second job compares
 its hash with the result of the first. Every few seconds SIGKILL ends an agent or Redis, which starts again at once. Needs root.
-Usage: bench/transfers.py [--files N] [--mebibytes N] [--at-once N] [--kill-every S] [--seed S] [--folder FOLDER]
+Usage: bench/transfers.py [--files N] [--mebibytes N] [--at-once N] [--kill-every S] [--limit S] [--seed S] [--folder FOLDER]
 """
 import argparse
 import collections
@@ -86,6 +86,9 @@ class Hosts:
 
     def __init__(self, folder, arguments):
         self.folder, self.arguments, self.sleepers, self.processes, self.starts = folder, arguments, {}, {}, collections.Counter()
+
+    def create(self):
+        folder, arguments = self.folder, self.arguments
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "bridge0", "type", "bridge")
         run("ip", "address", "add", f"{ADDRESS}/24", "dev", "bridge0")
@@ -157,11 +160,12 @@ class Measurement:
         self.client = hosts.connect()
         self.memory_start = self.memory()
 
-    def memory(self):
-        return int(re.search(rb"used_memory:(\d+)", self.client.call("INFO", "memory")).group(1))
+    def memory(self, name="used_memory"):
+        return int(re.search(name.encode() + rb":(\d+)", self.client.call("INFO", "memory")).group(1))
 
     def observe(self):
-        self.peak_memory = max(self.peak_memory, self.memory())
+        # Redis measures its maximum itself, since its start.
+        self.peak_memory = max(self.peak_memory, self.memory("used_memory_peak"))
         folder = f"{self.hosts.folder}/appendonlydir"
         self.aof_bytes = sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder))
 
@@ -199,6 +203,8 @@ class Measurement:
         start = time.monotonic()
         next_kill, next_report = start + self.arguments.kill_every, start + 30
         while self.open or self.started < self.arguments.files:
+            if time.monotonic() - start > self.arguments.limit:
+                raise SystemExit(f"not finished after {self.arguments.limit:.0f} s: {' '.join(self.open)}")
             if self.started < self.arguments.files and len(self.open) < self.arguments.at_once:
                 self.start_flow()
             self.check_flows()
@@ -228,6 +234,7 @@ def main():
     parser.add_argument("--mebibytes", type=int, default=200, help="size of a file")
     parser.add_argument("--at-once", type=int, default=4, help="flows at the same time")
     parser.add_argument("--kill-every", type=float, default=10, help="seconds between two kills on average; 0: none")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds after which the measurement fails")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", help="existing folder for all files; default: a new one below the temporary folder")
     arguments = parser.parse_args()
@@ -241,6 +248,7 @@ def main():
                 file.write(definition(arguments.mebibytes, *types))
         hosts = Hosts(folder, arguments)
         try:
+            hosts.create()
             hosts.start("redis")
             measurement = Measurement(hosts, arguments)
             for name in ("coordinator", "first", "second"):

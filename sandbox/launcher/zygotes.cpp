@@ -226,7 +226,8 @@ void Zygotes::start_in_background(const std::vector<Key>& keys) {
 
 void Zygotes::start_next_in_background() {
   while (!unstarted_.empty() && current_.size() < settings_.max_zygotes &&
-         std::none_of(zygotes_.begin(), zygotes_.end(), [&](const auto& row) { return is_starting(*row.second); })) {
+         std::none_of(zygotes_.begin(), zygotes_.end(),
+                      [&](const auto& row) { return is_starting(*row.second) && !row.second->problem; })) {
     const Key key = std::move(unstarted_.front());
     unstarted_.pop_front();
     start_now(key);
@@ -258,9 +259,12 @@ void Zygotes::end_excess_zygotes() {
   }
 }
 
-// Ends the zygote after its active runs.
+// Ends the zygote after its active runs. A zygote that has not been tested yet must run nothing: its runs are submitted
+// again.
 void Zygotes::retire(Zygote& zygote) {
+  const bool is_untested = is_starting(zygote);
   zygote.state = State::retired;
+  if (is_untested) return fail(zygote, {});
   discard(zygote.pool.clear());
   discard_warm(zygote);
   if (zygote.running.empty() && zygote.waiting.empty()) fail(zygote, {});
@@ -451,6 +455,7 @@ void Zygotes::on_sandbox_ended(SandboxRun& run) {
   if (run.is_idle) {
     on_idle_ended(*zygote, run);
   } else {
+    zygote->last_run_boot_ms = boot_ms();
     zygote->pool.on_in_use_ended(run.id);
   }
   if (run.is_canary && zygote->state == State::testing) finish_canary(*zygote, run);
@@ -648,6 +653,7 @@ bool Zygotes::on_idle(SandboxRun& run) {
   if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
   if (run.is_warm ? !warm_.return_process(run.id, boot_ms()) : !zygote->pool.return_sandbox(run.id, run.spec))
     return false;
+  zygote->last_run_boot_ms = boot_ms();
   if (run.is_warm) end_expired();
   start_waiting_runs(*zygote);
   return true;
@@ -667,6 +673,7 @@ void Zygotes::maintain() {
     }
   }
   end_excess_zygotes();
+  start_next_in_background();
   report_prewarmed_count();
 }
 

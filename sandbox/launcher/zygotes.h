@@ -93,7 +93,7 @@ class Zygotes {
     bool is_canary_reported = false;                    // the result of its canary job was reported
     std::uint32_t run_count = 0, unanswered_forks = 0;  // total runs; forks without a reply
     std::uint64_t serving_since_boot_ms = 0;            // start of serving
-    std::uint64_t last_run_boot_ms = 0;                 // start of its last run, or of serving
+    std::uint64_t last_run_boot_ms = 0;                 // start or end of its last run, or start of serving
     SandboxPool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
