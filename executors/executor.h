@@ -24,6 +24,7 @@
 #include "model/records.h"
 #include "sandbox/outcome.h"
 #include "sandbox/sandbox_policy.h"
+#include "sandbox/volume.h"
 #include "security/secret.h"
 
 namespace mycojobs {
@@ -68,6 +69,8 @@ class Conversation {
   // stderr, whose last part is in the error of the job.
   virtual void on_stdout(std::string_view) {}
   virtual void on_stderr(std::string_view) {}
+  // Packages for the run of stage(). Their folder must exist until the run has ended.
+  virtual PackagesFolder packages() const { return {}; }
   // Removes and returns lines for the job's log (stream "system"), such as progress.
   virtual std::vector<std::string> consume_notes() = 0;
   // Removes and returns calls of the script to the agent as JSON {id, method, params}. The caller passes one reply
@@ -91,9 +94,13 @@ struct Stage {
   bool is_trusted = true;
   // The output is cached for other jobs, so only the limits of a job's request apply.
   bool is_cached = false;
+  // The settings of the operator define the policy: neither the request of a job nor a ceiling changes it.
+  bool is_operator_defined = false;
   // Folders of the host, named by the operator, that are readable regardless of policies.
   std::vector<std::string> tool_folders = {};
 };
+
+class PackageLocks;  // executors/python/packages/package_locks.h
 
 // Implementation of one or more script types.
 class Executor {
@@ -102,6 +109,8 @@ class Executor {
   virtual std::string_view name() const = 0;
   virtual std::vector<std::string> script_types() const = 0;  // the executor serves queue:<type> of each type
   virtual std::vector<Stage> stages() const = 0;              // in the order of their runs
+  // The stages for jobs of a context, whose settings can add stages. The last stage is that of stages().
+  virtual std::vector<Stage> get_context_stages(Id /*context*/) const { return stages(); }
   // Returns whether scripts of the executor may call the object store of their context. Otherwise calls are answered
   // with `denied`, since a job can write anything to its channel.
   virtual bool uses_object_store() const { return false; }
@@ -111,11 +120,15 @@ class Executor {
   // Returns whether begin(), or next_stage() and finish() of its conversations, may block on a plugin or a disk. These
   // functions are then called on any thread, for several jobs at the same time.
   virtual bool can_block() const { return false; }
+  // The same for one job, if can_block() returns false.
+  virtual bool can_block_for(const Job&) const { return false; }
   // Returns whether finish() may block. The end of a job is reported after finish().
   virtual bool can_block_in_finish() const { return can_block(); }
   // Returns whether begin() fails now for jobs of this caller only, so that jobs of other callers can start.
   // Thread-safe; never blocks.
   virtual bool is_paused(Id /*context*/, Id /*caller*/) const { return false; }
+  // Sets the lock files that the agents of a context share. Called before the first begin().
+  virtual void set_package_locks(std::shared_ptr<PackageLocks>) {}
   // sink: receives artifacts, and must outlive the conversation; if null, artifacts are ignored. Error invalid: the job
   // can never run; the message names the field.
   virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;

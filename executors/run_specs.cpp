@@ -36,8 +36,9 @@ Result<void> add_tool_folders(const Stage& stage, const Ceiling* ceiling, RunSpe
 
 Result<Policy> compute_policy(const Stage& stage, const PolicyRequest& defaults, const PolicyRequest& requested,
                               const Ceiling* context_ceiling, std::vector<std::string>& lowered) {
-  const Policy profile = apply_request(stage.policy, defaults);
   lowered.clear();
+  if (stage.is_operator_defined) return stage.policy;
+  const Policy profile = apply_request(stage.policy, defaults);
   if (context_ceiling == nullptr) return apply_request(profile, requested);
   auto policy = apply_ceiling_or_fail(profile, requested, get_stage_ceiling(stage, *context_ceiling));
   if (!policy) return fail(Code::denied, policy.error().message);
@@ -70,16 +71,16 @@ Result<void> add_volumes(const Policy& policy, const std::vector<Volume>& of_con
 }
 
 Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& defaults, const PolicyRequest& requested,
-                              const Ceiling* ceiling, std::uint64_t timeout_ms) {
+                              const Ceiling* ceiling, std::uint64_t timeout_ms, Id context) {
   StagedRuns runs;
-  for (const Stage& stage : executor.stages()) {
+  if (context == 0 && ceiling != nullptr) context = ceiling->context;
+  for (const Stage& stage : executor.get_context_stages(context)) {
     MJ_TRY(policy, compute_policy(stage, defaults, stage.is_cached ? select_limits(requested) : requested, ceiling,
                                   runs.lowered));
     if (stage.needs_exec && !policy.exec) {
-      const std::string context = std::to_string(ceiling == nullptr ? 0 : ceiling->context);
-      return fail(Code::denied, "policy.exec: " + stage.profile + " runs programs, and context " + context +
-                                    " may have none: the operator must set [contexts." + context +
-                                    ".ceiling] exec = true");
+      const std::string id = std::to_string(context);
+      return fail(Code::denied, "policy.exec: " + stage.profile + " runs programs, and context " + id +
+                                    " may have none: the operator must set [contexts." + id + ".ceiling] exec = true");
     }
     if (const auto warm = check_warm(stage.profile, policy); !warm) return fail(Code::denied, warm.error().message);
     RunSpec spec;

@@ -24,8 +24,9 @@ Ceiling get_stage_ceiling(const Stage&, Ceiling);
 Result<void> add_volumes(const Policy&, const std::vector<Volume>& of_context, RunSpec&);
 
 // Returns the runs of a job. defaults: the operator's defaults, applied over each profile. A null ceiling does not
-// limit the policy, and adds no volumes. Error `denied` names the field.
+// limit the policy, and adds no volumes. context: selects the stages; 0 is the context of the ceiling. Error `denied`
+// names the field.
 Result<StagedRuns> stage_runs(const Executor&, const PolicyRequest& defaults, const PolicyRequest& requested,
-                              const Ceiling* ceiling, std::uint64_t timeout_ms);
+                              const Ceiling* ceiling, std::uint64_t timeout_ms, Id context = 0);
 
 }  // namespace mycojobs

@@ -49,13 +49,17 @@ void fields(Archive& archive, Volume& value) {
   archive(value.name), archive(value.path), archive(value.writable), archive(value.owner);
 }
 template <class Archive>
+void fields(Archive& archive, PackagesFolder& value) {
+  archive(value.path), archive(value.writable);
+}
+template <class Archive>
 void fields(Archive& archive, ContextFiles& value) {
   archive(value.context), archive(value.owner), archive(value.has_fixed_uid);
 }
 template <class Archive>
 void fields(Archive& archive, Grants& value) {
   archive(value.fs_read), archive(value.fs_write), archive(value.network), archive(value.net_allow),
-      archive(value.syscalls), archive(value.volumes);
+      archive(value.syscalls), archive(value.volumes), archive(value.packages);
 }
 template <class Archive>
 void fields(Archive& archive, WarmReuse& value) {
@@ -338,7 +342,7 @@ void fields(Archive& archive, LoadedFiles& message) {
 }
 
 // Request to open the granted folders of a run. Reply: FolderOpened for each, in the order fs.read, fs.write, volumes,
-// or RequestRefused.
+// packages, or RequestRefused.
 struct OpenFolders {
   static constexpr Kind kKind = Kind::open_folders;
   Grants grants;

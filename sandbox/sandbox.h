@@ -46,10 +46,12 @@ struct Grants {
   std::vector<std::string> net_allow;
   std::vector<std::string> syscalls;
   std::vector<Volume> volumes = {};
+  PackagesFolder packages = {};
   bool operator==(const Grants&) const = default;
 };
 inline std::size_t count_folders(const Grants& grants) {
-  return grants.fs_read.size() + grants.fs_write.size() + grants.volumes.size();
+  return grants.fs_read.size() + grants.fs_write.size() + grants.volumes.size() +
+         (grants.packages.path.empty() ? 0 : 1);
 }
 // Returns whether the run may create files on the host, or reads files with the rights of a volume's owner.
 inline bool needs_file_owner(const Grants& grants) { return !grants.fs_write.empty() || !grants.volumes.empty(); }

@@ -33,6 +33,16 @@ struct Volume {
 inline constexpr const char* kVolumesFolder = "/volumes";  // of a job
 inline std::string volume_mount_point(const std::string& name) { return std::string(kVolumesFolder) + '/' + name; }
 
+// A folder of the agent with Python packages, for one run (executors/python/packages/). Runs see it at kPackagesFolder
+// and can load libraries from it.
+struct PackagesFolder {
+  std::string path;       // absolute, in normal form, without symbolic links; empty if the run has none
+  bool writable = false;  // only for a run that installs packages; the job's user id must be able to write there
+  bool operator==(const PackagesFolder&) const = default;
+};
+
+inline constexpr const char* kPackagesFolder = "/packages/python";  // of a job
+
 // The owner of files that the jobs of a context create below fs.write.
 struct ContextFiles {
   ContextId context = 0;

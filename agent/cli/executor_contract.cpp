@@ -219,7 +219,7 @@ std::string find_sample(const std::string& folder, std::string_view name) {
 
 Result<SampleResult> run_sample(const Executor& executor, Sandbox& sandbox, ContractTrial& trial) {
   static std::uint64_t next_run_id = std::uint64_t{1} << 40;  // does not overlap with other runs of the sandbox
-  MJ_TRY(stages, stage_runs(executor, {}, trial.policy_request, nullptr, trial.timeout_ms));
+  MJ_TRY(stages, stage_runs(executor, {}, trial.policy_request, nullptr, trial.timeout_ms, trial.facts.job.context_id));
   for (RunSpec& spec : stages.specs) spec.context = 1;
   trial.facts.granted_policy = stages.policy;
   SampleResult result;
@@ -228,9 +228,10 @@ Result<SampleResult> run_sample(const Executor& executor, Sandbox& sandbox, Cont
   trial.hooks.on_output = [&result](bool is_err, std::string_view bytes) {
     (is_err ? result.err : result.out) += bytes;
   };
+  const std::size_t run_count = stages.specs.size();
   trial.hooks.on_note = [&result](const std::string& note) { result.notes += note + "\n"; };
   MJ_TRY(run, run_locally(sandbox, std::move(stages.specs), *conversation, trial.hooks, next_run_id));
-  next_run_id += executor.stages().size();
+  next_run_id += run_count;
   result.end = std::move(run.end);
   result.outcome = std::move(run.outcome);
   return result;

@@ -71,7 +71,8 @@ Result<std::string> ExecutorTrials::find_failure_in_sandbox(const Executor& exec
     MJ_TRY(sandbox, call_.dependencies.start_sandbox(call_.settings, {}, -1));
     sandbox_ = std::move(sandbox);
   }
-  MJ_TRY(stages, stage_runs(executor, make_operator_defaults(call_.settings), {}, nullptr, kTrialTimeoutMs));
+  MJ_TRY(stages,
+         stage_runs(executor, make_operator_defaults(call_.settings), {}, nullptr, kTrialTimeoutMs, call_.context()));
   for (RunSpec& spec : stages.specs) spec.context = call_.context();
   JobFacts facts;
   facts.job.id = 1;

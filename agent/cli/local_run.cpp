@@ -141,6 +141,7 @@ Result<LocalRun> run_locally(Sandbox& sandbox, std::vector<RunSpec> stages, Conv
   do {
     RunSpec& spec = stages.at(conversation.stage());
     spec.run = first_run++;
+    spec.grants.packages = conversation.packages();
     MJ_TRY(pipes, sandbox.launch(spec));
     local_run.outcome = RunFollower(sandbox, spec, conversation, pipes, hooks).follow_to_end();
     apply_output_limit(local_run.outcome, hooks.max_output_bytes);

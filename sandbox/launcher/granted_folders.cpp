@@ -27,6 +27,9 @@ std::vector<FolderMount> list_mounts(const OpenFolders& folders) {
     mounts.push_back({path, true, folders.exec, map_owner(folders.file_owner)});
   for (const Volume& volume : folders.grants.volumes)
     mounts.push_back({volume.path, volume.writable, folders.exec, map_owner(volume.owner), volume.writable});
+  // Packages contain shared libraries, which cannot be loaded from a mount with noexec.
+  if (const PackagesFolder& packages = folders.grants.packages; !packages.path.empty())
+    mounts.push_back({packages.path, packages.writable, true, {}, packages.writable});
   return mounts;
 }
 

@@ -91,6 +91,8 @@ std::string find_problem(const RunSpec& spec, const FileOwners& owners) {
   for (const Volume& volume : grants.volumes) {
     if (std::string problem = find_problem(volume, owners); !problem.empty()) return problem;
   }
+  if (!grants.packages.path.empty() && !is_normalized(grants.packages.path))
+    return fmt::format("packages: the path {} is not absolute and normalized", grants.packages.path);
   if (grants.fs_write.empty()) return {};
   const auto owner = owners.find_owner(spec.context);
   return owner ? "" : owner.error().message;

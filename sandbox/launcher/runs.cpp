@@ -271,6 +271,7 @@ bool RunTable::can_prewarm() const {
 ForkRequest RunTable::build_fork_request(SandboxRun& run) const {
   ForkRequest request{run.id, *run.uid, run.spec.limits, run.spec.grants};
   for (Volume& volume : request.grants.volumes) volume.path.clear();  // the folder is opened; a job need not know it
+  if (!request.grants.packages.path.empty()) request.grants.packages.path = kPackagesFolder;
   request.has_own_uid = settings_.ids.has_id_per_job();
   request.has_fixed_uid = request.has_own_uid && *run.uid == settings_.ids.fixed_uid();
   request.needs_memory_rlimit = !settings_.has_memory_cgroup;

@@ -115,7 +115,7 @@ constexpr Link kDeviceLinks[] = {{"/dev/fd", "/proc/self/fd"},
 constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/proc",
                                     "/tmp", "/job",     "/var", "/var/tmp"};
 // Folders below which granted folders may appear; empty otherwise.
-constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data", kVolumesFolder};
+constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data", kVolumesFolder, "/packages"};
 
 // A folder of the host on which the new root is mounted while it is built, in this mount namespace only.
 constexpr const char* kNewRoot = "/sys";

@@ -36,7 +36,7 @@ struct ChildRun {
   int fence_timer_fd = -1;        // timerfd of the fence (RunSpec::fence_boot_ms)
   int alive_fd = -1;              // copy of SandboxConfig::alive_fd, or -1
   int filter_file = -1;           // file with the filter of this run, or -1
-  std::vector<int> mounts;        // detached mounts, in the order of Grants::fs_read, fs_write, volumes
+  std::vector<int> mounts;        // detached mounts, in the order of Grants::fs_read, fs_write, volumes, packages
   std::vector<int> cgroup_files;  // descriptors of cgroup.procs files
   const FilterSet* filters = nullptr;
   std::vector<sock_filter> run_filter;  // read from filter_file; empty if the zygote's filter is used

@@ -119,6 +119,7 @@ int mount_grants(ChildRun& run) {
   std::vector<std::string> paths = run.request.grants.fs_read;
   paths.insert(paths.end(), run.request.grants.fs_write.begin(), run.request.grants.fs_write.end());
   for (const Volume& volume : run.request.grants.volumes) paths.push_back(volume_mount_point(volume.name));
+  if (!run.request.grants.packages.path.empty()) paths.emplace_back(kPackagesFolder);
   std::vector<std::size_t> order(paths.size());
   std::iota(order.begin(), order.end(), 0U);
   std::sort(order.begin(), order.end(), [&](auto a, auto b) { return paths[a] < paths[b]; });  // outer before inner

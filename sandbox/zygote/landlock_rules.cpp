@@ -72,6 +72,9 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
     if (!volume.writable) continue;
     if (int error = add_granted(ruleset.get(), volume_mount_point(volume.name), mask); error != 0) return error;
   }
+  if (grants.packages.writable) {
+    if (int error = add_granted(ruleset.get(), kPackagesFolder, mask); error != 0) return error;
+  }
   return restrict_self(ruleset.get(), abi);
 }
 

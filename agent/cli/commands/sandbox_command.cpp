@@ -66,7 +66,7 @@ Result<RunTrial> run_trial(Invocation& call, bool is_learning) {
   trial.profile = executor->stages().back().profile;
   const std::uint64_t timeout_ms = job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms;
   MJ_TRY(stages, stage_runs(*executor, make_operator_defaults(call.settings), read_policy(job.policy, "policy").request,
-                            nullptr, timeout_ms));
+                            nullptr, timeout_ms, job.context_id));
   MJ_CHECK(resolve_job_owners(call.settings, job.context_id, stages.policy));
   MJ_CHECK(add_volumes(stages.policy, call.settings.ceilings.get(job.context_id).volumes, stages.specs.back()));
   for (RunSpec& spec : stages.specs) {

@@ -44,7 +44,7 @@ bool is_policy_problem(const FieldProblem& problem) {
 // contexts.
 void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
   start.can_block_in_finish = executor.can_block_in_finish();
-  if (executor.can_block()) {
+  if (executor.can_block() || executor.can_block_for(job)) {
     start.strand = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
   } else if (!job.inputs.empty() || has_submitted_files(job)) {
     start.strand = disk_strand_name(start.context);

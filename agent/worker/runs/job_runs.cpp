@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/shortage.h"
 #include "model/trace_context.h"
 #include "worker/runs/object_call.h"
@@ -213,6 +214,9 @@ void JobRuns::launch(RunNumber number, Run& run) {
   RunSpec spec = run.job.specs.at(run.stage);
   spec.run = sandbox_run(number, run.stage);
   spec.fence_boot_ms = run.fence_boot_ms;
+  spec.grants.packages = run.job.conversation->packages();
+  // A process is never reused with other packages.
+  if (spec.warm.runs > 0 && !spec.grants.packages.path.empty()) spec.warm.key += sha256_hex(spec.grants.packages.path);
   // A stage that begins after the deadline gets the shortest time limit, since 0 means no limit.
   if (const std::uint64_t deadline = run.job.deadline_boot_ms; deadline > 0) {
     const std::uint64_t left = deadline > now_.boot_ms ? deadline - now_.boot_ms : 1;
