@@ -94,6 +94,7 @@ ExecutorSettings make_executor_settings(const Settings& settings, const Clock& c
           settings.plugins_dir,
           settings.v_compiler,
           settings.v_flags,
+          settings.context_python,
           clock};
 }
 

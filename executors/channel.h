@@ -10,7 +10,8 @@
 //                  path below /job: a program that is sent as a sealed file; its descriptor arrives with the first
 //                  byte), flow (jobs of a flow only: inputs, signals and each, as far as they exist), max_result_bytes,
 //                  max_artifact_bytes, input_names (only if not empty: the ids of the jobs whose results `inputs`
-//                  contains by name), warm (only if true: the process calls main(job) repeatedly), and granted, the
+//                  contains by name), packages (Python in a context with packages only: the folder of the job's
+//                  packages, or empty), warm (only if true: the process calls main(job) repeatedly), and granted, the
 //                  effective policy:
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}

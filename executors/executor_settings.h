@@ -1,6 +1,9 @@
 // Executor settings from the configuration. Plain data.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +26,23 @@ struct CommandSettings {
   bool operator==(const CommandSettings&) const = default;
 };
 
+// [contexts.<id>.python.packages]: packages that scripts of one context may have installed.
+struct PackageSettings {
+  std::string index = {};                  // URL of the package index
+  std::vector<std::string> hosts = {};     // further places to download from, as in the policy field `net`
+  std::vector<std::string> allow = {};     // patterns of names of packages, such as "numpy" or "acme-*"
+  std::vector<std::string> hashes = {};    // if not empty, only files with these SHA-256 hashes are installed
+  std::uint64_t max_bytes = 512ULL << 20;  // limit of one environment on disk
+  std::uint64_t cache_bytes = 4ULL << 30;  // limit of all environments of the context on this host
+  std::uint64_t cache_age_ms = 14ULL * 24 * 3600 * 1000;  // an environment is deleted after this time without use
+  bool operator==(const PackageSettings&) const = default;
+};
+
 // [contexts.<id>.python]: Python settings of one context.
 struct PythonSettings {
   std::string venv = {};                  // absolute path of a virtual environment on this host; empty if there is none
   std::vector<std::string> preload = {};  // modules to import once, before any job
+  std::optional<PackageSettings> packages = {};
   bool operator==(const PythonSettings&) const = default;
 };
 
@@ -34,10 +50,11 @@ struct ExecutorSettings {
   std::string libexec_dir = {};  // folder of the helper programs
   std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
-  std::string plugins_dir = {};           // if empty, libexec_dir/plugins
-  std::string v_compiler = {};            // if empty, the default paths are searched
-  std::vector<std::string> v_flags = {};  // placed before the executor's own flags
-  const Clock& clock;                     // must outlive the executors
+  std::string plugins_dir = {};              // if empty, libexec_dir/plugins
+  std::string v_compiler = {};               // if empty, the default paths are searched
+  std::vector<std::string> v_flags = {};     // placed before the executor's own flags
+  std::map<Id, PythonSettings> python = {};  // by context
+  const Clock& clock;                        // must outlive the executors
 };
 
 inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;  // limit of one prebuilt program

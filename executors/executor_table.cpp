@@ -30,7 +30,8 @@ void add_command(Table& table, const CommandSettings& command) {
 
 Table create_built_in_executors(const ExecutorSettings& settings) {
   Table table;
-  table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
+  table.push_back(
+      std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost", settings.python, settings.state_dir));
   const auto lua = std::make_shared<LuaHost>(settings.libexec_dir + "/mycojobs-luahost");
   for (const char* name : {"sal", "osis"}) table.push_back(std::make_unique<LuaExecutor>(name, lua));
   table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));

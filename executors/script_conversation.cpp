@@ -122,6 +122,7 @@ std::string encode_facts(const JobFacts& facts, const ScriptExtras& extras, cons
   object.add("max_artifact_bytes", facts.max_artifact_bytes);
   object.add("max_result_bytes", facts.max_result_bytes);
   object.add("name", job.name);
+  if (extras.packages) object.add("packages", *extras.packages);
   object.add("runner_id", job.runner_id);
   if (!extras.script_file.empty()) object.add("script_file", extras.script_file);
   if (facts.granted_policy.warm_runs > 0) object.add("warm", true);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,14 +27,15 @@ struct ScriptFile {
 // Values that an executor adds to the request of a job.
 struct ScriptExtras {
   std::string_view executor;
-  std::string_view profile;               // name of the sandbox profile, for messages
-  std::vector<std::string> command = {};  // command line that mycojobs-exechost starts; empty for other hosts
-  std::string script_file = {};           // name of the file below /job, if the script must be a file
-  TextMap environment = {};               // additional variables; variables of the job take precedence
-  bool replaces_environment = false;      // if true, `environment` is the whole environment of the job
-  std::vector<ScriptFile> files = {};     // files that are sent with the job
-  std::string encoded_files = {};         // more files, which append_file() has encoded as frames
-  std::string attached_path = {};         // path below /job of the file that Conversation::attachment() returns
+  std::string_view profile;                  // name of the sandbox profile, for messages
+  std::vector<std::string> command = {};     // command line that mycojobs-exechost starts; empty for other hosts
+  std::string script_file = {};              // name of the file below /job, if the script must be a file
+  TextMap environment = {};                  // additional variables; variables of the job take precedence
+  bool replaces_environment = false;         // if true, `environment` is the whole environment of the job
+  std::vector<ScriptFile> files = {};        // files that are sent with the job
+  std::string encoded_files = {};            // more files, which append_file() has encoded as frames
+  std::optional<std::string> packages = {};  // folder of the job's packages; empty if it has none (channel.h)
+  std::string attached_path = {};            // path below /job of the file that Conversation::attachment() returns
 };
 
 // Returns the frames of the request. Errors: invalid, too_large (the message names the field, and the job can never

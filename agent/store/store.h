@@ -27,6 +27,7 @@
 #include "store/message_store.h"
 #include "store/notice_store.h"
 #include "store/objects/object_store.h"
+#include "store/packages/package_lock_store.h"
 #include "store/prerequisite_store.h"
 #include "store/queue_store.h"
 #include "store/record_store.h"
@@ -65,7 +66,8 @@ class Store final : public RedisClaims,
                     public JournalStore,
                     public RecordStore,
                     public MessageStore,
-                    public TransferStore {
+                    public TransferStore,
+                    public PackageLockStore {
  public:
   // Does not connect. An invalid URL is the error of each call.
   explicit Store(const RedisStoreConfig&);

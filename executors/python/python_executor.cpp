@@ -1,7 +1,11 @@
 #include "executors/python/python_executor.h"
 
+#include <algorithm>
+
 #include "base/linked_build.h"
+#include "executors/exec/program_conversation.h"
 #include "executors/probe_program.h"
+#include "executors/python/packages/script_requirements.h"
 #include "executors/script_conversation.h"
 
 namespace mycojobs {
@@ -23,7 +27,24 @@ std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::
   return hosts;
 }
 
+Result<std::string> find_pip() {
+  // "pip 23.0.1 from /usr/lib/python3/dist-packages/pip (python 3.11)"
+  const auto pip = probe_program(kPythonProgram, {"-I", "-m", "pip", "--version"});
+  if (pip) return pip->substr(0, pip->find(" from "));
+  return fail(Code::unsupported,
+              "packages cannot be installed: pip does not work: " + pip.error().message + "; apt install python3-pip");
+}
+
 Result<std::string> PythonExecutor::probe() const {
+  MJ_TRY(interpreter, probe_interpreter());
+  const bool has_packages =
+      std::any_of(contexts_.begin(), contexts_.end(), [](const auto& entry) { return entry.second.packages; });
+  if (!has_packages) return std::move(interpreter);
+  const auto pip = find_pip();
+  return interpreter + "; " + (pip ? "packages by " + *pip : pip.error().message);
+}
+
+Result<std::string> PythonExecutor::probe_interpreter() const {
   const ProgramBuild build = select_program_build(pyhost_);
   auto version = probe_program(build.program, {"--version"});
   if (version && build.has_linked_libraries) return *version + ", linked in, the same build as the installed one";
@@ -37,7 +58,41 @@ Result<std::string> PythonExecutor::probe() const {
 }
 
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
-  return begin_script(facts, {.executor = name(), .profile = "python"}, sink);
+  const PackageSettings* packages = find_packages(facts.job.context_id);
+  if (packages == nullptr) return begin_script(facts, {.executor = name(), .profile = "python"}, sink);
+  if (state_dir_.empty()) return fail(Code::unsupported, "packages: this agent has no folder for them: set state_dir");
+  MJ_TRY(version, get_python_version());
+  return begin_with_packages(facts, {*packages, state_dir_, version, package_locks_, installations_}, sink);
+}
+
+std::vector<Stage> PythonExecutor::get_context_stages(Id context) const {
+  std::vector<Stage> all = stages();
+  const PackageSettings* packages = find_packages(context);
+  if (packages == nullptr) return all;
+  Stage install{
+      .profile = std::string(kInstallProfile), .host = kProgramHost, .policy = make_install_policy(*packages)};
+  install.is_cached = install.is_operator_defined = true;
+  all.insert(all.begin(), kScriptStage, install);
+  return all;
+}
+
+bool PythonExecutor::can_block_for(const Job& job) const {
+  return find_packages(job.context_id) != nullptr && may_state_requirements(job.script);
+}
+
+const PackageSettings* PythonExecutor::find_packages(Id context) const {
+  const auto settings = contexts_.find(context);
+  return settings == contexts_.end() || !settings->second.packages ? nullptr : &*settings->second.packages;
+}
+
+Result<std::string> PythonExecutor::get_python_version() const {
+  const std::lock_guard lock(mutex_);
+  if (python_version_.empty()) {
+    MJ_TRY(version,
+           probe_program(kPythonProgram, {"-I", "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"}));
+    python_version_ = std::move(version);
+  }
+  return python_version_;
 }
 
 }  // namespace mycojobs

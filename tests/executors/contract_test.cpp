@@ -34,7 +34,7 @@ std::vector<std::unique_ptr<Executor>> make_executors(const std::string& state_d
   if (!config) throw std::runtime_error(config.error().message);
   static const SystemClock kClock;
   return create_executors(
-      {mj::test::programs_folder(), state_dir, config->settings.executors, "", v_compiler, {}, kClock});
+      {mj::test::programs_folder(), state_dir, config->settings.executors, "", v_compiler, {}, {}, kClock});
 }
 
 void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir,
@@ -58,7 +58,7 @@ TEST(ExecutorTable, TypesMatchTheLabelsOfMetrics) {
   static const SystemClock kClock;
   TypeNames types{"command"};
   for (const auto& executor :
-       create_executors({mj::test::programs_folder(), "/nonexistent", {}, "/nonexistent", "", {}, kClock})) {
+       create_executors({mj::test::programs_folder(), "/nonexistent", {}, "/nonexistent", "", {}, {}, kClock})) {
     for (std::string& type : executor->script_types()) types.insert(std::move(type));
   }
   EXPECT_EQ(types, built_in_types());

@@ -270,7 +270,7 @@ TEST(Request, GrantedLoopbackPortIsReachedThroughTheProxy) {
 TEST(Table, NamesAndScriptTypesAreUnique) {
   std::set<std::string> names, types;
   const SystemClock clock;
-  for (const auto& executor : create_executors({"/usr/libexec/mycojobs", "", {}, "", "", {}, clock})) {
+  for (const auto& executor : create_executors({"/usr/libexec/mycojobs", "", {}, "", "", {}, {}, clock})) {
     EXPECT_TRUE(names.insert(std::string(executor->name())).second);
     for (const auto& type : executor->script_types()) {
       EXPECT_TRUE(types.insert(type).second);

@@ -18,6 +18,8 @@
 #include "cli/service_setup.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
+#include "executors/python/packages/environment_cache.h"
+#include "executors/python/python_executor.h"
 #include "inspect/doctor.h"
 #include "inspect/verify/actor_verify.h"
 #include "inspect/verify/context_verify.h"
@@ -72,6 +74,37 @@ void check_executors(const Invocation& call, Checks& checks) {
                              script_types.end();
       if (probe.error().code == Code::not_found && !is_wanted) checks.back().status = CheckStatus::warning;
     }
+  }
+}
+
+// The environments of scripts with packages. Without pip none can be installed.
+void check_packages(const Invocation& call, Checks& checks) {
+  const auto& contexts = call.settings.context_python;
+  const auto has_packages = [](const auto& entry) { return entry.second.packages.has_value(); };
+  if (std::none_of(contexts.begin(), contexts.end(), has_packages)) return;
+  if (const auto pip = find_pip()) {
+    checks.push_back({"packages", "pip", CheckStatus::ok, *pip, ""});
+  } else {
+    add_failed_check(checks, "packages", "pip", pip.error());
+  }
+  for (const auto& [context, python] : contexts) {
+    if (!python.packages) continue;
+    const EnvironmentCache cache(call.settings.state_dir, context);
+    const auto environments = cache.list();
+    std::uint64_t bytes = 0;
+    for (const EnvironmentInfo& environment : environments) bytes += environment.bytes;
+    const auto failures = cache.list_failures();
+    Check check{
+        "packages", fmt::format("context {}", context), CheckStatus::ok,
+        fmt::format("{}: {}, {:.1f} MiB", python.packages->index, count_with_noun(environments.size(), "environment"),
+                    static_cast<double>(bytes) / (1 << 20)),
+        ""};
+    for (const FailedInstallation& failure : failures) {
+      check.status = CheckStatus::warning;
+      check.detail += fmt::format("; an installation failed {} s ago: {}", failure.seconds_ago,
+                                  to_printable_line(find_pip_error(failure.error)));
+    }
+    checks.push_back(std::move(check));
   }
 }
 
@@ -232,6 +265,7 @@ int run_doctor(Invocation& call) {
   (void)resolve_owners(call.settings, {});  // the sandbox reports owners that do not exist
   check_sandbox(call, checks);
   check_executors(call, checks);
+  check_packages(call, checks);
   check_plugins(call, checks);
   const std::vector<Id> usable_contexts = check_redis(call, checks);
   check_contexts(call, usable_contexts, checks);

@@ -13,9 +13,12 @@
 #include "base/parse.h"
 #include "cli/config/config_file.h"
 #include "model/codec.h"
+#include "net/allow_list.h"
 #include "net/host.h"
+#include "net/web_address.h"
 #include "store/redis/redis_endpoint.h"
 #include "text/json.h"
+#include "text/units.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -47,7 +50,7 @@ bool is_normalized_path(const std::string& path) {
   return true;
 }
 
-// Reads one table [contexts.<id>.python]: the virtual environment and the preloaded modules of a context.
+// Reads one table [contexts.<id>.python]: the virtual environment, the preloaded modules and the packages of a context.
 class PythonReader {
  public:
   PythonReader(Id context, const PolicyText& text)
@@ -63,9 +66,12 @@ class PythonReader {
         settings_.venv = value.get<std::string>();
       } else if (key == "preload") {
         MJ_CHECK(read_modules(value));
+      } else if (key == "packages") {
+        settings_.packages.emplace();
+        MJ_CHECK(read_packages(value));
       } else {
         return fail(Code::invalid, find_position(text_, key) + ": unknown key " + excerpt(name_ + "." + key, 80) +
-                                       ": there are venv and preload");
+                                       ": there are venv, preload and packages");
       }
     }
     return std::move(settings_);
@@ -84,6 +90,68 @@ class PythonReader {
       if (!value[i].is_string() || !is_module_name(value[i].get_ref<const std::string&>()))
         return reject(field, "is not the name of a module, as \"numpy\" or \"scipy.linalg\"");
       settings_.preload.push_back(value[i].get<std::string>());
+    }
+    return {};
+  }
+
+  Result<std::vector<std::string>> read_texts(const std::string& field, const json& value) const {
+    constexpr std::size_t kMaxTexts = 1000;
+    std::vector<std::string> texts;
+    const auto is_text = [](const json& item) { return item.is_string(); };
+    if (!value.is_array() || value.size() > kMaxTexts || !std::all_of(value.begin(), value.end(), is_text))
+      return reject(field, "is not a list of at most 1000 texts");
+    for (const json& item : value) texts.push_back(item.get<std::string>());
+    return texts;
+  }
+  // Reads a size ("512MiB") or a duration ("14d") above 0.
+  Result<void> read_limit(const std::string& field, const json& value, Result<std::uint64_t> (*parse)(std::string_view),
+                          std::uint64_t& out) const {
+    const auto limit = value.is_string() ? parse(value.get_ref<const std::string&>())
+                                         : Result<std::uint64_t>(fail(Code::invalid, "is not text in quotes"));
+    if (!limit) return reject(field, limit.error().message);
+    if (*limit == 0) return reject(field, "must be above 0");
+    out = *limit;
+    return {};
+  }
+  // Reads the table [contexts.<id>.python.packages].
+  Result<void> read_packages(const json& table) {
+    if (!table.is_object()) return reject("packages", "is not a table");
+    PackageSettings& packages = *settings_.packages;
+    for (const auto& [key, value] : table.items()) {
+      const std::string field = "packages." + key;
+      if (key == "index") {
+        if (!value.is_string()) return reject(field, "is not text in quotes");
+        packages.index = value.get<std::string>();
+      } else if (key == "hosts" || key == "allow" || key == "hashes") {
+        MJ_TRY(texts, read_texts(field, value));
+        (key == "hosts" ? packages.hosts : key == "allow" ? packages.allow : packages.hashes) = std::move(texts);
+      } else if (key == "max_bytes" || key == "cache_bytes") {
+        MJ_CHECK(read_limit(field, value, parse_bytes, key == "max_bytes" ? packages.max_bytes : packages.cache_bytes));
+      } else if (key == "cache_age") {
+        MJ_CHECK(read_limit(field, value, parse_duration_ms, packages.cache_age_ms));
+      } else {
+        return fail(Code::invalid, find_position(text_, field) + ": unknown key " + excerpt(name_ + "." + field, 80) +
+                                       ": there are index, hosts, allow, hashes, max_bytes, cache_bytes and cache_age");
+      }
+    }
+    return check_packages(packages);
+  }
+  Result<void> check_packages(const PackageSettings& packages) const {
+    if (const auto index = parse_web_address(packages.index); !index)
+      return reject("packages.index", index.error().message + "; write it as \"https://pypi.org/simple\"");
+    if (const auto hosts = parse_allow(packages.hosts); !hosts) return reject("packages.hosts", hosts.error().message);
+    if (packages.allow.empty())
+      return reject("packages.allow", "names no package; write names as [\"numpy\", \"acme-*\"], or [\"*\"] for all");
+    for (const std::string& pattern : packages.allow) {
+      const bool is_valid = !pattern.empty() && std::all_of(pattern.begin(), pattern.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '*';
+      });
+      if (!is_valid)
+        return reject("packages.allow",
+                      "\"" + pattern + "\" is not a name of lower-case letters, digits and -, with * for any text");
+    }
+    for (const std::string& hash : packages.hashes) {
+      if (!is_hex(hash, 64)) return reject("packages.hashes", "\"" + hash + "\" is not a SHA-256 of 64 hex digits");
     }
     return {};
   }
@@ -108,6 +176,12 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
     if (!settings.preload.empty())
       config.values.push_back(
           {name + ".preload", dump_json(json(settings.preload)), find_position(text, "preload"), true});
+    if (settings.packages) {
+      const auto table = parse_json(text.json);
+      for (const auto& [key, value] : (*table)["packages"].items())
+        config.values.push_back(
+            {name + ".packages." + key, dump_json(value), find_position(text, "packages." + key), true});
+    }
     config.settings.context_python[id] = std::move(settings);
   }
   return {};

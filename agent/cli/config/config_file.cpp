@@ -18,7 +18,7 @@
 
 namespace mycojobs {
 
-// This is the only file that uses toml++. No toml++ exception leaves this file.
+// No toml++ exception leaves this file.
 
 namespace {
 

@@ -43,6 +43,8 @@ def find_grant_hint(error):
         for each in list_linked_exceptions(error):
             if isinstance(each, OSError) and (hint := find_refusal_hint(each)):
                 return hint
+            if isinstance(each, ModuleNotFoundError) and (hint := find_package_hint(each)):
+                return hint
     except Exception:
         pass
     return ""
@@ -60,6 +62,23 @@ def find_refusal_hint(error):
     if top in GRANTABLE_FOLDERS and error.errno in (errno.ENOENT, errno.EACCES) and not is_granted(path, granted):
         return f"of {top} it sees only paths that its policy names, as in fs.read = [\"{top}/...\"]"
     return ""
+
+
+def find_package_hint(error):
+    module_name, facts = str(error.name or "").partition(".")[0], now["facts"]
+    if not module_name or module_name in modules:  # a missing part of a module that is installed
+        return ""
+    if "packages" in facts:
+        line = f'# dependencies = ["{module_name}"]'
+        return f"to have it installed, name its package in the comment of the script (PEP 723): {line}"
+    source = lines.get(now["file_name"], (0, None, []))[2]
+    if "# /// script" not in [line.rstrip() for line in source]:
+        return ""
+    context = facts.get("context_id")
+    return (
+        f"the script names packages, and its context installs none: "
+        f"the operator must set [contexts.{context}.python.packages]"
+    )
 
 
 def is_granted(path, granted):

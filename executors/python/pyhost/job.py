@@ -209,6 +209,13 @@ def gather():
     del previous  # freed last; otherwise the new objects would reuse the memory
 
 
+def add_packages(folder):
+    """Makes the packages of the job importable, after the standard library and before the packages of the host."""
+    path = sys.path
+    index = next((at for at, entry in enumerate(path) if entry.endswith("-packages")), len(path))
+    path.insert(index, folder)
+
+
 def cool():
     """Removes all traces of the rehearsals."""
     now.update(INITIAL_STATE)
@@ -231,7 +238,7 @@ def make_attribute(name):
         raise AttributeError(f"mycojobs.{name} belongs to one run: read it in main(job)")
     if name == "job":
         facts = now["facts"]
-        hidden = ("max_artifact_bytes", "flow", "input_names", "args")
+        hidden = ("max_artifact_bytes", "flow", "input_names", "args", "packages")
         visible = {key: value for key, value in facts.items() if key not in hidden}
         module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **visible)
         module.job.granted = dict(facts["granted"])

@@ -24,7 +24,7 @@ struct PythonBindings {
   py::dict host, job_values, modules, environment, lines, main_thread;
   py::object builtins, scan, seed, number_of, compile, set_zone, collect, tracer, profiler, join_threads,
       run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, report_warning,
-      hooks, begin_run, hide_stdin, renew_stdin, refuse_without_main, refuse_returned;
+      hooks, begin_run, hide_stdin, renew_stdin, refuse_without_main, refuse_returned, add_packages;
   py::list arguments;
   // Own strings, stored near the other objects: the reference counts of shared strings would dirty other pages.
   py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id, loading;
@@ -287,7 +287,8 @@ void bind_job_steps(const py::dict& host) {
                                                        {"hide_stdin", &bindings->hide_stdin},
                                                        {"renew_stdin", &bindings->renew_stdin},
                                                        {"refuse_without_main", &bindings->refuse_without_main},
-                                                       {"refuse_returned", &bindings->refuse_returned}};
+                                                       {"refuse_returned", &bindings->refuse_returned},
+                                                       {"add_packages", &bindings->add_packages}};
   for (const auto& [name, binding] : names) *binding = host[name];
   bindings->hooks = py::tuple(host["before_hooks"]) + py::tuple(host["after_hooks"]);
   bindings->arguments = py::module_::import("sys").attr("argv");
@@ -304,6 +305,9 @@ PreparedScript prepare_job(const HostRequest& request) {
   seed_random_numbers();
   for (const py::handle hook : py::reinterpret_borrow<py::tuple>(bindings->hooks)) hook();
   check(PyDict_SetItem(bindings->main_thread.ptr(), bindings->native_id.ptr(), py::int_(::gettid()).ptr()));
+  if (PyObject* const folder = PyDict_GetItemString(facts.ptr(), "packages");
+      folder != nullptr && PyUnicode_GetLength(folder) > 0)
+    take_ownership(PyObject_CallOneArg(bindings->add_packages.ptr(), folder));
   prepared.is_warm = PyDict_GetItemString(facts.ptr(), "warm") != nullptr;
   // The process of a warm script outlives its first job, so the name must not be that job's.
   const py::object name = prepared.is_warm ? py::object(py::str("<script>")) : get_file_name(facts);

@@ -69,7 +69,7 @@ TEST(PythonContext, InvalidSettingsAreRejectedByTheirPlace) {
       {"preload = \"numpy\"", ":2:1: contexts.7.python.preload: is not a list of modules"},
       {"preload = [\"a\", \"b c\"]", ":2:17: contexts.7.python.preload[1]: is not the name of a module"},
       {"preload = [\"--venv\"]", ":2:12: contexts.7.python.preload[0]: is not the name of a module"},
-      {"vnev = \"/x\"", ":2:1: unknown key \"contexts.7.python.vnev\": there are venv and preload"},
+      {"vnev = \"/x\"", ":2:1: unknown key \"contexts.7.python.vnev\": there are venv, preload and packages"},
   };
   for (const auto& [line, message] : rows) {
     const std::string config = folder.write("config.toml", std::string("[contexts.7.python]\n") + line + "\n");

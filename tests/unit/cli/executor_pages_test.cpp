@@ -38,7 +38,7 @@ TEST(ExecutorPages, EachExecutorHasARowAndAPage) {
   const std::string nowhere = "/nonexistent";
   const CommandSettings command{.name = "command", .command = {"/bin/true", "{script}"}};
   const std::string table = read_file_of_page("README.md");
-  for (const auto& executor : create_executors({nowhere, nowhere, {command}, nowhere, "", {}, clock})) {
+  for (const auto& executor : create_executors({nowhere, nowhere, {command}, nowhere, "", {}, {}, clock})) {
     const std::string name(executor->name());
     const std::string row = find_row(table, name);
     ASSERT_NE(row, "") << name;

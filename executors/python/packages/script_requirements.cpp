@@ -1,0 +1,251 @@
+#include "executors/python/packages/script_requirements.h"
+
+// The parser is compiled here, without exceptions: those of the shared library end a program that links its own
+// unwinder.
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cctype>
+#include <compare>
+#include <optional>
+#include <utility>
+
+#include "base/parse.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+
+namespace {
+
+constexpr std::string_view kOpening = "# /// script", kClosing = "# ///";
+constexpr std::size_t kMaxBlockBytes = 64U << 10;
+constexpr std::size_t kMaxRequirementBytes = 300;
+
+bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string_view pop_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+bool is_comment_of_block(std::string_view line) { return line == "#" || line.starts_with("# "); }
+
+// Returns the TOML text of the block that follows its opening line. The block ends at the last closing line of the
+// comment, as PEP 723 requires. Returns no value if there is no closing line.
+std::optional<std::string> extract_block(std::string_view& script) {
+  std::string text;
+  std::optional<std::string> block;
+  std::string_view after_block = script;
+  for (std::string_view rest = script; !rest.empty();) {
+    const std::string_view line = pop_line(rest);
+    if (!is_comment_of_block(line)) break;
+    if (line == kClosing) block = text, after_block = rest;
+    if (block && line == kOpening) break;
+    text += line.size() > 2 ? line.substr(2) : std::string_view();
+    text += '\n';
+  }
+  script = after_block;
+  return block;
+}
+
+Result<std::string> find_block(std::string_view script) {
+  std::optional<std::string> found;
+  while (!script.empty()) {
+    if (pop_line(script) != kOpening) continue;
+    auto block = extract_block(script);
+    if (!block) return fail(Code::invalid, "the script has \"# /// script\" without a line \"# ///\" after it");
+    if (found) return fail(Code::invalid, "the script has more than one block \"# /// script\"");
+    found = std::move(block);
+  }
+  if (found && found->size() > kMaxBlockBytes)
+    return fail(Code::invalid, "the block \"# /// script\" has more than 64 KiB");
+  return found.value_or("");
+}
+
+Result<toml::table> parse_toml(const std::string& text) {
+  toml::parse_result parsed = toml::parse(text);
+  if (parsed) return std::move(parsed).table();
+  return fail(Code::invalid, "the block \"# /// script\" is not valid TOML: line " +
+                                 std::to_string(parsed.error().source().begin.line) +
+                                 " of the block: " + std::string(parsed.error().description()));
+}
+
+Result<void> read_packages(const toml::node& node, ScriptRequirements& out) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
+  if (list->size() > kMaxRequirements)
+    return fail(Code::invalid, "dependencies: more than " + std::to_string(kMaxRequirements) + " packages");
+  for (const toml::node& item : *list) {
+    const auto* text = item.as_string();
+    if (text == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
+    const std::string_view requirement = trim(text->get());
+    MJ_CHECK(check_requirement(requirement));
+    out.packages.emplace_back(requirement);
+  }
+  std::sort(out.packages.begin(), out.packages.end());
+  out.packages.erase(std::unique(out.packages.begin(), out.packages.end()), out.packages.end());
+  return {};
+}
+
+// Removes and returns the name at the beginning of a requirement.
+std::string_view pop_name(std::string_view& text) {
+  std::size_t size = 0;
+  while (size < text.size() &&
+         (is_letter_or_digit(text[size]) || text[size] == '.' || text[size] == '_' || text[size] == '-'))
+    ++size;
+  const std::string_view name = text.substr(0, size);
+  text.remove_prefix(size);
+  return name;
+}
+
+using Release = std::vector<std::uint64_t>;
+
+// Parses the numbers of a version: "3.11" -> {3, 11}. Ignores nothing: a version with letters has no value.
+std::optional<Release> parse_release(std::string_view text) {
+  Release release;
+  for (;;) {
+    const std::size_t end = std::min(text.find('.'), text.size());
+    std::uint64_t number = 0;
+    if (!parse_u64(text.substr(0, end), number)) return std::nullopt;
+    release.push_back(number);
+    if (end == text.size()) return release;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::strong_ordering compare_releases(Release a, Release b) {
+  const std::size_t size = std::max(a.size(), b.size());
+  a.resize(size);
+  b.resize(size);
+  return a <=> b;
+}
+
+bool has_prefix(Release version, const Release& prefix) {
+  version.resize(std::max(version.size(), prefix.size()));
+  return std::equal(prefix.begin(), prefix.end(), version.begin());
+}
+
+// One comparison of a specifier, such as ">=3.11" or "==3.*".
+std::optional<bool> meets_comparison(const Release& version, std::string_view text) {
+  static constexpr std::string_view kOperators[] = {"===", "~=", "==", "!=", "<=", ">=", "<", ">"};
+  const auto found = std::find_if(std::begin(kOperators), std::end(kOperators),
+                                  [text](std::string_view candidate) { return text.starts_with(candidate); });
+  if (found == std::end(kOperators)) return std::nullopt;
+  std::string_view bound_text = trim(text.substr(found->size()));
+  const bool is_equality = *found == "==" || *found == "!=";
+  const bool is_prefix = is_equality && bound_text.ends_with(".*");
+  if (is_prefix) bound_text.remove_suffix(2);
+  const auto bound = parse_release(bound_text);
+  if (!bound) return std::nullopt;
+  const std::strong_ordering order = compare_releases(version, *bound);
+  if (is_equality) return (is_prefix ? has_prefix(version, *bound) : order == 0) == (*found == "==");
+  if (*found == "===") return order == 0;
+  if (*found == "<=") return order <= 0;
+  if (*found == ">=") return order >= 0;
+  if (*found == "<") return order < 0;
+  if (*found == ">") return order > 0;
+  if (bound->size() < 2) return std::nullopt;
+  return order >= 0 && has_prefix(version, Release(bound->begin(), bound->end() - 1));
+}
+
+}  // namespace
+
+bool may_state_requirements(std::string_view script) { return script.find(kOpening) != std::string_view::npos; }
+
+Result<ScriptRequirements> parse_requirements(std::string_view script) {
+  ScriptRequirements requirements;
+  if (!may_state_requirements(script)) return requirements;
+  MJ_TRY(block, find_block(script));
+  if (!is_utf8(block)) return fail(Code::invalid, "the block \"# /// script\" is not UTF-8");
+  MJ_TRY(table, parse_toml(block));
+  if (const toml::node* node = table.get("requires-python")) {
+    const auto* text = node->as_string();
+    if (text == nullptr) return fail(Code::invalid, "requires-python: is not a text, as \">=3.11\"");
+    requirements.python = trim(text->get());
+  }
+  if (const toml::node* node = table.get("dependencies")) MJ_CHECK(read_packages(*node, requirements));
+  return requirements;
+}
+
+Result<void> check_requirement(std::string_view requirement) {
+  const auto reject = [requirement](const std::string& problem) {
+    const std::string text = to_utf8(requirement.substr(0, kMaxRequirementBytes));
+    return fail(Code::invalid, "dependencies: \"" + text + "\": " + problem);
+  };
+  if (requirement.size() > kMaxRequirementBytes) return reject("is longer than 300 bytes");
+  const auto is_unprintable = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
+  if (std::any_of(requirement.begin(), requirement.end(), is_unprintable)) return reject("has a control character");
+  std::string_view rest = requirement;
+  const std::string_view name = pop_name(rest);
+  if (name.empty() || !is_letter_or_digit(name.front()) || !is_letter_or_digit(name.back()))
+    return reject("does not begin with the name of a package");
+  rest = trim(rest);
+  if (rest.starts_with('@')) return reject("names a URL; packages come from the index of the context alone");
+  const std::string_view versions = rest.substr(0, rest.find(';'));
+  constexpr std::string_view kVersionCharacters = "[](),.<>=!~*+-_ \t";
+  const auto is_allowed = [&](char c) {
+    return is_letter_or_digit(c) || kVersionCharacters.find(c) != std::string_view::npos;
+  };
+  if (!std::all_of(versions.begin(), versions.end(), is_allowed) || rest.find(" -") != std::string_view::npos ||
+      rest.find('#') != std::string_view::npos || (!versions.empty() && is_letter_or_digit(versions.front())))
+    return reject("is not a requirement, as \"requests>=2.28,<3\"");
+  return {};
+}
+
+std::string normalize_package_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool is_separator = c == '-' || c == '_' || c == '.';
+    if (is_separator && out.ends_with('-')) continue;
+    out += is_separator ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+bool matches_package_pattern(std::string_view name, std::string_view pattern) {
+  std::size_t position = 0, index = 0, last_star = std::string_view::npos, star_position = 0;
+  while (position < name.size()) {
+    if (index < pattern.size() && pattern[index] == '*') {
+      last_star = index++;
+      star_position = position;
+    } else if (index < pattern.size() && pattern[index] == name[position]) {
+      ++index;
+      ++position;
+    } else if (last_star != std::string_view::npos) {
+      index = last_star + 1;
+      position = ++star_position;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', index) == std::string_view::npos;
+}
+
+Result<bool> meets_python_specifier(std::string_view version, std::string_view specifier) {
+  const auto release = parse_release(version);
+  bool is_met = true;
+  for (std::string_view rest = specifier; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    const auto result = release ? meets_comparison(*release, trim(rest.substr(0, end))) : std::nullopt;
+    if (!result)
+      return fail(Code::invalid,
+                  "requires-python: \"" + std::string(specifier) + "\" is not understood; write \">=3.11\"");
+    is_met = is_met && *result;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return is_met;
+}
+
+}  // namespace mycojobs

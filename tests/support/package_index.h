@@ -1,0 +1,39 @@
+// A package index on the loopback interface, with a dozen wheels (package_index.py).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/build_paths.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+
+class PackageIndex {
+ public:
+  PackageIndex()
+      : server_(folder_, {"/usr/bin/python3", mj::test::source_path("tests/support/package_index.py"), "serve",
+                          folder_.path().string()}) {
+    EXPECT_TRUE(eventually([this] { return server_.out().find('\n') != std::string::npos; })) << server_.err();
+  }
+  // "127.0.0.1:40123"
+  std::string address() const {
+    const std::string line = server_.out();
+    return "127.0.0.1:" + line.substr(5, line.find('\n') - 5);
+  }
+  std::string url() const { return "http://" + address() + "/simple"; }
+  void add_package(const std::string& name, const std::string& version) const {
+    const ProcessResult added =
+        run(folder_, {"/usr/bin/python3", mj::test::source_path("tests/support/package_index.py"), "add",
+                      folder_.path().string(), name, version});
+    EXPECT_EQ(added.code, 0) << added.err;
+  }
+  std::string requests() const { return server_.err(); }  // log of the server
+
+ private:
+  TempDir folder_;
+  Process server_;
+};
+
+}  // namespace mycojobs::test
