@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/open_path.h"
+#include "sandbox/open_path.h"
 #include "text/json.h"
 
 namespace mycojobs {

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "base/errno_text.h"
-#include "base/open_path.h"
 #include "base/shortage.h"
 #include "sandbox/launcher/mount_ids.h"
+#include "sandbox/open_path.h"
 #include "sandbox/zygote/child.h"
 
 namespace mycojobs::sandbox {

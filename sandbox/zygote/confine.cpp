@@ -29,8 +29,8 @@
 #include <numeric>
 #include <string>
 
-#include "base/open_path.h"
 #include "sandbox/landlock.h"
+#include "sandbox/open_path.h"
 #include "sandbox/zygote/child.h"
 #include "sandbox/zygote/landlock_rules.h"
 

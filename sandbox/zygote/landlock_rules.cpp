@@ -6,8 +6,8 @@
 
 #include <cerrno>
 
-#include "base/open_path.h"
 #include "sandbox/landlock.h"
+#include "sandbox/open_path.h"
 #include "sandbox/zygote/child.h"
 
 namespace mycojobs::sandbox {
