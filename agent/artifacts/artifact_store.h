@@ -44,11 +44,12 @@ class ArtifactStore {
  public:
   virtual ~ArtifactStore() = default;
 
-  // Reads a piece of a file that the job has stored on this host. Error not_found: the file is not on this host or has
-  // another size.
+  // Reads a piece of a file that the job has stored on this host, or that was fetched from the runner of the job.
+  // Errors: io (the file is being fetched: the caller repeats the call later), not_found (no host has the file with
+  // this size).
   virtual Result<std::string> read_file(RecordStore&, Id context, const std::string& job_key, const FileContent&,
                                         std::uint64_t offset, std::size_t max_bytes) = 0;
-  // Returns whether all files are on this host.
+  // Returns whether read_file() can read all files, now or later. Starts to fetch files that are not on this host.
   virtual Result<bool> has_files(RecordStore&, Id context, const std::string& job_key,
                                  const std::vector<FileContent>&) = 0;
 

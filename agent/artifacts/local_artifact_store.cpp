@@ -19,6 +19,7 @@
 #include "artifacts/artifact_usage.h"
 #include "artifacts/inbound_quota.h"
 #include "artifacts/job_artifacts.h"
+#include "artifacts/transfer/background_fetches.h"
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/sha256.h"
@@ -31,6 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kFolderLockTimeoutMs = 2000;
 constexpr std::uint64_t kExpiryIntervalMs = 5000;
+constexpr std::uint32_t kFetchWaitMs = 200;  // maximum wait for a file of another host in one call
 
 // Makes an error from errno. Its code is unavailable, so that the sender tries again: the host may be able to write
 // later.
@@ -102,19 +104,25 @@ class RetainedFolders final : public ArtifactStore::RetainedFiles {
 class LocalArtifactStore final : public ArtifactStore {
  public:
   LocalArtifactStore(std::string state_dir, const Clock& clock, std::uint64_t cleanup_interval_ms,
-                     std::uint64_t max_incoming_bytes, std::optional<ArtifactCache::Limits> cache_limits)
+                     std::uint64_t max_incoming_bytes, std::optional<ArtifactCache::Limits> cache_limits,
+                     std::shared_ptr<ArtifactFetcher> fetcher)
       : clock_(clock),
         state_dir_(std::move(state_dir)),
         cleanup_interval_ms_(cleanup_interval_ms),
         cache_limits_(cache_limits),
-        quota_(state_dir_, max_incoming_bytes) {}
+        quota_(state_dir_, max_incoming_bytes) {
+    if (fetcher) fetches_ = std::make_unique<BackgroundFetches>(std::move(fetcher), clock_);
+  }
 
   Result<std::string> read_file(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
                                 std::uint64_t offset, std::size_t max_bytes) override {
     MJ_TRY(store_names, artifact_store_names(store, context));
-    const Fd fd = open_file(store_names, context, job_key, file);
-    if (!fd)
-      return fail(Code::not_found, "an artifact of " + job_key + " is not on this host with the content of its record");
+    Fd fd = open_file(store_names, context, job_key, file);
+    if (!fd) {
+      MJ_TRY(problem, find_problem(store, context, job_key, file, kFetchWaitMs));
+      fd = open_file(store_names, context, job_key, file);  // a small file arrives during the wait
+      if (!fd) return tl::unexpected<Error>(problem);
+    }
     const auto size = std::min<std::uint64_t>(max_bytes, file.bytes - std::min(file.bytes, offset));
     auto piece = read_file_piece(fd.get(), offset, static_cast<std::size_t>(size));
     if (!piece) return fail(Code::not_found, "an artifact of " + job_key + " cannot be read on this host");
@@ -124,8 +132,13 @@ class LocalArtifactStore final : public ArtifactStore {
   Result<bool> has_files(RecordStore& store, Id context, const std::string& job_key,
                          const std::vector<FileContent>& files) override {
     MJ_TRY(store_names, artifact_store_names(store, context));
-    return std::all_of(files.begin(), files.end(),
-                       [&](const FileContent& file) { return open_file(store_names, context, job_key, file); });
+    bool can_read_all = true;
+    for (const FileContent& file : files) {
+      if (open_file(store_names, context, job_key, file)) continue;
+      MJ_TRY(problem, find_problem(store, context, job_key, file, 0));
+      can_read_all = can_read_all && problem.code == Code::io;
+    }
+    return can_read_all;
   }
 
   std::optional<std::uint64_t> received_bytes(Id context, const InboundBundleId& bundle,
@@ -278,10 +291,24 @@ class LocalArtifactStore final : public ArtifactStore {
   // Returns an empty descriptor if the file does not exist.
   Fd open_file(const std::vector<std::string>& store_names, Id context, const std::string& job_key,
                const FileContent& file) const {
-    for (const std::string& folder : artifact_folders(state_dir_, context, job_key, store_names)) {
-      if (auto fd = open_job_file(folder, file); fd && *fd) return std::move(*fd);
+    for (const std::string& folder : all_artifact_folders(state_dir_, context, job_key, store_names)) {
+      auto fd = open_job_file(folder, file);
+      if (!fd || !*fd) continue;
+      ArtifactCache::mark_used_if_cached(folder + '/' + file.sha256);
+      return std::move(*fd);
     }
     return {};
+  }
+  // Starts to fetch a file, and waits at most wait_ms for its end. Returns why the file is not on this host: io (it is
+  // being fetched, or was just received) or not_found. Errors: those of the store.
+  Result<Error> find_problem(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
+                             std::uint32_t wait_ms) {
+    const std::string subject = "an artifact of " + job_key;
+    if (!fetches_) return Error{Code::not_found, subject + " is not on this host with the content of its record"};
+    MJ_TRY(progress, fetches_->request(store, context, job_key, file, wait_ms));
+    if (progress.is_lost) return Error{Code::not_found, subject + " is on no host: " + progress.reason};
+    return Error{Code::io, subject + " is being fetched from the host of its runner" +
+                               (progress.reason.empty() ? "" : ": " + progress.reason)};
   }
   // Returns the error invalid. The file is truncated and not deleted, so that its space stays reserved.
   static tl::unexpected<Error> reject_file(int fd, const std::string& reason) {
@@ -315,6 +342,7 @@ class LocalArtifactStore final : public ArtifactStore {
   const std::uint64_t cleanup_interval_ms_;
   const std::optional<ArtifactCache::Limits> cache_limits_;
   const InboundQuota quota_;
+  std::unique_ptr<BackgroundFetches> fetches_;  // null: files of other hosts are not fetched
   std::mutex expiry_mutex_;
   std::uint64_t next_expiry_ms_ = 0;  // Clock::boot_ms() of the next delete_expired(), for all contexts.
   std::mutex cleanups_mutex_;
@@ -326,9 +354,11 @@ class LocalArtifactStore final : public ArtifactStore {
 
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock& clock,
                                                    std::uint64_t cleanup_interval_ms, std::uint64_t max_incoming_bytes,
-                                                   std::optional<ArtifactCache::Limits> cache_limits) {
+                                                   std::optional<ArtifactCache::Limits> cache_limits,
+                                                   std::shared_ptr<ArtifactFetcher> fetcher) {
   if (state_dir.empty()) return nullptr;
-  return std::make_shared<LocalArtifactStore>(state_dir, clock, cleanup_interval_ms, max_incoming_bytes, cache_limits);
+  return std::make_shared<LocalArtifactStore>(state_dir, clock, cleanup_interval_ms, max_incoming_bytes, cache_limits,
+                                              std::move(fetcher));
 }
 
 }  // namespace mycojobs

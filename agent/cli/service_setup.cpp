@@ -425,10 +425,15 @@ ArtifactCache::Limits make_artifact_cache_limits(const Settings& settings) {
   return limits;
 }
 
-MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock) {
+MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock, StoreFactory& stores,
+                                            const std::shared_ptr<Metrics>& metrics) {
   constexpr std::uint64_t kSweepIntervalMs = 60000;
+  if (settings.state_dir.empty()) return {nullptr, settings.message_max_artifact_bytes};
+  const ArtifactCache::Limits cache_limits = make_artifact_cache_limits(settings);
+  auto fetcher = std::make_shared<ArtifactFetcher>(
+      stores, clock, ArtifactFetcher::Settings{settings.state_dir, cache_limits}, metrics);
   return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes,
-                              make_artifact_cache_limits(settings)),
+                              cache_limits, std::move(fetcher)),
           settings.message_max_artifact_bytes};
 }
 
@@ -460,7 +465,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.mycelium_url = settings.mycelium_url;
   coordinator.max_concurrent_deliveries = settings.coordinator_deliveries;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
-  coordinator.files = make_message_attachments(settings, dependencies.clock);
+  coordinator.files = make_message_attachments(settings, dependencies.clock, stores, dependencies.metrics);
   coordinator.ceilings = settings.ceilings;
   coordinator.max_script_bytes = settings.job_max_script_bytes;
   coordinator.metrics = dependencies.metrics;

@@ -38,8 +38,9 @@ Result<void> check_trace_endpoint(const std::string& url);
 Result<std::shared_ptr<TlsContext>> load_server_tls(const TlsSettings&);
 
 ArtifactCache::Limits make_artifact_cache_limits(const Settings&);
-// Returns the store and the limits of the files of messages. The clock must outlive the result.
-MessageAttachments make_message_attachments(const Settings&, const Clock&);
+// Returns the store and the limits of the files of messages. The references must outlive the result.
+MessageAttachments make_message_attachments(const Settings&, const Clock&, StoreFactory&,
+                                            const std::shared_ptr<Metrics>&);
 
 // Starts an agent with the sandbox, the working executors and the runner of the settings. should_retry: as in
 // Agent::Dependencies.

@@ -89,10 +89,9 @@ Result<void> check_message_files(RecordStore& store, const MessageAttachments& a
       is_available = has_files;
     }
     if (!is_available)
-      return fail(
-          Code::not_found,
-          "inputs: artifacts of " + entry.job_key +
-              " are not on the host of this coordinator: give it the same state_dir as the agent that ran the job");
+      return fail(Code::not_found,
+                  "inputs: artifacts of " + entry.job_key +
+                      " are neither on the host of this coordinator nor at the runner of the job: run the job again");
   }
   return {};
 }

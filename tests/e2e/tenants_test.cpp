@@ -368,6 +368,25 @@ TEST_F(TenantsFiles, ArtifactsOfAMessageAreReceived) {
   expect_result(bob_({"message", "show", name}), 0, "over");
 }
 
+// Alice's coordinator and agent have separate state folders.
+class TenantsSeparateFolders : public TenantsE2e {
+ protected:
+  void SetUp() override {
+    bob_.has_shared_state_dir = true;
+    TenantsE2e::SetUp();
+  }
+};
+
+TEST_F(TenantsSeparateFolders, CoordinatorFetchesTheArtifactsOfItsAgent) {
+  const std::string name = run_send(
+      make_send_command({write_script("import mycojobs\n(mycojobs.artifacts / 'a.txt').write_text('from afar')\n"
+                                      "(mycojobs.artifacts / 'large').write_bytes(b'x' * 3000000)")}));
+  ASSERT_TRUE(wait_for_end(name));
+  const std::string job = bob_.find_keys("job:12:*").at(0).substr(4);
+  expect_result(bob_({"job", "artifacts", job, "a.txt"}), 0, "from afar");
+  EXPECT_EQ(bob_({"job", "artifacts", job, "large"}).out, std::string(3000000, 'x'));
+}
+
 // The two tenants can reach each other only over a Mycelium network.
 class TenantsMycelium : public TenantsE2e {
  protected:

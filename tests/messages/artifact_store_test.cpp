@@ -3,11 +3,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/artifact_usage.h"
 #include "artifacts/job_artifacts.h"
 #include "artifacts/local_artifact_store.h"
+#include "artifacts/transfer/transfer_loop.h"
+#include "base/loop_thread.h"
 #include "base/sha256.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
@@ -218,6 +221,70 @@ TEST_F(IncomingFiles, PieceOfALargerFileThanAdmittedIsRejected) {
   larger.bytes = 1U << 20;
   EXPECT_EQ(files_->add_piece(1, kParcel, larger, 0, std::string(1000, 'x')).error().code, Code::not_found);
   EXPECT_EQ(files_->add_piece(1, {"p", "bob"}, content("0123456789"), 0, "0").error().code, Code::not_found);
+}
+
+// A coordinator whose agents have other state folders.
+class FilesOfRunners : public testing::Test {
+ protected:
+  SystemClock clock_;
+  test::TempDir folder_;
+  MemoryServer server_{clock_};
+  std::unique_ptr<Store> store_ = *server_.open(), holder_store_ = *server_.open();
+  const std::string holder_folder_ = folder_ / "holder", coordinator_folder_ = folder_ / "coordinator";
+  std::shared_ptr<ArtifactStore> files_ = make_artifact_store(
+      coordinator_folder_, clock_, 1000, 4U << 20, std::nullopt,
+      std::make_shared<ArtifactFetcher>(server_, clock_, ArtifactFetcher::Settings{coordinator_folder_, {}}));
+  TransferLoop holder_{*holder_store_, {.contexts = {1}, .runner = 3, .state_dir = holder_folder_}, clock_};
+  std::optional<LoopThread<TransferLoop>> holder_thread_;
+
+  void SetUp() override {
+    ASSERT_TRUE(store_->save(1, "runner:3", {{"id", "3"}}));
+    ASSERT_TRUE(holder_.subscribe(server_));
+  }
+  FileContent store_file(const std::string& bytes) {
+    auto run = make_run_artifacts(holder_folder_, 1, *artifact_store_name(*store_, 1), "job:1:2", 1U << 20);
+    EXPECT_TRUE(run->open("app", false));
+    run->write(bytes);
+    run->close();
+    EXPECT_TRUE(store_->save(1, "job:1:2", {{"id", "2"}, {"runner_id", "3"}, {"artifacts", run->finish()}}));
+    return {sha256_hex(bytes), bytes.size()};
+  }
+  Code read_error(const FileContent& file) {
+    const auto bytes = files_->read_file(*store_, 1, "job:1:2", file, 0, 10);
+    return bytes ? Code::internal : bytes.error().code;
+  }
+};
+
+TEST_F(FilesOfRunners, FileOfARunnerIsFetched) {
+  const FileContent file = store_file("0123456789");
+  holder_thread_.emplace(holder_, "holder");
+  EXPECT_TRUE(files_->has_files(*store_, 1, "job:1:2", {file}).value()) << "it can be read later";
+  EXPECT_TRUE(test::eventually([&] {
+    const auto bytes = files_->read_file(*store_, 1, "job:1:2", file, 3, 4);
+    EXPECT_TRUE(bytes || bytes.error().code == Code::io);
+    return bytes && *bytes == "3456";
+  }));
+  holder_thread_.reset();
+  EXPECT_EQ(files_->read_file(*store_, 1, "job:1:2", file, 8, 4).value(), "89") << "from the cache";
+  EXPECT_EQ(files_->read_file(*store_, 1, "job:1:3", file, 0, 4).error().code, Code::not_found) << "another job";
+}
+
+TEST_F(FilesOfRunners, AbsentRunnerIsAwaitedAndADeletedOneIsNot) {
+  const FileContent file = store_file("0123456789");
+  EXPECT_TRUE(files_->has_files(*store_, 1, "job:1:2", {file}).value());
+  EXPECT_EQ(read_error(file), Code::io) << "the agent may return";
+  const FileContent other = store_file("abc");
+  server_.erase(1, "runner:3");
+  EXPECT_FALSE(files_->has_files(*store_, 1, "job:1:2", {other}).value());
+  EXPECT_EQ(read_error(other), Code::not_found);
+}
+
+TEST_F(FilesOfRunners, FileThatTheRunnerDoesNotHaveIsLost) {
+  const FileContent file = store_file("0123456789");
+  fs::remove_all(ArtifactFolder(holder_folder_, 1).path() + "/jobs");
+  holder_thread_.emplace(holder_, "holder");
+  EXPECT_TRUE(test::eventually([&] { return read_error(file) == Code::not_found; }));
+  EXPECT_FALSE(files_->has_files(*store_, 1, "job:1:2", {file}).value());
 }
 
 }  // namespace

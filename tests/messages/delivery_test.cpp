@@ -966,7 +966,7 @@ TEST_F(MessageFiles, InputsOfAnotherHostAreNotSent) {
   std::filesystem::remove_all(stage_.here.state_dir + "/contexts/1/jobs");
   send({reads});
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("are not on the host of this coordinator"));
+  EXPECT_THAT(here("error"), HasSubstr("neither on the host of this coordinator nor at the runner of the job"));
 }
 
 // The name of a damaged file is reported, and the content is not sent.

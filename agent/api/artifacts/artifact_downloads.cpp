@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::size_t kBlockBytes = 64U << 10;    // size of the reads from the disk
 constexpr std::uint32_t kWaitStepMs = 200;        // interval of the checks whether the client is still connected
-constexpr std::uint64_t kMaxActorWaitMs = 15000;  // maximum wait for the other fetches of the same actor
+constexpr std::uint64_t kMaxFetchWaitMs = 15000;  // maximum wait for other fetches
 constexpr std::string_view kLostWord = "artifact_lost";
 
 HttpReply make_error_reply(int status, Code code, std::string_view word, const std::string& message,
@@ -213,7 +213,7 @@ Result<ArtifactDownloads::Download> ArtifactDownloads::find_file(const HttpReque
 
 Result<void> ArtifactDownloads::wait_for_transfer(const HttpRequest& request, Download& download, Id actor) {
   ScopedWait wait(request);
-  const std::uint64_t deadline_ms = services_.clock.boot_ms() + kMaxActorWaitMs;
+  const std::uint64_t deadline_ms = services_.clock.boot_ms() + kMaxFetchWaitMs;
   while (!services_.stopping && wait.can_continue()) {
     if (download.incoming) {
       const ByteRange& range = download.range;
@@ -231,7 +231,7 @@ Result<void> ArtifactDownloads::wait_for_transfer(const HttpRequest& request, Do
     download.incoming = std::move(incoming);
     if (download.incoming) continue;
     if (services_.clock.boot_ms() >= deadline_ms)
-      return fail(Code::unavailable, "this caller receives other files of other hosts: request it again later");
+      return fail(Code::unavailable, "other files of other hosts are being received: request it again later");
     std::this_thread::sleep_for(std::chrono::milliseconds(kWaitStepMs));
   }
   return fail(Code::unavailable, "the server is stopping or has closed the connection");

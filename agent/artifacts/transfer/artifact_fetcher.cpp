@@ -24,7 +24,11 @@ using std::chrono::milliseconds;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr std::uint64_t kUnusedTransfersMs =
-    60000;                                        // a context's connection and thread end this time after the last use
+    60000;  // a context's connection and thread end this time after the last use
+// Limits of all fetches of a process, which has a fetcher for clients and one for messages: 2 fetchers * 4 files * 2
+// pieces are the 4 MiB that a process may request at the same time (transfer_receiver.h).
+constexpr std::uint32_t kMaxFetches = 4;
+constexpr std::size_t kMaxFilePieces = 2;
 constexpr milliseconds kArrivalPollInterval{20};  // interval of the checks for new bytes in the file
 
 Error make_fetch_error(const FetchEnd& fetch_end) {
@@ -44,24 +48,27 @@ Error make_fetch_error(const FetchEnd& fetch_end) {
 
 }  // namespace
 
-// Counts the fetches of each actor.
+// Counts all fetches, and those of each actor.
 class ArtifactFetcher::FetchCounter {
  public:
   bool add(Id actor, std::uint32_t max) {
     const std::lock_guard lock(mutex_);
-    std::uint32_t& count = counts_[actor];
-    if (count >= max) return false;
-    ++count;
+    const auto found = counts_.find(actor);
+    if (total_ >= kMaxFetches || (found != counts_.end() && found->second >= max)) return false;
+    ++counts_[actor];
+    ++total_;
     return true;
   }
   void remove(Id actor) {
     const std::lock_guard lock(mutex_);
     if (--counts_[actor] == 0) counts_.erase(actor);
+    --total_;
   }
 
  private:
   std::mutex mutex_;
   std::map<Id, std::uint32_t> counts_;
+  std::uint32_t total_ = 0;
 };
 
 // The progress of one fetch. The transfer loop writes it, readers wait for it.
@@ -227,27 +234,33 @@ void ArtifactFetcher::remove_unused(std::map<Id, std::shared_ptr<ContextTransfer
   }
 }
 
+// The transfers are created without the lock, since a server that does not answer must not delay other contexts.
 Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::find_transfers(Id context) {
-  if (const auto found = transfers_.find(context); found != transfers_.end()) return found->second;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = transfers_.find(context); found != transfers_.end()) return found->second;
+  }
   MJ_TRY(store, stores_.open_reader());
   auto transfers = std::make_shared<ContextTransfers>(
       ArtifactCache(ArtifactFolder(settings_.state_dir, context), settings_.cache_limits), std::move(store));
   TransferLoop::Settings loop_settings;
   loop_settings.contexts = {context};
   loop_settings.state_dir = settings_.state_dir;
+  loop_settings.max_file_pieces = kMaxFilePieces;
   MJ_CHECK(transfers->start(stores_, std::move(loop_settings), clock_, metrics_));
-  return transfers_[context] = std::move(transfers);
+  const std::lock_guard lock(mutex_);
+  return transfers_.emplace(context, transfers).first->second;  // another thread may have created them before
 }
 
 Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArtifact& artifact,
                                                                 const std::string& store_name, Id actor) {
+  MJ_TRY(transfers, find_transfers(artifact.context));
   std::map<Id, std::shared_ptr<ContextTransfers>> removed;
   const std::lock_guard lock(mutex_);
+  transfers->mark_used(clock_.boot_ms());
   remove_unused(removed);
   const FileKey key{artifact.context, artifact.job_key, artifact.content.sha256};
   if (const auto shared = files_[key].lock(); shared && !shared->has_ended()) return shared;
-  MJ_TRY(transfers, find_transfers(artifact.context));
-  transfers->mark_used(clock_.boot_ms());
   if (!counter_->add(actor, settings_.max_actor_fetches)) return std::shared_ptr<IncomingArtifact>();
   auto target = std::make_shared<Target>(transfers->cache().make_target(store_name, artifact.job_key),
                                          artifact.content.bytes, counter_, actor);

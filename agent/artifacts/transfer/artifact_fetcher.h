@@ -9,7 +9,7 @@
 // A client never gets the last byte of a file before its hash was verified. A part without the last byte is readable
 // only after that.
 //
-// A context that is used has a connection to the store and a thread, which end a while after the last use. Thread-safe.
+// A context has a connection to the store and a thread, until a fetch of another context a minute later. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ class ArtifactFetcher {
   ArtifactFetcher& operator=(const ArtifactFetcher&) = delete;
 
   // Starts to fetch a file, or joins a transfer of the same file. store_name: artifact_store_name() of the context.
-  // Returns null if the actor fetches max_actor_fetches files: the caller waits and repeats the call. Errors: those of
-  // the store.
+  // Returns null if the actor fetches max_actor_fetches files, or all actors fetch 4: the caller waits and repeats the
+  // call. Errors: those of the store.
   Result<std::shared_ptr<IncomingArtifact>> open(const RemoteArtifact&, const std::string& store_name, Id actor);
 
  private:

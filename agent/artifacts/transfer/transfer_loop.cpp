@@ -102,7 +102,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
       sender_(settings_.rate,
               {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request, false); },
                .publish = [this](const TransferSender::Piece& piece) { publish_piece(piece); }}),
-      receiver_(make_receiver_callbacks()) {
+      receiver_(make_receiver_callbacks(), settings_.max_file_pieces) {
   for (const Id context : settings_.contexts) {
     databases_[context] = store_.database_number(context);
     for (const char* direction : {"sent", "received"}) metrics_->add(Metric::transfer_bytes, {context, direction}, 0);

@@ -38,6 +38,8 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     Id runner = 0;             // runner of this process; 0 means that the process sends no artifacts
     std::string state_dir;     // folder with the artifacts that are sent (artifacts/job_artifacts.h)
     std::uint64_t rate = 0;    // maximum number of bytes sent in a second; 0 means unlimited
+    // See TransferReceiver. A process with several loops sets it, so that all loops together request at most 4 MiB.
+    std::size_t max_file_pieces = IncomingTransfer::kMaxPieces;
   };
   // The store must outlive the loop.
   TransferLoop(Store&, Settings, const Clock&, std::shared_ptr<Metrics> metrics = no_metrics());

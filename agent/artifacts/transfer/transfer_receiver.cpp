@@ -100,7 +100,8 @@ bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
   std::size_t pieces_of_others = 0;
   for (const auto& [number, other] : active_)
     if (number != transfer.number) pieces_of_others += other.pieces.pieces_in_use();
-  const std::size_t share = std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1);
+  const std::size_t share =
+      std::min(std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1), max_file_pieces_);
   const std::size_t free_pieces =
       IncomingTransfer::kMaxPieces - std::min(pieces_of_others, IncomingTransfer::kMaxPieces);
   for (const std::uint64_t offset : transfer.pieces.pop_due_requests(std::min(share, free_pieces), now_ms)) {

@@ -58,7 +58,9 @@ class TransferReceiver {
     std::function<void(Id context, std::uint64_t bytes)> count_bytes = [](Id, std::uint64_t) {};
     std::function<void(Id context, FetchStatus)> count_end = [](Id, FetchStatus) {};
   };
-  explicit TransferReceiver(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
+  // max_file_pieces: maximum number of pieces of a file that are requested and not yet written.
+  explicit TransferReceiver(Callbacks callbacks, std::size_t max_file_pieces = IncomingTransfer::kMaxPieces)
+      : callbacks_(std::move(callbacks)), max_file_pieces_(max_file_pieces) {}
 
   void fetch(FetchNumber, RemoteArtifact, std::shared_ptr<FileTarget>, ArtifactSource::OnEnd, std::uint64_t now_ms);
   void cancel(FetchNumber);
@@ -88,6 +90,7 @@ class TransferReceiver {
   std::string describe_silence(const Transfer&) const;
 
   Callbacks callbacks_;
+  const std::size_t max_file_pieces_;
   std::map<FetchNumber, Transfer> active_;
   std::deque<Transfer> waiting_;
 };

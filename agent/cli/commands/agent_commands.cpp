@@ -74,7 +74,7 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   api_settings.metrics = dependencies.metrics;
   MJ_TRY(key, load_coordinator_key(settings));
   if (key) api_settings.coordinator_key = key->public_key();
-  api_settings.attachments = make_message_attachments(settings, dependencies.clock);
+  api_settings.attachments = make_message_attachments(settings, dependencies.clock, stores, dependencies.metrics);
   api_settings.check_code = [checker = std::make_shared<workflow::CodeChecker>(make_engine_options(settings))](
                                 const WorkflowManifest& manifest) { return checker->check(manifest); };
   auto server = api::ApiServer::start(stores, dependencies.clock, api_settings);

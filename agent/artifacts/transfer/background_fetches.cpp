@@ -1,0 +1,91 @@
+#include "artifacts/transfer/background_fetches.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "artifacts/job_artifacts.h"
+#include "model/codec.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr Id kMessageActor = 0;                                                  // the fetches count to no actor
+constexpr std::uint64_t kFetchPauseMs = 5000;                                    // after a runner did not send
+constexpr std::uint64_t kFullPauseMs = 500;                                      // while other files are fetched
+constexpr std::uint64_t kUnusedFetchMs = BackgroundFetches::kMaxWaitMs * 3 / 2;  // then a request begins a new wait
+
+}  // namespace
+
+void BackgroundFetches::check_end(Fetch& fetch, std::uint32_t wait_ms, std::uint64_t now_ms) {
+  if (!fetch.incoming) return;
+  const auto is_complete = fetch.incoming->wait_until_complete(wait_ms);
+  if (is_complete && !*is_complete) return;
+  fetch.incoming.reset();
+  fetch.progress = {};
+  if (is_complete) {
+    fetch.progress.is_complete = true;
+    fetch.first_ms = 0;  // a later request begins a new wait
+  } else {
+    fetch.progress.is_lost = is_complete.error().code == Code::not_found;
+    fetch.progress.reason = is_complete.error().message;
+    fetch.next_start_ms = now_ms + kFetchPauseMs;
+  }
+}
+
+Result<std::shared_ptr<IncomingArtifact>> BackgroundFetches::start(RecordStore& store, Id context,
+                                                                   const std::string& job_key,
+                                                                   const FileContent& file) {
+  static constexpr std::array<std::string_view, 1> kFieldNames = {"runner_id"};
+  const std::string subject = "an artifact of " + job_key;
+  MJ_TRY(fields, store.load_fields(context, job_key, kFieldNames));
+  Runner runner;
+  runner.id = decode<Job>(fields).record.runner_id;
+  if (runner.id == 0) return fail(Code::not_found, "the record of the job names no runner");
+  const auto record = store.load(context, redis_key(runner));
+  if (!record && record.error().code == Code::not_found)
+    return fail(Code::not_found, "runner " + std::to_string(runner.id) + ", which had it, was deleted");
+  if (!record) return tl::unexpected<Error>(record.error());
+  MJ_TRY(store_name, artifact_store_name(store, context));
+  return fetcher_->open({context, runner.id, job_key, file, subject}, store_name, kMessageActor);
+}
+
+// The lock is not held while the store is called or a fetch is awaited, since a server or a runner that does not answer
+// must not delay the messages of other contexts.
+Result<BackgroundFetches::Progress> BackgroundFetches::request(RecordStore& store, Id context,
+                                                               const std::string& job_key, const FileContent& file,
+                                                               std::uint32_t wait_ms) {
+  const std::uint64_t now_ms = clock_.boot_ms();
+  const FileKey key{context, job_key, file.sha256};
+  std::unique_lock lock(mutex_);
+  std::erase_if(fetches_, [&](const auto& entry) { return now_ms > entry.second.last_ms + kUnusedFetchMs; });
+  Fetch fetch = fetches_[key];
+  const bool is_full = now_ms < full_until_ms_;
+  lock.unlock();
+  if (fetch.first_ms == 0) fetch.first_ms = now_ms;
+  fetch.last_ms = now_ms;
+  fetch.progress.is_complete = false;  // the caller has not found the file, so the cache has deleted it
+  check_end(fetch, 0, now_ms);
+  if (now_ms >= fetch.first_ms + kMaxWaitMs && !fetch.progress.is_complete) fetch.progress.is_lost = true;
+  bool has_capacity = true;
+  if (!fetch.incoming && !fetch.progress.is_complete && !fetch.progress.is_lost && !is_full &&
+      now_ms >= fetch.next_start_ms) {
+    auto incoming = start(store, context, job_key, file);
+    if (!incoming && incoming.error().code != Code::not_found)
+      return tl::unexpected<Error>(std::move(incoming).error());
+    if (incoming) {
+      fetch.incoming = std::move(*incoming);
+      has_capacity = fetch.incoming != nullptr;
+    } else {
+      fetch.progress = {false, true, std::move(incoming).error().message};
+    }
+  }
+  check_end(fetch, wait_ms, now_ms);
+  lock.lock();
+  if (!has_capacity) full_until_ms_ = now_ms + kFullPauseMs;
+  fetches_[key] = fetch;
+  return fetch.progress;
+}
+
+}  // namespace mycojobs
