@@ -60,7 +60,7 @@ Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key,
       lines.push_back(std::move(line));
       if (lines.size() > line_count) lines.pop_front();
     }
-    if (page.lines.size() < kMaxLogPage) break;
+    if (page.lines.empty() || page.ended) break;
   }
   if (lines.empty() && ran_in_other_context)
     return ReceiptCheck{"log", true, "not compared: its log lines were not returned"};

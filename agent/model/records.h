@@ -152,6 +152,9 @@ struct Log {
   std::uint64_t seq = 0;
   LogStream stream = LogStream::out;
   std::string text;  // bytes as the job wrote them
+  // How many numbers the line takes, up to `seq`. Behind the head of a run's output numbers count bytes, so that a jump
+  // of the numbers is the number of bytes that were dropped. 0: one number, and no byte was dropped before the line.
+  std::uint64_t size = 0;
 };
 
 struct Message {

@@ -230,11 +230,12 @@ class InstanceLogReader {
   // line, so they are not counted as lost.
   static std::optional<LogFrame> make_gap_frame(const PendingEffect& effect, const Log& line,
                                                 const std::vector<std::uint64_t>& skipped_seqs) {
-    const auto is_lost = [&](std::uint64_t number) { return number > effect.seq && number < line.seq; };
+    const std::uint64_t previous_seq = line.seq - std::clamp<std::uint64_t>(line.size, 1, line.seq);
+    const auto is_lost = [&](std::uint64_t number) { return number > effect.seq && number <= previous_seq; };
     const auto skipped_count =
         static_cast<std::uint64_t>(std::count_if(skipped_seqs.begin(), skipped_seqs.end(), is_lost));
-    if (line.seq - effect.seq - 1 <= skipped_count) return std::nullopt;
-    const std::uint64_t lost = line.seq - effect.seq - 1 - skipped_count;
+    if (previous_seq <= effect.seq + skipped_count) return std::nullopt;
+    const std::uint64_t lost = previous_seq - effect.seq - skipped_count;
     LogFrame frame = make_system_frame(effect, count_with_noun(lost, "piece") + " of this log are lost\n");
     frame.line.ts_ms = line.ts_ms, frame.dropped = lost;
     return frame;
@@ -264,7 +265,8 @@ class InstanceLogReader {
       if (!page) return tl::unexpected<Error>(std::move(page).error());
       for (Log& line : page->lines) {
         if (auto lost = make_gap_frame(effect, line, page->skipped_seqs)) {
-          effect.seq = line.seq - 1;  // the gap takes a frame; the line itself may be on the next page
+          effect.seq = line.seq - std::clamp<std::uint64_t>(line.size, 1, line.seq);
+          // The gap takes a frame; the line itself may be on the next page.
           out.push_back(std::move(*lost));
         }
         if (out.size() >= limit) return true;

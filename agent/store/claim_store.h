@@ -71,6 +71,8 @@ enum class Renewal { renewed, stale, cancel };  // cancel: renewed, and cancella
 struct LogAppend {
   ClaimRef claim;
   std::vector<Log> lines;  // seq ascending; a line whose seq is stored already is ignored
+  // Stored lines of the output to delete, by their numbers; 0: none. Other lines between them stay.
+  std::uint64_t dropped_first = 0, dropped_last = 0;
 };
 // Reports the end of a claimed job, or of its attempt.
 struct EndReport {

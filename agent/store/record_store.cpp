@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/parse.h"
 #include "model/codec.h"
+#include "model/output_gap.h"
 #include "store/job_fields.h"
 #include "store/journal_store.h"
 #include "store/keys.h"
@@ -182,6 +184,13 @@ Result<JobsPage> RecordStore::jobs(Id context, const JobFilter& request) {
 
 namespace {
 
+// Returns the line that stands for bytes which are missing before `line`, if any. last_seq: number of the entry before.
+std::optional<Log> find_gap(const Log& line, std::uint64_t last_seq) {
+  const std::uint64_t seq = line.seq - std::min(line.size, line.seq);
+  if (line.size == 0 || seq <= last_seq) return std::nullopt;
+  return Log{line.ts_ms, seq, LogStream::system, format_output_gap(seq - last_seq), seq - last_seq};
+}
+
 // Parses an entry of a log. Returns false if the entry is not a log line: it marks an end, or another client wrote it.
 bool read_line(const Reply& entry, Log& line) {
   const std::string id(entry.at(0).text());
@@ -192,6 +201,7 @@ bool read_line(const Reply& entry, Log& line) {
     if (name == "ts") parse_u64(value, line.ts_ms);
     if (name == "stream") line.stream = parse<LogStream>(value).value_or(LogStream::system);
     if (name == "text") line.text = value, has_text = true;
+    if (name == "size") parse_u64(value, line.size);
   }
   return has_text;
 }
@@ -215,6 +225,7 @@ Result<LogPage> read_log(StoreConnection& connection, Id context, const std::str
     for (std::size_t i = 0; i < entries.size(); ++i) {
       Log line;
       const bool is_line = read_line(entries.at(i), line);
+      if (auto gap = find_gap(line, last_seq)) page.lines.push_back(std::move(*gap));
       last_seq = line.seq;
       if (is_line)
         page.lines.push_back(std::move(line));

@@ -134,6 +134,32 @@ TEST_P(Reporting, LogsOfASecondDeliveryFollowTheFirst) {
   EXPECT_THAT(texts(3), ElementsAre("c"));
 }
 
+TEST_P(Reporting, LinesThatTheTailLeavesBehindAreDeletedAndReported) {
+  submit(1);
+  const ClaimedJob claimed_job = claim_one();
+  const std::string usage_before = field("mj:stored-bytes", "12");
+  const std::string block(100'000, 'x');
+  EXPECT_EQ(outcome(report(LogAppend{claimed_job.ref,
+                                     {{.ts_ms = 1, .seq = 1, .text = "head"},
+                                      {1, 100'001, LogStream::out, block, 100'000},
+                                      {1, 100'002, LogStream::system, "note", 1},
+                                      {1, 200'002, LogStream::err, block, 100'000}}})),
+            "ok");
+  EXPECT_THAT(texts(), ElementsAre("head", block, "note", block));
+  const LogAppend next{claimed_job.ref, {{2, 300'007, LogStream::out, "tail\n", 5}}, 100'001, 200'002};
+  for (int repeat = 0; repeat < 2; ++repeat) EXPECT_EQ(outcome(report(next)), "ok");
+  const auto gap = [](int bytes) { return std::to_string(bytes) + " bytes of output dropped here\n"; };
+  EXPECT_THAT(texts(), ElementsAre("head", gap(100'000), "note", gap(200'000), "tail\n"));
+  EXPECT_THAT(texts(100'001), ElementsAre("note", gap(200'000), "tail\n"));
+  EXPECT_THAT(texts(200'002), ElementsAre(gap(100'000), "tail\n")) << "a reader that has read more misses less";
+  const auto page = store_->logs(1, "job:12:1", 200'002, 1, 0).value();
+  EXPECT_EQ(page.lines.at(0).seq, 300'002U);
+  EXPECT_THAT(texts(page.lines.at(0).seq), ElementsAre("tail\n")) << "a gap is reported once";
+  EXPECT_EQ(field("mj:stored-bytes", "12"), usage_before) << "deleted lines are not charged";
+  EXPECT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 300'007, 10, 0).value().ended);
+}
+
 TEST_P(Reporting, RunThatWroteNothingIsMarkedOnce) {
   submit(1);
   JobEnd error;

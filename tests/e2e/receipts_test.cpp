@@ -55,6 +55,15 @@ TEST_F(SignedReceipts, DetectChangedRecords) {
   EXPECT_EQ(list_failed_checks(other_job), "job result log") << "the receipt of another job must not be valid";
 }
 
+TEST_F(SignedReceipts, CoverTheStoredPartsOfALongLog) {
+  make_key("runner.key");
+  Process agent = start_agent(folder_, redis_, 20, {"--runner-key", folder_ / "runner.key"});
+  const std::string job = mycojobs_.submit(
+      "import time\nfor i in range(40):\n  print('x' * 99999, flush=True)\n  time.sleep(0.05)\nprint('last')");
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
+  EXPECT_EQ(list_failed_checks(job), "");
+}
+
 TEST_F(SignedReceipts, CoverTheLastAttemptAndFailures) {
   make_key("runner.key");
   Process agent = start_agent(folder_, redis_, 20,

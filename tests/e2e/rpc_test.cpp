@@ -78,7 +78,7 @@ TEST(Rpc, CurlClientRunsAFlow) {
   const json second = host.call(url, "job.create",
                                 {{"caller_id", 12},
                                  {"name", "second"},
-                                 {"script", "print('second')"},
+                                 {"script", "print('line 1\\nsecond')"},
                                  {"script_type", "python"},
                                  {"depends", {first.at("id")}}});
   const json flow =
@@ -95,7 +95,14 @@ TEST(Rpc, CurlClientRunsAFlow) {
   EXPECT_EQ(dag["nodes"][1].value("node_status", ""), "completed") << dag;
   EXPECT_EQ(dag["edges"].size(), 1U);
   const json log = host.call(url, "job.logs", {{"id", second.at("id")}, {"caller_id", 12}});
-  EXPECT_NE(log.dump().find("second"), std::string::npos) << log;
+  EXPECT_EQ(log.at("lines").at(0).value("text", ""), "line 1\nsecond\n") << log;
+  const json last_line =
+      host.call(url, "job.logs", {{"id", second.at("id")}, {"caller_id", 12}, {"tail", 1}, {"since_ms", 1}});
+  EXPECT_EQ(last_line.at("lines").at(0).value("text", ""), "second\n") << last_line;
+  EXPECT_EQ(last_line.at("after_seq"), log.at("after_seq"));
+  const json future =
+      host.call(url, "job.logs", {{"id", second.at("id")}, {"caller_id", 12}, {"since_ms", 4102444800000}});
+  EXPECT_TRUE(future.at("lines").empty() && future.at("ended")) << future;
   EXPECT_EQ(host.call(url, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}})
                 .at("result")
                 .value("x", ""),

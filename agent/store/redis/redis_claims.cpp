@@ -26,8 +26,16 @@ constexpr std::size_t kMaxBriefTextBytes = 256;
 
 void add_report(Arguments& out, const LogAppend& append) {
   out.add("log").add(append.claim.job_key).add(append.claim.claim_id).add(append.claim.token);
-  out.add(std::uint64_t{append.lines.size() * 4});
-  for (const Log& line : append.lines) out.add(line.seq).add(line.ts_ms).add(to_string(line.stream)).add(line.text);
+  const bool drops_lines = append.dropped_last > 0;
+  out.add(std::uint64_t{append.lines.size() * 4 + (drops_lines ? 2 : 0)});
+  for (const Log& line : append.lines) {
+    if (line.size == 0)
+      out.add(line.seq);
+    else
+      out.add(std::to_string(line.seq) + ' ' + std::to_string(line.size));
+    out.add(line.ts_ms).add(to_string(line.stream)).add(line.text);
+  }
+  if (drops_lines) out.add(append.dropped_first).add(append.dropped_last);
 }
 void add_report(Arguments& out, const Release& release) {
   out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);

@@ -460,13 +460,19 @@ local function stale_reply(job, report_name, claim_id)
   return {'stale', ''}
 end
 
+-- Parses "<number>" or "<number> <size>" of a line.
+local function parse_line_number(text)
+  local number, size = string.match(text, '^(%d+) ?(%d*)$')
+  return to_number(number), size
+end
+
 -- Charges new lines of output, and stores their number of bytes in the claim. Returns a positive number if the lines
 -- may be stored. Returns 0 if a quota is exceeded; for the first dropped line, the second value is a log line that
 -- reports this.
 local function charge_output(job, claim, lines, log_base, last_seq)
   local bytes, charged_bytes = 0, to_number(claim.log_bytes)
-  for i = 1, #lines, 4 do
-    if log_base + to_number(lines[i]) > last_seq then bytes = bytes + #lines[i + 3] + kLineBytes end
+  for i = 1, #lines - 3, 4 do
+    if log_base + parse_line_number(lines[i]) > last_seq then bytes = bytes + #lines[i + 3] + kLineBytes end
   end
   if bytes == 0 then return 1 end
   local caller, charge_bytes = parse_caller(job), log_charge(charged_bytes + bytes) - log_charge(charged_bytes)
@@ -482,22 +488,47 @@ local function charge_output(job, claim, lines, log_base, last_seq)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
     .. to_integer_text(limit) .. ' bytes'
 end
--- Report `log`: appends lines of output. `lines` has number, time in ms, stream and text of each line.
+-- Deletes lines of the output that the tail of a running job has left behind, and releases their charge. Lines of the
+-- agent (stream `system`) between them stay.
+local function drop_output(job, claim, first, last)
+  local ids, bytes, key = {}, 0, kLogKey .. job
+  for _, entry in ipairs(call_index('XRANGE', key, first .. '-0', last .. '-0') or {}) do
+    local fields = to_table(entry[2])
+    if fields.size and fields.text and fields.stream ~= 'system' then
+      ids[#ids + 1], bytes = entry[1], bytes + #fields.text + kLineBytes
+    end
+  end
+  for i = 1, #ids, 100 do redis.call('XDEL', key, unpack(ids, i, math.min(i + 99, #ids))) end
+  local charged_bytes = to_number(claim.log_bytes)
+  local remaining_bytes = math.max(0, charged_bytes - bytes)
+  release_charge(parse_caller(job), log_charge(charged_bytes) - log_charge(remaining_bytes))
+  claim.log_bytes = to_integer_text(remaining_bytes)
+  redis.call('HSET', kClaimKey .. job, 'log_bytes', claim.log_bytes)
+end
+
+-- Report `log`: appends lines of output. `lines` has number, time in ms, stream and text of each line, and at the end, if
+-- lines are to be deleted, the first and the last of their numbers. "<number> <size>" is the number of a line with
+-- Log::size.
 local function handle_log(job, claim_id, token, lines)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'output', claim_id) end
   local key = kLogKey .. job
   local log_base, last_seq = to_number(claim.log_base), get_last_log_seq(job)
+  if #lines % 4 == 2 then
+    drop_output(job, claim, to_integer_text(log_base + to_number(lines[#lines - 1])), to_integer_text(log_base + to_number(lines[#lines])))
+  end
   local bytes, gap_text = charge_output(job, claim, lines, log_base, last_seq)
-  for i = 1, #lines, 4 do
-    local seq = log_base + to_number(lines[i])
+  for i = 1, #lines - 3, 4 do
+    local number, size = parse_line_number(lines[i])
+    local seq = log_base + number
     if seq > last_seq then
       if bytes == 0 then
         if not gap_text then break end
-        lines[i + 2], lines[i + 3] = 'system', gap_text
+        lines[i + 2], lines[i + 3], size = 'system', gap_text, ''
       end
-      local reply = redis.pcall('XADD', key, to_integer_text(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
-        'text', lines[i + 3])
+      local fields = {'ts', lines[i + 1], 'stream', lines[i + 2], 'text', lines[i + 3]}
+      if size ~= '' then fields[7], fields[8] = 'size', size end
+      local reply = redis.pcall('XADD', key, to_integer_text(seq) .. '-0', unpack(fields))
       if type(reply) == 'table' and reply.err then
         if string.find(reply.err, 'WRONGTYPE', 1, true) or string.find(reply.err, 'equal or smaller', 1, true) then
           return {'invalid', key .. ' has another type, written by another client: delete it'}

@@ -494,7 +494,7 @@ return 'asked'
 -- each line), the quotas in bytes of a caller and of the context.
 -- Reply: the number of the last stored line; 0 if the message is not away or the job is not one of its planned jobs.
 -- Repeat: safe; lines up to the last stored number are skipped.
-local kMaxFollowed, kMaxSeq = 64 * 1024 * 1024, 4294967295
+local kMaxFollowed, kMaxSeq = 64 * 1024 * 1024, 2 ^ 52
 local message, content, job, lines = next_arg(), next_arg(), next_arg(), list_arg()
 read_quota()
 local log = kLogKey .. job

@@ -2,6 +2,7 @@
 // the key of the runner. Called by the reporter, which passes the reports of a run in order. Not thread-safe.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 
@@ -19,10 +20,15 @@ class ReceiptSigner {
   void complete_receipt(RunReport&);
 
  private:
-  void sign(EndReport&, LogHash&);
+  // The log of a run. Lines of the tail (Log::size) wait for the end of the run, since they may be deleted before.
+  struct RunLog {
+    LogHash hash;
+    std::deque<Log> tail;
+  };
+  void sign(EndReport&, RunLog&);
   Id runner_;
   std::shared_ptr<const SigningKey> key_;
-  std::map<RunNumber, LogHash> logs_;  // hashes of the logs of runs that have not ended
+  std::map<RunNumber, RunLog> logs_;  // of runs that have not ended
 };
 
 }  // namespace mycojobs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "model/output_gap.h"
 #include "text/utf8.h"
 #include "text/utf8_cut.h"
 
@@ -19,16 +20,18 @@ std::uint64_t get_cost(const Log& piece) {
 }  // namespace
 
 OutputCapture::OutputCapture(std::uint64_t max_stored_bytes)
-    : head_bytes_left_(max_stored_bytes - max_stored_bytes / 2), tail_max_(max_stored_bytes / 2) {}
-
-void OutputCapture::emit(LogStream stream, std::string text, std::uint64_t now_ms) {
-  lines_.push_back(Log{now_ms, next_seq_++, stream, std::move(text)});
-}
+    : head_bytes_left_(max_stored_bytes - max_stored_bytes / 2), max_tail_cost_(max_stored_bytes / 2) {}
 
 void OutputCapture::add_note(std::string_view text, std::uint64_t now_ms) {
   std::string line(text);
   line.push_back('\n');
-  emit(LogStream::system, std::move(line), now_ms);
+  if (has_tail_) {
+    waiting_tail_.push_back(Log{now_ms, ++last_seq_, LogStream::system, std::move(line), 1});
+    if (waiting_tail_.size() == 1) emit_waiting_line();
+  } else {
+    emitted_seq_ = ++last_seq_;
+    lines_.push_back(Log{now_ms, last_seq_, LogStream::system, std::move(line)});
+  }
 }
 
 void OutputCapture::feed(LogStream stream, std::string_view bytes, std::uint64_t now_ms) {
@@ -53,40 +56,86 @@ void OutputCapture::feed(LogStream stream, std::string_view bytes, std::uint64_t
 void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t now_ms) {
   const std::string_view head = whole_characters(text, std::min<std::uint64_t>(head_bytes_left_, text.size()));
   head_bytes_left_ -= std::min<std::uint64_t>(head_bytes_left_, std::max<std::uint64_t>(head.size(), kMinEntryCost));
-  if (!head.empty()) emit(stream, std::string(head), now_ms);
+  if (!head.empty()) {
+    emitted_seq_ = ++last_seq_;
+    lines_.push_back(Log{now_ms, last_seq_, stream, std::string(head)});
+  }
   text.remove_prefix(head.size());
   if (text.empty()) return;
   head_bytes_left_ = 0;  // otherwise later text would be stored before the rest of this text
+  has_tail_ = true;
   // The tail holds pieces of bounded size, so that dropping the oldest piece drops little more than is needed.
   while (!text.empty()) {
-    if (tail_.empty() || tail_.back().stream != stream || tail_.back().text.size() >= kMaxPartBytes) {
-      tail_.push_back(Log{now_ms, 0, stream, {}});
-    }
     const std::string_view piece = whole_characters(text, kMaxPartBytes);
-    tail_cost_ -= get_cost(tail_.back());
-    tail_.back().text.append(piece);
-    tail_cost_ += get_cost(tail_.back());
+    append_to_tail(stream, piece, now_ms);
     text.remove_prefix(piece.size());
   }
   trim_tail();
 }
 
-// Drops the oldest text of the tail until its cost is within the limit.
+void OutputCapture::append_to_tail(LogStream stream, std::string_view piece, std::uint64_t now_ms) {
+  if (waiting_tail_.empty() || waiting_tail_.back().stream != stream ||
+      waiting_tail_.back().text.size() >= kMaxPartBytes) {
+    waiting_tail_.push_back(Log{now_ms, 0, stream, {}});
+  }
+  Log& line = waiting_tail_.back();
+  waiting_cost_ -= get_cost(line);
+  line.text.append(piece);
+  waiting_cost_ += get_cost(line);
+  last_seq_ += piece.size();
+  line.seq = last_seq_;
+}
+
+// Drops the oldest text of the tail until its cost is within the limit: first stored lines, then waiting ones.
 void OutputCapture::trim_tail() {
-  while (tail_cost_ > tail_max_) {
-    Log& oldest = tail_.front();
-    const std::uint64_t excess = tail_cost_ - tail_max_;
-    tail_cost_ -= get_cost(oldest);
-    const bool drops_entry = oldest.text.size() <= std::max(excess, kMinEntryCost);
-    const std::uint64_t cut = drops_entry ? oldest.text.size() : character_boundary(oldest.text, excess);
-    dropped_ += cut;
-    oldest.text.erase(0, cut);
+  while (stored_cost_ + waiting_cost_ > max_tail_cost_) {
+    if (!stored_tail_.empty()) {
+      dropped_lines_.last = stored_tail_.front().seq;
+      if (dropped_lines_.first == 0) dropped_lines_.first = dropped_lines_.last;
+      stored_cost_ -= stored_tail_.front().cost;
+      stored_tail_.pop_front();
+      continue;
+    }
+    Log& oldest = waiting_tail_.front();
+    if (oldest.stream == LogStream::system) {
+      emit_waiting_line();
+      continue;
+    }
+    const std::uint64_t excess = waiting_cost_ - max_tail_cost_;
+    waiting_cost_ -= get_cost(oldest);
+    const bool drops_line = oldest.text.size() <= std::max(excess, kMinEntryCost);
+    oldest.text.erase(0, drops_line ? oldest.text.size() : character_boundary(oldest.text, excess));
     if (oldest.text.empty()) {
-      tail_.pop_front();
+      waiting_tail_.pop_front();
     } else {
-      tail_cost_ += get_cost(oldest);
+      waiting_cost_ += get_cost(oldest);
     }
   }
+}
+
+void OutputCapture::emit_waiting_line() {
+  Log& line = waiting_tail_.front();
+  emitted_seq_ = line.seq;
+  if (line.stream != LogStream::system) {
+    const std::uint64_t cost = get_cost(line);
+    line.size = line.text.size();
+    stored_tail_.push_back({line.seq, cost});
+    stored_cost_ += cost;
+    waiting_cost_ -= cost;
+  }
+  lines_.push_back(std::move(line));
+  waiting_tail_.pop_front();
+}
+
+std::uint64_t OutputCapture::emit_tail(std::uint64_t max_cost) {
+  const std::uint64_t cost_before = waiting_cost_;
+  while (!waiting_tail_.empty()) {
+    const Log& line = waiting_tail_.front();
+    const bool is_note = line.stream == LogStream::system;
+    if (!is_note && cost_before - waiting_cost_ + get_cost(line) > max_cost) break;
+    emit_waiting_line();
+  }
+  return cost_before - waiting_cost_;
 }
 
 // Emits the first bytes of the incomplete line.
@@ -109,10 +158,11 @@ void OutputCapture::flush_partial(std::uint64_t now_ms) {
 void OutputCapture::close(std::uint64_t now_ms) {
   for (LogStream stream : {LogStream::out, LogStream::err})
     add_partial(stream, partial_[stream == LogStream::err].size(), now_ms);
-  if (dropped_ > 0) add_note(std::to_string(dropped_) + " bytes of output dropped here", now_ms);
-  dropped_ = 0;
-  for (Log& piece : std::exchange(tail_, {})) emit(piece.stream, std::move(piece.text), piece.ts_ms);
-  tail_cost_ = 0;
+  emit_tail(UINT64_MAX);
+  if (last_seq_ == emitted_seq_) return;
+  // No line follows from which a reader could see that bytes are missing.
+  const std::uint64_t dropped_bytes = last_seq_ - std::exchange(emitted_seq_, last_seq_);
+  lines_.push_back(Log{now_ms, last_seq_, LogStream::system, format_output_gap(dropped_bytes), dropped_bytes});
 }
 
 RunOutput::RunOutput(std::uint64_t max_stored_bytes, std::shared_ptr<const Redactor> redactor)
@@ -142,6 +192,19 @@ bool RunOutput::flush_partial(std::uint64_t boot_ms, std::uint64_t unix_ms) {
     return true;
   }
   return false;
+}
+
+void RunOutput::emit_tail(std::uint64_t boot_ms) {
+  const std::uint64_t waiting_cost = capture_.waiting_cost();
+  if (waiting_cost == 0) {
+    capture_.emit_tail(0);  // notes
+    return;
+  }
+  const std::uint64_t elapsed_ms = std::min<std::uint64_t>(boot_ms - std::min(boot_ms, tail_budget_ms_), 60'000);
+  tail_budget_ = std::min(kMaxTailBurst, tail_budget_ + elapsed_ms * kTailBytesPerSecond / 1000);
+  tail_budget_ms_ = boot_ms;
+  if (tail_budget_ < std::min(waiting_cost, kTailQuantum)) return;
+  tail_budget_ -= capture_.emit_tail(tail_budget_);
 }
 
 void RunOutput::close(std::uint64_t unix_ms) {

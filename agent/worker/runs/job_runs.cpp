@@ -56,7 +56,7 @@ std::string JobRuns::next_channel_bytes(RunNumber number) {
 // A coarse interval: each waiting job or line is checked a little later than at its exact time, so that one wake-up
 // serves all of them.
 std::optional<std::uint64_t> JobRuns::next_wakeup_ms() const {
-  if (waiting_.empty() && !has_partial_lines_)
+  if (waiting_.empty() && !has_waiting_lines_)
     return hang_detector_.empty() && pending_causes_ == 0 ? std::nullopt : std::optional(kCheckStrandsMs);
   return std::min(RunOutput::kMaxPartialWaitMs, PrefetchedJobs::kTimeoutMs);
 }
@@ -72,7 +72,7 @@ void JobRuns::on(TimePassed& /*time*/) {
   if (!hang_detector_.empty()) release_hanging_jobs();
   if (pending_causes_ > 0) release_hanging_ends();
   start_waiting_jobs();
-  if (has_partial_lines_) flush_partials();
+  if (has_waiting_lines_) flush_waiting_lines();
 }
 
 void JobRuns::start_waiting_jobs() {
@@ -399,16 +399,19 @@ void JobRuns::on(PipesDrained& read) {
 }
 
 void JobRuns::report_output(RunNumber number, Run& run) {
-  for (std::vector<Log>& lines : run.output.pop_batches())
-    emit_action(RunReport{number, LogAppend{run.job.claim, std::move(lines)}, false});
-  has_partial_lines_ = has_partial_lines_ || run.output.has_partial();
+  run.output.emit_tail(now_.boot_ms);
+  for (std::vector<Log>& lines : run.output.pop_batches()) {
+    const auto [dropped_first, dropped_last] = run.output.pop_dropped_lines();
+    emit_action(RunReport{number, LogAppend{run.job.claim, std::move(lines), dropped_first, dropped_last}, false});
+  }
+  has_waiting_lines_ = has_waiting_lines_ || run.output.has_waiting_lines();
 }
 
-void JobRuns::flush_partials() {
-  has_partial_lines_ = false;
+void JobRuns::flush_waiting_lines() {
+  has_waiting_lines_ = false;
   for (auto& [number, run] : runs_) {
-    if (run.output.flush_partial(now_.boot_ms, now_.unix_ms)) report_output(number, run);
-    has_partial_lines_ = has_partial_lines_ || run.output.has_partial();
+    const bool has_flushed = run.output.flush_partial(now_.boot_ms, now_.unix_ms);
+    if (has_flushed || run.output.has_waiting_lines()) report_output(number, run);
   }
 }
 

@@ -34,5 +34,11 @@ TEST(ParseTime, RejectsInvalidTimes) {
   EXPECT_NE(parse_time_ms("soon").error().message.find("2030-01-31T12:00:00Z"), std::string::npos);
 }
 
+TEST(FormatTime, UtcTimeHasMilliseconds) {
+  EXPECT_EQ(format_utc_time_ms(0), "1970-01-01T00:00:00.000Z");
+  EXPECT_EQ(format_utc_time_ms(1796050753069), "2026-11-30T14:59:13.069Z");
+  EXPECT_EQ(format_utc_time_ms(UINT64_MAX).substr(0, 20), "9999-12-31T23:59:59.");
+}
+
 }  // namespace
 }  // namespace mycojobs

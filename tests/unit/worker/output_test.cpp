@@ -18,6 +18,37 @@ std::string join_text(const std::vector<Log>& lines, LogStream stream) {
   return text;
 }
 
+// Returns the number of bytes that a reader of the lines misses, and checks that their numbers grow.
+std::uint64_t count_missing_bytes(const std::vector<Log>& lines) {
+  std::uint64_t missing_bytes = 0, last_seq = 0;
+  for (const Log& line : lines) {
+    EXPECT_GT(line.seq, last_seq);
+    EXPECT_GE(line.seq, last_seq + line.size);
+    if (line.size > 0) missing_bytes += line.seq - line.size - last_seq;
+    const bool is_gap = line.stream == LogStream::system && line.text.find("dropped here") != std::string::npos;
+    if (is_gap) missing_bytes += line.size;
+    last_seq = line.seq;
+  }
+  return missing_bytes;
+}
+
+// Moves the new lines of the output into `stored`, and deletes the dropped lines there, as the store does.
+void store_lines(OutputCapture& output, std::vector<Log>& stored) {
+  std::vector<Log> lines = output.pop_lines();
+  if (lines.empty()) return;
+  const auto [first, last] = output.pop_dropped_lines();
+  std::erase_if(stored, [first = first, last = last](const Log& line) {
+    return line.size > 0 && line.stream != LogStream::system && line.seq >= first && line.seq <= last;
+  });
+  for (Log& line : lines) stored.push_back(std::move(line));
+}
+
+std::uint64_t count_stored_bytes(const std::vector<Log>& lines) {
+  std::uint64_t bytes = 0;
+  for (const Log& line : lines) bytes += line.stream == LogStream::system ? 0 : line.text.size();
+  return bytes;
+}
+
 TEST(OutputCapture, KeepsOrderAndWholeLinesBelowTheLimit) {
   OutputCapture output(1 << 20);
   output.feed(LogStream::out, "one\ntw", 1);
@@ -41,8 +72,8 @@ TEST(OutputCapture, PartialLineWaitsUntilItIsFlushed) {
   EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "50 %");
 }
 
-// Feeds random text in random pieces. The stored head and tail are unchanged parts of the input, and the stored and
-// dropped bytes add up to the input.
+// Feeds random text in random pieces, and emits the tail at random times. The stored head and tail are unchanged parts
+// of the input, the stored and missing bytes add up to the input, and the limit holds at any time.
 TEST(OutputCapture, HeadAndTailAreKeptAndTheDropCountIsExact) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -56,30 +87,80 @@ TEST(OutputCapture, HeadAndTailAreKeptAndTheDropCountIsExact) {
       for (char& c : bytes) c = random() % 30 == 0 ? '\n' : static_cast<char>('a' + random() % 26);
       input += bytes;
       output.feed(LogStream::out, bytes, 1);
-      for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
+      if (random() % 3 == 0) output.emit_tail(random() % 30000);
+      store_lines(output, lines);
+      EXPECT_LE(count_stored_bytes(lines), limit);
     }
     output.close(2);
-    for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
+    store_lines(output, lines);
     const std::string stored_text = join_text(lines, LogStream::out);
-    const std::string note = join_text(lines, LogStream::system);
     EXPECT_LE(stored_text.size(), limit);
     EXPECT_EQ(output.bytes(LogStream::out), input.size());
-    if (note.empty()) {
-      EXPECT_EQ(stored_text, input);
-      continue;
-    }
-    EXPECT_EQ(note, std::to_string(input.size() - stored_text.size()) + " bytes of output dropped here\n");
+    const std::uint64_t missing_bytes = count_missing_bytes(lines);
+    EXPECT_EQ(stored_text.size() + missing_bytes, input.size());
+    if (missing_bytes == 0) continue;
     std::string head;
     for (const Log& line : lines) {
-      if (line.stream == LogStream::system) break;
+      if (line.size > 0) break;
       head += line.text;
     }
     const std::string tail = stored_text.substr(head.size());
     EXPECT_TRUE(input.starts_with(head));
     EXPECT_TRUE(input.ends_with(tail));
     EXPECT_LE(tail.size(), limit / 2);
-    EXPECT_GE(tail.size() + 2 * 64, limit / 2);  // the minimum cost of an entry is 64 bytes
+    // Stored lines are dropped as a whole, and the minimum cost of a line is 64 bytes.
+    EXPECT_GE(tail.size() + (2 * 8192) + (2 * 64), limit / 2);
   }
+}
+
+TEST(OutputCapture, TailIsEmittedInOrderAndReplaced) {
+  OutputCapture output(2000);
+  output.feed(LogStream::out, std::string(999, 'h') + "\n", 1);
+  output.feed(LogStream::out, std::string(599, 'a') + "\n", 2);
+  EXPECT_EQ(output.emit_tail(599), 0U) << "a line is emitted as a whole";
+  EXPECT_EQ(output.emit_tail(600), 600U);
+  EXPECT_EQ(output.waiting_cost(), 0U);
+  std::vector<Log> lines = output.pop_lines();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1].seq, 601U);
+  EXPECT_EQ(lines[1].size, 600U);
+  EXPECT_EQ(output.pop_dropped_lines().first, 0U);
+  output.feed(LogStream::err, std::string(499, 'b') + "\n", 3);
+  const auto dropped = output.pop_dropped_lines();
+  EXPECT_EQ(dropped.first, 601U);
+  EXPECT_EQ(dropped.last, 601U);
+  output.close(4);
+  lines = output.pop_lines();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].seq, 1101U);
+}
+
+TEST(OutputCapture, NotesAreNeverDropped) {
+  OutputCapture output(400);
+  std::vector<Log> lines;
+  for (int i = 0; i < 100; ++i) {
+    output.feed(LogStream::out, std::string(99, 'x') + "\n", 1);
+    output.add_note("note " + std::to_string(i), 1);
+    if (i % 7 == 0) output.emit_tail(100);
+    store_lines(output, lines);
+  }
+  output.close(2);
+  store_lines(output, lines);
+  std::string expected;
+  for (int i = 0; i < 100; ++i) expected += "note " + std::to_string(i) + "\n";
+  EXPECT_EQ(join_text(lines, LogStream::system), expected);
+  EXPECT_EQ(count_stored_bytes(lines) + count_missing_bytes(lines), 10000U);
+}
+
+TEST(OutputCapture, OutputWithoutATailEndsWithAGap) {
+  OutputCapture output(1);
+  output.feed(LogStream::out, "abc\n", 1);
+  output.close(2);
+  const auto lines = output.pop_lines();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].text, "a");
+  EXPECT_EQ(lines[1].text, "3 bytes of output dropped here\n");
+  EXPECT_EQ(count_missing_bytes(lines), 3U);
 }
 
 TEST(OutputCapture, AlternatingStreamsUseBoundedEntries) {
@@ -107,7 +188,7 @@ TEST(OutputCapture, ManyTinyPiecesUseBoundedEntries) {
 }
 
 // Feeds text with characters of 1 to 4 bytes in pieces that end at random bytes. The stored lines are valid UTF-8, and
-// the stored bytes and the bytes that the note reports as dropped add up to the input.
+// the stored and missing bytes add up to the input.
 TEST(OutputCapture, PiecesEndBetweenCharacters) {
   constexpr std::array<std::string_view, 5> kCharacters{"x", "\u00e9", "\u20ac", "\U0001F600", "\n"};
   std::mt19937 random(11);
@@ -123,17 +204,13 @@ TEST(OutputCapture, PiecesEndBetweenCharacters) {
       output.feed(LogStream::err, remaining.substr(0, piece_bytes), 1);
       remaining.remove_prefix(piece_bytes);
       if (random() % 4 == 0) output.flush_partial(1);
-      for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
+      if (random() % 4 == 0) output.emit_tail(20000);
+      store_lines(output, lines);
     }
     output.close(2);
-    for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
-    std::size_t stored_bytes = 0, dropped_bytes = 0;
-    for (const Log& line : lines) {
-      EXPECT_TRUE(is_utf8(line.text));
-      if (line.stream == LogStream::err) stored_bytes += line.text.size();
-      if (line.stream == LogStream::system) dropped_bytes = std::stoul(line.text);
-    }
-    EXPECT_EQ(stored_bytes + dropped_bytes, text.size());
+    store_lines(output, lines);
+    for (const Log& line : lines) EXPECT_TRUE(is_utf8(line.text));
+    EXPECT_EQ(count_stored_bytes(lines) + count_missing_bytes(lines), text.size());
   }
 }
 
@@ -191,6 +268,38 @@ TEST(RunOutput, PartialLineWaitsUpToItsLimit) {
   EXPECT_FALSE(output.flush_partial(2000, 1)) << "the next partial line has a full waiting time";
   EXPECT_TRUE(output.flush_partial(2000 + RunOutput::kMaxPartialWaitMs, 1));
   EXPECT_EQ(join_text(output.pop_batches(), LogStream::out), "50 % done\nnext");
+}
+
+TEST(RunOutput, TailIsStoredAtALimitedRate) {
+  RunOutput output(1U << 20, nullptr);
+  const std::string line(1023, 'x');
+  const auto feed = [&](int kib) {
+    for (int i = 0; i < kib; ++i) output.feed(LogStream::out, line + "\n", 1);
+  };
+  const auto count_emitted = [&](std::uint64_t boot_ms) {
+    output.emit_tail(boot_ms);
+    std::size_t bytes = 0;
+    for (const auto& batch : output.pop_batches()) {
+      for (const Log& each : batch) bytes += each.text.size();
+    }
+    return bytes;
+  };
+  feed(512);
+  EXPECT_EQ(count_emitted(1000), 512U << 10) << "the head has no rate";
+  feed(4000);
+  EXPECT_TRUE(output.has_waiting_lines());
+  const std::size_t burst = count_emitted(1000);
+  EXPECT_GT(burst, RunOutput::kMaxTailBurst / 2);
+  EXPECT_LE(burst, RunOutput::kMaxTailBurst);
+  EXPECT_EQ(count_emitted(1010), 0U);
+  const std::size_t second = count_emitted(2000);
+  EXPECT_GT(second, RunOutput::kTailBytesPerSecond / 2);
+  EXPECT_LE(second, RunOutput::kTailBytesPerSecond + RunOutput::kTailQuantum);
+  feed(100);
+  EXPECT_GT(output.pop_dropped_lines().last, 0U);
+  output.close(2);
+  EXPECT_LE(count_emitted(2000), 512U << 10);
+  EXPECT_FALSE(output.has_waiting_lines());
 }
 
 TEST(RunOutput, BatchesAreBoundedAndInOrder) {

@@ -91,6 +91,7 @@ class RunLoopTest : public ::testing::Test {
     increment.redactor = secrets->get_redactor(granted);
     increment.specs.back().warm = warm_;
     increment.warm_secrets = warm_secrets_;
+    increment.specs.back().merge_output = merge_output_;
     increment.output_bytes = output_bytes_;
     increment.output_kill = output_kill_;
     increment.uses_object_store = calls_objects_;
@@ -102,7 +103,7 @@ class RunLoopTest : public ::testing::Test {
   void collect() {
     for (RunReport& outgoing : posted_.consume_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&outgoing.report)) {
-        for (const Log& line : logs->lines) text_[line.stream] += line.text;
+        for (const Log& line : logs->lines) text_[line.stream] += line.text, last_seq_ = line.seq;
       } else {
         reports_.push_back(std::move(outgoing));
       }
@@ -139,6 +140,8 @@ class RunLoopTest : public ::testing::Test {
   WorkerSettings settings_;
   Mailbox<RunReport> posted_;
   std::map<LogStream, std::string> text_;
+  std::uint64_t last_seq_ = 0;  // number of the latest line
+  bool merge_output_ = false;
   std::vector<RunReport> reports_;
   RunRate run_rate_;
   std::unique_ptr<RunLoop> loop_;
@@ -277,9 +280,19 @@ TEST_F(RunLoopTest, OutputIsShortenedToThePolicysLimit) {
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(wait_for_reports(1));
   EXPECT_LE(text_[LogStream::out].size(), 1000U);
-  EXPECT_NE(text_[LogStream::system].find("bytes of output dropped"), std::string::npos);
+  EXPECT_EQ(last_seq_, 1U + 4501U) << "one number for the head, and one for each byte behind it";
   std::lock_guard lock(control_.mutex);
   EXPECT_TRUE(control_.kill_calls.empty());
+}
+
+TEST_F(RunLoopTest, MergedOutputIsOneStream) {
+  merge_output_ = true;
+  start(1);
+  control_.write(1, LogStream::err, "a\n");
+  control_.write(1, LogStream::out, "b\n");
+  control_.write(1, LogStream::err, "c\n");
+  EXPECT_TRUE(wait_for_text(LogStream::out, "a\nb\nc\n")) << text_[LogStream::out];
+  EXPECT_TRUE(text_[LogStream::err].empty());
 }
 
 TEST_F(RunLoopTest, SecretsOfOneContextAreNotThoseOfAnother) {
