@@ -414,6 +414,7 @@ export class Client {
     const hash = createHash("sha256");
     let [received, isFirst, deadline, pauseMs] = [0, true, Date.now() + this.#maxRetryMs, 50];
     while (isFirst || received < bytes) {
+      const start = received;
       try {
         for await (const piece of this.#readFile(query, received, signal)) {
           received += piece.length;
@@ -422,6 +423,7 @@ export class Client {
           hash.update(piece);
           [deadline, pauseMs] = [Date.now() + this.#maxRetryMs, 50];
         }
+        if (received === start && received < bytes) throw new Unavailable(`${subject}: the server has sent no bytes`);
         isFirst = false;
       } catch (error) {
         if (!(error instanceof Unavailable) || Date.now() + pauseMs > deadline) throw error;

@@ -22,12 +22,12 @@ async function request_link(params) {
   return link;
 }
 
-// The first byte is read before, so that an error is shown here and not as a failed download.
+// The first byte is read before, so that an error is shown here and not as a failed download. Since this can wait for the whole
+// file of another host, the download has a link of its own.
 async function download(params, bytes) {
-  const link = await request_link(params);
-  if (to_number(bytes) > 0) await read_file(link, 1);
+  if (to_number(bytes) > 0) await read_file(await request_link(params), 1);
   const anchor = document.createElement('a');
-  anchor.href = link;
+  anchor.href = await request_link(params);
   anchor.download = '';
   anchor.click();
 }

@@ -133,10 +133,14 @@ class VerifyingSender {
   VerifyingSender(EventSink& sink, const ListedArtifact& file) : sink_(sink), file_(file) {}
   // Returns false if the client is gone, or the content is wrong.
   bool send(std::string_view bytes) {
-    hash_.update(bytes);
-    count_ += bytes.size();
+    add_unsent(bytes);
     if (count_ < file_.bytes) return sink_.send(bytes);
     return hash_.hex() == file_.sha256 && sink_.send(bytes);
+  }
+  // Adds bytes before the range that is sent, so that a range with the last byte is verified, too.
+  void add_unsent(std::string_view bytes) {
+    hash_.update(bytes);
+    count_ += bytes.size();
   }
   bool is_complete() const { return count_ >= file_.bytes; }
 
@@ -290,6 +294,16 @@ void ArtifactDownloads::send(const Download& download, EventSink& sink) const {
   const auto log_problem = [&](const Error& error) {
     log(LogLevel::warn, "api", "a download ended early: {}", download.describe(error).message);
   };
+  // The fetcher verifies the end of a file that is received.
+  const bool is_verified_here = !range.is_partial || (download.fd && range.end == download.file.bytes);
+  for (std::uint64_t offset = 0; is_verified_here && offset < range.begin;) {
+    const auto max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(range.begin - offset, kBlockBytes));
+    const auto bytes = read_file_piece(download.fd->get(), offset, max_bytes);
+    if (!bytes) return log_problem(bytes.error());
+    if (bytes->empty() || !sink.is_open()) return;
+    verifying_sender.add_unsent(*bytes);
+    offset += bytes->size();
+  }
   for (std::uint64_t offset = range.begin; offset < range.end;) {
     const auto max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(range.end - offset, kBlockBytes));
     const auto bytes = download.fd ? read_file_piece(download.fd->get(), offset, max_bytes)
@@ -299,8 +313,8 @@ void ArtifactDownloads::send(const Download& download, EventSink& sink) const {
       if (!sink.is_open()) return;
       continue;
     }
-    const bool is_sent = range.is_partial ? sink.send(*bytes) : verifying_sender.send(*bytes);
-    if (!is_sent && !range.is_partial && verifying_sender.is_complete() && sink.is_open())
+    const bool is_sent = is_verified_here ? verifying_sender.send(*bytes) : sink.send(*bytes);
+    if (!is_sent && is_verified_here && verifying_sender.is_complete() && sink.is_open())
       log_problem({Code::io, "the file on this host does not have the hash of the record: run the job again"});
     if (!is_sent) return;
     offset += bytes->size();

@@ -559,7 +559,9 @@ HttpReply HttpServer::make_reply(Client& client) {
     const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& entry) {
       return entry.path == request.path && entry.method == method;
     });
-    request.report_wait = [this, &client](bool is_waiting) { return set_waiting(client, is_waiting); };
+    request.report_wait = [this, &client](bool is_waiting) {
+      return set_waiting(client, is_waiting) && !(is_waiting && client.connection->is_closed_by_client());
+    };
     return route->handler(request);  // check_request() has checked that the route exists
   } catch (const std::exception&) {
     log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);

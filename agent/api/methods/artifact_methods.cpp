@@ -5,6 +5,7 @@
 #include "api/services.h"
 #include "model/media_type.h"
 #include "service/artifact_service.h"
+#include "store/redis/format_version.h"
 
 namespace mycojobs::api {
 namespace artifact_methods {
@@ -20,7 +21,8 @@ Result<service::ArtifactListing> load_listing(const MethodCall& call) {
 std::string find_problem(const service::ArtifactListing& listing, const std::vector<std::string>& folders,
                          const ListedArtifact& file) {
   const auto fd = service::open_artifact(folders, file);
-  return fd && *fd ? std::string() : service::describe_unreadable(listing);
+  if (!fd) return describe_to_client(fd.error());
+  return *fd ? std::string() : service::describe_unreadable(listing);
 }
 
 json to_json(const service::ArtifactListing& listing, const ListedArtifact& file, const std::string& problem) {

@@ -188,6 +188,7 @@ class AsyncClient:
         deadline, pause_s = time.monotonic() + self.retry_for, 0.05
         is_first = True
         while is_first or received < size:
+            start = received
             try:
                 async for block in self._http.download(query, received):
                     received += len(block)
@@ -196,6 +197,8 @@ class AsyncClient:
                     output.write(block)
                     content_hash.update(block)
                     deadline, pause_s = time.monotonic() + self.retry_for, 0.05
+                if received == start < size:
+                    raise Unavailable(f"{subject}: the server has sent no bytes")
                 is_first = False
             except Unavailable:
                 if time.monotonic() + pause_s > deadline:
@@ -231,9 +234,10 @@ class AsyncArtifact:
         with os.fdopen(os.open(temporary, flags, 0o777 if self.executable else 0o666), "wb") as output:
             try:
                 await self._client._download(f"{self._job_key}: artifact {self.name}", query, self.bytes, self.sha256, output)
-                output.flush()
+                output.close()  # some systems rename closed files only
                 os.replace(temporary, target)
             except BaseException:
+                output.close()
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
