@@ -17,6 +17,7 @@ void LogLineSplitter::report_line(Log& line, const LineCallback& callback) {
 }
 
 void LogLineSplitter::add_part(const Log& part, const LineCallback& callback) {
+  if (part.begins_run) flush(callback);
   Log& line = unfinished_lines_[part.stream];
   line.stream = part.stream;
   for (const char c : part.text) {
@@ -52,6 +53,10 @@ void skip_line(std::string& text) { text.erase(0, std::min(text.find('\n'), text
 
 void LogSelection::add_part(Log log) {
   if (log.text.empty()) return;
+  if (log.begins_run) {
+    is_within_line_.clear();
+    is_beginning_skipped_.clear();
+  }
   bool& is_within_line = is_within_line_[log.stream];
   const bool begins_line = !std::exchange(is_within_line, !log.text.ends_with('\n'));
   bool& is_beginning_skipped = is_beginning_skipped_[log.stream];

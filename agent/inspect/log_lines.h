@@ -15,7 +15,7 @@
 namespace mycojobs {
 
 // Splits the parts of a log into lines for display. Only whole lines are reported; an unfinished line is reported when
-// a later part completes it, or by flush().
+// a later part completes it, when the output of the next run begins, or by flush().
 class LogLineSplitter {
  public:
   // Called with a line without its line end. `seq` is that of the part that completed the line, `ts_ms` that of the

@@ -155,6 +155,7 @@ struct Log {
   // How many numbers the line takes, up to `seq`. Behind the head of a run's output numbers count bytes, so that a jump
   // of the numbers is the number of bytes that were dropped. 0: one number, and no byte was dropped before the line.
   std::uint64_t size = 0;
+  bool begins_run = false;  // the line that the store writes between the output of two runs
 };
 
 struct Message {

@@ -202,6 +202,7 @@ bool read_line(const Reply& entry, Log& line) {
     if (name == "stream") line.stream = parse<LogStream>(value).value_or(LogStream::system);
     if (name == "text") line.text = value, has_text = true;
     if (name == "size") parse_u64(value, line.size);
+    if (name == "run") line.begins_run = true;
   }
   return has_text;
 }

@@ -48,6 +48,20 @@ TEST(LogSelection, LaterPartsFollowTheLastLines) {
               ElementsAre("f\ng\n", "h\n"));
 }
 
+// A killed run can end within a line.
+TEST(LogSelection, LineOfARunEndsBeforeTheNextRun) {
+  const std::vector<Log> parts{{10, 1, LogStream::out, "step 40%"},
+                               {20, 2, LogStream::system, "attempt 2\n", 0, true},
+                               {30, 3, LogStream::out, "answer 42\n"}};
+  LogSelection last(0, 1), since(20);
+  EXPECT_THAT(select(last, parts), ElementsAre("answer 42\n"));
+  EXPECT_THAT(select(since, parts), ElementsAre("attempt 2\n", "answer 42\n"));
+  std::vector<std::string> lines;
+  LogLineSplitter splitter;
+  for (const Log& part : parts) splitter.add_part(part, [&](const Log& line) { lines.push_back(line.text); });
+  EXPECT_THAT(lines, ElementsAre("step 40%", "attempt 2", "answer 42"));
+}
+
 TEST(LogSelection, SelectsLinesThatBeginSinceATime) {
   LogSelection selection(40);
   EXPECT_THAT(select(selection, kParts), ElementsAre("d\n", "e")) << "a line that began earlier is not cut";
