@@ -152,7 +152,7 @@ Result<json> handle_logs(MethodCall& call) {
       selection.add_part(std::move(line));
     }
     if (tail > 0 && has_more) continue;
-    for (const Log& line : selection.pop_parts()) lines.push_back(to_json(line));
+    for (const Log& line : selection.pop_selected()) lines.push_back(to_json(line));
     if (!lines.empty() || page.ended || call.services().clock.boot_ms() >= deadline_ms)
       return json{{"lines", std::move(lines)}, {"ended", page.ended}, {"after_seq", after_seq}};
     if (!has_more) MJ_CHECK(call.release_backend_and_sleep(100));

@@ -1,4 +1,5 @@
-// mycojobs flow logs
+// The command `mycojobs flow logs`: prints the logs of the nodes of a flow, and with --follow continues until the flow
+// has ended.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,9 +27,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kLogPollMs = 250;  // interval of queries for a running flow
+constexpr int kLogPollMs = 250;  // interval at which --follow reads new lines
 
-using NodeNames = std::vector<std::string>;  // empty: all nodes
+using NodeNames = std::vector<std::string>;  // values of --node; an empty list selects all nodes
 
 bool is_selected(const NodeNames& selected, const std::string& node) {
   return selected.empty() || std::find(selected.begin(), selected.end(), node) != selected.end();
@@ -45,7 +46,8 @@ Result<void> check_nodes_exist(const FlowView& view, const NodeNames& selected) 
   return {};
 }
 
-// Prints the lines of the nodes, each with the name of its node.
+// Prints the lines of the selected nodes, each with the name of its node. If the number of lines is limited, first
+// collects the last lines of each node.
 class FlowLogPrinter {
  public:
   FlowLogPrinter(const LogOptions& options, NodeNames selected)
@@ -53,10 +55,11 @@ class FlowLogPrinter {
         selected_(std::move(selected)),
         collects_lines_(options.max_lines != LogSelection::kAllLines) {}
 
-  // Reads the names and the order of the nodes, which can change while the flow runs.
+  // Sets the names and the order of the nodes. Called before each batch of lines, because a running flow can add nodes.
   void set_nodes(const FlowView&);
+  // Prints or collects a line. Lines of other nodes, and lines before LogOptions::since_ms, are ignored.
   void add_line(const FlowLogLine&);
-  // Prints the last lines of each node, if only these are wanted. Later lines are printed by add_line().
+  // Prints the collected lines by node. Afterwards add_line() prints each line at once.
   void print_last_lines();
 
  private:
@@ -64,53 +67,55 @@ class FlowLogPrinter {
 
   LogOptions options_;
   NodeNames selected_;
-  bool collects_lines_;
-  std::vector<std::string> names_;  // of all nodes
-  std::size_t name_width_ = 0;
-  std::map<std::string, std::deque<FlowLogLine>> last_lines_;  // by node
+  bool collects_lines_;                  // true until print_last_lines() if the number of lines is limited
+  std::vector<std::string> node_names_;  // all nodes, in the order of the flow
+  std::size_t name_width_ = 0;           // columns of the longest name, to align the lines
+  std::map<std::string, std::deque<FlowLogLine>> last_lines_;  // collected lines, by node
 };
 
 void FlowLogPrinter::set_nodes(const FlowView& view) {
-  constexpr std::size_t kMaxColumns = 24;  // longer names are not aligned
-  names_.clear();
+  constexpr std::size_t kMaxNameColumns = 24;  // the lines of longer names are not aligned
+  node_names_.clear();
   name_width_ = 0;
   for (const NodeView& node : view.nodes) {
-    names_.push_back(node.name);
+    node_names_.push_back(node.name);
     const bool has_output = node.kind.empty() || node.kind == "job" || node.kind == "log";
     if (has_output && is_selected(selected_, node.name))
-      name_width_ = std::max(name_width_, std::min(kMaxColumns, count_columns(to_printable_line(to_utf8(node.name)))));
+      name_width_ =
+          std::max(name_width_, std::min(kMaxNameColumns, count_columns(to_printable_line(to_utf8(node.name)))));
   }
 }
 
-void FlowLogPrinter::add_line(const FlowLogLine& line) {
-  if (!is_selected(selected_, line.node) || line.line.ts_ms < options_.since_ms) return;
-  if (!collects_lines_) return print_line(line);
-  std::deque<FlowLogLine>& lines = last_lines_[line.node];
-  lines.push_back(line);
+void FlowLogPrinter::add_line(const FlowLogLine& log_line) {
+  if (!is_selected(selected_, log_line.node) || log_line.line.ts_ms < options_.since_ms) return;
+  if (!collects_lines_) return print_line(log_line);
+  std::deque<FlowLogLine>& lines = last_lines_[log_line.node];
+  lines.push_back(log_line);
   if (lines.size() > options_.max_lines) lines.pop_front();
 }
 
 void FlowLogPrinter::print_last_lines() {
   collects_lines_ = false;
-  for (const std::string& name : names_) {
+  for (const std::string& name : node_names_) {
     for (const FlowLogLine& line : std::exchange(last_lines_[name], {})) print_line(line);
   }
 }
 
 void FlowLogPrinter::print_line(const FlowLogLine& log_line) const {
   if (options_.json) {
-    nlohmann::json line = to_json(log_line.line);
-    line["node"] = to_utf8(log_line.node);
-    line["job"] = log_line.job_key;
-    print_json_line(line);
+    nlohmann::json fields = to_json(log_line.line);
+    fields["node"] = to_utf8(log_line.node);
+    fields["job"] = log_line.job_key;
+    print_json_line(fields);
     return;
   }
   const std::string name = to_printable_line(to_utf8(log_line.node));
   const std::string padding(name_width_ - std::min(name_width_, count_columns(name)), ' ');
-  const auto index = static_cast<std::size_t>(std::find(names_.begin(), names_.end(), log_line.node) - names_.begin());
-  const bool is_out = log_line.line.stream == LogStream::out;
+  const auto index =
+      static_cast<std::size_t>(std::find(node_names_.begin(), node_names_.end(), log_line.node) - node_names_.begin());
+  const bool is_stdout = log_line.line.stream == LogStream::out;
   const std::string time = options_.timestamps ? format_utc_time_ms(log_line.line.ts_ms) + " " : "";
-  print(paint_distinct(index, name) + padding + paint(is_out ? OutputStyle::faint : OutputStyle::warn, " | ") +
+  print(paint_distinct(index, name) + padding + paint(is_stdout ? OutputStyle::faint : OutputStyle::warn, " | ") +
         paint(OutputStyle::faint, time) + to_printable(log_line.line.text) + "\n");
 }
 
@@ -127,7 +132,8 @@ Result<int> flow_logs_command(Invocation& call) {
   for (;;) {
     MJ_TRY(view, inspect_flow(*session.flows, *session.store, call.context(), flow));
     MJ_CHECK(check_nodes_exist(view, selected));
-    const bool is_ended = has_ended(view);
+    // Read before the lines: if the flow has ended, this round reads all remaining lines.
+    const bool flow_has_ended = has_ended(view);
     printer.set_nodes(view);
     for (bool has_lines = true; has_lines;) {
       MJ_TRY(lines, reader.read_next(view));
@@ -137,7 +143,7 @@ Result<int> flow_logs_command(Invocation& call) {
     }
     printer.print_last_lines();
     if (!follow) return 0;
-    if (is_ended) return exit_code(view);
+    if (flow_has_ended) return exit_code(view);
     if (const int signal = next_follower_signal(kLogPollMs); signal != 0) return signal_exit_code(signal);
   }
 }

@@ -367,7 +367,7 @@ Result<int> job_logs_command(Invocation& call) {
       selection.add_part(std::move(line));
     }
     if (!prints_parts) continue;
-    for (const Log& part : selection.pop_parts()) printer.print_part(part);
+    for (const Log& part : selection.pop_selected()) printer.print_part(part);
   }
   printer.finish();
   return 0;

@@ -9,64 +9,66 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kMaxPartBytes = 8192;  // a line longer than this is stored in parts
-constexpr std::uint64_t kMinEntryCost = 64;  // minimum cost of an entry, so that single bytes are not cheap
-// A note of this size may be truncated: AnswerReader::kMaxNoteText is 1000 bytes, and a partial character is removed.
+// An incomplete line of this size is emitted. Longer text is added to the tail in pieces of at most this size.
+constexpr std::size_t kMaxPieceBytes = 8192;
+constexpr std::uint64_t kMinEntryCost = 64;  // minimum cost of an entry with text
+// A note of at least this size may have been cut within a secret: AnswerReader::kMaxNoteText is 1000 bytes, and up to 3
+// bytes of an incomplete character are removed.
 constexpr std::size_t kMinCutNoteBytes = 997;
 
-std::uint64_t get_cost(const Log& piece) {
-  return piece.text.empty() ? 0 : std::max<std::uint64_t>(piece.text.size(), kMinEntryCost);
+std::uint64_t compute_cost(const Log& entry) {
+  return entry.text.empty() ? 0 : std::max<std::uint64_t>(entry.text.size(), kMinEntryCost);
 }
 }  // namespace
 
 OutputCapture::OutputCapture(std::uint64_t max_stored_bytes)
-    : head_bytes_left_(max_stored_bytes - max_stored_bytes / 2), max_tail_cost_(max_stored_bytes / 2) {}
+    : head_cost_left_(max_stored_bytes - max_stored_bytes / 2), max_tail_cost_(max_stored_bytes / 2) {}
 
 void OutputCapture::add_note(std::string_view text, std::uint64_t now_ms) {
   std::string line(text);
   line.push_back('\n');
   if (has_tail_) {
     waiting_tail_.push_back(Log{now_ms, ++last_seq_, LogStream::system, std::move(line), 1});
-    if (waiting_tail_.size() == 1) emit_waiting_line();
+    if (waiting_tail_.size() == 1) emit_waiting_entry();
   } else {
     emitted_seq_ = ++last_seq_;
-    lines_.push_back(Log{now_ms, last_seq_, LogStream::system, std::move(line)});
+    entries_.push_back(Log{now_ms, last_seq_, LogStream::system, std::move(line)});
   }
 }
 
 void OutputCapture::feed(LogStream stream, std::string_view bytes, std::uint64_t now_ms) {
   const int index = stream == LogStream::err;
-  total_[index] += bytes.size();
-  std::string& partial = partial_[index];
+  total_bytes_[index] += bytes.size();
+  std::string& partial_line = partial_lines_[index];
   const std::size_t end = bytes.rfind('\n');
   if (end == std::string_view::npos) {
-    partial.append(bytes);
+    partial_line.append(bytes);
   } else {
-    if (partial.empty()) {
+    if (partial_line.empty()) {
       add(stream, bytes.substr(0, end + 1), now_ms);
     } else {
-      partial.append(bytes.substr(0, end + 1));
-      add(stream, partial, now_ms);
+      partial_line.append(bytes.substr(0, end + 1));
+      add(stream, partial_line, now_ms);
     }
-    partial.assign(bytes.substr(end + 1));
+    partial_line.assign(bytes.substr(end + 1));
   }
-  if (partial.size() >= kMaxPartBytes) add_partial(stream, complete_characters(partial).size(), now_ms);
+  if (partial_line.size() >= kMaxPieceBytes) add_partial_line(stream, complete_characters(partial_line).size(), now_ms);
 }
 
 void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t now_ms) {
-  const std::string_view head = whole_characters(text, std::min<std::uint64_t>(head_bytes_left_, text.size()));
-  head_bytes_left_ -= std::min<std::uint64_t>(head_bytes_left_, std::max<std::uint64_t>(head.size(), kMinEntryCost));
+  const std::string_view head = whole_characters(text, std::min<std::uint64_t>(head_cost_left_, text.size()));
+  head_cost_left_ -= std::min<std::uint64_t>(head_cost_left_, std::max<std::uint64_t>(head.size(), kMinEntryCost));
   if (!head.empty()) {
     emitted_seq_ = ++last_seq_;
-    lines_.push_back(Log{now_ms, last_seq_, stream, std::string(head)});
+    entries_.push_back(Log{now_ms, last_seq_, stream, std::string(head)});
   }
   text.remove_prefix(head.size());
   if (text.empty()) return;
-  head_bytes_left_ = 0;  // otherwise later text would be stored before the rest of this text
+  head_cost_left_ = 0;  // otherwise later text could join the head, before the rest of this text
   has_tail_ = true;
-  // The tail holds pieces of bounded size, so that dropping the oldest piece drops little more than is needed.
+  // The entries of the tail have a bounded size, so that dropping the oldest entry drops little more than necessary.
   while (!text.empty()) {
-    const std::string_view piece = whole_characters(text, kMaxPartBytes);
+    const std::string_view piece = whole_characters(text, kMaxPieceBytes);
     append_to_tail(stream, piece, now_ms);
     text.remove_prefix(piece.size());
   }
@@ -75,94 +77,95 @@ void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t n
 
 void OutputCapture::append_to_tail(LogStream stream, std::string_view piece, std::uint64_t now_ms) {
   if (waiting_tail_.empty() || waiting_tail_.back().stream != stream ||
-      waiting_tail_.back().text.size() >= kMaxPartBytes) {
+      waiting_tail_.back().text.size() >= kMaxPieceBytes) {
     waiting_tail_.push_back(Log{now_ms, 0, stream, {}});
   }
-  Log& line = waiting_tail_.back();
-  waiting_cost_ -= get_cost(line);
-  line.text.append(piece);
-  waiting_cost_ += get_cost(line);
+  Log& entry = waiting_tail_.back();
+  waiting_cost_ -= compute_cost(entry);
+  entry.text.append(piece);
+  waiting_cost_ += compute_cost(entry);
   last_seq_ += piece.size();
-  line.seq = last_seq_;
+  entry.seq = last_seq_;
 }
 
-// Drops the oldest text of the tail until its cost is within the limit: first stored lines, then waiting ones.
+// Drops the oldest text of the tail until its cost is within the limit. Stored entries are older than waiting entries.
+// A waiting note at the front is emitted, because notes are never dropped.
 void OutputCapture::trim_tail() {
   while (stored_cost_ + waiting_cost_ > max_tail_cost_) {
     if (!stored_tail_.empty()) {
-      dropped_lines_.last = stored_tail_.front().seq;
-      if (dropped_lines_.first == 0) dropped_lines_.first = dropped_lines_.last;
+      dropped_entries_.last = stored_tail_.front().seq;
+      if (dropped_entries_.first == 0) dropped_entries_.first = dropped_entries_.last;
       stored_cost_ -= stored_tail_.front().cost;
       stored_tail_.pop_front();
       continue;
     }
     Log& oldest = waiting_tail_.front();
     if (oldest.stream == LogStream::system) {
-      emit_waiting_line();
+      emit_waiting_entry();
       continue;
     }
     const std::uint64_t excess = waiting_cost_ - max_tail_cost_;
-    waiting_cost_ -= get_cost(oldest);
-    const bool drops_line = oldest.text.size() <= std::max(excess, kMinEntryCost);
-    oldest.text.erase(0, drops_line ? oldest.text.size() : character_boundary(oldest.text, excess));
+    waiting_cost_ -= compute_cost(oldest);
+    const bool drops_entry = oldest.text.size() <= std::max(excess, kMinEntryCost);
+    oldest.text.erase(0, drops_entry ? oldest.text.size() : character_boundary(oldest.text, excess));
     if (oldest.text.empty()) {
       waiting_tail_.pop_front();
     } else {
-      waiting_cost_ += get_cost(oldest);
+      waiting_cost_ += compute_cost(oldest);
     }
   }
 }
 
-void OutputCapture::emit_waiting_line() {
-  Log& line = waiting_tail_.front();
-  emitted_seq_ = line.seq;
-  if (line.stream != LogStream::system) {
-    const std::uint64_t cost = get_cost(line);
-    line.size = line.text.size();
-    stored_tail_.push_back({line.seq, cost});
+void OutputCapture::emit_waiting_entry() {
+  Log& entry = waiting_tail_.front();
+  emitted_seq_ = entry.seq;
+  if (entry.stream != LogStream::system) {
+    const std::uint64_t cost = compute_cost(entry);
+    entry.size = entry.text.size();
+    stored_tail_.push_back({entry.seq, cost});
     stored_cost_ += cost;
     waiting_cost_ -= cost;
   }
-  lines_.push_back(std::move(line));
+  entries_.push_back(std::move(entry));
   waiting_tail_.pop_front();
 }
 
 std::uint64_t OutputCapture::emit_tail(std::uint64_t max_cost) {
   const std::uint64_t cost_before = waiting_cost_;
   while (!waiting_tail_.empty()) {
-    const Log& line = waiting_tail_.front();
-    const bool is_note = line.stream == LogStream::system;
-    if (!is_note && cost_before - waiting_cost_ + get_cost(line) > max_cost) break;
-    emit_waiting_line();
+    const Log& entry = waiting_tail_.front();
+    const bool is_note = entry.stream == LogStream::system;
+    if (!is_note && cost_before - waiting_cost_ + compute_cost(entry) > max_cost) break;
+    emit_waiting_entry();
   }
   return cost_before - waiting_cost_;
 }
 
-// Emits the first bytes of the incomplete line.
-void OutputCapture::add_partial(LogStream stream, std::size_t bytes, std::uint64_t now_ms) {
-  std::string& partial = partial_[stream == LogStream::err];
+// Emits the first bytes of the stream's incomplete line.
+void OutputCapture::add_partial_line(LogStream stream, std::size_t bytes, std::uint64_t now_ms) {
+  std::string& partial_line = partial_lines_[stream == LogStream::err];
   if (bytes == 0) return;
-  add(stream, std::string_view(partial).substr(0, bytes), now_ms);
-  partial.erase(0, bytes);
+  add(stream, std::string_view(partial_line).substr(0, bytes), now_ms);
+  partial_line.erase(0, bytes);
 }
 
-bool OutputCapture::has_partial() const {
-  return !complete_characters(partial_[0]).empty() || !complete_characters(partial_[1]).empty();
+bool OutputCapture::has_partial_line() const {
+  return !complete_characters(partial_lines_[0]).empty() || !complete_characters(partial_lines_[1]).empty();
 }
 
-void OutputCapture::flush_partial(std::uint64_t now_ms) {
+void OutputCapture::flush_partial_lines(std::uint64_t now_ms) {
   for (LogStream stream : {LogStream::out, LogStream::err})
-    add_partial(stream, complete_characters(partial_[stream == LogStream::err]).size(), now_ms);
+    add_partial_line(stream, complete_characters(partial_lines_[stream == LogStream::err]).size(), now_ms);
 }
 
 void OutputCapture::close(std::uint64_t now_ms) {
   for (LogStream stream : {LogStream::out, LogStream::err})
-    add_partial(stream, partial_[stream == LogStream::err].size(), now_ms);
+    add_partial_line(stream, partial_lines_[stream == LogStream::err].size(), now_ms);
   emit_tail(UINT64_MAX);
   if (last_seq_ == emitted_seq_) return;
-  // No line follows from which a reader could see that bytes are missing.
+  // Readers detect dropped bytes at the next entry, but no entry follows the last bytes.
   const std::uint64_t dropped_bytes = last_seq_ - std::exchange(emitted_seq_, last_seq_);
-  lines_.push_back(Log{now_ms, last_seq_, LogStream::system, format_output_gap(dropped_bytes), dropped_bytes});
+  entries_.push_back(Log{now_ms, last_seq_, LogStream::system, format_output_gap(dropped_bytes), dropped_bytes});
 }
 
 RunOutput::RunOutput(std::uint64_t max_stored_bytes, std::shared_ptr<const Redactor> redactor)
@@ -181,13 +184,13 @@ void RunOutput::add_note(std::string_view text, std::uint64_t unix_ms) {
   capture_.add_note(redaction_->redactor->redact(text, text.size() >= kMinCutNoteBytes), unix_ms);
 }
 
-bool RunOutput::flush_partial(std::uint64_t boot_ms, std::uint64_t unix_ms) {
-  if (!capture_.has_partial()) {
+bool RunOutput::flush_partial_lines(std::uint64_t boot_ms, std::uint64_t unix_ms) {
+  if (!capture_.has_partial_line()) {
     partial_since_ms_ = 0;
   } else if (partial_since_ms_ == 0) {
     partial_since_ms_ = boot_ms;
   } else if (boot_ms - partial_since_ms_ >= kMaxPartialWaitMs) {
-    capture_.flush_partial(unix_ms);
+    capture_.flush_partial_lines(unix_ms);
     partial_since_ms_ = 0;
     return true;
   }
@@ -197,7 +200,7 @@ bool RunOutput::flush_partial(std::uint64_t boot_ms, std::uint64_t unix_ms) {
 void RunOutput::emit_tail(std::uint64_t boot_ms) {
   const std::uint64_t waiting_cost = capture_.waiting_cost();
   if (waiting_cost == 0) {
-    capture_.emit_tail(0);  // notes
+    capture_.emit_tail(0);  // emits waiting notes, which cost nothing
     return;
   }
   const std::uint64_t elapsed_ms = std::min<std::uint64_t>(boot_ms - std::min(boot_ms, tail_budget_ms_), 60'000);
@@ -216,15 +219,15 @@ void RunOutput::close(std::uint64_t unix_ms) {
 
 std::vector<std::vector<Log>> RunOutput::pop_batches() {
   std::vector<std::vector<Log>> batches;
-  std::vector<Log> lines = capture_.pop_lines();
-  if (lines.empty()) return batches;
-  if (lines.size() <= kMaxBatchLines) {
-    batches.push_back(std::move(lines));
+  std::vector<Log> entries = capture_.pop_entries();
+  if (entries.empty()) return batches;
+  if (entries.size() <= kMaxBatchEntries) {
+    batches.push_back(std::move(entries));
     return batches;
   }
-  for (std::size_t begin = 0; begin < lines.size(); begin += kMaxBatchLines) {
-    const auto first = std::make_move_iterator(lines.begin() + static_cast<std::ptrdiff_t>(begin));
-    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kMaxBatchLines, lines.size() - begin));
+  for (std::size_t begin = 0; begin < entries.size(); begin += kMaxBatchEntries) {
+    const auto first = std::make_move_iterator(entries.begin() + static_cast<std::ptrdiff_t>(begin));
+    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kMaxBatchEntries, entries.size() - begin));
     batches.emplace_back(first, last);
   }
   return batches;

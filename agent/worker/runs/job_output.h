@@ -1,13 +1,20 @@
-// The output of a job on its way to the log: redacted, in whole lines where possible. The store has its beginning and,
-// also while the job runs, the latest part of the rest. Bytes in between are dropped. Uses no thread and no clock: all
-// times are arguments. Not thread-safe.
+// Prepares the output of a job for its log: redacts it, splits it into entries and limits their total cost. The classes
+// use no thread and no clock: all times are arguments. Not thread-safe.
 //
-//   bytes of a pipe --> Redaction --> OutputCapture --> batches of lines, each for one call of the store
+//   bytes of a pipe --> Redaction --> OutputCapture --> batches of entries, each for one call of the store
 //
-//   0 ........ head | dropped | stored lines of the tail | lines that wait | end of the output
+// An entry is a stored `Log`: text of one stream with several lines, or a piece of a long line. A note is an entry with
+// a message of the agent. The cost of an entry is the size of its text, but at least 64 bytes, so that many short
+// entries reach the limit as well. Notes cost nothing.
 //
-// The head is numbered by lines. Behind it each byte has a number, and each note of the agent (Log::size). So a reader
-// sees from the numbers alone how much it has missed, whatever was dropped since its last read.
+// The head is the beginning of the output up to half of the limit. The tail is the latest output after the head, up to
+// the other half; it is stored while the job runs. Output between head and tail is dropped:
+//
+//   head | dropped | stored entries of the tail | waiting entries of the tail | end of the output
+//
+// Each entry of the head has one sequence number. In the tail each byte and each note has a number: an entry has the
+// number of its last byte (Log::seq), and the count of its numbers (Log::size). Readers compute from a gap between two
+// entries how many bytes they have missed.
 #pragma once
 
 #include <cstdint>
@@ -23,95 +30,107 @@
 
 namespace mycojobs {
 
-// Splits output into lines and limits it. The bytes are redacted already, so all counts refer to redacted text and not
-// to the bytes that the job wrote.
+// Splits output into entries and limits their cost. The input is redacted already, so all sizes are those of redacted
+// text, not of the bytes that the job wrote.
 class OutputCapture {
  public:
-  // max_stored_bytes: limit of both streams together. The first half is emitted as it arrives, the second half by
-  // emit_tail() and close().
+  // max_stored_bytes: maximum cost of the stored entries of both streams. Output of the head is emitted as soon as a
+  // line is complete, output of the tail by emit_tail() and close(). Emitted entries are returned by pop_entries().
   explicit OutputCapture(std::uint64_t max_stored_bytes);
 
-  // Each entry of the log ends between two UTF-8 characters, if the bytes are valid UTF-8.
+  // Adds output. If the output is valid UTF-8, no entry ends within a character.
   void feed(LogStream, std::string_view bytes, std::uint64_t now_ms);
-  // Adds a line of the agent, which is never dropped. It is emitted after the output before it.
+  // Adds a note, which is never dropped. The note is emitted after the output that was added before it.
   void add_note(std::string_view text, std::uint64_t now_ms);
-  // Emits incomplete lines. The bytes of an incomplete character stay until the character is complete.
-  void flush_partial(std::uint64_t now_ms);
-  bool has_partial() const;
-  // Emits waiting lines of the tail, oldest first, whose costs are at most max_cost together. Returns their costs.
+  // Treats incomplete lines as complete, so that a prompt or a progress bar reaches the log. The bytes of an incomplete
+  // UTF-8 character are retained until the character is complete.
+  void flush_partial_lines(std::uint64_t now_ms);
+  // Returns true if flush_partial_lines() would emit output.
+  bool has_partial_line() const;
+  // Emits waiting entries of the tail, oldest first, with a total cost of at most max_cost. Returns this total.
   std::uint64_t emit_tail(std::uint64_t max_cost);
-  std::uint64_t waiting_cost() const { return waiting_cost_; }  // costs of the waiting lines of the tail
-  // Ends the output: emits the rest of the tail.
+  // Returns the total cost of the waiting entries of the tail.
+  std::uint64_t waiting_cost() const { return waiting_cost_; }
+  // Ends the output: emits all remaining output, and a note if the last bytes were dropped.
   void close(std::uint64_t now_ms);
-  // Removes and returns the lines to store.
-  std::vector<Log> pop_lines() { return std::exchange(lines_, {}); }
-  // Lines of the output that were emitted and are no longer part of the tail, by their numbers. Notes between them
-  // stay.
-  struct DroppedLines {
-    std::uint64_t first = 0, last = 0;  // 0: none
+  // Removes and returns the emitted entries.
+  std::vector<Log> pop_entries() { return std::exchange(entries_, {}); }
+  // Sequence numbers of the first and the last emitted entry that has left the tail; 0 means none. The store deletes
+  // all entries of the output from first to last, but no notes.
+  struct DroppedEntries {
+    std::uint64_t first = 0, last = 0;
   };
-  DroppedLines pop_dropped_lines() { return std::exchange(dropped_lines_, {}); }
+  // Returns the entries that have left the tail since the last call.
+  DroppedEntries pop_dropped_entries() { return std::exchange(dropped_entries_, {}); }
 
-  std::uint64_t bytes(LogStream stream) const { return total_[stream == LogStream::err]; }
+  // Returns the size of the output that was added, including dropped output.
+  std::uint64_t redacted_bytes(LogStream stream) const { return total_bytes_[stream == LogStream::err]; }
 
  private:
   void add(LogStream, std::string_view text, std::uint64_t now_ms);
-  void add_partial(LogStream, std::size_t bytes, std::uint64_t now_ms);
+  void add_partial_line(LogStream, std::size_t bytes, std::uint64_t now_ms);
   void append_to_tail(LogStream, std::string_view piece, std::uint64_t now_ms);
   void trim_tail();
-  void emit_waiting_line();
+  void emit_waiting_entry();
 
-  struct EmittedLine {
+  struct EmittedEntry {
     std::uint64_t seq = 0, cost = 0;
   };
-  std::uint64_t head_bytes_left_;
-  bool has_tail_ = false;  // whether the output is longer than the head
+  std::uint64_t head_cost_left_;  // cost that the head can still contain
+  bool has_tail_ = false;         // true if the output is longer than the head
   std::uint64_t max_tail_cost_;
-  std::uint64_t stored_cost_ = 0, waiting_cost_ = 0;
-  std::uint64_t total_[2] = {0, 0};
-  std::uint64_t last_seq_ = 0;     // number of the latest line, or of the latest byte of the tail
-  std::uint64_t emitted_seq_ = 0;  // number of the latest emitted line
-  std::string partial_[2];
-  std::deque<EmittedLine> stored_tail_;  // emitted lines of the tail, without notes
-  std::deque<Log> waiting_tail_;         // lines of the tail that were not emitted, and notes between them
-  DroppedLines dropped_lines_;
-  std::vector<Log> lines_;
+  std::uint64_t stored_cost_ = 0, waiting_cost_ = 0;  // total costs of stored_tail_ and waiting_tail_
+  std::uint64_t total_bytes_[2] = {0, 0};             // by stream: size of the output that was added
+  std::uint64_t last_seq_ = 0;                        // the latest sequence number in use
+  std::uint64_t emitted_seq_ = 0;                     // sequence number of the latest emitted entry
+  std::string partial_lines_[2];                      // by stream: text after the last line end
+  std::deque<EmittedEntry> stored_tail_;              // emitted entries of the tail, without notes
+  std::deque<Log> waiting_tail_;  // entries of the tail that were not emitted, and notes between them
+  DroppedEntries dropped_entries_;
+  std::vector<Log> entries_;  // emitted entries for pop_entries()
 };
 
-// The output of one run, through all of its stages.
+// Redacts and captures the output of all stages of one run, and limits the rate at which the tail is stored.
 class RunOutput {
  public:
-  static constexpr std::uint64_t kMaxPartialWaitMs = 50;  // maximum wait of an incomplete line
-  // Maximum number of lines of a batch. Each call of the store delays other clients of the server.
-  static constexpr std::size_t kMaxBatchLines = 512;
-  // Rate and burst of the tail that is stored while the job runs, since all of it reaches the append-only file of
-  // Redis. A faster job drops output before it was stored. A smaller amount than kTailQuantum waits for the rest of its
-  // output.
+  static constexpr std::uint64_t kMaxPartialWaitMs = 50;  // time after which an incomplete line is emitted
+  // Maximum number of entries of a batch. A larger batch would delay other clients of the store's server.
+  static constexpr std::size_t kMaxBatchEntries = 512;
+  // Limits of the tail that is stored while the job runs, in units of cost. Without them, the output of a fast job
+  // would fill the append-only file of Redis; with them, such a job loses output before it is stored. emit_tail() waits
+  // until its budget covers all waiting output or reaches kTailQuantum, so that it stores few large batches.
   static constexpr std::uint64_t kTailBytesPerSecond = 64U << 10, kMaxTailBurst = 128U << 10, kTailQuantum = 16U << 10;
 
   // redactor: redacts the secrets of the job; null if the job has no secrets.
   RunOutput(std::uint64_t max_stored_bytes, std::shared_ptr<const Redactor> redactor);
 
-  // Returns the redacted bytes, some of which may be held back until a later call. The view is valid until the next
-  // call.
+  // Adds output of the job and returns the redacted text. Bytes that may be the beginning of a secret are held back,
+  // and returned by a later call. The view is valid until the next call.
   std::string_view feed(LogStream, std::string_view bytes, std::uint64_t unix_ms);
+  // Redacts a message of the agent and adds it as a note.
   void add_note(std::string_view text, std::uint64_t unix_ms);
   // Emits lines that have been incomplete for kMaxPartialWaitMs. Returns whether lines were emitted.
-  bool flush_partial(std::uint64_t boot_ms, std::uint64_t unix_ms);
-  bool has_waiting_lines() const { return capture_.has_partial() || capture_.waiting_cost() > 0; }
-  // Emits the tail as far as its rate permits.
+  bool flush_partial_lines(std::uint64_t boot_ms, std::uint64_t unix_ms);
+  // Returns true if a later call of flush_partial_lines() or emit_tail() can emit output.
+  bool has_pending_output() const { return capture_.has_partial_line() || capture_.waiting_cost() > 0; }
+  // Emits waiting entries of the tail within the limit of the rate.
   void emit_tail(std::uint64_t boot_ms);
-  void close(std::uint64_t unix_ms);            // Ends the output.
-  std::vector<std::vector<Log>> pop_batches();  // Removes and returns the lines to store, in batches.
-  // Returns the stored lines to delete. Call it only together with a batch, which replaces them.
-  OutputCapture::DroppedLines pop_dropped_lines() { return capture_.pop_dropped_lines(); }
+  // Ends the output: emits all of the remaining output, regardless of the rate.
+  void close(std::uint64_t unix_ms);
+  // Removes and returns the emitted entries in batches.
+  std::vector<std::vector<Log>> pop_batches();
+  // Returns the stored entries that a batch replaces. REQUIRES: the caller deletes them and stores a batch in one call
+  // of the store; otherwise readers would miss output that is not replaced yet.
+  OutputCapture::DroppedEntries pop_dropped_entries() { return capture_.pop_dropped_entries(); }
 
+  // Replaces the secrets of the job in a text, or in the end of the job.
   std::string redact(const std::string& text) const { return redaction_ ? redaction_->redactor->redact(text) : text; }
   void redact(JobEnd& end) const {
     if (redaction_) mycojobs::redact(*redaction_->redactor, end);
   }
-  std::uint64_t bytes(LogStream stream) const { return capture_.bytes(stream); }
-  std::uint64_t bytes() const { return bytes(LogStream::out) + bytes(LogStream::err); }
+  // Returns the size of the redacted output, including dropped output.
+  std::uint64_t redacted_bytes(LogStream stream) const { return capture_.redacted_bytes(stream); }
+  std::uint64_t redacted_bytes() const { return redacted_bytes(LogStream::out) + redacted_bytes(LogStream::err); }
 
  private:
   struct StreamRedaction {
@@ -123,12 +142,13 @@ class RunOutput {
   };
   OutputCapture capture_;
   std::unique_ptr<StreamRedaction> redaction_;  // null if the job has no secrets
-  std::uint64_t partial_since_ms_ = 0;
-  std::uint64_t tail_budget_ = kMaxTailBurst, tail_budget_ms_ = 0;  // budget of emit_tail() at that time
+  std::uint64_t partial_since_ms_ = 0;          // boot time since which a line is incomplete; 0 if none is known
+  std::uint64_t tail_budget_ = kMaxTailBurst;   // cost that emit_tail() could emit at tail_budget_ms_
+  std::uint64_t tail_budget_ms_ = 0;            // boot time of the latest change of tail_budget_
 };
 
-// Sets the status output_limit if the output exceeds `max_bytes` (0 means unlimited), so that a job which ends before
-// the kill arrives has the same end as a slower job.
+// Sets the status output_limit if the output exceeds max_bytes; 0 means unlimited. A job that ends before it is killed
+// for its output has the same status as a slower job.
 void apply_output_limit(Outcome&, std::uint64_t max_bytes);
 
 }  // namespace mycojobs

@@ -56,7 +56,7 @@ std::string JobRuns::next_channel_bytes(RunNumber number) {
 // A coarse interval: each waiting job or line is checked a little later than at its exact time, so that one wake-up
 // serves all of them.
 std::optional<std::uint64_t> JobRuns::next_wakeup_ms() const {
-  if (waiting_.empty() && !has_waiting_lines_)
+  if (waiting_.empty() && !has_pending_output_)
     return hang_detector_.empty() && pending_causes_ == 0 ? std::nullopt : std::optional(kCheckStrandsMs);
   return std::min(RunOutput::kMaxPartialWaitMs, PrefetchedJobs::kTimeoutMs);
 }
@@ -72,7 +72,7 @@ void JobRuns::on(TimePassed& /*time*/) {
   if (!hang_detector_.empty()) release_hanging_jobs();
   if (pending_causes_ > 0) release_hanging_ends();
   start_waiting_jobs();
-  if (has_waiting_lines_) flush_waiting_lines();
+  if (has_pending_output_) flush_pending_output();
 }
 
 void JobRuns::start_waiting_jobs() {
@@ -390,7 +390,7 @@ void JobRuns::on(BrokerAnswered& answer) {
 void JobRuns::on(PipesDrained& read) {
   Run* run = find(read.run);
   if (run == nullptr) return;
-  if (run->job.output_kill && run->output.bytes() > run->job.output_bytes &&
+  if (run->job.output_kill && run->output.redacted_bytes() > run->job.output_bytes &&
       !std::exchange(run->output_limit_exceeded, true))
     kill_run(read.run, *run, KillReason::output_limit);
   report_output(read.run, *run);
@@ -401,17 +401,17 @@ void JobRuns::on(PipesDrained& read) {
 void JobRuns::report_output(RunNumber number, Run& run) {
   run.output.emit_tail(now_.boot_ms);
   for (std::vector<Log>& lines : run.output.pop_batches()) {
-    const auto [dropped_first, dropped_last] = run.output.pop_dropped_lines();
+    const auto [dropped_first, dropped_last] = run.output.pop_dropped_entries();
     emit_action(RunReport{number, LogAppend{run.job.claim, std::move(lines), dropped_first, dropped_last}, false});
   }
-  has_waiting_lines_ = has_waiting_lines_ || run.output.has_waiting_lines();
+  has_pending_output_ = has_pending_output_ || run.output.has_pending_output();
 }
 
-void JobRuns::flush_waiting_lines() {
-  has_waiting_lines_ = false;
+void JobRuns::flush_pending_output() {
+  has_pending_output_ = false;
   for (auto& [number, run] : runs_) {
-    const bool has_flushed = run.output.flush_partial(now_.boot_ms, now_.unix_ms);
-    if (has_flushed || run.output.has_waiting_lines()) report_output(number, run);
+    const bool has_flushed = run.output.flush_partial_lines(now_.boot_ms, now_.unix_ms);
+    if (has_flushed || run.output.has_pending_output()) report_output(number, run);
   }
 }
 
@@ -548,8 +548,8 @@ void JobRuns::on(EndComputed& finished) {
 }
 
 void JobRuns::count_output(const Run& run, Outcome& outcome) {
-  outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
-  outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
+  outcome.usage.stdout_bytes = run.output.redacted_bytes(LogStream::out);
+  outcome.usage.stderr_bytes = run.output.redacted_bytes(LogStream::err);
   apply_output_limit(outcome, run.job.output_kill ? run.job.output_bytes : 0);
 }
 

@@ -276,7 +276,7 @@ class JobRuns {
   void kill_run(RunNumber, Run&, KillReason);
   void process_channel(RunNumber, Run&, std::string_view bytes);
   void report_output(RunNumber, Run&);
-  void flush_waiting_lines();
+  void flush_pending_output();
   void report_unkillable(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
   void add_notes(Run&, const std::vector<std::string>& lines);
@@ -301,9 +301,9 @@ class JobRuns {
   std::unordered_map<RunNumber, EndedRun> ended_runs_;
   std::size_t pending_causes_ = 0;  // ended runs with end_without_cause
   PrefetchedJobs waiting_;
-  HangDetector hang_detector_;      // detects strands that do not answer
-  bool has_waiting_lines_ = false;  // whether a line may be waiting for its end, or for the rate of the tail
-  CurrentTime now_;                 // time of the current step
+  HangDetector hang_detector_;       // detects strands that do not answer
+  bool has_pending_output_ = false;  // whether a line may be waiting for its end, or for the rate of the tail
+  CurrentTime now_;                  // time of the current step
   std::vector<Action> actions_;
 };
 

@@ -11,7 +11,7 @@ using testing::IsEmpty;
 std::vector<std::string> select(LogSelection& selection, const std::vector<Log>& parts) {
   for (const Log& part : parts) selection.add_part(part);
   std::vector<std::string> texts;
-  for (const Log& part : selection.pop_parts()) texts.push_back(part.text);
+  for (const Log& part : selection.pop_selected()) texts.push_back(part.text);
   return texts;
 }
 

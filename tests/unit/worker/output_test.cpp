@@ -34,9 +34,9 @@ std::uint64_t count_missing_bytes(const std::vector<Log>& lines) {
 
 // Moves the new lines of the output into `stored`, and deletes the dropped lines there, as the store does.
 void store_lines(OutputCapture& output, std::vector<Log>& stored) {
-  std::vector<Log> lines = output.pop_lines();
+  std::vector<Log> lines = output.pop_entries();
   if (lines.empty()) return;
-  const auto [first, last] = output.pop_dropped_lines();
+  const auto [first, last] = output.pop_dropped_entries();
   std::erase_if(stored, [first = first, last = last](const Log& line) {
     return line.size > 0 && line.stream != LogStream::system && line.seq >= first && line.seq <= last;
   });
@@ -55,7 +55,7 @@ TEST(OutputCapture, KeepsOrderAndWholeLinesBelowTheLimit) {
   output.feed(LogStream::err, "oops\n", 2);
   output.feed(LogStream::out, "o\n", 3);
   output.close(4);
-  const auto lines = output.pop_lines();
+  const auto lines = output.pop_entries();
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[0].text, "one\n");
   EXPECT_EQ(lines[1].text, "oops\n");
@@ -66,10 +66,10 @@ TEST(OutputCapture, KeepsOrderAndWholeLinesBelowTheLimit) {
 TEST(OutputCapture, PartialLineWaitsUntilItIsFlushed) {
   OutputCapture output(1 << 20);
   output.feed(LogStream::out, "50 %", 1);
-  EXPECT_TRUE(output.has_partial());
-  EXPECT_TRUE(output.pop_lines().empty());
-  output.flush_partial(2);
-  EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "50 %");
+  EXPECT_TRUE(output.has_partial_line());
+  EXPECT_TRUE(output.pop_entries().empty());
+  output.flush_partial_lines(2);
+  EXPECT_EQ(join_text(output.pop_entries(), LogStream::out), "50 %");
 }
 
 // Feeds random text in random pieces, and emits the tail at random times. The stored head and tail are unchanged parts
@@ -95,7 +95,7 @@ TEST(OutputCapture, HeadAndTailAreKeptAndTheDropCountIsExact) {
     store_lines(output, lines);
     const std::string stored_text = join_text(lines, LogStream::out);
     EXPECT_LE(stored_text.size(), limit);
-    EXPECT_EQ(output.bytes(LogStream::out), input.size());
+    EXPECT_EQ(output.redacted_bytes(LogStream::out), input.size());
     const std::uint64_t missing_bytes = count_missing_bytes(lines);
     EXPECT_EQ(stored_text.size() + missing_bytes, input.size());
     if (missing_bytes == 0) continue;
@@ -120,17 +120,17 @@ TEST(OutputCapture, TailIsEmittedInOrderAndReplaced) {
   EXPECT_EQ(output.emit_tail(599), 0U) << "a line is emitted as a whole";
   EXPECT_EQ(output.emit_tail(600), 600U);
   EXPECT_EQ(output.waiting_cost(), 0U);
-  std::vector<Log> lines = output.pop_lines();
+  std::vector<Log> lines = output.pop_entries();
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1].seq, 601U);
   EXPECT_EQ(lines[1].size, 600U);
-  EXPECT_EQ(output.pop_dropped_lines().first, 0U);
+  EXPECT_EQ(output.pop_dropped_entries().first, 0U);
   output.feed(LogStream::err, std::string(499, 'b') + "\n", 3);
-  const auto dropped = output.pop_dropped_lines();
+  const auto dropped = output.pop_dropped_entries();
   EXPECT_EQ(dropped.first, 601U);
   EXPECT_EQ(dropped.last, 601U);
   output.close(4);
-  lines = output.pop_lines();
+  lines = output.pop_entries();
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0].seq, 1101U);
 }
@@ -156,7 +156,7 @@ TEST(OutputCapture, OutputWithoutATailEndsWithAGap) {
   OutputCapture output(1);
   output.feed(LogStream::out, "abc\n", 1);
   output.close(2);
-  const auto lines = output.pop_lines();
+  const auto lines = output.pop_entries();
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0].text, "a");
   EXPECT_EQ(lines[1].text, "3 bytes of output dropped here\n");
@@ -168,10 +168,10 @@ TEST(OutputCapture, AlternatingStreamsUseBoundedEntries) {
   std::size_t entry_count = 0;
   for (int i = 0; i < 100000; ++i) {
     output.feed(i % 2 == 0 ? LogStream::out : LogStream::err, "\n", 1);
-    entry_count += output.pop_lines().size();
+    entry_count += output.pop_entries().size();
   }
   output.close(2);
-  entry_count += output.pop_lines().size();
+  entry_count += output.pop_entries().size();
   EXPECT_LT(entry_count, 1100U);
 }
 
@@ -180,10 +180,10 @@ TEST(OutputCapture, ManyTinyPiecesUseBoundedEntries) {
   std::size_t entry_count = 0;
   for (int i = 0; i < 100000; ++i) {
     output.feed(LogStream::out, "\n", 1);
-    entry_count += output.pop_lines().size();
+    entry_count += output.pop_entries().size();
   }
   output.close(2);
-  entry_count += output.pop_lines().size();
+  entry_count += output.pop_entries().size();
   EXPECT_LT(entry_count, 1100U);
 }
 
@@ -203,7 +203,7 @@ TEST(OutputCapture, PiecesEndBetweenCharacters) {
       const std::size_t piece_bytes = std::min<std::size_t>(remaining.size(), 1 + random() % 3000);
       output.feed(LogStream::err, remaining.substr(0, piece_bytes), 1);
       remaining.remove_prefix(piece_bytes);
-      if (random() % 4 == 0) output.flush_partial(1);
+      if (random() % 4 == 0) output.flush_partial_lines(1);
       if (random() % 4 == 0) output.emit_tail(20000);
       store_lines(output, lines);
     }
@@ -217,15 +217,15 @@ TEST(OutputCapture, PiecesEndBetweenCharacters) {
 TEST(OutputCapture, IncompleteCharacterWaitsForItsOtherBytes) {
   OutputCapture output(1 << 20);
   output.feed(LogStream::out, "a\xE2\x82", 1);
-  EXPECT_TRUE(output.has_partial());
-  output.flush_partial(2);
-  EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "a");
-  EXPECT_FALSE(output.has_partial()) << "the partial character cannot be shown yet";
+  EXPECT_TRUE(output.has_partial_line());
+  output.flush_partial_lines(2);
+  EXPECT_EQ(join_text(output.pop_entries(), LogStream::out), "a");
+  EXPECT_FALSE(output.has_partial_line()) << "the partial character cannot be shown yet";
   output.feed(LogStream::out, "\xAC", 3);
-  EXPECT_TRUE(output.has_partial());
+  EXPECT_TRUE(output.has_partial_line());
   output.feed(LogStream::out, "\xE2", 4);
   output.close(5);
-  EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "\u20ac\xE2");
+  EXPECT_EQ(join_text(output.pop_entries(), LogStream::out), "\u20ac\xE2");
 }
 
 std::string join_text(const std::vector<std::vector<Log>>& batches, LogStream stream) {
@@ -260,13 +260,13 @@ TEST(RunOutput, WithheldBytesAreFlushedAtTheEnd) {
 TEST(RunOutput, PartialLineWaitsUpToItsLimit) {
   RunOutput output(1 << 20, nullptr);
   output.feed(LogStream::out, "50 %", 1);
-  EXPECT_FALSE(output.flush_partial(1000, 1));
-  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs - 1, 1));
+  EXPECT_FALSE(output.flush_partial_lines(1000, 1));
+  EXPECT_FALSE(output.flush_partial_lines(1000 + RunOutput::kMaxPartialWaitMs - 1, 1));
   output.feed(LogStream::out, " done\n", 1);
-  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs, 1)) << "the line has ended";
+  EXPECT_FALSE(output.flush_partial_lines(1000 + RunOutput::kMaxPartialWaitMs, 1)) << "the line has ended";
   output.feed(LogStream::out, "next", 1);
-  EXPECT_FALSE(output.flush_partial(2000, 1)) << "the next partial line has a full waiting time";
-  EXPECT_TRUE(output.flush_partial(2000 + RunOutput::kMaxPartialWaitMs, 1));
+  EXPECT_FALSE(output.flush_partial_lines(2000, 1)) << "the next partial line has a full waiting time";
+  EXPECT_TRUE(output.flush_partial_lines(2000 + RunOutput::kMaxPartialWaitMs, 1));
   EXPECT_EQ(join_text(output.pop_batches(), LogStream::out), "50 % done\nnext");
 }
 
@@ -287,7 +287,7 @@ TEST(RunOutput, TailIsStoredAtALimitedRate) {
   feed(512);
   EXPECT_EQ(count_emitted(1000), 512U << 10) << "the head has no rate";
   feed(4000);
-  EXPECT_TRUE(output.has_waiting_lines());
+  EXPECT_TRUE(output.has_pending_output());
   const std::size_t burst = count_emitted(1000);
   EXPECT_GT(burst, RunOutput::kMaxTailBurst / 2);
   EXPECT_LE(burst, RunOutput::kMaxTailBurst);
@@ -296,21 +296,21 @@ TEST(RunOutput, TailIsStoredAtALimitedRate) {
   EXPECT_GT(second, RunOutput::kTailBytesPerSecond / 2);
   EXPECT_LE(second, RunOutput::kTailBytesPerSecond + RunOutput::kTailQuantum);
   feed(100);
-  EXPECT_GT(output.pop_dropped_lines().last, 0U);
+  EXPECT_GT(output.pop_dropped_entries().last, 0U);
   output.close(2);
   EXPECT_LE(count_emitted(2000), 512U << 10);
-  EXPECT_FALSE(output.has_waiting_lines());
+  EXPECT_FALSE(output.has_pending_output());
 }
 
 TEST(RunOutput, BatchesAreBoundedAndInOrder) {
   RunOutput output(8U << 20, nullptr);
-  const std::size_t line_count = RunOutput::kMaxBatchLines * 2 + 1;
+  const std::size_t line_count = RunOutput::kMaxBatchEntries * 2 + 1;
   for (std::size_t i = 0; i < line_count; ++i) output.feed(LogStream::out, "x\n", 1);
   const auto batches = output.pop_batches();
   ASSERT_EQ(batches.size(), 3U);
   std::uint64_t last_seq = 0;
   for (const auto& batch : batches) {
-    EXPECT_LE(batch.size(), RunOutput::kMaxBatchLines);
+    EXPECT_LE(batch.size(), RunOutput::kMaxBatchEntries);
     for (const Log& line : batch) EXPECT_EQ(line.seq, ++last_seq);
   }
   EXPECT_EQ(last_seq, line_count);
