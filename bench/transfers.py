@@ -1,10 +1,14 @@
 #!/usr/bin/python3
-"""Moves files between two hosts while agents and Redis are killed, and measures the memory and the append-only file of Redis.
+"""Transfers files between two hosts while agents and Redis are killed. Measures the memory and the append-only file of Redis.
 
-Hosts are network namespaces below one that this program makes for itself: one with Redis and the coordinator, and two with an agent and a state
-folder each. A file is an artifact of a job on one host, and the input of a job on the other, half of them in each direction. The second job compares
-its hash with the result of the first. Every few seconds SIGKILL ends an agent or Redis, which starts again at once. Needs root.
-Usage: bench/transfers.py [--files N] [--mebibytes N] [--at-once N] [--kill-every S] [--limit S] [--seed S] [--folder FOLDER]
+The hosts are network namespaces. The outer namespace contains Redis and the coordinator. Each of two inner namespaces contains an agent with its own
+state folder.
+
+Each file is an artifact of a job on one host and an input of a job on the other host. Half of the files are transferred in each direction. The second
+job compares the hash of its input with the hash that the first job has computed. At intervals, SIGKILL ends a random agent or Redis, which is restarted
+immediately. The program needs root, and exits with 1 if a flow fails.
+
+Usage: bench/transfers.py [--files N] [--mebibytes N] [--max-flows N] [--kill-every S] [--timeout S] [--seed S] [--folder FOLDER]
 """
 import argparse
 import collections
@@ -57,7 +61,7 @@ def indent(text):
     return text.strip().replace("\n", "\n      ")
 
 
-def definition(mebibytes, maker, checker):
+def format_flow_definition(mebibytes, maker, checker):
     scripts = {"python": (MAKE_PYTHON, CHECK_PYTHON), "bash": (MAKE_BASH, CHECK_BASH)}
     return f"""name: transfer
 env: {{MEBIBYTES: "{mebibytes}"}}
@@ -81,11 +85,11 @@ def run(*words):
     subprocess.run(words, check=True)
 
 
-class Hosts:
-    """The network namespaces, and the processes in them."""
+class TestCluster:
+    """The network namespaces with Redis, the coordinator and two agents."""
 
     def __init__(self, folder, arguments):
-        self.folder, self.arguments, self.sleepers, self.processes, self.starts = folder, arguments, {}, {}, collections.Counter()
+        self.folder, self.arguments, self.namespace_processes, self.processes, self.starts = folder, arguments, {}, {}, collections.Counter()
 
     def create(self):
         folder, arguments = self.folder, self.arguments
@@ -94,14 +98,14 @@ class Hosts:
         run("ip", "address", "add", f"{ADDRESS}/24", "dev", "bridge0")
         run("ip", "link", "set", "bridge0", "up")
         for number, host in enumerate(("first", "second"), 2):
-            sleeper = self.sleepers[host] = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-            own = os.readlink("/proc/self/ns/net")
-            while os.readlink(f"/proc/{sleeper.pid}/ns/net") == own:
+            namespace_process = self.namespace_processes[host] = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+            own_namespace = os.readlink("/proc/self/ns/net")
+            while os.readlink(f"/proc/{namespace_process.pid}/ns/net") == own_namespace:
                 time.sleep(0.01)
-            run("ip", "link", "add", f"to-{host}", "type", "veth", "peer", "name", "eth0", "netns", str(sleeper.pid))
+            run("ip", "link", "add", f"to-{host}", "type", "veth", "peer", "name", "eth0", "netns", str(namespace_process.pid))
             run("ip", "link", "set", f"to-{host}", "master", "bridge0", "up")
             for command in (["link", "set", "lo", "up"], ["address", "add", f"10.99.0.{number}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
-                run("nsenter", "--net", "-t", str(sleeper.pid), "ip", *command)
+                run("nsenter", "--net", "-t", str(namespace_process.pid), "ip", *command)
         with open(f"{folder}/agent.toml", "w", encoding="ascii") as file:
             file.write(SETTINGS)
         memory = f"{3 * arguments.mebibytes + 256}MiB"
@@ -115,8 +119,8 @@ class Hosts:
                       "--appendonly", "yes", "--appendfsync", "always", "--protected-mode", "no", "--logfile", f"{folder}/redis.log"],
             "coordinator": [MYCOJOBS, "coordinator", *common, "--state-dir", f"{folder}/coordinator", "--retention", "30s"]}
         for number, (host, types) in enumerate((("first", "python"), ("second", "bash")), 30):
-            self.commands[host] = ["nsenter", "--net", "-t", str(self.sleepers[host].pid), MYCOJOBS, "agent", *common, *agent, "--runner", str(number),
-                                   "--script-types", types, "--state-dir", f"{folder}/{host}"]
+            self.commands[host] = ["nsenter", "--net", "-t", str(self.namespace_processes[host].pid), MYCOJOBS, "agent", *common, *agent,
+                                   "--runner", str(number), "--script-types", types, "--state-dir", f"{folder}/{host}"]
 
     def start(self, name):
         self.starts[name] += 1
@@ -134,7 +138,7 @@ class Hosts:
                 client = Redis(f"{self.folder}/redis.sock", 1)
                 client.call("PING")
                 return client
-            except (OSError, RuntimeError, ValueError):  # starting, or reading its append-only file
+            except (OSError, RuntimeError, ValueError):  # Redis is starting, or is reading its append-only file
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
@@ -148,95 +152,98 @@ class Hosts:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for sleeper in self.sleepers.values():
-            sleeper.kill()
-            sleeper.wait()
+        for namespace_process in self.namespace_processes.values():
+            namespace_process.kill()
+            namespace_process.wait()
 
 
 class Measurement:
-    def __init__(self, hosts, arguments):
-        self.hosts, self.arguments, self.random = hosts, arguments, random.Random(arguments.seed)
-        self.peak_memory, self.aof_bytes, self.started, self.finished, self.open, self.failed = 0, 0, 0, 0, [], []
-        self.client = hosts.connect()
-        self.memory_start = self.memory()
+    """Submits the flows, kills processes, and prints the measured values."""
 
-    def memory(self, name="used_memory"):
+    def __init__(self, cluster, arguments):
+        self.cluster, self.arguments, self.random = cluster, arguments, random.Random(arguments.seed)
+        self.peak_memory, self.aof_bytes = 0, 0  # maximum memory of Redis, and the latest size of its append-only file
+        self.started, self.finished, self.open_flows, self.failed_flows = 0, 0, [], []  # numbers of flows, and keys of flows
+        self.client = cluster.connect()
+        self.initial_memory = self.read_memory()
+
+    def read_memory(self, name="used_memory"):
         return int(re.search(name.encode() + rb":(\d+)", self.client.call("INFO", "memory")).group(1))
 
-    def observe(self):
-        # Redis measures its maximum itself, since its start.
-        self.peak_memory = max(self.peak_memory, self.memory("used_memory_peak"))
-        folder = f"{self.hosts.folder}/appendonlydir"
+    def sample_redis(self):
+        # Redis reports its maximum since its latest start, so the maximum is sampled before a kill resets it.
+        self.peak_memory = max(self.peak_memory, self.read_memory("used_memory_peak"))
+        folder = f"{self.cluster.folder}/appendonlydir"
         self.aof_bytes = sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder))
 
     def start_flow(self):
-        path = f"{self.hosts.folder}/{('to-second', 'to-first')[self.started % 2]}.yaml"
-        done = subprocess.run([MYCOJOBS, "flow", "start", "--detach", "--redis", f"redis://{ADDRESS}:{PORT}", "--key", f"file {self.started}", path],
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(f"flow {self.started} is submitted again: {done.stderr.strip()}", file=sys.stderr, flush=True)
+        path = f"{self.cluster.folder}/{('to-second', 'to-first')[self.started % 2]}.yaml"
+        completed = subprocess.run([MYCOJOBS, "flow", "start", "--detach", "--redis", f"redis://{ADDRESS}:{PORT}", "--key", f"file {self.started}", path],
+                                   capture_output=True, text=True, check=False)
+        if completed.returncode != 0:
+            print(f"flow {self.started} is submitted again: {completed.stderr.strip()}", file=sys.stderr, flush=True)
             return time.sleep(0.2)
         self.started += 1
-        self.open.append(done.stdout.split()[0])
+        self.open_flows.append(completed.stdout.split()[0])
 
     def check_flows(self):
-        for key in list(self.open):
+        for key in list(self.open_flows):
             status = self.client.call("HGET", key, "status")
             if status == b"finished":
                 self.finished += 1
             elif status == b"error" or status is None:
-                self.failed.append(key)
+                self.failed_flows.append(key)
                 print(subprocess.run([MYCOJOBS, "flow", "show", "--redis", f"redis://{ADDRESS}:{PORT}", key], capture_output=True, text=True,
                                      check=False).stdout, file=sys.stderr, flush=True)
             else:
                 continue
-            self.open.remove(key)
+            self.open_flows.remove(key)
 
-    def kill_one(self):
+    def kill_random_process(self):
         name = self.random.choice(["first", "second", "redis"])
-        self.hosts.kill(name)
-        self.hosts.start(name)
+        self.cluster.kill(name)
+        self.cluster.start(name)
         if name == "redis":
-            self.client = self.hosts.connect()
+            self.client = self.cluster.connect()
 
     def run(self):
         start = time.monotonic()
         next_kill, next_report = start + self.arguments.kill_every, start + 30
-        while self.open or self.started < self.arguments.files:
-            if time.monotonic() - start > self.arguments.limit:
-                raise SystemExit(f"not finished after {self.arguments.limit:.0f} s: {' '.join(self.open)}")
-            if self.started < self.arguments.files and len(self.open) < self.arguments.at_once:
+        while self.open_flows or self.started < self.arguments.files:
+            if time.monotonic() - start > self.arguments.timeout:
+                raise SystemExit(f"not finished after {self.arguments.timeout:.0f} s: {' '.join(self.open_flows)}")
+            if self.started < self.arguments.files and len(self.open_flows) < self.arguments.max_flows:
                 self.start_flow()
             self.check_flows()
-            self.observe()
+            self.sample_redis()
             now = time.monotonic()
             if self.arguments.kill_every and now > next_kill:
-                self.kill_one()
+                self.kill_random_process()
                 next_kill = time.monotonic() + self.arguments.kill_every * self.random.uniform(0.5, 1.5)
             if now > next_report:
-                print(f"{now - start:.0f} s: {self.finished} of {self.arguments.files} files, {dict(self.hosts.starts)}", file=sys.stderr, flush=True)
+                print(f"{now - start:.0f} s: {self.finished} of {self.arguments.files} files, {dict(self.cluster.starts)}", file=sys.stderr, flush=True)
                 next_report = now + 30
             time.sleep(0.1)
         seconds = time.monotonic() - start
         mebibyte = 1 << 20
-        starts = self.hosts.starts
+        starts = self.cluster.starts
         print("| files | size | seconds | finished | failed | kills of agents | kills of Redis | memory of Redis, start and maximum | append-only file |")
         print("|---|---|---|---|---|---|---|---|---|")
-        print(f"| {self.arguments.files} | {self.arguments.mebibytes} MiB | {seconds:.0f} | {self.finished} | {len(self.failed)} | "
-              f"{starts['first'] + starts['second'] - 2} | {starts['redis'] - 1} | {self.memory_start / mebibyte:.1f} and "
+        print(f"| {self.arguments.files} | {self.arguments.mebibytes} MiB | {seconds:.0f} | {self.finished} | {len(self.failed_flows)} | "
+              f"{starts['first'] + starts['second'] - 2} | {starts['redis'] - 1} | {self.initial_memory / mebibyte:.1f} and "
               f"{self.peak_memory / mebibyte:.1f} MiB | {self.aof_bytes / mebibyte:.1f} MiB |")
-        return 1 if self.failed else 0
+        return 1 if self.failed_flows else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=100)
-    parser.add_argument("--mebibytes", type=int, default=200, help="size of a file")
-    parser.add_argument("--at-once", type=int, default=4, help="flows at the same time")
-    parser.add_argument("--kill-every", type=float, default=10, help="seconds between two kills on average; 0: none")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds after which the measurement fails")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", help="existing folder for all files; default: a new one below the temporary folder")
+    parser.add_argument("--files", type=int, default=100, help="number of files")
+    parser.add_argument("--mebibytes", type=int, default=200, help="size of each file")
+    parser.add_argument("--max-flows", type=int, default=4, help="maximum number of flows that run at the same time")
+    parser.add_argument("--kill-every", type=float, default=10, help="average seconds between two kills; 0 means no kills")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds after which the program fails if flows are unfinished")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random kills")
+    parser.add_argument("--folder", help="existing folder in which a temporary folder is created; default: that of the system")
     arguments = parser.parse_args()
     if not os.environ.get("MYCOJOBS_TRANSFERS_INSIDE"):
         os.execvpe("unshare", ["unshare", "--net", sys.executable, os.path.abspath(__file__), *sys.argv[1:]],
@@ -245,17 +252,17 @@ def main():
         os.chmod(folder, 0o755)
         for name, types in (("to-second", ("python", "bash")), ("to-first", ("bash", "python"))):
             with open(f"{folder}/{name}.yaml", "w", encoding="ascii") as file:
-                file.write(definition(arguments.mebibytes, *types))
-        hosts = Hosts(folder, arguments)
+                file.write(format_flow_definition(arguments.mebibytes, *types))
+        cluster = TestCluster(folder, arguments)
         try:
-            hosts.create()
-            hosts.start("redis")
-            measurement = Measurement(hosts, arguments)
+            cluster.create()
+            cluster.start("redis")
+            measurement = Measurement(cluster, arguments)
             for name in ("coordinator", "first", "second"):
-                hosts.start(name)
+                cluster.start(name)
             return measurement.run()
         finally:
-            hosts.stop()
+            cluster.stop()
 
 
 if __name__ == "__main__":

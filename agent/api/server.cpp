@@ -249,7 +249,7 @@ HttpReply ApiServer::handle_events(const HttpRequest& request) {
 
 HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
   if (ArtifactDownloads::has_ticket(request)) {
-    const auto caller = downloads_.check_ticket(request);
+    const auto caller = downloads_.verify_ticket(request);
     return caller ? downloads_.make_reply(request, *caller) : ticket_refused_reply(caller.error());
   }
   const auto caller = authenticate(request);
@@ -311,7 +311,7 @@ Admission ApiServer::admit(const HttpRequest& request) {
 }
 
 Admission ApiServer::admit_ticket(const HttpRequest& request) {
-  const auto caller = downloads_.check_ticket(request);
+  const auto caller = downloads_.verify_ticket(request);
   if (!caller) {
     count_refusal("ticket");
     return {ticket_refused_reply(caller.error())};

@@ -220,16 +220,16 @@ void Zygotes::start_now(const Key& key) {
 }
 
 void Zygotes::start_in_background(const std::vector<Key>& keys) {
-  unstarted_.assign(keys.begin(), keys.end());
+  background_starts_.assign(keys.begin(), keys.end());
   start_next_in_background();
 }
 
 void Zygotes::start_next_in_background() {
-  while (!unstarted_.empty() && current_.size() < settings_.max_zygotes &&
+  while (!background_starts_.empty() && current_.size() < settings_.max_zygotes &&
          std::none_of(zygotes_.begin(), zygotes_.end(),
                       [&](const auto& row) { return is_starting(*row.second) && !row.second->problem; })) {
-    const Key key = std::move(unstarted_.front());
-    unstarted_.pop_front();
+    const Key key = std::move(background_starts_.front());
+    background_starts_.pop_front();
     start_now(key);
   }
 }

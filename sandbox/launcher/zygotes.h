@@ -1,14 +1,17 @@
-// The zygotes of a launcher: one for each host and context, started at the first use and tested before it serves.
+// The zygotes of a launcher. A zygote is a process of a script host from which the sandboxes of runs are forked. Each
+// host and context has one, which is started at the first use, and tested before it serves.
 //
 //   [checking -->] starting --Ready--> testing --success--> serving --successor serves--> retired --idle--> gone
 //
 // A failure or the end of the process in any state fails the waiting runs with setup_error; active runs are lost.
 //
 // In the state `testing` the canary job attacks the sandbox. Only hosts with folders have the state `checking`: the
-// folders are checked before any file in them may run. There is no zygote process yet, but a child of the launcher that
-// accesses the folders (zygote_files.h); it exists as long as the zygote. A successor is started after a number of
-// runs, after some time, or after a loaded file has changed. Above `max_zygotes`, the zygote that has served no run for
-// the longest time ends; the next run of its context starts it again.
+// folders are checked before any file in them may run. In this state the zygote process does not exist yet. A child of
+// the launcher accesses the folders (zygote_files.h), and exists as long as the zygote.
+//
+// A successor is started after a number of runs, after some time, or after a loaded file has changed. If there are more
+// than max_zygotes, the zygote that has served no run for the longest time ends; the next run of its context starts it
+// again.
 #pragma once
 
 #include <deque>
@@ -31,7 +34,8 @@
 
 namespace mycojobs::sandbox {
 
-// The launcher's own program as a host, to test the sandbox without a script host.
+// Host name and argument with which the launcher's own program serves as a host, to test the sandbox without a script
+// host.
 inline constexpr const char* kCanaryHost = "canary";
 inline constexpr const char* kCanaryArgument = "--canary-host";
 
@@ -39,46 +43,58 @@ struct ZygotesSettings {
   std::map<std::pair<std::string, ContextId>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   FileOwners owners;
-  int filters = -1;   // memfd from write_filters()
+  int filters = -1;   // memfd with the seccomp filters, from write_filters()
   int alive_fd = -1;  // SandboxConfig::alive_fd, or -1
-  std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0,
-                max_zygotes = 0;
+  // These limits are the fields of SandboxConfig with the same names.
+  std::uint32_t max_zygote_runs = 0, max_zygote_age_ms = 0, max_prewarmed = 0, max_warm_processes = 0, max_zygotes = 0;
   bool can_landlock_be_missing = false, has_memory_cgroup = false;
-  std::string fail_step;
-  std::vector<std::string> disabled_steps;
+  std::string fail_step;                    // for tests only: the set-up step that fails with EIO; empty means none
+  std::vector<std::string> disabled_steps;  // SandboxConfig::disabled_steps: set-up steps to omit
   int job_niceness = 0;
 };
 
 class Zygotes {
  public:
   enum class State { checking, starting, testing, serving, retired };
-  // Reports the result of each zygote's canary job. Without a problem, the job found none.
+  // Called at most once for each zygote: when its canary job has ended, or when the zygote ends before that because its
+  // start has failed. start_now() also calls it if it cannot start a zygote. Without a problem the zygote serves runs.
   using CanaryFinished =
       std::function<void(const std::string& host, ContextId context, const std::optional<SetupError>& problem)>;
 
   Zygotes(EventLoop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
-  // Called every few seconds if the counts have changed.
+  // Sets a handler, which is called every few seconds if the counts have changed.
   void on_prewarmed_count(std::function<void(const SandboxCounts&)> handler) {
     on_prewarmed_count_ = std::move(handler);
   }
-  // Returns true if the network of a run still works. A warm process without its network is not reused.
+  // Sets the function that returns true if the network of a run still works. A warm process whose network has failed is
+  // not reused.
   void set_network_check(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
   ~Zygotes();  // kills all zygotes and waits for their end
   void configure(ZygotesSettings);
   bool has_host(const std::string& host, ContextId context) const { return find_host({host, context}) != nullptr; }
 
   using Key = std::pair<std::string, ContextId>;  // host and context
+  // Starts a zygote unless the key has one.
   void start_now(const Key&);
-  // Starts these zygotes in this order, up to max_zygotes, each after the start of the previous one has ended, so that
-  // first runs and the report of the launcher's start are not delayed.
+  // Starts zygotes in the order of the keys, up to max_zygotes. Each start begins after the previous start has ended;
+  // concurrent starts would delay the first runs and the report that the launcher has started.
   void start_in_background(const std::vector<Key>&);
-  void submit(SandboxRun&);            // forks the run now, or when its zygote is ready
-  void on_sandbox_ended(SandboxRun&);  // for RunTable::on_sandbox_ended()
+  // Starts the run in an idle sandbox or a new one, now or when its zygote serves.
+  void submit(SandboxRun&);
+  // Removes a run whose sandbox has ended. The handler of RunTable::on_sandbox_ended().
+  void on_sandbox_ended(SandboxRun&);
+  // Makes a prewarmed sandbox available to runs. The handler of RunTable::on_confined().
   void on_confined(SandboxRun&);
-  bool on_idle(SandboxRun&);                  // for RunTable::on_idle()
-  bool can_keep_process(const SandboxRun&);   // for RunTable::on_keep_process()
-  void fail_unresponsive(const SandboxRun&);  // the run's zygote does not answer
+  // Makes the sandbox of an ended run available to other runs. Returns false if it is not needed. The handler of
+  // RunTable::on_idle().
+  bool on_idle(SandboxRun&);
+  // Returns true if the warm process of an ended run can serve another run. The handler of RunTable::on_keep_process().
+  bool can_keep_process(const SandboxRun&);
+  // Kills the zygote of the run, which does not answer. The handler of RunTable::on_zygote_unresponsive().
+  void fail_unresponsive(const SandboxRun&);
+  // Kills all zygotes of the host.
   void end_host(const std::string& host);
+  // Ends the idle warm processes with this key, and those in use after their run (WarmTable::retire_key()).
   void retire_warm_key(const std::string& key) { discard(warm_.retire_key(key)); }
 
  private:
@@ -90,24 +106,25 @@ class Zygotes {
     EventLoop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     EventLoop::Timer warm_up_timer;
     std::uint64_t started_boot_ms = 0;
-    bool is_canary_reported = false;                    // the result of its canary job was reported
+    bool is_canary_reported = false;                    // CanaryFinished was called for it
     std::uint32_t run_count = 0, unanswered_forks = 0;  // total runs; forks without a reply
     std::uint64_t serving_since_boot_ms = 0;            // start of serving
     std::uint64_t last_run_boot_ms = 0;                 // start or end of its last run, or start of serving
     SandboxPool pool;
-    std::unordered_set<std::uint64_t> running;
-    std::deque<std::uint64_t> waiting;
-    std::optional<SetupError> problem;
-    std::string stderr_text;     // stderr output; complete until the zygote serves
-    bool has_files = false;      // LoadedFiles was received
-    LoadedFileSet loaded_files;  // hosts without folders only; otherwise the child has the list
+    std::unordered_set<std::uint64_t> running;  // ids of the runs that were forked from the zygote
+    std::deque<std::uint64_t> waiting;          // ids of the runs that wait until the zygote serves
+    std::optional<SetupError> problem;          // set when the zygote has been killed, or must end
+    std::string stderr_text;                    // stderr output; complete until the zygote serves
+    bool has_files = false;                     // LoadedFiles was received
+    LoadedFileSet loaded_files;                 // hosts without folders only; otherwise the child has the list
     HostChildren::Child child = 0;
     std::vector<Fd> folders;         // opened folders, until the zygote is started
     std::string changed_in_folders;  // the changed file that the child reported
-    std::string reported_change;     // the changed file that was reported last
+    std::string reported_change;     // the changed file in the latest warning
   };
 
-  const ScriptHost* find_host(const Key&) const;  // for the context, or for every context; null if unknown
+  // Returns the host for the context, otherwise the host for all contexts, or null if there is neither.
+  const ScriptHost* find_host(const Key&) const;
   Zygote* get_or_start(const Key&, std::optional<SetupError>& problem);
   void start_next_in_background();
   bool is_in_use(const Zygote&);
@@ -159,20 +176,20 @@ class Zygotes {
   std::function<bool(const SandboxRun&)> has_network_ = [](const SandboxRun&) { return true; };
   SandboxCounts reported_counts_;
   ZygotesSettings settings_;
-  static constexpr std::size_t kMaxReasonBytes = 2048;  // limit of the reason, which each waiting run's end contains
+  static constexpr std::size_t kMaxReasonBytes = 2048;  // the reason is copied into the end of each waiting run
   struct FailedStart {
     SetupError problem;
-    std::uint64_t until_boot_ms = 0;  // no further attempt before this time
+    std::uint64_t until_boot_ms = 0;  // boot time before which runs fail with the same problem
   };
 
   HostChildren& children_;
   GrantedFolders granted_;
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
-  std::map<Key, FailedStart> failed_starts_;         // the last failed start of each key
+  std::map<Key, FailedStart> failed_starts_;         // the latest failed start of each key
   std::map<std::string, std::string> other_builds_;  // by program: the reported reason why another build runs
   std::map<Key, std::uint64_t> current_;             // zygotes that receive new runs
   std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
-  std::deque<Key> unstarted_;                        // zygotes to start in the background
+  std::deque<Key> background_starts_;                // keys from start_in_background() that wait for their start
   std::uint64_t next_id_ = 1;
   WarmTable warm_;
   EventLoop::Timer maintenance_timer_, expiry_timer_;

@@ -89,32 +89,32 @@ class Tickets : public testing::Test {
 };
 
 TEST_F(Tickets, TicketStandsForItsCaller) {
-  const auto caller = tickets_.check(tickets_.create(RpcCaller{12, false, false}, object_), object_);
+  const auto caller = tickets_.verify(tickets_.create(RpcCaller{12, false, false}, object_), object_);
   ASSERT_TRUE(caller);
   EXPECT_EQ(caller->actor, 12U);
   EXPECT_FALSE(caller->operator_token || caller->anonymous);
-  EXPECT_TRUE(tickets_.check(tickets_.create(RpcCaller{0, false, true}, object_), object_)->operator_token);
-  EXPECT_TRUE(tickets_.check(tickets_.create(RpcCaller{0, true, false}, object_), object_)->anonymous);
+  EXPECT_TRUE(tickets_.verify(tickets_.create(RpcCaller{0, false, true}, object_), object_)->operator_token);
+  EXPECT_TRUE(tickets_.verify(tickets_.create(RpcCaller{0, true, false}, object_), object_)->anonymous);
 }
 
 TEST_F(Tickets, TicketIsForOneFileAndOneMinute) {
   const std::string ticket = tickets_.create(RpcCaller{12}, object_);
   TicketObject other = object_;
   other.context = 2;
-  EXPECT_FALSE(tickets_.check(ticket, other));
+  EXPECT_FALSE(tickets_.verify(ticket, other));
   other = object_;
   other.job_key = "job:12:8";
-  EXPECT_FALSE(tickets_.check(ticket, other));
+  EXPECT_FALSE(tickets_.verify(ticket, other));
   other = object_;
   other.name = "secret.txt";
-  EXPECT_FALSE(tickets_.check(ticket, other));
+  EXPECT_FALSE(tickets_.verify(ticket, other));
   other = object_;
   other.sha256[0] = 'b';
-  EXPECT_FALSE(tickets_.check(ticket, other));
-  clock_.advance(kTicketValidMs - 1);
-  EXPECT_TRUE(tickets_.check(ticket, object_));
+  EXPECT_FALSE(tickets_.verify(ticket, other));
+  clock_.advance(kTicketLifetimeMs - 1);
+  EXPECT_TRUE(tickets_.verify(ticket, object_));
   clock_.advance(1);
-  const auto expired = tickets_.check(ticket, object_);
+  const auto expired = tickets_.verify(ticket, object_);
   ASSERT_FALSE(expired);
   EXPECT_EQ(expired.error().code, Code::denied);
   EXPECT_THAT(expired.error().message, HasSubstr("expired"));
@@ -123,13 +123,13 @@ TEST_F(Tickets, TicketIsForOneFileAndOneMinute) {
 TEST_F(Tickets, ForgedTicketIsRefused) {
   const std::string ticket = tickets_.create(RpcCaller{12}, object_);
   const std::string mac = ticket.substr(ticket.rfind('.') + 1);
-  const std::string until = std::to_string(clock_.boot_ms() + kTicketValidMs);
+  const std::string until = std::to_string(clock_.boot_ms() + kTicketLifetimeMs);
   for (const std::string& forged :
        {std::string(), std::string("."), std::string("..."), mac, "12.o." + until + '.' + mac,
         "13.t." + until + '.' + mac, "12.t.99999999999999." + mac, ticket + '0', ticket.substr(1),
         std::string(5000, '1')})
-    EXPECT_FALSE(tickets_.check(forged, object_)) << forged;
-  EXPECT_FALSE(ArtifactTickets(clock_).check(ticket, object_)) << "another process has another key";
+    EXPECT_FALSE(tickets_.verify(forged, object_)) << forged;
+  EXPECT_FALSE(ArtifactTickets(clock_).verify(ticket, object_)) << "another process has another key";
 }
 
 }  // namespace

@@ -21,18 +21,19 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kBlockBytes = 64U << 10;    // size of the reads from the disk
-constexpr std::uint32_t kWaitStepMs = 200;        // interval of the checks whether the client is still connected
-constexpr std::uint64_t kMaxFetchWaitMs = 15000;  // maximum wait for other fetches
-constexpr std::string_view kLostWord = "artifact_lost";
+constexpr std::uint32_t kWaitStepMs = 200;        // interval at which a waiting download checks its connection
+constexpr std::uint64_t kMaxFetchWaitMs = 15000;  // maximum wait until fewer files than the limit are being fetched
+constexpr std::string_view kArtifactLostWord = "artifact_lost";
 
-HttpReply make_error_reply(int status, Code code, std::string_view word, const std::string& message,
+HttpReply make_error_reply(int status, Code code, std::string_view error_word, const std::string& message,
                            std::string_view remedy) {
   HttpReply reply;
   reply.status = status;
   reply.body = dump_json(
       {{"jsonrpc", "2.0"},
        {"id", nullptr},
-       {"error", {{"code", rpc_code(code)}, {"message", message}, {"data", {{"word", word}, {"remedy", remedy}}}}}});
+       {"error",
+        {{"code", rpc_code(code)}, {"message", message}, {"data", {{"word", error_word}, {"remedy", remedy}}}}}});
   return reply;
 }
 
@@ -45,8 +46,8 @@ HttpReply make_error_reply(const Error& error) {
       return make_error_reply(403, error.code, "denied", message,
                               "ask an admin of the context for the right to read the job");
     case Code::not_found:
-      if (message.find(kLostWord) != std::string::npos)
-        return make_error_reply(410, error.code, kLostWord, message, "run the job again");
+      if (message.find(kArtifactLostWord) != std::string::npos)
+        return make_error_reply(410, error.code, kArtifactLostWord, message, "run the job again");
       return make_error_reply(404, error.code, "not_found", message,
                               "check context and job; artifact.list returns the artifacts of a job");
     case Code::unavailable: {
@@ -74,11 +75,11 @@ std::string get_query_value(const HttpRequest& request, const std::string& name)
 std::string encode_query_value(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   std::string encoded;
-  for (const char sign : text) {
-    const auto byte = static_cast<unsigned char>(sign);
-    const bool is_plain = (byte < 0x80 && std::isalnum(byte) != 0) || sign == '-' || sign == '.' || sign == '_';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_plain = (byte < 0x80 && std::isalnum(byte) != 0) || c == '-' || c == '.' || c == '_';
     if (is_plain) {
-      encoded += sign;
+      encoded += c;
     } else {
       encoded += '%';
       encoded += kDigits[byte >> 4U];
@@ -93,7 +94,7 @@ std::string strip_job_prefix(const std::string& job_key) {
   return job_key.starts_with(kPrefix) ? job_key.substr(kPrefix.size()) : job_key;
 }
 
-// Returns the object as the query names it. Its values are checked by the signature of the ticket.
+// Returns the file that the query names. The values are not checked, because the signature of a ticket covers them.
 TicketObject parse_ticket_object(const HttpRequest& request) {
   std::uint64_t context = 0;
   (void)parse_u64(get_query_value(request, "context"), context);
@@ -112,43 +113,46 @@ void add_download_headers(HttpReply& reply, const ListedArtifact& file) {
   reply.headers.emplace_back("Repr-Digest", "sha-256=:" + encode_base64(from_hex(file.sha256)) + ':');
 }
 
-// Reports to the server that a handler waits, so that its connection may be closed for another one.
+// Reports to the server that a handler waits, so that the server may close its connection in favour of another client.
+// The wait ends with the scope.
 class ScopedWait {
  public:
   explicit ScopedWait(const HttpRequest& request) : report_(request.report_wait) {}
   ~ScopedWait() { (void)report(false); }
   ScopedWait(const ScopedWait&) = delete;
   ScopedWait& operator=(const ScopedWait&) = delete;
-  // Returns false if the connection was closed.
-  bool can_continue() { return report(true); }
+  // Reports that the handler still waits. Returns false if the connection was closed.
+  bool report_waiting() { return report(true); }
 
  private:
   bool report(bool is_waiting) { return !report_ || report_(is_waiting); }
   const std::function<bool(bool)>& report_;
 };
 
-// Forwards the blocks of a file. The last block is sent only if all bytes of the file have the expected hash.
+// Forwards the blocks of a file. The block with the last byte is sent only if the file has the recorded hash.
+// REQUIRES: the blocks passed to add_unsent() and send() are consecutive from the first byte of the file on.
 class VerifyingSender {
  public:
   VerifyingSender(EventSink& sink, const ListedArtifact& file) : sink_(sink), file_(file) {}
-  // Returns false if the client is gone, or the content is wrong.
+  // Returns false if the connection is closed or the hash is wrong.
   bool send(std::string_view bytes) {
     add_unsent(bytes);
-    if (count_ < file_.bytes) return sink_.send(bytes);
+    if (hashed_bytes_ < file_.bytes) return sink_.send(bytes);
     return hash_.hex() == file_.sha256 && sink_.send(bytes);
   }
-  // Adds bytes before the range that is sent, so that a range with the last byte is verified, too.
+  // Hashes bytes that precede the requested range.
   void add_unsent(std::string_view bytes) {
     hash_.update(bytes);
-    count_ += bytes.size();
+    hashed_bytes_ += bytes.size();
   }
-  bool is_complete() const { return count_ >= file_.bytes; }
+  // Returns true if all bytes of the file were hashed.
+  bool is_complete() const { return hashed_bytes_ >= file_.bytes; }
 
  private:
   EventSink& sink_;
   const ListedArtifact& file_;
   Sha256 hash_;
-  std::uint64_t count_ = 0;
+  std::uint64_t hashed_bytes_ = 0;
 };
 
 }  // namespace
@@ -158,9 +162,11 @@ struct ArtifactDownloads::Download {
   ListedArtifact file;
   std::vector<std::string> folders;  // folders of this host that can contain the file
   ByteRange range;
+  // open_file() sets one of these two fields.
   std::shared_ptr<Fd> fd = {};                      // the file on this host
-  std::shared_ptr<IncomingArtifact> incoming = {};  // without fd: the file while it is received
+  std::shared_ptr<IncomingArtifact> incoming = {};  // the file that is received from another host
 
+  // Adds the names of the job and the artifact to the message.
   Error describe(Error error) const {
     error.message = service::describe_artifact_problem(listing, file.name, error.message);
     return error;
@@ -185,8 +191,8 @@ bool ArtifactDownloads::has_ticket(const HttpRequest& request) {
   return request.path == kArtifactPath && request.header("authorization").empty() && request.query.contains("ticket");
 }
 
-Result<RpcCaller> ArtifactDownloads::check_ticket(const HttpRequest& request) const {
-  MJ_TRY(caller, services_.tickets.check(get_query_value(request, "ticket"), parse_ticket_object(request)));
+Result<RpcCaller> ArtifactDownloads::verify_ticket(const HttpRequest& request) const {
+  MJ_TRY(caller, services_.tickets.verify(get_query_value(request, "ticket"), parse_ticket_object(request)));
   const bool is_allowed = !caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
   if (!is_allowed) return fail(Code::denied, "the ticket is for clients on the host of the server");
   return caller;
@@ -218,7 +224,7 @@ Result<ArtifactDownloads::Download> ArtifactDownloads::find_file(const HttpReque
 Result<void> ArtifactDownloads::wait_for_transfer(const HttpRequest& request, Download& download, Id actor) {
   ScopedWait wait(request);
   const std::uint64_t deadline_ms = services_.clock.boot_ms() + kMaxFetchWaitMs;
-  while (!services_.stopping && wait.can_continue()) {
+  while (!services_.stopping && wait.report_waiting()) {
     if (download.incoming) {
       const ByteRange& range = download.range;
       if (range.size() == 0) {
@@ -258,7 +264,7 @@ Result<void> ArtifactDownloads::open_file(const HttpRequest& request, Download& 
   if (result) return {};
   Error error = std::move(result).error();
   if (error.code == Code::not_found)
-    error.message = std::string(kLostWord) + ": " + error.message + ": run the job again";
+    error.message = std::string(kArtifactLostWord) + ": " + error.message + ": run the job again";
   if (error.code == Code::unavailable && !problem.empty()) error.message += "; " + problem;
   return tl::unexpected<Error>(std::move(error));
 }
@@ -287,14 +293,14 @@ HttpReply ArtifactDownloads::make_reply(const HttpRequest& request, const RpcCal
   return reply;
 }
 
-// After an error the stream ends early, and the client detects that bytes are missing.
 void ArtifactDownloads::send(const Download& download, EventSink& sink) const {
   const ByteRange& range = download.range;
   VerifyingSender verifying_sender(sink, download.file);
   const auto log_problem = [&](const Error& error) {
     log(LogLevel::warn, "api", "a download ended early: {}", download.describe(error).message);
   };
-  // The fetcher verifies the end of a file that is received.
+  // Without a range, all blocks are hashed here. For a range with the last byte, the bytes before it must be read, too;
+  // for files that are received, ArtifactFetcher has verified the hash of such a range.
   const bool is_verified_here = !range.is_partial || (download.fd && range.end == download.file.bytes);
   for (std::uint64_t offset = 0; is_verified_here && offset < range.begin;) {
     const auto max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(range.begin - offset, kBlockBytes));

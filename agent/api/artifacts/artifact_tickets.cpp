@@ -18,24 +18,24 @@ constexpr std::string_view kAnonymous = "a", kOperator = "o", kToken = "t";
 
 }  // namespace
 
-ArtifactTickets::ArtifactTickets(const Clock& clock) : clock_(clock), key_(random_bytes(kKeyBytes)) {}
+ArtifactTickets::ArtifactTickets(const Clock& clock) : clock_(clock), signing_key_(random_bytes(kKeyBytes)) {}
 
 // The signed text is JSON, so that parts of one field cannot move to another field.
 std::string ArtifactTickets::compute_mac(const std::string& claims, const TicketObject& object) const {
   const nlohmann::json fields = {
       "mycojobs artifact ticket 1", claims, object.context, object.job_key, object.name, object.sha256};
-  return to_hex(hmac_sha256(key_, dump_json(fields)));
+  return to_hex(hmac_sha256(signing_key_, dump_json(fields)));
 }
 
 // Format: ACTOR.ROLE.UNTIL.MAC, with the expiry time in milliseconds since boot.
 std::string ArtifactTickets::create(const RpcCaller& caller, const TicketObject& object) const {
   const std::string_view role = caller.anonymous ? kAnonymous : caller.operator_token ? kOperator : kToken;
-  const std::string claims =
-      std::to_string(caller.actor) + '.' + std::string(role) + '.' + std::to_string(clock_.boot_ms() + kTicketValidMs);
+  const std::string claims = std::to_string(caller.actor) + '.' + std::string(role) + '.' +
+                             std::to_string(clock_.boot_ms() + kTicketLifetimeMs);
   return claims + '.' + compute_mac(claims, object);
 }
 
-Result<RpcCaller> ArtifactTickets::check(const std::string& ticket, const TicketObject& object) const {
+Result<RpcCaller> ArtifactTickets::verify(const std::string& ticket, const TicketObject& object) const {
   const auto invalid = [] {
     return fail(Code::denied, "the ticket is not for this file, or was not created by this server");
   };

@@ -60,7 +60,7 @@ Result<json> handle_get(MethodCall& call) {
   const TicketObject object{listing.context, listing.job_key, file.name, file.sha256};
   json result = to_json(listing, file, problem);
   result["link"] = format_artifact_path(object) + "&ticket=" + call.services().tickets.create(call.caller(), object);
-  result["until_ms"] = call.services().clock.unix_ms() + kTicketValidMs;
+  result["until_ms"] = call.services().clock.unix_ms() + kTicketLifetimeMs;
   return result;
 }
 

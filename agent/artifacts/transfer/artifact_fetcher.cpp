@@ -23,13 +23,12 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr std::uint64_t kUnusedTransfersMs =
-    60000;  // a context's connection and thread end this time after the last use
-// Limits of all fetches of a process, which has a fetcher for clients and one for messages: 2 fetchers * 4 files * 2
-// pieces are the 4 MiB that a process may request at the same time (transfer_receiver.h).
+constexpr std::uint64_t kTransfersIdleTimeoutMs = 60000;
+// Limits of one fetcher. A process has at most two fetchers, for downloads and for messages: together they request
+// 2 fetchers * 4 files * 2 pieces, which are the 4 MiB that a process may request (transfer_receiver.h).
 constexpr std::uint32_t kMaxFetches = 4;
 constexpr std::size_t kMaxFilePieces = 2;
-constexpr milliseconds kArrivalPollInterval{20};  // interval of the checks for new bytes in the file
+constexpr milliseconds kArrivalPollInterval{20};  // interval at which the size of the received file is read
 
 Error make_fetch_error(const FetchEnd& fetch_end) {
   switch (fetch_end.status) {
@@ -48,13 +47,14 @@ Error make_fetch_error(const FetchEnd& fetch_end) {
 
 }  // namespace
 
-// Counts all fetches, and those of each actor.
+// Counts the fetches of all actors and of each actor, and enforces their limits. Thread-safe.
 class ArtifactFetcher::FetchCounter {
  public:
-  bool add(Id actor, std::uint32_t max) {
+  // Returns false, and counts nothing, if a limit is reached.
+  bool try_add(Id actor, std::uint32_t max_per_actor) {
     const std::lock_guard lock(mutex_);
     const auto found = counts_.find(actor);
-    if (total_ >= kMaxFetches || (found != counts_.end() && found->second >= max)) return false;
+    if (total_ >= kMaxFetches || (found != counts_.end() && found->second >= max_per_actor)) return false;
     ++counts_[actor];
     ++total_;
     return true;
@@ -71,13 +71,14 @@ class ArtifactFetcher::FetchCounter {
   std::uint32_t total_ = 0;
 };
 
-// The progress of one fetch. The transfer loop writes it, readers wait for it.
-class ArtifactFetcher::Target final : public FileTarget {
+// The progress of one fetch, which the transfer loop reports and for which readers wait. Passes the file on to the
+// target of the cache. Thread-safe.
+class ArtifactFetcher::FetchTarget final : public FileTarget {
  public:
-  Target(std::shared_ptr<FileTarget> cache_target, std::uint64_t file_bytes, std::shared_ptr<FetchCounter> counter,
-         Id actor)
+  FetchTarget(std::shared_ptr<FileTarget> cache_target, std::uint64_t file_bytes, std::shared_ptr<FetchCounter> counter,
+              Id actor)
       : cache_target_(std::move(cache_target)), file_bytes_(file_bytes), counter_(std::move(counter)), actor_(actor) {}
-  ~Target() override { release_count(); }
+  ~FetchTarget() override { release_count(); }
 
   Result<std::string> create_path() override { return cache_target_->create_path(); }
   Result<void> on_created(const std::string& path) override {
@@ -85,7 +86,7 @@ class ArtifactFetcher::Target final : public FileTarget {
     auto fd = std::make_shared<Fd>(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     if (!*fd) return fail(Code::io, path + ": " + errno_text(errno));
     const std::lock_guard lock(mutex_);
-    is_second_attempt_ = fd_ != nullptr;  // the content of the first attempt was wrong
+    is_second_attempt_ = fd_ != nullptr;  // the receiver repeats a fetch if the hash of the content is wrong
     fd_ = std::move(fd);
     return {};
   }
@@ -100,15 +101,16 @@ class ArtifactFetcher::Target final : public FileTarget {
     release_count();
   }
 
-  // Waits until the bytes before `offset + 1` may be read. Returns null if the time has passed.
-  Result<std::shared_ptr<Fd>> wait_for_bytes(std::uint64_t offset, std::uint64_t end, SteadyTime deadline,
+  // Waits until the byte at `offset` may be read, as part of a range that ends before range_end. Returns the file, and
+  // sets readable_end to the offset after the last byte that may be read. Returns null after the deadline.
+  Result<std::shared_ptr<Fd>> wait_for_bytes(std::uint64_t offset, std::uint64_t range_end, SteadyTime deadline,
                                              std::uint64_t& readable_end) {
     std::unique_lock lock(mutex_);
     while (true) {
       if (end_ && end_->status != FetchStatus::received) return tl::unexpected<Error>(make_fetch_error(*end_));
       if (is_second_attempt_ && was_read_early_)
         return fail(Code::io, "the runner has sent wrong content, which is requested again");
-      readable_end = end_ ? file_bytes_ : count_readable_bytes(end);
+      readable_end = end_ ? file_bytes_ : find_readable_end(range_end);
       if (fd_ && (end_ || offset < readable_end)) {
         was_read_early_ = was_read_early_ || !end_;
         return fd_;
@@ -118,6 +120,7 @@ class ArtifactFetcher::Target final : public FileTarget {
       ended_.wait_until(lock, std::min(deadline, now + kArrivalPollInterval));
     }
   }
+  // Waits until the file was received. Returns false after the deadline.
   Result<bool> wait_for_end(SteadyTime deadline) {
     std::unique_lock lock(mutex_);
     if (!ended_.wait_until(lock, deadline, [this] { return end_.has_value(); })) return false;
@@ -130,12 +133,14 @@ class ArtifactFetcher::Target final : public FileTarget {
   }
 
  private:
-  // Returns how many bytes from the begin of the file may be read before the hash was verified. REQUIRES: the lock.
-  std::uint64_t count_readable_bytes(std::uint64_t end) const {
+  // Returns the offset after the last byte that may be read while the hash is not verified yet; 0 means that no byte
+  // may be read. REQUIRES: the caller holds mutex_.
+  std::uint64_t find_readable_end(std::uint64_t range_end) const {
     struct stat info {};
-    if (!fd_ || is_second_attempt_ || end < file_bytes_ || ::fstat(fd_->get(), &info) != 0) return 0;
+    if (!fd_ || is_second_attempt_ || range_end < file_bytes_ || ::fstat(fd_->get(), &info) != 0) return 0;
     return std::min(static_cast<std::uint64_t>(info.st_size), file_bytes_ - std::min<std::uint64_t>(file_bytes_, 1));
   }
+  // Called at the end of the fetch and by the destructor; only the first call has an effect.
   void release_count() {
     if (!is_released_.exchange(true)) counter_->remove(actor_);
   }
@@ -148,13 +153,13 @@ class ArtifactFetcher::Target final : public FileTarget {
   std::mutex mutex_;
   std::condition_variable ended_;
   // Guarded by mutex_:
-  std::shared_ptr<Fd> fd_;  // the file that is being written; null before the first byte
+  std::shared_ptr<Fd> fd_;  // the file that is being written; null before its creation
   bool is_second_attempt_ = false;
-  bool was_read_early_ = false;  // bytes of the first attempt were read before its hash was verified
-  std::optional<FetchEnd> end_;
+  bool was_read_early_ = false;  // true if bytes were read before the hash was verified
+  std::optional<FetchEnd> end_;  // set when the fetch has ended
 };
 
-// The transfers of one context.
+// The connection to the store, the transfer loop and its thread for the fetches of one context.
 class ArtifactFetcher::ContextTransfers {
  public:
   ContextTransfers(ArtifactCache cache, std::unique_ptr<Store> store)
@@ -169,7 +174,7 @@ class ArtifactFetcher::ContextTransfers {
   TransferLoop& loop() { return *loop_; }
   const ArtifactCache& cache() const { return cache_; }
   void mark_used(std::uint64_t now_ms) { last_use_ms_ = now_ms; }
-  bool is_unused(std::uint64_t now_ms) const { return now_ms > last_use_ms_ + kUnusedTransfersMs; }
+  bool is_idle(std::uint64_t now_ms) const { return now_ms > last_use_ms_ + kTransfersIdleTimeoutMs; }
 
  private:
   ArtifactCache cache_;
@@ -179,24 +184,25 @@ class ArtifactFetcher::ContextTransfers {
   std::uint64_t last_use_ms_ = 0;                   // guarded by ArtifactFetcher::mutex_
 };
 
+// One fetch with all of its readers. The last reader destroys it, which cancels an unfinished fetch.
 class ArtifactFetcher::SharedFile final : public IncomingArtifact {
  public:
   SharedFile(std::shared_ptr<ContextTransfers> transfers, const RemoteArtifact& artifact,
-             std::shared_ptr<Target> target)
+             std::shared_ptr<FetchTarget> target)
       : transfers_(std::move(transfers)),
         target_(std::move(target)),
-        number_(transfers_->loop().fetch(
+        fetch_number_(transfers_->loop().fetch(
             artifact, target_, [progress = target_](FetchEnd fetch_end) { progress->on_end(std::move(fetch_end)); })) {}
   ~SharedFile() override {
-    if (!target_->has_ended()) transfers_->loop().cancel(number_);
+    if (!target_->has_ended()) transfers_->loop().cancel(fetch_number_);
   }
 
-  Result<std::string> read(std::uint64_t offset, std::uint64_t end, std::size_t max_bytes,
+  Result<std::string> read(std::uint64_t offset, std::uint64_t range_end, std::size_t max_bytes,
                            std::uint32_t timeout_ms) override {
     std::uint64_t readable_end = 0;
-    MJ_TRY(fd, target_->wait_for_bytes(offset, end, make_deadline(timeout_ms), readable_end));
+    MJ_TRY(fd, target_->wait_for_bytes(offset, range_end, make_deadline(timeout_ms), readable_end));
     if (!fd) return std::string();
-    const std::uint64_t available = std::min(readable_end, end) - offset;
+    const std::uint64_t available = std::min(readable_end, range_end) - offset;
     return read_file_piece(fd->get(), offset, static_cast<std::size_t>(std::min<std::uint64_t>(available, max_bytes)));
   }
   Result<bool> wait_until_complete(std::uint32_t timeout_ms) override {
@@ -209,8 +215,8 @@ class ArtifactFetcher::SharedFile final : public IncomingArtifact {
     return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
   }
   std::shared_ptr<ContextTransfers> transfers_;
-  std::shared_ptr<Target> target_;
-  ArtifactSource::FetchNumber number_;
+  std::shared_ptr<FetchTarget> target_;
+  ArtifactSource::FetchNumber fetch_number_;
 };
 
 ArtifactFetcher::ArtifactFetcher(StoreFactory& stores, const Clock& clock, Settings settings,
@@ -223,19 +229,19 @@ ArtifactFetcher::ArtifactFetcher(StoreFactory& stores, const Clock& clock, Setti
 
 ArtifactFetcher::~ArtifactFetcher() = default;
 
-// The thread of a removed context ends outside of the lock, when `removed` is destroyed.
-void ArtifactFetcher::remove_unused(std::map<Id, std::shared_ptr<ContextTransfers>>& removed) {
+void ArtifactFetcher::remove_idle(std::map<Id, std::shared_ptr<ContextTransfers>>& removed) {
   std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
   const std::uint64_t now_ms = clock_.boot_ms();
   for (auto entry = transfers_.begin(); entry != transfers_.end();) {
-    const bool is_unused = entry->second.use_count() == 1 && entry->second->is_unused(now_ms);
-    if (is_unused) removed.insert(*entry);
-    entry = is_unused ? transfers_.erase(entry) : std::next(entry);
+    const bool is_idle = entry->second.use_count() == 1 && entry->second->is_idle(now_ms);
+    if (is_idle) removed.insert(*entry);
+    entry = is_idle ? transfers_.erase(entry) : std::next(entry);
   }
 }
 
-// The transfers are created without the lock, since a server that does not answer must not delay other contexts.
-Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::find_transfers(Id context) {
+// Creates the transfers while mutex_ is not held; otherwise a Redis server that does not answer would delay the fetches
+// of other contexts.
+Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::get_or_create_transfers(Id context) {
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = transfers_.find(context); found != transfers_.end()) return found->second;
@@ -249,21 +255,21 @@ Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::find
   loop_settings.max_file_pieces = kMaxFilePieces;
   MJ_CHECK(transfers->start(stores_, std::move(loop_settings), clock_, metrics_));
   const std::lock_guard lock(mutex_);
-  return transfers_.emplace(context, transfers).first->second;  // another thread may have created them before
+  return transfers_.emplace(context, transfers).first->second;  // another thread may have added transfers first
 }
 
 Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArtifact& artifact,
                                                                 const std::string& store_name, Id actor) {
-  MJ_TRY(transfers, find_transfers(artifact.context));
+  MJ_TRY(transfers, get_or_create_transfers(artifact.context));
   std::map<Id, std::shared_ptr<ContextTransfers>> removed;
   const std::lock_guard lock(mutex_);
   transfers->mark_used(clock_.boot_ms());
-  remove_unused(removed);
+  remove_idle(removed);
   const FileKey key{artifact.context, artifact.job_key, artifact.content.sha256};
   if (const auto shared = files_[key].lock(); shared && !shared->has_ended()) return shared;
-  if (!counter_->add(actor, settings_.max_actor_fetches)) return std::shared_ptr<IncomingArtifact>();
-  auto target = std::make_shared<Target>(transfers->cache().make_target(store_name, artifact.job_key),
-                                         artifact.content.bytes, counter_, actor);
+  if (!counter_->try_add(actor, settings_.max_fetches_per_actor)) return std::shared_ptr<IncomingArtifact>();
+  auto target = std::make_shared<FetchTarget>(transfers->cache().make_target(store_name, artifact.job_key),
+                                              artifact.content.bytes, counter_, actor);
   auto file = std::make_shared<SharedFile>(transfers, artifact, std::move(target));
   files_[key] = file;
   return file;

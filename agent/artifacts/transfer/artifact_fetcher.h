@@ -1,15 +1,16 @@
-// Fetches artifacts of other hosts for the clients of a server, into the caches of this host (artifact_cache.h). A file
-// can be read while it is being received.
+// Fetches artifacts from the runners of other hosts into the caches of this host (artifact_cache.h). Clients can read a
+// file while it is being received.
 //
 //   open() --> IncomingArtifact::read(), read(), ...     the client gets bytes as they arrive
 //                |  TransferLoop: pieces through Redis
 //                v
 //   file in the spool --size and SHA-256 are verified--> file in the cache, for later requests
 //
-// A client never gets the last byte of a file before its hash was verified. A part without the last byte is readable
-// only after that.
+// No client receives wrong content unnoticed: the last byte of a file can be read only after the hash of the file was
+// verified. A range that does not contain the last byte can be read only after the verification, too.
 //
-// A context has a connection to the store and a thread, until a fetch of another context a minute later. Thread-safe.
+// Each context in use has a connection to the store and a thread. open() ends those of other contexts that were not
+// used for a minute. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +33,12 @@ namespace mycojobs {
 class IncomingArtifact {
  public:
   virtual ~IncomingArtifact() = default;
-  // Returns at most max_bytes from the offset on, of a part that ends before `end`. Waits at most timeout_ms for the
-  // first of these bytes. An empty text means that the time has passed. Errors: unavailable (the runner does not send,
-  // or other files are being received), not_found (the runner does not have the file), io (this host cannot store the
-  // file, or the content is not that of the record). REQUIRES: offset < end <= size of the file.
-  virtual Result<std::string> read(std::uint64_t offset, std::uint64_t end, std::size_t max_bytes,
+  // Reads a piece of the range that the client has requested, which ends before range_end. Returns at most max_bytes
+  // from the offset on, and waits at most timeout_ms for the first byte. An empty text means a timeout. Errors:
+  // unavailable (the runner does not send, or other files are being received), not_found (the runner does not have the
+  // file), io (this host cannot store the file, or the content does not have the recorded hash).
+  // REQUIRES: offset < range_end <= size of the file.
+  virtual Result<std::string> read(std::uint64_t offset, std::uint64_t range_end, std::size_t max_bytes,
                                    std::uint32_t timeout_ms) = 0;
   // Waits at most timeout_ms until the file is complete. Returns whether it is complete. Errors: those of read().
   virtual Result<bool> wait_until_complete(std::uint32_t timeout_ms) = 0;
@@ -47,34 +49,36 @@ class ArtifactFetcher {
   struct Settings {
     std::string state_dir;
     ArtifactCache::Limits cache_limits;
-    // Files that one actor can fetch at the same time, so that it leaves transfers for others
-    // (TransferReceiver::kMaxTransfers).
-    std::uint32_t max_actor_fetches = 2;
+    // Maximum number of files that one actor fetches at the same time. A fetcher fetches 4 files at a time, so one
+    // actor cannot block the fetches of other actors.
+    std::uint32_t max_fetches_per_actor = 2;
   };
-  // stores and clock must outlive the fetcher. REQUIRES: state_dir is not empty.
+  // REQUIRES: stores and clock outlive the fetcher; state_dir is not empty.
   ArtifactFetcher(StoreFactory& stores, const Clock& clock, Settings settings,
                   std::shared_ptr<Metrics> metrics = no_metrics());
   ~ArtifactFetcher();
   ArtifactFetcher(const ArtifactFetcher&) = delete;
   ArtifactFetcher& operator=(const ArtifactFetcher&) = delete;
 
-  // Starts to fetch a file, or joins a transfer of the same file. store_name: artifact_store_name() of the context.
-  // Returns null if the actor fetches max_actor_fetches files, or all actors fetch 4: the caller waits and repeats the
-  // call. Errors: those of the store.
+  // Starts to fetch a file, or joins a running transfer of the same file. store_name: artifact_store_name() of the
+  // context. Returns null if the actor already fetches max_fetches_per_actor files, or all actors together fetch 4; the
+  // caller may repeat the call later. Errors: those of the store.
   Result<std::shared_ptr<IncomingArtifact>> open(const RemoteArtifact&, const std::string& store_name, Id actor);
 
  private:
   class ContextTransfers;
   class SharedFile;
   class FetchCounter;
-  class Target;
+  class FetchTarget;
   struct FileKey {
     Id context = 0;
     std::string job_key, sha256;
     auto operator<=>(const FileKey&) const = default;
   };
-  Result<std::shared_ptr<ContextTransfers>> find_transfers(Id context);
-  void remove_unused(std::map<Id, std::shared_ptr<ContextTransfers>>& removed);
+  Result<std::shared_ptr<ContextTransfers>> get_or_create_transfers(Id context);
+  // Moves the transfers of idle contexts into `removed`. REQUIRES: the caller holds mutex_, and destroys `removed`
+  // after it has released mutex_, because the destructor waits for the end of a thread.
+  void remove_idle(std::map<Id, std::shared_ptr<ContextTransfers>>& removed);
 
   StoreFactory& stores_;
   const Clock& clock_;
@@ -84,7 +88,7 @@ class ArtifactFetcher {
   std::mutex mutex_;
   // Guarded by mutex_:
   std::map<Id, std::shared_ptr<ContextTransfers>> transfers_;
-  std::map<FileKey, std::weak_ptr<SharedFile>> files_;
+  std::map<FileKey, std::weak_ptr<SharedFile>> files_;  // expired if no reader uses the file
 };
 
 }  // namespace mycojobs
