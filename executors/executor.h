@@ -100,7 +100,7 @@ struct Stage {
   std::vector<std::string> tool_folders = {};
 };
 
-class PackageLocks;  // executors/python/packages/package_locks.h
+class LockFileRegistry;  // executors/python/packages/lock_file_registry.h
 
 // Implementation of one or more script types.
 class Executor {
@@ -127,8 +127,8 @@ class Executor {
   // Returns whether begin() fails now for jobs of this caller only, so that jobs of other callers can start.
   // Thread-safe; never blocks.
   virtual bool is_paused(Id /*context*/, Id /*caller*/) const { return false; }
-  // Sets the lock files that the agents of a context share. Called before the first begin().
-  virtual void set_package_locks(std::shared_ptr<PackageLocks>) {}
+  // Sets the registry of the lock files that the agents of a context share. Called before the first begin().
+  virtual void set_lock_file_registry(std::shared_ptr<LockFileRegistry>) {}
   // sink: receives artifacts, and must outlive the conversation; if null, artifacts are ignored. Error invalid: the job
   // can never run; the message names the field.
   virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;

@@ -20,7 +20,7 @@ Store::Store(std::unique_ptr<StoreConnection> connection)
       RecordStore(*connection),
       MessageStore(*connection),
       TransferStore(*connection),
-      PackageLockStore(*connection),
+      LockFileStore(*connection),
       connection_(std::move(connection)) {}
 Store::~Store() = default;
 

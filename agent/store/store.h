@@ -27,7 +27,7 @@
 #include "store/message_store.h"
 #include "store/notice_store.h"
 #include "store/objects/object_store.h"
-#include "store/packages/package_lock_store.h"
+#include "store/packages/lock_file_store.h"
 #include "store/prerequisite_store.h"
 #include "store/queue_store.h"
 #include "store/record_store.h"
@@ -67,7 +67,7 @@ class Store final : public RedisClaims,
                     public RecordStore,
                     public MessageStore,
                     public TransferStore,
-                    public PackageLockStore {
+                    public LockFileStore {
  public:
   // Does not connect. An invalid URL is the error of each call.
   explicit Store(const RedisStoreConfig&);

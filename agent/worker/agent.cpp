@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "net/tls_errors.h"
 #include "store/redis/format_version.h"
-#include "worker/intake/store_package_locks.h"
+#include "worker/intake/store_lock_file_registry.h"
 
 namespace mycojobs {
 namespace {
@@ -55,8 +55,8 @@ Result<Store*> Agent::open_connection(StoreFactory& stores) {
 }
 
 Result<void> Agent::initialize(Dependencies& dependencies) {
-  const auto package_locks = std::make_shared<StorePackageLocks>(dependencies.stores);
-  for (const auto& executor : executors_) executor->set_package_locks(package_locks);
+  const auto lock_file_registry = std::make_shared<StoreLockFileRegistry>(dependencies.stores);
+  for (const auto& executor : executors_) executor->set_lock_file_registry(lock_file_registry);
   MJ_CHECK(create_shards(dependencies.stores));
   MJ_CHECK(register_runner_everywhere(dependencies));
   secrets_ = std::make_unique<SecretWatcher>(settings_.secrets, settings_.contexts, clock_);

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& fact
   if (packages == nullptr) return begin_script(facts, {.executor = name(), .profile = "python"}, sink);
   if (state_dir_.empty()) return fail(Code::unsupported, "packages: this agent has no folder for them: set state_dir");
   MJ_TRY(version, get_python_version());
-  return begin_with_packages(facts, {*packages, state_dir_, version, package_locks_, installations_}, sink);
+  return begin_with_packages(facts, {*packages, state_dir_, version, lock_file_registry_, installations_}, sink);
 }
 
 std::vector<Stage> PythonExecutor::get_context_stages(Id context) const {
@@ -77,7 +77,7 @@ std::vector<Stage> PythonExecutor::get_context_stages(Id context) const {
 }
 
 bool PythonExecutor::can_block_for(const Job& job) const {
-  return find_packages(job.context_id) != nullptr && may_state_requirements(job.script);
+  return find_packages(job.context_id) != nullptr && may_have_requirements(job.script);
 }
 
 const PackageSettings* PythonExecutor::find_packages(Id context) const {

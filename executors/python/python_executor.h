@@ -40,7 +40,9 @@ class PythonExecutor final : public Executor {
   bool can_block_in_finish() const override { return false; }
   // While packages are installed, other jobs that need the same packages are delayed, and not their queue.
   bool is_paused(Id context, Id /*caller*/) const override { return installations_.has_any(context); }
-  void set_package_locks(std::shared_ptr<PackageLocks> locks) override { package_locks_ = std::move(locks); }
+  void set_lock_file_registry(std::shared_ptr<LockFileRegistry> registry) override {
+    lock_file_registry_ = std::move(registry);
+  }
   // Starts the host that jobs would use (base/linked_build.h) with --version, which imports the same modules as a job.
   // Returns the version ("CPython 3.11.2") and whether it is linked statically, with the reason if not. Takes about 0.1
   // s, at most 30 s. If a context has packages, the text names pip, or the remedy if it is missing.
@@ -55,7 +57,7 @@ class PythonExecutor final : public Executor {
   std::string pyhost_;
   std::map<Id, PythonSettings> contexts_;
   std::string state_dir_;
-  std::shared_ptr<PackageLocks> package_locks_;
+  std::shared_ptr<LockFileRegistry> lock_file_registry_;
   mutable RunningInstallations installations_;
   mutable std::mutex mutex_;
   mutable std::string python_version_;  // "3.11.2", once it is known

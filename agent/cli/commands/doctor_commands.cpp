@@ -102,7 +102,7 @@ void check_packages(const Invocation& call, Checks& checks) {
     for (const FailedInstallation& failure : failures) {
       check.status = CheckStatus::warning;
       check.detail += fmt::format("; an installation failed {} s ago: {}", failure.seconds_ago,
-                                  to_printable_line(find_pip_error(failure.error)));
+                                  to_printable_line(extract_pip_error(failure.error)));
     }
     checks.push_back(std::move(check));
   }

@@ -25,18 +25,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kNewPrefix = ".new-", kOldPrefix = ".old-";
-constexpr const char* kLocksFolder = "/.locks/";
+constexpr const char* kLockFilesFolder = "/.locks/";
 constexpr const char* kFailuresFolder = "/.failures/";
-constexpr std::uint64_t kBlockBytes = 4096;  // accounted size of a file is a multiple of it
+constexpr std::uint64_t kBlockBytes = 4096;  // the sizes of files are rounded up to a multiple of this size
 
-std::string make_environment_key(const std::string& lock, const std::string& abi) {
-  return sha256_hex(std::to_string(abi.size()) + ':' + abi + lock).substr(0, 40);
+std::string make_environment_key(const std::string& lock_file, const std::string& abi) {
+  return sha256_hex(std::to_string(abi.size()) + ':' + abi + lock_file).substr(0, 40);
 }
 
-// Returns null if another process holds a conflicting lock, or the folder has been deleted.
+// Locks a folder with flock, which is released when the returned descriptor is closed. operation: LOCK_SH or LOCK_EX.
+// Does not wait: returns null if the folder cannot be locked now, or if the path no longer names the locked folder.
 std::shared_ptr<const Fd> lock_folder(const std::string& path, int operation) {
   auto folder = std::make_shared<Fd>(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!*folder || ::flock(folder->get(), operation | LOCK_NB) != 0) return nullptr;
+  // The folder can be renamed for deletion between open() and flock().
   struct stat locked {
   }, named{};
   const bool is_same = ::fstat(folder->get(), &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&
@@ -44,11 +46,13 @@ std::shared_ptr<const Fd> lock_folder(const std::string& path, int operation) {
   return is_same ? folder : nullptr;
 }
 
+// Returns an empty text if the file cannot be read.
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Creates or replaces a file atomically, and creates its folder if that is missing.
 bool write_file(const std::string& path, const std::string& text) {
   std::error_code ignored;
   fs::create_directories(fs::path(path).parent_path(), ignored);
@@ -65,8 +69,9 @@ void remove_folder(const std::string& path) {
   if (error) log(LogLevel::warn, "packages", "{}: cannot be deleted: {}", path, error.message());
 }
 
-// Gives one file of an installation to the agent's user, so that no later job owns it. Only root can change owners;
-// another agent has the user of its jobs.
+// Gives one file or folder of an installation to the user of the agent and removes the write permission of other users,
+// so that no later job owns it or can change it. Returns its accounted size. An agent that is not root cannot change
+// owners; its jobs have the same user as the agent.
 Result<std::uint64_t> seal_entry(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return fail(Code::io, path + ": " + errno_text(errno));
@@ -82,7 +87,7 @@ Result<std::uint64_t> seal_entry(const std::string& path) {
   return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
 }
 
-// Returns the size of the folder.
+// Calls seal_entry() for the folder and all its entries. Returns the sum of the sizes.
 Result<std::uint64_t> seal_tree(const std::string& folder) {
   MJ_TRY(total, seal_entry(folder));
   std::error_code error;
@@ -100,14 +105,17 @@ std::uint64_t read_size(const std::string& environment) {
   return parse_u64(text, bytes) ? bytes : 0;
 }
 
+// Returns the modification time of the folder, which find() updates.
 std::time_t read_last_use(const std::string& environment) {
   struct stat info {};
   return ::stat(environment.c_str(), &info) == 0 ? info.st_mtim.tv_sec : 0;
 }
 
-bool remove_unused(const std::string& path) {
-  const auto lock = lock_folder(path, LOCK_EX);
-  if (!lock) return false;
+// Deletes an environment or installation unless it is in use. Renames it first, so that no new user finds a folder that
+// is partly deleted. Returns whether it was deleted.
+bool remove_if_unused(const std::string& path) {
+  const auto deletion_lock = lock_folder(path, LOCK_EX);
+  if (!deletion_lock) return false;
   const std::size_t slash = path.rfind('/');
   const std::string old = path.substr(0, slash + 1) + std::string(kOldPrefix) + random_hex(8);
   if (::rename(path.c_str(), old.c_str()) != 0) return false;
@@ -121,6 +129,7 @@ std::string resolve_state_dir(const std::string& state_dir) {
   return error ? state_dir : resolved.string();
 }
 
+// Returns the sorted names of the entries of a folder, or an empty list if the folder cannot be read.
 std::vector<std::string> list_names(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -132,32 +141,33 @@ std::vector<std::string> list_names(const std::string& folder) {
 
 }  // namespace
 
-std::string find_pip_error(const std::string& output) {
-  // pip reports that it has found no version if it could not reach the index.
-  constexpr std::string_view kBroken = "connection broken by '", kError = "ERROR: ";
-  if (const std::size_t broken = output.find(kBroken); broken != std::string::npos) {
-    const std::size_t first = broken + kBroken.size();
+std::string extract_pip_error(const std::string& output) {
+  // If the index cannot be reached, the ERROR line of pip only says that no version was found. The cause is in an
+  // earlier warning.
+  constexpr std::string_view kBrokenConnectionPrefix = "connection broken by '", kErrorPrefix = "ERROR: ";
+  if (const std::size_t broken = output.find(kBrokenConnectionPrefix); broken != std::string::npos) {
+    const std::size_t first = broken + kBrokenConnectionPrefix.size();
     const std::size_t line_end = output.find('\n', first);
     return "the package index cannot be reached: " +
            output.substr(first, std::min(output.find("': /", first), line_end) - first);
   }
-  const std::size_t start = output.find(kError);
-  const std::size_t first = start == std::string::npos ? 0 : start + kError.size();
+  const std::size_t start = output.find(kErrorPrefix);
+  const std::size_t first = start == std::string::npos ? 0 : start + kErrorPrefix.size();
   return output.substr(first, output.find('\n', first) - first);
 }
 
 EnvironmentCache::EnvironmentCache(const std::string& state_dir, Id context)
     : folder_(resolve_state_dir(state_dir) + "/contexts/" + std::to_string(context) + "/packages") {}
 
-std::optional<EnvironmentFolder> EnvironmentCache::find(const std::string& lock, const std::string& abi) const {
-  const std::string prefix = make_environment_key(lock, abi) + '-';
+std::optional<EnvironmentFolder> EnvironmentCache::find(const std::string& lock_file, const std::string& abi) const {
+  const std::string prefix = make_environment_key(lock_file, abi) + '-';
   for (const std::string& name : list_names(folder_)) {
     if (!name.starts_with(prefix)) continue;
     const std::string path = folder_ + '/' + name;
-    auto folder_lock = lock_folder(path, LOCK_SH);
-    if (!folder_lock) continue;
-    ::futimens(folder_lock->get(), nullptr);  // the time of the last use
-    return EnvironmentFolder{path, std::move(folder_lock)};
+    auto use_lock = lock_folder(path, LOCK_SH);
+    if (!use_lock) continue;
+    ::futimens(use_lock->get(), nullptr);  // the modification time is the time of the last use
+    return EnvironmentFolder{path, std::move(use_lock)};
   }
   return std::nullopt;
 }
@@ -166,42 +176,44 @@ Result<EnvironmentFolder> EnvironmentCache::begin_installation() const {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) return fail(Code::io, folder_ + ": " + error.message());
-  // Other users of the host must not reach the folder that all users may write to.
+  // The folder of the installation has mode 0777, since pip runs as the user of a job. Its parent folder therefore must
+  // not be accessible for other users of the host.
   if (::chmod(folder_.c_str(), 0700) != 0) return fail(Code::io, folder_ + ": " + errno_text(errno));
   const std::string path = folder_ + '/' + std::string(kNewPrefix) + random_hex(8);
   if (::mkdir(path.c_str(), 0700) != 0 || ::chmod(path.c_str(), 0777) != 0)
     return fail(Code::io, path + ": " + errno_text(errno));
-  auto lock = lock_folder(path, LOCK_SH);
-  if (!lock) return fail(Code::io, path + ": cannot be locked: " + errno_text(errno));
-  return EnvironmentFolder{path, std::move(lock)};
+  auto use_lock = lock_folder(path, LOCK_SH);
+  if (!use_lock) return fail(Code::io, path + ": cannot be locked: " + errno_text(errno));
+  return EnvironmentFolder{path, std::move(use_lock)};
 }
 
-Result<EnvironmentFolder> EnvironmentCache::finish_installation(EnvironmentFolder installed, const std::string& lock,
-                                                                const std::string& abi, const Limits& limits) const {
+Result<EnvironmentFolder> EnvironmentCache::commit_installation(EnvironmentFolder installed,
+                                                                const std::string& lock_file, const std::string& abi,
+                                                                const Limits& limits) const {
   remove_folder(installed.path + "/tmp");
   std::error_code ignored;
-  fs::create_directory(installed.site(), ignored);  // pip creates none for an empty list
+  fs::create_directory(installed.site(), ignored);  // pip creates no folder if there is nothing to install
   MJ_TRY(bytes, seal_tree(installed.path));
   if (bytes > limits.environment_bytes)
     return fail(Code::too_large, "the packages take " + std::to_string(bytes) + " bytes; max_bytes is " +
                                      std::to_string(limits.environment_bytes));
-  if (!write_file(installed.path + "/lock", lock) || !write_file(installed.path + "/size", std::to_string(bytes)))
+  if (!write_file(installed.path + "/lock", lock_file) || !write_file(installed.path + "/size", std::to_string(bytes)))
     return fail(Code::io, installed.path + ": " + errno_text(errno));
-  const std::string path = folder_ + '/' + make_environment_key(lock, abi) + '-' + random_hex(4);
+  const std::string path = folder_ + '/' + make_environment_key(lock_file, abi) + '-' + random_hex(4);
   if (::rename(installed.path.c_str(), path.c_str()) != 0) return fail(Code::io, path + ": " + errno_text(errno));
   installed.path = path;
-  remove_old(limits);
+  clean_up(limits);
   return installed;
 }
 
 void EnvironmentCache::remove_installation(const EnvironmentFolder& installation) { remove_folder(installation.path); }
 
-std::string EnvironmentCache::find_lock(const std::string& key) const {
-  return read_file(folder_ + kLocksFolder + key);
+std::string EnvironmentCache::find_lock_file(const std::string& key) const {
+  return read_file(folder_ + kLockFilesFolder + key);
 }
 
-void EnvironmentCache::store_lock(const std::string& key, const std::string& lock) const {
-  if (!write_file(folder_ + kLocksFolder + key, lock))
+void EnvironmentCache::store_lock_file(const std::string& key, const std::string& lock_file) const {
+  if (!write_file(folder_ + kLockFilesFolder + key, lock_file))
     log(LogLevel::warn, "packages", "{}: a lock file is not stored: {}", folder_, errno_text(errno));
 }
 
@@ -210,7 +222,7 @@ std::optional<FailedInstallation> EnvironmentCache::find_failure(const std::stri
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return std::nullopt;
   const std::time_t age = std::time(nullptr) - info.st_mtim.tv_sec;
-  if (age < 0 || age >= kFailureSeconds) return std::nullopt;
+  if (age < 0 || age >= kRetryDelaySeconds) return std::nullopt;
   return FailedInstallation{read_file(path), age};
 }
 
@@ -223,13 +235,13 @@ void EnvironmentCache::store_failure(const std::string& key, const std::string& 
     log(LogLevel::warn, "packages", "{}: a failed installation is not recorded: {}", folder_, errno_text(errno));
 }
 
-void EnvironmentCache::remove_old(const Limits& limits) const {
+void EnvironmentCache::clean_up(const Limits& limits) const {
   std::vector<std::pair<std::time_t, std::string>> environments;
   std::uint64_t total = 0;
   for (const std::string& name : list_names(folder_)) {
     const std::string path = folder_ + '/' + name;
     if (name.starts_with(kNewPrefix) || name.starts_with(kOldPrefix)) {
-      remove_unused(path);  // left behind by an agent that has died
+      remove_if_unused(path);  // in use only while the agent that created it runs
     } else if (!name.starts_with('.')) {
       environments.emplace_back(read_last_use(path), path);
       total += read_size(path);
@@ -241,18 +253,19 @@ void EnvironmentCache::remove_old(const Limits& limits) const {
     const bool is_expired = last_use + static_cast<std::time_t>(limits.age_ms / 1000) < now;
     if (total <= limits.cache_bytes && !is_expired) return;
     const std::uint64_t bytes = read_size(path);
-    if (remove_unused(path)) total -= std::min(total, bytes);
+    if (remove_if_unused(path)) total -= std::min(total, bytes);
   }
 }
 
-void EnvironmentCache::remove_old_if_due(const Limits& limits) const {
-  constexpr std::time_t kPauseSeconds = 3600;
-  const std::string mark = folder_ + "/.cleaned";
+void EnvironmentCache::clean_up_if_due(const Limits& limits) const {
+  constexpr std::time_t kCleanUpIntervalSeconds = 3600;
+  const std::string clean_up_marker = folder_ + "/.cleaned";
   struct stat info {};
   const std::time_t now = std::time(nullptr);
-  if (::stat(mark.c_str(), &info) == 0 && info.st_mtim.tv_sec <= now && now - info.st_mtim.tv_sec < kPauseSeconds)
+  if (::stat(clean_up_marker.c_str(), &info) == 0 && info.st_mtim.tv_sec <= now &&
+      now - info.st_mtim.tv_sec < kCleanUpIntervalSeconds)
     return;
-  if (write_file(mark, "")) remove_old(limits);
+  if (write_file(clean_up_marker, "")) clean_up(limits);
 }
 
 std::vector<EnvironmentInfo> EnvironmentCache::list() const {

@@ -1,16 +1,24 @@
-// The environments of one context on this host: folders with installed packages, which jobs see read-only.
+// The Python environments of one context on this host. An environment is a folder with installed packages, which jobs
+// see read-only. The cache has these files:
 //
 //   <state_dir>/contexts/<context>/packages/
-//     <key of the lock file>-<random>/site   the packages
-//     <key of the lock file>-<random>/lock   the lock file
-//     .new-<random>                          an installation that has not ended
-//     .locks/<key>                           the latest lock file of requirements on this host
-//     .failures/<key>                        the error of the latest installation that failed
-//     .cleaned                               its time is that of the latest deletion of old environments
+//     <key>-<random>/     an environment; the key is a hash of its lock file and the Python ABI
+//       site/             the installed packages
+//       lock              the lock file
+//       size              the size of the environment in bytes
+//     .new-<random>/      an installation that is not committed
+//       site/             the folder into which pip installs
+//       tmp/              the temporary files of pip, deleted by commit_installation()
+//     .old-<random>/      an environment or installation whose deletion has begun
+//     .locks/<key>        the latest lock file for the requirements with this key, if the agents share no lock files
+//     .failures/<key>     the error of the latest failed installation of the requirements with this key
+//     .cleaned            a marker whose modification time is the time of the latest clean_up_if_due() that deleted
 //
-// The cache is never shared between contexts. Several agents and threads may use a folder at the same time:
-// environments are renamed into place and never modified, and a lock of the file system protects an environment from
-// deletion while it is in use. Thread-safe. The functions block.
+// Contexts never share a cache. Several agents and threads may use the folder of one context at the same time: an
+// environment is renamed to its final path when it is complete and is not modified later. The users of an environment
+// hold a shared flock of its folder, and a deletion needs an exclusive flock.
+//
+// Thread-safe. The functions block.
 #pragma once
 
 #include <cstdint>
@@ -26,65 +34,77 @@
 
 namespace mycojobs {
 
-// An environment or an installation that is protected from deletion while the object exists.
+// An environment or an installation that is protected from deletion while this object exists.
 struct EnvironmentFolder {
   std::string path;
-  std::shared_ptr<const Fd> lock;
+  std::shared_ptr<const Fd> use_lock;  // the open folder, with a shared flock
   std::string site() const { return path + "/site"; }
 };
 
 struct FailedInstallation {
-  std::string error;
+  std::string error;  // end of the output of pip, or another error message
   std::time_t seconds_ago = 0;
 };
 
-// Returns the first error in the output of pip, or in another error of an installation.
-std::string find_pip_error(const std::string& output);
+// Returns the cause of a failed installation as one line. output: the output of pip, or another error message. If the
+// text has no error of pip, its first line is returned.
+std::string extract_pip_error(const std::string& output);
 
-// An environment for reports.
+// Description of an environment for reports.
 struct EnvironmentInfo {
-  std::string name;  // of its folder
+  std::string name;  // name of the folder of the environment
   std::uint64_t bytes = 0;
-  std::size_t packages = 0;
+  std::size_t packages = 0;  // number of packages in the lock file
   std::time_t last_use = 0;
 };
 
 class EnvironmentCache {
  public:
   struct Limits {
-    std::uint64_t environment_bytes = 0, cache_bytes = 0, age_ms = 0;
+    std::uint64_t environment_bytes = 0;  // maximum size of one environment
+    std::uint64_t cache_bytes = 0;        // maximum size of all environments
+    std::uint64_t age_ms = 0;             // time without use after which an environment is deleted
   };
-  static constexpr std::time_t kFailureSeconds = 120;  // a failed installation is not repeated for this time
+  // Delay after a failed installation before the same requirements may be installed again.
+  static constexpr std::time_t kRetryDelaySeconds = 120;
 
   EnvironmentCache(const std::string& state_dir, Id context);
 
-  // Returns the environment of a lock file. abi: see get_python_abi().
-  std::optional<EnvironmentFolder> find(const std::string& lock, const std::string& abi) const;
+  // Returns the environment of a lock file, or no value if it is not installed. abi: the version and architecture of
+  // Python, such as "cpython-3.11-x86_64", since wheels depend on both.
+  std::optional<EnvironmentFolder> find(const std::string& lock_file, const std::string& abi) const;
   // Creates a folder for an installation, writable for the user of a job. Error io.
   Result<EnvironmentFolder> begin_installation() const;
-  // Makes a complete installation the environment of the lock file, and deletes old environments. Errors: invalid (the
-  // folder contains other things than files and folders), too_large, io. REQUIRES: no process of the installation is
-  // left.
-  Result<EnvironmentFolder> finish_installation(EnvironmentFolder, const std::string& lock, const std::string& abi,
+  // Turns a complete installation into the environment of the lock file, and calls clean_up(). Errors: invalid (the
+  // folder contains something other than files and folders), too_large (the environment exceeds environment_bytes), io.
+  // REQUIRES: all processes of the installation have ended.
+  Result<EnvironmentFolder> commit_installation(EnvironmentFolder, const std::string& lock_file, const std::string& abi,
                                                 const Limits&) const;
+  // Deletes an installation that is not committed.
   static void remove_installation(const EnvironmentFolder&);
 
-  std::string find_lock(const std::string& key) const;
-  void store_lock(const std::string& key, const std::string& lock) const;
-  // Returns the failure of an installation that must not be repeated yet.
+  // Returns the lock file for the requirements with this key, or an empty text if none is stored.
+  std::string find_lock_file(const std::string& key) const;
+  // Stores the lock file for the requirements with this key, and replaces an older one. A failure is only logged.
+  void store_lock_file(const std::string& key, const std::string& lock_file) const;
+  // Returns the latest failure for the requirements with this key if the retry delay has not ended.
   std::optional<FailedInstallation> find_failure(const std::string& key) const;
+  // Stores a failure, which starts the retry delay. Deletes failures whose delay has ended.
   void store_failure(const std::string& key, const std::string& error) const;
 
-  // Deletes environments that were not used for the maximum age, and then those with the longest time since their last
-  // use until the cache has its size. Environments in use stay.
-  void remove_old(const Limits&) const;
-  // The same, at most once in an hour.
-  void remove_old_if_due(const Limits&) const;
+  // Deletes environments that were not used for age_ms. Then deletes the least recently used environments until the
+  // size of the cache is at most cache_bytes. Environments in use are not deleted. Also deletes folders of agents that
+  // ended during an installation or deletion.
+  void clean_up(const Limits&) const;
+  // Calls clean_up() unless a previous call of this function did so during the last hour.
+  void clean_up_if_due(const Limits&) const;
+  // Returns all environments, sorted by name.
   std::vector<EnvironmentInfo> list() const;
+  // Returns the failures whose retry delay has not ended.
   std::vector<FailedInstallation> list_failures() const;
 
  private:
-  std::string folder_;
+  std::string folder_;  // the folder "packages" of the context
 };
 
 }  // namespace mycojobs

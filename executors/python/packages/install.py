@@ -1,8 +1,14 @@
-"""Installs the packages of a Python script with pip. Runs in a sandbox that reaches the package index alone.
+"""Installs the packages of a Python script with pip. Runs in a sandbox that can reach only the package index.
 
-Reads /job/order.json: folder (the writable folder of the environment), index, requirements, lock (lines of a
-requirements file with hashes; empty if the packages are to be resolved) and max_bytes. Writes the result `lock`, or
-`error`: the end of pip's output. Only wheels are installed, so no code of a package runs here.
+Reads the request /job/request.json, which has these fields:
+  folder        writable folder of the environment; packages are installed into its subfolder "site"
+  index         URL of the package index
+  requirements  list of requirements in the syntax of PEP 508
+  lock          lock file to install from; if empty, pip resolves the requirements
+  max_bytes     maximum size of the folder
+
+Writes the result `lock`, the lock file of the installed packages, or the result `error`, the end of pip's output. Only
+wheels are installed: a source distribution would run code of its package during the installation.
 """
 
 import importlib.util
@@ -13,38 +19,41 @@ import subprocess
 import sys
 import threading
 
-CHECK_SECONDS = 0.2
-MAX_OUTPUT = 16 << 10
-NO_PACKAGE = "# no package is needed\n"  # markers exclude all requirements
+SIZE_CHECK_SECONDS = 0.2  # interval between checks of max_bytes
+MAX_ERROR_LENGTH = 16 << 10  # maximum number of characters of pip's output in the result "error"
+# The lock file if no package is needed, because the markers of all requirements exclude this Python. An empty lock file
+# would mean that the requirements are not resolved yet. lock_file.cpp accepts this text.
+EMPTY_LOCK_FILE = "# no package is needed\n"
 
 
 def main():
-    with open("/job/order.json", encoding="utf-8") as file:
-        order = json.load(file)
+    with open("/job/request.json", encoding="utf-8") as file:
+        request = json.load(file)
     if importlib.util.find_spec("pip") is None:
         return write_result({"error": "ERROR: pip is missing on this host: apt install python3-pip\n"})
-    folder = order["folder"]
-    os.environ["TMPDIR"] = f"{folder}/tmp"  # on the file system of the environment, so that pip can rename files
+    folder = request["folder"]
+    # The temporary folder must be on the file system of the environment, so that pip can rename files to their place.
+    os.environ["TMPDIR"] = f"{folder}/tmp"
     os.mkdir(os.environ["TMPDIR"])
     command = [
         sys.executable, "-I", "-m", "pip", "install", "--isolated", "--quiet", "--no-input", "--progress-bar=off",
         "--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:", "--no-warn-script-location",
-        "--root-user-action=ignore", "--retries=2", "--index-url", order["index"], "--target", f"{folder}/site",
+        "--root-user-action=ignore", "--retries=2", "--index-url", request["index"], "--target", f"{folder}/site",
         "--report", "/job/report.json",
     ]  # fmt: skip
-    if order["lock"]:
+    if request["lock"]:
         with open("/job/lock.txt", "w", encoding="utf-8") as file:
-            file.write(order["lock"])
+            file.write(request["lock"])
         command += ["--no-deps", "--require-hashes", "--requirement", "/job/lock.txt"]
     else:
-        command += ["--", *order["requirements"]]
-    error = run_within_limit(command, folder, order["max_bytes"])
+        command += ["--", *request["requirements"]]
+    error = run_pip(command, folder, request["max_bytes"])
     if error:
         return write_result({"error": error})
     with open("/job/report.json", encoding="utf-8") as file:
         report = json.load(file)
-    lines = sorted(lock_line(each) for each in report["install"]) or [NO_PACKAGE]
-    return write_result({"lock": order["lock"] or "".join(lines)})
+    lines = sorted(format_lock_line(package) for package in report["install"]) or [EMPTY_LOCK_FILE]
+    return write_result({"lock": request["lock"] or "".join(lines)})
 
 
 def write_result(result):
@@ -52,47 +61,52 @@ def write_result(result):
         json.dump(result, file)
 
 
-def run_within_limit(command, folder, max_bytes):
-    """Runs pip, and kills it when its files exceed the limit. Returns the end of its output if it fails."""
+def run_pip(command, folder, max_bytes):
+    """Runs a pip command, and kills pip if the files in the folder exceed max_bytes.
+
+    Returns an empty text on success, else an error message or the end of pip's output.
+    """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     ended = threading.Event()
     exceeded = threading.Event()
 
-    def watch():
-        while not ended.wait(CHECK_SECONDS):
+    def kill_when_too_large():
+        while not ended.wait(SIZE_CHECK_SECONDS):
             if count_bytes(folder) > max_bytes:
                 exceeded.set()
                 process.kill()
                 return
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    watch_thread = threading.Thread(target=kill_when_too_large)
+    watch_thread.start()
     output = ""
     for line in process.stdout:
         print(line, end="", flush=True)
-        output = (output + line)[-MAX_OUTPUT:]
+        output = (output + line)[-MAX_ERROR_LENGTH:]
     code = process.wait()
     ended.set()
-    watcher.join()
+    watch_thread.join()
     if exceeded.is_set():
         return f"ERROR: the packages take more than max_bytes = {max_bytes}\n"
     return "" if code == 0 else output or f"ERROR: pip has ended with {code}\n"
 
 
 def count_bytes(folder):
+    """Returns the disk usage of all files below the folder in bytes."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             try:
                 total += os.lstat(f"{parent}/{name}").st_blocks * 512
             except OSError:
-                pass  # pip has moved or deleted it
+                pass  # pip has moved or deleted the file since os.walk() listed it
     return total
 
 
-def lock_line(package):
+def format_lock_line(package):
+    """Returns the line of the lock file for a package in the field `install` of pip's installation report."""
     archive = package["download_info"].get("archive_info", {})
     digest = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
     name = re.sub(r"[-_.]+", "-", package["metadata"]["name"]).lower()

@@ -1,5 +1,6 @@
-// Lock files of environments: a line "name==version --hash=sha256:<64 hex>" for each package, sorted by name, or a
-// comment if no package is needed. Pure and thread-safe.
+// Checks lock files of Python environments. A lock file has a line "name==version --hash=sha256:<64 hex>" for each
+// package, sorted by name. If no package is needed, the file has only the comment of EMPTY_LOCK_FILE in install.py.
+// The functions are pure and thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,13 @@
 
 namespace mycojobs {
 
-// Checks a lock file, which pip has computed from data of the index. Errors: invalid (not a lock file), denied (the
-// settings do not allow a package, or a hash; the message names both and the remedy). context: for messages.
-Result<void> check_lock_file(const std::string& lock, const PackageSettings&, Id context);
+// Checks the syntax of a lock file, and whether the settings allow its packages and hashes. Lock files are untrusted:
+// pip computes them from data of the index, and other clients can write to the store. context: number of the context in
+// messages. Errors: invalid (a line has another syntax, or the file is too long), denied (a package or hash is not
+// allowed; the message names it and the setting to change).
+Result<void> check_lock_file(const std::string& lock_file, const PackageSettings&, Id context);
 
-std::size_t count_locked_packages(const std::string& lock);
+// Returns the number of packages in a valid lock file.
+std::size_t count_locked_packages(const std::string& lock_file);
 
 }  // namespace mycojobs

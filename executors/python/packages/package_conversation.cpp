@@ -20,167 +20,180 @@
 
 namespace mycojobs {
 
-extern const char* const kInstallProgram;  // install.py
+extern const char* const kInstallProgram;  // text of install.py, which CMake embeds
 
 namespace {
 
 using nlohmann::json;
 
 constexpr std::uint64_t kInstallMemoryBytes = 512ULL << 20, kInstallDiskBytes = 64ULL << 20;
-constexpr std::size_t kMaxLockResultBytes = 1U << 20;
+constexpr std::size_t kMaxInstallResultBytes = 1U << 20;
 
-std::string get_python_abi(const PackageContext& context) {
+// Returns the version and the architecture that determine which wheels can be used, such as "cpython-3.11-x86_64".
+std::string get_python_abi(const PackageDependencies& dependencies) {
   utsname host{};
   ::uname(&host);
-  return "cpython-" + context.python_version.substr(0, context.python_version.rfind('.')) + '-' + host.machine;
+  return "cpython-" + dependencies.python_version.substr(0, dependencies.python_version.rfind('.')) + '-' +
+         host.machine;
 }
 
-// The key of requirements, which all agents of a context compute in the same way.
+// Returns the key under which lock files and failures are stored. The algorithm must stay the same: all agents of a
+// context use the key to find each other's lock files.
 std::string make_requirements_key(const ScriptRequirements& requirements, const std::string& index,
                                   const std::string& abi) {
-  std::string parts = "1";
+  std::string parts = "1";  // version of the algorithm
   const auto add = [&parts](const std::string& part) { parts += std::to_string(part.size()) + ':' + part; };
-  for (const std::string& package : requirements.packages) add(package);
+  for (const std::string& requirement : requirements.requirements) add(requirement);
   add(index);
   add(abi);
   return sha256_hex(parts);
 }
 
-// The run of pip.
-class InstallRun final : public ProgramConversation {
+// The conversation of a run of pip.
+class PipRun final : public ProgramConversation {
  public:
   using ProgramConversation::ProgramConversation;
-  // Returns the lock file. Error unsupported: the output of pip.
-  Result<std::string> read_lock() const {
+  // Returns the lock file of the installed packages. Error unsupported: pip failed, and the message is the end of its
+  // output; or the run has no result.
+  Result<std::string> read_lock_file() const {
     const ScriptAnswer answer = complete_answer();
     if (const auto error = answer.result.find("error"); error != answer.result.end())
       return fail(Code::unsupported, to_utf8(error->second));
-    const auto lock = answer.result.find("lock");
-    if (answer.is_complete && answer.problem.empty() && lock != answer.result.end()) return lock->second;
+    const auto lock_file = answer.result.find("lock");
+    if (answer.is_complete && answer.problem.empty() && lock_file != answer.result.end()) return lock_file->second;
     return fail(Code::unsupported, "the installation has written no lock file");
   }
 };
 
 class PackageConversation final : public Conversation {
  public:
-  PackageConversation(const JobFacts& facts, const PackageContext& context, ArtifactSink* sink)
+  PackageConversation(const JobFacts& facts, const PackageDependencies& dependencies, ArtifactSink* sink)
       : facts_(facts),
-        context_(context),
-        cache_(context.state_dir, facts.job.context_id),
-        abi_(get_python_abi(context)),
+        dependencies_(dependencies),
+        cache_(dependencies.state_dir, facts.job.context_id),
+        abi_(get_python_abi(dependencies)),
         sink_(sink) {}
 
   Result<void> begin() {
     MJ_CHECK(read_requirements());
-    if (requirements_.packages.empty()) return start_script();
-    key_ = make_requirements_key(requirements_, context_.settings.index, abi_);
-    MJ_TRY(lock, find_lock());
-    if (!lock.empty()) {
-      if (auto allowed = check_lock_file(lock, context_.settings, facts_.job.context_id); !allowed)
+    if (script_requirements_.requirements.empty()) return start_script();
+    key_ = make_requirements_key(script_requirements_, dependencies_.settings.index, abi_);
+    MJ_TRY(lock_file, find_lock_file());
+    if (!lock_file.empty()) {
+      if (auto allowed = check_lock_file(lock_file, dependencies_.settings, facts_.job.context_id); !allowed)
         return fail(Code::denied, "packages: " + allowed.error().message);
-      environment_ = cache_.find(lock, abi_);
+      environment_ = cache_.find(lock_file, abi_);
       if (environment_) {
-        cache_.remove_old_if_due(get_limits());
+        cache_.clean_up_if_due(get_limits());
         return start_script();
       }
     }
     if (const auto failure = cache_.find_failure(key_)) {
-      return fail(Code::unsupported, "packages: " + find_pip_error(failure->error) + " (the installation failed " +
+      return fail(Code::unsupported, "packages: " + extract_pip_error(failure->error) + " (the installation failed " +
                                          std::to_string(failure->seconds_ago) + " s ago; the next attempt is made " +
-                                         std::to_string(EnvironmentCache::kFailureSeconds - failure->seconds_ago) +
+                                         std::to_string(EnvironmentCache::kRetryDelaySeconds - failure->seconds_ago) +
                                          " s from now)");
     }
-    token_ = context_.installations.begin(facts_.job.context_id, key_);
-    if (!token_) return fail(Code::unavailable, "packages: they are being installed for another job");
-    return start_installation(kInstallStage, std::move(lock));
+    installation_token_ = dependencies_.installations.try_begin(facts_.job.context_id, key_);
+    if (!installation_token_) return fail(Code::unavailable, "packages: they are being installed for another job");
+    return start_installation(kInstallStage, lock_file);
   }
 
   std::size_t stage() const override { return stage_; }
-  std::string consume_output() override { return current().consume_output(); }
-  void feed(std::string_view bytes) override { current().feed(bytes); }
+  std::string consume_output() override { return active_conversation().consume_output(); }
+  void feed(std::string_view bytes) override { active_conversation().feed(bytes); }
   std::uint64_t frame_count() const override {
-    return script_ ? script_->frame_count() : install_ ? install_->frame_count() : 0;
+    return script_conversation_ ? script_conversation_->frame_count() : pip_run_ ? pip_run_->frame_count() : 0;
   }
-  void on_stdout(std::string_view bytes) override { current().on_stdout(bytes); }
-  void on_stderr(std::string_view bytes) override { current().on_stderr(bytes); }
+  void on_stdout(std::string_view bytes) override { active_conversation().on_stdout(bytes); }
+  void on_stderr(std::string_view bytes) override { active_conversation().on_stderr(bytes); }
   PackagesFolder packages() const override {
-    if (script_) return {environment_ ? environment_->site() : "", false};
+    if (script_conversation_) return {environment_ ? environment_->site() : "", false};
     return {installation_->path, true};
   }
   std::vector<std::string> consume_notes() override {
     std::vector<std::string> notes = std::exchange(notes_, {});
-    for (std::string& note : current().consume_notes()) notes.push_back(std::move(note));
+    for (std::string& note : active_conversation().consume_notes()) notes.push_back(std::move(note));
     return notes;
   }
-  // pip sends no calls.
+  // Only the script may call the agent: calls of an installation are ignored.
   std::vector<std::string> consume_calls() override {
-    return script_ ? script_->consume_calls() : std::vector<std::string>{};
+    return script_conversation_ ? script_conversation_->consume_calls() : std::vector<std::string>{};
   }
-  void answer(std::string_view reply) override { current().answer(reply); }
+  void answer(std::string_view reply) override { active_conversation().answer(reply); }
 
   bool next_stage(const Outcome& outcome) override {
-    if (script_) return false;
-    install_usage_ = outcome.usage;
+    if (script_conversation_) return false;
+    pip_usage_ = outcome.usage;
     if (outcome.status != RunStatus::ok) return false;
     auto continued = continue_after_installation();
     if (!continued) record_failure(continued.error());
-    if (!continued || script_) token_.reset();
+    // A second installation of the same requirements keeps the registration.
+    if (!continued || script_conversation_) installation_token_.reset();
     return continued.has_value();
   }
 
   JobEnd finish(const Outcome& outcome) const override {
-    JobEnd end = script_ ? script_->finish(outcome) : build_failure_end(outcome);
+    JobEnd end = script_conversation_ ? script_conversation_->finish(outcome) : build_failure_end(outcome);
     json receipt = json::parse(end.receipt);
-    json packages = {{"cached", !install_usage_.has_value()}};
+    json packages = {{"cached", !pip_usage_.has_value()}};
     if (environment_) packages["environment"] = environment_->path.substr(environment_->path.rfind('/') + 1);
-    if (install_usage_) {
-      packages["wall_us"] = install_usage_->wall_us;
-      packages["cpu_us"] = install_usage_->user_us + install_usage_->system_us;
+    if (pip_usage_) {
+      packages["wall_us"] = pip_usage_->wall_us;
+      packages["cpu_us"] = pip_usage_->user_us + pip_usage_->system_us;
     }
-    if (environment_ || install_usage_) receipt["packages"] = std::move(packages);
+    if (environment_ || pip_usage_) receipt["packages"] = std::move(packages);
     end.receipt = dump_json(receipt);
     return end;
   }
 
  private:
-  Conversation& current() { return script_ ? *script_ : static_cast<Conversation&>(*install_); }
+  Conversation& active_conversation() {
+    return script_conversation_ ? *script_conversation_ : static_cast<Conversation&>(*pip_run_);
+  }
 
   Result<void> read_requirements() {
     auto requirements = parse_requirements(facts_.job.script);
     if (!requirements) return fail(Code::invalid, "script: " + requirements.error().message);
-    requirements_ = std::move(*requirements);
-    auto is_met = meets_python_specifier(context_.python_version, requirements_.python);
+    script_requirements_ = std::move(*requirements);
+    auto is_met = meets_python_specifier(dependencies_.python_version, script_requirements_.python_specifier);
     if (!is_met) return fail(Code::invalid, "script: " + is_met.error().message);
     if (*is_met) return {};
-    return fail(Code::invalid, "script: requires-python = \"" + requirements_.python + "\", and jobs have Python " +
-                                   context_.python_version);
+    return fail(Code::invalid, "script: requires-python = \"" + script_requirements_.python_specifier +
+                                   "\", and jobs have Python " + dependencies_.python_version);
   }
 
   EnvironmentCache::Limits get_limits() const {
-    return {context_.settings.max_bytes, context_.settings.cache_bytes, context_.settings.cache_age_ms};
+    return {dependencies_.settings.max_bytes, dependencies_.settings.cache_bytes, dependencies_.settings.cache_age_ms};
   }
 
-  Result<std::string> find_lock() const {
-    return context_.locks ? context_.locks->find(facts_.job.context_id, key_) : cache_.find_lock(key_);
+  // Returns the stored lock file for the requirements, or an empty text.
+  Result<std::string> find_lock_file() const {
+    return dependencies_.lock_file_registry
+               ? dependencies_.lock_file_registry->find_lock_file(facts_.job.context_id, key_)
+               : cache_.find_lock_file(key_);
   }
-  Result<std::string> publish_lock(const std::string& lock) const {
-    if (context_.locks) return context_.locks->publish(facts_.job.context_id, key_, lock);
-    cache_.store_lock(key_, lock);
-    return lock;
+  // Returns the lock file that is stored for the requirements after the call: the argument or that of another agent.
+  Result<std::string> add_lock_file(const std::string& lock_file) const {
+    if (dependencies_.lock_file_registry)
+      return dependencies_.lock_file_registry->add_lock_file(facts_.job.context_id, key_, lock_file);
+    cache_.store_lock_file(key_, lock_file);
+    return lock_file;
   }
 
-  Result<void> start_installation(std::size_t stage, std::string lock) {
+  // Starts pip. If the lock file is empty, pip resolves the requirements.
+  Result<void> start_installation(std::size_t stage, const std::string& lock_file) {
     MJ_TRY(installation, cache_.begin_installation());
     installation_ = std::move(installation);
-    MJ_TRY(request, encode_install_request(lock));
+    MJ_TRY(request, encode_install_request(lock_file));
     EndContext end = make_end_context(facts_, kInstallProfile);
-    end.max_result_bytes = kMaxLockResultBytes;
-    install_ = std::make_unique<InstallRun>(std::move(request), std::move(end), nullptr);
+    end.max_result_bytes = kMaxInstallResultBytes;
+    pip_run_ = std::make_unique<PipRun>(std::move(request), std::move(end), nullptr);
     stage_ = stage;
     return {};
   }
 
-  Result<std::string> encode_install_request(const std::string& lock) const {
+  Result<std::string> encode_install_request(const std::string& lock_file) const {
     JobFacts facts;
     facts.job.id = facts_.job.id;
     facts.job.caller_id = facts_.job.caller_id;
@@ -188,11 +201,11 @@ class PackageConversation final : public Conversation {
     facts.job.script_type = facts_.job.script_type;
     facts.job.script = kInstallProgram;
     facts.max_artifact_bytes = 0;
-    const json order = {{"folder", kPackagesFolder},
-                        {"index", context_.settings.index},
-                        {"requirements", requirements_.packages},
-                        {"lock", lock},
-                        {"max_bytes", context_.settings.max_bytes}};
+    const json request = {{"folder", kPackagesFolder},
+                          {"index", dependencies_.settings.index},
+                          {"requirements", script_requirements_.requirements},
+                          {"lock", lock_file},
+                          {"max_bytes", dependencies_.settings.max_bytes}};
     TextMap environment = {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"PATH", "/usr/bin:/bin"}};
     for (const char* name : {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"}) environment[name] = kProxyUrl;
     return encode_script_request(facts, {.executor = "python",
@@ -201,27 +214,28 @@ class PackageConversation final : public Conversation {
                                          .script_file = "install.py",
                                          .environment = std::move(environment),
                                          .replaces_environment = true,
-                                         .files = {{"order.json", dump_json(order), 0444}}});
+                                         .files = {{"request.json", dump_json(request), 0444}}});
   }
 
-  // Starts the script, or a second installation from the lock file of another agent. Errors: the reason why the
-  // packages cannot be used.
+  // Stores the lock file of the completed run of pip, and starts the script. If another agent has stored a different
+  // lock file, discards the installed files and uses the stored lock file: starts the script if its environment exists,
+  // else a second installation. An error means that the packages cannot be used.
   Result<void> continue_after_installation() {
-    MJ_TRY(lock, install_->read_lock());
-    MJ_CHECK(check_lock_file(lock, context_.settings, facts_.job.context_id));
-    MJ_TRY(shared_lock, publish_lock(lock));
-    if (shared_lock != lock) {
+    MJ_TRY(lock_file, pip_run_->read_lock_file());
+    MJ_CHECK(check_lock_file(lock_file, dependencies_.settings, facts_.job.context_id));
+    MJ_TRY(stored_lock_file, add_lock_file(lock_file));
+    if (stored_lock_file != lock_file) {
       EnvironmentCache::remove_installation(*installation_);
-      MJ_CHECK(check_lock_file(shared_lock, context_.settings, facts_.job.context_id));
-      environment_ = cache_.find(shared_lock, abi_);
+      MJ_CHECK(check_lock_file(stored_lock_file, dependencies_.settings, facts_.job.context_id));
+      environment_ = cache_.find(stored_lock_file, abi_);
       if (environment_) return start_script();
       if (stage_ != kInstallStage) return fail(Code::unavailable, "the lock file was replaced twice: repeat the job");
-      return start_installation(kRepeatedInstallStage, std::move(shared_lock));
+      return start_installation(kSecondInstallStage, stored_lock_file);
     }
-    MJ_TRY(environment, cache_.finish_installation(*installation_, lock, abi_, get_limits()));
+    MJ_TRY(environment, cache_.commit_installation(*installation_, lock_file, abi_, get_limits()));
     environment_ = std::move(environment);
-    notes_.push_back("packages: " + std::to_string(count_locked_packages(lock)) + " installed in " +
-                     std::to_string(install_usage_->wall_us / 1000) + " ms");
+    notes_.push_back("packages: " + std::to_string(count_locked_packages(lock_file)) + " installed in " +
+                     std::to_string(pip_usage_->wall_us / 1000) + " ms");
     return start_script();
   }
 
@@ -230,29 +244,32 @@ class PackageConversation final : public Conversation {
     extras.packages = environment_ ? kPackagesFolder : "";
     if (environment_) extras.environment["PYTHONPATH"] = kPackagesFolder;
     MJ_TRY(script, begin_script(facts_, extras, sink_));
-    script_ = std::move(script);
+    script_conversation_ = std::move(script);
     stage_ = kScriptStage;
     return {};
   }
 
-  // The store being away is not a failure of the installation.
+  // Deletes the installation and records the failure, which delays the next attempt. `unavailable` is not recorded,
+  // since it is an error of the store and not of the packages: the next job may install them at once.
   void record_failure(const Error& error) {
-    problem_ = error;
+    install_error_ = error;
     if (installation_) EnvironmentCache::remove_installation(*installation_);
     if (error.code != Code::unavailable) cache_.store_failure(key_, error.message);
     log(LogLevel::warn, "packages", "context {}: an installation has failed: {}", facts_.job.context_id,
-        find_pip_error(error.message));
+        extract_pip_error(error.message));
   }
 
+  // Builds the end of a job whose script did not run.
   JobEnd build_failure_end(const Outcome& outcome) const {
     Outcome install_outcome = outcome;
     ScriptAnswer answer;
-    if (problem_) {
+    if (install_error_) {
       install_outcome.status = RunStatus::exit;
       install_outcome.exit_code = 1;
       answer.is_complete = true;
-      answer.error = ScriptError{"PackageError", find_pip_error(problem_->message), problem_->message, 0, {}};
-      answer.error->retry_forbidden = problem_->code == Code::denied;
+      answer.error =
+          ScriptError{"PackageError", extract_pip_error(install_error_->message), install_error_->message, 0, {}};
+      answer.error->retry_forbidden = install_error_->code == Code::denied;
     }
     JobEnd end = build_job_end(make_end_context(facts_, kInstallProfile), install_outcome, answer);
     end.error.insert(0, "packages: ");
@@ -263,20 +280,20 @@ class PackageConversation final : public Conversation {
   }
 
   const JobFacts facts_;
-  const PackageContext context_;
+  const PackageDependencies dependencies_;
   const EnvironmentCache cache_;
   const std::string abi_;
   ArtifactSink* const sink_;
-  ScriptRequirements requirements_;
-  std::string key_;  // of the requirements
+  ScriptRequirements script_requirements_;
+  std::string key_;  // result of make_requirements_key()
   std::size_t stage_ = kScriptStage;
-  std::unique_ptr<RunningInstallations::Token> token_;
+  std::unique_ptr<RunningInstallations::Token> installation_token_;
   std::optional<EnvironmentFolder> installation_;
-  std::optional<EnvironmentFolder> environment_;  // in use until the job has ended
-  std::unique_ptr<InstallRun> install_;
-  std::unique_ptr<Conversation> script_;
-  std::optional<Usage> install_usage_;  // of the latest installation
-  std::optional<Error> problem_;
+  std::optional<EnvironmentFolder> environment_;       // protected from deletion while this object exists
+  std::unique_ptr<PipRun> pip_run_;                    // null until an installation starts
+  std::unique_ptr<Conversation> script_conversation_;  // null until the script starts
+  std::optional<Usage> pip_usage_;      // resources that the latest run of pip used; empty if pip did not run
+  std::optional<Error> install_error_;  // set if install.py has ended normally, but the packages cannot be used
   std::vector<std::string> notes_;
 };
 
@@ -295,26 +312,26 @@ Policy make_install_policy(const PackageSettings& settings) {
   return policy;
 }
 
-std::unique_ptr<RunningInstallations::Token> RunningInstallations::begin(Id context, const std::string& key) {
-  const std::lock_guard lock(mutex_);
+std::unique_ptr<RunningInstallations::Token> RunningInstallations::try_begin(Id context, const std::string& key) {
+  const std::lock_guard guard(mutex_);
   if (!keys_[context].insert(key).second) return nullptr;
   return std::make_unique<Token>(*this, context, key);
 }
 
 bool RunningInstallations::has_any(Id context) const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard guard(mutex_);
   const auto keys = keys_.find(context);
   return keys != keys_.end() && !keys->second.empty();
 }
 
 void RunningInstallations::remove(Id context, const std::string& key) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard guard(mutex_);
   keys_[context].erase(key);
 }
 
-Result<std::unique_ptr<Conversation>> begin_with_packages(const JobFacts& facts, const PackageContext& context,
-                                                          ArtifactSink* sink) {
-  auto conversation = std::make_unique<PackageConversation>(facts, context, sink);
+Result<std::unique_ptr<Conversation>> begin_with_packages(const JobFacts& facts,
+                                                          const PackageDependencies& dependencies, ArtifactSink* sink) {
+  auto conversation = std::make_unique<PackageConversation>(facts, dependencies, sink);
   MJ_CHECK(conversation->begin());
   return conversation;
 }

@@ -1,7 +1,7 @@
 #include "executors/python/packages/script_requirements.h"
 
-// The parser is compiled here, without exceptions: those of the shared library end a program that links its own
-// unwinder.
+// toml++ is compiled into this file without exceptions. The toml++ shared library throws exceptions, which would
+// terminate programs that are linked with an unwinder of their own.
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
@@ -19,7 +19,7 @@ namespace mycojobs {
 
 namespace {
 
-constexpr std::string_view kOpening = "# /// script", kClosing = "# ///";
+constexpr std::string_view kBlockStart = "# /// script", kBlockEnd = "# ///";
 constexpr std::size_t kMaxBlockBytes = 64U << 10;
 constexpr std::size_t kMaxRequirementBytes = 300;
 
@@ -40,10 +40,12 @@ std::string_view pop_line(std::string_view& text) {
   return line;
 }
 
+// PEP 723: a line of a block is "#" or starts with "# ".
 bool is_comment_of_block(std::string_view line) { return line == "#" || line.starts_with("# "); }
 
-// Returns the TOML text of the block that follows its opening line. The block ends at the last closing line of the
-// comment, as PEP 723 requires. Returns no value if there is no closing line.
+// Returns the TOML text of a block, and removes the block from the script. The script must begin after the start line
+// of the block. PEP 723 defines that the block ends at the last end line of the contiguous comment lines. Returns no
+// value if there is no end line.
 std::optional<std::string> extract_block(std::string_view& script) {
   std::string text;
   std::optional<std::string> block;
@@ -51,8 +53,8 @@ std::optional<std::string> extract_block(std::string_view& script) {
   for (std::string_view rest = script; !rest.empty();) {
     const std::string_view line = pop_line(rest);
     if (!is_comment_of_block(line)) break;
-    if (line == kClosing) block = text, after_block = rest;
-    if (block && line == kOpening) break;
+    if (line == kBlockEnd) block = text, after_block = rest;
+    if (block && line == kBlockStart) break;
     text += line.size() > 2 ? line.substr(2) : std::string_view();
     text += '\n';
   }
@@ -60,10 +62,11 @@ std::optional<std::string> extract_block(std::string_view& script) {
   return block;
 }
 
+// Returns the TOML text of the only block of the script, or an empty text if there is no block.
 Result<std::string> find_block(std::string_view script) {
   std::optional<std::string> found;
   while (!script.empty()) {
-    if (pop_line(script) != kOpening) continue;
+    if (pop_line(script) != kBlockStart) continue;
     auto block = extract_block(script);
     if (!block) return fail(Code::invalid, "the script has \"# /// script\" without a line \"# ///\" after it");
     if (found) return fail(Code::invalid, "the script has more than one block \"# /// script\"");
@@ -82,7 +85,7 @@ Result<toml::table> parse_toml(const std::string& text) {
                                  " of the block: " + std::string(parsed.error().description()));
 }
 
-Result<void> read_packages(const toml::node& node, ScriptRequirements& out) {
+Result<void> read_dependencies(const toml::node& node, ScriptRequirements& out) {
   const toml::array* list = node.as_array();
   if (list == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
   if (list->size() > kMaxRequirements)
@@ -92,10 +95,10 @@ Result<void> read_packages(const toml::node& node, ScriptRequirements& out) {
     if (text == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
     const std::string_view requirement = trim(text->get());
     MJ_CHECK(check_requirement(requirement));
-    out.packages.emplace_back(requirement);
+    out.requirements.emplace_back(requirement);
   }
-  std::sort(out.packages.begin(), out.packages.end());
-  out.packages.erase(std::unique(out.packages.begin(), out.packages.end()), out.packages.end());
+  std::sort(out.requirements.begin(), out.requirements.end());
+  out.requirements.erase(std::unique(out.requirements.begin(), out.requirements.end()), out.requirements.end());
   return {};
 }
 
@@ -110,35 +113,38 @@ std::string_view pop_name(std::string_view& text) {
   return name;
 }
 
-using Release = std::vector<std::uint64_t>;
+// The numeric parts of a version: "3.11" is {3, 11}.
+using ReleaseNumbers = std::vector<std::uint64_t>;
 
-// Parses the numbers of a version: "3.11" -> {3, 11}. Ignores nothing: a version with letters has no value.
-std::optional<Release> parse_release(std::string_view text) {
-  Release release;
+// Parses a version. Returns no value for versions with other parts than numbers, such as "3.11rc1".
+std::optional<ReleaseNumbers> parse_release_numbers(std::string_view text) {
+  ReleaseNumbers numbers;
   for (;;) {
     const std::size_t end = std::min(text.find('.'), text.size());
     std::uint64_t number = 0;
     if (!parse_u64(text.substr(0, end), number)) return std::nullopt;
-    release.push_back(number);
-    if (end == text.size()) return release;
+    numbers.push_back(number);
+    if (end == text.size()) return numbers;
     text.remove_prefix(end + 1);
   }
 }
 
-std::strong_ordering compare_releases(Release a, Release b) {
+// Compares two versions. A shorter version is extended with zeros, so 3.11 equals 3.11.0.
+std::strong_ordering compare_release_numbers(ReleaseNumbers a, ReleaseNumbers b) {
   const std::size_t size = std::max(a.size(), b.size());
   a.resize(size);
   b.resize(size);
   return a <=> b;
 }
 
-bool has_prefix(Release version, const Release& prefix) {
+// Returns whether a version begins with the numbers of the prefix: 3.11.2 has the prefix 3.11.
+bool has_prefix(ReleaseNumbers version, const ReleaseNumbers& prefix) {
   version.resize(std::max(version.size(), prefix.size()));
   return std::equal(prefix.begin(), prefix.end(), version.begin());
 }
 
-// One comparison of a specifier, such as ">=3.11" or "==3.*".
-std::optional<bool> meets_comparison(const Release& version, std::string_view text) {
+// Evaluates one comparison of a specifier, such as ">=3.11" or "==3.*". Returns no value if it cannot be parsed.
+std::optional<bool> meets_comparison(const ReleaseNumbers& version, std::string_view text) {
   static constexpr std::string_view kOperators[] = {"===", "~=", "==", "!=", "<=", ">=", "<", ">"};
   const auto found = std::find_if(std::begin(kOperators), std::end(kOperators),
                                   [text](std::string_view candidate) { return text.starts_with(candidate); });
@@ -147,52 +153,52 @@ std::optional<bool> meets_comparison(const Release& version, std::string_view te
   const bool is_equality = *found == "==" || *found == "!=";
   const bool is_prefix = is_equality && bound_text.ends_with(".*");
   if (is_prefix) bound_text.remove_suffix(2);
-  const auto bound = parse_release(bound_text);
+  const auto bound = parse_release_numbers(bound_text);
   if (!bound) return std::nullopt;
-  const std::strong_ordering order = compare_releases(version, *bound);
-  if (is_equality) return (is_prefix ? has_prefix(version, *bound) : order == 0) == (*found == "==");
-  if (*found == "===") return order == 0;
-  if (*found == "<=") return order <= 0;
-  if (*found == ">=") return order >= 0;
-  if (*found == "<") return order < 0;
-  if (*found == ">") return order > 0;
+  const std::strong_ordering ordering = compare_release_numbers(version, *bound);
+  if (is_equality) return (is_prefix ? has_prefix(version, *bound) : ordering == 0) == (*found == "==");
+  if (*found == "===") return ordering == 0;
+  if (*found == "<=") return ordering <= 0;
+  if (*found == ">=") return ordering >= 0;
+  if (*found == "<") return ordering < 0;
+  if (*found == ">") return ordering > 0;
   if (bound->size() < 2) return std::nullopt;
-  return order >= 0 && has_prefix(version, Release(bound->begin(), bound->end() - 1));
+  return ordering >= 0 && has_prefix(version, ReleaseNumbers(bound->begin(), bound->end() - 1));
 }
 
 }  // namespace
 
-bool may_state_requirements(std::string_view script) { return script.find(kOpening) != std::string_view::npos; }
+bool may_have_requirements(std::string_view script) { return script.find(kBlockStart) != std::string_view::npos; }
 
 Result<ScriptRequirements> parse_requirements(std::string_view script) {
   ScriptRequirements requirements;
-  if (!may_state_requirements(script)) return requirements;
+  if (!may_have_requirements(script)) return requirements;
   MJ_TRY(block, find_block(script));
   if (!is_utf8(block)) return fail(Code::invalid, "the block \"# /// script\" is not UTF-8");
   MJ_TRY(table, parse_toml(block));
   if (const toml::node* node = table.get("requires-python")) {
     const auto* text = node->as_string();
     if (text == nullptr) return fail(Code::invalid, "requires-python: is not a text, as \">=3.11\"");
-    requirements.python = trim(text->get());
+    requirements.python_specifier = trim(text->get());
   }
-  if (const toml::node* node = table.get("dependencies")) MJ_CHECK(read_packages(*node, requirements));
+  if (const toml::node* node = table.get("dependencies")) MJ_CHECK(read_dependencies(*node, requirements));
   return requirements;
 }
 
 Result<void> check_requirement(std::string_view requirement) {
-  const auto reject = [requirement](const std::string& problem) {
+  const auto make_error = [requirement](const std::string& problem) {
     const std::string text = to_utf8(requirement.substr(0, kMaxRequirementBytes));
     return fail(Code::invalid, "dependencies: \"" + text + "\": " + problem);
   };
-  if (requirement.size() > kMaxRequirementBytes) return reject("is longer than 300 bytes");
+  if (requirement.size() > kMaxRequirementBytes) return make_error("is longer than 300 bytes");
   const auto is_unprintable = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
-  if (std::any_of(requirement.begin(), requirement.end(), is_unprintable)) return reject("has a control character");
+  if (std::any_of(requirement.begin(), requirement.end(), is_unprintable)) return make_error("has a control character");
   std::string_view rest = requirement;
   const std::string_view name = pop_name(rest);
   if (name.empty() || !is_letter_or_digit(name.front()) || !is_letter_or_digit(name.back()))
-    return reject("does not begin with the name of a package");
+    return make_error("does not begin with the name of a package");
   rest = trim(rest);
-  if (rest.starts_with('@')) return reject("names a URL; packages come from the index of the context alone");
+  if (rest.starts_with('@')) return make_error("names a URL; packages come from the index of the context alone");
   const std::string_view versions = rest.substr(0, rest.find(';'));
   constexpr std::string_view kVersionCharacters = "[](),.<>=!~*+-_ \t";
   const auto is_allowed = [&](char c) {
@@ -200,7 +206,7 @@ Result<void> check_requirement(std::string_view requirement) {
   };
   if (!std::all_of(versions.begin(), versions.end(), is_allowed) || rest.find(" -") != std::string_view::npos ||
       rest.find('#') != std::string_view::npos || (!versions.empty() && is_letter_or_digit(versions.front())))
-    return reject("is not a requirement, as \"requests>=2.28,<3\"");
+    return make_error("is not a requirement, as \"requests>=2.28,<3\"");
   return {};
 }
 
@@ -234,11 +240,11 @@ bool matches_package_pattern(std::string_view name, std::string_view pattern) {
 }
 
 Result<bool> meets_python_specifier(std::string_view version, std::string_view specifier) {
-  const auto release = parse_release(version);
+  const auto version_numbers = parse_release_numbers(version);
   bool is_met = true;
   for (std::string_view rest = specifier; !rest.empty();) {
     const std::size_t end = std::min(rest.find(','), rest.size());
-    const auto result = release ? meets_comparison(*release, trim(rest.substr(0, end))) : std::nullopt;
+    const auto result = version_numbers ? meets_comparison(*version_numbers, trim(rest.substr(0, end))) : std::nullopt;
     if (!result)
       return fail(Code::invalid,
                   "requires-python: \"" + std::string(specifier) + "\" is not understood; write \">=3.11\"");

@@ -1,11 +1,11 @@
-// The packages that a Python script states in its comments, as PEP 723 defines them:
+// Parses the packages that a Python script declares in a block of comments, which PEP 723 defines:
 //
 //   # /// script
 //   # requires-python = ">=3.11"
 //   # dependencies = ["requests<3", "numpy"]
 //   # ///
 //
-// Pure and thread-safe.
+// The functions are pure and thread-safe.
 #pragma once
 
 #include <string>
@@ -19,29 +19,33 @@ namespace mycojobs {
 inline constexpr std::size_t kMaxRequirements = 100;
 
 struct ScriptRequirements {
-  std::vector<std::string> packages;  // as in PEP 508, without blanks at both ends; sorted, each once
-  std::string python;                 // specifier of versions, such as ">=3.11,<4"; empty if there is none
+  std::vector<std::string> requirements;  // requirements in the syntax of PEP 508, sorted and without duplicates
+  std::string python_specifier;           // allowed versions of Python, such as ">=3.11,<4"; empty if all are allowed
 };
 
-// Returns whether the text may have a block of metadata. Fast; parse_requirements() decides.
-bool may_state_requirements(std::string_view script);
+// Returns false if the script certainly has no block of metadata. Faster than parse_requirements(), which may still
+// find no block after this function has returned true.
+bool may_have_requirements(std::string_view script);
 
-// Returns the requirements of a script; empty without a block. Error invalid: a block that is not closed, more than one
-// block, invalid TOML, a field of another type, or a requirement that check_requirement() rejects.
+// Returns the requirements of a script. They are empty if the script has no block of metadata. Error invalid: a block
+// is not closed or longer than 64 KiB, the script has more than one block, the text is not UTF-8 or not TOML, a field
+// has the wrong type, there are more than kMaxRequirements, or check_requirement() rejects a requirement.
 Result<ScriptRequirements> parse_requirements(std::string_view script);
 
 // Accepts a name with optional extras, versions and markers: "requests[socks] >=2.28, <3; python_version >= '3.8'".
-// Rejects URLs and paths, since packages come from the index of the operator, and options of pip. Error invalid.
+// Rejects URLs and paths, since packages may come only from the index of the operator, and rejects options of pip.
+// Error invalid: the requirement is rejected; the message has the reason.
 Result<void> check_requirement(std::string_view requirement);
 
-// Returns the normalized name of a package (PEP 503): "Zope.Interface" -> "zope-interface".
+// Returns the name of a package as PEP 503 normalizes it: "Zope.Interface" becomes "zope-interface".
 std::string normalize_package_name(std::string_view name);
 
-// Returns whether the normalized name matches a pattern, in which each * stands for any characters.
+// Returns whether the normalized name matches a pattern, in which each * matches any number of characters.
 bool matches_package_pattern(std::string_view name, std::string_view pattern);
 
-// Returns whether a version ("3.11.2") meets a specifier: comparisons (== != <= >= < > ~=) separated by commas. Error
-// invalid: the specifier cannot be parsed.
+// Returns whether a version, such as "3.11.2", meets all comparisons of a specifier. The comparisons are separated by
+// commas; their operators are == != <= >= < > ~= and ===. An empty specifier is met. Error invalid: the specifier or
+// the version cannot be parsed.
 Result<bool> meets_python_specifier(std::string_view version, std::string_view specifier);
 
 }  // namespace mycojobs

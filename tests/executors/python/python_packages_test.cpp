@@ -11,7 +11,7 @@
 #include "cli/local_run.h"
 #include "executors/python/packages/environment_cache.h"
 #include "executors/python/packages/lock_file.h"
-#include "executors/python/packages/package_locks.h"
+#include "executors/python/packages/lock_file_registry.h"
 #include "executors/python/packages/script_requirements.h"
 #include "executors/python/python_executor.h"
 #include "executors/run_specs.h"
@@ -34,15 +34,16 @@ std::string make_script(const std::string& dependencies, const std::string& code
 }
 
 TEST(ScriptRequirements, BlockIsReadAsPep723Defines) {
-  EXPECT_THAT(parse_requirements("import numpy\n")->packages, IsEmpty());
+  EXPECT_THAT(parse_requirements("import numpy\n")->requirements, IsEmpty());
   const auto read = parse_requirements(
       "#!/usr/bin/env python3\n\n# /// script\n# requires-python = \">=3.11\"\n#\n# dependencies = [\n"
       "#   \"requests<3\",\n#   \" numpy \",\n#   \"requests<3\",\n# ]\n# [tool.other]\n# key = 1\n# ///\nprint(1)\n");
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_THAT(read->packages, ElementsAre("numpy", "requests<3"));
-  EXPECT_EQ(read->python, ">=3.11");
-  EXPECT_THAT(parse_requirements("x = '''\n # /// script\n'''\n")->packages, IsEmpty());
-  EXPECT_THAT(parse_requirements("# /// script\r\n# dependencies = [\"a\"]\r\n# ///\r\n")->packages, ElementsAre("a"));
+  EXPECT_THAT(read->requirements, ElementsAre("numpy", "requests<3"));
+  EXPECT_EQ(read->python_specifier, ">=3.11");
+  EXPECT_THAT(parse_requirements("x = '''\n # /// script\n'''\n")->requirements, IsEmpty());
+  EXPECT_THAT(parse_requirements("# /// script\r\n# dependencies = [\"a\"]\r\n# ///\r\n")->requirements,
+              ElementsAre("a"));
 }
 
 TEST(ScriptRequirements, InvalidBlockIsRejectedWithItsProblem) {
@@ -119,7 +120,7 @@ EnvironmentFolder add_environment(const EnvironmentCache& cache, const std::stri
   auto installation = cache.begin_installation().value();
   fs::create_directories(installation.site());
   std::ofstream(installation.site() + "/module.py") << std::string(10000, '#');
-  return cache.finish_installation(std::move(installation), lock, "abi", limits).value();
+  return cache.commit_installation(std::move(installation), lock, "abi", limits).value();
 }
 
 TEST(EnvironmentCache, EnvironmentIsFoundByItsLockFileAndAbi) {
@@ -147,13 +148,13 @@ TEST(EnvironmentCache, LeastRecentlyUsedEnvironmentLeavesFirstAndOneInUseStays) 
   {
     const auto in_use = cache.find("third", "abi");
     fs::last_write_time(in_use->path, fs::file_time_type::clock::now() - std::chrono::seconds(400));
-    cache.remove_old({UINT64_MAX, 2 * bytes, kNoLimits.age_ms});
+    cache.clean_up({UINT64_MAX, 2 * bytes, kNoLimits.age_ms});
   }
   EXPECT_TRUE(cache.find("third", "abi"));
   EXPECT_FALSE(cache.find("first", "abi"));
   EXPECT_TRUE(cache.find("second", "abi"));
   fs::last_write_time(cache.find("second", "abi")->path, fs::file_time_type::clock::now() - std::chrono::hours(25));
-  cache.remove_old(kNoLimits);
+  cache.clean_up(kNoLimits);
   EXPECT_FALSE(cache.find("second", "abi")) << "not used for a day";
 }
 
@@ -163,22 +164,22 @@ TEST(EnvironmentCache, LinksAndTooLargeInstallationsAreRejected) {
   auto linked = cache.begin_installation().value();
   fs::create_directories(linked.site());
   fs::create_symlink("/etc/shadow", linked.site() + "/secrets");
-  EXPECT_THAT(cache.finish_installation(linked, "lock", "abi", kNoLimits).error().message,
+  EXPECT_THAT(cache.commit_installation(linked, "lock", "abi", kNoLimits).error().message,
               HasSubstr("only files and folders"));
   auto large = cache.begin_installation().value();
   fs::create_directories(large.site());
   std::ofstream(large.site() + "/x") << std::string(100000, 'x');
-  EXPECT_THAT(cache.finish_installation(large, "lock", "abi", {50000, UINT64_MAX, UINT64_MAX}).error().message,
+  EXPECT_THAT(cache.commit_installation(large, "lock", "abi", {50000, UINT64_MAX, UINT64_MAX}).error().message,
               HasSubstr("max_bytes is 50000"));
   EXPECT_FALSE(cache.find("lock", "abi"));
 }
 
 TEST(PipError, IsTheCauseAndNotItsConsequence) {
-  EXPECT_EQ(find_pip_error("WARNING: x\nERROR: no version of a\nERROR: no match\n"), "no version of a");
-  EXPECT_EQ(find_pip_error("the disk is full"), "the disk is full");
+  EXPECT_EQ(extract_pip_error("WARNING: x\nERROR: no version of a\nERROR: no match\n"), "no version of a");
+  EXPECT_EQ(extract_pip_error("the disk is full"), "the disk is full");
   EXPECT_EQ(
-      find_pip_error("WARNING: Retrying (...) after connection broken by 'ProxyError('a', OSError('b'))': /simple/\n"
-                     "ERROR: no version\n"),
+      extract_pip_error("WARNING: Retrying (...) after connection broken by 'ProxyError('a', OSError('b'))': /simple/\n"
+                        "ERROR: no version\n"),
       "the package index cannot be reached: ProxyError('a', OSError('b'))");
 }
 
@@ -218,7 +219,9 @@ class PackageHost {
     result.end = std::move(local->end);
     return result;
   }
-  void set_locks(std::shared_ptr<PackageLocks> locks) const { executor_->set_package_locks(std::move(locks)); }
+  void set_lock_file_registry(std::shared_ptr<LockFileRegistry> registry) const {
+    executor_->set_lock_file_registry(std::move(registry));
+  }
   void delete_environments() const { fs::remove_all(state_ / "contexts"); }
   const PackageIndex& index() const { return index_; }
   EnvironmentCache cache() const { return {state_.path(), 7}; }
@@ -297,31 +300,31 @@ TEST(PythonPackages, FailureNamesThePackageAndIsNotRepeatedForAWhile) {
   EXPECT_EQ(count_requests(), requests) << "the second job has not asked the index";
 }
 
-// The store of an agent that has published a lock file at the same time.
-struct OtherAgentLocks final : PackageLocks {
-  Result<std::string> find(Id, const std::string&) override { return std::string(); }
-  Result<std::string> publish(Id, const std::string&, const std::string& lock) override {
-    published = lock;
-    return stored.empty() ? lock : stored;
+// A registry in which another agent has stored a lock file between the search and add_lock_file().
+struct OtherAgentRegistry final : LockFileRegistry {
+  Result<std::string> find_lock_file(Id, const std::string&) override { return std::string(); }
+  Result<std::string> add_lock_file(Id, const std::string&, const std::string& lock_file) override {
+    added = lock_file;
+    return stored.empty() ? lock_file : stored;
   }
-  std::string published, stored;
+  std::string added, stored;
 };
 
 TEST(PythonPackages, LockFileOfAnotherAgentIsInstalledInstead) {
   const PackageHost host;
-  const auto locks = std::make_shared<OtherAgentLocks>();
-  host.set_locks(locks);
+  const auto registry = std::make_shared<OtherAgentRegistry>();
+  host.set_lock_file_registry(registry);
   const std::string code = "import beta\nprint(beta.VERSION)\n";
   EXPECT_EQ(host.run(make_script("[\"beta==1.0\"]", code)).out, "1.0\n");
-  locks->stored = locks->published;
+  registry->stored = registry->added;
   const std::string script = make_script("[\"beta\"]", code);
   EXPECT_EQ(host.run(script).out, "1.0\n") << "the environment exists";
-  EXPECT_THAT(locks->published, HasSubstr("beta==1.1"));
+  EXPECT_THAT(registry->added, HasSubstr("beta==1.1"));
   host.delete_environments();
   const RunResult again = host.run(script);
   EXPECT_EQ(again.out, "1.0\n") << again.end.error << again.err;
   EXPECT_EQ(host.cache().list().size(), 1U);
-  locks->stored = "evil==1.0 -r /etc/passwd\n";
+  registry->stored = "evil==1.0 -r /etc/passwd\n";
   host.delete_environments();
   EXPECT_THAT(host.run(script).end.error, HasSubstr("the lock file has an invalid line"));
 }
