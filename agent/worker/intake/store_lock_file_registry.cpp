@@ -23,8 +23,9 @@ Result<std::string> StoreLockFileRegistry::call(Id context, const Call& call_sto
   }
   const std::lock_guard guard(connection->mutex);
   if (!connection->store) {
-    MJ_TRY(store, stores_.open());
-    connection->store = std::move(store);
+    auto store = stores_.open();
+    if (!store) return make_registry_error(store.error());
+    connection->store = std::move(*store);
   }
   auto result = call_store(*connection->store);
   if (result) return result;
