@@ -78,8 +78,9 @@ class Conversation {
   virtual std::vector<std::string> consume_calls() { return {}; }
   virtual void answer(std::string_view /*reply_json*/) {}
   // Called after the end of a run. Returns whether the job continues with another run (stage(), consume_output()). If
-  // not, finish() returns the end of the job. Does not block unless the outcome is ok.
+  // not, finish() returns the end of the job. Blocks only if can_block_in_next_stage() returns true.
   virtual bool next_stage(const Outcome&) { return false; }
+  virtual bool can_block_in_next_stage(const Outcome& outcome) const { return outcome.status == RunStatus::ok; }
   virtual JobEnd finish(const Outcome&) const = 0;
 };
 

@@ -210,6 +210,7 @@ void JobRuns::reject_start(const JobStart& job, Error error) {
 // Starts the first or the next stage.
 void JobRuns::launch(RunNumber number, Run& run) {
   run.stage = run.job.conversation->stage();
+  run.is_first_stage = !run.has_begun;
   run.is_channel_held = false;
   RunSpec spec = run.job.specs.at(run.stage);
   spec.run = sandbox_run(number, run.stage);
@@ -429,7 +430,7 @@ void JobRuns::on(RunEnded& ended) {
     return release_started_job(number, *run, "its agent stops", false);
   if (outcome.status != RunStatus::lost) return advance_stage(number, *run, std::move(outcome));
   if (outcome.never_started && outcome.setup_error) return release_for_shortage(number, *run, outcome);
-  if (outcome.never_started && run->stage == 0) {
+  if (outcome.never_started && run->is_first_stage) {
     reject_start(run->job, {Code::unavailable, std::move(outcome.reason)});
     return reap_run(number);
   }
@@ -439,7 +440,7 @@ void JobRuns::on(RunEnded& ended) {
 // The host lacks a resource that other hosts may have. This is not a fault of the job in any stage, so no delivery is
 // counted.
 void JobRuns::release_for_shortage(RunNumber number, Run& run, const Outcome& outcome) {
-  if (run.stage == 0) {
+  if (run.is_first_stage) {
     release_job(run.job, outcome.reason);
     reap_run(number);
   } else {
@@ -453,7 +454,7 @@ void JobRuns::release_for_shortage(RunNumber number, Run& run, const Outcome& ou
 void JobRuns::advance_stage(RunNumber number, Run& run, Outcome outcome) {
   const auto& conversation = run.job.conversation;
   const bool is_last = run.stage + 1 >= run.job.specs.size();
-  if (is_last || run.job.strand.empty() || outcome.status != RunStatus::ok) {
+  if (is_last || run.job.strand.empty() || !conversation->can_block_in_next_stage(outcome)) {
     StageAdvanced advanced{number, outcome, conversation->next_stage(outcome)};
     return on(advanced);
   }

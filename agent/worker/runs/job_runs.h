@@ -211,6 +211,7 @@ class JobRuns {
     ReadBudget read_budget;
     std::uint64_t frames = 0;  // number of frames that read_budget was charged for
     std::size_t stage = 0;
+    bool is_first_stage = true;       // whether `stage` is the first that was launched; its number can be above 0
     bool has_begun = false;           // whether a stage has begun
     std::uint64_t fence_boot_ms = 0;  // the latest fence that was received
     // The only strong reference to the function that a strand will execute. Without it, the strand does nothing.

@@ -17,7 +17,8 @@ std::uint64_t second_stage(RunNumber run) { return run | std::uint64_t{1} << kSt
 // Sends "request" at the start of each stage. Channel data with the prefix "?" is a call; other data is a note.
 class StagedConversation final : public Conversation {
  public:
-  explicit StagedConversation(std::size_t stages) : remaining_stages_(stages - 1) {}
+  explicit StagedConversation(std::size_t stages, std::size_t first_stage = 0, bool blocks_after_failure = false)
+      : stage_(first_stage), remaining_stages_(stages - 1 - first_stage), blocks_after_failure_(blocks_after_failure) {}
   std::size_t stage() const override { return stage_; }
   std::uint64_t frame_count() const override { return frames_; }
   std::string consume_output() override { return std::exchange(output_, {}); }
@@ -35,6 +36,9 @@ class StagedConversation final : public Conversation {
     output_ = "request";
     return true;
   }
+  bool can_block_in_next_stage(const Outcome& outcome) const override {
+    return blocks_after_failure_ || outcome.status == RunStatus::ok;
+  }
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end;
     end.status = outcome.status == RunStatus::ok ? JobStatus::finished : JobStatus::error;
@@ -44,7 +48,8 @@ class StagedConversation final : public Conversation {
   }
 
  private:
-  std::size_t stage_ = 0, remaining_stages_;
+  std::size_t stage_, remaining_stages_;
+  bool blocks_after_failure_;
   std::uint64_t frames_ = 0;
   std::string output_ = "request";
   std::vector<std::string> notes_, calls_;
@@ -300,6 +305,35 @@ TEST_F(JobRunsTest, UnstartedRunIsReturnedAsStartRejected) {
   EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
   EXPECT_EQ(all<StartRejected>().at(0)->error.message, "the granted /srv/x has not answered");
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+}
+
+// A job that needs none of the earlier stages begins with a later one.
+TEST_F(JobRunsTest, UnstartedFirstRunOfALaterStageIsUncountedToo) {
+  for (const bool has_setup_error : {false, true}) {
+    JobStart start = job(1, 2);
+    start.conversation = std::make_unique<StagedConversation>(2, 1);
+    begin(std::move(start));
+    RunEnded ended{second_stage(1), {}};
+    ended.outcome.status = RunStatus::lost;
+    ended.outcome.never_started = true;
+    if (has_setup_error) ended.outcome.setup_error = SetupError{"fork", EMFILE, ""};
+    step(std::move(ended));
+    EXPECT_EQ(all<StartRejected>().size(), has_setup_error ? 0U : 1U);
+    EXPECT_EQ(released(), has_setup_error ? std::vector<RunNumber>{1} : std::vector<RunNumber>{});
+    EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+  }
+}
+
+TEST_F(JobRunsTest, UnstartedSecondRunCostsADelivery) {
+  begin(job(1, 2));
+  end(1, RunStatus::ok);
+  step(JobRuns::RunLaunched{1});
+  RunEnded ended{second_stage(1), {}};
+  ended.outcome.status = RunStatus::lost;
+  ended.outcome.never_started = true;
+  step(std::move(ended));
+  ASSERT_EQ(reports<Release>().size(), 1U);
+  EXPECT_TRUE(reports<Release>().at(0)->was_started);
 }
 
 // The host lacks a resource that another host may have. The delivery is not counted, and claims are paused for a while.
@@ -848,6 +882,20 @@ TEST_F(JobRunsBetween, FailedStageIsTheLastWithoutAWait) {
   begin(std::move(start));
   end(1, RunStatus::exit);
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+}
+
+TEST_F(JobRunsBetween, FailedStageEndsOnItsStrandIfItCanBlock) {
+  JobStart start = job(1, 2);
+  start.strand = "python 1";
+  start.conversation = std::make_unique<StagedConversation>(2, 0, true);
+  begin(std::move(start));
+  end(1, RunStatus::exit);
+  EXPECT_TRUE(all<JobRuns::RunReaped>().empty());
+  ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
+  const auto work = all<JobRuns::RunInBackground>().at(0)->work;
+  step(work());
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
 }
 
 class JobRunsDisk : public JobRunsTest {
