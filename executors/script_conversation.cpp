@@ -25,8 +25,13 @@ namespace {
 
 class ScriptConversation final : public Conversation {
  public:
-  ScriptConversation(std::string request, EndContext context, ArtifactSink* sink)
-      : output_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes, sink) {}
+  ScriptConversation(std::string request, EndContext context, std::size_t stage, ArtifactSink* sink)
+      : stage_(stage),
+        output_(std::move(request)),
+        context_(std::move(context)),
+        reader_(context_.max_result_bytes, sink) {}
+
+  std::size_t stage() const override { return stage_; }
 
   std::string consume_output() override {
     reader_.on_replies_sent();
@@ -40,6 +45,7 @@ class ScriptConversation final : public Conversation {
   JobEnd finish(const Outcome& outcome) const override { return build_job_end(context_, outcome, reader_.answer()); }
 
  private:
+  const std::size_t stage_;
   std::string output_;  // bytes that were not sent yet
   EndContext context_;
   AnswerReader reader_;
@@ -300,7 +306,8 @@ Result<std::string> encode_script_request(const JobFacts& facts, const ScriptExt
 Result<std::unique_ptr<Conversation>> begin_script(const JobFacts& facts, const ScriptExtras& extras,
                                                    ArtifactSink* sink) {
   MJ_TRY(request, encode_script_request(facts, extras));
-  return std::make_unique<ScriptConversation>(std::move(request), make_end_context(facts, extras.profile), sink);
+  return std::make_unique<ScriptConversation>(std::move(request), make_end_context(facts, extras.profile), extras.stage,
+                                              sink);
 }
 
 EndContext make_end_context(const JobFacts& facts, std::string_view profile) {

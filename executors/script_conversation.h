@@ -35,6 +35,7 @@ struct ScriptExtras {
   std::vector<ScriptFile> files = {};        // files that are sent with the job
   std::string encoded_files = {};            // more files, which append_file() has encoded as frames
   std::optional<std::string> packages = {};  // folder of the job's packages; empty if it has none (channel.h)
+  std::size_t stage = 0;                     // result of Conversation::stage()
   std::string attached_path = {};            // path below /job of the file that Conversation::attachment() returns
 };
 

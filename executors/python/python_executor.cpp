@@ -59,7 +59,14 @@ Result<std::string> PythonExecutor::probe_interpreter() const {
 
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
   const PackageSettings* packages = find_packages(facts.job.context_id);
-  if (packages == nullptr) return begin_script(facts, {.executor = name(), .profile = "python"}, sink);
+  ScriptExtras extras{.executor = name(), .profile = "python"};
+  if (packages == nullptr) return begin_script(facts, extras, sink);
+  // Such a job has no strand (can_block_for()), so nothing may block here.
+  if (!may_have_requirements(facts.job.script)) {
+    extras.packages = "";
+    extras.stage = kScriptStage;
+    return begin_script(facts, extras, sink);
+  }
   if (state_dir_.empty()) return fail(Code::unsupported, "packages: this agent has no folder for them: set state_dir");
   MJ_TRY(version, get_python_version());
   return begin_with_packages(facts, {*packages, state_dir_, version, lock_file_registry_, installations_}, sink);
