@@ -48,18 +48,20 @@ bool is_comment_of_block(std::string_view line) { return line == "#" || line.sta
 // value if there is no end line.
 std::optional<std::string> extract_block(std::string_view& script) {
   std::string text;
-  std::optional<std::string> block;
+  std::optional<std::size_t> block_bytes;  // size of `text` at the latest end line
   std::string_view after_block = script;
   for (std::string_view rest = script; !rest.empty();) {
     const std::string_view line = pop_line(rest);
     if (!is_comment_of_block(line)) break;
-    if (line == kBlockEnd) block = text, after_block = rest;
-    if (block && line == kBlockStart) break;
+    if (line == kBlockEnd) block_bytes = text.size(), after_block = rest;
+    if (block_bytes && line == kBlockStart) break;
     text += line.size() > 2 ? line.substr(2) : std::string_view();
     text += '\n';
   }
   script = after_block;
-  return block;
+  if (!block_bytes) return std::nullopt;
+  text.resize(*block_bytes);
+  return text;
 }
 
 // Returns the TOML text of the only block of the script, or an empty text if there is no block.
