@@ -6,7 +6,7 @@
 namespace mycojobs {
 
 Result<std::string> LockFileStore::find_lock_file(Id context, const std::string& key) {
-  MJ_TRY(reply, connection_.command(context, {"GET", kPackageLockKey + key}));
+  MJ_TRY(reply, connection_.command(context, {"GETRANGE", kPackageLockKey + key, "0", std::to_string(kMaxBytes)}));
   return std::string(reply.text());
 }
 

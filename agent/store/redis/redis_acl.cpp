@@ -51,6 +51,7 @@ constexpr std::array kCommands{
     CommandRow{"unlink", "aco"},
     // Strings.
     CommandRow{"get", "acor"},
+    CommandRow{"getrange", "a"},  // bounds the size of lock files, which other clients can write
     CommandRow{"set", "aco"},
     // Hashes.
     CommandRow{"hexists", "acor"},

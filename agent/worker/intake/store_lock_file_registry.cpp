@@ -1,5 +1,7 @@
 #include "worker/intake/store_lock_file_registry.h"
 
+#include "store/keys.h"
+
 namespace mycojobs {
 namespace {
 
@@ -40,5 +42,7 @@ Result<std::string> StoreLockFileRegistry::add_lock_file(Id context, const std::
                                                          const std::string& lock_file) {
   return call(context, [&](Store& store) { return store.add_lock_file(context, key, lock_file); });
 }
+
+std::string StoreLockFileRegistry::get_stored_name(const std::string& key) const { return kPackageLockKey + key; }
 
 }  // namespace mycojobs

@@ -17,6 +17,7 @@ class StoreLockFileRegistry final : public LockFileRegistry {
   explicit StoreLockFileRegistry(StoreFactory& stores) : stores_(stores) {}
   Result<std::string> find_lock_file(Id context, const std::string& key) override;
   Result<std::string> add_lock_file(Id context, const std::string& key, const std::string& lock_file) override;
+  std::string get_stored_name(const std::string& key) const override;
 
  private:
   // Each context has its own store and mutex, so a Redis server that does not answer blocks only its own contexts.

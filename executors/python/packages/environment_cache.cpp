@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kNewPrefix = ".new-", kOldPrefix = ".old-";
 constexpr const char* kLockFilesFolder = "/.locks/";
 constexpr const char* kFailuresFolder = "/.failures/";
-constexpr std::uint64_t kBlockBytes = 4096;  // the sizes of files are rounded up to a multiple of this size
+// The sizes of files are rounded up to a multiple of this size. Empty files count as one block, since they use inodes.
+constexpr std::uint64_t kBlockBytes = 4096;
 
 std::string make_environment_key(const std::string& lock_file, const std::string& abi) {
   return sha256_hex(std::to_string(abi.size()) + ':' + abi + lock_file).substr(0, 40);
@@ -69,6 +70,10 @@ void remove_folder(const std::string& path) {
   if (error) log(LogLevel::warn, "packages", "{}: cannot be deleted: {}", path, error.message());
 }
 
+std::uint64_t round_up_to_block(std::uint64_t bytes) {
+  return std::max((bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes, kBlockBytes);
+}
+
 // Gives one file or folder of an installation to the user of the agent and removes the write permission of other users,
 // so that no later job owns it or can change it. Returns its accounted size. An agent that is not root cannot change
 // owners; its jobs have the same user as the agent.
@@ -84,7 +89,7 @@ Result<std::uint64_t> seal_entry(const std::string& path) {
   if ((info.st_mode & 07777) != readable && ::chmod(path.c_str(), readable) != 0 && errno != EPERM)
     return fail(Code::io, path + ": " + errno_text(errno));
   const std::uint64_t bytes = S_ISREG(info.st_mode) ? static_cast<std::uint64_t>(info.st_size) : kBlockBytes;
-  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  return round_up_to_block(bytes);
 }
 
 // Calls seal_entry() for the folder and all its entries. Returns the sum of the sizes.
@@ -96,6 +101,21 @@ Result<std::uint64_t> seal_tree(const std::string& folder) {
     total += bytes;
   }
   if (error) return fail(Code::io, folder + ": " + error.message());
+  return total;
+}
+
+// Returns the sum of the accounted sizes below a folder that may change or vanish during the call.
+std::uint64_t measure_tree(const std::string& folder) {
+  std::uint64_t total = kBlockBytes;
+  std::error_code error;
+  constexpr auto kOptions = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator entry(folder, kOptions, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    const bool is_file = entry->is_regular_file(ignored) && !entry->is_symlink(ignored);
+    const std::uintmax_t bytes = is_file ? entry->file_size(ignored) : 0;
+    total += round_up_to_block(ignored ? 0 : bytes);
+  }
   return total;
 }
 
@@ -122,6 +142,10 @@ bool remove_if_unused(const std::string& path) {
   remove_folder(old);
   return true;
 }
+
+// Returns whether the name is that of an installation, or of a folder whose deletion has begun. Such a folder is in use
+// only while the agent that created it runs.
+bool is_unfinished(const std::string& name) { return name.starts_with(kNewPrefix) || name.starts_with(kOldPrefix); }
 
 std::string resolve_state_dir(const std::string& state_dir) {
   std::error_code error;
@@ -179,12 +203,22 @@ Result<EnvironmentFolder> EnvironmentCache::begin_installation() const {
   // The folder of the installation has mode 0777, since pip runs as the user of a job. Its parent folder therefore must
   // not be accessible for other users of the host.
   if (::chmod(folder_.c_str(), 0700) != 0) return fail(Code::io, folder_ + ": " + errno_text(errno));
-  const std::string path = folder_ + '/' + std::string(kNewPrefix) + random_hex(8);
-  if (::mkdir(path.c_str(), 0700) != 0 || ::chmod(path.c_str(), 0777) != 0)
-    return fail(Code::io, path + ": " + errno_text(errno));
-  auto use_lock = lock_folder(path, LOCK_SH);
-  if (!use_lock) return fail(Code::io, path + ": cannot be locked: " + errno_text(errno));
-  return EnvironmentFolder{path, std::move(use_lock)};
+  // Until the new folder is locked, another agent that shares the cache can take it for an abandoned one and delete it.
+  constexpr int kAttempts = 5;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::string path = folder_ + '/' + std::string(kNewPrefix) + random_hex(8);
+    if (::mkdir(path.c_str(), 0700) != 0) return fail(Code::io, path + ": " + errno_text(errno));
+    auto use_lock = lock_folder(path, LOCK_SH);
+    if (!use_lock) {
+      ::rmdir(path.c_str());
+      continue;
+    }
+    if (::chmod(path.c_str(), 0777) == 0) return EnvironmentFolder{path, std::move(use_lock)};
+    const int error_number = errno;
+    remove_folder(path);
+    return fail(Code::io, path + ": " + errno_text(error_number));
+  }
+  return fail(Code::io, folder_ + ": the folder of a new installation cannot be locked");
 }
 
 Result<EnvironmentFolder> EnvironmentCache::commit_installation(EnvironmentFolder installed,
@@ -208,12 +242,16 @@ Result<EnvironmentFolder> EnvironmentCache::commit_installation(EnvironmentFolde
 
 void EnvironmentCache::remove_installation(const EnvironmentFolder& installation) { remove_folder(installation.path); }
 
+std::string EnvironmentCache::get_lock_file_path(const std::string& key) const {
+  return folder_ + kLockFilesFolder + key;
+}
+
 std::string EnvironmentCache::find_lock_file(const std::string& key) const {
-  return read_file(folder_ + kLockFilesFolder + key);
+  return read_file(get_lock_file_path(key));
 }
 
 void EnvironmentCache::store_lock_file(const std::string& key, const std::string& lock_file) const {
-  if (!write_file(folder_ + kLockFilesFolder + key, lock_file))
+  if (!write_file(get_lock_file_path(key), lock_file))
     log(LogLevel::warn, "packages", "{}: a lock file is not stored: {}", folder_, errno_text(errno));
 }
 
@@ -235,13 +273,20 @@ void EnvironmentCache::store_failure(const std::string& key, const std::string& 
     log(LogLevel::warn, "packages", "{}: a failed installation is not recorded: {}", folder_, errno_text(errno));
 }
 
+void EnvironmentCache::remove_abandoned() const {
+  for (const std::string& name : list_names(folder_)) {
+    if (is_unfinished(name)) remove_if_unused(folder_ + '/' + name);
+  }
+}
+
 void EnvironmentCache::clean_up(const Limits& limits) const {
+  remove_abandoned();
   std::vector<std::pair<std::time_t, std::string>> environments;
   std::uint64_t total = 0;
   for (const std::string& name : list_names(folder_)) {
     const std::string path = folder_ + '/' + name;
-    if (name.starts_with(kNewPrefix) || name.starts_with(kOldPrefix)) {
-      remove_if_unused(path);  // in use only while the agent that created it runs
+    if (is_unfinished(name)) {
+      total += measure_tree(path);
     } else if (!name.starts_with('.')) {
       environments.emplace_back(read_last_use(path), path);
       total += read_size(path);

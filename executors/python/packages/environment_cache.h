@@ -83,6 +83,8 @@ class EnvironmentCache {
   // Deletes an installation that is not committed.
   static void remove_installation(const EnvironmentFolder&);
 
+  // Returns the path of the file in which store_lock_file() stores the lock file.
+  std::string get_lock_file_path(const std::string& key) const;
   // Returns the lock file for the requirements with this key, or an empty text if none is stored.
   std::string find_lock_file(const std::string& key) const;
   // Stores the lock file for the requirements with this key, and replaces an older one. A failure is only logged.
@@ -92,9 +94,12 @@ class EnvironmentCache {
   // Stores a failure, which starts the retry delay. Deletes failures whose delay has ended.
   void store_failure(const std::string& key, const std::string& error) const;
 
-  // Deletes environments that were not used for age_ms. Then deletes the least recently used environments until the
-  // size of the cache is at most cache_bytes. Environments in use are not deleted. Also deletes folders of agents that
-  // ended during an installation or deletion.
+  // Deletes installations and partly deleted environments that no agent uses any more, because their job or agent ended
+  // early.
+  void remove_abandoned() const;
+  // Calls remove_abandoned() and deletes environments that were not used for age_ms. Then deletes the least recently
+  // used environments until the size of the cache is at most cache_bytes; running installations count. Environments in
+  // use are not deleted.
   void clean_up(const Limits&) const;
   // Calls clean_up() unless a previous call of this function did so during the last hour.
   void clean_up_if_due(const Limits&) const;

@@ -20,6 +20,7 @@ import sys
 import threading
 
 SIZE_CHECK_SECONDS = 0.2  # interval between checks of max_bytes
+MIN_ENTRY_BYTES = 4096  # minimum number of bytes that a file or folder counts
 MAX_ERROR_LENGTH = 16 << 10  # maximum number of characters of pip's output in the result "error"
 # The lock file if no package is needed, because the markers of all requirements exclude this Python. An empty lock file
 # would mean that the requirements are not resolved yet. lock_file.cpp accepts this text.
@@ -94,12 +95,15 @@ def run_pip(command, folder, max_bytes):
 
 
 def count_bytes(folder):
-    """Returns the disk usage of all files below the folder in bytes."""
+    """Returns the disk usage of all files and folders below the folder in bytes.
+
+    Empty files count too, since each of them uses an inode. environment_cache.cpp counts in the same way.
+    """
     total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
+    for parent, folders, names in os.walk(folder):
+        for name in folders + names:
             try:
-                total += os.lstat(f"{parent}/{name}").st_blocks * 512
+                total += max(os.lstat(f"{parent}/{name}").st_blocks * 512, MIN_ENTRY_BYTES)
             except OSError:
                 pass  # pip has moved or deleted the file since os.walk() listed it
     return total

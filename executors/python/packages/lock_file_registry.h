@@ -21,6 +21,8 @@ class LockFileRegistry {
   // Stores the lock file unless one is stored for the key. Returns the lock file that is stored afterwards, which may
   // be the lock file of another agent.
   virtual Result<std::string> add_lock_file(Id context, const std::string& key, const std::string& lock_file) = 0;
+  // Returns the name of the lock file in the store, which the operator can delete: "mj:package-lock:<key>".
+  virtual std::string get_stored_name(const std::string& key) const = 0;
 };
 
 }  // namespace mycojobs

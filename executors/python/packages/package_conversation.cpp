@@ -27,6 +27,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kInstallMemoryBytes = 512ULL << 20, kInstallDiskBytes = 64ULL << 20;
+constexpr std::uint64_t kInstallWallMs = 15ULL * 60 * 1000;
 constexpr std::size_t kMaxInstallResultBytes = 1U << 20;
 
 // Returns the version and the architecture that determine which wheels can be used, such as "cpython-3.11-x86_64".
@@ -47,6 +48,31 @@ std::string make_requirements_key(const ScriptRequirements& requirements, const 
   add(index);
   add(abi);
   return sha256_hex(parts);
+}
+
+// Returns whether an installation with this end is likely to fail for the next job as well. Ends that the job or its
+// own limits have caused, and faults of the host, say nothing about the packages.
+bool is_failure_of_packages(const Outcome& outcome) {
+  switch (outcome.status) {
+    case RunStatus::exit:
+    case RunStatus::signal:
+    case RunStatus::timeout_cpu:
+    case RunStatus::oom:
+    case RunStatus::file_limit:
+    case RunStatus::pids_limit:
+    case RunStatus::violation:
+      return true;
+    case RunStatus::timeout_wall:  // of the installation, or of the job if that is shorter
+      return outcome.usage.wall_us >= kInstallWallMs * 1000;
+    case RunStatus::ok:
+    case RunStatus::output_limit:
+    case RunStatus::cancelled:
+    case RunStatus::lost:
+    case RunStatus::unkillable:
+    case RunStatus::setup_error:
+      break;
+  }
+  return false;
 }
 
 // The conversation of a run of pip.
@@ -77,11 +103,12 @@ class PackageConversation final : public Conversation {
   Result<void> begin() {
     MJ_CHECK(read_requirements());
     if (script_requirements_.requirements.empty()) return start_script();
+    cache_.remove_abandoned();
     key_ = make_requirements_key(script_requirements_, dependencies_.settings.index, abi_);
     MJ_TRY(lock_file, find_lock_file());
     if (!lock_file.empty()) {
       if (auto allowed = check_lock_file(lock_file, dependencies_.settings, facts_.job.context_id); !allowed)
-        return fail(Code::denied, "packages: " + allowed.error().message);
+        return fail(Code::denied, "packages: " + allowed.error().message + describe_lock_file());
       environment_ = cache_.find(lock_file, abi_);
       if (environment_) {
         cache_.clean_up_if_due(get_limits());
@@ -125,13 +152,23 @@ class PackageConversation final : public Conversation {
   bool next_stage(const Outcome& outcome) override {
     if (script_conversation_) return false;
     pip_usage_ = outcome.usage;
-    if (outcome.status != RunStatus::ok) return false;
+    if (outcome.status != RunStatus::ok) {
+      EnvironmentCache::remove_installation(*installation_);
+      if (is_failure_of_packages(outcome))
+        cache_.store_failure(key_, outcome.reason.empty()
+                                       ? "pip has ended with the status " + std::string(to_string(outcome.status))
+                                       : outcome.reason);
+      installation_token_.reset();
+      return false;
+    }
     auto continued = continue_after_installation();
     if (!continued) record_failure(continued.error());
     // A second installation of the same requirements keeps the registration.
     if (!continued || script_conversation_) installation_token_.reset();
     return continued.has_value();
   }
+  // The end of each installation deletes or moves its folder.
+  bool can_block_in_next_stage(const Outcome& /*outcome*/) const override { return !script_conversation_; }
 
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end = script_conversation_ ? script_conversation_->finish(outcome) : build_failure_end(outcome);
@@ -173,12 +210,24 @@ class PackageConversation final : public Conversation {
                ? dependencies_.lock_file_registry->find_lock_file(facts_.job.context_id, key_)
                : cache_.find_lock_file(key_);
   }
-  // Returns the lock file that is stored for the requirements after the call: the argument or that of another agent.
+  // Returns the lock file that is stored for the requirements after the call: the argument or that of another agent. If
+  // the store is unavailable, returns the argument: the packages are installed, and a later job stores its lock file.
   Result<std::string> add_lock_file(const std::string& lock_file) const {
-    if (dependencies_.lock_file_registry)
-      return dependencies_.lock_file_registry->add_lock_file(facts_.job.context_id, key_, lock_file);
-    cache_.store_lock_file(key_, lock_file);
+    if (!dependencies_.lock_file_registry) {
+      cache_.store_lock_file(key_, lock_file);
+      return lock_file;
+    }
+    auto stored = dependencies_.lock_file_registry->add_lock_file(facts_.job.context_id, key_, lock_file);
+    if (stored || stored.error().code != Code::unavailable) return stored;
+    log(LogLevel::warn, "packages", "context {}: a lock file is not stored: {}", facts_.job.context_id,
+        stored.error().message);
     return lock_file;
+  }
+  // Returns the end of a message about a stored lock file that is rejected: where it is, and the remedy.
+  std::string describe_lock_file() const {
+    const std::string name = dependencies_.lock_file_registry ? dependencies_.lock_file_registry->get_stored_name(key_)
+                                                              : cache_.get_lock_file_path(key_);
+    return "; the lock file is stored as " + name + ": delete it to have the packages resolved again";
   }
 
   // Starts pip. If the lock file is empty, pip resolves the requirements.
@@ -226,7 +275,8 @@ class PackageConversation final : public Conversation {
     MJ_TRY(stored_lock_file, add_lock_file(lock_file));
     if (stored_lock_file != lock_file) {
       EnvironmentCache::remove_installation(*installation_);
-      MJ_CHECK(check_lock_file(stored_lock_file, dependencies_.settings, facts_.job.context_id));
+      if (auto allowed = check_lock_file(stored_lock_file, dependencies_.settings, facts_.job.context_id); !allowed)
+        return fail(allowed.error().code, allowed.error().message + describe_lock_file());
       environment_ = cache_.find(stored_lock_file, abi_);
       if (environment_) return start_script();
       if (stage_ != kInstallStage) return fail(Code::unavailable, "the lock file was replaced twice: repeat the job");
@@ -307,6 +357,7 @@ Policy make_install_policy(const PackageSettings& settings) {
   if (const auto index = parse_web_address(settings.index))
     policy.net_allow.insert(policy.net_allow.begin(), to_text(index->host_port));
   policy.memory_bytes = kInstallMemoryBytes;
+  policy.wall_ms = kInstallWallMs;
   policy.disk_bytes = kInstallDiskBytes;
   policy.file_bytes = settings.max_bytes;
   return policy;

@@ -7,9 +7,10 @@
 //      '------> pip fails, or the lock file is rejected ------------------------------------------------> finish
 //
 // The registry is the LockFileRegistry that the agents of a context share. The first installation uses the lock file of
-// the registry; if the registry has none, pip resolves the requirements of the script. An installation runs pip
-// (install.py) in a sandbox that can reach only the package index and the hosts of the settings. A job runs each stage
-// at most once, so the first and the second installation are separate stages.
+// the registry; if the registry has none, pip resolves the requirements of the script. If the store is unavailable
+// after an installation, the script runs with the new lock file. An installation runs pip (install.py) in a sandbox
+// that can reach only the package index and the hosts of the settings. A job runs each stage at most once, so the first
+// and the second installation are separate stages.
 #pragma once
 
 #include <map>
@@ -32,7 +33,7 @@ inline constexpr std::size_t kInstallStage = 0, kSecondInstallStage = 1, kScript
 inline constexpr std::string_view kInstallProfile = "python.install";  // profile of both installation stages
 
 // Returns the policy of the installation stages: network access to the index and the hosts of the settings, fixed
-// limits of memory and disk, and max_bytes of the settings as the maximum size of a file.
+// limits of time, memory and disk, and max_bytes of the settings as the maximum size of a file.
 Policy make_install_policy(const PackageSettings&);
 
 // The installations that run in this process, identified by the context and the key of the requirements. Prevents two

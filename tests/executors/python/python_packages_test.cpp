@@ -24,6 +24,7 @@ namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -44,6 +45,15 @@ TEST(ScriptRequirements, BlockIsReadAsPep723Defines) {
   EXPECT_THAT(parse_requirements("x = '''\n # /// script\n'''\n")->requirements, IsEmpty());
   EXPECT_THAT(parse_requirements("# /// script\r\n# dependencies = [\"a\"]\r\n# ///\r\n")->requirements,
               ElementsAre("a"));
+}
+
+TEST(ScriptRequirements, LargeScriptWithManyEndLinesIsRead) {
+  std::string lines;
+  for (int i = 0; i < 500'000; ++i) lines += "# ///\n";
+  EXPECT_THAT(parse_requirements("# /// script\n" + lines).error().message, HasSubstr("more than 64 KiB"));
+  std::string comments;
+  for (int i = 0; i < 100'000; ++i) comments += "# a comment after the block\n";
+  EXPECT_THAT(parse_requirements(make_script("[\"a\"]", comments))->requirements, ElementsAre("a"));
 }
 
 TEST(ScriptRequirements, InvalidBlockIsRejectedWithItsProblem) {
@@ -102,6 +112,10 @@ TEST(LockFile, OnlyAllowedPackagesWithAllowedHashesAreAccepted) {
   const std::string lock = "alpha==1.0 --hash=sha256:" + kHash + "\nbeta==1.1 --hash=sha256:" + kHash + "\n";
   EXPECT_TRUE(check_lock_file(lock, settings, 7));
   EXPECT_TRUE(check_lock_file("", settings, 7));
+  for (const char* name : {"b[alpha]", "b>1,", "b (alpha)", "b;alpha"})
+    EXPECT_THAT(check_lock_file(std::string(name) + "==1.0 --hash=sha256:" + kHash, settings, 7).error().message,
+                HasSubstr("invalid line"))
+        << name;
   EXPECT_THAT(check_lock_file(lock + "gamma==1 --hash=sha256:" + kHash + "\n", settings, 7).error().message,
               HasSubstr("the package gamma is needed and not allowed: the operator must add it to "
                         "[contexts.7.python.packages] allow"));
@@ -174,6 +188,32 @@ TEST(EnvironmentCache, LinksAndTooLargeInstallationsAreRejected) {
   EXPECT_FALSE(cache.find("lock", "abi"));
 }
 
+TEST(EnvironmentCache, EmptyFilesCount) {
+  const TempDir state;
+  const EnvironmentCache cache(state.path(), 7);
+  auto installation = cache.begin_installation().value();
+  fs::create_directories(installation.site());
+  for (int i = 0; i < 20; ++i) std::ofstream(installation.site() + "/empty" + std::to_string(i));
+  EXPECT_THAT(cache.commit_installation(installation, "lock", "abi", {50000, UINT64_MAX, UINT64_MAX}).error().message,
+              HasSubstr("max_bytes is 50000"));
+}
+
+TEST(EnvironmentCache, AbandonedInstallationIsDeletedAndARunningOneCounts) {
+  const TempDir state;
+  const EnvironmentCache cache(state.path(), 7);
+  const std::string added = add_environment(cache, "lock").path;
+  const auto running = cache.begin_installation().value();
+  const std::string abandoned = cache.begin_installation().value().path;
+  EXPECT_TRUE(fs::exists(abandoned));
+  cache.remove_abandoned();
+  EXPECT_FALSE(fs::exists(abandoned));
+  EXPECT_TRUE(fs::exists(running.path));
+  std::ofstream(running.path + "/x") << std::string(200000, 'x');
+  cache.clean_up({UINT64_MAX, 150000, kNoLimits.age_ms});
+  EXPECT_TRUE(fs::exists(running.path));
+  EXPECT_FALSE(fs::exists(added));
+}
+
 TEST(PipError, IsTheCauseAndNotItsConsequence) {
   EXPECT_EQ(extract_pip_error("WARNING: x\nERROR: no version of a\nERROR: no match\n"), "no version of a");
   EXPECT_EQ(extract_pip_error("the disk is full"), "the disk is full");
@@ -218,6 +258,11 @@ class PackageHost {
     result.outcome = std::move(local->outcome);
     result.end = std::move(local->end);
     return result;
+  }
+  Result<std::unique_ptr<Conversation>> begin(const std::string& script) const {
+    JobFacts facts = make_facts(script);
+    facts.job.context_id = 7;
+    return executor_->begin(facts, nullptr);
   }
   void set_lock_file_registry(std::shared_ptr<LockFileRegistry> registry) const {
     executor_->set_lock_file_registry(std::move(registry));
@@ -305,9 +350,12 @@ struct OtherAgentRegistry final : LockFileRegistry {
   Result<std::string> find_lock_file(Id, const std::string&) override { return std::string(); }
   Result<std::string> add_lock_file(Id, const std::string&, const std::string& lock_file) override {
     added = lock_file;
+    if (is_away) return fail(Code::unavailable, "the store is away");
     return stored.empty() ? lock_file : stored;
   }
+  std::string get_stored_name(const std::string& key) const override { return "lock:" + key; }
   std::string added, stored;
+  bool is_away = false;
 };
 
 TEST(PythonPackages, LockFileOfAnotherAgentIsInstalledInstead) {
@@ -326,7 +374,54 @@ TEST(PythonPackages, LockFileOfAnotherAgentIsInstalledInstead) {
   EXPECT_EQ(host.cache().list().size(), 1U);
   registry->stored = "evil==1.0 -r /etc/passwd\n";
   host.delete_environments();
-  EXPECT_THAT(host.run(script).end.error, HasSubstr("the lock file has an invalid line"));
+  EXPECT_THAT(host.run(script).end.error,
+              AllOf(HasSubstr("the lock file has an invalid line"), HasSubstr("the lock file is stored as lock:")));
+}
+
+TEST(PythonPackages, InstallationIsUsedAlthoughItsLockFileCannotBeStored) {
+  const PackageHost host;
+  const auto registry = std::make_shared<OtherAgentRegistry>();
+  registry->is_away = true;
+  host.set_lock_file_registry(registry);
+  EXPECT_EQ(host.run(make_script("[\"beta==1.0\"]", "import beta\nprint(beta.VERSION)\n")).out, "1.0\n");
+}
+
+// Ends of a run of pip that install.py does not report: its folder is deleted, and the failure is recorded if it is not
+// one of the job.
+TEST(PythonPackages, KilledInstallationLeavesNoFolder) {
+  const std::tuple<RunStatus, std::uint64_t, std::size_t> rows[] = {
+      {RunStatus::oom, 0, 1},          {RunStatus::exit, 0, 1},
+      {RunStatus::cancelled, 0, 0},    {RunStatus::timeout_wall, 1'000'000, 0},
+      {RunStatus::output_limit, 0, 0}, {RunStatus::timeout_wall, 15ULL * 60 * 1'000'000, 1},
+  };
+  for (const auto& [status, wall_us, failures] : rows) {
+    const PackageHost host;
+    const auto conversation = host.begin(make_script("[\"beta\"]", "pass\n"));
+    ASSERT_TRUE(conversation) << conversation.error().message;
+    EXPECT_EQ((*conversation)->stage(), kInstallStage);
+    const std::string folder = (*conversation)->packages().path;
+    EXPECT_TRUE(fs::exists(folder));
+    Outcome outcome;
+    outcome.status = status;
+    outcome.usage.wall_us = wall_us;
+    EXPECT_TRUE((*conversation)->can_block_in_next_stage(outcome));
+    EXPECT_FALSE((*conversation)->next_stage(outcome));
+    EXPECT_FALSE(fs::exists(folder));
+    EXPECT_EQ(host.cache().list_failures().size(), failures) << to_string(status) << ' ' << wall_us;
+  }
+}
+
+TEST(PythonPackages, ScriptWithoutACommentNeedsNoFolder) {
+  PythonSettings settings;
+  settings.packages = PackageSettings{};
+  const PythonExecutor executor("", {{7, settings}}, "");
+  JobFacts facts = make_facts("pass\n");
+  facts.job.context_id = 7;
+  const auto conversation = executor.begin(facts, nullptr);
+  ASSERT_TRUE(conversation) << conversation.error().message;
+  EXPECT_EQ((*conversation)->stage(), kScriptStage);
+  facts.job.script = make_script("[\"a\"]", "pass\n");
+  EXPECT_THAT(executor.begin(facts, nullptr).error().message, HasSubstr("set state_dir"));
 }
 
 TEST(PythonPackages, SetWithoutPackagesForThisPythonIsInstalledOnceToo) {
