@@ -71,8 +71,10 @@ enum class Renewal { renewed, stale, cancel };  // cancel: renewed, and cancella
 struct LogAppend {
   ClaimRef claim;
   std::vector<Log> lines;  // seq ascending; a line whose seq is stored already is ignored
-  // Stored lines of the output to delete, by their numbers; 0: none. Other lines between them stay.
+  // Stored lines of the output to delete, by their numbers; 0: none. Other lines between them stay. The store examines
+  // the first 512 entries of the range.
   std::uint64_t dropped_first = 0, dropped_last = 0;
+  std::uint64_t dropped_bytes = 0;  // estimated size of the entries of the range; bounds the work of one call
 };
 // Reports the end of a claimed job, or of its attempt.
 struct EndReport {

@@ -160,6 +160,19 @@ TEST_P(Reporting, LinesThatTheTailLeavesBehindAreDeletedAndReported) {
   EXPECT_TRUE(store_->logs(1, "job:12:1", 300'007, 10, 0).value().ended);
 }
 
+TEST_P(Reporting, DeletedLinesOfAReportAreBounded) {
+  submit(1);
+  const ClaimedJob claimed_job = claim_one();
+  LogAppend first{claimed_job.ref, {}};
+  for (std::uint64_t seq = 1; seq <= 520; ++seq) first.lines.push_back({1, seq, LogStream::out, "x", 1});
+  EXPECT_EQ(outcome(report(first)), "ok");
+  EXPECT_EQ(outcome(report(LogAppend{claimed_job.ref, {}, 1, 520})), "ok");
+  const auto gap = std::to_string(512) + " bytes of output dropped here\n";
+  EXPECT_THAT(texts(), ElementsAre(gap, "x", "x", "x", "x", "x", "x", "x", "x"));
+  EXPECT_EQ(outcome(report(LogAppend{claimed_job.ref, {}, 513, 520})), "ok");
+  EXPECT_THAT(texts(), ElementsAre());
+}
+
 TEST_P(Reporting, RunThatWroteNothingIsMarkedOnce) {
   submit(1);
   JobEnd error;

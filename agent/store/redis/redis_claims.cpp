@@ -78,6 +78,7 @@ std::size_t estimate_size(const Report& report) {
   const auto* append = std::get_if<LogAppend>(&report);
   std::size_t bytes = 1024;
   if (append != nullptr) {
+    bytes += append->dropped_bytes;
     for (const Log& line : append->lines) bytes += line.text.size() + 64;
   }
   return bytes;

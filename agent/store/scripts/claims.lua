@@ -489,10 +489,11 @@ local function charge_output(job, claim, lines, log_base, last_seq)
     .. to_integer_text(limit) .. ' bytes'
 end
 -- Deletes lines of the output that the tail of a running job has left behind, and releases their charge. Lines of the
--- agent (stream `system`) between them stay.
+-- agent (stream `system`) between them stay. Agents send ranges of at most kMaxDroppedEntries.
+local kMaxDroppedEntries = '512'
 local function drop_output(job, claim, first, last)
   local ids, bytes, key = {}, 0, kLogKey .. job
-  for _, entry in ipairs(call_index('XRANGE', key, first .. '-0', last .. '-0') or {}) do
+  for _, entry in ipairs(call_index('XRANGE', key, first .. '-0', last .. '-0', 'COUNT', kMaxDroppedEntries) or {}) do
     local fields = to_table(entry[2])
     if fields.size and fields.text and fields.stream ~= 'system' then
       ids[#ids + 1], bytes = entry[1], bytes + #fields.text + kLineBytes

@@ -14,8 +14,7 @@ void ReceiptSigner::complete_receipt(RunReport& report) {
   if (!key_) return;
   if (const auto* append = std::get_if<LogAppend>(&report.report)) {
     RunLog& log = logs_[report.run];
-    if (append->dropped_last > 0)
-      std::erase_if(log.tail, [append](const Log& line) { return line.seq <= append->dropped_last; });
+    while (!log.tail.empty() && log.tail.front().seq <= append->dropped_last) log.tail.pop_front();
     for (const Log& line : append->lines) {
       if (line.size == 0)
         log.hash.add(line);

@@ -16,13 +16,14 @@ namespace {
 constexpr std::size_t kMaxBatchReports = 256;
 // After this time, the thread blocks until the answer arrives or the time-out of the store has passed.
 constexpr std::uint64_t kAnswerTimeoutMs = 1000;
-// Limit of estimate_bytes() for a batch: about 2,000 lines, which the store needs a few ms to process.
+// Limit of estimate_bytes() for a batch: about 2,000 lines, added or deleted, which the store needs a few ms to process.
 constexpr std::size_t kMaxBatchBytes = 1U << 20;
 constexpr std::size_t kEntryBytes = 512;  // approximate size of an entry in the store without its text
 
 std::size_t estimate_bytes(const Report& report) {
   std::size_t bytes = kEntryBytes;
   if (const auto* logs = std::get_if<LogAppend>(&report)) {
+    bytes += logs->dropped_bytes;
     for (const Log& line : logs->lines) bytes += line.text.size() + kEntryBytes;
   } else if (const auto* end = std::get_if<EndReport>(&report)) {
     for (const auto& [key, value] : end->end.result) bytes += key.size() + value.size();

@@ -93,10 +93,7 @@ void OutputCapture::append_to_tail(LogStream stream, std::string_view piece, std
 void OutputCapture::trim_tail() {
   while (stored_cost_ + waiting_cost_ > max_tail_cost_) {
     if (!stored_tail_.empty()) {
-      dropped_entries_.last = stored_tail_.front().seq;
-      if (dropped_entries_.first == 0) dropped_entries_.first = dropped_entries_.last;
-      stored_cost_ -= stored_tail_.front().cost;
-      stored_tail_.pop_front();
+      drop_stored_entry();
       continue;
     }
     Log& oldest = waiting_tail_.front();
@@ -116,15 +113,37 @@ void OutputCapture::trim_tail() {
   }
 }
 
+void OutputCapture::drop_stored_entry() {
+  const EmittedEntry& oldest = stored_tail_.front();
+  const std::uint64_t bytes = oldest.cost + kStoredEntryBytes;
+  if (dropped_entries_.empty() || dropped_entries_.back().bytes + bytes > kMaxDroppedBytes)
+    dropped_entries_.push_back({oldest.seq, oldest.seq, 0});
+  dropped_entries_.back().last = oldest.seq;
+  dropped_entries_.back().bytes += bytes + oldest.note_bytes;
+  stored_cost_ -= oldest.cost;
+  stored_tail_.pop_front();
+}
+
+OutputCapture::DroppedEntries OutputCapture::pop_dropped_entries() {
+  if (dropped_entries_.empty()) return {};
+  const DroppedEntries range = dropped_entries_.front();
+  dropped_entries_.pop_front();
+  return range;
+}
+
 void OutputCapture::emit_waiting_entry() {
   Log& entry = waiting_tail_.front();
   emitted_seq_ = entry.seq;
   if (entry.stream != LogStream::system) {
     const std::uint64_t cost = compute_cost(entry);
     entry.size = entry.text.size();
-    stored_tail_.push_back({entry.seq, cost});
+    stored_tail_.push_back({entry.seq, cost, 0});
     stored_cost_ += cost;
     waiting_cost_ -= cost;
+  } else if (!stored_tail_.empty()) {
+    stored_tail_.back().note_bytes += entry.text.size() + kStoredEntryBytes;
+  } else if (!dropped_lines_.empty()) {
+    dropped_lines_.back().bytes += entry.text.size() + kStoredEntryBytes;
   }
   entries_.push_back(std::move(entry));
   waiting_tail_.pop_front();

@@ -55,13 +55,17 @@ class OutputCapture {
   void close(std::uint64_t now_ms);
   // Removes and returns the emitted entries.
   std::vector<Log> pop_entries() { return std::exchange(entries_, {}); }
-  // Sequence numbers of the first and the last emitted entry that has left the tail; 0 means none. The store deletes
-  // all entries of the output from first to last, but no notes.
+  // Sequence numbers of the first and the last emitted entry of a range that has left the tail; 0 means none. The store
+  // deletes all entries of the output from first to last, but no notes.
   struct DroppedEntries {
     std::uint64_t first = 0, last = 0;
+    std::uint64_t bytes = 0;  // estimated size of the range in the store, with its notes
   };
-  // Returns the entries that have left the tail since the last call.
-  DroppedEntries pop_dropped_entries() { return std::exchange(dropped_entries_, {}); }
+  // Limit of a range, and with kStoredEntryBytes also of its number of entries, since a call of the store that deletes
+  // them delays other clients of the server.
+  static constexpr std::uint64_t kMaxDroppedBytes = 256U << 10, kStoredEntryBytes = 512;
+  bool has_dropped_entries() const { return !dropped_entries_.empty(); }
+  DroppedEntries pop_dropped_entries();  // Removes and returns the oldest range.
 
   // Returns the size of the output that was added, including dropped output.
   std::uint64_t redacted_bytes(LogStream stream) const { return total_bytes_[stream == LogStream::err]; }
@@ -71,10 +75,12 @@ class OutputCapture {
   void add_partial_line(LogStream, std::size_t bytes, std::uint64_t now_ms);
   void append_to_tail(LogStream, std::string_view piece, std::uint64_t now_ms);
   void trim_tail();
+  void drop_stored_entry();
   void emit_waiting_entry();
 
   struct EmittedEntry {
     std::uint64_t seq = 0, cost = 0;
+    std::uint64_t note_bytes = 0;  // estimated size in the store of the notes between this entry and the next
   };
   std::uint64_t head_cost_left_;  // cost that the head can still contain
   bool has_tail_ = false;         // true if the output is longer than the head
@@ -86,7 +92,7 @@ class OutputCapture {
   std::string partial_lines_[2];                      // by stream: text after the last line end
   std::deque<EmittedEntry> stored_tail_;              // emitted entries of the tail, without notes
   std::deque<Log> waiting_tail_;  // entries of the tail that were not emitted, and notes between them
-  DroppedEntries dropped_entries_;
+  std::deque<DroppedEntries> dropped_entries_;
   std::vector<Log> entries_;  // emitted entries for pop_entries()
 };
 
@@ -119,8 +125,9 @@ class RunOutput {
   void close(std::uint64_t unix_ms);
   // Removes and returns the emitted entries in batches.
   std::vector<std::vector<Log>> pop_batches();
-  // Returns the stored entries that a batch replaces. REQUIRES: the caller deletes them and stores a batch in one call
-  // of the store; otherwise readers would miss output that is not replaced yet.
+  bool has_dropped_entries() const { return capture_.has_dropped_entries(); }
+  // Returns a range of stored entries that a batch replaces. REQUIRES: the caller deletes them and stores a batch in
+  // one call of the store; otherwise readers would miss output that is not replaced yet.
   OutputCapture::DroppedEntries pop_dropped_entries() { return capture_.pop_dropped_entries(); }
 
   // Replaces the secrets of the job in a text, or in the end of the job.

@@ -402,8 +402,12 @@ void JobRuns::on(PipesDrained& read) {
 void JobRuns::report_output(RunNumber number, Run& run) {
   run.output.emit_tail(now_.boot_ms);
   for (std::vector<Log>& lines : run.output.pop_batches()) {
-    const auto [dropped_first, dropped_last] = run.output.pop_dropped_entries();
-    emit_action(RunReport{number, LogAppend{run.job.claim, std::move(lines), dropped_first, dropped_last}, false});
+    OutputCapture::DroppedEntries dropped = run.output.pop_dropped_entries();
+    // Each report deletes one range of bounded size.
+    for (; run.output.has_dropped_entries(); dropped = run.output.pop_dropped_entries())
+      emit_action(RunReport{number, LogAppend{run.job.claim, {}, dropped.first, dropped.last, dropped.bytes}, false});
+    emit_action(RunReport{
+        number, LogAppend{run.job.claim, std::move(lines), dropped.first, dropped.last, dropped.bytes}, false});
   }
   has_pending_output_ = has_pending_output_ || run.output.has_pending_output();
 }

@@ -36,10 +36,12 @@ std::uint64_t count_missing_bytes(const std::vector<Log>& lines) {
 void store_lines(OutputCapture& output, std::vector<Log>& stored) {
   std::vector<Log> lines = output.pop_entries();
   if (lines.empty()) return;
-  const auto [first, last] = output.pop_dropped_entries();
-  std::erase_if(stored, [first = first, last = last](const Log& line) {
-    return line.size > 0 && line.stream != LogStream::system && line.seq >= first && line.seq <= last;
-  });
+  while (output.has_dropped_entries()) {
+    const OutputCapture::DroppedEntries range = output.pop_dropped_entries();
+    std::erase_if(stored, [range](const Log& line) {
+      return line.size > 0 && line.stream != LogStream::system && line.seq >= range.first && line.seq <= range.last;
+    });
+  }
   for (Log& line : lines) stored.push_back(std::move(line));
 }
 
@@ -133,6 +135,34 @@ TEST(OutputCapture, TailIsEmittedInOrderAndReplaced) {
   lines = output.pop_entries();
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0].seq, 1101U);
+}
+
+TEST(OutputCapture, RangesOfDroppedEntriesAreBounded) {
+  OutputCapture output(1U << 20);
+  output.feed(LogStream::out, std::string(512U << 10, 'h'), 1);
+  for (int i = 0; i < 2000; ++i) {
+    output.feed(LogStream::out, std::string(99, 'a') + "\n", 2);
+    if (i % 100 == 0) output.add_note("note", 2);
+    output.emit_tail(UINT64_MAX);
+  }
+  const std::vector<Log> stored = output.pop_entries();
+  output.feed(LogStream::out, std::string(1U << 20, 'b'), 3);
+  std::size_t dropped_count = 0;
+  std::uint64_t last_seq = 0;
+  while (output.has_dropped_entries()) {
+    const OutputCapture::DroppedEntries range = output.pop_dropped_entries();
+    EXPECT_GT(range.first, last_seq);
+    last_seq = range.last;
+    std::size_t entry_count = 0;
+    for (const Log& line : stored) {
+      if (line.seq < range.first || line.seq > range.last) continue;
+      ++entry_count;
+      dropped_count += line.stream == LogStream::system ? 0 : 1;
+    }
+    EXPECT_LE(entry_count, OutputCapture::kMaxDroppedBytes / OutputCapture::kStoredEntryBytes);
+    EXPECT_GE(range.bytes, entry_count * OutputCapture::kStoredEntryBytes);
+  }
+  EXPECT_EQ(dropped_count, 2000U);
 }
 
 TEST(OutputCapture, NotesAreNeverDropped) {
