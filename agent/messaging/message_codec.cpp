@@ -135,6 +135,11 @@ Result<LogsBody> parse_logs(const json& body) {
   for (const json& entry : lines) {
     auto line = decode_json<Log>(entry);
     if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
+    if (const auto size = entry.find("size"); size != entry.end()) {
+      if (!size->is_number_unsigned() || size->get<std::uint64_t>() > line.record.seq)
+        return fail(Code::invalid, "lines.size: is not a number up to seq");
+      line.record.size = size->get<std::uint64_t>();
+    }
     result.lines.push_back(std::move(line.record));
   }
   return result;

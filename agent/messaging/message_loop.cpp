@@ -901,19 +901,40 @@ Result<OutboundRequest> MessageLoop::make_answer_request(const OutboxEntry& entr
   return request;
 }
 
+// Returns the next log lines of a job that will not be deleted. The tail of the output (Log::size) moves until the job
+// has ended. The receiver cannot delete lines, so it would have more lines than the receipt covers.
+Result<std::vector<Log>> MessageLoop::read_final_lines(const OutboxEntry& entry, const std::string& job_key,
+                                                       std::uint64_t after_seq) {
+  constexpr std::uint64_t kAfterAllLines = 1ULL << 53;
+  MJ_TRY(page, store_.logs(settings_.context, job_key, after_seq, kMaxAnswerLogLines, 0));
+  const auto is_tail = [](const Log& line) { return line.size > 0; };
+  const auto tail = std::find_if(page.lines.begin(), page.lines.end(), is_tail);
+  // An answer is sent after the ends of all jobs.
+  if (tail == page.lines.end() || page.ended || entry.kind == "answer") return std::move(page.lines);
+  MJ_TRY(end, store_.logs(settings_.context, job_key, kAfterAllLines, 1, 0));
+  if (!end.ended) {
+    page.lines.erase(tail, page.lines.end());
+    return std::move(page.lines);
+  }
+  // Lines may have been deleted between the first call and the end of the job.
+  MJ_TRY(final_page, store_.logs(settings_.context, job_key, after_seq, kMaxAnswerLogLines, 0));
+  return std::move(final_page.lines);
+}
+
 // Returns the next log lines of the first job that has new ones, or no value.
 Result<std::optional<OutboundRequest>> MessageLoop::make_log_request(const OutboxEntry& entry) {
   MJ_TRY(ref, parse_origin(entry.mark));
   const auto keys = split_words(field_of(entry.mark, "jobs")), origins = split_words(field_of(entry.mark, "origins"));
   for (std::size_t i = 0; i < std::min(keys.size(), origins.size()); ++i) {
     const std::string cursor = "log:" + std::to_string(i);
-    MJ_TRY(page, store_.logs(settings_.context, keys[i], number_of(entry.mark, cursor), kMaxAnswerLogLines, 0));
-    if (page.lines.empty()) continue;
+    MJ_TRY(final_lines, read_final_lines(entry, keys[i], number_of(entry.mark, cursor)));
+    if (final_lines.empty()) continue;
     json lines = json::array();
     std::size_t bytes = 0;
     std::uint64_t last_seq = 0;
-    for (const Log& line : page.lines) {
+    for (const Log& line : final_lines) {
       json encoded_line = to_json(line);
+      if (line.size > 0) encoded_line["size"] = line.size;
       bytes += dump_json(encoded_line).size();  // A control byte takes six bytes in JSON.
       if (bytes > kMaxAnswerLogBytes && last_seq > 0) break;
       last_seq = line.seq;

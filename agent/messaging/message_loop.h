@@ -99,6 +99,7 @@ class MessageLoop {
   Result<OutboundRequest> make_answer_request(const OutboxEntry&);
   Result<bool> can_send(const OutboxEntry&, const SendDelay&);
   Result<std::optional<OutboundRequest>> skip_log_lines(const OutboxEntry&, const Error& reason);
+  Result<std::vector<Log>> read_final_lines(const OutboxEntry&, const std::string& job_key, std::uint64_t after_seq);
   Result<std::optional<OutboundRequest>> make_log_request(const OutboxEntry&);
   Result<nlohmann::json> collect_answer_jobs(const OutboxEntry&, std::size_t first, std::size_t& next);
   Result<OutboundRequest> seal_request(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body,

@@ -232,8 +232,9 @@ Result<std::uint64_t> MessageStore::append_remote_log(Id context, const std::str
                                                       const std::string& content_hash, const std::string& job_key,
                                                       const std::vector<Log>& lines) {
   Arguments arguments{message_key, content_hash, job_key};
-  arguments.add(std::uint64_t{4 * lines.size()});
-  for (const Log& line : lines) arguments.add(line.seq).add(to_string(line.stream)).add(line.text).add(line.ts_ms);
+  arguments.add(std::uint64_t{5 * lines.size()});
+  for (const Log& line : lines)
+    arguments.add(line.seq).add(to_string(line.stream)).add(line.text).add(line.ts_ms).add(line.size);
   connection_.add_quota(arguments);
   MJ_TRY(reply, connection_.run(context, scripts::follow_log, arguments));
   return reply.number();

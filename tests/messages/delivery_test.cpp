@@ -283,6 +283,29 @@ TEST_F(MessageDelivery, ManyLinesArriveInOrderAndOnce) {
   ASSERT_TRUE(stage_.play());
 }
 
+TEST_F(MessageDelivery, TailIsSentAfterTheEndOfTheJob) {
+  send({job(1, "hold a")}, [](Message& outgoing) { outgoing.stream_logs = true; });
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  const ClaimRef ref = stage_.there.running[0].ref;
+  const auto report = [&](const Report& each) {
+    ASSERT_TRUE(stage_.there.store->report(2, std::vector<Report>{each}).value().at(0));
+  };
+  report(LogAppend{ref, {{1, 2, LogStream::out, "head\n"}, {1, 7, LogStream::out, "old1\n", 5}}});
+  stage_.steps(100);
+  ASSERT_EQ(stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value().lines.size(), 2U);
+  report(LogAppend{ref, {{1, 12, LogStream::out, "last\n", 5}}, 7, 7, 600});
+  JobEnd end;
+  end.status = JobStatus::finished;
+  end.detail = "ok";
+  report(EndReport{ref, end});
+  stage_.there.running.clear();
+  ASSERT_TRUE(stage_.play());
+  std::string text;
+  for (const Log& line : stage_.here.store->logs(1, "job:12:1", 1, 100, 0).value().lines) text += line.text;
+  EXPECT_EQ(text, "head\n5 bytes of output dropped here\nlast\n");
+}
+
 // Another client's key blocks the job's log at the sender; the end is still reported.
 TEST_F(MessageDelivery, EndIsSentThoughItsLinesAreRejected) {
   stage_.here.server.run_command(1, {"SET", "mj:log:job:12:1", "mine"});

@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kMaxBatchReports = 256;
 // After this time, the thread blocks until the answer arrives or the time-out of the store has passed.
 constexpr std::uint64_t kAnswerTimeoutMs = 1000;
-// Limit of estimate_bytes() for a batch: about 2,000 lines, added or deleted, which the store needs a few ms to process.
+// Limit of estimate_bytes() for a batch: about 2,000 lines, added or deleted, which the store needs a few ms to
+// process.
 constexpr std::size_t kMaxBatchBytes = 1U << 20;
 constexpr std::size_t kEntryBytes = 512;  // approximate size of an entry in the store without its text
 

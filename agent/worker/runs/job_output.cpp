@@ -142,8 +142,8 @@ void OutputCapture::emit_waiting_entry() {
     waiting_cost_ -= cost;
   } else if (!stored_tail_.empty()) {
     stored_tail_.back().note_bytes += entry.text.size() + kStoredEntryBytes;
-  } else if (!dropped_lines_.empty()) {
-    dropped_lines_.back().bytes += entry.text.size() + kStoredEntryBytes;
+  } else if (!dropped_entries_.empty()) {
+    dropped_entries_.back().bytes += entry.text.size() + kStoredEntryBytes;
   }
   entries_.push_back(std::move(entry));
   waiting_tail_.pop_front();

@@ -402,12 +402,12 @@ void JobRuns::on(PipesDrained& read) {
 void JobRuns::report_output(RunNumber number, Run& run) {
   run.output.emit_tail(now_.boot_ms);
   for (std::vector<Log>& lines : run.output.pop_batches()) {
-    OutputCapture::DroppedEntries dropped = run.output.pop_dropped_entries();
-    // Each report deletes one range of bounded size.
-    for (; run.output.has_dropped_entries(); dropped = run.output.pop_dropped_entries())
-      emit_action(RunReport{number, LogAppend{run.job.claim, {}, dropped.first, dropped.last, dropped.bytes}, false});
-    emit_action(RunReport{
-        number, LogAppend{run.job.claim, std::move(lines), dropped.first, dropped.last, dropped.bytes}, false});
+    // Each report deletes one range of bounded size. The first one also adds lines, so that the log keeps its latest
+    // entry, and with it the latest number.
+    do {
+      const auto [first, last, bytes] = run.output.pop_dropped_entries();
+      emit_action(RunReport{number, LogAppend{run.job.claim, std::exchange(lines, {}), first, last, bytes}, false});
+    } while (run.output.has_dropped_entries());
   }
   has_pending_output_ = has_pending_output_ || run.output.has_pending_output();
 }

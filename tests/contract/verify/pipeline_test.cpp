@@ -714,6 +714,18 @@ TEST_P(Pipeline, LinesArriveInOrderAndOnce) {
   EXPECT_TRUE(page.ended);
 }
 
+TEST_P(Pipeline, LinesKeepTheirSize) {
+  route({job(1)});
+  const std::vector<Log> lines{
+      {1, 1, LogStream::out, "head\n"}, {1, 106, LogStream::out, "tail\n", 5}, {1, 120, LogStream::out, "more\n", 50}};
+  EXPECT_EQ(store_->append_remote_log(1, kMessage, kContent, key(1), lines).value(), 120U);
+  const auto page = store_->logs(1, key(1), 0, 100, 0).value();
+  ASSERT_EQ(page.lines.size(), 4U);
+  EXPECT_EQ(page.lines[1].text, "100 bytes of output dropped here\n");
+  EXPECT_EQ(page.lines[2].size, 5U);
+  EXPECT_EQ(page.lines[3].size, 14U) << "a size is limited to the numbers after the line before";
+}
+
 // ---- miscellaneous ----
 
 TEST_P(Pipeline, ReservedJobsCannotBeUsedByOthers) {
