@@ -180,8 +180,11 @@ TEST_P(Reporting, RunThatWroteNothingIsMarkedOnce) {
   EXPECT_EQ(outcome(end(claim_one().ref, error)), "ok");
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
   // Nothing of these runs was started, so their deliveries are not counted.
+  EXPECT_EQ(outcome(report(Release{claim_one().ref, "no slot", false})), "ok");
+  const std::uint64_t mark_seq = store_->logs(1, "job:12:1", 0, 1, 0).value().lines.at(0).seq;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(report(Release{claim_one().ref, "no slot", false})), "ok");
   const ClaimedJob last = claim_one();
+  EXPECT_THAT(texts(mark_seq), ElementsAre()) << "a follower does not get the same mark again";
   EXPECT_EQ(outcome(report(LogAppend{last.ref, {{1, 1, LogStream::out, "a"}}})), "ok");
   EXPECT_THAT(texts(), ElementsAre(StartsWith("attempt 2, delivery 1, runner "), "a"));
 }

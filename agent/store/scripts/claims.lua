@@ -56,14 +56,19 @@ local function drop_entry(queue, entry)
 end
 
 -- Writes a line between the output of two runs into the log of the job, and returns the number of its last entry. The
--- first run has no line. If the previous claim had the same numbers and its run wrote nothing, its line is replaced.
+-- first run has no line. If the previous claim had the same numbers and its run wrote nothing, its line stays, or is
+-- replaced if the runner is another.
 local function mark_next_run(job, attempt, deliveries)
   local last_seq, key, run = get_last_log_seq(job), kLogKey .. job, attempt .. '.' .. deliveries
   if run == '1.1' then return last_seq end
   local newest = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
   local fields = newest and newest[2] or {}
-  if fields[#fields - 1] == 'run' and fields[#fields] == run then redis.call('XDEL', key, newest[1]) end
   local text = 'attempt ' .. attempt .. ', delivery ' .. deliveries .. ', runner ' .. runner .. '\n'
+  if fields[#fields - 1] == 'run' and fields[#fields] == run then
+    -- A reader that follows the log has this line already.
+    if to_table(fields).text == text then return last_seq end
+    redis.call('XDEL', key, newest[1])
+  end
   local reply = redis.pcall('XADD', key, to_integer_text(last_seq + 1) .. '-0', 'ts', now, 'stream', 'system', 'text', text, 'run', run)
   if type(reply) ~= 'table' or not reply.err then return last_seq + 1 end
   reports_wrong_type(key, 'stream')  -- another client may have written a log of its own
