@@ -305,7 +305,7 @@ std::vector<Request> list_job_requests() {
       {"job.result", "read the result of a job", job, "JobResult: where it is, and its result"},
       {"job.logs", "read a job's log",
        join_params(job, {{"after_seq", "count", "only lines after this one"},
-                         {"since_ms", "unix_ms", "only lines since"},
+                         {"since_ms", "unix_ms", "only lines since; a page may begin with the rest of an earlier line"},
                          kTail,
                          make_limit(500, 1000, "maximum number of lines"),
                          make_wait("maximum wait for the first line", 0, 30'000)}),

@@ -699,6 +699,9 @@ TEST_F(ApiTest, JobEventsContainStateAndLog) {
   const Report reports[] = {LogAppend{claim, {{1, 1, LogStream::out, "first\n"}, {2, 2, LogStream::err, "second\n"}}},
                             EndReport{claim, end}};
   ASSERT_TRUE(store->report(1, reports));
+  const json since = ok("job.logs", {{"id", id}, {"since_ms", 2}, {"limit", 1}});
+  ASSERT_EQ(since.at("lines").size(), 1U) << "a page without selected lines is not returned: " << since;
+  EXPECT_EQ(since["lines"][0].value("text", ""), "second\n");
   ASSERT_TRUE(test::eventually([&] { return live->out().find("\"finished\"") != std::string::npos; })) << live->out();
   const std::string shown = live->out();
   EXPECT_LT(shown.find("first"), shown.find("second"));

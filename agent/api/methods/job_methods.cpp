@@ -136,7 +136,8 @@ Result<json> handle_result(MethodCall& call) {
   return job_result_to_json(view.job, view.key);
 }
 
-// With `tail`, reads the log to its present end.
+// With `tail`, reads the log to its present end. With `since_ms`, reads at least to the first selected line, so that an
+// empty answer never precedes stored lines.
 Result<json> handle_logs(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   const std::size_t limit = call.number("limit"), tail = call.number("tail");
@@ -153,7 +154,7 @@ Result<json> handle_logs(MethodCall& call) {
     }
     if (tail > 0 && has_more) continue;
     for (const Log& line : selection.pop_selected()) lines.push_back(to_json(line));
-    if (!lines.empty() || page.ended || call.services().clock.boot_ms() >= deadline_ms)
+    if (!lines.empty() || page.ended || (!has_more && call.services().clock.boot_ms() >= deadline_ms))
       return json{{"lines", std::move(lines)}, {"ended", page.ended}, {"after_seq", after_seq}};
     if (!has_more) MJ_CHECK(call.release_backend_and_sleep(100));
   }
