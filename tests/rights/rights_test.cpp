@@ -279,8 +279,10 @@ void JsonRpcRights::expect_creating_and_reading() {
          const Id creator = get_maker(role), id = new_job(creator);
          const json job{{"id", id}, {"caller_id", creator}}, flow{{"id", new_flow(creator)}};
          std::vector<AttemptResult> tried;
-         for (const char* method : {"job.get", "job.logs", "job.status", "job.explain", "job.result", "job.history"})
+         for (const char* method :
+              {"job.get", "job.logs", "job.status", "job.explain", "job.result", "job.history", "artifact.list"})
            tried.push_back(rpc_reaches(*server_, role, method, job));
+         tried.push_back(rpc_reaches(*server_, role, "artifact.get", merge(job, {{"name", "a"}})));
          for (const char* method : {"flow.get", "flow.dag", "flow.explain", "flow.timeline", "flow.result"})
            tried.push_back(rpc_reaches(*server_, role, method, flow));
          tried.push_back(ask(role, "message.get", {{"id", new_message(creator)}, {"caller_id", creator}}));
