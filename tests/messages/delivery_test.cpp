@@ -301,8 +301,9 @@ TEST_F(MessageDelivery, TailIsSentAfterTheEndOfTheJob) {
   report(EndReport{ref, end});
   stage_.there.running.clear();
   ASSERT_TRUE(stage_.play());
+  const auto page = stage_.here.store->logs(1, "job:12:1", 1, 100, 0).value();
   std::string text;
-  for (const Log& line : stage_.here.store->logs(1, "job:12:1", 1, 100, 0).value().lines) text += line.text;
+  for (const Log& line : page.lines) text += line.text;
   EXPECT_EQ(text, "head\n5 bytes of output dropped here\nlast\n");
 }
 

@@ -106,6 +106,8 @@ TEST_F(SentinelStore, NewMasterHasNoScripts) {
   ASSERT_TRUE(group.wait_until_complete());
   ASSERT_TRUE(group.ask_sentinel(0, {"SENTINEL", "FAILOVER", "mymaster"}));
   group.wait_for_failover(0);
+  // The old master accepts writes until the sentinels have made it a replica, and then loses them.
+  ASSERT_TRUE(eventually([&] { return group.role(0) == "slave"; }));
   Result<ClaimReply> second;
   EXPECT_TRUE(eventually([&] {
     second = store.claim(make_claim_request());
