@@ -239,12 +239,8 @@ HttpReply ApiServer::handle_login(const HttpRequest& request) {
 }
 
 HttpReply ApiServer::handle_events(const HttpRequest& request) {
-  const auto caller = authenticate(request);
-  if (!caller) return unauthorized_reply();
-  if (auto refusal = check_session(*caller)) return std::move(*refusal);
-  HttpReply reply = events_.make_stream_reply(request, *caller);
-  limit_stream_to_authorization(reply, request, *caller);
-  return reply;
+  return make_authorized_stream(request,
+                                [&](const RpcCaller& caller) { return events_.make_stream_reply(request, caller); });
 }
 
 HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
@@ -252,17 +248,18 @@ HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
     const auto caller = downloads_.verify_ticket(request);
     return caller ? downloads_.make_reply(request, *caller) : ticket_refused_reply(caller.error());
   }
+  return make_authorized_stream(request,
+                                [&](const RpcCaller& caller) { return downloads_.make_reply(request, caller); });
+}
+
+HttpReply ApiServer::make_authorized_stream(const HttpRequest& request,
+                                            const std::function<HttpReply(const RpcCaller&)>& make_reply) {
   const auto caller = authenticate(request);
   if (!caller) return unauthorized_reply();
   if (auto refusal = check_session(*caller)) return std::move(*refusal);
-  HttpReply reply = downloads_.make_reply(request, *caller);
-  limit_stream_to_authorization(reply, request, *caller);
-  return reply;
-}
-
-void ApiServer::limit_stream_to_authorization(HttpReply& reply, const HttpRequest& request, const RpcCaller& caller) {
-  if (!reply.stream || caller.anonymous) return;
-  reply.stream = [this, client = caller, token = request.header("authorization"),
+  HttpReply reply = make_reply(*caller);
+  if (!reply.stream || caller->anonymous) return reply;
+  reply.stream = [this, client = *caller, token = request.header("authorization"),
                   stream = std::move(reply.stream)](EventSink& sink) {
     AuthorizedEventSink authorized_sink(sink, [this, &client, &token] {
       if (!is_same_caller(client, token)) return false;
@@ -271,6 +268,7 @@ void ApiServer::limit_stream_to_authorization(HttpReply& reply, const HttpReques
     });
     stream(authorized_sink);
   };
+  return reply;
 }
 
 bool ApiServer::is_from_foreign_page(const HttpRequest& request) const {

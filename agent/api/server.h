@@ -94,8 +94,9 @@ class ApiServer {
   HttpReply handle_delivery(const HttpRequest&);
   HttpReply handle_events(const HttpRequest&);
   HttpReply handle_artifact(const HttpRequest&);
-  // Ends the stream of a reply after the caller's token or session has become invalid.
-  void limit_stream_to_authorization(HttpReply&, const HttpRequest&, const RpcCaller&);
+  // Returns the reply of `make_reply` for the caller of the request. Its stream ends after the caller's token or
+  // session has become invalid.
+  HttpReply make_authorized_stream(const HttpRequest&, const std::function<HttpReply(const RpcCaller&)>& make_reply);
   HttpReply handle_login(const HttpRequest&);
 
   // Checks the store with a write: a store that answers reads may refuse writes, because it is out of memory, read-only

@@ -1,5 +1,5 @@
-// Artifacts of jobs for clients on any host. Reading the store and reading the disk are separate steps, since a disk
-// can block and a caller should not hold a connection to the store meanwhile.
+// Finds artifacts of jobs for clients on any host. Separate functions read the store and the disk, so that a caller
+// holds no connection to the store while a disk blocks.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Splits a line into words.
+// Splits text into lines and words.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,21 @@
 #include <vector>
 
 namespace mycojobs {
+
+// Returns the text without spaces and tabs at its ends.
+inline std::string_view trim_blanks(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// Removes the first line from the text, and returns it without its line end: LF, CR LF, or the end of the text.
+inline std::string_view pop_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
 
 // Returns the words without the blanks between them. A text without words gives an empty list.
 inline std::vector<std::string> split_words(std::string_view text, std::string_view blanks = " ") {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "text/json.h"
+#include "text/split.h"
 #include "text/utf8.h"
 #include "text/utf8_cut.h"
 
@@ -13,15 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxKeyBytes = 1000;
 
-std::string_view pop_line(std::string_view& text) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
-std::string_view trim_blanks(std::string_view text) {
+std::string_view trim_whitespace(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
@@ -40,13 +33,13 @@ Result<ResultValues> parse_json_result(std::string_view text) {
 
 Result<ResultValues> parse_result_file(std::string_view text) {
   text = without_byte_order_mark(text);
-  if (trim_blanks(text).starts_with('{')) return parse_json_result(trim_blanks(text));
+  if (trim_whitespace(text).starts_with('{')) return parse_json_result(trim_whitespace(text));
   ResultValues values;
   std::size_t number = 0;
   while (!text.empty()) {
     const std::string_view line = pop_line(text);
     ++number;
-    if (trim_blanks(line).empty()) continue;
+    if (trim_whitespace(line).empty()) continue;
     const std::size_t equals = line.find('=');
     const std::size_t heredoc = line.find("<<");
     const bool is_heredoc = heredoc < equals;
@@ -78,17 +71,17 @@ Result<ResultValues> parse_result_file(std::string_view text) {
 }
 
 ProgramProgress parse_progress(std::string_view line) {
-  line = trim_blanks(line);
+  line = trim_whitespace(line);
   double value = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
   std::string_view remainder = line.substr(static_cast<std::size_t>(end - line.data()));
   const bool has_number =
       error == std::errc() && (remainder.empty() || remainder.front() == ' ' || remainder.front() == '%');
   if (!has_number) return {std::nullopt, std::string(line)};
-  remainder = trim_blanks(remainder);
+  remainder = trim_whitespace(remainder);
   if (remainder.starts_with('%')) {
     value /= 100;
-    remainder = trim_blanks(remainder.substr(1));
+    remainder = trim_whitespace(remainder.substr(1));
   }
   if (!(value >= 0 && value <= 1)) return {std::nullopt, std::string(line)};
   return {value, std::string(remainder)};

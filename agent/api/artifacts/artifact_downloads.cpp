@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <thread>
 #include <utility>
 
+#include "api/http/percent_encoding.h"
 #include "artifacts/job_artifacts.h"
 #include "base/log.h"
 #include "base/parse.h"
@@ -37,7 +37,8 @@ HttpReply make_error_reply(int status, Code code, std::string_view error_word, c
   return reply;
 }
 
-HttpReply make_error_reply(const Error& error) {
+// is_lost: the job has stored the file, and no host has it any more.
+HttpReply make_error_reply(const Error& error, bool is_lost = false) {
   const std::string message = describe_to_client(error);
   switch (error.code) {
     case Code::invalid:
@@ -46,8 +47,7 @@ HttpReply make_error_reply(const Error& error) {
       return make_error_reply(403, error.code, "denied", message,
                               "ask an admin of the context for the right to read the job");
     case Code::not_found:
-      if (message.find(kArtifactLostWord) != std::string::npos)
-        return make_error_reply(410, error.code, kArtifactLostWord, message, "run the job again");
+      if (is_lost) return make_error_reply(410, error.code, kArtifactLostWord, message, "run the job again");
       return make_error_reply(404, error.code, "not_found", message,
                               "check context and job; artifact.list returns the artifacts of a job");
     case Code::unavailable: {
@@ -72,22 +72,7 @@ std::string get_query_value(const HttpRequest& request, const std::string& name)
   return value == request.query.end() ? std::string() : value->second;
 }
 
-std::string encode_query_value(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string encoded;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool is_plain = (byte < 0x80 && std::isalnum(byte) != 0) || c == '-' || c == '.' || c == '_';
-    if (is_plain) {
-      encoded += c;
-    } else {
-      encoded += '%';
-      encoded += kDigits[byte >> 4U];
-      encoded += kDigits[byte & 15U];
-    }
-  }
-  return encoded;
-}
+std::string encode_query_value(std::string_view text) { return percent_encode(text, "-._"); }
 
 std::string strip_job_prefix(const std::string& job_key) {
   constexpr std::string_view kPrefix = "job:";
@@ -217,8 +202,8 @@ Result<ArtifactDownloads::Download> ArtifactDownloads::find_file(const HttpReque
     return fail(Code::not_found, service::describe_artifact_problem(
                                      listing, name, "has other content now: request it without sha256, or a new link"));
   }
-  Download download{listing, file, service::list_artifact_folders(services_.settings.state_dir, listing), {}};
-  return download;
+  auto folders = service::list_artifact_folders(services_.settings.state_dir, listing);
+  return Download{std::move(listing), std::move(file), std::move(folders), {}};
 }
 
 Result<void> ArtifactDownloads::wait_for_transfer(const HttpRequest& request, Download& download, Id actor) {
@@ -280,7 +265,7 @@ HttpReply ArtifactDownloads::make_reply(const HttpRequest& request, const RpcCal
   if (!range) return make_range_error_reply(download.describe(range.error()), file.bytes);
   download.range = *range;
   if (auto opened = open_file(request, download, caller.actor); !opened)
-    return make_error_reply(download.describe(std::move(opened).error()));
+    return make_error_reply(download.describe(std::move(opened).error()), true);
   HttpReply reply;
   reply.status = range->is_partial ? 206 : 200;
   reply.type = get_download_type(find_media_type(file.name, file.is_text));

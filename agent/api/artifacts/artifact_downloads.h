@@ -40,7 +40,7 @@ class ArtifactDownloads {
   HttpReply make_reply(const HttpRequest&, const RpcCaller&);
 
  private:
-  // One file that a client has requested.
+  // The file that a client has requested, and how it is read.
   struct Download;
   // Returns the file that the query selects. Errors: invalid (the query), denied (the caller must not read the job),
   // not_found (the job, the artifact, or the content with this hash), those of the store.

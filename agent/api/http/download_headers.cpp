@@ -4,7 +4,9 @@
 #include <array>
 #include <cctype>
 
+#include "api/http/percent_encoding.h"
 #include "base/parse.h"
+#include "text/split.h"
 #include "text/terminal_text.h"
 
 namespace mycojobs::api {
@@ -12,46 +14,21 @@ namespace {
 
 constexpr std::string_view kUnit = "bytes=";
 
-std::string_view trim_blanks(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 bool is_ascii_letter_or_digit(unsigned char c) { return c < 0x80 && std::isalnum(c) != 0; }
 
-// Returns whether the byte needs no encoding in filename* (attr-char of RFC 8187).
-bool is_attribute_character(unsigned char c) {
-  constexpr std::string_view kSigns = "!#$&+-.^_`|~";
-  return is_ascii_letter_or_digit(c) || kSigns.find(static_cast<char>(c)) != std::string_view::npos;
-}
-
-std::string encode_attribute(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string encoded;
-  for (const char sign : text) {
-    const auto byte = static_cast<unsigned char>(sign);
-    if (is_attribute_character(byte)) {
-      encoded += sign;
-    } else {
-      encoded += '%';
-      encoded += kDigits[byte >> 4U];
-      encoded += kDigits[byte & 15U];
-    }
-  }
-  return encoded;
-}
+// Encodes a value of filename*. Plain are the characters attr-char of RFC 8187.
+std::string encode_attribute(std::string_view text) { return percent_encode(text, "!#$&+-.^_`|~"); }
 
 // Returns the name with '_' for everything but ASCII letters, digits and a few signs.
 std::string to_plain_name(std::string_view text) {
   constexpr std::string_view kSigns = " !#$&()+,-.=@_~";
   std::string plain;
-  for (const char sign : text) {
-    const auto byte = static_cast<unsigned char>(sign);
-    const bool is_plain = is_ascii_letter_or_digit(byte) || kSigns.find(sign) != std::string_view::npos;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_plain = is_ascii_letter_or_digit(byte) || kSigns.find(c) != std::string_view::npos;
     if (is_plain) {
-      plain += sign;
-    } else if (byte < 0x80 || byte >= 0xC0) {  // one sign for each character
+      plain += c;
+    } else if (byte < 0x80 || byte >= 0xC0) {  // the first byte of a character
       plain += '_';
     }
   }
@@ -91,8 +68,8 @@ std::string format_content_range(const ByteRange& range, std::uint64_t file_byte
 
 std::string format_attachment(std::string_view name) {
   std::string file = to_printable_line(name.substr(name.rfind('/') + 1));
-  for (char& sign : file) {
-    if (sign == '?' || sign == '"' || sign == '\\') sign = '_';
+  for (char& c : file) {
+    if (c == '?' || c == '"' || c == '\\') c = '_';
   }
   if (file.empty() || file == "." || file == "..") file = "artifact";
   return "attachment; filename=\"" + to_plain_name(file) + "\"; filename*=UTF-8''" + encode_attribute(file);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/parse.h"
+#include "text/split.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -24,21 +25,6 @@ constexpr std::size_t kMaxBlockBytes = 64U << 10;
 constexpr std::size_t kMaxRequirementBytes = 300;
 
 bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-std::string_view pop_line(std::string_view& text) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
 
 // PEP 723: a line of a block is "#" or starts with "# ".
 bool is_comment_of_block(std::string_view line) { return line == "#" || line.starts_with("# "); }
@@ -95,7 +81,7 @@ Result<void> read_dependencies(const toml::node& node, ScriptRequirements& out) 
   for (const toml::node& item : *list) {
     const auto* text = item.as_string();
     if (text == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
-    const std::string_view requirement = trim(text->get());
+    const std::string_view requirement = trim_blanks(text->get());
     MJ_CHECK(check_requirement(requirement));
     out.requirements.emplace_back(requirement);
   }
@@ -151,7 +137,7 @@ std::optional<bool> meets_comparison(const ReleaseNumbers& version, std::string_
   const auto found = std::find_if(std::begin(kOperators), std::end(kOperators),
                                   [text](std::string_view candidate) { return text.starts_with(candidate); });
   if (found == std::end(kOperators)) return std::nullopt;
-  std::string_view bound_text = trim(text.substr(found->size()));
+  std::string_view bound_text = trim_blanks(text.substr(found->size()));
   const bool is_equality = *found == "==" || *found == "!=";
   const bool is_prefix = is_equality && bound_text.ends_with(".*");
   if (is_prefix) bound_text.remove_suffix(2);
@@ -174,14 +160,13 @@ bool may_have_requirements(std::string_view script) { return script.find(kBlockS
 
 Result<ScriptRequirements> parse_requirements(std::string_view script) {
   ScriptRequirements requirements;
-  if (!may_have_requirements(script)) return requirements;
   MJ_TRY(block, find_block(script));
   if (!is_utf8(block)) return fail(Code::invalid, "the block \"# /// script\" is not UTF-8");
   MJ_TRY(table, parse_toml(block));
   if (const toml::node* node = table.get("requires-python")) {
     const auto* text = node->as_string();
     if (text == nullptr) return fail(Code::invalid, "requires-python: is not a text, as \">=3.11\"");
-    requirements.python_specifier = trim(text->get());
+    requirements.python_specifier = trim_blanks(text->get());
   }
   if (const toml::node* node = table.get("dependencies")) MJ_CHECK(read_dependencies(*node, requirements));
   return requirements;
@@ -199,7 +184,7 @@ Result<void> check_requirement(std::string_view requirement) {
   const std::string_view name = pop_name(rest);
   if (name.empty() || !is_letter_or_digit(name.front()) || !is_letter_or_digit(name.back()))
     return make_error("does not begin with the name of a package");
-  rest = trim(rest);
+  rest = trim_blanks(rest);
   if (rest.starts_with('@')) return make_error("names a URL; packages come from the index of the context alone");
   const std::string_view versions = rest.substr(0, rest.find(';'));
   constexpr std::string_view kVersionCharacters = "[](),.<>=!~*+-_ \t";
@@ -246,7 +231,8 @@ Result<bool> meets_python_specifier(std::string_view version, std::string_view s
   bool is_met = true;
   for (std::string_view rest = specifier; !rest.empty();) {
     const std::size_t end = std::min(rest.find(','), rest.size());
-    const auto result = version_numbers ? meets_comparison(*version_numbers, trim(rest.substr(0, end))) : std::nullopt;
+    const auto result =
+        version_numbers ? meets_comparison(*version_numbers, trim_blanks(rest.substr(0, end))) : std::nullopt;
     if (!result)
       return fail(Code::invalid,
                   "requires-python: \"" + std::string(specifier) + "\" is not understood; write \">=3.11\"");
