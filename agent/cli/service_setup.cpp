@@ -419,10 +419,7 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
 }
 
 ArtifactCache::Limits make_artifact_cache_limits(const Settings& settings) {
-  ArtifactCache::Limits limits;
-  limits.max_bytes = settings.artifacts_cache_bytes;
-  limits.max_age_ms = settings.artifacts_cache_age_ms;
-  return limits;
+  return {settings.artifacts_cache_bytes, settings.artifacts_cache_age_ms};
 }
 
 MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock, StoreFactory& stores,
@@ -438,7 +435,8 @@ MessageAttachments make_message_attachments(const Settings& settings, const Cloc
 }
 
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& dependencies, const Settings& settings,
-                                                      StoreFactory& stores, std::vector<Id> contexts) {
+                                                      StoreFactory& stores, std::vector<Id> contexts,
+                                                      MessageAttachments files) {
   MJ_CHECK(check_own_databases(settings));
   log_warnings_of_all_servers(dependencies, settings, stores);
   const RunnerHolder holder = current_instance();
@@ -465,7 +463,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.mycelium_url = settings.mycelium_url;
   coordinator.max_concurrent_deliveries = settings.coordinator_deliveries;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
-  coordinator.files = make_message_attachments(settings, dependencies.clock, stores, dependencies.metrics);
+  coordinator.files = std::move(files);
   coordinator.ceilings = settings.ceilings;
   coordinator.max_script_bytes = settings.job_max_script_bytes;
   coordinator.metrics = dependencies.metrics;

@@ -49,8 +49,8 @@ Result<std::unique_ptr<Agent>> start_agent(
     std::function<bool(const Error&)> should_retry = [](const Error&) { return false; });
 
 // Creates a coordinator from the settings; the caller must start its threads. Empty contexts: the coordinator serves
-// all contexts that it finds.
+// all contexts that it finds. files: from make_message_attachments(), shared with the API of the same process.
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&, const Settings&, StoreFactory&,
-                                                      std::vector<Id> contexts);
+                                                      std::vector<Id> contexts, MessageAttachments files);
 
 }  // namespace mycojobs

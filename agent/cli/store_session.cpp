@@ -46,7 +46,8 @@ Result<SessionServices> open_services(const ProgramDependencies& dependencies, c
   if (with_agent) {
     MJ_TRY(agent, start_agent(dependencies, settings, *services.stores));
     services.agent = std::move(agent);
-    MJ_TRY(coordinator, make_coordinator(dependencies, settings, *services.stores, settings.contexts));
+    services.files = make_message_attachments(settings, dependencies.clock, *services.stores, dependencies.metrics);
+    MJ_TRY(coordinator, make_coordinator(dependencies, settings, *services.stores, settings.contexts, services.files));
     MJ_CHECK(coordinator->start_threads());
     services.coordinator = std::move(coordinator);
   }

@@ -6,6 +6,7 @@
 
 #include "cli/invocation.h"
 #include "coordinator/coordinator.h"
+#include "messaging/message_artifacts.h"
 #include "store/redis/embedded_redis.h"
 #include "worker/agent.h"
 
@@ -15,6 +16,7 @@ namespace mycojobs {
 struct SessionServices {
   std::unique_ptr<EmbeddedRedis> embedded;  // set if this process runs the server
   std::unique_ptr<StoreFactory> stores;
+  MessageAttachments files;                  // of the coordinator, and of an API in the same process
   std::unique_ptr<Agent> agent;              // set if this process runs the server and an agent was requested
   std::unique_ptr<Coordinator> coordinator;  // set together with `agent`
 };

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "artifacts/job_artifacts.h"
@@ -53,22 +54,18 @@ class ArtifactFetcher::FetchCounter {
   // Returns false, and counts nothing, if a limit is reached.
   bool try_add(Id actor, std::uint32_t max_per_actor) {
     const std::lock_guard lock(mutex_);
-    const auto found = counts_.find(actor);
-    if (total_ >= kMaxFetches || (found != counts_.end() && found->second >= max_per_actor)) return false;
-    ++counts_[actor];
-    ++total_;
+    if (actors_.size() >= kMaxFetches || actors_.count(actor) >= max_per_actor) return false;
+    actors_.insert(actor);
     return true;
   }
   void remove(Id actor) {
     const std::lock_guard lock(mutex_);
-    if (--counts_[actor] == 0) counts_.erase(actor);
-    --total_;
+    actors_.erase(actors_.find(actor));
   }
 
  private:
   std::mutex mutex_;
-  std::map<Id, std::uint32_t> counts_;
-  std::uint32_t total_ = 0;
+  std::multiset<Id> actors_;  // the actor of each fetch
 };
 
 // The progress of one fetch, which the transfer loop reports and for which readers wait. Passes the file on to the
@@ -184,7 +181,7 @@ class ArtifactFetcher::ContextTransfers {
   std::uint64_t last_use_ms_ = 0;                   // guarded by ArtifactFetcher::mutex_
 };
 
-// One fetch with all of its readers. The last reader destroys it, which cancels an unfinished fetch.
+// A fetch with all of its readers. The last reader destroys it, which cancels an unfinished fetch.
 class ArtifactFetcher::SharedFile final : public IncomingArtifact {
  public:
   SharedFile(std::shared_ptr<ContextTransfers> transfers, const RemoteArtifact& artifact,

@@ -1,6 +1,5 @@
 #include "artifacts/transfer/background_fetches.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -18,23 +17,19 @@ constexpr std::uint64_t kUnusedFetchMs = BackgroundFetches::kMaxWaitMs * 3 / 2; 
 
 }  // namespace
 
-void BackgroundFetches::check_end(Fetch& fetch, std::uint32_t wait_ms, std::uint64_t now_ms) {
-  if (!fetch.incoming) return;
+bool BackgroundFetches::check_end(Fetch& fetch, std::uint32_t wait_ms, std::uint64_t now_ms) {
+  if (!fetch.incoming) return false;
   const auto is_complete = fetch.incoming->wait_until_complete(wait_ms);
-  if (is_complete && !*is_complete) return;
+  if (is_complete && !*is_complete) return false;
   fetch.incoming.reset();
-  fetch.progress = {};
-  if (is_complete) {
-    fetch.progress.is_complete = true;
-    fetch.first_ms = 0;  // a later request begins a new wait
-  } else {
-    fetch.progress.is_lost = is_complete.error().code == Code::not_found;
-    fetch.progress.reason = is_complete.error().message;
-    fetch.next_start_ms = now_ms + kFetchPauseMs;
-  }
+  if (is_complete) return true;
+  fetch.progress = {is_complete.error().code == Code::not_found, is_complete.error().message};
+  fetch.next_start_ms = now_ms + kFetchPauseMs;
+  return false;
 }
 
 Result<std::shared_ptr<IncomingArtifact>> BackgroundFetches::start(RecordStore& store, Id context,
+                                                                   const std::string& store_name,
                                                                    const std::string& job_key,
                                                                    const FileContent& file) {
   static constexpr std::array<std::string_view, 1> kFieldNames = {"runner_id"};
@@ -47,13 +42,13 @@ Result<std::shared_ptr<IncomingArtifact>> BackgroundFetches::start(RecordStore& 
   if (!record && record.error().code == Code::not_found)
     return fail(Code::not_found, "runner " + std::to_string(runner.id) + ", which had it, was deleted");
   if (!record) return tl::unexpected<Error>(record.error());
-  MJ_TRY(store_name, artifact_store_name(store, context));
   return fetcher_->open({context, runner.id, job_key, file, subject}, store_name, kMessageActor);
 }
 
 // The lock is not held while the store is called or a fetch is awaited, since a server or a runner that does not answer
 // must not delay the messages of other contexts.
 Result<BackgroundFetches::Progress> BackgroundFetches::request(RecordStore& store, Id context,
+                                                               const std::string& store_name,
                                                                const std::string& job_key, const FileContent& file,
                                                                std::uint32_t wait_ms) {
   const std::uint64_t now_ms = clock_.boot_ms();
@@ -63,25 +58,28 @@ Result<BackgroundFetches::Progress> BackgroundFetches::request(RecordStore& stor
   Fetch fetch = fetches_[key];
   const bool is_full = now_ms < full_until_ms_;
   lock.unlock();
+  const auto forget = [&] {
+    const std::lock_guard guard(mutex_);
+    fetches_.erase(key);  // a later request begins a new wait
+    return Progress{};
+  };
   if (fetch.first_ms == 0) fetch.first_ms = now_ms;
   fetch.last_ms = now_ms;
-  fetch.progress.is_complete = false;  // the caller has not found the file, so the cache has deleted it
-  check_end(fetch, 0, now_ms);
-  if (now_ms >= fetch.first_ms + kMaxWaitMs && !fetch.progress.is_complete) fetch.progress.is_lost = true;
+  if (check_end(fetch, 0, now_ms)) return forget();
+  if (now_ms >= fetch.first_ms + kMaxWaitMs) fetch.progress.is_lost = true;
   bool has_capacity = true;
-  if (!fetch.incoming && !fetch.progress.is_complete && !fetch.progress.is_lost && !is_full &&
-      now_ms >= fetch.next_start_ms) {
-    auto incoming = start(store, context, job_key, file);
+  if (!fetch.incoming && !fetch.progress.is_lost && !is_full && now_ms >= fetch.next_start_ms) {
+    auto incoming = start(store, context, store_name, job_key, file);
     if (!incoming && incoming.error().code != Code::not_found)
       return tl::unexpected<Error>(std::move(incoming).error());
     if (incoming) {
       fetch.incoming = std::move(*incoming);
       has_capacity = fetch.incoming != nullptr;
     } else {
-      fetch.progress = {false, true, std::move(incoming).error().message};
+      fetch.progress = {true, std::move(incoming).error().message};
     }
   }
-  check_end(fetch, wait_ms, now_ms);
+  if (check_end(fetch, wait_ms, now_ms)) return forget();
   lock.lock();
   if (!has_capacity) full_until_ms_ = now_ms + kFullPauseMs;
   fetches_[key] = fetch;

@@ -23,9 +23,8 @@ class BackgroundFetches {
   static constexpr std::uint64_t kMaxWaitMs = 10ULL * 60 * 1000;
 
   struct Progress {
-    bool is_complete = false;  // the file is in the cache now
-    bool is_lost = false;      // no runner has the file, or the runner has not sent it for kMaxWaitMs
-    std::string reason = {};   // why the file is not on this host; may be empty while bytes arrive
+    bool is_lost = false;     // no runner has the file, or the runner has not sent it for kMaxWaitMs
+    std::string reason = {};  // why the file is not on this host; may be empty while bytes arrive
   };
   // The clock must outlive this object.
   BackgroundFetches(std::shared_ptr<ArtifactFetcher> fetcher, const Clock& clock)
@@ -34,8 +33,8 @@ class BackgroundFetches {
   // Starts to fetch a file that is not on this host from the runner of the job, or checks an earlier start. Waits at
   // most wait_ms for the end of the fetch. Errors: those of the store. REQUIRES: the caller has not found the file on
   // this host.
-  Result<Progress> request(RecordStore&, Id context, const std::string& job_key, const FileContent&,
-                           std::uint32_t wait_ms);
+  Result<Progress> request(RecordStore&, Id context, const std::string& store_name, const std::string& job_key,
+                           const FileContent&, std::uint32_t wait_ms);
 
  private:
   using FileKey = std::tuple<Id, std::string, std::string>;
@@ -45,11 +44,12 @@ class BackgroundFetches {
     std::shared_ptr<IncomingArtifact> incoming;
     Progress progress;
   };
-  // Applies the end of a fetch, if it has ended. Waits at most wait_ms for the end.
-  static void check_end(Fetch&, std::uint32_t wait_ms, std::uint64_t now_ms);
+  // Applies the end of a fetch, if it has ended. Waits at most wait_ms for the end. Returns whether the file was
+  // received.
+  static bool check_end(Fetch&, std::uint32_t wait_ms, std::uint64_t now_ms);
   // Returns null if the actor of messages already fetches too many files. Error not_found: no runner has the file.
-  Result<std::shared_ptr<IncomingArtifact>> start(RecordStore&, Id context, const std::string& job_key,
-                                                  const FileContent&);
+  Result<std::shared_ptr<IncomingArtifact>> start(RecordStore&, Id context, const std::string& store_name,
+                                                  const std::string& job_key, const FileContent&);
 
   const std::shared_ptr<ArtifactFetcher> fetcher_;
   const Clock& clock_;

@@ -34,7 +34,7 @@ namespace mycojobs {
 class TransferLoop final : public TimedLoop, public ArtifactSource {
  public:
   struct Settings {
-    std::vector<Id> contexts;  // contexts whose artifacts are sent and received; all are on the same Redis server
+    std::vector<Id> contexts;  // their artifacts are sent and received; all are on the same Redis server
     Id runner = 0;             // runner of this process; 0 means that the process sends no artifacts
     std::string state_dir;     // folder with the artifacts that are sent (artifacts/job_artifacts.h)
     std::uint64_t rate = 0;    // maximum number of bytes sent in a second; 0 means unlimited
@@ -77,7 +77,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     Id context = 0;
     PieceRequest request;
     Result<std::string> bytes;
-    bool is_repeated = false;  // whether the names of the store were read again for this request
+    bool is_repeated = false;  // true if the names of the store were read again for this request
   };
   using Event = std::variant<ReceivedMessage, Fetch, CancelFetch, DiskResult, PieceRead>;
 

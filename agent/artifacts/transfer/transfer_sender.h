@@ -57,8 +57,7 @@ class TransferSender {
   TokenBucket bucket_;  // bytes that may be published now
   Callbacks callbacks_;
   std::deque<WaitingRequest> requests_;
-  // Ids of the requests that wait, of those whose pieces are being read, and of those whose pieces wait to be
-  // published.
+  // Ids of all requests whose pieces are not published yet: waiting requests, pieces being read, and read pieces.
   std::set<std::string> request_ids_;
   std::size_t reading_ = 0;
   std::deque<Piece> pieces_;

@@ -52,7 +52,8 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
                                                               const Settings& settings, StoreFactory& stores,
                                                               const std::vector<Id>& contexts, bool allows_anonymous,
                                                               Health health, const LiveValue<Ceilings>& ceilings,
-                                                              const std::shared_ptr<TlsContext>& tls) {
+                                                              const std::shared_ptr<TlsContext>& tls,
+                                                              MessageAttachments files) {
   if (settings.api_listen.empty()) return nullptr;
   ApiSettings api_settings;
   api_settings.listen = settings.api_listen;
@@ -74,7 +75,7 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   api_settings.metrics = dependencies.metrics;
   MJ_TRY(key, load_coordinator_key(settings));
   if (key) api_settings.coordinator_key = key->public_key();
-  api_settings.attachments = make_message_attachments(settings, dependencies.clock, stores, dependencies.metrics);
+  api_settings.attachments = std::move(files);
   api_settings.check_code = [checker = std::make_shared<workflow::CodeChecker>(make_engine_options(settings))](
                                 const WorkflowManifest& manifest) { return checker->check(manifest); };
   auto server = api::ApiServer::start(stores, dependencies.clock, api_settings);
@@ -227,7 +228,7 @@ Result<int> dev_command(Invocation& call) {
   const Health health = make_health_queries(*services.agent, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   MJ_TRY(api, start_coordinator_api(call.dependencies, call.settings, *services.stores, call.settings.contexts, true,
-                                    health, ceilings, certificates.api));
+                                    health, ceilings, certificates.api, services.files));
   auto status_servers = start_status_servers(call.dependencies, call.settings, health, certificates,
                                              [&services] { services.agent->refresh_metrics(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
@@ -262,12 +263,14 @@ Result<int> coordinator_command(Invocation& call) {
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
   MJ_TRY(certificates, load_certificates(call.settings, call.settings.api_listen));
   auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
-  MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts));
+  const MessageAttachments files =
+      make_message_attachments(call.settings, call.dependencies.clock, *stores, call.dependencies.metrics);
+  MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts, files));
   ProcessLiveness liveness;
   const Health health = make_health_queries(*coordinator, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);
   auto api = start_coordinator_api(call.dependencies, call.settings, *stores, contexts, false, health, ceilings,
-                                   certificates.api);
+                                   certificates.api, files);
   if (!api) return tl::unexpected<Error>(std::move(api).error());
   auto status_servers = start_status_servers(call.dependencies, call.settings, health, certificates,
                                              [&coordinator] { coordinator->measure(); });
