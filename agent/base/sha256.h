@@ -8,7 +8,7 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kSha256Digits = 64;  // of the hash as hex
+inline constexpr std::size_t kSha256Digits = 64;  // length of a hash as hex text
 
 class Sha256 {
  public:

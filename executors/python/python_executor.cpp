@@ -78,7 +78,7 @@ std::vector<Stage> PythonExecutor::get_context_stages(Id context) const {
   if (packages == nullptr) return all;
   Stage install{
       .profile = std::string(kInstallProfile), .host = kProgramHost, .policy = make_install_policy(*packages)};
-  install.is_cached = install.is_operator_defined = true;
+  install.is_operator_defined = true;
   all.insert(all.begin(), kScriptStage, install);
   return all;
 }

@@ -37,7 +37,6 @@ class PythonExecutor final : public Executor {
   // Adds the stages of installations (packages/package_conversation.h) in a context with packages.
   std::vector<Stage> get_context_stages(Id context) const override;
   bool can_block_for(const Job&) const override;
-  bool can_block_in_finish() const override { return false; }
   // While packages are installed, other jobs that need the same packages are delayed, and not their queue.
   bool is_paused(Id context, Id /*caller*/) const override { return installations_.has_any(context); }
   void set_lock_file_registry(std::shared_ptr<LockFileRegistry> registry) override {

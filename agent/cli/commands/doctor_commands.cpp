@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -90,15 +91,13 @@ void check_packages(const Invocation& call, Checks& checks) {
   for (const auto& [context, python] : contexts) {
     if (!python.packages) continue;
     const EnvironmentCache cache(call.settings.state_dir, context);
-    const auto environments = cache.list();
-    std::uint64_t bytes = 0;
-    for (const EnvironmentInfo& environment : environments) bytes += environment.bytes;
+    const std::vector<std::uint64_t> sizes = cache.list_sizes();
+    const std::uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
     const auto failures = cache.list_failures();
-    Check check{
-        "packages", fmt::format("context {}", context), CheckStatus::ok,
-        fmt::format("{}: {}, {:.1f} MiB", python.packages->index, count_with_noun(environments.size(), "environment"),
-                    static_cast<double>(bytes) / (1 << 20)),
-        ""};
+    Check check{"packages", fmt::format("context {}", context), CheckStatus::ok,
+                fmt::format("{}: {}, {:.1f} MiB", python.packages->index, count_with_noun(sizes.size(), "environment"),
+                            static_cast<double>(bytes) / (1 << 20)),
+                ""};
     for (const FailedInstallation& failure : failures) {
       check.status = CheckStatus::warning;
       check.detail += fmt::format("; an installation failed {} s ago: {}", failure.seconds_ago,

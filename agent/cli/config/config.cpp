@@ -56,10 +56,8 @@ class PythonReader {
   PythonReader(Id context, const PolicyText& text)
       : name_("contexts." + std::to_string(context) + ".python"), text_(text) {}
 
-  Result<PythonSettings> read() {
-    const auto table = parse_json(text_.json);
-    if (!table) return reject("", "is not understood");
-    for (const auto& [key, value] : table->items()) {
+  Result<PythonSettings> read(const json& table) {
+    for (const auto& [key, value] : table.items()) {
       if (key == "venv") {
         if (!value.is_string() || !is_normalized_path(value.get_ref<const std::string&>()))
           return reject(key, "is not the whole path of a virtual environment, as \"/srv/venvs/seven\"");
@@ -151,7 +149,8 @@ class PythonReader {
                       "\"" + pattern + "\" is not a name of lower-case letters, digits and -, with * for any text");
     }
     for (const std::string& hash : packages.hashes) {
-      if (!is_hex(hash, 64)) return reject("packages.hashes", "\"" + hash + "\" is not a SHA-256 of 64 hex digits");
+      if (!is_hex(hash, kSha256Digits))
+        return reject("packages.hashes", "\"" + hash + "\" is not a SHA-256 of 64 hex digits");
     }
     return {};
   }
@@ -169,15 +168,16 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
     bytes += 200 + text.json.size();
     if (bytes > kMaxPythonBytes)
       return fail(Code::invalid, find_position(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
-    MJ_TRY(settings, PythonReader(id, text).read());
     const std::string name = "contexts." + std::to_string(id) + ".python";
+    const auto table = parse_json(text.json);
+    if (!table) return fail(Code::invalid, find_position(text, "") + ": " + name + ": is not understood");
+    MJ_TRY(settings, PythonReader(id, text).read(*table));
     if (!settings.venv.empty())
       config.values.push_back({name + ".venv", dump_json(json(settings.venv)), find_position(text, "venv"), true});
     if (!settings.preload.empty())
       config.values.push_back(
           {name + ".preload", dump_json(json(settings.preload)), find_position(text, "preload"), true});
     if (settings.packages) {
-      const auto table = parse_json(text.json);
       for (const auto& [key, value] : (*table)["packages"].items())
         config.values.push_back(
             {name + ".packages." + key, dump_json(value), find_position(text, "packages." + key), true});

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <compare>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -280,25 +281,29 @@ void EnvironmentCache::remove_abandoned() const {
 }
 
 void EnvironmentCache::clean_up(const Limits& limits) const {
-  remove_abandoned();
-  std::vector<std::pair<std::time_t, std::string>> environments;
+  struct Environment {
+    std::time_t last_use = 0;
+    std::string path;
+    std::uint64_t bytes = 0;
+    auto operator<=>(const Environment&) const = default;
+  };
+  std::vector<Environment> environments;
   std::uint64_t total = 0;
   for (const std::string& name : list_names(folder_)) {
     const std::string path = folder_ + '/' + name;
     if (is_unfinished(name)) {
-      total += measure_tree(path);
+      if (!remove_if_unused(path)) total += measure_tree(path);
     } else if (!name.starts_with('.')) {
-      environments.emplace_back(read_last_use(path), path);
-      total += read_size(path);
+      environments.push_back({read_last_use(path), path, read_size(path)});
+      total += environments.back().bytes;
     }
   }
   std::sort(environments.begin(), environments.end());
   const std::time_t now = std::time(nullptr);
-  for (const auto& [last_use, path] : environments) {
-    const bool is_expired = last_use + static_cast<std::time_t>(limits.age_ms / 1000) < now;
+  for (const Environment& environment : environments) {
+    const bool is_expired = environment.last_use + static_cast<std::time_t>(limits.age_ms / 1000) < now;
     if (total <= limits.cache_bytes && !is_expired) return;
-    const std::uint64_t bytes = read_size(path);
-    if (remove_if_unused(path)) total -= std::min(total, bytes);
+    if (remove_if_unused(environment.path)) total -= std::min(total, environment.bytes);
   }
 }
 
@@ -313,15 +318,12 @@ void EnvironmentCache::clean_up_if_due(const Limits& limits) const {
   if (write_file(clean_up_marker, "")) clean_up(limits);
 }
 
-std::vector<EnvironmentInfo> EnvironmentCache::list() const {
-  std::vector<EnvironmentInfo> environments;
+std::vector<std::uint64_t> EnvironmentCache::list_sizes() const {
+  std::vector<std::uint64_t> sizes;
   for (const std::string& name : list_names(folder_)) {
-    if (name.starts_with('.')) continue;
-    const std::string path = folder_ + '/' + name;
-    environments.push_back(
-        {name, read_size(path), count_locked_packages(read_file(path + "/lock")), read_last_use(path)});
+    if (!name.starts_with('.')) sizes.push_back(read_size(folder_ + '/' + name));
   }
-  return environments;
+  return sizes;
 }
 
 std::vector<FailedInstallation> EnvironmentCache::list_failures() const {

@@ -50,14 +50,6 @@ struct FailedInstallation {
 // text has no error of pip, its first line is returned.
 std::string extract_pip_error(const std::string& output);
 
-// Description of an environment for reports.
-struct EnvironmentInfo {
-  std::string name;  // name of the folder of the environment
-  std::uint64_t bytes = 0;
-  std::size_t packages = 0;  // number of packages in the lock file
-  std::time_t last_use = 0;
-};
-
 class EnvironmentCache {
  public:
   struct Limits {
@@ -97,14 +89,14 @@ class EnvironmentCache {
   // Deletes installations and partly deleted environments that no agent uses any more, because their job or agent ended
   // early.
   void remove_abandoned() const;
-  // Calls remove_abandoned() and deletes environments that were not used for age_ms. Then deletes the least recently
-  // used environments until the size of the cache is at most cache_bytes; running installations count. Environments in
-  // use are not deleted.
+  // Does what remove_abandoned() does, and deletes environments that were not used for age_ms. Then deletes the least
+  // recently used environments until the size of the cache is at most cache_bytes; running installations count.
+  // Environments in use are not deleted.
   void clean_up(const Limits&) const;
   // Calls clean_up() unless a previous call of this function did so during the last hour.
   void clean_up_if_due(const Limits&) const;
-  // Returns all environments, sorted by name.
-  std::vector<EnvironmentInfo> list() const;
+  // Returns the sizes of all environments in bytes.
+  std::vector<std::uint64_t> list_sizes() const;
   // Returns the failures whose retry delay has not ended.
   std::vector<FailedInstallation> list_failures() const;
 

@@ -2,9 +2,9 @@
 
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -103,7 +103,6 @@ class PackageConversation final : public Conversation {
   Result<void> begin() {
     MJ_CHECK(read_requirements());
     if (script_requirements_.requirements.empty()) return start_script();
-    cache_.remove_abandoned();
     key_ = make_requirements_key(script_requirements_, dependencies_.settings.index, abi_);
     MJ_TRY(lock_file, find_lock_file());
     if (!lock_file.empty()) {
@@ -123,6 +122,7 @@ class PackageConversation final : public Conversation {
     }
     installation_token_ = dependencies_.installations.try_begin(facts_.job.context_id, key_);
     if (!installation_token_) return fail(Code::unavailable, "packages: they are being installed for another job");
+    cache_.remove_abandoned();
     return start_installation(kInstallStage, lock_file);
   }
 

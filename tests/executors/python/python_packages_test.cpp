@@ -147,7 +147,7 @@ TEST(EnvironmentCache, EnvironmentIsFoundByItsLockFileAndAbi) {
   EXPECT_FALSE(cache.find("other", "abi"));
   EXPECT_FALSE(EnvironmentCache(state.path(), 8).find("lock", "abi")) << "contexts share no environments";
   EXPECT_EQ(fs::status(added.site() + "/module.py").permissions(), static_cast<fs::perms>(0644));
-  EXPECT_EQ(cache.list().size(), 1U);
+  EXPECT_EQ(cache.list_sizes().size(), 1U);
 }
 
 TEST(EnvironmentCache, LeastRecentlyUsedEnvironmentLeavesFirstAndOneInUseStays) {
@@ -158,7 +158,7 @@ TEST(EnvironmentCache, LeastRecentlyUsedEnvironmentLeavesFirstAndOneInUseStays) 
     const int age = lock[0] == 'f' ? 300 : lock[0] == 's' ? 200 : 100;
     fs::last_write_time(added.path, fs::file_time_type::clock::now() - std::chrono::seconds(age));
   }
-  const std::uint64_t bytes = cache.list().front().bytes;
+  const std::uint64_t bytes = cache.list_sizes().front();
   {
     const auto in_use = cache.find("third", "abi");
     fs::last_write_time(in_use->path, fs::file_time_type::clock::now() - std::chrono::seconds(400));
@@ -298,7 +298,7 @@ TEST(PythonPackages, SetIsInstalledOnceAndTransitivePackagesWork) {
   ASSERT_EQ(second.end.status, JobStatus::finished) << second.end.error;
   EXPECT_EQ(second.out, first.out);
   EXPECT_TRUE(was_cached(second));
-  EXPECT_EQ(host.cache().list().size(), 1U);
+  EXPECT_EQ(host.cache().list_sizes().size(), 1U);
   const RunResult without = host.run("try:\n  import alpha\nexcept ImportError as e: print(e)\n");
   EXPECT_EQ(without.out, "No module named 'alpha'\n");
 }
@@ -371,7 +371,7 @@ TEST(PythonPackages, LockFileOfAnotherAgentIsInstalledInstead) {
   host.delete_environments();
   const RunResult again = host.run(script);
   EXPECT_EQ(again.out, "1.0\n") << again.end.error << again.err;
-  EXPECT_EQ(host.cache().list().size(), 1U);
+  EXPECT_EQ(host.cache().list_sizes().size(), 1U);
   registry->stored = "evil==1.0 -r /etc/passwd\n";
   host.delete_environments();
   EXPECT_THAT(host.run(script).end.error,
@@ -443,7 +443,7 @@ TEST(PythonPackages, TransitivePackageMustBeAllowed) {
   const RunResult result = host.run(make_script("[\"alpha\"]", "pass\n"));
   EXPECT_THAT(result.end.error, HasSubstr("the package delta is needed and not allowed"));
   EXPECT_TRUE(result.end.retry_forbidden);
-  EXPECT_THAT(host.cache().list(), IsEmpty());
+  EXPECT_THAT(host.cache().list_sizes(), IsEmpty());
 }
 
 TEST(PythonPackages, SizeIsLimited) {
@@ -451,7 +451,7 @@ TEST(PythonPackages, SizeIsLimited) {
   const RunResult result = host.run(make_script("[\"huge\"]", "pass\n"));
   EXPECT_EQ(result.end.status, JobStatus::error);
   EXPECT_THAT(result.end.error + result.end.error_info, HasSubstr("packages"));
-  EXPECT_THAT(host.cache().list(), IsEmpty());
+  EXPECT_THAT(host.cache().list_sizes(), IsEmpty());
 }
 
 TEST(PythonPackages, WrongPythonVersionAndInvalidBlockAreNamed) {
