@@ -16,6 +16,11 @@ class TokenBucket {
     refill(now_ms);
     level_ -= clamp_tokens(amount);
   }
+  // Returns the number of tokens; 0 if the bucket is empty.
+  std::uint64_t available(std::uint64_t now_ms) {
+    refill(now_ms);
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(level_, 0));
+  }
   // Returns how long the bucket is empty from `now_ms` on; 0 if it is not empty.
   std::uint64_t empty_ms(std::uint64_t now_ms) {
     refill(now_ms);

@@ -226,11 +226,15 @@ class InstanceLogReader {
     frame.line = {effect.at_ms, effect.seq + 1, LogStream::system, std::move(text)};
     return frame;
   }
+  // Returns the number of the entry before the line, if no entry is missing.
+  static std::uint64_t get_previous_seq(const Log& line) {
+    return line.seq - std::clamp<std::uint64_t>(line.size, 1, line.seq);
+  }
   // Returns a frame for the lines that the log has lost before `line`. The numbers in `skipped_seqs` never had a
   // line, so they are not counted as lost.
   static std::optional<LogFrame> make_gap_frame(const PendingEffect& effect, const Log& line,
                                                 const std::vector<std::uint64_t>& skipped_seqs) {
-    const std::uint64_t previous_seq = line.seq - std::clamp<std::uint64_t>(line.size, 1, line.seq);
+    const std::uint64_t previous_seq = get_previous_seq(line);
     const auto is_lost = [&](std::uint64_t number) { return number > effect.seq && number <= previous_seq; };
     const auto skipped_count =
         static_cast<std::uint64_t>(std::count_if(skipped_seqs.begin(), skipped_seqs.end(), is_lost));
@@ -265,7 +269,7 @@ class InstanceLogReader {
       if (!page) return tl::unexpected<Error>(std::move(page).error());
       for (Log& line : page->lines) {
         if (auto lost = make_gap_frame(effect, line, page->skipped_seqs)) {
-          effect.seq = line.seq - std::clamp<std::uint64_t>(line.size, 1, line.seq);
+          effect.seq = get_previous_seq(line);
           // The gap takes a frame; the line itself may be on the next page.
           out.push_back(std::move(*lost));
         }

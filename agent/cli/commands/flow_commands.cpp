@@ -30,7 +30,6 @@
 #include "store/keys.h"
 #include "text/json.h"
 #include "text/plural.h"
-#include "text/suggestion.h"
 #include "text/terminal_text.h"
 #include "text/timestamp.h"
 #include "text/utf8.h"

@@ -95,7 +95,7 @@ void FlowLogPrinter::add_line(const FlowLogLine& log_line) {
 }
 
 void FlowLogPrinter::print_last_lines() {
-  collects_lines_ = false;
+  if (!std::exchange(collects_lines_, false)) return;
   for (const std::string& name : node_names_) {
     for (const FlowLogLine& line : std::exchange(last_lines_[name], {})) print_line(line);
   }

@@ -477,7 +477,7 @@ constexpr std::size_t kMaxTerminalBytes = 1U << 20;
 struct JobArtifacts {
   std::string key;
   std::vector<StoredArtifact> artifacts;
-  bool is_complete = false;  // whether all artifacts are on this host
+  bool is_complete = false;  // true if all artifacts are on this host
   Id runner = 0;             // runner that has the artifacts
   StoreSession session;
 };

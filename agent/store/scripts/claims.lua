@@ -474,10 +474,10 @@ end
 -- Charges new lines of output, and stores their number of bytes in the claim. Returns a positive number if the lines
 -- may be stored. Returns 0 if a quota is exceeded; for the first dropped line, the second value is a log line that
 -- reports this.
-local function charge_output(job, claim, lines, log_base, last_seq)
+local function charge_output(job, claim, lines, seqs, last_seq)
   local bytes, charged_bytes = 0, to_number(claim.log_bytes)
   for i = 1, #lines - 3, 4 do
-    if log_base + parse_line_number(lines[i]) > last_seq then bytes = bytes + #lines[i + 3] + kLineBytes end
+    if seqs[i] > last_seq then bytes = bytes + #lines[i + 3] + kLineBytes end
   end
   if bytes == 0 then return 1 end
   local caller, charge_bytes = parse_caller(job), log_charge(charged_bytes + bytes) - log_charge(charged_bytes)
@@ -523,10 +523,14 @@ local function handle_log(job, claim_id, token, lines)
   if #lines % 4 == 2 then
     drop_output(job, claim, to_integer_text(log_base + to_number(lines[#lines - 1])), to_integer_text(log_base + to_number(lines[#lines])))
   end
-  local bytes, gap_text = charge_output(job, claim, lines, log_base, last_seq)
+  local seqs, sizes = {}, {}
   for i = 1, #lines - 3, 4 do
     local number, size = parse_line_number(lines[i])
-    local seq = log_base + number
+    seqs[i], sizes[i] = log_base + number, size
+  end
+  local bytes, gap_text = charge_output(job, claim, lines, seqs, last_seq)
+  for i = 1, #lines - 3, 4 do
+    local seq, size = seqs[i], sizes[i]
     if seq > last_seq then
       if bytes == 0 then
         if not gap_text then break end

@@ -217,16 +217,9 @@ bool RunOutput::flush_partial_lines(std::uint64_t boot_ms, std::uint64_t unix_ms
 }
 
 void RunOutput::emit_tail(std::uint64_t boot_ms) {
-  const std::uint64_t waiting_cost = capture_.waiting_cost();
-  if (waiting_cost == 0) {
-    capture_.emit_tail(0);  // emits waiting notes, which cost nothing
-    return;
-  }
-  const std::uint64_t elapsed_ms = std::min<std::uint64_t>(boot_ms - std::min(boot_ms, tail_budget_ms_), 60'000);
-  tail_budget_ = std::min(kMaxTailBurst, tail_budget_ + elapsed_ms * kTailBytesPerSecond / 1000);
-  tail_budget_ms_ = boot_ms;
-  if (tail_budget_ < std::min(waiting_cost, kTailQuantum)) return;
-  tail_budget_ -= capture_.emit_tail(tail_budget_);
+  const std::uint64_t budget = tail_bucket_.available(boot_ms);
+  if (budget < std::min(capture_.waiting_cost(), kTailQuantum)) return;
+  tail_bucket_.consume(capture_.emit_tail(budget), boot_ms);
 }
 
 void RunOutput::close(std::uint64_t unix_ms) {

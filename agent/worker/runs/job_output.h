@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/token_bucket.h"
 #include "model/records.h"
 #include "sandbox/outcome.h"
 #include "security/redactor.h"
@@ -150,8 +151,7 @@ class RunOutput {
   OutputCapture capture_;
   std::unique_ptr<StreamRedaction> redaction_;  // null if the job has no secrets
   std::uint64_t partial_since_ms_ = 0;          // boot time since which a line is incomplete; 0 if none is known
-  std::uint64_t tail_budget_ = kMaxTailBurst;   // cost that emit_tail() could emit at tail_budget_ms_
-  std::uint64_t tail_budget_ms_ = 0;            // boot time of the latest change of tail_budget_
+  TokenBucket tail_bucket_{kTailBytesPerSecond, kMaxTailBurst};
 };
 
 // Sets the status output_limit if the output exceeds max_bytes; 0 means unlimited. A job that ends before it is killed
