@@ -8,13 +8,12 @@ Usage: bench/connections.py [--contexts N,N,...] [--seconds S] [--settle S] [--j
 """
 import argparse
 import os
-import signal
 import statistics
 import subprocess
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis, cpu_of, descendants, submit_commands
+from dev_agent import MYCOJOBS, Redis, cpu_of, descendants, end_process, submit_commands
 from side_by_side.figures import quantile
 from tls import free_port
 
@@ -40,15 +39,6 @@ def start_redis(folder, contexts):
             time.sleep(0.01)
 
 
-def end(process):
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def command_line(command, folder, url, contexts, arguments):
     line = [MYCOJOBS, command, "--redis", url, "--state-dir", f"{folder}/state", "--context", ",".join(map(str, range(1, contexts + 1))),
             "--log-level", "error"]
@@ -72,8 +62,8 @@ def measure(command, contexts, arguments):
             percent = [100 * (last - first) / seconds for first, last in zip(before, after)]
             return threads_of(process.pid), connections, percent[0], percent[1]
         finally:
-            end(process)
-            end(redis)
+            end_process(process)
+            end_process(redis)
 
 
 class Agent:
@@ -133,8 +123,8 @@ class Agent:
         return sum(map(cpu_of, descendants(self.process.pid)))
 
     def stop(self):
-        end(self.process)
-        end(self.redis)
+        end_process(self.process)
+        end_process(self.redis)
         self.folder.cleanup()
 
 

@@ -60,6 +60,16 @@ def descendants(pid):
     return found
 
 
+def end_process(process):
+    """Ends a process with SIGTERM, and with SIGKILL after a minute."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def cpu_of(pid):
     """Seconds of CPU of a process and its ended children. 0 for an ended process, whose parent then counts them."""
     try:

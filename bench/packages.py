@@ -5,9 +5,10 @@ usage: bench/packages.py [BIN] [JOBS]     BIN: the folder with mycojobs (build/b
 """
 import os, pathlib, platform, statistics, subprocess, sys, tempfile, time
 
+from dev_agent import Redis, submit_commands
+from side_by_side.figures import quantile
+
 root = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root / "bench"))
-from dev_agent import Redis
 
 LIMIT_MS = 20
 binary = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/bin").resolve() / "mycojobs"
@@ -23,19 +24,15 @@ SCRIPTS = {  # the job, its script
 
 def run_job(redis, number, script):
     """Returns the milliseconds from the submission to the end."""
-    key = f"job:1:{number}"
-    redis.call("HSET", key, "id", number, "caller_id", 1, "context_id", 1, "script", script, "script_type", "python", "timeout", 60, "status", "dispatched")
+    key, (record, entry) = f"job:9:{number}", submit_commands(number, script)
+    redis.call(*record)
     started = time.perf_counter()
-    redis.call("LPUSH", "queue:python", key)
+    redis.call(*entry)
     while (status := redis.call("HGET", key, "status")) not in (b"finished", b"error"):
         time.sleep(0.0002)
     milliseconds = 1000 * (time.perf_counter() - started)
     assert status == b"finished", redis.call("HGET", key, "error")
     return milliseconds
-
-
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +69,7 @@ print(f"`bench/packages.py build/bin {jobs}`: {jobs} jobs of each kind in turn, 
       f"Linux {platform.release()}, {time.strftime('%Y-%m-%d')}.\n")
 print("| job | median, ms | lower decile | upper decile |\n|---|---|---|---|")
 for name, values in times.items():
-    print(f"| {name} | {statistics.median(values):.1f} | {percentile(values, 0.1):.1f} | {percentile(values, 0.9):.1f} |")
+    print(f"| {name} | {statistics.median(values):.1f} | {quantile(values, 0.1):.1f} | {quantile(values, 0.9):.1f} |")
 print(f"\nThe first job installed six packages and took {first / 1000:.1f} s. A later job with the same packages ends {difference:.1f} ms later than one without; "
       f"the limit is {LIMIT_MS} ms.")
 sys.exit(1 if difference > LIMIT_MS else 0)

@@ -15,13 +15,12 @@ import collections
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis
+from dev_agent import MYCOJOBS, Redis, end_process
 
 ADDRESS, PORT = "10.99.0.1", 6379
 SETTINGS = """
@@ -145,13 +144,7 @@ class TestCluster:
 
     def stop(self):
         for name in reversed(list(self.processes)):
-            process = self.processes[name]
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(self.processes[name])
         for namespace_process in self.namespace_processes.values():
             namespace_process.kill()
             namespace_process.wait()

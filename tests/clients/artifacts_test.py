@@ -4,13 +4,12 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import tempfile
-import threading
 import unittest
 
+from loopback_server import LoopbackServer, read_head
 from world import LIMIT_S, Case
 
 import mycojobs
@@ -99,44 +98,24 @@ class RealServer(Case):
             stranger.job(self.job.key).artifacts()
 
 
-class FakeServer:
+class FakeServer(LoopbackServer):
     """Answers artifact.list with one file, and each download with the next of `downloads`."""
 
     def __init__(self, content, downloads):
         self.ranges, self._content, self._downloads = [], content, downloads
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client):
-        with client, client.makefile("rb") as lines:
-            try:
-                request, head = lines.readline(), {}
-                while (line := lines.readline()).strip():
-                    name, _, value = line.decode().partition(":")
-                    head[name.lower()] = value.strip()
-                if request.startswith(b"POST"):
-                    call = json.loads(lines.read(int(head["content-length"])))
-                    entry = {"name": "../x\n", "bytes": len(self._content), "sha256": hashlib.sha256(self._content).hexdigest(), "media_type": "text/plain",
-                             "executable": False, "runner_id": 1, "readable": True, "problem": ""}  # fmt: skip
-                    body = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": [entry]}).encode()
-                    client.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-                else:
-                    self.ranges.append(head.get("range"))
-                    client.sendall(self._downloads[min(len(self.ranges), len(self._downloads)) - 1])
-            except OSError:
-                pass  # the client has closed the connection
-
-    def close(self):
-        self._listening.close()
+    def serve(self, client, lines):
+        request, head = lines.readline(), read_head(lines)
+        if request.startswith(b"POST"):
+            call = json.loads(lines.read(int(head["content-length"])))
+            entry = {"name": "../x\n", "bytes": len(self._content), "sha256": hashlib.sha256(self._content).hexdigest(), "media_type": "text/plain",
+                     "executable": False, "runner_id": 1, "readable": True, "problem": ""}  # fmt: skip
+            body = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": [entry]}).encode()
+            client.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        else:
+            self.ranges.append(head.get("range"))
+            client.sendall(self._downloads[min(len(self.ranges), len(self._downloads)) - 1])
 
 
 def whole(content, length=None):

@@ -1,9 +1,9 @@
 """A server that is not mycojobs. It responds with the bytes of a case, which the first part of the path names."""
 import json
-import socket
-import threading
 import zlib
 from collections import Counter
+
+from loopback_server import LoopbackServer, read_head
 
 
 def answer(body, status="200 OK", head="", stays=False):
@@ -112,39 +112,22 @@ def lossy(seen):
     return case
 
 
-class Stranger:
+class Stranger(LoopbackServer):
     def __init__(self):
         self.seen = Counter()  # number of requests of each case
         self.lost = Counter()
         self.heads = []
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
+    def serve(self, client, lines):
+        while line := lines.readline():
+            head = read_head(lines)
+            self.heads.append((line.decode(), head))
+            body = lines.read(int(head.get("content-length", 0)))
+            case = line.split()[1].split(b"/")[1].decode()
+            self.seen[case] += 1
+            if not self._answer(client, case, body):
                 return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client):
-        with client, client.makefile("rb") as lines:
-            try:
-                while line := lines.readline():
-                    head = {}
-                    while (each := lines.readline()).strip():
-                        name, _, value = each.decode().partition(":")
-                        head[name.lower()] = value.strip()
-                    self.heads.append((line.decode(), head))
-                    body = lines.read(int(head.get("content-length", 0)))
-                    case = line.split()[1].split(b"/")[1].decode()
-                    self.seen[case] += 1
-                    if not self._answer(client, case, body):
-                        return
-            except OSError:
-                pass  # the client has closed the connection
 
     def _answer(self, client, case, body):
         if case in EVENTS:
@@ -154,7 +137,3 @@ class Stranger:
         for piece in [output] if isinstance(output, bytes) else output:
             client.sendall(piece)
         return case == "answer_to_another_call"
-
-    def close(self):
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
