@@ -67,6 +67,10 @@ std::map<Id, std::size_t> number_servers(const StoreFactory& stores, const Setti
   return servers;
 }
 
+Retention make_retention(const Settings& settings) {
+  return {settings.retention_ms, settings.retention_failed_ms, settings.retention_flows_ms};
+}
+
 WorkerSettings make_worker_settings(const Settings& settings, const ProgramDependencies& dependencies) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
@@ -100,7 +104,7 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.files = settings.context_files;
   worker.retry = {settings.retry_min_ms, settings.retry_max_ms};
   worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLostAction::kill;
-  worker.retention_ms = settings.retention_ms;
+  worker.retention = make_retention(settings);
   worker.retention_count = settings.retention_count;
   worker.allowed_prerequisites = settings.prerequisites_allow;
   worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
@@ -446,7 +450,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   // Without a list of contexts, others may be found: each context reports its own error.
   MJ_CHECK(check_databases(stores, coordinator.contexts));
   coordinator.lease_ms = settings.coordinator_lease_ms;
-  coordinator.retention_ms = settings.retention_ms;
+  coordinator.retention = make_retention(settings);
   MJ_TRY(networks, parse_coordinator_networks(settings));
   coordinator.networks = std::move(networks);
   coordinator.https_ca = settings.https_ca;

@@ -34,7 +34,7 @@ ContextLoop::ContextLoop(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store
       settings_(std::move(settings)),
       leadership_(clock, settings_.context, settings_.instance, settings_.location, settings_.lease_ms),
       gauges_(settings_.metrics, settings_.context),
-      next_flow_retirement_ms_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
+      next_flow_retirement_ms_(settings_.retention.flow_ms > 0 ? 0 : UINT64_MAX) {}
 
 Result<std::uint64_t> ContextLoop::run_round(std::uint64_t max_idle_ms) {
   auto renewed = leadership_.renew(*flows_);
@@ -164,7 +164,7 @@ Result<void> ContextLoop::check_scheduled_start(Id caller, const FlowPlan& plan)
 // Other processes can add work that is due before the next tick, so the interval grows only while ticks have no work.
 Result<void> ContextLoop::tick_store(std::uint64_t now, std::uint64_t max_idle_ms) {
   TickRequest request;
-  request.retention_ms = 0;  // The retention of jobs is a setting of the agents.
+  request.retention = Retention::same_for_all(0);  // The retention of jobs is a setting of the agents.
   MJ_TRY(reply, store_->tick(settings_.context, request));
   const bool is_next_soon = reply.next_due_ms > 0 && reply.next_due_ms <= kMaxTickIntervalMs;
   const bool has_work = reply.has_more || is_next_soon ||
@@ -189,7 +189,7 @@ Result<void> ContextLoop::run_maintenance(std::uint64_t now, std::uint64_t max_i
   }
   if (now >= next_store_tick_ms_) MJ_CHECK(tick_store(now, max_idle_ms));
   if (now >= next_flow_retirement_ms_) {
-    MJ_TRY(retired_count, flows_->retire(settings_.context, settings_.retention_ms, 100));
+    MJ_TRY(retired_count, flows_->retire(settings_.context, settings_.retention.flow_ms, 100));
     next_flow_retirement_ms_ = now + (retired_count >= 100 ? 0 : std::max(kRetireIntervalMs, max_idle_ms));
   }
   return gauges_.refresh_gauges(*store_, now);

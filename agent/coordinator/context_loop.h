@@ -19,6 +19,7 @@
 #include "coordinator/leadership.h"
 #include "flows/flow_progress.h"
 #include "jobs/job_limits.h"
+#include "model/retention.h"
 #include "store/flow_store.h"
 #include "store/store.h"
 
@@ -29,7 +30,7 @@ struct ContextSettings {
   std::string instance;            // random id of this process
   std::string location;            // host and pid, shown to operators
   std::uint32_t lease_ms = 10000;  // duration of the leadership lease
-  std::uint64_t retention_ms = 0;  // retention time of ended flows; 0: unlimited
+  Retention retention;             // of ended flows and messages
   JobLimits limits;                // limits of the jobs of flows that a schedule starts
   std::shared_ptr<Metrics> metrics = no_metrics();
 };

@@ -59,7 +59,7 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
                                        const CoordinatorSettings& coordinator_settings) {
   SupervisorSettings settings;
   settings.messages = {context.context,      coordinator_settings.key,   coordinator_settings.key != nullptr,
-                       context.retention_ms, coordinator_settings.files, context.limits};
+                       context.retention.succeeded_ms, coordinator_settings.files, context.limits};
   if (!settings.messages.key) settings.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   settings.concurrency = coordinator_settings.max_concurrent_deliveries;
   const std::string own_key = settings.messages.key->public_key();
@@ -379,7 +379,7 @@ Result<void> Coordinator::serve(Id context) {
   settings.instance = instance_;
   settings.location = settings_.location;
   settings.lease_ms = settings_.lease_ms;
-  settings.retention_ms = settings_.retention_ms;
+  settings.retention = settings_.retention;
   settings.limits = {settings_.ceilings.get(context), settings_.max_script_bytes};
   settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->get(context); };
   settings.metrics = settings_.metrics;

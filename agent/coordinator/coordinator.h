@@ -45,13 +45,13 @@ struct CoordinatorSettings {
   std::vector<Id> contexts_with_own_redis;
   std::uint32_t lease_ms = 10000;
   std::uint32_t discover_ms = 5000;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention of completed flows; 0 means unlimited
-  std::string location;                              // host and pid, shown to operators
-  Networks networks;                                 // networks of the supervisors that may be called
-  std::string https_ca;                              // HttpPost::ca of calls to supervisors and webhooks
-  WebhookAllowList webhooks;                         // webhooks that may be called
-  std::string webhook_secrets;                       // file with signing secrets; if empty, requests are not signed
-  std::vector<std::string> allowed_prerequisites;    // same meaning as the setting of an agent
+  Retention retention;                             // of ended flows and messages
+  std::string location;                            // host and pid, shown to operators
+  Networks networks;                               // networks of the supervisors that may be called
+  std::string https_ca;                            // HttpPost::ca of calls to supervisors and webhooks
+  WebhookAllowList webhooks;                       // webhooks that may be called
+  std::string webhook_secrets;                     // file with signing secrets; if empty, requests are not signed
+  std::vector<std::string> allowed_prerequisites;  // same meaning as the setting of an agent
   std::uint64_t prerequisites_timeout_ms = 0;
   std::shared_ptr<const SigningKey> key;  // identifies this coordinator to remote supervisors; may be null
   std::string mycelium_url;               // URL of the API of a Mycelium node; may be empty

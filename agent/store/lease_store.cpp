@@ -51,8 +51,10 @@ Result<std::vector<std::string>> LeaseStore::expire_instance(Id context, Id runn
 
 Result<TickReply> LeaseStore::tick(Id context, const TickRequest& request) {
   Arguments arguments;
-  arguments.add(std::uint64_t{request.missing_wait_ms}).add(request.retention_ms).add(request.retention_count);
-  arguments.add(std::uint64_t{std::max(request.max_entries, 1U)});
+  const Retention& retention = request.retention;
+  arguments.add(std::uint64_t{request.missing_wait_ms});
+  arguments.add(retention.succeeded_ms).add(retention.failed_ms).add(retention.flow_ms);
+  arguments.add(request.retention_count).add(std::uint64_t{std::max(request.max_entries, 1U)});
   connection_.add_quota(arguments);
   MJ_TRY(reply, connection_.run(context, scripts::tick, arguments));
   TickReply out;

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "model/records.h"
+#include "model/retention.h"
 
 namespace mycojobs {
 
@@ -22,8 +23,8 @@ struct Lease {
 // Time-driven work, done by any client: see LeaseStore::tick().
 struct TickRequest {
   std::uint32_t missing_wait_ms = 2000;              // maximum wait of an entry for its record
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention time of ended jobs; 0 means no limit
-  std::uint64_t retention_count = 0;                 // maximum number of ended jobs; 0 means no limit
+  Retention retention = {};
+  std::uint64_t retention_count = 0;  // maximum number of ended jobs; 0 means no limit
   std::uint32_t max_entries = 100;  // limit for each kind of work, since a running script blocks other clients
 };
 // Numbers of processed entries, by kind.

@@ -18,6 +18,7 @@
 #include "base/ed25519.h"
 #include "executors/executor.h"
 #include "jobs/retry.h"
+#include "model/retention.h"
 #include "security/ceilings.h"
 #include "security/secrets.h"
 #include "store/claim_store.h"
@@ -147,7 +148,8 @@ struct WorkerSettings {
   // If false, a run continues while the store is unavailable. It is killed, or its end is refused, only if its claim
   // was passed on to another runner.
   bool kill_on_lease_lost = true;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // limits of ended jobs; 0 means unlimited
+  Retention retention = {};
+  std::uint64_t retention_count = 0;               // maximum number of ended jobs; 0 means unlimited
   std::vector<std::string> allowed_prerequisites;  // prefixes of permitted prerequisites, such as "file:/data/"
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for prerequisites; 0 means unlimited
   SecretSources secrets;

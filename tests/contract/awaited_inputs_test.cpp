@@ -169,7 +169,7 @@ TEST_P(AwaitedInputs, RetentionKeepsNeededArtifacts) {
   ASSERT_EQ(outcome(report(make_wait(claim_dependent()))), "ok");
   EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
   TickRequest request;
-  request.retention_ms = 1;
+  request.retention = Retention::same_for_all(1);
   ASSERT_TRUE(eventually([&] { return *store_->now_ms() > std::stoull(field("job:12:1", "ended_ms")) + 1; }));
   EXPECT_EQ(tick(request).retired, 0U);
   EXPECT_EQ(field("job:12:1", "status"), "finished");
@@ -194,7 +194,7 @@ TEST_P(AwaitedInputs, RetentionKeepsArtifactsOfQueuedAndRunningJobs) {
   submit_dependent();
   EXPECT_EQ(claim_field("needed_by", "job:12:1"), "job:12:2");
   TickRequest request;
-  request.retention_ms = 1;
+  request.retention = Retention::same_for_all(1);
   ASSERT_TRUE(eventually([&] { return *store_->now_ms() > std::stoull(field("job:12:1", "ended_ms")) + 1; }));
   EXPECT_EQ(tick(request).retired, 0U);
   const ClaimedJob claimed = claim_one();

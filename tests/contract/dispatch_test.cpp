@@ -49,6 +49,13 @@ class Dispatch : public StoreContract {
     EXPECT_TRUE(reply.has_value()) << reply.error().message;
     return reply.value_or(TickReply{});
   }
+  // Makes an ended job look as if it had ended earlier. Does nothing if the job was deleted.
+  void set_end_time(const std::string& job, std::uint64_t ms_ago) {
+    if (backend_->run_command(1, {"EXISTS", job}).number() == 0) return;
+    const std::string time = std::to_string(store_->now_ms().value() - ms_ago);
+    backend_->run_command(1, {"ZADD", "mj:ended", time, job});
+    backend_->run_command(1, {"HSET", "mj:claim:" + job, "ended_ms", time});
+  }
   std::vector<std::string> get_fact_kinds(Id id) {
     std::vector<std::string> kinds;
     const auto facts = store_->journal(1, "queue:python", 0, 10000);
@@ -528,9 +535,9 @@ TEST_P(Dispatch, RetentionRemovesAllKeysOfAnEndedJob) {
   EXPECT_EQ(outcome(report(LogAppend{claimed_.at("job:12:1").ref, {{1, 1, LogStream::out, "hi"}}})), "ok");
   finish(1);
   TickRequest request;
-  request.retention_ms = 0;
+  request.retention = Retention::same_for_all(0);
   EXPECT_EQ(tick(request).retired, 0U) << "0 means no limit";
-  request.retention_ms = 1;
+  request.retention = Retention::same_for_all(1);
   EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2"));
   EXPECT_THAT(store_->keys(1, "mj:log:", 10).value(), IsEmpty());
@@ -538,6 +545,50 @@ TEST_P(Dispatch, RetentionRemovesAllKeysOfAnEndedJob) {
   EXPECT_THAT(get_fact_kinds(2), ElementsAre("scheduled", "claimed"));
   EXPECT_GT(store_->queues(1).value().at(0).horizon_ms, 0U);
   EXPECT_TRUE(store_->submit(submission).has_value()) << "its idempotency key is free again";
+}
+
+TEST_P(Dispatch, RetentionDependsOnTheOutcomeAndTheFlow) {
+  submit(1);
+  submit(2);
+  claim_keys();
+  finish(1);
+  finish(2);
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "flow", "1 77"});
+  submit(3);
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:3")), "ok");
+  backend_->erase(1, "queue:python");
+  TickRequest request;
+  request.retention = {Retention::kDayMs, 3 * Retention::kDayMs, 5 * Retention::kDayMs};
+  const auto list_jobs_after_days = [&](std::uint64_t days) {
+    for (const char* job : {"job:12:1", "job:12:2", "job:12:3"}) set_end_time(job, days * Retention::kDayMs);
+    for (int i = 0; i < 3; ++i) tick(request);
+    return store_->keys(1, "job:", 10).value();
+  };
+  EXPECT_THAT(list_jobs_after_days(0), ElementsAre("job:12:1", "job:12:2", "job:12:3"));
+  EXPECT_THAT(list_jobs_after_days(2), ElementsAre("job:12:2", "job:12:3"));
+  EXPECT_THAT(list_jobs_after_days(4), ElementsAre("job:12:2"));
+  EXPECT_TRUE(place(2).in_ended_index) << "it is checked again";
+  EXPECT_THAT(list_jobs_after_days(6), IsEmpty());
+}
+
+TEST_P(Dispatch, RetentionByCountDeletesJobsThatAreKeptLongerFirst) {
+  submit(1);
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "ok");
+  backend_->erase(1, "queue:python");
+  set_end_time("job:12:1", 2 * Retention::kDayMs);
+  tick();
+  for (const Id id : {2, 3}) {
+    submit(id);
+    claim_keys();
+    finish(id);
+  }
+  TickRequest request;
+  request.retention_count = 2;
+  EXPECT_EQ(tick(request).retired, 1U);
+  EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2", "job:12:3"));
+  request.retention_count = 1;
+  EXPECT_EQ(tick(request).retired, 1U);
+  EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:3"));
 }
 
 TEST_P(Dispatch, RetentionRemovesCancelledJobsWithoutAQueue) {
@@ -581,7 +632,7 @@ TEST_P(Dispatch, RetentionLeavesALiveJobWithAStrayEntry) {
   submit(1);
   claim_keys();
   TickRequest by_time, by_count;
-  by_time.retention_ms = 1;
+  by_time.retention = Retention::same_for_all(1);
   by_count.retention_count = 1;
   for (const TickRequest& request : {by_time, by_count}) {
     backend_->run_command(1, {"ZADD", "mj:ended", "5", "job:12:1", "6", "job:12:2"});
@@ -604,7 +655,7 @@ TEST_P(Dispatch, KeptJobIsNotCountedAsAnotherEnd) {
   const auto count_ends = [&] { return store_->tally(1, kHourMs, 1).value().ended_per_slot.at(0); };
   EXPECT_EQ(count_ends(), 0U);
   TickRequest request;
-  request.retention_ms = 1;
+  request.retention = Retention::same_for_all(1);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(tick(request).retired, 0U);
   EXPECT_TRUE(place(1).in_ended_index);
   EXPECT_EQ(count_ends(), 0U);
@@ -809,7 +860,7 @@ TEST_P(Dispatch, JournalContinuesAfterRetiredFacts) {
   claim_keys();
   finish(1);
   TickRequest request;
-  request.retention_ms = 1;
+  request.retention = Retention::same_for_all(1);
   EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
   submit(2);
   const auto facts = store_->journal(1, "queue:python", 0, 10).value();
@@ -822,7 +873,7 @@ TEST_P(Dispatch, RetentionByCountKeepsTheLatest) {
   claim_keys();
   for (Id id = 1; id <= 5; ++id) finish(id);
   TickRequest request;
-  request.retention_ms = 0;
+  request.retention = Retention::same_for_all(0);
   request.retention_count = 2;
   EXPECT_EQ(tick(request).retired, 3U);
   EXPECT_EQ(store_->keys(1, "job:", 10).value().size(), 2U);

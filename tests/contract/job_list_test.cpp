@@ -163,7 +163,7 @@ TEST_P(JobListContract, RetiredAndDeletedJobsLeaveTheList) {
   ASSERT_TRUE(store_->create_job(job(2)).has_value());
   backend_->erase(1, key(2));
   TickRequest now;
-  now.retention_ms = 0;
+  now.retention = Retention::same_for_all(0);
   now.retention_count = 0;
   EXPECT_THAT(listed(), ElementsAre(1));
   ASSERT_TRUE(store_->tick(1, now).has_value());

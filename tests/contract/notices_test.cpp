@@ -113,7 +113,7 @@ TEST_P(Notices, RetentionKeepsTheRecordUntilItsNoticeIsSent) {
   submit(1, kTargets);
   run_all();
   TickRequest request;
-  request.retention_ms = 0;
+  request.retention = Retention::same_for_all(0);
   request.retention_count = 0;
   submit(2, "");
   submit(3, "");

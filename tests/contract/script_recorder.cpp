@@ -218,7 +218,7 @@ void ScriptRecorder::run_concurrency_scripts() {
   jobs = claim_jobs();
   for (const ClaimedJob& claimed_job : jobs) end_job(claimed_job.ref, claimed_job.ref.job_key != key(5));
   TickRequest forget;
-  forget.retention_ms = 1;
+  forget.retention = Retention::same_for_all(1);
   clock_.now_ms += 1000;
   expect_done(store_->tick(kContext, forget));
   wait_for_inputs();

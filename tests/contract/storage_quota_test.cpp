@@ -2,6 +2,7 @@
 // without bound, must not block other callers, and must not fail a job.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -358,7 +359,7 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
   EXPECT_EQ(read_field("job:7:8", "status") + ' ' + read_field("job:7:8", "detail"), "error result_quota");
   EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   TickRequest request;
-  request.retention_ms = 1;
+  request.retention = Retention::same_for_all(1);
   while (store.tick(1, request).value().has_more) continue;
   for (Id id = 1; id <= 8; ++id) (void)store.delete_record(1, "job:7:" + std::to_string(id));
   EXPECT_EQ(read_stored_bytes("7"), 0U) << "the charged bytes are credited";
@@ -411,6 +412,39 @@ TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
   EXPECT_NE(refusal.find("quota.context_bytes"), std::string::npos) << refusal;
   EXPECT_GT(read_stored_bytes("all"), 15 * kMiB);
   EXPECT_LE(read_stored_bytes("all"), 16 * kMiB);
+}
+
+TEST_F(StorageQuota, OldSuccessesAreDeletedBeforeFailures) {
+  Store store(make_config(4 * kMiB, 64 * kMiB));
+  constexpr std::uint64_t kHourMs = 3600000;
+  const auto end_one = [&](bool is_success, std::uint64_t hours_ago) {
+    ASSERT_TRUE(store.submit(make_job(7, 10)));
+    const ClaimedJob claimed = claim(store).at(0);
+    EndReport end = make_end(claimed.ref, 5 * kMiB / 8);
+    if (!is_success) end.end.status = JobStatus::error;
+    send_reports(store, {end});
+    const std::string time = std::to_string(store.now_ms().value() - hours_ago * kHourMs);
+    run_command({"ZADD", "mj:ended", time, claimed.ref.job_key});
+    run_command({"HSET", "mj:claim:" + claimed.ref.job_key, "ended_ms", time});
+  };
+  end_one(true, 0);    // job:7:1
+  end_one(false, 30);  // job:7:2, kept beyond the retention of successful jobs
+  end_one(false, 20);  // job:7:3
+  end_one(true, 2);    // job:7:4
+  end_one(true, 1);    // job:7:5
+  const std::vector<std::string> expected_order{"job:7:4", "job:7:5", "job:7:2", "job:7:3", "job:7:1"};
+  std::vector<std::string> deleted;
+  store.tick(1, {}).value();
+  for (int i = 0; i < 100 && deleted.size() < expected_order.size(); ++i) {
+    (void)store.submit(make_job(7, kMiB / 16));
+    run_command({"DEL", "mj:stored-bytes-search"});
+    tick_until_done(store);
+    for (const std::string& job : expected_order) {
+      const bool is_known = std::find(deleted.begin(), deleted.end(), job) != deleted.end();
+      if (!is_known && run_command({"EXISTS", job}).number() == 0) deleted.push_back(job);
+    }
+  }
+  EXPECT_EQ(deleted, expected_order);
 }
 
 TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {

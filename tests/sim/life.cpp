@@ -16,7 +16,7 @@ constexpr std::int64_t kMaxClockShiftMs = 600000;
 StageSettings make_settings(std::uint64_t seed, std::uint32_t lease_ms) {
   StageSettings settings{seed, lease_ms, 0, 0};
   if (seed % 4 == 1) settings.retention_count = 5;
-  if (seed % 4 == 2) settings.retention_ms = 20000;
+  if (seed % 4 == 2) settings.retention = Retention::same_for_all(20000);
   return settings;
 }
 

@@ -93,7 +93,7 @@ Service& Stage::add_service(const std::function<void(WorkerSettings&)>& change, 
   worker.lease_ms = settings_.lease_ms;
   worker.grace_ms = 300;
   worker.retry.min_ms = 100;
-  worker.retention_ms = settings_.retention_ms;
+  worker.retention = settings_.retention;
   worker.retention_count = settings_.retention_count;
   if (change) change(worker);
   services.push_back(std::make_unique<Service>(world, checker, *host, worker));

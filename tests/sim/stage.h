@@ -69,7 +69,8 @@ class Service final : public Actor {
 struct StageSettings {
   std::uint64_t seed = 1;
   std::uint32_t lease_ms = 2000;
-  std::uint64_t retention_ms = 0, retention_count = 0;
+  Retention retention = Retention::same_for_all(0);
+  std::uint64_t retention_count = 0;
 };
 
 class Stage {

@@ -82,7 +82,7 @@ struct Settings {
   std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0, coordinator_deliveries = 0;
   LeaseLostAction on_lease_lost = LeaseLostAction::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
-  std::uint64_t retention_ms = 0, retention_count = 0;
+  std::uint64_t retention_ms = 0, retention_failed_ms = 0, retention_flows_ms = 0, retention_count = 0;
   std::vector<std::string> prerequisites_allow;
   std::vector<std::string> secrets_redacted;  // CONTEXT/NAME
   std::uint64_t job_output_rate_bytes = 0;    // per second

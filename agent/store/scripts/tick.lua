@@ -1,15 +1,18 @@
 --# tick: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Performs the time-driven work of a context: delayed jobs, dependents, held jobs, missing records, time-outs,
 -- retention.
--- ARGV (integers): missing_wait (ms until an entry without a record is dropped), keep_ms (retention; 0: unlimited),
--- keep_count (maximum number of ended jobs; 0: unlimited), max (limit of each part of the work in one call), the quotas
--- in bytes of a caller and of the context. The script has no KEYS.
+-- ARGV (integers): missing_wait (ms until an entry without a record is dropped), the retention in ms of successful
+-- jobs, of other jobs, and of the jobs of flows (0: unlimited), keep_count (maximum number of ended jobs; 0: unlimited),
+-- max (limit of each part of the work in one call), the quotas in bytes of a caller and of the context. The script has
+-- no KEYS.
 -- Reply: {due, settled, missing, overdue, retired: numbers of processed jobs or entries; 1 if work is left, so that the
 -- caller should call again; ms until the next delayed job or queue deadline, or 0; numbers of leases and of jobs that
 -- wait for prerequisites}.
 -- Errors: MJTYPE, before the first write, if an index of all jobs has a wrong type. Other wrong types become anomalies.
 -- Repeat: safe; any number of clients may call it at any time.
-local missing_wait, keep_ms, keep_count, max = to_number(next_arg()), to_number(next_arg()), to_number(next_arg()), to_number(next_arg())
+local missing_wait = to_number(next_arg())
+local retention = {succeeded = to_number(next_arg()), failed = to_number(next_arg()), flow = to_number(next_arg())}
+local keep_count, max = to_number(next_arg()), to_number(next_arg())
 read_quota()
 local err = check_index_types() or check_type(kJournalHorizonKey, 'hash')
 if err then return err end
@@ -206,43 +209,63 @@ for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kQueueDeadlinesK
   redis.call('ZREM', kQueueDeadlinesKey, job)
 end
 
--- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (retention_obstacle) gets the
--- negated time of the next check as its score in mj:ended. A positive later time would count as an end at that time.
+-- Retention: deletes ended jobs with their record, log and facts. A job that is kept beyond the shortest retention, or
+-- by retention_obstacle(), gets the negated time of its next check as its score in mj:ended. A positive later time would
+-- count as an end at that time.
+local kObstaclePauseMs, kMaxRetentionPauseMs = 600000, 24 * 3600 * 1000
+local min_retention_ms = math.huge  -- shortest limited retention
+for _, keep_ms in pairs(retention) do if keep_ms > 0 then min_retention_ms = math.min(min_retention_ms, keep_ms) end end
 local retired = 0
-local recheck_score = to_integer_text(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
-local function delete_if_expired(job)
-  local claim = find_claim(job)
+local obstacle_score = to_integer_text(-(now_ms + math.min(min_retention_ms < math.huge and min_retention_ms or 1000, kObstaclePauseMs)))
+local function is_single_success(claim) return not claim.flow and claim.status == kJobStatusFinished end
+-- Returns the ms until the retention of an ended job is over: at most 0 if it is over, math.huge if it is unlimited.
+local function get_remaining_retention(claim)
+  local keep_ms = claim.flow and retention.flow or is_single_success(claim) and retention.succeeded or retention.failed
+  return keep_ms > 0 and to_number(claim.ended_ms) + keep_ms - now_ms or math.huge
+end
+-- Deletes an ended job whose claim is `claim`, unless it must be kept.
+local function delete_unless_needed(job, claim)
   if not claim or claim.state ~= kJobStateEnded then return redis.call('ZREM', kEndedKey, job) end
-  if retention_obstacle(job, claim) then return redis.call('ZADD', kEndedKey, recheck_score, job) end
+  if retention_obstacle(job, claim) then return redis.call('ZADD', kEndedKey, obstacle_score, job) end
   delete_ended_job(job, claim)
   retired = retired + 1
 end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', kEndedKey, to_integer_text(-now_ms), '(0', 'LIMIT', 0, max)) do
   local claim = find_claim(job)
   local has_obstacle = claim and claim.state == kJobStateEnded and retention_obstacle(job, claim)
-  redis.call('ZADD', kEndedKey, has_obstacle and recheck_score or to_integer_text(to_number(claim and claim.ended_ms)), job)
+  redis.call('ZADD', kEndedKey, has_obstacle and obstacle_score or to_integer_text(to_number(claim and claim.ended_ms)), job)
 end
-if keep_ms > 0 then
-  for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kEndedKey, '0', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
-    delete_if_expired(job)
+if min_retention_ms < math.huge then
+  for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', kEndedKey, '0', to_integer_text(math.max(0, now_ms - min_retention_ms)), 'LIMIT', 0, max), 1)) do
+    local claim = find_claim(job)
+    local remaining_ms = claim and claim.state == kJobStateEnded and get_remaining_retention(claim) or 0
+    if remaining_ms > 0 then
+      redis.call('ZADD', kEndedKey, to_integer_text(-(now_ms + math.min(remaining_ms, kMaxRetentionPauseMs))), job)
+    else
+      delete_unless_needed(job, claim)
+    end
   end
 end
+-- Jobs with a negative score have been kept longest.
 local excess = keep_count > 0 and redis.call('ZCARD', kEndedKey) - keep_count or 0
 if excess > 0 then
   local before = retired
-  for _, job in ipairs(redis.call('ZRANGEBYSCORE', kEndedKey, '0', '+inf', 'LIMIT', 0, math.min(excess, max))) do
-    delete_if_expired(job)
+  for _, range in ipairs({{'(0', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0}, {'0', '+inf', 'BYSCORE', 'LIMIT', 0}}) do
+    range[#range + 1] = math.min(excess, max) - (retired - before)
+    for _, job in ipairs(redis.call('ZRANGE', kEndedKey, unpack(range))) do delete_unless_needed(job, find_claim(job)) end
   end
   if excess >= max and retired > before then has_more = 1 end
 end
 
--- A caller that stores almost as much as its quota (field `over` of mj:stored-bytes) loses its oldest ended jobs until it
--- stores three quarters of the quota. If the context is almost full (field `full`), the callers that store most lose
--- theirs, one caller after another, until all callers together store three quarters of the quota of the context. A
--- search of mj:ended takes several ticks: `at` is the end time that the search has reached, `began` is the time of its
--- begin. A search that has retired too few jobs is noted in mj:stored-bytes-search: for kSearchPauseMs the next searches for
--- that caller examine only jobs that have ended since.
-local kSearchPauseMs, kNewEndsPauseMs, kMaxComparedCallers = 60000, 5000, 2000
+-- A caller that stores almost as much as its quota (field `over` of mj:stored-bytes) loses ended jobs until it stores
+-- three quarters of the quota. If the context is almost full (field `full`), the callers that store most lose theirs,
+-- one caller after another, until all callers together store three quarters of the quota of the context. A search of
+-- mj:ended has three parts (field `part`): successful jobs that belong to no flow and ended at least kRecentMs ago, then
+-- jobs that are kept beyond the shortest retention, then all others. It takes several ticks: `at` is the score that the
+-- part has reached, `began` is the time of the begin of the search. A search that has retired too few jobs is noted in
+-- mj:stored-bytes-search: for kSearchPauseMs the next searches for that caller examine only jobs that have ended since.
+local kSearchPauseMs, kNewEndsPauseMs, kMaxComparedCallers, kRecentMs = 60000, 5000, 2000, 3600000
+local kOldSuccesses, kKeptLonger, kAllOthers = 1, 2, 3
 -- Parses a noted search: its begin, and the end time up to which it has examined jobs. Returns now and 0 if there is no
 -- such search, or if it is older than kSearchPauseMs.
 local function parse_search(text)
@@ -275,16 +298,16 @@ local function has_freed_enough(caller_bytes, total_bytes)
   if search.full then return total_bytes <= quota.context * 3 / 4 or caller_bytes <= always_allowed_bytes() end
   return quota.caller == 0 or caller_bytes <= quota.caller * 3 / 4
 end
-local function end_search() redis.call('HDEL', kStoredBytesKey, 'over', 'at', 'began', 'full') end
--- Reads the state of the search into `search`: {caller, at, began, full}; empty if no job has to be retired.
+local function end_search() redis.call('HDEL', kStoredBytesKey, 'over', 'at', 'began', 'part', 'full') end
+-- Reads the state of the search into `search`: {caller, part, at, began, full}; empty if no job has to be retired.
 local function read_search()
-  local usage = call_index('HMGET', kStoredBytesKey, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
+  local usage = call_index('HMGET', kStoredBytesKey, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full', 'part')
   if usage and usage[2] and (to_number(usage[3] or nil) ~= quota.caller or to_number(usage[4] or nil) ~= quota.context) then
     redis.call('HSET', kStoredBytesKey, 'caller_max', to_integer_text(quota.caller), 'context_max', to_integer_text(quota.context))
   end
   if not usage or not usage[1] then return end
   if usage[5] and usage[6] then
-    search = {caller = usage[1], at = to_number(usage[5]), began = to_number(usage[6]), full = usage[7] and quota.context > 0}
+    search = {caller = usage[1], part = to_number(usage[8] or kAllOthers), at = to_number(usage[5]), began = to_number(usage[6]), full = usage[7] and quota.context > 0}
     return
   end
   local is_context_full = is_nearly_full(to_number(usage[2] or nil), quota.context) or usage[7] and quota.context > 0
@@ -293,26 +316,42 @@ local function read_search()
   if not caller then return end_search() end
   search = {caller = caller, full = is_context_full}
   search.began, search.at = parse_search(call_index('HGET', kStoredBytesSearchKey, caller))
+  search.part = search.at > 0 and kAllOthers or kOldSuccesses
 end
 
--- Examines one page of mj:ended. Returns true at the end of the index.
+-- Returns the next page of the present part of the search: {job, score, ...}.
+local kMaxPageTexts = 8 * max
+local function read_search_page()
+  local at, count = to_integer_text(search.at), kMaxPageTexts / 2
+  if search.part == kKeptLonger then
+    return redis.call('ZRANGE', kEndedKey, search.at == 0 and '(0' or at, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, count, 'WITHSCORES')
+  end
+  local last = search.part == kOldSuccesses and to_integer_text(now_ms - kRecentMs) or '+inf'
+  return redis.call('ZRANGEBYSCORE', kEndedKey, at, last, 'WITHSCORES', 'LIMIT', 0, count)
+end
+-- Examines one page of mj:ended, and begins the next part of the search after the last page of a part. Returns true at
+-- the end of the last part.
 local function delete_until_below_quota()
   local usage = redis.call('HMGET', kStoredBytesKey, search.caller, 'all')
-  local page = redis.call('ZRANGEBYSCORE', kEndedKey, to_integer_text(search.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
+  local page = read_search_page()
   local first_score, budget = page[2], max
   for i = 1, #page, 2 do
     if budget == 0 or has_freed_enough(to_number(usage[1] or nil), to_number(usage[2] or nil)) then return false end
     if parse_caller(page[i]) == search.caller then
-      local retired_before = retired
-      delete_if_expired(page[i])
+      local retired_before, claim = retired, find_claim(page[i])
+      if search.part ~= kOldSuccesses or not claim or is_single_success(claim) then delete_unless_needed(page[i], claim) end
       budget = budget - (retired - retired_before)
       usage = redis.call('HMGET', kStoredBytesKey, search.caller, 'all')
     end
     search.at = to_number(page[i + 1])
   end
-  if #page < 8 * max then return true end
-  -- All jobs of the page ended in the same millisecond, so the next page begins after that millisecond.
-  if page[#page] == first_score then search.at = to_number(first_score) + 1 end
+  if #page < kMaxPageTexts then
+    if search.part == kAllOthers then return true end
+    search.part, search.at = search.part + 1, 0
+    return delete_until_below_quota()
+  end
+  -- All jobs of the page have the same score, so the next page begins after that score.
+  if page[#page] == first_score then search.at = to_number(first_score) + (search.part == kKeptLonger and -1 or 1) end
   return false
 end
 
@@ -328,12 +367,12 @@ if search.caller then
     call_index('HSET', kStoredBytesSearchKey, search.caller, to_integer_text(search.began) .. ' ' .. to_integer_text(now_ms))
   end
   if not has_failed and not has_freed_enough(caller_bytes, total_bytes) then
-    redis.call('HSET', kStoredBytesKey, 'over', search.caller, 'at', to_integer_text(search.at), 'began', to_integer_text(search.began))
+    redis.call('HSET', kStoredBytesKey, 'over', search.caller, 'at', to_integer_text(search.at), 'began', to_integer_text(search.began), 'part', to_integer_text(search.part))
     if search.full then redis.call('HSET', kStoredBytesKey, 'full', 1) end
   elseif search.full and total_bytes > quota.context * 3 / 4 and redis.call('HLEN', kStoredBytesKey) <= kMaxComparedCallers then
     -- Continue with the caller that stores most after this one.
     redis.call('HSET', kStoredBytesKey, 'over', search.caller, 'full', 1)
-    redis.call('HDEL', kStoredBytesKey, 'at', 'began')
+    redis.call('HDEL', kStoredBytesKey, 'at', 'began', 'part')
   else
     end_search()
   end

@@ -16,8 +16,8 @@ constexpr std::uint64_t kMinRoundPauseMs = 1000;  // a pause of at least this le
 std::uint64_t cleanup_interval_ms(const WorkerSettings& settings) {
   constexpr std::uint64_t kMinIntervalMs = 1000;
   constexpr std::uint64_t kMaxIntervalMs = 60000;
-  return settings.retention_ms == 0 ? kMaxIntervalMs
-                                    : std::clamp(settings.retention_ms / 4, kMinIntervalMs, kMaxIntervalMs);
+  const std::uint64_t retention_ms = settings.retention.shortest_ms();
+  return retention_ms == 0 ? kMaxIntervalMs : std::clamp(retention_ms / 4, kMinIntervalMs, kMaxIntervalMs);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Maintenance::Maintenance(const Clock& clock, const WorkerSettings& settings, OnP
       lease_check_interval_ms_(
           std::clamp<std::uint64_t>(settings.lease_ms / 10, kMinLeaseCheckIntervalMs, kMaxLeaseCheckIntervalMs)) {
   request_.missing_wait_ms = kMaxRecordWaitMs;
-  request_.retention_ms = settings.retention_ms;
+  request_.retention = settings.retention;
   request_.retention_count = settings.retention_count;
 }
 

@@ -150,11 +150,11 @@ TEST_P(FlowsIndex, JobsOfARunningFlowAreNotRetired) {
   submit(50);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   TickRequest soon;
-  soon.retention_ms = 1;
+  soon.retention = Retention::same_for_all(1);
   ASSERT_TRUE(eventually([&] { return store_->tick(1, soon).has_value() && state("job:12:50") == "absent"; }));
   EXPECT_EQ(state("job:12:1"), "ended");
   TickRequest few;
-  few.retention_ms = 0;
+  few.retention = Retention::same_for_all(0);
   few.retention_count = 1;
   few.max_entries = 1;
   const TickReply reply = store_->tick(1, few).value();

@@ -109,7 +109,7 @@ class Pipeline : public VerifyContract {
   std::string read_mark_field(const std::string& name) { return field(kMessageMark, name); }
   static TickRequest retire_all() {
     TickRequest all;
-    all.retention_ms = 1;
+    all.retention = Retention::same_for_all(1);
     return all;
   }
   void run_job(Id id) {

@@ -135,7 +135,7 @@ TEST_P(Verify, JobWithARetiredDependencyWaitsForTheOthers) {
   claim(64);
   ASSERT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
   TickRequest time;
-  time.retention_ms = 1;
+  time.retention = Retention::same_for_all(1);
   ASSERT_TRUE(eventually([&] {
     EXPECT_TRUE(store_->tick(1, time).has_value());
     return !store_->load(1, key(2)).has_value();
@@ -160,7 +160,7 @@ TEST_P(Verify, JobRetiredDuringTheCheckIsNoViolation) {
     ASSERT_TRUE(claimed.has_value());
     for (const ClaimedJob& each : claimed->jobs) EXPECT_EQ(outcome(end(each.ref, finished())), "ok");
     TickRequest time;
-    time.retention_ms = 1;
+    time.retention = Retention::same_for_all(1);
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(store_->tick(1, time).has_value());
       return std::none_of(claimed->jobs.begin(), claimed->jobs.end(),

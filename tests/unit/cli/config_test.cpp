@@ -67,6 +67,8 @@ const std::map<std::string, std::string> kExamples = {
     {"retry.min", "250ms"},
     {"retry.max", "10m"},
     {"retention", "7d"},
+    {"retention_failed", "14d"},
+    {"retention_flows", "30d"},
     {"retention_count", "1000"},
     {"prerequisites.allow", "file:/data/,tcp:db.internal:5432,https://status.example.com"},
     {"prerequisites.timeout", "2h"},

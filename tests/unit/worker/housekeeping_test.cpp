@@ -257,7 +257,7 @@ TEST_F(HousekeepingTest, ManyDueJobsAreQueuedInSteps) {
 }
 
 TEST_F(HousekeepingTest, EndedJobsAreRemovedAfterTheirRetention) {
-  settings_.retention_ms = 60000;
+  settings_.retention = Retention::same_for_all(60000);
   housekeeping_ = std::make_unique<Maintenance>(clock_, settings_);
   const std::string key = submit();
   ASSERT_TRUE(store_->cancel(1, key));

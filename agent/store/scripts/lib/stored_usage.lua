@@ -2,7 +2,7 @@
 -- callers. A job is charged when its record is written, for its output and for its end, and credited when it is
 -- deleted. The claim holds the charges: kept (record), kept_end and log_bytes. For a job that was created and never
 -- queued, and for a message that a client created in this context, mj:stored-bytes-unqueued holds the charge.
--- The fields over, at, began and full of mj:stored-bytes are the state of the search for ended jobs to retire (tick.lua). The
+-- The fields over, at, began, part and full of mj:stored-bytes are the state of the search for ended jobs to retire (tick.lua). The
 -- field changes counts the changes; caller_max and context_max repeat the quotas for readers.
 local kMinChargedBytes = 3072  -- minimum charge of a job in bytes: record, claim and facts
 local kLineBytes = 32  -- overhead of a line of output in bytes
@@ -82,7 +82,7 @@ local function release_charge(caller, bytes)
   local caller_bytes, total_bytes = caller_before - released_bytes, math.max(0, to_number(usage[2] or nil) - released_bytes)
   redis.call('HSET', kStoredBytesKey, caller, to_integer_text(caller_bytes), 'all', to_integer_text(total_bytes), 'changes', to_integer_text(to_number(usage[3] or nil) + 1))
   if caller_bytes == 0 then redis.call('HDEL', kStoredBytesKey, caller) end
-  if total_bytes == 0 then redis.call('HDEL', kStoredBytesKey, 'all', 'changes', 'over', 'at', 'began', 'full', 'caller_max', 'context_max') end
+  if total_bytes == 0 then redis.call('HDEL', kStoredBytesKey, 'all', 'changes', 'over', 'at', 'began', 'part', 'full', 'caller_max', 'context_max') end
 end
 local function excess_text(caller, setting, limit)
   return 'the jobs of caller ' .. caller .. ' keep more than ' .. setting .. ' allows, ' .. to_integer_text(limit) .. ' bytes'
