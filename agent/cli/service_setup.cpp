@@ -398,6 +398,10 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   } else {
     server_checks = run_in_parallel([&] { log_warnings_of_all_servers(dependencies, settings, stores); });
   }
+  if (!settings.job_log_export.empty()) {
+    MJ_TRY(log_export, LogExport::start(settings.job_log_export));
+    worker.log_export = std::move(log_export);
+  }
   const RunnerHolder holder = current_instance();
   auto instance_lock = InstanceLock::acquire(settings.state_dir, settings.runner, holder.instance);
   if (!instance_lock) {

@@ -25,6 +25,7 @@
 #include "telemetry/metrics.h"
 #include "telemetry/traces.h"
 #include "worker/denied_write.h"
+#include "worker/logs/log_export.h"
 
 namespace mycojobs {
 
@@ -76,6 +77,7 @@ struct JobStart {
   // Sink of the conversation. Declared before the conversation, so that the sink outlives it.
   std::shared_ptr<ArtifactQueue> artifacts;
   std::shared_ptr<Conversation> conversation;
+  std::shared_ptr<LogSink> exported_log = {};  // null if the output is not exported
   // Name of the strand (base/strands/strand_pool.h) on which create_conversation() and Conversation::next_stage() are
   // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
   // already then.
@@ -154,6 +156,7 @@ struct WorkerSettings {
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for prerequisites; 0 means unlimited
   SecretSources secrets;
   std::shared_ptr<const SigningKey> key;  // key of the runner, which signs receipts; if null, receipts are not signed
+  std::shared_ptr<LogExport> log_export = {};  // null if the output of jobs is not exported
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
   std::string state_dir;  // folder for data that outlives the process; if empty, nothing is stored

@@ -232,6 +232,9 @@ const auto kOptions = std::to_array<Option>({
      "coordinator dev run", "", 1ULL << 20, 1ULL << 50},
     {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Stored output of a job: its beginning and its end",
      kWorkerCommands, "", 1, 1ULL << 40},
+    {"job.log_export", text, &S::job_log_export, "",
+     "Also write all output of jobs as JSON lines: stdout, or the folder in which each day gets a file; empty: no",
+     "agent"},
     {"job.output_rate", bytes, &S::job_output_rate_bytes, "8MiB",
      "Output that is read from a job per second, after a burst of twice the amount; a job that writes faster waits; 0: "
      "unlimited, otherwise at least 64KiB",

@@ -107,6 +107,7 @@ struct Settings {
                 sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::automatic;
+  std::string job_log_export;
 };
 
 // Type of an option's value. list: script types, choices or ids; texts: any texts without commas.

@@ -51,6 +51,12 @@ void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
   }
 }
 
+ExportedRun describe_run(const ClaimedJob& claimed, const Job& job, Id runner) {
+  const ClaimRef& claim = claimed.ref;
+  return {claim.job_key, claim.context,   job.flow_id,    runner,
+          job.name,      claimed.attempt, claim.claim_id, job.traceparent};
+}
+
 using ConversationResult = Result<std::unique_ptr<Conversation>>;
 
 // stored_files: the contents of the job's files, which are moved into the facts by the first successful call.
@@ -221,6 +227,8 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
     start.warm_secrets = facts.secrets;
   }
   start.artifacts = create_artifact_queue(store, claimed.ref);
+  if (const auto& log_export = settings_.log_export)
+    start.exported_log = log_export->make_sink(describe_run(claimed, facts.job, settings_.runner.id));
   MJ_CHECK(set_conversation(start, *executor, std::move(inputs), std::move(facts), std::move(stored_files)));
   start.queue = claimed.queue;
   start.claim = std::move(claimed.ref);

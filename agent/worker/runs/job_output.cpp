@@ -29,10 +29,12 @@ void OutputCapture::add_note(std::string_view text, std::uint64_t now_ms) {
   line.push_back('\n');
   if (has_tail_) {
     waiting_tail_.push_back(Log{now_ms, ++last_seq_, LogStream::system, std::move(line), 1});
+    notify_sinks(waiting_tail_.back());
     if (waiting_tail_.size() == 1) emit_waiting_entry();
   } else {
     emitted_seq_ = ++last_seq_;
     entries_.push_back(Log{now_ms, last_seq_, LogStream::system, std::move(line)});
+    notify_sinks(entries_.back());
   }
 }
 
@@ -61,6 +63,7 @@ void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t n
   if (!head.empty()) {
     emitted_seq_ = ++last_seq_;
     entries_.push_back(Log{now_ms, last_seq_, stream, std::string(head)});
+    notify_sinks(entries_.back());
   }
   text.remove_prefix(head.size());
   if (text.empty()) return;
@@ -86,6 +89,7 @@ void OutputCapture::append_to_tail(LogStream stream, std::string_view piece, std
   waiting_cost_ += compute_cost(entry);
   last_seq_ += piece.size();
   entry.seq = last_seq_;
+  if (!sinks_.empty()) notify_sinks(Log{now_ms, last_seq_, stream, std::string(piece), piece.size()});
 }
 
 // Drops the oldest text of the tail until its cost is within the limit. Stored entries are older than waiting entries.
@@ -177,9 +181,13 @@ void OutputCapture::flush_partial_lines(std::uint64_t now_ms) {
     add_partial_line(stream, complete_characters(partial_lines_[stream == LogStream::err]).size(), now_ms);
 }
 
-void OutputCapture::close(std::uint64_t now_ms) {
+void OutputCapture::flush_all(std::uint64_t now_ms) {
   for (LogStream stream : {LogStream::out, LogStream::err})
     add_partial_line(stream, partial_lines_[stream == LogStream::err].size(), now_ms);
+}
+
+void OutputCapture::close(std::uint64_t now_ms) {
+  flush_all(now_ms);
   emit_tail(UINT64_MAX);
   if (last_seq_ == emitted_seq_) return;
   // Readers detect dropped bytes at the next entry, but no entry follows the last bytes.
@@ -222,10 +230,15 @@ void RunOutput::emit_tail(std::uint64_t boot_ms) {
   tail_bucket_.consume(capture_.emit_tail(budget), boot_ms);
 }
 
-void RunOutput::close(std::uint64_t unix_ms) {
+void RunOutput::end_streams(std::uint64_t unix_ms) {
   for (LogStream stream : {LogStream::out, LogStream::err}) {
     if (redaction_) capture_.feed(stream, redaction_->get(stream).finish(), unix_ms);
   }
+  capture_.flush_all(unix_ms);
+}
+
+void RunOutput::close(std::uint64_t unix_ms) {
+  end_streams(unix_ms);
   capture_.close(unix_ms);
 }
 

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "artifacts/logs/log_sink.h"
 #include "base/token_bucket.h"
 #include "model/records.h"
 #include "sandbox/outcome.h"
@@ -39,6 +40,8 @@ class OutputCapture {
   // line is complete, output of the tail by emit_tail() and close(). Emitted entries are returned by pop_entries().
   explicit OutputCapture(std::uint64_t max_stored_bytes);
 
+  // Adds a sink, which receives each later entry and note before any of them is dropped.
+  void add_sink(std::shared_ptr<LogSink> sink) { sinks_.push_back(std::move(sink)); }
   // Adds output. If the output is valid UTF-8, no entry ends within a character.
   void feed(LogStream, std::string_view bytes, std::uint64_t now_ms);
   // Adds a note, which is never dropped. The note is emitted after the output that was added before it.
@@ -46,6 +49,8 @@ class OutputCapture {
   // Treats incomplete lines as complete, so that a prompt or a progress bar reaches the log. The bytes of an incomplete
   // UTF-8 character are retained until the character is complete.
   void flush_partial_lines(std::uint64_t now_ms);
+  // Treats incomplete lines and incomplete characters as complete.
+  void flush_all(std::uint64_t now_ms);
   // Returns true if flush_partial_lines() would emit output.
   bool has_partial_line() const;
   // Emits waiting entries of the tail, oldest first, with a total cost of at most max_cost. Returns this total.
@@ -78,6 +83,9 @@ class OutputCapture {
   void trim_tail();
   void drop_stored_entry();
   void emit_waiting_entry();
+  void notify_sinks(const Log& entry) const {
+    for (const auto& sink : sinks_) sink->add_entry(entry);
+  }
 
   struct EmittedEntry {
     std::uint64_t seq = 0, cost = 0;
@@ -95,6 +103,7 @@ class OutputCapture {
   std::deque<Log> waiting_tail_;  // entries of the tail that were not emitted, and notes between them
   std::deque<DroppedEntries> dropped_entries_;
   std::vector<Log> entries_;  // emitted entries for pop_entries()
+  std::vector<std::shared_ptr<LogSink>> sinks_;
 };
 
 // Redacts and captures the output of all stages of one run, and limits the rate at which the tail is stored.
@@ -111,6 +120,8 @@ class RunOutput {
   // redactor: redacts the secrets of the job; null if the job has no secrets.
   RunOutput(std::uint64_t max_stored_bytes, std::shared_ptr<const Redactor> redactor);
 
+  // Adds a sink, which receives the complete redacted output. REQUIRES: called before the first output.
+  void add_sink(std::shared_ptr<LogSink> sink) { capture_.add_sink(std::move(sink)); }
   // Adds output of the job and returns the redacted text. Bytes that may be the beginning of a secret are held back,
   // and returned by a later call. The view is valid until the next call.
   std::string_view feed(LogStream, std::string_view bytes, std::uint64_t unix_ms);
@@ -122,6 +133,8 @@ class RunOutput {
   bool has_pending_output() const { return capture_.has_partial_line() || capture_.waiting_cost() > 0; }
   // Emits waiting entries of the tail within the limit of the rate.
   void emit_tail(std::uint64_t boot_ms);
+  // Ends the text of both streams, so that the sinks have received all of it. Notes may follow.
+  void end_streams(std::uint64_t unix_ms);
   // Ends the output: emits all of the remaining output, regardless of the rate.
   void close(std::uint64_t unix_ms);
   // Removes and returns the emitted entries in batches.

@@ -93,6 +93,7 @@ void JobRuns::begin(JobStart start) {
   const auto inserted =
       runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor)), read_budget});
   Run& run = inserted.first->second;
+  if (run.job.exported_log) run.output.add_sink(run.job.exported_log);
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
   if (!run.job.create_conversation) return launch(number, run);
   begin_in_background(number, run);
