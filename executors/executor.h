@@ -122,7 +122,7 @@ class Executor {
   // functions are then called on any thread, for several jobs at the same time.
   virtual bool can_block() const { return false; }
   // The same for one job, if can_block() returns false.
-  virtual bool can_block_for(const Job&) const { return false; }
+  virtual bool can_block_for(const JobFacts&) const { return false; }
   // Returns whether finish() may block. The end of a job is reported after finish().
   virtual bool can_block_in_finish() const { return can_block(); }
   // Returns whether begin() fails now for jobs of this caller only, so that jobs of other callers can start.

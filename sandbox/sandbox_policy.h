@@ -48,6 +48,8 @@ struct Policy {
   bool output_merge = false;          // output.merge: stdout and stderr are one pipe, which keeps their order
   std::vector<std::string> syscalls;  // syscalls.add: names as in syscalls(2)
   std::vector<std::string> secrets;   // names of secret files of the operator
+  // python.requirements: packages of a Python job in addition to those of its script, as in PEP 508.
+  std::vector<std::string> python_requirements;
   // warm.runs, warm.idle: a process serves so many jobs with the same script, and is kept so long between two jobs
   // (docs/warm.md). With 0 runs each job has a process of its own.
   std::uint32_t warm_runs = 0;

@@ -10,6 +10,7 @@
 #include "net/allow_list.h"
 #include "sandbox/withheld_calls.h"
 #include "text/json.h"
+#include "text/split.h"
 #include "text/units.h"
 #include "text/utf8.h"
 
@@ -123,6 +124,7 @@ namespace {
 constexpr std::size_t kMaxPathBytes = 4095;  // PATH_MAX includes the NUL
 constexpr std::size_t kMaxVolumeBytes = 64;
 constexpr std::size_t kMaxSecretBytes = 255;  // limit of a file name
+constexpr std::size_t kMaxRequirementBytes = 300;
 constexpr std::array kPolicyRootFolders =
     std::to_array<std::string_view>({"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"});
 
@@ -207,6 +209,48 @@ Result<std::string> check_volume(std::string_view name) {
 
 namespace {
 
+bool is_letter_or_digit(char c) { return is_digit(c) || is_lower(to_lower(c)); }
+
+// Removes and returns the name of the package at the beginning of a requirement.
+std::string_view pop_package_name(std::string_view& text) {
+  std::size_t size = 0;
+  while (size < text.size() &&
+         (is_letter_or_digit(text[size]) || text[size] == '.' || text[size] == '_' || text[size] == '-'))
+    ++size;
+  const std::string_view name = text.substr(0, size);
+  text.remove_prefix(size);
+  return name;
+}
+
+}  // namespace
+
+Result<std::string> check_python_requirement(std::string_view requirement) {
+  const auto make_error = [requirement](const std::string& problem) {
+    return fail(Code::invalid, excerpt(requirement) + ' ' + problem);
+  };
+  if (requirement.size() > kMaxRequirementBytes) return make_error("is longer than 300 bytes");
+  const auto is_unprintable = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
+  if (std::any_of(requirement.begin(), requirement.end(), is_unprintable))
+    return make_error("has a control character in it");
+  std::string_view rest = requirement;
+  const std::string_view name = pop_package_name(rest);
+  if (name.empty() || !is_letter_or_digit(name.front()) || !is_letter_or_digit(name.back()))
+    return make_error("does not begin with the name of a package");
+  rest = trim_blanks(rest);
+  if (rest.starts_with('@')) return make_error("names a URL; packages come from the index of the context alone");
+  const std::string_view versions = rest.substr(0, rest.find(';'));
+  constexpr std::string_view kVersionCharacters = "[](),.<>=!~*+-_ \t";
+  const auto is_allowed = [&](char c) {
+    return is_letter_or_digit(c) || kVersionCharacters.find(c) != std::string_view::npos;
+  };
+  if (!std::all_of(versions.begin(), versions.end(), is_allowed) || rest.find(" -") != std::string_view::npos ||
+      rest.find('#') != std::string_view::npos || (!versions.empty() && is_letter_or_digit(versions.front())))
+    return make_error("is not a requirement, as \"requests>=2.28,<3\"");
+  return std::string(requirement);
+}
+
+namespace {
+
 constexpr std::uint64_t kTebi = 1ULL << 40;
 constexpr std::uint64_t kMaxDurationMs = 1ULL << 40;  // about 34 years
 constexpr std::uint64_t kMaxWarmRuns = 1'000'000, kMaxIdleMs = 86'400'000;
@@ -243,6 +287,7 @@ constexpr ListRow kListRows[] = {
     {PolicyField::syscalls, 64, "system calls", &Policy::syscalls},
     {PolicyField::secrets, 16, "secrets", &Policy::secrets},
     {PolicyField::volumes, kMaxFolders, "volumes", &Policy::volumes},
+    {PolicyField::python_requirements, kMaxPythonRequirements, "packages", &Policy::python_requirements},
 };
 
 constexpr SwitchRow kSwitchRows[] = {
@@ -286,10 +331,13 @@ void add_missing(std::vector<std::string>& list, const std::vector<std::string>&
 
 std::string_view to_string(PolicyField field) {
   static constexpr std::array<std::string_view, kPolicyFields> kFieldNames = {
-      "fs.read",     "fs.write",     "net",     "exec",      "cpu",        "memory",
-      "pids",        "wall",         "disk",    "file_size", "open_files", "output.keep",
-      "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle",  "artifacts.optional",
-      "volumes",     "output.merge"};
+      "fs.read",     "fs.write",     "net",
+      "exec",        "cpu",          "memory",
+      "pids",        "wall",         "disk",
+      "file_size",   "open_files",   "output.keep",
+      "output.kill", "syscalls.add", "secrets",
+      "warm.runs",   "warm.idle",    "artifacts.optional",
+      "volumes",     "output.merge", "python.requirements"};
   return kFieldNames[policies::index(field)];
 }
 
@@ -517,6 +565,7 @@ class PolicyParser {
     out_.request.values.*row.member = read_items(name, value, row.max, row.noun, [&](const std::string& item) {
       if (row.field == PolicyField::syscalls) return policies::check_syscall(item, kind_);
       if (row.field == PolicyField::volumes) return policies::check_volume(item);
+      if (row.field == PolicyField::python_requirements) return policies::check_python_requirement(item);
       return row.field == PolicyField::secrets ? policies::check_secret(item) : policies::check_folder(item);
     });
   }

@@ -6,7 +6,8 @@
 //
 // The JSON form. A name may be a path of objects or one text with dots: {"fs": {"read": []}} is {"fs.read": []}.
 //
-//   fs.read, fs.write, volumes, secrets, syscalls.add    lists; the items are added to those of the profile
+//   fs.read, fs.write, volumes, secrets, syscalls.add, python.requirements
+//                                               lists; the items are added to those of the profile
 //   net                                         "none", "loopback" or a list of entries, which are added
 //   exec, output.kill, output.merge, artifacts.optional  true or false
 //   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
@@ -53,12 +54,13 @@ enum class PolicyField : std::size_t {
   artifacts_optional,
   volumes,
   output_merge,
+  python_requirements,
 };
-inline constexpr std::size_t kPolicyFields = 20;
+inline constexpr std::size_t kPolicyFields = 21;
 // Returns whether a ceiling can restrict the field. Jobs may request the other fields everywhere.
 inline constexpr bool has_ceiling(PolicyField field) {
   return field != PolicyField::output_kill && field != PolicyField::output_merge &&
-         field != PolicyField::artifacts_optional;
+         field != PolicyField::artifacts_optional && field != PolicyField::python_requirements;
 }
 inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // size of a policy as text
 inline constexpr std::size_t kMaxFolders = 16;             // fs.read, fs.write and volumes together
@@ -158,6 +160,10 @@ Result<std::string> check_allow_entry(std::string_view entry);  // host:port
 Result<std::string> check_syscall(std::string_view name, PolicyKind);
 Result<std::string> check_secret(std::string_view name);
 Result<std::string> check_volume(std::string_view name);
+// Accepts a package with optional extras, versions and markers: "requests[socks] >=2.28, <3; python_version >= '3.8'".
+// Rejects URLs and paths, since packages come only from the index of the operator, and options of pip.
+Result<std::string> check_python_requirement(std::string_view requirement);
+inline constexpr std::size_t kMaxPythonRequirements = 100;
 
 // Returns whether path is folder or is below it. REQUIRES: both are in normal form.
 bool is_within(std::string_view path, std::string_view folder);

@@ -9,6 +9,13 @@
 #include "executors/script_conversation.h"
 
 namespace mycojobs {
+namespace {
+
+bool may_need_packages(const JobFacts& facts) {
+  return !facts.granted_policy.python_requirements.empty() || may_have_requirements(facts.job.script);
+}
+
+}  // namespace
 
 std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::map<Id, PythonSettings>& contexts) {
   std::vector<ScriptHost> hosts;
@@ -60,9 +67,15 @@ Result<std::string> PythonExecutor::probe_interpreter() const {
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
   const PackageSettings* packages = find_packages(facts.job.context_id);
   ScriptExtras extras{.executor = name(), .profile = "python"};
-  if (packages == nullptr) return begin_script(facts, extras, sink);
+  if (packages == nullptr) {
+    if (facts.granted_policy.python_requirements.empty()) return begin_script(facts, extras, sink);
+    const std::string context = std::to_string(facts.job.context_id);
+    return fail(Code::denied, "policy.python.requirements: context " + context +
+                                  " has no packages: leave it out, or let the operator add [contexts." + context +
+                                  ".python.packages]");
+  }
   // Such a job has no strand (can_block_for()), so nothing may block here.
-  if (!may_have_requirements(facts.job.script)) {
+  if (!may_need_packages(facts)) {
     extras.packages = "";
     extras.stage = kScriptStage;
     return begin_script(facts, extras, sink);
@@ -83,8 +96,8 @@ std::vector<Stage> PythonExecutor::get_context_stages(Id context) const {
   return all;
 }
 
-bool PythonExecutor::can_block_for(const Job& job) const {
-  return find_packages(job.context_id) != nullptr && may_have_requirements(job.script);
+bool PythonExecutor::can_block_for(const JobFacts& facts) const {
+  return find_packages(facts.job.context_id) != nullptr && may_need_packages(facts);
 }
 
 const PackageSettings* PythonExecutor::find_packages(Id context) const {

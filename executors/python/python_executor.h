@@ -36,7 +36,7 @@ class PythonExecutor final : public Executor {
   std::vector<Stage> stages() const override { return {{"python", "python", profile("python")}}; }
   // Adds the stages of installations (packages/package_conversation.h) in a context with packages.
   std::vector<Stage> get_context_stages(Id context) const override;
-  bool can_block_for(const Job&) const override;
+  bool can_block_for(const JobFacts&) const override;
   // While packages are installed, other jobs that need the same packages are delayed, and not their queue.
   bool is_paused(Id context, Id /*caller*/) const override { return installations_.has_any(context); }
   void set_lock_file_registry(std::shared_ptr<LockFileRegistry> registry) override {

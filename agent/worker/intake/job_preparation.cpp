@@ -42,9 +42,10 @@ bool is_policy_problem(const FieldProblem& problem) {
 
 // The strand is named after executor and context, so that a context which blocks a plugin does not delay other
 // contexts.
-void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
+void choose_strand(JobStart& start, const Executor& executor, const JobFacts& facts) {
+  const Job& job = facts.job;
   start.can_block_in_finish = executor.can_block_in_finish();
-  if (executor.can_block() || executor.can_block_for(job)) {
+  if (executor.can_block() || executor.can_block_for(facts)) {
     start.strand = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
   } else if (!job.inputs.empty() || has_submitted_files(job)) {
     start.strand = disk_strand_name(start.context);
@@ -71,7 +72,7 @@ ConversationResult create_conversation(JobInputs& inputs, const Executor& execut
 // Creates the conversation now, or sets JobStart::create_conversation to create it on the strand of the job.
 Result<void> set_conversation(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts,
                               Fields stored_files) {
-  choose_strand(start, executor, facts.job);
+  choose_strand(start, executor, facts);
   if (start.strand.empty()) {
     MJ_TRY(conversation, create_conversation(inputs, executor, facts, stored_files, start.artifacts.get()));
     start.conversation = std::move(conversation);

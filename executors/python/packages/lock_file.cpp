@@ -5,6 +5,7 @@
 
 #include "base/parse.h"
 #include "executors/python/packages/script_requirements.h"
+#include "model/policy_json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -25,7 +26,8 @@ bool is_version_character(char c) {
          c == '!' || c == '-' || c == '_';
 }
 
-// A normalized name has no other characters. check_requirement() also accepts extras and versions after the name.
+// A normalized name has no other characters. check_python_requirement() also accepts extras and versions after the
+// name.
 bool is_lock_name_character(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-'; }
 
 Result<LockedPackage> parse_lock_line(std::string_view line) {
@@ -41,7 +43,7 @@ Result<LockedPackage> parse_lock_line(std::string_view line) {
   const std::string_view version = line.substr(name_end + 2, hash_start - name_end - 2);
   const bool is_valid = !package.name.empty() && normalize_package_name(package.name) == package.name &&
                         std::all_of(package.name.begin(), package.name.end(), is_lock_name_character) &&
-                        check_requirement(package.name).has_value() && !version.empty() &&
+                        policies::check_python_requirement(package.name).has_value() && !version.empty() &&
                         std::all_of(version.begin(), version.end(), is_version_character) &&
                         is_hex(package.hash, kHashDigits);
   if (!is_valid) return make_error();

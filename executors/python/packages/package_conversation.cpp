@@ -192,6 +192,10 @@ class PackageConversation final : public Conversation {
   Result<void> read_requirements() {
     auto requirements = parse_requirements(facts_.job.script);
     if (!requirements) return fail(Code::invalid, "script: " + requirements.error().message);
+    add_requirements(facts_.granted_policy.python_requirements, *requirements);
+    if (requirements->requirements.size() > policies::kMaxPythonRequirements)
+      return fail(Code::invalid, "packages: script and policy name more than " +
+                                     std::to_string(policies::kMaxPythonRequirements) + " together");
     script_requirements_ = std::move(*requirements);
     auto is_met = meets_python_specifier(dependencies_.python_version, script_requirements_.python_specifier);
     if (!is_met) return fail(Code::invalid, "script: " + is_met.error().message);

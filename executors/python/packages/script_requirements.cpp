@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/parse.h"
+#include "model/policy_json.h"
 #include "text/split.h"
 #include "text/utf8.h"
 
@@ -22,9 +23,6 @@ namespace {
 
 constexpr std::string_view kBlockStart = "# /// script", kBlockEnd = "# ///";
 constexpr std::size_t kMaxBlockBytes = 64U << 10;
-constexpr std::size_t kMaxRequirementBytes = 300;
-
-bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 // PEP 723: a line of a block is "#" or starts with "# ".
 bool is_comment_of_block(std::string_view line) { return line == "#" || line.starts_with("# "); }
@@ -76,29 +74,18 @@ Result<toml::table> parse_toml(const std::string& text) {
 Result<void> read_dependencies(const toml::node& node, ScriptRequirements& out) {
   const toml::array* list = node.as_array();
   if (list == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
-  if (list->size() > kMaxRequirements)
-    return fail(Code::invalid, "dependencies: more than " + std::to_string(kMaxRequirements) + " packages");
+  if (list->size() > policies::kMaxPythonRequirements)
+    return fail(Code::invalid,
+                "dependencies: more than " + std::to_string(policies::kMaxPythonRequirements) + " packages");
   for (const toml::node& item : *list) {
     const auto* text = item.as_string();
     if (text == nullptr) return fail(Code::invalid, "dependencies: is not a list of texts");
-    const std::string_view requirement = trim_blanks(text->get());
-    MJ_CHECK(check_requirement(requirement));
-    out.requirements.emplace_back(requirement);
+    auto requirement = policies::check_python_requirement(trim_blanks(text->get()));
+    if (!requirement) return fail(Code::invalid, "dependencies: " + requirement.error().message);
+    out.requirements.push_back(std::move(*requirement));
   }
-  std::sort(out.requirements.begin(), out.requirements.end());
-  out.requirements.erase(std::unique(out.requirements.begin(), out.requirements.end()), out.requirements.end());
+  add_requirements({}, out);
   return {};
-}
-
-// Removes and returns the name at the beginning of a requirement.
-std::string_view pop_name(std::string_view& text) {
-  std::size_t size = 0;
-  while (size < text.size() &&
-         (is_letter_or_digit(text[size]) || text[size] == '.' || text[size] == '_' || text[size] == '-'))
-    ++size;
-  const std::string_view name = text.substr(0, size);
-  text.remove_prefix(size);
-  return name;
 }
 
 // The numeric parts of a version: "3.11" is {3, 11}.
@@ -158,6 +145,12 @@ std::optional<bool> meets_comparison(const ReleaseNumbers& version, std::string_
 
 bool may_have_requirements(std::string_view script) { return script.find(kBlockStart) != std::string_view::npos; }
 
+void add_requirements(const std::vector<std::string>& added, ScriptRequirements& out) {
+  out.requirements.insert(out.requirements.end(), added.begin(), added.end());
+  std::sort(out.requirements.begin(), out.requirements.end());
+  out.requirements.erase(std::unique(out.requirements.begin(), out.requirements.end()), out.requirements.end());
+}
+
 Result<ScriptRequirements> parse_requirements(std::string_view script) {
   ScriptRequirements requirements;
   MJ_TRY(block, find_block(script));
@@ -170,31 +163,6 @@ Result<ScriptRequirements> parse_requirements(std::string_view script) {
   }
   if (const toml::node* node = table.get("dependencies")) MJ_CHECK(read_dependencies(*node, requirements));
   return requirements;
-}
-
-Result<void> check_requirement(std::string_view requirement) {
-  const auto make_error = [requirement](const std::string& problem) {
-    const std::string text = to_utf8(requirement.substr(0, kMaxRequirementBytes));
-    return fail(Code::invalid, "dependencies: \"" + text + "\": " + problem);
-  };
-  if (requirement.size() > kMaxRequirementBytes) return make_error("is longer than 300 bytes");
-  const auto is_unprintable = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
-  if (std::any_of(requirement.begin(), requirement.end(), is_unprintable)) return make_error("has a control character");
-  std::string_view rest = requirement;
-  const std::string_view name = pop_name(rest);
-  if (name.empty() || !is_letter_or_digit(name.front()) || !is_letter_or_digit(name.back()))
-    return make_error("does not begin with the name of a package");
-  rest = trim_blanks(rest);
-  if (rest.starts_with('@')) return make_error("names a URL; packages come from the index of the context alone");
-  const std::string_view versions = rest.substr(0, rest.find(';'));
-  constexpr std::string_view kVersionCharacters = "[](),.<>=!~*+-_ \t";
-  const auto is_allowed = [&](char c) {
-    return is_letter_or_digit(c) || kVersionCharacters.find(c) != std::string_view::npos;
-  };
-  if (!std::all_of(versions.begin(), versions.end(), is_allowed) || rest.find(" -") != std::string_view::npos ||
-      rest.find('#') != std::string_view::npos || (!versions.empty() && is_letter_or_digit(versions.front())))
-    return make_error("is not a requirement, as \"requests>=2.28,<3\"");
-  return {};
 }
 
 std::string normalize_package_name(std::string_view name) {

@@ -16,8 +16,6 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMaxRequirements = 100;
-
 struct ScriptRequirements {
   std::vector<std::string> requirements;  // requirements in the syntax of PEP 508, sorted and without duplicates
   std::string python_specifier;           // allowed versions of Python, such as ">=3.11,<4"; empty if all are allowed
@@ -29,13 +27,12 @@ bool may_have_requirements(std::string_view script);
 
 // Returns the requirements of a script. They are empty if the script has no block of metadata. Error invalid: a block
 // is not closed or longer than 64 KiB, the script has more than one block, the text is not UTF-8 or not TOML, a field
-// has the wrong type, there are more than kMaxRequirements, or check_requirement() rejects a requirement.
+// has the wrong type, there are more than kMaxPythonRequirements, or check_python_requirement() rejects a requirement
+// (model/policy_json.h).
 Result<ScriptRequirements> parse_requirements(std::string_view script);
 
-// Accepts a name with optional extras, versions and markers: "requests[socks] >=2.28, <3; python_version >= '3.8'".
-// Rejects URLs and paths, since packages may come only from the index of the operator, and rejects options of pip.
-// Error invalid: the requirement is rejected; the message has the reason.
-Result<void> check_requirement(std::string_view requirement);
+// Adds requirements to those of a script.
+void add_requirements(const std::vector<std::string>& added, ScriptRequirements&);
 
 // Returns the name of a package as PEP 503 normalizes it: "Zope.Interface" becomes "zope-interface".
 std::string normalize_package_name(std::string_view name);

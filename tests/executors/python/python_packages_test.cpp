@@ -16,6 +16,7 @@
 #include "executors/python/python_executor.h"
 #include "executors/run_specs.h"
 #include "executors/shared_sandbox.h"
+#include "model/policy_json.h"
 #include "python_driver.h"
 #include "support/build_paths.h"
 #include "support/package_index.h"
@@ -78,7 +79,7 @@ TEST(ScriptRequirements, InvalidBlockIsRejectedWithItsProblem) {
   }
   for (const char* valid : {"requests", "requests[socks, security] >= 2.8.1, == 2.8.* ; python_version < \"3.12\"",
                             "zope.interface!=1", "a~=1.0"})
-    EXPECT_TRUE(check_requirement(valid)) << valid;
+    EXPECT_TRUE(policies::check_python_requirement(valid)) << valid;
 }
 
 TEST(ScriptRequirements, PythonVersionIsCompared) {
@@ -459,6 +460,13 @@ TEST(PythonPackages, WrongPythonVersionAndInvalidBlockAreNamed) {
   EXPECT_THAT(host.run("# /// script\n# requires-python = \">=4\"\n# ///\n").end.error,
               HasSubstr("script: requires-python = \">=4\", and jobs have Python 3."));
   EXPECT_THAT(host.run(make_script("[\"a @ file:///x\"]", "")).end.error, HasSubstr("names a URL"));
+}
+
+TEST(PythonPackages, PolicyAddsPackagesToThoseOfTheScript) {
+  const PackageHost host;
+  const std::string policy = R"({"python": {"requirements": ["beta==1.0"]}})";
+  EXPECT_EQ(host.run("import beta\nprint(beta.VERSION)\n", policy).out, "1.0\n");
+  EXPECT_EQ(host.run(make_script("[\"beta\"]", "import beta\nprint(beta.VERSION)\n"), policy).out, "1.0\n");
 }
 
 TEST(PythonPackages, MissingModuleNamesTheLineToAdd) {

@@ -22,11 +22,13 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
        {R"({"fs":{"read":["/srv/a"],"write":["/data/b"]},"net":["Example.org:443"],"exec":true,"cpu":"30 s",
             "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
             "output":{"keep":"1 KiB","kill":true,"merge":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
-            "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true},"volumes":["data"]})",
+            "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true},"volumes":["data"],
+            "python":{"requirements":["numpy<2"]}})",
         R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
             "output.keep":1024,"output.kill":true,"output.merge":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
-            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true,"volumes":["data"]})"}) {
+            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true,"volumes":["data"],
+            "python.requirements":["numpy<2"]})"}) {
     const ParsedPolicy parsed = parse(text);
     ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
     EXPECT_TRUE(parsed.request.named_fields.all());
@@ -35,6 +37,7 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     EXPECT_EQ(policy.fs_read, std::vector<std::string>{"/srv/a"});
     EXPECT_EQ(policy.fs_write, std::vector<std::string>{"/data/b"});
     EXPECT_EQ(policy.volumes, std::vector<std::string>{"data"});
+    EXPECT_EQ(policy.python_requirements, std::vector<std::string>{"numpy<2"});
     EXPECT_EQ(policy.network, Network::allow_list);
     EXPECT_EQ(policy.net_allow, std::vector<std::string>{"example.org:443"});
     EXPECT_TRUE(policy.exec && policy.output_kill && policy.output_merge && policy.artifacts_optional);
@@ -147,6 +150,7 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
       {R"({"volumes":["../x"]})", "policy.volumes[0]: "},
       {R"({"volumes":["/srv"]})", "policy.volumes[0]: "},
       {R"({"volumes":[""]})", "policy.volumes[0]: "},
+      {R"({"python.requirements":["a @ https://b"]})", "policy.python.requirements[0]: "},
   };
   for (const InvalidPolicy& row : rows) {
     const std::string problems = get_problems(row.text);
@@ -198,6 +202,7 @@ TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
   EXPECT_NE(get_problems(R"({"output.kill":true})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"output.merge":true})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(get_problems(R"({"python.requirements":["a"]})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
 }
