@@ -29,6 +29,7 @@ struct CommandSettings {
 // [contexts.<id>.python.packages]: packages that scripts of one context may have installed.
 struct PackageSettings {
   std::string index = {};                  // URL of the package index
+  std::string netrc = {};                  // file with credentials for index and hosts (netrc); empty: none
   std::vector<std::string> hosts = {};     // further places to download from, as in the policy field `net`
   std::vector<std::string> allow = {};     // patterns of names of packages, such as "numpy" or "acme-*"
   std::vector<std::string> hashes = {};    // if not empty, only files with these SHA-256 hashes are installed

@@ -12,9 +12,10 @@ namespace mycojobs::test {
 
 class PackageIndex {
  public:
-  PackageIndex()
+  // credentials: "user:password", which requests must have; empty: none.
+  explicit PackageIndex(const std::string& credentials = "")
       : server_(folder_, {"/usr/bin/python3", mj::test::source_path("tests/support/package_index.py"), "serve",
-                          folder_.path().string()}) {
+                          folder_.path().string(), credentials}) {
     EXPECT_TRUE(eventually([this] { return server_.out().find('\n') != std::string::npos; })) << server_.err();
   }
   // "127.0.0.1:40123"

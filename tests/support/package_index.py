@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A package index for tests, on the loopback interface, with wheels that this program makes.
 
-package_index.py serve FOLDER               makes a dozen wheels, prints "port N" and serves the folder
-package_index.py add FOLDER NAME VERSION    adds another wheel to a folder that is served
+package_index.py serve FOLDER [USER:PASSWORD]    makes a dozen wheels, prints "port N" and serves the folder
+package_index.py add FOLDER NAME VERSION         adds another wheel to a folder that is served
 """
 
+import base64
 import functools
 import hashlib
 import html
@@ -57,6 +58,17 @@ def make_wheels(folder):
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
+    authorization = None
+
+    def do_GET(self):
+        if self.authorization and self.headers["Authorization"] != self.authorization:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="index"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            super().do_GET()
+
     def list_directory(self, path):
         links = []
         for file in sorted(pathlib.Path(path).iterdir()):
@@ -75,6 +87,8 @@ def main():
     if command == "add":
         return make_module(folder, *sys.argv[3:5])
     make_wheels(folder)
+    if sys.argv[3:] and sys.argv[3]:
+        Index.authorization = "Basic " + base64.b64encode(sys.argv[3].encode()).decode()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Index, directory=folder))
     print(f"port {server.server_address[1]}", flush=True)
     server.serve_forever()

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/parse.h"
+#include "base/sha256.h"
 #include "cli/config/config_file.h"
 #include "model/codec.h"
 #include "net/allow_list.h"
@@ -120,6 +121,10 @@ class PythonReader {
       if (key == "index") {
         if (!value.is_string()) return reject(field, "is not text in quotes");
         packages.index = value.get<std::string>();
+      } else if (key == "netrc") {
+        if (!value.is_string() || !is_normalized_path(value.get_ref<const std::string&>()))
+          return reject(field, "is not the whole path of a file, as \"/etc/mycojobs/index.netrc\"");
+        packages.netrc = value.get<std::string>();
       } else if (key == "hosts" || key == "allow" || key == "hashes") {
         MJ_TRY(texts, read_texts(field, value));
         (key == "hosts" ? packages.hosts : key == "allow" ? packages.allow : packages.hashes) = std::move(texts);
@@ -128,8 +133,9 @@ class PythonReader {
       } else if (key == "cache_age") {
         MJ_CHECK(read_limit(field, value, parse_duration_ms, packages.cache_age_ms));
       } else {
-        return fail(Code::invalid, find_position(text_, field) + ": unknown key " + excerpt(name_ + "." + field, 80) +
-                                       ": there are index, hosts, allow, hashes, max_bytes, cache_bytes and cache_age");
+        return fail(Code::invalid,
+                    find_position(text_, field) + ": unknown key " + excerpt(name_ + "." + field, 80) +
+                        ": there are index, netrc, hosts, allow, hashes, max_bytes, cache_bytes and cache_age");
       }
     }
     return check_packages(packages);

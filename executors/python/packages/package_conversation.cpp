@@ -15,6 +15,7 @@
 #include "executors/python/packages/script_requirements.h"
 #include "executors/script_conversation.h"
 #include "net/web_address.h"
+#include "security/private_file.h"
 #include "text/json.h"
 #include "text/utf8.h"
 
@@ -261,13 +262,21 @@ class PackageConversation final : public Conversation {
                           {"max_bytes", dependencies_.settings.max_bytes}};
     TextMap environment = {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"PATH", "/usr/bin:/bin"}};
     for (const char* name : {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"}) environment[name] = kProxyUrl;
+    std::vector<ScriptFile> files{{"request.json", dump_json(request), 0444}};
+    if (const std::string& netrc = dependencies_.settings.netrc; !netrc.empty()) {
+      auto credentials = read_private_file(netrc);
+      if (!credentials) return fail(Code::unsupported, "packages.netrc: " + credentials.error().message);
+      // Only pip sees the file. The credentials are in no URL, so pip does not print them.
+      files.push_back({"netrc", std::move(*credentials), 0444});
+      environment["NETRC"] = "/job/netrc";
+    }
     return encode_script_request(facts, {.executor = "python",
                                          .profile = kInstallProfile,
                                          .command = {kPythonProgram, "-I", "/job/install.py"},
                                          .script_file = "install.py",
                                          .environment = std::move(environment),
                                          .replaces_environment = true,
-                                         .files = {{"request.json", dump_json(request), 0444}}});
+                                         .files = std::move(files)});
   }
 
   // Stores the lock file of the completed run of pip, and starts the script. If another agent has stored a different

@@ -227,7 +227,9 @@ TEST(PipError, IsTheCauseAndNotItsConsequence) {
 // Runs jobs of a context with packages: the whole path of a job except for the store.
 class PackageHost {
  public:
-  explicit PackageHost(const std::function<void(PackageSettings&)>& change = nullptr) {
+  explicit PackageHost(const std::function<void(PackageSettings&)>& change = nullptr,
+                       const std::string& credentials = "")
+      : index_(credentials) {
     PackageSettings packages;
     packages.index = index_.url();
     packages.allow = {"*"};
@@ -460,6 +462,31 @@ TEST(PythonPackages, WrongPythonVersionAndInvalidBlockAreNamed) {
   EXPECT_THAT(host.run("# /// script\n# requires-python = \">=4\"\n# ///\n").end.error,
               HasSubstr("script: requires-python = \">=4\", and jobs have Python 3."));
   EXPECT_THAT(host.run(make_script("[\"a @ file:///x\"]", "")).end.error, HasSubstr("names a URL"));
+}
+
+TEST(PythonPackages, CredentialsOfTheIndexAreForPipAlone) {
+  const TempDir folder;
+  const std::string netrc = folder.write("netrc", "machine 127.0.0.1 login bob password hunter2\n");
+  fs::permissions(netrc, fs::perms::owner_read);
+  const PackageHost host([&](PackageSettings& settings) { settings.netrc = netrc; }, "bob:hunter2");
+  const RunResult result = host.run(make_script("[\"beta\"]",
+                                                "import beta, os\nprint(beta.VERSION, os.environ.get('NETRC'), "
+                                                "os.path.exists('/job/netrc'))\n"));
+  EXPECT_EQ(result.out, "1.1 None False\n") << result.end.error;
+  folder.write("netrc2", "machine 127.0.0.1 login bob password hunter3\n");
+  fs::permissions(folder / "netrc2", fs::perms::owner_read);
+  const PackageHost rejected([&](PackageSettings& settings) { settings.netrc = folder / "netrc2"; }, "bob:hunter2");
+  const RunResult failure = rejected.run(make_script("[\"beta\"]", ""));
+  EXPECT_EQ(failure.end.status, JobStatus::error);
+  EXPECT_THAT(failure.end.error + failure.end.error_info, AllOf(HasSubstr("beta"), Not(HasSubstr("hunter3"))));
+}
+
+TEST(PythonPackages, ReadableCredentialsAreRefusedWithTheRemedy) {
+  const TempDir folder;
+  const std::string netrc = folder.write("netrc", "machine 127.0.0.1 login bob password hunter2\n");
+  fs::permissions(netrc, fs::perms::owner_read | fs::perms::others_read);
+  const PackageHost host([&](PackageSettings& settings) { settings.netrc = netrc; });
+  EXPECT_THAT(host.run(make_script("[\"beta\"]", "")).end.error, HasSubstr("chmod 600"));
 }
 
 TEST(PythonPackages, PolicyAddsPackagesToThoseOfTheScript) {
