@@ -48,6 +48,7 @@ struct JobFacts {
   std::vector<Secret> secrets;
   // The requested artifacts of the inputs, each with the name of its job.
   std::vector<std::pair<std::string, StoredArtifact>> files;
+  std::vector<StoredArtifact> uploads;             // uploaded files of the job, for /job/files/NAME
   std::uint64_t max_artifact_bytes = 64ULL << 20;  // maximum of all artifacts together
 };
 

@@ -154,6 +154,17 @@ std::string encode_inputs(const ScriptInputs& inputs, bool use_ids_as_keys) {
   return out;
 }
 
+// Appends a file of this host.
+Result<void> append_stored_file(std::string& request, const std::string& path, unsigned mode,
+                                const StoredArtifact& stored, const std::string& description) {
+  std::ifstream file(stored.path, std::ios::binary);
+  std::string bytes(stored.bytes, '\0');
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
+    return fail(Code::unavailable, fmt::format("inputs: {} cannot be read: {}", description, stored.path));
+  append_file(request, path, mode, bytes);
+  return {};
+}
+
 Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras,
                           const ScriptInputs& inputs, bool has_input_names) {
   constexpr unsigned kOwnerReadable = 0400, kReadable = 0444, kExecutable = 0555;
@@ -169,13 +180,13 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
       append_file(request, kFilesName + ('/' + name), kReadable, bytes);
   }
   for (const auto& [job, artifact] : facts.files) {
-    std::ifstream file(artifact.path, std::ios::binary);
-    std::string bytes(artifact.bytes, '\0');
-    if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-      return fail(Code::unavailable, fmt::format("inputs: the artifact {} of job {} cannot be read: {}",
-                                                 excerpt(artifact.name), excerpt(job), artifact.path));
-    }
-    append_file(request, "inputs/" + job + "/" + artifact.name, artifact.executable ? kExecutable : kReadable, bytes);
+    MJ_CHECK(append_stored_file(request, "inputs/" + job + "/" + artifact.name,
+                                artifact.executable ? kExecutable : kReadable, artifact,
+                                fmt::format("the artifact {} of job {}", excerpt(artifact.name), excerpt(job))));
+  }
+  for (const StoredArtifact& upload : facts.uploads) {
+    MJ_CHECK(append_stored_file(request, kFilesName + ('/' + upload.name), kReadable, upload,
+                                "the uploaded file " + excerpt(upload.name)));
   }
   return {};
 }
@@ -292,6 +303,7 @@ Result<std::string> encode_script_request(const JobFacts& facts, const ScriptExt
   std::size_t file_bytes = extras.encoded_files.size();
   if (facts.job.submitted_files != nullptr) file_bytes += count_submitted_bytes(facts.job) + 1024 * kMaxJobFiles;
   for (const auto& [job, artifact] : facts.files) file_bytes += artifact.bytes + 1024;
+  for (const StoredArtifact& upload : facts.uploads) file_bytes += upload.bytes + 1024;
   for (const ScriptFile& file : extras.files) file_bytes += file.bytes.size() + 1024;
   request.reserve(facts_text.size() + environment.size() + inputs_text.size() + facts.job.script.size() + file_bytes +
                   32);

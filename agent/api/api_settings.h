@@ -16,6 +16,7 @@
 #include "messaging/transport/transport.h"
 #include "net/networks.h"
 #include "net/tls.h"
+#include "service/upload_service.h"
 #include "telemetry/metrics.h"
 #include "workflows/manifest/workflow_manifest.h"
 
@@ -90,6 +91,7 @@ struct ApiSettings {
   // Folder of this host with artifacts (artifacts/job_artifacts.h). If empty, no artifacts are sent to clients.
   std::string state_dir;
   ArtifactCache::Limits artifact_cache_limits = {};  // artifacts of other hosts in state_dir, for each context
+  service::UploadLimits uploads = {};                // limits of uploads, which are stored in state_dir
   std::uint64_t max_script_bytes = 4U << 20;
   LiveValue<Ceilings> ceilings = {};  // limits of jobs that callers create; if null, the built-in ceilings apply
   std::uint32_t wait_replicas = 0;    // number of replicas that must confirm a write; reported by context.doctor

@@ -97,7 +97,8 @@ ApiServer::ApiServer(StoreFactory& stores, const Clock& clock, const ApiSettings
            }),
       logins_(make_login_methods(services_), {settings.limits.max_login_body_bytes, 1}),
       events_(services_, stores),
-      downloads_(services_, stores) {}
+      downloads_(services_, stores),
+      uploads_(services_) {}
 
 ApiServer::~ApiServer() { stop(); }
 
@@ -147,6 +148,8 @@ Result<void> ApiServer::open() {
     routes.push_back({"GET", "/events", [this](const HttpRequest& request) { return handle_events(request); }});
     routes.push_back(
         {"GET", std::string(kArtifactPath), [this](const HttpRequest& request) { return handle_artifact(request); }});
+    routes.push_back(
+        {"PUT", std::string(kArtifactPath), {}, [this](const HttpRequest& request) { return open_upload(request); }});
     routes.push_back(
         {"POST", std::string(kLoginPath), [this](const HttpRequest& request) { return handle_login(request); }});
   }
@@ -252,6 +255,26 @@ HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
                                 [&](const RpcCaller& caller) { return downloads_.make_reply(request, caller); });
 }
 
+BodyStream ApiServer::open_upload(const HttpRequest& request) {
+  BodyStream refused;
+  if (ArtifactUploads::has_ticket(request)) {
+    const auto caller = uploads_.verify_ticket(request);
+    if (caller) return uploads_.open(request, *caller);
+    refused.refusal = ticket_refused_reply(caller.error());
+    return refused;
+  }
+  const auto caller = authenticate(request);
+  if (!caller) {
+    refused.refusal = unauthorized_reply();
+    return refused;
+  }
+  if (auto refusal = check_session(*caller)) {
+    refused.refusal = std::move(*refusal);
+    return refused;
+  }
+  return uploads_.open(request, *caller);
+}
+
 HttpReply ApiServer::make_authorized_stream(const HttpRequest& request,
                                             const std::function<HttpReply(const RpcCaller&)>& make_reply) {
   const auto caller = authenticate(request);
@@ -297,7 +320,8 @@ Admission ApiServer::admit(const HttpRequest& request) {
     return {other_host_refused_reply("call http://127.0.0.1 or http://localhost, or send a token")};
   }
   if (is_login) return {{}, ConnectionClass::login};
-  if (services_.settings.role == ApiRole::coordinator && ArtifactDownloads::has_ticket(request))
+  if (services_.settings.role == ApiRole::coordinator &&
+      (ArtifactDownloads::has_ticket(request) || ArtifactUploads::has_ticket(request)))
     return admit_ticket(request);
   if (is_page) return {{}, ConnectionClass::page};
   if (const auto caller = authenticate(request)) {
@@ -309,7 +333,8 @@ Admission ApiServer::admit(const HttpRequest& request) {
 }
 
 Admission ApiServer::admit_ticket(const HttpRequest& request) {
-  const auto caller = downloads_.verify_ticket(request);
+  const auto caller =
+      ArtifactUploads::has_ticket(request) ? uploads_.verify_ticket(request) : downloads_.verify_ticket(request);
   if (!caller) {
     count_refusal("ticket");
     return {ticket_refused_reply(caller.error())};

@@ -35,6 +35,7 @@
 
 #include "api/api_settings.h"
 #include "api/artifacts/artifact_downloads.h"
+#include "api/artifacts/artifact_uploads.h"
 #include "api/auth/peer_rate_limiter.h"
 #include "api/auth/tokens.h"
 #include "api/events/events.h"
@@ -94,6 +95,7 @@ class ApiServer {
   HttpReply handle_delivery(const HttpRequest&);
   HttpReply handle_events(const HttpRequest&);
   HttpReply handle_artifact(const HttpRequest&);
+  BodyStream open_upload(const HttpRequest&);
   // Returns the reply of `make_reply` for the caller of the request. Its stream ends after the caller's token or
   // session has become invalid.
   HttpReply make_authorized_stream(const HttpRequest&, const std::function<HttpReply(const RpcCaller&)>& make_reply);
@@ -120,6 +122,7 @@ class ApiServer {
   Rpc rpc_, logins_;
   EventHub events_;
   ArtifactDownloads downloads_;
+  ArtifactUploads uploads_;
   std::unique_ptr<HttpServer> http_;
 };
 

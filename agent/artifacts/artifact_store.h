@@ -73,6 +73,8 @@ class ArtifactStore {
   class RetainedFiles {
    public:
     virtual ~RetainedFiles() = default;
+    // Returns the name of the folder of this coordinator, which sends the files to agents (model/file_holder.h).
+    virtual std::string holder() const { return {}; }
   };
   // Links the files into the folders of the jobs. Error not_found: a file is incomplete or missing.
   virtual Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore&, Id context, const InboundBundleId&,

@@ -20,6 +20,7 @@
 #include "artifacts/inbound_quota.h"
 #include "artifacts/job_artifacts.h"
 #include "artifacts/transfer/background_fetches.h"
+#include "artifacts/transfer/holder_name.h"
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/sha256.h"
@@ -81,10 +82,11 @@ Result<std::string> compute_hash(int fd, const std::string& path) {
 // files waits for the lock and then notices that the folders have changed.
 class RetainedFolders final : public ArtifactStore::RetainedFiles {
  public:
-  explicit RetainedFolders(Fd lock) : lock_(std::move(lock)) {}
+  RetainedFolders(Fd lock, std::string holder) : lock_(std::move(lock)), holder_(std::move(holder)) {}
   ~RetainedFolders() override {
     for (const std::string& folder : job_folders_) (void)update_modification_time(folder);
   }
+  std::string holder() const override { return holder_; }
   Result<void> add(const std::string& path) {
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return make_unavailable_error(path);
     MJ_CHECK(update_modification_time(path));
@@ -98,6 +100,7 @@ class RetainedFolders final : public ArtifactStore::RetainedFiles {
                                                                                   : make_unavailable_error(path);
   }
   Fd lock_;
+  const std::string holder_;
   std::vector<std::string> job_folders_;
 };
 
@@ -204,7 +207,8 @@ class LocalArtifactStore final : public ArtifactStore {
     MJ_TRY(store_name, artifact_store_name(store, context));
     auto lock = folder.lock(false, kFolderLockTimeoutMs);
     if (!lock) return fail(Code::unavailable, folder.path() + "/lock is held by another process");
-    auto retained_folders = std::make_unique<RetainedFolders>(std::move(*lock));
+    MJ_TRY(holder, find_or_create_holder_name(folder));
+    auto retained_folders = std::make_unique<RetainedFolders>(std::move(*lock), std::move(holder));
     for (const JobFiles& job : job_files) {
       if (job.files.empty()) continue;
       const std::string job_folder = folder.job_folder(store_name, job.job_key);

@@ -18,6 +18,7 @@
 #include "cli/run_service.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
+#include "cli/uploads/file_upload.h"
 #include "inspect/explain.h"
 #include "inspect/runner_view.h"
 #include "model/codec.h"
@@ -305,8 +306,15 @@ std::pair<std::string, std::string> split_file_flag(const std::string& text) {
   return {std::filesystem::path(text).filename().string(), text};
 }
 
+bool is_large_file(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) > kMaxJobFileBytes;
+}
+
 // Reads --stdin and --file, and the arguments after `--`. Standard input is read only for --stdin -.
-Result<void> read_submitted_files(const Invocation& call, Job& job) {
+// Large files are not read, but added to the submission.
+Result<void> read_submitted_files(const Invocation& call, bool allows_uploads, Submission& submission) {
+  Job& job = submission.job;
   job.args.assign(call.arguments.begin() + 1, call.arguments.end());
   SubmittedFiles files;
   if (call.has("stdin")) {
@@ -321,10 +329,15 @@ Result<void> read_submitted_files(const Invocation& call, Job& job) {
     const auto [name, path] = split_file_flag(text);
     if (path == "-" || path.empty())
       return fail(Code::invalid, "--file: " + excerpt(text) + " is not [NAME=]PATH; for standard input give --stdin -");
+    if (files.files.contains(name) || submission.large_files.contains(name))
+      return fail(Code::invalid, "--file: the name " + excerpt(name) + " is given twice: give one as NAME=PATH");
+    if (allows_uploads && is_large_file(path)) {
+      submission.large_files.emplace(name, path);
+      continue;
+    }
     auto bytes = read_submitted_file(path);
     if (!bytes) return fail(std::move(bytes).error(), "--file");
-    if (!files.files.emplace(name, std::move(*bytes)).second)
-      return fail(Code::invalid, "--file: the name " + excerpt(name) + " is given twice: give one as NAME=PATH");
+    files.files.emplace(name, std::move(*bytes));
   }
   return set_submitted_files(job, std::move(files));
 }
@@ -363,13 +376,14 @@ std::vector<FlagRow> script_flags() {
 
 std::vector<FlagRow> submitted_file_flags() {
   return {{"stdin", "FILE", "standard input of the script, at most 1 MiB; `-`: the standard input of this command"},
-          {"file", "[NAME=]PATH", "a file of at most 1 MiB that the script finds at /job/files/NAME", true}};
+          {"file", "[NAME=]PATH", "a file that the script finds at /job/files/NAME", true}};
 }
 
 std::vector<FlagRow> submission_flags() {
   std::vector<FlagRow> flags = script_flags();
   for (FlagRow& flag : submitted_file_flags()) flags.push_back(std::move(flag));
   const std::vector<FlagRow> queue_flags = {
+      {"url", "URL", "coordinator to which files of more than 1 MiB are uploaded (default: COORDINATOR_URL)"},
       {"delay", "DURATION", "run it no sooner than after this time"},
       {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
       {"depends", "ID", "run it after this job of the same caller has finished", true},
@@ -399,14 +413,27 @@ Result<Job> read_job_fields(const Invocation& call) {
   return std::move(decoded.record);
 }
 
-Result<Submission> read_submission(const Invocation& call) {
+Result<void> upload_large_files(const Invocation& call, Store& store, Submission& submission) {
+  if (submission.large_files.empty()) return {};
+  Job& job = submission.job;
+  SubmittedFiles files = job.submitted_files ? *job.submitted_files : SubmittedFiles();
+  for (const auto& [name, path] : submission.large_files) {
+    auto upload = upload_file(call, store, path, job.caller_id);
+    if (!upload) return fail(std::move(upload).error(), "--file");
+    files.uploads.emplace(name, std::move(*upload));
+  }
+  submission.large_files.clear();
+  return set_submitted_files(job, std::move(files));
+}
+
+Result<Submission> read_submission(const Invocation& call, bool allows_uploads) {
   Submission submission;
   MJ_TRY(fields, read_job_fields(call));
   Job& job = submission.job = std::move(fields);
   MJ_CHECK(read_script_argument(call, job));
   job.context_id = call.context();
   MJ_CHECK(read_environment_flags(call, job.env_vars));
-  MJ_CHECK(read_submitted_files(call, job));
+  MJ_CHECK(read_submitted_files(call, allows_uploads, submission));
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(add_notify_flags(call, job.notify));
   MJ_CHECK(read_dependencies(call, job));

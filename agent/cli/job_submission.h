@@ -54,10 +54,13 @@ Result<void> retry_while_unavailable(const Invocation&, StoreSession&, bool with
 struct Submission {
   Job job;
   std::optional<std::uint64_t> delay_ms;
+  std::map<std::string, std::string> large_files = {};  // paths of files that must be uploaded first, by name
 };
 // Reads FILE and the flags and validates them before anything is stored. The policy is compared with the ceiling only
-// by submit_once().
-Result<Submission> read_submission(const Invocation&);
+// by submit_once(). allows_uploads: the caller calls upload_large_files(); otherwise a large file is an error.
+Result<Submission> read_submission(const Invocation&, bool allows_uploads = false);
+// Uploads the large files (cli/uploads/file_upload.h) and adds them to the job.
+Result<void> upload_large_files(const Invocation&, Store&, Submission&);
 
 // Submits a job exactly once, with attempts like those of retry_while_unavailable(). A job without id and idempotency
 // key gets a random idempotency key, so that the submission can be repeated after the loss of its reply.

@@ -430,6 +430,10 @@ ArtifactCache::Limits make_artifact_cache_limits(const Settings& settings) {
   return {settings.artifacts_cache_bytes, settings.artifacts_cache_age_ms};
 }
 
+service::UploadLimits make_upload_limits(const Settings& settings) {
+  return {settings.job_max_artifact_bytes, settings.uploads_caller_bytes, settings.uploads_expiry_ms};
+}
+
 MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock, StoreFactory& stores,
                                             const std::shared_ptr<Metrics>& metrics) {
   constexpr std::uint64_t kSweepIntervalMs = 60000;
@@ -472,6 +476,8 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.max_concurrent_deliveries = settings.coordinator_deliveries;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.files = std::move(files);
+  coordinator.state_dir = settings.state_dir;
+  coordinator.transfer_rate = settings.artifacts_transfer_rate_bytes;
   coordinator.ceilings = settings.ceilings;
   coordinator.max_script_bytes = settings.job_max_script_bytes;
   coordinator.metrics = dependencies.metrics;

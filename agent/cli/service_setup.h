@@ -13,6 +13,7 @@
 #include "net/networks.h"
 #include "net/tls.h"
 #include "security/secrets.h"
+#include "service/upload_service.h"
 #include "store/redis/redis_sentinel.h"
 #include "worker/agent.h"
 
@@ -38,6 +39,7 @@ Result<void> check_trace_endpoint(const std::string& url);
 Result<std::shared_ptr<TlsContext>> load_server_tls(const TlsSettings&);
 
 ArtifactCache::Limits make_artifact_cache_limits(const Settings&);
+service::UploadLimits make_upload_limits(const Settings&);
 // Returns the store and the limits of the files of messages. The references must outlive the result.
 MessageAttachments make_message_attachments(const Settings&, const Clock&, StoreFactory&,
                                             const std::shared_ptr<Metrics>&);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "artifacts/uploads/upload_cleanup.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/random.h"
@@ -120,13 +121,18 @@ class Coordinator::PrerequisiteLoop final : public PooledLoop {
 // Deletes files of messages and jobs that no longer exist. Its pool does nothing else, since the disk may hang.
 class Coordinator::FileCleanupLoop final : public PooledLoop {
  public:
-  FileCleanupLoop(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
-      : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
+  FileCleanupLoop(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, const Clock& clock,
+                  const std::string& state_dir, Id context)
+      : context_(context),
+        store_(std::move(store)),
+        files_(std::move(files)),
+        uploads_(clock, state_dir),
+        log_once_("artifacts", context) {}
   ~FileCleanupLoop() override { end_loop(); }
   Result<void> begin(LoopPool& pool) { return begin_loop(pool); }
 
   std::uint64_t run_once() override {
-    const auto next_ms = files_->clean_up(*store_, context_);
+    const auto next_ms = clean_up();
     log_once_(next_ms ? nullptr : &next_ms.error());
     return next_ms.value_or(kErrorRetryDelayMs);
   }
@@ -134,9 +140,16 @@ class Coordinator::FileCleanupLoop final : public PooledLoop {
  private:
   static constexpr std::uint64_t kErrorRetryDelayMs = 5000;
 
+  Result<std::uint64_t> clean_up() {
+    MJ_TRY(uploads_ms, uploads_.run_step(*store_, context_));
+    MJ_TRY(files_ms, files_->clean_up(*store_, context_));
+    return std::min(uploads_ms, files_ms);
+  }
+
   Id context_;
   std::unique_ptr<Store> store_;
   std::shared_ptr<ArtifactStore> files_;
+  UploadCleanup uploads_;
   LogOnce log_once_;
 };
 
@@ -221,7 +234,8 @@ class Coordinator::ContextService final : public HintedLoop {
     }
     if (coordinator_settings.files.store) {
       MJ_TRY(store, stores.open());
-      file_cleanup_ = std::make_unique<FileCleanupLoop>(std::move(store), coordinator_settings.files.store, context_);
+      file_cleanup_ = std::make_unique<FileCleanupLoop>(std::move(store), coordinator_settings.files.store, clock,
+                                                        coordinator_settings.state_dir, context_);
       MJ_CHECK(file_cleanup_->begin(file_pool));
     }
     if (coordinator_settings.workflow_host.empty()) return {};
@@ -276,7 +290,12 @@ class Coordinator::ContextService final : public HintedLoop {
 };
 
 Coordinator::Coordinator(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
-    : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {
+    : stores_(stores),
+      clock_(clock),
+      settings_(std::move(settings)),
+      instance_(random_hex(16)),
+      file_sender_(stores, clock, {settings_.contexts, settings_.state_dir, settings_.transfer_rate},
+                   settings_.metrics) {
   step_shares_.shared_limit = std::make_shared<SharedThreadLimit>(kMaxStepThreads);
 }
 
@@ -294,7 +313,9 @@ Result<void> Coordinator::start_threads() {
   }
   has_started_ = true;
   start_discovery();
-  return {};
+  if (settings_.state_dir.empty()) return {};
+  file_sender_thread_.emplace(file_sender_, "file holder");
+  return file_sender_thread_->started();
 }
 
 void Coordinator::stop() {
@@ -305,6 +326,7 @@ void Coordinator::stop() {
   }
   wake_.notify_all();
   if (discovery_thread_.joinable()) discovery_thread_.join();
+  file_sender_thread_.reset();
   listener_.reset();
   std::lock_guard lock(mutex_);
   services_.clear();

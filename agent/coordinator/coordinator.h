@@ -18,10 +18,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "artifacts/transfer/held_file_sender.h"
 #include "base/clock.h"
 #include "base/ed25519.h"
 #include "base/live_value.h"
@@ -59,6 +61,8 @@ struct CoordinatorSettings {
   std::uint32_t max_concurrent_deliveries = 16;
   std::string workflow_host;                    // path of mycojobs-workflowhost; if empty, no workflows are run
   MessageAttachments files;                     // artifacts of messages
+  std::string state_dir;                        // folder with files that are sent to agents; if empty, none are sent
+  std::uint64_t transfer_rate = 0;              // maximum number of bytes of these files in a second; 0: unlimited
   Ceilings ceilings;                            // limits of the jobs that the coordinator starts for an actor
   std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job (job.max_script_bytes)
   std::shared_ptr<Metrics> metrics = no_metrics();
@@ -128,6 +132,8 @@ class Coordinator {
   std::map<Id, std::uint64_t> checked_counts_;
   std::thread discovery_thread_;
   std::unique_ptr<MyceliumListener> listener_;  // null if no Mycelium node is configured
+  HeldFileSender file_sender_;
+  std::optional<LoopThread<HeldFileSender>> file_sender_thread_;
 };
 
 }  // namespace mycojobs

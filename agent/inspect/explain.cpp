@@ -541,20 +541,21 @@ Explanation explain_planned(const JobSituation& situation) {
   return out;
 }
 
-// The inputs of the job are artifacts of a runner that does not send them.
+// The inputs of the job are files of a runner or a coordinator that does not send them.
 Explanation explain_awaited_inputs(const JobSituation& situation, Explanation out) {
   const JobStoreState& job = situation.job;
-  const std::string holder(field_of(job.claim_fields, "holder"));
+  const FileHolder holder = parse_file_holder(field_of(job.claim_fields, "holder"));
   const std::uint64_t since_ms = number_of(job.claim_fields, "holder_since");
   const std::uint64_t until_ms = number_of(job.claim_fields, "holder_until");
   out.cause = "inputs";
-  out.reason = fmt::format("its inputs are artifacts of runner {}, which has not sent them since {} ({} ago)", holder,
-                           format_time(since_ms), format_duration(job.now_ms - std::min(job.now_ms, since_ms)));
+  out.reason =
+      fmt::format("its inputs are artifacts of {}, which has not sent them since {} ({} ago)", describe(holder),
+                  format_time(since_ms), format_duration(job.now_ms - std::min(job.now_ms, since_ms)));
   out.evidence.push_back(
       fmt::format("it ends with artifact_lost at {} (artifacts.holder_timeout)", format_time(until_ms)));
   out.next_action =
-      fmt::format("start the agent of runner {}, or end the job with {} and run the jobs that it depends on again",
-                  holder, format_command(situation, "job cancel"));
+      fmt::format("start {}{}, or end the job with {} and run the jobs that it depends on again",
+                  holder.runner == 0 ? "" : "the agent of ", describe(holder), format_command(situation, "job cancel"));
   return out;
 }
 

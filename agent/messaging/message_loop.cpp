@@ -463,6 +463,7 @@ Result<void> MessageLoop::process_inbound(const std::string& message_key, Messag
     }
   }
   MJ_TRY(retained, retain_received_files(message, request, state));  // The files are retained until the jobs exist.
+  if (retained) request.files_holder = retained->holder();
   MJ_TRY(accepted, store_.accept_message(settings_.context, request));
   if (retained) settings_.files.store->remove_bundle(settings_.context, find_bundle_id(state).value());
   if (!accepted.repeated)

@@ -364,6 +364,7 @@ Result<json> MessageReceiver::accept_answer(const Envelope& envelope, const json
     if (missing) return to_json(*missing);
     MJ_TRY(files, retain_files(envelope, sent_message.ref, jobs));
     retained = std::move(files);
+    if (retained) answer.files_holder = retained->holder();
   }
   MJ_TRY(is_known, make_retriable(store_.answer_message(envelope.context, answer)));
   if (!is_known) return fail(Code::not_found, "of: no such message was sent from this host");

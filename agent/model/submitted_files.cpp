@@ -1,6 +1,7 @@
 #include "model/submitted_files.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/parse.h"
@@ -20,14 +21,18 @@ constexpr const char* kStdinField = "stdin";
 constexpr const char* kFilesField = "files";
 constexpr std::string_view kFilePrefix = "file:";
 
+json describe_upload(const UploadReference& upload) { return {{"bytes", upload.bytes}, {"sha256", upload.sha256}}; }
+
 json describe_content(std::string_view bytes) { return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}}; }
 
 Result<void> check_content_size(const std::string& field, std::size_t bytes) {
   if (bytes <= kMaxJobFileBytes) return {};
-  return fail(Code::too_large, field + ": " + std::to_string(bytes) + " bytes are more than the " +
-                                   std::to_string(kMaxJobFileBytes) +
-                                   " that a job brings along: let an earlier job store the file as an artifact and "
-                                   "name it in inputs, or read it from a folder that the policy grants (fs.read)");
+  return fail(
+      Code::too_large,
+      field + ": " + std::to_string(bytes) + " bytes are more than the " + std::to_string(kMaxJobFileBytes) +
+          " that a job brings along: let an earlier job store the file as an artifact and "
+          "name it in inputs, upload it first (artifact.put; upload() of the clients; --file with COORDINATOR_URL), "
+          "or read it from a folder that the policy grants (fs.read)");
 }
 
 Result<void> check_file_name(const std::string& name, const SubmittedFiles& files) {
@@ -38,7 +43,8 @@ Result<void> check_file_name(const std::string& name, const SubmittedFiles& file
                     "parts and control characters");
   }
   for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
-    if (const std::string_view folder = std::string_view(name).substr(0, slash); files.files.contains(folder))
+    const std::string_view folder = std::string_view(name).substr(0, slash);
+    if (files.files.contains(folder) || files.uploads.contains(folder))
       return fail(Code::invalid, "files: " + excerpt(folder) + " is a file and the folder of " + excerpt(name) +
                                      ": rename one of them");
   }
@@ -52,6 +58,13 @@ Result<std::string> parse_content(const std::string& field, const json& value) {
     return fail(Code::invalid, field + ": its base64 is not valid: use the alphabet with + and /, with padding");
   }
   return fail(Code::invalid, field + ": is neither a text nor an object such as {\"base64\": \"aGk=\"}");
+}
+
+Result<UploadReference> parse_upload(const std::string& field, const json& value) {
+  auto reference = value.size() == 1 ? parse_upload_reference(text_field(value, "upload")) : std::nullopt;
+  if (reference) return std::move(*reference);
+  return fail(Code::invalid,
+              field + ": is not {\"upload\": reference} with a reference that artifact.put has returned");
 }
 
 // Sizes and hashes as in the record of a job.
@@ -93,8 +106,8 @@ ParsedDescriptions parse_descriptions(const Job& job) {
 
 // Checks and describes the contents. If a file is not valid, `out` has the description of the standard input alone.
 Result<void> describe_contents(const SubmittedFiles& contents, FileDescriptions& out) {
-  if (contents.files.size() > kMaxJobFiles) {
-    return fail(Code::too_large, "files: " + std::to_string(contents.files.size()) + " files are more than " +
+  if (const std::size_t count = contents.files.size() + contents.uploads.size(); count > kMaxJobFiles) {
+    return fail(Code::too_large, "files: " + std::to_string(count) + " files are more than " +
                                      std::to_string(kMaxJobFiles) + ": pack them into one");
   }
   std::size_t bytes = 0;
@@ -116,6 +129,10 @@ Result<void> describe_contents(const SubmittedFiles& contents, FileDescriptions&
                                      std::to_string(kMaxAllJobFileBytes) +
                                      ": let an earlier job store them as artifacts and name them in inputs");
   }
+  for (const auto& [name, upload] : contents.uploads) {
+    MJ_CHECK(check_file_name(name, contents));
+    files[name] = describe_upload(upload);
+  }
   out.files = std::move(files);
   return {};
 }
@@ -127,6 +144,14 @@ void set_descriptions(Job& job, const FileDescriptions& descriptions) {
 
 void set_contents(Job& job, SubmittedFiles contents) {
   job.submitted_files = contents.is_empty() ? nullptr : std::make_shared<const SubmittedFiles>(std::move(contents));
+}
+
+// Returns the upload of a described file, or no value if the fields have none.
+std::optional<UploadReference> find_upload(const json& description, const Fields& stored) {
+  const std::string sha256 = text_field(description, "sha256");
+  const auto upload = parse_stored_upload(field_of(stored, std::string(kUploadFieldPrefix) + sha256));
+  if (!upload) return std::nullopt;
+  return UploadReference{upload->id, upload->bytes, sha256};
 }
 
 // Moves the content out of the stored fields.
@@ -166,7 +191,13 @@ Result<SubmittedFiles> parse_submitted_files(const json& object) {
   if (files == nullptr) return contents;
   if (!files->is_object()) return fail(Code::invalid, "files: is not an object such as {\"data.csv\": \"a,b\\n\"}");
   for (const auto& item : files->items()) {
-    MJ_TRY(bytes, parse_content("files: " + excerpt(item.key()), item.value()));
+    const std::string field = "files: " + excerpt(item.key());
+    if (item.value().is_object() && item.value().contains("upload")) {
+      MJ_TRY(upload, parse_upload(field, item.value()));
+      contents.uploads.emplace(item.key(), std::move(upload));
+      continue;
+    }
+    MJ_TRY(bytes, parse_content(field, item.value()));
     contents.files.emplace(item.key(), std::move(bytes));
   }
   return contents;
@@ -188,6 +219,7 @@ std::size_t count_submitted_bytes(const Job& job) {
   if (job.submitted_files == nullptr) return 0;
   std::size_t bytes = job.submitted_files->stdin_bytes ? job.submitted_files->stdin_bytes->size() : 0;
   for (const auto& [name, content] : job.submitted_files->files) bytes += name.size() + content.size();
+  for (const auto& [name, upload] : job.submitted_files->uploads) bytes += name.size();
   return bytes;
 }
 
@@ -212,6 +244,12 @@ Fields encode_submitted_files(const SubmittedFiles& contents) {
   Fields fields;
   if (contents.stdin_bytes) fields.emplace_back(kStdinField, *contents.stdin_bytes);
   for (const auto& [name, bytes] : contents.files) fields.emplace_back(std::string(kFilePrefix) + name, bytes);
+  std::set<std::string_view> hashes;
+  for (const auto& [name, upload] : contents.uploads) {
+    if (hashes.insert(upload.sha256).second)
+      fields.emplace_back(std::string(kUploadFieldPrefix) + upload.sha256,
+                          upload.id + ' ' + std::to_string(upload.bytes));
+  }
   return fields;
 }
 
@@ -224,6 +262,10 @@ Result<void> restore_submitted_files(Job& job, Fields stored) {
     contents.stdin_bytes = std::move(bytes);
   }
   for (const auto& item : described->files.items()) {
+    if (auto upload = find_upload(item.value(), stored)) {
+      contents.uploads.emplace(item.key(), std::move(*upload));
+      continue;
+    }
     MJ_TRY(bytes, extract_content("files: " + excerpt(item.key()), stored, std::string(kFilePrefix) + item.key()));
     contents.files.emplace(item.key(), std::move(bytes));
   }

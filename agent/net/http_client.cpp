@@ -80,6 +80,18 @@ std::size_t append_response(char* data, std::size_t size, std::size_t count, voi
   return size * count;
 }
 
+struct SentFile {
+  int fd = -1;
+  off_t offset = 0;
+};
+std::size_t read_sent_file(char* data, std::size_t size, std::size_t count, void* context) {
+  auto& file = *static_cast<SentFile*>(context);
+  const ssize_t received = ::pread(file.fd, data, size * count, file.offset);
+  if (received < 0) return CURL_READFUNC_ABORT;
+  file.offset += received;
+  return static_cast<std::size_t>(received);
+}
+
 // Checks the addresses that curl has resolved, before it connects.
 struct AddressFilter {
   const Networks* networks = nullptr;
@@ -193,7 +205,7 @@ Result<void> HttpClient::open() {
   return {};
 }
 
-Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool is_get) {
+Result<HttpAnswer> HttpClient::perform(const HttpPost& call, Verb verb, int fd, std::uint64_t file_bytes) {
   MJ_CHECK(open());
   const Curl& curl = *handle_->curl;
   CURL* const easy = handle_->easy;
@@ -207,8 +219,16 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool is_get) {
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, is_get ? CURLOPT_HTTPGET : CURLOPT_POST, 1L) == CURLE_OK;
-  if (!is_get) {
+  const CURLoption method = verb == Verb::get ? CURLOPT_HTTPGET : verb == Verb::put ? CURLOPT_UPLOAD : CURLOPT_POST;
+  is_set = is_set && curl.easy_setopt(easy, method, 1L) == CURLE_OK;
+  SentFile sent_file{fd};
+  if (verb == Verb::put) {
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_READFUNCTION, read_sent_file) == CURLE_OK;
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_READDATA, &sent_file) == CURLE_OK;
+    is_set =
+        is_set && curl.easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(file_bytes)) == CURLE_OK;
+  }
+  if (verb == Verb::post) {
     is_set = is_set && curl.easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
     is_set = is_set &&
              curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;

@@ -1,4 +1,4 @@
-// HTTP POST and GET with libcurl, to supervisors of other hosts and to a coordinator. Connections are reused. Not
+// HTTP POST, GET and PUT with libcurl, to supervisors of other hosts and to a coordinator. Connections are reused. Not
 // thread-safe.
 #pragma once
 
@@ -49,12 +49,17 @@ class HttpClient {
   // Redirects are not followed, so that a token is sent only to the given address. No proxy is used. Errors:
   // `unavailable` (no answer in time; "URL: TLS: ..." for a rejected certificate or a failed handshake), `io` (libcurl
   // is missing), `invalid` (not an address), `denied` (outside of the networks), `too_large`.
-  Result<HttpAnswer> post(const HttpPost& call) { return perform(call, false); }
-  Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // the body is not sent
+  Result<HttpAnswer> post(const HttpPost& call) { return perform(call, Verb::post); }
+  Result<HttpAnswer> get(const HttpPost& call) { return perform(call, Verb::get); }  // the body is not sent
+  // Sends a file from its first byte on in place of the body (PUT).
+  Result<HttpAnswer> put_file(const HttpPost& call, int fd, std::uint64_t bytes) {
+    return perform(call, Verb::put, fd, bytes);
+  }
 
  private:
   Result<void> open();  // on the first call, so that a process without calls does not load libcurl
-  Result<HttpAnswer> perform(const HttpPost&, bool is_get);
+  enum class Verb { get, post, put };
+  Result<HttpAnswer> perform(const HttpPost&, Verb, int fd = -1, std::uint64_t file_bytes = 0);
   struct Handle;
   std::unique_ptr<Handle> handle_;  // null before the first call
 };

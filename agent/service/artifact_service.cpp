@@ -6,6 +6,7 @@
 #include "artifacts/job_artifacts.h"
 #include "inspect/runner_view.h"
 #include "service/job_service.h"
+#include "store/job_fields.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"
 
@@ -15,11 +16,16 @@ namespace {
 constexpr std::size_t kMaxShownNameBytes = 200;
 
 Result<void> load_holder(Store& store, ArtifactListing& listing) {
-  if (listing.holder == 0) return {};
+  if (!listing.holder.is_known()) return {};
+  listing.holder_name = describe(listing.holder);
+  if (listing.holder.runner == 0) {
+    MJ_TRY(is_registered, store.is_holding_files(listing.context, listing.holder.coordinator));
+    listing.holder_state = is_registered ? HolderState::live : HolderState::away;
+    return {};
+  }
   MJ_TRY(runners, store.runners(listing.context));
-  listing.holder_name = "runner " + std::to_string(listing.holder);
   const auto info = std::find_if(runners.begin(), runners.end(),
-                                 [&](const RunnerInfo& entry) { return entry.runner.id == listing.holder; });
+                                 [&](const RunnerInfo& entry) { return entry.runner.id == listing.holder.runner; });
   if (info == runners.end()) {
     listing.holder_state = HolderState::deleted;
     return {};
@@ -36,11 +42,12 @@ Result<ArtifactListing> load_artifact_listing(const RequestContext& caller, Stor
   ArtifactListing listing;
   listing.job_key = view.key;
   listing.context = caller.context;
-  listing.holder = view.job.runner_id;
   listing.files = read_artifact_list(view.job.artifacts);
   if (listing.files.empty()) return listing;
   MJ_TRY(store_names, artifact_store_names(store, caller.context));
   listing.store_names = std::move(store_names);
+  MJ_TRY(holder, find_artifact_holder(store, caller.context, view.key, view.job.runner_id));
+  listing.holder = std::move(holder);
   MJ_CHECK(load_holder(store, listing));
   return listing;
 }
@@ -80,7 +87,8 @@ std::string describe_unreadable(const ArtifactListing& listing) {
     case HolderState::live:
       return {};
     case HolderState::away:
-      return listing.holder_name + ", which has it, is away: start its agent, or run the job again";
+      return listing.holder_name + ", which has it, is away: start " +
+             (listing.holder.runner == 0 ? "it" : "its agent") + ", or run the job again";
     case HolderState::deleted:
       return "artifact_lost: " + listing.holder_name + ", which had it, was deleted: run the job again";
     case HolderState::unknown:

@@ -13,18 +13,18 @@
 
 namespace mycojobs::service {
 
-// Whether the runner that ran a job can send the artifacts of the job.
+// Whether the holder of the artifacts of a job can send them.
 enum class HolderState {
   live,
-  away,     // the agent of the runner does not run or is not connected
+  away,     // the agent or the coordinator does not run or is not connected
   deleted,  // the record of the runner does not exist any more
-  unknown,  // the record of the job names no runner
+  unknown,  // no record names a holder
 };
 
 struct ArtifactListing {
   std::string job_key;
   Id context = 0;
-  Id holder = 0;            // the runner that ran the job; 0: unknown
+  FileHolder holder;        // the agent that ran the job, or the coordinator that received its answer
   std::string holder_name;  // "runner 3 on host atlas"
   HolderState holder_state = HolderState::unknown;
   std::vector<std::string> store_names;  // names of the store, for the folders of the job; empty without artifacts

@@ -338,6 +338,13 @@ std::vector<Request> list_artifact_requests() {
       {"artifact.get", "request a link that downloads a file of a job",
        join_params(job, {{"name", "text", "name of the file, as artifact.list returns it", true}}),
        "ArtifactLink: the file, and a link that is valid for a minute"},
+      {"artifact.put",
+       "begin the upload of a file for a job",
+       {{"bytes", "count", "size of the file in bytes", true},
+        {"sha256", "text", "SHA-256 hash of the file, 64 hex digits", true},
+        kContext,
+        {"caller_id", "id", "caller of the jobs that may use the file; only operators name another than themselves"}},
+       "Upload: its reference for `files` of a job, and a link to which the file is sent (PUT) within a minute"},
   };
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/file_holder.h"
 #include "model/job_end.h"
 #include "model/records.h"
 
@@ -94,12 +95,12 @@ struct Release {
   std::string reason;
   bool was_started = true;  // if nothing of the job was started, the claim does not count as a delivery
 };
-// Parks a job whose inputs are artifacts that a runner does not send now. No delivery is counted.
+// Parks a job whose inputs are files that a runner or a coordinator does not send now. No delivery is counted.
 struct AwaitInputs {
   static constexpr std::size_t kMaxSources = 1000;
   ClaimRef claim;
-  Id holder = 0;                 // the runner
-  std::uint64_t timeout_ms = 0;  // maximum wait for this runner, after which the job ends as `artifact_lost`
+  FileHolder holder;
+  std::uint64_t timeout_ms = 0;  // maximum wait for the holder, after which the job ends as `artifact_lost`
   std::string reason;
   std::vector<std::string> sources;  // jobs whose artifacts are needed; retention keeps the first kMaxSources of them
 };

@@ -101,6 +101,19 @@ Result<void> load_submitted_files(RecordStore& store, Id context, const std::str
   return restore_submitted_files(job, std::move(stored));
 }
 
+Result<FileHolder> find_received_files_holder(RecordStore& store, Id context, const std::string& job_key) {
+  static constexpr std::array<std::string_view, 1> kNames = {"holder"};
+  const auto fields = store.load_fields(context, job_files_key(job_key), kNames);
+  if (fields) return parse_file_holder(field_of(*fields, "holder"));
+  if (fields.error().code == Code::not_found || fields.error().code == Code::invalid) return FileHolder();
+  return tl::unexpected<Error>(fields.error());
+}
+
+Result<FileHolder> find_artifact_holder(RecordStore& store, Id context, const std::string& job_key, Id runner) {
+  if (runner != 0) return FileHolder(runner);
+  return find_received_files_holder(store, context, job_key);
+}
+
 Result<Fields> planned_fields(const Job& job) {
   if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
   if (!job.script.empty() || !is_flow_node_type(job.script_type)) return new_job_fields(job);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/file_holder.h"
 #include "model/job_end.h"
 #include "model/records.h"
 #include "store/keys.h"
@@ -30,6 +31,12 @@ Fields new_job_files(const Job&);
 Result<void> load_submitted_files(RecordStore&, Id context, const std::string& job_key, Job&);
 // The first part of load_submitted_files(), without the comparison: returns the fields for restore_submitted_files().
 Result<Fields> load_stored_files(RecordStore&, Id context, const std::string& job_key, const Job&);
+// Returns the coordinator that has the files that were received with the message or the answer of a job. Returns an
+// unknown holder if no files were received. Errors: those of RecordStore::load_fields().
+Result<FileHolder> find_received_files_holder(RecordStore&, Id context, const std::string& job_key);
+// Returns the holder of the artifacts of a job: the agent of the runner in its record, or the coordinator that received
+// them. Errors as above.
+Result<FileHolder> find_artifact_holder(RecordStore&, Id context, const std::string& job_key, Id runner);
 // As new_job_fields(), for a job of a flow. A node that the flow executes itself has no script, and its name is
 // stored as the script. Error invalid: as in new_job_fields(), or the id is 0.
 Result<Fields> planned_fields(const Job&);

@@ -128,7 +128,7 @@ Result<AcceptedMessage> MessageStore::accept_message(Id context, const AcceptMes
   const std::string flow = request.flow == 0 ? "" : std::to_string(request.flow);
   const std::string origins = join_keys(request.origins);
   const auto head = [&](Arguments& arguments) {
-    arguments.add(request.list).add(request.message_key).add(flow).add(origins);
+    arguments.add(request.list).add(request.message_key).add(flow).add(origins).add(request.files_holder);
   };
   return create_message_jobs(connection_, context, scripts::take_message, head, request.message_key, request.jobs);
 }
@@ -210,7 +210,7 @@ Result<bool> MessageStore::answer_message(Id context, const AnswerMessage& answe
   Arguments arguments;
   arguments.add(answer.message_key).add(answer.content_hash).add(truncate_utf8(answer.reason, kMaxReasonBytes));
   arguments.add_list(answer.fields).add(answer.router_answer);
-  arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
+  arguments.add(answer.is_last ? "1" : "0").add(answer.files_holder).add(std::uint64_t{answer.jobs.size()});
   connection_.add_quota(arguments);
   for (const RemoteJobEnd& job : answer.jobs) {
     ends.push_back(end_fields(job.end));

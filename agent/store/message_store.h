@@ -25,6 +25,7 @@ struct AcceptMessage {
   std::vector<MessageJob> jobs;
   Id flow = 0;                            // the flow that was created from the message
   std::vector<std::string> origins = {};  // keys of the jobs in the sender's context, in the same order
+  std::string files_holder = {};          // coordinator that has the files of the message; empty without files
 };
 // Result of accepting or routing a message.
 struct AcceptedMessage {
@@ -92,8 +93,9 @@ struct AnswerMessage {
   std::string reason;  // reason of the rejection, or empty if the message was processed
   Fields fields;       // record fields of the message
   std::vector<RemoteJobEnd> jobs;
-  bool is_last = true;        // false if the ends of more jobs follow in another answer
-  std::string router_answer;  // for a message that carries a router's job: data of the answer, stored in the mark
+  bool is_last = true;            // false if the ends of more jobs follow in another answer
+  std::string router_answer;      // for a message that carries a router's job: data of the answer, stored in the mark
+  std::string files_holder = {};  // coordinator that has the files of the jobs; empty without files
 };
 
 // Topics, and messages between contexts (diagram in docs/tenants.md).

@@ -21,6 +21,7 @@ Store::Store(std::unique_ptr<StoreConnection> connection)
       MessageStore(*connection),
       TransferStore(*connection),
       LockFileStore(*connection),
+      UploadStore(*connection),
       connection_(std::move(connection)) {}
 Store::~Store() = default;
 

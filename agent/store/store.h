@@ -36,6 +36,7 @@
 #include "store/runner_store.h"
 #include "store/submit_store.h"
 #include "store/transfer_store.h"
+#include "store/uploads/upload_store.h"
 #include "store/workflow_store.h"
 
 namespace mycojobs {
@@ -67,7 +68,8 @@ class Store final : public RedisClaims,
                     public RecordStore,
                     public MessageStore,
                     public TransferStore,
-                    public LockFileStore {
+                    public LockFileStore,
+                    public UploadStore {
  public:
   // Does not connect. An invalid URL is the error of each call.
   explicit Store(const RedisStoreConfig&);

@@ -13,8 +13,8 @@ std::string channel_prefix(std::uint32_t database) { return kTransferChannel + s
 
 }  // namespace
 
-std::string transfer_channel(std::uint32_t database, Id runner) {
-  return channel_prefix(database) + std::to_string(runner);
+std::string transfer_channel(std::uint32_t database, const FileHolder& holder) {
+  return channel_prefix(database) + to_string(holder);
 }
 
 std::string transfer_channel(std::uint32_t database, const std::string& process_id) {

@@ -1,5 +1,5 @@
-// Messages between agents that transfer artifacts (artifacts/transfer/transfer_message.h). Nothing is stored: a message
-// without a receiver is lost. Errors and thread-safety: store/store.h.
+// Messages between agents and coordinators that transfer artifacts (artifacts/transfer/transfer_message.h). Nothing is
+// stored: a message without a receiver is lost. Errors and thread-safety: store/store.h.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,15 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/file_holder.h"
 #include "model/records.h"
 
 namespace mycojobs {
 
 class StoreConnection;
 
-// Returns the channel on which a runner receives requests for artifacts of the context in this database.
-std::string transfer_channel(std::uint32_t database, Id runner);
+// Returns the channel on which a holder receives requests for files of the context in this database.
+std::string transfer_channel(std::uint32_t database, const FileHolder&);
 // Returns the channel on which a process receives artifacts. process_id: 32 random hex digits.
 std::string transfer_channel(std::uint32_t database, const std::string& process_id);
 // Returns whether the text is a channel of the second kind.

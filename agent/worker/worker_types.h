@@ -41,7 +41,7 @@ inline std::string disk_strand_name(Id context) { return std::string(kDiskStrand
 inline constexpr std::string_view kFolderStrandPrefix = "folder ";
 inline std::string folder_strand_name(const std::string& path) { return std::string(kFolderStrandPrefix) + path; }
 
-// A file that a job needs and that is on another runner.
+// A file that a job needs and that is on another host.
 struct MissingInput {
   RemoteArtifact artifact;
   std::string store_name;  // artifact_store_name() of the context
@@ -49,8 +49,8 @@ struct MissingInput {
 // The end of a fetch of missing inputs.
 struct InputsEnd {
   FetchStatus status = FetchStatus::received;
-  // If the status is not `received`: runner and reason of the first file that was not received.
-  Id holder = 0;
+  // If the status is not `received`: holder and reason of the first file that was not received.
+  FileHolder holder;
   std::string reason;
 };
 

@@ -41,10 +41,19 @@ export interface SubmitOptions {
   inputs?: string[];
   args?: string[];
   stdin?: string | Uint8Array;
-  files?: Record<string, string | Uint8Array>;
+  files?: Record<string, string | Uint8Array | Upload>;
   notify?: Json;
   policy?: { [name: string]: Json };
   traceparent?: string;
+}
+
+/** A file that the server has, for `files` of jobs. It expires at until_ms unless a job uses it. */
+export class Upload {
+  private constructor();
+  readonly reference: string;
+  readonly bytes: number;
+  readonly sha256: string;
+  readonly until_ms: number;
 }
 
 export interface JobState {
@@ -135,6 +144,8 @@ export class Client {
   /** Calls any method of the contract. repeat: whether to send the call again without a response; answerWithin: 60 s. */
   call<T = any>(method: string, params?: object, options?: { repeat?: boolean; signal?: AbortSignal; answerWithin?: Duration }): Promise<T>;
   submit(script: string, options?: SubmitOptions): Promise<Job>;
+  /** Sends a file to the server, for `files` of jobs. Files of more than 1 MiB must be uploaded. */
+  upload(path: string | URL, options?: { callerId?: number; signal?: AbortSignal }): Promise<Upload>;
   /** key: "CALLER:ID", "job:CALLER:ID", or an id of the token's own caller. */
   job(key: string | number): Job;
   /** definition: docs/flows.md */

@@ -17,6 +17,7 @@ const READ_VERBS = new Set(
 const RESPONSE_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRY_MS = 30_000;
 const SILENCE_TIMEOUT_MS = 45_000;  // an event stream receives a heartbeat at least every 15 s
+const UPLOAD_RESPONSE_TIMEOUT_MS = 120_000;  // the server writes the file to its disk before it responds
 const MAX_CALLS = 8;  // simultaneous calls; event streams and followed logs are not included
 const MAX_REQUEST_BYTES = 16 << 20;
 const MAX_RESPONSE_BYTES = 64 << 20;
@@ -156,8 +157,16 @@ function parseMilliseconds(name, span) {
   throw invalidError(`${name}: ${String(span).slice(0, 40)} is not a time span`, 'give seconds, or a text such as "500ms", "30s", "5m", "2h" or "1d"');
 }
 
-// Returns the content of a file of a job as JSON: a text, or bytes as base64.
+// A file that the server has, for `files` of jobs. It expires at until_ms unless a job uses it.
+export class Upload {
+  constructor(reference, bytes, sha256, until_ms) {
+    [this.reference, this.bytes, this.sha256, this.until_ms] = [reference, bytes, sha256, until_ms];
+  }
+}
+
+// Returns the content of a file of a job as JSON: a text, bytes as base64, or the reference of an upload.
 function encodeContent(content) {
+  if (content instanceof Upload) return { upload: content.reference };
   return content instanceof Uint8Array ? { base64: Buffer.from(content).toString("base64") } : content;
 }
 
@@ -233,7 +242,8 @@ function fetchWithAgent(agent, url, { method = "GET", headers, body, signal }) {
       resolve(new Response(hasBody ? Readable.toWeb(message) : null, { status }));
     });
     request.on("error", (cause) => reject(Object.assign(new Error("fetch failed"), { cause })));
-    request.end(body);
+    if (body instanceof Readable) body.on("error", (error) => request.destroy(error)).pipe(request);
+    else request.end(body);
   });
 }
 
@@ -361,6 +371,62 @@ export class Client {
       ...(depends && { dependends: depends.map((job) => job.id ?? job) }),
     };
     return new Job(this, getMember("job.start", await this.call("job.start", params), "key", "string"), params.context_id);
+  }
+
+  /**
+   * Sends a file to the server, for `files` of jobs of this caller. Files of more than 1 MiB must be uploaded. After a
+   * lost connection the whole file is sent again, within retryFor.
+   */
+  async upload(path, options = {}) {
+    const { callerId, signal } = checkOptions("upload", options, ["callerId", "signal"]);
+    const file = await open(path, "r");
+    try {
+      const hash = createHash("sha256");
+      let bytes = 0;
+      for await (const piece of file.createReadStream({ autoClose: false, start: 0 })) {
+        hash.update(piece);
+        bytes += piece.length;
+      }
+      const params = { bytes, sha256: hash.digest("hex"), context_id: this.context, ...(callerId && { caller_id: callerId }) };
+      let [deadline, pauseMs] = [Date.now() + this.#maxRetryMs, 50];
+      while (true) {
+        try {
+          return await this.#uploadOnce(file, params, signal);
+        } catch (error) {
+          if (!(error instanceof Unavailable) || Date.now() + pauseMs > deadline) throw error;
+          await pause(pauseMs * (0.5 + Math.random() / 2), undefined, { signal });
+          pauseMs = Math.min(pauseMs * 2, 2000);
+        }
+      }
+    } finally {
+      await file.close();
+    }
+  }
+
+  async #uploadOnce(file, params, signal) {
+    const link = getMember("artifact.put", await this.call("artifact.put", params, { repeat: true, signal }), "link", "string");
+    const limit = createTimeout(UPLOAD_RESPONSE_TIMEOUT_MS, signal);
+    async function* readPieces() {
+      for await (const piece of file.createReadStream({ autoClose: false, start: 0 })) {
+        limit.refresh();
+        yield piece;
+      }
+    }
+    try {
+      const headers = { ...this.#headers, "Content-Length": String(params.bytes) };
+      const request = { method: "PUT", headers, body: Readable.from(readPieces()), duplex: "half", redirect: "error", signal: limit.signal };
+      const response = await this.#fetch(`${this.#url}${link}`, request);
+      const text = await readText(response);
+      if (response.status !== 201) throw parseHttpError(response.status, text);
+      const answer = parseJson(text);
+      const [reference, untilMs] = [getMember("PUT /artifacts", answer, "upload", "string"), getMember("PUT /artifacts", answer, "until_ms", "number")];
+      return new Upload(reference, params.bytes, params.sha256, untilMs);
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw toConnectionError(error);
+    } finally {
+      limit.end();
+    }
   }
 
   job(key) {

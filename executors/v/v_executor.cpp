@@ -177,6 +177,7 @@ class VConversation final : public Conversation {
     facts.job.args.clear();
     facts.job.submitted_files = nullptr;
     facts.files.clear();
+    facts.uploads.clear();
     facts.granted_policy = Policy{};
     facts.max_artifact_bytes = kMaxBinaryBytes;
     std::vector<std::string> command{job_.compiler.path};

@@ -87,7 +87,7 @@ class ArtifactDownloadTest : public ApiTest {
     holder_store_ = *redis_.open();
     TransferLoop::Settings settings;
     settings.contexts = {1};
-    settings.runner = kRunner;
+    settings.holder = kRunner;
     settings.state_dir = holder_folder_;
     holder_ = std::make_unique<TransferLoop>(*holder_store_, settings, clock_);
     ASSERT_TRUE(holder_->subscribe(redis_));

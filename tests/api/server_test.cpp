@@ -84,7 +84,7 @@ TEST_F(ApiTest, MethodTableMatchesTheSpecification) {
         "workflow.cancel",   "jobs.page",        "job.history",      "approval.list",   "flow.check",
         "context.rights",    "context.overview", "context.verify",   "flows.page",      "context.doctor",
         "session.challenge", "session.begin",    "session.end",      "queue.dead",      "queue.requeue",
-        "queue.drop",        "job.restart",      "artifact.list",    "artifact.get"}},
+        "queue.drop",        "job.restart",      "artifact.list",    "artifact.get",    "artifact.put"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
         "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "chaos/steps.h"
+#include "model/file_holder.h"
 #include "model/submitted_files.h"
 #include "store/redis/redis_connection.h"
 #include "store/redis/redis_flows.h"
@@ -222,6 +223,7 @@ void ScriptRecorder::run_concurrency_scripts() {
   clock_.now_ms += 1000;
   expect_done(store_->tick(kContext, forget));
   wait_for_inputs();
+  use_uploads();
   submit_job(7, [](Job& job) { job.priority = 3, job.concurrency_key = "db"; });
   lose_next_reply_ = true;
   ClaimRequest request;
@@ -248,6 +250,37 @@ void ScriptRecorder::wait_for_inputs() {
     clock_.now_ms += 2000;
     expect_done(store_->tick(kContext, {}));
   }
+}
+
+// A job uses an uploaded file of a coordinator, and waits for it; another upload expires.
+void ScriptRecorder::use_uploads() {
+  const std::string holder = std::string(24, 'a') + "@host";
+  for (const char digit : {'1', '2'}) {
+    UploadRecord upload;
+    upload.caller = 12;
+    upload.reference = {make_upload_id(12, std::string(32, digit)), 100000, std::string(64, 'b')};
+    upload.holder = holder;
+    const auto begun = store_->begin_upload(kContext, upload, 1000, 150000);
+    EXPECT_EQ(begun.has_value(), digit == '1') << "the second upload exceeds the quota";
+    if (!begun) continue;
+    expect_done(store_->complete_upload(kContext, upload.reference.id, 1000));
+    submit_job(90, [&](Job& job) {
+      SubmittedFiles files;
+      files.uploads.emplace("big", upload.reference);
+      expect_done(set_submitted_files(job, std::move(files)));
+    });
+  }
+  for (const ClaimedJob& claimed_job : claim_jobs()) {
+    const std::vector<Report> reports{AwaitInputs{claimed_job.ref, parse_file_holder(holder), 60000, "away", {}}};
+    expect_done(store_->report(kContext, reports));
+  }
+  expect_done(store_->hold_files(kContext, holder, 60000));
+  clock_.now_ms += 2000;
+  expect_done(store_->tick(kContext, {}));
+  expect_done(store_->expire_uploads(kContext));
+  run_command(1, {"DEL", key(90)});
+  clock_.now_ms += 4000000;
+  expect_done(store_->expire_uploads(kContext));
 }
 
 // Runs scripts for jobs that cannot start yet, and for the commands of operators on such jobs.

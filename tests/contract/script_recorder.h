@@ -59,6 +59,7 @@ class ScriptRecorder {
   void run_job_scripts();
   void run_concurrency_scripts();
   void wait_for_inputs();
+  void use_uploads();
   void run_job_request_scripts();
   void run_repair_scripts();
   void run_read_scripts();

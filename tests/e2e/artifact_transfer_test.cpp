@@ -1,4 +1,6 @@
 // Artifacts of agents with separate state folders and nothing but Redis between them.
+#include <sysexits.h>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -136,6 +138,43 @@ TEST_F(ArtifactTransferE2e, JobWaitsWithoutASlotWhileTheHolderIsAway) {
   EXPECT_TRUE(mycojobs_.wait_for_value(dependent, "status", "finished")) << receiver.err();
   EXPECT_EQ(read_result(dependent, "text"), "hello");
   EXPECT_EQ(mycojobs_.read_field(dependent, "deliveries"), "1");
+}
+
+// A coordinator has an uploaded file. Its agent has another state folder.
+TEST_F(ArtifactTransferE2e, UploadedFileIsFetchedFromTheCoordinator) {
+  const std::string content(3U << 20, 'x'), path = folder_.write("big.bin", content);
+  const std::string script =
+      folder_.write("read.sh", "set -- $(sha256sum /job/files/big.bin); echo h=$1 >> $MYCOJOBS_RESULT");
+  const std::vector<std::string> submit{"job", "submit", script, "--type", "bash", "--file", path};
+  expect_result(mycojobs_(submit), EX_DATAERR, "give the address of a coordinator");
+  const auto start_coordinator = [&] {
+    return Process(folder_,
+                   {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir", folder_ / "coordinator",
+                    "--api-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  };
+  const ProcessResult token =
+      run(folder_, {program_path(), "key", "token", "--operator", "--api-tokens", folder_ / "tokens"});
+  ASSERT_EQ(token.code, 0) << token.err;
+  Process coordinator = start_coordinator();
+  const std::string prefix = "JSON-RPC at ";
+  ASSERT_TRUE(eventually([&] { return coordinator.err().find(prefix) != std::string::npos; })) << coordinator.err();
+  std::string url = coordinator.err().substr(coordinator.err().find(prefix) + prefix.size());
+  url = url.substr(0, url.find_first_of("\" \n"));
+  std::vector<std::string> words = submit;
+  words.insert(words.end(), {"--url", url});
+  const ProcessResult submitted =
+      run(folder_, mycojobs_.make_argv(words), {"MYCOJOBS_TOKEN=" + token.out.substr(0, token.out.find('\n'))});
+  ASSERT_EQ(submitted.code, 0) << submitted.err;
+  const std::string key = submitted.out.substr(0, submitted.out.find('\n'));
+  kill(coordinator);
+  redis_.cli(1, {"HSET", "mj:file-holders", redis_.cli(1, {"HKEYS", "mj:file-holders"}), "1"});
+  Process receiver = start_receiver({"--slots", "1"});
+  ASSERT_TRUE(mycojobs_.wait_for_cause(key, "inputs")) << mycojobs_({"job", "explain", key}).out;
+  expect_result(mycojobs_({"job", "explain", key}), 0, "coordinator ");
+  EXPECT_EQ(mycojobs_.read_field(key, "deliveries"), "0");
+  Process coordinator_again = start_coordinator();
+  EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << receiver.err();
+  EXPECT_EQ(read_result(key, "h"), sha256_hex(content));
 }
 
 TEST_F(ArtifactTransferE2e, QueueTimeoutEndsTheWait) {

@@ -2,6 +2,7 @@
 // agents. Requests without permission are rejected.
 #include "e2e/tenants.h"
 
+#include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -252,8 +253,10 @@ TEST_F(TenantsE2e, FlowIsSentAsAWhole) {
 // The node receives the files of its predecessor and passes files to its successor.
 class TenantsFiles : public TenantsE2e {
  protected:
-  void SetUp() override {
-    bob_.has_shared_state_dir = alice_.has_shared_state_dir = true;
+  void SetUp() override { start(true); }
+  // has_shared_folders: the coordinator and the agents of a tenant have one state folder.
+  void start(bool has_shared_folders) {
+    bob_.has_shared_state_dir = alice_.has_shared_state_dir = has_shared_folders;
     TenantsE2e::SetUp();
     bob_.start_runner(30);
     ASSERT_TRUE(wait_until_registered(bob_.redis, 30, kBobsContext));
@@ -262,9 +265,26 @@ class TenantsFiles : public TenantsE2e {
     ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
     ASSERT_EQ(bob_({"runner", "update", "50", "--target-context", "9"}).code, 0);
   }
+  // Runs a flow of Bob whose second node runs at Alice's and has files of the first node; the third one has its files.
+  void run_flow_with_artifacts();
 };
 
-TEST_F(TenantsFiles, RemoteNodeReadsAndWritesArtifacts) {
+TEST_F(TenantsFiles, RemoteNodeReadsAndWritesArtifacts) { run_flow_with_artifacts(); }
+
+// The coordinators receive the files of the message and of its answer, and their agents fetch the files from them.
+class TenantsFilesOfCoordinators : public TenantsFiles {
+ protected:
+  void SetUp() override { start(false); }
+};
+
+TEST_F(TenantsFilesOfCoordinators, RemoteNodeReadsAndWritesArtifacts) {
+  run_flow_with_artifacts();
+  const std::string sent_job = alice_.find_keys("job:15:*").at(0);
+  EXPECT_THAT(alice_.cli({"HGET", "mj:job-files:" + sent_job, "holder"}), testing::MatchesRegex("[0-9a-f]{24}@.*"));
+  EXPECT_FALSE(alice_.cli({"HKEYS", "mj:file-holders"}).empty());
+}
+
+void TenantsFiles::run_flow_with_artifacts() {
   const auto make_artifact_script = [](const std::string& name, const std::string& bytes) {
     return "(mycojobs.artifacts / '" + name + "').write_text(" + bytes + ")\nresult = {'n': '1'}";
   };

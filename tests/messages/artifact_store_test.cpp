@@ -234,7 +234,7 @@ class FilesOfRunners : public testing::Test {
   std::shared_ptr<ArtifactStore> files_ = make_artifact_store(
       coordinator_folder_, clock_, 1000, 4U << 20, std::nullopt,
       std::make_shared<ArtifactFetcher>(server_, clock_, ArtifactFetcher::Settings{coordinator_folder_, {}}));
-  TransferLoop holder_{*holder_store_, {.contexts = {1}, .runner = 3, .state_dir = holder_folder_}, clock_};
+  TransferLoop holder_{*holder_store_, {.contexts = {1}, .holder = 3, .state_dir = holder_folder_}, clock_};
   std::optional<LoopThread<TransferLoop>> holder_thread_;
 
   void SetUp() override {

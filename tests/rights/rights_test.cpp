@@ -131,6 +131,7 @@ class RightsTable : public ::testing::Test {
     ApiSettings settings;
     settings.listen = "127.0.0.1:0";
     settings.tokens_file = folder_ / "tokens";
+    settings.state_dir = folder_ / "state";
     settings.networks = *Networks::parse({"loopback"});
     for (const Role& role : kRoles) {
       const bool is_operator = role.letter == 'o';
@@ -272,6 +273,7 @@ void JsonRpcRights::expect_creating_and_reading() {
                             rpc_reaches(*server_, role, "job.run", merge(kJob, {{"wait_ms", 1}})),
                             ask(role, "jobs.create", {{"jobs", {kJob}}}),
                             ask(role, "flow.create", {{"definition", kGate}}),
+                            ask(role, "artifact.put", {{"bytes", 1}, {"sha256", std::string(64, 'a')}}),
                             ask(role, "message.create", {{"message", "m"}, {"message_type", "chat"}})};
        }},
       {Does::read,

@@ -173,7 +173,8 @@ ArtifactDownloads::ArtifactDownloads(Services& services, StoreFactory& stores) :
 }
 
 bool ArtifactDownloads::has_ticket(const HttpRequest& request) {
-  return request.path == kArtifactPath && request.header("authorization").empty() && request.query.contains("ticket");
+  return request.method != "PUT" && request.path == kArtifactPath && request.header("authorization").empty() &&
+         request.query.contains("ticket");
 }
 
 Result<RpcCaller> ArtifactDownloads::verify_ticket(const HttpRequest& request) const {

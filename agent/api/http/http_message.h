@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,9 +52,28 @@ struct HttpReply {
   std::string signer_key = {};  // key of the peer that signed the request; protects its connection from being closed
 };
 
+// Receives the body of a request in parts, so that a large body is not held in memory.
+class BodyReceiver {
+ public:
+  virtual ~BodyReceiver() = default;
+  // After an error the rest of the body is not read, and write_error_reply() makes the answer.
+  virtual Result<void> write(std::string_view bytes) = 0;
+  virtual HttpReply write_error_reply(const Error&) = 0;
+  // Called after the last byte of a complete body.
+  virtual HttpReply finish() = 0;
+};
+struct BodyStream {
+  std::unique_ptr<BodyReceiver> receiver = {};
+  HttpReply refusal = {};        // the answer if there is no receiver
+  std::uint64_t max_bytes = 0;   // maximum size of the body
+  std::uint32_t timeout_ms = 0;  // for the complete body, instead of ApiLimits::body_timeout_ms
+};
+
 struct HttpRoute {
   std::string method, path;
   std::function<HttpReply(const HttpRequest&)> handler;
+  // Replaces the handler for requests whose body is received in parts. Called before the body is read.
+  std::function<BodyStream(const HttpRequest&)> open_body = {};
 };
 
 // Returns a JSON-RPC error, {"error": {...}}, for a request that is refused before a method is called.

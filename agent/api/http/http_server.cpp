@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "api/http/request_reader.h"
 #include "base/errno_text.h"
@@ -547,6 +548,11 @@ HttpReply HttpServer::make_reply(Client& client) {
   RequestReader& reader = client.reader;
   HttpRequest& request = reader.request();
   try {
+    const std::string method = request.method == "HEAD" ? "GET" : request.method;
+    const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& entry) {
+      return entry.path == request.path && entry.method == method;
+    });
+    if (route->open_body) return receive_body(client, *route);
     const ScopedBytes counted_bytes(*this, client, client.body_bytes, select_bodies(client.request_class));
     const auto body_complete = [&] {
       const ScopedFlag receiving_flag(*this, client.is_receiving_body);
@@ -555,10 +561,6 @@ HttpReply HttpServer::make_reply(Client& client) {
     }();
     if (!body_complete) return body_error_reply(body_complete.error());
     if (!*body_complete) return error_reply(400, "invalid_request", "the body ends too early", "send all of it");
-    const std::string method = request.method == "HEAD" ? "GET" : request.method;
-    const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& entry) {
-      return entry.path == request.path && entry.method == method;
-    });
     request.report_wait = [this, &client](bool is_waiting) {
       return set_waiting(client, is_waiting) && !(is_waiting && client.connection->is_closed_by_client());
     };
@@ -567,6 +569,28 @@ HttpReply HttpServer::make_reply(Client& client) {
     log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
     return HttpReply{500, "text/plain", {}, {}, {}};
   }
+}
+
+HttpReply HttpServer::receive_body(Client& client, const HttpRoute& route) {
+  RequestReader& reader = client.reader;
+  BodyStream stream = route.open_body(reader.request());
+  if (!stream.receiver) return std::move(stream.refusal);
+  reader.limit_body(static_cast<std::size_t>(stream.max_bytes + stream.max_bytes / 64));  // with the framing of chunks
+  client.connection->set_body_timeouts(stream.timeout_ms, limits_.body_part_timeout_ms);
+  const ScopedFlag receiving_flag(*this, client.is_receiving_body);
+  std::optional<Error> write_error;
+  const auto is_complete = client.connection->read_body_parts(reader, [&](std::string_view part) -> Result<void> {
+    auto written = stream.receiver->write(part);
+    if (!written) write_error = written.error();
+    return written;
+  });
+  // The rest of a body that is refused is not awaited for longer than that of other requests.
+  client.connection->set_body_timeouts(limits_.body_timeout_ms, limits_.body_part_timeout_ms);
+  if (write_error) return stream.receiver->write_error_reply(*write_error);
+  if (!is_complete) return body_error_reply(is_complete.error());
+  if (!*is_complete)
+    return error_reply(400, "invalid_request", "the body ends too early or arrives too slowly", "send all of it again");
+  return stream.receiver->finish();
 }
 
 bool HttpServer::set_waiting(Client& client, bool is_waiting) {

@@ -117,6 +117,8 @@ class HttpServer {
   // follow.
   bool handle_request(Client&);
   HttpReply make_reply(Client&);
+  // Passes the body of a request to the receiver of its route, and returns the answer.
+  HttpReply receive_body(Client&, const HttpRoute&);
   bool stream(Client&, const HttpReply&, bool keep_alive);
   // Records that a peer has signed a request on this connection. At most a quarter of the connections to /supervisor
   // can be marked as signed by one peer; after that, the mark of its oldest connection is removed.

@@ -219,10 +219,28 @@ Result<bool> Connection::read_head(RequestReader& reader) {
 }
 
 Result<bool> Connection::read_body(RequestReader& reader, const BodyMemoryCheck& check_memory) {
+  return read_body(reader, check_memory, [] { return Result<void>(); });
+}
+
+Result<bool> Connection::read_body_parts(RequestReader& reader,
+                                         const std::function<Result<void>(std::string_view)>& on_part) {
+  return read_body(
+      reader, [](std::size_t) { return true; },
+      [&]() -> Result<void> {
+        std::string& part = reader.request().body;
+        if (!part.empty()) MJ_CHECK(on_part(part));
+        part.clear();
+        return {};
+      });
+}
+
+Result<bool> Connection::read_body(RequestReader& reader, const BodyMemoryCheck& check_memory,
+                                   const std::function<Result<void>()>& on_parsed) {
   bool needs_continue = reader.expects_continue();
   while (true) {
     MJ_TRY(consumed, reader.parse_body(buffered_input_, check_memory));
     buffered_input_.erase(0, consumed);
+    MJ_CHECK(on_parsed());
     if (reader.is_complete()) return true;
     if (std::exchange(needs_continue, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;
     const Deadline body_deadline = read_deadline_;

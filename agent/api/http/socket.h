@@ -87,6 +87,8 @@ class Connection {
   // error of the socket, or at the deadline. Errors: those of RequestReader.
   Result<bool> read_head(RequestReader&);
   Result<bool> read_body(RequestReader&, const BodyMemoryCheck&);
+  // Same, but passes each part of the body on. HttpRequest::body stays empty. Errors: also those of on_part.
+  Result<bool> read_body_parts(RequestReader&, const std::function<Result<void>(std::string_view)>& on_part);
   bool write(std::string_view);  // writes all bytes; returns false after an error or at the deadline
   // Ends the output, then discards input until the client closes the connection or the deadline. Closing a connection
   // with unread input would reset it, and the client could lose the answer.
@@ -99,6 +101,8 @@ class Connection {
   ClientSocket release() { return std::move(socket_); }  // the connection must not be used any more
 
  private:
+  // on_parsed: called after each parsed part.
+  Result<bool> read_body(RequestReader&, const BodyMemoryCheck&, const std::function<Result<void>()>& on_parsed);
   bool wait_for_input() const;  // returns false after an error, or at the deadline
   // Reads into buffered_input_. Returns false at the end of input, after an error, or at the deadline.
   bool receive_more();

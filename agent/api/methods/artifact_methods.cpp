@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/artifacts/artifact_downloads.h"
+#include "api/artifacts/artifact_uploads.h"
 #include "api/services.h"
 #include "model/media_type.h"
 #include "service/artifact_service.h"
@@ -31,7 +32,7 @@ json to_json(const service::ArtifactListing& listing, const ListedArtifact& file
           {"sha256", file.sha256},
           {"media_type", find_media_type(file.name, file.is_text)},
           {"executable", file.executable},
-          {"runner_id", listing.holder},
+          {"runner_id", listing.holder.runner},
           {"readable", problem.empty()},
           {"problem", problem}};
 }
@@ -64,11 +65,27 @@ Result<json> handle_get(MethodCall& call) {
   return result;
 }
 
+Result<json> handle_put(MethodCall& call) {
+  MJ_CHECK(call.report_if_denied(
+      service::check_permission(call.request_context(), call.store(), Action::create, {.name = "jobs"})));
+  // A small file of the folder is read while the call has its connection to the store.
+  MJ_TRY(holder, find_upload_holder(call.services().settings, call.context()));
+  const service::UploadRequest request{call.number("bytes"), call.text("sha256"), call.optional_id("caller_id")};
+  MJ_TRY(upload, call.report_if_denied(service::begin_upload(call.request_context(), call.store(), request,
+                                                             call.services().settings.uploads, holder)));
+  const TicketObject object = make_upload_ticket_object(call.context(), upload.reference);
+  return json{{"upload", to_string(upload.reference)},
+              {"link", format_upload_path(call.context(), upload.reference) +
+                           "&ticket=" + call.services().tickets.create(call.caller(), object)},
+              {"until_ms", call.services().clock.unix_ms() + kTicketLifetimeMs}};
+}
+
 }  // namespace artifact_methods
 
 void add_artifact_methods(Services& services, std::vector<Method>& methods) {
   using namespace artifact_methods;
-  bind_methods(services, {{"artifact.list", handle_list}, {"artifact.get", handle_get}}, methods);
+  bind_methods(services, {{"artifact.list", handle_list}, {"artifact.get", handle_get}, {"artifact.put", handle_put}},
+               methods);
 }
 
 }  // namespace mycojobs::api

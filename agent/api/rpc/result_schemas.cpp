@@ -93,6 +93,8 @@ constexpr ResultShape kShapes[] = {
     {"ArtifactLink", "a link to a file, relative to the address of the server; no token is needed until until_ms",
      "name!:text bytes!:integer sha256!:text media_type!:text executable!:boolean runner_id!:integer readable!:boolean "
      "problem!:text link!:text until_ms!:unix_ms"},
+    {"Upload", "an upload; link: where to send the file (PUT), relative to the address of the server",
+     "upload!:text link!:text until_ms!:unix_ms"},
     {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
     {"JobMoment", "history of a job",
      "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},

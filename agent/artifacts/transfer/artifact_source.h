@@ -10,6 +10,7 @@
 #include "artifacts/artifact_file.h"
 #include "artifacts/artifact_store.h"
 #include "base/result.h"
+#include "model/file_holder.h"
 #include "model/records.h"
 
 namespace mycojobs {
@@ -17,7 +18,7 @@ namespace mycojobs {
 // A file that the record of a job lists and that is not on this host.
 struct RemoteArtifact {
   Id context = 0;
-  Id holder = 0;  // the runner that ran the job
+  FileHolder holder = {};  // the agent that ran the job, or a coordinator
   std::string job_key;
   FileContent content;
   std::string label;  // "the artifact \"app\" of job \"build\"", for messages

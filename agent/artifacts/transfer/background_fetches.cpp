@@ -6,6 +6,7 @@
 
 #include "artifacts/job_artifacts.h"
 #include "model/codec.h"
+#include "store/job_fields.h"
 
 namespace mycojobs {
 namespace {
@@ -35,14 +36,15 @@ Result<std::shared_ptr<IncomingArtifact>> BackgroundFetches::start(RecordStore& 
   static constexpr std::array<std::string_view, 1> kFieldNames = {"runner_id"};
   const std::string subject = "an artifact of " + job_key;
   MJ_TRY(fields, store.load_fields(context, job_key, kFieldNames));
+  MJ_TRY(holder, find_artifact_holder(store, context, job_key, decode<Job>(fields).record.runner_id));
+  if (!holder.is_known()) return fail(Code::not_found, "the record of the job names no runner");
   Runner runner;
-  runner.id = decode<Job>(fields).record.runner_id;
-  if (runner.id == 0) return fail(Code::not_found, "the record of the job names no runner");
-  const auto record = store.load(context, redis_key(runner));
+  runner.id = holder.runner;
+  const auto record = runner.id == 0 ? Fields() : store.load(context, redis_key(runner));
   if (!record && record.error().code == Code::not_found)
-    return fail(Code::not_found, "runner " + std::to_string(runner.id) + ", which had it, was deleted");
+    return fail(Code::not_found, describe(holder) + ", which had it, was deleted");
   if (!record) return tl::unexpected<Error>(record.error());
-  return fetcher_->open({context, runner.id, job_key, file, subject}, store_name, kMessageActor);
+  return fetcher_->open({context, holder, job_key, file, subject}, store_name, kMessageActor);
 }
 
 // The lock is not held while the store is called or a fetch is awaited, since a server or a runner that does not answer

@@ -120,9 +120,9 @@ TransferLoop::~TransferLoop() {
 
 Result<void> TransferLoop::subscribe(StoreFactory& stores) {
   for (const auto& [context, database] : databases_) {
-    const bool can_send = settings_.runner != 0 && !settings_.state_dir.empty();
+    const bool can_send = settings_.holder.is_known() && !settings_.state_dir.empty();
     auto subscriber =
-        std::make_unique<Subscriber>(*this, context, can_send ? transfer_channel(database, settings_.runner) : "",
+        std::make_unique<Subscriber>(*this, context, can_send ? transfer_channel(database, settings_.holder) : "",
                                      transfer_channel(database, process_id_));
     MJ_CHECK(subscriber->subscribe(stores));
     subscribers_[context] = std::move(subscriber);
@@ -234,12 +234,17 @@ void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_r
   if (store_names == nullptr) {
     return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer"), is_repeated});
   }
-  post_to_disk(
-      context, "send ",
-      [this, context, request, is_repeated, context_folder = ArtifactFolder(settings_.state_dir, context).path(),
-       folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names)] {
-        post(PieceRead{context, request, read_piece_of_job(context_folder, folders, request), is_repeated});
-      });
+  auto folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names);
+  if (settings_.find_folder) {
+    auto folder = settings_.find_folder(context, request.job_key, request.file);
+    if (!folder) return post(PieceRead{context, request, tl::unexpected<Error>(folder.error()), is_repeated});
+    if (!folder->empty()) folders.push_back(std::move(*folder));
+  }
+  post_to_disk(context, "send ",
+               [this, context, request, is_repeated,
+                context_folder = ArtifactFolder(settings_.state_dir, context).path(), folders = std::move(folders)] {
+                 post(PieceRead{context, request, read_piece_of_job(context_folder, folders, request), is_repeated});
+               });
 }
 
 void TransferLoop::publish_piece(const TransferSender::Piece& piece) {

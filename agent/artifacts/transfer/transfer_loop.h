@@ -1,5 +1,5 @@
-// Transfers artifacts between this process and runners through one Redis server. Sends the artifacts of the runner of
-// this process, and receives those of other runners. A loop of base/loop_thread.h.
+// Transfers files of jobs between processes through one Redis server. Sends the files that this process holds, and
+// receives those of other holders. A loop of base/loop_thread.h.
 //
 //   subscription (thread of the store) --messages--> loop --requests, pieces--> PUBLISH
 //                                                     | ^
@@ -35,11 +35,14 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
  public:
   struct Settings {
     std::vector<Id> contexts;  // their artifacts are sent and received; all are on the same Redis server
-    Id runner = 0;             // runner of this process; 0 means that the process sends no artifacts
+    FileHolder holder = {};    // this process as a holder; unknown: the process sends no files
     std::string state_dir;     // folder with the artifacts that are sent (artifacts/job_artifacts.h)
     std::uint64_t rate = 0;    // maximum number of bytes sent in a second; 0 means unlimited
     // See TransferReceiver. A process with several loops sets it, so that all loops together request at most 4 MiB.
     std::size_t max_file_pieces = IncomingTransfer::kMaxPieces;
+    // Returns a further folder that can have the file of a job, besides those of artifacts/job_artifacts.h, or an empty
+    // text. After an error nothing is sent. Called for each requested piece, by the thread of the loop. May be null.
+    std::function<Result<std::string>(Id context, const std::string& job_key, const FileContent&)> find_folder = {};
   };
   // The store must outlive the loop.
   TransferLoop(Store&, Settings, const Clock&, std::shared_ptr<Metrics> metrics = no_metrics());

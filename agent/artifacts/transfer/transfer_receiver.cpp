@@ -90,8 +90,7 @@ std::string TransferReceiver::describe_silence(const Transfer& transfer) const {
     return "this host does not receive messages of the channel mj:transfer: check the connection to Redis, and the "
            "channels of its user (`context acl`)";
   }
-  return "runner " + std::to_string(transfer.artifact.holder) + " has not sent it for " +
-         std::to_string(kSilenceMs / 1000) + " s";
+  return describe(transfer.artifact.holder) + " has not sent it for " + std::to_string(kSilenceMs / 1000) + " s";
 }
 
 bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
@@ -108,9 +107,8 @@ bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
     const auto receivers = callbacks_.request(transfer.artifact, transfer.id, offset);
     if (!receivers && receivers.error().code == Code::unavailable) return true;  // repeated after a time-out
     if (receivers && *receivers > 0) continue;
-    end(transfer.number,
-        {FetchStatus::away, receivers ? "runner " + std::to_string(transfer.artifact.holder) + " is not connected"
-                                      : receivers.error().message});
+    end(transfer.number, {FetchStatus::away, receivers ? describe(transfer.artifact.holder) + " is not connected"
+                                                       : receivers.error().message});
     return false;
   }
   return true;
@@ -157,8 +155,7 @@ void TransferReceiver::on_reply(std::string_view message, std::uint64_t now_ms) 
   if (entry == active_.end()) return;
   Transfer& transfer = entry->second;
   if (reply->is_missing) {
-    return end(transfer.number, {FetchStatus::lost,
-                                 "runner " + std::to_string(transfer.artifact.holder) + " does not have it any more"});
+    return end(transfer.number, {FetchStatus::lost, describe(transfer.artifact.holder) + " does not have it any more"});
   }
   if (!transfer.pieces.add_piece(reply->offset, std::string(reply->bytes), now_ms)) return;
   callbacks_.count_bytes(transfer.artifact.context, reply->bytes.size());

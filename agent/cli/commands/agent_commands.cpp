@@ -67,6 +67,7 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   api_settings.contexts = contexts;
   api_settings.state_dir = settings.state_dir;
   api_settings.artifact_cache_limits = make_artifact_cache_limits(settings);
+  api_settings.uploads = make_upload_limits(settings);
   for (const auto& [context, url] : settings.context_redis) api_settings.contexts_with_own_redis.push_back(context);
   api_settings.max_script_bytes = settings.job_max_script_bytes;
   api_settings.ceilings = ceilings;

@@ -216,8 +216,9 @@ Result<Job> follow_job(const Invocation& call, StoreSession& session, const std:
 // mycojobs run FILE
 
 Result<int> run_command(Invocation& call) {
-  MJ_TRY(submission, read_submission(call));
+  MJ_TRY(submission, read_submission(call, true));
   MJ_TRY(session, open_store(call, true));
+  MJ_CHECK(upload_large_files(call, *session.store, submission));
   MJ_CHECK(check_types_are_served(call, *session.store, {submission.job.script_type}));
   MJ_TRY(submitted_job, submit_once(call, session, std::move(submission), true));
   MJ_TRY(job, follow_job(call, session, redis_key(submitted_job), true));
@@ -231,8 +232,9 @@ Result<int> run_command(Invocation& call) {
 namespace {
 
 Result<int> submit_job(const Invocation& call) {
-  MJ_TRY(submission, read_submission(call));
+  MJ_TRY(submission, read_submission(call, true));
   MJ_TRY(session, open_store(call, false));
+  MJ_CHECK(upload_large_files(call, *session.store, submission));
   MJ_CHECK(check_types_are_served(call, *session.store, {submission.job.script_type}));
   MJ_TRY(job, submit_once(call, session, std::move(submission), false));
   const std::string key = redis_key(job);
@@ -478,15 +480,16 @@ struct JobArtifacts {
   std::string key;
   std::vector<StoredArtifact> artifacts;
   bool is_complete = false;  // true if all artifacts are on this host
-  Id runner = 0;             // runner that has the artifacts
+  FileHolder holder;         // agent or coordinator that has the artifacts
   StoreSession session;
 };
 
-// Returns the runner that has the artifacts: "runner 3 on host atlas".
-std::string describe_runner(const Invocation& call, const JobArtifacts& job_artifacts) {
-  const Id id = job_artifacts.runner;
-  if (id == 0) return "an unknown runner";
-  const std::string name = fmt::format("runner {}", id);
+// Returns the holder of the artifacts: "runner 3 on host atlas".
+std::string describe_holder(const Invocation& call, const JobArtifacts& job_artifacts) {
+  if (!job_artifacts.holder.is_known()) return "an unknown runner";
+  const Id id = job_artifacts.holder.runner;
+  const std::string name = describe(job_artifacts.holder);
+  if (id == 0) return name;
   const auto runners = job_artifacts.session.store->runners(call.context());
   if (!runners) return name;
   const auto runner =
@@ -508,7 +511,12 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
   const auto folders = all_artifact_folders(call.settings.state_dir, context, key, store_names);
   std::vector<StoredArtifact> artifacts = read_artifacts(view.job.artifacts, folders);
   const bool is_complete = std::all_of(artifacts.begin(), artifacts.end(), is_local_artifact);
-  return JobArtifacts{key, std::move(artifacts), is_complete, view.job.runner_id, std::move(session)};
+  FileHolder holder = view.job.runner_id;
+  if (!is_complete) {
+    MJ_TRY(found, find_artifact_holder(*session.store, context, key, view.job.runner_id));
+    holder = std::move(found);
+  }
+  return JobArtifacts{key, std::move(artifacts), is_complete, std::move(holder), std::move(session)};
 }
 
 // Returns a folder on the disk of the output, which has space for the artifacts, or else that of temporary files.
@@ -530,7 +538,7 @@ Result<std::string> find_spool_folder(const std::string& output) {
 // Fetches an artifact from the runner of the job if it is not on this host, and sets its path.
 Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_artifacts, StoredArtifact& artifact,
                              std::unique_ptr<ArtifactDownload>& download) {
-  if (is_local_artifact(artifact) || job_artifacts.runner == 0) return {};
+  if (is_local_artifact(artifact) || !job_artifacts.holder.is_known()) return {};
   if (!download) {
     MJ_TRY(folder, find_spool_folder(call.get("output")));
     MJ_TRY(opened, ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(),
@@ -538,7 +546,7 @@ Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_art
     download = std::move(opened);
   }
   MJ_TRY(path, download->fetch({call.context(),
-                                job_artifacts.runner,
+                                job_artifacts.holder,
                                 job_artifacts.key,
                                 {artifact.sha256, artifact.bytes},
                                 job_artifacts.key}));
@@ -552,7 +560,7 @@ Error add_location(const Invocation& call, const JobArtifacts& job_artifacts, co
                    Error error) {
   if (error.code == Code::not_found || error.code == Code::unavailable) {
     error.message += fmt::format("; the job ran at {}: start its agent, or call this there with its --state-dir",
-                                 job_artifacts.is_complete ? "another host" : describe_runner(call, job_artifacts));
+                                 job_artifacts.is_complete ? "another host" : describe_holder(call, job_artifacts));
   }
   error.message.insert(0, job_artifacts.key + ": artifact " + excerpt(artifact.name, 200) + ": ");
   return error;
@@ -578,7 +586,7 @@ void list_artifacts(const Invocation& call, const JobArtifacts& job_artifacts) {
   }
   print_listing(call, array, rows);
   if (!call.json && !job_artifacts.is_complete)
-    print_message("the other artifacts are at " + describe_runner(call, job_artifacts));
+    print_message("the other artifacts are at " + describe_holder(call, job_artifacts));
 }
 
 // Prints the artifact unchanged, except to a terminal, where untrusted control characters must not have an effect.

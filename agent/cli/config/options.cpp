@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kWorkerCommands = "agent dev run";
 constexpr std::string_view kCoordinatorCommands = "coordinator dev run flow";
 constexpr std::string_view kArtifactCacheCommands = "agent coordinator dev run";
+constexpr std::string_view kUploadCommands = "coordinator dev run job";
 constexpr std::string_view kRetentionCommands = "agent coordinator dev run flow";
 constexpr std::string_view kSandboxOptionCommands = "agent dev run doctor";
 constexpr std::uint32_t kMaxSlots = 4096;
@@ -222,8 +223,9 @@ const auto kOptions = std::to_array<Option>({
      "agent dev run coordinator", "", 1, 1ULL << 29},
     {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values",
      kWorkerCommands, "", 1, 1ULL << 29},
-    {"job.max_artifact_bytes", bytes, &S::job_max_artifact_bytes, "64MiB", "Maximum size of all artifacts of a job",
-     kWorkerCommands, "", 0, 1ULL << 40},
+    {"job.max_artifact_bytes", bytes, &S::job_max_artifact_bytes, "64MiB",
+     "Maximum size of all artifacts of a job, and of an uploaded file", "agent dev run coordinator job", "", 0,
+     1ULL << 40},
     {"message.max_artifact_bytes", bytes, &S::message_max_artifact_bytes, "64MiB",
      "Maximum size of the files of a message, or of one job of its answer", "coordinator dev run", "", 0, 1ULL << 40},
     {"message.max_incoming_bytes", bytes, &S::message_max_incoming_bytes, "2GiB",
@@ -257,15 +259,20 @@ const auto kOptions = std::to_array<Option>({
      "Time for which a job waits for the runner that has its inputs, before it ends with artifact_lost",
      kWorkerCommands, "", 1000, 365ULL * 24 * 3600 * 1000},
     {"artifacts.transfer_rate", bytes, &S::artifacts_transfer_rate_bytes, "64MiB",
-     "Artifacts that an agent sends to other hosts per second, through each Redis server; 0: unlimited, otherwise at "
-     "least 256KiB",
-     kWorkerCommands, "", 256U << 10, 1ULL << 40, nullptr, true},
+     "Artifacts that an agent or coordinator sends to other hosts per second, through each Redis server; 0: unlimited, "
+     "otherwise at least 256KiB",
+     kArtifactCacheCommands, "", 256U << 10, 1ULL << 40, nullptr, true},
     {"artifacts.cache_bytes", bytes, &S::artifacts_cache_bytes, "4GiB",
      "Artifacts of other hosts that a host keeps for later jobs, of one context", kArtifactCacheCommands, "",
      256ULL << 20, 1ULL << 50},
     {"artifacts.cache_age", duration, &S::artifacts_cache_age_ms, "7d",
      "Time for which a host keeps an artifact of another host after its last use", kArtifactCacheCommands, "", 60000,
      365ULL * 24 * 3600 * 1000},
+    {"uploads.expiry", duration, &S::uploads_expiry_ms, "24h",
+     "Time after which an uploaded file that no job uses is deleted", kUploadCommands, "", 60000,
+     365ULL * 24 * 3600 * 1000},
+    {"uploads.caller_bytes", bytes, &S::uploads_caller_bytes, "1GiB",
+     "Uploaded files of one caller in a context, with those that jobs use", kUploadCommands, "", 1U << 20, 1ULL << 50},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3",
      "Claims without a reported end after which a job is a dead letter", kWorkerCommands, "", 1, 1000},
     {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory limit of a job, without swap",

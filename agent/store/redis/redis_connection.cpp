@@ -66,6 +66,7 @@ constexpr std::array kServerErrors{
     ServerErrorRow{"MJCONFLICT", Code::conflict, ""},
     ServerErrorRow{"MJFULL", Code::too_large, ""},
     ServerErrorRow{"MJDENIED", Code::denied, ""},
+    ServerErrorRow{"MJNOTFOUND", Code::not_found, ""},
 };
 
 std::string one_line(std::string_view text) {

@@ -97,9 +97,8 @@ local function create_node_record(entry)
     if not is_retry then plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'quota') end
     return end_job(job, claim, failure_fields(detail, text), false)
   end
-  if check_job_files_type(job, entry.files) then
-    return fail_node('dead_letter', kJobFilesKey .. job .. ' is not a hash: delete that key')
-  end
+  local files_error = check_job_files(job, entry.files)
+  if files_error then return fail_node('dead_letter', 'files: ' .. string.gsub(files_error.err, '^MJ%u+ ', '')) end
   local caller, charge_bytes = parse_caller(job), record_charge(entry.record, entry.files)
   local setting, limit = charge(caller, charge_bytes, kEndQuotaEighths)
   if setting then return fail_node('quota', excess_text(caller, setting, limit)) end

@@ -94,7 +94,7 @@ local is_open = mark.state == kFlowStateCreating or mark.state == kFlowStateNew
 local new_jobs, existing, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
   local job, queue, accepted, fields, files = next_arg(), next_arg(), next_arg() == '1', list_arg(), list_arg()
-  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_job_files_type(job, files)
+  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_job_files(job, files)
   if err then return err end
   local claim, content = read_claim(job), digest(fields)
   local exists = redis.call('EXISTS', job) == 1

@@ -52,7 +52,7 @@ for i = 1, count do
   if queue_errors[queue] == nil then queue_errors[queue] = is_queued and check_type(queue, 'list') or false end
   local job, conflict = find_job_key(id, idempotency_key)
   err = queue_errors[queue] or conflict and conflict.err and conflict or is_queued and check_priorities_type(queue, record.priority)
-    or job and check_job_files_type(job, files)
+    or job and check_job_files(job, files)
   if err then return {'wrong', to_integer_text(i), err.err} end
   if not conflict then
     jobs[i] = {key = job, queue = queue, idempotency_key = idempotency_key, fields = fields, record = record, files = files, charge_bytes = record_charge(fields, files)}

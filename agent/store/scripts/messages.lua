@@ -98,12 +98,13 @@ return messages
 -- which messages are taken, so that a long list is not searched as a whole. A second entry of the message is removed by
 -- a later call, whose reply is `repeated`.
 -- ARGV: list (key), message (key), flow (id of the flow that the message has become, or empty), origins (keys of the
--- jobs where the message was sent, separated by blanks, or empty), jobs.
+-- jobs where the message was sent, separated by blanks, or empty), holder (of the files of the message, or empty), jobs.
 -- Reply: {taken, job keys...}; {repeated, job keys...} if the message was taken or closed before; {missing}; {exists,
 -- index, record} if a record exists that was not accepted. Nothing is queued in the last two cases.
 -- Errors: MJCONFLICT if a key occurs twice or a job belongs to another message.
 -- Repeat: safe; the reply is repeated.
-local list, message, flow, origins, count = next_arg(), next_arg(), next_arg(), next_arg(), to_number(next_arg())
+local list, message, flow, origins, holder = next_arg(), next_arg(), next_arg(), next_arg(), next_arg()
+local count = to_number(next_arg())
 local mark_key = kMessageKey .. message
 local err = check_type(list, 'list') or check_message_types(message) or check_index_types() or (flow ~= '' and (check_type(kFlowKey .. flow, 'hash') or check_type('flow:' .. flow, 'hash')))
 if err then return err end
@@ -150,6 +151,7 @@ for _, job in ipairs(jobs) do
       redis.call('HSET', job.key, 'status', kJobStatusDispatched, 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
         'queued_ms', to_integer_text(now_ms), unpack(job.fields))
     end
+    if to_table(job.fields).given then set_files_holder(job.key, holder) end
     if not claim.state then
       claim.priority = job.priority
       push_job(job.key, claim, job.queue, false)
@@ -418,12 +420,12 @@ return result
 -- jobs that the answer does not contain end as lost.
 -- ARGV: message (key), content (hash of its content), reason (error of the message, or empty), fields (list, for the
 -- record), router_answer (JSON for the router about the job that it sent; stored in the mark, since clients may write
--- to the record), is_last (flag), count, the quotas in bytes of a caller and of the context, then for each job: key,
--- further fields (list), fields of its end (list).
+-- to the record), is_last (flag), holder (of the files of the jobs, or empty), count, the quotas in bytes of a caller and
+-- of the context, then for each job: key, further fields (list), fields of its end (list).
 -- Reply: done; known if the message is over; other if no such message was sent.
 -- Repeat: safe; jobs that have ended are skipped.
 local message, content, reason, fields, router_answer = next_arg(), next_arg(), next_arg(), list_arg(), next_arg()
-local is_last, count = next_arg() == '1', to_number(next_arg())
+local is_last, holder, count = next_arg() == '1', next_arg(), to_number(next_arg())
 read_quota()
 local mark_key = kMessageKey .. message
 local err = check_type(mark_key, 'hash') or check_mailbox_types() or check_index_types()
@@ -434,6 +436,8 @@ if mark_fields.state == kMessageStateOver then return 'known' end
 for _ = 1, count do
   local job, extra_fields, end_fields = next_arg(), list_arg(), list_arg()
   local claim = find_claim(job)
+  -- The router ends a job of a flow with this answer later.
+  if to_table(end_fields).artifacts and has_type(job, 'hash') then set_files_holder(job, holder) end
   if claim and claim.message == message and claim.state == kJobStatePlanned then
     if #extra_fields > 0 and has_type(job, 'hash') then redis.call('HSET', job, unpack(extra_fields)) end
     end_job(job, claim, is_end_refused(job, claim, end_fields) and strip_result(end_fields) or end_fields, false)

@@ -43,15 +43,15 @@ local function waits_for_quota(job, claim)
   return true
 end
 
--- Returns whether a due job, parked by park_for_inputs() in job_ends.lua, must wait longer because the runner that has
+-- Returns whether a due job, parked by park_for_inputs() in job_ends.lua, must wait longer because the holder of
 -- its inputs is still away; then the job is delayed again. A job whose inputs are lost ends. A job with holder_queued
 -- has returned to its queue since that park, and waits for something else now.
 local kMinHolderPauseMs, kMaxHolderPauseMs = 1000, 10000
 local function waits_for_holder(job, claim)
   if not claim.holder or claim.holder_queued then return false end
-  local is_alive = is_runner_alive(claim.holder)
+  local is_alive = is_holder_alive(claim.holder)
   if is_alive and claim.holder_away then
-    -- The wait has ended. If the runner goes away again, a new wait begins.
+    -- The wait has ended. If the holder goes away again, a new wait begins.
     redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, 1, kHolderFieldCount))
     return false
   end

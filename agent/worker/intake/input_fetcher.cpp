@@ -67,8 +67,8 @@ void InputFetcher::on_file_ended(const FileKey& key, std::uint64_t fetch_id, con
     files_.erase(file);
     const RemoteArtifact& artifact = file_fetch.file.artifact;
     if (fetch_end.status != FetchStatus::received) {
-      log(LogLevel::warn, "worker", "context {}: {} was not received from runner {}: {}", artifact.context,
-          artifact.label, artifact.holder, fetch_end.reason);
+      log(LogLevel::warn, "worker", "context {}: {} was not received from {}: {}", artifact.context, artifact.label,
+          describe(artifact.holder), fetch_end.reason);
     }
     for (const RunNumber run : file_fetch.runs) {
       const auto run_fetch = runs_.find(run);

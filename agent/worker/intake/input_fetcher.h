@@ -1,4 +1,4 @@
-// Fetches the inputs of jobs that are on other runners into the caches of this host (artifacts/transfer/). Jobs that
+// Fetches the inputs of jobs that are on other hosts into the caches of this host (artifacts/transfer/). Jobs that
 // need the same file share one fetch. Thread-safe.
 #pragma once
 

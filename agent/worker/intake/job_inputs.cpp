@@ -17,6 +17,7 @@
 #include "model/flow_data.h"
 #include "model/job_validation.h"
 #include "model/result_references.h"
+#include "store/job_fields.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -52,7 +53,7 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
   dependency.result = std::move(record.result);
   dependency.result_json = std::move(record.result_json);
   dependency.artifacts_json = std::move(record.artifacts);
-  dependency.runner = record.runner_id;
+  dependency.holder = record.runner_id;
   return dependency;
 }
 
@@ -116,7 +117,7 @@ class FileSelector {
   // Checks a selected file. A file that is not on this host is listed if another runner has it.
   Result<void> check_file(const Dependency& job, const std::string& job_name, const StoredArtifact& artifact) {
     const auto describe = [&] { return describe_artifact(artifact, job_name); };
-    const bool can_fetch = !store_name_.empty() && job.runner != 0;
+    const bool can_fetch = !store_name_.empty() && job.holder.is_known();
     if (can_fetch) ArtifactCache::delete_if_damaged(artifact.path, artifact.bytes);
     // The size in the record is not trusted, since the whole file will be read.
     const std::optional<std::uint64_t> bytes = read_size(artifact.path);
@@ -138,7 +139,7 @@ class FileSelector {
                       " is not on this host, and its record names no runner that has it: run the job again");
     }
     missing_.push_back(
-        {{context_, job.runner, job.job_key, {artifact.sha256, artifact.bytes}, describe()}, store_name_});
+        {{context_, job.holder, job.job_key, {artifact.sha256, artifact.bytes}, describe()}, store_name_});
     return {};
   }
   Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
@@ -182,7 +183,8 @@ class FileSelector {
   std::uint64_t bytes_ = 0;
 };
 
-// Adds the results and files that were received with the message of the job. The files belong to the job itself.
+// Adds the results and files that were received with the message of the job. The files belong to the job itself, and
+// the coordinator that received them sends them to other hosts.
 Result<void> add_remote_inputs(const Job& job, std::vector<Dependency>& dependencies) {
   if (job.remote_inputs.empty()) return {};
   MJ_TRY(remote_inputs, parse_remote_inputs(job.remote_inputs));
@@ -209,6 +211,10 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
   for (std::size_t i = 0; i < dependencies.size(); ++i) {
     Dependency& dependency = dependencies[i];
     dependency.job_key = i < stored_count ? job_key(job.caller_id, dependency.id) : redis_key(job);
+    if (!dependency.artifacts_json.empty() && !dependency.holder.is_known()) {
+      MJ_TRY(holder, find_received_files_holder(store, job.context_id, dependency.job_key));
+      dependency.holder = std::move(holder);
+    }
     dependency.candidate_folders = all_artifact_folders(state_dir, job.context_id, dependency.job_key, store_names);
   }
   JobInputs inputs(job.context_id, std::move(dependencies));

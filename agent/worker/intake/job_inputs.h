@@ -1,6 +1,6 @@
 // The inputs of a job: results and files of the jobs that it depends on. read() reads the records of these jobs from
 // the store. resolve() finds the files on this host, which can block on a disk. Files that a job has left on another
-// runner are found if they were fetched before (input_fetcher.h). Not thread-safe.
+// host are found if they were fetched before (input_fetcher.h). Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class JobInputs {
     TextMap result;                        // result values by key
     std::vector<std::string> result_json;  // keys of `result` whose value is JSON text; other values are plain text
     std::string artifacts_json;            // the field `artifacts` of the record
-    Id runner = 0;                         // runner that has the files; 0: unknown
+    FileHolder holder = {};                // agent or coordinator that has the files
     std::string job_key = {};              // key of the job that stored the files
     std::vector<std::string> candidate_folders = {};            // folders on this host that can contain its files
     std::optional<std::vector<StoredArtifact>> artifacts = {};  // parsed from artifacts_json on first use
@@ -40,7 +40,7 @@ class JobInputs {
   // facts.job.inputs does not exist or exceeds a limit), not_found (missing() lists files to fetch; repeat the call
   // afterwards). REQUIRES: called with the job that was passed to read(); any thread.
   Result<void> resolve(JobFacts& facts);
-  // Returns the files that the latest resolve() has not found on this host and that another runner has.
+  // Returns the files that the latest resolve() has not found on this host and that another host has.
   const std::vector<MissingInput>& missing() const { return missing_; }
 
  private:

@@ -14,6 +14,7 @@
 #include "model/trace_context.h"
 #include "store/job_fields.h"
 #include "worker/intake/job_inputs.h"
+#include "worker/intake/uploaded_files.h"
 #include "worker/intake/warm_key.h"
 
 namespace mycojobs {
@@ -60,30 +61,42 @@ ExportedRun describe_run(const ClaimedJob& claimed, const Job& job, Id runner) {
 
 using ConversationResult = Result<std::unique_ptr<Conversation>>;
 
-// stored_files: the contents of the job's files, which are moved into the facts by the first successful call.
-ConversationResult create_conversation(JobInputs& inputs, const Executor& executor, JobFacts& facts,
-                                       Fields& stored_files, ArtifactQueue* artifacts) {
-  MJ_CHECK(inputs.resolve(facts));
+// The files that a job receives.
+struct ReceivedFiles {
+  JobInputs inputs;
+  UploadedFiles uploads;
+  Fields contents;  // of the job's own files; moved into the facts by the first successful call
+
+  std::vector<MissingInput> list_missing() const {
+    std::vector<MissingInput> missing = inputs.missing();
+    missing.insert(missing.end(), uploads.missing().begin(), uploads.missing().end());
+    return missing;
+  }
+};
+
+ConversationResult create_conversation(ReceivedFiles& files, const Executor& executor, JobFacts& facts,
+                                       ArtifactQueue* artifacts) {
+  MJ_CHECK(files.inputs.resolve(facts));
   if (has_submitted_files(facts.job) && facts.job.submitted_files == nullptr)
-    MJ_CHECK(restore_submitted_files(facts.job, std::move(stored_files)));
+    MJ_CHECK(restore_submitted_files(facts.job, std::move(files.contents)));
+  MJ_CHECK(files.uploads.resolve(facts));
   return executor.begin(facts, artifacts);
 }
 
 // Creates the conversation now, or sets JobStart::create_conversation to create it on the strand of the job.
-Result<void> set_conversation(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts,
-                              Fields stored_files) {
+Result<void> set_conversation(JobStart& start, const Executor& executor, ReceivedFiles files, JobFacts facts) {
   choose_strand(start, executor, facts);
   if (start.strand.empty()) {
-    MJ_TRY(conversation, create_conversation(inputs, executor, facts, stored_files, start.artifacts.get()));
+    MJ_TRY(conversation, create_conversation(files, executor, facts, start.artifacts.get()));
     start.conversation = std::move(conversation);
     return {};
   }
-  const auto shared_inputs = std::make_shared<JobInputs>(std::move(inputs));
-  if (!facts.job.inputs.empty()) start.list_missing_inputs = [shared_inputs] { return shared_inputs->missing(); };
-  start.create_conversation = [&executor, facts = std::make_shared<JobFacts>(std::move(facts)), shared_inputs,
-                               shared_files = std::make_shared<Fields>(std::move(stored_files)),
+  const auto shared_files = std::make_shared<ReceivedFiles>(std::move(files));
+  if (!facts.job.inputs.empty() || !shared_files->uploads.is_empty())
+    start.list_missing_inputs = [shared_files] { return shared_files->list_missing(); };
+  start.create_conversation = [&executor, facts = std::make_shared<JobFacts>(std::move(facts)), shared_files,
                                sink = start.artifacts] {
-    return create_conversation(*shared_inputs, executor, *facts, *shared_files, sink.get());
+    return create_conversation(*shared_files, executor, *facts, sink.get());
   };
   return {};
 }
@@ -221,6 +234,7 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   start.redactor = context_secrets->get_redactor(secrets);
   facts.secrets = std::move(secrets);
   MJ_TRY(stored_files, load_stored_files(store, start.context, claimed.ref.job_key, facts.job));
+  MJ_TRY(uploads, UploadedFiles::read(store, settings_.state_dir, facts.job, stored_files));
   MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));
   MJ_CHECK(inputs.expand_references(facts.job));  // before the key of a warm process, which contains the variables
   if (WarmReuse& warm = start.specs.back().warm; warm.runs > 0) {
@@ -230,7 +244,8 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   start.artifacts = create_artifact_queue(store, claimed.ref);
   if (const auto& log_export = settings_.log_export)
     start.exported_log = log_export->make_sink(describe_run(claimed, facts.job, settings_.runner.id));
-  MJ_CHECK(set_conversation(start, *executor, std::move(inputs), std::move(facts), std::move(stored_files)));
+  MJ_CHECK(set_conversation(start, *executor, {std::move(inputs), std::move(uploads), std::move(stored_files)},
+                            std::move(facts)));
   start.queue = claimed.queue;
   start.claim = std::move(claimed.ref);
   return start;

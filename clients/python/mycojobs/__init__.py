@@ -17,11 +17,11 @@ from .errors import (
     WaitTimeout,
 )
 from .http import Event
-from .ship import job
+from .ship import Upload, job
 from .sync import Artifact, Client, Flow, Job
 from .version import __version__
 
 __all__ = [
     "Artifact", "AsyncArtifact", "AsyncClient", "AsyncFlow", "AsyncJob", "CannotShip", "Client", "Conflict", "Denied", "Error", "Event", "Flow", "FlowFailed", "Invalid",
-    "Job", "JobCancelled", "JobFailed", "NotFound", "TooLarge", "Unavailable", "Unsupported", "WaitTimeout", "__version__", "job",
+    "Job", "JobCancelled", "JobFailed", "NotFound", "TooLarge", "Unavailable", "Unsupported", "Upload", "WaitTimeout", "__version__", "job",
 ]  # fmt: skip

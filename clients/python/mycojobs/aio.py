@@ -11,12 +11,12 @@ import random
 import re
 import time
 import uuid
-from typing import Any, AsyncIterator, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
+from typing import Any, AsyncIterator, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
 
 from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
 from .errors import closed_error, invalid_response_error, read_error, screen
 from .http import Event, Transport, read_http_error
-from .ship import RESULT_KEY, check_options, encode_files, get_options, make_script
+from .ship import RESULT_KEY, Upload, check_options, encode_files, get_options, make_script
 from .timespan import Duration, parse_seconds
 
 Json = Dict[str, Any]
@@ -46,6 +46,15 @@ def get_member(method: str, response: Any, name: str, kind: Type[T]) -> T:
     if not isinstance(value, kind):
         raise invalid_response_error(method, response)
     return value
+
+
+def hash_file(file: BinaryIO) -> Tuple[int, str]:
+    """Returns size and SHA-256 of a file."""
+    content_hash, size = hashlib.sha256(), 0
+    while block := file.read(1 << 20):
+        content_hash.update(block)
+        size += len(block)
+    return size, content_hash.hexdigest()
 
 
 class AsyncClient:
@@ -123,7 +132,7 @@ class AsyncClient:
     async def submit(self, work: Union[str, Callable[..., Any]], /, *args: Any, kwargs: Optional[Mapping[str, Any]] = None, **options: Any) -> "AsyncJob":
         """Queues a script, or a function that a job calls with these arguments. `options` are parameters of `job.start`,
         such as timeout, retries, name, priority, policy, args, stdin and files; contents of stdin and files are texts,
-        bytes or pathlib.Path. type, env and depends (a list of jobs or ids) are short names
+        bytes or pathlib.Path, and a file can be the result of `upload`. type, env and depends (a list of jobs or ids) are short names
         for script_type, env_vars and dependends."""
         if not isinstance(work, str):
             script, options = make_script(work, args, kwargs or {}), {**get_options(work), **options}
@@ -145,6 +154,32 @@ class AsyncClient:
             options["dependends"] = [dependency if isinstance(dependency, int) else dependency.id for dependency in options["dependends"]]
         params: Json = {"script": script, "script_type": "python", "context_id": self.context, "idempotency_key": uuid.uuid4().hex, **options}
         return AsyncJob(self, get_member("job.start", await self.call("job.start", params), "key", str), params["context_id"])
+
+    async def upload(self, path: Union[str, "os.PathLike[str]"], *, caller_id: Optional[int] = None) -> Upload:
+        """Sends a file to the server, for `files` of jobs of this caller: `submit(..., files={"data.bin": upload})`. Files of
+        more than 1 MiB must be uploaded. After a lost connection the whole file is sent again, within `retry_for`."""
+        with open(path, "rb") as file:
+            size, sha256 = await asyncio.get_running_loop().run_in_executor(None, hash_file, file)
+            deadline, pause_s = time.monotonic() + self.retry_for, 0.05
+            while True:
+                try:
+                    return await self._upload_once(file, size, sha256, caller_id)
+                except Unavailable:
+                    if time.monotonic() + pause_s > deadline:
+                        raise
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+                pause_s = min(pause_s * 2, 2.0)
+
+    async def _upload_once(self, file: BinaryIO, size: int, sha256: str, caller_id: Optional[int]) -> Upload:
+        params = {"bytes": size, "sha256": sha256, "context_id": self.context, "caller_id": caller_id}
+        started = await self.call("artifact.put", params, repeat=True)
+        file.seek(0)
+        data = await self._http.upload(get_member("artifact.put", started, "link", str), file, size)
+        try:
+            response = json.loads(data)
+        except ValueError:
+            raise invalid_response_error("PUT /artifacts", data) from None
+        return Upload(get_member("PUT /artifacts", response, "upload", str), size, sha256, get_member("PUT /artifacts", response, "until_ms", int))
 
     def job(self, key: Union[str, int]) -> "AsyncJob":
         """Returns an existing job. `key` is "CALLER:ID", "job:CALLER:ID", or the id of a job of the token's actor."""

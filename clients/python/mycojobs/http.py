@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.message
 import http.client
 import io
 import json
 import ssl
 import time
-from typing import AsyncIterator, Awaitable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import AsyncIterator, Awaitable, BinaryIO, Dict, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlencode, urlsplit
 
 from .errors import Error, Invalid, TooLarge, Unavailable, closed_error, invalid_response_error, read_error, tls_error
@@ -18,6 +19,8 @@ MAX_IDLE_S = 10.0  # the server closes idle connections after 15 s
 CONNECT_TIMEOUT_S = 10.0
 SILENCE_TIMEOUT_S = 45.0  # an event stream receives a heartbeat at least every 15 s
 MAX_HEAD_BYTES = 65536
+UPLOAD_BLOCK_BYTES = 65536
+UPLOAD_RESPONSE_TIMEOUT_S = 120.0  # the server writes the file to its disk before it responds
 MAX_RESPONSE_BYTES = 64 << 20
 MAX_EVENT_BYTES = 4 << 20
 CONNECTION_ERRORS = (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, ValueError, RecursionError, http.client.HTTPException)
@@ -114,6 +117,25 @@ class Transport:
                 raise invalid_response_error("GET /artifacts", f"status {status}, {begin} in place of {offset}")
             async for block in _read_exactly(connection.reader, int(answer_headers["Content-Length"])):
                 yield block
+        except CONNECTION_ERRORS as cause:
+            raise self._make_connection_error(cause) from cause
+        finally:
+            self._discard(connection)
+
+    async def upload(self, link: str, file: BinaryIO, size: int) -> bytes:
+        """Sends a file to the link of artifact.put (PUT /artifacts), and returns the body of the response. Error Unavailable:
+        the connection failed, or the server cannot store the file now."""
+        connection = await self._open()
+        try:
+            await self._send(connection, "PUT", link, f"Content-Length: {size}\r\n")
+            with contextlib.suppress(ConnectionError):  # a server that refuses the file may have responded before its end
+                while block := file.read(UPLOAD_BLOCK_BYTES):
+                    connection.writer.write(block)
+                    await asyncio.wait_for(connection.writer.drain(), SILENCE_TIMEOUT_S)
+            status, _, data = await asyncio.wait_for(self._read_response(connection.reader), UPLOAD_RESPONSE_TIMEOUT_S)
+            if status != 201:
+                raise read_http_error(status, data)
+            return data
         except CONNECTION_ERRORS as cause:
             raise self._make_connection_error(cause) from cause
         finally:

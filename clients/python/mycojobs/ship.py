@@ -11,7 +11,7 @@ import math
 import os
 import symtable
 import types
-from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence, Tuple, TypeVar
 
 from .errors import CannotShip, Invalid
 
@@ -33,6 +33,15 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise Invalid(f"submit: unknown option {name!r}", remedy="the options are " + ", ".join(sorted(SUBMIT_OPTIONS)))
 
 
+class Upload(NamedTuple):
+    """A file that the server has, for `files` of jobs. It expires at until_ms unless a job uses it."""
+
+    reference: str
+    bytes: int
+    sha256: str
+    until_ms: int
+
+
 def encode_content(name: str, content: Any) -> Any:
     """Returns a file of a job as JSON: texts and bytes are contents, and a path is read."""
     if isinstance(content, os.PathLike):
@@ -50,7 +59,10 @@ def encode_files(options: Dict[str, Any]) -> None:
     if options.get("stdin") is not None:
         options["stdin"] = encode_content("stdin", options["stdin"])
     if options.get("files") is not None:
-        options["files"] = {name: encode_content(f"files[{name!r}]", content) for name, content in options["files"].items()}
+        options["files"] = {
+            name: {"upload": content.reference} if isinstance(content, Upload) else encode_content(f"files[{name!r}]", content)
+            for name, content in options["files"].items()
+        }
 
 
 def job(**options: Any) -> Callable[[F], F]:

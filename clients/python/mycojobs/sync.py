@@ -221,5 +221,6 @@ class Client:
 
     call = _make_blocking(AsyncClient.call)
     submit = _make_wrapping_call(AsyncClient.submit, Job)
+    upload = _make_blocking(AsyncClient.upload)
     flow_start = _make_wrapping_call(AsyncClient.flow_start, Flow)
     events = _make_iterator(AsyncClient.events)

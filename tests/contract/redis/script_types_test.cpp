@@ -82,6 +82,7 @@ constexpr auto kTolerated = std::to_array<Tolerance>({
     {"*", "runner:", "names the channel of a hint"},
     {"*", "actor:", "is a record of a public key that another record has"},
     {"tick", "queue:", "is searched; whoever claims from it reports it"},
+    {"upload_expire", "job:", "counts by its name; the upload is kept"},
     {"cancel", "queue:", "is read for an entry, and holds none"},
     {"delete_actor", "context:", "is read in the database of the context, not in that of the call"},
     {"agree_on_format", "context:", "counts by its name; the steps that read it report it"},

@@ -90,6 +90,8 @@ const std::map<std::string, std::string> kExamples = {
     {"artifacts.transfer_rate", "1MiB"},
     {"artifacts.cache_bytes", "1GiB"},
     {"artifacts.cache_age", "2d"},
+    {"uploads.expiry", "2h"},
+    {"uploads.caller_bytes", "2MiB"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},
     {"sandbox.pids", "128"},
@@ -207,6 +209,8 @@ TEST_F(ConfigTest, DefaultsMatchTheManual) {
   EXPECT_EQ(settings.artifacts_transfer_rate_bytes, 64U << 20);
   EXPECT_EQ(settings.artifacts_cache_bytes, 4ULL << 30);
   EXPECT_EQ(settings.artifacts_cache_age_ms, 7U * 86'400'000U);
+  EXPECT_EQ(settings.uploads_expiry_ms, 86'400'000U);
+  EXPECT_EQ(settings.uploads_caller_bytes, 1ULL << 30);
   EXPECT_EQ(settings.job_max_deliveries, 3U);
   EXPECT_EQ(settings.sandbox_memory_bytes, 256U << 20);
   EXPECT_EQ(settings.sandbox_pids, 64U);

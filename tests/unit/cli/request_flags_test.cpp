@@ -30,6 +30,7 @@ const std::map<std::string_view, std::string_view> kRequestsWithoutCommand = {
     {"job.status", "`job show` has the state"},
     {"job.result", "`job show` has the result"},
     {"job.history", "for the page"},
+    {"artifact.put", "`job submit --file` uploads large files"},
     {"artifact.list", "`job artifacts` reads the store and this host"},
     {"artifact.get", "`job artifacts JOB NAME` needs no server"},
     {"jobs.create", "`job submit --batch` reads a file of any length"},

@@ -249,25 +249,32 @@ local function release_claimed_job(job, claim, reason, has_begun)
   continue_queue_timeout(job, claim)
 end
 
--- Returns whether a process holds the id of the runner.
-local function is_runner_alive(runner)
-  local until_ms = call_index('HGET', kRunnerOwnerKey .. runner, 'until_ms')
+-- A holder of files is an agent, named by the id of its runner, or a coordinator, named by the id of its folder.
+local function is_runner(holder) return string.find(holder, '^%d+$') ~= nil end
+-- Returns whether a process is registered for the holder.
+local function is_holder_alive(holder)
+  local until_ms
+  if is_runner(holder) then
+    until_ms = call_index('HGET', kRunnerOwnerKey .. holder, 'until_ms')
+  else
+    until_ms = call_index('HGET', kFileHoldersKey, holder)
+  end
   return type(until_ms) == 'string' and now_ms <= to_number(until_ms)
 end
 
--- Parks a claimed job whose inputs are artifacts that `holder`, a runner, does not send now. The delivery is not
--- counted, and the queue time-out continues. The job is queued again by tick. timeout_ms: maximum wait since the first
--- park, without the time from its return to the queue (holder_queued) to this call. Another runner does not begin a new
--- wait, since two runners can be away alternately. sources: the jobs whose artifacts are needed.
+-- Parks a claimed job whose inputs are files that `holder` does not send now. The delivery is not counted, and the
+-- queue time-out continues. The job is queued again by tick. timeout_ms: maximum wait since the first park, without the
+-- time from its return to the queue (holder_queued) to this call. Another holder does not begin a new wait, since two
+-- holders can be away alternately. sources: the jobs whose files are needed.
 local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
 local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
   uncount_delivery(claim)
-  local since_ms, is_alive = now_ms, is_runner_alive(holder)
+  local since_ms, is_alive = now_ms, is_holder_alive(holder)
   if claim.holder then
     local queued_ms = claim.holder_queued and to_number(claim.holder_queued) or now_ms
     since_ms = math.min(now_ms, to_number(claim.holder_since) + now_ms - queued_ms)
   end
-  -- A runner that is alive and does not send may lack a right. The job is not claimed in a loop.
+  -- A holder that is alive and does not send may lack a right. The job is not claimed in a loop.
   local pause_ms = kMinInputsPauseMs
   if is_alive then pause_ms = math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) end
   local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonInputs)
@@ -281,13 +288,15 @@ end
 
 -- Returns why the inputs of a job that park_for_inputs() has parked will never arrive, or nil.
 local function find_input_loss(claim)
-  local remedy = ': run the jobs that it depends on again'
-  if redis.call('EXISTS', 'runner:' .. claim.holder) == 0 then
-    return 'its inputs are artifacts of runner ' .. to_printable(claim.holder) .. ', which was deleted' .. remedy
+  local remedy, subject = ': run the jobs that it depends on again', 'its inputs are artifacts of runner '
+  if not is_runner(claim.holder) then
+    remedy, subject = ': upload the files or send the message again', 'its files are those of coordinator '
+  elseif redis.call('EXISTS', 'runner:' .. claim.holder) == 0 then
+    return subject .. claim.holder .. ', which was deleted' .. remedy
   end
   local until_ms = to_number(claim.holder_until)
   if now_ms <= until_ms then return nil end
-  return 'its inputs are artifacts of runner ' .. to_printable(claim.holder) .. ', which did not send them for '
+  return subject .. to_printable(claim.holder) .. ', which did not send them for '
     .. to_integer_text((until_ms - to_number(claim.holder_since)) / 1000) .. ' s (artifacts.holder_timeout)' .. remedy
 end
 

@@ -32,6 +32,10 @@ local function check_existing_job(index, job)
   if job.exists and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
   job.claim = read_claim(job.key)
 end
+-- Records the coordinator whose folder has the files of a job. An empty name changes nothing.
+local function set_files_holder(job, holder)
+  if holder ~= '' and not check_type(kJobFilesKey .. job, 'hash') then redis.call('HSET', kJobFilesKey .. job, 'holder', holder) end
+end
 -- Publishes a hint that the outbox or the inbox has changed.
 local function publish_mailbox_change() redis.call('PUBLISH', kMailboxChangedChannel, '') end
 -- Adds an entry to the outbox, due now, and stores the time in due_ms of the mark. If another client has overwritten

@@ -20,12 +20,41 @@ local function sum_bytes(texts)
   return bytes
 end
 local function record_charge(fields, files) return math.max(kMinChargedBytes, sum_bytes(fields) + sum_bytes(files or {})) end
+-- Returns the error for an uploaded file that the job cannot use. reference: "<upload id> <bytes>".
+local function check_upload(job, sha256, reference)
+  local id, bytes = string.match(reference, '^(%d+%.%x+) (%d+)$')
+  local key = kUploadKey .. (id or '')
+  local err = id and check_type(kUploadJobsKey .. id, 'set')
+  if err then return err end
+  local upload = id and key_type(key) == 'hash' and redis.call('HMGET', key, 'caller', 'bytes', 'sha256', 'stored') or {}
+  if upload[1] and upload[1] ~= parse_caller(job) then
+    return redis.error_reply('MJDENIED upload ' .. id .. ' belongs to another caller: upload the file as the caller of the job')
+  end
+  if upload[4] and upload[2] == bytes and upload[3] == sha256 then return end
+  return redis.error_reply('MJNOTFOUND upload ' .. to_printable(id or reference) .. (upload[1] and not upload[4] and ' is not complete' or ' does not exist or has expired') .. ': upload the file again')
+end
 -- The contents of the files of a new job are a list {field of mj:job-files:<job key>, content, ...}. Returns the error
--- for a wrong type of this key, if the job has files.
-local function check_job_files_type(job, files) return #files > 0 and check_type(kJobFilesKey .. job, 'hash') or nil end
--- Writes the contents, and removes those of an earlier job with the same key.
+-- for a wrong type of this key, if the job has files, or for an uploaded file that the job cannot use.
+local function check_job_files(job, files)
+  local err = #files > 0 and check_type(kJobFilesKey .. job, 'hash') or nil
+  for i = 1, err and 0 or #files, 2 do
+    local sha256 = string.match(files[i], '^upload:(%x+)$')
+    err = sha256 and check_upload(job, sha256, files[i + 1])
+    if err then break end
+  end
+  return err or nil
+end
+-- Writes the contents, and removes those of an earlier job with the same key. An uploaded file is kept until the record
+-- of the job is deleted. REQUIRES: check_job_files() has returned no error.
 local function write_job_files(job, files)
   if #files == 0 then return end
+  for i = 1, #files, 2 do
+    if string.find(files[i], '^upload:') then
+      local id = string.match(files[i + 1], '^%S+')
+      files[i + 1] = files[i + 1] .. ' ' .. (redis.call('HGET', kUploadKey .. id, 'holder') or '')
+      redis.call('SADD', kUploadJobsKey .. id, job)
+    end
+  end
   redis.call('UNLINK', kJobFilesKey .. job)
   redis.call('HSET', kJobFilesKey .. job, unpack(files))
 end
