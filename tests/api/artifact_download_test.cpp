@@ -82,13 +82,14 @@ class ArtifactDownloadTest : public ApiTest {
     RunnerHolder self{"instance", "atlas", "boot", 1}, held_by;
     ASSERT_TRUE(store_->hold_runner(1, runner, self, ttl_ms, "", held_by));
   }
-  void start_holder() {
+  void start_holder(std::uint64_t rate = 0) {
     register_runner();
     holder_store_ = *redis_.open();
     TransferLoop::Settings settings;
     settings.contexts = {1};
     settings.holder = kRunner;
     settings.state_dir = holder_folder_;
+    settings.rate = rate;
     holder_ = std::make_unique<TransferLoop>(*holder_store_, settings, clock_);
     ASSERT_TRUE(holder_->subscribe(redis_));
     holder_thread_.emplace(*holder_, "holder");
@@ -205,6 +206,24 @@ TEST_F(ArtifactDownloadTest, FileOfARunnerIsFetchedAndCached) {
                  '/' + sha256_hex(content)));
   holder_thread_.reset();  // the agent ends
   EXPECT_TRUE(get(path_of("12:7", "large")).body == content) << "the cache has it";
+}
+
+TEST_F(ArtifactDownloadTest, TransferContinuesAfterALostConnection) {
+  const std::string content(12'000'000, 'x');
+  store_files(holder_folder_, "job:12:7", {{"large", content}});
+  start_holder(4'000'000);  // the transfer takes some seconds
+  start_anonymous();
+  {
+    const Fd socket = connect();
+    ASSERT_TRUE(write_all(socket.get(), format_request(path_of("12:7", "large"), "", "GET")));
+    std::vector<char> bytes(100);
+    ASSERT_GT(::recv(socket.get(), bytes.data(), bytes.size(), 0), 0);
+  }
+  const std::string cached =
+      ArtifactFolder(coordinator_folder_, 1).cache_folder(*artifact_store_name(*store_, 1), "job:12:7") + '/' +
+      sha256_hex(content);
+  EXPECT_TRUE(test::eventually([&] { return fs::exists(cached); })) << "no client requests it any more";
+  EXPECT_TRUE(get(path_of("12:7", "large")).body == content);
 }
 
 TEST_F(ArtifactDownloadTest, ConcurrentClientsShareATransfer) {

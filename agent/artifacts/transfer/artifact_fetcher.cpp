@@ -216,13 +216,35 @@ class ArtifactFetcher::SharedFile final : public IncomingArtifact {
   ArtifactSource::FetchNumber fetch_number_;
 };
 
+// A reader of a shared file. The file lingers after its last reader.
+class ArtifactFetcher::Reader final : public IncomingArtifact {
+ public:
+  Reader(std::shared_ptr<SharedFile> file, std::shared_ptr<LingeringFetches> lingering)
+      : file_(std::move(file)), lingering_(std::move(lingering)) {}
+  ~Reader() override {
+    if (!file_->has_ended()) lingering_->keep(std::move(file_));
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  Result<std::string> read(std::uint64_t offset, std::uint64_t range_end, std::size_t max_bytes,
+                           std::uint32_t timeout_ms) override {
+    return file_->read(offset, range_end, max_bytes, timeout_ms);
+  }
+  Result<bool> wait_until_complete(std::uint32_t timeout_ms) override { return file_->wait_until_complete(timeout_ms); }
+
+ private:
+  std::shared_ptr<SharedFile> file_;
+  const std::shared_ptr<LingeringFetches> lingering_;
+};
+
 ArtifactFetcher::ArtifactFetcher(StoreFactory& stores, const Clock& clock, Settings settings,
                                  std::shared_ptr<Metrics> metrics)
     : stores_(stores),
       clock_(clock),
       settings_(std::move(settings)),
       metrics_(std::move(metrics)),
-      counter_(std::make_shared<FetchCounter>()) {}
+      counter_(std::make_shared<FetchCounter>()),
+      lingering_(std::make_shared<LingeringFetches>(settings_.linger)) {}
 
 ArtifactFetcher::~ArtifactFetcher() = default;
 
@@ -255,6 +277,12 @@ Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::get_
   return transfers_.emplace(context, transfers).first->second;  // another thread may have added transfers first
 }
 
+// Fetches without a reader make room for a fetch with one.
+bool ArtifactFetcher::try_add_fetch(Id actor) {
+  const auto try_add = [&] { return counter_->try_add(actor, settings_.max_fetches_per_actor); };
+  return try_add() || (lingering_->release_all() && try_add());
+}
+
 Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArtifact& artifact,
                                                                 const std::string& store_name, Id actor) {
   MJ_TRY(transfers, get_or_create_transfers(artifact.context));
@@ -263,13 +291,14 @@ Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArti
   transfers->mark_used(clock_.boot_ms());
   remove_idle(removed);
   const FileKey key{artifact.context, artifact.job_key, artifact.content.sha256};
-  if (const auto shared = files_[key].lock(); shared && !shared->has_ended()) return shared;
-  if (!counter_->try_add(actor, settings_.max_fetches_per_actor)) return std::shared_ptr<IncomingArtifact>();
+  if (const auto shared = files_[key].lock(); shared && !shared->has_ended())
+    return std::make_shared<Reader>(shared, lingering_);
+  if (!try_add_fetch(actor)) return std::shared_ptr<IncomingArtifact>();
   auto target = std::make_shared<FetchTarget>(transfers->cache().make_target(store_name, artifact.job_key),
                                               artifact.content.bytes, counter_, actor);
   auto file = std::make_shared<SharedFile>(transfers, artifact, std::move(target));
   files_[key] = file;
-  return file;
+  return std::make_shared<Reader>(std::move(file), lingering_);
 }
 
 }  // namespace mycojobs

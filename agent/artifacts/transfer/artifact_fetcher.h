@@ -13,6 +13,7 @@
 // used for a minute. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 
 #include "artifacts/transfer/artifact_cache.h"
 #include "artifacts/transfer/artifact_source.h"
+#include "artifacts/transfer/lingering_fetches.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "store/store.h"
@@ -28,8 +30,8 @@
 
 namespace mycojobs {
 
-// A file that is being received. All readers of a file share one transfer, which is cancelled when the last reader
-// releases it. Thread-safe.
+// A file that is being received. All readers of a file share one transfer. It is cancelled some time after the last
+// reader has released it (Settings::linger), so that a client can continue after a lost connection. Thread-safe.
 class IncomingArtifact {
  public:
   virtual ~IncomingArtifact() = default;
@@ -52,6 +54,8 @@ class ArtifactFetcher {
     // Maximum number of files that one actor fetches at the same time. A fetcher fetches 4 files at a time, so one
     // actor cannot block the fetches of other actors.
     std::uint32_t max_fetches_per_actor = 2;
+    // Time for which a transfer continues without a reader. It ends sooner if another file needs its place.
+    std::chrono::milliseconds linger{60000};
   };
   // REQUIRES: stores and clock outlive the fetcher; state_dir is not empty.
   ArtifactFetcher(StoreFactory& stores, const Clock& clock, Settings settings,
@@ -68,6 +72,7 @@ class ArtifactFetcher {
  private:
   class ContextTransfers;
   class SharedFile;
+  class Reader;
   class FetchCounter;
   class FetchTarget;
   struct FileKey {
@@ -76,6 +81,7 @@ class ArtifactFetcher {
     auto operator<=>(const FileKey&) const = default;
   };
   Result<std::shared_ptr<ContextTransfers>> get_or_create_transfers(Id context);
+  bool try_add_fetch(Id actor);
   // Moves the transfers of idle contexts into `removed`. REQUIRES: the caller holds mutex_, and destroys `removed`
   // after it has released mutex_, because the destructor waits for the end of a thread.
   void remove_idle(std::map<Id, std::shared_ptr<ContextTransfers>>& removed);
@@ -85,6 +91,7 @@ class ArtifactFetcher {
   const Settings settings_;
   const std::shared_ptr<Metrics> metrics_;
   const std::shared_ptr<FetchCounter> counter_;
+  const std::shared_ptr<LingeringFetches> lingering_;
   std::mutex mutex_;
   // Guarded by mutex_:
   std::map<Id, std::shared_ptr<ContextTransfers>> transfers_;
