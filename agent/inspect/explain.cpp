@@ -544,7 +544,8 @@ Explanation explain_planned(const JobSituation& situation) {
 // The inputs of the job are files of a runner or a coordinator that does not send them.
 Explanation explain_awaited_inputs(const JobSituation& situation, Explanation out) {
   const JobStoreState& job = situation.job;
-  const FileHolder holder = parse_file_holder(field_of(job.claim_fields, "holder"));
+  const auto runner = field_of(job.claim_fields, "holder");
+  const FileHolder holder = parse_file_holder(runner.empty() ? field_of(job.claim_fields, "coordinator") : runner);
   const std::uint64_t since_ms = number_of(job.claim_fields, "holder_since");
   const std::uint64_t until_ms = number_of(job.claim_fields, "holder_until");
   out.cause = "inputs";

@@ -120,6 +120,41 @@ TEST_P(Uploads, UsedUploadLivesAsLongAsItsJobs) {
   EXPECT_FALSE(exists(reference.id));
 }
 
+TEST_P(Uploads, FlowWithAnUnusableUploadIsInvalid) {
+  const auto flows = backend_->stores().open_flows().value();
+  const auto put_jobs = [&](const UploadReference& reference) {
+    const FlowIds place = flows->create({1, 12, 1, "", ""}).value();
+    return flows->put_jobs(1, place.flow, std::vector<Job>{make_job(place.first_job, reference)});
+  };
+  const auto foreign = put_jobs(put(make_upload('1', 13)));
+  ASSERT_EQ(outcome(foreign), "invalid");
+  EXPECT_THAT(foreign.error().message, HasSubstr("belongs to another caller"));
+  const auto missing = put_jobs(make_upload('2').reference);
+  ASSERT_EQ(outcome(missing), "invalid");
+  EXPECT_THAT(missing.error().message, HasSubstr("does not exist or has expired"));
+}
+
+TEST_P(Uploads, UploadsOfAllCallersAreLimited) {
+  constexpr std::uint64_t kQuota = 2000000;
+  for (Id caller = 1; caller <= 16; ++caller)
+    ASSERT_EQ(outcome(store_->begin_upload(1, make_upload('1', caller), 60000, kQuota)), "ok");
+  const auto refused = store_->begin_upload(1, make_upload('1', 17), 60000, kQuota);
+  ASSERT_EQ(outcome(refused), "too_large");
+  EXPECT_THAT(refused.error().message, HasSubstr("16 times uploads.caller_bytes"));
+  make_due(make_upload('1', 1).reference.id);
+  ASSERT_EQ(outcome(store_->expire_uploads(1)), "ok");
+  EXPECT_EQ(outcome(store_->begin_upload(1, make_upload('1', 17), 60000, kQuota)), "ok");
+}
+
+TEST_P(Uploads, NewJobsRemoveDeletedOnesFromTheSet) {
+  const UploadReference reference = put(make_upload());
+  for (Id id = 1; id <= 40; ++id) {
+    ASSERT_EQ(outcome(store_->submit(make_job(id, reference))), "ok");
+    backend_->erase(1, "job:12:" + std::to_string(id));
+  }
+  EXPECT_LE(backend_->run_command(1, {"SCARD", "mj:upload-jobs:" + reference.id}).number(), 4U);
+}
+
 TEST_P(Uploads, JobWaitsForACoordinatorThatIsAway) {
   ASSERT_EQ(outcome(store_->hold_files(1, kHolder, 60000)), "ok");
   EXPECT_TRUE(store_->is_holding_files(1, kHolder).value());
@@ -128,7 +163,8 @@ TEST_P(Uploads, JobWaitsForACoordinatorThatIsAway) {
     return report(AwaitInputs{claim_one().ref, parse_file_holder(kHolder), 3600000, "not connected", {}});
   };
   ASSERT_EQ(outcome(await_inputs()), "ok");
-  EXPECT_EQ(field("mj:claim:job:12:1", "holder"), kHolder);
+  EXPECT_EQ(field("mj:claim:job:12:1", "coordinator"), kHolder);
+  EXPECT_EQ(field("mj:claim:job:12:1", "holder"), "") << "a runner to scripts of earlier versions";
   ASSERT_EQ(outcome(store_->hold_files(1, kHolder, 0)), "ok");
   EXPECT_FALSE(store_->is_holding_files(1, kHolder).value());
   const auto tick = [this] {

@@ -158,6 +158,34 @@ TEST_F(Recovery, ReplayWithIrreversibleNodesNeedsPermission) {
   EXPECT_EQ(allowed->definition_hash, stage_.field("once", "definition_hash"));
 }
 
+// A child flow that cannot be created fails its node, and other flows of the context continue.
+TEST_F(Recovery, ChildFlowWithAnUnusableUploadFailsItsNode) {
+  const std::string hash(64, 'b');
+  UploadRecord foreign;
+  foreign.caller = 999;
+  foreign.reference = {make_upload_id(999, std::string(32, '1')), 5, hash};
+  ASSERT_TRUE(stage_.store().begin_upload(1, foreign, 60000, 1U << 30));
+  ASSERT_TRUE(stage_.store().complete_upload(1, foreign.reference.id, 60000));
+  UploadReference missing = foreign.reference;
+  missing.id = make_upload_id(999, std::string(32, '2'));
+  const auto begin_parent = [this](const std::string& name, const UploadReference& reference) {
+    begin(name, "name: " + name +
+                    "\njobs: {c: {flow: {name: child, jobs: {x: {script: ok, type: python, files: {data: {" +
+                    "upload: \"" + to_string(reference) + "\"}}}}}}}\n");
+  };
+  begin_parent("foreign", foreign.reference);
+  begin_parent("missing", missing);
+  begin("two", kTwo);
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("foreign", "status"), "error");
+  EXPECT_NE(stage_.field("foreign", "error").find("belongs to another caller"), std::string::npos)
+      << stage_.field("foreign", "error");
+  EXPECT_EQ(stage_.field("missing", "status"), "error");
+  EXPECT_NE(stage_.field("missing", "error").find("does not exist or has expired"), std::string::npos)
+      << stage_.field("missing", "error");
+  EXPECT_EQ(stage_.field("two", "status"), "finished");
+}
+
 // The irreversible node is two child flows below; the node "after" then fails.
 constexpr const char* kGrandparent =
     "name: top\njobs: {c: {flow: {name: middle, jobs: {m: {flow: {name: inner, jobs: {pay: {script: ok, type: python, "

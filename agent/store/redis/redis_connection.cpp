@@ -67,6 +67,7 @@ constexpr std::array kServerErrors{
     ServerErrorRow{"MJFULL", Code::too_large, ""},
     ServerErrorRow{"MJDENIED", Code::denied, ""},
     ServerErrorRow{"MJNOTFOUND", Code::not_found, ""},
+    ServerErrorRow{"MJINVALID", Code::invalid, ""},
 };
 
 std::string one_line(std::string_view text) {

@@ -81,7 +81,8 @@ return to_integer_text(first)
 -- content, ...).
 -- Reply: {} if all jobs belong to the flow; {{index, record}...} of existing records that were not accepted; a text
 -- with the reason of a refusal, or missing. Nothing is written unless the reply is {}.
--- Errors: MJFULL if a quota is exceeded.
+-- Errors: MJFULL if a quota is exceeded; MJINVALID if an uploaded file cannot be used. Other errors of uploads would
+-- stop or delay the parent of a child flow, which fails instead.
 -- Repeat: safe; jobs that belong to the flow with the same content are left unchanged.
 local context, flow, count = next_arg(), next_arg(), to_number(next_arg())
 read_quota()
@@ -94,8 +95,10 @@ local is_open = mark.state == kFlowStateCreating or mark.state == kFlowStateNew
 local new_jobs, existing, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
   local job, queue, accepted, fields, files = next_arg(), next_arg(), next_arg() == '1', list_arg(), list_arg()
-  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash') or check_job_files(job, files)
+  err = check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
   if err then return err end
+  err = check_job_files(job, files)
+  if err then return redis.error_reply((string.gsub(err.err, '^MJ%u+ upload ', 'MJINVALID files: upload '))) end
   local claim, content = read_claim(job), digest(fields)
   local exists = redis.call('EXISTS', job) == 1
   if claim.flow == flow_ref then

@@ -48,8 +48,9 @@ end
 -- has returned to its queue since that park, and waits for something else now.
 local kMinHolderPauseMs, kMaxHolderPauseMs = 1000, 10000
 local function waits_for_holder(job, claim)
-  if not claim.holder or claim.holder_queued then return false end
-  local is_alive = is_holder_alive(claim.holder)
+  local holder = awaited_holder(claim)
+  if not holder or claim.holder_queued then return false end
+  local is_alive = is_holder_alive(holder)
   if is_alive and claim.holder_away then
     -- The wait has ended. If the holder goes away again, a new wait begins.
     redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, 1, kHolderFieldCount))

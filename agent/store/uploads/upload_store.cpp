@@ -30,6 +30,12 @@ Result<void> UploadStore::begin_upload(Id context, const UploadRecord& upload, s
   arguments.add(reference.id).add(std::uint64_t{upload.caller}).add(reference.bytes).add(reference.sha256);
   arguments.add(upload.holder).add(ttl_ms).add(max_bytes);
   MJ_TRY(reply, connection_.run(context, scripts::upload_begin, arguments));
+  if (reply.at(0).text() == "all_full") {
+    return fail(Code::too_large,
+                "the uploads of all callers have " + std::string(reply.at(1).text()) +
+                    " bytes, and together they may have 16 times " + kUploadQuotaSetting +
+                    ": wait until unused uploads have expired, delete jobs that use uploads, or raise it");
+  }
   if (reply.at(0).text() != "full") return {};
   return fail(Code::too_large,
               "the uploads of caller " + std::to_string(upload.caller) + " have " + std::string(reply.at(1).text()) +

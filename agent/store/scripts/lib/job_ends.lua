@@ -109,10 +109,13 @@ end
 
 -- Fields of a claim that describe a run or a wait. All fields are deleted when the job ends, the first
 -- kLeaseFieldCount when its lease ends, and the first kHolderFieldCount when its wait for a runner with its inputs ends.
-local kRunFields = {'holder', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'until_ms', 'beat', 'began',
-  'message', 'cancel', 'lease_ms', 'log_base', 'reason', 'held', 'turn', 'overdue', 'waiting_since', 'postponed', 'unbegun',
+local kRunFields = {'holder', 'coordinator', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'until_ms',
+  'beat', 'began', 'message', 'cancel', 'lease_ms', 'log_base', 'reason', 'held', 'turn', 'overdue', 'waiting_since', 'postponed', 'unbegun',
   'quota'}
-local kHolderFieldCount, kLeaseFieldCount = 5, 8
+local kHolderFieldCount, kLeaseFieldCount = 6, 9
+-- Returns the runner or the coordinator for whose files a parked job waits, or nil. Scripts of earlier versions know no
+-- coordinators: they read and delete only the other fields, and queue the job again when it is due.
+local function awaited_holder(claim) return claim.holder_until and (claim.holder or claim.coordinator) or nil end
 -- Ends a job. This is the only transition to the state `ended`. `fields` is {name, value, ...} with the status first.
 -- If the owner of the claim ends the job, by_owner is a digest of the fields, by which store_end() recognises a repeat
 -- of the same end; otherwise it is false. The owner computes the digest, since the computation here would block all
@@ -270,7 +273,7 @@ local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
 local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
   uncount_delivery(claim)
   local since_ms, is_alive = now_ms, is_holder_alive(holder)
-  if claim.holder then
+  if awaited_holder(claim) then
     local queued_ms = claim.holder_queued and to_number(claim.holder_queued) or now_ms
     since_ms = math.min(now_ms, to_number(claim.holder_since) + now_ms - queued_ms)
   end
@@ -279,7 +282,10 @@ local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
   if is_alive then pause_ms = math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) end
   local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonInputs)
   if err or claim.state ~= kJobStateDelayed then return err end
-  redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, 'holder', holder, 'holder_since',
+  local field, other = 'holder', 'coordinator'
+  if not is_runner(holder) then field, other = other, field end
+  redis.call('HDEL', kClaimKey .. job, other)
+  redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, field, holder, 'holder_since',
     to_integer_text(since_ms), 'holder_until', to_integer_text(since_ms + timeout_ms))
   if not is_alive then redis.call('HSET', kClaimKey .. job, 'holder_away', 1) end
   for _, source in ipairs(sources) do add_needed_by(source, job) end
@@ -288,15 +294,16 @@ end
 
 -- Returns why the inputs of a job that park_for_inputs() has parked will never arrive, or nil.
 local function find_input_loss(claim)
+  local holder = awaited_holder(claim)
   local remedy, subject = ': run the jobs that it depends on again', 'its inputs are artifacts of runner '
-  if not is_runner(claim.holder) then
+  if not is_runner(holder) then
     remedy, subject = ': upload the files or send the message again', 'its files are those of coordinator '
-  elseif redis.call('EXISTS', 'runner:' .. claim.holder) == 0 then
-    return subject .. claim.holder .. ', which was deleted' .. remedy
+  elseif redis.call('EXISTS', 'runner:' .. holder) == 0 then
+    return subject .. holder .. ', which was deleted' .. remedy
   end
   local until_ms = to_number(claim.holder_until)
   if now_ms <= until_ms then return nil end
-  return subject .. to_printable(claim.holder) .. ', which did not send them for '
+  return subject .. to_printable(holder) .. ', which did not send them for '
     .. to_integer_text((until_ms - to_number(claim.holder_since)) / 1000) .. ' s (artifacts.holder_timeout)' .. remedy
 end
 

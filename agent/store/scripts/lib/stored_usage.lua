@@ -46,13 +46,19 @@ local function check_job_files(job, files)
 end
 -- Writes the contents, and removes those of an earlier job with the same key. An uploaded file is kept until the record
 -- of the job is deleted. REQUIRES: check_job_files() has returned no error.
+local kExaminedUploadJobs = 3
 local function write_job_files(job, files)
   if #files == 0 then return end
   for i = 1, #files, 2 do
     if string.find(files[i], '^upload:') then
       local id = string.match(files[i + 1], '^%S+')
       files[i + 1] = files[i + 1] .. ' ' .. (redis.call('HGET', kUploadKey .. id, 'holder') or '')
-      redis.call('SADD', kUploadJobsKey .. id, job)
+      local jobs_key = kUploadJobsKey .. id
+      redis.call('SADD', jobs_key, job)
+      -- Each new job removes deleted jobs, so that about as many as existing jobs remain.
+      for _, other in ipairs(redis.call('SRANDMEMBER', jobs_key, kExaminedUploadJobs)) do
+        if other ~= job and redis.call('EXISTS', other) == 0 then redis.call('SREM', jobs_key, other) end
+      end
     end
   end
   redis.call('UNLINK', kJobFilesKey .. job)

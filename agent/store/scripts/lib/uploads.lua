@@ -10,9 +10,10 @@ local function remove_upload(id)
   local key = kUploadKey .. id
   local upload = key_type(key) == 'hash' and redis.call('HMGET', key, 'caller', 'bytes') or {}
   if upload[1] then
-    local bytes = math.max(0, to_number(redis.call('HGET', kUploadBytesKey, upload[1])) - count_upload_bytes(upload[2]))
-    redis.call('HSET', kUploadBytesKey, upload[1], to_integer_text(bytes))
-    if bytes == 0 then redis.call('HDEL', kUploadBytesKey, upload[1]) end
+    for _, field in ipairs({upload[1], 'all'}) do
+      local bytes = to_number(redis.call('HGET', kUploadBytesKey, field)) - count_upload_bytes(upload[2])
+      if bytes > 0 then redis.call('HSET', kUploadBytesKey, field, to_integer_text(bytes)) else redis.call('HDEL', kUploadBytesKey, field) end
+    end
   end
   redis.call('UNLINK', key, kUploadJobsKey .. id)
   redis.call('ZREM', kUploadsKey, id)
