@@ -59,8 +59,12 @@ MyceliumListener::NodeRequestHandler make_request_handler(StoreFactory& stores, 
 SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
                                        const CoordinatorSettings& coordinator_settings) {
   SupervisorSettings settings;
-  settings.messages = {context.context,      coordinator_settings.key,   coordinator_settings.key != nullptr,
-                       context.retention.succeeded_ms, coordinator_settings.files, context.limits};
+  settings.messages = {context.context,
+                       coordinator_settings.key,
+                       coordinator_settings.key != nullptr,
+                       context.retention.succeeded_ms,
+                       coordinator_settings.files,
+                       context.limits};
   if (!settings.messages.key) settings.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   settings.concurrency = coordinator_settings.max_concurrent_deliveries;
   const std::string own_key = settings.messages.key->public_key();
@@ -141,9 +145,11 @@ class Coordinator::FileCleanupLoop final : public PooledLoop {
   static constexpr std::uint64_t kErrorRetryDelayMs = 5000;
 
   Result<std::uint64_t> clean_up() {
-    MJ_TRY(uploads_ms, uploads_.run_step(*store_, context_));
-    MJ_TRY(files_ms, files_->clean_up(*store_, context_));
-    return std::min(uploads_ms, files_ms);
+    const auto uploads_ms = uploads_.run_step(*store_, context_);
+    const auto files_ms = files_->clean_up(*store_, context_);
+    MJ_CHECK(uploads_ms);
+    MJ_CHECK(files_ms);
+    return std::min(*uploads_ms, *files_ms);
   }
 
   Id context_;
@@ -294,7 +300,12 @@ Coordinator::Coordinator(StoreFactory& stores, const Clock& clock, CoordinatorSe
       clock_(clock),
       settings_(std::move(settings)),
       instance_(random_hex(16)),
-      file_sender_(stores, clock, {settings_.contexts, settings_.state_dir, settings_.transfer_rate},
+      file_sender_(stores, clock,
+                   {[this](Id context) {
+                      const std::lock_guard lock(mutex_);
+                      return services_.contains(context);
+                    },
+                    settings_.state_dir, settings_.transfer_rate},
                    settings_.metrics) {
   step_shares_.shared_limit = std::make_shared<SharedThreadLimit>(kMaxStepThreads);
 }

@@ -1,5 +1,6 @@
 #include "model/submitted_files.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "base/sha256.h"
 #include "model/artifact.h"
 #include "model/codec.h"
+#include "model/upload_limits.h"
 #include "text/base64.h"
 #include "text/json.h"
 #include "text/utf8.h"
@@ -129,9 +131,15 @@ Result<void> describe_contents(const SubmittedFiles& contents, FileDescriptions&
                                      std::to_string(kMaxAllJobFileBytes) +
                                      ": let an earlier job store them as artifacts and name them in inputs");
   }
+  std::uint64_t uploaded_bytes = 0;
   for (const auto& [name, upload] : contents.uploads) {
     MJ_CHECK(check_file_name(name, contents));
+    uploaded_bytes += std::min(upload.bytes, kMaxUploadedBytes + 1);
     files[name] = describe_upload(upload);
+  }
+  if (uploaded_bytes > kMaxUploadedBytes) {
+    return fail(Code::too_large, "files: the uploads of a job may have " + std::to_string(kMaxUploadedBytes) +
+                                     " bytes together: divide the work into several jobs");
   }
   out.files = std::move(files);
   return {};

@@ -3,6 +3,7 @@
 #include "base/parse.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "model/upload_limits.h"
 
 namespace mycojobs::service {
 namespace {
@@ -22,6 +23,11 @@ Result<UploadRecord> begin_upload(const RequestContext& caller, Store& store, co
                                      " are more than an uploaded file may have; job.max_artifact_bytes is " +
                                      std::to_string(limits.max_file_bytes) +
                                      " here: raise it, or send the file in parts");
+  }
+  if (request.bytes > kMaxUploadedBytes) {
+    return fail(Code::too_large, "bytes: " + std::to_string(request.bytes) + " are more than the " +
+                                     std::to_string(kMaxUploadedBytes) +
+                                     " that the uploads of a job may have: send the file in parts to several jobs");
   }
   UploadRecord upload;
   upload.caller = owner;

@@ -18,6 +18,7 @@ const RESPONSE_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRY_MS = 30_000;
 const SILENCE_TIMEOUT_MS = 45_000;  // an event stream receives a heartbeat at least every 15 s
 const UPLOAD_RESPONSE_TIMEOUT_MS = 120_000;  // the server writes the file to its disk before it responds
+const UPLOAD_LINK_MS = 45000; // time in which the link of artifact.put can be used again; its ticket is valid for 60 s
 const MAX_CALLS = 8;  // simultaneous calls; event streams and followed logs are not included
 const MAX_REQUEST_BYTES = 16 << 20;
 const MAX_RESPONSE_BYTES = 64 << 20;
@@ -389,11 +390,22 @@ export class Client {
       }
       const params = { bytes, sha256: hash.digest("hex"), context_id: this.context, ...(callerId && { caller_id: callerId }) };
       let [deadline, pauseMs] = [Date.now() + this.#maxRetryMs, 50];
+      let [link, linkDeadline, isRepeat] = ["", 0, false];
       while (true) {
         try {
-          return await this.#uploadOnce(file, params, signal);
+          // Each call of artifact.put reserves bytes of the quota, so that a file is sent again to the first link.
+          isRepeat = Date.now() < linkDeadline;
+          if (!isRepeat) {
+            link = getMember("artifact.put", await this.call("artifact.put", params, { repeat: true, signal }), "link", "string");
+            linkDeadline = Date.now() + UPLOAD_LINK_MS;
+          }
+          return await this.#sendUpload(link, file, params, signal);
         } catch (error) {
-          if (!(error instanceof Unavailable) || Date.now() + pauseMs > deadline) throw error;
+          // A conflict: the server has not noticed yet that the last connection was lost.
+          const isLinkLost = error instanceof Denied || error instanceof NotFound;
+          const isPassing = error instanceof Unavailable || (isRepeat && (isLinkLost || error instanceof Conflict));
+          if (!isPassing || Date.now() + pauseMs > deadline) throw error;
+          if (isLinkLost) linkDeadline = 0;
           await pause(pauseMs * (0.5 + Math.random() / 2), undefined, { signal });
           pauseMs = Math.min(pauseMs * 2, 2000);
         }
@@ -403,8 +415,7 @@ export class Client {
     }
   }
 
-  async #uploadOnce(file, params, signal) {
-    const link = getMember("artifact.put", await this.call("artifact.put", params, { repeat: true, signal }), "link", "string");
+  async #sendUpload(link, file, params, signal) {
     const limit = createTimeout(UPLOAD_RESPONSE_TIMEOUT_MS, signal);
     async function* readPieces() {
       for await (const piece of file.createReadStream({ autoClose: false, start: 0 })) {

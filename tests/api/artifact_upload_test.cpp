@@ -4,11 +4,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <sstream>
 
+#include "api/artifacts/artifact_uploads.h"
 #include "api_fixture.h"
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
@@ -241,6 +244,93 @@ TEST_F(ArtifactUploadTest, ExpiredFilesAreDeletedFromTheDisk) {
   EXPECT_TRUE(fs::exists(folder_of(used) + '/' + sha256_hex("used file")));
 }
 
+TEST_F(ArtifactUploadTest, RecordWithoutFolderExpires) {
+  start_anonymous();
+  const json abandoned = put("abandoned");
+  const std::string id = parse_upload_reference(abandoned.value("upload", ""))->id;
+  (void)redis_.run_command(1, {"ZADD", "mj:uploads", "1", id});
+  ASSERT_FALSE(fs::exists(uploads_folder(ArtifactFolder(state_dir_, 1))));
+  UploadCleanup cleanup(clock_, state_dir_);
+  ASSERT_TRUE(cleanup.run_step(*store_, 1));
+  EXPECT_FALSE(store_->find_upload(1, id).value());
+}
+
+TEST_F(ArtifactUploadTest, BadRecordDelaysNoOtherFile) {
+  start_anonymous();
+  const std::string bad = upload("bad"), unused = upload("unused");
+  (void)redis_.run_command(1, {"SET", "mj:upload:" + parse_upload_reference(bad)->id, "x"});
+  (void)redis_.run_command(1, {"UNLINK", "mj:upload:" + parse_upload_reference(unused)->id});
+  UploadCleanup cleanup(clock_, state_dir_);
+  EXPECT_FALSE(cleanup.run_step(*store_, 1));
+  EXPECT_FALSE(fs::exists(folder_of(unused)));
+  EXPECT_TRUE(fs::exists(folder_of(bad)));
+}
+
+TEST_F(ArtifactUploadTest, FullDiskRefusesTheFile) {
+  start_anonymous();
+  put("creates the folder");
+  UploadRecord upload;
+  upload.caller = 1;
+  upload.reference = {make_upload_id(1, std::string(32, '1')), 1ULL << 52, std::string(64, 'b')};
+  upload.holder = find_holder_name(ArtifactFolder(state_dir_, 1));
+  ASSERT_TRUE(store_->begin_upload(1, upload, 3600000, (1ULL << 53) - 1));
+  const Reply reply = send(api::format_upload_path(1, upload.reference), "x");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_THAT(reply.body, HasSubstr("free bytes"));
+}
+
+TEST_F(ArtifactUploadTest, RequestWithoutAnUploadCreatesNoFolder) {
+  settings_.contexts = {};
+  const std::string own = make_token(5);
+  token_ = make_token(0, true);
+  start();
+  ok("context.create", {{"id", 1}, {"admins", {1}}, {"submitters", {5}}});
+  const std::string reference =
+      mycojobs::to_string(UploadReference{make_upload_id(5, std::string(32, '1')), 1, std::string(64, 'b')});
+  for (const std::string context : {"1", "7"}) {
+    const Reply reply = send("/artifacts?context=" + context + "&upload=" + reference, "x", bearer(own));
+    EXPECT_THAT(reply.status, testing::AnyOf(403, 404)) << reply.body;
+    EXPECT_FALSE(fs::exists(state_dir_ + "/contexts/" + context));
+  }
+}
+
+class SetClock final : public Clock {
+ public:
+  std::atomic<std::uint64_t> boot{1000};
+  std::uint64_t unix_ms() const override { return 1'700'000'000'000 + boot; }
+  std::uint64_t boot_ms() const override { return boot; }
+};
+
+TEST_F(ArtifactUploadTest, OnlyServedContextsAreSent) {
+  const std::string served = *find_or_create_holder_name(ArtifactFolder(state_dir_, 1));
+  const std::string other = *find_or_create_holder_name(ArtifactFolder(state_dir_, 2));
+  HeldFileSender sender(redis_, clock_, {[](Id context) { return context == 1; }, state_dir_, 0});
+  sender.run_once();
+  EXPECT_TRUE(store_->is_holding_files(1, served).value());
+  EXPECT_FALSE(store_->is_holding_files(2, other).value());
+}
+
+TEST_F(ArtifactUploadTest, FolderIsServedUnderItsPresentName) {
+  const std::string first = *find_or_create_holder_name(ArtifactFolder(state_dir_, 1));
+  SetClock clock;
+  HeldFileSender sender(redis_, clock, {[](Id) { return true; }, state_dir_, 0});
+  sender.run_once();
+  ASSERT_TRUE(store_->is_holding_files(1, first).value());
+  fs::remove(ArtifactFolder(state_dir_, 1).path() + "/holder");
+  const std::string second = *find_or_create_holder_name(ArtifactFolder(state_dir_, 1));
+  const auto run_after_pause = [&] {
+    (void)redis_.run_command(1, {"UNLINK", "mj:file-holders"});
+    clock.boot += HeldFileSender::kRegistrationIntervalMs;
+    sender.run_once();
+  };
+  run_after_pause();
+  EXPECT_FALSE(store_->is_holding_files(1, first).value());
+  EXPECT_TRUE(store_->is_holding_files(1, second).value());
+  fs::remove(ArtifactFolder(state_dir_, 1).path() + "/holder");
+  run_after_pause();
+  EXPECT_FALSE(store_->is_holding_files(1, second).value()) << "the disk is not mounted";
+}
+
 // Receives the file of a job from a holder.
 class UploadTarget final : public FileTarget {
  public:
@@ -257,23 +347,29 @@ TEST_F(ArtifactUploadTest, FileIsSentForJobsThatNameIt) {
   const std::string reference = upload(content_);
   const Id id = start_job_with(reference);
   const std::string holder = find_holder_name(ArtifactFolder(state_dir_, 1));
-  HeldFileSender sender(redis_, clock_, {{1}, state_dir_, 0});
+  HeldFileSender sender(redis_, clock_, {[](Id) { return true; }, state_dir_, 0});
   const LoopThread<HeldFileSender> thread(sender, "sender");
   ASSERT_TRUE(test::eventually([&] { return store_->is_holding_files(1, holder).value_or(false); }));
   const auto receiver_store = *redis_.open();
-  TransferLoop receiver(*receiver_store, {.contexts = {1}, .state_dir = folder_ / "agent"}, clock_);
+  SetClock silence;  // advances faster if the holder is expected to be silent
+  TransferLoop receiver(*receiver_store, {.contexts = {1}, .state_dir = folder_ / "agent"}, silence);
   ASSERT_TRUE(receiver.subscribe(redis_));
   const LoopThread<TransferLoop> receiver_thread(receiver, "receiver");
-  const auto fetch = [&](const std::string& job_key, int number) {
+  const auto fetch = [&](const std::string& job_key, int number, bool is_silent = false) {
     std::promise<FetchEnd> promise;
     receiver.fetch({1, parse_file_holder(holder), job_key, {sha256_hex(content_), content_.size()}, "the file"},
                    std::make_shared<UploadTarget>(folder_ / ("received" + std::to_string(number))),
                    [&](FetchEnd end) { promise.set_value(std::move(end)); });
-    return promise.get_future().get().status;
+    std::future<FetchEnd> end = promise.get_future();
+    while (end.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready)
+      silence.boot += is_silent ? 1000 : 20;
+    return end.get().status;
   };
   EXPECT_EQ(fetch("job:1:" + std::to_string(id), 1), FetchStatus::received);
   EXPECT_EQ(fs::file_size(folder_ / "received1"), content_.size());
   EXPECT_EQ(fetch("job:1:99", 2), FetchStatus::lost) << "another job does not name the upload";
+  fs::remove(folder_of(reference) + '/' + sha256_hex(content_));
+  EXPECT_EQ(fetch("job:1:" + std::to_string(id), 3, true), FetchStatus::away) << "its disk may not be mounted";
 }
 
 }  // namespace

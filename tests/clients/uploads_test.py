@@ -66,13 +66,14 @@ class FailingServer(LoopbackServer):
     """Answers artifact.put, and closes the first uploads without an answer."""
 
     def __init__(self, failures):
-        self.bodies, self._failures = [], failures
+        self.bodies, self.reservations, self._failures = [], 0, failures
         super().__init__()
 
     def serve(self, client, lines):
         request, head = lines.readline(), read_head(lines)
         body = lines.read(int(head["content-length"]))
         if request.startswith(b"POST"):
+            self.reservations += 1
             call = json.loads(body)
             answer = {"jsonrpc": "2.0", "id": call["id"], "result": {"upload": "r", "link": "/artifacts?upload=r&ticket=t", "until_ms": 1}}
             return self._reply(client, b"200 OK", answer)
@@ -100,6 +101,7 @@ class UnreliableServers(unittest.TestCase):
             else:
                 self.assertEqual(node_uploads(server.url, "t", path, ONLY_UPLOAD="1").get("reference"), "r")
             self.assertEqual(server.bodies, [b"0123456789"] * 2)
+            self.assertEqual(server.reservations, 1, "a second one would use up the quota")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kNoFolder = "this coordinator has no state_dir for uploads: set it, or call another coordinator";
 constexpr std::string_view kUploadTicketPrefix = "upload:";  // no job key begins with it
 
 std::string get_parameter(const HttpRequest& request, const std::string& name) {
@@ -95,9 +96,7 @@ class ArtifactUploads::Receiver final : public BodyReceiver {
 };
 
 Result<std::string> find_upload_holder(const ApiSettings& settings, Id context) {
-  if (settings.state_dir.empty())
-    return fail(Code::unsupported,
-                "this coordinator has no state_dir for uploads: set it, or call another coordinator");
+  if (settings.state_dir.empty()) return fail(Code::unsupported, kNoFolder);
   return find_or_create_holder_name(ArtifactFolder(settings.state_dir, context));
 }
 
@@ -129,14 +128,16 @@ Result<BodyStream> ArtifactUploads::open_upload(const HttpRequest& request, cons
   MJ_TRY(reference, parse_reference(request));
   const json params{{"context_id", context}};
   MJ_TRY(call, MethodCall::create(services_, params, caller));
-  MJ_TRY(holder, find_upload_holder(services_.settings, context));
+  const std::string& state_dir = services_.settings.state_dir;
+  if (state_dir.empty()) return fail(Code::unsupported, kNoFolder);
+  // Only artifact.put creates the folder, so that a request without rights or upload does not change the disk.
+  const std::string holder = find_holder_name(ArtifactFolder(state_dir, context));
   MJ_TRY(upload, call.report_if_denied(service::find_upload(call.request_context(), call.store(), reference, holder)));
   MJ_TRY(store_name, artifact_store_name(call.store(), context));
   call.release_backend();
   std::unique_ptr<UploadReceiver> file;
   if (!upload.is_complete) {
-    MJ_TRY(created,
-           UploadReceiver::create(ArtifactFolder(services_.settings.state_dir, context), store_name, reference));
+    MJ_TRY(created, UploadReceiver::create(ArtifactFolder(state_dir, context), store_name, reference));
     file = std::move(created);
   }
   BodyStream stream;

@@ -58,6 +58,11 @@ class ArtifactFetcher::FetchCounter {
     actors_.insert(actor);
     return true;
   }
+  // Returns whether the limit of all actors, but not that of this actor, is reached.
+  bool is_full_for(Id actor, std::uint32_t max_per_actor) {
+    const std::lock_guard lock(mutex_);
+    return actors_.size() >= kMaxFetches && actors_.count(actor) < max_per_actor;
+  }
   void remove(Id actor) {
     const std::lock_guard lock(mutex_);
     actors_.erase(actors_.find(actor));
@@ -219,10 +224,10 @@ class ArtifactFetcher::SharedFile final : public IncomingArtifact {
 // A reader of a shared file. The file lingers after its last reader.
 class ArtifactFetcher::Reader final : public IncomingArtifact {
  public:
-  Reader(std::shared_ptr<SharedFile> file, std::shared_ptr<LingeringFetches> lingering)
-      : file_(std::move(file)), lingering_(std::move(lingering)) {}
+  Reader(Id actor, std::shared_ptr<SharedFile> file, std::shared_ptr<LingeringFetches> lingering)
+      : actor_(actor), file_(std::move(file)), lingering_(std::move(lingering)) {}
   ~Reader() override {
-    if (!file_->has_ended()) lingering_->keep(std::move(file_));
+    if (!file_->has_ended()) lingering_->keep(actor_, std::move(file_));
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
@@ -233,6 +238,7 @@ class ArtifactFetcher::Reader final : public IncomingArtifact {
   Result<bool> wait_until_complete(std::uint32_t timeout_ms) override { return file_->wait_until_complete(timeout_ms); }
 
  private:
+  const Id actor_;
   std::shared_ptr<SharedFile> file_;
   const std::shared_ptr<LingeringFetches> lingering_;
 };
@@ -277,10 +283,12 @@ Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::get_
   return transfers_.emplace(context, transfers).first->second;  // another thread may have added transfers first
 }
 
-// Fetches without a reader make room for a fetch with one.
+// Fetches without a reader make room for a fetch with one: those of the actor for its own limit, all for the limit of
+// all actors.
 bool ArtifactFetcher::try_add_fetch(Id actor) {
   const auto try_add = [&] { return counter_->try_add(actor, settings_.max_fetches_per_actor); };
-  return try_add() || (lingering_->release_all() && try_add());
+  return try_add() || (lingering_->release_all_of(actor) && try_add()) ||
+         (counter_->is_full_for(actor, settings_.max_fetches_per_actor) && lingering_->release_all() && try_add());
 }
 
 Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArtifact& artifact,
@@ -292,13 +300,13 @@ Result<std::shared_ptr<IncomingArtifact>> ArtifactFetcher::open(const RemoteArti
   remove_idle(removed);
   const FileKey key{artifact.context, artifact.job_key, artifact.content.sha256};
   if (const auto shared = files_[key].lock(); shared && !shared->has_ended())
-    return std::make_shared<Reader>(shared, lingering_);
+    return std::make_shared<Reader>(actor, shared, lingering_);
   if (!try_add_fetch(actor)) return std::shared_ptr<IncomingArtifact>();
   auto target = std::make_shared<FetchTarget>(transfers->cache().make_target(store_name, artifact.job_key),
                                               artifact.content.bytes, counter_, actor);
   auto file = std::make_shared<SharedFile>(transfers, artifact, std::move(target));
   files_[key] = file;
-  return std::make_shared<Reader>(std::move(file), lingering_);
+  return std::make_shared<Reader>(actor, std::move(file), lingering_);
 }
 
 }  // namespace mycojobs

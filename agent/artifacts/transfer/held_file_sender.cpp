@@ -65,10 +65,7 @@ std::vector<Id> HeldFileSender::find_contexts() const {
     if (!parse_u64(entry->path().filename().string(), context) || context == 0 || context > UINT32_MAX) continue;
     contexts.push_back(static_cast<Id>(context));
   }
-  if (settings_.contexts.empty()) return contexts;
-  std::erase_if(contexts, [this](Id context) {
-    return std::find(settings_.contexts.begin(), settings_.contexts.end(), context) == settings_.contexts.end();
-  });
+  std::erase_if(contexts, [this](Id context) { return !settings_.is_served(context); });
   return contexts;
 }
 
@@ -79,11 +76,22 @@ Result<void> HeldFileSender::open_registration_store() {
   return {};
 }
 
+void HeldFileSender::remove_obsolete_senders(const std::vector<Id>& contexts, std::uint64_t now_ms) {
+  std::erase_if(senders_, [&](const auto& entry) {
+    const auto& [context, sender] = entry;
+    if (std::find(contexts.begin(), contexts.end(), context) == contexts.end()) return true;
+    return now_ms >= sender->next_registration_ms &&
+           find_holder_name(ArtifactFolder(settings_.state_dir, context)) != sender->name();
+  });
+}
+
 Result<void> HeldFileSender::serve(Id context, std::uint64_t now_ms) {
   auto sender = senders_.find(context);
   if (sender == senders_.end()) {
     std::string name = find_holder_name(ArtifactFolder(settings_.state_dir, context));
     if (name.empty()) return {};
+    if (senders_.size() >= kMaxContexts)
+      return fail(Code::too_large, "the files of " + std::to_string(kMaxContexts) + " contexts are sent already");
     MJ_CHECK(open_registration_store());
     MJ_TRY(store, stores_.open_reader());
     auto new_sender = std::make_unique<ContextSender>(std::move(store), std::move(name));
@@ -97,7 +105,9 @@ Result<void> HeldFileSender::serve(Id context, std::uint64_t now_ms) {
 }
 
 std::uint64_t HeldFileSender::run_once() {
-  for (const Id context : find_contexts()) {
+  const std::vector<Id> contexts = find_contexts();
+  remove_obsolete_senders(contexts, clock_.boot_ms());
+  for (const Id context : contexts) {
     const std::uint64_t now_ms = clock_.boot_ms();
     if (const auto retry = retry_ms_.find(context); retry != retry_ms_.end() && now_ms < retry->second) continue;
     auto served = serve(context, now_ms);

@@ -5,10 +5,12 @@
 //   loop: finds folders with a name -> TransferLoop of the context (thread and connection of its own)
 //                                   -> mj:file-holders, every kRegistrationIntervalMs
 //
-// A context without such files costs nothing. A loop of base/loop_thread.h.
+// A context without such files costs nothing. A folder that disappears or gets another name, as when its disk is
+// unmounted, is no longer served under the old name. A loop of base/loop_thread.h.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,11 +26,12 @@ namespace mycojobs {
 class HeldFileSender final : public TimedLoop {
  public:
   static constexpr std::uint64_t kRegistrationIntervalMs = 10000, kRegistrationMs = 45000;
+  static constexpr std::size_t kMaxContexts = 256;  // each needs a thread and connections
 
   struct Settings {
-    std::vector<Id> contexts;  // if empty, all contexts with a folder
-    std::string state_dir;     // if empty, nothing is sent
-    std::uint64_t rate = 0;    // see TransferLoop::Settings
+    std::function<bool(Id)> is_served;  // whether the coordinator serves a context
+    std::string state_dir;              // if empty, nothing is sent
+    std::uint64_t rate = 0;             // see TransferLoop::Settings
   };
   // REQUIRES: stores and clock outlive the object.
   HeldFileSender(StoreFactory&, const Clock&, Settings, std::shared_ptr<Metrics> metrics = no_metrics());
@@ -40,6 +43,8 @@ class HeldFileSender final : public TimedLoop {
  private:
   class ContextSender;
   std::vector<Id> find_contexts() const;
+  // Stops to send files of contexts that are not served any more, or whose folders have another name.
+  void remove_obsolete_senders(const std::vector<Id>& contexts, std::uint64_t now_ms);
   // Starts to send the files of the context, unless it is sent already, and renews its registration when it is due.
   Result<void> serve(Id context, std::uint64_t now_ms);
   Result<void> open_registration_store();

@@ -17,23 +17,35 @@ LingeringFetches::~LingeringFetches() {
   if (thread_.joinable()) thread_.join();
 }
 
-void LingeringFetches::keep(std::shared_ptr<void> fetch) {
+void LingeringFetches::keep(Id actor, std::shared_ptr<void> fetch) {
   const std::lock_guard lock(mutex_);
   if (!thread_.joinable()) {
     auto thread = start_thread([this] { run(); }, "lingering");
     if (!thread) return;
     thread_ = std::move(*thread);
   }
-  fetches_[std::move(fetch)] = std::chrono::steady_clock::now() + linger_;
+  fetches_[std::move(fetch)] = {actor, std::chrono::steady_clock::now() + linger_};
   changed_.notify_all();
 }
 
 // The references are released without the lock, since the end of a fetch can wait for a thread.
 bool LingeringFetches::release_all() {
-  std::map<std::shared_ptr<void>, TimePoint> released;
+  Fetches released;
   {
     const std::lock_guard lock(mutex_);
     released.swap(fetches_);
+  }
+  return !released.empty();
+}
+
+bool LingeringFetches::release_all_of(Id actor) {
+  Fetches released;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto entry = fetches_.begin(); entry != fetches_.end();) {
+      const auto current = entry++;
+      if (current->second.actor == actor) released.insert(fetches_.extract(current));
+    }
   }
   return !released.empty();
 }
@@ -44,7 +56,7 @@ void LingeringFetches::run() {
     const auto now = std::chrono::steady_clock::now();
     std::vector<std::shared_ptr<void>> released;
     for (auto entry = fetches_.begin(); entry != fetches_.end();) {
-      if (entry->second <= now) {
+      if (entry->second.end <= now) {
         released.push_back(entry->first);
         entry = fetches_.erase(entry);
       } else {
@@ -61,8 +73,8 @@ void LingeringFetches::run() {
       changed_.wait(lock);
     } else {
       const auto first = std::min_element(fetches_.begin(), fetches_.end(),
-                                          [](const auto& a, const auto& b) { return a.second < b.second; });
-      changed_.wait_until(lock, first->second);
+                                          [](const auto& a, const auto& b) { return a.second.end < b.second.end; });
+      changed_.wait_until(lock, first->second.end);
     }
   }
 }

@@ -37,11 +37,12 @@ const char* to_word(FetchStatus status) {
   return "";
 }
 
-// Reads a piece of a file from the first of the folders that has the file with this size. Errors: not_found (no folder
-// has the file), io (the file cannot be read, or the folder of the context does not exist). A missing folder of the
-// context is not reported as not_found, which would end the job, because the disk of the agent may not be mounted.
+// Reads a piece of a file from the first of the folders that has the file with this size. is_expected: the store names
+// this host for the file. Errors: not_found (no folder has the file), io (the file cannot be read, the folder of the
+// context does not exist, or an expected file is missing). The latter are not reported as not_found, which would end
+// the job, because the disk of the host may not be mounted.
 Result<std::string> read_piece_of_job(const std::string& context_folder, const std::vector<std::string>& folders,
-                                      const PieceRequest& request) {
+                                      const PieceRequest& request, bool is_expected) {
   for (const std::string& folder : folders) {
     MJ_TRY(fd, open_job_file(folder, request.file));
     if (!fd) continue;
@@ -53,6 +54,8 @@ Result<std::string> read_piece_of_job(const std::string& context_folder, const s
   struct stat info {};
   if (::stat(context_folder.c_str(), &info) != 0)
     return fail(Code::io, context_folder + ": " + errno_text(errno) + " (is the disk mounted?)");
+  if (is_expected)
+    return fail(Code::io, folders.back() + '/' + request.file.sha256 + ": is missing (is the disk mounted?)");
   return fail(Code::not_found, request.job_key + " has no such file on this host");
 }
 
@@ -235,15 +238,18 @@ void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_r
     return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer"), is_repeated});
   }
   auto folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names);
+  bool is_expected = false;
   if (settings_.find_folder) {
     auto folder = settings_.find_folder(context, request.job_key, request.file);
     if (!folder) return post(PieceRead{context, request, tl::unexpected<Error>(folder.error()), is_repeated});
-    if (!folder->empty()) folders.push_back(std::move(*folder));
+    is_expected = !folder->empty();
+    if (is_expected) folders.push_back(std::move(*folder));
   }
   post_to_disk(context, "send ",
-               [this, context, request, is_repeated,
+               [this, context, request, is_repeated, is_expected,
                 context_folder = ArtifactFolder(settings_.state_dir, context).path(), folders = std::move(folders)] {
-                 post(PieceRead{context, request, read_piece_of_job(context_folder, folders, request), is_repeated});
+                 post(PieceRead{context, request, read_piece_of_job(context_folder, folders, request, is_expected),
+                                is_repeated});
                });
 }
 

@@ -1,6 +1,8 @@
 #include "artifacts/uploads/upload_cleanup.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <vector>
 
 #include "artifacts/artifact_folder.h"
@@ -34,30 +36,43 @@ void delete_upload(const std::string& folder) {
 
 }  // namespace
 
+// Records expire without regard to the folder: their uploads may be at other coordinators, or have never begun.
 Result<std::uint64_t> UploadCleanup::run_step(Store& store, Id context) {
-  constexpr std::uint64_t kDisabledMs = 3600000;
-  if (state_dir_.empty()) return kDisabledMs;
   const std::uint64_t now_ms = clock_.boot_ms();
   if (now_ms < next_ms_) return next_ms_ - now_ms;
   next_ms_ = now_ms + kIntervalMs;
-  std::error_code error;
-  if (!fs::exists(uploads_folder(ArtifactFolder(state_dir_, context)), error)) return kIntervalMs;
-  MJ_TRY(has_more, store.expire_uploads(context));
-  if (has_more) next_ms_ = now_ms;
-  MJ_CHECK(delete_files_without_record(store, context));
+  const auto has_more = store.expire_uploads(context);
+  auto deleted = delete_files_without_record(store, context);
+  MJ_CHECK(has_more);
+  MJ_CHECK(deleted);
+  if (*has_more) next_ms_ = now_ms;
   return next_ms_ - now_ms;
 }
 
-Result<void> UploadCleanup::delete_files_without_record(Store& store, Id context) const {
+// Examines the next kMaxExamined files, since each costs a query. A record that cannot be read delays no other file.
+Result<void> UploadCleanup::delete_files_without_record(Store& store, Id context) {
   const ArtifactFolder folder(state_dir_, context);
+  std::error_code error;
+  if (state_dir_.empty() || !fs::exists(uploads_folder(folder), error)) return {};
   MJ_TRY(store_names, artifact_store_names(store, context));
+  std::map<std::string, std::string> ids;  // by path
   for (const std::string& store_name : store_names) {
-    for (const std::string& id : list_upload_ids(uploads_folder(folder, store_name))) {
-      MJ_TRY(upload, store.find_upload(context, id));
-      if (!upload) delete_upload(upload_folder(folder, store_name, id));
+    for (std::string& id : list_upload_ids(uploads_folder(folder, store_name))) {
+      std::string path = upload_folder(folder, store_name, id);
+      ids.emplace(std::move(path), std::move(id));
     }
   }
-  return {};
+  Result<void> result;
+  auto entry = ids.upper_bound(last_examined_);
+  for (std::size_t count = std::min(kMaxExamined, ids.size()); count > 0; --count, ++entry) {
+    if (entry == ids.end()) entry = ids.begin();
+    const auto& [path, id] = *entry;
+    last_examined_ = path;
+    const auto upload = store.find_upload(context, id);
+    if (!upload && result) result = tl::unexpected<Error>(upload.error());
+    if (upload && !*upload) delete_upload(path);
+  }
+  return result;
 }
 
 }  // namespace mycojobs

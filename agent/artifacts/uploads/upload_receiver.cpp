@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,12 +25,26 @@ Result<void> sync_path(const std::string& path, int flags) {
   return {};
 }
 
+// Unused disk that uploads leave for others.
+constexpr std::uint64_t kMinFreeBytes = 64ULL << 20;
+
+Result<void> check_free_disk(const std::string& path, std::uint64_t bytes) {
+  struct statvfs disk {};
+  if (::statvfs(path.c_str(), &disk) != 0) return make_disk_error(path);
+  const std::uint64_t free_bytes = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (free_bytes >= kMinFreeBytes && free_bytes - kMinFreeBytes >= bytes) return {};
+  return fail(Code::unavailable, path + ": the disk has " + std::to_string(free_bytes) +
+                                     " free bytes, too few for an upload of " + std::to_string(bytes) +
+                                     ": free some, or call another coordinator");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<UploadReceiver>> UploadReceiver::create(const ArtifactFolder& folder,
                                                                const std::string& store_name,
                                                                const UploadReference& reference) {
   if (auto created = folder.create(store_name); !created) return fail(Code::unavailable, created.error().message);
+  MJ_CHECK(check_free_disk(folder.path(), reference.bytes));
   const std::string path = upload_folder(folder, store_name, reference.id);
   for (const std::string& parent : {uploads_folder(folder), uploads_folder(folder, store_name), path})
     if (::mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST) return make_disk_error(parent);

@@ -272,7 +272,7 @@ const auto kOptions = std::to_array<Option>({
      "Time after which an uploaded file that no job uses is deleted", kUploadCommands, "", 60000,
      365ULL * 24 * 3600 * 1000},
     {"uploads.caller_bytes", bytes, &S::uploads_caller_bytes, "1GiB",
-     "Uploaded files of one caller in a context, with those that jobs use", kUploadCommands, "", 1U << 20, 1ULL << 50},
+     "Uploaded files of one caller in a context; 16 times as many of all callers", kUploadCommands, "", 1U << 20, 1ULL << 50},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3",
      "Claims without a reported end after which a job is a dead letter", kWorkerCommands, "", 1, 1000},
     {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory limit of a job, without swap",

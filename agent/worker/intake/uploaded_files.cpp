@@ -10,13 +10,11 @@
 #include "model/codec.h"
 #include "model/file_holder.h"
 #include "model/submitted_files.h"
+#include "model/upload_limits.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
 namespace {
-
-// Uploads and inputs together, since the agent reads them into memory.
-constexpr std::uint64_t kMaxUploadedBytes = 256ULL << 20;
 
 bool has_size(const std::string& path, std::uint64_t bytes) {
   struct stat info {};

@@ -13,7 +13,7 @@ import time
 import uuid
 from typing import Any, AsyncIterator, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
 
-from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
+from .errors import CannotShip, Conflict, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
 from .errors import closed_error, invalid_response_error, read_error, screen
 from .http import Event, Transport, read_http_error
 from .ship import RESULT_KEY, Upload, check_options, encode_files, get_options, make_script
@@ -30,6 +30,7 @@ MAX_REQUEST_BYTES = 16 << 20
 LOG_WAIT_MS = 20_000  # parameter wait_ms of job.logs
 WAIT_MS, SHORT_WAIT_MS = 20_000, 250  # parameter wait_ms of jobs.wait and flows.wait
 MAX_WAIT_CALLS, MAX_WAIT_ENTRIES = 4, 1000  # concurrent calls of one _WaitGroup, and entries of each call
+UPLOAD_LINK_S = 45.0  # time in which the link of artifact.put can be used again; its ticket is valid for 60 s
 MIN_POLL_INTERVAL_S = 0.5  # minimum interval between requests with empty responses
 
 
@@ -160,21 +161,29 @@ class AsyncClient:
         more than 1 MiB must be uploaded. After a lost connection the whole file is sent again, within `retry_for`."""
         with open(path, "rb") as file:
             size, sha256 = await asyncio.get_running_loop().run_in_executor(None, hash_file, file)
+            params = {"bytes": size, "sha256": sha256, "context_id": self.context, "caller_id": caller_id}
             deadline, pause_s = time.monotonic() + self.retry_for, 0.05
+            link, link_deadline, is_repeat = "", 0.0, False
             while True:
                 try:
-                    return await self._upload_once(file, size, sha256, caller_id)
-                except Unavailable:
-                    if time.monotonic() + pause_s > deadline:
+                    # Each call of artifact.put reserves bytes of the quota, so that a file is sent again to the first link.
+                    is_repeat = time.monotonic() < link_deadline
+                    if not is_repeat:
+                        link = get_member("artifact.put", await self.call("artifact.put", params, repeat=True), "link", str)
+                        link_deadline = time.monotonic() + UPLOAD_LINK_S
+                    return await self._send_upload(link, file, size, sha256)
+                except (Unavailable, Conflict, Denied, NotFound) as error:
+                    # A conflict: the server has not noticed yet that the last connection was lost.
+                    if not (is_repeat or isinstance(error, Unavailable)) or time.monotonic() + pause_s > deadline:
                         raise
+                    if isinstance(error, (Denied, NotFound)):
+                        link_deadline = 0.0
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1))
                 pause_s = min(pause_s * 2, 2.0)
 
-    async def _upload_once(self, file: BinaryIO, size: int, sha256: str, caller_id: Optional[int]) -> Upload:
-        params = {"bytes": size, "sha256": sha256, "context_id": self.context, "caller_id": caller_id}
-        started = await self.call("artifact.put", params, repeat=True)
+    async def _send_upload(self, link: str, file: BinaryIO, size: int, sha256: str) -> Upload:
         file.seek(0)
-        data = await self._http.upload(get_member("artifact.put", started, "link", str), file, size)
+        data = await self._http.upload(link, file, size)
         try:
             response = json.loads(data)
         except ValueError:
