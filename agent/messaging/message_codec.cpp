@@ -140,6 +140,7 @@ Result<LogsBody> parse_logs(const json& body) {
         return fail(Code::invalid, "lines.size: is not a number up to seq");
       line.record.size = size->get<std::uint64_t>();
     }
+    line.record.begins_run = entry.value("run", json()) == true;
     result.lines.push_back(std::move(line.record));
   }
   return result;

@@ -936,6 +936,7 @@ Result<std::optional<OutboundRequest>> MessageLoop::make_log_request(const Outbo
     for (const Log& line : final_lines) {
       json encoded_line = to_json(line);
       if (line.size > 0) encoded_line["size"] = line.size;
+      if (line.begins_run) encoded_line["run"] = true;
       bytes += dump_json(encoded_line).size();  // A control byte takes six bytes in JSON.
       if (bytes > kMaxAnswerLogBytes && last_seq > 0) break;
       last_seq = line.seq;

@@ -232,9 +232,11 @@ Result<std::uint64_t> MessageStore::append_remote_log(Id context, const std::str
                                                       const std::string& content_hash, const std::string& job_key,
                                                       const std::vector<Log>& lines) {
   Arguments arguments{message_key, content_hash, job_key};
-  arguments.add(std::uint64_t{5 * lines.size()});
-  for (const Log& line : lines)
+  arguments.add(std::uint64_t{6 * lines.size()});
+  for (const Log& line : lines) {
     arguments.add(line.seq).add(to_string(line.stream)).add(line.text).add(line.ts_ms).add(line.size);
+    arguments.add(line.begins_run ? "1" : "");
+  }
   connection_.add_quota(arguments);
   MJ_TRY(reply, connection_.run(context, scripts::follow_log, arguments));
   return reply.number();

@@ -494,8 +494,8 @@ return 'asked'
 --# follow_log: dispatch_journal messages stored_usage
 -- Stores log lines of a job that runs elsewhere for a message. Lines beyond kMaxFollowed bytes of all jobs of the
 -- message, or beyond the quotas of the job's caller, are not stored.
--- ARGV: message (key), content (hash of its content), job (key), lines (list: number, stream, text, time in ms and
--- Log::size of each line), the quotas in bytes of a caller and of the context.
+-- ARGV: message (key), content (hash of its content), job (key), lines (list: number, stream, text, time in ms,
+-- Log::size, and 1 or empty for Log::begins_run, of each line), the quotas in bytes of a caller and of the context.
 -- Reply: the number of the last stored line; 0 if the message is not away or the job is not one of its planned jobs.
 -- Repeat: safe; lines up to the last stored number are skipped.
 local kMaxFollowed, kMaxSeq = 64 * 1024 * 1024, 2 ^ 52
@@ -509,7 +509,7 @@ if mark_fields.content ~= content or mark_fields.state ~= kMessageStateAway or c
   or claim.state ~= kJobStatePlanned then return to_integer_text(0) end
 local last_seq, bytes, job_bytes = get_last_log_seq(job), to_number(mark_fields.log_bytes), to_number(claim.log_bytes)
 local is_full
-for i = 1, #lines, 5 do
+for i = 1, #lines, 6 do
   local seq, size = to_number(lines[i]), to_number(lines[i + 4])
   if seq > last_seq and seq <= kMaxSeq then
     local line_bytes = #lines[i + 2] + 64
@@ -520,6 +520,7 @@ for i = 1, #lines, 5 do
     local fields = {'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2]}
     -- The size is limited to the numbers after the previous line.
     if size > 0 then fields[7], fields[8] = 'size', to_integer_text(math.min(size, seq - last_seq)) end
+    if lines[i + 5] ~= '' then fields[#fields + 1], fields[#fields + 2] = 'run', lines[i + 5] end
     redis.call('XADD', log, to_integer_text(seq) .. '-0', unpack(fields))
     last_seq = seq
   end

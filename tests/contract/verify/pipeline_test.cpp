@@ -726,6 +726,19 @@ TEST_P(Pipeline, LinesKeepTheirSize) {
   EXPECT_EQ(page.lines[3].size, 14U) << "a size is limited to the numbers after the line before";
 }
 
+TEST_P(Pipeline, LineBetweenTwoRunsIsMarked) {
+  route({job(1)});
+  Log next_run{1, 2, LogStream::system, "attempt 2\n"};
+  next_run.begins_run = true;
+  const std::vector<Log> lines{{1, 1, LogStream::out, "first\n"}, next_run, {1, 3, LogStream::out, "second\n"}};
+  EXPECT_EQ(store_->append_remote_log(1, kMessage, kContent, key(1), lines).value(), 3U);
+  const auto page = store_->logs(1, key(1), 0, 100, 0).value();
+  ASSERT_EQ(page.lines.size(), 3U);
+  EXPECT_FALSE(page.lines[0].begins_run);
+  EXPECT_TRUE(page.lines[1].begins_run);
+  EXPECT_FALSE(page.lines[2].begins_run);
+}
+
 // ---- miscellaneous ----
 
 TEST_P(Pipeline, ReservedJobsCannotBeUsedByOthers) {
