@@ -44,10 +44,12 @@ struct Policy {
   std::uint32_t open_files = 256;
   // output.keep: the beginning and the end of the output are kept, up to this size.
   std::uint64_t output_bytes = 1ULL << 20;
-  bool output_kill = false;           // output.kill: more output kills the job instead of being cut
-  bool output_merge = false;          // output.merge: stdout and stderr are one pipe, which keeps their order
-  std::vector<std::string> syscalls;  // syscalls.add: names as in syscalls(2)
-  std::vector<std::string> secrets;   // names of secret files of the operator
+  bool output_kill = false;               // output.kill: more output kills the job instead of being cut
+  bool output_merge = false;              // output.merge: stdout and stderr are one pipe, which keeps their order
+  std::uint64_t log_bytes = 64ULL << 20;  // log.keep: size of the log on the disk of the agent; the middle is dropped
+  bool log_full = false;                  // log.full: the complete log is stored as an artifact
+  std::vector<std::string> syscalls;      // syscalls.add: names as in syscalls(2)
+  std::vector<std::string> secrets;       // names of secret files of the operator
   // python.requirements: packages of a Python job in addition to those of its script, as in PEP 508.
   std::vector<std::string> python_requirements;
   // warm.runs, warm.idle: a process serves so many jobs with the same script, and is kept so long between two jobs

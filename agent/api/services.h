@@ -18,6 +18,7 @@
 #include "api/artifacts/artifact_tickets.h"
 #include "api/auth/sessions.h"
 #include "api/rpc/json_rpc.h"
+#include "artifacts/transfer/job_log_reader.h"
 #include "base/clock.h"
 #include "flows/flow_progress.h"
 #include "messaging/message_receiver.h"
@@ -107,6 +108,7 @@ struct Services {
         tickets(server_clock),
         clock(server_clock),
         settings(std::move(api_settings)),
+        logs(stores, server_clock, settings.state_dir),
         started_ms(server_clock.unix_ms()) {}
   // Separate pools for callers with a token, operators, the health check, remote supervisors, and clients that log in,
   // so that one group of callers cannot block another.
@@ -118,6 +120,7 @@ struct Services {
   service::ApprovalCache approvals;
   const Clock& clock;
   ApiSettings settings;
+  JobLogReader logs;
   std::uint64_t started_ms;
   std::atomic<bool> stopping{false};
   std::atomic<std::uint64_t> call_count{0}, refusal_count{0};

@@ -115,6 +115,12 @@ std::uint64_t clean_up_job_folder(const RecordedArtifacts& recorded, const std::
   return bytes_before - std::min(bytes_before, bytes_after);
 }
 
+ArtifactUsage::Recount* find_recount(std::map<std::string, ArtifactUsage::Recount>& recounts,
+                                     const std::string& store_name) {
+  const auto position = recounts.find(store_name);
+  return position == recounts.end() ? nullptr : &position->second;
+}
+
 }  // namespace
 
 ArtifactCleanup::ArtifactCleanup(const Clock& clock, std::string state_dir, std::uint64_t interval_ms,
@@ -187,10 +193,12 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
   round.job_folders.clear();
   for (const std::string& store_name : round.store_names) {
     const ArtifactFolder folder(state_dir_, context);
-    for (const bool is_cached : {false, true}) {
-      const std::string parent = is_cached ? folder.cache_folder(store_name) : folder.store_folder(store_name);
+    using Kind = Round::FolderKind;
+    for (const auto& [kind, parent] : {std::pair(Kind::artifacts, folder.store_folder(store_name)),
+                                       std::pair(Kind::cache, folder.cache_folder(store_name)),
+                                       std::pair(Kind::log, folder.log_folder(store_name))}) {
       for (const std::string& name : list_names(parent))
-        round.job_folders.push_back({store_name, name, parent + '/' + name, is_cached});
+        round.job_folders.push_back({store_name, name, parent + '/' + name, kind});
     }
   }
   return {};
@@ -199,31 +207,60 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
 Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, Round& round) const {
   const ArtifactFolder folder(state_dir_, context);
   for (std::size_t i = 0; i < kMaxJobsPerStep && !round.job_folders.empty(); ++i) {
-    const auto& [store_name, name, path, is_cached] = round.job_folders.back();
-    const std::string job_key = parse_job_folder_name(name);
-    if (is_cached) {
-      MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
-      if (recorded) delete_unlisted_files(*recorded, path);
-      round.job_folders.pop_back();
-      continue;
-    }
-    const auto initial_modification_time = read_modification_time(path);
-    if (!job_key.empty() && initial_modification_time) {
-      MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
-      const auto lock = recorded ? folder.lock(true, 0) : std::nullopt;
-      // If the modification time has changed, a run of the job has stored files since the record was read. The next
-      // round checks the folder again.
-      const std::uint64_t deleted_bytes = lock && read_modification_time(path) == initial_modification_time
-                                              ? clean_up_job_folder(*recorded, path, folder.objects_folder())
-                                              : 0;
-      const Id caller = parse_folder_caller(name);
-      const auto position = round.recounts.find(store_name);
-      ArtifactUsage::Recount* const recount = position == round.recounts.end() ? nullptr : &position->second;
-      if (deleted_bytes > 0) release_deleted_bytes(ArtifactUsage(folder, store_name), caller, deleted_bytes, recount);
-      if (const std::uint64_t bytes = recount == nullptr ? 0 : measure_folder(path); bytes > 0)
-        recount->bytes[caller] += bytes;
+    const Round::JobFolder& job_folder = round.job_folders.back();
+    switch (job_folder.kind) {
+      case Round::FolderKind::artifacts:
+        MJ_CHECK(check_job_folder(store, context, round, job_folder));
+        break;
+      case Round::FolderKind::cache: {
+        MJ_TRY(recorded, read_recorded_artifacts(store, context, parse_job_folder_name(job_folder.name)));
+        if (recorded) delete_unlisted_files(*recorded, job_folder.path);
+        break;
+      }
+      case Round::FolderKind::log:
+        MJ_CHECK(check_log_folder(store, context, ArtifactUsage::of_logs(folder, job_folder.store_name), job_folder,
+                                  find_recount(round.log_recounts, job_folder.store_name)));
     }
     round.job_folders.pop_back();
+  }
+  return {};
+}
+
+Result<void> ArtifactCleanup::check_job_folder(RecordStore& store, Id context, Round& round,
+                                               const Round::JobFolder& job_folder) const {
+  const ArtifactFolder folder(state_dir_, context);
+  const auto& [store_name, name, path, kind] = job_folder;
+  const std::string job_key = parse_job_folder_name(name);
+  const auto initial_modification_time = read_modification_time(path);
+  if (job_key.empty() || !initial_modification_time) return {};
+  MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
+  const auto lock = recorded ? folder.lock(true, 0) : std::nullopt;
+  // If the modification time has changed, a run of the job has stored files since the record was read. The next round
+  // checks the folder again.
+  const std::uint64_t deleted_bytes = lock && read_modification_time(path) == initial_modification_time
+                                          ? clean_up_job_folder(*recorded, path, folder.objects_folder())
+                                          : 0;
+  const Id caller = parse_folder_caller(name);
+  ArtifactUsage::Recount* const recount = find_recount(round.recounts, store_name);
+  if (deleted_bytes > 0) release_deleted_bytes(ArtifactUsage(folder, store_name), caller, deleted_bytes, recount);
+  if (const std::uint64_t bytes = recount == nullptr ? 0 : measure_folder(path); bytes > 0)
+    recount->bytes[caller] += bytes;
+  return {};
+}
+
+// Deletes the log of a job without a record.
+Result<void> ArtifactCleanup::check_log_folder(RecordStore& store, Id context, const ArtifactUsage& usage,
+                                               const Round::JobFolder& job_folder, ArtifactUsage::Recount* recount) {
+  const std::string job_key = parse_job_folder_name(job_folder.name);
+  if (job_key.empty()) return {};
+  MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
+  const Id caller = parse_folder_caller(job_folder.name);
+  const std::uint64_t bytes = measure_folder(job_folder.path);
+  if (recorded && recorded->is_record_missing) {
+    delete_unlisted_files(*recorded, job_folder.path);
+    if (bytes > 0) release_deleted_bytes(usage, caller, bytes, recount);
+  } else if (recount != nullptr && bytes > 0) {
+    recount->bytes[caller] += bytes;
   }
   return {};
 }
@@ -232,20 +269,27 @@ Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, 
 // does not change until the end of the round but differs from the sum of the folders, the count is therefore wrong.
 void ArtifactCleanup::start_recounts(const ArtifactFolder& folder, Round& round) const {
   round.recounts.clear();
+  round.log_recounts.clear();
   const auto lock = folder.lock(true, kCleanupLockTimeoutMs);
   if (!lock) return;
   for (const std::string& store_name : round.store_names) {
     if (auto recount = ArtifactUsage(folder, store_name).read())
       round.recounts[store_name].start_change_number = recount->last_change_number;
+    if (auto recount = ArtifactUsage::of_logs(folder, store_name).read())
+      round.log_recounts[store_name].start_change_number = recount->last_change_number;
   }
 }
 
 void ArtifactCleanup::apply_recounts(const ArtifactFolder& folder, Round& round) const {
-  for (const auto& [store_name, recount] : round.recounts) {
-    if (auto apply_result = ArtifactUsage(folder, store_name).apply_recount(recount); !apply_result)
+  const auto apply = [](const ArtifactUsage& usage, const ArtifactUsage::Recount& recount) {
+    if (auto apply_result = usage.apply_recount(recount); !apply_result)
       log(LogLevel::debug, "worker", "{}", apply_result.error().message);
-  }
+  };
+  for (const auto& [store_name, recount] : round.recounts) apply(ArtifactUsage(folder, store_name), recount);
+  for (const auto& [store_name, recount] : round.log_recounts)
+    apply(ArtifactUsage::of_logs(folder, store_name), recount);
   round.recounts.clear();
+  round.log_recounts.clear();
 }
 
 void ArtifactCleanup::check_objects(Id context, Round& round) const {

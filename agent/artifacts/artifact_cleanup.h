@@ -5,8 +5,8 @@
 //   spools of ended agents --> job folders, compared with the records --> objects without a job --> pause
 //     ^------------------------------------- next round ---------------------------------------------'
 //
-// Cached files of other hosts (artifacts/transfer/artifact_cache.h) are deleted with the record of their job, too, and
-// if the cache exceeds its limits.
+// Cached files of other hosts (artifacts/transfer/artifact_cache.h) and spooled logs (artifacts/logs/spooled_log.h) are
+// deleted with the record of their job, too, and cached files if the cache exceeds its limits.
 //
 // Several agents may clean up the same folder at the same time: an agent checks each file again under the lock of the
 // folder before it deletes the file.
@@ -50,19 +50,24 @@ class ArtifactCleanup {
   struct Round {
     Phase phase = Phase::spools;
     std::uint64_t start_ms = 0, next_ms = 0;  // Clock::boot_ms() of the start and of the next step.
+    enum class FolderKind { artifacts, cache, log };
     struct JobFolder {
       std::string store_name, name, path;  // path ends with the name of the folder
-      bool is_cached = false;              // whether the folder is in the cache
+      FolderKind kind = FolderKind::artifacts;
     };
-    std::vector<JobFolder> job_folders;                      // The job folders that this round has not processed yet.
-    std::uint64_t cache_bytes = 0;                           // Size of the cache in the latest round.
-    std::vector<std::string> store_names;                    // All current and previous names of the store.
-    std::map<std::string, ArtifactUsage::Recount> recounts;  // By name of the store: sums that this round has computed.
-    std::shared_ptr<DIR> objects_dir;                        // Position of this round in the folder of the objects.
+    std::vector<JobFolder> job_folders;    // The job folders that this round has not processed yet.
+    std::uint64_t cache_bytes = 0;         // Size of the cache in the latest round.
+    std::vector<std::string> store_names;  // All current and previous names of the store.
+    // By name of the store: sums of the artifacts and of the logs that this round has computed.
+    std::map<std::string, ArtifactUsage::Recount> recounts, log_recounts;
+    std::shared_ptr<DIR> objects_dir;  // Position of this round in the folder of the objects.
   };
   Result<void> advance_round(RecordStore&, Id context, Round&, std::uint64_t now_ms) const;
   Result<void> list_job_folders(RecordStore&, Id context, Round&) const;
   Result<void> check_job_folders(RecordStore&, Id context, Round&) const;
+  Result<void> check_job_folder(RecordStore&, Id context, Round&, const Round::JobFolder&) const;
+  static Result<void> check_log_folder(RecordStore&, Id context, const ArtifactUsage&, const Round::JobFolder&,
+                                       ArtifactUsage::Recount*);
   void check_objects(Id context, Round&) const;
   void start_recounts(const ArtifactFolder&, Round&) const;
   void apply_recounts(const ArtifactFolder&, Round&) const;

@@ -44,6 +44,10 @@ std::string ArtifactFolder::job_folder(const std::string& store, const std::stri
   return store_folder(store) + '/' + job_folder_name(job_key);
 }
 
+std::string ArtifactFolder::log_folder(const std::string& store, const std::string& job_key) const {
+  return log_folder(store) + '/' + job_folder_name(job_key);
+}
+
 std::string ArtifactFolder::cache_folder(const std::string& store, const std::string& job_key) const {
   return cache_folder(store) + '/' + job_folder_name(job_key);
 }
@@ -52,8 +56,9 @@ Result<void> ArtifactFolder::create(const std::string& store) const {
   std::error_code error;
   std::filesystem::create_directories(state_dir_, error);
   if (error) return fail(Code::io, state_dir_ + ": " + errno_text(error.value()));
-  for (const auto& folder : {state_dir_ + "/contexts", path_, objects_folder(), spool_folder(), path_ + "/jobs",
-                             store_folder(store), cache_folder(), cache_folder(store)})
+  for (const auto& folder :
+       {state_dir_ + "/contexts", path_, objects_folder(), spool_folder(), path_ + "/jobs", store_folder(store),
+        cache_folder(), cache_folder(store), path_ + "/logs", log_folder(store)})
     MJ_CHECK(create_folder(folder));
   return {};
 }

@@ -23,6 +23,9 @@ class ArtifactFolder {
   std::string cache_folder() const { return path_ + "/cache"; }
   std::string cache_folder(const std::string& store) const { return cache_folder() + '/' + store; }
   std::string cache_folder(const std::string& store, const std::string& job_key) const;
+  // The folders of spooled logs (artifacts/logs/spooled_log.h).
+  std::string log_folder(const std::string& store) const { return path_ + "/logs/" + store; }
+  std::string log_folder(const std::string& store, const std::string& job_key) const;
   // Creates all folders with mode 0700. Error io: a folder cannot be created.
   Result<void> create(const std::string& store) const;
   // Returns no value if the folder does not exist, or if another process holds a conflicting lock for longer than

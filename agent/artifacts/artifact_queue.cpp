@@ -66,9 +66,11 @@ void ArtifactQueue::on_write_done(const WriteResult& written) {
   queued_bytes_ -= written.bytes;
 }
 
-std::function<ArtifactQueue::StoreResult()> ArtifactQueue::make_store_task() {
-  return [run_artifacts = run_artifacts_, steps = std::exchange(steps_, {})] {
+std::function<ArtifactQueue::StoreResult()> ArtifactQueue::make_store_task(
+    std::function<void(ArtifactSink&)> add_files) {
+  return [run_artifacts = run_artifacts_, steps = std::exchange(steps_, {}), add_files = std::move(add_files)] {
     apply_steps(steps, *run_artifacts);
+    if (add_files) add_files(*run_artifacts);
     std::string artifacts = run_artifacts->finish();
     return StoreResult{std::move(artifacts), run_artifacts->consume_notes(), run_artifacts->dropped()};
   };

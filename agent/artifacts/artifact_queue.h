@@ -58,8 +58,8 @@ class ArtifactQueue final : public ArtifactSink {
   std::optional<std::function<WriteResult()>> pop_write_task();
   void on_write_done(const WriteResult&);
   // Returns a function that writes the queued pieces and stores the complete artifacts. REQUIRES: called once, as the
-  // last call.
-  std::function<StoreResult()> make_store_task();
+  // last call. add_files, if set, writes further artifacts; it is called on the thread for the disk, too.
+  std::function<StoreResult()> make_store_task(std::function<void(ArtifactSink&)> add_files = {});
   // Drops all artifacts instead of make_store_task(). The temporary files are deleted when the returned pointer is
   // released, which can block.
   std::shared_ptr<void> discard() { return std::move(run_artifacts_); }

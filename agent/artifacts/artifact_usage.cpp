@@ -97,9 +97,11 @@ std::uint64_t measure_folder(const std::string& path) {
 }
 
 ArtifactUsage::ArtifactUsage(ArtifactFolder folder, const std::string& store_name)
-    : folder_(std::move(folder)),
-      store_name_(store_name),
-      path_(folder_.path() + '/' + std::string(kUsagePrefix) + store_name) {}
+    : ArtifactUsage(folder.store_folder(store_name), folder.path() + '/' + std::string(kUsagePrefix) + store_name) {}
+
+ArtifactUsage ArtifactUsage::of_logs(ArtifactFolder folder, const std::string& store_name) {
+  return {folder.log_folder(store_name), folder.path() + "/log-" + std::string(kUsagePrefix) + store_name};
+}
 
 Result<Fd> ArtifactUsage::lock() const {
   auto lock_fd = lock_file(path_ + ".lock", true, kUsageLockTimeoutMs);
@@ -122,8 +124,7 @@ ArtifactUsage::UsageRecord ArtifactUsage::measure_folders() const {
   UsageRecord usage;
   usage.last_change_number = unix_us();  // This number is greater than all change numbers of a previous file.
   std::error_code error;
-  for (fs::directory_iterator entry(folder_.store_folder(store_name_), error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(jobs_folder_, error), end; !error && entry != end; entry.increment(error)) {
     const Id caller = parse_folder_caller(entry->path().filename().string());
     if (caller == 0) continue;
     if (const std::uint64_t bytes = measure_folder(entry->path().string()); bytes > 0) {

@@ -45,6 +45,9 @@ std::uint64_t measure_folder(const std::string& path);
 class ArtifactUsage {
  public:
   ArtifactUsage(ArtifactFolder folder, const std::string& store_name);
+  // Returns the counts of spooled logs (artifacts/logs/), which are in log-usage-<store> and have no part in the quota
+  // of the artifacts.
+  static ArtifactUsage of_logs(ArtifactFolder folder, const std::string& store_name);
 
   enum class QuotaResult { accepted, caller_full, context_full };
   // Reserves space for files of these sizes, in order, as far as the quota allows. Returns one result for each file.
@@ -92,8 +95,11 @@ class ArtifactUsage {
   UsageRecord measure_folders() const;
   Result<void> save_usage(const UsageRecord&) const;
 
-  ArtifactFolder folder_;
-  std::string store_name_, path_;
+  ArtifactUsage(std::string jobs_folder, std::string path)
+      : jobs_folder_(std::move(jobs_folder)), path_(std::move(path)) {}
+
+  std::string jobs_folder_;  // contains a folder for each job
+  std::string path_;         // file with the counts
 };
 
 struct ArtifactTotals {

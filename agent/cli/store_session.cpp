@@ -32,12 +32,14 @@ Result<SessionServices> open_services(const ProgramDependencies& dependencies, c
   SessionServices services;
   if (!settings.redis.empty()) {
     services.stores = dependencies.make_stores(settings, settings.redis);
+    services.logs = std::make_unique<JobLogReader>(*services.stores, dependencies.clock, settings.state_dir);
     return services;
   }
   const std::string url = EmbeddedRedis::url(settings.state_dir);
   auto embedded = EmbeddedRedis::start(settings.state_dir, {.restart_on_exit = true});
   if (!embedded && embedded.error().code != Code::conflict) return fail(embedded.error(), "embedded Redis");
   services.stores = dependencies.make_stores(settings, url);
+  services.logs = std::make_unique<JobLogReader>(*services.stores, dependencies.clock, settings.state_dir);
   if (!embedded) return services;
   services.embedded = std::move(*embedded);
   if (auto result = create_context_records(settings, *services.stores); !result) {
@@ -75,6 +77,7 @@ void reopen_store(const Invocation& call, StoreSession& session, bool with_agent
   auto store = reopened->stores->open();
   if (!store) return;
   session.store = std::move(*store);
+  session.services.logs.reset();  // before the stores that it uses
   session.services = std::move(*reopened);
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "artifacts/transfer/job_log_reader.h"
 #include "cli/invocation.h"
 #include "coordinator/coordinator.h"
 #include "messaging/message_artifacts.h"
@@ -16,6 +17,7 @@ namespace mycojobs {
 struct SessionServices {
   std::unique_ptr<EmbeddedRedis> embedded;  // set if this process runs the server
   std::unique_ptr<StoreFactory> stores;
+  std::unique_ptr<JobLogReader> logs;        // uses `stores`
   MessageAttachments files;                  // of the coordinator, and of an API in the same process
   std::unique_ptr<Agent> agent;              // set if this process runs the server and an agent was requested
   std::unique_ptr<Coordinator> coordinator;  // set together with `agent`

@@ -833,7 +833,7 @@ Result<bool> FlowLogReader::read(const FlowView& view, const NodeView& node, Log
     out.push_back({node.name, node.job_key, {at_ms, 1, LogStream::system, node.text}});
     return false;
   }
-  MJ_TRY(page, store_.logs(context_, node.job_key, position.last_seq, kMaxLogPartsPerRead, 0));
+  MJ_TRY(page, logs_.read(store_, context_, node.job_key, position.last_seq, kMaxLogPartsPerRead, 0));
   const auto add_line = [&](const Log& line) { out.push_back({node.name, node.job_key, line}); };
   for (const Log& part : page.lines) {
     position.splitter.add_part(part, add_line);

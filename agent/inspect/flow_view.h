@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "artifacts/transfer/job_log_reader.h"
 #include "base/result.h"
 #include "flows/flow_plan.h"
 #include "flows/flow_state.h"
@@ -155,7 +156,8 @@ struct FlowLogLine {
 
 class FlowLogReader {
  public:
-  FlowLogReader(RecordStore& store, Id context) : store_(store), context_(context) {}
+  // logs must outlive the reader.
+  FlowLogReader(RecordStore& store, Id context, JobLogReader& logs) : store_(store), context_(context), logs_(logs) {}
 
   // Returns the lines that were added since the last call, in the order of the nodes; at most about `max` lines. An
   // empty result means that there are no more lines now.
@@ -171,6 +173,7 @@ class FlowLogReader {
 
   RecordStore& store_;
   Id context_;
+  JobLogReader& logs_;
   // Positions by the name of the node, because nodes that are added later change the indexes of other nodes.
   std::map<std::string, LogPosition> positions_;
 };

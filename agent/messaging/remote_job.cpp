@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "messaging/message_codec.h"
 #include "model/codec.h"
 #include "model/flow_data.h"
+#include "model/output_gap.h"
 #include "model/result_values.h"
 #include "net/json_rpc_client.h"
 #include "text/json.h"
@@ -20,7 +23,8 @@ using nlohmann::json;
 constexpr std::uint32_t kCallTimeoutMs = 15000, kMinRetryPauseMs = 50, kMaxPollPauseMs = 1000,
                         kMaxUnavailablePauseMs = 10000;
 constexpr std::size_t kLogPageLines = 500, kMaxLogLines = 5000, kMaxKeyBytes = 48;
-// Limits for a supervisor that is slow or returns too much data. The log is truncated, and a larger end is refused.
+// Limits for a supervisor that is slow or returns too much data. The middle of a long log is dropped, and a larger end
+// is refused.
 constexpr std::uint64_t kLogTimeoutMs = 15000;
 constexpr std::size_t kMaxLogBytes = 8U << 20, kMaxEndBytes = 16U << 20;
 
@@ -61,6 +65,40 @@ json make_start_params(const RemoteRequest& request) {
 bool is_permanent(const Error& error) {
   return error.code == Code::not_found || error.code == Code::invalid || error.code == Code::too_large;
 }
+
+// Lines of a log, of which the middle is dropped beyond kMaxLogBytes or kMaxLogLines.
+class BoundedLog {
+ public:
+  void add(Log line) {
+    const std::size_t bytes = line.text.size();
+    if (tail_.empty() && head_bytes_ + bytes <= kMaxLogBytes / 2 && head_.size() < kMaxLogLines / 2) {
+      head_bytes_ += bytes;
+      head_.push_back(std::move(line));
+      return;
+    }
+    tail_bytes_ += bytes;
+    tail_.push_back(std::move(line));
+    while (tail_bytes_ > kMaxLogBytes / 2 || tail_.size() > kMaxLogLines / 2) {
+      const Log& oldest = tail_.front();
+      tail_bytes_ -= oldest.text.size();
+      dropped_bytes_ += oldest.text.size();
+      gap_ = Log{oldest.ts_ms, oldest.seq, LogStream::system, format_output_gap(dropped_bytes_)};
+      tail_.pop_front();
+    }
+  }
+  std::vector<Log> finish() {
+    if (dropped_bytes_ > 0) head_.push_back(std::move(gap_));
+    std::move(tail_.begin(), tail_.end(), std::back_inserter(head_));
+    return std::move(head_);
+  }
+
+ private:
+  std::vector<Log> head_;
+  std::deque<Log> tail_;
+  Log gap_;  // set if dropped_bytes_ is not 0
+  std::size_t head_bytes_ = 0, tail_bytes_ = 0;
+  std::uint64_t dropped_bytes_ = 0;
+};
 
 }  // namespace
 
@@ -188,9 +226,8 @@ bool RemoteJob::poll_until_end(const std::string& remote_key) {
 }
 
 std::vector<Log> RemoteJob::fetch_log(const std::string& remote_id) {
-  std::vector<Log> lines;
+  BoundedLog log;
   std::uint64_t last_seq = 0;
-  std::size_t bytes = 0;
   const std::uint64_t deadline_ms = clock_.boot_ms() + kLogTimeoutMs;
   for (bool has_more = true; has_more && !is_abandoned() && clock_.boot_ms() < deadline_ms;) {
     auto page = call("job.logs", {{"id", remote_id}, {"after_seq", last_seq}, {"limit", kLogPageLines}});
@@ -198,13 +235,12 @@ std::vector<Log> RemoteJob::fetch_log(const std::string& remote_id) {
                !(*page)["lines"].empty();
     for (std::size_t i = 0; has_more && i < (*page)["lines"].size(); ++i) {
       Log line = decode_json<Log>((*page)["lines"][i]).record;
-      bytes += line.text.size();
-      has_more = line.seq > last_seq && bytes <= kMaxLogBytes && lines.size() < kMaxLogLines;
+      has_more = line.seq > last_seq;
       last_seq = line.seq;
-      if (has_more) lines.push_back(std::move(line));
+      if (has_more) log.add(std::move(line));
     }
   }
-  return lines;
+  return log.finish();
 }
 
 void RemoteJob::fetch_result(const std::string& remote_key) {

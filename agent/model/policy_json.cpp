@@ -274,6 +274,8 @@ constexpr NumberRow kNumberRows[] = {
      [](Policy& p, std::uint64_t n) { p.open_files = static_cast<std::uint32_t>(n); }},
     {PolicyField::output_keep, Unit::bytes, 1, kTebi, false, [](const Policy& p) { return p.output_bytes; },
      [](Policy& p, std::uint64_t n) { p.output_bytes = n; }},
+    {PolicyField::log_keep, Unit::bytes, 1, kTebi, false, [](const Policy& p) { return p.log_bytes; },
+     [](Policy& p, std::uint64_t n) { p.log_bytes = n; }},
     {PolicyField::warm_runs, Unit::count, 0, kMaxWarmRuns, false,
      [](const Policy& p) -> std::uint64_t { return p.warm_runs; },
      [](Policy& p, std::uint64_t n) { p.warm_runs = static_cast<std::uint32_t>(n); }},
@@ -294,6 +296,7 @@ constexpr SwitchRow kSwitchRows[] = {
     {PolicyField::exec, &Policy::exec},
     {PolicyField::output_kill, &Policy::output_kill},
     {PolicyField::output_merge, &Policy::output_merge},
+    {PolicyField::log_full, &Policy::log_full},
     {PolicyField::artifacts_optional, &Policy::artifacts_optional},
 };
 
@@ -337,7 +340,8 @@ std::string_view to_string(PolicyField field) {
       "file_size",   "open_files",   "output.keep",
       "output.kill", "syscalls.add", "secrets",
       "warm.runs",   "warm.idle",    "artifacts.optional",
-      "volumes",     "output.merge", "python.requirements"};
+      "volumes",     "output.merge", "python.requirements",
+      "log.keep",    "log.full"};
   return kFieldNames[policies::index(field)];
 }
 
@@ -445,6 +449,8 @@ class PolicyParser {
       const std::string field_name = is_replacement ? name.substr(kReplacePrefix.size()) : name;
       if (const auto field = find_field(field_name)) {
         read_field(*field, name, is_replacement, item.value());
+      } else if (name == "log" && item.value() == "full") {
+        read_field(PolicyField::log_full, name, false, true);
       } else if (is_field_group(field_name + '.') && !(is_replacement && field_name == "replace") &&
                  item.value().is_object() && !(field_name == "replace" && kind_ == PolicyKind::ceiling)) {
         read_object(item.value(), name + '.');

@@ -9,8 +9,8 @@
 //   fs.read, fs.write, volumes, secrets, syscalls.add, python.requirements
 //                                               lists; the items are added to those of the profile
 //   net                                         "none", "loopback" or a list of entries, which are added
-//   exec, output.kill, output.merge, artifacts.optional  true or false
-//   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
+//   exec, output.kill, output.merge, log.full, artifacts.optional  true or false; "log": "full" is "log.full": true
+//   memory, disk, file_size, output.keep, log.keep      bytes, or text such as "64 MiB"
 //   cpu, wall                                   milliseconds, or text such as "30 s"
 //   pids, open_files                            whole numbers
 //   warm.runs                                   a whole number; 0 for no warm process
@@ -55,11 +55,13 @@ enum class PolicyField : std::size_t {
   volumes,
   output_merge,
   python_requirements,
+  log_keep,
+  log_full,
 };
-inline constexpr std::size_t kPolicyFields = 21;
+inline constexpr std::size_t kPolicyFields = 23;
 // Returns whether a ceiling can restrict the field. Jobs may request the other fields everywhere.
 inline constexpr bool has_ceiling(PolicyField field) {
-  return field != PolicyField::output_kill && field != PolicyField::output_merge &&
+  return field != PolicyField::output_kill && field != PolicyField::output_merge && field != PolicyField::log_full &&
          field != PolicyField::artifacts_optional && field != PolicyField::python_requirements;
 }
 inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // size of a policy as text

@@ -226,6 +226,7 @@ Policy default_ceiling() {
   max.file_bytes = 1024 * kMebibyte;
   max.open_files = 1024;
   max.output_bytes = kMebibyte;
+  max.log_bytes = 64 * kMebibyte;
   max.warm_idle_ms = 600'000;
   return max;
 }

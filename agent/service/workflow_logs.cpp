@@ -244,6 +244,10 @@ class InstanceLogReader {
     frame.line.ts_ms = line.ts_ms, frame.dropped = lost;
     return frame;
   }
+  Result<LogPage> read_log(const PendingEffect& effect, std::size_t max) {
+    if (stores_.logs == nullptr) return stores_.records.logs(caller_.context, effect.effect_ref, effect.seq, max, 0);
+    return stores_.logs->read(stores_.records, caller_.context, effect.effect_ref, effect.seq, max, 0);
+  }
   // Appends lines to `out` up to `limit` frames. Returns false if no more lines will follow.
   Result<bool> read_lines(PendingEffect& effect, std::size_t limit, std::vector<LogFrame>& out) {
     if (effect.effect_ref.starts_with("flow:")) {
@@ -259,8 +263,7 @@ class InstanceLogReader {
       return false;
     }
     while (out.size() < limit) {
-      auto page = stores_.records.logs(caller_.context, effect.effect_ref, effect.seq,
-                                       std::min(kLinesPerScan, limit - out.size()), 0);
+      auto page = read_log(effect, std::min(kLinesPerScan, limit - out.size()));
       if (!page && page.error().code == Code::not_found) {
         out.push_back(
             make_system_frame(effect, "the log of " + effect.effect_ref + " no longer exists with its record\n"));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "artifacts/transfer/job_log_reader.h"
 #include "service/request_params.h"
 #include "service/service_caller.h"
 #include "store/workflow_store.h"
@@ -75,6 +76,7 @@ struct WorkflowStores {
   Store& records;
   WorkflowStore& deployments;
   ManifestCache* manifests = nullptr;  // null: each manifest is read again
+  JobLogReader* logs = nullptr;        // null: logs have the lines of the store only
 };
 
 // Checks whether the code of a manifest can run (workflows/engine/code_check.h). Error `invalid` describes the

@@ -54,7 +54,8 @@ struct ClaimedJob {
   std::string queue;
   std::uint64_t epoch = 0;  // the job's fencing number, which increases with every claim of the job
   std::uint32_t attempt = 1, deliveries = 1;
-  Fields record;  // the whole hash, including the claim's own writes
+  Fields record;               // the whole hash, including the claim's own writes
+  std::uint64_t log_base = 0;  // number of the last entry of the log; the store adds it to the numbers of LogAppend
 };
 
 // Result of ClaimStore::claim().

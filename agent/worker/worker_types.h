@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "artifacts/artifact_queue.h"
+#include "artifacts/logs/log_spool.h"
 #include "artifacts/transfer/artifact_source.h"
 #include "base/ed25519.h"
 #include "executors/executor.h"
@@ -37,6 +38,9 @@ enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agen
 // of its own, which can be a mount.
 inline constexpr std::string_view kDiskStrandPrefix = "disk ";
 inline std::string disk_strand_name(Id context) { return std::string(kDiskStrandPrefix) + std::to_string(context); }
+// Returns the name of the strand for the logs of a context, which are not delayed by large artifacts.
+inline constexpr std::string_view kLogStrandPrefix = "log ";
+inline std::string log_strand_name(Id context) { return std::string(kLogStrandPrefix) + std::to_string(context); }
 // Strand for the folder of the host with this path.
 inline constexpr std::string_view kFolderStrandPrefix = "folder ";
 inline std::string folder_strand_name(const std::string& path) { return std::string(kFolderStrandPrefix) + path; }
@@ -78,6 +82,7 @@ struct JobStart {
   std::shared_ptr<ArtifactQueue> artifacts;
   std::shared_ptr<Conversation> conversation;
   std::shared_ptr<LogSink> exported_log = {};  // null if the output is not exported
+  std::shared_ptr<LogSpool> log_spool = {};  // null if the log is not stored on the disk
   // Name of the strand (base/strands/strand_pool.h) on which create_conversation() and Conversation::next_stage() are
   // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
   // already then.

@@ -173,6 +173,21 @@ TEST_P(Reporting, DeletedLinesOfAReportAreBounded) {
   EXPECT_THAT(texts(), ElementsAre());
 }
 
+TEST_P(Reporting, NumbersOfDeletedLinesAreNotUsedAgain) {
+  submit(1);
+  const ClaimedJob first = claim_one();
+  EXPECT_EQ(first.log_base, 0U);
+  EXPECT_EQ(outcome(report(LogAppend{first.ref, {{1, 100, LogStream::out, std::string(100, 'x'), 100}}})), "ok");
+  EXPECT_EQ(outcome(report(LogAppend{first.ref, {}, 1, 100})), "ok") << "a full quota leaves no newer line";
+  ASSERT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
+  const ClaimedJob second = claim_one();
+  EXPECT_EQ(second.log_base, 101U) << "the line that begins the run";
+  EXPECT_EQ(outcome(report(LogAppend{second.ref, {{2, 1, LogStream::out, "next\n"}}})), "ok");
+  EXPECT_THAT(texts(), ElementsAre(StartsWith("attempt 1, delivery 2, runner "), "next\n"));
+  EXPECT_EQ(outcome(end(second.ref, finished())), "ok");
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 102, 10, 0).value().ended);
+}
+
 TEST_P(Reporting, RunThatWroteNothingIsMarkedOnce) {
   submit(1);
   JobEnd error;

@@ -7,7 +7,9 @@
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
+#include "artifacts/logs/log_spool.h"
 #include "artifacts/transfer/artifact_cache.h"
+#include "artifacts/transfer/job_log_reader.h"
 #include "artifacts/transfer/transfer_loop.h"
 #include "base/sha256.h"
 #include "store_contract.h"
@@ -88,6 +90,108 @@ TEST_P(Transfers, FileIsFetchedIntoTheCache) {
   EXPECT_TRUE(std::filesystem::is_empty(ArtifactFolder(receiver->folder.path(), 1).spool_folder()));
 }
 
+class TransferredLogs : public Transfers {
+ protected:
+  // Submits and claims a job with the head "head\n" and the tail "end\n" in the store. Between them, 500,000 bytes are
+  // on the disk of the host only.
+  ClaimedJob run_job(const Host& host) {
+    submit(1);
+    ClaimedJob job = claim_one();
+    EXPECT_TRUE(store_->save(1, "job:12:1", {{"runner_id", std::to_string(kHolder)}}));
+    LogSpool::Settings settings;
+    settings.state_dir = host.folder.path();
+    settings.context = 1;
+    settings.store_name = store_name_;
+    settings.job_key = "job:12:1";
+    settings.log_base = job.log_base;
+    const auto spool = std::make_shared<LogSpool>(std::move(settings));
+    for (std::uint64_t i = 1; i <= 5000; ++i) spool->add_entry({i, 1 + i * 100, LogStream::out, make_log_line(i), 100});
+    spool->add_entry({9, 500'005, LogStream::out, "end\n", 4});
+    EXPECT_TRUE(spool->make_close_task()().notes.empty());
+    EXPECT_EQ(outcome(report(
+                  LogAppend{job.ref, {{1, 1, LogStream::out, "head\n"}, {9, 500'005, LogStream::out, "end\n", 4}}})),
+              "ok");
+    return job;
+  }
+  static std::string make_log_line(std::uint64_t number) {
+    std::string text = std::to_string(number);
+    text.resize(99, '.');
+    return text + '\n';
+  }
+  static std::string make_log() {
+    std::string text = "head\n";
+    for (std::uint64_t i = 1; i <= 5000; ++i) text += make_log_line(i);
+    return text + "end\n";
+  }
+  // Reads the log page by page. Checks that the numbers ascend.
+  std::string read_log(JobLogReader& reader, std::size_t max_lines = 100) {
+    std::string text;
+    std::uint64_t last_seq = 0;
+    for (bool has_lines = true; has_lines;) {
+      const LogPage page = reader.read(*store_, 1, "job:12:1", last_seq, max_lines, 0).value();
+      for (const Log& line : page.lines) {
+        EXPECT_GT(line.seq, last_seq);
+        last_seq = line.seq;
+        text += line.text;
+      }
+      has_lines = !page.lines.empty() && !page.ended;
+    }
+    return text;
+  }
+};
+
+TEST_P(TransferredLogs, GapOfTheStoreIsFilledFromTheRunner) {
+  const auto holder = start_host(kHolder);
+  run_job(*holder);
+  const TempFolder other;
+  for (const std::string& state_dir : {std::string(), other.path(), holder->folder.path()}) {
+    JobLogReader reader(backend_->stores(), clock_, state_dir);
+    EXPECT_EQ(read_log(reader) == make_log(), true) << state_dir;
+    EXPECT_EQ(read_log(reader, 1) == make_log(), true) << state_dir;
+  }
+}
+
+TEST_P(TransferredLogs, GapNamesARunnerThatIsAway) {
+  const auto holder = start_host(kHolder);
+  const ClaimedJob job = run_job(*holder);
+  ASSERT_EQ(outcome(end(job.ref, finished())), "ok");
+  JobLogReader reader(backend_->stores(), clock_, "");
+  holder->thread.reset();
+  holder->loop.reset();
+  const std::string text = read_log(reader);
+  EXPECT_EQ(text, "head\n500000 bytes of output dropped here: runner 30, which has these lines, is away\nend\n");
+}
+
+TEST_P(TransferredLogs, RunnerWithoutTheLogAnswers) {
+  const auto holder = start_host(kHolder), other = start_host(31);
+  const ClaimedJob job = run_job(*other);
+  ASSERT_EQ(outcome(end(job.ref, finished())), "ok");
+  JobLogReader reader(backend_->stores(), clock_, "");
+  EXPECT_EQ(read_log(reader), "head\n500000 bytes of output dropped here\nend\n");
+}
+
+TEST_P(TransferredLogs, LastLinesOfTheStoreNeedNoRunner) {
+  const auto holder = start_host(kHolder);
+  const ClaimedJob job = run_job(*holder);
+  ASSERT_EQ(outcome(report(
+                LogAppend{job.ref, {{9, 500'007, LogStream::out, "2\n", 2}, {9, 500'009, LogStream::out, "3\n", 2}}})),
+            "ok");
+  const auto find = [&](std::size_t lines) {
+    return JobLogReader::find_last_lines(*store_, 1, "job:12:1", 0, lines).value();
+  };
+  EXPECT_EQ(find(2), 500'001U);
+  EXPECT_EQ(find(3), 0U) << "the first line behind the gap can be incomplete";
+}
+
+TEST_P(TransferredLogs, ReaderOfANumberOfAnotherJobGetsNothing) {
+  const auto holder = start_host(kHolder);
+  run_job(*holder);
+  LogFetcher fetcher(backend_->stores(), clock_);
+  EXPECT_EQ(fetcher.read(1, kHolder, "job:12:1", {100, 150}).value().lines.at(0).text, make_log().substr(104, 50));
+  EXPECT_TRUE(fetcher.read(1, kHolder, "job:12:2", {100, 150}).value().lines.empty());
+  EXPECT_EQ(fetcher.read(1, 77, "job:12:1", {100, 150}).error().code, Code::unavailable);
+}
+
 // A record is written by clients, so its hash alone permits nothing.
 TEST_P(Transfers, HashOfAnotherJobIsNotSent) {
   const auto holder = start_host(kHolder);
@@ -164,6 +268,7 @@ TEST_P(Transfers, SeveralFilesAreFetchedAtTheSameTime) {
 }
 
 MJ_BOTH_STORES(Transfers);
+MJ_BOTH_STORES(TransferredLogs);
 
 }  // namespace
 }  // namespace mycojobs

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <regex>
 
 namespace mycojobs::test {
 
@@ -81,6 +82,14 @@ std::string read_job_log(const TempDir& folder, const RedisServer& redis, const 
   return run(folder, {program_path(), "job", "logs", job.key(), "--redis", redis.url(), "--context",
                       std::to_string(job.context)})
       .out;
+}
+
+std::uint64_t sum_output_gaps(const std::string& text) {
+  const std::regex gap(R"((\d+) bytes of output dropped here)");
+  std::uint64_t bytes = 0;
+  for (auto it = std::sregex_iterator(text.begin(), text.end(), gap); it != std::sregex_iterator(); ++it)
+    bytes += std::stoull((*it)[1]);
+  return bytes;
 }
 
 Process start_agent(const TempDir& folder, const RedisServer& redis, int runner,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ bool has_ended(const RedisServer&, const PlainJob&);
 std::string wait_for_status(const RedisServer&, const PlainJob&, Seconds limit = Seconds(90));
 // Returns the standard output of the job as `mycojobs job logs` prints it.
 std::string read_job_log(const TempDir&, const RedisServer&, const PlainJob&);
+// Returns the number of bytes that the lines of a log name as dropped.
+std::uint64_t sum_output_gaps(const std::string& text);
 
 Process start_agent(const TempDir&, const RedisServer&, int runner, std::vector<std::string> extra_options = {});
 // Waits until the agent has registered runner:<id>. Returns false after a time-out.

@@ -26,7 +26,7 @@ Result<JobStream::Page> JobStream::read() const {
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
   MJ_TRY(job,
          call.report_if_denied(service::inspect_job(call.request_context(), call.store(), Action::read, request_.job)));
-  MJ_TRY(log, call.store().logs(request_.context, request_.job, last_seq_, kMaxLinesPerPage, 0));
+  MJ_TRY(log, services_.logs.read(call.store(), request_.context, request_.job, last_seq_, kMaxLinesPerPage, 0));
   return Page{std::move(job), std::move(log)};
 }
 

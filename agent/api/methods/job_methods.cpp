@@ -144,9 +144,13 @@ Result<json> handle_logs(MethodCall& call) {
   std::uint64_t after_seq = call.number("after_seq");
   const std::uint64_t deadline_ms = call.services().clock.boot_ms() + call.number("wait_ms");
   LogSelection selection(call.number("since_ms"), tail == 0 ? LogSelection::kAllLines : tail);
+  if (tail > 0) {
+    MJ_TRY(start_seq, JobLogReader::find_last_lines(call.store(), call.context(), view.key, after_seq, tail));
+    after_seq = start_seq;
+  }
   json lines = json::array();
   while (true) {
-    MJ_TRY(page, call.store().logs(call.context(), view.key, after_seq, limit, 0));
+    MJ_TRY(page, call.services().logs.read(call.store(), call.context(), view.key, after_seq, limit, 0));
     const bool has_more = !page.lines.empty() && !page.ended;
     for (Log& line : page.lines) {
       after_seq = line.seq;

@@ -18,7 +18,7 @@ constexpr std::uint32_t kFramePollIntervalMs = 250;
 
 Result<service::WorkflowStores> workflow_stores(MethodCall& call) {
   MJ_TRY(workflows, call.open_workflow_store());
-  return service::WorkflowStores{call.store(), *workflows, &call.services().manifests};
+  return service::WorkflowStores{call.store(), *workflows, &call.services().manifests, &call.services().logs};
 }
 service::InstanceReference parse_instance(const MethodCall& call) {
   service::InstanceReference reference{call.text("workflow"), ""};

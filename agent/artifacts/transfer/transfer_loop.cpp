@@ -8,6 +8,7 @@
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
+#include "artifacts/transfer/log_request.h"
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -57,6 +58,12 @@ Result<std::string> read_piece_of_job(const std::string& context_folder, const s
   if (is_expected)
     return fail(Code::io, folders.back() + '/' + request.file.sha256 + ": is missing (is the disk mounted?)");
   return fail(Code::not_found, request.job_key + " has no such file on this host");
+}
+
+// Reads lines of a log for a reply. A job without a spooled log has no lines.
+Result<std::string> read_log_lines(const std::vector<std::string>& folders, const LogRange& range) {
+  MJ_TRY(lines, read_spooled_lines(folders, range));
+  return encode_spooled_lines(lines);
 }
 
 }  // namespace
@@ -189,8 +196,10 @@ std::uint64_t TransferLoop::run_once() {
 void TransferLoop::on(ReceivedMessage& message) {
   pending_bytes_ -= sizeof(Event) + message.text.size();
   if (!message.is_request) return receiver_.on_reply(message.text, clock_.boot_ms());
-  if (auto request = parse_request(message.text, databases_.at(message.context)))
-    sender_.on_request(message.context, std::move(*request), clock_.boot_ms());
+  const std::uint32_t database = databases_.at(message.context);
+  auto request = parse_request(message.text, database);
+  if (!request) request = parse_log_request(message.text, database);
+  if (request) sender_.on_request(message.context, std::move(*request), clock_.boot_ms());
 }
 
 void TransferLoop::on(Fetch& fetch) {
@@ -237,9 +246,10 @@ void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_r
   if (store_names == nullptr) {
     return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer"), is_repeated});
   }
-  auto folders = artifact_folders(settings_.state_dir, context, request.job_key, *store_names);
+  auto folders = request.log_range ? list_log_folders(settings_.state_dir, context, request.job_key, *store_names)
+                                   : artifact_folders(settings_.state_dir, context, request.job_key, *store_names);
   bool is_expected = false;
-  if (settings_.find_folder) {
+  if (settings_.find_folder && !request.log_range) {
     auto folder = settings_.find_folder(context, request.job_key, request.file);
     if (!folder) return post(PieceRead{context, request, tl::unexpected<Error>(folder.error()), is_repeated});
     is_expected = !folder->empty();
@@ -248,8 +258,9 @@ void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_r
   post_to_disk(context, "send ",
                [this, context, request, is_repeated, is_expected,
                 context_folder = ArtifactFolder(settings_.state_dir, context).path(), folders = std::move(folders)] {
-                 post(PieceRead{context, request, read_piece_of_job(context_folder, folders, request, is_expected),
-                                is_repeated});
+                 auto bytes = request.log_range ? read_log_lines(folders, *request.log_range)
+                                                : read_piece_of_job(context_folder, folders, request, is_expected);
+                 post(PieceRead{context, request, std::move(bytes), is_repeated});
                });
 }
 

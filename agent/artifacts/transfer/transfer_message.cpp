@@ -36,6 +36,11 @@ bool is_offset_of(std::uint64_t offset, std::uint64_t file_bytes) {
 
 }  // namespace
 
+bool is_transfer_address(const PieceRequest& request, std::uint32_t database) {
+  return is_hex(request.transfer_id, kTransferIdDigits) && is_receiver_channel(database, request.reply_channel) &&
+         is_job_key(request.job_key);
+}
+
 std::string encode_request(const PieceRequest& request) {
   std::string message;
   for (const std::string_view word :
@@ -50,8 +55,7 @@ std::optional<PieceRequest> parse_request(std::string_view message, std::uint32_
   if (!words) return std::nullopt;
   const auto& [get, version, transfer_id, channel, job_key, sha256, bytes, offset] = *words;
   PieceRequest request{std::string(transfer_id), std::string(channel), std::string(job_key), {std::string(sha256)}};
-  if (get != kGet || version != kVersion || !is_hex(transfer_id, kTransferIdDigits) ||
-      !is_receiver_channel(database, channel) || !is_job_key(request.job_key) || !is_hex(sha256, kSha256Digits) ||
+  if (get != kGet || version != kVersion || !is_transfer_address(request, database) || !is_hex(sha256, kSha256Digits) ||
       !parse_u64(bytes, request.file.bytes) || !parse_u64(offset, request.offset) ||
       !is_offset_of(request.offset, request.file.bytes))
     return std::nullopt;

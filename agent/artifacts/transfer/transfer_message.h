@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "artifacts/artifact_store.h"
+#include "artifacts/logs/spooled_log.h"
 
 namespace mycojobs {
 
@@ -35,7 +36,10 @@ struct PieceRequest {
   std::string job_key;
   FileContent file;
   std::uint64_t offset = 0;
+  std::optional<LogRange> log_range = {};  // set for lines of a log, which have neither file nor offset (log_request.h)
 };
+// Returns whether transfer, reply channel and job of a received request have the required form.
+bool is_transfer_address(const PieceRequest&, std::uint32_t database);
 std::string encode_request(const PieceRequest&);
 // Returns no value for a message with another form: an invalid key, hash or offset, or a reply channel that is not the
 // channel of a receiver in this database.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "artifacts/transfer/log_request.h"
+
 namespace mycojobs {
 namespace {
 
@@ -25,7 +27,8 @@ void TransferSender::on_read(Id context, const PieceRequest& request, Result<std
   --reading_;
   Piece piece{context, request.reply_channel, {}, 0, get_request_id(request)};
   if (bytes) {
-    piece.message = encode_piece(request.transfer_id, request.offset, *bytes);
+    piece.message = request.log_range ? encode_log_reply(request.transfer_id, *bytes)
+                                      : encode_piece(request.transfer_id, request.offset, *bytes);
     piece.bytes = bytes->size();
   } else if (bytes.error().code == Code::not_found) {
     piece.message = encode_missing(request.transfer_id);

@@ -126,7 +126,7 @@ Result<int> flow_logs_command(Invocation& call) {
   MJ_TRY(options, read_log_options(call));
   const bool follow = call.has("follow");
   MJ_TRY(session, open_flow_session(call, false));
-  FlowLogReader reader(*session.store, call.context());
+  FlowLogReader reader(*session.store, call.context(), *session.services.logs);
   const NodeNames& selected = call.get_all("node");
   FlowLogPrinter printer(options, selected);
   for (;;) {

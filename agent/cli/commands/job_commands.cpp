@@ -50,11 +50,12 @@ class JobFollower {
   JobFollower(const Invocation& call, Id context, std::string key)
       : call_(call), context_(context), key_(std::move(key)), quiet_since_ms_(call.dependencies.clock.boot_ms()) {}
 
-  Result<void> follow(Store& store) {
+  Result<void> follow(StoreSession& session) {
+    Store& store = *session.store;
     bool has_ended = false;
     while (!has_ended) {
       MJ_CHECK(handle_signals(store));
-      MJ_TRY(page, store.logs(context_, key_, last_seq_, 256, kFollowPollMs));
+      MJ_TRY(page, session.services.logs->read(store, context_, key_, last_seq_, 256, kFollowPollMs));
       for (const Log& line : page.lines) add_line(line);
       has_ended = page.ended;
       if (!has_ended && page.lines.empty()) MJ_CHECK(print_wait_reason(store));
@@ -170,7 +171,7 @@ Result<JobView> wait_for_end(const Invocation& call, StoreSession& session, JobF
   std::uint64_t unavailable_since_ms = 0;
   for (;;) {
     const std::uint64_t last_seq = follower.last_seq();
-    auto result = follower.follow(*session.store);
+    auto result = follower.follow(session);
     if (result) return load_job(*session.store, context, key);
     if (result.error().code != Code::unavailable || follower.is_abandoned()) return tl::unexpected(result.error());
     const std::uint64_t now = call.dependencies.clock.boot_ms();
@@ -359,9 +360,14 @@ Result<int> job_logs_command(Invocation& call) {
   bool prints_parts = options.max_lines == LogSelection::kAllLines;  // otherwise after the present end of the log
   JobLogPrinter printer(options);
   std::uint64_t last_seq = 0;
+  if (!prints_parts) {
+    MJ_TRY(start_seq, JobLogReader::find_last_lines(*session.store, context, key, 0, options.max_lines));
+    last_seq = start_seq;
+  }
   for (bool has_ended = false; !has_ended;) {
     if (const int signal = next_follower_signal(0); signal != 0) return signal_exit_code(signal);
-    MJ_TRY(page, session.store->logs(context, key, last_seq, 256, follow && prints_parts ? 200 : 0));
+    MJ_TRY(page,
+           session.services.logs->read(*session.store, context, key, last_seq, 256, follow && prints_parts ? 200 : 0));
     has_ended = page.ended || (!follow && page.lines.empty());
     prints_parts = prints_parts || has_ended || page.lines.empty();
     for (Log& line : page.lines) {

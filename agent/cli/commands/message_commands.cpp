@@ -208,7 +208,7 @@ class MessageFollower {
     if (previous_status != message_.status) quiet_since_ms_ = now();
     for (const Job& job : message_.job) {
       const std::string key = job_key(message_.caller_id, job.id);
-      auto page = session_.store->logs(call_.context(), key, last_seqs_[key], 500, 0);
+      auto page = session_.services.logs->read(*session_.store, call_.context(), key, last_seqs_[key], 500, 0);
       if (!page && page.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(page).error());
       if (!page) continue;
       for (const Log& line : page->lines) {

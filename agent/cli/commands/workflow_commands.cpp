@@ -317,7 +317,8 @@ Result<int> workflow_timeline_command(Invocation& call) {
 Result<int> workflow_logs_command(Invocation& call) {
   MJ_TRY(session, open_workflow_session(call));
   service::ManifestCache manifests;
-  const service::WorkflowStores stores{*session.store, *session.workflow_store, &manifests};
+  const service::WorkflowStores stores{*session.store, *session.workflow_store, &manifests,
+                                       session.services.logs.get()};
   service::LogRequest request;
   LogFramePrinter printer;
   for (;;) {

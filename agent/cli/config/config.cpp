@@ -275,6 +275,7 @@ Policy make_builtin_ceiling(const Settings& settings) {
   max.pids = std::max(max.pids, settings.sandbox_pids);
   max.disk_bytes = std::max(max.disk_bytes, settings.sandbox_tmp_bytes);
   max.output_bytes = std::max(max.output_bytes, settings.job_output_bytes);
+  max.log_bytes = std::max(max.log_bytes, settings.job_log_bytes);
   return max;
 }
 

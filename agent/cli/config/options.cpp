@@ -237,6 +237,10 @@ const auto kOptions = std::to_array<Option>({
     {"job.log_export", text, &S::job_log_export, "",
      "Also write all output of jobs as JSON lines: stdout, or the folder in which each day gets a file; empty: no",
      "agent"},
+    {"job.log_bytes", bytes, &S::job_log_bytes, "64MiB",
+     "Log of a job on the disk of its agent, behind the beginning that Redis has; the middle of a longer log is "
+     "dropped",
+     kWorkerCommands, "", 4096, 16ULL << 30},
     {"job.output_rate", bytes, &S::job_output_rate_bytes, "8MiB",
      "Output that is read from a job per second, after a burst of twice the amount; a job that writes faster waits; 0: "
      "unlimited, otherwise at least 64KiB",
@@ -494,6 +498,7 @@ PolicyRequest make_operator_defaults(const Settings& settings) {
   request_if_changed(PolicyField::pids, out.values.pids, settings.sandbox_pids);
   request_if_changed(PolicyField::disk, out.values.disk_bytes, settings.sandbox_tmp_bytes);
   request_if_changed(PolicyField::output_keep, out.values.output_bytes, settings.job_output_bytes);
+  request_if_changed(PolicyField::log_keep, out.values.log_bytes, settings.job_log_bytes);
   return out;
 }
 

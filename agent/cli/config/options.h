@@ -91,7 +91,7 @@ struct Settings {
   std::uint64_t job_default_timeout_ms = 0;
   std::uint64_t job_max_script_bytes = 0, job_max_result_bytes = 0, job_max_artifact_bytes = 0;
   std::uint64_t message_max_artifact_bytes = 0, message_max_incoming_bytes = 0;
-  std::uint64_t job_output_bytes = 0;
+  std::uint64_t job_output_bytes = 0, job_log_bytes = 0;
   std::uint64_t quota_caller_bytes = 0, quota_context_bytes = 0;
   std::uint64_t quota_caller_artifact_bytes = 0, quota_context_artifact_bytes = 0;
   std::uint64_t artifacts_holder_timeout_ms = 0, artifacts_cache_age_ms = 0;

@@ -105,6 +105,7 @@ ClaimedJob parse_claimed_job(const Reply& entry, std::string_view random) {
   job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
   job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
   job.record = entry.at(6).fields();
+  job.log_base = entry.at(7).number();
   job.ref.traceparent = field_of(job.record, "traceparent");  // also used for log lines
   return job;
 }

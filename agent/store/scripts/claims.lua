@@ -120,7 +120,7 @@ local function claim_job(queue, job, claim, record, ckey)
     record[#record + 1] = name
     record[#record + 1] = value
   end
-  claimed[index] = {queue, job, index, epoch, attempt, deliveries, record}
+  claimed[index] = {queue, job, index, epoch, attempt, deliveries, record, to_integer_text(log_base)}
   claim.state = kJobStateLive
   update_node_state(job, claim)
 end

@@ -141,6 +141,28 @@ std::shared_ptr<ArtifactQueue> JobPreparation::create_artifact_queue(RecordStore
                          {settings_.caller_artifact_bytes, settings_.context_artifact_bytes}));
 }
 
+// The queues of all slots together are limited to 32 MiB.
+std::shared_ptr<LogSpool> JobPreparation::create_log_spool(const ClaimedJob& claimed, const Policy& policy) const {
+  constexpr std::size_t kMaxQueuedBytes = 32U << 20, kMaxJobQueuedBytes = 4U << 20, kMinJobQueuedBytes = 256U << 10;
+  // The store has the complete output of a job that is killed for more.
+  if (policy.output_kill && !policy.log_full) return nullptr;
+  const auto store_name = store_names_.find(claimed.ref.context);
+  if (store_name == store_names_.end() || store_name->second.empty()) return nullptr;
+  LogSpool::Settings settings;
+  settings.state_dir = settings_.state_dir;
+  settings.context = claimed.ref.context;
+  settings.store_name = store_name->second;
+  settings.job_key = claimed.ref.job_key;
+  settings.log_base = claimed.log_base;
+  settings.max_bytes = policy.log_bytes;
+  settings.quota = {settings_.caller_artifact_bytes, settings_.context_artifact_bytes};
+  settings.max_queued_bytes =
+      std::clamp(kMaxQueuedBytes / std::max(settings_.slots, 1U), kMinJobQueuedBytes, kMaxJobQueuedBytes);
+  settings.has_archive = policy.log_full;
+  settings.max_archive_bytes = settings_.max_artifact_bytes;
+  return std::make_shared<LogSpool>(std::move(settings));
+}
+
 Result<Job> JobPreparation::read_job(const ClaimedJob& claimed) const {
   auto [job, problems] = decode<Job>(claimed.record);
   std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
@@ -244,6 +266,7 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   start.artifacts = create_artifact_queue(store, claimed.ref);
   if (const auto& log_export = settings_.log_export)
     start.exported_log = log_export->make_sink(describe_run(claimed, facts.job, settings_.runner.id));
+  start.log_spool = create_log_spool(claimed, facts.granted_policy);
   MJ_CHECK(set_conversation(start, *executor, {std::move(inputs), std::move(uploads), std::move(stored_files)},
                             std::move(facts)));
   start.queue = claimed.queue;

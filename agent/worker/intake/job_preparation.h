@@ -42,6 +42,8 @@ class JobPreparation {
   std::shared_ptr<const std::string> get_grant_json(const StagedRuns&);
   Result<const Executor*> find_executor(const Job&, const ClaimedJob&) const;
   std::shared_ptr<ArtifactQueue> create_artifact_queue(RecordStore&, const ClaimRef&);
+  // Returns null if the log is not stored on the disk. REQUIRES: called after create_artifact_queue().
+  std::shared_ptr<LogSpool> create_log_spool(const ClaimedJob&, const Policy&) const;
 
   const WorkerSettings& settings_;
   LiveValue<Ceilings> ceilings_;

@@ -57,7 +57,7 @@ std::string JobRuns::next_channel_bytes(RunNumber number) {
 // serves all of them.
 std::optional<std::uint64_t> JobRuns::next_wakeup_ms() const {
   if (waiting_.empty() && !has_pending_output_)
-    return hang_detector_.empty() && pending_causes_ == 0 ? std::nullopt : std::optional(kCheckStrandsMs);
+    return hang_detector_.empty() && pending_ends_ == 0 ? std::nullopt : std::optional(kCheckStrandsMs);
   return std::min(RunOutput::kMaxPartialWaitMs, PrefetchedJobs::kTimeoutMs);
 }
 
@@ -70,7 +70,7 @@ void JobRuns::on(JobStart& start) {
 
 void JobRuns::on(TimePassed& /*time*/) {
   if (!hang_detector_.empty()) release_hanging_jobs();
-  if (pending_causes_ > 0) release_hanging_ends();
+  if (pending_ends_ > 0) release_hanging_ends();
   start_waiting_jobs();
   if (has_pending_output_) flush_pending_output();
 }
@@ -94,6 +94,7 @@ void JobRuns::begin(JobStart start) {
       runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor)), read_budget});
   Run& run = inserted.first->second;
   if (run.job.exported_log) run.output.add_sink(run.job.exported_log);
+  if (run.job.log_spool) run.output.add_sink(run.job.log_spool);
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
   if (!run.job.create_conversation) return launch(number, run);
   begin_in_background(number, run);
@@ -261,6 +262,11 @@ void JobRuns::release_started_job(RunNumber number, Run& run, std::string reason
   if (const auto& artifacts = run.job.artifacts; artifacts && !artifacts->is_unused())
     emit_action(RunInBackground{disk_strand_name(run.job.context),
                                 [delete_artifacts = artifacts->discard()] { return Event(TimePassed{}); }});
+  if (const auto& spool = run.job.log_spool; spool && spool->is_used())
+    emit_action(RunInBackground{log_strand_name(run.job.context), [number, close = spool->make_close_task()] {
+                                  close();
+                                  return Event(LogClosed{number});
+                                }});
   reap_run(number);
 }
 
@@ -396,8 +402,10 @@ void JobRuns::on(PipesDrained& read) {
       !std::exchange(run->output_limit_exceeded, true))
     kill_run(read.run, *run, KillReason::output_limit);
   report_output(read.run, *run);
-  if (const std::uint64_t resume_ms = run->read_budget.resume_at_ms(read.pipe, now_.boot_ms); resume_ms > 0)
-    emit_action(PauseReading{read.run, read.pipe, resume_ms});
+  std::uint64_t resume_ms = run->read_budget.resume_at_ms(read.pipe, now_.boot_ms);
+  if (run->job.log_spool && read.pipe != JobPipe::channel)
+    resume_ms = std::max(resume_ms, run->job.log_spool->resume_at_ms(now_.boot_ms));
+  if (resume_ms > 0) emit_action(PauseReading{read.run, read.pipe, resume_ms});
 }
 
 void JobRuns::report_output(RunNumber number, Run& run) {
@@ -411,6 +419,24 @@ void JobRuns::report_output(RunNumber number, Run& run) {
     } while (run.output.has_dropped_entries());
   }
   has_pending_output_ = has_pending_output_ || run.output.has_pending_output();
+  write_log(number, run);
+}
+
+// Posts the queued entries to the strand for the logs. Entries that arrive in the meantime are posted together.
+void JobRuns::write_log(RunNumber number, Run& run) {
+  auto work = run.job.log_spool ? run.job.log_spool->pop_write_task() : std::nullopt;
+  if (!work) return;
+  emit_action(RunInBackground{log_strand_name(run.job.context), [number, work = std::move(*work)] {
+                                return Event(LogWritten{number, work()});
+                              }});
+}
+
+void JobRuns::on(LogWritten& written) {
+  Run* run = find(written.run);
+  if (run == nullptr) return;  // the function of LogSpool::make_close_task() writes the remaining entries
+  run->job.log_spool->on_write_done();
+  add_notes(*run, written.result.notes);
+  written.result.notes.empty() ? write_log(written.run, *run) : report_output(written.run, *run);
 }
 
 void JobRuns::flush_pending_output() {
@@ -485,11 +511,17 @@ void JobRuns::on(StageAdvanced& advanced) {
 }
 
 void JobRuns::store_artifacts(RunNumber number, EndedRun& ending) {
-  if (const auto& artifacts = ending.run.job.artifacts; artifacts && !artifacts->is_unused()) {
-    return emit_action(
-        RunInBackground{disk_strand_name(ending.run.job.context), [number, work = artifacts->make_store_task()] {
-                          return Event(ArtifactsStored{number, work()});
-                        }});
+  const auto& [artifacts, spool] = std::tie(ending.run.job.artifacts, ending.run.job.log_spool);
+  std::function<void(ArtifactSink&)> store_log;
+  if (spool && spool->has_archive()) {
+    ending.run.output.end_streams(now_.unix_ms);  // the archive contains the output, but no later notes
+    if (spool->is_used()) store_log = [spool = spool](ArtifactSink& sink) { spool->store_archive(sink); };
+  }
+  if (artifacts && (!artifacts->is_unused() || store_log)) {
+    return emit_action(RunInBackground{disk_strand_name(ending.run.job.context),
+                                       [number, work = artifacts->make_store_task(std::move(store_log))] {
+                                         return Event(ArtifactsStored{number, work()});
+                                       }});
   }
   ArtifactsStored no_artifacts{number, {}};
   on(no_artifacts);
@@ -506,7 +538,27 @@ void JobRuns::on(ArtifactsStored& stored) {
   count_output(ending.run, ending.outcome);
   // A process chooses its own name, so the name can contain a secret; it is stored in the receipt too.
   if (auto& violation = ending.outcome.violation) violation->comm = ending.run.output.redact(violation->comm);
-  finish(stored.run, ending);
+  close_log(stored.run, ending);
+}
+
+// The log is complete on the disk before the end is reported, so that a reader that sees the end can read all of it.
+void JobRuns::close_log(RunNumber number, EndedRun& ending) {
+  const auto& spool = ending.run.job.log_spool;
+  if (!spool || !spool->is_used()) return finish(number, ending);
+  ending.is_closing_log = true;
+  ending.requested_boot_ms = now_.boot_ms;
+  ++pending_ends_;
+  emit_action(RunInBackground{log_strand_name(ending.run.job.context), [number, close = spool->make_close_task()] {
+                                close();
+                                return Event(LogClosed{number});
+                              }});
+}
+
+void JobRuns::on(LogClosed& closed) {
+  const auto entry = ended_runs_.find(closed.run);
+  if (entry == ended_runs_.end() || !std::exchange(entry->second.is_closing_log, false)) return;
+  --pending_ends_;
+  finish(closed.run, entry->second);
 }
 
 void JobRuns::finish(RunNumber number, EndedRun& ending) {
@@ -521,7 +573,7 @@ void JobRuns::finish(RunNumber number, EndedRun& ending) {
   if (!access) return on(finished);
   ending.end_without_cause = std::move(finished.end);
   ending.requested_boot_ms = now_.boot_ms;
-  ++pending_causes_;
+  ++pending_ends_;
   emit_action(RunInBackground{folder_strand_name(access->folder.host_path), [number, access = std::move(*access)] {
                                 return Event(CauseFound{number, find_cause(access)});
                               }});
@@ -538,17 +590,23 @@ void JobRuns::on(CauseFound& found) {
 // Sends the ends whose cause a hanging disk withholds.
 void JobRuns::release_hanging_ends() {
   std::vector<EndComputed> ends;
+  std::vector<LogClosed> logs;
   for (auto& [number, ending] : ended_runs_) {
+    if (ending.is_closing_log && now_.boot_ms >= ending.requested_boot_ms + HangDetector::kTimeoutMs) {
+      log(LogLevel::warn, "worker", "{}: the disk of its log does not answer", ending.run.job.claim.job_key);
+      logs.push_back({number});
+    }
     if (ending.end_without_cause && now_.boot_ms >= ending.requested_boot_ms + HangDetector::kTimeoutMs)
       ends.push_back({number, std::move(*ending.end_without_cause)});
   }
+  for (LogClosed& closed : logs) on(closed);
   for (EndComputed& end : ends) on(end);
 }
 
 void JobRuns::on(EndComputed& finished) {
   const auto entry = ended_runs_.find(finished.run);
   if (entry == ended_runs_.end()) return;
-  if (entry->second.end_without_cause) --pending_causes_;
+  if (entry->second.end_without_cause) --pending_ends_;
   emit_action(RunReport{finished.run, build_end_report(entry->second, std::move(finished.end)), true});
   ended_runs_.erase(entry);
 }

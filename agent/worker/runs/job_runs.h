@@ -19,6 +19,8 @@
 //   ArtifactsWritten  artifacts were written during the run. The channel is not read while too many bytes are queued.
 //   StageAdvanced     the end of a stage was processed
 //   ArtifactsStored   the artifacts of an ended run were stored
+//   LogWritten        the log was written to the disk, during the run
+//   LogClosed         the log on the disk is complete, before the end of the job is determined
 //   EndComputed       the end of the job was determined, after RunReaped and before the EndReport
 //   CauseFound        the cause of a denied access was looked for, which is added to the error of the end
 //
@@ -113,6 +115,15 @@ class JobRuns {
     RunNumber run;
     ArtifactQueue::StoreResult result;
   };
+  // The result of LogSpool::pop_write_task().
+  struct LogWritten {
+    RunNumber run;
+    LogSpool::WriteResult result;
+  };
+  // The result of LogSpool::make_close_task().
+  struct LogClosed {
+    RunNumber run;
+  };
   // The result of Conversation::finish().
   struct EndComputed {
     RunNumber run;
@@ -129,9 +140,10 @@ class JobRuns {
   };
   struct TimePassed {};  // to be passed after other events, and when next_wakeup_ms() has elapsed
   // REQUIRES for RunEnded: all bytes of the run's pipes were passed before, unless the run is unkillable.
-  using Event = std::variant<JobStart, Fence, Kill, ReturnJobs, BrokerAnswered, RunLaunched, LaunchFailed,
-                             BytesReceived, PipesDrained, RunEnded, TimePassed, PrepareFinished, InputsFetched,
-                             ArtifactsWritten, StageAdvanced, ArtifactsStored, EndComputed, CauseFound>;
+  using Event =
+      std::variant<JobStart, Fence, Kill, ReturnJobs, BrokerAnswered, RunLaunched, LaunchFailed, BytesReceived,
+                   PipesDrained, RunEnded, TimePassed, PrepareFinished, InputsFetched, ArtifactsWritten, StageAdvanced,
+                   ArtifactsStored, LogWritten, LogClosed, EndComputed, CauseFound>;
 
   // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see get_run_number().
   struct Launch {  // start a stage; the answer is RunLaunched or LaunchFailed
@@ -235,6 +247,7 @@ class JobRuns {
     std::vector<DroppedArtifact> dropped = {};
     // Set while a strand looks for the cause of a denied access (denied_write.h). The disk may hang; then this is sent.
     std::optional<JobEnd> end_without_cause = {};
+    bool is_closing_log = false;  // whether a strand closes the log on the disk; after a time, the end is sent anyway
     std::uint64_t requested_boot_ms = 0;
   };
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
@@ -259,6 +272,8 @@ class JobRuns {
   void on(ArtifactsWritten&);
   void on(StageAdvanced&);
   void on(ArtifactsStored&);
+  void on(LogWritten&);
+  void on(LogClosed&);
   void on(EndComputed&);
   void on(CauseFound&);
 
@@ -282,6 +297,8 @@ class JobRuns {
   void close_output(RunNumber, Run&);
   void add_notes(Run&, const std::vector<std::string>& lines);
   void write_artifacts(RunNumber, Run&);
+  void write_log(RunNumber, Run&);
+  void close_log(RunNumber, EndedRun&);
   void store_artifacts(RunNumber, EndedRun&);
   void advance_stage(RunNumber, Run&, Outcome);
   void finish(RunNumber, EndedRun&);
@@ -300,7 +317,7 @@ class JobRuns {
   std::mt19937_64 random_;
   std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
   std::unordered_map<RunNumber, EndedRun> ended_runs_;
-  std::size_t pending_causes_ = 0;  // ended runs with end_without_cause
+  std::size_t pending_ends_ = 0;  // ended runs with end_without_cause or is_closing_log
   PrefetchedJobs waiting_;
   HangDetector hang_detector_;       // detects strands that do not answer
   bool has_pending_output_ = false;  // whether a line may be waiting for its end, or for the rate of the tail

@@ -220,7 +220,8 @@ void RunLoop::post_to_strand(const std::string& strand, StrandPool::Work work) {
 std::string RunLoop::find_strand_group(const std::string& strand) {
   if (strand.starts_with(kPipeStrandPrefix)) return strand;
   std::uint64_t context = 0;
-  if (strand.starts_with(kDiskStrandPrefix) && parse_u64(strand.substr(kDiskStrandPrefix.size()), context))
+  const bool is_disk = strand.starts_with(kDiskStrandPrefix) || strand.starts_with(kLogStrandPrefix);
+  if (is_disk && parse_u64(strand.substr(strand.find(' ') + 1), context))
     return mounts_.find_mount_point(ArtifactFolder(state_dir_, static_cast<Id>(context)).path());
   if (strand.starts_with(kFolderStrandPrefix))
     return mounts_.find_mount_point(strand.substr(kFolderStrandPrefix.size()));

@@ -80,6 +80,7 @@ const std::map<std::string, std::string> kExamples = {
     {"message.max_incoming_bytes", "1GiB"},
     {"job.output_bytes", "1KiB"},
     {"job.log_export", "/var/log/mycojobs"},
+    {"job.log_bytes", "8KiB"},
     {"job.output_rate", "1MiB"},
     {"job.frame_rate", "500"},
     {"quota.caller_bytes", "64MiB"},

@@ -23,12 +23,12 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
             "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
             "output":{"keep":"1 KiB","kill":true,"merge":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
             "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true},"volumes":["data"],
-            "python":{"requirements":["numpy<2"]}})",
+            "log":{"keep":"1 MiB","full":true},"python":{"requirements":["numpy<2"]}})",
         R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
             "output.keep":1024,"output.kill":true,"output.merge":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
-            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true,"volumes":["data"],
-            "python.requirements":["numpy<2"]})"}) {
+            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true,"volumes":["data"],"log":"full",
+            "log.keep":1048576,"python.requirements":["numpy<2"]})"}) {
     const ParsedPolicy parsed = parse(text);
     ASSERT_TRUE(parsed.ok()) << join(parsed.problems);
     EXPECT_TRUE(parsed.request.named_fields.all());
@@ -40,7 +40,9 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     EXPECT_EQ(policy.python_requirements, std::vector<std::string>{"numpy<2"});
     EXPECT_EQ(policy.network, Network::allow_list);
     EXPECT_EQ(policy.net_allow, std::vector<std::string>{"example.org:443"});
-    EXPECT_TRUE(policy.exec && policy.output_kill && policy.output_merge && policy.artifacts_optional);
+    EXPECT_TRUE(policy.exec && policy.output_kill && policy.output_merge && policy.artifacts_optional &&
+                policy.log_full);
+    EXPECT_EQ(policy.log_bytes, 1U << 20);
     EXPECT_EQ(policy.cpu_ms, 30000U);
     EXPECT_EQ(policy.memory_bytes, 64U << 20);
     EXPECT_EQ(policy.pids, 16U);
@@ -203,6 +205,8 @@ TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
   EXPECT_NE(get_problems(R"({"output.merge":true})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"python.requirements":["a"]})", PolicyKind::ceiling), "");
+  EXPECT_NE(get_problems(R"({"log":"full"})", PolicyKind::ceiling), "");
+  EXPECT_EQ(get_problems(R"({"log.keep":"1 GiB"})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
   EXPECT_NE(get_problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
 }

@@ -38,7 +38,7 @@ TEST(Combine, RequestAboveTheCeilingIsRejectedWithTheRemedy) {
             "policy.fs.read: \"/srv/a\" is not allowed for context 3: leave it out, or let the operator name it in "
             "[contexts.3.ceiling] fs.read");
   EXPECT_NE(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":257})", R"({"cpu":"1 h","wall":"1 h"})"), "");
-  EXPECT_EQ(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"output.merge":true,"artifacts.optional":true})"), "");
+  EXPECT_EQ(get_refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"output.merge":true,"log.full":true,"log.keep":"64 MiB","artifacts.optional":true})"), "");
 }
 
 TEST(Combine, WarmIsRejectedUnlessTheCeilingHasIt) {
@@ -274,6 +274,7 @@ class Random {
     p.exec = choose_below(2) == 0;
     p.output_kill = choose_below(2) == 0;
     p.output_merge = choose_below(2) == 0;
+    p.log_full = choose_below(2) == 0;
     p.artifacts_optional = choose_below(2) == 0;
     p.cpu_ms = choose_below(4);
     p.wall_ms = choose_below(4);
@@ -283,6 +284,7 @@ class Random {
     p.file_bytes = 4096 + choose_below(4);
     p.open_files = static_cast<std::uint32_t>(32 + choose_below(4));
     p.output_bytes = 1 + choose_below(4);
+    p.log_bytes = 1 + choose_below(4);
     p.syscalls = choose_some({"ptrace", "keyctl", "chroot", "read"});
     p.secrets = choose_some({"A", "B", "C"});
     p.volumes = choose_some({"backup", "data"});

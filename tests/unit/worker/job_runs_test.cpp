@@ -6,7 +6,10 @@
 
 #include <algorithm>
 
+#include "artifacts/artifact_folder.h"
+#include "artifacts/logs/spooled_log.h"
 #include "support/fake_disk.h"
+#include "support/process.h"
 
 namespace mycojobs::test {
 namespace {
@@ -896,6 +899,90 @@ TEST_F(JobRunsBetween, FailedStageEndsOnItsStrandIfItCanBlock) {
   step(work());
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   EXPECT_EQ(reports<EndReport>().size(), 1U);
+}
+
+class JobRunsLog : public JobRunsTest {
+ protected:
+  // Starts a job whose log has a limit of 100 bytes in the store, and reads 4 KiB of its output.
+  void begin_verbose_job(bool has_archive = false) {
+    JobStart start = job(1);
+    LogSpool::Settings settings;
+    settings.state_dir = folder_.path().string();
+    settings.context = 1;
+    settings.store_name = "store";
+    settings.job_key = "job:1:1";
+    settings.has_archive = has_archive;
+    settings.max_archive_bytes = 1U << 20;
+    start.log_spool = std::make_shared<LogSpool>(std::move(settings));
+    start.artifacts = std::make_shared<ArtifactQueue>(
+        make_run_artifacts(folder_.path().string(), 1, std::string(24, 'a'), "job:1:1", 1U << 20));
+    start.output_bytes = 100;
+    begin(std::move(start));
+    for (int i = 0; i < 4; ++i) step(JobRuns::BytesReceived{1, JobPipe::out, std::string(1023, 'x') + '\n'});
+    step(JobRuns::PipesDrained{1});
+  }
+  // Executes the background work of the last step on this strand. Returns its event.
+  JobRuns::Event execute_work(const std::string& strand) {
+    for (const auto* work : all<JobRuns::RunInBackground>())
+      if (work->strand == strand) return work->work();
+    ADD_FAILURE() << "no work on " << strand;
+    return JobRuns::TimePassed{};
+  }
+  std::uint64_t count_spooled_bytes() const {
+    std::uint64_t bytes = 0;
+    const std::string folder = ArtifactFolder(folder_.path().string(), 1).log_folder("store", "job:1:1");
+    for (const Log& line : read_spooled_lines({folder}, {0, 100000}).value().lines) bytes += line.size;
+    return bytes;
+  }
+  TempDir folder_;
+};
+
+TEST_F(JobRunsLog, EndWaitsForTheLogOnTheDisk) {
+  begin_verbose_job();
+  auto written = execute_work("log 1");
+  step(JobRuns::BytesReceived{1, JobPipe::out, "last\n"});
+  step(std::move(written));
+  end(1, RunStatus::ok);
+  EXPECT_TRUE(reports<EndReport>().empty());
+  step(execute_work("log 1"));
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(count_spooled_bytes(), 4 * 1024 + 5 - 50U) << "all but the head";
+}
+
+TEST_F(JobRunsLog, HangingDiskDelaysTheEndForALimitedTime) {
+  begin_verbose_job();
+  end(1, RunStatus::ok);
+  EXPECT_TRUE(reports<EndReport>().empty());
+  EXPECT_TRUE(runs_.next_wakeup_ms());
+  advance_clock(HangDetector::kTimeoutMs);
+  step(JobRuns::TimePassed{});
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+  step(JobRuns::LogClosed{1});
+  EXPECT_TRUE(actions_.empty());
+}
+
+TEST_F(JobRunsLog, CompleteLogIsAnArtifact) {
+  begin_verbose_job(true);
+  end(1, RunStatus::ok);
+  step(execute_work("disk 1"));
+  step(execute_work("log 1"));
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_NE(reports<EndReport>().at(0)->end.artifacts.find("job.log.gz"), std::string::npos);
+}
+
+TEST_F(JobRunsLog, QuietJobUsesNoDisk) {
+  begin_verbose_job();
+  EXPECT_FALSE(all<JobRuns::RunInBackground>().empty());
+  JobStart quiet = job(2);
+  quiet.log_spool = std::make_shared<LogSpool>(LogSpool::Settings{});
+  end(1, RunStatus::ok);
+  step(execute_work("log 1"));
+  begin(std::move(quiet));
+  step(JobRuns::BytesReceived{2, JobPipe::out, "hello\n"});
+  step(JobRuns::PipesDrained{2});
+  end(2, RunStatus::ok);
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::RunInBackground>().empty());
 }
 
 class JobRunsDisk : public JobRunsTest {

@@ -51,6 +51,47 @@ std::uint64_t count_stored_bytes(const std::vector<Log>& lines) {
   return bytes;
 }
 
+class RecordingSink final : public LogSink {
+ public:
+  void add_entry(const Log& entry) override { entries.push_back(entry); }
+  std::vector<Log> entries;
+};
+
+TEST(OutputCapture, SinkReceivesAllOutputWithTheNumbersOfTheStore) {
+  OutputCapture output(2000);
+  const auto sink = std::make_shared<RecordingSink>();
+  output.add_sink(sink);
+  std::vector<Log> stored;
+  std::string written;
+  for (int i = 0; i < 500; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    output.feed(i % 3 == 0 ? LogStream::err : LogStream::out, line, 1);
+    if (i == 250) output.add_note("note", 1);
+    if (i % 50 == 0) output.emit_tail(500);
+    written += line;
+    store_lines(output, stored);
+  }
+  output.feed(LogStream::out, "unfinished", 1);
+  output.close(2);
+  store_lines(output, stored);
+  std::string received, by_number(4, ' ');
+  std::uint64_t last_seq = 0;
+  for (const Log& entry : sink->entries) {
+    EXPECT_EQ(entry.seq, last_seq + std::max<std::uint64_t>(entry.size, 1)) << "no number is missing";
+    last_seq = entry.seq;
+    if (entry.stream != LogStream::system) received += entry.text;
+    by_number.resize(entry.seq + 1);
+    if (entry.size > 0 && entry.stream != LogStream::system)
+      by_number.replace(entry.seq + 1 - entry.size, entry.size, entry.text);
+  }
+  EXPECT_EQ(received, written + "unfinished");
+  EXPECT_GT(count_missing_bytes(stored), 0U);
+  for (const Log& line : stored) {
+    if (line.size == 0 || line.stream == LogStream::system) continue;
+    EXPECT_EQ(by_number.substr(line.seq + 1 - line.size, line.size), line.text);
+  }
+}
+
 TEST(OutputCapture, KeepsOrderAndWholeLinesBelowTheLimit) {
   OutputCapture output(1 << 20);
   output.feed(LogStream::out, "one\ntw", 1);
