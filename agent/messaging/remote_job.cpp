@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::uint32_t kCallTimeoutMs = 15000, kMinRetryPauseMs = 50, kMaxPollPauseMs = 1000,
                         kMaxUnavailablePauseMs = 10000;
-constexpr std::size_t kLogPageLines = 500, kMaxLogLines = 5000, kMaxKeyBytes = 48;
+constexpr std::size_t kLogPageLines = 500, kLogTailLines = 1000, kMaxLogLines = 5000, kMaxKeyBytes = 48;
 // Limits for a supervisor that is slow or returns too much data. The middle of a long log is dropped, and a larger end
 // is refused.
 constexpr std::uint64_t kLogTimeoutMs = 15000;
@@ -228,6 +228,7 @@ bool RemoteJob::poll_until_end(const std::string& remote_key) {
 std::vector<Log> RemoteJob::fetch_log(const std::string& remote_id) {
   BoundedLog log;
   std::uint64_t last_seq = 0;
+  bool is_late = false;
   const std::uint64_t deadline_ms = clock_.boot_ms() + kLogTimeoutMs;
   for (bool has_more = true; has_more && !is_abandoned() && clock_.boot_ms() < deadline_ms;) {
     auto page = call("job.logs", {{"id", remote_id}, {"after_seq", last_seq}, {"limit", kLogPageLines}});
@@ -239,8 +240,30 @@ std::vector<Log> RemoteJob::fetch_log(const std::string& remote_id) {
       last_seq = line.seq;
       if (has_more) log.add(std::move(line));
     }
+    is_late = has_more && clock_.boot_ms() >= deadline_ms;
   }
+  if (!is_late) return log.finish();
+  for (Log& line : fetch_last_lines(remote_id, last_seq)) log.add(std::move(line));
   return log.finish();
+}
+
+std::vector<Log> RemoteJob::fetch_last_lines(const std::string& remote_id, std::uint64_t last_seq) {
+  auto page = call("job.logs", {{"id", remote_id}, {"after_seq", last_seq}, {"tail", kLogTailLines}});
+  const bool is_page = page && page->is_object() && page->contains("lines") && (*page)["lines"].is_array();
+  std::vector<Log> lines;
+  for (std::size_t i = 0; is_page && i < (*page)["lines"].size(); ++i) {
+    Log line = decode_json<Log>((*page)["lines"][i]).record;
+    const std::uint64_t begin_seq = line.seq - std::min(line.seq, std::max<std::uint64_t>(line.size, 1));
+    if (line.seq <= last_seq) continue;
+    if (begin_seq > last_seq)
+      lines.push_back({line.ts_ms, begin_seq, LogStream::system, format_output_gap(begin_seq - last_seq)});
+    last_seq = line.seq;
+    lines.push_back(std::move(line));
+  }
+  if (lines.empty())
+    lines.push_back(
+        {clock_.unix_ms(), last_seq + 1, LogStream::system, "the rest of this log was not received in time\n"});
+  return lines;
 }
 
 void RemoteJob::fetch_result(const std::string& remote_key) {

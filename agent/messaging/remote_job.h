@@ -70,6 +70,8 @@ class RemoteJob {
   // abandoned or end_ was set.
   bool poll_until_end(const std::string& remote_key);
   std::vector<Log> fetch_log(const std::string& remote_id);
+  // Returns the last lines of a log that is too long for the time, and a line in the place of those before them.
+  std::vector<Log> fetch_last_lines(const std::string& remote_id, std::uint64_t last_seq);
   void fetch_result(const std::string& remote_key);
   // Sets the end and the log from the result of job.result.
   void set_result_end(const nlohmann::json& result, std::vector<Log> lines);
