@@ -205,7 +205,6 @@ Result<void> ArtifactCleanup::list_job_folders(RecordStore& store, Id context, R
 }
 
 Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, Round& round) const {
-  const ArtifactFolder folder(state_dir_, context);
   for (std::size_t i = 0; i < kMaxJobsPerStep && !round.job_folders.empty(); ++i) {
     const Round::JobFolder& job_folder = round.job_folders.back();
     switch (job_folder.kind) {
@@ -218,8 +217,7 @@ Result<void> ArtifactCleanup::check_job_folders(RecordStore& store, Id context, 
         break;
       }
       case Round::FolderKind::log:
-        MJ_CHECK(check_log_folder(store, context, ArtifactUsage::of_logs(folder, job_folder.store_name), job_folder,
-                                  find_recount(round.log_recounts, job_folder.store_name)));
+        MJ_CHECK(check_log_folder(store, context, round, job_folder));
     }
     round.job_folders.pop_back();
   }
@@ -249,19 +247,22 @@ Result<void> ArtifactCleanup::check_job_folder(RecordStore& store, Id context, R
 }
 
 // Deletes the log of a job without a record.
-Result<void> ArtifactCleanup::check_log_folder(RecordStore& store, Id context, const ArtifactUsage& usage,
-                                               const Round::JobFolder& job_folder, ArtifactUsage::Recount* recount) {
+Result<void> ArtifactCleanup::check_log_folder(RecordStore& store, Id context, Round& round,
+                                               const Round::JobFolder& job_folder) const {
+  const ArtifactFolder folder(state_dir_, context);
+  const ArtifactUsage usage = ArtifactUsage::of_logs(folder, job_folder.store_name);
+  ArtifactUsage::Recount* const recount = find_recount(round.log_recounts, job_folder.store_name);
   const std::string job_key = parse_job_folder_name(job_folder.name);
   if (job_key.empty()) return {};
   MJ_TRY(recorded, read_recorded_artifacts(store, context, job_key));
   const Id caller = parse_folder_caller(job_folder.name);
-  const std::uint64_t bytes = measure_folder(job_folder.path);
-  if (recorded && recorded->is_record_missing) {
-    delete_unlisted_files(*recorded, job_folder.path);
-    if (bytes > 0) release_deleted_bytes(usage, caller, bytes, recount);
-  } else if (recount != nullptr && bytes > 0) {
-    recount->bytes[caller] += bytes;
-  }
+  // Without the lock, two agents that share the folder would release the same bytes.
+  const auto lock = recorded && recorded->is_record_missing ? folder.lock(true, 0) : std::nullopt;
+  const std::uint64_t bytes_before = measure_folder(job_folder.path);
+  if (lock) delete_unlisted_files(*recorded, job_folder.path);
+  const std::uint64_t bytes = lock ? measure_folder(job_folder.path) : bytes_before;
+  if (bytes < bytes_before) release_deleted_bytes(usage, caller, bytes_before - bytes, recount);
+  if (recount != nullptr && bytes > 0) recount->bytes[caller] += bytes;
   return {};
 }
 

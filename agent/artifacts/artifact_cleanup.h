@@ -66,8 +66,7 @@ class ArtifactCleanup {
   Result<void> list_job_folders(RecordStore&, Id context, Round&) const;
   Result<void> check_job_folders(RecordStore&, Id context, Round&) const;
   Result<void> check_job_folder(RecordStore&, Id context, Round&, const Round::JobFolder&) const;
-  static Result<void> check_log_folder(RecordStore&, Id context, const ArtifactUsage&, const Round::JobFolder&,
-                                       ArtifactUsage::Recount*);
+  Result<void> check_log_folder(RecordStore&, Id context, Round&, const Round::JobFolder&) const;
   void check_objects(Id context, Round&) const;
   void start_recounts(const ArtifactFolder&, Round&) const;
   void apply_recounts(const ArtifactFolder&, Round&) const;

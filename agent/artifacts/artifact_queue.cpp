@@ -70,6 +70,7 @@ std::function<ArtifactQueue::StoreResult()> ArtifactQueue::make_store_task(
     std::function<void(ArtifactSink&)> add_files) {
   return [run_artifacts = run_artifacts_, steps = std::exchange(steps_, {}), add_files = std::move(add_files)] {
     apply_steps(steps, *run_artifacts);
+    run_artifacts->release_reserved_name();
     if (add_files) add_files(*run_artifacts);
     std::string artifacts = run_artifacts->finish();
     return StoreResult{std::move(artifacts), run_artifacts->consume_notes(), run_artifacts->dropped()};

@@ -43,6 +43,8 @@ class ArtifactQueue final : public ArtifactSink {
   explicit ArtifactQueue(std::unique_ptr<RunArtifacts> run_artifacts) : run_artifacts_(std::move(run_artifacts)) {}
 
   void set_redactor(std::shared_ptr<const Redactor> redactor) { run_artifacts_->set_redactor(std::move(redactor)); }
+  // Refuses this name, which add_files of make_store_task() uses. REQUIRES: called before the first artifact.
+  void set_reserved_name(const std::string& name) { run_artifacts_->set_reserved_name(name); }
   // Accepts every artifact. If the artifact is rejected later, on the thread for the disk, a note is added.
   bool open(const std::string& name, bool is_executable) override;
   void write(std::string_view bytes) override;

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 constexpr int kUsageLockTimeoutMs = 2000;
 constexpr std::uint64_t kAccountedBlockBytes = 4096;
 constexpr std::string_view kUsagePrefix = "usage-";
+constexpr const char* kLogStoppedSuffix = ".stopped";  // of an empty file without a reservation (logs/spooled_log.h)
 
 // Returns no value and sets errno if the file cannot be read.
 std::optional<std::string> read_usage_file(const std::string& path) {
@@ -90,6 +91,7 @@ std::uint64_t measure_folder(const std::string& path) {
   std::error_code error;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     struct stat info {};
+    if (entry->path().extension() == kLogStoppedSuffix) continue;
     if (::lstat(entry->path().c_str(), &info) == 0 && S_ISREG(info.st_mode))
       bytes += accounted_artifact_bytes(static_cast<std::uint64_t>(info.st_size));
   }

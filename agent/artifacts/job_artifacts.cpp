@@ -67,6 +67,13 @@ class RunArtifactsImpl final : public RunArtifacts {
         quota_(quota) {}
 
   void set_redactor(std::shared_ptr<const Redactor> redactor) override { redactor_ = std::move(redactor); }
+  void set_reserved_name(const std::string& name) override { reserved_name_ = name; }
+  void release_reserved_name() override {
+    if (reserved_name_.empty()) return;
+    if (file_) drop_incomplete();
+    reserved_name_.clear();
+    remaining_bytes_ = max_bytes_;
+  }
   bool open(const std::string& received_name, bool is_executable) override;
   void write(std::string_view bytes) override;
   void close() override;
@@ -109,7 +116,8 @@ class RunArtifactsImpl final : public RunArtifacts {
   ArtifactQuota quota_;
   std::shared_ptr<const Redactor> redactor_;
   std::optional<Spool> spool_;
-  std::string name_;  // Name of the current artifact.
+  std::string name_;           // Name of the current artifact.
+  std::string reserved_name_;  // Name that the job cannot use.
   bool is_executable_ = false;
   std::optional<ArtifactFile> file_;
   std::map<std::string, CompleteFile> complete_files_;
@@ -131,6 +139,8 @@ bool RunArtifactsImpl::drop_file(DropReason reason, const std::string& explanati
 
 std::string RunArtifactsImpl::find_name_problem(const std::string& name) const {
   if (const std::string problem = find_artifact_name_problem(name); !problem.empty()) return problem;
+  if (!reserved_name_.empty() && (name + '/').starts_with(reserved_name_ + '/'))
+    return "this name is that of the log of the job";
   if (complete_files_.contains(name)) return "another one has its name";
   if (folder_names_.contains(name)) return "its name is the name of a folder with other artifacts";
   for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
@@ -158,9 +168,10 @@ bool RunArtifactsImpl::open(const std::string& received_name, bool is_executable
   name_ = redactor_ ? redactor_->redact(received_name) : received_name;
   if (const std::string problem = find_name_problem(name_); !problem.empty())
     return drop_file(DropReason::name, problem);
-  if (opened_count_ >= kMaxArtifacts) {
-    return drop_file(DropReason::files, "a job may leave " + std::to_string(kMaxArtifacts) + " files: pack them",
-                     kMaxArtifacts);
+  const std::size_t max_artifacts = kMaxArtifacts - (reserved_name_.empty() ? 0 : 1);
+  if (opened_count_ >= max_artifacts) {
+    return drop_file(DropReason::files, "a job may leave " + std::to_string(max_artifacts) + " files: pack them",
+                     max_artifacts);
   }
   ++opened_count_;
   is_executable_ = is_executable;

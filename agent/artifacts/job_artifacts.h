@@ -68,6 +68,10 @@ class RunArtifacts : public ArtifactSink {
  public:
   // Sets the redactor, or null without secrets. REQUIRES: called before the first byte.
   virtual void set_redactor(std::shared_ptr<const Redactor>) = 0;
+  // Refuses an artifact with this name, or in a folder with this name, until release_reserved_name(). The artifact that
+  // is opened then is the log of the job: its limit is that of all other artifacts of the job together.
+  virtual void set_reserved_name(const std::string& /*name*/) {}
+  virtual void release_reserved_name() {}
   // Removes and returns new lines for the log of the job: the artifacts that were not stored, with the reasons.
   virtual std::vector<std::string> consume_notes() = 0;
   // Stores the complete artifacts after the run has ended, and drops incomplete ones. Returns a JSON object name ->

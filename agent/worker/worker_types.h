@@ -82,7 +82,7 @@ struct JobStart {
   std::shared_ptr<ArtifactQueue> artifacts;
   std::shared_ptr<Conversation> conversation;
   std::shared_ptr<LogSink> exported_log = {};  // null if the output is not exported
-  std::shared_ptr<LogSpool> log_spool = {};  // null if the log is not stored on the disk
+  std::shared_ptr<LogSpool> log_spool = {};    // null if the log is not stored on the disk
   // Name of the strand (base/strands/strand_pool.h) on which create_conversation() and Conversation::next_stage() are
   // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
   // already then.

@@ -1,6 +1,7 @@
 // Transfers between two processes through a real server and its imitation.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -8,10 +9,12 @@
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
 #include "artifacts/logs/log_spool.h"
+#include "artifacts/logs/spooled_log.h"
 #include "artifacts/transfer/artifact_cache.h"
 #include "artifacts/transfer/job_log_reader.h"
 #include "artifacts/transfer/transfer_loop.h"
 #include "base/sha256.h"
+#include "model/output_gap.h"
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -92,26 +95,43 @@ TEST_P(Transfers, FileIsFetchedIntoTheCache) {
 
 class TransferredLogs : public Transfers {
  protected:
+  static constexpr Id kLogHolder = 20, kOtherHolder = 31;
+
+  std::string key_ = "job:12:1";
+
   // Submits and claims a job with the head "head\n" and the tail "end\n" in the store. Between them, 500,000 bytes are
   // on the disk of the host only.
   ClaimedJob run_job(const Host& host) {
     submit(1);
     ClaimedJob job = claim_one();
-    EXPECT_TRUE(store_->save(1, "job:12:1", {{"runner_id", std::to_string(kHolder)}}));
+    write_log(host, job);
+    return job;
+  }
+  std::shared_ptr<LogSpool> make_spool(const Host& host, const ClaimedJob& job) const {
     LogSpool::Settings settings;
     settings.state_dir = host.folder.path();
     settings.context = 1;
     settings.store_name = store_name_;
-    settings.job_key = "job:12:1";
+    settings.job_key = job.ref.job_key;
+    settings.run = job.epoch;
     settings.log_base = job.log_base;
-    const auto spool = std::make_shared<LogSpool>(std::move(settings));
+    return std::make_shared<LogSpool>(std::move(settings));
+  }
+  void write_log(const Host& host, const ClaimedJob& job) {
+    const auto spool = make_spool(host, job);
     for (std::uint64_t i = 1; i <= 5000; ++i) spool->add_entry({i, 1 + i * 100, LogStream::out, make_log_line(i), 100});
     spool->add_entry({9, 500'005, LogStream::out, "end\n", 4});
     EXPECT_TRUE(spool->make_close_task()().notes.empty());
     EXPECT_EQ(outcome(report(
                   LogAppend{job.ref, {{1, 1, LogStream::out, "head\n"}, {9, 500'005, LogStream::out, "end\n", 4}}})),
               "ok");
-    return job;
+  }
+  ClaimedJob claim_as(Id runner) {
+    ClaimRequest claim_request = request();
+    claim_request.runner = runner;
+    auto reply = store_->claim(claim_request);
+    EXPECT_TRUE(reply && reply->jobs.size() == 1U);
+    return std::move(reply.value().jobs.at(0));
   }
   static std::string make_log_line(std::uint64_t number) {
     std::string text = std::to_string(number);
@@ -128,9 +148,10 @@ class TransferredLogs : public Transfers {
     std::string text;
     std::uint64_t last_seq = 0;
     for (bool has_lines = true; has_lines;) {
-      const LogPage page = reader.read(*store_, 1, "job:12:1", last_seq, max_lines, 0).value();
+      const LogPage page = reader.read(*store_, 1, key_, last_seq, max_lines, 0).value();
       for (const Log& line : page.lines) {
         EXPECT_GT(line.seq, last_seq);
+        if (line.seq <= last_seq) return text;  // otherwise the loop would not end
         last_seq = line.seq;
         text += line.text;
       }
@@ -141,7 +162,7 @@ class TransferredLogs : public Transfers {
 };
 
 TEST_P(TransferredLogs, GapOfTheStoreIsFilledFromTheRunner) {
-  const auto holder = start_host(kHolder);
+  const auto holder = start_host(kLogHolder);
   run_job(*holder);
   const TempFolder other;
   for (const std::string& state_dir : {std::string(), other.path(), holder->folder.path()}) {
@@ -152,18 +173,18 @@ TEST_P(TransferredLogs, GapOfTheStoreIsFilledFromTheRunner) {
 }
 
 TEST_P(TransferredLogs, GapNamesARunnerThatIsAway) {
-  const auto holder = start_host(kHolder);
+  const auto holder = start_host(kLogHolder);
   const ClaimedJob job = run_job(*holder);
   ASSERT_EQ(outcome(end(job.ref, finished())), "ok");
   JobLogReader reader(backend_->stores(), clock_, "");
   holder->thread.reset();
   holder->loop.reset();
   const std::string text = read_log(reader);
-  EXPECT_EQ(text, "head\n500000 bytes of output dropped here: runner 30, which has these lines, is away\nend\n");
+  EXPECT_EQ(text, "head\n500000 bytes of output dropped here: runner 20, which has these lines, is away\nend\n");
 }
 
 TEST_P(TransferredLogs, RunnerWithoutTheLogAnswers) {
-  const auto holder = start_host(kHolder), other = start_host(31);
+  const auto holder = start_host(kLogHolder), other = start_host(31);
   const ClaimedJob job = run_job(*other);
   ASSERT_EQ(outcome(end(job.ref, finished())), "ok");
   JobLogReader reader(backend_->stores(), clock_, "");
@@ -171,7 +192,7 @@ TEST_P(TransferredLogs, RunnerWithoutTheLogAnswers) {
 }
 
 TEST_P(TransferredLogs, LastLinesOfTheStoreNeedNoRunner) {
-  const auto holder = start_host(kHolder);
+  const auto holder = start_host(kLogHolder);
   const ClaimedJob job = run_job(*holder);
   ASSERT_EQ(outcome(report(
                 LogAppend{job.ref, {{9, 500'007, LogStream::out, "2\n", 2}, {9, 500'009, LogStream::out, "3\n", 2}}})),
@@ -184,12 +205,140 @@ TEST_P(TransferredLogs, LastLinesOfTheStoreNeedNoRunner) {
 }
 
 TEST_P(TransferredLogs, ReaderOfANumberOfAnotherJobGetsNothing) {
-  const auto holder = start_host(kHolder);
-  run_job(*holder);
+  const auto holder = start_host(kLogHolder);
+  const ClaimedJob job = run_job(*holder);
   LogFetcher fetcher(backend_->stores(), clock_);
-  EXPECT_EQ(fetcher.read(1, kHolder, "job:12:1", {100, 150}).value().lines.at(0).text, make_log().substr(104, 50));
-  EXPECT_TRUE(fetcher.read(1, kHolder, "job:12:2", {100, 150}).value().lines.empty());
-  EXPECT_EQ(fetcher.read(1, 77, "job:12:1", {100, 150}).error().code, Code::unavailable);
+  EXPECT_EQ(fetcher.read(1, kLogHolder, "job:12:1", {100, 150, job.epoch}).value().lines.at(0).text,
+            make_log().substr(104, 50));
+  EXPECT_TRUE(fetcher.read(1, kLogHolder, "job:12:2", {100, 150, job.epoch}).value().lines.empty());
+  EXPECT_EQ(fetcher.read(1, 77, "job:12:1", {100, 150, job.epoch}).error().code, Code::unavailable);
+}
+
+// The store has a gap line of its own if nothing of the output's end was stored.
+TEST_P(TransferredLogs, StoredGapLineIsFilledOnce) {
+  const auto holder = start_host(kLogHolder);
+  submit(1);
+  const ClaimedJob job = claim_one();
+  const auto spool = make_spool(*holder, job);
+  std::string expected = "head\n";
+  for (std::uint64_t i = 1; i <= 5; ++i) {
+    const auto stream = i % 2 == 0 ? LogStream::err : LogStream::out;
+    spool->add_entry({i, 1 + i * 4, stream, "l" + std::to_string(i) + ".\n", 4});
+    expected += "l" + std::to_string(i) + ".\n";
+  }
+  spool->make_close_task()();
+  ASSERT_EQ(outcome(report(LogAppend{
+                job.ref, {{1, 1, LogStream::out, "head\n"}, {9, 31, LogStream::system, format_output_gap(30), 30}}})),
+            "ok");
+  ASSERT_EQ(outcome(end(job.ref, finished())), "ok");
+  expected += "10 bytes of output dropped here\n";
+  JobLogReader reader(backend_->stores(), clock_, "");
+  EXPECT_EQ(read_log(reader, 1), expected);
+  EXPECT_EQ(read_log(reader), expected);
+}
+
+// A run whose agent was killed has written more to its disk than to the store, so the next run uses its numbers again.
+TEST_P(TransferredLogs, NumbersOfALostRunAreThoseOfTheNextRun) {
+  for (const bool is_same_host : {true, false}) {
+    const Id runner = is_same_host ? kLogHolder : kOtherHolder;
+    const Id id = is_same_host ? 1 : 2;
+    key_ = "job:12:" + std::to_string(id);
+    const auto first_host = start_host(kLogHolder);
+    const auto second_host = is_same_host ? nullptr : start_host(runner);
+    submit(id);
+    const ClaimedJob first = claim_one();
+    ASSERT_EQ(outcome(report(LogAppend{first.ref, {{1, 1, LogStream::out, "lost\n"}}})), "ok");
+    const auto lost_spool = make_spool(*first_host, first);
+    lost_spool->add_entry({1, 600'001, LogStream::out, std::string(600'000, 'L'), 600'000});
+    (*lost_spool->pop_write_task())();
+    ASSERT_EQ(outcome(report(Release{first.ref, "killed"})), "ok");
+    const ClaimedJob second = claim_as(runner);
+    write_log(is_same_host ? *first_host : *second_host, second);
+    (*lost_spool).make_close_task()();
+    const std::string expected = "lost\nattempt 1, delivery 2, runner " + std::to_string(runner) + "\n" + make_log();
+    for (const std::string& state_dir : {std::string(), first_host->folder.path()}) {
+      JobLogReader reader(backend_->stores(), clock_, state_dir);
+      EXPECT_EQ(read_log(reader) == expected, true) << is_same_host << state_dir;
+    }
+  }
+}
+
+TEST_P(TransferredLogs, EachAttemptIsReadFromItsRunner) {
+  const auto first_host = start_host(kLogHolder), second_host = start_host(kOtherHolder);
+  const ClaimedJob first = run_job(*first_host);
+  JobEnd error;
+  error.status = JobStatus::error;
+  error.detail = "exit";
+  ASSERT_EQ(outcome(report(EndReport{first.ref, error, 1})), "ok");
+  {
+    JobLogReader reader(backend_->stores(), clock_, "");
+    EXPECT_EQ(read_log(reader) == make_log(), true) << "while the job waits for its next attempt";
+  }
+  ASSERT_TRUE(eventually([&] {
+    (void)store_->tick(1, {});
+    return field(key_, "detail") != "retry_wait";
+  }));
+  const ClaimedJob second = claim_as(kOtherHolder);
+  write_log(*second_host, second);
+  ASSERT_EQ(outcome(end(second.ref, finished())), "ok");
+  const std::string expected = make_log() + "attempt 2, delivery 1, runner 31\n" + make_log();
+  for (const std::string& state_dir : {std::string(), first_host->folder.path(), second_host->folder.path()}) {
+    JobLogReader reader(backend_->stores(), clock_, state_dir);
+    EXPECT_EQ(read_log(reader) == expected, true) << state_dir;
+  }
+}
+
+TEST_P(TransferredLogs, RunnerThatIsAwayInOneContextIsAskedInOthers) {
+  const auto holder = start_host(kLogHolder);
+  run_job(*holder);
+  Job other = job(1);
+  other.context_id = 2;
+  ASSERT_TRUE(store_->submit(other));
+  ClaimRequest claim_request = request();
+  claim_request.context = 2;
+  const auto claimed = store_->claim(claim_request).value().jobs;
+  ASSERT_EQ(claimed.size(), 1U);
+  const std::array<Report, 1> reports{LogAppend{claimed[0].ref, {{9, 105, LogStream::out, "end\n", 4}}}};
+  ASSERT_TRUE(store_->report(2, reports).value().at(0));
+  JobLogReader reader(backend_->stores(), clock_, "");
+  EXPECT_THAT(reader.read(*store_, 2, "job:12:1", 0, 10, 0).value().lines.at(0).text, HasSubstr("is away"));
+  EXPECT_EQ(read_log(reader) == make_log(), true);
+}
+
+TEST_P(TransferredLogs, LinesThatAreNotOnTheDiskYetAreReadLater) {
+  const auto holder = start_host(kLogHolder);
+  submit(1);
+  const ClaimedJob job = claim_one();
+  const std::uint64_t now_ms = clock_.unix_ms();
+  ASSERT_EQ(outcome(report(LogAppend{
+                job.ref, {{now_ms, 1, LogStream::out, "head\n"}, {now_ms, 205, LogStream::out, "end\n", 4}}})),
+            "ok");
+  const auto spool = make_spool(*holder, job);
+  spool->add_entry({now_ms, 101, LogStream::out, make_log_line(1), 100});
+  (*spool->pop_write_task())();
+  spool->on_write_done();
+  for (const std::string& state_dir : {std::string(), holder->folder.path()}) {
+    JobLogReader reader(backend_->stores(), clock_, state_dir);
+    EXPECT_EQ(read_log(reader), "head\n" + make_log_line(1));
+  }
+  spool->add_entry({now_ms, 201, LogStream::out, make_log_line(2), 100});
+  (*spool->pop_write_task())();
+  JobLogReader reader(backend_->stores(), clock_, "");
+  EXPECT_EQ(read_log(reader), "head\n" + make_log_line(1) + make_log_line(2) + "end\n");
+}
+
+TEST_P(TransferredLogs, LinesThatARunHasStoppedToWriteAreNamed) {
+  const auto holder = start_host(kLogHolder);
+  submit(1);
+  const ClaimedJob job = claim_one();
+  const std::uint64_t now_ms = clock_.unix_ms();
+  ASSERT_EQ(outcome(report(LogAppend{job.ref, {{now_ms, 205, LogStream::out, "end\n", 4}}})), "ok");
+  const std::string folder = ArtifactFolder(holder->folder.path(), 1).log_folder(store_name_, key_);
+  ASSERT_TRUE(ArtifactFolder(holder->folder.path(), 1).create(store_name_));
+  std::filesystem::create_directory(folder);
+  mark_log_stopped(folder, job.epoch);
+  JobLogReader reader(backend_->stores(), clock_, "");
+  EXPECT_EQ(read_log(reader), "201 bytes of output dropped here\nend\n");
 }
 
 // A record is written by clients, so its hash alone permits nothing.

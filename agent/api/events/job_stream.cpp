@@ -26,8 +26,9 @@ Result<JobStream::Page> JobStream::read() const {
   MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
   MJ_TRY(job,
          call.report_if_denied(service::inspect_job(call.request_context(), call.store(), Action::read, request_.job)));
-  MJ_TRY(log, services_.logs.read(call.store(), request_.context, request_.job, last_seq_, kMaxLinesPerPage, 0));
-  return Page{std::move(job), std::move(log)};
+  MJ_TRY(stored, services_.logs.load(call.store(), request_.context, request_.job, last_seq_, kMaxLinesPerPage, 0));
+  call.release_backend();  // disks and other hosts can be slow
+  return Page{std::move(job), services_.logs.complete(std::move(stored))};
 }
 
 JobStream::ReadResult JobStream::send_error(const Error& error) {

@@ -136,13 +136,15 @@ Result<json> handle_result(MethodCall& call) {
   return job_result_to_json(view.job, view.key);
 }
 
-// With `tail`, reads the log to its present end. With `since_ms`, reads at least to the first selected line, so that an
-// empty answer never precedes stored lines.
+// With `tail`, reads the log to its present end. After kMaxTailReadMs, only the lines of the store are read. With
+// `since_ms`, reads at least to the first selected line, so that an empty answer never precedes stored lines.
+constexpr std::uint64_t kMaxTailReadMs = 10000;
 Result<json> handle_logs(MethodCall& call) {
   MJ_TRY(view, find_readable_job(call));
   const std::size_t limit = call.number("limit"), tail = call.number("tail");
   std::uint64_t after_seq = call.number("after_seq");
   const std::uint64_t deadline_ms = call.services().clock.boot_ms() + call.number("wait_ms");
+  const std::uint64_t tail_deadline_ms = call.services().clock.boot_ms() + kMaxTailReadMs;
   LogSelection selection(call.number("since_ms"), tail == 0 ? LogSelection::kAllLines : tail);
   if (tail > 0) {
     MJ_TRY(start_seq, JobLogReader::find_last_lines(call.store(), call.context(), view.key, after_seq, tail));
@@ -150,11 +152,20 @@ Result<json> handle_logs(MethodCall& call) {
   }
   json lines = json::array();
   while (true) {
-    MJ_TRY(page, call.services().logs.read(call.store(), call.context(), view.key, after_seq, limit, 0));
+    MJ_TRY(stored, call.services().logs.load(call.store(), call.context(), view.key, after_seq, limit, 0));
+    // Disks and other hosts can be slow, so they are read without a backend.
+    const bool has_gaps = stored.has_gaps();
+    if (has_gaps) call.release_backend();
+    using LateLines = JobLogReader::LateLines;
+    const bool can_read_tail = call.services().clock.boot_ms() < tail_deadline_ms;
+    const LogPage page = call.services().logs.complete(std::move(stored), tail == 0       ? LateLines::wait
+                                                                          : can_read_tail ? LateLines::name
+                                                                                          : LateLines::skip);
+    if (has_gaps) MJ_CHECK(call.release_backend_and_sleep(0));  // ends the call if the server stops
     const bool has_more = !page.lines.empty() && !page.ended;
-    for (Log& line : page.lines) {
+    for (const Log& line : page.lines) {
       after_seq = line.seq;
-      selection.add_part(std::move(line));
+      selection.add_part(line);
     }
     if (tail > 0 && has_more) continue;
     for (const Log& line : selection.pop_selected()) lines.push_back(to_json(line));

@@ -54,6 +54,29 @@ Result<void> create_folder_if_missing(const std::string& path) {
 
 }  // namespace
 
+class LogSpool::ArchiveFile {
+ public:
+  ArchiveFile(std::unique_ptr<Spool> folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
+  // If the file cannot be read after the sink was opened, the sink drops the incomplete artifact.
+  Result<void> store(ArtifactSink& sink) const {
+    const Fd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd) return fail(Code::io, path_ + ": " + errno_text(errno));
+    if (!sink.open(kArchiveName, false)) return {};
+    std::array<char, 65536> buffer{};
+    for (ssize_t size = 0; (size = ::read(fd.get(), buffer.data(), buffer.size())) != 0;) {
+      if (size < 0 && errno == EINTR) continue;
+      if (size < 0) return log(LogLevel::error, "worker", "{}: {}", path_, errno_text(errno)), Result<void>();
+      sink.write({buffer.data(), static_cast<std::size_t>(size)});
+    }
+    sink.close();
+    return {};
+  }
+
+ private:
+  std::unique_ptr<Spool> folder_;
+  std::string path_;
+};
+
 // Writes the segments and the archive. Used under LogSpool::writer_mutex_.
 class LogSpool::Writer {
  public:
@@ -67,29 +90,21 @@ class LogSpool::Writer {
   // After an error, the output is ignored. Adds a note for the first error.
   void write(const std::vector<Log>& entries, std::vector<std::string>& notes) {
     if (auto result = write_segments(entries); !result) stop_segments(result.error(), notes);
-    if (!settings_.has_archive || has_archive_error_) return;
-    if (auto result = write_archive(entries); !result) {
-      has_archive_error_ = true;
-      archive_.reset();
-      notes.push_back(std::string(kArchiveName) + " is not kept: " + result.error().message);
-    }
+    if (!settings_.has_archive || has_archive_error_ || is_archive_complete_) return;
+    if (auto result = write_archive(entries); !result) fail_archive(result.error(), notes);
   }
-  // Completes the archive and passes it to the sink.
-  Result<void> store_archive(ArtifactSink& sink) {
-    if (!archive_) return {};
-    MJ_CHECK(archive_->finish());
-    const Fd fd(::open(archive_->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd) return fail(Code::io, archive_->path() + ": " + errno_text(errno));
-    archive_.reset();
-    if (!sink.open(kArchiveName, false)) return {};
-    std::array<char, 65536> buffer{};
-    for (ssize_t size = 0; (size = ::read(fd.get(), buffer.data(), buffer.size())) != 0;) {
-      if (size < 0 && errno == EINTR) continue;
-      if (size < 0) return fail(Code::io, errno_text(errno));
-      sink.write({buffer.data(), static_cast<std::size_t>(size)});
+  ArchiveResult finish_archive() {
+    ArchiveResult result;
+    is_archive_complete_ = true;  // later notes are not part of it
+    if (archive_) {
+      if (auto finished = archive_->finish(); !finished) fail_archive(finished.error(), result.notes);
     }
-    sink.close();
-    return {};
+    result.has_failed = has_archive_error_;
+    if (!archive_) return result;
+    const std::string path = archive_->path();
+    archive_.reset();
+    result.file = std::make_shared<const ArchiveFile>(std::move(archive_folder_), path);
+    return result;
   }
   void close() {
     end_segment();
@@ -122,14 +137,18 @@ class LogSpool::Writer {
   }
   Result<void> begin_segment(const Log& first_entry, std::uint64_t bytes) {
     const std::uint64_t first_seq = first_entry.seq - first_entry.text.size() + 1;
-    if (!std::exchange(is_folder_open_, true)) MJ_CHECK(open_folder(first_seq));
+    if (!std::exchange(is_folder_open_, true)) MJ_CHECK(open_folder());
     MJ_CHECK(flush());
     end_segment();
     MJ_CHECK(reserve_segment(bytes));
-    const std::string path = make_segment_path(job_folder_, first_seq);
+    const std::string path = make_segment_path(job_folder_, settings_.run, first_seq);
     segment_fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!segment_fd_) return fail(Code::io, path + ": " + errno_text(errno));
-    segments_.push_back({first_seq, 0, path});
+    if (!segment_fd_) {
+      const std::string reason = errno_text(errno);
+      release_quota(std::exchange(reserved_bytes_, 0));
+      return fail(Code::io, path + ": " + reason);
+    }
+    segments_.push_back({settings_.run, first_seq, 0, path});
     return {};
   }
   // Closes the last segment, and releases the quota that it has not used.
@@ -138,14 +157,12 @@ class LogSpool::Writer {
     reserved_bytes_ = 0;
     segment_fd_.reset();
   }
-  // Creates the folder of the job, or reads the segments of its earlier runs. Segments with higher numbers are of a log
-  // that the store has lost.
-  Result<void> open_folder(std::uint64_t first_seq) {
+  // Creates the folder of the job, or reads the segments of its earlier runs.
+  Result<void> open_folder() {
     MJ_CHECK(folder_.create(settings_.store_name));
     MJ_CHECK(create_folder_if_missing(job_folder_));
     segments_ = list_log_segments(job_folder_);
-    while (!segments_.empty() && segments_.back().first_seq >= first_seq)
-      MJ_CHECK(delete_segment(segments_.size() - 1));
+    std::erase_if(segments_, [&](const LogSegment& segment) { return segment.run > settings_.run; });
     return {};
   }
   // Deletes segments from the middle of the log until there is space for a new one. The first half of max_bytes is
@@ -187,9 +204,9 @@ class LogSpool::Writer {
   }
   Result<void> delete_segment(std::size_t index) {
     const LogSegment& segment = segments_[index];
-    if (::unlink(segment.path.c_str()) != 0 && errno != ENOENT)
-      return fail(Code::io, segment.path + ": " + errno_text(errno));
-    release_quota(accounted_artifact_bytes(segment.bytes));
+    const bool is_deleted = ::unlink(segment.path.c_str()) == 0;
+    if (!is_deleted && errno != ENOENT) return fail(Code::io, segment.path + ": " + errno_text(errno));
+    if (is_deleted) release_quota(accounted_artifact_bytes(segment.bytes));  // otherwise another run has deleted it
     segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(index));
     return {};
   }
@@ -197,10 +214,16 @@ class LogSpool::Writer {
   void release_quota(std::uint64_t bytes) const {
     (void)usage_.release_bytes(parse_job_caller(settings_.job_key), bytes);
   }
+  void fail_archive(const Error& error, std::vector<std::string>& notes) {
+    has_archive_error_ = true;
+    archive_.reset();
+    notes.push_back(std::string(kArchiveName) + " is not kept: " + error.message);
+  }
   // An incomplete record at the end of the segment is ignored by readers.
   void stop_segments(const Error& error, std::vector<std::string>& notes) {
     has_error_ = true;
     buffer_ = {};
+    mark_log_stopped(job_folder_, settings_.run);
     notes.push_back("the log is not kept on the disk of this host from here on, so its middle may be dropped: " +
                     error.message);
   }
@@ -223,7 +246,7 @@ class LogSpool::Writer {
   const std::string job_folder_;
   const ArtifactUsage usage_;
   const std::uint64_t segment_bytes_;
-  bool has_error_ = false, has_archive_error_ = false, is_folder_open_ = false;
+  bool has_error_ = false, has_archive_error_ = false, is_archive_complete_ = false, is_folder_open_ = false;
   std::vector<LogSegment> segments_;  // of all runs; the last one is being written
   Fd segment_fd_;                     // not open before the first record
   std::uint64_t reserved_bytes_ = 0;  // quota of the last segment
@@ -233,30 +256,48 @@ class LogSpool::Writer {
 };
 
 LogSpool::LogSpool(Settings settings) : settings_(std::move(settings)) {}
-LogSpool::~LogSpool() = default;
+LogSpool::~LogSpool() {
+  remove_bytes(queued_bytes_);
+  remove_bytes(writing_bytes_);
+}
+
+bool LogSpool::try_add_bytes(std::size_t bytes) {
+  if (queued_bytes_ + writing_bytes_ + bytes > settings_.max_queued_bytes) return false;
+  if (settings_.all_queued_bytes && !settings_.all_queued_bytes->try_add(bytes)) return false;
+  queued_bytes_ += bytes;
+  return true;
+}
+
+void LogSpool::remove_bytes(std::size_t& bytes) {
+  if (settings_.all_queued_bytes) settings_.all_queued_bytes->remove(bytes);
+  bytes = 0;
+}
+
+void LogSpool::queue_gap(std::uint64_t ts_ms) {
+  if (lost_bytes_ == 0) return;
+  queue_.push_back(Log{ts_ms, 0, LogStream::system, format_output_gap(std::exchange(lost_bytes_, 0))});
+}
 
 void LogSpool::add_entry(const Log& entry) {
   // Only the archive has the entries that the store does not drop.
   if (!settings_.has_archive && (entry.size == 0 || entry.stream == LogStream::system)) return;
   const std::lock_guard lock(queue_mutex_);
-  const std::size_t bytes = entry.text.size() + kEntryOverheadBytes;
+  if (is_abandoned_) return;
   is_used_ = true;
-  if (queued_bytes_ + bytes > settings_.max_queued_bytes) {
+  if (!try_add_bytes(entry.text.size() + kEntryOverheadBytes)) {
     lost_bytes_ += entry.text.size();
+    has_lost_ = true;
     return;
   }
-  if (lost_bytes_ > 0) {
-    queue_.push_back(Log{entry.ts_ms, 0, LogStream::system, format_output_gap(lost_bytes_)});
-    lost_bytes_ = 0;
-  }
+  queue_gap(entry.ts_ms);
   if (!queue_.empty() && can_append(queue_.back(), entry)) {
-    queued_bytes_ += entry.text.size();
+    queued_bytes_ -= kEntryOverheadBytes;
+    if (settings_.all_queued_bytes) settings_.all_queued_bytes->remove(kEntryOverheadBytes);
     queue_.back().text += entry.text;
     queue_.back().size += entry.size;
     queue_.back().seq = entry.seq;
     return;
   }
-  queued_bytes_ += bytes;
   queue_.push_back(entry);
 }
 
@@ -278,10 +319,31 @@ std::uint64_t LogSpool::resume_at_ms(std::uint64_t boot_ms) {
   constexpr std::uint64_t kPauseMs = 5;
   {
     const std::lock_guard lock(queue_mutex_);
-    if (queued_bytes_ <= settings_.max_queued_bytes / 2) return 0;
+    if (queued_bytes_ + writing_bytes_ <= settings_.max_queued_bytes / 2) return 0;
   }
   if (paused_since_ms_ == 0) paused_since_ms_ = boot_ms;
   return boot_ms < paused_since_ms_ + kMaxPauseMs ? boot_ms + kPauseMs : 0;
+}
+
+std::function<LogSpool::ArchiveResult()> LogSpool::make_archive_task() {
+  return [self = shared_from_this()] {
+    std::vector<std::string> notes;
+    self->write_queued(notes);
+    ArchiveResult result;
+    const std::lock_guard lock(self->writer_mutex_);
+    if (self->writer_) result = self->writer_->finish_archive();
+    result.notes.insert(result.notes.begin(), notes.begin(), notes.end());
+    return result;
+  };
+}
+
+void LogSpool::store_archive(const ArchiveResult& archive, const std::string& job_key, ArtifactSink& sink) {
+  if (archive.has_failed) return sink.report_dropped({kArchiveName, DropReason::disk, 0});
+  if (!archive.file) return;
+  if (auto result = archive.file->store(sink); !result) {
+    log(LogLevel::error, "worker", "{}: {} is not kept: {}", job_key, kArchiveName, result.error().message);
+    sink.report_dropped({kArchiveName, DropReason::disk, 0});
+  }
 }
 
 std::function<LogSpool::WriteResult()> LogSpool::make_close_task() {
@@ -296,34 +358,32 @@ std::function<LogSpool::WriteResult()> LogSpool::make_close_task() {
   };
 }
 
+void LogSpool::abandon() {
+  std::vector<Log> dropped_entries;  // destroyed while the mutex is not held
+  const std::lock_guard lock(queue_mutex_);
+  is_abandoned_ = true;
+  dropped_entries.swap(queue_);
+  remove_bytes(queued_bytes_);
+}
+
 void LogSpool::write_queued(std::vector<std::string>& notes) {
   const std::lock_guard writer_lock(writer_mutex_);
   std::vector<Log> entries;
-  std::size_t bytes = 0;
   bool reports_loss = false;
   {
     const std::lock_guard lock(queue_mutex_);
+    queue_gap(queue_.empty() ? 0 : queue_.back().ts_ms);
     entries = std::exchange(queue_, {});
-    bytes = queued_bytes_;
-    if (lost_bytes_ > 0) reports_loss = !std::exchange(has_reported_loss_, true);
+    writing_bytes_ = std::exchange(queued_bytes_, 0);
+    if (has_lost_) reports_loss = !std::exchange(has_reported_loss_, true);
   }
   if (reports_loss) notes.emplace_back("the disk of this host is too slow for the log, so its middle may be dropped");
-  if (entries.empty() || is_closed_) return;
-  if (!writer_) writer_ = std::make_unique<Writer>(settings_);
-  writer_->write(entries, notes);
-  const std::lock_guard lock(queue_mutex_);
-  queued_bytes_ -= bytes;
-}
-
-void LogSpool::store_archive(ArtifactSink& sink) {
-  std::vector<std::string> notes;
-  write_queued(notes);
-  const std::lock_guard lock(writer_mutex_);
-  if (!writer_) return;
-  if (auto result = writer_->store_archive(sink); !result) {
-    log(LogLevel::error, "worker", "{}: {} is not kept: {}", settings_.job_key, kArchiveName, result.error().message);
-    sink.report_dropped({kArchiveName, DropReason::disk, 0});
+  if (!entries.empty() && !is_closed_) {
+    if (!writer_) writer_ = std::make_unique<Writer>(settings_);
+    writer_->write(entries, notes);
   }
+  const std::lock_guard lock(queue_mutex_);
+  remove_bytes(writing_bytes_);
 }
 
 }  // namespace mycojobs

@@ -11,9 +11,11 @@
 //
 // A disk that hangs or is full does not delay the job for longer than a second: if the queue is full, output is
 // dropped; after an error the disk is not used any more. Both are reported by a note for the log, and readers see the
-// missing numbers as a gap.
+// missing numbers as a gap. All queues that share a LogQueueBytes together are limited, too, since the queues of ended
+// runs stay in memory until the disk answers.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +32,23 @@
 
 namespace mycojobs {
 
+// The number of bytes in the queues of several spools. Thread-safe.
+class LogQueueBytes {
+ public:
+  explicit LogQueueBytes(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  // Returns false, and adds nothing, if the limit would be exceeded.
+  bool try_add(std::size_t bytes) {
+    if (bytes_.fetch_add(bytes) + bytes <= max_bytes_) return true;
+    bytes_ -= bytes;
+    return false;
+  }
+  void remove(std::size_t bytes) { bytes_ -= bytes; }
+
+ private:
+  const std::size_t max_bytes_;
+  std::atomic<std::size_t> bytes_{0};
+};
+
 class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSpool> {
  public:
   struct Settings {
@@ -37,10 +56,12 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
     Id context = 0;
     std::string store_name;  // artifact_store_name() of the context
     std::string job_key;
+    std::uint64_t run = 0;                  // ClaimedJob::epoch
     std::uint64_t log_base = 0;             // added to the numbers of the entries (ClaimedJob::log_base)
     std::uint64_t max_bytes = 64ULL << 20;  // of all runs of the job; beyond it, the middle is dropped
     ArtifactQuota quota;                    // limits of all logs of a caller, and of the context, on this host
     std::size_t max_queued_bytes = 4U << 20;
+    std::shared_ptr<LogQueueBytes> all_queued_bytes = {};  // null: only max_queued_bytes applies
     bool has_archive = false;
     std::uint64_t max_archive_bytes = 0;  // compressed size
   };
@@ -48,6 +69,12 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
     std::vector<std::string> notes;  // new lines for the log of the job
   };
   static constexpr const char* kArchiveName = "job.log.gz";  // name of the artifact with the complete log
+  class ArchiveFile;  // the complete archive, a temporary file that is deleted with the object
+  struct ArchiveResult {
+    std::vector<std::string> notes = {};
+    std::shared_ptr<const ArchiveFile> file = {};  // null without output, and if the archive has failed
+    bool has_failed = false;
+  };
 
   explicit LogSpool(Settings);
   ~LogSpool() override;
@@ -61,8 +88,17 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
     is_writing_ = false;
     paused_since_ms_ = 0;
   }
-  // Returns a function that writes the queued entries and closes all files. REQUIRES: called once, as the last call.
+  // Returns a function that writes the queued entries and completes the archive. REQUIRES: has_archive(), and the
+  // output of the run has ended; called once.
+  std::function<ArchiveResult()> make_archive_task();
+  // Passes the archive to the sink as an artifact, or reports that it was dropped. Called by the thread for the
+  // artifacts, which a hanging disk of the logs does not block.
+  static void store_archive(const ArchiveResult&, const std::string& job_key, ArtifactSink&);
+  // Returns a function that writes the queued entries and closes all files. REQUIRES: called once, as the last call
+  // except abandon().
   std::function<WriteResult()> make_close_task();
+  // Drops the queued entries and ignores further ones, because the disk does not answer. Does not wait for the disk.
+  void abandon();
 
   // Returns the time until which the caller should not read more output, because the queue is half full; 0 means now.
   // If the disk has written nothing for kMaxPauseMs, the caller need not wait any more.
@@ -72,13 +108,14 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
   // Returns true if make_close_task() must be called: something was queued.
   bool is_used() const { return is_used_; }
   bool has_archive() const { return settings_.has_archive; }
-  // Writes the queued entries, and passes the complete log to the sink as an artifact. Called by a thread for the disk,
-  // after the end of the run. Does nothing if the job has written no output.
-  void store_archive(ArtifactSink&);
 
  private:
   class Writer;
   void write_queued(std::vector<std::string>& notes);
+  // The next three functions REQUIRE queue_mutex_.
+  bool try_add_bytes(std::size_t bytes);
+  void queue_gap(std::uint64_t ts_ms);    // queues a line in the place of lost_bytes_, for the archive
+  void remove_bytes(std::size_t& bytes);  // sets it to 0
 
   const Settings settings_;
   bool is_used_ = false, is_writing_ = false;  // used by the run loop only
@@ -86,9 +123,9 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
   std::mutex queue_mutex_;
   // Guarded by queue_mutex_:
   std::vector<Log> queue_;
-  std::size_t queued_bytes_ = 0;  // with the entries that are being written
-  std::uint64_t lost_bytes_ = 0;  // dropped since the latest queued entry
-  bool has_reported_loss_ = false;
+  std::size_t queued_bytes_ = 0, writing_bytes_ = 0;  // of queue_, and of the entries that are being written
+  std::uint64_t lost_bytes_ = 0;                      // dropped since the latest queued entry
+  bool has_lost_ = false, has_reported_loss_ = false, is_abandoned_ = false;
   std::mutex writer_mutex_;  // held while the disk is used
   // Guarded by writer_mutex_:
   std::unique_ptr<Writer> writer_;  // null before the first entry and after the end

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <tuple>
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
@@ -19,8 +21,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::string_view kSegmentSuffix = ".log";
+constexpr std::string_view kSegmentSuffix = ".log", kStoppedSuffix = ".stopped";
 constexpr std::size_t kSegmentDigits = 20;
+constexpr std::size_t kSegmentNameBytes = 2 * kSegmentDigits + 1 + kSegmentSuffix.size();
 constexpr std::uint64_t kMaxReadBytes = 8U << 20;  // of one segment; LogSpool writes smaller ones
 
 // Returns an empty text for a segment that was deleted since it was listed.
@@ -39,7 +42,7 @@ bool add_lines(std::string_view records, const LogRange& range, std::size_t& byt
     if (entry->seq <= range.after_seq) continue;
     if (!cut_to_range(*entry, range)) return false;
     bytes += entry->text.size() + kMaxRecordHeadBytes;
-    if (!lines.empty() && bytes > kMaxLogRangeBytes) return false;
+    if (!lines.empty() && (bytes > kMaxLogRangeBytes || lines.size() >= range.max_lines)) return false;
     lines.push_back(std::move(*entry));
   }
   return true;
@@ -54,8 +57,15 @@ Result<std::uint64_t> find_last_seq(const std::vector<LogSegment>& segments) {
   return last_seq;
 }
 
+std::string stopped_path(const std::string& folder, std::uint64_t run) {
+  return fmt::format("{}/{:0{}}{}", folder, run, kSegmentDigits, kStoppedSuffix);
+}
+
 Result<SpooledLines> read_folder(const std::string& folder, const LogRange& range) {
-  const std::vector<LogSegment> segments = list_log_segments(folder);
+  // Before the segments, since a run that has stopped writes no more of them.
+  const bool has_stopped = ::access(stopped_path(folder, range.run).c_str(), F_OK) == 0;
+  std::vector<LogSegment> segments = list_log_segments(folder);
+  std::erase_if(segments, [&](const LogSegment& segment) { return segment.run != range.run; });
   // The last segment that begins at or before the range.
   auto segment = std::upper_bound(segments.begin(), segments.end(), range.after_seq + 1,
                                   [](std::uint64_t seq, const LogSegment& entry) { return seq < entry.first_seq; });
@@ -68,14 +78,24 @@ Result<SpooledLines> read_folder(const std::string& folder, const LogRange& rang
   }
   if (!result.lines.empty()) return result;
   MJ_TRY(last_seq, find_last_seq(segments));
-  result.is_behind = last_seq < range.until_seq;
+  result.is_behind = !has_stopped && last_seq < range.until_seq;
   return result;
 }
 
 }  // namespace
 
-std::string make_segment_path(const std::string& folder, std::uint64_t first_seq) {
-  return fmt::format("{}/{:0{}}{}", folder, first_seq, kSegmentDigits, kSegmentSuffix);
+std::string make_segment_path(const std::string& folder, std::uint64_t run, std::uint64_t first_seq) {
+  return fmt::format("{}/{:0{}}.{:0{}}{}", folder, run, kSegmentDigits, first_seq, kSegmentDigits, kSegmentSuffix);
+}
+
+void mark_log_stopped(const std::string& folder, std::uint64_t run) {
+  const Fd fd(::open(stopped_path(folder, run).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+
+bool has_log_of_run(const std::string& folder, std::uint64_t run) {
+  if (::access(stopped_path(folder, run).c_str(), F_OK) == 0) return true;
+  const std::vector<LogSegment> segments = list_log_segments(folder);
+  return std::any_of(segments.begin(), segments.end(), [&](const LogSegment& segment) { return segment.run == run; });
 }
 
 std::vector<LogSegment> list_log_segments(const std::string& folder) {
@@ -85,16 +105,19 @@ std::vector<LogSegment> list_log_segments(const std::string& folder) {
     const std::string name = entry->path().filename().string();
     LogSegment segment;
     struct stat info {};
-    if (name.size() != kSegmentDigits + kSegmentSuffix.size() || !name.ends_with(kSegmentSuffix) ||
-        !parse_u64(std::string_view(name).substr(0, kSegmentDigits), segment.first_seq) || segment.first_seq == 0)
+    if (name.size() != kSegmentNameBytes || !name.ends_with(kSegmentSuffix) || name[kSegmentDigits] != '.' ||
+        !parse_u64(std::string_view(name).substr(0, kSegmentDigits), segment.run) ||
+        !parse_u64(std::string_view(name).substr(kSegmentDigits + 1, kSegmentDigits), segment.first_seq) ||
+        segment.first_seq == 0)
       continue;
     segment.path = entry->path().string();
     if (::lstat(segment.path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
     segment.bytes = static_cast<std::uint64_t>(info.st_size);
     segments.push_back(std::move(segment));
   }
-  std::sort(segments.begin(), segments.end(),
-            [](const LogSegment& a, const LogSegment& b) { return a.first_seq < b.first_seq; });
+  std::sort(segments.begin(), segments.end(), [](const LogSegment& a, const LogSegment& b) {
+    return std::tie(a.run, a.first_seq) < std::tie(b.run, b.first_seq);
+  });
   return segments;
 }
 
@@ -142,7 +165,7 @@ SpooledLines decode_spooled_lines(std::string_view text, const LogRange& range) 
   text.remove_prefix(2);
   std::uint64_t last_seq = range.after_seq;
   while (auto entry = pop_log_record(text)) {
-    if (!cut_to_range(*entry, {last_seq, range.until_seq})) break;
+    if (result.lines.size() >= range.max_lines || !cut_to_range(*entry, {last_seq, range.until_seq})) break;
     last_seq = entry->seq;
     result.lines.push_back(std::move(*entry));
   }

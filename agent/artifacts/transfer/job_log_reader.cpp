@@ -10,12 +10,12 @@
 #include "base/parse.h"
 #include "model/codec.h"
 #include "model/output_gap.h"
+#include "model/states.h"
 #include "store/keys.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kSilentRunnerMs = 10000;  // time for which a runner that did not answer is not requested
 // A running job can have lines that are not on the disk yet. They are requested again for this time.
 constexpr int kMaxWaitsForDisk = 10, kDiskWaitMs = 50;
 
@@ -32,75 +32,107 @@ Log make_gap_line(std::uint64_t ts_ms, const LogRange& range, const std::string&
   return {ts_ms, range.until_seq, LogStream::system, std::move(text), bytes};
 }
 
+// Removes the text up to the separator, and the separator. Without a separator, removes all.
+std::string_view pop_part(std::string_view& text, char separator) {
+  const std::size_t end = text.find(separator);
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return word;
+}
+
 }  // namespace
+
+// The field log_runs has "<last number>:<epoch>:<runner>" of each earlier run that a later run follows in the log.
+Result<std::vector<JobLogReader::Run>> JobLogReader::load_runs(RecordStore& store, Id context,
+                                                               const std::string& job_key) {
+  static constexpr std::array<std::string_view, 4> kFields = {"state", "epoch", "runner", "log_runs"};
+  auto fields = store.load_fields(context, kClaimKey + job_key, kFields);
+  if (!fields && fields.error().code == Code::not_found) return std::vector<Run>();
+  MJ_CHECK(fields);
+  std::string text(field_of(*fields, "log_runs"));
+  if (!text.empty()) text += ' ';
+  text.append(std::to_string(UINT64_MAX)).append(":").append(field_of(*fields, "epoch"));
+  text.append(":").append(field_of(*fields, "runner"));
+  std::vector<Run> runs;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view entry = pop_part(rest, ' ');
+    std::string_view words = entry;
+    Run run;
+    std::uint64_t runner = 0;
+    if (!parse_u64(pop_part(words, ':'), run.last_seq) || !parse_u64(pop_part(words, ':'), run.epoch) ||
+        !parse_u64(words, runner) || runner > UINT32_MAX)
+      continue;
+    run.runner = static_cast<Id>(runner);
+    runs.push_back(run);
+  }
+  if (!runs.empty()) runs.back().is_live = field_of(*fields, "state") == kJobStateLive;
+  return runs;
+}
 
 Result<JobLogReader::Job> JobLogReader::locate(RecordStore& store, Id context, const std::string& job_key,
                                                const std::string& state_dir) {
-  static constexpr std::array<std::string_view, 2> kFields = {"runner_id", "status"};
-  MJ_TRY(fields, store.load_fields(context, job_key, kFields));
   Job job;
   job.context = context;
   job.key = job_key;
-  const std::string_view status = field_of(fields, "status");
-  job.has_ended = status == kJobStatusFinished || status == kJobStatusError;
-  std::uint64_t runner = 0;
-  if (parse_u64(field_of(fields, "runner_id"), runner) && runner <= UINT32_MAX) job.runner = static_cast<Id>(runner);
+  MJ_TRY(runs, load_runs(store, context, job_key));
+  job.runs = std::move(runs);
   if (state_dir.empty()) return job;
   MJ_TRY(store_names, artifact_store_names(store, context));
   job.folders = list_log_folders(state_dir, context, job_key, store_names);
   return job;
 }
 
-Result<SpooledLines> JobLogReader::read_range(const Job& job, const LogRange& range) {
-  SpooledLines local;
-  bool is_own_folder = false;
+Result<SpooledLines> JobLogReader::read_range(const Job& job, const Run& run, const LogRange& range) {
   if (!job.folders.empty()) {
     auto lines = read_spooled_lines(job.folders, range);
-    if (lines && !lines->lines.empty()) return lines;
-    is_own_folder = lines && std::any_of(job.folders.begin(), job.folders.end(),
-                                         [](const std::string& folder) { return !list_log_segments(folder).empty(); });
-    if (lines) local = std::move(*lines);
+    const bool is_here = lines && (!lines->lines.empty() ||
+                                   std::any_of(job.folders.begin(), job.folders.end(), [&](const std::string& folder) {
+                                     return has_log_of_run(folder, range.run);
+                                   }));
+    if (is_here) return lines;
   }
-  if (is_own_folder || job.runner == 0) return local;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto silent = silent_until_ms_.find(job.runner);
-    if (silent != silent_until_ms_.end() && clock_.boot_ms() < silent->second)
-      return fail(Code::unavailable, "runner " + std::to_string(job.runner) + ", which has these lines, is away");
-  }
-  auto lines = fetcher_.read(job.context, job.runner, job.key, range);
-  const std::lock_guard lock(mutex_);
-  if (lines) {
-    silent_until_ms_.erase(job.runner);
-  } else {
-    silent_until_ms_[job.runner] = clock_.boot_ms() + kSilentRunnerMs;
-  }
-  return lines;
+  return fetcher_.read(job.context, run.runner, job.key, range);
 }
 
-bool JobLogReader::fill_gap(const Job& job, const Log& gap, std::size_t max, std::vector<Log>& lines) {
-  LogRange range{gap.seq - gap.size, gap.seq};
+JobLogReader::GapEnd JobLogReader::fill_gap(const Job& job, const Log& gap, std::uint64_t after_seq, std::size_t max,
+                                            LateLines late_lines, std::vector<Log>& lines) {
+  LogRange range{std::max(gap.seq - gap.size, after_seq), gap.seq};
+  if (lines.size() >= max) return GapEnd::page_full;
+  // A gap ends before the next run begins.
+  const auto run =
+      std::find_if(job.runs.begin(), job.runs.end(), [&](const Run& entry) { return gap.seq <= entry.last_seq; });
+  if (run == job.runs.end() || late_lines == LateLines::skip) {
+    lines.push_back(make_gap_line(gap.ts_ms, range, job.problem));
+    return GapEnd::filled;
+  }
+  range.run = run->epoch;
   for (int waits = 0; range.after_seq < range.until_seq;) {
-    if (lines.size() >= max) return false;
-    const auto read = read_range(job, range);
-    if (read && read->lines.empty() && read->is_behind && !job.has_ended && ++waits <= kMaxWaitsForDisk) {
+    if (lines.size() >= max) return GapEnd::page_full;
+    range.max_lines = static_cast<std::uint32_t>(std::min<std::size_t>(max - lines.size(), UINT32_MAX));
+    const auto read = read_range(job, *run, range);
+    const bool is_late =
+        read && read->lines.empty() && read->is_behind && run->is_live && clock_.unix_ms() < gap.ts_ms + kMaxDiskWaitMs;
+    if (is_late && late_lines == LateLines::wait) return GapEnd::late;
+    if (is_late && ++waits <= kMaxWaitsForDisk) {
       ::poll(nullptr, 0, kDiskWaitMs);
       continue;
     }
     if (!read || read->lines.empty()) {
       lines.push_back(make_gap_line(gap.ts_ms, range, read ? "" : read.error().message));
-      return true;
+      return GapEnd::filled;
     }
     for (const Log& line : read->lines) {
-      if (lines.size() >= max) return false;
+      if (lines.size() >= max) return GapEnd::page_full;
       const std::uint64_t previous_seq = line.seq - line.size;
       if (previous_seq > range.after_seq)
         lines.push_back(make_gap_line(line.ts_ms, {range.after_seq, previous_seq}, ""));
+      range.after_seq = previous_seq;
+      if (lines.size() >= max) return GapEnd::page_full;
       range.after_seq = line.seq;
       lines.push_back(line);
     }
   }
-  return true;
+  return GapEnd::filled;
 }
 
 // The text behind a gap can begin within a line, so one more line end is required.
@@ -123,23 +155,53 @@ Result<std::uint64_t> JobLogReader::find_last_lines(RecordStore& store, Id conte
   return line_ends > lines ? gap_seq : after_seq;
 }
 
-Result<LogPage> JobLogReader::read(RecordStore& store, Id context, const std::string& job_key, std::uint64_t after_seq,
-                                   std::size_t max, std::uint32_t wait_ms) {
+Result<JobLogReader::StoredPage> JobLogReader::load(RecordStore& store, Id context, const std::string& job_key,
+                                                    std::uint64_t after_seq, std::size_t max,
+                                                    std::uint32_t wait_ms) const {
   MJ_TRY(page, store.logs(context, job_key, after_seq, max, wait_ms));
-  if (std::none_of(page.lines.begin(), page.lines.end(), is_output_gap)) return page;
-  MJ_TRY(job, locate(store, context, job_key, state_dir_));
+  StoredPage stored;
+  stored.after_seq_ = after_seq;
+  stored.max_ = max;
+  stored.has_gaps_ = std::any_of(page.lines.begin(), page.lines.end(), is_output_gap);
+  stored.page_ = std::move(page);
+  if (!stored.has_gaps_) return stored;
+  if (auto job = locate(store, context, job_key, state_dir_)) {
+    stored.job_ = std::move(*job);
+  } else {
+    stored.job_.problem = job.error().message;
+  }
+  return stored;
+}
+
+LogPage JobLogReader::complete(StoredPage stored, LateLines late_lines) {
+  LogPage page = std::move(stored.page_);
+  if (!stored.has_gaps_) return page;
   std::vector<Log> lines;
+  std::uint64_t last_seq = stored.after_seq_;
   for (Log& line : page.lines) {
     const bool is_gap = is_output_gap(line);
-    if (is_gap && fill_gap(job, line, max, lines)) continue;
-    if (is_gap || lines.size() >= max) {
-      page.ended = false;  // the next call returns the following lines
-      break;
+    if (!is_gap && lines.size() < stored.max_) {
+      last_seq = line.seq;
+      lines.push_back(std::move(line));
+      continue;
     }
-    lines.push_back(std::move(line));
+    const GapEnd end =
+        is_gap ? fill_gap(stored.job_, line, last_seq, stored.max_, late_lines, lines) : GapEnd::page_full;
+    if (!lines.empty()) last_seq = lines.back().seq;
+    if (end == GapEnd::filled) continue;
+    page.ended = false;  // a later call returns the following lines
+    // Callers repeat the call at once, since the store has the next line.
+    if (end == GapEnd::late && lines.empty()) ::poll(nullptr, 0, kDiskWaitMs);
+    break;
   }
   page.lines = std::move(lines);
   return page;
+}
+
+Result<LogPage> JobLogReader::read(RecordStore& store, Id context, const std::string& job_key, std::uint64_t after_seq,
+                                   std::size_t max, std::uint32_t wait_ms, LateLines late_lines) {
+  MJ_TRY(stored, load(store, context, job_key, after_seq, max, wait_ms));
+  return complete(std::move(stored), late_lines);
 }
 
 }  // namespace mycojobs

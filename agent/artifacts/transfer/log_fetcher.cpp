@@ -17,15 +17,16 @@ constexpr std::uint64_t kLogChannelIdleMs = 60000;
 constexpr milliseconds kSubscribeTimeout{3000};
 constexpr milliseconds kAnswerTimeout{2000};  // of one request, which is repeated once, since messages can be lost
 constexpr int kMaxRequests = 2;
+constexpr std::uint64_t kSilentRunnerMs = 10000;  // time for which a runner that did not answer is not requested
 
 }  // namespace
 
 // The subscription and the connection for the logs of one context. Thread-safe.
 class LogFetcher::Channel final : public HintListener {
  public:
-  static Result<std::shared_ptr<Channel>> open(StoreFactory& stores, Id context) {
+  static Result<std::shared_ptr<Channel>> open(StoreFactory& stores, const Clock& clock, Id context) {
     MJ_TRY(store, stores.open_reader());
-    auto channel = std::make_shared<Channel>(context, std::move(store));
+    auto channel = std::make_shared<Channel>(clock, context, std::move(store));
     // An empty message, which no process receives. Without this check, each request of a user that may not use these
     // channels would wait for the subscription.
     const auto sent = channel->publish(transfer_channel(channel->database_, std::string(kTransferIdDigits, '0')), "");
@@ -35,8 +36,9 @@ class LogFetcher::Channel final : public HintListener {
     channel->subscription_ = std::move(subscription);
     return channel;
   }
-  Channel(Id context, std::unique_ptr<Store> store)
-      : context_(context),
+  Channel(const Clock& clock, Id context, std::unique_ptr<Store> store)
+      : clock_(clock),
+        context_(context),
         store_(std::move(store)),
         database_(store_->database_number(context)),
         reply_channel_(transfer_channel(database_, random_hex(kTransferIdDigits / 2))) {}
@@ -46,6 +48,7 @@ class LogFetcher::Channel final : public HintListener {
 
   Result<SpooledLines> read(Id runner, const std::string& job_key, const LogRange& range) {
     const std::string runner_name = "runner " + std::to_string(runner);
+    if (is_silent(runner)) return fail(Code::unavailable, runner_name + ", which has these lines, is away");
     if (!wait_until_subscribed())
       return fail(Code::unavailable, "this process cannot subscribe to the channel mj:transfer (`context acl`)");
     PieceRequest request{random_hex(kTransferIdDigits / 2), reply_channel_, job_key, {}};
@@ -53,9 +56,13 @@ class LogFetcher::Channel final : public HintListener {
     const PendingReply pending(*this, request.transfer_id);
     for (int i = 0; i < kMaxRequests; ++i) {
       MJ_TRY(receivers, publish(transfer_channel(database_, runner), encode_log_request(request)));
-      if (receivers == 0) return fail(Code::unavailable, runner_name + ", which has these lines, is away");
+      if (receivers == 0) {
+        mark_silent(runner);
+        return fail(Code::unavailable, runner_name + ", which has these lines, is away");
+      }
       if (const auto reply = wait_for_reply(request.transfer_id)) return decode_spooled_lines(*reply, range);
     }
+    mark_silent(runner);
     return fail(Code::unavailable, runner_name + ", which has these lines, does not answer");
   }
   void mark_used(std::uint64_t now_ms) { last_use_ms_ = now_ms; }  // guarded by LogFetcher::mutex_
@@ -80,6 +87,17 @@ class LogFetcher::Channel final : public HintListener {
     Channel& channel_;
     const std::string& id_;
   };
+  bool is_silent(Id runner) {
+    const std::lock_guard lock(mutex_);
+    const auto silent = silent_until_ms_.find(runner);
+    return silent != silent_until_ms_.end() && clock_.boot_ms() < silent->second;
+  }
+  void mark_silent(Id runner) {
+    const std::uint64_t now_ms = clock_.boot_ms();
+    const std::lock_guard lock(mutex_);
+    std::erase_if(silent_until_ms_, [&](const auto& entry) { return entry.second <= now_ms; });
+    silent_until_ms_[runner] = now_ms + kSilentRunnerMs;
+  }
   bool wait_until_subscribed() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kSubscribeTimeout, [this] { return subscription_->is_complete(); });
@@ -109,6 +127,7 @@ class LogFetcher::Channel final : public HintListener {
     changed_.notify_all();
   }
 
+  const Clock& clock_;
   const Id context_;
   std::mutex store_mutex_;
   const std::unique_ptr<Store> store_;  // guarded by store_mutex_
@@ -117,6 +136,7 @@ class LogFetcher::Channel final : public HintListener {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::optional<std::string>> replies_;  // by transfer; guarded by mutex_
+  std::map<Id, std::uint64_t> silent_until_ms_;  // runners of this context that did not answer; guarded by mutex_
   std::uint64_t last_use_ms_ = 0;
   std::unique_ptr<HintSubscription> subscription_;
 };
@@ -131,7 +151,7 @@ Result<std::shared_ptr<LogFetcher::Channel>> LogFetcher::get_or_open_channel(Id 
     const std::lock_guard lock(mutex_);
     if (const auto found = channels_.find(context); found != channels_.end()) return found->second;
   }
-  MJ_TRY(channel, Channel::open(stores_, context));
+  MJ_TRY(channel, Channel::open(stores_, clock_, context));
   const std::lock_guard lock(mutex_);
   return channels_.emplace(context, channel).first->second;  // another thread may have added a channel first
 }

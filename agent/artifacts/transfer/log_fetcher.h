@@ -28,6 +28,7 @@ class LogFetcher {
 
   // Reads the first lines of a range from the runner. Waits at most some seconds. Errors: unavailable (the runner is
   // not connected or does not answer; the message names the runner), denied (the Redis user may not use the channels).
+  // A runner that did not answer in this context is not requested for some seconds.
   Result<SpooledLines> read(Id context, Id runner, const std::string& job_key, const LogRange&);
 
  private:

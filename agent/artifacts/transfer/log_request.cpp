@@ -18,7 +18,8 @@ std::string_view pop_request_word(std::string_view& text) {
 
 std::string encode_log_request(const PieceRequest& request) {
   return std::string(kLog) + request.transfer_id + ' ' + request.reply_channel + ' ' + request.job_key + ' ' +
-         std::to_string(request.log_range->after_seq) + ' ' + std::to_string(request.log_range->until_seq);
+         std::to_string(request.log_range->run) + ' ' + std::to_string(request.log_range->after_seq) + ' ' +
+         std::to_string(request.log_range->until_seq) + ' ' + std::to_string(request.log_range->max_lines);
 }
 
 std::optional<PieceRequest> parse_log_request(std::string_view message, std::uint32_t database) {
@@ -29,10 +30,14 @@ std::optional<PieceRequest> parse_log_request(std::string_view message, std::uin
   request.reply_channel = pop_request_word(message);
   request.job_key = pop_request_word(message);
   LogRange range;
+  std::uint64_t max_lines = 0;
   const bool has_numbers =
-      parse_u64(pop_request_word(message), range.after_seq) && parse_u64(pop_request_word(message), range.until_seq);
-  if (!has_numbers || !message.empty() || range.after_seq >= range.until_seq || !is_transfer_address(request, database))
+      parse_u64(pop_request_word(message), range.run) && parse_u64(pop_request_word(message), range.after_seq) &&
+      parse_u64(pop_request_word(message), range.until_seq) && parse_u64(pop_request_word(message), max_lines);
+  if (!has_numbers || !message.empty() || range.after_seq >= range.until_seq || max_lines == 0 ||
+      max_lines > UINT32_MAX || !is_transfer_address(request, database))
     return std::nullopt;
+  range.max_lines = static_cast<std::uint32_t>(max_lines);
   request.log_range = range;
   return request;
 }

@@ -1,6 +1,6 @@
 // Messages that transfer lines of a spooled log (artifacts/logs/spooled_log.h) from the runner that has them to a
 // reader. They use the channels of transfer_message.h. The reader publishes on the channel of the runner:
-//   log 1 <transfer> <channel of the reader> <job> <after> <until>
+//   log 1 <transfer> <channel of the reader> <job> <run> <after> <until> <number of lines, at most>
 // The runner publishes on the channel of the reader:
 //   lines <transfer> LF <encode_spooled_lines()>
 //

@@ -366,8 +366,10 @@ Result<int> job_logs_command(Invocation& call) {
   }
   for (bool has_ended = false; !has_ended;) {
     if (const int signal = next_follower_signal(0); signal != 0) return signal_exit_code(signal);
+    const bool is_following = follow && prints_parts;
     MJ_TRY(page,
-           session.services.logs->read(*session.store, context, key, last_seq, 256, follow && prints_parts ? 200 : 0));
+           session.services.logs->read(*session.store, context, key, last_seq, 256, is_following ? 200 : 0,
+                                       is_following ? JobLogReader::LateLines::wait : JobLogReader::LateLines::name));
     has_ended = page.ended || (!follow && page.lines.empty());
     prints_parts = prints_parts || has_ended || page.lines.empty();
     for (Log& line : page.lines) {

@@ -75,6 +75,18 @@ local function mark_next_run(job, attempt, deliveries)
   return last_seq
 end
 
+-- Adds the previous run to the runs by which readers find the output on the disks of the runners, if the next run begins
+-- behind its numbers. The oldest of many runs are dropped. The list stays short, since it is read with each claim.
+local kMaxLogRunsBytes = 1024
+local function add_log_run(job, claim, log_base)
+  local runs = claim.log_runs or ''
+  if not claim.epoch or not claim.runner or log_base <= to_number(string.match(runs, '(%d+):%d+:%d+$')) then return end
+  local run = to_integer_text(log_base) .. ':' .. to_integer_text(to_number(claim.epoch)) .. ':' .. to_integer_text(to_number(claim.runner))
+  runs = runs == '' and run or runs .. ' ' .. run
+  if #runs > kMaxLogRunsBytes then runs = string.match(runs, '^%S+ (.*)$') end
+  redis.call('HSET', kClaimKey .. job, 'log_runs', runs)
+end
+
 -- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
 -- `claimed`.
 local function claim_job(queue, job, claim, record, ckey)
@@ -86,6 +98,7 @@ local function claim_job(queue, job, claim, record, ckey)
   local id_end = token_end - kClaimTokenDigits
   local id, token = string.sub(ids, id_end - kClaimIdDigits + 1, id_end), redis.sha1hex(string.sub(ids, id_end + 1, token_end))
   local log_base = mark_next_run(job, attempt, deliveries)
+  add_log_run(job, claim, log_base)
   redis.call('ZADD', kLeasesKey, until_ms, job)
   add_fact(queue, job, claim, kFactKindClaimed, kFactClaimIdField, id, kFactTokenHashField, token, kFactEpochField, epoch,
     kFactAttemptField, attempt, kFactDeliveriesField, deliveries, kFactRunnerField, runner, kFactInstanceField, instance, kFactLeaseField, lease)

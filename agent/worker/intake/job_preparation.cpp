@@ -141,9 +141,8 @@ std::shared_ptr<ArtifactQueue> JobPreparation::create_artifact_queue(RecordStore
                          {settings_.caller_artifact_bytes, settings_.context_artifact_bytes}));
 }
 
-// The queues of all slots together are limited to 32 MiB.
 std::shared_ptr<LogSpool> JobPreparation::create_log_spool(const ClaimedJob& claimed, const Policy& policy) const {
-  constexpr std::size_t kMaxQueuedBytes = 32U << 20, kMaxJobQueuedBytes = 4U << 20, kMinJobQueuedBytes = 256U << 10;
+  constexpr std::size_t kMaxJobQueuedBytes = 4U << 20, kMinJobQueuedBytes = 256U << 10;
   // The store has the complete output of a job that is killed for more.
   if (policy.output_kill && !policy.log_full) return nullptr;
   const auto store_name = store_names_.find(claimed.ref.context);
@@ -153,14 +152,24 @@ std::shared_ptr<LogSpool> JobPreparation::create_log_spool(const ClaimedJob& cla
   settings.context = claimed.ref.context;
   settings.store_name = store_name->second;
   settings.job_key = claimed.ref.job_key;
+  settings.run = claimed.epoch;
   settings.log_base = claimed.log_base;
   settings.max_bytes = policy.log_bytes;
   settings.quota = {settings_.caller_artifact_bytes, settings_.context_artifact_bytes};
   settings.max_queued_bytes =
-      std::clamp(kMaxQueuedBytes / std::max(settings_.slots, 1U), kMinJobQueuedBytes, kMaxJobQueuedBytes);
+      std::clamp(kMaxLogQueueBytes / std::max(settings_.slots, 1U), kMinJobQueuedBytes, kMaxJobQueuedBytes);
+  settings.all_queued_bytes = log_queue_bytes_;
   settings.has_archive = policy.log_full;
   settings.max_archive_bytes = settings_.max_artifact_bytes;
   return std::make_shared<LogSpool>(std::move(settings));
+}
+
+void JobPreparation::add_sinks(RecordStore& store, const ClaimedJob& claimed, const JobFacts& facts, JobStart& start) {
+  start.artifacts = create_artifact_queue(store, claimed.ref);
+  if (start.artifacts && facts.granted_policy.log_full) start.artifacts->set_reserved_name(LogSpool::kArchiveName);
+  if (const auto& log_export = settings_.log_export)
+    start.exported_log = log_export->make_sink(describe_run(claimed, facts.job, settings_.runner.id));
+  start.log_spool = create_log_spool(claimed, facts.granted_policy);
 }
 
 Result<Job> JobPreparation::read_job(const ClaimedJob& claimed) const {
@@ -263,10 +272,7 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
     assign_warm_key(warm, facts, warm_secret_);
     start.warm_secrets = facts.secrets;
   }
-  start.artifacts = create_artifact_queue(store, claimed.ref);
-  if (const auto& log_export = settings_.log_export)
-    start.exported_log = log_export->make_sink(describe_run(claimed, facts.job, settings_.runner.id));
-  start.log_spool = create_log_spool(claimed, facts.granted_policy);
+  add_sinks(store, claimed, facts, start);
   MJ_CHECK(set_conversation(start, *executor, {std::move(inputs), std::move(uploads), std::move(stored_files)},
                             std::move(facts)));
   start.queue = claimed.queue;

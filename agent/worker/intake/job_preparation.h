@@ -42,6 +42,8 @@ class JobPreparation {
   std::shared_ptr<const std::string> get_grant_json(const StagedRuns&);
   Result<const Executor*> find_executor(const Job&, const ClaimedJob&) const;
   std::shared_ptr<ArtifactQueue> create_artifact_queue(RecordStore&, const ClaimRef&);
+  // Sets the receivers of artifacts and output.
+  void add_sinks(RecordStore&, const ClaimedJob&, const JobFacts&, JobStart&);
   // Returns null if the log is not stored on the disk. REQUIRES: called after create_artifact_queue().
   std::shared_ptr<LogSpool> create_log_spool(const ClaimedJob&, const Policy&) const;
 
@@ -59,6 +61,8 @@ class JobPreparation {
   std::vector<Grant> grants_;              // cache of the latest grants, since most jobs have one of a few
   std::size_t oldest_grant_ = 0;           // index in grants_
   std::map<Id, std::string> store_names_;  // artifact_store_name() by context
+  static constexpr std::size_t kMaxLogQueueBytes = 32U << 20;  // of the spools of all runs together
+  const std::shared_ptr<LogQueueBytes> log_queue_bytes_ = std::make_shared<LogQueueBytes>(kMaxLogQueueBytes);
 };
 
 }  // namespace mycojobs

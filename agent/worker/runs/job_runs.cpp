@@ -263,9 +263,11 @@ void JobRuns::release_started_job(RunNumber number, Run& run, std::string reason
     emit_action(RunInBackground{disk_strand_name(run.job.context),
                                 [delete_artifacts = artifacts->discard()] { return Event(TimePassed{}); }});
   if (const auto& spool = run.job.log_spool; spool && spool->is_used())
-    emit_action(RunInBackground{log_strand_name(run.job.context), [number, close = spool->make_close_task()] {
-                                  close();
-                                  return Event(LogClosed{number});
+    emit_action(RunInBackground{log_strand_name(run.job.context),
+                                [key = run.job.claim.job_key, close = spool->make_close_task()] {
+                                  for (const std::string& note : close().notes)
+                                    log(LogLevel::warn, "worker", "{}: {}", key, note);
+                                  return Event(TimePassed{});
                                 }});
   reap_run(number);
 }
@@ -433,7 +435,13 @@ void JobRuns::write_log(RunNumber number, Run& run) {
 
 void JobRuns::on(LogWritten& written) {
   Run* run = find(written.run);
-  if (run == nullptr) return;  // the function of LogSpool::make_close_task() writes the remaining entries
+  if (run == nullptr) {
+    // The function of LogSpool::make_close_task() writes the remaining entries.
+    const auto ending = ended_runs_.find(written.run);
+    if (ending == ended_runs_.end() || written.result.notes.empty()) return;
+    add_notes(ending->second.run, written.result.notes);
+    return close_output(written.run, ending->second.run);
+  }
   run->job.log_spool->on_write_done();
   add_notes(*run, written.result.notes);
   written.result.notes.empty() ? write_log(written.run, *run) : report_output(written.run, *run);
@@ -507,16 +515,39 @@ void JobRuns::on(StageAdvanced& advanced) {
   EndedRun& ending =
       ended_runs_.try_emplace(advanced.run, EndedRun{std::move(*run), std::move(advanced.outcome), {}}).first->second;
   reap_run(advanced.run);
-  store_artifacts(advanced.run, ending);
+  write_archive(advanced.run, ending);
 }
 
-void JobRuns::store_artifacts(RunNumber number, EndedRun& ending) {
-  const auto& [artifacts, spool] = std::tie(ending.run.job.artifacts, ending.run.job.log_spool);
+// The archive is completed on the strand of the logs, and then stored on that of the artifacts: a hanging disk of the
+// logs must not block the artifacts of other jobs.
+void JobRuns::write_archive(RunNumber number, EndedRun& ending) {
+  const auto& spool = ending.run.job.log_spool;
+  if (!spool || !spool->has_archive()) return store_artifacts(number, ending);
+  ending.run.output.end_streams(now_.unix_ms);  // the archive contains the output, but no later notes
+  if (!spool->is_used()) return store_artifacts(number, ending);
+  ending.is_writing_archive = true;
+  ending.requested_boot_ms = now_.boot_ms;
+  ++pending_ends_;
+  emit_action(RunInBackground{log_strand_name(ending.run.job.context), [number, write = spool->make_archive_task()] {
+                                return Event(ArchiveWritten{number, write()});
+                              }});
+}
+
+void JobRuns::on(ArchiveWritten& written) {
+  const auto entry = ended_runs_.find(written.run);
+  if (entry == ended_runs_.end() || !std::exchange(entry->second.is_writing_archive, false)) return;
+  --pending_ends_;
+  add_notes(entry->second.run, written.result.notes);
+  store_artifacts(written.run, entry->second, std::move(written.result));
+}
+
+void JobRuns::store_artifacts(RunNumber number, EndedRun& ending, LogSpool::ArchiveResult archive) {
+  const auto& artifacts = ending.run.job.artifacts;
   std::function<void(ArtifactSink&)> store_log;
-  if (spool && spool->has_archive()) {
-    ending.run.output.end_streams(now_.unix_ms);  // the archive contains the output, but no later notes
-    if (spool->is_used()) store_log = [spool = spool](ArtifactSink& sink) { spool->store_archive(sink); };
-  }
+  if (archive.file || archive.has_failed)
+    store_log = [archive = std::move(archive), key = ending.run.job.claim.job_key](ArtifactSink& sink) {
+      LogSpool::store_archive(archive, key, sink);
+    };
   if (artifacts && (!artifacts->is_unused() || store_log)) {
     return emit_action(RunInBackground{disk_strand_name(ending.run.job.context),
                                        [number, work = artifacts->make_store_task(std::move(store_log))] {
@@ -545,19 +576,23 @@ void JobRuns::on(ArtifactsStored& stored) {
 void JobRuns::close_log(RunNumber number, EndedRun& ending) {
   const auto& spool = ending.run.job.log_spool;
   if (!spool || !spool->is_used()) return finish(number, ending);
+  emit_action(RunInBackground{log_strand_name(ending.run.job.context), [number, close = spool->make_close_task()] {
+                                return Event(LogClosed{number, close()});
+                              }});
+  if (ending.is_log_hanging) return finish(number, ending);
   ending.is_closing_log = true;
   ending.requested_boot_ms = now_.boot_ms;
   ++pending_ends_;
-  emit_action(RunInBackground{log_strand_name(ending.run.job.context), [number, close = spool->make_close_task()] {
-                                close();
-                                return Event(LogClosed{number});
-                              }});
 }
 
 void JobRuns::on(LogClosed& closed) {
   const auto entry = ended_runs_.find(closed.run);
   if (entry == ended_runs_.end() || !std::exchange(entry->second.is_closing_log, false)) return;
   --pending_ends_;
+  if (!closed.result.notes.empty()) {
+    add_notes(entry->second.run, closed.result.notes);
+    close_output(closed.run, entry->second.run);
+  }
   finish(closed.run, entry->second);
 }
 
@@ -587,18 +622,23 @@ void JobRuns::on(CauseFound& found) {
   on(finished);
 }
 
-// Sends the ends whose cause a hanging disk withholds.
+// Sends the ends that a hanging disk withholds.
 void JobRuns::release_hanging_ends() {
   std::vector<EndComputed> ends;
+  std::vector<ArchiveWritten> archives;
   std::vector<LogClosed> logs;
   for (auto& [number, ending] : ended_runs_) {
-    if (ending.is_closing_log && now_.boot_ms >= ending.requested_boot_ms + HangDetector::kTimeoutMs) {
+    if (now_.boot_ms < ending.requested_boot_ms + HangDetector::kTimeoutMs) continue;
+    if (ending.is_writing_archive || ending.is_closing_log) {
       log(LogLevel::warn, "worker", "{}: the disk of its log does not answer", ending.run.job.claim.job_key);
-      logs.push_back({number});
+      ending.is_log_hanging = true;
+      ending.run.job.log_spool->abandon();
     }
-    if (ending.end_without_cause && now_.boot_ms >= ending.requested_boot_ms + HangDetector::kTimeoutMs)
-      ends.push_back({number, std::move(*ending.end_without_cause)});
+    if (ending.is_writing_archive) archives.push_back({number, {.has_failed = true}});
+    if (ending.is_closing_log) logs.push_back({number});
+    if (ending.end_without_cause) ends.push_back({number, std::move(*ending.end_without_cause)});
   }
+  for (ArchiveWritten& written : archives) on(written);
   for (LogClosed& closed : logs) on(closed);
   for (EndComputed& end : ends) on(end);
 }

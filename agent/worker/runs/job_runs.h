@@ -20,6 +20,7 @@
 //   StageAdvanced     the end of a stage was processed
 //   ArtifactsStored   the artifacts of an ended run were stored
 //   LogWritten        the log was written to the disk, during the run
+//   ArchiveWritten    the archive of the log is complete, before the artifacts of an ended run are stored
 //   LogClosed         the log on the disk is complete, before the end of the job is determined
 //   EndComputed       the end of the job was determined, after RunReaped and before the EndReport
 //   CauseFound        the cause of a denied access was looked for, which is added to the error of the end
@@ -123,6 +124,12 @@ class JobRuns {
   // The result of LogSpool::make_close_task().
   struct LogClosed {
     RunNumber run;
+    LogSpool::WriteResult result = {};
+  };
+  // The result of LogSpool::make_archive_task().
+  struct ArchiveWritten {
+    RunNumber run;
+    LogSpool::ArchiveResult result;
   };
   // The result of Conversation::finish().
   struct EndComputed {
@@ -143,7 +150,7 @@ class JobRuns {
   using Event =
       std::variant<JobStart, Fence, Kill, ReturnJobs, BrokerAnswered, RunLaunched, LaunchFailed, BytesReceived,
                    PipesDrained, RunEnded, TimePassed, PrepareFinished, InputsFetched, ArtifactsWritten, StageAdvanced,
-                   ArtifactsStored, LogWritten, LogClosed, EndComputed, CauseFound>;
+                   ArtifactsStored, LogWritten, ArchiveWritten, LogClosed, EndComputed, CauseFound>;
 
   // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see get_run_number().
   struct Launch {  // start a stage; the answer is RunLaunched or LaunchFailed
@@ -247,7 +254,10 @@ class JobRuns {
     std::vector<DroppedArtifact> dropped = {};
     // Set while a strand looks for the cause of a denied access (denied_write.h). The disk may hang; then this is sent.
     std::optional<JobEnd> end_without_cause = {};
-    bool is_closing_log = false;  // whether a strand closes the log on the disk; after a time, the end is sent anyway
+    // Whether a strand completes the archive of the log, or closes the log on the disk. After a time, the end is sent
+    // anyway.
+    bool is_writing_archive = false, is_closing_log = false;
+    bool is_log_hanging = false;  // whether the disk of the log did not answer in time
     std::uint64_t requested_boot_ms = 0;
   };
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
@@ -273,6 +283,7 @@ class JobRuns {
   void on(StageAdvanced&);
   void on(ArtifactsStored&);
   void on(LogWritten&);
+  void on(ArchiveWritten&);
   void on(LogClosed&);
   void on(EndComputed&);
   void on(CauseFound&);
@@ -299,7 +310,8 @@ class JobRuns {
   void write_artifacts(RunNumber, Run&);
   void write_log(RunNumber, Run&);
   void close_log(RunNumber, EndedRun&);
-  void store_artifacts(RunNumber, EndedRun&);
+  void write_archive(RunNumber, EndedRun&);
+  void store_artifacts(RunNumber, EndedRun&, LogSpool::ArchiveResult = {});
   void advance_stage(RunNumber, Run&, Outcome);
   void finish(RunNumber, EndedRun&);
   static void count_output(const Run&, Outcome&);
@@ -317,7 +329,7 @@ class JobRuns {
   std::mt19937_64 random_;
   std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
   std::unordered_map<RunNumber, EndedRun> ended_runs_;
-  std::size_t pending_ends_ = 0;  // ended runs with end_without_cause or is_closing_log
+  std::size_t pending_ends_ = 0;  // ended runs with end_without_cause, is_writing_archive or is_closing_log
   PrefetchedJobs waiting_;
   HangDetector hang_detector_;       // detects strands that do not answer
   bool has_pending_output_ = false;  // whether a line may be waiting for its end, or for the rate of the tail

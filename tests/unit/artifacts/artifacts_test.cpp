@@ -166,6 +166,20 @@ TEST_F(ArtifactsTest, ConflictingNamesAreRejected) {
   EXPECT_EQ(kept["a"]["sha256"], sha256_hex("1"));
 }
 
+TEST_F(ArtifactsTest, JobCannotUseTheNameOrTheSpaceOfItsLog) {
+  auto one = run("job:1:1", 100);
+  one->set_reserved_name("job.log.gz");
+  EXPECT_FALSE(add_file(*one, "job.log.gz", "forged"));
+  EXPECT_FALSE(add_file(*one, "job.log.gz/x", "forged"));
+  EXPECT_TRUE(add_file(*one, "job.log.gz2", std::string(90, 'a')));
+  one->release_reserved_name();
+  EXPECT_TRUE(add_file(*one, "job.log.gz", std::string(80, 'b')));
+  const json kept = finish(*one);
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept["job.log.gz"]["sha256"], sha256_hex(std::string(80, 'b')));
+  EXPECT_EQ(one->dropped().size(), 2U);
+}
+
 TEST_F(ArtifactsTest, LimitsApplyToTheJobAndTheRestIsKept) {
   auto one = run("job:1:1", 100);
   EXPECT_TRUE(add_file(*one, "first", std::string(60, 'a'), 7));

@@ -39,7 +39,9 @@ class CollectingSink final : public ArtifactSink {
   }
   void write(std::string_view bytes) override { files_[name_].append(bytes); }
   void close() override {}
+  void report_dropped(const DroppedArtifact& dropped) override { dropped_.push_back(dropped.name); }
   std::map<std::string, std::string> files_;
+  std::vector<std::string> dropped_;
 
  private:
   std::string name_;
@@ -213,6 +215,90 @@ TEST_F(LogSpoolTest, FullQueueDropsOutputAndReportsIt) {
   EXPECT_GT(lines.lines.back().seq - lines.lines.back().size, lines.lines.front().seq) << "a gap";
 }
 
+// A short entry can be queued behind a long one that was dropped.
+TEST_F(LogSpoolTest, LossIsReportedAlthoughLaterEntriesWereQueued) {
+  LogSpool::Settings settings = make_settings();
+  settings.max_queued_bytes = 1000;
+  const auto spool = std::make_shared<LogSpool>(std::move(settings));
+  spool->add_entry({1, 2000, LogStream::out, std::string(2000, 'x'), 2000});
+  spool->add_entry({1, 2100, LogStream::out, std::string(100, 'y'), 100});
+  EXPECT_THAT(spool->make_close_task()().notes, ElementsAre(HasSubstr("too slow")));
+}
+
+TEST_F(LogSpoolTest, QueuesOfSeveralRunsShareALimit) {
+  const auto bytes = std::make_shared<LogQueueBytes>(3000);
+  const auto make_spool = [&] {
+    LogSpool::Settings settings = make_settings();
+    settings.all_queued_bytes = bytes;
+    return std::make_shared<LogSpool>(std::move(settings));
+  };
+  const auto hanging = make_spool(), other = make_spool();
+  hanging->add_entry({1, 2500, LogStream::out, std::string(2500, 'x'), 2500});
+  const auto close = hanging->make_close_task();
+  other->add_entry({1, 2500, LogStream::out, std::string(2500, 'y'), 2500});
+  EXPECT_FALSE(other->pop_write_task()) << "nothing is queued";
+  hanging->abandon();
+  hanging->add_entry({1, 5000, LogStream::out, std::string(2500, 'x'), 2500});
+  other->add_entry({1, 5000, LogStream::out, std::string(2500, 'y'), 2500});
+  EXPECT_TRUE(other->pop_write_task());
+  close();
+  EXPECT_THAT(list_log_segments(job_folder()), IsEmpty());
+  EXPECT_FALSE(bytes->try_add(1000));
+  EXPECT_THAT(other->make_close_task()().notes, ElementsAre(HasSubstr("too slow")));
+  EXPECT_TRUE(bytes->try_add(3000));
+}
+
+TEST_F(LogSpoolTest, RunsWithTheSameNumbersAreApart) {
+  const auto make_spool = [&](std::uint64_t run) {
+    LogSpool::Settings settings = make_settings();
+    settings.run = run;
+    return std::make_shared<LogSpool>(std::move(settings));
+  };
+  const auto lost = make_spool(7), next = make_spool(8);
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    lost->add_entry(make_line(i, 1));
+    next->add_entry({1, 51 + i, LogStream::out, "n", 1});
+    if (i == 50) (*lost->pop_write_task())();
+  }
+  EXPECT_THAT(next->make_close_task()().notes, IsEmpty());
+  EXPECT_THAT(lost->make_close_task()().notes, IsEmpty());
+  const SpooledLines lines = read_spooled_lines({job_folder()}, {0, 100'000, 8}).value();
+  ASSERT_THAT(lines.lines, SizeIs(1));
+  EXPECT_EQ(lines.lines[0].text, std::string(100, 'n'));
+  EXPECT_TRUE(read_spooled_lines({job_folder()}, {0, 100'000, 9}).value().lines.empty());
+  EXPECT_TRUE(has_log_of_run(job_folder(), 7));
+  EXPECT_FALSE(has_log_of_run(job_folder(), 9));
+}
+
+TEST_F(LogSpoolTest, StoppedRunIsNotBehind) {
+  LogSpool::Settings settings = make_settings();
+  settings.quota = {1, 1};
+  settings.run = 5;
+  EXPECT_THAT(write_lines(std::make_shared<LogSpool>(std::move(settings)), 10),
+              ElementsAre(HasSubstr("of its caller")));
+  EXPECT_FALSE(read_spooled_lines({job_folder()}, {1, 1001, 5}).value().is_behind);
+  EXPECT_TRUE(read_spooled_lines({job_folder()}, {1, 1001, 6}).value().is_behind) << "another run";
+  EXPECT_EQ(measure_folder(job_folder()), 0U);
+}
+
+TEST_F(LogSpoolTest, ReadEndsAtTheNumberOfLines) {
+  const auto spool = std::make_shared<LogSpool>(make_settings());
+  for (std::uint64_t i = 1; i <= 10; ++i) spool->add_entry({i * 100, i * 10, LogStream::out, "123456789\n", 10});
+  spool->make_close_task()();
+  LogRange range{10, 100};
+  range.max_lines = 3;
+  EXPECT_THAT(read_spooled_lines({job_folder()}, range).value().lines, SizeIs(3));
+}
+
+TEST_F(LogSpoolTest, FailedSegmentReleasesItsQuota) {
+  const auto spool = std::make_shared<LogSpool>(make_settings());
+  fs::create_directories(job_folder());
+  fs::create_directory(make_segment_path(job_folder(), 0, 2));
+  spool->add_entry(make_line(1, 1));
+  EXPECT_THAT(spool->make_close_task()().notes, ElementsAre(HasSubstr("not kept on the disk of this host")));
+  EXPECT_EQ(usage().read().value().get_bytes(12), 0U);
+}
+
 TEST_F(LogSpoolTest, DiskErrorIsReportedOnceAndHarmsNoJob) {
   std::ofstream(folder_ / "contexts") << "not a folder";
   const auto notes = write_lines(std::make_shared<LogSpool>(make_settings()), 1000);
@@ -237,11 +323,40 @@ TEST_F(LogSpoolTest, ArchiveHasTheCompleteLog) {
   spool->add_entry({1, 2, LogStream::system, "note\n"});
   spool->add_entry({1, 7, LogStream::err, "tail\n", 5});
   CollectingSink sink;
-  spool->store_archive(sink);
+  const auto archive = spool->make_archive_task()();
+  spool->add_entry({1, 8, LogStream::system, "a later note\n"});
   spool->make_close_task()();
+  LogSpool::store_archive(archive, kLogJob, sink);
   std::ofstream(folder_ / "log.gz", std::ios::binary) << sink.files_.at(LogSpool::kArchiveName);
   EXPECT_EQ(read_gzip(folder_ / "log.gz"), "head\nnote\ntail\n");
-  EXPECT_TRUE(fs::is_empty(ArtifactFolder(folder_.path().string(), 1).spool_folder()));
+  EXPECT_THAT(sink.dropped_, IsEmpty());
+}
+
+TEST_F(LogSpoolTest, ArchiveNamesOutputThatTheQueueDropped) {
+  LogSpool::Settings settings = make_settings();
+  settings.has_archive = true;
+  settings.max_archive_bytes = 1U << 20;
+  settings.max_queued_bytes = 1000;
+  const auto spool = std::make_shared<LogSpool>(std::move(settings));
+  spool->add_entry({1, 1, LogStream::out, "head\n"});
+  spool->add_entry({1, 3001, LogStream::out, std::string(3000, 'x'), 3000});
+  CollectingSink sink;
+  LogSpool::store_archive(spool->make_archive_task()(), kLogJob, sink);
+  std::ofstream(folder_ / "log.gz", std::ios::binary) << sink.files_.at(LogSpool::kArchiveName);
+  EXPECT_EQ(read_gzip(folder_ / "log.gz"), "head\n3000 bytes of output dropped here\n");
+}
+
+TEST_F(LogSpoolTest, ArchiveWithAnErrorIsReportedAsDropped) {
+  std::ofstream(folder_ / "contexts") << "not a folder";
+  LogSpool::Settings settings = make_settings();
+  settings.has_archive = true;
+  const auto spool = std::make_shared<LogSpool>(std::move(settings));
+  spool->add_entry({1, 1, LogStream::out, "head\n"});
+  const auto archive = spool->make_archive_task()();
+  EXPECT_THAT(archive.notes, ElementsAre(HasSubstr("job.log.gz is not kept")));
+  CollectingSink sink;
+  LogSpool::store_archive(archive, kLogJob, sink);
+  EXPECT_THAT(sink.dropped_, ElementsAre(LogSpool::kArchiveName));
 }
 
 TEST_F(LogSpoolTest, ArchiveEndsAtTheLimitOfArtifacts) {
@@ -256,7 +371,8 @@ TEST_F(LogSpoolTest, ArchiveEndsAtTheLimitOfArtifacts) {
     spool->add_entry({1, i * 8000, LogStream::out, text, 8000});
   }
   CollectingSink sink;
-  spool->store_archive(sink);
+  LogSpool::store_archive(spool->make_archive_task()(), kLogJob, sink);
+  EXPECT_TRUE(fs::is_empty(ArtifactFolder(folder_.path().string(), 1).spool_folder()));
   const std::string& file = sink.files_.at(LogSpool::kArchiveName);
   EXPECT_LE(file.size(), 200'000U);
   std::ofstream(folder_ / "log.gz", std::ios::binary) << file;
@@ -267,8 +383,8 @@ TEST_F(LogSpoolTest, CleanupDeletesTheLogWithTheRecordOfItsJob) {
   ASSERT_TRUE(store_->save(1, kLogJob, {{"id", "7"}, {"status", "started"}}));
   write_lines(std::make_shared<LogSpool>(make_settings()), 1000);
   ArtifactCleanup cleanup(clock_, folder_.path().string(), 1000);
-  const auto run_round = [&] {
-    for (int step = 0; step < 200; ++step) {
+  const auto run_round = [&](int steps = 200) {
+    for (int step = 0; step < steps; ++step) {
       ASSERT_TRUE(cleanup.run_step(*store_, 1));
       clock_.advance(2000);
     }
@@ -280,6 +396,11 @@ TEST_F(LogSpoolTest, CleanupDeletesTheLogWithTheRecordOfItsJob) {
   EXPECT_FALSE(list_log_segments(job_folder()).empty()) << "the record exists";
   EXPECT_GT(usage().read().value().get_bytes(12), 0U);
   ASSERT_TRUE(store_->delete_record(1, kLogJob));
+  {
+    const auto lock = ArtifactFolder(folder_.path().string(), 1).lock(true, 1000);
+    run_round(20);
+    EXPECT_FALSE(list_log_segments(job_folder()).empty()) << "another agent deletes files";
+  }
   run_round();
   EXPECT_FALSE(fs::exists(job_folder()));
   EXPECT_EQ(usage().read().value().get_bytes(12), 0U);
@@ -309,7 +430,7 @@ TEST(LogRecord, DamagedRecordsAreRejected) {
 
 PieceRequest make_log_request() {
   PieceRequest request{kLogTransferId, kLogReplyChannel, kLogJob, {}};
-  request.log_range = LogRange{100, 200};
+  request.log_range = LogRange{100, 200, 77, 12};
   return request;
 }
 
@@ -328,6 +449,7 @@ TEST(LogRequest, RequestIsParsedAndForgedRequestsAreRejected) {
   EXPECT_TRUE(is_rejected([](PieceRequest& request) { request.reply_channel = "mj:wake"; }));
   EXPECT_TRUE(is_rejected([](PieceRequest& request) { request.transfer_id = "short"; }));
   EXPECT_TRUE(is_rejected([](PieceRequest& request) { request.log_range = LogRange{200, 200}; }));
+  EXPECT_TRUE(is_rejected([](PieceRequest& request) { request.log_range = LogRange{100, 200, 77, 0}; }));
   EXPECT_FALSE(parse_log_request(encode_log_request(make_log_request()) + " more", 1));
   EXPECT_FALSE(parse_log_request("log 1", 1));
 }

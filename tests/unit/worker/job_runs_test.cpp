@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/logs/spooled_log.h"
@@ -913,6 +914,7 @@ class JobRunsLog : public JobRunsTest {
     settings.job_key = "job:1:1";
     settings.has_archive = has_archive;
     settings.max_archive_bytes = 1U << 20;
+    settings.all_queued_bytes = queue_bytes_;
     start.log_spool = std::make_shared<LogSpool>(std::move(settings));
     start.artifacts = std::make_shared<ArtifactQueue>(
         make_run_artifacts(folder_.path().string(), 1, std::string(24, 'a'), "job:1:1", 1U << 20));
@@ -934,7 +936,15 @@ class JobRunsLog : public JobRunsTest {
     for (const Log& line : read_spooled_lines({folder}, {0, 100000}).value().lines) bytes += line.size;
     return bytes;
   }
+  // Returns the text of the lines that the last step has reported.
+  std::string reported_text() {
+    std::string text;
+    for (const auto* append : reports<LogAppend>())
+      for (const Log& line : append->lines) text += line.text;
+    return text;
+  }
   TempDir folder_;
+  const std::shared_ptr<LogQueueBytes> queue_bytes_ = std::make_shared<LogQueueBytes>(1U << 20);
 };
 
 TEST_F(JobRunsLog, EndWaitsForTheLogOnTheDisk) {
@@ -957,13 +967,48 @@ TEST_F(JobRunsLog, HangingDiskDelaysTheEndForALimitedTime) {
   advance_clock(HangDetector::kTimeoutMs);
   step(JobRuns::TimePassed{});
   EXPECT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_TRUE(queue_bytes_->try_add(1U << 20)) << "the queue is empty";
   step(JobRuns::LogClosed{1});
   EXPECT_TRUE(actions_.empty());
+}
+
+TEST_F(JobRunsLog, HangingDiskOfTheLogDropsTheArchiveAndBlocksNoArtifacts) {
+  begin_verbose_job(true);
+  end(1, RunStatus::ok);
+  for (const auto* work : all<JobRuns::RunInBackground>()) EXPECT_EQ(work->strand, "log 1");
+  EXPECT_TRUE(runs_.next_wakeup_ms());
+  advance_clock(HangDetector::kTimeoutMs);
+  step(JobRuns::TimePassed{});
+  EXPECT_TRUE(queue_bytes_->try_add(1U << 20));
+  step(execute_work("disk 1"));
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_NE(reports<EndReport>().at(0)->end.artifacts_dropped.find("job.log.gz"), std::string::npos);
+  step(JobRuns::ArchiveWritten{1, {}});
+  EXPECT_TRUE(actions_.empty());
+}
+
+TEST_F(JobRunsLog, ErrorOfTheLastWriteIsInTheLog) {
+  std::ofstream(folder_ / "contexts") << "not a folder";
+  begin_verbose_job();
+  end(1, RunStatus::ok);
+  step(execute_work("log 1"));
+  EXPECT_NE(reported_text().find("not kept on the disk of this host"), std::string::npos);
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+}
+
+TEST_F(JobRunsLog, ErrorOfAWriteThatEndsAfterTheRunIsInTheLog) {
+  std::ofstream(folder_ / "contexts") << "not a folder";
+  begin_verbose_job();
+  auto written = execute_work("log 1");
+  end(1, RunStatus::ok);
+  step(std::move(written));
+  EXPECT_NE(reported_text().find("not kept on the disk of this host"), std::string::npos);
 }
 
 TEST_F(JobRunsLog, CompleteLogIsAnArtifact) {
   begin_verbose_job(true);
   end(1, RunStatus::ok);
+  step(execute_work("log 1"));
   step(execute_work("disk 1"));
   step(execute_work("log 1"));
   ASSERT_EQ(reports<EndReport>().size(), 1U);
