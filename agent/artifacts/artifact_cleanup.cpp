@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
@@ -14,10 +13,10 @@
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
+#include "artifacts/recorded_artifacts.h"
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "model/codec.h"
 #include "store/keys.h"
 
 namespace mycojobs {
@@ -45,30 +44,6 @@ std::vector<std::string> list_names(const std::string& folder) {
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
   return names;
-}
-
-// The artifacts that the record of an ended job lists. All other files in the folder of the job are deleted.
-struct RecordedArtifacts {
-  bool is_record_missing = false;
-  std::set<std::string> hashes;
-};
-
-// Reads the artifacts that the record of a job lists. Returns no value if the list can still change. In this case no
-// file of the job may be deleted. Returns the errors of the store.
-Result<std::optional<RecordedArtifacts>> read_recorded_artifacts(RecordStore& store, Id context,
-                                                                 const std::string& job_key) {
-  static constexpr std::array<std::string_view, 2> kFields = {"status", "artifacts"};
-  auto fields = store.load_fields(context, job_key, kFields);
-  if (!fields && fields.error().code == Code::not_found) return RecordedArtifacts{true, {}};
-  // Another client has replaced the record by another type.
-  if (!fields && fields.error().code == Code::invalid) return std::nullopt;
-  if (!fields) return tl::unexpected<Error>(std::move(fields).error());
-  const Job job = decode<Job>(*fields).record;
-  const std::string_view status = field_of(*fields, "status");
-  if (status != kJobStatusFinished && status != kJobStatusError) return std::nullopt;
-  RecordedArtifacts recorded;
-  for (const ListedArtifact& artifact : read_artifact_list(job.artifacts)) recorded.hashes.insert(artifact.sha256);
-  return recorded;
 }
 
 // Releases the quota of deleted files, which `recount` does not contain. Adds the change to the changes that `recount`

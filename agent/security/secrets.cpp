@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/result.h"
+#include "security/private_file.h"
 #include "text/plural.h"
 #include "text/utf8.h"
 
@@ -89,10 +90,9 @@ std::string find_name_problem(const std::string& name) {
 
 std::string find_file_problem(const struct stat& file, bool is_managed) {
   if (!S_ISREG(file.st_mode)) return kNotRegular;
-  if (!is_managed && file.st_uid != 0 && file.st_uid != ::geteuid())
-    return fmt::format("user {} owns it: chown it to root or to user {}", file.st_uid, ::geteuid());
-  if (!is_managed && (file.st_mode & 077) != 0)
-    return fmt::format("mode {:04o} gives other users access: chmod 600", file.st_mode & 07777);
+  if (!is_managed) {
+    if (std::string problem = find_private_file_problem(file); !problem.empty()) return problem;
+  }
   if (static_cast<std::uint64_t>(file.st_size) > SecretReader::kMaxBytes + 2)
     return fmt::format("it has {} bytes, the most is {}", file.st_size, SecretReader::kMaxBytes);
   return {};
