@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/health.h"
+#include "artifacts/bucket/artifact_bucket.h"
 #include "artifacts/transfer/artifact_cache.h"
 #include "base/live_value.h"
 #include "base/result.h"
@@ -92,6 +93,7 @@ struct ApiSettings {
   std::string state_dir;
   ArtifactCache::Limits artifact_cache_limits = {};  // artifacts of other hosts in state_dir, for each context
   service::UploadLimits uploads = {};                // limits of uploads, which are stored in state_dir
+  std::shared_ptr<const ArtifactBucket> bucket;      // null: this process uses no object storage
   std::uint64_t max_script_bytes = 4U << 20;
   LiveValue<Ceilings> ceilings = {};  // limits of jobs that callers create; if null, the built-in ceilings apply
   std::uint32_t wait_replicas = 0;    // number of replicas that must confirm a write; reported by context.doctor

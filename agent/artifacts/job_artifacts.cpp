@@ -358,8 +358,8 @@ std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::v
     for (const std::string& folder : folders) {
       if (path.empty() || !is_regular_file(path)) path = folder + '/' + artifact.sha256;
     }
-    artifacts.push_back(
-        {std::move(artifact.name), std::move(artifact.sha256), artifact.bytes, std::move(path), artifact.executable});
+    artifacts.push_back({std::move(artifact.name), std::move(artifact.sha256), artifact.bytes, std::move(path),
+                         artifact.executable, std::move(artifact.object_store)});
   }
   return artifacts;
 }

@@ -122,7 +122,7 @@ class LocalArtifactStore final : public ArtifactStore {
     MJ_TRY(store_names, artifact_store_names(store, context));
     Fd fd = open_file(store_names, context, job_key, file);
     if (!fd) {
-      MJ_TRY(problem, find_problem(store, context, store_names.front(), job_key, file, kFetchWaitMs));
+      MJ_TRY(problem, find_problem(store, context, store_names, job_key, file, kFetchWaitMs));
       fd = open_file(store_names, context, job_key, file);  // a small file arrives during the wait
       if (!fd) return tl::unexpected<Error>(problem);
     }
@@ -138,7 +138,7 @@ class LocalArtifactStore final : public ArtifactStore {
     bool can_read_all = true;
     for (const FileContent& file : files) {
       if (open_file(store_names, context, job_key, file)) continue;
-      MJ_TRY(problem, find_problem(store, context, store_names.front(), job_key, file, 0));
+      MJ_TRY(problem, find_problem(store, context, store_names, job_key, file, 0));
       can_read_all = can_read_all && problem.code == Code::io;
     }
     return can_read_all;
@@ -305,11 +305,11 @@ class LocalArtifactStore final : public ArtifactStore {
   }
   // Starts to fetch a file, and waits at most wait_ms for its end. Returns why the file is not on this host: io (it is
   // being fetched, or was just received) or not_found. Errors: those of the store.
-  Result<Error> find_problem(RecordStore& store, Id context, const std::string& store_name, const std::string& job_key,
-                             const FileContent& file, std::uint32_t wait_ms) {
+  Result<Error> find_problem(RecordStore& store, Id context, const std::vector<std::string>& store_names,
+                             const std::string& job_key, const FileContent& file, std::uint32_t wait_ms) {
     const std::string subject = "an artifact of " + job_key;
     if (!fetches_) return Error{Code::not_found, subject + " is not on this host with the content of its record"};
-    MJ_TRY(progress, fetches_->request(store, context, store_name, job_key, file, wait_ms));
+    MJ_TRY(progress, fetches_->request(store, context, store_names, job_key, file, wait_ms));
     if (progress.is_lost) return Error{Code::not_found, subject + " is on no host: " + progress.reason};
     return Error{Code::io, subject + " is being fetched from the host of its runner" +
                                (progress.reason.empty() ? "" : ": " + progress.reason)};

@@ -37,7 +37,8 @@ class ArtifactDownload::Target final : public FileTarget {
 };
 
 Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& stores, Id context, const Clock& clock,
-                                                                 std::string folder) {
+                                                                 std::string folder,
+                                                                 std::shared_ptr<const ArtifactBucket> bucket) {
   std::unique_ptr<ArtifactDownload> download(new ArtifactDownload(std::move(folder)));
   MJ_TRY(store, stores.open_reader());
   download->store_ = std::move(store);
@@ -56,6 +57,7 @@ Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& s
   settings.state_dir = download->folder_;
   download->loop_ = std::make_unique<TransferLoop>(*download->store_, std::move(settings), clock);
   MJ_CHECK(download->loop_->subscribe(stores));
+  download->source_.emplace(std::move(bucket), *download->loop_);
   download->thread_.emplace(*download->loop_, "transfers");
   MJ_CHECK(download->thread_->started());
   return download;
@@ -65,13 +67,14 @@ Result<std::string> ArtifactDownload::fetch(const RemoteArtifact& artifact) {
   target_ = std::make_shared<Target>(folder_);
   const auto promise = std::make_shared<std::promise<FetchEnd>>();
   auto future = promise->get_future();
-  loop_->fetch(artifact, target_, [promise](FetchEnd fetch_end) { promise->set_value(std::move(fetch_end)); });
+  source_->fetch(artifact, target_, [promise](FetchEnd fetch_end) { promise->set_value(std::move(fetch_end)); });
   const FetchEnd fetch_end = future.get();
   switch (fetch_end.status) {
     case FetchStatus::received:
       return target_->path();
     case FetchStatus::away:
     case FetchStatus::busy:
+    case FetchStatus::storage_away:
       return fail(Code::unavailable, fetch_end.reason);
     case FetchStatus::lost:
       return fail(Code::not_found, fetch_end.reason);

@@ -1,11 +1,12 @@
-// Fetches artifacts from the runner that has them into files without a name, for commands on other hosts. Not
-// thread-safe.
+// Fetches artifacts from the runner or the object storage that has them into files without a name, for commands on
+// other hosts. Not thread-safe.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "artifacts/transfer/bucket_source.h"
 #include "artifacts/transfer/transfer_loop.h"
 #include "base/clock.h"
 #include "base/loop_thread.h"
@@ -18,7 +19,9 @@ class ArtifactDownload {
  public:
   // Connects to the server of the context. folder: existing folder on the disk that has space for the received files.
   // Errors: denied (the Redis user may not request artifacts), and the errors of StoreFactory.
-  static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&, std::string folder);
+  // bucket: the object storage of this host, or null.
+  static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&, std::string folder,
+                                                        std::shared_ptr<const ArtifactBucket> bucket);
   ArtifactDownload(const ArtifactDownload&) = delete;
   ArtifactDownload& operator=(const ArtifactDownload&) = delete;
 
@@ -34,6 +37,7 @@ class ArtifactDownload {
   std::shared_ptr<Target> target_;  // the latest received file
   std::unique_ptr<Store> store_;
   std::unique_ptr<TransferLoop> loop_;
+  std::optional<BucketSource> source_;
   std::optional<LoopThread<TransferLoop>> thread_;  // destroyed first, since the thread uses loop_ and store_
 };
 

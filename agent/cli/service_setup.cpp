@@ -95,6 +95,7 @@ WorkerSettings make_worker_settings(const Settings& settings, const ProgramDepen
   worker.caller_artifact_bytes = settings.quota_caller_artifact_bytes;
   worker.context_artifact_bytes = settings.quota_context_artifact_bytes;
   worker.holder_timeout_ms = settings.artifacts_holder_timeout_ms;
+  worker.store_timeout_ms = settings.artifacts_store_timeout_ms;
   worker.transfer_rate = settings.artifacts_transfer_rate_bytes;
   worker.cache_bytes = settings.artifacts_cache_bytes;
   worker.cache_age_ms = settings.artifacts_cache_age_ms;
@@ -370,6 +371,7 @@ std::vector<RejectedSetting> find_rejected_settings(Settings& settings) {
   check_setting("coordinator.webhooks", WebhookAllowList::parse(settings.coordinator_webhooks));
   if (!settings.coordinator_webhook_secrets.empty())
     check_setting("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
+  if (auto bucket = make_artifact_bucket(settings); !bucket) add_tls_error(rejected, std::move(bucket).error());
   check_setting("prerequisites.allow", check_allow_list(settings.prerequisites_allow));
   for (RejectedSetting& setting : resolve_owners(settings, settings.contexts)) rejected.push_back(std::move(setting));
   check_setting("secrets_redacted", check_always_redacted(settings.secrets_redacted));
@@ -384,7 +386,9 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   MJ_CHECK(check_own_databases(settings));
   if (auto rejected = resolve_owners(settings, settings.contexts); !rejected.empty())
     return fail(std::move(rejected.front().error), rejected.front().name);
+  MJ_TRY(bucket, make_artifact_bucket(settings));
   WorkerSettings worker = make_worker_settings(settings, dependencies);
+  worker.bucket = std::move(bucket);
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);
   worker.slots = slots;
@@ -434,13 +438,27 @@ service::UploadLimits make_upload_limits(const Settings& settings) {
   return {settings.job_max_artifact_bytes, settings.uploads_caller_bytes, settings.uploads_expiry_ms};
 }
 
+Result<std::shared_ptr<const ArtifactBucket>> make_artifact_bucket(const Settings& settings) {
+  if (settings.artifacts_store.empty()) return std::shared_ptr<const ArtifactBucket>();
+  ArtifactBucket::Settings bucket;
+  bucket.url = settings.artifacts_store;
+  bucket.endpoint = settings.artifacts_store_endpoint;
+  bucket.region = settings.artifacts_store_region;
+  bucket.uses_path_style = settings.artifacts_store_path_style;
+  bucket.credentials = settings.artifacts_store_credentials;
+  bucket.ca = settings.https_ca;
+  MJ_TRY(created, ArtifactBucket::create(bucket));
+  return std::shared_ptr<const ArtifactBucket>(std::move(created));
+}
+
 MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock, StoreFactory& stores,
-                                            const std::shared_ptr<Metrics>& metrics) {
+                                            const std::shared_ptr<Metrics>& metrics,
+                                            std::shared_ptr<const ArtifactBucket> bucket) {
   constexpr std::uint64_t kSweepIntervalMs = 60000;
   if (settings.state_dir.empty()) return {nullptr, settings.message_max_artifact_bytes};
   const ArtifactCache::Limits cache_limits = make_artifact_cache_limits(settings);
   auto fetcher = std::make_shared<ArtifactFetcher>(
-      stores, clock, ArtifactFetcher::Settings{settings.state_dir, cache_limits}, metrics);
+      stores, clock, ArtifactFetcher::Settings{settings.state_dir, cache_limits, 2, std::move(bucket)}, metrics);
   return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes,
                               cache_limits, std::move(fetcher)),
           settings.message_max_artifact_bytes};

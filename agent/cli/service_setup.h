@@ -40,9 +40,11 @@ Result<std::shared_ptr<TlsContext>> load_server_tls(const TlsSettings&);
 
 ArtifactCache::Limits make_artifact_cache_limits(const Settings&);
 service::UploadLimits make_upload_limits(const Settings&);
+// Returns the object storage for artifacts, or null if the settings have none. Errors name the setting.
+Result<std::shared_ptr<const ArtifactBucket>> make_artifact_bucket(const Settings&);
 // Returns the store and the limits of the files of messages. The references must outlive the result.
 MessageAttachments make_message_attachments(const Settings&, const Clock&, StoreFactory&,
-                                            const std::shared_ptr<Metrics>&);
+                                            const std::shared_ptr<Metrics>&, std::shared_ptr<const ArtifactBucket>);
 
 // Starts an agent with the sandbox, the working executors and the runner of the settings. should_retry: as in
 // Agent::Dependencies.

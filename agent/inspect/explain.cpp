@@ -744,6 +744,19 @@ void explain_live_state(const JobSituation& situation, const RunnerInfo* info, E
     out.next_action = fmt::format(
         "check the host of {} for a call that hangs in the kernel (a dead disk or network mount), or restart that host",
         runner_name);
+  } else if (get_field(situation, "detail") == "artifact_store") {
+    const std::string reason(field_of(job.claim_fields, "mark_reason"));
+    const std::uint64_t since_ms = number_of(job.claim_fields, "mark_since");
+    out.cause = "artifact_store";
+    out.reason = fmt::format("its run has ended, and {} uploads its artifacts to the object storage", runner_name);
+    if (!reason.empty()) {
+      out.reason += fmt::format(", which has failed since {} ({} ago)", format_time(since_ms),
+                                format_duration(job.now_ms - std::min(job.now_ms, since_ms)));
+      out.evidence.push_back("the latest error: " + to_printable_line(reason));
+    }
+    out.next_action = reason.empty() ? "wait"
+                                     : "run `mycojobs doctor` on the host of " + runner_name +
+                                           "; the upload is repeated until artifacts.store_timeout";
   } else if (situation.has_owner_ended) {
     out.cause = "runner_silent";
     out.reason = "it is not running: the agent of " + runner_name + " that claimed it has ended";
@@ -811,6 +824,7 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"result_quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"artifact_lost", "run the jobs that it depends on again, then this job"},
+    {"artifact_store", "run `mycojobs doctor` on the runner's host and apply its remedies, then run the job again"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and apply its remedies"},
 });
 
@@ -944,6 +958,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"live", "running", "a runner has it"},
     {"live", "cancelling", "a cancellation was requested, and its runner has not reported its end yet"},
     {"live", "unkillable", "a process of it does not end on KILL"},
+    {"live", "artifact_store", "its artifacts are not in the object storage yet"},
     {"live", "runner_silent", "its runner has ended or sends no heartbeat; its lease has not expired"},
     {"live", "lease_over", "its lease has expired; any agent returns it to its queue"},
     {"delayed", "postponed", "it was submitted to run later"},

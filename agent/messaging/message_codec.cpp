@@ -97,7 +97,7 @@ Result<RemoteJobEnd> parse_answer_job(const json& object, std::size_t index) {
   result.end.usage = std::move(job.usage);
   result.end.layers = std::move(job.layers);
   result.end.receipt = std::move(job.receipt);
-  result.end.artifacts = std::move(job.artifacts);
+  result.end.artifacts = set_object_store(job.artifacts, "");
   result.end.artifacts_dropped = std::move(job.artifacts_dropped);
   if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
     result.end.ran_as = ran_as;

@@ -780,7 +780,7 @@ json encode_job(const std::string& origin, const std::string& ran_as, const Job&
   sent.usage = job.usage;
   sent.layers = job.layers;
   sent.receipt = job.receipt;
-  sent.artifacts = job.artifacts;
+  sent.artifacts = set_object_store(job.artifacts, "");
   sent.artifacts_dropped = job.artifacts_dropped;
   sent.attempt = job.attempt;
   sent.started_ms = job.started_ms;

@@ -66,10 +66,25 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
       return value != entry.end() && *value == true;
     };
     if (is_hex(sha256, kSha256Digits) && is_artifact_name(name))
-      out.push_back(
-          {name, sha256, properties["bytes"].get<std::uint64_t>(), has_flag("executable"), has_flag("text")});
+      out.push_back({name, sha256, properties["bytes"].get<std::uint64_t>(), has_flag("executable"), has_flag("text"),
+                     text_field(properties, "store")});
   }
   return out;
+}
+
+std::string set_object_store(const std::string& text, const std::string& object_store) {
+  auto artifacts = parse_json(text.empty() ? "{}" : text);
+  if (!artifacts || !artifacts->is_object()) return text;
+  bool is_changed = false;
+  for (auto& [name, properties] : artifacts->items()) {
+    if (!properties.is_object() || text_field(properties, "store") == object_store) continue;
+    if (object_store.empty())
+      properties.erase("store");
+    else
+      properties["store"] = object_store;
+    is_changed = true;
+  }
+  return is_changed ? dump_json(*artifacts) : text;
 }
 
 void DroppedArtifacts::add(DroppedArtifact dropped) {
@@ -168,7 +183,7 @@ std::string remote_inputs_to_json(const std::vector<RemoteInput>& inputs) {
     if (!input.name.empty()) entry["name"] = input.name;
     if (!input.result.empty()) entry["result"] = input.result;
     if (!input.result_json.empty()) entry["result_json"] = input.result_json;
-    const auto artifacts = parse_json(input.artifacts.empty() ? "{}" : input.artifacts);
+    const auto artifacts = parse_json(input.artifacts.empty() ? "{}" : set_object_store(input.artifacts, ""));
     if (artifacts && artifacts->is_object() && !artifacts->empty()) entry["artifacts"] = *artifacts;
   }
   return dump_json(out);

@@ -28,9 +28,13 @@ struct ListedArtifact {
   std::uint64_t bytes = 0;
   bool executable = false;
   bool is_text = false;
+  std::string object_store = {};  // member `store`: the setting artifacts.store of the agent; empty: on its host only
 };
 // Parses the field `artifacts`. Returns an empty list for unreadable or empty text, and skips invalid entries.
 std::vector<ListedArtifact> read_artifact_list(const std::string& text);
+// Sets the member `store` of all artifacts in the text of a field `artifacts`, or removes it if object_store is empty.
+// Messages between tenants are sent without it, since tenants share no object storage. Returns other text unchanged.
+std::string set_object_store(const std::string& text, const std::string& object_store);
 
 // An artifact file on this host.
 struct StoredArtifact {
@@ -39,6 +43,7 @@ struct StoredArtifact {
   std::uint64_t bytes = 0;
   std::string path;  // on this host
   bool executable = false;
+  std::string object_store = {};  // as in ListedArtifact
 };
 
 // Texts for one DropReason. The rows are in the order of DropReason.

@@ -66,7 +66,9 @@ RemoteArtifact make_remote_artifact(const ArtifactListing& listing, const Listed
           listing.holder,
           listing.job_key,
           {file.sha256, file.bytes},
-          "the artifact " + excerpt(file.name, kMaxShownNameBytes) + " of " + listing.job_key};
+          "the artifact " + excerpt(file.name, kMaxShownNameBytes) + " of " + listing.job_key,
+          file.object_store,
+          listing.store_names};
 }
 
 std::vector<std::string> list_artifact_folders(const std::string& state_dir, const ArtifactListing& listing) {
@@ -82,7 +84,9 @@ Result<Fd> open_artifact(const std::vector<std::string>& folders, const ListedAr
   return Fd();
 }
 
-std::string describe_unreadable(const ArtifactListing& listing) {
+std::string describe_unreadable(const ArtifactListing& listing, const ListedArtifact& file,
+                                const std::string& own_object_store) {
+  if (!file.object_store.empty() && file.object_store == own_object_store) return {};
   switch (listing.holder_state) {
     case HolderState::live:
       return {};

@@ -45,8 +45,8 @@ std::vector<std::string> list_artifact_folders(const std::string& state_dir, con
 Result<Fd> open_artifact(const std::vector<std::string>& folders, const ListedArtifact&);
 
 // Returns why a file that is not on this host cannot be read now, with the remedy. Returns an empty text if the runner
-// that has the file is live.
-std::string describe_unreadable(const ArtifactListing&);
+// that has the file is live, or the file is in own_object_store, the object storage of this process (empty: none).
+std::string describe_unreadable(const ArtifactListing&, const ListedArtifact&, const std::string& own_object_store);
 // Returns a message about an artifact: "job:12:7: artifact \"report.txt\": <reason>".
 std::string describe_artifact_problem(const ArtifactListing&, std::string_view name, std::string_view reason);
 

@@ -85,10 +85,14 @@ struct EndReport {
   // Pause before the next attempt, if a failed attempt is to be retried. Ignored if cancellation was requested.
   std::optional<std::uint64_t> retry_after_ms = std::nullopt;
 };
-// Detail of a run that continues: running, unkillable.
+// Detail of a claimed job that has not ended: running, unkillable, artifact_store.
 struct DetailUpdate {
   ClaimRef claim;
   std::string detail;
+  std::string reason = {};  // for users; empty: unchanged
+  // Whether the end of the job is on the disk of the runner, so that the next agent of the runner reports it. The claim
+  // is then kept until its lease expires, even if it is certain that the agent has ended.
+  bool is_end_saved = false;
 };
 // Returns a job to the front of its queue after a run without a result, for example after the launcher has died.
 struct Release {

@@ -98,9 +98,12 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
     {Metric::transfers, "mycojobs_artifact_transfers_total", counter, "context result", "both",
      "Total number of artifacts that were requested from other hosts; result: received, away (the runner did not "
      "send), busy (other files were received), lost (the runner does not have it), damaged (wrong content), failed "
-     "(this host cannot store it)"},
+     "(this host cannot store it), storage_away"},
     {Metric::transfer_bytes, "mycojobs_artifact_transfer_bytes_total", counter, "context direction", "both",
-     "Total bytes of artifacts that were sent to and received from other hosts; direction: sent, received"},
+     "Total bytes of artifacts that were sent to and received from other hosts; direction: sent, received; uploaded, "
+     "downloaded (object storage)"},
+    {Metric::artifact_uploads, "mycojobs_artifact_uploads", gauge, "context", "agent",
+     "Number of ended runs whose artifacts are being uploaded"},
     {Metric::artifact_cache, "mycojobs_artifact_cache_bytes", gauge, "context", "agent",
      "Bytes of artifacts of other hosts in the cache of this host"},
 

@@ -53,6 +53,7 @@ enum class Metric : std::size_t {
   artifact_quota,
   transfers,
   transfer_bytes,
+  artifact_uploads,
   artifact_cache,
   // Contexts, flows, workflows and messages of a coordinator, and its API.
   leadership,

@@ -71,6 +71,7 @@ Result<void> Agent::initialize(Dependencies& dependencies) {
   MJ_CHECK(run_loop_->started());
   for (const auto& shard : shards_) MJ_CHECK(open_shard(*shard, dependencies.stores));
   MJ_TRY(cleanup_store, open_connection(dependencies.stores));
+  MJ_CHECK(open_sweep(dependencies.stores));
   artifact_cleanup_ = std::make_unique<ArtifactCleanupLoop>(*cleanup_store, clock_, health_, settings_);
   return start_threads();  // must be the last step, since the threads use all other members
 }
@@ -138,6 +139,7 @@ void Agent::create_run_loop(Dependencies& dependencies) {
                 const Id context = get_claim(report.report).context;
                 ServerShard& shard = find_shard(context);
                 shard.maintenance->on_activity(context);
+                report.awaits_upload = shard.uploads && ArtifactUploads::has_artifacts(report);
                 shard.reporter->post(std::move(report));
               },
           .on_call = [this](BrokerCall call) { broker_->submit(std::move(call)); },
@@ -176,9 +178,41 @@ Result<void> Agent::open_transfers(ServerShard& shard, StoreFactory& stores) {
                                                    TransferLoop::Settings{shard.settings.contexts, settings_.runner.id,
                                                                           settings_.state_dir, settings_.transfer_rate},
                                                    clock_, settings_.metrics);
+  shard.input_source = std::make_unique<BucketSource>(settings_.bucket, *shard.transfers, settings_.metrics);
   shard.input_fetcher = std::make_unique<InputFetcher>(
-      *shard.transfers, settings_.state_dir, ArtifactCache::Limits{settings_.cache_bytes, settings_.cache_age_ms});
+      *shard.input_source, settings_.state_dir, ArtifactCache::Limits{settings_.cache_bytes, settings_.cache_age_ms});
   return shard.transfers->subscribe(stores);
+}
+
+Result<void> Agent::open_uploads(ServerShard& shard, StoreFactory& stores) {
+  if (settings_.bucket == nullptr || settings_.state_dir.empty()) return {};
+  MJ_TRY(store, open_connection(stores));
+  shard.uploads = std::make_unique<ArtifactUploads>(
+      *store, settings_.bucket,
+      ArtifactUploads::Settings{shard.settings.contexts, settings_.runner.id, settings_.state_dir,
+                                settings_.store_timeout_ms},
+      clock_,
+      ArtifactUploads::Callbacks{.report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
+                                 .on_adopted =
+                                     [&shard](RunNumber run, const ClaimRef& claim) {
+                                       shard.intake->add_held_jobs(1);
+                                       shard.leases->add(run, claim);
+                                       shard.leases->renew_now();
+                                     }},
+      settings_.metrics);
+  return {};
+}
+
+// Objects do not outlive their records for long, and a round lists all objects.
+Result<void> Agent::open_sweep(StoreFactory& stores) {
+  constexpr std::uint64_t kMinIntervalMs = 10'000, kMaxIntervalMs = 900'000;
+  if (settings_.bucket == nullptr || settings_.state_dir.empty()) return {};
+  MJ_TRY(store, open_connection(stores));
+  const std::uint64_t retention_ms = settings_.retention.shortest_ms();
+  const std::uint64_t interval_ms =
+      retention_ms == 0 ? kMaxIntervalMs : std::clamp(retention_ms / 4, kMinIntervalMs, kMaxIntervalMs);
+  bucket_sweep_ = std::make_unique<BucketSweep>(*store, settings_.bucket, clock_, settings_.contexts, interval_ms);
+  return {};
 }
 
 Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
@@ -193,15 +227,32 @@ Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
           // A single job does not benefit from gathering, however fast its caller sends the next one.
           .batch_delay_us =
               [this] { return count_busy_slots() > 1 ? run_rate_.report_batch_delay_us(steady_now_us()) : 0U; },
-          .on_stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
+          .upload =
+              [this, &shard](RunReport report) {
+                shard.uploads->submit(std::move(report));
+                on_slots_freed();
+              },
+          .on_stale =
+              [this, &shard](RunNumber run) {
+                run_loop_->kill(run, KillReason::fenced);
+                if (shard.uploads) shard.uploads->on_stale(run);
+              }});
   shard.leases = std::make_unique<LeaseKeeper>(
       *lease_store, clock_, health_, shard.settings, own_holder_,
       LeaseKeeper::Callbacks{.on_renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
                                  },
-                             .on_stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); },
-                             .on_cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
+                             .on_stale =
+                                 [this, &shard](RunNumber run) {
+                                   run_loop_->kill(run, KillReason::fenced);
+                                   if (shard.uploads) shard.uploads->on_stale(run);
+                                 },
+                             .on_cancelled =
+                                 [this, &shard](RunNumber run) {
+                                   run_loop_->kill(run, KillReason::cancelled);
+                                   if (shard.uploads) shard.uploads->on_cancelled(run);
+                                 },
                              .on_runner_lost = [this](const std::string& reason) { on_runner_lost(reason); },
                              .unready_reason = [this] { return run_loop_->unready_reason(); }});
   shard.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, shard.settings);
@@ -209,6 +260,7 @@ Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
       std::make_unique<MaintenanceLoop>(*maintenance_store, clock_, health_, shard.settings,
                                         [&shard](Id context) { shard.prerequisites->on_jobs_waiting(context); });
   MJ_CHECK(open_transfers(shard, stores));
+  MJ_CHECK(open_uploads(shard, stores));
   return open_intake(shard, stores);
 }
 
@@ -250,12 +302,14 @@ Result<void> Agent::open_intake(ServerShard& shard, StoreFactory& stores) {
           .request_heartbeat = [&shard] { shard.leases->renew_now(); },
           .on_wakeup_without_jobs = [&shard](Id context) { shard.maintenance->run_soon(context); },
           .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(steady_now_us()) + count_ending_jobs(); },
+          .count_uploading_jobs = [this] { return count_uploading_jobs(); },
           .count_other_jobs = [this, &shard] { return count_jobs_of_other_shards(shard); }});
   return {};
 }
 
 void Agent::on_jobs_settled(ServerShard& shard, std::span<const RunNumber> runs) {
   shard.leases->remove(runs);
+  if (shard.uploads) shard.uploads->on_settled(runs);
   shard.intake->on_jobs_settled(static_cast<std::uint32_t>(runs.size()));
   for (const auto& other : shards_) {
     if (other.get() != &shard && other->is_serving) other->intake->on_slot_free();
@@ -276,8 +330,12 @@ std::uint32_t Agent::count_jobs_of_other_shards(const ServerShard& shard) const 
 
 std::uint32_t Agent::count_busy_slots() const {
   std::uint32_t jobs = 0;
-  for (const auto& shard : shards_) jobs += shard->intake->held_or_requested_jobs();
-  return jobs;
+  std::uint32_t failing_uploads = 0;  // the next agent of the runner continues them
+  for (const auto& shard : shards_) {
+    jobs += shard->intake->held_or_requested_jobs();
+    if (shard->uploads) failing_uploads += shard->uploads->failing_count();
+  }
+  return jobs - std::min(jobs, failing_uploads);
 }
 
 void Agent::on_runner_lost(const std::string& reason) {
@@ -287,6 +345,7 @@ void Agent::on_runner_lost(const std::string& reason) {
 Result<void> Agent::start_threads() {
   for (const auto& shard : shards_) MJ_CHECK(start_loop_thread(shard->reporter_thread, *shard->reporter));
   MJ_CHECK(start_loop_thread(artifact_cleanup_thread_, *artifact_cleanup_));
+  if (bucket_sweep_) MJ_CHECK(start_loop_thread(bucket_sweep_thread_, *bucket_sweep_));
   for (const auto& shard : shards_) {
     if (shard->registrar->is_registered()) {
       MJ_CHECK(start_serving(*shard));
@@ -305,6 +364,7 @@ Result<void> Agent::start_serving(ServerShard& shard) {
   MJ_CHECK(start_loop_thread(shard.maintenance_thread, *shard.maintenance));
   MJ_CHECK(start_loop_thread(shard.prerequisites_thread, *shard.prerequisites));
   if (shard.transfers) MJ_CHECK(start_loop_thread(shard.transfers_thread, *shard.transfers));
+  if (shard.uploads) MJ_CHECK(start_loop_thread(shard.uploads_thread, *shard.uploads));
   shard.is_serving = true;  // from now on the intake is notified of free slots
   return start_loop_thread(shard.intake_thread, *shard.intake);
 }
@@ -321,15 +381,30 @@ Agent::~Agent() {
   for (const auto& shard : shards_) shard->prerequisites_thread.reset();
   for (const auto& shard : shards_) shard->leases_thread.reset();
   if (run_loop_) run_loop_->stop();
-  for (const auto& shard : shards_) shard->transfers_thread.reset();  // before the run loop, which it notifies
+  for (const auto& shard : shards_) {  // before the run loop, which they notify
+    shard->transfers_thread.reset();
+    if (shard->input_source) shard->input_source->stop();
+    shard->uploads_thread.reset();
+  }
   broker_.reset();
   for (const auto& shard : shards_) shard->reporter_thread.reset();
   run_loop_.reset();  // before the runner id is released, so that a new holder finds no process of this agent
   for (const auto& shard : shards_) {
     if (shard->registrar) shard->registrar->release_runner_ids(has_lost_runner_id_);
   }
+  if (bucket_sweep_) bucket_sweep_->cancel_calls();
+  bucket_sweep_thread_.reset();
   secrets_.reset();                  // can wait for a disk
   artifact_cleanup_thread_.reset();  // can wait for a disk
+}
+
+// Returns the number of jobs whose artifacts are being uploaded. They need no slot, but the disk of this host and a
+// lease, so the number is bounded: further ones occupy slots.
+std::uint32_t Agent::count_uploading_jobs() const {
+  constexpr std::uint32_t kMaxUploadingJobs = 1000;
+  std::uint32_t jobs = 0;
+  for (const auto& shard : shards_) jobs += shard->uploads ? shard->uploads->pending_count() : 0;
+  return std::min(jobs, kMaxUploadingJobs);
 }
 
 // Returns the number of jobs that have no process left and still wait for the report of their end, at most the number

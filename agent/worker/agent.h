@@ -6,6 +6,7 @@
 //     '--------------- slot free <------------ settled runs ------'
 //   maintenance: timers of jobs, expired leases             prerequisite checker: prerequisites of waiting jobs
 //   transfers: sends artifacts to other agents, and fetches inputs of jobs from them
+//   uploads, bucket sweep: store artifacts in the object storage and delete them there, if the agent uses one
 //   artifact cleanup: deletes artifacts without a job       secrets: current secrets of each context
 //   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before that
 //
@@ -30,6 +31,8 @@
 #include <span>
 #include <vector>
 
+#include "artifacts/bucket/bucket_sweep.h"
+#include "artifacts/transfer/bucket_source.h"
 #include "artifacts/transfer/transfer_loop.h"
 #include "base/loop_thread.h"
 #include "security/secret_watcher.h"
@@ -39,6 +42,7 @@
 #include "worker/leases/lease_keeper.h"
 #include "worker/leases/registration_loop.h"
 #include "worker/leases/runner_registration.h"
+#include "worker/reports/artifact_uploads.h"
 #include "worker/reports/reporter.h"
 #include "worker/runs/object_broker.h"
 #include "worker/runs/run_loop.h"
@@ -96,7 +100,9 @@ class Agent {
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<MaintenanceLoop> maintenance;
     std::unique_ptr<TransferLoop> transfers;  // null without a state_dir
+    std::unique_ptr<BucketSource> input_source;
     std::unique_ptr<InputFetcher> input_fetcher;
+    std::unique_ptr<ArtifactUploads> uploads;  // null without an object storage
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
     // Registers the runner on a server that was unavailable at the start, and then starts the following threads.
@@ -105,6 +111,7 @@ class Agent {
     std::optional<LoopThread<MaintenanceLoop>> maintenance_thread;
     std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
     std::optional<LoopThread<TransferLoop>> transfers_thread;
+    std::optional<LoopThread<ArtifactUploads>> uploads_thread;
     std::optional<LoopThread<Intake>> intake_thread;
     std::atomic<bool> is_serving{false};  // whether the threads are starting or running
     // Iterations of the loops when is_healthy() last returned true.
@@ -117,6 +124,8 @@ class Agent {
   Result<void> open_shard(ServerShard&, StoreFactory&);
   Result<void> open_intake(ServerShard&, StoreFactory&);
   Result<void> open_transfers(ServerShard&, StoreFactory&);
+  Result<void> open_uploads(ServerShard&, StoreFactory&);
+  Result<void> open_sweep(StoreFactory&);
   void create_run_loop(Dependencies&);
   Result<void> start_threads();
   Result<void> start_serving(ServerShard&);
@@ -127,6 +136,7 @@ class Agent {
   std::uint32_t count_jobs_of_other_shards(const ServerShard&) const;
   Result<Store*> open_connection(StoreFactory&);
   std::uint32_t count_ending_jobs() const;
+  std::uint32_t count_uploading_jobs() const;
 
   WorkerSettings settings_;
   const Clock& clock_;
@@ -144,6 +154,8 @@ class Agent {
   std::unique_ptr<RunLoop> run_loop_;
   std::unique_ptr<ArtifactCleanupLoop> artifact_cleanup_;
   std::optional<LoopThread<ArtifactCleanupLoop>> artifact_cleanup_thread_;
+  std::unique_ptr<BucketSweep> bucket_sweep_;  // null without an object storage
+  std::optional<LoopThread<BucketSweep>> bucket_sweep_thread_;
   std::atomic<bool> has_lost_runner_id_{false};
   std::uint64_t last_run_loop_iterations_ = 0;  // iterations of the run loop when is_healthy() last returned true
 };

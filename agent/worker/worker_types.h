@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "artifacts/artifact_queue.h"
+#include "artifacts/bucket/artifact_bucket.h"
 #include "artifacts/logs/log_spool.h"
 #include "artifacts/transfer/artifact_source.h"
 #include "base/ed25519.h"
@@ -119,6 +120,9 @@ struct RunReport {
   RunNumber run = 0;
   Report report;
   bool is_last = false;  // slot and lease of the run are released when its last report is stored
+  // An end is stored after the upload of its artifacts (worker/reports/artifact_uploads.h).
+  bool awaits_upload = false;
+  bool was_uploaded = false;  // the receipt is complete, and the end may have become a failure since then
 };
 
 struct WorkerSettings {
@@ -146,6 +150,8 @@ struct WorkerSettings {
   // Transfers of artifacts between agents (artifacts/transfer/).
   std::uint64_t holder_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for a runner that has inputs of a job
   std::uint64_t transfer_rate = 64ULL << 20;              // bytes sent in a second; 0 means unlimited
+  std::shared_ptr<const ArtifactBucket> bucket;           // null: artifacts stay on the hosts of their jobs
+  std::uint64_t store_timeout_ms = 24ULL * 3600 * 1000;   // maximum time for the upload of the artifacts of a job
   std::uint64_t cache_bytes = 4ULL << 30, cache_age_ms = 7ULL * 24 * 3600 * 1000;  // limits of a context on this host
   std::uint32_t max_deliveries = 3;
   PolicyRequest defaults;  // set by the operator for every job; override the profiles of the executors

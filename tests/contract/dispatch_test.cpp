@@ -959,6 +959,18 @@ TEST_P(Dispatch, StoppedInstanceReturnsItsJobsAtOnce) {
   EXPECT_EQ(again.deliveries, 2U);
 }
 
+TEST_P(Dispatch, ClaimWhoseEndIsSavedOutlivesItsInstance) {
+  submit(1);
+  ClaimRequest claim = request(1);
+  claim.instance = "old";
+  const ClaimRef saved = store_->claim(claim).value().jobs.at(0).ref;
+  const Report update = DetailUpdate{saved, "artifact_store", "the storage is away", true};
+  ASSERT_TRUE(store_->report(1, {&update, 1}).value().at(0));
+  EXPECT_EQ(detail(1), "artifact_store");
+  EXPECT_THAT(store_->expire_instance(1, 20, "old").value(), IsEmpty());
+  EXPECT_EQ(store_->renew(1, {&saved, 1}, 30000).value().at(0), Renewal::renewed);
+}
+
 TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   submit(1);
   ClaimRequest claim = request(1);

@@ -168,7 +168,8 @@ ArtifactDownloads::ArtifactDownloads(Services& services, StoreFactory& stores) :
   const ApiSettings& settings = services.settings;
   if (settings.state_dir.empty()) return;
   fetcher_ = std::make_unique<ArtifactFetcher>(
-      stores, services.clock, ArtifactFetcher::Settings{settings.state_dir, settings.artifact_cache_limits},
+      stores, services.clock,
+      ArtifactFetcher::Settings{settings.state_dir, settings.artifact_cache_limits, 2, settings.bucket},
       settings.metrics);
 }
 
@@ -242,8 +243,9 @@ Result<void> ArtifactDownloads::open_file(const HttpRequest& request, Download& 
     return {};
   }
   const auto state = download.listing.holder_state;
-  const std::string problem = service::describe_unreadable(download.listing);
-  if (state == service::HolderState::deleted || state == service::HolderState::unknown)
+  const std::string problem =
+      service::describe_unreadable(download.listing, download.file, get_bucket_url(services_.settings.bucket.get()));
+  if (!problem.empty() && (state == service::HolderState::deleted || state == service::HolderState::unknown))
     return fail(Code::not_found, problem);
   if (!fetcher_) return fail(Code::unavailable, "this coordinator has no state_dir for files of other hosts");
   auto result = wait_for_transfer(request, download, actor);

@@ -19,11 +19,12 @@ Result<service::ArtifactListing> load_listing(const MethodCall& call) {
 }
 
 // Returns why the file cannot be read now, or an empty text. Reads the disk.
-std::string find_problem(const service::ArtifactListing& listing, const std::vector<std::string>& folders,
-                         const ListedArtifact& file) {
+std::string find_problem(const MethodCall& call, const service::ArtifactListing& listing,
+                         const std::vector<std::string>& folders, const ListedArtifact& file) {
   const auto fd = service::open_artifact(folders, file);
   if (!fd) return describe_to_client(fd.error());
-  return *fd ? std::string() : service::describe_unreadable(listing);
+  return *fd ? std::string()
+             : service::describe_unreadable(listing, file, get_bucket_url(call.services().settings.bucket.get()));
 }
 
 json to_json(const service::ArtifactListing& listing, const ListedArtifact& file, const std::string& problem) {
@@ -43,7 +44,7 @@ Result<json> handle_list(MethodCall& call) {
   call.release_backend();
   json rows = json::array();
   for (const ListedArtifact& file : listing.files)
-    rows.push_back(to_json(listing, file, find_problem(listing, folders, file)));
+    rows.push_back(to_json(listing, file, find_problem(call, listing, folders, file)));
   return rows;
 }
 
@@ -52,7 +53,7 @@ Result<json> handle_get(MethodCall& call) {
   MJ_TRY(file, service::find_artifact(listing, call.text("name")));
   const auto folders = service::list_artifact_folders(call.services().settings.state_dir, listing);
   call.release_backend();
-  const std::string problem = find_problem(listing, folders, file);
+  const std::string problem = find_problem(call, listing, folders, file);
   if (!problem.empty()) {
     const bool is_away = listing.holder_state == service::HolderState::away;
     return fail(is_away ? Code::unavailable : Code::not_found,

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "artifacts/job_artifacts.h"
+#include "artifacts/transfer/bucket_source.h"
 #include "artifacts/transfer/transfer_loop.h"
 #include "base/errno_text.h"
 #include "base/fd.h"
@@ -36,6 +37,7 @@ Error make_fetch_error(const FetchEnd& fetch_end) {
     case FetchStatus::received:
     case FetchStatus::away:
     case FetchStatus::busy:
+    case FetchStatus::storage_away:
       return {Code::unavailable, fetch_end.reason};
     case FetchStatus::lost:
       return {Code::not_found, fetch_end.reason};
@@ -167,13 +169,14 @@ class ArtifactFetcher::ContextTransfers {
   ContextTransfers(ArtifactCache cache, std::unique_ptr<Store> store)
       : cache_(std::move(cache)), store_(std::move(store)) {}
   Result<void> start(StoreFactory& stores, TransferLoop::Settings settings, const Clock& clock,
-                     std::shared_ptr<Metrics> metrics) {
-    loop_ = std::make_unique<TransferLoop>(*store_, std::move(settings), clock, std::move(metrics));
+                     std::shared_ptr<const ArtifactBucket> bucket, const std::shared_ptr<Metrics>& metrics) {
+    loop_ = std::make_unique<TransferLoop>(*store_, std::move(settings), clock, metrics);
+    source_.emplace(std::move(bucket), *loop_, metrics);
     MJ_CHECK(loop_->subscribe(stores));
     thread_.emplace(*loop_, "transfers");
     return thread_->started();
   }
-  TransferLoop& loop() { return *loop_; }
+  ArtifactSource& source() { return *source_; }
   const ArtifactCache& cache() const { return cache_; }
   void mark_used(std::uint64_t now_ms) { last_use_ms_ = now_ms; }
   bool is_idle(std::uint64_t now_ms) const { return now_ms > last_use_ms_ + kTransfersIdleTimeoutMs; }
@@ -182,6 +185,7 @@ class ArtifactFetcher::ContextTransfers {
   ArtifactCache cache_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<TransferLoop> loop_;
+  std::optional<BucketSource> source_;
   std::optional<LoopThread<TransferLoop>> thread_;  // destroyed first, since the thread uses loop_ and store_
   std::uint64_t last_use_ms_ = 0;                   // guarded by ArtifactFetcher::mutex_
 };
@@ -193,10 +197,10 @@ class ArtifactFetcher::SharedFile final : public IncomingArtifact {
              std::shared_ptr<FetchTarget> target)
       : transfers_(std::move(transfers)),
         target_(std::move(target)),
-        fetch_number_(transfers_->loop().fetch(
+        fetch_number_(transfers_->source().fetch(
             artifact, target_, [progress = target_](FetchEnd fetch_end) { progress->on_end(std::move(fetch_end)); })) {}
   ~SharedFile() override {
-    if (!target_->has_ended()) transfers_->loop().cancel(fetch_number_);
+    if (!target_->has_ended()) transfers_->source().cancel(fetch_number_);
   }
 
   Result<std::string> read(std::uint64_t offset, std::uint64_t range_end, std::size_t max_bytes,
@@ -278,7 +282,7 @@ Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::get_
   loop_settings.contexts = {context};
   loop_settings.state_dir = settings_.state_dir;
   loop_settings.max_file_pieces = kMaxFilePieces;
-  MJ_CHECK(transfers->start(stores_, std::move(loop_settings), clock_, metrics_));
+  MJ_CHECK(transfers->start(stores_, std::move(loop_settings), clock_, settings_.bucket, metrics_));
   const std::lock_guard lock(mutex_);
   return transfers_.emplace(context, transfers).first->second;  // another thread may have added transfers first
 }

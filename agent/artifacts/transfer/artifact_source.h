@@ -1,11 +1,12 @@
-// A place outside of this host that has artifacts. The transfer through Redis is one (transfer_loop.h); HTTPS and
-// object storage can be others.
+// A place outside of this host that has artifacts: runners, through Redis (transfer_loop.h), and the object storage of
+// the operator (artifacts/transfer/bucket_source.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "artifacts/artifact_file.h"
 #include "artifacts/artifact_store.h"
@@ -22,6 +23,9 @@ struct RemoteArtifact {
   std::string job_key;
   FileContent content;
   std::string label;  // "the artifact \"app\" of job \"build\"", for messages
+  // The object storage that has the file according to the record, ArtifactBucket::url(); empty: the holder has it.
+  std::string object_store = {};
+  std::vector<std::string> store_names = {};  // artifact_store_names(); REQUIRED with object_store
 };
 
 // The place on this host for a received file. The functions can block on a disk. They are called one after another.
@@ -38,13 +42,15 @@ class FileTarget {
 };
 
 enum class FetchStatus {
-  received,  // the file was stored in its target
-  away,      // the holder does not send now
-  busy,      // other files are being received from any holder
-  lost,      // the holder does not have the file
-  damaged,   // the content is not that of the record
-  failed,    // this host cannot store the file
+  received,      // the file was stored in its target
+  away,          // the holder does not send now
+  busy,          // other files are being received from any holder
+  lost,          // the holder does not have the file
+  damaged,       // the content is not that of the record
+  failed,        // this host cannot store the file
+  storage_away,  // the object storage does not send the file now
 };
+const char* to_word(FetchStatus);  // "received"; value of a label of metrics
 struct FetchEnd {
   FetchStatus status = FetchStatus::received;
   std::string reason;  // for users; empty if the file was received

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "artifacts/job_artifacts.h"
+#include "model/artifact.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
 
@@ -30,13 +31,19 @@ bool BackgroundFetches::check_end(Fetch& fetch, std::uint32_t wait_ms, std::uint
 }
 
 Result<std::shared_ptr<IncomingArtifact>> BackgroundFetches::start(RecordStore& store, Id context,
-                                                                   const std::string& store_name,
+                                                                   const std::vector<std::string>& store_names,
                                                                    const std::string& job_key,
                                                                    const FileContent& file) {
-  static constexpr std::array<std::string_view, 1> kFieldNames = {"runner_id"};
-  const std::string subject = "an artifact of " + job_key;
+  static constexpr std::array<std::string_view, 2> kFieldNames = {"runner_id", "artifacts"};
   MJ_TRY(fields, store.load_fields(context, job_key, kFieldNames));
-  MJ_TRY(holder, find_artifact_holder(store, context, job_key, decode<Job>(fields).record.runner_id));
+  const Job job = decode<Job>(fields).record;
+  MJ_TRY(holder, find_artifact_holder(store, context, job_key, job.runner_id));
+  RemoteArtifact artifact{context, holder, job_key, file, "an artifact of " + job_key};
+  for (ListedArtifact& entry : read_artifact_list(job.artifacts)) {
+    if (entry.sha256 == file.sha256) artifact.object_store = std::move(entry.object_store);
+  }
+  artifact.store_names = store_names;
+  if (!artifact.object_store.empty()) return fetcher_->open(artifact, store_names.front(), kMessageActor);
   if (!holder.is_known()) return fail(Code::not_found, "the record of the job names no runner");
   Runner runner;
   runner.id = holder.runner;
@@ -44,13 +51,13 @@ Result<std::shared_ptr<IncomingArtifact>> BackgroundFetches::start(RecordStore& 
   if (!record && record.error().code == Code::not_found)
     return fail(Code::not_found, describe(holder) + ", which had it, was deleted");
   if (!record) return tl::unexpected<Error>(record.error());
-  return fetcher_->open({context, holder, job_key, file, subject}, store_name, kMessageActor);
+  return fetcher_->open(artifact, store_names.front(), kMessageActor);
 }
 
 // The lock is not held while the store is called or a fetch is awaited, since a server or a runner that does not answer
 // must not delay the messages of other contexts.
 Result<BackgroundFetches::Progress> BackgroundFetches::request(RecordStore& store, Id context,
-                                                               const std::string& store_name,
+                                                               const std::vector<std::string>& store_names,
                                                                const std::string& job_key, const FileContent& file,
                                                                std::uint32_t wait_ms) {
   const std::uint64_t now_ms = clock_.boot_ms();
@@ -71,7 +78,7 @@ Result<BackgroundFetches::Progress> BackgroundFetches::request(RecordStore& stor
   if (now_ms >= fetch.first_ms + kMaxWaitMs) fetch.progress.is_lost = true;
   bool has_capacity = true;
   if (!fetch.incoming && !fetch.progress.is_lost && !is_full && now_ms >= fetch.next_start_ms) {
-    auto incoming = start(store, context, store_name, job_key, file);
+    auto incoming = start(store, context, store_names, job_key, file);
     if (!incoming && incoming.error().code != Code::not_found)
       return tl::unexpected<Error>(std::move(incoming).error());
     if (incoming) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "artifacts/artifact_store.h"
 #include "artifacts/transfer/artifact_fetcher.h"
@@ -33,8 +34,9 @@ class BackgroundFetches {
   // Starts to fetch a file that is not on this host from the runner of the job, or checks an earlier start. Waits at
   // most wait_ms for the end of the fetch. Errors: those of the store. REQUIRES: the caller has not found the file on
   // this host.
-  Result<Progress> request(RecordStore&, Id context, const std::string& store_name, const std::string& job_key,
-                           const FileContent&, std::uint32_t wait_ms);
+  // store_names: artifact_store_names() of the context.
+  Result<Progress> request(RecordStore&, Id context, const std::vector<std::string>& store_names,
+                           const std::string& job_key, const FileContent&, std::uint32_t wait_ms);
 
  private:
   using FileKey = std::tuple<Id, std::string, std::string>;
@@ -48,7 +50,7 @@ class BackgroundFetches {
   // received.
   static bool check_end(Fetch&, std::uint32_t wait_ms, std::uint64_t now_ms);
   // Returns null if the actor of messages already fetches too many files. Error not_found: no runner has the file.
-  Result<std::shared_ptr<IncomingArtifact>> start(RecordStore&, Id context, const std::string& store_name,
+  Result<std::shared_ptr<IncomingArtifact>> start(RecordStore&, Id context, const std::vector<std::string>& store_names,
                                                   const std::string& job_key, const FileContent&);
 
   const std::shared_ptr<ArtifactFetcher> fetcher_;

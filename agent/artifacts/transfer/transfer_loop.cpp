@@ -20,24 +20,6 @@ constexpr std::uint64_t kStoreNamesValidMs = 60000;
 constexpr std::uint64_t kMinStoreNamesMs = 1000;  // so that requests of unknown files do not read the store each time
 constexpr std::uint64_t kMissingThreadsPauseMs = 1000;
 
-const char* to_word(FetchStatus status) {
-  switch (status) {
-    case FetchStatus::received:
-      return "received";
-    case FetchStatus::away:
-      return "away";
-    case FetchStatus::busy:
-      return "busy";
-    case FetchStatus::lost:
-      return "lost";
-    case FetchStatus::damaged:
-      return "damaged";
-    case FetchStatus::failed:
-      return "failed";
-  }
-  return "";
-}
-
 // Reads a piece of a file from the first of the folders that has the file with this size. is_expected: the store names
 // this host for the file. Errors: not_found (no folder has the file), io (the file cannot be read, the folder of the
 // context does not exist, or an expected file is missing). The latter are not reported as not_found, which would end
@@ -117,7 +99,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
     databases_[context] = store_.database_number(context);
     for (const char* direction : {"sent", "received"}) metrics_->add(Metric::transfer_bytes, {context, direction}, 0);
     for (const FetchStatus status : {FetchStatus::received, FetchStatus::away, FetchStatus::busy, FetchStatus::lost,
-                                     FetchStatus::damaged, FetchStatus::failed})
+                                     FetchStatus::damaged, FetchStatus::failed, FetchStatus::storage_away})
       metrics_->add(Metric::transfers, {context, to_word(status)}, 0);
   }
 }

@@ -66,6 +66,8 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   api_settings.networks = std::move(networks);
   api_settings.contexts = contexts;
   api_settings.state_dir = settings.state_dir;
+  MJ_TRY(bucket, make_artifact_bucket(settings));
+  api_settings.bucket = std::move(bucket);
   api_settings.artifact_cache_limits = make_artifact_cache_limits(settings);
   api_settings.uploads = make_upload_limits(settings);
   for (const auto& [context, url] : settings.context_redis) api_settings.contexts_with_own_redis.push_back(context);
@@ -264,8 +266,9 @@ Result<int> coordinator_command(Invocation& call) {
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
   MJ_TRY(certificates, load_certificates(call.settings, call.settings.api_listen));
   auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
+  MJ_TRY(bucket, make_artifact_bucket(call.settings));
   const MessageAttachments files =
-      make_message_attachments(call.settings, call.dependencies.clock, *stores, call.dependencies.metrics);
+      make_message_attachments(call.settings, call.dependencies.clock, *stores, call.dependencies.metrics, bucket);
   MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts, files));
   ProcessLiveness liveness;
   const Health health = make_health_queries(*coordinator, liveness);

@@ -187,6 +187,17 @@ void check_artifacts(const Invocation& call, Id context, Checks& checks) {
       totals.largest_bytes, call.settings.quota_caller_artifact_bytes, "quota.caller_artifact_bytes"));
 }
 
+// Checks the settings of the object storage and the rights of its access key.
+void check_artifact_bucket(const Invocation& call, Checks& checks) {
+  if (call.settings.artifacts_store.empty()) return;
+  const std::string name = "artifacts.store";
+  auto bucket = make_artifact_bucket(call.settings);
+  auto result = bucket ? (*bucket)->check(nullptr) : tl::unexpected<Error>(std::move(bucket).error());
+  if (!result) return add_failed_check(checks, "artifacts", name, result.error());
+  checks.push_back({"artifacts", name, CheckStatus::ok,
+                    call.settings.artifacts_store + ": an object was written, read, listed and deleted", ""});
+}
+
 // Checks the keys of each context whose server can be used, and the artifacts of each context.
 void check_contexts(const Invocation& call, const std::vector<Id>& usable_contexts, Checks& checks) {
   auto services = open_services(call.dependencies, call.settings, false);
@@ -265,6 +276,7 @@ int run_doctor(Invocation& call) {
   check_sandbox(call, checks);
   check_executors(call, checks);
   check_packages(call, checks);
+  check_artifact_bucket(call, checks);
   check_plugins(call, checks);
   const std::vector<Id> usable_contexts = check_redis(call, checks);
   check_contexts(call, usable_contexts, checks);

@@ -20,6 +20,7 @@
 #include "cli/log_output.h"
 #include "cli/request_arguments.h"
 #include "cli/run_service.h"
+#include "cli/service_setup.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/explain.h"
@@ -489,6 +490,7 @@ struct JobArtifacts {
   std::vector<StoredArtifact> artifacts;
   bool is_complete = false;  // true if all artifacts are on this host
   FileHolder holder;         // agent or coordinator that has the artifacts
+  std::vector<std::string> store_names = {};
   StoreSession session;
 };
 
@@ -524,7 +526,8 @@ Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
     MJ_TRY(found, find_artifact_holder(*session.store, context, key, view.job.runner_id));
     holder = std::move(found);
   }
-  return JobArtifacts{key, std::move(artifacts), is_complete, std::move(holder), std::move(session)};
+  return JobArtifacts{
+      key, std::move(artifacts), is_complete, std::move(holder), std::move(store_names), std::move(session)};
 }
 
 // Returns a folder on the disk of the output, which has space for the artifacts, or else that of temporary files.
@@ -546,18 +549,21 @@ Result<std::string> find_spool_folder(const std::string& output) {
 // Fetches an artifact from the runner of the job if it is not on this host, and sets its path.
 Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_artifacts, StoredArtifact& artifact,
                              std::unique_ptr<ArtifactDownload>& download) {
-  if (is_local_artifact(artifact) || !job_artifacts.holder.is_known()) return {};
+  if (is_local_artifact(artifact) || (!job_artifacts.holder.is_known() && artifact.object_store.empty())) return {};
   if (!download) {
     MJ_TRY(folder, find_spool_folder(call.get("output")));
+    MJ_TRY(bucket, make_artifact_bucket(call.settings));
     MJ_TRY(opened, ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(),
-                                          call.dependencies.clock, folder));
+                                          call.dependencies.clock, folder, std::move(bucket)));
     download = std::move(opened);
   }
   MJ_TRY(path, download->fetch({call.context(),
                                 job_artifacts.holder,
                                 job_artifacts.key,
                                 {artifact.sha256, artifact.bytes},
-                                job_artifacts.key}));
+                                job_artifacts.key,
+                                artifact.object_store,
+                                job_artifacts.store_names}));
   artifact.path = path;
   return {};
 }
@@ -566,7 +572,8 @@ Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_art
 // also adds that host.
 Error add_location(const Invocation& call, const JobArtifacts& job_artifacts, const StoredArtifact& artifact,
                    Error error) {
-  if (error.code == Code::not_found || error.code == Code::unavailable) {
+  const bool is_in_bucket = !artifact.object_store.empty() && artifact.object_store == call.settings.artifacts_store;
+  if (!is_in_bucket && (error.code == Code::not_found || error.code == Code::unavailable)) {
     error.message += fmt::format("; the job ran at {}: start its agent, or call this there with its --state-dir",
                                  job_artifacts.is_complete ? "another host" : describe_holder(call, job_artifacts));
   }

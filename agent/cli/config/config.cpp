@@ -317,6 +317,7 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
   add_own_folder(ceilings.agent_folders, settings.state_dir);
   add_own_folder(ceilings.agent_folders, settings.secrets_dir);
   add_own_folder(ceilings.agent_folders, settings.plugins_dir);
+  add_own_folder(ceilings.agent_folders, settings.artifacts_store_credentials);
   add_own_folder(ceilings.agent_folders, config.file);  // access to a folder that contains the file includes the file
   return {};
 }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kWorkerCommands = "agent dev run";
 constexpr std::string_view kCoordinatorCommands = "coordinator dev run flow";
+constexpr std::string_view kBucketCommands = "agent coordinator dev run doctor";
 constexpr std::string_view kArtifactCacheCommands = "agent coordinator dev run";
 constexpr std::string_view kUploadCommands = "coordinator dev run job";
 constexpr std::string_view kRetentionCommands = "agent coordinator dev run flow";
@@ -276,7 +277,21 @@ const auto kOptions = std::to_array<Option>({
      "Time after which an uploaded file that no job uses is deleted", kUploadCommands, "", 60000,
      365ULL * 24 * 3600 * 1000},
     {"uploads.caller_bytes", bytes, &S::uploads_caller_bytes, "1GiB",
-     "Uploaded files of one caller in a context; 16 times as many of all callers", kUploadCommands, "", 1U << 20, 1ULL << 50},
+     "Uploaded files of one caller in a context; 16 times as many of all callers", kUploadCommands, "", 1U << 20,
+     1ULL << 50},
+    {"artifacts.store", text, &S::artifacts_store, "",
+     "Bucket for the artifacts of all hosts, s3://BUCKET/PREFIX; empty: they stay on the host of their job",
+     kBucketCommands},
+    {"artifacts.store_endpoint", text, &S::artifacts_store_endpoint, "",
+     "Address of its S3 server, https://HOST; empty: Amazon", kBucketCommands},
+    {"artifacts.store_region", text, &S::artifacts_store_region, "us-east-1", "Region of the bucket", kBucketCommands},
+    {"artifacts.store_path_style", flag, &S::artifacts_store_path_style, "false",
+     "Whether the bucket is in the path of the address, not in its host", kBucketCommands},
+    {"artifacts.store_credentials", text, &S::artifacts_store_credentials, "",
+     "File with aws_access_key_id = KEY and aws_secret_access_key = SECRET, mode 0600", kBucketCommands},
+    {"artifacts.store_timeout", duration, &S::artifacts_store_timeout_ms, "24h",
+     "Time for which an upload is tried, before its job ends with artifact_store", kWorkerCommands, "", 1000,
+     365ULL * 24 * 3600 * 1000},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3",
      "Claims without a reported end after which a job is a dead letter", kWorkerCommands, "", 1, 1000},
     {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory limit of a job, without swap",

@@ -95,6 +95,9 @@ struct Settings {
   std::uint64_t quota_caller_bytes = 0, quota_context_bytes = 0;
   std::uint64_t quota_caller_artifact_bytes = 0, quota_context_artifact_bytes = 0;
   std::uint64_t artifacts_holder_timeout_ms = 0, artifacts_cache_age_ms = 0;
+  std::string artifacts_store, artifacts_store_endpoint, artifacts_store_region, artifacts_store_credentials;
+  bool artifacts_store_path_style = false;
+  std::uint64_t artifacts_store_timeout_ms = 0;
   std::uint64_t artifacts_transfer_rate_bytes = 0, artifacts_cache_bytes = 0;
   std::uint64_t uploads_expiry_ms = 0, uploads_caller_bytes = 0;
   std::uint32_t job_max_deliveries = 0;

@@ -258,7 +258,7 @@ void RedisClaims::encode_reports(std::span<const Report> reports, ReportCall& ca
       add_report(out, *append);
     } else if (const auto* update = std::get_if<DetailUpdate>(&reports[i])) {
       out.add("mark").add(update->claim.job_key).add(update->claim.claim_id).add(update->claim.token);
-      out.add("1").add(update->detail);
+      out.add("3").add(update->detail).add(update->reason).add(update->is_end_saved ? "1" : "0");
     } else if (const auto* wait = std::get_if<AwaitInputs>(&reports[i])) {
       add_report(out, *wait);
     } else {

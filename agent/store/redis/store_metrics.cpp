@@ -12,29 +12,11 @@ namespace mycojobs {
 namespace {
 
 // Valid values of `detail` at the end of a job (docs/protocol.md).
-constexpr std::array kDetails = std::to_array<std::string_view>({"ok",
-                                                                 "exit",
-                                                                 "signal",
-                                                                 "exception",
-                                                                 "timeout",
-                                                                 "timeout_cpu",
-                                                                 "oom",
-                                                                 "output_limit",
-                                                                 "file_limit",
-                                                                 "pids_limit",
-                                                                 "violation",
-                                                                 "result_too_large",
-                                                                 "setup_error",
-                                                                 "cancelled",
-                                                                 "dead_letter",
-                                                                 "artifact_lost",
-                                                                 "dependency_failed",
-                                                                 "prerequisite",
-                                                                 "policy_refused",
-                                                                 "lost",
-                                                                 "unkillable",
-                                                                 "quota",
-                                                                 "result_quota"});
+constexpr std::array kDetails = std::to_array<std::string_view>(
+    {"ok",           "exit",           "signal",      "exception",     "timeout",        "timeout_cpu",
+     "oom",          "output_limit",   "file_limit",  "pids_limit",    "violation",      "result_too_large",
+     "setup_error",  "cancelled",      "dead_letter", "artifact_lost", "artifact_store", "dependency_failed",
+     "prerequisite", "policy_refused", "lost",        "unkillable",    "quota",          "result_quota"});
 
 std::string_view detail_label(std::string_view detail) {
   return std::find(kDetails.begin(), kDetails.end(), detail) == kDetails.end() ? "other" : detail;

@@ -641,11 +641,16 @@ local function handle_inputs(job, claim_id, token, texts)
   return err and {'invalid', err.err} or {'ok', ''}
 end
 
--- Report `mark`. `texts` has the new `detail` of the record.
+-- Report `mark`. `texts` has the new `detail` of the record, the reason for users or an empty text, and '1' if the end
+-- of the job is on the disk of the runner.
 local function handle_mark(job, claim_id, token, texts)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a mark', claim_id) end
   if has_type(job, 'hash') then redis.call('HSET', job, 'detail', texts[1], 'updated_at', now_s) end
+  if texts[2] ~= '' then
+    redis.call('HSET', kClaimKey .. job, 'mark_reason', texts[2], 'mark_since', claim.mark_since or to_integer_text(now_ms))
+  end
+  if texts[3] == '1' then redis.call('HSET', kClaimKey .. job, 'end_saved', 1) end
   update_change_time(job)
   return {'ok', ''}
 end
@@ -740,7 +745,7 @@ return return_to_queue(job, claim, kFactKindExpired, 'its lease ran out') or 1
 
 --# expire_instance: dispatch_journal job_indexes messages deployments stored_usage job_ends leases
 -- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
--- leases.
+-- leases. Claims whose end is on the disk of the runner are kept: the next agent of the runner continues them.
 -- ARGV: runner (id), instance (text), cursor (position from the last reply; empty: begin).
 -- Reply: {position for the next call, or empty after the last page, job...}.
 -- Repeat: safe; jobs that were returned have no live claim.
@@ -752,7 +757,7 @@ local jobs = {next_page}
 for i = 1, #page, 2 do
   local job = page[i]
   local claim = find_claim(job)
-  if claim and claim.state == kJobStateLive and claim.runner == runner and claim.instance == instance and instance ~= '' then
+  if claim and claim.state == kJobStateLive and claim.runner == runner and claim.instance == instance and instance ~= '' and not claim.end_saved then
     if not return_to_queue(job, claim, kFactKindExpired, 'its agent has ended') then jobs[#jobs + 1] = job end
   end
 end

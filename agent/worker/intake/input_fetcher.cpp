@@ -68,7 +68,7 @@ void InputFetcher::on_file_ended(const FileKey& key, std::uint64_t fetch_id, con
     const RemoteArtifact& artifact = file_fetch.file.artifact;
     if (fetch_end.status != FetchStatus::received) {
       log(LogLevel::warn, "worker", "context {}: {} was not received from {}: {}", artifact.context, artifact.label,
-          describe(artifact.holder), fetch_end.reason);
+          artifact.object_store.empty() ? describe(artifact.holder) : artifact.object_store, fetch_end.reason);
     }
     for (const RunNumber run : file_fetch.runs) {
       const auto run_fetch = runs_.find(run);

@@ -89,6 +89,11 @@ void Intake::on_jobs_settled(std::uint32_t jobs) {
   on_slot_free();
 }
 
+void Intake::add_held_jobs(std::uint32_t jobs) {
+  held_jobs_ += jobs;
+  held_or_requested_jobs_ += jobs;
+}
+
 void Intake::on_slot_free() {
   if (!waits_for_work_ && count_jobs_to_claim() > 0) dependencies_.waiter->wake();
 }
@@ -96,7 +101,8 @@ void Intake::on_slot_free() {
 // Jobs are claimed ahead in large batches. While all slots are busy, waiting for more capacity delays no job.
 std::uint32_t Intake::count_jobs_to_claim() const {
   const std::uint32_t ahead = callbacks_.claim_ahead_count(), max = settings_.slots + ahead,
-                      occupied = held_or_requested_jobs_ + callbacks_.count_other_jobs();
+                      held = held_or_requested_jobs_ + callbacks_.count_other_jobs(),
+                      occupied = held - std::min(held, callbacks_.count_uploading_jobs());
   if (occupied >= max || (occupied >= settings_.slots && max - occupied < (ahead + 1) / 2)) return 0;
   return max - occupied;
 }

@@ -56,6 +56,8 @@ class Intake {
     std::function<void(Id context)> on_wakeup_without_jobs;
     // Returns the number of jobs that may be claimed without a free slot.
     std::function<std::uint32_t()> claim_ahead_count = [] { return 0U; };
+    // Returns the number of held jobs of all intakes that need no slot, since their artifacts are being uploaded.
+    std::function<std::uint32_t()> count_uploading_jobs = [] { return 0U; };
     // Returns the sum of held_jobs() of the other intakes.
     std::function<std::uint32_t()> count_other_jobs = [] { return 0U; };
   };
@@ -76,7 +78,9 @@ class Intake {
   // The following functions are thread-safe.
   void on_start_rejected(StartRejected);     // Reports a job that the run loop could not start.
   void on_jobs_settled(std::uint32_t jobs);  // Reports the number of jobs that ended.
-  void on_slot_free();                       // Reports that a slot may be free.
+  // Adds jobs that a previous agent of the runner has claimed. They are settled like jobs of this intake.
+  void add_held_jobs(std::uint32_t jobs);
+  void on_slot_free();  // Reports that a slot may be free.
   bool draining() const { return draining_; }
   void drain();  // Stops claiming.
   // Applies to jobs that are claimed from now on.

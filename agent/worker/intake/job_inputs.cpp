@@ -93,8 +93,8 @@ std::string get_folder_name(const std::string& name, Id id) {
 
 class FileSelector {
  public:
-  FileSelector(const InputsByName& inputs, JobFacts& facts, Id context, const std::string& store_name)
-      : inputs_(inputs), facts_(facts), context_(context), store_name_(store_name) {}
+  FileSelector(const InputsByName& inputs, JobFacts& facts, Id context, const std::vector<std::string>& store_names)
+      : inputs_(inputs), facts_(facts), context_(context), store_names_(store_names) {}
 
   // Adds the files that an entry of `inputs` selects: "build" selects all files of the dependency with this name or id,
   // "build/dist/app" selects one. A name of a dependency can contain slashes.
@@ -117,7 +117,7 @@ class FileSelector {
   // Checks a selected file. A file that is not on this host is listed if another runner has it.
   Result<void> check_file(const Dependency& job, const std::string& job_name, const StoredArtifact& artifact) {
     const auto describe = [&] { return describe_artifact(artifact, job_name); };
-    const bool can_fetch = !store_name_.empty() && job.holder.is_known();
+    const bool can_fetch = !store_names_.empty() && (job.holder.is_known() || !artifact.object_store.empty());
     if (can_fetch) ArtifactCache::delete_if_damaged(artifact.path, artifact.bytes);
     // The size in the record is not trusted, since the whole file will be read.
     const std::optional<std::uint64_t> bytes = read_size(artifact.path);
@@ -138,8 +138,14 @@ class FileSelector {
                   "inputs: " + describe() +
                       " is not on this host, and its record names no runner that has it: run the job again");
     }
-    missing_.push_back(
-        {{context_, job.holder, job.job_key, {artifact.sha256, artifact.bytes}, describe()}, store_name_});
+    missing_.push_back({{context_,
+                         job.holder,
+                         job.job_key,
+                         {artifact.sha256, artifact.bytes},
+                         describe(),
+                         artifact.object_store,
+                         store_names_},
+                        store_names_.front()});
     return {};
   }
   Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
@@ -178,7 +184,7 @@ class FileSelector {
   std::set<std::string_view> used_selectors_;
   std::set<std::pair<std::string, std::string>> selected_files_;
   const Id context_;
-  const std::string& store_name_;
+  const std::vector<std::string>& store_names_;
   std::vector<MissingInput> missing_;
   std::uint64_t bytes_ = 0;
 };
@@ -218,7 +224,7 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
     dependency.candidate_folders = all_artifact_folders(state_dir, job.context_id, dependency.job_key, store_names);
   }
   JobInputs inputs(job.context_id, std::move(dependencies));
-  if (!store_names.empty()) inputs.store_name_ = store_names.front();
+  inputs.store_names_ = std::move(store_names);
   return inputs;
 }
 
@@ -260,7 +266,7 @@ Result<void> JobInputs::resolve(JobFacts& facts) {
   }
   facts.files.clear();
   missing_.clear();
-  FileSelector files(inputs, facts, context_, store_name_);
+  FileSelector files(inputs, facts, context_, store_names_);
   for (const std::string& selector : facts.job.inputs) MJ_CHECK(files.add(selector));
   missing_ = files.consume_missing();
   if (missing_.empty()) return {};

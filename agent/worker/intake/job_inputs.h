@@ -49,7 +49,7 @@ class JobInputs {
 
   Id context_;
   std::vector<Dependency> dependencies_;
-  std::string store_name_;  // artifact_store_name(); empty: nothing can be fetched
+  std::vector<std::string> store_names_;  // artifact_store_names(); empty: nothing can be fetched
   std::vector<MissingInput> missing_;
 };
 

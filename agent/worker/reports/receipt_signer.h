@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 
 #include "base/ed25519.h"
 #include "security/signatures.h"
@@ -26,6 +27,8 @@ class ReceiptSigner {
     std::deque<Log> tail;
   };
   void sign(EndReport&, RunLog&);
+  void sign_again(EndReport&) const;  // after an upload, which can turn the end into a failure
+  void store_receipt(EndReport&, nlohmann::json receipt) const;
   Id runner_;
   std::shared_ptr<const SigningKey> key_;
   std::map<RunNumber, RunLog> logs_;  // of runs that have not ended

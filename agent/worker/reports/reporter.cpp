@@ -72,6 +72,7 @@ bool Reporter::send_at_once(RunReport& report) {
                                                [](const auto& entry) { return !entry.second.empty(); });
   if (has_pending_reports || !pauses_.can_try(context)) return false;
   receipts_.complete_receipt(report);
+  if (report.awaits_upload) return callbacks_.upload(std::move(report)), true;
   const RunReport& pending = pending_reports_[context].emplace_back(std::move(report));
   const auto answer = store_.begin_report(context, {&pending.report, 1});
   if (!answer) return mailbox_.wake(), true;
@@ -121,6 +122,10 @@ std::optional<std::uint64_t> Reporter::run_once() {
   if (sent_context_) read_answers();
   for (RunReport& report : mailbox_.consume_all()) {
     receipts_.complete_receipt(report);
+    if (report.awaits_upload) {
+      callbacks_.upload(std::move(report));
+      continue;
+    }
     pending_reports_[get_claim(report.report).context].push_back(std::move(report));
   }
   for (auto& [context, pending] : pending_reports_) {

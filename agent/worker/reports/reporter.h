@@ -32,6 +32,8 @@ class Reporter {
     std::function<void(std::span<const RunNumber>)> on_settled;
     // Returns the time in us for which the reporter waits for further reports before it sends a batch.
     std::function<std::uint32_t()> batch_delay_us = [] { return 0U; };
+    // Receives an end with RunReport::awaits_upload, which is posted again after the upload. Must not block.
+    std::function<void(RunReport)> upload = [](const RunReport&) {};
     // Receives a run that must be killed, since its claim is stale. Called from run_once().
     std::function<void(RunNumber)> on_stale = [](RunNumber) {};
   };

@@ -179,6 +179,7 @@ void JobRuns::on(InputsFetched& fetched) {
       emit_action(RunReport{fetched.run, EndReport{run->job.claim, std::move(job_end)}, true});
       break;
     }
+    case FetchStatus::storage_away:
     case FetchStatus::failed:
       reject_start(run->job, {Code::unavailable, "inputs: " + end.reason});
   }

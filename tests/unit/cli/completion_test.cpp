@@ -84,7 +84,8 @@ TEST_F(Bash, OffersTheFlagsOfTheCommandOnly) {
   EXPECT_EQ(complete("mycojobs job list --s", 3), "--status\n");
   EXPECT_EQ(complete("mycojobs job show --", 3), "--help\n");
   EXPECT_EQ(complete("mycojobs agent --sl", 2), "--slots\n");
-  EXPECT_EQ(complete("mycojobs agent --no-", 2), "--no-api-insecure --no-local --no-redis-tls-insecure\n");
+  EXPECT_EQ(complete("mycojobs agent --no-", 2),
+            "--no-api-insecure --no-artifacts-store-path-style --no-local --no-redis-tls-insecure\n");
 }
 
 TEST_F(Bash, OffersTheValuesOfAFlag) {

@@ -93,6 +93,12 @@ const std::map<std::string, std::string> kExamples = {
     {"artifacts.cache_age", "2d"},
     {"uploads.expiry", "2h"},
     {"uploads.caller_bytes", "2MiB"},
+    {"artifacts.store", "s3://bucket/prefix"},
+    {"artifacts.store_endpoint", "https://s3.example.com"},
+    {"artifacts.store_region", "eu-central-1"},
+    {"artifacts.store_path_style", "true"},
+    {"artifacts.store_credentials", "/etc/mycojobs/storage"},
+    {"artifacts.store_timeout", "2h"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},
     {"sandbox.pids", "128"},
@@ -212,6 +218,11 @@ TEST_F(ConfigTest, DefaultsMatchTheManual) {
   EXPECT_EQ(settings.artifacts_cache_age_ms, 7U * 86'400'000U);
   EXPECT_EQ(settings.uploads_expiry_ms, 86'400'000U);
   EXPECT_EQ(settings.uploads_caller_bytes, 1ULL << 30);
+  EXPECT_EQ(settings.artifacts_store, "");
+  EXPECT_EQ(settings.artifacts_store_endpoint, "");
+  EXPECT_EQ(settings.artifacts_store_region, "us-east-1");
+  EXPECT_FALSE(settings.artifacts_store_path_style);
+  EXPECT_EQ(settings.artifacts_store_timeout_ms, 86'400'000U);
   EXPECT_EQ(settings.job_max_deliveries, 3U);
   EXPECT_EQ(settings.sandbox_memory_bytes, 256U << 20);
   EXPECT_EQ(settings.sandbox_pids, 64U);

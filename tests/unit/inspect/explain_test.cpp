@@ -177,6 +177,13 @@ std::vector<Case> live_cases() {
       {"unkillable",
        change([](JobSituation& s) { set_field(s, "detail", "unkillable"), s.job.claim.cancel_requested = true; }),
        "live", "unkillable", "does not end on KILL", "host of runner 20"},
+      {"upload", change([](JobSituation& s) { set_field(s, "detail", "artifact_store"); }), "live", "artifact_store",
+       "runner 20 uploads its artifacts", "wait"},
+      {"failing upload", change([](JobSituation& s) {
+         set_field(s, "detail", "artifact_store");
+         s.job.claim_fields = {{"mark_reason", "s3://bucket: SlowDown"}, {"mark_since", "1000"}};
+       }),
+       "live", "artifact_store", "has failed since", "artifacts.store_timeout", "s3://bucket: SlowDown"},
       {"runner silent", change([](JobSituation& s) { s.runners[0].hold_remaining_ms = 0; }), "live", "runner_silent",
        "sends no heartbeat", "start an agent", "silent for 12 s"},
       {"runner silent, others alive", change([](JobSituation& s) {

@@ -709,11 +709,13 @@ TEST_F(JobRunsInputs, JobEndsIfItsInputsAreLost) {
   }
 }
 
-TEST_F(JobRunsInputs, HostThatCannotStoreInputsReturnsTheJob) {
-  step_to_fetch();
-  end_fetch(FetchStatus::failed);
-  ASSERT_EQ(all<StartRejected>().size(), 1U);
-  EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
+TEST_F(JobRunsInputs, HostThatCannotStoreOrReadInputsReturnsTheJob) {
+  for (const FetchStatus status : {FetchStatus::failed, FetchStatus::storage_away}) {
+    step_to_fetch();
+    end_fetch(status);
+    ASSERT_EQ(all<StartRejected>().size(), 1U);
+    EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
+  }
 }
 
 TEST_F(JobRunsInputs, KilledJobEndsItsFetch) {

@@ -60,13 +60,14 @@ class ReporterTest : public testing::Test {
   test::ManualClock clock_;
   StoreHealth health_;
   std::uint32_t gather_us_ = 0;
-  std::vector<RunNumber> settled_, stale_;
+  std::vector<RunNumber> settled_, stale_, uploads_;
   Reporter reporter_{store_,
                      clock_,
                      health_,
                      ReceiptSigner(7, nullptr),
                      {.on_settled = [this](auto runs) { settled_.insert(settled_.end(), runs.begin(), runs.end()); },
                       .batch_delay_us = [this] { return gather_us_; },
+                      .upload = [this](const RunReport& report) { uploads_.push_back(report.run); },
                       .on_stale = [this](RunNumber run) { stale_.push_back(run); }}};
 };
 
@@ -77,6 +78,22 @@ TEST_F(ReporterTest, SingleReportIsSentByItsCaller) {
   EXPECT_EQ(reporter_.run_once(), std::nullopt);
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1"));
   EXPECT_THAT(settled_, ElementsAre(1));
+}
+
+TEST_F(ReporterTest, EndThatAwaitsItsUploadIsNotStored) {
+  EndReport ended;
+  ended.claim.context = 1, ended.claim.job_key = "1";
+  RunReport report{1, ended, true};
+  report.awaits_upload = true;
+  reporter_.post(report);
+  EXPECT_THAT(uploads_, ElementsAre(1));
+  post(2);
+  report.run = 3;
+  reporter_.post(report);  // waits for the thread of the reporter
+  (void)reporter_.run_once();
+  EXPECT_THAT(uploads_, ElementsAre(1, 3));
+  EXPECT_THAT(store_.calls, ElementsAre("begin 2", "finish 2"));
+  EXPECT_THAT(settled_, ElementsAre(2)) << "the leases of the others are renewed";
 }
 
 TEST_F(ReporterTest, LaterReportsFollowInOneCall) {

@@ -110,9 +110,9 @@ end
 -- Fields of a claim that describe a run or a wait. All fields are deleted when the job ends, the first
 -- kLeaseFieldCount when its lease ends, and the first kHolderFieldCount when its wait for a runner with its inputs ends.
 local kRunFields = {'holder', 'coordinator', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'until_ms',
-  'beat', 'began', 'message', 'cancel', 'lease_ms', 'log_base', 'reason', 'held', 'turn', 'overdue', 'waiting_since', 'postponed', 'unbegun',
-  'quota'}
-local kHolderFieldCount, kLeaseFieldCount = 6, 9
+  'beat', 'began', 'mark_reason', 'mark_since', 'end_saved', 'message', 'cancel', 'lease_ms', 'log_base', 'reason', 'held', 'turn',
+  'overdue', 'waiting_since', 'postponed', 'unbegun', 'quota'}
+local kHolderFieldCount, kLeaseFieldCount = 6, 12
 -- Returns the runner or the coordinator for whose files a parked job waits, or nil. Scripts of earlier versions know no
 -- coordinators: they read and delete only the other fields, and queue the job again when it is due.
 local function awaited_holder(claim) return claim.holder_until and (claim.holder or claim.coordinator) or nil end

@@ -1,0 +1,273 @@
+#include "artifacts/bucket/artifact_bucket.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "artifacts/artifact_folder.h"
+#include "base/parse.h"
+#include "base/random.h"
+#include "base/sha256.h"
+#include "net/host.h"
+#include "security/private_file.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxIdleClients = 8;  // each has a connection
+constexpr std::size_t kMaxListedObjects = 1000;
+constexpr int kAttempts = 4;
+constexpr std::uint64_t kFirstPauseMs = 250;  // doubles with each attempt
+constexpr std::string_view kScheme = "s3://";
+
+std::string_view trim_spaces(std::string_view text) {
+  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+bool has_only(std::string_view text, std::string_view further_characters) {
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           further_characters.find(c) != std::string_view::npos;
+  });
+}
+
+struct Bucket {
+  std::string name, prefix;
+};
+
+Result<Bucket> parse_store_url(const std::string& url) {
+  const auto make_url_error = [&] {
+    return fail(Code::invalid, "artifacts.store: \"" + url +
+                                   "\" is not a bucket: use s3://BUCKET or s3://BUCKET/PREFIX with letters, digits "
+                                   "and - . _");
+  };
+  if (!url.starts_with(kScheme)) return make_url_error();
+  const std::string path = url.substr(kScheme.size());
+  const std::size_t slash = std::min(path.find('/'), path.size());
+  Bucket bucket{path.substr(0, slash), slash < path.size() ? path.substr(slash + 1) : ""};
+  const bool is_valid_prefix = bucket.prefix.empty()
+                                   ? slash == path.size()
+                                   : has_only(bucket.prefix, "-._/") && !bucket.prefix.ends_with('/') &&
+                                         ('/' + bucket.prefix + '/').find("/../") == std::string::npos &&
+                                         ('/' + bucket.prefix + '/').find("//") == std::string::npos;
+  if (bucket.name.size() < 3 || bucket.name.size() > 63 || !has_only(bucket.name, "-._") || !is_valid_prefix)
+    return make_url_error();
+  if (!bucket.prefix.empty()) bucket.prefix += '/';
+  return bucket;
+}
+
+Result<void> check_endpoint(const std::string& endpoint) {
+  const bool is_http = endpoint.starts_with("http://");
+  if (!is_http && !endpoint.starts_with("https://"))
+    return fail(Code::invalid, "artifacts.store_endpoint: does not begin with https://");
+  const std::string address = endpoint.substr(is_http ? 7 : 8);
+  if (auto host = parse_host_port(address, is_http ? 80 : 443); !host)
+    return fail(std::move(host).error(), "artifacts.store_endpoint");
+  return {};
+}
+
+Result<AwsCredentials> read_credentials(const std::string& path) {
+  MJ_TRY(text, read_private_file(path));
+  auto credentials = parse_aws_credentials(text);
+  if (!credentials) return fail(std::move(credentials).error(), path);
+  return credentials;
+}
+
+// Waits. Returns false if the call must end.
+bool wait_for_retry(std::uint64_t pause_ms, ArtifactBucket::Stop stop) {
+  constexpr std::uint64_t kStepMs = 50;
+  for (std::uint64_t waited_ms = 0; waited_ms < pause_ms; waited_ms += kStepMs) {
+    if (stop != nullptr && *stop) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kStepMs, pause_ms - waited_ms)));
+  }
+  return stop == nullptr || !*stop;
+}
+
+// Returns a pause of which the upper half is random, so that hosts do not repeat their calls at the same time.
+std::uint64_t pick_pause_ms(int attempt) {
+  thread_local std::minstd_rand random(std::random_device{}());
+  const std::uint64_t longest_ms = kFirstPauseMs << static_cast<unsigned>(attempt);
+  return longest_ms / 2 + std::uniform_int_distribution<std::uint64_t>(0, longest_ms / 2)(random);
+}
+
+}  // namespace
+
+Result<AwsCredentials> parse_aws_credentials(const std::string& text) {
+  AwsCredentials credentials;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = trim_spaces(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::size_t separator = line.find('=');
+    if (line.empty() || line[0] == '#' || line[0] == '[' || separator == std::string_view::npos) continue;
+    const std::string_view name = trim_spaces(line.substr(0, separator));
+    const std::string value(trim_spaces(line.substr(separator + 1)));
+    if (name == "aws_access_key_id") credentials.access_key_id = value;
+    if (name == "aws_secret_access_key") credentials.secret_access_key = value;
+    if (name == "aws_session_token") credentials.session_token = value;
+  }
+  const auto is_header_text = [](const std::string& value) {
+    return std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  };
+  if (credentials.access_key_id.empty() || credentials.secret_access_key.empty())
+    return fail(Code::invalid, "has no lines aws_access_key_id = ... and aws_secret_access_key = ...");
+  if (!is_header_text(credentials.access_key_id) || !is_header_text(credentials.session_token))
+    return fail(Code::invalid, "aws_access_key_id and aws_session_token are one word of ASCII each");
+  return credentials;
+}
+
+ArtifactBucket::ArtifactBucket(std::string url, std::string prefix, S3Client::Settings settings,
+                               std::string credentials)
+    : url_(std::move(url)),
+      prefix_(std::move(prefix)),
+      settings_(std::move(settings)),
+      credentials_(std::move(credentials)) {}
+
+Result<std::shared_ptr<ArtifactBucket>> ArtifactBucket::create(const Settings& settings) {
+  MJ_TRY(bucket, parse_store_url(settings.url));
+  if (settings.region.empty() || !has_only(settings.region, "-_"))
+    return fail(Code::invalid, "artifacts.store_region: is not a name of letters, digits and -");
+  const std::string endpoint =
+      settings.endpoint.empty() ? "https://s3." + settings.region + ".amazonaws.com" : settings.endpoint;
+  MJ_CHECK(check_endpoint(endpoint));
+  if (settings.credentials.empty())
+    return fail(Code::invalid, "artifacts.store_credentials: name the file with the access key of artifacts.store");
+  if (auto credentials = read_credentials(settings.credentials); !credentials)
+    return fail(std::move(credentials).error(), "artifacts.store_credentials");
+  S3Client::Settings client{endpoint,    settings.region,    bucket.name, settings.uses_path_style,
+                            settings.ca, settings.part_bytes};
+  return std::shared_ptr<ArtifactBucket>(
+      new ArtifactBucket(settings.url, std::move(bucket.prefix), std::move(client), settings.credentials));
+}
+
+template <class Call>
+auto ArtifactBucket::use_client(Stop stop, Call call) const {
+  using CallResult = decltype(call(std::declval<S3Client&>()));
+  std::unique_ptr<S3Client> client;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_clients_.empty()) {
+      client = std::move(idle_clients_.back());
+      idle_clients_.pop_back();
+    }
+  }
+  if (!client) client = std::make_unique<S3Client>(settings_);
+  auto credentials = read_credentials(credentials_);
+  if (!credentials) return CallResult(fail(std::move(credentials).error(), "artifacts.store_credentials"));
+  client->set_credentials(std::move(*credentials));
+  client->set_stop(stop);
+  CallResult result = call(*client);
+  const std::lock_guard lock(mutex_);
+  if (idle_clients_.size() < kMaxIdleClients) idle_clients_.push_back(std::move(client));
+  if (!result) result.error().message.insert(0, url_ + ": ");
+  return result;
+}
+
+template <class Call>
+auto ArtifactBucket::repeat(Stop stop, Call call) const {
+  auto result = use_client(stop, call);
+  for (int attempt = 0; attempt + 1 < kAttempts && !result && result.error().code == Code::unavailable &&
+                        wait_for_retry(pick_pause_ms(attempt), stop);
+       ++attempt)
+    result = use_client(stop, call);
+  return result;
+}
+
+std::string ArtifactBucket::format_key(const Key& key) const {
+  return prefix_ + key.store_name + '/' + job_folder_name(key.job_key) + '/' + key.sha256;
+}
+
+Result<void> ArtifactBucket::upload(const Key& key, int fd, std::uint64_t bytes, Stop stop) const {
+  return repeat(stop, [&](S3Client& client) { return client.put_file(format_key(key), {fd, 0, bytes}, key.sha256); });
+}
+
+Result<void> ArtifactBucket::download(const Key& key, std::function<Result<void>(std::string_view)> on_body,
+                                      Stop stop) const {
+  return use_client(stop, [&](S3Client& client) { return client.get(format_key(key), on_body); });
+}
+
+namespace {
+
+// Returns the parts of "<store>/<caller>.<job>/<sha256>", or no value for a name of another form.
+std::optional<ArtifactBucket::Key> parse_object_name(std::string_view name, const std::string& store_name) {
+  if (!name.starts_with(store_name + '/')) return std::nullopt;
+  name.remove_prefix(store_name.size() + 1);
+  const std::size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  ArtifactBucket::Key key{store_name, parse_job_folder_name(std::string(name.substr(0, slash))),
+                          std::string(name.substr(slash + 1))};
+  if (key.job_key.empty() || !is_hex(key.sha256, kSha256Digits)) return std::nullopt;
+  return key;
+}
+
+}  // namespace
+
+Result<ArtifactBucket::Page> ArtifactBucket::list(const std::string& store_name, const std::string& next,
+                                                  Stop stop) const {
+  MJ_TRY(listed, repeat(stop, [&](S3Client& client) {
+           return client.list(prefix_ + store_name + '/', next, kMaxListedObjects);
+         }));
+  Page page;
+  page.next = std::move(listed.next);
+  for (const S3Client::Object& object : listed.objects) {
+    if (!object.key.starts_with(prefix_)) continue;
+    if (auto key = parse_object_name(std::string_view(object.key).substr(prefix_.size()), store_name))
+      page.objects.push_back({std::move(*key)});
+  }
+  return page;
+}
+
+Result<std::vector<ArtifactBucket::ListedObject>> ArtifactBucket::list_uploads(const std::string& store_name,
+                                                                               Stop stop) const {
+  MJ_TRY(uploads, repeat(stop, [&](S3Client& client) { return client.list_uploads(prefix_ + store_name + '/'); }));
+  std::vector<ListedObject> found;
+  for (const S3Client::Upload& upload : uploads) {
+    if (!upload.key.starts_with(prefix_) || upload.id.empty()) continue;
+    if (auto key = parse_object_name(std::string_view(upload.key).substr(prefix_.size()), store_name))
+      found.push_back({std::move(*key), upload.id});
+  }
+  return found;
+}
+
+Result<void> ArtifactBucket::remove(const ListedObject& object, Stop stop) const {
+  const std::string key = format_key(object.key);
+  return repeat(stop, [&](S3Client& client) {
+    return object.upload_id.empty() ? client.remove(key) : client.abort_upload({key, object.upload_id});
+  });
+}
+
+Result<void> ArtifactBucket::check(Stop stop) const {
+  const std::string key = prefix_ + ".probe-" + random_hex(8), text = "mycojobs doctor " + random_hex(8);
+  const auto describe = [](Result<void> result, const char* step) {
+    if (!result) result.error().message.insert(0, std::string(step) + ": ");
+    return result;
+  };
+  MJ_CHECK(
+      describe(use_client(stop, [&](S3Client& client) { return client.put_text(key, text); }), "writing an object"));
+  std::string received;
+  Result<void> result = describe(use_client(stop,
+                                            [&](S3Client& client) {
+                                              return client.get(key, [&](std::string_view piece) -> Result<void> {
+                                                received += piece;
+                                                return {};
+                                              });
+                                            }),
+                                 "reading an object");
+  if (result && received != text)
+    result = fail(Code::internal, url_ + ": the object has other content than was written");
+  if (result) {
+    auto page = use_client(stop, [&](S3Client& client) { return client.list(key, "", 1); });
+    if (!page) result = describe(tl::unexpected<Error>(std::move(page).error()), "listing objects");
+  }
+  Result<void> removed =
+      describe(use_client(stop, [&](S3Client& client) { return client.remove(key); }), "deleting an object");
+  return result ? removed : result;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,136 @@
+#include "artifacts/transfer/bucket_source.h"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "artifacts/transfer/transfer_receiver.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr int kMaxDownloadAttempts = 6;
+constexpr std::uint64_t kFirstDownloadPauseMs = 250;  // doubles: 8 s together
+constexpr int kMaxDamagedDownloads = 3;
+// No attempt begins after this time, since a job occupies its slot meanwhile.
+constexpr std::chrono::seconds kMaxDownloadRetryTime{30};
+
+// The result of one attempt to download an object.
+struct DownloadResult {
+  Result<void> result;
+  bool is_disk_error = false;  // whether this host has failed, not the storage
+};
+
+DownloadResult download_once(const ArtifactBucket& bucket, const ArtifactBucket::Key& key, const FileContent& content,
+                             const std::shared_ptr<FileTarget>& target, const std::atomic<bool>& stop,
+                             std::uint64_t& received_bytes) {
+  ReceivedFile file(content, target);
+  bool has_disk_error = false;
+  std::uint64_t bytes = 0;
+  auto result = bucket.download(
+      key,
+      [&](std::string_view piece) -> Result<void> {
+        bytes += piece.size();
+        received_bytes += piece.size();
+        if (bytes > content.bytes) return fail(Code::conflict, "the object is larger than in the record");
+        auto written = file.write(piece);
+        has_disk_error = !written;
+        return written;
+      },
+      &stop);
+  if (!result) return {std::move(result), has_disk_error};
+  if (bytes == 0) result = file.write("");  // creates the file
+  if (result) result = file.finish();
+  has_disk_error = !result && result.error().code != Code::conflict;
+  return {std::move(result), has_disk_error};
+}
+
+void wait_while_running(std::uint64_t pause_ms, const std::atomic<bool>& stop) {
+  constexpr std::uint64_t kStepMs = 50;
+  for (std::uint64_t waited_ms = 0; waited_ms < pause_ms && !stop; waited_ms += kStepMs)
+    std::this_thread::sleep_for(std::chrono::milliseconds(kStepMs));
+}
+
+}  // namespace
+
+void BucketSource::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& entry : stop_flags_) *entry.second = true;
+  }
+  strands_.stop();
+}
+
+ArtifactSource::FetchNumber BucketSource::fetch(const RemoteArtifact& artifact, std::shared_ptr<FileTarget> target,
+                                                OnEnd on_end) {
+  if (bucket_ == nullptr || artifact.object_store != bucket_->url())
+    return runners_.fetch(artifact, std::move(target), std::move(on_end));
+  const auto stop = std::make_shared<std::atomic<bool>>(false);
+  FetchNumber number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = kObjectBit | next_number_++;
+    stop_flags_[number] = stop;
+  }
+  const std::string strand = "object " + std::to_string(number % kMaxDownloads);
+  (void)strands_.post({strand, "objects"},
+                      [this, number, artifact, target = std::move(target), on_end = std::move(on_end), stop]() mutable {
+                        FetchEnd fetch_end = download(artifact, target, *stop);
+                        target.reset();  // can block on a disk, so not by the thread that receives the end
+                        {
+                          const std::lock_guard lock(mutex_);
+                          stop_flags_.erase(number);
+                        }
+                        on_end(std::move(fetch_end));
+                      });
+  (void)strands_.start_missing_threads();
+  return number;
+}
+
+void BucketSource::cancel(FetchNumber number) {
+  if ((number & kObjectBit) == 0) return runners_.cancel(number);
+  const std::lock_guard lock(mutex_);
+  if (const auto flag = stop_flags_.find(number); flag != stop_flags_.end()) *flag->second = true;
+}
+
+// An object that the storage does not have under one name of the database can be stored under another one, if two
+// agents have created names at the same time.
+FetchEnd BucketSource::download(const RemoteArtifact& artifact, const std::shared_ptr<FileTarget>& target,
+                                const std::atomic<bool>& stop) const {
+  std::uint64_t received_bytes = 0, pause_ms = kFirstDownloadPauseMs;
+  const auto retry_end = std::chrono::steady_clock::now() + kMaxDownloadRetryTime;
+  int damaged = 0;
+  std::size_t name = 0;
+  FetchEnd fetch_end{FetchStatus::lost, bucket_->url() + " does not have it any more"};
+  for (int attempt = 0; attempt < kMaxDownloadAttempts && name < artifact.store_names.size() && !stop;) {
+    const ArtifactBucket::Key key{artifact.store_names[name], artifact.job_key, artifact.content.sha256};
+    auto [result, is_disk_error] = download_once(*bucket_, key, artifact.content, target, stop, received_bytes);
+    if (result) {
+      fetch_end = {FetchStatus::received, {}};
+      break;
+    }
+    Error& error = result.error();
+    if (is_disk_error) {
+      fetch_end = {FetchStatus::failed, std::move(error.message)};
+      break;
+    }
+    if (error.code == Code::not_found) {
+      ++name;
+      continue;
+    }
+    const bool is_damaged = error.code == Code::conflict;
+    fetch_end = {is_damaged ? FetchStatus::damaged : FetchStatus::storage_away,
+                 (is_damaged ? bucket_->url() + ": " : "") + std::move(error.message)};
+    const bool is_temporary = error.code == Code::unavailable || (is_damaged && ++damaged < kMaxDamagedDownloads);
+    if (!is_temporary || std::chrono::steady_clock::now() >= retry_end) break;
+    wait_while_running(pause_ms, stop);
+    pause_ms *= 2;
+    ++attempt;
+  }
+  metrics_->add(Metric::transfer_bytes, {artifact.context, "downloaded"}, static_cast<double>(received_bytes));
+  metrics_->add(Metric::transfers, {artifact.context, to_word(fetch_end.status)});
+  return fetch_end;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,55 @@
+// HTTP requests whose bodies are files, with libcurl: bodies are neither read nor stored as a whole in memory.
+// Connections are reused. Not thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace mycojobs {
+
+class HttpTransfer {
+ public:
+  struct Request {
+    std::string method = "GET";  // GET, PUT, POST or DELETE
+    std::string url;
+    std::vector<std::string> headers = {};  // "name: value"
+    // The body of PUT and POST: `body`, or a range of a file if `file` is not -1.
+    std::string_view body = {};
+    int file = -1;
+    std::uint64_t file_offset = 0, file_bytes = 0;
+    // Receives the body of an answer with status 200 or 206, in pieces. An error ends the transfer and is returned.
+    // Without it, the body is collected in Answer::body.
+    std::function<Result<void>(std::string_view)> on_body = nullptr;
+    std::string ca = {};                      // as in HttpPost
+    const std::atomic<bool>* stop = nullptr;  // true ends the transfer within a second
+  };
+  struct Answer {
+    int status = 0;
+    std::map<std::string, std::string> headers = {};  // by lower-case name
+    std::string body = {};                            // of an error, or without on_body
+  };
+
+  HttpTransfer();
+  ~HttpTransfer();
+  HttpTransfer(const HttpTransfer&) = delete;
+  HttpTransfer& operator=(const HttpTransfer&) = delete;
+
+  // The certificate of the server is verified. Redirects are not followed, and no proxy is used. A server that sends or
+  // receives nothing for 30 s does not answer. Errors: unavailable (no complete answer; the message has no URL),
+  // io (libcurl is missing), too_large (an answer without on_body), those of on_body.
+  Result<Answer> perform(const Request&);
+
+ private:
+  struct Handle;
+  std::unique_ptr<Handle> handle_;  // null before the first call
+};
+
+}  // namespace mycojobs
