@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "api/health.h"
-#include "artifacts/bucket/artifact_bucket.h"
 #include "artifacts/transfer/artifact_cache.h"
 #include "base/live_value.h"
 #include "base/result.h"
@@ -22,6 +21,8 @@
 #include "workflows/manifest/workflow_manifest.h"
 
 namespace mycojobs {
+
+class ArtifactBucket;
 
 struct Ceilings;  // security/ceilings.h
 

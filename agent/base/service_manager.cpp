@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -75,6 +76,12 @@ void ServiceManager::send(const std::string& state) const {
   if (socket)
     (void)!::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                     reinterpret_cast<const sockaddr*>(&address), size);
+}
+
+bool is_managed_credential(const std::string& path) {
+  const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
+  std::error_code error;  // a folder that does not exist is not the folder of the file
+  return folder != nullptr && std::filesystem::equivalent(std::filesystem::path(path).parent_path(), folder, error);
 }
 
 }  // namespace mycojobs

@@ -33,4 +33,9 @@ class ServiceManager {
   std::optional<std::uint64_t> watchdog_interval_ms_;
 };
 
+// Returns whether a file is in the folder of $CREDENTIALS_DIRECTORY. The service manager gives credentials
+// (LoadCredential=) to the user of the unit alone, with an access control list that looks like access of a group.
+// Kubernetes mounts secrets as links to files of root that a group can read.
+bool is_managed_credential(const std::string& path);
+
 }  // namespace mycojobs

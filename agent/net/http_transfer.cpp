@@ -16,7 +16,7 @@ namespace mycojobs {
 namespace {
 
 constexpr long kTransferConnectTimeoutMs = 5000;
-constexpr long kSilenceS = 30;                        // a transfer without progress for this time is ended
+constexpr long kMinBytesPerS = 1024, kSilenceS = 30;  // a transfer that is slower for this time is ended
 constexpr std::size_t kMaxCollectedBytes = 8U << 20;  // a page of a listing has less than 1 MiB
 constexpr std::size_t kMaxHeaderBytes = 64U << 10;
 
@@ -136,7 +136,7 @@ bool set_options(const Curl& curl, CURL* easy, TransferState& state, curl_slist*
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kTransferConnectTimeoutMs) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, kMinBytesPerS) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, kSilenceS) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, error_text) == CURLE_OK;

@@ -43,7 +43,7 @@ class HttpTransfer {
   HttpTransfer& operator=(const HttpTransfer&) = delete;
 
   // The certificate of the server is verified. Redirects are not followed, and no proxy is used. A server that sends or
-  // receives nothing for 30 s does not answer. Errors: unavailable (no complete answer; the message has no URL),
+  // receives less than 1 KiB/s for 30 s does not answer. Errors: unavailable (no complete answer; the message has no URL),
   // io (libcurl is missing), too_large (an answer without on_body), those of on_body.
   Result<Answer> perform(const Request&);
 

@@ -10,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "base/sha256.h"
+#include "text/timestamp.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -55,8 +56,19 @@ std::string get_header(const HttpTransfer::Answer& answer, const std::string& na
   return header == answer.headers.end() ? std::string() : header->second;
 }
 
-// Returns the hash of a range of a file. Error io.
-Result<std::string> compute_range_hash(const S3Client::FileRange& range) {
+// Returns the time of an element, or 0.
+std::uint64_t find_time_ms(std::string_view xml, const std::string& name) {
+  const std::string text = find_element(xml, name);  // "2026-01-31T12:00:00.000Z"
+  const auto time_ms = parse_time_ms(text.substr(0, text.find('.')) + (text.find('.') == std::string::npos ? "" : "Z"));
+  return time_ms ? *time_ms : 0;
+}
+
+Error make_content_error() {
+  return {Code::conflict, "the file on this host does not have the content of its record any more"};
+}
+
+// Returns the hash of a range of a file, and adds the range to `whole`, unless that is null. Error io.
+Result<std::string> compute_range_hash(const S3Client::FileRange& range, Sha256* whole = nullptr) {
   Sha256 hash;
   std::string buffer(1U << 18, '\0');
   for (std::uint64_t done = 0; done < range.bytes;) {
@@ -65,6 +77,7 @@ Result<std::string> compute_range_hash(const S3Client::FileRange& range) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return fail(Code::io, count < 0 ? errno_text(errno) : "the file is shorter than before");
     hash.update({buffer.data(), static_cast<std::size_t>(count)});
+    if (whole != nullptr) whole->update({buffer.data(), static_cast<std::size_t>(count)});
     done += static_cast<std::uint64_t>(count);
   }
   return hash.hex();
@@ -102,6 +115,7 @@ constexpr auto kS3Errors = std::to_array<S3ErrorRow>({
     {"XAmzContentSHA256Mismatch", Code::unavailable, "the content was changed on its way to the server"},
     {"SlowDown", Code::unavailable, "the server asks for fewer requests"},
     {"NotImplemented", Code::unsupported, "the server does not support this request"},
+    {"MethodNotAllowed", Code::unsupported, "the server does not support this request"},
     {"RequestTimeout", Code::unavailable, "the server has not received the whole request in time"},
 });
 
@@ -126,6 +140,7 @@ Error S3Client::make_error(const Call& call, const HttpTransfer::Answer& answer)
                                (region.empty() ? "" : ", " + to_ascii(region, kMaxMessageBytes)) + " than " +
                                settings_.region + ": correct artifacts.store_region and artifacts.store_endpoint"};
   }
+  if (s3_code == "NoSuchUpload" && call.method == "DELETE") return {Code::not_found, status + "it does not exist"};
   const auto* row = std::find_if(kS3Errors.begin(), kS3Errors.end(),
                                  [&](const S3ErrorRow& entry) { return entry.s3_code == s3_code; });
   if (row != kS3Errors.end()) return {row->code, status + std::string(row->text)};
@@ -133,7 +148,8 @@ Error S3Client::make_error(const Call& call, const HttpTransfer::Answer& answer)
   if (text.empty()) text = "the server gives no reason";
   if (answer.status >= 500 || answer.status == 408 || answer.status == 429) return {Code::unavailable, status + text};
   if (answer.status == 401 || answer.status == 403) return {Code::denied, status + text};
-  if (answer.status == 404) return {call.method == "GET" ? Code::not_found : Code::invalid, status + text};
+  // Without the code of the protocol, the answer does not mean that the object is lost: a proxy may have sent it.
+  if (answer.status == 404) return {Code::invalid, status + text + ": check artifacts.store_endpoint"};
   return {Code::internal, status + text};
 }
 
@@ -175,11 +191,14 @@ Result<void> S3Client::put_text(const std::string& key, std::string_view text) {
   return {};
 }
 
+// The server compares the bytes with the signed hash, but not every server, and a wrong hash would be repeated.
 Result<void> S3Client::put_file(const std::string& key, const FileRange& file, const std::string& sha256) {
-  return file.bytes > settings_.part_bytes ? put_parts(key, file) : put_range(key, file, sha256);
+  return file.bytes > settings_.part_bytes ? put_parts(key, file, sha256) : put_range(key, file, sha256);
 }
 
 Result<void> S3Client::put_range(const std::string& key, const FileRange& file, const std::string& sha256) {
+  MJ_TRY(content_hash, compute_range_hash(file));
+  if (content_hash != sha256) return tl::unexpected<Error>(make_content_error());
   Call call{"PUT", key};
   call.file = file;
   call.sha256 = sha256;
@@ -187,31 +206,46 @@ Result<void> S3Client::put_range(const std::string& key, const FileRange& file, 
   return {};
 }
 
-Result<void> S3Client::put_parts(const std::string& key, const FileRange& file) {
+Result<S3Client::Upload> S3Client::begin_upload(const std::string& key) {
   MJ_TRY(answer, perform(Call{"POST", key, {{"uploads", ""}}}));
-  const Upload upload{key, find_element(answer.body, "UploadId")};
+  Upload upload{key, find_element(answer.body, "UploadId")};
   if (upload.id.empty()) return fail(Code::internal, "the server has not named the upload");
-  const std::uint64_t part_bytes = std::max(settings_.part_bytes, file.bytes / kMaxParts + 1);
-  std::vector<std::string> etags;
+  return upload;
+}
+
+Result<void> S3Client::put_parts(const std::string& key, const FileRange& file, const std::string& sha256) {
+  MJ_TRY(upload, begin_upload(key));
+  auto etags = send_parts(upload, file, sha256);
   Result<void> result;
-  for (std::uint64_t done = 0; result && done < file.bytes; done += part_bytes) {
-    const FileRange part{file.fd, file.offset + done, std::min(part_bytes, file.bytes - done)};
-    auto etag = put_part(upload, etags.size() + 1, part);
-    // A single failure of a large file does not repeat its other parts.
-    if (!etag && etag.error().code == Code::unavailable) etag = put_part(upload, etags.size() + 1, part);
-    if (etag)
-      etags.push_back(std::move(*etag));
-    else
-      result = tl::unexpected<Error>(std::move(etag).error());
-  }
-  if (result) result = complete_upload(upload, etags);
+  if (etags)
+    result = complete_upload(upload, *etags);
+  else
+    result = tl::unexpected<Error>(std::move(etags).error());
   if (!result) (void)abort_upload(upload);  // an upload that remains is aborted by the sweep (bucket_sweep.h)
   return result;
 }
 
-Result<std::string> S3Client::put_part(const Upload& upload, std::size_t number, const FileRange& part) {
+Result<std::vector<std::string>> S3Client::send_parts(const Upload& upload, const FileRange& file,
+                                                      const std::string& sha256) {
+  const std::uint64_t part_bytes = std::max(settings_.part_bytes, file.bytes / kMaxParts + 1);
+  std::vector<std::string> etags;
+  Sha256 whole;
+  for (std::uint64_t done = 0; done < file.bytes; done += part_bytes) {
+    const FileRange part{file.fd, file.offset + done, std::min(part_bytes, file.bytes - done)};
+    MJ_TRY(part_hash, compute_range_hash(part, &whole));
+    auto etag = put_part(upload, etags.size() + 1, part, part_hash);
+    // A single failure of a large file does not repeat its other parts.
+    if (!etag && etag.error().code == Code::unavailable) etag = put_part(upload, etags.size() + 1, part, part_hash);
+    if (!etag) return tl::unexpected<Error>(std::move(etag).error());
+    etags.push_back(std::move(*etag));
+  }
+  if (whole.hex() != sha256) return tl::unexpected<Error>(make_content_error());
+  return etags;
+}
+
+Result<std::string> S3Client::put_part(const Upload& upload, std::size_t number, const FileRange& part,
+                                       const std::string& sha256) {
   Call call{"PUT", upload.key, {{"partNumber", std::to_string(number)}, {"uploadId", upload.id}}};
-  MJ_TRY(sha256, compute_range_hash(part));
   call.file = part;
   call.sha256 = sha256;
   MJ_TRY(answer, perform(call));
@@ -254,10 +288,11 @@ Result<S3Client::Page> S3Client::list(const std::string& prefix, const std::stri
   MJ_TRY(answer, perform(call));
   Page page;
   for (const std::string_view entry : find_elements(answer.body, "Contents")) {
-    Object object{find_element(entry, "Key"), 0};
+    Object object{find_element(entry, "Key")};
     for (const char digit : find_element(entry, "Size")) {
       if (digit >= '0' && digit <= '9') object.bytes = object.bytes * 10 + static_cast<std::uint64_t>(digit - '0');
     }
+    object.modified_unix_ms = find_time_ms(entry, "LastModified");
     page.objects.push_back(std::move(object));
   }
   if (find_element(answer.body, "IsTruncated") == "true")
@@ -271,7 +306,7 @@ Result<std::vector<S3Client::Upload>> S3Client::list_uploads(const std::string& 
   MJ_TRY(answer, std::move(answered));
   std::vector<Upload> uploads;
   for (const std::string_view entry : find_elements(answer.body, "Upload"))
-    uploads.push_back({find_element(entry, "Key"), find_element(entry, "UploadId")});
+    uploads.push_back({find_element(entry, "Key"), find_element(entry, "UploadId"), find_time_ms(entry, "Initiated")});
   return uploads;
 }
 

@@ -33,6 +33,7 @@ class S3Client {
   struct Object {
     std::string key;
     std::uint64_t bytes = 0;
+    std::uint64_t modified_unix_ms = 0;  // by the clock of the server; 0: unknown
   };
   struct Page {
     std::vector<Object> objects;
@@ -40,6 +41,7 @@ class S3Client {
   };
   struct Upload {  // a file whose parts were not joined
     std::string key, id;
+    std::uint64_t started_unix_ms = 0;  // by the clock of the server; 0: unknown
   };
 
   explicit S3Client(Settings settings) : settings_(std::move(settings)) {}
@@ -48,10 +50,10 @@ class S3Client {
   void set_stop(const std::atomic<bool>* stop) { stop_ = stop; }
 
   // Errors of all functions: unavailable (the server does not answer, or asks for a pause: repeat the call), denied
-  // (credentials, rights, clocks), invalid (wrong bucket or region), io (this host), not_found (the object), internal.
-  // The message names the cause and the remedy.
+  // (credentials, rights, clocks), invalid (wrong bucket, region or endpoint), io (this host), not_found (the server
+  // says that the object does not exist), unsupported, internal. The message names the cause and the remedy.
 
-  // Stores a file. sha256: the hash of its content.
+  // Stores a file. sha256: the hash of its content. Error conflict: the file has other content, and was not stored.
   Result<void> put_file(const std::string& key, const FileRange&, const std::string& sha256);
   Result<void> put_text(const std::string& key, std::string_view text);
   // Passes the content to on_body in pieces. The caller verifies it.
@@ -62,7 +64,8 @@ class S3Client {
   // Lists up to 1,000 uploads below a prefix that were neither completed nor aborted; none if the server cannot list
   // them.
   Result<std::vector<Upload>> list_uploads(const std::string& prefix);
-  Result<void> abort_upload(const Upload&);
+  Result<Upload> begin_upload(const std::string& key);  // begins a file of several parts
+  Result<void> abort_upload(const Upload&);             // succeeds if the upload does not exist
 
  private:
   struct Call {
@@ -76,8 +79,9 @@ class S3Client {
   Result<HttpTransfer::Answer> perform(const Call&);
   Error make_error(const Call&, const HttpTransfer::Answer&) const;
   Result<void> put_range(const std::string& key, const FileRange&, const std::string& sha256);
-  Result<void> put_parts(const std::string& key, const FileRange&);
-  Result<std::string> put_part(const Upload&, std::size_t number, const FileRange&);
+  Result<void> put_parts(const std::string& key, const FileRange&, const std::string& sha256);
+  Result<std::vector<std::string>> send_parts(const Upload&, const FileRange&, const std::string& sha256);
+  Result<std::string> put_part(const Upload&, std::size_t number, const FileRange&, const std::string& sha256);
   Result<void> complete_upload(const Upload&, const std::vector<std::string>& etags);
 
   const Settings settings_;

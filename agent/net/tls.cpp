@@ -6,14 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/service_manager.h"
 #include "net/host.h"
 #include "net/openssl.h"
 #include "net/tls_errors.h"
@@ -148,13 +147,6 @@ class CredentialsReader {
     return is_folder(settings_.ca) ? add_ca_folder(settings_.ca) : add_cas(settings_.ca);
   }
 
-  // The service manager gives credentials (LoadCredential=) to the user of the unit alone, with an access control list
-  // that looks like access of a group.
-  static bool is_managed_credential(const std::string& path) {
-    const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
-    std::error_code error;  // a folder that does not exist is not the folder of the key
-    return folder != nullptr && std::filesystem::equivalent(std::filesystem::path(path).parent_path(), folder, error);
-  }
   Result<void> check_key_owner(const struct stat& info) const {
     if (is_managed_credential(settings_.key) && (info.st_mode & S_IRWXO) == 0) return {};
     if (info.st_uid != 0 && info.st_uid != ::geteuid()) {

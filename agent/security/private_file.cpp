@@ -8,6 +8,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "base/service_manager.h"
 
 namespace mycojobs {
 
@@ -21,13 +22,16 @@ std::string find_private_file_problem(const struct stat& file) {
 
 Result<std::string> read_private_file(const std::string& path) {
   constexpr std::size_t kMaxBytes = 16U << 10;
-  // Does not follow links, and does not wait for a writer of a pipe.
-  const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const bool is_managed = is_managed_credential(path);
+  // Does not wait for a writer of a pipe.
+  const int link_flag = is_managed ? 0 : O_NOFOLLOW;
+  const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | link_flag));
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) != 0)
     return fail(errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::io, path + ": " + errno_text(errno));
   if (!S_ISREG(status.st_mode)) return fail(Code::invalid, path + ": it is not a regular file");
-  if (const std::string problem = find_private_file_problem(status); !problem.empty())
+  const bool is_accepted = is_managed && (status.st_mode & S_IRWXO) == 0;
+  if (const std::string problem = is_accepted ? "" : find_private_file_problem(status); !problem.empty())
     return fail(Code::invalid, path + ": " + problem);
   std::string text(kMaxBytes + 1, '\0');
   std::size_t size = 0;

@@ -108,6 +108,7 @@ struct AwaitInputs {
   std::uint64_t timeout_ms = 0;  // maximum wait for the holder, after which the job ends as `artifact_lost`
   std::string reason;
   std::vector<std::string> sources;  // jobs whose artifacts are needed; retention keeps the first kMaxSources of them
+  bool is_stored = false;            // an object storage has the files, too, and may send them before the holder
 };
 using Report = std::variant<LogAppend, EndReport, Release, DetailUpdate, AwaitInputs>;
 

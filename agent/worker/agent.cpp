@@ -208,10 +208,12 @@ Result<void> Agent::open_sweep(StoreFactory& stores) {
   constexpr std::uint64_t kMinIntervalMs = 10'000, kMaxIntervalMs = 900'000;
   if (settings_.bucket == nullptr || settings_.state_dir.empty()) return {};
   MJ_TRY(store, open_connection(stores));
-  const std::uint64_t retention_ms = settings_.retention.shortest_ms();
   const std::uint64_t interval_ms =
-      retention_ms == 0 ? kMaxIntervalMs : std::clamp(retention_ms / 4, kMinIntervalMs, kMaxIntervalMs);
-  bucket_sweep_ = std::make_unique<BucketSweep>(*store, settings_.bucket, clock_, settings_.contexts, interval_ms);
+      settings_.retention.shortest_ms() == 0
+          ? kMaxIntervalMs
+          : std::clamp(settings_.retention.shortest_ms() / 4, kMinIntervalMs, kMaxIntervalMs);
+  bucket_sweep_ = std::make_unique<BucketSweep>(*store, settings_.bucket, clock_, settings_.contexts,
+                                                settings_.state_dir, interval_ms);
   return {};
 }
 
@@ -403,7 +405,7 @@ Agent::~Agent() {
 std::uint32_t Agent::count_uploading_jobs() const {
   constexpr std::uint32_t kMaxUploadingJobs = 1000;
   std::uint32_t jobs = 0;
-  for (const auto& shard : shards_) jobs += shard->uploads ? shard->uploads->pending_count() : 0;
+  for (const auto& shard : shards_) jobs += shard->uploads ? shard->uploads->slotless_count() : 0;
   return std::min(jobs, kMaxUploadingJobs);
 }
 

@@ -42,7 +42,7 @@
 #include "worker/leases/lease_keeper.h"
 #include "worker/leases/registration_loop.h"
 #include "worker/leases/runner_registration.h"
-#include "worker/reports/artifact_uploads.h"
+#include "worker/reports/end_uploads.h"
 #include "worker/reports/reporter.h"
 #include "worker/runs/object_broker.h"
 #include "worker/runs/run_loop.h"

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "artifacts/artifact_queue.h"
-#include "artifacts/bucket/artifact_bucket.h"
 #include "artifacts/logs/log_spool.h"
 #include "artifacts/transfer/artifact_source.h"
 #include "base/ed25519.h"
@@ -30,6 +29,8 @@
 #include "worker/logs/log_export.h"
 
 namespace mycojobs {
+
+class ArtifactBucket;
 
 using RunNumber = std::uint64_t;  // number of a run, unique within this agent process
 
@@ -120,7 +121,7 @@ struct RunReport {
   RunNumber run = 0;
   Report report;
   bool is_last = false;  // slot and lease of the run are released when its last report is stored
-  // An end is stored after the upload of its artifacts (worker/reports/artifact_uploads.h).
+  // An end is stored after the upload of its artifacts (worker/reports/end_uploads.h).
   bool awaits_upload = false;
   bool was_uploaded = false;  // the receipt is complete, and the end may have become a failure since then
 };

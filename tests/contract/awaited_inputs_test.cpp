@@ -94,6 +94,24 @@ TEST_P(AwaitedInputs, JobIsQueuedWhenTheRunnerIsAlive) {
   EXPECT_EQ(claim_field("holder"), "");
 }
 
+TEST_P(AwaitedInputs, FilesInAnObjectStorageAreRequestedWithoutTheRunner) {
+  AwaitInputs wait = make_wait(claim_dependent());
+  wait.is_stored = true;
+  ASSERT_EQ(outcome(report(wait)), "ok");
+  EXPECT_EQ(claim_field("holder_stored"), "1");
+  EXPECT_EQ(claim_field("holder_away"), "");
+  make_due();
+  EXPECT_EQ(tick().queued, 1U) << "the storage may be back before the runner, which was deleted";
+  wait = make_wait(claim_one());
+  wait.is_stored = true;
+  ASSERT_EQ(outcome(report(wait)), "ok");
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_until", "1"});
+  make_due();
+  EXPECT_EQ(tick().queued, 0U);
+  EXPECT_EQ(field("job:12:2", "detail"), "artifact_lost");
+  EXPECT_EQ(claim_field("holder_stored"), "");
+}
+
 TEST_P(AwaitedInputs, RunnersThatAreAwayInTurnBeginOneWait) {
   hold_runner();
   ASSERT_EQ(outcome(report(make_wait(claim_dependent(), 100000))), "ok");

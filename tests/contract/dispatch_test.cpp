@@ -971,6 +971,15 @@ TEST_P(Dispatch, ClaimWhoseEndIsSavedOutlivesItsInstance) {
   EXPECT_EQ(store_->renew(1, {&saved, 1}, 30000).value().at(0), Renewal::renewed);
 }
 
+TEST_P(Dispatch, NewClaimHasNoSavedEnd) {
+  submit(1);
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "end_saved", "1", "mark_reason", "away", "mark_since", "1"});
+  ClaimRequest claim = request(1);
+  claim.instance = "old";
+  ASSERT_THAT(store_->claim(claim).value().jobs, testing::SizeIs(1));
+  EXPECT_THAT(store_->expire_instance(1, 20, "old").value(), testing::SizeIs(1));
+}
+
 TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   submit(1);
   ClaimRequest claim = request(1);

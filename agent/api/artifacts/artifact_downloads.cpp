@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/http/percent_encoding.h"
+#include "artifacts/bucket/artifact_bucket.h"
 #include "artifacts/job_artifacts.h"
 #include "base/log.h"
 #include "base/parse.h"

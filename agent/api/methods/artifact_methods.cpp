@@ -4,6 +4,7 @@
 #include "api/artifacts/artifact_downloads.h"
 #include "api/artifacts/artifact_uploads.h"
 #include "api/services.h"
+#include "artifacts/bucket/artifact_bucket.h"
 #include "model/media_type.h"
 #include "service/artifact_service.h"
 #include "store/redis/format_version.h"

@@ -21,6 +21,7 @@ constexpr std::size_t kMaxListedObjects = 1000;
 constexpr int kAttempts = 4;
 constexpr std::uint64_t kFirstPauseMs = 250;  // doubles with each attempt
 constexpr std::string_view kScheme = "s3://";
+constexpr const char* kOwnerName = "owner";
 
 std::string_view trim_spaces(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
@@ -159,7 +160,9 @@ auto ArtifactBucket::use_client(Stop stop, Call call) const {
   }
   if (!client) client = std::make_unique<S3Client>(settings_);
   auto credentials = read_credentials(credentials_);
-  if (!credentials) return CallResult(fail(std::move(credentials).error(), "artifacts.store_credentials"));
+  if (!credentials) {  // also while another program replaces the file
+    return CallResult(fail(Code::unavailable, "artifacts.store_credentials: " + credentials.error().message));
+  }
   client->set_credentials(std::move(*credentials));
   client->set_stop(stop);
   CallResult result = call(*client);
@@ -179,8 +182,12 @@ auto ArtifactBucket::repeat(Stop stop, Call call) const {
   return result;
 }
 
+std::string ArtifactBucket::format_folder(const Area& area) const {
+  return prefix_ + area.store_name + '/' + std::to_string(area.context) + '/';
+}
+
 std::string ArtifactBucket::format_key(const Key& key) const {
-  return prefix_ + key.store_name + '/' + job_folder_name(key.job_key) + '/' + key.sha256;
+  return format_folder(key.area) + job_folder_name(key.job_key) + '/' + key.sha256;
 }
 
 Result<void> ArtifactBucket::upload(const Key& key, int fd, std::uint64_t bytes, Stop stop) const {
@@ -194,79 +201,114 @@ Result<void> ArtifactBucket::download(const Key& key, std::function<Result<void>
 
 namespace {
 
-// Returns the parts of "<store>/<caller>.<job>/<sha256>", or no value for a name of another form.
-std::optional<ArtifactBucket::Key> parse_object_name(std::string_view name, const std::string& store_name) {
-  if (!name.starts_with(store_name + '/')) return std::nullopt;
-  name.remove_prefix(store_name.size() + 1);
+// Returns the parts of "<folder><caller>.<job>/<sha256>", or no value for a name of another form.
+std::optional<ArtifactBucket::Key> parse_object_name(std::string_view name, const std::string& folder,
+                                                     const ArtifactBucket::Area& area) {
+  if (!name.starts_with(folder)) return std::nullopt;
+  name.remove_prefix(folder.size());
   const std::size_t slash = name.find('/');
   if (slash == std::string_view::npos) return std::nullopt;
-  ArtifactBucket::Key key{store_name, parse_job_folder_name(std::string(name.substr(0, slash))),
+  ArtifactBucket::Key key{area, parse_job_folder_name(std::string(name.substr(0, slash))),
                           std::string(name.substr(slash + 1))};
   if (key.job_key.empty() || !is_hex(key.sha256, kSha256Digits)) return std::nullopt;
   return key;
 }
 
+Result<void> describe_step(Result<void> result, const char* step) {
+  if (!result) result.error().message.insert(0, std::string(step) + ": ");
+  return result;
+}
+
+template <class Value>
+Result<void> drop_value(Result<Value> result) {
+  if (!result) return tl::unexpected<Error>(std::move(result).error());
+  return {};
+}
+
+// Checks the rights for files of several parts. A server that does not support a call needs no right for the call.
+Result<void> check_upload(S3Client& client, const std::string& key) {
+  auto upload = client.begin_upload(key);
+  if (!upload) return describe_step(drop_value(std::move(upload)), "beginning a file of several parts");
+  auto listed =
+      describe_step(drop_value(client.list_uploads(key)), "listing incomplete uploads (s3:ListBucketMultipartUploads)");
+  auto aborted = describe_step(client.abort_upload(*upload), "aborting an upload (s3:AbortMultipartUpload)");
+  for (const auto* result : {&listed, &aborted}) {
+    if (!*result && result->error().code != Code::unsupported) return *result;
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<ArtifactBucket::Page> ArtifactBucket::list(const std::string& store_name, const std::string& next,
-                                                  Stop stop) const {
-  MJ_TRY(listed, repeat(stop, [&](S3Client& client) {
-           return client.list(prefix_ + store_name + '/', next, kMaxListedObjects);
-         }));
+Result<ArtifactBucket::Page> ArtifactBucket::list(const Area& area, const std::string& next, Stop stop) const {
+  const std::string folder = format_folder(area);
+  MJ_TRY(listed, repeat(stop, [&](S3Client& client) { return client.list(folder, next, kMaxListedObjects); }));
   Page page;
   page.next = std::move(listed.next);
   for (const S3Client::Object& object : listed.objects) {
-    if (!object.key.starts_with(prefix_)) continue;
-    if (auto key = parse_object_name(std::string_view(object.key).substr(prefix_.size()), store_name))
-      page.objects.push_back({std::move(*key)});
+    if (auto key = parse_object_name(object.key, folder, area))
+      page.objects.push_back({std::move(*key), {}, object.modified_unix_ms});
   }
   return page;
 }
 
-Result<std::vector<ArtifactBucket::ListedObject>> ArtifactBucket::list_uploads(const std::string& store_name,
-                                                                               Stop stop) const {
-  MJ_TRY(uploads, repeat(stop, [&](S3Client& client) { return client.list_uploads(prefix_ + store_name + '/'); }));
+Result<std::vector<ArtifactBucket::ListedObject>> ArtifactBucket::list_uploads(const Area& area, Stop stop) const {
+  const std::string folder = format_folder(area);
+  MJ_TRY(uploads, repeat(stop, [&](S3Client& client) { return client.list_uploads(folder); }));
   std::vector<ListedObject> found;
   for (const S3Client::Upload& upload : uploads) {
-    if (!upload.key.starts_with(prefix_) || upload.id.empty()) continue;
-    if (auto key = parse_object_name(std::string_view(upload.key).substr(prefix_.size()), store_name))
-      found.push_back({std::move(*key), upload.id});
+    if (upload.id.empty()) continue;
+    if (auto key = parse_object_name(upload.key, folder, area))
+      found.push_back({std::move(*key), upload.id, upload.started_unix_ms});
   }
   return found;
 }
 
 Result<void> ArtifactBucket::remove(const ListedObject& object, Stop stop) const {
   const std::string key = format_key(object.key);
-  return repeat(stop, [&](S3Client& client) {
+  return use_client(stop, [&](S3Client& client) {
     return object.upload_id.empty() ? client.remove(key) : client.abort_upload({key, object.upload_id});
   });
 }
 
+Result<std::string> ArtifactBucket::read_owner(const Area& area, Stop stop) const {
+  constexpr std::size_t kMaxOwnerBytes = 1024;
+  return repeat(stop, [&](S3Client& client) -> Result<std::string> {
+    std::string text;
+    MJ_CHECK(client.get(format_folder(area) + kOwnerName, [&](std::string_view piece) -> Result<void> {
+      text += piece.substr(0, kMaxOwnerBytes - std::min(kMaxOwnerBytes, text.size()));
+      return {};
+    }));
+    return text;
+  });
+}
+
+Result<void> ArtifactBucket::write_owner(const Area& area, std::string_view text, Stop stop) const {
+  return repeat(stop, [&](S3Client& client) { return client.put_text(format_folder(area) + kOwnerName, text); });
+}
+
 Result<void> ArtifactBucket::check(Stop stop) const {
   const std::string key = prefix_ + ".probe-" + random_hex(8), text = "mycojobs doctor " + random_hex(8);
-  const auto describe = [](Result<void> result, const char* step) {
-    if (!result) result.error().message.insert(0, std::string(step) + ": ");
-    return result;
-  };
-  MJ_CHECK(
-      describe(use_client(stop, [&](S3Client& client) { return client.put_text(key, text); }), "writing an object"));
+  MJ_CHECK(describe_step(use_client(stop, [&](S3Client& client) { return client.put_text(key, text); }),
+                         "writing an object"));
   std::string received;
-  Result<void> result = describe(use_client(stop,
-                                            [&](S3Client& client) {
-                                              return client.get(key, [&](std::string_view piece) -> Result<void> {
-                                                received += piece;
-                                                return {};
-                                              });
-                                            }),
-                                 "reading an object");
+  Result<void> result = describe_step(use_client(stop,
+                                                 [&](S3Client& client) {
+                                                   return client.get(key, [&](std::string_view piece) -> Result<void> {
+                                                     received += piece;
+                                                     return {};
+                                                   });
+                                                 }),
+                                      "reading an object");
   if (result && received != text)
     result = fail(Code::internal, url_ + ": the object has other content than was written");
   if (result) {
-    auto page = use_client(stop, [&](S3Client& client) { return client.list(key, "", 1); });
-    if (!page) result = describe(tl::unexpected<Error>(std::move(page).error()), "listing objects");
+    result = describe_step(drop_value(use_client(stop, [&](S3Client& client) { return client.list(key, "", 1); })),
+                           "listing objects");
   }
+  if (result) result = use_client(stop, [&](S3Client& client) { return check_upload(client, key); });
   Result<void> removed =
-      describe(use_client(stop, [&](S3Client& client) { return client.remove(key); }), "deleting an object");
+      describe_step(use_client(stop, [&](S3Client& client) { return client.remove(key); }), "deleting an object");
   return result ? removed : result;
 }
 

@@ -1,11 +1,11 @@
 // The storage of the operator for artifacts of all hosts (setting artifacts.store), a bucket with the protocol of
 // Amazon S3. An artifact is one object:
 //
-//   <prefix>/<store>/<caller>.<job>/<sha256>
+//   <prefix>/<store>/<context>/<caller>.<job>/<sha256>
+//   <prefix>/<store>/<context>/owner                       who deletes these objects (bucket_sweep.h)
 //
 // <store> is the name of the Redis database (artifact_store_name()). The key contains the job that stored the file, so
-// that a client cannot read a file of another job by its hash. Objects are deleted with the record of their job
-// (bucket_sweep.h). Decision 41.
+// that a client cannot read a file of another job by its hash. Decision 41.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,13 @@ class ArtifactBucket {
     std::string ca;           // as in HttpPost
     std::uint64_t part_bytes = 64ULL << 20;  // as in S3Client::Settings
   };
-  struct Key {
+  // The jobs of a context in one database.
+  struct Area {
     std::string store_name;  // artifact_store_name()
+    Id context = 0;
+  };
+  struct Key {
+    Area area;
     std::string job_key;
     std::string sha256;
   };
@@ -49,10 +54,11 @@ class ArtifactBucket {
   // The name of the storage in records and messages: the setting artifacts.store.
   const std::string& url() const { return url_; }
 
-  // The errors of the following functions are those of S3Client, with url() in front. Calls that fail with unavailable
-  // are repeated for about two seconds.
+  // The errors of the following functions are those of S3Client, with url() in front. If the file with the credentials
+  // cannot be used, which may be temporary, the error is unavailable. Calls that fail with unavailable are repeated for
+  // about two seconds.
 
-  // Stores a file. fd: a regular file with this content.
+  // Stores a file. fd: a regular file. Error conflict: it does not have this content.
   Result<void> upload(const Key&, int fd, std::uint64_t bytes, Stop) const;
   // Passes the content to on_body in pieces. The caller verifies it, since the server may send wrong bytes. A call
   // that fails is not repeated.
@@ -60,20 +66,25 @@ class ArtifactBucket {
 
   struct ListedObject {
     Key key;
-    std::string upload_id = {};  // of an upload that was not completed; otherwise empty
+    std::string upload_id = {};         // of an upload that was not completed; otherwise empty
+    std::uint64_t changed_unix_ms = 0;  // start of the upload, or time of the object; 0: unknown
   };
   struct Page {
     std::vector<ListedObject> objects;  // without objects whose names have another form
     std::string next;                   // argument of the next call; empty after the last page
   };
-  // Lists at most 1,000 objects of jobs of one database.
-  Result<Page> list(const std::string& store_name, const std::string& next, Stop) const;
-  // Lists at most 1,000 incomplete uploads of jobs of one database.
-  Result<std::vector<ListedObject>> list_uploads(const std::string& store_name, Stop) const;
-  // Deletes an object, or aborts an upload. Succeeds if it does not exist.
+  // Lists at most 1,000 objects of jobs.
+  Result<Page> list(const Area&, const std::string& next, Stop) const;
+  // Lists at most 1,000 incomplete uploads of jobs.
+  Result<std::vector<ListedObject>> list_uploads(const Area&, Stop) const;
+  // Deletes an object, or aborts an upload. Succeeds if it does not exist. The call is not repeated, so that a decision
+  // to delete does not become old.
   Result<void> remove(const ListedObject&, Stop) const;
+  // Reads and writes the text of the marker `owner` of an area. Error not_found: there is none.
+  Result<std::string> read_owner(const Area&, Stop) const;
+  Result<void> write_owner(const Area&, std::string_view text, Stop) const;
 
-  // Writes, lists, reads and deletes an object below the prefix, to check settings and rights.
+  // Checks the settings and all rights with an object below the prefix, and with an upload that is not completed.
   Result<void> check(Stop) const;
 
  private:
@@ -83,6 +94,7 @@ class ArtifactBucket {
   auto use_client(Stop, Call call) const;
   template <class Call>
   auto repeat(Stop, Call call) const;
+  std::string format_folder(const Area&) const;
   std::string format_key(const Key&) const;
 
   const std::string url_, prefix_;  // prefix_: "jobs/" or empty

@@ -15,6 +15,9 @@ constexpr std::uint64_t kFirstDownloadPauseMs = 250;  // doubles: 8 s together
 constexpr int kMaxDamagedDownloads = 3;
 // No attempt begins after this time, since a job occupies its slot meanwhile.
 constexpr std::chrono::seconds kMaxDownloadRetryTime{30};
+// Limit of the time for one download: a minute and a second for each 64 KiB.
+constexpr std::chrono::seconds kMinDownloadTime{60};
+constexpr std::uint64_t kMinDownloadBytesPerS = 64U << 10;
 
 // The result of one attempt to download an object.
 struct DownloadResult {
@@ -28,9 +31,13 @@ DownloadResult download_once(const ArtifactBucket& bucket, const ArtifactBucket:
   ReceivedFile file(content, target);
   bool has_disk_error = false;
   std::uint64_t bytes = 0;
+  const auto deadline =
+      std::chrono::steady_clock::now() + kMinDownloadTime + std::chrono::seconds(content.bytes / kMinDownloadBytesPerS);
   auto result = bucket.download(
       key,
       [&](std::string_view piece) -> Result<void> {
+        if (std::chrono::steady_clock::now() > deadline)
+          return fail(Code::unavailable, "the object arrives with less than 64 KiB/s");
         bytes += piece.size();
         received_bytes += piece.size();
         if (bytes > content.bytes) return fail(Code::conflict, "the object is larger than in the record");
@@ -57,7 +64,7 @@ void wait_while_running(std::uint64_t pause_ms, const std::atomic<bool>& stop) {
 void BucketSource::stop() {
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& entry : stop_flags_) *entry.second = true;
+    for (const auto& entry : fetches_) *entry.second.stop = true;
   }
   strands_.stop();
 }
@@ -66,32 +73,71 @@ ArtifactSource::FetchNumber BucketSource::fetch(const RemoteArtifact& artifact, 
                                                 OnEnd on_end) {
   if (bucket_ == nullptr || artifact.object_store != bucket_->url())
     return runners_.fetch(artifact, std::move(target), std::move(on_end));
-  const auto stop = std::make_shared<std::atomic<bool>>(false);
   FetchNumber number = 0;
+  std::shared_ptr<std::atomic<bool>> stop;
   {
     const std::lock_guard lock(mutex_);
     number = kObjectBit | next_number_++;
-    stop_flags_[number] = stop;
+    stop = fetches_[number].stop;
   }
   const std::string strand = "object " + std::to_string(number % kMaxDownloads);
   (void)strands_.post({strand, "objects"},
                       [this, number, artifact, target = std::move(target), on_end = std::move(on_end), stop]() mutable {
                         FetchEnd fetch_end = download(artifact, target, *stop);
-                        target.reset();  // can block on a disk, so not by the thread that receives the end
-                        {
-                          const std::lock_guard lock(mutex_);
-                          stop_flags_.erase(number);
-                        }
-                        on_end(std::move(fetch_end));
+                        on_downloaded(number, artifact, std::move(target), on_end, std::move(fetch_end));
                       });
   (void)strands_.start_missing_threads();
   return number;
 }
 
+void BucketSource::on_downloaded(FetchNumber number, const RemoteArtifact& artifact, std::shared_ptr<FileTarget> target,
+                                 const OnEnd& on_end, FetchEnd bucket_end) {
+  const bool is_failed_by_storage = bucket_end.status == FetchStatus::lost ||
+                                    bucket_end.status == FetchStatus::damaged ||
+                                    bucket_end.status == FetchStatus::storage_away;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry = fetches_.find(number);
+    if (is_failed_by_storage && artifact.holder.is_known() && !*entry->second.stop) {
+      // The lock is held, so that cancel() finds the number. The source posts the fetch to its own thread.
+      entry->second.runner_fetch =
+          runners_.fetch(artifact, std::move(target), [this, number, on_end, bucket_end](FetchEnd runner_end) {
+            {
+              const std::lock_guard guard(mutex_);
+              fetches_.erase(number);
+            }
+            on_end(combine_ends(bucket_end, std::move(runner_end)));
+          });
+      return;
+    }
+    fetches_.erase(entry);
+  }
+  target.reset();  // can block on a disk, so not by the thread that receives the end
+  on_end(std::move(bucket_end));
+}
+
+// The file is lost only if both places do not have it.
+FetchEnd BucketSource::combine_ends(const FetchEnd& bucket_end, FetchEnd runner_end) {
+  const bool is_final = runner_end.status == FetchStatus::received || runner_end.status == FetchStatus::failed ||
+                        runner_end.status == FetchStatus::busy;
+  if (is_final) return runner_end;
+  runner_end.reason = bucket_end.reason + "; " + runner_end.reason;
+  if (bucket_end.status == FetchStatus::storage_away) runner_end.status = FetchStatus::storage_away;
+  return runner_end;
+}
+
 void BucketSource::cancel(FetchNumber number) {
   if ((number & kObjectBit) == 0) return runners_.cancel(number);
-  const std::lock_guard lock(mutex_);
-  if (const auto flag = stop_flags_.find(number); flag != stop_flags_.end()) *flag->second = true;
+  FetchNumber runner_fetch = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry = fetches_.find(number);
+    if (entry == fetches_.end()) return;
+    *entry->second.stop = true;
+    runner_fetch = entry->second.runner_fetch;
+    if (runner_fetch != 0) fetches_.erase(entry);  // on_end may not be called any more
+  }
+  if (runner_fetch != 0) runners_.cancel(runner_fetch);
 }
 
 // An object that the storage does not have under one name of the database can be stored under another one, if two
@@ -104,7 +150,8 @@ FetchEnd BucketSource::download(const RemoteArtifact& artifact, const std::share
   std::size_t name = 0;
   FetchEnd fetch_end{FetchStatus::lost, bucket_->url() + " does not have it any more"};
   for (int attempt = 0; attempt < kMaxDownloadAttempts && name < artifact.store_names.size() && !stop;) {
-    const ArtifactBucket::Key key{artifact.store_names[name], artifact.job_key, artifact.content.sha256};
+    const ArtifactBucket::Key key{
+        {artifact.store_names[name], artifact.context}, artifact.job_key, artifact.content.sha256};
     auto [result, is_disk_error] = download_once(*bucket_, key, artifact.content, target, stop, received_bytes);
     if (result) {
       fetch_end = {FetchStatus::received, {}};

@@ -1,5 +1,6 @@
 // Fetches artifacts from the object storage (artifact_bucket.h) if their record says that they are there and this
-// process uses the same storage, and all other artifacts from the runners that have them. Thread-safe.
+// process uses the same storage, and all other artifacts from the runners that have them. A file that the storage does
+// not send is fetched from its runner, too, which has it until retention. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ class BucketSource final : public ArtifactSource {
                std::shared_ptr<Metrics> metrics = no_metrics())
       : bucket_(std::move(bucket)), runners_(runners), metrics_(std::move(metrics)) {}
   ~BucketSource() override { stop(); }
-  // Ends the running downloads. on_end is not called after it returns.
+  // Ends the running downloads. Their on_end is not called after it returns. `runners` may still end fetches.
   void stop();
 
   FetchNumber fetch(const RemoteArtifact&, std::shared_ptr<FileTarget>, OnEnd on_end) override;
@@ -32,16 +33,23 @@ class BucketSource final : public ArtifactSource {
   static constexpr std::uint64_t kMaxDownloads = 4;  // at the same time
   // Numbers of this object have this bit; those of `runners` do not.
   static constexpr FetchNumber kObjectBit = FetchNumber{1} << 63U;
-  using StopFlag = std::shared_ptr<std::atomic<bool>>;
+  struct Fetch {
+    std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
+    FetchNumber runner_fetch = 0;  // number of the fetch from the runner; 0: none
+  };
 
+  // Called at the end of a download. Fetches the file from its runner if the storage has not sent it.
+  void on_downloaded(FetchNumber, const RemoteArtifact&, std::shared_ptr<FileTarget>, const OnEnd&, FetchEnd);
+  // Returns the end for users after both places have failed to send the file.
+  static FetchEnd combine_ends(const FetchEnd& bucket_end, FetchEnd runner_end);
   FetchEnd download(const RemoteArtifact&, const std::shared_ptr<FileTarget>&, const std::atomic<bool>& stop) const;
 
   const std::shared_ptr<const ArtifactBucket> bucket_;
   ArtifactSource& runners_;
   const std::shared_ptr<Metrics> metrics_;
   std::mutex mutex_;
-  std::map<FetchNumber, StopFlag> stop_flags_;  // of all downloads that have not ended; guarded by mutex_
-  std::uint64_t next_number_ = 1;               // guarded by mutex_
+  std::map<FetchNumber, Fetch> fetches_;  // downloads, and fetches from runners that follow them; guarded by mutex_
+  std::uint64_t next_number_ = 1;         // guarded by mutex_
   StrandPool strands_;
 };
 

@@ -546,15 +546,25 @@ Result<std::string> find_spool_folder(const std::string& output) {
   return folder.string();
 }
 
-// Fetches an artifact from the runner of the job if it is not on this host, and sets its path.
+// Returns the object storage of this host if it has the artifact, or null. A user who may not read its credentials gets
+// the artifact from the runner.
+std::shared_ptr<const ArtifactBucket> open_bucket_of(const Invocation& call, const StoredArtifact& artifact) {
+  if (artifact.object_store.empty() || artifact.object_store != call.settings.artifacts_store) return nullptr;
+  auto bucket = make_artifact_bucket(call.settings);
+  if (bucket) return std::move(*bucket);
+  print_message(paint(OutputStyle::warn, "warning: ", true) + to_printable(bucket.error().message) +
+                ": the artifact is requested from its runner");
+  return nullptr;
+}
+
+// Fetches an artifact from the object storage or the runner of the job if it is not on this host, and sets its path.
 Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_artifacts, StoredArtifact& artifact,
                              std::unique_ptr<ArtifactDownload>& download) {
   if (is_local_artifact(artifact) || (!job_artifacts.holder.is_known() && artifact.object_store.empty())) return {};
   if (!download) {
     MJ_TRY(folder, find_spool_folder(call.get("output")));
-    MJ_TRY(bucket, make_artifact_bucket(call.settings));
     MJ_TRY(opened, ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(),
-                                          call.dependencies.clock, folder, std::move(bucket)));
+                                          call.dependencies.clock, folder, open_bucket_of(call, artifact)));
     download = std::move(opened);
   }
   MJ_TRY(path, download->fetch({call.context(),

@@ -45,7 +45,8 @@ void add_report(Arguments& out, const Release& release) {
 void add_report(Arguments& out, const AwaitInputs& wait) {
   const std::size_t source_count = std::min(wait.sources.size(), AwaitInputs::kMaxSources);
   out.add("inputs").add(wait.claim.job_key).add(wait.claim.claim_id).add(wait.claim.token);
-  out.add(std::uint64_t{3 + source_count}).add(to_string(wait.holder)).add(wait.timeout_ms).add(wait.reason);
+  out.add(std::uint64_t{4 + source_count}).add(to_string(wait.holder)).add(wait.timeout_ms).add(wait.reason);
+  out.add(wait.is_stored ? "1" : "0");
   for (std::size_t i = 0; i < source_count; ++i) out.add(wait.sources[i]);
 }
 

@@ -119,6 +119,8 @@ local function claim_job(queue, job, claim, record, ckey)
     redis.call('HDEL', kClaimKey .. job, 'overdue')
   end
   if claim['end'] then redis.call('HDEL', kClaimKey .. job, 'end') end
+  -- An agent of an earlier version that returned the job has not deleted these fields.
+  if claim.mark_since or claim.end_saved then redis.call('HDEL', kClaimKey .. job, 'end_saved', 'mark_reason', 'mark_since') end
   if claim.turn then redis.call('HDEL', kClaimKey .. job, 'held', 'turn') end
   -- Update the fields in the copy of the record for the reply.
   local changes = {status = kJobStatusStarted, detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
@@ -632,12 +634,12 @@ local function handle_release(job, claim_id, token, texts)
 end
 
 -- Report `inputs`. `texts` has the runner that does not send the inputs, the maximum wait for that runner in ms, the
--- reason, and the keys of the jobs whose artifacts are needed.
+-- reason, '1' if an object storage has the inputs, too, and the keys of the jobs whose artifacts are needed.
 local function handle_inputs(job, claim_id, token, texts)
   local claim = read_claim(job)
   if is_released_by(claim, claim_id, token) then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale_reply(job, 'a wait for inputs', claim_id) end
-  local err = park_for_inputs(job, claim, texts[1], to_number(texts[2]), texts[3], {unpack(texts, 4)})
+  local err = park_for_inputs(job, claim, texts[1], to_number(texts[2]), texts[3], {unpack(texts, 5)}, texts[4] == '1')
   return err and {'invalid', err.err} or {'ok', ''}
 end
 

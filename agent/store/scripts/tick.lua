@@ -61,7 +61,7 @@ local function waits_for_holder(job, claim)
     end_job(job, claim, failure_fields('artifact_lost', loss), false)
     return true
   end
-  if is_alive then
+  if is_alive or claim.holder_stored then
     redis.call('HSET', kClaimKey .. job, 'holder_queued', to_integer_text(now_ms))
     return false
   end

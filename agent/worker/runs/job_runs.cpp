@@ -161,11 +161,17 @@ void JobRuns::on(InputsFetched& fetched) {
   switch (end.status) {
     case FetchStatus::received:
       return begin_in_background(fetched.run, *run);
+    case FetchStatus::storage_away:
+      if (!end.holder.is_known()) {  // the store cannot limit the wait
+        reject_start(run->job, {Code::unavailable, "inputs: " + end.reason});
+        break;
+      }
+      [[fallthrough]];
     case FetchStatus::away:
-      emit_action(RunReport{
-          fetched.run,
-          AwaitInputs{run->job.claim, end.holder, settings_.holder_timeout_ms, end.reason, std::move(run->input_jobs)},
-          true});
+      emit_action(RunReport{fetched.run,
+                            AwaitInputs{run->job.claim, end.holder, settings_.holder_timeout_ms, end.reason,
+                                        std::move(run->input_jobs), end.status == FetchStatus::storage_away},
+                            true});
       break;
     case FetchStatus::busy:  // another agent may be able to run the job
       release_job(run->job, "inputs: " + end.reason);
@@ -179,7 +185,6 @@ void JobRuns::on(InputsFetched& fetched) {
       emit_action(RunReport{fetched.run, EndReport{run->job.claim, std::move(job_end)}, true});
       break;
     }
-    case FetchStatus::storage_away:
     case FetchStatus::failed:
       reject_start(run->job, {Code::unavailable, "inputs: " + end.reason});
   }

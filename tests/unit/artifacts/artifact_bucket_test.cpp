@@ -71,6 +71,21 @@ TEST_F(ArtifactBucketTest, CredentialsAreReadableForTheirOwnerOnly) {
   EXPECT_THAT(create_error(), HasSubstr("aws_access_key_id"));
 }
 
+TEST_F(ArtifactBucketTest, ManagedCredentialIsALinkThatAGroupCanRead) {
+  const std::string managed = folder_ + "/managed";
+  std::filesystem::create_directories(managed + "/data");
+  std::filesystem::rename(settings_.credentials, managed + "/data/credentials");
+  ::chmod((managed + "/data/credentials").c_str(), 0440);
+  std::filesystem::create_symlink("data/credentials", managed + "/credentials");
+  settings_.credentials = managed + "/credentials";
+  EXPECT_THAT(create_error(), StartsWith("artifacts.store_credentials: "));
+  ::setenv("CREDENTIALS_DIRECTORY", managed.c_str(), 1);
+  EXPECT_EQ(create_error(), "");
+  ::chmod((managed + "/data/credentials").c_str(), 0444);
+  EXPECT_THAT(create_error(), HasSubstr("mode 0444"));
+  ::unsetenv("CREDENTIALS_DIRECTORY");
+}
+
 TEST(AwsCredentialsFile, HasTheFormatOfOtherTools) {
   const auto credentials = parse_aws_credentials(
       "# of the backup user\n[default]\naws_access_key_id=KEY\r\naws_secret_access_key = a/b+c==\n\n"

@@ -709,13 +709,22 @@ TEST_F(JobRunsInputs, JobEndsIfItsInputsAreLost) {
   }
 }
 
-TEST_F(JobRunsInputs, HostThatCannotStoreOrReadInputsReturnsTheJob) {
-  for (const FetchStatus status : {FetchStatus::failed, FetchStatus::storage_away}) {
-    step_to_fetch();
-    end_fetch(status);
-    ASSERT_EQ(all<StartRejected>().size(), 1U);
-    EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
-  }
+TEST_F(JobRunsInputs, HostThatCannotStoreInputsReturnsTheJob) {
+  step_to_fetch();
+  end_fetch(FetchStatus::failed);
+  ASSERT_EQ(all<StartRejected>().size(), 1U);
+  EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
+}
+
+TEST_F(JobRunsInputs, JobIsParkedWhileTheObjectStorageIsAway) {
+  step_to_fetch();
+  end_fetch(FetchStatus::storage_away);
+  ASSERT_EQ(reports<AwaitInputs>().size(), 1U);
+  EXPECT_TRUE(reports<AwaitInputs>().at(0)->is_stored);
+  EXPECT_EQ(reports<AwaitInputs>().at(0)->timeout_ms, 24ULL * 3600 * 1000);
+  step_to_fetch();
+  step(JobRuns::InputsFetched{1, {FetchStatus::storage_away, {}, "the artifact: why"}});
+  EXPECT_EQ(all<StartRejected>().size(), 1U) << "no runner has the file";
 }
 
 TEST_F(JobRunsInputs, KilledJobEndsItsFetch) {

@@ -109,10 +109,10 @@ end
 
 -- Fields of a claim that describe a run or a wait. All fields are deleted when the job ends, the first
 -- kLeaseFieldCount when its lease ends, and the first kHolderFieldCount when its wait for a runner with its inputs ends.
-local kRunFields = {'holder', 'coordinator', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'until_ms',
-  'beat', 'began', 'mark_reason', 'mark_since', 'end_saved', 'message', 'cancel', 'lease_ms', 'log_base', 'reason', 'held', 'turn',
-  'overdue', 'waiting_since', 'postponed', 'unbegun', 'quota'}
-local kHolderFieldCount, kLeaseFieldCount = 6, 12
+local kRunFields = {'holder', 'coordinator', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'holder_stored',
+  'until_ms', 'beat', 'began', 'mark_reason', 'mark_since', 'end_saved', 'message', 'cancel', 'lease_ms', 'log_base', 'reason',
+  'held', 'turn', 'overdue', 'waiting_since', 'postponed', 'unbegun', 'quota'}
+local kHolderFieldCount, kLeaseFieldCount = 7, 13
 -- Returns the runner or the coordinator for whose files a parked job waits, or nil. Scripts of earlier versions know no
 -- coordinators: they read and delete only the other fields, and queue the job again when it is due.
 local function awaited_holder(claim) return claim.holder_until and (claim.holder or claim.coordinator) or nil end
@@ -268,9 +268,10 @@ end
 -- Parks a claimed job whose inputs are files that `holder` does not send now. The delivery is not counted, and the
 -- queue time-out continues. The job is queued again by tick. timeout_ms: maximum wait since the first park, without the
 -- time from its return to the queue (holder_queued) to this call. Another holder does not begin a new wait, since two
--- holders can be away alternately. sources: the jobs whose files are needed.
+-- holders can be away alternately. sources: the jobs whose files are needed. is_stored: an object storage has the files,
+-- too. It can become available before the holder, so the job is queued again with pauses even if the holder is away.
 local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
-local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
+local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources, is_stored)
   uncount_delivery(claim)
   local since_ms, is_alive = now_ms, is_holder_alive(holder)
   if awaited_holder(claim) then
@@ -279,7 +280,7 @@ local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
   end
   -- A holder that is alive and does not send may lack a right. The job is not claimed in a loop.
   local pause_ms = kMinInputsPauseMs
-  if is_alive then pause_ms = math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) end
+  if is_alive or is_stored then pause_ms = math.min(math.max(kMinInputsPauseMs, (now_ms - since_ms) / 2), kMaxInputsPauseMs) end
   local err = return_to_queue(job, claim, kFactKindReleased, reason, pause_ms, kParkReasonInputs)
   if err or claim.state ~= kJobStateDelayed then return err end
   local field, other = 'holder', 'coordinator'
@@ -287,7 +288,11 @@ local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources)
   redis.call('HDEL', kClaimKey .. job, other)
   redis.call('HSET', kClaimKey .. job, 'deliveries', claim.deliveries, field, holder, 'holder_since',
     to_integer_text(since_ms), 'holder_until', to_integer_text(since_ms + timeout_ms))
-  if not is_alive then redis.call('HSET', kClaimKey .. job, 'holder_away', 1) end
+  if is_stored then
+    redis.call('HSET', kClaimKey .. job, 'holder_stored', 1)
+  elseif not is_alive then
+    redis.call('HSET', kClaimKey .. job, 'holder_away', 1)
+  end
   for _, source in ipairs(sources) do add_needed_by(source, job) end
   continue_queue_timeout(job, claim)
 end
@@ -298,7 +303,7 @@ local function find_input_loss(claim)
   local remedy, subject = ': run the jobs that it depends on again', 'its inputs are artifacts of runner '
   if not is_runner(holder) then
     remedy, subject = ': upload the files or send the message again', 'its files are those of coordinator '
-  elseif redis.call('EXISTS', 'runner:' .. holder) == 0 then
+  elseif not claim.holder_stored and redis.call('EXISTS', 'runner:' .. holder) == 0 then
     return subject .. holder .. ', which was deleted' .. remedy
   end
   local until_ms = to_number(claim.holder_until)

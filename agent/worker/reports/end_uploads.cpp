@@ -1,10 +1,14 @@
-#include "worker/reports/artifact_uploads.h"
+#include "worker/reports/end_uploads.h"
+
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
+#include "base/errno_text.h"
 #include "base/log.h"
 #include "model/artifact.h"
 #include "model/trace_context.h"
@@ -15,8 +19,8 @@ namespace {
 
 constexpr std::uint64_t kFirstUploadPauseMs = 1000, kMaxUploadPauseMs = 60000;
 constexpr std::uint64_t kUploadIdleMs = 60000;
-constexpr std::uint64_t kStoreRetryMs = 1000;              // pause after the store did not answer
-constexpr std::uint64_t kParallelUploads = 4;              // of one context
+constexpr std::uint64_t kStoreRetryMs = 1000;  // pause after the store did not answer
+constexpr std::uint64_t kUploadNamesValidMs = 60000;
 constexpr RunNumber kAdoptedRunBit = RunNumber{1} << 55U;  // numbers of the runs of previous agents
 
 RunNumber next_adopted_run() {
@@ -24,7 +28,17 @@ RunNumber next_adopted_run() {
   return kAdoptedRunBit | next++;
 }
 
-// Uploads the files of a job that are not in `uploaded` yet. Error not_found: a file is not on this host any more.
+std::uint64_t estimate_end_bytes(const EndReport& report) {
+  constexpr std::uint64_t kFixedBytes = 4096;
+  const JobEnd& end = report.end;
+  std::uint64_t bytes = kFixedBytes + end.artifacts.size() + end.artifacts_dropped.size() + end.error.size() +
+                        end.error_info.size() + end.receipt.size() + end.usage.size() + end.layers.size();
+  for (const auto& [key, value] : end.result) bytes += key.size() + value.size();
+  return bytes;
+}
+
+// Uploads the files of a job that are not in `uploaded` yet. Errors: not_found (a file is not on this host any more),
+// conflict (it has other content), io (also if the disk of the context is not mounted), those of ArtifactBucket.
 Result<void> upload_files(const ArtifactBucket& bucket, const ClaimRef& claim, const std::string& artifacts,
                           const std::vector<std::string>& store_names, const std::string& state_dir,
                           std::set<std::string>& uploaded, const std::atomic<bool>& stop, std::uint64_t& sent_bytes) {
@@ -36,8 +50,18 @@ Result<void> upload_files(const ArtifactBucket& bucket, const ClaimRef& claim, c
       MJ_TRY(opened, open_job_file(folder, {file.sha256, file.bytes}));
       fd = std::move(opened);
     }
-    if (!fd) return fail(Code::not_found, "the file of the artifact was deleted from state_dir");
-    MJ_CHECK(bucket.upload({store_names.front(), claim.job_key, file.sha256}, fd.get(), file.bytes, &stop));
+    if (!fd) {
+      struct stat info {};
+      const std::string context_folder = ArtifactFolder(state_dir, claim.context).path();
+      if (::stat(context_folder.c_str(), &info) != 0)
+        return fail(Code::io, context_folder + ": " + errno_text(errno) + " (is the disk mounted?)");
+      return fail(Code::not_found, "the file of the artifact was deleted from state_dir");
+    }
+    const ArtifactBucket::Key key{{store_names.front(), claim.context}, claim.job_key, file.sha256};
+    auto uploaded_file = bucket.upload(key, fd.get(), file.bytes, &stop);
+    // Only this host can have lost the file. A server that answers "not found" to an upload is not ready.
+    if (!uploaded_file && uploaded_file.error().code == Code::not_found) uploaded_file.error().code = Code::unavailable;
+    MJ_CHECK(uploaded_file);
     uploaded.insert(file.sha256);
     sent_bytes += file.bytes;
   }
@@ -74,7 +98,17 @@ void ArtifactUploads::post(Event event) {
 
 void ArtifactUploads::submit(RunReport report) {
   ++pending_count_;
-  post(EndSubmitted{std::move(report)});
+  const std::uint64_t bytes = count_slotless(std::get<EndReport>(report.report));
+  post(EndSubmitted{std::move(report), bytes});
+}
+
+// Counts an end whose job needs no slot, and returns its size. Returns 0 if too many bytes are pending.
+std::uint64_t ArtifactUploads::count_slotless(const EndReport& report) {
+  const std::uint64_t bytes = estimate_end_bytes(report);
+  if (pending_bytes_ + bytes > kMaxPendingBytes) return 0;
+  pending_bytes_ += bytes;
+  ++slotless_count_;
+  return bytes;
 }
 
 void ArtifactUploads::on_settled(std::span<const RunNumber> runs) {
@@ -87,17 +121,25 @@ std::uint64_t ArtifactUploads::run_once() {
   for (Event& event : events_.consume_all()) std::visit([this](auto& typed_event) { on(typed_event); }, event);
   std::uint64_t pause_ms = contexts_to_load_.empty() ? kUploadIdleMs : kStoreRetryMs;
   for (auto& [run, upload] : uploads_) {
-    if (!upload.is_working && !upload.is_reported) advance(run, upload);
-    const std::uint64_t now_ms = clock_.boot_ms();
-    if (!upload.is_working && !upload.is_reported)
-      pause_ms = std::min(pause_ms, upload.next_boot_ms - std::min(upload.next_boot_ms, now_ms));
+    if (!upload.is_reported) advance(run, upload);
+    if (!upload.is_reported) pause_ms = std::min(pause_ms, find_pause_ms(upload));
   }
   has_missing_threads_ = has_missing_threads_ && !strands_.start_missing_threads();
   publish_counts();
   return has_missing_threads_ ? std::min(pause_ms, kStoreRetryMs) : pause_ms;
 }
 
-// Continues with the ends that a previous agent of the runner has saved.
+// Returns the time until advance() has something to do. The end of a strand's work wakes the loop.
+std::uint64_t ArtifactUploads::find_pause_ms(const Upload& upload) const {
+  const std::uint64_t now_unix_ms = clock_.unix_ms(), now_boot_ms = clock_.boot_ms();
+  const std::uint64_t end_unix_ms = upload.started_unix_ms + settings_.timeout_ms;
+  const std::uint64_t timeout_ms = *upload.stop ? kUploadIdleMs : end_unix_ms - std::min(end_unix_ms, now_unix_ms);
+  const bool is_waiting_for_strand = upload.is_saving || upload.is_uploading || now_boot_ms >= upload.next_boot_ms;
+  return is_waiting_for_strand ? timeout_ms : std::min(timeout_ms, upload.next_boot_ms - now_boot_ms);
+}
+
+// Continues with the ends that a previous agent of the runner has saved. The strand loads them before it saves the
+// first end of this agent.
 void ArtifactUploads::load_saved_ends(Id context) {
   const auto fields = store_.load(context, kArtifactsKey);
   if (!fields && fields.error().code == Code::not_found) return;  // no artifact was ever stored
@@ -106,35 +148,44 @@ void ArtifactUploads::load_saved_ends(Id context) {
     contexts_to_load_.insert(context);
     return;
   }
-  for (SavedEnd& saved : saved_ends_.load(context, store_names->front())) {
+  post_to_disk(context, [this, context, store_name = store_names->front()] {
+    post(EndsLoaded{context, store_name, saved_ends_.load(context, store_name)});
+  });
+}
+
+void ArtifactUploads::on(EndsLoaded& loaded) {
+  for (SavedEnd& saved : loaded.ends) {
     const RunNumber run = next_adopted_run();
     log(LogLevel::info, "worker", "{}: its run has ended before this agent was started; its artifacts are uploaded",
         append_trace_id(saved.report.claim.job_key, saved.report.claim.traceparent));
     callbacks_.on_adopted(run, saved.report.claim);
     ++pending_count_;
     Upload& upload = uploads_[run];
+    upload.bytes = count_slotless(saved.report);
     upload.report = std::move(saved.report);
     upload.started_unix_ms = saved.started_unix_ms;
-    upload.store_name = store_names->front();
+    upload.store_name = loaded.store_name;
     upload.is_saved = true;
+    upload.needs_save = false;
   }
 }
 
 // Returns null if the store does not answer.
 const std::vector<std::string>* ArtifactUploads::find_store_names(Id context) {
-  std::vector<std::string>& names = store_names_[context];
-  if (names.empty()) {
-    auto read_names = artifact_store_names(store_, context);
-    if (!read_names) return nullptr;
-    names = std::move(*read_names);
+  StoreNames& cached = store_names_[context];
+  if (cached.names.empty() || clock_.boot_ms() > cached.read_boot_ms + kUploadNamesValidMs) {
+    auto names = artifact_store_names(store_, context);
+    if (!names) return nullptr;
+    cached = {std::move(*names), clock_.boot_ms()};
   }
-  return &names;
+  return &cached.names;
 }
 
 void ArtifactUploads::on(EndSubmitted& submitted) {
   Upload& upload = uploads_[submitted.report.run];
   upload.report = std::move(std::get<EndReport>(submitted.report.report));
   upload.started_unix_ms = clock_.unix_ms();
+  upload.bytes = submitted.bytes;
 }
 
 void ArtifactUploads::on(EndSettled& settled) { erase(settled.run); }
@@ -154,29 +205,43 @@ void ArtifactUploads::on(JobCancelled& cancelled) {
   *entry->second.stop = true;
 }
 
+// An upload is stopped before the end is reported, since the strand uses the state of the upload. A save need not end:
+// the strand deletes the saved end after it.
 void ArtifactUploads::advance(RunNumber run, Upload& upload) {
+  const bool has_expired = has_timed_out(upload);
+  if (upload.is_uploading) {
+    if (has_expired) *upload.stop = true;
+    return;
+  }
   if (upload.is_dropped) return report_end(run, upload);
   if (upload.is_cancelled) {
     fail_end(upload, "cancelled", "cancelled while its artifacts waited for " + bucket_->url());
     return report_end(run, upload);
   }
-  if (clock_.boot_ms() < upload.next_boot_ms) return;
-  const auto* store_names = find_store_names(upload.report.claim.context);
+  if (has_expired) {
+    return report_failure(run, upload, upload.shown_reason.empty() ? "the time is over" : upload.shown_reason,
+                          " (artifacts.store_timeout)");
+  }
+  const Id context = upload.report.claim.context;
+  if (upload.is_saving || clock_.boot_ms() < upload.next_boot_ms) return;
+  const auto* store_names = contexts_to_load_.contains(context) ? nullptr : find_store_names(context);
   if (store_names == nullptr) {
     upload.next_boot_ms = clock_.boot_ms() + kStoreRetryMs;
-    return;
+  } else if (upload.needs_save) {
+    save(run, upload, store_names->front());
+  } else if (uploading_counts_[context] < kMaxParallelUploads) {
+    this->upload(run, upload, *store_names);
   }
-  upload.store_name = store_names->front();
-  upload.is_working = true;
-  if (upload.is_saved) return this->upload(run, upload);
-  save(run, upload);
 }
 
-void ArtifactUploads::save(RunNumber run, Upload& upload) {
-  post_to_strand(upload.report.claim.context, run,
-                 [this, run, store_name = upload.store_name, saved = SavedEnd{upload.report, upload.started_unix_ms}] {
-                   post(EndSaved{run, saved_ends_.save(store_name, saved)});
-                 });
+void ArtifactUploads::save(RunNumber run, Upload& upload, const std::string& store_name) {
+  const Id context = upload.report.claim.context;
+  upload.is_saving = true;
+  if (upload.store_name.empty()) upload.store_name = store_name;
+  post_to_disk(context,
+               [this, run, folder_name = upload.store_name, saved = SavedEnd{upload.report, upload.started_unix_ms}] {
+                 post(EndSaved{run, saved_ends_.save(folder_name, saved)});
+               });
 }
 
 // The end is uploaded even if it cannot be saved: without a crash nothing is lost.
@@ -184,24 +249,28 @@ void ArtifactUploads::on(EndSaved& saved) {
   const auto entry = uploads_.find(saved.run);
   if (entry == uploads_.end()) return;
   Upload& upload = entry->second;
-  upload.is_working = false;
-  upload.is_saved = true;
+  upload.is_saving = false;
+  upload.needs_save = false;
+  upload.is_saved = saved.result.has_value();
+  if (upload.is_reported) return;
   if (!saved.result)
     log(LogLevel::error, "worker", "{}: its end is lost if this agent dies now: {}", upload.report.claim.job_key,
         saved.result.error().message);
   DetailUpdate update{upload.report.claim, "artifact_store"};
-  update.is_end_saved = saved.result.has_value();
+  update.is_end_saved = upload.is_saved;
   callbacks_.report(RunReport{saved.run, std::move(update), false});
 }
 
-void ArtifactUploads::upload(RunNumber run, Upload& upload) {
+void ArtifactUploads::upload(RunNumber run, Upload& upload, const std::vector<std::string>& store_names) {
   const Id context = upload.report.claim.context;
-  post_to_strand(context, run,
+  upload.is_uploading = true;
+  ++uploading_counts_[context];
+  post_to_strand({"upload " + std::to_string(run), "uploads"},
                  [this, run, context, claim = upload.report.claim, artifacts = upload.report.end.artifacts,
-                  store_names = *find_store_names(context), uploaded = upload.uploaded, stop = upload.stop] {
+                  names = store_names, uploaded = upload.uploaded, stop = upload.stop] {
                    std::uint64_t sent_bytes = 0;
-                   auto result = upload_files(*bucket_, claim, artifacts, store_names, settings_.state_dir, *uploaded,
-                                              *stop, sent_bytes);
+                   auto result = upload_files(*bucket_, claim, artifacts, names, settings_.state_dir, *uploaded, *stop,
+                                              sent_bytes);
                    metrics_->add(Metric::transfer_bytes, {context, "uploaded"}, static_cast<double>(sent_bytes));
                    post(UploadFinished{run, std::move(result)});
                  });
@@ -211,7 +280,8 @@ void ArtifactUploads::on(UploadFinished& uploaded) {
   const auto entry = uploads_.find(uploaded.run);
   if (entry == uploads_.end()) return;
   Upload& upload = entry->second;
-  upload.is_working = false;
+  upload.is_uploading = false;
+  --uploading_counts_[upload.report.claim.context];
   if (!uploaded.result) return on_failed(uploaded.run, upload, uploaded.result.error());
   upload.report.end.artifacts = set_object_store(upload.report.end.artifacts, bucket_->url());
   report_end(uploaded.run, upload);
@@ -219,18 +289,24 @@ void ArtifactUploads::on(UploadFinished& uploaded) {
 
 void ArtifactUploads::on_failed(RunNumber run, Upload& upload, const Error& error) {
   if (upload.is_dropped || upload.is_cancelled) return;  // advance() reports the end
-  if (error.code == Code::not_found || has_timed_out(upload)) {
-    fail_end(upload, "artifact_store",
-             "its artifacts could not be stored: " + error.message +
-                 (error.code == Code::not_found ? "" : " (artifacts.store_timeout)") +
-                 "; its result and artifacts are on its runner");
-    return report_end(run, upload);
+  if (has_timed_out(upload)) {
+    // A stopped call has no error of the storage.
+    const bool is_stopped = *upload.stop;
+    const std::string reason = is_stopped && !upload.shown_reason.empty() ? upload.shown_reason : error.message;
+    return report_failure(run, upload, reason, " (artifacts.store_timeout)");
   }
+  if (error.code == Code::not_found && !std::exchange(upload.has_new_names, true)) {
+    store_names_.erase(upload.report.claim.context);  // the store may have other names since it was emptied or restored
+    return;
+  }
+  if (error.code == Code::not_found || error.code == Code::conflict)
+    return report_failure(run, upload, error.message, "");
   const std::uint64_t longest_ms = std::min(kFirstUploadPauseMs << std::min(upload.failures, 6U), kMaxUploadPauseMs);
   std::uint64_t pause_ms = longest_ms / 2 + std::uniform_int_distribution<std::uint64_t>(0, longest_ms / 2)(random_);
   const std::uint64_t end_unix_ms = upload.started_unix_ms + settings_.timeout_ms, now_unix_ms = clock_.unix_ms();
   pause_ms = std::min(pause_ms, end_unix_ms - std::min(end_unix_ms, now_unix_ms));
   ++upload.failures;
+  upload.needs_save = !upload.is_saved;
   upload.next_boot_ms = clock_.boot_ms() + pause_ms;
   show_reason(run, upload, error.message);
 }
@@ -247,6 +323,12 @@ bool ArtifactUploads::has_timed_out(const Upload& upload) const {
   return clock_.unix_ms() >= upload.started_unix_ms + settings_.timeout_ms;
 }
 
+void ArtifactUploads::report_failure(RunNumber run, Upload& upload, const std::string& reason, const char* remark) {
+  fail_end(upload, "artifact_store",
+           "its artifacts could not be stored: " + reason + remark + "; its result and artifacts are on its runner");
+  report_end(run, upload);
+}
+
 void ArtifactUploads::fail_end(Upload& upload, std::string detail, std::string error) {
   upload.report.end.status = JobStatus::error;
   upload.report.end.detail = std::move(detail);
@@ -261,23 +343,32 @@ void ArtifactUploads::report_end(RunNumber run, Upload& upload) {
   callbacks_.report(std::move(report));
 }
 
+// The strand deletes the saved end after a save that is still queued.
 void ArtifactUploads::erase(RunNumber run) {
   const auto entry = uploads_.find(run);
   if (entry == uploads_.end()) return;
   const Upload& upload = entry->second;
-  if (upload.is_saved) {
-    post_to_strand(
-        upload.report.claim.context, run,
-        [this, store_name = upload.store_name, claim = upload.report.claim] { saved_ends_.remove(store_name, claim); });
+  if (!upload.store_name.empty()) {
+    post_to_disk(upload.report.claim.context, [this, store_name = upload.store_name, claim = upload.report.claim] {
+      saved_ends_.remove(store_name, claim);
+    });
+  }
+  if (upload.bytes > 0) {
+    pending_bytes_ -= upload.bytes;
+    --slotless_count_;
   }
   uploads_.erase(entry);
   --pending_count_;
 }
 
-void ArtifactUploads::post_to_strand(Id context, RunNumber run, StrandPool::Work work) {
-  const std::string strand = "upload " + std::to_string(context) + ' ' + std::to_string(run % kParallelUploads);
+// All calls of a context are on one strand, in the order in which they were posted.
+void ArtifactUploads::post_to_disk(Id context, StrandPool::Work work) {
   const std::string mount = mounts_.find_mount_point(ArtifactFolder(settings_.state_dir, context).path());
-  if (!strands_.post({strand, mount}, std::move(work))) has_missing_threads_ = true;
+  post_to_strand({"save " + std::to_string(context), mount}, std::move(work));
+}
+
+void ArtifactUploads::post_to_strand(const StrandPool::Strand& strand, StrandPool::Work work) {
+  if (!strands_.post(strand, std::move(work))) has_missing_threads_ = true;
 }
 
 void ArtifactUploads::publish_counts() {
@@ -286,7 +377,7 @@ void ArtifactUploads::publish_counts() {
   for (const Id context : settings_.contexts) counts[context] = 0;
   for (const auto& [run, upload] : uploads_) {
     ++counts[upload.report.claim.context];
-    if (upload.failures > 0 && !upload.is_reported) ++failing;
+    if (upload.failures > 0 && upload.is_saved && !upload.is_reported) ++failing;
   }
   failing_count_ = failing;
   for (const auto& [context, count] : counts) metrics_->set(Metric::artifact_uploads, {context}, count);
