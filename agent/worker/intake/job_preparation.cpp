@@ -233,10 +233,8 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   start.executor = executor;
   start.uses_object_store = executor->uses_object_store();
   start.specs = std::move(staged.specs);
-  for (RunSpec& spec : start.specs) {
-    spec.context = claimed.ref.context;
-    if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
-  }
+  for (RunSpec& spec : start.specs) spec.context = claimed.ref.context;
+  for (RunSpec& spec : start.specs) spec.fence_boot_ms = settings_.kill_on_lease_lost ? fence_boot_ms : 0;
   const RunSpec& last_spec = start.specs.back();
   start.folders = list_job_folders(last_spec.grants, find_file_owner(settings_.files, last_spec.context));
   const std::uint64_t wall_ms = last_spec.limits.wall_ms;
