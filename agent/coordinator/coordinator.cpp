@@ -324,9 +324,18 @@ Result<void> Coordinator::start_threads() {
   }
   has_started_ = true;
   start_discovery();
-  if (settings_.state_dir.empty()) return {};
+  const std::lock_guard lock(mutex_);
+  start_file_sender();
+  return {};
+}
+
+void Coordinator::start_file_sender() {
+  if (!has_started_ || stopping_ || settings_.state_dir.empty()) return;
+  if (file_sender_thread_ && file_sender_thread_->started()) return;
+  const bool is_first_attempt = !file_sender_thread_;
   file_sender_thread_.emplace(file_sender_, "file holder");
-  return file_sender_thread_->started();
+  if (const auto& started = file_sender_thread_->started(); !started && is_first_attempt)
+    log(LogLevel::error, "coordinator", "files of this host are not sent: {} (retrying)", started.error().message);
 }
 
 void Coordinator::stop() {
@@ -372,6 +381,7 @@ void Coordinator::start_missing_threads() {
     for (LoopPool* pool : {&pools->flows, &pools->messages, &pools->workflows}) pool->start_missing_thread();
   }
   file_pool_.start_missing_thread();
+  start_file_sender();
 }
 
 std::string Coordinator::unready_reason() const {

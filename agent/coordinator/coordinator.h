@@ -110,6 +110,9 @@ class Coordinator {
   void start_listener();
   void start_discovery();  // starts the discovery thread, unless all contexts are configured and served
   void run_discovery();
+  // Starts the thread that sends files of this host, if it is not running. A later call tries again after an error.
+  // REQUIRES: mutex_ is locked.
+  void start_file_sender();
 
   StoreFactory& stores_;
   const Clock& clock_;

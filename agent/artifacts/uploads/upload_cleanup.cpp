@@ -63,10 +63,10 @@ Result<void> UploadCleanup::delete_files_without_record(Store& store, Id context
     }
   }
   Result<void> result;
-  auto entry = ids.upper_bound(last_examined_);
-  for (std::size_t count = std::min(kMaxExamined, ids.size()); count > 0; --count, ++entry) {
-    if (entry == ids.end()) entry = ids.begin();
-    const auto& [path, id] = *entry;
+  auto next = ids.upper_bound(last_examined_);
+  for (std::size_t count = std::min(kMaxExamined, ids.size()); count > 0; --count, ++next) {
+    if (next == ids.end()) next = ids.begin();
+    const auto& [path, id] = *next;
     last_examined_ = path;
     const auto upload = store.find_upload(context, id);
     if (!upload && result) result = tl::unexpected<Error>(upload.error());
