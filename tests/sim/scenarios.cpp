@@ -145,7 +145,7 @@ const auto kScenarios = std::to_array<Scenario>({
      },
      {1}},
     {"message with two jobs", send_message_with_two_jobs, {1, 2}, false, 0, {}, true},
-    {"retention", [](Stage& s) { submit(s, 1, "lines 40"); }, {1}, true, 0, {1, 2000, 300, 0}},
+    {"retention", [](Stage& s) { submit(s, 1, "lines 40"); }, {1}, true, 0, {1, 2000, Retention::same_for_all(300), 0}},
     {"retention by count",
      [](Stage& s) {
        submit(s, 1, "ok 20");
@@ -154,7 +154,7 @@ const auto kScenarios = std::to_array<Scenario>({
      {1},
      true,
      0,
-     {1, 2000, 0, 1}},
+     {1, 2000, Retention::same_for_all(0), 1}},
     {"a restart of the server, and grant",
      [](Stage& s) {
        submit(s, 1, "ok 900");

@@ -136,7 +136,7 @@ TEST(Sim, ShorterLeaseDoesNotEndALongerOneEarly) {
 
 // A renewal is visible to observers even while the lease ends later than a lease time from now.
 TEST(Sim, UnstableClockNeverLetsTwoRunsOverlap) {
-  Stage stage({1, 2000, 0, 0});
+  Stage stage({1, 2000});
   stage.add_service().start(0);
   stage.add_service().start(0);
   submit(stage, 1, "ok 20000");
