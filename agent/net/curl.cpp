@@ -58,4 +58,44 @@ Result<const Curl*> load_curl() {
   return &functions;
 }
 
+Result<std::unique_ptr<CurlHandle>> CurlHandle::open() {
+  MJ_TRY(curl, load_curl());
+  CURL* const easy = curl->easy_init();
+  if (easy == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
+  return std::make_unique<CurlHandle>(curl, easy);
+}
+
+namespace {
+
+int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
+}
+
+}  // namespace
+
+bool set_common_options(CurlHandle& handle, const std::string& url, curl_slist* headers, long connect_timeout_ms,
+                        const std::string& ca, const std::atomic<bool>* stop) {
+  const Curl& curl = *handle.curl;
+  CURL* const easy = handle.easy;
+  bool is_set = curl.easy_setopt(easy, CURLOPT_URL, url.c_str()) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_timeout_ms) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, handle.error_text.data()) == CURLE_OK;
+  if (!ca.empty()) {
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAINFO, ca.c_str()) == CURLE_OK;
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAPATH, nullptr) == CURLE_OK;
+  }
+  if (stop != nullptr) {
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_stopped) == CURLE_OK;
+    is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, stop) == CURLE_OK;
+  }
+  return is_set;
+}
+
 }  // namespace mycojobs

@@ -4,6 +4,11 @@
 
 #include <curl/curl.h>
 
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+
 #include "base/result.h"
 
 namespace mycojobs {
@@ -31,5 +36,24 @@ struct Curl {
 // Returns the functions; the library stays loaded. Error `io`: the library is missing or cannot be loaded; the next
 // call tries again. Thread-safe.
 Result<const Curl*> load_curl();
+
+// A handle of libcurl, whose connections stay open between requests. Not thread-safe.
+struct CurlHandle {
+  const Curl* curl;
+  CURL* easy;
+  std::array<char, CURL_ERROR_SIZE> error_text{};  // written by libcurl
+  // Errors: those of load_curl(), io (no memory or descriptors).
+  static Result<std::unique_ptr<CurlHandle>> open();
+  CurlHandle(const Curl* library, CURL* handle) : curl(library), easy(handle) {}
+  ~CurlHandle() { curl->easy_cleanup(easy); }
+  CurlHandle(const CurlHandle&) = delete;
+  CurlHandle& operator=(const CurlHandle&) = delete;
+};
+
+// Sets the options that all requests have, and returns whether libcurl accepts them. ca: file with the accepted CAs;
+// empty: those of the system. stop: the request ends soon after it has become true; may be null. The arguments must
+// outlive the request.
+bool set_common_options(CurlHandle&, const std::string& url, curl_slist* headers, long connect_timeout_ms,
+                        const std::string& ca, const std::atomic<bool>* stop);
 
 }  // namespace mycojobs

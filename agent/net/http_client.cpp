@@ -108,12 +108,8 @@ curl_socket_t open_socket(void* context, curlsocktype, curl_sockaddr* address_da
 
 bool set_tls_options(const Curl& curl, CURL* easy, const HttpPost& call) {
   bool is_set = true;
-  if (!call.ca.empty()) {
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAINFO, call.ca.c_str()) == CURLE_OK;
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAPATH, nullptr) == CURLE_OK;
-    // A changed file is used within a minute. Old libraries, which cache no file, reject the option.
-    curl.easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, kCaCacheTimeoutS);
-  }
+  // A changed file is used within a minute. Old libraries, which cache no file, reject the option.
+  if (!call.ca.empty()) curl.easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, kCaCacheTimeoutS);
   if (!call.verifies_server) {
     is_set = is_set && curl.easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK;
     is_set = is_set && curl.easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK;
@@ -139,31 +135,15 @@ Error make_error(const HttpPost& call, CURLcode result, long verify_result, std:
   }
 }
 
-int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
-}
-
 }  // namespace
-
-struct HttpClient::Handle {
-  const Curl* curl;
-  CURL* easy;
-  std::array<char, CURL_ERROR_SIZE> error_text{};  // written by libcurl
-  Handle(const Curl* library, CURL* handle) : curl(library), easy(handle) {}
-  ~Handle() { curl->easy_cleanup(easy); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-};
 
 HttpClient::HttpClient() = default;
 HttpClient::~HttpClient() = default;
 
 Result<void> HttpClient::open() {
   if (handle_) return {};
-  MJ_TRY(curl, load_curl());
-  CURL* const easy = curl->easy_init();
-  if (easy == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
-  handle_ = std::make_unique<Handle>(curl, easy);
+  MJ_TRY(handle, CurlHandle::open());
+  handle_ = std::move(handle);
   return {};
 }
 
@@ -177,10 +157,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, Verb verb, int fd, 
   headers = curl.slist_append(headers, "Expect:");
   if (!call.bearer.empty()) headers = curl.slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
   for (const std::string& header : call.headers) headers = curl.slist_append(headers, header.c_str());
-  bool is_set = curl.easy_setopt(easy, CURLOPT_URL, call.url.c_str()) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  bool is_set = set_common_options(*handle_, call.url, headers, kConnectTimeoutMs, call.ca, call.stop);
   const CURLoption method = verb == Verb::get ? CURLOPT_HTTPGET : verb == Verb::put ? CURLOPT_UPLOAD : CURLOPT_POST;
   is_set = is_set && curl.easy_setopt(easy, method, 1L) == CURLE_OK;
   SentFile sent_file{fd};
@@ -195,23 +172,13 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, Verb verb, int fd, 
     is_set = is_set &&
              curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
   }
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_response) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &response) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, handle_->error_text.data()) == CURLE_OK;
   is_set = is_set && set_tls_options(curl, easy, call);
   AddressFilter filter{call.networks, {}};
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &filter) == CURLE_OK;
-  if (call.stop != nullptr) {
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_stopped) == CURLE_OK;
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
-  }
   const CURLcode result = is_set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0, verify_result = 0;
   curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);

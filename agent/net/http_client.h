@@ -13,6 +13,8 @@
 
 namespace mycojobs {
 
+struct CurlHandle;
+
 // Checks the address of a supervisor: an http:// or https:// address within the networks of the operator. Called where
 // the address is set; HttpClient checks the resolved address again for each call.
 //
@@ -60,8 +62,7 @@ class HttpClient {
   Result<void> open();  // on the first call, so that a process without calls does not load libcurl
   enum class Verb { get, post, put };
   Result<HttpAnswer> perform(const HttpPost&, Verb, int fd = -1, std::uint64_t file_bytes = 0);
-  struct Handle;
-  std::unique_ptr<Handle> handle_;  // null before the first call
+  std::unique_ptr<CurlHandle> handle_;  // null before the first call
 };
 
 }  // namespace mycojobs

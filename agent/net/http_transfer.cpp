@@ -107,10 +107,6 @@ std::size_t add_header(char* data, std::size_t size, std::size_t count, void* co
   return size * count;
 }
 
-int is_transfer_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
-}
-
 // Sets the options of libcurl for a method and its body.
 bool set_method(const Curl& curl, CURL* easy, TransferState& state) {
   const std::string& method = state.request.method;
@@ -126,58 +122,31 @@ bool set_method(const Curl& curl, CURL* easy, TransferState& state) {
   return is_set && curl.easy_setopt(easy, CURLOPT_SEEKDATA, &state) == CURLE_OK;
 }
 
-bool set_options(const Curl& curl, CURL* easy, TransferState& state, curl_slist* headers, char* error_text) {
+bool set_options(CurlHandle& handle, TransferState& state, curl_slist* headers) {
+  const Curl& curl = *handle.curl;
+  CURL* const easy = handle.easy;
   const HttpTransfer::Request& request = state.request;
-  bool is_set = curl.easy_setopt(easy, CURLOPT_URL, request.url.c_str()) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  bool is_set = set_common_options(handle, request.url, headers, kTransferConnectTimeoutMs, request.ca, request.stop);
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kTransferConnectTimeoutMs) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, kMinBytesPerS) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, kSilenceS) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, error_text) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, write_body) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &state) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, add_header) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HEADERDATA, &state) == CURLE_OK;
-  if (!request.ca.empty()) {
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAINFO, request.ca.c_str()) == CURLE_OK;
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_CAPATH, nullptr) == CURLE_OK;
-  }
-  if (request.stop != nullptr) {
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_transfer_stopped) == CURLE_OK;
-    is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, request.stop) == CURLE_OK;
-  }
   return is_set && set_method(curl, easy, state);
 }
 
 }  // namespace
-
-struct HttpTransfer::Handle {
-  const Curl* curl;
-  CURL* easy;
-  std::array<char, CURL_ERROR_SIZE> error_text{};  // written by libcurl
-  Handle(const Curl* library, CURL* handle) : curl(library), easy(handle) {}
-  ~Handle() { curl->easy_cleanup(easy); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-};
 
 HttpTransfer::HttpTransfer() = default;
 HttpTransfer::~HttpTransfer() = default;
 
 Result<HttpTransfer::Answer> HttpTransfer::perform(const Request& request) {
   if (!handle_) {
-    MJ_TRY(curl, load_curl());
-    CURL* const easy = curl->easy_init();
-    if (easy == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
-    handle_ = std::make_unique<Handle>(curl, easy);
+    MJ_TRY(handle, CurlHandle::open());
+    handle_ = std::move(handle);
   }
   const Curl& curl = *handle_->curl;
   CURL* const easy = handle_->easy;
@@ -186,7 +155,7 @@ Result<HttpTransfer::Answer> HttpTransfer::perform(const Request& request) {
   curl_slist* headers = curl.slist_append(nullptr, "Expect:");
   for (const std::string& header : request.headers) headers = curl.slist_append(headers, header.c_str());
   handle_->error_text.front() = '\0';
-  const bool is_set = set_options(curl, easy, state, headers, handle_->error_text.data());
+  const bool is_set = set_options(*handle_, state, headers);
   const CURLcode result = is_set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0, verify_result = 0;
   curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);

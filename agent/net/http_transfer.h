@@ -15,6 +15,8 @@
 
 namespace mycojobs {
 
+struct CurlHandle;
+
 class HttpTransfer {
  public:
   struct Request {
@@ -43,13 +45,12 @@ class HttpTransfer {
   HttpTransfer& operator=(const HttpTransfer&) = delete;
 
   // The certificate of the server is verified. Redirects are not followed, and no proxy is used. A server that sends or
-  // receives less than 1 KiB/s for 30 s does not answer. Errors: unavailable (no complete answer; the message has no URL),
-  // io (libcurl is missing), too_large (an answer without on_body), those of on_body.
+  // receives less than 1 KiB/s for 30 s does not answer. Errors: unavailable (no complete answer; the message has no
+  // URL), io (libcurl is missing), too_large (an answer without on_body), those of on_body.
   Result<Answer> perform(const Request&);
 
  private:
-  struct Handle;
-  std::unique_ptr<Handle> handle_;  // null before the first call
+  std::unique_ptr<CurlHandle> handle_;  // null before the first call
 };
 
 }  // namespace mycojobs
