@@ -68,11 +68,6 @@ HttpReply make_range_error_reply(const Error& error, std::uint64_t file_bytes) {
   return reply;
 }
 
-std::string get_query_value(const HttpRequest& request, const std::string& name) {
-  const auto value = request.query.find(name);
-  return value == request.query.end() ? std::string() : value->second;
-}
-
 std::string encode_query_value(std::string_view text) { return percent_encode(text, "-._"); }
 
 std::string strip_job_prefix(const std::string& job_key) {
@@ -83,9 +78,9 @@ std::string strip_job_prefix(const std::string& job_key) {
 // Returns the file that the query names. The values are not checked, because the signature of a ticket covers them.
 TicketObject parse_ticket_object(const HttpRequest& request) {
   std::uint64_t context = 0;
-  (void)parse_u64(get_query_value(request, "context"), context);
-  return {static_cast<Id>(context), "job:" + strip_job_prefix(get_query_value(request, "job")),
-          get_query_value(request, "name"), get_query_value(request, "sha256")};
+  (void)parse_u64(request.parameter("context"), context);
+  return {static_cast<Id>(context), "job:" + strip_job_prefix(request.parameter("job")), request.parameter("name"),
+          request.parameter("sha256")};
 }
 
 void add_download_headers(HttpReply& reply, const ListedArtifact& file) {
@@ -180,7 +175,7 @@ bool ArtifactDownloads::has_ticket(const HttpRequest& request) {
 }
 
 Result<RpcCaller> ArtifactDownloads::verify_ticket(const HttpRequest& request) const {
-  MJ_TRY(caller, services_.tickets.verify(get_query_value(request, "ticket"), parse_ticket_object(request)));
+  MJ_TRY(caller, services_.tickets.verify(request.parameter("ticket"), parse_ticket_object(request)));
   const bool is_allowed = !caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
   if (!is_allowed) return fail(Code::denied, "the ticket is for clients on the host of the server");
   return caller;
@@ -188,9 +183,9 @@ Result<RpcCaller> ArtifactDownloads::verify_ticket(const HttpRequest& request) c
 
 Result<ArtifactDownloads::Download> ArtifactDownloads::find_file(const HttpRequest& request,
                                                                  const RpcCaller& caller) const {
-  const std::string name = get_query_value(request, "name"), sha256 = get_query_value(request, "sha256");
-  json params{{"id", get_query_value(request, "job")}};
-  if (const std::string text = get_query_value(request, "context"); !text.empty()) {
+  const std::string name = request.parameter("name"), sha256 = request.parameter("sha256");
+  json params{{"id", request.parameter("job")}};
+  if (const std::string text = request.parameter("context"); !text.empty()) {
     std::uint64_t context = 0;
     if (!parse_u64(text, context) || context == 0 || context > UINT32_MAX)
       return fail(Code::invalid, "context: is not the id of a context");

@@ -19,11 +19,6 @@ using nlohmann::json;
 constexpr const char* kNoFolder = "this coordinator has no state_dir for uploads: set it, or call another coordinator";
 constexpr std::string_view kUploadTicketPrefix = "upload:";  // no job key begins with it
 
-std::string get_parameter(const HttpRequest& request, const std::string& name) {
-  const auto value = request.query.find(name);
-  return value == request.query.end() ? std::string() : value->second;
-}
-
 HttpReply make_upload_error_reply(const Error& error) {
   const std::string message = describe_to_client(error);
   switch (error.code) {
@@ -48,13 +43,13 @@ HttpReply make_upload_error_reply(const Error& error) {
 
 Result<Id> parse_context(const HttpRequest& request) {
   std::uint64_t context = 0;
-  if (!parse_u64(get_parameter(request, "context"), context) || context == 0 || context > UINT32_MAX)
+  if (!parse_u64(request.parameter("context"), context) || context == 0 || context > UINT32_MAX)
     return fail(Code::invalid, "context: is not the id of a context");
   return static_cast<Id>(context);
 }
 
 Result<UploadReference> parse_reference(const HttpRequest& request) {
-  auto reference = parse_upload_reference(get_parameter(request, "upload"));
+  auto reference = parse_upload_reference(request.parameter("upload"));
   if (!reference) return fail(Code::invalid, "upload: is not the reference that artifact.put has returned");
   return std::move(*reference);
 }
@@ -116,8 +111,7 @@ bool ArtifactUploads::has_ticket(const HttpRequest& request) {
 Result<RpcCaller> ArtifactUploads::verify_ticket(const HttpRequest& request) const {
   MJ_TRY(context, parse_context(request));
   MJ_TRY(reference, parse_reference(request));
-  MJ_TRY(caller,
-         services_.tickets.verify(get_parameter(request, "ticket"), make_upload_ticket_object(context, reference)));
+  MJ_TRY(caller, services_.tickets.verify(request.parameter("ticket"), make_upload_ticket_object(context, reference)));
   const bool is_allowed = !caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
   if (!is_allowed) return fail(Code::denied, "the ticket is for clients on the host of the server");
   return caller;

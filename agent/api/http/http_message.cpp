@@ -20,6 +20,11 @@ std::string HttpRequest::header(const std::string& lower_case_name) const {
   return it == headers.end() ? std::string() : it->second;
 }
 
+std::string HttpRequest::parameter(const std::string& name) const {
+  const auto value = query.find(name);
+  return value == query.end() ? std::string() : value->second;
+}
+
 HttpReply error_reply(int status, const std::string& error_code, const std::string& message,
                       const std::string& remedy) {
   HttpReply reply;

@@ -30,6 +30,8 @@ struct HttpRequest {
   std::function<bool(bool is_waiting)> report_wait = {};
   // Returns the value of a header, or an empty text if the request does not have it.
   std::string header(const std::string& lower_case_name) const;
+  // Returns the value of a parameter of the query, or an empty text if the query does not have it.
+  std::string parameter(const std::string& name) const;
 };
 
 // Sends events, or the blocks of a file, to one client.
@@ -64,7 +66,7 @@ class BodyReceiver {
 };
 struct BodyStream {
   std::unique_ptr<BodyReceiver> receiver = {};
-  HttpReply refusal = {};        // the answer if there is no receiver
+  HttpReply refusal = {};        // sent if `receiver` is null
   std::uint64_t max_bytes = 0;   // maximum size of the body
   std::uint32_t timeout_ms = 0;  // for the complete body, instead of ApiLimits::body_timeout_ms
 };
@@ -72,7 +74,7 @@ struct BodyStream {
 struct HttpRoute {
   std::string method, path;
   std::function<HttpReply(const HttpRequest&)> handler;
-  // Replaces the handler for requests whose body is received in parts. Called before the body is read.
+  // If set, it is called instead of the handler, before the body is read. The body is received in parts then.
   std::function<BodyStream(const HttpRequest&)> open_body = {};
 };
 
