@@ -5,16 +5,14 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 import unittest
 
 from loopback_server import LoopbackServer, read_head
-from world import LIMIT_S, Case
+from world import LIMIT_S, Case, run_node
 
 import mycojobs
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = """
 import mycojobs, os
 folder = mycojobs.artifacts
@@ -30,12 +28,6 @@ LARGE = bytes(range(256)) * 12000 + b"x"
 def read_file(path):
     with open(path, "rb") as file:
         return file.read()
-
-
-def node_saves(url, token, key, folder, **more):
-    environment = {**os.environ, "COORDINATOR_URL": url, "MYCOJOBS_TOKEN": token, **more}
-    done = subprocess.run(["node", os.path.join(HERE, "save.mjs"), key, folder], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-    return json.loads(done.stdout or done.stderr)
 
 
 class RealServer(Case):
@@ -66,7 +58,7 @@ class RealServer(Case):
 
     def test_node_saves(self):
         folder = self.folder("node")
-        self.assertEqual(node_saves(self.world.url, self.world.token, self.job.key, folder), {'dist/report "1".txt': "", "empty": "", "large": ""})
+        self.assertEqual(run_node("save.mjs", self.world.url, self.world.token, self.job.key, folder), {'dist/report "1".txt': "", "empty": "", "large": ""})
         self.check(folder)
 
     def check(self, folder):
@@ -139,7 +131,7 @@ class UnreliableServers(unittest.TestCase):
             folder = tempfile.mkdtemp(prefix="mycojobs-save-")
             self.addCleanup(shutil.rmtree, folder)
             if client == "node":
-                (error,) = node_saves(server.url, "t", "1:7", folder, RETRY_FOR=retry_for).values()
+                (error,) = run_node("save.mjs", server.url, "t", "1:7", folder, RETRY_FOR=retry_for).values()
             else:
                 error = self.python_saves(server.url, folder, retry_for)
             path = os.path.join(folder, "file0")

@@ -4,16 +4,14 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import unittest
 
 from loopback_server import LoopbackServer, read_head
-from world import LIMIT_S, Case
+from world import LIMIT_S, Case, run_node
 
 import mycojobs
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 CONTENT = bytes(range(256)) * 12000 + b"x"
 SCRIPT = "import hashlib\nresult['sha256'] = hashlib.sha256(open('/job/files/data/big.bin', 'rb').read()).hexdigest()"
 
@@ -22,13 +20,6 @@ def write_content(path, content=CONTENT):
     with open(path, "wb") as file:
         file.write(content)
     return path
-
-
-def node_uploads(url, token, path, **more):
-    """Returns {reference, result} or {error} of upload.mjs."""
-    environment = {**os.environ, "COORDINATOR_URL": url, "MYCOJOBS_TOKEN": token, **more}
-    done = subprocess.run(["node", os.path.join(HERE, "upload.mjs"), path], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-    return json.loads(done.stdout or done.stderr)
 
 
 class RealServer(Case):
@@ -47,7 +38,7 @@ class RealServer(Case):
             self.assertEqual(job.result(timeout=LIMIT_S), {"sha256": self.sha256})
 
     def test_node_uploads_for_jobs(self):
-        done = node_uploads(self.world.url, self.world.token, write_content(self.world.path("big_node")))
+        done = run_node("upload.mjs", self.world.url, self.world.token, write_content(self.world.path("big_node")))
         self.assertEqual(done.get("result"), {"sha256": self.sha256}, done)
 
     def test_large_content_names_the_remedy(self):
@@ -99,7 +90,7 @@ class UnreliableServers(unittest.TestCase):
                 with mycojobs.Client(server.url, "t", retry_for=30) as client:
                     self.assertEqual(client.upload(path).reference, "r")
             else:
-                self.assertEqual(node_uploads(server.url, "t", path, ONLY_UPLOAD="1").get("reference"), "r")
+                self.assertEqual(run_node("upload.mjs", server.url, "t", path, ONLY_UPLOAD="1").get("reference"), "r")
             self.assertEqual(server.bodies, [b"0123456789"] * 2)
             self.assertEqual(server.reservations, 1, "a second one would use up the quota")
 

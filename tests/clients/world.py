@@ -1,4 +1,5 @@
 """A Redis, an agent and a coordinator for one test. A relay in front of the coordinator keeps its address while servers restart."""
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,14 @@ PYTHON_CLIENT = os.path.join(ROOT, "clients/python")
 NODE_CLIENT = os.path.join(ROOT, "clients/node")
 LIMIT_S = 60  # reached only by a hang
 sys.path.insert(0, PYTHON_CLIENT)
+
+
+def run_node(script, url, token, *arguments, **more):
+    """Runs a program of this folder with the client of Node.js, and returns what it prints as JSON."""
+    environment = {**os.environ, "COORDINATOR_URL": url, "MYCOJOBS_TOKEN": token, **more}
+    command = ["node", os.path.join(os.path.dirname(os.path.abspath(__file__)), script), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    return json.loads(done.stdout or done.stderr)
 
 
 def eventually(what, limit=LIMIT_S):
