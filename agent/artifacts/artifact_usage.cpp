@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr int kUsageLockTimeoutMs = 2000;
 constexpr std::uint64_t kAccountedBlockBytes = 4096;
 constexpr std::string_view kUsagePrefix = "usage-";
-constexpr const char* kLogStoppedSuffix = ".stopped";  // of an empty file without a reservation (logs/spooled_log.h)
+constexpr const char* kLogStoppedSuffix = ".stopped";  // marks an empty file without a reservation (logs/spooled_log.h)
 
 // Returns no value and sets errno if the file cannot be read.
 std::optional<std::string> read_usage_file(const std::string& path) {

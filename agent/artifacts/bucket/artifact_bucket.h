@@ -2,7 +2,7 @@
 // Amazon S3. An artifact is one object:
 //
 //   <prefix>/<store>/<context>/<caller>.<job>/<sha256>
-//   <prefix>/<store>/<context>/owner                       who deletes these objects (bucket_sweep.h)
+//   <prefix>/<store>/<context>/owner                       the agent that deletes these objects (bucket_sweep.h)
 //
 // <store> is the name of the Redis database (artifact_store_name()). The key contains the job that stored the file, so
 // that a client cannot read a file of another job by its hash. Decision 41.
@@ -66,11 +66,11 @@ class ArtifactBucket {
 
   struct ListedObject {
     Key key;
-    std::string upload_id = {};         // of an upload that was not completed; otherwise empty
+    std::string upload_id = {};         // id of an upload that was not completed; otherwise empty
     std::uint64_t changed_unix_ms = 0;  // start of the upload, or time of the object; 0: unknown
   };
   struct Page {
-    std::vector<ListedObject> objects;  // without objects whose names have another form
+    std::vector<ListedObject> objects;  // objects whose names have another form are left out
     std::string next;                   // argument of the next call; empty after the last page
   };
   // Lists at most 1,000 objects of jobs.

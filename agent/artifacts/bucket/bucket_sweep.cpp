@@ -22,8 +22,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxCheckedJobs = 20;         // of one step; each requires a call of the store
-constexpr std::size_t kMaxDeletedObjects = 50;      // of one step; each requires a call of the object storage
+constexpr std::size_t kMaxCheckedJobs = 20;         // limit of one step; each requires a call of the store
+constexpr std::size_t kMaxDeletedObjects = 50;      // limit of one step; each requires a call of the object storage
 constexpr std::uint64_t kSweepStepIntervalMs = 50;  // pause between two steps
 constexpr std::uint64_t kMinSweepPauseFactor = 9;   // minimum pause after a round, as a multiple of its duration
 constexpr std::size_t kOwnerDigits = 32;

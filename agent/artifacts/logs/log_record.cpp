@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-// Removes the text up to the separator, and the separator. Returns an empty text if there is no separator.
+// Removes and returns the text before the separator, with the separator. Returns an empty text without a separator.
 std::string_view pop_word(std::string_view& text, char separator) {
   const std::size_t end = text.substr(0, kMaxRecordHeadBytes).find(separator);
   if (end == std::string_view::npos) return {};

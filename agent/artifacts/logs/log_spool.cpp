@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kEntryOverheadBytes = 128;  // accounted in the queue in addition to the text
 constexpr std::size_t kWriteBytes = 256U << 10;   // size of the buffer of records
 constexpr std::uint64_t kMinSegmentBytes = 4096, kMaxSegmentBytes = 1U << 20;
-constexpr std::uint64_t kSegmentsPerLog = 32;  // of a log that is shorter than 32 MiB
+constexpr std::uint64_t kSegmentsPerLog = 32;  // number for a log that is shorter than 32 MiB
 
 // Returns whether the next entry continues this entry, so that many short entries become one record.
 bool can_append(const Log& entry, const Log& next) {
@@ -247,7 +247,7 @@ class LogSpool::Writer {
   const ArtifactUsage usage_;
   const std::uint64_t segment_bytes_;
   bool has_error_ = false, has_archive_error_ = false, is_archive_complete_ = false, is_folder_open_ = false;
-  std::vector<LogSegment> segments_;  // of all runs; the last one is being written
+  std::vector<LogSegment> segments_;  // segments of all runs; the last one is being written
   Fd segment_fd_;                     // not open before the first record
   std::uint64_t reserved_bytes_ = 0;  // quota of the last segment
   std::string buffer_;                // records for the last segment

@@ -123,7 +123,7 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
   std::mutex queue_mutex_;
   // Guarded by queue_mutex_:
   std::vector<Log> queue_;
-  std::size_t queued_bytes_ = 0, writing_bytes_ = 0;  // of queue_, and of the entries that are being written
+  std::size_t queued_bytes_ = 0, writing_bytes_ = 0;  // sizes of queue_ and of the entries that are being written
   std::uint64_t lost_bytes_ = 0;                      // dropped since the latest queued entry
   bool has_lost_ = false, has_reported_loss_ = false, is_abandoned_ = false;
   std::mutex writer_mutex_;  // held while the disk is used

@@ -21,7 +21,7 @@ class JobLogReader {
   JobLogReader(StoreFactory& stores, const Clock& clock, std::string state_dir)
       : clock_(clock), state_dir_(std::move(state_dir)), fetcher_(stores, clock) {}
 
-  // What a page has in the place of lines that the runner has not written to its disk yet. A run that writes nothing
+  // Replacement in a page for lines that the runner has not written to its disk yet. A run that writes nothing
   // for kMaxDiskWaitMs, or that has stopped to write, does not count as a run that will write them.
   enum class LateLines {
     wait,  // the page ends before them, and `ended` is false: a later call returns them
