@@ -57,6 +57,18 @@ class Scripts(unittest.TestCase):
     def test_error_names_file_and_line(self):
         self.assertIn("a.lua:3: detal is not a field of job ", self.error("local x = 1\nredis.call('HGET', job, 'detal')"))
 
+    def test_functions_become_members_of_one_table(self):
+        source = ("local later  -- defined below\nlocal function first(text) return later(text, 'later(1)') end\n"
+                  "later = function(text) return text end\nreturn {first = first('x'), other.first, later}\n")
+        self.assertEqual(assemble.move_functions(source),
+                         "local fn = {first = 0, later = 0}\nfunction fn.first(text) return fn.later(text, 'later(1)') end\n"
+                         "function fn.later(text) return text end\nreturn {first = fn.first('x'), other.first, fn.later}\n")
+
+    def test_a_variable_with_the_name_of_a_function_is_rejected(self):
+        for text in ("local first = 1", "for _, first in ipairs(list) do end", "local function other(first) end", "local a, first = 1, 2"):
+            with self.assertRaisesRegex(SystemExit, "first: a function and a variable"):
+                assemble.move_functions(f"local function first() end\n{text}\n")
+
     def test_commands_on_hashes_need_a_hash(self):
         self.assertIn("mj:leases is not a hash", self.error("redis.call('HGET', kLeasesKey, 'at')"))
 

@@ -17,17 +17,20 @@ void PrintTo(const PlantedBug& planted_bug, std::ostream* out) { *out << planted
 
 namespace {
 
+// The texts are those of the assembled scripts, in which functions are members of the table `fn` (assemble.py).
 constexpr auto kPlantedBugs = std::to_array<PlantedBug>({
-    {"EndNeedsNoClaim", "if not is_live(claim, claim_id, token) then return stale_reply(job, 'an end', claim_id) end",
-     "if claim.state ~= 'live' then return stale_reply(job, 'an end', claim_id) end"},
-    {"ClaimReusesTheEpoch", "math.max(to_number(claim.epoch) + 1, now_us)", "math.max(to_number(claim.epoch), 1)"},
+    {"EndNeedsNoClaim",
+     "if not fn.is_live(claim, claim_id, token) then return fn.stale_reply(job, 'an end', claim_id) end",
+     "if claim.state ~= 'live' then return fn.stale_reply(job, 'an end', claim_id) end"},
+    {"ClaimReusesTheEpoch", "math.max(fn.to_number(claim.epoch) + 1, now_us)",
+     "math.max(fn.to_number(claim.epoch), 1)"},
     {"RenewalIsNotStored",
-     "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))", ""},
-    {"RetryIsTheSameAttempt", "to_number(claim.attempt) + 1, 'deliveries', 0",
-     "to_number(claim.attempt), 'deliveries', 0"},
-    {"DependentsAreForgotten", "  process_dependents(job, status)\n", ""},
-    {"ConcurrencySlotIsLeaked", "call_index('SREM', 'mj:running:' .. key, job)", ""},
-    {"EndOfAnEarlierRunCounts", "return is_claim_owner(claim, claim_id, token) and claim.state == 'live' and",
+     "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', fn.to_integer_text(lease_ms))", ""},
+    {"RetryIsTheSameAttempt", "fn.to_number(claim.attempt) + 1, 'deliveries', 0",
+     "fn.to_number(claim.attempt), 'deliveries', 0"},
+    {"DependentsAreForgotten", "  fn.process_dependents(job, status)\n", ""},
+    {"ConcurrencySlotIsLeaked", "fn.call_index('SREM', 'mj:running:' .. key, job)", ""},
+    {"EndOfAnEarlierRunCounts", "return fn.is_claim_owner(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
     {.name = "FenceIsTooLate", .agent = PlantedBug::AgentBug::fences_late, .first_seed = 5300},
     {.name = "FenceIsMissing", .agent = PlantedBug::AgentBug::fences_never, .first_seed = 2300},

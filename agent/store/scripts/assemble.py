@@ -7,9 +7,12 @@ values. Any other name that begins with k and a capital must be defined in the s
 tables.
 
 A file has the scripts of one subject. Each script begins with a line such as "--# claim: dispatch_journal job_indexes": its name, and
-the parts of lib/ that it uses, in addition to prelude.lua. Redis executes all definitions in front of a script at each call, so only
-those definitions of a part are included that the script uses, directly or through other definitions. A part has definitions only.
-Each definition begins in the first column, with "local" or with the name of the assigned variable, and ends before the next one."""
+the parts of lib/ that it uses, in addition to prelude.lua. A part has definitions only. Each definition begins in the first column,
+with "local" or with the name of the assigned variable, and ends before the next one.
+
+Redis executes all definitions in front of a script at each call. So only those definitions of a part are included that the script
+uses, directly or through other definitions. Lua 5.1 creates a function more slowly the more local variables it uses and the more
+exist. So the functions in the first column become members of one table, `fn`: a job costs about a tenth less of Redis."""
 
 import hashlib
 import pathlib
@@ -26,6 +29,9 @@ SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z_]*)\n")
 CONSTANT = re.compile(r"\bk[A-Z]\w*\b")
 LOCAL = re.compile(r"\blocal ([\w, ]+)")
 DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
+FUNCTION = re.compile(r"(?m)^(?:local function (\w+)|(\w+) = function)(?=\()")
+DECLARED = re.compile(r"(?m)^local (\w+) *(?:--.*)?\n")
+VARIABLE = re.compile(r"\blocal (?!function)([\w, ]+)|\bfor ([\w, ]+?) (?:in|=)|\bfunction *\w*\(([\w, .]*)\)|[ \t]local function (\w+)")
 
 
 class Definition:
@@ -59,7 +65,21 @@ def assemble(lib, parts, body):
     while needed := [definition for definition in unused if definition.names & used_names]:
         used_names = used_names.union(*(definition.uses for definition in needed))
         unused = [definition for definition in unused if definition not in needed]
-    return "".join(definition.text for definition in candidates if definition not in unused) + body
+    return move_functions("".join(definition.text for definition in candidates if definition not in unused) + body)
+
+
+def move_functions(text):
+    """Makes the functions in the first column members of the table `fn`. The table is created with its final size."""
+    names = {match[1] or match[2] for match in FUNCTION.finditer(text)}
+    text = DECLARED.sub(lambda match: "" if match[1] in names else match[0], text)
+    variables = {name for groups in VARIABLE.findall(NOT_CODE.sub("", text)) for name in NAME.findall(" ".join(groups))}
+    if both := sorted(names & variables):
+        raise SystemExit(f"{both[0]}: a function and a variable or parameter have this name")
+    text = FUNCTION.sub(lambda match: f"function fn.{match[1] or match[2]}", text)
+    use = re.compile(rf"(?<![\w.:])(?:{'|'.join(sorted(names)) or '$.'})\b(?!\s*=[^=])")
+    pieces = re.split(f"({NOT_CODE.pattern})", text)
+    text = "".join(piece if at % 2 else use.sub(r"fn.\g<0>", piece) for at, piece in enumerate(pieces))
+    return f"local fn = {{{', '.join(f'{name} = 0' for name in sorted(names))}}}\n{text}"
 
 
 def insert_constants(text, constants, script):

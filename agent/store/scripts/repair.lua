@@ -12,12 +12,12 @@ local is_complete, jobs = next_arg() == '1', list_arg()
 local replies = {}
 for i, job in ipairs(jobs) do
   local inspection = inspect_job(job, is_complete)
-  local extra_fields, digest = inspection[5], is_complete and compute_inspection_digest(inspection)
+  local extra_fields, inspection_digest = inspection[5], is_complete and compute_inspection_digest(inspection)
   extra_fields[#extra_fields + 1] = 'now_ms'
   extra_fields[#extra_fields + 1] = to_integer_text(now_ms)
-  if digest then
+  if inspection_digest then
     extra_fields[#extra_fields + 1] = 'seen'
-    extra_fields[#extra_fields + 1] = digest
+    extra_fields[#extra_fields + 1] = inspection_digest
   end
   replies[i] = inspection
 end
@@ -32,7 +32,7 @@ return replies
 -- Reply: 1; or 0 if the job has changed, and nothing was written.
 -- Errors: MJTYPE, before the first write, if an index that a step changes has a wrong type.
 -- Repeat: safe; the steps have changed the digest, so the reply is 0.
-local job, digest, queue, journal_head, count = next_arg(), next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
+local job, inspection_digest, queue, journal_head, count = next_arg(), next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
 local steps = {}
 for i = 1, count do steps[i] = {kind = next_arg(), index = next_arg(), argument = next_arg(), score = next_arg(), fields = list_arg()} end
 local err = check_index_types() or check_type(kJobsKey, 'zset')
@@ -43,7 +43,7 @@ local function has_unread_fact(entry, known_revisions)
   return to_table(entry[2]).j == job and not known_revisions[string.match(entry[1], '^%d+')]
 end
 local function has_changed()
-  if compute_inspection_digest(inspect_job(job, true)) ~= digest then return true end
+  if compute_inspection_digest(inspect_job(job, true)) ~= inspection_digest then return true end
   if journal_head == 0 or key_type(kQueueJournalKey .. queue) ~= 'stream' then return false end
   local known_revisions, claim = {}, read_claim(job)
   for revision in string.gmatch(claim and claim.revs or '', '%d+') do known_revisions[revision] = true end
@@ -163,10 +163,10 @@ return replies
 -- Reply: 1; or 0 if the message has changed, and nothing was written.
 -- Errors: MJTYPE, before the first write, if an index has a wrong type.
 -- Repeat: safe; the reply is 0.
-local message, digest, kinds = next_arg(), next_arg(), list_arg()
+local message, inspection_digest, kinds = next_arg(), next_arg(), list_arg()
 local err = check_type(kMessageKey .. message, 'hash') or check_mailbox_types() or check_type(kReceivedKey, 'hash')
 if err then return err end
-if compute_inspection_digest(inspect_message(message)) ~= digest then return 0 end
+if compute_inspection_digest(inspect_message(message)) ~= inspection_digest then return 0 end
 local mark_fields = to_table(redis.call('HGETALL', kMessageKey .. message))
 for _, kind in ipairs(kinds) do
   local due_ms = kind == 'expire' and to_number(mark_fields.delivered_ms) + to_number(mark_fields.result_ms) or now_ms
