@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis, cpu_of, descendants, end_process, submit_commands
+from dev_agent import MYCOJOBS, Redis, await_commands, cpu_of, descendants, end_process, submit_commands
 from side_by_side.figures import quantile
 from tls import free_port
 
@@ -87,7 +87,7 @@ class Agent:
 
     def submit(self, context):
         number, self.next = self.next, self.next + 1
-        self.clients[context].pipeline(submit_commands(number, context=context))
+        self.clients[context].pipeline(await_commands(number) + submit_commands(number, context=context))
         return f"job:9:{number}"
 
     def run_one(self, context):

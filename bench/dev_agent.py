@@ -99,6 +99,11 @@ def submit_commands(number, script="pass", context=1):
              "timeout", 60, "status", "dispatched"), ("LPUSH", "queue:python", key)]
 
 
+def await_commands(number):
+    """Creates the log of a job, so that its end is appended to it, and clients may block on it."""
+    return [("XGROUP", "CREATE", f"mj:log:job:9:{number}", "wait", "0", "MKSTREAM")]
+
+
 class Agent:
     def __init__(self, slots, *arguments):
         self.state = tempfile.mkdtemp(prefix="mycojobs-bench-")
@@ -123,7 +128,7 @@ class Agent:
         """Submit to result, in seconds."""
         number, self.next = self.next, self.next + 1
         start = time.perf_counter()
-        self.redis.pipeline(self.commands(number))
+        self.redis.pipeline(await_commands(number) + self.commands(number))
         self.redis.call("XREAD", "BLOCK", 20000, "STREAMS", f"mj:log:job:9:{number}", "0")
         took = time.perf_counter() - start
         assert self.redis.call("HGET", f"job:9:{number}", "status") == b"finished", self.redis.call("HGETALL", f"job:9:{number}")

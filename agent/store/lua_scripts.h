@@ -12,7 +12,7 @@ struct Script {
 };
 
 namespace scripts {
-extern const Script actor_of_key, agree_on_format, answer_message, arrive_message, cancel, cancel_message,
+extern const Script actor_of_key, agree_on_format, answer_message, arrive_message, await_log, cancel, cancel_message,
     change_record, claim, close_message, context_revision, create_record, database_contexts, delete_actor,
     delete_context, delete_job, delete_record, expire, expire_instance, facts, flow_adopt, flow_await, flow_catalog,
     flow_catalog_drop, flow_commit, flow_create, flow_due, flow_jobs, flow_lead, flow_list, flow_places, flow_put,
@@ -21,9 +21,9 @@ extern const Script actor_of_key, agree_on_format, answer_message, arrive_messag
     hold_files, hold_runner, index_actors, job_list, journal_at, known_queues, leases, load, load_some, mail_due,
     message_places, note_refusal, notices_due, object_declare, object_ids, object_index, object_kinds, object_page,
     object_reindex, object_release, object_search, object_write, pending_messages, places, post_message,
-    prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, release_runner, renew, repair,
-    repair_message, report, requeue, reserve_jobs, retire_messages, route_message, settle_dead_letter, settle_mail,
-    settle_notice, start_job, submit, survey, take_message, tally, tick, topic_send, unclaim, upload_begin,
+    prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, quiet_databases, release_runner, renew,
+    repair, repair_message, report, requeue, reserve_jobs, retire_messages, route_message, settle_dead_letter,
+    settle_mail, settle_notice, start_job, submit, survey, take_message, tally, tick, topic_send, unclaim, upload_begin,
     upload_complete, upload_expire, world_collect, world_commit, world_due, world_glance, world_mail, world_places,
     world_post, world_put_manifest, world_read, world_repair;
 }  // namespace scripts

@@ -240,8 +240,25 @@ Result<LogPage> read_log(StoreConnection& connection, Id context, const std::str
 
 }  // namespace
 
+// Creates the log that the end of the job wakes this wait with. Returns the time in ms that the wait may take: a user of
+// Redis that may only read looks at the state of the job from time to time.
+Result<std::uint32_t> RecordStore::prepare_wait(Id context, const std::string& job_key, std::uint32_t wait_ms) {
+  constexpr std::uint32_t kMaxUnpreparedWaitMs = 500;
+  if (may_create_logs_) {
+    auto exists = connection_.run(context, scripts::await_log, Arguments{job_key});
+    if (exists) return exists->number() == 0 ? 0 : wait_ms;
+    if (exists.error().code != Code::denied) return tl::unexpected<Error>(std::move(exists).error());
+    may_create_logs_ = false;
+  }
+  return std::min(wait_ms, kMaxUnpreparedWaitMs);
+}
+
 Result<LogPage> RecordStore::logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                                   std::uint32_t wait_ms) {
+  if (wait_ms > 0 && after_seq == 0) {
+    MJ_TRY(possible_wait_ms, prepare_wait(context, job_key, wait_ms));
+    wait_ms = possible_wait_ms;
+  }
   MJ_TRY(page, read_log(connection_, context, job_key, after_seq, max, wait_ms));
   if (!page.lines.empty() && !page.ended) return page;
   // A mark of an end is not final if the job was queued again, so the state of the job decides. Without a mark, another

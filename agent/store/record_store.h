@@ -119,7 +119,8 @@ class RecordStore {
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max);
   // Returns a page of a job list. The cost is bounded by max_scanned, regardless of the number of jobs.
   Result<JobsPage> jobs(Id context, const JobFilter&);
-  // Returns lines after after_seq; waits up to wait_ms for the first line.
+  // Returns lines after after_seq; waits up to wait_ms for the first line or the end of the job. A wait from the start
+  // creates the log of a job that has written nothing yet, since its end is appended to an existing log only.
   Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                        std::uint32_t wait_ms);
 
@@ -146,7 +147,10 @@ class RecordStore {
   Result<bool> delete_actor_if(Id actor, std::span<const ExpectedContext>);
 
  private:
+  Result<std::uint32_t> prepare_wait(Id context, const std::string& job_key, std::uint32_t wait_ms);
+
   StoreConnection& connection_;
+  bool may_create_logs_ = true;  // false after the server has refused it
 };
 
 }  // namespace mycojobs

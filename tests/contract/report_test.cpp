@@ -298,6 +298,33 @@ TEST_P(Reporting, FollowerReceivesLinesAsTheyAreWritten) {
   EXPECT_EQ(seen, (std::vector<std::string>{"1", "2", "3", "4", "5"}));
 }
 
+TEST_P(Reporting, JobWithoutOutputHasALogOnlyIfAClientWaits) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:log:job:12:1"}).number(), 0U);
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 10, 20000).value().ended) << "without a wait";
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:log:job:12:1"}).number(), 0U);
+
+  submit(2);
+  std::thread follower([&] {
+    auto store = backend_->stores().open().value();
+    const auto page = store->logs(1, "job:12:2", 0, 10, 60000).value();
+    EXPECT_TRUE(page.ended);
+    EXPECT_TRUE(page.lines.empty());
+  });
+  EXPECT_TRUE(eventually([&] { return backend_->run_command(1, {"EXISTS", "mj:log:job:12:2"}).number() == 1U; }));
+  const ClaimedJob claimed_job = claim_one();
+  EXPECT_EQ(claimed_job.log_base, 0U);
+  EXPECT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
+  follower.join();
+}
+
+TEST_P(Reporting, WaitForALogOfAWrongTypeNamesTheKey) {
+  submit(1);
+  backend_->put_text(1, "mj:log:job:12:1", "mine");
+  EXPECT_EQ(outcome(store_->logs(1, "job:12:1", 0, 10, 60000)), "invalid");
+}
+
 TEST_P(Reporting, LogOfAMissingJobIsNotFound) {
   EXPECT_EQ(outcome(store_->logs(1, "job:12:1", 0, 10, 0)), "not_found");
   ASSERT_TRUE(store_->save(1, "job:12:2", {{"script", "x"}, {"status", "error"}}));

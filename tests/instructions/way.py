@@ -124,7 +124,7 @@ class Way(dev_agent.Agent):
             time.sleep(0.05)
             idle = switches(self)
             number, self.next = self.next, self.next + 1
-            self.redis.pipeline(self.commands(number))
+            self.redis.pipeline(dev_agent.await_commands(number) + self.commands(number))
             time.sleep(SLEEP_S / 2)
             running = switches(self)
             self.wait_for(number)

@@ -95,6 +95,28 @@ Result<void> parse_report_reply(const Reply& reply, const std::string& job_key) 
   return fail(Code::internal, "redis: report answered " + std::string(code.substr(0, 40)));
 }
 
+void set_field(Fields& record, std::string_view name, std::string value) {
+  const auto match = std::find_if(record.begin(), record.end(), [&](const auto& field) { return field.first == name; });
+  if (match != record.end())
+    match->second = std::move(value);
+  else
+    record.emplace_back(name, std::move(value));
+}
+
+// Adds what the script `claim` has written into the record. Its reply has the record before that.
+void apply_claim(const ClaimRequest& request, std::uint64_t claimed_ms, ClaimedJob& job) {
+  set_field(job.record, "status", std::string(to_string(JobStatus::started)));
+  set_field(job.record, "detail", "claimed");
+  set_field(job.record, "attempt", std::to_string(job.attempt));
+  set_field(job.record, "deliveries", std::to_string(job.deliveries));
+  set_field(job.record, "epoch", std::to_string(job.epoch));
+  set_field(job.record, "runner_id", std::to_string(request.runner));
+  set_field(job.record, "claim_id", job.ref.claim_id);
+  set_field(job.record, "lease_until_ms", std::to_string(claimed_ms + request.lease_ms));
+  set_field(job.record, "started_ms", std::to_string(claimed_ms));
+  set_field(job.record, "updated_at", std::to_string(claimed_ms / 1000));
+}
+
 // Parses one claim from the reply of the script `claim`. `random` begins with the id and the token of this claim.
 ClaimedJob parse_claimed_job(const Reply& entry, std::string_view random) {
   ClaimedJob job;
@@ -164,6 +186,7 @@ Result<ClaimReply> RedisClaims::claim(const ClaimRequest& request) {
     ClaimedJob& job = out.jobs.emplace_back(
         parse_claimed_job(entry, std::string_view(random).substr(index * (kClaimIdDigits + kClaimTokenDigits))));
     job.ref.context = request.context;
+    apply_claim(request, reply.at(5).number(), job);
     if (connection_.metrics().is_enabled() || connection_.traces().is_enabled()) {
       const bool is_internal_queue = connection_.metrics().is_enabled() && job.queue.starts_with(kInternalKeyPrefix);
       job.ref.script_type =

@@ -9,8 +9,8 @@
 -- context (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries,
 -- lease_ms, ids (text), queues (list), the quotas in bytes of a caller and of the context.
 -- Reply: {number of entries that were skipped (dropped or ended), {{queue, job, index in ids, epoch, attempt,
--- deliveries, record}...}, paused queues, 1 if the call has reached its limit of entries, {queue, revision, ...} of the
--- journals that were written}.
+-- deliveries, record before the claim, last number of the log}...}, paused queues, 1 if the call has reached its limit
+-- of entries, {queue, revision, ...} of the journals that were written, time of the claims in ms}.
 -- Errors: MJDENIED if the actor may not run jobs in this context. A queue with a wrong type is reported as an anomaly,
 -- and the other queues are served.
 -- Repeat: not idempotent. If the reply is lost, the caller returns the claims with unclaim, by their ids.
@@ -87,7 +87,7 @@ local function add_log_run(job, claim, log_base)
   redis.call('HSET', kClaimKey .. job, 'log_runs', runs)
 end
 
--- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
+-- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its previous record to
 -- `claimed`.
 local function claim_job(queue, job, claim, record, ckey)
   local index = #claimed + 1
@@ -122,19 +122,6 @@ local function claim_job(queue, job, claim, record, ckey)
   -- An agent of an earlier version that returned the job has not deleted these fields.
   if claim.mark_since or claim.end_saved then redis.call('HDEL', kClaimKey .. job, 'end_saved', 'mark_reason', 'mark_since') end
   if claim.turn then redis.call('HDEL', kClaimKey .. job, 'held', 'turn') end
-  -- Update the fields in the copy of the record for the reply.
-  local changes = {status = kJobStatusStarted, detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
-    runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
-  for i = 1, #record, 2 do
-    local name = record[i]
-    if changes[name] then
-      record[i + 1], changes[name] = changes[name], nil
-    end
-  end
-  for name, value in pairs(changes) do
-    record[#record + 1] = name
-    record[#record + 1] = value
-  end
   claimed[index] = {queue, job, index, epoch, attempt, deliveries, record, to_integer_text(log_base)}
   claim.state = kJobStateLive
   update_node_state(job, claim)
@@ -265,6 +252,11 @@ local kMaxOtherFieldBytes = 16777216  -- limit for the fields of a record except
 -- Reads a record. Returns {name, value, ...}, the length of the script, and, if the record is too long, the reason; of
 -- such a record only kShortFields are read. Returns nil if the key is not a hash.
 local function read_record(job)
+  local bytes = redis.pcall('MEMORY', 'USAGE', job, 'SAMPLES', '0')
+  if type(bytes) == 'number' and bytes <= max_script then
+    local record = redis.pcall('HGETALL', job)
+    return not record.err and record or nil, bytes
+  end
   local script = redis.pcall('HSTRLEN', job, 'script')
   if type(script) ~= 'number' then return nil end
   local size_error
@@ -424,7 +416,7 @@ for i, queue in ipairs(queues) do
   end
 end
 for caller, charge_bytes in pairs(charges) do charge(caller, charge_bytes) end
-return {skipped, claimed, paused, examined >= 256 and 1 or 0, written_heads()}
+return {skipped, claimed, paused, examined >= 256 and 1 or 0, written_heads(), now}
 
 --# renew: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Renews the leases of a runner.

@@ -245,6 +245,27 @@ local record_fields, claim_fields = to_table(record), to_table(claim)
 local by_system = digest({'status', record_fields.status or '', 'detail', record_fields.detail or '', 'error', record_fields.error or ''})
 return {0, record, claim, claim_fields['end'] == by_system and '1' or '0'}
 
+--# await_log: dispatch_journal
+-- Creates the empty log of a job that has not ended, so that clients may block on the log until its first entry: a line
+-- or the end. The end of a job without a log is in its record only.
+-- ARGV: job (key).
+-- Reply: 1 if the log exists, 0 if it does not and will not.
+-- Errors: MJTYPE if the log has a wrong type.
+-- Repeat: safe.
+local job = next_arg()
+local key = kLogKey .. job
+local err = check_type(key, 'stream') or check_type(job, 'hash') or check_type(kClaimKey .. job, 'hash')
+if err then return err end
+if redis.call('EXISTS', key) == 1 then return 1 end
+local state, status = redis.call('HGET', kClaimKey .. job, 'state'), redis.call('HGET', job, 'status')
+local has_ended = state == kJobStateEnded or not state and status ~= kJobStatusDispatched and status ~= kJobStatusStarted
+  and status ~= kJobStatusWaitingForPrerequisites
+if has_ended then return 0 end
+-- The entry is deleted at once. Its id is lower than that of the first entry of each log.
+redis.call('XADD', key, '0-1', 'awaited', 1)
+redis.call('XDEL', key, '0-1')
+return 1
+
 --# job_list:
 -- Lists jobs, the latest change first. The first page also has jobs of plain clients that are in a queue but not in
 -- mj:jobs.

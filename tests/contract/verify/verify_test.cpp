@@ -60,7 +60,7 @@ TEST_P(Verify, NotesPermittedClientChanges) {
   run_command({"HSET", "job:12:40", "status", "dispatched", "script_type", "python"});
   backend_->push(1, "queue:python", "job:12:41");
   backend_->push(1, "queue:python", "nonsense");
-  run_command({"DEL", "mj:log:" + key(3)});
+  run_command({"XADD", "mj:log:" + key(3), "1-0", "text", "mine"});
   run_command({"DEL", key(6)});
   run_command({"DEL", key(18)});
   backend_->put_text(1, key(18), "mine");

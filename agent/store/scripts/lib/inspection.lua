@@ -90,9 +90,12 @@ local function inspect_job(job, is_complete)
     if used_slots < math.max(1, to_number(record_fields.concurrency_limit)) then add_value('slot_free', 1) end
   end
 
-  if key_type(kLogKey .. job) == 'stream' then
+  local log_type = key_type(kLogKey .. job)
+  if log_type == 'stream' then
     local last_entry = redis.call('XREVRANGE', kLogKey .. job, '+', '-', 'COUNT', 1)[1]
     if last_entry and last_entry[2][1] == 'end' then add_value('log_ended', 1) end
+  elseif log_type == 'none' and to_number(claim_fields.log_bytes) == 0 then
+    add_value('log_ended', 1)  -- a job without output has no log
   end
   local parked_on = key_type(kDependenciesKey .. job) == 'set' and redis.call('SMEMBERS', kDependenciesKey .. job) or {}
   table.sort(parked_on)

@@ -57,6 +57,16 @@ local function has_waiting_dependent(claim)
   return false
 end
 
+-- Adds the last entry to the log of an ended job, for clients that block on the log. A job that has written nothing and
+-- whose log nobody awaits (await_log) has no log.
+local function add_log_end(job, status)
+  local key = kLogKey .. job
+  if redis.call('EXISTS', key) == 0 then return end
+  -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
+  local reply = redis.pcall('XADD', key, to_integer_text(get_last_log_seq(job) + 1) .. '-0', 'end', status)
+  if type(reply) == 'table' and reply.err then reports_wrong_type(key, 'stream') end
+end
+
 local end_job  -- defined below
 -- Processes the jobs that depend on an ended job: they are queued after their last dependency has finished, or end if
 -- this dependency has failed. One call of a script processes about dependents_budget jobs, and tick processes the
@@ -123,7 +133,6 @@ local function awaited_holder(claim) return claim.holder_until and (claim.holder
 -- claim, so only the record can show the end.
 end_job = function(job, claim, fields, by_owner)
   local status, detail, previous_state = fields[2], get_detail(fields), claim and claim.state
-  local end_seq = get_last_log_seq(job) + 1
   local has_record
   if claim then
     local claim_key, queue = kClaimKey .. job, get_queue(job, claim)
@@ -160,9 +169,7 @@ end_job = function(job, claim, fields, by_owner)
   elseif detail ~= 'skipped' then
     enqueue_notice(job, status, now_ms)
   end
-  -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
-  local reply = redis.pcall('XADD', kLogKey .. job, to_integer_text(end_seq) .. '-0', 'end', status)
-  if type(reply) == 'table' and reply.err then reports_wrong_type(kLogKey .. job, 'stream') end
+  add_log_end(job, status)
   if previous_state ~= kJobStateLive then redis.call('ZREM', kLeasesKey, job) end
   process_dependents(job, status)
   if claim and claim.flow then add_flow_event(claim.flow, 'job ' .. job) end
