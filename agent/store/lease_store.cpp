@@ -71,4 +71,24 @@ Result<TickReply> LeaseStore::tick(Id context, const TickRequest& request) {
   return out;
 }
 
+Result<std::vector<Id>> LeaseStore::find_quiet_contexts(Id context, const std::vector<Id>& contexts,
+                                                        std::uint64_t idle_ms) {
+  // Contexts with a server of their own are asked one at a time.
+  const bool is_on_default_server = connection_.address(context).is_on_default_server;
+  std::vector<Id> asked;
+  for (const Id each : contexts) {
+    if (each == context || (is_on_default_server && connection_.address(each).is_on_default_server))
+      asked.push_back(each);
+  }
+  Arguments arguments;
+  arguments.add(idle_ms).add(std::uint64_t{asked.size()});
+  for (const Id each : asked) arguments.add(std::uint64_t{connection_.address(each).database});
+  MJ_TRY(reply, connection_.run(context, scripts::quiet_databases, arguments));
+  std::vector<Id> quiet;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (reply.at(i).number() == 1) quiet.push_back(asked[i]);
+  }
+  return quiet;
+}
+
 }  // namespace mycojobs

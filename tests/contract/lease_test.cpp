@@ -228,6 +228,23 @@ TEST_P(Lease, LiveClaimOutlivesItsRecord) {
   EXPECT_EQ(field("job:12:1", "status"), "finished");
 }
 
+TEST_P(Lease, ContextsWithoutWorkAreQuiet) {
+  const auto find_quiet = [&] { return store_->find_quiet_contexts(1, {1, 2, 3}, 800).value(); };
+  EXPECT_THAT(find_quiet(), testing::ElementsAre(1, 2, 3));
+  submit(1);
+  EXPECT_THAT(find_quiet(), testing::ElementsAre(1, 2, 3)) << "a job in a queue is found by the waiter";
+  claim_one(60000);
+  EXPECT_THAT(find_quiet(), testing::ElementsAre(2, 3));
+  const std::uint64_t now_ms = std::stoull(std::string(backend_->run_command(1, {"TIME"}).at(0).text())) * 1000;
+  backend_->run_command(2, {"ZADD", "mj:delayed", std::to_string(now_ms + 3600000), "job:12:1"});
+  EXPECT_THAT(find_quiet(), testing::ElementsAre(2, 3)) << "work that is due much later";
+  backend_->run_command(2, {"ZADD", "mj:delayed", std::to_string(now_ms), "job:12:2"});
+  EXPECT_THAT(find_quiet(), testing::ElementsAre(3));
+  backend_->put_text(3, "mj:queue-deadlines", "mine");
+  EXPECT_THAT(find_quiet(), testing::IsEmpty()) << "a key with a wrong type is reported by tick";
+  EXPECT_EQ(store_->leases(1).value().size(), 1U) << "the selected database is that of the context";
+}
+
 MJ_BOTH_STORES(Lease);
 
 }  // namespace

@@ -396,3 +396,25 @@ for _, key in ipairs({kDelayedKey, kQueueDeadlinesKey}) do
   if due then next_due = math.min(next_due or math.huge, math.max(1, to_number(due) - now_ms)) end
 end
 return {queued, processed_dependents, missing, overdue, retired, has_more, next_due or 0, redis.call('ZCARD', kLeasesKey), redis.call('ZCARD', kPrerequisitesKey)}
+
+--# quiet_databases:
+-- Finds databases of this server whose contexts have no time-driven work soon, so that they need no tick.
+-- ARGV: idle_ms, databases (list).
+-- Reply: for each database 1 if it has no work in the next idle_ms, otherwise 0, also if it cannot be read.
+-- Repeat: safe; read-only.
+local idle_ms, databases = to_number(next_arg()), list_arg()
+-- Returns whether the selected database has work. A key with a wrong type counts as work, which tick reports.
+local function has_work()
+  if redis.call('EXISTS', kLeasesKey, kMissingRecordsKey, kPrerequisitesKey, kPendingReleasesKey, kHeldConcurrencyKeysKey) > 0
+    or redis.pcall('HEXISTS', kStoredBytesKey, 'over') ~= 0 then return true end
+  for _, key in ipairs({kDelayedKey, kQueueDeadlinesKey}) do
+    local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if first.err or first[2] and to_number(first[2]) <= now_ms + idle_ms then return true end
+  end
+end
+local replies = {}
+for i, database in ipairs(databases) do
+  local selected = redis.pcall('SELECT', database)
+  replies[i] = (selected.err or has_work()) and 0 or 1
+end
+return replies

@@ -16,6 +16,8 @@ namespace {
 constexpr std::uint64_t kMinLeaseCheckIntervalMs = 100, kMaxLeaseCheckIntervalMs = 400;
 constexpr std::uint64_t kMaxTickIntervalMs = 200;  // maximum interval of ticks of an active context
 constexpr std::uint64_t kIdleTickIntervalMs = 800;
+// Between two ticks of a quiet context. In between, all quiet contexts are asked for work in one call.
+constexpr std::uint64_t kQuietTickIntervalMs = 5000;
 constexpr std::uint64_t kActiveMs = 3000;         // a context counts as active for this time
 constexpr std::uint64_t kMinTickIntervalMs = 20;  // minimum time between two ticks, for request_early_tick()
 constexpr std::uint64_t kBatchPauseMs = 5;        // between two batches, so that other clients of the store are served
@@ -59,6 +61,7 @@ std::uint64_t Maintenance::get_tick_interval_ms(const NextTimes& next_times, std
 void Maintenance::on_activity(Id context) {
   NextTimes& next_times = next_times_[context];
   next_times.active_until = clock_.boot_ms() + kActiveMs;
+  next_times.is_quiet = false;
   next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMaxTickIntervalMs);
 }
 
@@ -75,6 +78,8 @@ void Maintenance::clear_observations(Id context) {
 
 Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
+  if (now < next_times.next_tick) return {};
+  if (next_times.is_quiet && now < next_times.next_full_tick) skip_quiet_ticks(store, context, now);
   if (now < next_times.next_tick) return {};
   next_times.last_tick = now;
   next_times.next_tick = now + kMaxTickIntervalMs;  // after an error
@@ -94,7 +99,26 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   const std::uint64_t answer_ms = clock_.boot_ms();
   if (reply.next_due_ms > 0) next_times.next_tick = std::min(next_times.next_tick, answer_ms + reply.next_due_ms);
   if (reply.has_more) next_times.next_tick = answer_ms + kBatchPauseMs;
+  next_times.is_quiet = !reply.has_more && !has_worked && reply.lease_count + reply.prerequisite_count == 0 &&
+                        now >= next_times.active_until;
+  next_times.next_full_tick = now + kQuietTickIntervalMs;
   return {};
+}
+
+// Postpones the ticks of all contexts that are quiet and soon due, if they still have no work. After an error the tick
+// is done, and reports it.
+void Maintenance::skip_quiet_ticks(LeaseStore& store, Id context, std::uint64_t now) {
+  std::vector<Id> asked;
+  for (const auto& [id, next_times] : next_times_) {
+    if (next_times.is_quiet && now < next_times.next_full_tick && next_times.next_tick <= now + kIdleTickIntervalMs / 2)
+      asked.push_back(id);
+  }
+  const auto quiet = store.find_quiet_contexts(context, asked, kIdleTickIntervalMs);
+  if (!quiet) return;
+  for (const Id id : *quiet) {
+    NextTimes& next_times = next_times_[id];
+    next_times.next_tick = now + get_tick_interval_ms(next_times, now);
+  }
 }
 
 Result<void> Maintenance::expire_leases(Store& store, Id context, NextTimes& next_times) {

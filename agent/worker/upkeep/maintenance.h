@@ -40,7 +40,9 @@ class Maintenance {
   struct NextTimes {  // times on CLOCK_BOOTTIME
     std::uint64_t last_tick = 0, next_tick = 0, next_leases = 0, next_runners = 0;
     std::uint64_t active_until = 0;
-    bool has_leases = false;  // whether the last tick has seen leases
+    std::uint64_t next_full_tick = 0;  // of a quiet context
+    bool has_leases = false;           // whether the last tick has seen leases
+    bool is_quiet = false;             // whether the last tick has found neither work nor work that is due soon
   };
   struct SilentRunner {
     std::string instance;
@@ -48,6 +50,7 @@ class Maintenance {
   };
   std::uint64_t get_tick_interval_ms(const NextTimes&, std::uint64_t now) const;
   Result<void> tick(LeaseStore&, Id context, NextTimes&);
+  void skip_quiet_ticks(LeaseStore&, Id context, std::uint64_t now);
   Result<void> expire_leases(Store&, Id context, NextTimes&);
   Result<void> mark_lost_runners(Store&, Id context, NextTimes&);
 

@@ -6,7 +6,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kIdleIntervalMs = 5000;  // between two checks of a context without waiting jobs
+// Between two checks of a context without waiting jobs, and between two such checks of any contexts.
+constexpr std::uint64_t kIdleIntervalMs = 5000, kIdleCheckPauseMs = 500;
 constexpr std::uint64_t kReportValidMs = 3000;   // longer than the interval of the reports
 constexpr std::uint64_t kMaxWaitMs = 1000;
 
@@ -42,7 +43,8 @@ std::uint64_t PrerequisiteChecker::get_next_check_ms(Id context) {
   if (!pauses_.can_try(context)) return clock_.boot_ms() + pauses_.remaining_ms(context);
   const auto check = last_checks_.find(context);
   if (check == last_checks_.end()) return 0;
-  return check->second.boot_ms + (has_waiting_jobs(context) ? check->second.interval_ms : kIdleIntervalMs);
+  const std::uint64_t idle_interval_ms = std::max(kIdleIntervalMs, contexts_.size() * kIdleCheckPauseMs);
+  return check->second.boot_ms + (has_waiting_jobs(context) ? check->second.interval_ms : idle_interval_ms);
 }
 
 void PrerequisiteChecker::wait_until_due(std::uint64_t ms) {
